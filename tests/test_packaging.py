@@ -1,0 +1,72 @@
+"""What is installed: entry points, version, data, and what is left out."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import bf16codecs
+
+ROOT = Path(__file__).resolve().parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+GROUPS = {**PROJECT["entry-points"], "console_scripts": PROJECT["scripts"]}
+ENTRY_POINTS = [(group, name, target) for group, e in GROUPS.items() for name, target in e.items()]
+CODECS = ["bf16codecs.split", "bf16codecs.huffman", "bf16codecs.arithmetic", "bf16codecs.zstd"]
+
+
+def installed() -> list[importlib.metadata.EntryPoint]:
+    return list(importlib.metadata.distribution("bf16codecs").entry_points)
+
+
+@pytest.mark.parametrize(("group", "name", "target"), ENTRY_POINTS)
+def test_entry_point_is_installed_and_resolves(group: str, name: str, target: str) -> None:
+    matching = [e for e in installed() if e.group == group and e.name == name]
+    assert [e.value for e in matching] == [target]
+    assert callable(matching[0].load())
+
+
+def test_version_has_one_source() -> None:
+    assert importlib.metadata.version("bf16codecs") == bf16codecs.__version__
+    assert PROJECT["dynamic"] == ["version"]
+
+
+def test_changelog_knows_the_version() -> None:
+    text = (ROOT / "docs" / "changelog.md").read_text("utf-8")
+    assert re.search(rf"^## \[?{re.escape(bf16codecs.__version__)}\b", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("codec_id", CODECS)
+def test_numcodecs_finds_codec_without_import(run_python, codec_id: str) -> None:
+    code = """
+import sys
+import numcodecs
+assert "bf16codecs" not in sys.modules
+print(type(numcodecs.get_codec({"id": sys.argv[1]})).codec_id)
+"""
+    assert run_python(code, codec_id).stdout.strip() == codec_id
+
+
+@pytest.mark.parametrize("codec_id", [*CODECS, "bf16codecs.blocks"])
+def test_zarr_finds_codec_without_import(run_python, codec_id: str) -> None:
+    code = """
+import sys
+from zarr.registry import get_codec_class
+assert "bf16codecs" not in sys.modules
+print(get_codec_class(sys.argv[1]).__module__)
+"""
+    assert run_python(code, codec_id).stdout.startswith("bf16codecs")
+
+
+def test_installed_package_has_data_and_types_but_no_sources() -> None:
+    package = Path(bf16codecs.__file__).resolve().parent
+    assert (package / "py.typed").exists()
+    assert (package / "data" / "demo.safetensors").stat().st_size < 2_000_000
+    if package.parent == ROOT:
+        pytest.skip("the package runs from its source tree")
+    assert not (package / "_native").exists()
+    assert len([p for p in package.glob("_core*") if p.suffix in {".so", ".pyd"}]) == 1
