@@ -1,0 +1,322 @@
+// bf16codecs._core: buffers in, bytes out. No policy here; bf16codecs/codecs.py has it.
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "block.h"
+#include "checksum.h"
+#include "codec.h"
+#include "errors.h"
+#include "kernels/dispatch.h"
+#include "threadpool.h"
+#include "zstd_hooks.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace bf16codecs {
+namespace {
+
+// A contiguous buffer of bytes, held while C++ looks at it.
+class Buffer {
+ public:
+  Buffer(nb::handle object, int flags) {
+    if (PyObject_GetBuffer(object.ptr(), &view_, flags) != 0) throw nb::python_error();
+  }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  ~Buffer() { PyBuffer_Release(&view_); }
+
+  uint8_t* data() const { return static_cast<uint8_t*>(view_.buf); }
+  size_t size() const { return static_cast<size_t>(view_.len); }
+
+ private:
+  Py_buffer view_;
+};
+
+struct Source : Buffer {
+  explicit Source(nb::handle object) : Buffer(object, PyBUF_SIMPLE) {}
+};
+struct Target : Buffer {
+  explicit Target(nb::handle object) : Buffer(object, PyBUF_WRITABLE) {}
+};
+
+// A bytes object of `size` bytes, to be written before anyone else sees it.
+class NewBytes {
+ public:
+  explicit NewBytes(uint64_t size) {
+    if (size > PY_SSIZE_T_MAX) throw std::bad_alloc();
+    object_ = PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(size));
+    if (object_ == nullptr) throw nb::python_error();
+  }
+  NewBytes(const NewBytes&) = delete;
+  NewBytes& operator=(const NewBytes&) = delete;
+  ~NewBytes() { Py_XDECREF(object_); }
+
+  uint8_t* data() const { return reinterpret_cast<uint8_t*>(PyBytes_AS_STRING(object_)); }
+  nb::bytes shrunk_to(size_t size) {
+    if (_PyBytes_Resize(&object_, static_cast<Py_ssize_t>(size)) != 0) throw nb::python_error();
+    return whole();
+  }
+  nb::bytes whole() {
+    PyObject* object = object_;
+    object_ = nullptr;
+    return nb::steal<nb::bytes>(object);
+  }
+
+ private:
+  PyObject* object_;
+};
+
+DType dtype_from(int number) {
+  if (number < 0 || number >= static_cast<int>(kDTypes)) throw nb::value_error("unknown dtype");
+  return static_cast<DType>(number);
+}
+
+Codec codec_from(int number) {
+  if (number < 1 || number > 4) throw nb::value_error("unknown codec");
+  return static_cast<Codec>(number);
+}
+
+nb::bytes py_encode(nb::handle raw_object, int codec, int dtype, bool by_byte, int level,
+                    bool with_checksum, size_t block) {
+  const Source raw(raw_object);
+  const Zstd zstd = zstd_hooks();
+  EncodeOptions options;
+  options.codec = codec_from(codec);
+  options.layout = {dtype_from(dtype), by_byte};
+  options.level = level;
+  options.has_checksums = with_checksum;
+  options.block_log2 = block_log2_for(block, options.layout.planes());
+  options.zstd = &zstd;
+  NewBytes frame(frame_bound(raw.size(), options.layout.planes(), options.block_log2));
+  size_t size = 0;
+  {
+    const nb::gil_scoped_release release;
+    size = encode(raw.data(), raw.size(), options, frame.data());
+  }
+  return frame.shrunk_to(size);
+}
+
+// Checks that `size` bytes hold exactly the frame of `index`.
+void check_frame_size(const FrameIndex& index, size_t size) {
+  if (size < index.frame_size()) {
+    throw TruncatedDataError("the frame has " + std::to_string(size) + " bytes of " +
+                             std::to_string(index.frame_size()));
+  }
+  if (size > index.frame_size()) {
+    throw CorruptDataError(std::to_string(size - index.frame_size()) +
+                           " bytes behind the frame's end");
+  }
+}
+
+void check_blocks(const FrameIndex& index, size_t first, size_t last) {
+  if (first >= last || last > index.blocks()) throw nb::index_error("no such blocks");
+}
+
+void decode_range(const FrameIndex& index, const uint8_t* payload, size_t first, size_t last,
+                  uint8_t* out) {
+  const Zstd zstd = zstd_hooks();
+  const nb::gil_scoped_release release;
+  if (first == last) {
+    std::copy(index.tail.begin(), index.tail.end(), out);
+  } else {
+    decode_blocks(index, payload, first, last, &zstd, out);
+  }
+}
+
+FrameIndex whole_frame(const Source& frame) {
+  FrameIndex index = read_index(frame.data(), frame.size());
+  check_frame_size(index, frame.size());
+  return index;
+}
+
+nb::bytes py_decode(nb::handle frame_object) {
+  const Source frame(frame_object);
+  const FrameIndex index = whole_frame(frame);
+  NewBytes raw(index.header.raw_size);
+  decode_range(index, frame.data() + index.offsets[0], 0, index.blocks(), raw.data());
+  return raw.whole();
+}
+
+void check_room(const Target& out, size_t wanted) {
+  if (out.size() != wanted) {
+    throw nb::value_error(("out has " + std::to_string(out.size()) + " bytes, the data have " +
+                           std::to_string(wanted)).c_str());
+  }
+}
+
+size_t py_decode_into(nb::handle frame_object, nb::handle out_object) {
+  const Source frame(frame_object);
+  const Target out(out_object);
+  const FrameIndex index = whole_frame(frame);
+  check_room(out, index.header.raw_size);
+  decode_range(index, frame.data() + index.offsets[0], 0, index.blocks(), out.data());
+  return out.size();
+}
+
+size_t py_decode_blocks(nb::handle frame_object, size_t first, size_t last,
+                        nb::handle out_object) {
+  const Source frame(frame_object);
+  const Target out(out_object);
+  const FrameIndex index = whole_frame(frame);
+  check_blocks(index, first, last);
+  check_room(out, index.raw_size(first, last));
+  decode_range(index, frame.data() + index.offsets[first], first, last, out.data());
+  return out.size();
+}
+
+size_t index_decode(const FrameIndex& index, nb::handle payload_object, size_t first,
+                    size_t last, nb::handle out_object) {
+  const Source payload(payload_object);
+  const Target out(out_object);
+  check_blocks(index, first, last);
+  const uint64_t wanted = index.offsets[last] - index.offsets[first];
+  if (payload.size() < wanted) {
+    throw TruncatedDataError("blocks " + std::to_string(first) + " to " + std::to_string(last) +
+                             " have " + std::to_string(payload.size()) + " bytes of " +
+                             std::to_string(wanted));
+  }
+  if (payload.size() != wanted) throw nb::value_error("payload is longer than its blocks");
+  check_room(out, index.raw_size(first, last));
+  decode_range(index, payload.data(), first, last, out.data());
+  return out.size();
+}
+
+constexpr const char* kCodecNames[] = {"", "split", "huffman", "arithmetic", "zstd"};
+constexpr const char* kDTypeNames[kDTypes] = {"bfloat16", "float16",       "float32",
+                                              "float64",  "float8_e4m3fn", "float8_e5m2"};
+constexpr const char* kModeNames[kModes] = {"stored",     "constant",  "huffman",
+                                            "rans_pairs", "rans_wide", "zstd"};
+
+nb::dict inspect_block(const FrameIndex& index, const uint8_t* frame, size_t b) {
+  PlaneView views[kMaxItemSize];
+  const size_t size = static_cast<size_t>(index.offsets[b + 1] - index.offsets[b]);
+  const size_t n = index.items(b, b + 1);
+  parse_block(index.header.width(), n, frame + index.offsets[b], size, views);
+  nb::list planes;
+  for (size_t p = 0; p < index.header.width(); ++p) {
+    nb::dict plane;
+    plane["mode"] = kModeNames[static_cast<size_t>(views[p].mode)];
+    plane["size"] = views[p].size;
+    planes.append(plane);
+  }
+  nb::dict block;
+  block["items"] = n;
+  block["offset"] = index.offsets[b];
+  block["size"] = size;
+  block["checksum"] = index.checksums.empty() ? nb::none() : nb::object(nb::int_(index.checksums[b]));
+  block["planes"] = planes;
+  return block;
+}
+
+nb::dict py_inspect(nb::handle frame_object) {
+  const Source frame(frame_object);
+  const FrameIndex index = whole_frame(frame);
+  const Header& header = index.header;
+  nb::dict result;
+  result["version"] = kFormatVersion;
+  result["codec"] = kCodecNames[static_cast<size_t>(header.codec)];
+  result["dtype"] = kDTypeNames[static_cast<size_t>(header.layout.dtype)];
+  result["by"] = header.layout.by_byte ? "byte" : "field";
+  result["checksum"] = header.has_checksums;
+  result["raw_size"] = header.raw_size;
+  result["encoded_size"] = index.frame_size();
+  result["block_items"] = header.block_items();
+  nb::list blocks;
+  for (size_t b = 0; b < index.blocks(); ++b) {
+    blocks.append(inspect_block(index, frame.data(), b));
+  }
+  result["blocks"] = blocks;
+  return result;
+}
+
+void raise_as(const char* name, const char* message) {
+  const nb::object type = nb::module_::import_("bf16codecs.errors").attr(name);
+  PyErr_SetString(type.ptr(), message);
+}
+
+void translate(const std::exception_ptr& p, void*) {
+  try {
+    std::rethrow_exception(p);
+  } catch (const CorruptDataError& e) {
+    raise_as("CorruptDataError", e.what());
+  } catch (const TruncatedDataError& e) {
+    raise_as("TruncatedDataError", e.what());
+  } catch (const UnsupportedVersionError& e) {
+    raise_as("UnsupportedVersionError", e.what());
+  } catch (const CodecError& e) {
+    raise_as("CodecError", e.what());
+  }
+}
+
+}  // namespace
+}  // namespace bf16codecs
+
+NB_MODULE(_core, m) {
+  using namespace bf16codecs;
+  nb::register_exception_translator(translate);
+  m.attr("FORMAT_VERSION") = kFormatVersion;
+
+  m.def("encode", &py_encode, "src"_a, "codec"_a, "dtype"_a, nb::kw_only(), "by_byte"_a = false,
+        "level"_a = 0, "checksum"_a = true, "block"_a = 0);
+  m.def("decode", &py_decode, "src"_a);
+  m.def("decode_into", &py_decode_into, "src"_a, "out"_a);
+  m.def("decode_blocks", &py_decode_blocks, "src"_a, "first"_a, "last"_a, "out"_a);
+  m.def("inspect", &py_inspect, "src"_a);
+  m.def(
+      "bound",
+      [](uint64_t nbytes, int codec, int dtype, size_t block) {
+        codec_from(codec);
+        const size_t width = item_size(dtype_from(dtype));
+        return frame_bound(nbytes, width, block_log2_for(block, width));
+      },
+      "nbytes"_a, "codec"_a, "dtype"_a, "block"_a = 0);
+  m.def(
+      "header_size",
+      [](nb::handle prefix_object) {
+        const Source prefix(prefix_object);
+        return read_header(prefix.data(), prefix.size()).head_size();
+      },
+      "prefix"_a);
+  m.def(
+      "checksum",
+      [](nb::handle object) {
+        const Source bytes(object);
+        return checksum(bytes.data(), bytes.size());
+      },
+      "buf"_a);
+  m.def(
+      "set_num_threads",
+      [](int n) {
+        if (n < 1 || n > 1024) throw nb::value_error("the number of threads must be 1 to 1024");
+        set_num_threads(static_cast<unsigned>(n));
+      },
+      "n"_a);
+  m.def("get_num_threads", &get_num_threads);
+  m.def("active_isa", [] { return kernels().name; });
+  m.def("isas", &available_isas);
+
+  nb::class_<FrameIndex>(m, "Index")
+      .def(
+          "__init__",
+          [](FrameIndex* self, nb::handle prefix_object) {
+            const Source prefix(prefix_object);
+            new (self) FrameIndex(read_index(prefix.data(), prefix.size()));
+          },
+          "prefix"_a)
+      .def_prop_ro("raw_size", [](const FrameIndex& i) { return i.header.raw_size; })
+      .def_prop_ro("header_size", [](const FrameIndex& i) { return i.header.head_size(); })
+      .def_prop_ro("block_items", [](const FrameIndex& i) { return i.header.block_items(); })
+      .def_prop_ro("item_size", [](const FrameIndex& i) { return i.header.width(); })
+      .def_prop_ro("n_blocks", &FrameIndex::blocks)
+      .def_prop_ro("offsets", [](const FrameIndex& i) { return i.offsets; })
+      .def_prop_ro("frame_size", &FrameIndex::frame_size)
+      .def("decode_block_range", &index_decode, "payload"_a, "first"_a, "last"_a, "out"_a);
+}

@@ -1,0 +1,27 @@
+#pragma once
+
+#include "codec.h"
+
+namespace bf16codecs {
+
+// One plane of an encoded block.
+struct PlaneView {
+  Mode mode;
+  const uint8_t* payload;
+  size_t size;
+};
+
+// Finds the planes of a block of n items. Throws CorruptDataError.
+void parse_block(size_t width, size_t n, const uint8_t* block, size_t size, PlaneView planes[]);
+
+// The largest encoding of a block of n items.
+inline size_t block_bound(size_t width, size_t n) { return width + width * n; }
+
+// Encodes n items to out, which has room for block_bound(); returns the size.
+size_t encode_block(const EncodeOptions& options, const uint8_t* items, size_t n, uint8_t* out);
+
+// Decodes a block of n items; returns the checksum of the decoded bytes if it is wanted.
+uint32_t decode_block(const Layout& layout, const uint8_t* block, size_t size, size_t n,
+                      const Zstd* zstd, bool want_checksum, uint8_t* items);
+
+}  // namespace bf16codecs

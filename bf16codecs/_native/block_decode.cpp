@@ -1,0 +1,151 @@
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "block.h"
+#include "checksum.h"
+#include "errors.h"
+#include "huffman.h"
+#include "rans.h"
+
+namespace bf16codecs {
+namespace {
+
+// Items that are merged, or decoded, between two updates of the checksum: they are still in the
+// first-level cache then.
+constexpr size_t kStrip = 4096;
+
+// Decoded bytes, summed as they come.
+class Output {
+ public:
+  Output(uint8_t* items, bool want_checksum) : next_(items), want_checksum_(want_checksum) {}
+
+  uint8_t* next() const { return next_; }
+  void advance(size_t bytes) {
+    if (want_checksum_) checksum_.update(next_, bytes);
+    next_ += bytes;
+  }
+  uint32_t checksum() const { return want_checksum_ ? checksum_.value() : 0; }
+
+ private:
+  uint8_t* next_;
+  bool want_checksum_;
+  Checksum checksum_;
+};
+
+void decode_pairs(const PlaneView& view, uint8_t* plane, size_t n) {
+  PairsReader reader(view.payload, view.size, n);
+  reader.decode(plane, reader.steps());
+  reader.finish();
+  std::copy_n(reader.remainder(), reader.remainder_size(), plane + n - reader.remainder_size());
+}
+
+void decode_zstd(const PlaneView& view, uint8_t* plane, size_t n, const Zstd* zstd) {
+  if (zstd == nullptr) throw CodecError("this build has no Zstandard");
+  zstd->decompress(view.payload, view.size, plane, n);
+}
+
+// A plane as merging reads it: strip by strip, or the same strip again and again.
+struct PlaneSource {
+  const uint8_t* symbols;
+  bool is_repeated;
+};
+
+PlaneSource decode_plane(const PlaneView& view, size_t n, const Zstd* zstd, uint8_t* scratch) {
+  switch (view.mode) {
+    case Mode::stored: return {view.payload, false};
+    case Mode::constant:
+      std::memset(scratch, view.payload[0], std::min(n, kStrip));
+      return {scratch, true};
+    case Mode::huffman: huffman_decode(view.payload, view.size, scratch, n); break;
+    case Mode::rans_pairs: decode_pairs(view, scratch, n); break;
+    case Mode::rans_wide: wide_decode(view.payload, view.size, scratch, n); break;
+    case Mode::zstd: decode_zstd(view, scratch, n, zstd); break;
+  }
+  return {scratch, false};
+}
+
+void decode_and_merge(const Layout& layout, const PlaneView views[], size_t n, const Zstd* zstd,
+                      Output& out) {
+  const size_t width = layout.planes();
+  static thread_local std::vector<uint8_t> scratch;
+  if (scratch.size() < width * (n + kPlaneSlack)) scratch.resize(width * (n + kPlaneSlack));
+  PlaneSource sources[kMaxItemSize];
+  for (size_t p = 0; p < width; ++p) {
+    sources[p] = decode_plane(views[p], n, zstd, scratch.data() + p * (n + kPlaneSlack));
+  }
+  for (size_t i = 0; i < n; i += kStrip) {
+    const uint8_t* planes[kMaxItemSize];
+    for (size_t p = 0; p < width; ++p) {
+      planes[p] = sources[p].symbols + (sources[p].is_repeated ? 0 : i);
+    }
+    const size_t items = std::min(kStrip, n - i);
+    merge_planes(layout, planes, items, out.next());
+    out.advance(items * width);
+  }
+}
+
+// The usual case, in one pass: a coded exponent plane over a stored one.
+void decode_fused16(const Layout& layout, const PlaneView views[], size_t n, Output& out) {
+  PairsReader reader(views[0].payload, views[0].size, n);
+  const size_t strip = kStrip / reader.step_symbols();
+  const uint8_t* low = views[1].payload;
+  for (size_t left = reader.steps(); left != 0;) {
+    const size_t steps = std::min(left, strip), items = steps * reader.step_symbols();
+    reader.decode16(low, out.next(), steps);
+    out.advance(2 * items);
+    low += items;
+    left -= steps;
+  }
+  reader.finish();
+  const uint8_t* const rest[] = {reader.remainder(), low};
+  merge_planes(layout, rest, reader.remainder_size(), out.next());
+  out.advance(2 * reader.remainder_size());
+}
+
+[[noreturn]] void corrupt(const char* what) {
+  throw CorruptDataError(std::string("block: ") + what);
+}
+
+}  // namespace
+
+void parse_block(size_t width, size_t n, const uint8_t* block, size_t size, PlaneView planes[]) {
+  const uint8_t* p = block;
+  const uint8_t* const end = block + size;
+  if (size < width) corrupt("shorter than its modes");
+  for (size_t i = 0; i < width; ++i) {
+    if (*p >= kModes) corrupt("an unknown mode");
+    planes[i].mode = Mode{*p++};
+  }
+  for (size_t i = 0; i < width; ++i) {
+    planes[i].size = planes[i].mode == Mode::stored ? n : 1;
+    if (!is_coded(planes[i].mode)) continue;
+    if (end - p < 4) corrupt("shorter than its sizes");
+    planes[i].size = load_le<uint32_t>(p);
+    p += 4;
+  }
+  for (size_t i = width; i-- != 0;) {
+    if (planes[i].size > static_cast<size_t>(end - p)) corrupt("a plane behind its end");
+    planes[i].payload = p;
+    p += planes[i].size;
+  }
+  if (p != end) corrupt("bytes behind its last plane");
+}
+
+uint32_t decode_block(const Layout& layout, const uint8_t* block, size_t size, size_t n,
+                      const Zstd* zstd, bool want_checksum, uint8_t* items) {
+  PlaneView views[kMaxItemSize];
+  parse_block(layout.planes(), n, block, size, views);
+  Output out(items, want_checksum);
+  if (layout.is_rotated16() && views[0].mode == Mode::rans_pairs &&
+      views[1].mode == Mode::stored) {
+    decode_fused16(layout, views, n, out);
+  } else {
+    decode_and_merge(layout, views, n, zstd, out);
+  }
+  return out.checksum();
+}
+
+}  // namespace bf16codecs

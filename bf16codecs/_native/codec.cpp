@@ -1,0 +1,143 @@
+#include "codec.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+#include <string>
+
+#include "block.h"
+#include "checksum.h"
+#include "errors.h"
+#include "threadpool.h"
+
+namespace bf16codecs {
+namespace {
+
+// Blocks of unknown size that several threads encode, and their places in the frame. A block's
+// place is known once all before it have been encoded. Tasks begin in order, so the first one
+// that is not placed is always being encoded by a thread that waits for nobody.
+class Placement {
+ public:
+  explicit Placement(FrameIndex& index) : offsets_(index.offsets) {}
+
+  // Where block b begins, if that is known already, or else 0.
+  uint64_t place_if_known(size_t b) {
+    const std::lock_guard lock(mutex_);
+    return b < offsets_.size() ? offsets_[b] : 0;
+  }
+
+  // Waits until the place of block b is known, and settles that of the next.
+  uint64_t settle(size_t b, size_t size) {
+    std::unique_lock lock(mutex_);
+    placed_.wait(lock, [&] { return failed_ || b < offsets_.size(); });
+    if (failed_) return 0;
+    offsets_.push_back(offsets_[b] + size);
+    placed_.notify_all();
+    return offsets_[b];
+  }
+
+  void fail() {
+    const std::lock_guard lock(mutex_);
+    failed_ = true;
+    placed_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable placed_;
+  std::vector<uint64_t>& offsets_;
+  bool failed_ = false;
+};
+
+class FrameEncoder {
+ public:
+  FrameEncoder(const uint8_t* raw, const EncodeOptions& options, FrameIndex& index,
+               uint8_t* frame)
+      : raw_(raw), options_(options), index_(index), frame_(frame), placement_(index) {}
+
+  void encode(size_t b) {
+    try {
+      encode_or_throw(b);
+    } catch (...) {
+      placement_.fail();
+      throw;
+    }
+  }
+
+ private:
+  void encode_or_throw(size_t b) {
+    const Header& header = index_.header;
+    const size_t first = b * header.block_items();
+    const size_t n =
+        static_cast<size_t>(std::min<uint64_t>(header.block_items(), header.items() - first));
+    const uint8_t* items = raw_ + first * header.width();
+    if (header.has_checksums) index_.checksums[b] = checksum(items, n * header.width());
+
+    static thread_local std::vector<uint8_t> scratch;
+    const uint64_t known = placement_.place_if_known(b);
+    uint8_t* out = frame_ + known;
+    if (known == 0) {
+      scratch.resize(std::max(scratch.size(), block_bound(header.width(), n)));
+      out = scratch.data();
+    }
+    const size_t size = encode_block(options_, items, n, out);
+    const uint64_t place = placement_.settle(b, size);
+    if (known == 0 && place != 0) std::copy_n(out, size, frame_ + place);
+  }
+
+  const uint8_t* raw_;
+  const EncodeOptions& options_;
+  FrameIndex& index_;
+  uint8_t* frame_;
+  Placement placement_;
+};
+
+}  // namespace
+
+size_t encode(const uint8_t* raw, size_t size, const EncodeOptions& options, uint8_t* frame) {
+  FrameIndex index;
+  Header& header = index.header;
+  header.codec = options.codec;
+  header.layout = options.layout;
+  header.block_log2 = options.block_log2;
+  header.has_checksums = options.has_checksums;
+  header.raw_size = size;
+  const size_t blocks = static_cast<size_t>(header.blocks());
+  index.tail.assign(raw + size - header.tail_size(), raw + size);
+  index.checksums.resize(header.has_checksums ? blocks : 0);
+  index.offsets.reserve(blocks + 1);
+  index.offsets.push_back(header.head_size());
+
+  FrameEncoder encoder(raw, options, index, frame);
+  parallel_for(blocks, [&](size_t b) { encoder.encode(b); });
+  write_head(index, frame);
+  return static_cast<size_t>(index.frame_size());
+}
+
+void decode_blocks(const FrameIndex& index, const uint8_t* payload, size_t first, size_t last,
+                   const Zstd* zstd, uint8_t* out) {
+  const Header& header = index.header;
+  parallel_for(last - first, [&](size_t i) {
+    const size_t b = first + i;
+    const uint8_t* block = payload + (index.offsets[b] - index.offsets[first]);
+    const size_t size = static_cast<size_t>(index.offsets[b + 1] - index.offsets[b]);
+    uint8_t* items = out + i * header.block_items() * header.width();
+    try {
+      const uint32_t sum = decode_block(header.layout, block, size, index.items(b, b + 1), zstd,
+                                        header.has_checksums, items);
+      if (header.has_checksums && sum != index.checksums[b]) {
+        throw CorruptDataError("its checksum does not agree");
+      }
+    } catch (const CorruptDataError& error) {
+      throw CorruptDataError("block " + std::to_string(b) + " of " +
+                             std::to_string(index.blocks()) + ", at byte " +
+                             std::to_string(index.offsets[b]) + ": " + error.what());
+    }
+  });
+  if (last == index.blocks()) {
+    std::copy(index.tail.begin(), index.tail.end(),
+              out + index.items(first, last) * header.width());
+  }
+}
+
+}  // namespace bf16codecs

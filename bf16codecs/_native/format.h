@@ -1,0 +1,80 @@
+#pragma once
+
+// Every width and limit of the stream format (docs/format.md), in one place.
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace bf16codecs {
+
+inline constexpr uint8_t kMagic[4] = {0xBF, 0x16, 0xC0, 0xDE};
+inline constexpr uint8_t kFormatVersion = 0;
+
+inline constexpr size_t kHeaderSize = 24;   // magic ... checksum of the table
+inline constexpr size_t kHeaderChecked = 16;  // the bytes that the header's checksum covers
+
+inline constexpr unsigned kMinBlockLog2 = 8;
+inline constexpr size_t kMaxBlockBytes = size_t{1} << 22;
+// 512 KiB: block and planes stay in a 1 MiB second-level cache, and 128 lanes' states cost
+// 0.016 bits a value (docs/design.md, "Block size").
+inline constexpr size_t kDefaultBlockBytes = size_t{1} << 19;
+
+enum class Codec : uint8_t { split = 1, huffman = 2, arithmetic = 3, zstd = 4 };
+
+enum class DType : uint8_t {
+  bfloat16 = 0,
+  float16 = 1,
+  float32 = 2,
+  float64 = 3,
+  float8_e4m3fn = 4,
+  float8_e5m2 = 5
+};
+inline constexpr unsigned kDTypes = 6;
+inline constexpr size_t kMaxItemSize = 8;
+
+constexpr size_t item_size(DType dtype) {
+  constexpr size_t sizes[kDTypes] = {2, 2, 4, 8, 1, 1};
+  return sizes[static_cast<size_t>(dtype)];
+}
+
+enum class Mode : uint8_t {
+  stored = 0,
+  constant = 1,
+  huffman = 2,
+  rans_pairs = 3,
+  rans_wide = 4,
+  zstd = 5
+};
+inline constexpr unsigned kModes = 6;
+constexpr bool is_coded(Mode mode) { return mode >= Mode::huffman; }
+
+inline constexpr size_t kChecksumStripe = 128;
+
+// Little-endian loads and stores at any address. Big-endian hosts swap here and nowhere else.
+template <typename T>
+inline T load_le(const uint8_t* p) {
+  T value;
+  std::memcpy(&value, p, sizeof value);
+  if constexpr (std::endian::native == std::endian::big && sizeof(T) > 1) {
+    uint8_t* bytes = reinterpret_cast<uint8_t*>(&value);
+    for (size_t i = 0; i < sizeof value / 2; ++i) {
+      const uint8_t swapped = bytes[i];
+      bytes[i] = bytes[sizeof value - 1 - i];
+      bytes[sizeof value - 1 - i] = swapped;
+    }
+  }
+  return value;
+}
+
+template <typename T>
+inline void store_le(uint8_t* p, T value) {
+  if constexpr (std::endian::native == std::endian::little || sizeof(T) == 1) {
+    std::memcpy(p, &value, sizeof value);
+  } else {
+    for (size_t i = 0; i < sizeof value; ++i) p[i] = static_cast<uint8_t>(value >> (8 * i));
+  }
+}
+
+}  // namespace bf16codecs

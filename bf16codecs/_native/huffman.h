@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace bf16codecs {
+
+// Bytes that a decoder may write behind the end of a plane: the caller's buffer has them.
+inline constexpr size_t kPlaneSlack = 64;
+
+// Huffman coding of one plane of one block (docs/format.md, "Huffman plane").
+//
+// `plane` has n symbols, `histogram` their exact counts; at least two symbols occur.
+// Writes the payload to `out` and returns its size, or 0 if it would need more than
+// `capacity` bytes, without ever writing behind out + capacity.
+size_t huffman_encode(const uint8_t* plane, size_t n, const uint32_t histogram[256], uint8_t* out,
+                      size_t capacity);
+
+// Decodes n symbols from payload[0, size) into plane, which has room for n + kPlaneSlack
+// bytes. Reads nothing outside the payload. Throws CorruptDataError.
+void huffman_decode(const uint8_t* payload, size_t size, uint8_t* plane, size_t n);
+
+}  // namespace bf16codecs

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace bf16codecs {
+
+// Limits of docs/format.md, "Huffman plane".
+inline constexpr unsigned kMaxCodeLength = 12;
+inline constexpr size_t kMaxCodeTableBytes = 128;
+
+// Lengths of an optimal prefix code of at most kMaxCodeLength bits, 0 for symbols that do not
+// occur. At least two symbols must occur. Integers only: the same on every platform.
+void limited_code_lengths(const uint32_t histogram[256], uint8_t lengths[256]);
+
+// The symbols that have a code, in the order of their codes: by length, then by value.
+struct CanonicalOrder {
+  explicit CanonicalOrder(const uint8_t lengths[256]);
+  uint8_t symbols[256];
+  unsigned count;
+};
+
+// Writes the lengths to out, at most kMaxCodeTableBytes; returns the bytes written.
+size_t write_code_lengths(const uint8_t lengths[256], uint8_t* out);
+
+// Reads a complete code's lengths; returns the bytes read. Throws CorruptDataError.
+size_t read_code_lengths(const uint8_t* bytes, size_t size, uint8_t lengths[256]);
+
+}  // namespace bf16codecs

@@ -1,0 +1,148 @@
+// The portable kernels: the definition that the other instruction sets are tested against.
+
+#include <bit>
+#include <cstring>
+
+#include "kernels.h"
+
+#include "../format.h"
+
+namespace bf16codecs {
+namespace {
+
+void checksum(ChecksumState& state, const uint8_t* bytes, size_t stripes) {
+  for (size_t t = 0; t < stripes; ++t, bytes += kChecksumStripe) {
+    for (unsigned j = 0; j < 16; ++j) {
+      state.a[j] += load_le<uint64_t>(bytes + 8 * j);
+      state.c[j] = std::rotl(state.c[j], 23) + state.a[j];
+    }
+  }
+}
+
+void split16(const uint8_t* items, size_t n, uint8_t* high, uint8_t* low) {
+  for (size_t i = 0; i < n; ++i) {
+    const unsigned item = load_le<uint16_t>(items + 2 * i);
+    high[i] = static_cast<uint8_t>(item >> 7);
+    low[i] = static_cast<uint8_t>(item << 1 | item >> 15);
+  }
+}
+
+void merge16(const uint8_t* high, const uint8_t* low, size_t n, uint8_t* items) {
+  for (size_t i = 0; i < n; ++i) {
+    const unsigned rotated = static_cast<unsigned>(high[i]) << 8 | low[i];
+    store_le(items + 2 * i, static_cast<uint16_t>(rotated >> 1 | rotated << 15));
+  }
+}
+
+// Four tables, because a run of one symbol would wait for its own count otherwise.
+void histogram(const uint8_t* plane, size_t n, uint32_t counts[256]) {
+  uint32_t partial[4][256] = {};
+  size_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    const uint64_t eight = load_le<uint64_t>(plane + i);
+    for (unsigned j = 0; j < 8; ++j) ++partial[j % 4][eight >> (8 * j) & 255];
+  }
+  for (; i < n; ++i) ++partial[0][plane[i]];
+  for (unsigned s = 0; s < 256; ++s) {
+    counts[s] += partial[0][s] + partial[1][s] + partial[2][s] + partial[3][s];
+  }
+}
+
+constexpr unsigned place(unsigned lane) { return lane < 16 ? 2 * lane : 2 * (lane - 16) + 1; }
+
+// Decodes one group: 64 symbols by their places, and whether any of them is an escape.
+bool decode_group(const PairsTable& table, uint32_t x[kLanesPerGroup], uint8_t symbols[64],
+                  uint8_t entries[64]) {
+  bool escaped = false;
+  for (unsigned lane = 0; lane < kLanesPerGroup; ++lane) {
+    const uint32_t a = x[lane] & 255, b = x[lane] >> 8 & 255;
+    const uint8_t i = table.slot_entry[a], j = table.slot_entry[b];
+    const uint32_t fi = table.frequency[i], fj = table.frequency[j];
+    x[lane] = fi * fj * (x[lane] >> 16) + fi * (b - table.start[j]) + (a - table.start[i]);
+    const unsigned p = place(lane);
+    entries[p] = i, entries[p + 32] = j;
+    symbols[p] = table.symbol[i], symbols[p + 32] = table.symbol[j];
+    escaped |= i == table.escape || j == table.escape;
+  }
+  return escaped;
+}
+
+void patch_escapes(PairsDecoder& d, const uint8_t entries[64], uint8_t symbols[64]) {
+  for (unsigned p = 0; p < kPairSymbols; ++p) {
+    if (entries[p] != d.table->escape) continue;
+    if (d.escapes == d.escapes_end) {
+      d.escapes_overrun = true;
+      return;
+    }
+    symbols[p] = *d.escapes++;
+  }
+}
+
+void decode_step(PairsDecoder& d, uint8_t* symbols) {
+  uint8_t entries[kPairSymbols];
+  for (unsigned g = 0; g < d.groups; ++g) {
+    uint8_t* out = symbols + kPairSymbols * g;
+    if (decode_group(*d.table, d.x + kLanesPerGroup * g, out, entries)) {
+      patch_escapes(d, entries, out);
+    }
+  }
+  for (unsigned lane = 0; lane < kLanesPerGroup * d.groups; ++lane) {
+    if (d.x[lane] < 1u << 16) {
+      d.x[lane] = d.x[lane] << 16 | load_le<uint16_t>(d.words);
+      d.words += 2;
+    }
+  }
+}
+
+size_t pairs_decode(PairsDecoder& d, const uint8_t* limit, uint8_t* plane, size_t steps) {
+  for (; steps != 0 && d.words <= limit; --steps, plane += kPairSymbols * d.groups) {
+    decode_step(d, plane);
+  }
+  return steps;
+}
+
+size_t pairs_decode16(PairsDecoder& d, const uint8_t* limit, const uint8_t* low, uint8_t* items,
+                      size_t steps) {
+  const size_t symbols = kPairSymbols * d.groups;
+  uint8_t high[kPairSymbols * kMaxGroups];
+  for (; steps != 0 && d.words <= limit; --steps, low += symbols, items += 2 * symbols) {
+    decode_step(d, high);
+    merge16(high, low, symbols, items);
+  }
+  return steps;
+}
+
+void encode_pair(PairsEncoder& e, uint32_t& x, const PairsEntry& first, const PairsEntry& second) {
+  const uint32_t f = first.frequency * second.frequency;
+  if (x >> 16 >= f) {
+    e.words -= 2;
+    store_le(e.words, static_cast<uint16_t>(x));
+    x >>= 16;
+  }
+  const uint32_t q = x / f, r = x % f;
+  x = q << 16 | (second.start + r / first.frequency) << 8 | (first.start + r % first.frequency);
+}
+
+void pairs_encode(PairsEncoder& e, const uint8_t* plane, size_t steps) {
+  for (; steps != 0; --steps) {
+    for (unsigned g = e.groups; g-- != 0;) {
+      const uint8_t* symbols = plane + kPairSymbols * ((steps - 1) * e.groups + g);
+      for (unsigned lane = kLanesPerGroup; lane-- != 0;) {
+        const unsigned p = place(lane);
+        encode_pair(e, e.x[kLanesPerGroup * g + lane], e.entry[e.entry_of[symbols[p]]],
+                    e.entry[e.entry_of[symbols[p + 32]]]);
+      }
+      for (unsigned p = kPairSymbols; p-- != 0;) {
+        if (e.entry_of[symbols[p]] == e.escape) *--e.escapes = symbols[p];
+      }
+    }
+  }
+}
+
+}  // namespace
+
+const Kernels kScalarKernels = {"scalar",       checksum,       split16,     merge16,
+                                histogram,      pairs_decode,   pairs_decode16,
+                                pairs_encode};
+
+}  // namespace bf16codecs

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "format.h"
+#include "kernels/kernels.h"
+
+namespace bf16codecs {
+
+// Interleaved range coding of one plane of one block (docs/format.md).
+//
+// The encoders take a plane of n symbols and their exact counts, of which at least two are not
+// zero. They write the payload to out and return its size, or 0 if that would be more than
+// capacity bytes.
+size_t pairs_encode(const uint8_t* plane, size_t n, const uint32_t counts[256], uint8_t* out,
+                    size_t capacity);
+size_t wide_encode(const uint8_t* plane, size_t n, const uint32_t counts[256], uint8_t* out,
+                   size_t capacity);
+
+// Nearly the size, in bytes, of what these would write; SIZE_MAX where the form cannot be used.
+size_t pairs_size(const uint32_t counts[256], size_t n);
+size_t wide_size(const uint32_t counts[256], size_t n);
+
+// Decodes a payload into plane, which has room for n + kPlaneSlack bytes. Throws
+// CorruptDataError.
+void wide_decode(const uint8_t* payload, size_t size, uint8_t* plane, size_t n);
+
+// Decodes a payload of the pairs mode in pieces, so that a caller can use what is decoded while
+// it is in the first-level cache.
+class PairsReader {
+ public:
+  // Throws CorruptDataError for a payload that cannot hold n symbols.
+  PairsReader(const uint8_t* payload, size_t size, size_t n);
+  PairsReader(const PairsReader&) = delete;  // it points into itself
+  PairsReader& operator=(const PairsReader&) = delete;
+
+  size_t step_symbols() const { return kPairSymbols * state_.groups; }
+  size_t steps() const { return steps_; }
+
+  // Decode the next steps into a plane, or merged with the low plane into 16-bit items.
+  void decode(uint8_t* plane, size_t steps);
+  void decode16(const uint8_t* low, uint8_t* items, size_t steps);
+
+  // The symbols behind the last whole step.
+  const uint8_t* remainder() const { return remainder_; }
+  size_t remainder_size() const { return remainder_size_; }
+
+  // Checks that everything was used, as it is in every frame that an encoder wrote.
+  void finish() const;
+
+ private:
+  template <typename Run>
+  void run(size_t steps, Run kernel);
+  void enter_tail();
+
+  PairsTable table_;
+  PairsDecoder state_;
+  size_t steps_;
+  const uint8_t* limit_;
+  const uint8_t* words_end_;
+  const uint8_t* remainder_;
+  size_t remainder_size_;
+  bool in_tail_ = false;
+  // The last words, with room behind them for a whole step's reads.
+  uint8_t tail_[3 * kWordMargin];
+};
+
+// Groups of lanes for a plane of n symbols: more lanes hide more latency, and each costs the 16
+// bits by which its state exceeds the information in it.
+unsigned groups_log2(size_t n);
+
+}  // namespace bf16codecs

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+
+namespace bf16codecs {
+
+// How many threads may work in the codecs at once, over all calls together. The first value is
+// BF16CODECS_NUM_THREADS, or the number of processors this process may run on.
+unsigned get_num_threads();
+void set_num_threads(unsigned n);
+
+// Calls task(0) ... task(n - 1), begun in that order, on this thread and on idle ones of a pool
+// that all calls share. A call made while the pool is busy runs on its own thread alone, so
+// threads of a caller (zarr's, dask's) do not multiply. After an exception no further task
+// begins; the one of the lowest index is rethrown. Safe after fork().
+void parallel_for(size_t n, const std::function<void(size_t)>& task);
+
+}  // namespace bf16codecs

@@ -1,0 +1,51 @@
+#include "zstd_hooks.h"
+
+#include <nanobind/nanobind.h>
+
+#include <cstring>
+
+#include "errors.h"
+#include "zstd_frame.h"
+
+namespace nb = nanobind;
+
+namespace bf16codecs {
+namespace {
+
+nb::object view(const uint8_t* bytes, size_t size, int flags) {
+  char* memory = const_cast<char*>(reinterpret_cast<const char*>(bytes));
+  return nb::steal(PyMemoryView_FromMemory(memory, static_cast<Py_ssize_t>(size), flags));
+}
+
+size_t compress(const uint8_t* plane, size_t n, int level, uint8_t* out, size_t capacity) {
+  const nb::gil_scoped_acquire acquire;
+  const nb::object compressed =
+      nb::module_::import_("numcodecs.zstd").attr("compress")(view(plane, n, PyBUF_READ), level);
+  const nb::bytes bytes = nb::cast<nb::bytes>(compressed);
+  if (bytes.size() > capacity) return 0;
+  std::memcpy(out, bytes.data(), bytes.size());
+  return bytes.size();
+}
+
+void decompress(const uint8_t* payload, size_t size, uint8_t* plane, size_t n) {
+  // Checked before numcodecs sees it: where a frame does not state its size, numcodecs makes
+  // room for whatever comes out.
+  if (zstd_content_size(payload, size) != n) {
+    throw CorruptDataError("Zstandard plane: not a frame of the plane's size");
+  }
+  const nb::gil_scoped_acquire acquire;
+  try {
+    nb::module_::import_("numcodecs.zstd")
+        .attr("decompress")(view(payload, size, PyBUF_READ), view(plane, n, PyBUF_WRITE));
+  } catch (const nb::python_error& error) {
+    if (!error.matches(PyExc_RuntimeError) && !error.matches(PyExc_ValueError)) throw;
+    throw CorruptDataError(std::string("Zstandard plane: ") +
+                           nb::str(error.value()).c_str());
+  }
+}
+
+}  // namespace
+
+Zstd zstd_hooks() { return {compress, decompress}; }
+
+}  // namespace bf16codecs
