@@ -16,8 +16,9 @@ NATIVE = PACKAGE / "_native"
 # A module imports from lower layers only. A new module needs a place here, chosen on purpose.
 PYTHON_LAYERS = [
     {"_version", "errors"},
-    {"_core", "_buffers"},
+    {"_core", "_buffers", "_paths", "_selection"},
     {"codecs"},
+    {"_zblocks", "_zdtypes"},
     {"safetensors", "zarr", "hdf5"},
     {"store"},
     {"convert", "model"},
