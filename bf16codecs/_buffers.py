@@ -1,0 +1,78 @@
+"""Buffers and data types on their way in and out of the native core.
+
+The core takes one-dimensional buffers of bytes. ml_dtypes arrays refuse the buffer protocol
+(``cannot include dtype 'E' in a buffer``), so everything is viewed as ``uint8`` here. Nothing
+is copied: an array in Fortran order is taken as its memory lies.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes  # noqa: F401  (makes "bfloat16" and the float8 names known to numpy.dtype)
+import numpy as np
+from numcodecs.compat import ensure_contiguous_ndarray
+from numpy.typing import NDArray
+
+__all__ = ["DTYPES", "byte_view", "dtype_name", "layout_for", "writable_byte_view"]
+
+#: Element layouts and their numbers in the native core.
+DTYPES = {
+    "bfloat16": 0,
+    "float16": 1,
+    "float32": 2,
+    "float64": 3,
+    "float8_e4m3fn": 4,
+    "float8_e5m2": 5,
+}
+
+_LAYOUT_BY_SIZE = {1: "float8_e4m3fn", 4: "float32", 8: "float64", 16: "float64"}
+
+
+def byte_view(buf: Any) -> NDArray[np.uint8]:
+    """View any contiguous buffer, in C or Fortran order, as one dimension of bytes.
+
+    Raises
+    ------
+    TypeError
+        If `buf` is no buffer, or holds Python objects.
+    ValueError
+        If its memory is not contiguous.
+    """
+    return ensure_contiguous_ndarray(buf).reshape(-1).view(np.uint8)
+
+
+def writable_byte_view(out: Any) -> NDArray[np.uint8]:
+    """View a writable contiguous buffer as one dimension of bytes.
+
+    Raises
+    ------
+    TypeError
+        If `out` is no buffer, or holds Python objects.
+    ValueError
+        If its memory is not contiguous, or read-only.
+    """
+    view = byte_view(out)
+    if not view.flags.writeable:
+        raise ValueError("out is read-only")
+    return view
+
+
+def dtype_name(dtype: Any) -> str:
+    """Check an element layout given by name or as a NumPy data type, and return its name."""
+    if isinstance(dtype, (np.dtype, type)):
+        dtype = np.dtype(dtype).name
+    if not isinstance(dtype, str):
+        raise TypeError(f"dtype must be a string, not {type(dtype).__name__}")
+    if dtype not in DTYPES:
+        raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, not {dtype!r}")
+    return dtype
+
+
+def layout_for(dtype: np.dtype[Any]) -> str:
+    """Tell which element layout suits arrays of `dtype`: its own, or one of the same size."""
+    if dtype.name in DTYPES:
+        return dtype.name
+    if dtype.kind == "c":
+        return "float32" if dtype.itemsize == 8 else "float64"
+    return _LAYOUT_BY_SIZE.get(dtype.itemsize, "bfloat16")
