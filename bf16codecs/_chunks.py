@@ -1,0 +1,123 @@
+"""How an array is cut into chunks, each of them one run of the bytes of a safetensors file."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from bf16codecs._buffers import DTYPES
+
+__all__ = ["ArrayPlan", "Piece", "chunk_shape"]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One chunk of an array and where its bytes lie in the safetensors file."""
+
+    array: ArrayPlan
+    index: tuple[int, ...]
+    #: Offset in the file, and size without the padding that an edge chunk has in the store.
+    offset: int
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class ArrayPlan:
+    """How a tensor (or a header) is stored."""
+
+    path: str
+    dtype: str
+    shape: tuple[int, ...]
+    chunks: tuple[int, ...]
+    attributes: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    file: int = 0
+    #: Offset of the array's bytes in the file.
+    offset: int = 0
+
+    @property
+    def item_size(self) -> int:
+        """Bytes of one item."""
+        return np.dtype(self.dtype).itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the array's data."""
+        return math.prod(self.shape) * self.item_size
+
+    @property
+    def chunk_nbytes(self) -> int:
+        """Size of a whole chunk."""
+        return math.prod(self.chunks) * self.item_size
+
+    @property
+    def dimension_names(self) -> list[str]:
+        """Names that have one size each in the whole store, as xarray wants."""
+        return [f"dim{axis}_{size}" for axis, size in enumerate(self.shape)]
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Whether each chunk is one run of the array's bytes."""
+        split = False
+        for size, chunk in zip(self.shape, self.chunks, strict=True):
+            if split and chunk < size:
+                return False
+            split = split or chunk > 1
+        return True
+
+    @property
+    def fill_value(self) -> Any:
+        """NaN for floats: docs/store.md, "Fill values"."""
+        dtype = np.dtype(self.dtype)
+        if dtype.kind == "c":
+            return complex(math.nan, math.nan)
+        return math.nan if self.dtype in DTYPES else dtype.type(0)
+
+    def pieces(self) -> Iterator[Piece]:
+        """Yield the chunks in the order of their bytes; the array must be contiguous."""
+        counts = [-(-s // c) for s, c in zip(self.shape, self.chunks, strict=True)]
+        offset = self.offset
+        for index in itertools.product(*map(range, counts)):
+            items = 1
+            for i, size, chunk in zip(index, self.shape, self.chunks, strict=True):
+                items *= min(chunk, size - i * chunk)
+            yield Piece(self, index, offset, items * self.item_size)
+            offset += items * self.item_size
+
+
+def chunk_shape(shape: Sequence[int], item_size: int, chunk_size: int) -> tuple[int, ...]:
+    """Cut an array into chunks of whole rows, of at most `chunk_size` bytes where rows allow it.
+
+    Parameters
+    ----------
+    shape
+        The array's shape.
+    item_size
+        Bytes of one item.
+    chunk_size
+        Bytes of a chunk that is as large as it may be.
+    """
+    if 0 in shape:
+        return (1,) * len(shape)
+    row = math.prod(shape) * item_size
+    for axis, size in enumerate(shape):
+        row //= size
+        if row <= chunk_size:
+            length = _even_length(size, max(1, chunk_size // max(1, row)))
+            return (1,) * axis + (length,) + tuple(shape[axis + 1 :])
+    return (1,) * len(shape)
+
+
+def _even_length(size: int, limit: int) -> int:
+    """Choose a chunk length up to `limit` such that little of the last chunk is padding."""
+    if limit >= size:
+        return size
+    for length in range(limit, limit // 2, -1):
+        if size % length == 0:
+            return length
+    count = -(-size // limit)
+    return -(-size // count)

@@ -1,0 +1,89 @@
+"""Tensor names to array paths: safe on every file system, in URLs and in Zarr; still readable.
+
+The rules are those of docs/store.md, "Paths".
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+
+__all__ = ["RESERVED_ROOT", "array_paths"]
+
+#: The store's own arrays lie under this name, so no tensor's path begins with it.
+RESERVED_ROOT = "safetensors"
+
+_MAX_SEGMENT = 120
+_KEPT_OF_LONG_SEGMENT = 60
+# Windows allows 260 characters for a whole path, unless it is told otherwise; POSIX 4096.
+_MAX_PATH = 480
+_MAX_DEPTH = 32
+
+_UNSAFE = re.compile(rb"[^A-Za-z0-9_-]")
+_UNSAFE_OR_UPPER = re.compile(rb"[^a-z0-9_-]")
+_WINDOWS_DEVICE = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])", re.IGNORECASE)
+
+
+def array_paths(names: Iterable[str]) -> dict[str, str]:
+    """Give every tensor name a path of its own.
+
+    The result depends on the set of names, not on their order.
+    """
+    paths = {name: _path(name, _UNSAFE) for name in names}
+    if _differ_by_case_only(paths.values()):
+        paths = {name: _path(name, _UNSAFE_OR_UPPER) for name in paths}
+    folders = {prefix for path in paths.values() for prefix in _prefixes(path)}
+    paths = {name: path + "=" if path in folders else path for name, path in paths.items()}
+    # Unescaped paths are injective; this holds the shortened ones to it as well.
+    if len(set(paths.values())) != len(paths):
+        raise AssertionError("two tensor names were given one path")
+    return paths
+
+
+def _path(name: str, unsafe: re.Pattern[bytes]) -> str:
+    segments = [_segment(s, unsafe) for s in name.split(".")]
+    if segments[0].lower() == RESERVED_ROOT:
+        segments[0] = _escape_first(segments[0])
+    path = "/".join(segments)
+    if len(path) > _MAX_PATH or len(segments) > _MAX_DEPTH:
+        return _digest(name)
+    return path
+
+
+def _segment(segment: str, unsafe: re.Pattern[bytes]) -> str:
+    if not segment:
+        return "="
+    raw = segment.encode("utf-8")
+    escaped = unsafe.sub(lambda m: b"=%02X" % m[0][0], raw).decode("ascii")
+    if escaped.startswith("__") or _WINDOWS_DEVICE.fullmatch(escaped):
+        escaped = _escape_first(escaped)
+    if len(escaped) > _MAX_SEGMENT:
+        return escaped[:_KEPT_OF_LONG_SEGMENT] + _digest(segment)
+    return escaped
+
+
+def _escape_first(segment: str) -> str:
+    return f"={ord(segment[0]):02X}{segment[1:]}"
+
+
+def _digest(text: str) -> str:
+    # "==" and this many digits arise in no other way, so these cannot equal an unshortened path.
+    return "==" + hashlib.sha256(text.encode("utf-8")).hexdigest()[:32]
+
+
+def _prefixes(path: str) -> Iterable[str]:
+    """Yield the folders on the way to `path`."""
+    end = path.find("/")
+    while end >= 0:
+        yield path[:end]
+        end = path.find("/", end + 1)
+
+
+def _differ_by_case_only(paths: Iterable[str]) -> bool:
+    spelling: dict[str, str] = {}
+    for path in paths:
+        for prefix in (*_prefixes(path), path):
+            if spelling.setdefault(prefix.lower(), prefix) != prefix:
+                return True
+    return False
