@@ -16,13 +16,15 @@ NATIVE = PACKAGE / "_native"
 # A module imports from lower layers only. A new module needs a place here, chosen on purpose.
 PYTHON_LAYERS = [
     {"_version", "errors"},
-    {"_core", "_buffers", "_paths", "_selection"},
-    {"codecs"},
+    {"_core", "_buffers", "_paths", "_selection", "_target"},
+    {"codecs", "_chunks", "_pipeline"},
     {"_zblocks", "_zdtypes"},
     {"safetensors", "zarr", "hdf5"},
     {"store"},
+    {"_transfer", "_zarr_reader", "_zarr_writer"},
     {"convert", "model"},
     {"analysis", "bench"},
+    {"_console"},
     {"cli"},
     {"__init__"},
 ]

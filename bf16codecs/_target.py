@@ -1,0 +1,78 @@
+"""Targets that appear under their name when they are complete, and not before."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+__all__ = ["absolute_target", "new_target"]
+
+
+def absolute_target(target: str | os.PathLike[str], sources: Iterable[Path]) -> Path:
+    """Return the target's absolute path; it must not be or contain any of `sources`."""
+    text = os.fspath(target)
+    if "://" in text:
+        raise ValueError(f"{text}: only local targets can be written; upload the finished one")
+    path = Path(os.path.abspath(text))
+    for source in sources:
+        resolved = source.resolve()
+        if path.resolve() == resolved or path.resolve() in resolved.parents:
+            raise ValueError(f"{text}: would replace the source, {source}")
+    return path
+
+
+@contextmanager
+def new_target(
+    target: Path, overwrite: bool, may_replace: Callable[[Path], bool]
+) -> Iterator[Path]:
+    """Give a temporary path beside `target`, and rename it to `target` at the end.
+
+    Parameters
+    ----------
+    target
+        A file or a folder, to be made by the caller at the path that is yielded. If the caller
+        fails, what it made is removed.
+    overwrite
+        Whether `target` may exist.
+    may_replace
+        Tells whether an existing target is of the kind that may be replaced.
+    """
+    _check(target, overwrite, may_replace)
+    name = f".bf16codecs-{os.getpid()}-{secrets.token_hex(4)}"
+    temporary, aside = target.with_name(name + ".tmp"), target.with_name(name + ".old")
+    try:
+        yield temporary
+        _check(target, overwrite, may_replace)
+        if target.is_dir():
+            # No system replaces a folder that has files in one step.
+            os.rename(target, aside)
+            os.rename(temporary, target)
+        else:
+            os.replace(temporary, target)
+    finally:
+        if os.path.lexists(aside) and not os.path.lexists(target):
+            os.rename(aside, target)
+        _remove(temporary)
+        _remove(aside)
+
+
+def _check(target: Path, overwrite: bool, may_replace: Callable[[Path], bool]) -> None:
+    if not target.parent.is_dir():
+        raise FileNotFoundError(2, "No such folder", str(target.parent))
+    if not os.path.lexists(target):
+        return
+    if not overwrite:
+        raise FileExistsError(17, "Exists already; --overwrite replaces it", str(target))
+    if not may_replace(target):
+        raise FileExistsError(17, "Not overwritten: it is something else", str(target))
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,313 @@
+"""Conversion between safetensors files and model stores."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bf16codecs._chunks import Piece
+from bf16codecs._pipeline import codec_threads
+from bf16codecs._target import absolute_target, new_target
+from bf16codecs._transfer import file_prefix, pack, read_piece, unpack, verify_packed
+from bf16codecs._zarr_reader import ZarrReader
+from bf16codecs._zarr_writer import ZarrWriter
+from bf16codecs.errors import CorruptDataError
+from bf16codecs.safetensors import Header, Source, open_source
+from bf16codecs.store import CodecChoice, StoreReader, StoreWriter, read_bytes, read_headers
+
+__all__ = [
+    "DEFAULT_CHUNK_SIZE",
+    "DEFAULT_CODEC",
+    "Summary",
+    "safetensors_to_zarr",
+    "verify_store",
+    "zarr_to_safetensors",
+]
+
+DEFAULT_CHUNK_SIZE = 32 << 20
+DEFAULT_CODEC = "arithmetic"
+
+#: Called with the phase ("convert", "verify" or "restore"), the bytes done, and all bytes.
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What was converted."""
+
+    files: int
+    tensors: int
+    #: Size of the original files, and of the store's chunks.
+    nbytes: int
+    stored_nbytes: int
+    seconds: float
+
+
+def safetensors_to_zarr(
+    src: str | os.PathLike[str],
+    store: str | os.PathLike[str],
+    *,
+    codec: str = DEFAULT_CODEC,
+    level: str | int | None = None,
+    chunk_size: int = DEFAULT_CHUNK_SIZE,
+    threads: int | None = None,
+    zarr_format: int = 3,
+    verify: bool = True,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> Summary:
+    """Convert safetensors files to a model store in Zarr.
+
+    Parameters
+    ----------
+    src
+        A safetensors file, a folder of shards, or a `*.safetensors.index.json`.
+    store
+        The store to be made: a folder, or a ZIP file if the name ends in ``.zip``. It appears
+        when it is complete, and not at all after an error.
+    codec
+        ``"huffman"``, ``"arithmetic"``, ``"zstd"``, ``"split"`` or ``"none"``, for floats.
+    level
+        Of ``"zstd"`` 1 to 22, of ``"arithmetic"`` ``"fast"`` or ``"best"``.
+    chunk_size
+        Size of the largest chunks in bytes.
+    threads
+        How many threads may work; by default as many as `bf16codecs.get_num_threads` tells.
+    zarr_format
+        3 or 2.
+    verify
+        Read the finished store again and compare it with the source.
+    overwrite
+        Replace an existing store.
+    progress
+        Called now and then with the phase, the bytes done and all bytes.
+
+    Raises
+    ------
+    SafetensorsError
+        If the source is damaged.
+    FileExistsError
+        If `store` exists and is not to be overwritten, or is something else than a store.
+    """
+    if zarr_format not in (2, 3):
+        raise ValueError(f"zarr_format must be 2 or 3, not {zarr_format!r}")
+    as_zip = os.fspath(store).lower().endswith(".zip")
+    return _to_store(
+        src,
+        store,
+        make_writer=partial(
+            ZarrWriter, choice=CodecChoice(codec, level), zarr_format=zarr_format, as_zip=as_zip
+        ),
+        make_reader=ZarrReader,
+        may_replace=Path.is_file if as_zip else _is_zarr_folder,
+        chunk_size=chunk_size,
+        threads=threads,
+        verify=verify,
+        overwrite=overwrite,
+        progress=progress,
+    )
+
+
+def zarr_to_safetensors(
+    store: str | os.PathLike[str],
+    dst: str | os.PathLike[str],
+    *,
+    threads: int | None = None,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> Summary:
+    """Restore the original file, or the folder of shards with its index, from a model store.
+
+    Parameters
+    ----------
+    store
+        A folder, a ZIP file, or an address that zarr understands.
+    dst
+        The file to be made, or the folder where the store has several files or an index. It
+        appears when it is complete and has its original's SHA-256.
+    threads
+        How many threads may work.
+    overwrite
+        Replace an existing file, or a folder that has files of the same names only.
+    progress
+        Called now and then with the phase, the bytes done and all bytes.
+
+    Raises
+    ------
+    StoreError
+        If the store lacks something.
+    bf16codecs.errors.CodecError
+        If data are damaged; the target is not made then.
+    """
+    with closing(ZarrReader(store)) as reader:
+        return _restore(reader, dst, threads, overwrite, progress)
+
+
+def verify_store(
+    store: str | os.PathLike[str],
+    src: str | os.PathLike[str] | None = None,
+    *,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> Summary:
+    """Decode a whole store, check every checksum and digest, and compare with `src` if given.
+
+    Raises
+    ------
+    StoreError, bf16codecs.errors.CodecError
+        If the store is damaged, or is not a copy of `src`.
+    """
+    start = time.perf_counter()
+    source = None if src is None else open_source(src)
+    with closing(ZarrReader(store)) as reader, codec_threads(threads):
+        headers = read_headers(reader)
+        index = _read_index(reader)
+        if source is not None:
+            _compare_names(reader, headers, index, source)
+
+        def consume(file: int, piece: Piece, data: NDArray[np.uint8]) -> None:
+            if source is None:
+                return
+            original = np.empty_like(data)
+            read_piece(source.files[file], piece, original)
+            if not np.array_equal(data, original):
+                raise CorruptDataError(
+                    f"{reader.where}: {piece.array.path} differs from {source.files[file].path}"
+                )
+
+        unpack(reader, headers, consume, True, progress and partial(progress, "verify"))
+        return _summary(reader, headers, start)
+
+
+def _to_store(
+    src: str | os.PathLike[str],
+    store: str | os.PathLike[str],
+    *,
+    make_writer: Callable[[Path], StoreWriter],
+    make_reader: Callable[[Path], StoreReader],
+    may_replace: Callable[[Path], bool],
+    chunk_size: int,
+    threads: int | None,
+    verify: bool,
+    overwrite: bool,
+    progress: Progress | None,
+) -> Summary:
+    """Convert into any kind of store."""
+    start = time.perf_counter()
+    if chunk_size < 1:
+        raise ValueError(f"chunk_size must be positive, not {chunk_size}")
+    source = open_source(src)
+    indexes = [source.index] if source.index is not None else []
+    target = absolute_target(store, [f.path for f in source.files] + indexes)
+    with codec_threads(threads), new_target(target, overwrite, may_replace) as temporary:
+        with closing(make_writer(temporary)) as writer:
+            report = progress and partial(progress, "convert")
+            packed = pack(source, writer, chunk_size, verify, report)
+        if verify:
+            with closing(make_reader(temporary)) as reader:
+                headers = read_headers(reader)
+                _compare_names(reader, headers, _read_index(reader), source)
+                verify_packed(reader, headers, packed, progress and partial(progress, "verify"))
+    return Summary(
+        len(source.files),
+        sum(len(file.header.tensors) for file in source.files),
+        packed.nbytes,
+        packed.stored_nbytes,
+        time.perf_counter() - start,
+    )
+
+
+def _restore(
+    reader: StoreReader,
+    dst: str | os.PathLike[str],
+    threads: int | None,
+    overwrite: bool,
+    progress: Progress | None,
+) -> Summary:
+    """Restore from any kind of store."""
+    start = time.perf_counter()
+    headers = read_headers(reader)
+    index = _read_index(reader)
+    names = [file.name for file in reader.info.files]
+    if reader.info.index is not None:
+        names.append(reader.info.index.name)
+    as_folder = len(names) > 1
+    local = [] if "://" in reader.where else [Path(reader.where)]
+    target = absolute_target(dst, local)
+    if local and local[0].resolve() in target.resolve().parents:
+        raise ValueError(f"{dst}: lies in the store")
+    may_replace = partial(_has_only, names=names) if as_folder else Path.is_file
+    with codec_threads(threads), new_target(target, overwrite, may_replace) as temporary:
+        if as_folder:
+            temporary.mkdir()
+        paths = [temporary / name for name in names] if as_folder else [temporary]
+        for path, header in zip(paths, headers, strict=False):
+            with open(path, "xb") as file:
+                file.write(file_prefix(header))
+        if reader.info.index is not None:
+            paths[-1].write_bytes(index)
+
+        def consume(number: int, piece: Piece, data: NDArray[np.uint8]) -> None:
+            with open(paths[number], "r+b", buffering=0) as file:
+                file.seek(piece.offset)
+                view = data.data
+                while view:
+                    view = view[file.write(view) :]
+
+        unpack(reader, headers, consume, True, progress and partial(progress, "restore"))
+    return _summary(reader, headers, start)
+
+
+def _read_index(reader: StoreReader) -> bytes:
+    """Return the content of the index file, checked; empty if there was none."""
+    index = reader.info.index
+    if index is None:
+        return b""
+    raw = read_bytes(reader, index.path)
+    if hashlib.sha256(raw).hexdigest() != index.sha256:
+        raise CorruptDataError(f"{reader.where}: {index.name} has another SHA-256 than it had")
+    return raw
+
+
+def _compare_names(
+    reader: StoreReader, headers: Sequence[Header], index: bytes, source: Source
+) -> None:
+    """Compare everything but the tensors' data with the source."""
+    ours = [file.name for file in reader.info.files]
+    theirs = [file.name for file in source.files]
+    if (len(ours) > 1 and ours != theirs) or len(ours) != len(theirs):
+        raise CorruptDataError(f"{reader.where}: holds {ours}, not {theirs}")
+    for file, header in zip(source.files, headers, strict=True):
+        if file.header.raw != header.raw:
+            raise CorruptDataError(f"{reader.where}: its header differs from {file.path}")
+    if index != source.index_raw:
+        raise CorruptDataError(f"{reader.where}: its index differs from {source.index}")
+
+
+def _summary(reader: StoreReader, headers: Sequence[Header], start: float) -> Summary:
+    info = reader.info
+    return Summary(
+        len(info.files),
+        sum(len(header.tensors) for header in headers),
+        sum(file.size for file in info.files) + (info.index.size if info.index else 0),
+        sum(reader.stored_nbytes(path) for path in info.paths.values()),
+        time.perf_counter() - start,
+    )
+
+
+def _is_zarr_folder(path: Path) -> bool:
+    markers = ("zarr.json", ".zgroup", ".zarray")
+    return path.is_dir() and any((path / name).is_file() for name in markers)
+
+
+def _has_only(path: Path, names: Sequence[str]) -> bool:
+    return path.is_dir() and {p.name for p in path.iterdir()} <= set(names)
