@@ -1,0 +1,188 @@
+"""Builds frames by hand: whatever tables, modes and headers a test asks for, broken ones included.
+
+Like the reference decoder it follows docs/format.md and not the native core. It chooses nothing:
+callers give frequencies and modes. All checksums are right unless a test sets them otherwise, so
+that what lies behind them is reached.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from reference_decoder import (
+    CONSTANT,
+    LOWEST_STATE,
+    MAGIC,
+    STORED,
+    VERSION,
+    WIDTHS,
+    checksum,
+    rans_places,
+)
+
+
+def frame(
+    raw_size: int,
+    blocks: Sequence[bytes],
+    *,
+    codec: int = 3,
+    layout: int = 0,
+    k: int = 8,
+    sums: Sequence[int] | None = None,
+    tail: bytes = b"",
+    sizes: Sequence[int] | None = None,
+) -> bytes:
+    """Put blocks into a frame; `sums` are the checksums of the decoded blocks."""
+    if sizes is None:
+        sizes = [len(block) for block in blocks]
+    if sums is None:
+        table = struct.pack(f"<{len(sizes)}I", *sizes)
+    else:
+        table = b"".join(
+            struct.pack("<II", size, total) for size, total in zip(sizes, sums, strict=True)
+        )
+        k |= 128
+    start = MAGIC + bytes([VERSION, codec, layout, k]) + raw_size.to_bytes(8, "little")
+    both = struct.pack("<II", checksum(start), checksum(table + tail))
+    return start + both + table + tail + b"".join(blocks)
+
+
+def one_block(block: bytes, n: int, layout: int = 0, k: int = 8) -> bytes:
+    """Return a frame without checksums of one block of `n` items."""
+    return frame(n * WIDTHS[layout & 15], [block], layout=layout, k=k)
+
+
+def block(*planes: tuple[int, bytes]) -> bytes:
+    """Put planes, the most significant first, each a mode and a payload, into a block."""
+    modes = bytes(mode for mode, _ in planes)
+    coded = [len(payload) for mode, payload in planes if mode not in (STORED, CONSTANT)]
+    sizes = struct.pack(f"<{len(coded)}I", *coded)
+    return modes + sizes + b"".join(payload for _, payload in reversed(planes))
+
+
+def repaired(data: bytes) -> bytes:
+    """Return a damaged frame with right checksums of header and table, as far as it goes."""
+    data = bytearray(data)
+    if len(data) < 24:
+        return bytes(data)
+    data[16:20] = checksum(bytes(data[:16])).to_bytes(4, "little")
+    width = WIDTHS[min(data[6] & 15, len(WIDTHS) - 1)]
+    raw_size = int.from_bytes(data[8:16], "little")
+    n_blocks = -(-(raw_size // width) >> (data[7] & 31))
+    size = n_blocks * (8 if data[7] >> 7 else 4) + raw_size % width
+    if len(data) >= 24 + size:
+        data[20:24] = checksum(bytes(data[24 : 24 + size])).to_bytes(4, "little")
+    return bytes(data)
+
+
+# --- rANS ----------------------------------------------------------------------------------------
+
+
+def _rans_body(states: Iterable[int], words: list[int], escapes: bytes, rest: bytes) -> bytes:
+    states = list(states)
+    return (
+        struct.pack("<I", len(words))
+        + struct.pack(f"<{len(states)}I", *states)
+        + struct.pack(f"<{len(words)}H", *reversed(words))
+        + escapes
+        + rest
+    )
+
+
+def pairs_table(
+    frequencies: Sequence[int],
+    symbols: Sequence[int],
+    *,
+    log2_groups: int = 0,
+    escape: bool = False,
+) -> bytes:
+    head = len(frequencies) - 1 | log2_groups << 4 | escape << 6
+    return bytes([head, *frequencies, *symbols])
+
+
+def pairs_payload(
+    plane: bytes,
+    frequencies: Sequence[int],
+    symbols: Sequence[int],
+    *,
+    log2_groups: int = 0,
+    escape: bool = False,
+) -> bytes:
+    """Code a plane in the mode "rANS, pairs"; with `escape` the last entry is the escape."""
+    f = list(frequencies)
+    c = [sum(f[:j]) for j in range(len(f))]
+    named = list(symbols[: len(symbols) - escape])
+    entry = {symbol: j for j, symbol in enumerate(named)}
+    groups = 1 << log2_groups
+    size = 64 * groups
+    places = rans_places(groups, 64).tolist()
+    states, words = [LOWEST_STATE] * (32 * groups), []
+    whole = len(plane) - len(plane) % size
+    for start in reversed(range(0, whole, size)):
+        step = plane[start : start + size]
+        for lane in reversed(range(32 * groups)):
+            i = entry.get(step[places[lane]], len(f) - 1)
+            j = entry.get(step[places[lane] + 32], len(f) - 1)
+            x, product = states[lane], f[i] * f[j]
+            if x >> 16 >= product:
+                words.append(x & 0xFFFF)
+                x >>= 16
+            q, r = divmod(x, product)
+            states[lane] = (q << 16) + (c[j] + r // f[i] << 8) + c[i] + r % f[i]
+    escapes = bytes(s for s in plane[:whole] if s not in entry)
+    table = pairs_table(frequencies, symbols, log2_groups=log2_groups, escape=escape)
+    return table + _rans_body(states, words, escapes, plane[whole:])
+
+
+def wide_table(frequencies: dict[int, int], *, log2_groups: int = 0) -> bytes:
+    bitmap = np.zeros(256, np.uint8)
+    bitmap[list(frequencies)] = 1
+    table = bytes([log2_groups]) + np.packbits(bitmap, bitorder="little").tobytes()
+    for _, f in sorted(frequencies.items()):
+        less_1 = f - 1
+        table += bytes([less_1] if less_1 < 128 else [128 + less_1 % 128, less_1 // 128])
+    return table
+
+
+def wide_payload(plane: bytes, frequencies: dict[int, int], *, log2_groups: int = 0) -> bytes:
+    """Code a plane in the mode "rANS, wide"."""
+    ordered = sorted(frequencies)
+    c = {s: sum(frequencies[t] for t in ordered if t < s) for s in ordered}
+    groups = 1 << log2_groups
+    size = 32 * groups
+    places = rans_places(groups, 32).tolist()
+    states, words = [LOWEST_STATE] * size, []
+    whole = len(plane) - len(plane) % size
+    for start in reversed(range(0, whole, size)):
+        step = plane[start : start + size]
+        for lane in reversed(range(size)):
+            s = step[places[lane]]
+            x, f = states[lane], frequencies[s]
+            if x >> 20 >= f:
+                words.append(x & 0xFFFF)
+                x >>= 16
+            states[lane] = (x // f << 12) + c[s] + x % f
+    table = wide_table(frequencies, log2_groups=log2_groups)
+    return table + _rans_body(states, words, b"", plane[whole:])
+
+
+# --- Zstandard -----------------------------------------------------------------------------------
+
+
+def zstandard_runs(content_size: int | None, *runs: tuple[int, int]) -> bytes:
+    """Return a Zstandard frame of runs of one byte, that states whatever content size it is told.
+
+    A run is a byte and a count of at most 2^17, and takes four bytes: such frames are bombs.
+    """
+    if content_size is None:
+        head = b"\x00\x38"  # no content size; a window of 128 KiB
+    else:
+        head = b"\xc0\x38" + content_size.to_bytes(8, "little")
+    blocks = b"".join(
+        (count << 3 | 1 << 1 | (index == len(runs) - 1)).to_bytes(3, "little") + bytes([byte])
+        for index, (byte, count) in enumerate(runs)
+    )
+    return b"\x28\xb5\x2f\xfd" + head + blocks
