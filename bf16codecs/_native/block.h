@@ -1,5 +1,6 @@
 #pragma once
 
+#include "checksum.h"
 #include "codec.h"
 
 namespace bf16codecs {
@@ -17,8 +18,10 @@ void parse_block(size_t width, size_t n, const uint8_t* block, size_t size, Plan
 // The largest encoding of a block of n items.
 inline size_t block_bound(size_t width, size_t n) { return width + width * n; }
 
-// Encodes n items to out, which has room for block_bound(); returns the size.
-size_t encode_block(const EncodeOptions& options, const uint8_t* items, size_t n, uint8_t* out);
+// Encodes n items to out, which has room for block_bound(); returns the size. Adds the items'
+// bytes to `sum`, unless it is null.
+size_t encode_block(const EncodeOptions& options, const uint8_t* items, size_t n, uint8_t* out,
+                    Checksum* sum);
 
 // Decodes a block of n items; returns the checksum of the decoded bytes if it is wanted.
 uint32_t decode_block(const Layout& layout, const uint8_t* block, size_t size, size_t n,

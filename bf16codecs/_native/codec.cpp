@@ -71,7 +71,6 @@ class FrameEncoder {
     const size_t n =
         static_cast<size_t>(std::min<uint64_t>(header.block_items(), header.items() - first));
     const uint8_t* items = raw_ + first * header.width();
-    if (header.has_checksums) index_.checksums[b] = checksum(items, n * header.width());
 
     static thread_local std::vector<uint8_t> scratch;
     const uint64_t known = placement_.place_if_known(b);
@@ -80,7 +79,10 @@ class FrameEncoder {
       scratch.resize(std::max(scratch.size(), block_bound(header.width(), n)));
       out = scratch.data();
     }
-    const size_t size = encode_block(options_, items, n, out);
+    Checksum sum;
+    const size_t size =
+        encode_block(options_, items, n, out, header.has_checksums ? &sum : nullptr);
+    if (header.has_checksums) index_.checksums[b] = sum.value();
     const uint64_t place = placement_.settle(b, size);
     if (known == 0 && place != 0) std::copy_n(out, size, frame_ + place);
   }

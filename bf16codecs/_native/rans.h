@@ -8,19 +8,33 @@
 
 namespace bf16codecs {
 
-// Interleaved range coding of one plane of one block (docs/format.md).
-//
-// The encoders take a plane of n symbols and their exact counts, of which at least two are not
-// zero. They write the payload to out and return its size, or 0 if that would be more than
+// Interleaved range coding of one plane of one block (docs/format.md). Both encoders write a
+// payload for a plane of n symbols to out and return its size, or 0 if that would be more than
 // capacity bytes.
-size_t pairs_encode(const uint8_t* plane, size_t n, const uint32_t counts[256], uint8_t* out,
+
+// The entries of a plane in the pairs mode.
+struct PairsEntries {
+  unsigned n = 0;
+  bool has_escape = false;  // the last entry
+  uint16_t frequency[16] = {};
+  uint8_t symbol[16] = {};
+};
+
+struct PairsChoice {
+  PairsEntries entries;
+  uint64_t size = UINT64_MAX;  // of the counted symbols, in units of 2^-16 bit
+};
+
+// The entries with the smallest coded size; none, with size UINT64_MAX, where no table keeps the
+// rules. If the counts are a sample, there is an escape for the symbols that it missed.
+PairsChoice choose_pairs(const uint32_t counts[256], bool is_sample);
+
+size_t pairs_encode(const uint8_t* plane, size_t n, const PairsEntries& entries, uint8_t* out,
                     size_t capacity);
+
+// `counts` are exact, and at least two of them are not zero.
 size_t wide_encode(const uint8_t* plane, size_t n, const uint32_t counts[256], uint8_t* out,
                    size_t capacity);
-
-// Nearly the size, in bytes, of what these would write; SIZE_MAX where the form cannot be used.
-size_t pairs_size(const uint32_t counts[256], size_t n);
-size_t wide_size(const uint32_t counts[256], size_t n);
 
 // Decodes a payload into plane, which has room for n + kPlaneSlack bytes. Throws
 // CorruptDataError.

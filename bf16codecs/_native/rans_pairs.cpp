@@ -19,15 +19,8 @@ constexpr uint8_t kNoEscape = 255;
 constexpr uint8_t kEscapeFlag = 0x40;
 constexpr uint32_t kLowestState = 1u << 16;
 
-struct Entries {
-  unsigned n = 0;
-  bool has_escape = false;
-  uint16_t frequency[kMaxEntries] = {};
-  uint8_t symbol[kMaxEntries] = {};
-};
-
 // The rule that lets one threshold a bucket find the entry of any slot.
-bool fits_buckets(const Entries& entries) {
+bool fits_buckets(const PairsEntries& entries) {
   unsigned begins[kSlots / kBucket] = {};
   unsigned start = 0;
   for (unsigned i = 0; i < entries.n; ++i) {
@@ -37,73 +30,57 @@ bool fits_buckets(const Entries& entries) {
   return std::all_of(begins, begins + kSlots / kBucket - 1, [](unsigned b) { return b <= 1; });
 }
 
-struct Choice {
-  Entries entries;
-  uint64_t size = UINT64_MAX;  // in units of 2^-16 bit
-};
-
 // Entries for the `kept` most frequent symbols, and an escape if that is not all of them.
-Choice choose_entries(const uint32_t counts[256], const uint8_t by_count[256], unsigned kept,
-                      uint64_t total) {
-  Choice choice;
+PairsChoice entries_for(const uint32_t counts[256], const uint8_t by_count[256], unsigned kept,
+                        uint64_t total, bool force_escape) {
+  PairsChoice choice;
+  PairsEntries& entries = choice.entries;
   uint32_t entry_counts[kMaxEntries];
-  uint64_t covered = 0;
+  uint64_t others = total;
   for (unsigned i = 0; i < kept; ++i) {
-    choice.entries.symbol[i] = by_count[i];
+    entries.symbol[i] = by_count[i];
     entry_counts[i] = counts[by_count[i]];
-    covered += entry_counts[i];
+    others -= entry_counts[i];
   }
-  Entries& entries = choice.entries;
   entries.n = kept;
-  entries.has_escape = covered != total;
-  if (entries.has_escape) entry_counts[entries.n++] = static_cast<uint32_t>(total - covered);
+  entries.has_escape = force_escape || others != 0;
+  if (entries.has_escape) {
+    entry_counts[entries.n++] = static_cast<uint32_t>(std::max<uint64_t>(others, 1));
+  }
   if (entries.n < 2) return choice;
   normalize(entry_counts, entries.n, total, kPairBits, entries.frequency);
   if (fits_buckets(entries)) {
     choice.size = coded_size(entry_counts, entries.frequency, entries.n, kPairBits) +
-                  ((total - covered) * 8 << 16);
+                  (others * 8 << 16);
   }
   return choice;
 }
 
-Choice best_entries(const uint32_t counts[256]) {
-  uint8_t by_count[256];
-  std::iota(by_count, by_count + 256, uint8_t{0});
-  std::stable_sort(by_count, by_count + 256,
-                   [&](uint8_t a, uint8_t b) { return counts[a] > counts[b]; });
-  const uint64_t total = std::accumulate(counts, counts + 256, uint64_t{0});
-  const unsigned distinct =
-      static_cast<unsigned>(256 - std::count(counts, counts + 256, uint32_t{0}));
-  Choice best;
-  for (unsigned kept = 1; kept <= std::min(distinct, kMaxEntries); ++kept) {
-    if (kept == kMaxEntries && distinct > kMaxEntries) break;  // no room for the escape
-    const Choice choice = choose_entries(counts, by_count, kept, total);
-    if (choice.size < best.size) best = choice;
-  }
-  return best;
-}
-
-size_t head_size(const Entries& entries, unsigned groups) {
+size_t head_size(const PairsEntries& entries, unsigned groups) {
   return 1 + 2 * entries.n + 4 + 4 * kLanesPerGroup * groups;
 }
 
-uint8_t* write_table(const Entries& entries, unsigned log2_groups, uint8_t* out) {
+uint8_t* write_table(const PairsEntries& entries, unsigned log2_groups, uint8_t* out) {
   *out++ = static_cast<uint8_t>((entries.n - 1) | log2_groups << 4 |
                                 (entries.has_escape ? kEscapeFlag : 0u));
   for (unsigned i = 0; i < entries.n; ++i) *out++ = static_cast<uint8_t>(entries.frequency[i]);
   return std::copy_n(entries.symbol, entries.n, out);
 }
 
-void prepare_encoder(const Entries& entries, unsigned groups, PairsEncoder& e) {
+void prepare_encoder(const PairsEntries& entries, unsigned groups, PairsEncoder& e) {
   e.groups = groups;
   e.escape = entries.has_escape ? static_cast<uint8_t>(entries.n - 1) : kNoEscape;
+  e.rows = 0;
   std::fill_n(e.entry_of, 256, e.escape);
   uint32_t start = 0;
   for (unsigned i = 0; i < kMaxEntries; ++i) {
     const uint32_t frequency = i < entries.n ? entries.frequency[i] : 1;
-    e.entry[i] = {frequency, start};
+    e.entry[i] = frequency | start << 16;
+    e.reciprocal[i] = 1.0f / static_cast<float>(frequency) * (1.0f - kReciprocalBias);
     start += frequency;
-    if (i < entries.n && i != e.escape) e.entry_of[entries.symbol[i]] = static_cast<uint8_t>(i);
+    if (i >= entries.n || i == e.escape) continue;
+    e.entry_of[entries.symbol[i]] = static_cast<uint8_t>(i);
+    e.rows = static_cast<uint16_t>(e.rows | 1u << entries.symbol[i] / 16);
   }
   std::fill_n(e.x, kLanesPerGroup * groups, kLowestState);
 }
@@ -129,7 +106,7 @@ void fill_buckets(const uint8_t slot_entry[kSlots], PairsTable& table) {
   repeat16(slot_entry + kSlots - kBucket, table.last);
 }
 
-void build_table(const Entries& entries, PairsTable& table) {
+void build_table(const PairsEntries& entries, PairsTable& table) {
   uint8_t frequency[kMaxEntries] = {}, start[kMaxEntries] = {};
   unsigned slot = 0;
   for (unsigned i = 0; i < entries.n; ++i) {
@@ -149,8 +126,8 @@ void build_table(const Entries& entries, PairsTable& table) {
   throw CorruptDataError(std::string("rANS plane: ") + what);
 }
 
-Entries read_entries(const uint8_t* payload, size_t size) {
-  Entries entries;
+PairsEntries read_entries(const uint8_t* payload, size_t size) {
+  PairsEntries entries;
   entries.n = (payload[0] & 15u) + 1;
   entries.has_escape = (payload[0] & kEscapeFlag) != 0;
   if (entries.n < 2) corrupt("a table of one entry");
@@ -179,37 +156,48 @@ Entries read_entries(const uint8_t* payload, size_t size) {
 
 unsigned groups_log2(size_t n) { return n < size_t{1} << 15 ? 0 : n < size_t{1} << 17 ? 1 : 2; }
 
-size_t pairs_size(const uint32_t counts[256], size_t n) {
-  const Choice choice = best_entries(counts);
-  if (choice.size == UINT64_MAX) return SIZE_MAX;
-  return head_size(choice.entries, 1u << groups_log2(n)) + static_cast<size_t>(choice.size >> 19);
+PairsChoice choose_pairs(const uint32_t counts[256], bool is_sample) {
+  uint8_t by_count[256];
+  std::iota(by_count, by_count + 256, uint8_t{0});
+  const auto kept_end = by_count + kMaxEntries;
+  std::partial_sort(by_count, kept_end, by_count + 256, [&](uint8_t a, uint8_t b) {
+    return counts[a] != counts[b] ? counts[a] > counts[b] : a < b;
+  });
+  const uint64_t total = std::accumulate(counts, counts + 256, uint64_t{0});
+  const unsigned distinct =
+      static_cast<unsigned>(256 - std::count(counts, counts + 256, uint32_t{0}));
+  const unsigned most = distinct > kMaxEntries || is_sample ? kMaxEntries - 1 : kMaxEntries;
+  PairsChoice best;
+  for (unsigned kept = 1; kept <= std::min(distinct, most); ++kept) {
+    const PairsChoice choice = entries_for(counts, by_count, kept, total, is_sample);
+    if (choice.size < best.size) best = choice;
+  }
+  return best;
 }
 
-size_t pairs_encode(const uint8_t* plane, size_t n, const uint32_t counts[256], uint8_t* out,
+size_t pairs_encode(const uint8_t* plane, size_t n, const PairsEntries& entries, uint8_t* out,
                     size_t capacity) {
-  const Choice choice = best_entries(counts);
-  if (choice.size == UINT64_MAX) return 0;
   const unsigned log2_groups = groups_log2(n), groups = 1u << log2_groups;
   const size_t step = kPairSymbols * groups, steps = n / step, rest = n % step;
 
   // Two symbols give at most one word, and each symbol at most one escape.
   static thread_local std::vector<uint8_t> scratch;
-  if (scratch.size() < 2 * n) scratch.resize(2 * n);
-  uint8_t* const words_end = scratch.data() + n;
+  if (scratch.size() < kEncodeMargin + 2 * n) scratch.resize(kEncodeMargin + 2 * n);
+  uint8_t* const words_end = scratch.data() + kEncodeMargin + n;
   uint8_t* const escapes_end = words_end + n;
 
   PairsEncoder e;
-  prepare_encoder(choice.entries, groups, e);
+  prepare_encoder(entries, groups, e);
   e.words = words_end;
   e.escapes = escapes_end;
   kernels().pairs_encode(e, plane, steps);
 
   const size_t words = static_cast<size_t>(words_end - e.words);
   const size_t escapes = static_cast<size_t>(escapes_end - e.escapes);
-  const size_t size = head_size(choice.entries, groups) + words + escapes + rest;
+  const size_t size = head_size(entries, groups) + words + escapes + rest;
   if (size > capacity) return 0;
 
-  uint8_t* p = write_table(choice.entries, log2_groups, out);
+  uint8_t* p = write_table(entries, log2_groups, out);
   store_le(p, static_cast<uint32_t>(words / 2));
   p += 4;
   for (unsigned lane = 0; lane < kLanesPerGroup * groups; ++lane, p += 4) store_le(p, e.x[lane]);
@@ -223,7 +211,7 @@ PairsReader::PairsReader(const uint8_t* payload, size_t size, size_t n) {
   if (size < 1 || (payload[0] & 0x80) != 0 || (payload[0] >> 4 & 3) > 2) {
     corrupt("an unknown head");
   }
-  const Entries entries = read_entries(payload, size);
+  const PairsEntries entries = read_entries(payload, size);
   build_table(entries, table_);
   state_.table = &table_;
   state_.groups = 1u << (payload[0] >> 4 & 3);

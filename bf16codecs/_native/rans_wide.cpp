@@ -170,12 +170,6 @@ void renormalize_last(uint32_t* x, unsigned lanes, Words& words) {
 
 }  // namespace
 
-size_t wide_size(const uint32_t counts[256], size_t n) {
-  const Alphabet alphabet = make_alphabet(counts);
-  const uint64_t bits = coded_size(alphabet.count, alphabet.frequency, alphabet.n, kWideBits);
-  return head_size(alphabet, 1u << groups_log2(n)) + static_cast<size_t>(bits >> 19);
-}
-
 size_t wide_encode(const uint8_t* plane, size_t n, const uint32_t counts[256], uint8_t* out,
                    size_t capacity) {
   const Alphabet alphabet = make_alphabet(counts);

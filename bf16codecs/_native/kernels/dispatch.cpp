@@ -1,9 +1,103 @@
 #include "dispatch.h"
 
+#include <cstdlib>
+#include <string_view>
+
+#if defined(__x86_64__) || defined(_M_X64)
+#if defined(_MSC_VER)
+#include <intrin.h>
+#else
+#include <cpuid.h>
+#endif
+#endif
+
 namespace bf16codecs {
+namespace {
 
-const Kernels& kernels() { return kScalarKernels; }
+#if defined(__x86_64__) || defined(_M_X64)
 
-std::vector<std::string> available_isas() { return {"scalar"}; }
+struct Registers {
+  uint32_t eax, ebx, ecx, edx;
+};
+
+Registers cpuid(uint32_t leaf) {
+#if defined(_MSC_VER)
+  int r[4];
+  __cpuidex(r, static_cast<int>(leaf), 0);
+  return {static_cast<uint32_t>(r[0]), static_cast<uint32_t>(r[1]), static_cast<uint32_t>(r[2]),
+          static_cast<uint32_t>(r[3])};
+#else
+  Registers r{};
+  __cpuid_count(leaf, 0, r.eax, r.ebx, r.ecx, r.edx);
+  return r;
+#endif
+}
+
+// The register state that the operating system saves: a processor may have instructions that
+// the system does not let a program use.
+uint64_t saved_state() {
+#if defined(_MSC_VER)
+  return _xgetbv(0);
+#else
+  uint32_t low, high;
+  __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return static_cast<uint64_t>(high) << 32 | low;
+#endif
+}
+
+constexpr bool has_all(uint64_t value, uint64_t bits) { return (value & bits) == bits; }
+
+struct Support {
+  bool avx2 = false, avx512 = false;
+
+  Support() {
+    constexpr uint32_t kOsxsave = 1u << 27, kAvx2 = 1u << 5;
+    constexpr uint32_t kAvx512 = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31;  // F, DQ, BW, VL
+    constexpr uint64_t kYmm = 0x06, kZmm = 0xE6;  // XCR0: SSE, AVX; opmask, ZMM
+    if (cpuid(0).eax < 7 || !has_all(cpuid(1).ecx, kOsxsave)) return;
+    const uint32_t features = cpuid(7).ebx;
+    avx2 = has_all(features, kAvx2) && has_all(saved_state(), kYmm);
+    avx512 = avx2 && has_all(features, kAvx512) && has_all(saved_state(), kZmm);
+  }
+};
+
+std::vector<const Kernels*> available() {
+  const Support support;
+  std::vector<const Kernels*> sets{&kScalarKernels};
+  if (support.avx2) sets.push_back(&kAvx2Kernels);
+  if (support.avx512) sets.push_back(&kAvx512Kernels);
+  return sets;
+}
+
+#else
+
+std::vector<const Kernels*> available() { return {&kScalarKernels}; }
+
+#endif
+
+// BF16CODECS_ISA lowers the choice. A name that is unknown or not available here is the best
+// one: a variable set for a fleet must not stop its older machines.
+const Kernels& choose() {
+  const std::vector<const Kernels*> sets = available();
+  if (const char* wanted = std::getenv("BF16CODECS_ISA")) {
+    for (const Kernels* set : sets) {
+      if (std::string_view(wanted) == set->name) return *set;
+    }
+  }
+  return *sets.back();
+}
+
+}  // namespace
+
+const Kernels& kernels() {
+  static const Kernels& chosen = choose();
+  return chosen;
+}
+
+std::vector<std::string> available_isas() {
+  std::vector<std::string> names;
+  for (const Kernels* set : available()) names.emplace_back(set->name);
+  return names;
+}
 
 }  // namespace bf16codecs

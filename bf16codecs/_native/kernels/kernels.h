@@ -25,6 +25,9 @@ inline constexpr unsigned kPairSymbols = 2 * kLanesPerGroup;
 // lanes can use, and one vector more.
 inline constexpr size_t kWordMargin = 2 * kMaxLanes + 64;
 
+// Bytes below the last word that a rANS encoder may overwrite.
+inline constexpr size_t kEncodeMargin = 16;
+
 // Look-up tables of the pairs mode, each of 16 bytes and repeated to fill a vector register.
 // A slot's entry is base[bucket], plus one if the slot is not below threshold[bucket]; in the
 // last bucket it is last[slot mod 16].
@@ -44,19 +47,24 @@ struct PairsDecoder {
   alignas(64) uint32_t x[kMaxLanes];
 };
 
-struct PairsEntry {
-  uint32_t frequency, start;
-};
-
 struct PairsEncoder {
-  PairsEntry entry[16];
-  uint8_t entry_of[256];  // symbol -> entry
-  uint8_t escape;         // the escape's entry, or 255
+  // Of each entry: frequency, and start in the upper half; and 1 / frequency, short of it by
+  // kReciprocalBias, so that a quotient by it is never too large and at most 1 too small.
+  alignas(64) uint32_t entry[16];
+  alignas(64) float reciprocal[16];
+  alignas(64) uint8_t entry_of[256];  // symbol -> entry; the escape's for all others
+  uint16_t rows;                      // bit r: symbols 16 r ... 16 r + 15 have an entry
+  uint8_t escape;                     // the escape's entry, or 255
   unsigned groups;
   uint8_t* words;    // words are written downwards from here
   uint8_t* escapes;  // likewise
   alignas(64) uint32_t x[kMaxLanes];
 };
+
+// x / (f g), with x < 2^16 f g, as x * (reciprocal of f) * (reciprocal of g) in binary32 makes up
+// to seven roundings of 2^-24. A bias of 2^-21 in each reciprocal outweighs them, and together
+// they stay below 1 / 2^16, a quotient's unit.
+inline constexpr float kReciprocalBias = 1.0f / (1 << 21);
 
 struct Kernels {
   const char* name;
@@ -67,9 +75,6 @@ struct Kernels {
   void (*split16)(const uint8_t* items, size_t n, uint8_t* high, uint8_t* low);
   void (*merge16)(const uint8_t* high, const uint8_t* low, size_t n, uint8_t* items);
 
-  // counts[s] += occurrences of s.
-  void (*histogram)(const uint8_t* plane, size_t n, uint32_t counts[256]);
-
   // Decodes whole steps into `plane` while steps are left and decoder.words <= limit; returns
   // the steps left. kWordMargin bytes behind `limit` must be readable.
   size_t (*pairs_decode)(PairsDecoder& decoder, const uint8_t* limit, uint8_t* plane,
@@ -79,12 +84,17 @@ struct Kernels {
   size_t (*pairs_decode16)(PairsDecoder& decoder, const uint8_t* limit, const uint8_t* low,
                            uint8_t* items, size_t steps);
 
-  // Encodes whole steps from the last one to the first. A step writes at most 64 words and 64
-  // escapes a group; the room below encoder.words and encoder.escapes is the caller's to give.
+  // Encodes whole steps from the last one to the first. A step writes at most 32 words and 64
+  // escapes a group; the room below encoder.words and encoder.escapes is the caller's to give,
+  // and kEncodeMargin bytes more below the words.
   void (*pairs_encode)(PairsEncoder& encoder, const uint8_t* plane, size_t steps);
 };
 
 extern const Kernels kScalarKernels;
+#if defined(__x86_64__) || defined(_M_X64)
+extern const Kernels kAvx2Kernels;    // AVX2
+extern const Kernels kAvx512Kernels;  // AVX-512 F, BW, DQ, VL
+#endif
 
 // The kernels in use: the best that the processor has, or what BF16CODECS_ISA names.
 const Kernels& kernels();

@@ -34,20 +34,6 @@ void merge16(const uint8_t* high, const uint8_t* low, size_t n, uint8_t* items) 
   }
 }
 
-// Four tables, because a run of one symbol would wait for its own count otherwise.
-void histogram(const uint8_t* plane, size_t n, uint32_t counts[256]) {
-  uint32_t partial[4][256] = {};
-  size_t i = 0;
-  for (; i + 8 <= n; i += 8) {
-    const uint64_t eight = load_le<uint64_t>(plane + i);
-    for (unsigned j = 0; j < 8; ++j) ++partial[j % 4][eight >> (8 * j) & 255];
-  }
-  for (; i < n; ++i) ++partial[0][plane[i]];
-  for (unsigned s = 0; s < 256; ++s) {
-    counts[s] += partial[0][s] + partial[1][s] + partial[2][s] + partial[3][s];
-  }
-}
-
 constexpr unsigned place(unsigned lane) { return lane < 16 ? 2 * lane : 2 * (lane - 16) + 1; }
 
 // Decodes one group: 64 symbols by their places, and whether any of them is an escape.
@@ -112,37 +98,35 @@ size_t pairs_decode16(PairsDecoder& d, const uint8_t* limit, const uint8_t* low,
   return steps;
 }
 
-void encode_pair(PairsEncoder& e, uint32_t& x, const PairsEntry& first, const PairsEntry& second) {
-  const uint32_t f = first.frequency * second.frequency;
+void encode_pair(PairsEncoder& e, uint32_t& x, uint32_t first, uint32_t second) {
+  const uint32_t f1 = first & 0xFFFF, f = f1 * (second & 0xFFFF);
   if (x >> 16 >= f) {
     e.words -= 2;
     store_le(e.words, static_cast<uint16_t>(x));
     x >>= 16;
   }
   const uint32_t q = x / f, r = x % f;
-  x = q << 16 | (second.start + r / first.frequency) << 8 | (first.start + r % first.frequency);
+  x = q << 16 | ((second >> 16) + r / f1) << 8 | ((first >> 16) + r % f1);
 }
 
 void pairs_encode(PairsEncoder& e, const uint8_t* plane, size_t steps) {
-  for (; steps != 0; --steps) {
-    for (unsigned g = e.groups; g-- != 0;) {
-      const uint8_t* symbols = plane + kPairSymbols * ((steps - 1) * e.groups + g);
-      for (unsigned lane = kLanesPerGroup; lane-- != 0;) {
-        const unsigned p = place(lane);
-        encode_pair(e, e.x[kLanesPerGroup * g + lane], e.entry[e.entry_of[symbols[p]]],
-                    e.entry[e.entry_of[symbols[p + 32]]]);
-      }
-      for (unsigned p = kPairSymbols; p-- != 0;) {
-        if (e.entry_of[symbols[p]] == e.escape) *--e.escapes = symbols[p];
-      }
+  for (size_t group = steps * e.groups; group-- != 0;) {
+    const uint8_t* symbols = plane + kPairSymbols * group;
+    uint32_t* x = e.x + kLanesPerGroup * (group % e.groups);
+    for (unsigned lane = kLanesPerGroup; lane-- != 0;) {
+      const unsigned p = place(lane);
+      encode_pair(e, x[lane], e.entry[e.entry_of[symbols[p]]],
+                  e.entry[e.entry_of[symbols[p + 32]]]);
+    }
+    for (unsigned p = kPairSymbols; p-- != 0;) {
+      if (e.entry_of[symbols[p]] == e.escape) *--e.escapes = symbols[p];
     }
   }
 }
 
 }  // namespace
 
-const Kernels kScalarKernels = {"scalar",       checksum,       split16,     merge16,
-                                histogram,      pairs_decode,   pairs_decode16,
-                                pairs_encode};
+const Kernels kScalarKernels = {"scalar",     checksum,       split16,     merge16,
+                                pairs_decode, pairs_decode16, pairs_encode};
 
 }  // namespace bf16codecs
