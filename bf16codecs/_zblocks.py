@@ -61,12 +61,12 @@ class BF16BlocksCodec(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):
     --------
     >>> import numpy as np
     >>> import zarr
+    >>> weights = np.arange(64000).reshape(1000, 64).astype("bfloat16")
     >>> array = zarr.create_array(
-    ...     {}, shape=(1000, 64), dtype="bfloat16", serializer=BF16BlocksCodec(), compressors=None
+    ...     {}, data=weights, serializer=BF16BlocksCodec("arithmetic"), compressors=None
     ... )
-    >>> array[:] = np.arange(64)
-    >>> array[500, :3]
-    array([0, 1, 2], dtype=bfloat16)
+    >>> array[2, 1:4]
+    array([129, 130, 131], dtype=bfloat16)
     """
 
     is_fixed_size = False
@@ -137,7 +137,7 @@ class BF16BlocksCodec(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):
         self, byte_getter: Any, selection: Any, chunk_spec: ArraySpec
     ) -> NDBuffer | None:
         async def get(request: RangeByteRequest | None) -> Buffer | None:
-            return await byte_getter.get(chunk_spec.prototype, request)
+            return await byte_getter.get(chunk_spec.prototype, byte_range=request)
 
         reading = self._read(selection, chunk_spec)
         requests, result = _advance(reading, None)
@@ -150,10 +150,12 @@ class BF16BlocksCodec(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):
     def _decode_partial_sync(
         self, byte_getter: Any, selection: Any, chunk_spec: ArraySpec
     ) -> NDBuffer | None:
+        # Used by zarr's fused pipeline where stores can be read without an event loop.
+        prototype = chunk_spec.prototype
         reading = self._read(selection, chunk_spec)
         requests, result = _advance(reading, None)
         while requests is not None:
-            replies = [byte_getter.get_sync(chunk_spec.prototype, r) for r in requests]
+            replies = [byte_getter.get_sync(prototype=prototype, byte_range=r) for r in requests]
             requests, result = _advance(reading, replies)
         return result
 

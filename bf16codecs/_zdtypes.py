@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, SupportsFloat, SupportsIn
 import ml_dtypes
 import numpy as np
 from zarr.core.dtype.common import HasEndianness, HasItemSize, check_dtype_spec_v2
-from zarr.dtype import DataTypeValidationError, ZDType, data_type_registry
+from zarr.dtype import ZDType, data_type_registry
+
+try:
+    from zarr.errors import DataTypeValidationError  # type: ignore[attr-defined]
+except ImportError:  # before zarr 3.4
+    from zarr.dtype import DataTypeValidationError
 
 if TYPE_CHECKING:
     from zarr.core.dtype.common import DTypeJSON
@@ -72,7 +77,9 @@ class _MLFloat(ZDType[Any, Any], HasItemSize):
         return self._zarr_v3_name
 
     def _check_scalar(self, data: object) -> TypeGuard[SupportsFloat | SupportsIndex | str]:
-        return isinstance(data, (SupportsFloat, SupportsIndex, str))
+        # Arrays support float() as far as NumPy knows, whatever their size.
+        number = isinstance(data, (SupportsFloat, SupportsIndex, str))
+        return number and not isinstance(data, np.ndarray)
 
     def cast_scalar(self, data: object) -> Any:
         """Convert to a scalar of this type; one that is of this type keeps its bits."""

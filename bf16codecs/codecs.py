@@ -14,10 +14,10 @@ from typing import Any, ClassVar, NoReturn, Self
 
 import numpy as np
 from numcodecs.abc import Codec
-from numpy.typing import NDArray
 
 from bf16codecs import _core
-from bf16codecs._buffers import DTYPES, byte_view, dtype_name, writable_byte_view
+from bf16codecs._buffers import DTYPES, byte_view, dtype_name
+from bf16codecs._frames import decode, decode_array, inspect
 
 __all__ = [
     "CODECS",
@@ -335,62 +335,6 @@ def _zstd_level(level: Any) -> int:
     if not 1 <= level <= 22:
         raise ValueError(f"level must be between 1 and 22, not {level}")
     return level
-
-
-def decode(buf: Any, out: Any = None) -> Any:
-    """Decode a frame of any codec of this package.
-
-    Parameters
-    ----------
-    buf : buffer
-        The frame.
-    out : writable buffer or array, optional
-        Where to put the decoded bytes: contiguous, and of exactly their size.
-
-    Returns
-    -------
-    bytes, or `out` if it was given
-
-    Raises
-    ------
-    bf16codecs.errors.CodecError
-        If `buf` is not an intact frame.
-    ValueError
-        If `out` is of another size, not contiguous, or read-only.
-
-    Examples
-    --------
-    >>> decode(BF16Huffman().encode(b"weights"))
-    b'weights'
-    """
-    frame = byte_view(buf)
-    if out is None:
-        return _core.decode(frame)
-    _core.decode_into(frame, writable_byte_view(out))
-    return out
-
-
-def decode_array(buf: Any) -> NDArray[np.uint8]:
-    """Decode a frame into a new array of bytes.
-
-    NumPy asks for huge pages for large arrays, so writing this one for the first time costs
-    fewer page faults than the `bytes` that `decode` returns.
-    """
-    frame = byte_view(buf)
-    out = np.empty(_core.Index(frame).raw_size, np.uint8)
-    _core.decode_into(frame, out)
-    return out
-
-
-def inspect(buf: Any) -> dict[str, Any]:
-    """Tell a frame's codec, data type, sizes, blocks and per-plane modes, without decoding it.
-
-    Examples
-    --------
-    >>> inspect(BF16Huffman().encode(bytes(1000)))["codec"]
-    'huffman'
-    """
-    return _core.inspect(byte_view(buf))
 
 
 def bound(nbytes: int, codec: FrameCodec | str) -> int:

@@ -17,6 +17,7 @@ NATIVE = PACKAGE / "_native"
 PYTHON_LAYERS = [
     {"_version", "errors"},
     {"_core", "_buffers", "_paths", "_selection", "_target"},
+    {"_frames"},
     {"codecs", "_chunks", "_pipeline"},
     {"_zblocks", "_zdtypes"},
     {"safetensors", "zarr", "hdf5"},

@@ -1,0 +1,146 @@
+"""What the serializer fetches of a chunk to read a part of it."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+import zarr
+from zarr.abc.store import RangeByteRequest
+from zarr.storage import MemoryStore
+
+import bf16codecs
+from bf16codecs import _zblocks
+from bf16codecs.zarr import BF16BlocksCodec
+from bits import PIPELINES, assert_same_bits
+
+BF16 = np.dtype(ml_dtypes.bfloat16)
+BLOCK_BYTES = 1 << 19
+
+
+@pytest.fixture(params=PIPELINES, ids=lambda path: path.rpartition(".")[2], autouse=True)
+def pipeline(request):
+    with zarr.config.set({"codec_pipeline.path": request.param}):
+        yield
+
+
+class CountingStore(MemoryStore):
+    """Notes what is read of chunks."""
+
+    def __init__(self):
+        super().__init__()
+        self.requests = []
+
+    def note(self, key, byte_range, reply):
+        if "zarr.json" not in key:
+            self.requests.append((byte_range, None if reply is None else len(reply)))
+        return reply
+
+    async def get(self, key, prototype=None, byte_range=None):
+        return self.note(key, byte_range, await super().get(key, prototype, byte_range))
+
+    def get_sync(self, key, *, prototype=None, byte_range=None):
+        reply = super().get_sync(key, prototype=prototype, byte_range=byte_range)
+        return self.note(key, byte_range, reply)
+
+    def fetched(self):
+        return sum(length or 0 for _, length in self.requests)
+
+
+def weights(shape):
+    return np.random.default_rng(0).normal(0, 0.02, shape).astype(BF16)
+
+
+def create(store, data):
+    return zarr.create_array(
+        store, data=data, chunks=data.shape, serializer=BF16BlocksCodec(), compressors=None
+    )
+
+
+@pytest.fixture
+def rows():
+    """2048 rows of 4 KiB: 16 blocks of 128 rows."""
+    store = CountingStore()
+    data = weights((2048, 2048))
+    array = create(store, data)
+    store.requests.clear()
+    return store, data, array
+
+
+def index_of(store):
+    frame = store._store_dict["c/0/0"].to_bytes()
+    return bf16codecs._core.Index(frame)
+
+
+@pytest.mark.parametrize(
+    ("selection", "blocks"),
+    [
+        (np.s_[5], [(0, 1)]),
+        (np.s_[127:129], [(0, 2)]),
+        (np.s_[200:210, ::5], [(1, 2)]),
+        (np.s_[2047, 2047], [(15, 16)]),
+        (np.s_[0:2048:600, :3], [(0, 1), (4, 5), (9, 10), (14, 15)]),
+    ],
+)
+def test_fetches_the_header_and_the_touched_blocks(rows, selection, blocks):
+    store, data, array = rows
+    assert_same_bits(array[selection], data[selection])
+    offsets = index_of(store).offsets
+    expected = [RangeByteRequest(offsets[a], offsets[b]) for a, b in blocks]
+    (first, _), *rest = store.requests
+    assert (first.start, first.end) == (0, 4096)
+    assert sorted((r.start, r.end) for r, _ in rest) == [(r.start, r.end) for r in expected]
+
+
+def test_one_row_costs_at_most_two_blocks(rows):
+    store, data, array = rows
+    for row in range(0, 2048, 61):
+        store.requests.clear()
+        assert_same_bits(array[row], data[row])
+        assert len(store.requests) == 2
+        assert store.fetched() < 2 * BLOCK_BYTES
+
+
+def test_rows_at_a_time(rows):
+    store, data, array = rows
+    picked = [3, 2000, 4, 130]
+    assert_same_bits(array.oindex[picked], data[picked])
+    assert len(store.requests) == 3
+    store.requests.clear()
+    assert_same_bits(array.vindex[picked, [0, 1, 2, 3]], data[picked, [0, 1, 2, 3]])
+    assert len(store.requests) == 3
+
+
+@pytest.mark.parametrize("selection", [np.s_[:], np.s_[10:], np.s_[:, 0], np.s_[::100]])
+def test_most_of_a_chunk_is_one_request(rows, selection):
+    store, data, array = rows
+    assert_same_bits(array[selection], data[selection])
+    assert [byte_range for byte_range, _ in store.requests] == [None]
+
+
+def test_chunks_of_one_block_are_one_request():
+    store = CountingStore()
+    data = weights((512, 512))
+    array = create(store, data)
+    store.requests.clear()
+    assert_same_bits(array[3, 4:9], data[3, 4:9])
+    assert [byte_range for byte_range, _ in store.requests] == [None]
+
+
+def test_a_block_table_longer_than_the_first_read_is_fetched(rows, monkeypatch):
+    store, data, array = rows
+    monkeypatch.setattr(_zblocks, "_PREFIX_BYTES", 40)
+    monkeypatch.setattr(_zblocks, "_PREFIX_SHIFT", 20)
+    assert_same_bits(array[500], data[500])
+    header_size = index_of(store).header_size
+    assert [(r.start, r.end) for r, _ in store.requests[:2]] == [(0, 40), (40, header_size)]
+
+
+def test_a_chunk_that_disappears_while_it_is_read_raises(rows):
+    store, _, array = rows
+
+    def note(key, byte_range, reply):
+        store._store_dict.pop(key, None)
+        return reply
+
+    store.note = note
+    with pytest.raises(bf16codecs.errors.CorruptDataError, match="disappeared"):
+        array[5]

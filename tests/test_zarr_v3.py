@@ -1,0 +1,300 @@
+"""Codec objects handed to zarr for arrays of format 3, and the codec classes behind them."""
+
+import json
+import pickle
+import tomllib
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+import zarr
+from zarr.codecs import BytesCodec, ShardingCodec
+from zarr.registry import get_codec_class
+
+from bf16codecs import BF16Arithmetic, BF16Huffman, BF16Split, BF16Zstd
+from bf16codecs.zarr import (
+    BF16ArithmeticCodec,
+    BF16HuffmanCodec,
+    BF16SplitCodec,
+    BF16ZstdCodec,
+)
+from bits import PIPELINES, assert_same_bits
+
+# ml_dtypes compares NaNs, which zarr does with every chunk and fill value, with this warning.
+pytestmark = pytest.mark.filterwarnings("ignore:invalid value encountered in equal")
+
+BF16 = np.dtype(ml_dtypes.bfloat16)
+CODECS = [BF16Split(by="byte"), BF16Huffman(), BF16Arithmetic(checksum=False), BF16Zstd(level=5)]
+V3_CLASSES = [BF16SplitCodec, BF16HuffmanCodec, BF16ArithmeticCodec, BF16ZstdCodec]
+codecs = pytest.mark.parametrize("codec", CODECS, ids=repr)
+classes = pytest.mark.parametrize("cls", V3_CLASSES)
+DATA = np.random.default_rng(0).normal(0, 0.02, (70, 30))
+
+
+@pytest.fixture(params=["bfloat16", "float8_e5m2", "float32", "complex64"])
+def data(request):
+    return DATA.astype(request.param)
+
+
+@pytest.fixture(params=PIPELINES, ids=lambda path: path.rpartition(".")[2])
+def pipeline(request):
+    with zarr.config.set({"codec_pipeline.path": request.param}):
+        yield
+
+
+def codecs_on_disk(path):
+    return json.loads((path / "zarr.json").read_text())["codecs"]
+
+
+@codecs
+@pytest.mark.parametrize("wrap", [lambda c: c, lambda c: [c]], ids=["c", "[c]"])
+@pytest.mark.usefixtures("pipeline")
+def test_create_array(tmp_path, data, codec, wrap):
+    array = zarr.create_array(
+        tmp_path, data=data, chunks=(16, 30), compressors=wrap(codec), fill_value=0
+    )
+    for a in (array, zarr.open_array(tmp_path, mode="r")):
+        assert_same_bits(a[:], data)
+        assert_same_bits(a[5:60:7, ::3], data[5:60:7, ::3])
+    assert codecs_on_disk(tmp_path)[1:] == [dict(codec)]
+
+
+@codecs
+@pytest.mark.parametrize("given_as", ["object", "format 3 class", "dict", "json"])
+def test_codecs_argument(tmp_path, codec, given_as):
+    data = DATA.astype(BF16)
+    given = {
+        "object": codec,
+        "format 3 class": get_codec_class(codec.codec_id).from_dict(codec),
+        "dict": dict(codec),
+        "json": json.loads(json.dumps(codec)),
+    }[given_as]
+    bytes_codec = {"name": "bytes", "configuration": {"endian": "little"}}
+    array = zarr.open(
+        store=tmp_path,
+        shape=data.shape,
+        dtype=data.dtype,
+        chunks=(16, 30),
+        codecs=[bytes_codec, given],
+        zarr_format=3,
+    )
+    array[:] = data
+    assert_same_bits(zarr.open(tmp_path, mode="r")[:], data)
+    assert codecs_on_disk(tmp_path) == [bytes_codec, dict(codec)]
+
+
+@codecs
+@pytest.mark.filterwarnings("ignore:Consolidated metadata")
+def test_groups(tmp_path, data, codec):
+    group = zarr.create_group(tmp_path)
+    group.create_array("a", data=data, compressors=codec, fill_value=0)
+    group.create_array("b", data=data, compressors=[codec, zarr.codecs.Crc32cCodec()])
+    zarr.consolidate_metadata(tmp_path)
+    for name in "ab":
+        assert_same_bits(zarr.open_group(tmp_path, mode="r")[name][:], data)
+
+
+@codecs
+@pytest.mark.parametrize("by", ["shards", "codec"])
+@pytest.mark.usefixtures("pipeline")
+def test_sharding(tmp_path, data, codec, by):
+    if by == "shards":
+        layout = {"chunks": (8, 10), "shards": (32, 30), "compressors": codec}
+    else:
+        sharding = ShardingCodec(chunk_shape=(8, 10), codecs=[BytesCodec(endian="little"), codec])
+        layout = {"chunks": (32, 30), "serializer": sharding, "compressors": None}
+    zarr.create_array(tmp_path, data=data, **layout)
+    array = zarr.open_array(tmp_path, mode="r")
+    assert_same_bits(array[:], data)
+    assert_same_bits(array[3:50:9, 12:], data[3:50:9, 12:])
+    (inner,) = codecs_on_disk(tmp_path)
+    assert inner["name"] == "sharding_indexed"
+    assert inner["configuration"]["codecs"][1:] == [dict(codec)]
+
+
+@codecs
+@pytest.mark.usefixtures("pipeline")
+def test_every_bfloat16(codec):
+    data = np.arange(65536, dtype="u2").reshape(256, 256).view(BF16)
+    array = zarr.create_array({}, data=data, compressors=codec, fill_value="NaN")
+    assert_same_bits(array[:], data)
+
+
+@codecs
+def test_scalar_and_empty_arrays(codec):
+    for data in (np.array(2.5).astype(BF16), np.zeros((0, 4), BF16)):
+        array = zarr.create_array({}, data=data, compressors=codec)
+        assert_same_bits(np.asarray(array[()] if data.ndim == 0 else array[:]), data)
+
+
+@codecs
+def test_arrays_pickle(tmp_path, data, codec):
+    array = zarr.create_array(tmp_path, data=data, compressors=codec)
+    twin = pickle.loads(pickle.dumps(array))
+    assert_same_bits(twin[:], data)
+    assert twin.metadata.codecs == array.metadata.codecs
+
+
+@codecs
+def test_order_in_memory(data, codec):
+    array = zarr.create_array(
+        {}, data=np.asfortranarray(data), compressors=codec, config={"order": "F"}
+    )
+    assert_same_bits(array[:], data)
+
+
+@codecs
+@pytest.mark.usefixtures("pipeline")
+def test_partial_writes_and_resizing(codec):
+    array = zarr.create_array({}, shape=(10, 10), chunks=(4, 4), dtype=BF16, compressors=codec)
+    expected = np.zeros((10, 10), BF16)
+    for target in (array, expected):
+        target[3:7, 2:9] = 1.5
+        target[9, 9] = -2
+    assert_same_bits(array[:], expected)
+    array.resize((12, 5))
+    assert_same_bits(array[:10], expected[:, :5])
+
+
+@codecs
+def test_dask(tmp_path, codec):
+    dask_array = pytest.importorskip("dask.array")
+    data = DATA.astype("f4")
+    dask_array.from_array(data, chunks=(10, 30)).to_zarr(str(tmp_path), compressors=codec)
+    assert_same_bits(dask_array.from_zarr(str(tmp_path)).compute(scheduler="sync"), data)
+    assert codecs_on_disk(tmp_path)[1:] == [dict(codec)]
+
+
+@codecs
+@pytest.mark.parametrize("wrap", [lambda c: c, lambda c: [c]], ids=["c", "[c]"])
+def test_xarray(tmp_path, codec, wrap):
+    xarray = pytest.importorskip("xarray")
+    data = DATA.astype("f4")
+    dataset = xarray.Dataset({"w": (("row", "column"), data)})
+    encoding = {"w": {"compressors": wrap(codec)}}
+    dataset.to_zarr(tmp_path, zarr_format=3, encoding=encoding, consolidated=False)
+    reopened = xarray.open_zarr(tmp_path, consolidated=False)
+    assert_same_bits(reopened["w"].values, data)
+    assert codecs_on_disk(tmp_path / "w")[1:] == [dict(codec)]
+    again = tmp_path / "again"
+    reopened.to_zarr(again, zarr_format=3, consolidated=False)
+    assert codecs_on_disk(again / "w")[1:] == [dict(codec)]
+
+
+def test_xarray_reads_bfloat16(tmp_path):
+    xarray = pytest.importorskip("xarray")
+    data = np.arange(65536, dtype="u2").reshape(256, 256).view(BF16)
+    group = zarr.create_group(tmp_path)
+    group.create_array(
+        "w",
+        data=data,
+        compressors=BF16Huffman(),
+        fill_value="0x7fff",
+        dimension_names=("row", "column"),
+    )
+    assert_same_bits(xarray.open_zarr(tmp_path, consolidated=False)["w"].values, data)
+
+
+@codecs
+def test_calls_that_cannot_take_a_codec_refuse_it(tmp_path, codec):
+    make = {"shape": (10,), "dtype": "f4", "zarr_format": 3}
+    with pytest.raises(ValueError, match="compressor"):
+        zarr.open(store=tmp_path / "a", compressor=codec, **make)
+    with pytest.raises(ValueError, match="compressor"):
+        zarr.save_array(tmp_path / "b", np.zeros(10), compressor=codec, zarr_format=3)
+    with pytest.raises(TypeError):
+        zarr.open(store=tmp_path / "c", compressors=codec, **make)
+    with pytest.raises(TypeError, match="ArrayArrayCodec"):
+        zarr.create_array(tmp_path / "d", filters=codec, **make)
+    with pytest.raises(TypeError, match="ArrayBytesCodec"):
+        zarr.create_array(tmp_path / "e", serializer=codec, **make)
+    assert not list(tmp_path.rglob("zarr.json"))
+
+
+@codecs
+def test_format_3_classes_describe_themselves(codec):
+    cls = get_codec_class(codec.codec_id)
+    assert cls in V3_CLASSES
+    v3 = cls.from_dict(codec)
+    assert v3.to_dict() == dict(codec)
+    assert json.loads(json.dumps(v3.to_dict())) == dict(codec)
+    twins = [cls.from_dict(v3.to_dict()), pickle.loads(pickle.dumps(v3)), eval(repr(v3))]
+    for twin in twins:
+        assert type(twin) is cls
+        assert twin == v3
+        assert hash(twin) == hash(v3)
+    assert v3 == cls(**codec["configuration"])
+
+
+@classes
+def test_format_3_classes_check_their_configuration(cls):
+    name = cls().to_dict()["name"]
+    assert cls.from_dict({"name": name}) == cls()
+    assert cls.from_dict({"name": name, "configuration": {}}) == cls()
+    assert cls(dtype=BF16).dtype == "bfloat16"
+    with pytest.raises(ValueError, match="unknown configuration: 'block'"):
+        cls.from_dict({"name": name, "configuration": {"block": 1}})
+    with pytest.raises(ValueError, match="gzip"):
+        cls.from_dict({"name": "gzip", "configuration": {}})
+    with pytest.raises(ValueError, match="dtype must be one of"):
+        cls(dtype="int8")
+    with pytest.raises(AttributeError):
+        cls().dtype = "float32"
+
+
+@classes
+def test_encoded_size_is_not_known_beforehand(cls):
+    assert cls.is_fixed_size is False
+    with pytest.raises(NotImplementedError):
+        cls().compute_encoded_size(100, None)
+
+
+def test_damaged_chunks_raise(tmp_path):
+    array = zarr.create_array(tmp_path, data=DATA.astype(BF16), compressors=BF16Arithmetic())
+    chunk = tmp_path / "c" / "0" / "0"
+    good = chunk.read_bytes()
+    for bad in (good[:-1], good[:10], b"", good[:-1] + bytes([good[-1] ^ 1])):
+        chunk.write_bytes(bad)
+        with pytest.raises(ValueError, match=r"frame|block|data|checksum"):
+            array[:]
+
+
+@pytest.fixture
+def entry_points(tmp_path):
+    """A folder for PYTHONPATH with the package's entry points, as if it were installed."""
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    info = tmp_path / "path" / "bf16codecs-0.0.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: bf16codecs\nVersion: 0.0.0\n")
+    lines = []
+    for group, entries in project["entry-points"].items():
+        lines.append(f"[{group}]")
+        lines += [f"{name} = {target}" for name, target in entries.items()]
+    (info / "entry_points.txt").write_text("\n".join(lines))
+    return info.parent
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_arrays_open_where_the_package_was_never_imported(
+    tmp_path, run_python, entry_points, zarr_format
+):
+    dtypes = ["float32", "bfloat16"]
+    if tuple(map(int, zarr.__version__.split(".")[:2])) < (3, 4):
+        dtypes = ["float32"]  # earlier versions load no data types from entry points
+    group = zarr.create_group(tmp_path / "store", zarr_format=zarr_format)
+    for codec in CODECS:
+        for dtype in dtypes:
+            name = f"{codec.codec_id}-{dtype}"
+            group.create_array(name, data=DATA.astype(dtype), compressors=codec)
+    code = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import zarr
+for name, array in zarr.open_group(sys.argv[2], mode="r").arrays():
+    print(name, float(array[:].astype("f8").sum()))
+"""
+    done = run_python(code, str(entry_points), str(tmp_path / "store"))
+    sums = dict(line.split() for line in done.stdout.splitlines())
+    assert sums == {name: str(float(a[:].astype("f8").sum())) for name, a in group.arrays()}
+    assert len(sums) == len(CODECS) * len(dtypes)
