@@ -24,7 +24,7 @@ PYTHON_LAYERS = [
     {"store"},
     {"_transfer", "_zarr_reader", "_zarr_writer"},
     {"convert", "model"},
-    {"analysis", "bench"},
+    {"analysis", "bench", "_demo"},
     {"_console"},
     {"cli"},
     {"__init__"},
