@@ -12,16 +12,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from reference_decoder import (
-    CONSTANT,
-    LOWEST_STATE,
-    MAGIC,
-    STORED,
-    VERSION,
-    WIDTHS,
-    checksum,
-    rans_places,
-)
+from reference_decoder import MAGIC, VERSION, WIDTHS, checksum
+from reference_planes import CONSTANT, LOWEST_STATE, STORED, rans_places
 
 
 def frame(

@@ -10,7 +10,15 @@ import reference_encoder as build
 from bf16codecs import _core
 from bf16codecs.errors import CorruptDataError
 from contents import choose, lcg_bytes, weights
-from reference_decoder import CONSTANT, RANS_PAIRS, RANS_WIDE, STORED, ZSTANDARD
+from reference_planes import (
+    CONSTANT,
+    DECODERS,
+    RANS_PAIRS,
+    RANS_WIDE,
+    STORED,
+    ZSTANDARD,
+    FormatError,
+)
 
 DTYPES = range(6)
 CODECS = {"split": 1, "huffman": 2, "arithmetic": 3, "zstd": 4}
@@ -27,7 +35,7 @@ def both_agree(frame: bytes) -> None:
     """Check that both decode a frame to the same bytes, or both refuse it."""
     try:
         raw = reference.decode(frame)
-    except reference.FormatError:
+    except FormatError:
         with pytest.raises(CorruptDataError):
             _core.decode(frame)
     else:
@@ -35,7 +43,7 @@ def both_agree(frame: bytes) -> None:
 
 
 def both_refuse(frame: bytes) -> None:
-    with pytest.raises(reference.FormatError):
+    with pytest.raises(FormatError):
         reference.decode(frame)
     with pytest.raises(CorruptDataError):
         _core.decode(frame)
@@ -343,7 +351,7 @@ def test_other_than_one_zstandard_frame_is_refused(payload):
     refused(ZSTANDARD, payload)
 
 
-@pytest.mark.parametrize("mode", [m for m in range(256) if m not in reference.DECODERS])
+@pytest.mark.parametrize("mode", [m for m in range(256) if m not in DECODERS])
 def test_unknown_modes_are_refused(mode):
     both_refuse(build.one_block(build.block((mode, PLANE)), N, layout=FLOAT8, k=10))
     both_refuse(build.one_block(bytes([mode]) + PLANE, N, layout=FLOAT8, k=10))

@@ -1,0 +1,257 @@
+"""Writes the golden frames of tests/test_goldens.py.
+
+    python tests/make_goldens.py [--force]
+
+Goldens hold the format: frames of a version that has been released never change, and a decoder
+reads them for ever. So existing files are kept unless --force is given, which is for draft
+versions (0) alone.
+
+What a frame decodes to is not stored but computed, with integers alone (see contents.py). `has`
+names what the frame is the golden of; the tests check that it still is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import reference_decoder as reference
+from bf16codecs import _core
+from contents import choose, lcg_bytes, lcg_words, weights
+
+FOLDER = Path(__file__).with_name("goldens")
+CODECS = {"split": 1, "huffman": 2, "arithmetic": 3, "zstd": 4}
+DTYPES = ["bfloat16", "float16", "float32", "float64", "float8_e4m3fn", "float8_e5m2"]
+LEVELS = {"zstd": 3}
+
+
+@dataclass(frozen=True)
+class Golden:
+    codec: str
+    raw: Callable[[], bytes]
+    dtype: str = "bfloat16"
+    options: dict[str, Any] = field(default_factory=dict)
+    has: frozenset[str] = frozenset()
+
+    def encode(self) -> bytes:
+        options = {"level": LEVELS.get(self.codec, 0), **self.options}
+        return _core.encode(self.raw(), CODECS[self.codec], DTYPES.index(self.dtype), **options)
+
+
+def features(frame: bytes) -> set[str]:
+    """Tell what a frame is an example of, as the reference decoder sees it."""
+    head = reference.read_head(frame)
+    found = {f"{len(head.sizes)} blocks", f"tail {len(head.tail)}"}
+    found.add("by byte" if head.by_byte else "by field")
+    found.add("checksums" if head.checksums is not None else "no checksums")
+    for b, at in enumerate(head.offsets[:-1]):
+        block = frame[at : head.offsets[b + 1]]
+        for mode, payload in reference.split_block(block, head.items_of(b), head.width):
+            name = MODES[mode]
+            found.add(name)
+            if name in ("pairs", "wide"):
+                log2_groups = payload[0] >> 4 & 3 if name == "pairs" else payload[0]
+                found.add(f"{name} of {1 << log2_groups}")
+            if name == "pairs":
+                found.add("escapes" if payload[0] & 64 else "no escapes")
+            if name == "huffman":
+                found.add(f"huffman of {payload[0]}")
+    return found
+
+
+MODES = ["stored", "constant", "huffman", "pairs", "wide", "zstandard"]
+
+
+def plane(n: int, symbols: list[int], odds: list[int]) -> Callable[[], bytes]:
+    """Return what makes `n` one-byte items with random symbols."""
+    return lambda: choose(n, symbols, odds).astype(np.uint8).tobytes()
+
+
+def numbers(width: int, n: int, tail: int) -> Callable[[], bytes]:
+    """Return what makes `n` numbers of `width` bytes, with exponents like weights have.
+
+    The middle planes are random, the last of wide numbers is constant, as if they had been
+    converted from a narrower type.
+    """
+
+    def make() -> bytes:
+        high = (np.frombuffer(weights(n), "<u2") >> 7 & 255).astype(np.uint8).tobytes()
+        planes = [high, *(lcg_bytes(n, seed) for seed in range(1, width))]
+        if width > 2:
+            planes[-1] = bytes(n)
+        return reference.join_planes(planes, by_byte=False) + lcg_bytes(tail, 99)
+
+    return make
+
+
+def nans(unsigned: str, lowest: int, n: int = 500) -> Callable[[], bytes]:
+    """Return what makes NaNs of either sign with every kind of payload."""
+    width = np.dtype(unsigned).itemsize * 8
+    sign = 1 << (width - 1)
+
+    def make() -> bytes:
+        bits = lcg_words(n, 3) % sign | lowest | (lcg_words(n, 4) >> 31) * sign
+        return bits.astype(unsigned).tobytes()
+
+    return make
+
+
+def every_codec_and_dtype() -> dict[str, Golden]:
+    coded = {"split": "stored", "huffman": "huffman", "arithmetic": "pairs", "zstd": "zstandard"}
+    goldens = {}
+    for dtype, width in zip(DTYPES, reference.WIDTHS, strict=True):
+        raw = numbers(width, 1200, width - 1)
+        has = {f"tail {width - 1}", "3 blocks", "by field"}
+        if width > 1:
+            has.add("stored")
+        for codec in CODECS:
+            goldens[f"{codec}-{dtype}"] = Golden(
+                codec, raw, dtype, {"block": 512}, frozenset(has | {coded[codec]})
+            )
+    return goldens
+
+
+def rans() -> dict[str, Golden]:
+    two = [97, 120], [98, 2]
+    rare = [120, *range(20, 40)], [400, *[1] * 20]
+    many = [120, *range(0, 256, 4)], [448, *[1] * 64]
+    kinds = {
+        # Of long planes the encoder sees a sample, and so it leaves room for escapes.
+        "pairs": (two, {1: 1000, 2: (1 << 15) + 77, 4: (1 << 17) + 300}),
+        "pairs-escapes": (rare, {1: 1000, 2: (1 << 15) + 77, 4: (1 << 17) + 300}),
+        "wide": (many, {1: 4000, 2: (1 << 15) + 77, 4: (1 << 17) + 300}),
+    }
+    goldens = {}
+    for kind, (odds, lengths) in kinds.items():
+        for groups, n in lengths.items():
+            has = {f"{kind.split('-')[0]} of {groups}"}
+            if kind == "pairs" and groups == 1:
+                has.add("no escapes")
+            if kind == "pairs-escapes":
+                has.add("escapes")
+            goldens[f"arithmetic-{kind}-{groups}"] = Golden(
+                "arithmetic",
+                plane(n, *odds),
+                "float8_e4m3fn",
+                {"by_byte": True},
+                frozenset(has),
+            )
+    goldens["arithmetic-all-symbols"] = Golden(
+        "arithmetic",
+        plane(8000, list(range(256)), [(256 - s) ** 3 // 1000 + 1 for s in range(256)]),
+        "float8_e4m3fn",
+        has=frozenset({"wide of 1"}),
+    )
+    goldens["arithmetic-short-remainder"] = Golden(
+        "arithmetic", lambda: weights(512 + 63), options={"block": 1024}, has=frozenset({"pairs"})
+    )
+    return goldens
+
+
+def huffman() -> dict[str, Golden]:
+    two = [97, 120], [9, 1]
+    many = list(range(256)), [1 << max(0, 20 - i) for i in range(256)]
+    sizes = {"huffman-1-stream": (4095, two, 1), "huffman-8-streams": (4096, two, 8)}
+    sizes["huffman-12-bits"] = (20_000, many, 8)
+    sizes["huffman-wide-sizes"] = (350_000, two, 8)
+    return {
+        name: Golden(
+            "huffman",
+            plane(n, *odds),
+            "float8_e5m2",
+            {"by_byte": True},
+            frozenset({f"huffman of {streams}"}),
+        )
+        for name, (n, odds, streams) in sizes.items()
+    }
+
+
+def every_codec() -> dict[str, Golden]:
+    goldens = {}
+    for codec in CODECS:
+        goldens |= {
+            f"{codec}-empty": Golden(codec, bytes, has=frozenset({"0 blocks", "tail 0"})),
+            f"{codec}-tail-alone": Golden(
+                codec, lambda: b"abc", "float32", has=frozenset({"0 blocks", "tail 3"})
+            ),
+            f"{codec}-one-item": Golden(
+                codec, lambda: b"\xc0\x3f", has=frozenset({"1 blocks", "tail 0"})
+            ),
+            f"{codec}-last-block-of-one-item": Golden(
+                codec, lambda: weights(513), options={"block": 256}, has=frozenset({"3 blocks"})
+            ),
+            f"{codec}-no-checksums": Golden(
+                codec,
+                lambda: weights(700),
+                options={"block": 256, "checksum": False},
+                has=frozenset({"no checksums", "3 blocks"}),
+            ),
+            f"{codec}-by-byte": Golden(
+                codec, lambda: weights(700), options={"by_byte": True}, has=frozenset({"by byte"})
+            ),
+            f"{codec}-random": Golden(
+                codec, lambda: lcg_bytes(1500), has=frozenset({"stored", "checksums"})
+            ),
+            f"{codec}-nans": Golden(codec, nans("<u2", 0x7F80)),
+        }
+    return goldens
+
+
+def others() -> dict[str, Golden]:
+    constant = frozenset({"constant"})
+    return {
+        "huffman-zeros": Golden("huffman", lambda: bytes(3001), has=constant),
+        "arithmetic-zeros": Golden("arithmetic", lambda: bytes(3001), has=constant),
+        "zstd-zeros": Golden("zstd", lambda: bytes(3001), has=constant),
+        "arithmetic-float64-zeros": Golden("arithmetic", lambda: bytes(4004), "float64"),
+        "arithmetic-ones": Golden("arithmetic", lambda: b"\x80\x3f" * 2000, has=constant),
+        "arithmetic-float32-nans": Golden("arithmetic", nans("<u4", 0x7F800000), "float32"),
+        "arithmetic-float32-by-byte": Golden(
+            "arithmetic", numbers(4, 700, 1), "float32", {"by_byte": True}
+        ),
+        "zstd-all-bfloat16": Golden("zstd", lambda: np.arange(65536, dtype="<u2").tobytes()),
+        "zstd-level-1": Golden("zstd", lambda: weights(700), options={"level": 1}),
+        "zstd-level-22": Golden("zstd", lambda: weights(700), options={"level": 22}),
+    }
+
+
+GOLDENS = {**every_codec_and_dtype(), **rans(), **huffman(), **every_codec(), **others()}
+
+
+def path_of(name: str) -> Path:
+    return FOLDER / f"v{_core.FORMAT_VERSION}-{name}.frame"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Write the golden frames.")
+    parser.add_argument("--force", action="store_true", help="replace existing goldens")
+    force = parser.parse_args().force
+    FOLDER.mkdir(exist_ok=True)
+    total = 0
+    for name, golden in GOLDENS.items():
+        frame = golden.encode()
+        missing = golden.has - features(frame)
+        if missing or reference.decode(frame) != golden.raw():
+            print(
+                f"{name}: is no golden of {', '.join(sorted(missing))}: {sorted(features(frame))}"
+            )
+            return 1
+        total += len(frame)
+        path = path_of(name)
+        if not path.exists() or force:
+            path.write_bytes(frame)
+        elif path.read_bytes() != frame:
+            print(f"{path.name} has other bytes; use --force to replace it", file=sys.stderr)
+            return 1
+    print(f"{len(GOLDENS)} goldens, {total} bytes")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,50 @@
+"""Frames that were written once stay readable, and are still written in the same way."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import bf16codecs
+import reference_decoder
+from bf16codecs import _core
+from make_goldens import FOLDER, GOLDENS, features, path_of
+
+goldens = pytest.mark.parametrize("name", GOLDENS)
+
+
+@goldens
+def test_golden_decodes(name):
+    frame, raw = path_of(name).read_bytes(), GOLDENS[name].raw()
+    assert bf16codecs.decode(frame) == raw
+    assert reference_decoder.decode(frame) == raw
+    out = np.empty(len(raw), np.uint8)
+    bf16codecs.decode(frame, out=out)
+    assert out.tobytes() == raw
+
+
+@goldens
+def test_golden_is_what_its_name_says(name):
+    golden, frame = GOLDENS[name], path_of(name).read_bytes()
+    assert golden.has <= features(frame)
+    facts = bf16codecs.inspect(frame)
+    assert facts["codec"] == golden.codec
+    assert facts["dtype"] == golden.dtype
+    assert facts["version"] == _core.FORMAT_VERSION
+
+
+# Releases of Zstandard compress differently, so its frames are held to decoding alone.
+@pytest.mark.parametrize("name", [name for name in GOLDENS if GOLDENS[name].codec != "zstd"])
+def test_encoding_again_gives_the_golden(name):
+    assert GOLDENS[name].encode() == path_of(name).read_bytes()
+
+
+def test_no_golden_is_left_over():
+    assert {path.name for path in FOLDER.iterdir()} == {path_of(name).name for name in GOLDENS}
+
+
+def test_goldens_cover_every_mode_and_form():
+    found = set().union(*(features(path_of(name).read_bytes()) for name in GOLDENS))
+    forms = {f"{form} of {groups}" for form in ("pairs", "wide") for groups in (1, 2, 4)}
+    modes = {"stored", "constant", "huffman of 1", "huffman of 8", "zstandard"}
+    assert forms | modes | {"escapes", "no escapes", "by byte", "no checksums"} <= found
