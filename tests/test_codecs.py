@@ -200,6 +200,20 @@ def test_config_round_trips_through_json(codec):
     assert type(codec).from_config(config) == codec
 
 
+@pytest.mark.parametrize(
+    ("stored", "codec"),
+    [
+        ('{"id": "bf16codecs.split", "dtype": "bfloat16", "by": "byte"}', BF16Split(by="byte")),
+        ('{"id": "bf16codecs.huffman", "dtype": "float32", "checksum": true}', CODECS[8]),
+        ('{"id": "bf16codecs.arithmetic", "dtype": "bfloat16", "level": "fast"}', CODECS[4]),
+        ('{"id": "bf16codecs.zstd", "level": 9, "checksum": false}', CODECS[7]),
+        ('{"id": "bf16codecs.huffman"}', CODECS[2]),
+    ],
+)
+def test_configurations_stay_readable(stored, codec):
+    assert get_codec(json.loads(stored)) == codec
+
+
 @codecs
 def test_repr_copies_and_pickles_are_equal(codec):
     same = [eval(repr(codec)), copy.copy(codec), copy.deepcopy(codec)]

@@ -1,0 +1,46 @@
+"""Compress an array of weights in Zarr, in both formats, and compare what the codecs make of it.
+
+python examples/use_codecs.py [FOLDER]
+"""
+
+import sys
+import tempfile
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import zarr
+
+from bf16codecs import BF16Arithmetic, BF16Huffman, BF16Split, BF16Zstd
+from bf16codecs.zarr import BF16BlocksCodec
+
+CODECS = [BF16Split(), BF16Huffman(), BF16Arithmetic(), BF16Zstd(level=3)]
+
+
+def main(folder: Path) -> None:
+    weights = np.random.default_rng(0).normal(0, 0.02, (2048, 1024)).astype(ml_dtypes.bfloat16)
+    # NaN as fill value: zarr drops chunks that equal it, and takes -0.0 and 0.0 for equal.
+    common = {"data": weights, "chunks": (512, 1024), "fill_value": float("nan")}
+
+    print(f"{'codec':<12}{'format 2':>10}{'format 3':>10}   bits per value")
+    for codec in CODECS:
+        name = codec.codec_id.removeprefix("bf16codecs.")
+        sizes = []
+        for zarr_format in (2, 3):
+            store = folder / f"{name}-v{zarr_format}.zarr"
+            array = zarr.create_array(store, compressors=codec, zarr_format=zarr_format, **common)
+            assert array[:].tobytes() == weights.tobytes()
+            sizes.append(array.nbytes_stored())
+        print(f"{name:<12}{sizes[0]:>10}{sizes[1]:>10}   {8 * sizes[1] / weights.size:.3f}")
+
+    # As the serializer, a codec lets zarr fetch and decode only the blocks that a slice touches.
+    # No compressor may come behind it.
+    array = zarr.create_array(
+        folder / "blocks.zarr", serializer=BF16BlocksCodec("huffman"), compressors=None, **common
+    )
+    assert array[1000, 3:9].tobytes() == weights[1000, 3:9].tobytes()
+    print(f"stores in {folder}")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(tempfile.mkdtemp()))

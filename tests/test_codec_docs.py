@@ -1,0 +1,128 @@
+"""Documentation of the codecs: its examples run, and the schemas say what the classes do."""
+
+import json
+import re
+import runpy
+import sys
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+import zarr
+from zarr.registry import get_codec_class
+
+import bf16codecs
+from bf16codecs.codecs import CODECS
+from bf16codecs.zarr import BF16BlocksCodec
+
+ROOT = Path(__file__).resolve().parents[1]
+SCHEMAS = ROOT / "docs" / "zarr-extensions"
+NAMES = [cls.codec_id for cls in CODECS.values()]
+HEADINGS = [
+    "## Codec name",
+    "## Configuration parameters",
+    "## Example",
+    "## Format and algorithm",
+    "## Change log",
+    "## Current maintainers",
+]
+
+
+def violations(value, schema, where="codec"):
+    """Yield what is wrong with a value, by the part of JSON Schema that the schemas here use."""
+    if "const" in schema and value != schema["const"]:
+        yield f"{where} is not {schema['const']!r}"
+    if "enum" in schema and value not in schema["enum"]:
+        yield f"{where} is none of {schema['enum']}"
+    types = {"object": dict, "boolean": bool, "integer": int}
+    if "type" in schema and not isinstance(value, types[schema["type"]]):
+        yield f"{where} is no {schema['type']}"
+    if not schema.get("minimum", -1) <= (value if isinstance(value, int) else 0) or (
+        isinstance(value, int) and value > schema.get("maximum", value)
+    ):
+        yield f"{where} is out of range"
+    if "oneOf" in schema:
+        matching = [s for s in schema["oneOf"] if not list(violations(value, s, where))]
+        if len(matching) != 1:
+            yield f"{where} matches {len(matching)} alternatives"
+    if isinstance(value, dict) and "properties" in schema:
+        yield from (f"{where} lacks {k}" for k in schema.get("required", []) if k not in value)
+        for key, part in value.items():
+            if key in schema["properties"]:
+                yield from violations(part, schema["properties"][key], f"{where}.{key}")
+            elif schema["additionalProperties"] is False:
+                yield f"{where} has {key}"
+
+
+def load(name):
+    return json.loads((SCHEMAS / name / "schema.json").read_text())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_schema_describes_the_codec(name):
+    schema, cls = load(name), CODECS[name.removeprefix("bf16codecs.")]
+    assert not list(violations(dict(cls()), schema))
+    parameters = schema["properties"]["configuration"]["properties"]
+    assert {k: p["default"] for k, p in parameters.items()} == cls()["configuration"]
+    for key, bad in [("dtype", "int8"), ("level", 0), ("level", "no"), ("by", "bit"), ("x", 1)]:
+        data = {"name": name, "configuration": {key: bad}}
+        assert list(violations(data, schema))
+        with pytest.raises((TypeError, ValueError)):
+            get_codec_class(name).from_dict(data)
+
+
+def test_schema_describes_the_serializer():
+    schema = load("bf16codecs.blocks")
+    for cls in CODECS.values():
+        assert not list(violations(BF16BlocksCodec(cls()).to_dict(), schema))
+    assert list(violations(BF16BlocksCodec().to_dict() | {"more": 1}, schema))
+
+
+@pytest.mark.parametrize("name", [*NAMES, "bf16codecs.blocks"])
+def test_readme_has_the_usual_headings_and_a_valid_example(name):
+    text = (SCHEMAS / name / "README.md").read_text()
+    places = [text.index(heading) for heading in HEADINGS]
+    assert places == sorted(places)
+    (example,) = re.findall(r"```json\n(.*?)```", text, re.DOTALL)
+    codec = json.loads(example)["codecs"][-1]
+    assert not list(violations(codec, load(name)))
+    assert get_codec_class(name).from_dict(codec).to_dict() == codec
+
+
+def test_examples_of_the_page_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "docs" / "codecs.md").read_text()
+    examples = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert len(examples) == 3
+    names = {}
+    for example in examples:
+        exec(example, names)
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def run_example(monkeypatch, capsys, name, *arguments):
+    monkeypatch.setattr(sys, "argv", [name, *map(str, arguments)])
+    runpy.run_path(str(ROOT / "examples" / name), run_name="__main__")
+    return capsys.readouterr().out
+
+
+def test_use_codecs(tmp_path, monkeypatch, capsys):
+    output = run_example(monkeypatch, capsys, "use_codecs.py", tmp_path)
+    bits = dict(re.findall(r"^(\w+) +\d+ +\d+ +([\d.]+)$", output, re.MULTILINE))
+    assert set(bits) == {"split", "huffman", "arithmetic", "zstd"}
+    assert 10 < float(bits["arithmetic"]) < float(bits["zstd"]) < float(bits["split"]) < 16.1
+    assert len(list(tmp_path.glob("*.zarr"))) == 9
+
+
+def test_read_plain_zarr(tmp_path, monkeypatch, capsys):
+    group = zarr.create_group(tmp_path)
+    codec = bf16codecs.BF16Huffman()
+    weights = np.arange(12).reshape(3, 4).astype(ml_dtypes.bfloat16)
+    group.create_array("layer/weight", data=weights, compressors=codec)
+    group.create_array("scale", data=np.array(2.5, "f4"), compressors=codec)
+    output = run_example(monkeypatch, capsys, "read_plain_zarr.py", tmp_path)
+    assert output.splitlines() == [
+        "layer/weight: bfloat16 (3, 4) [0 1 2]",
+        "scale: float32 () 2.5",
+    ]
