@@ -8,16 +8,22 @@
 namespace bf16codecs {
 namespace {
 
-__m256i load(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
-void store(void* p, __m256i v) { _mm256_storeu_si256(static_cast<__m256i*>(p), v); }
-__m128i load16(const void* p) { return _mm_loadu_si128(static_cast<const __m128i*>(p)); }
-void store16(void* p, __m128i v) { _mm_storeu_si128(static_cast<__m128i*>(p), v); }
+BF16CODECS_INLINE unsigned popcount(unsigned v) { return static_cast<unsigned>(_mm_popcnt_u32(v)); }
+BF16CODECS_INLINE unsigned first_bit(uint64_t v) { return static_cast<unsigned>(_tzcnt_u64(v)); }
+BF16CODECS_INLINE unsigned last_bit(uint64_t v) {
+  return 63 - static_cast<unsigned>(_lzcnt_u64(v));
+}
+
+BF16CODECS_INLINE __m256i load(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
+BF16CODECS_INLINE void store(void* p, __m256i v) { _mm256_storeu_si256(static_cast<__m256i*>(p), v); }
+BF16CODECS_INLINE __m128i load16(const void* p) { return _mm_loadu_si128(static_cast<const __m128i*>(p)); }
+BF16CODECS_INLINE void store16(void* p, __m128i v) { _mm_storeu_si128(static_cast<__m128i*>(p), v); }
 
 void checksum(ChecksumState& state, const uint8_t* bytes, size_t stripes) {
   __m256i a[4], c[4];
   for (unsigned i = 0; i < 4; ++i) a[i] = load(state.a + 4 * i), c[i] = load(state.c + 4 * i);
   for (; stripes != 0; --stripes, bytes += 128) {
-#pragma GCC unroll 4
+    BF16CODECS_UNROLL
     for (unsigned i = 0; i < 4; ++i) {
       // a += v, c = rotl(c, 23) + a
       a[i] = _mm256_add_epi64(a[i], load(bytes + 32 * i));
@@ -29,7 +35,7 @@ void checksum(ChecksumState& state, const uint8_t* bytes, size_t stripes) {
 }
 
 // Two registers of words below 256 to one of bytes, in order.
-__m256i pack(__m256i v, __m256i w) {
+BF16CODECS_INLINE __m256i pack(__m256i v, __m256i w) {
   return _mm256_permute4x64_epi64(_mm256_packus_epi16(v, w), 0xD8);
 }
 
@@ -56,7 +62,7 @@ void split16(const uint8_t* items, size_t n, uint8_t* high, uint8_t* low) {
 
 // 16 items of low bytes and of words with the high byte in bits 7 to 14:
 // (word & 0x7F80) | low >> 1 | low << 15.
-__m256i merge(__m256i words, __m128i low) {
+BF16CODECS_INLINE __m256i merge(__m256i words, __m128i low) {
   const __m256i z = _mm256_cvtepu8_epi16(low);
   const __m256i outer = _mm256_or_si256(_mm256_srli_epi16(z, 1), _mm256_slli_epi16(z, 15));
   return _mm256_or_si256(_mm256_and_si256(words, _mm256_set1_epi16(0x7F80)), outer);
@@ -98,24 +104,24 @@ constexpr LaneTables make_lane_tables() {
 
 constexpr LaneTables kLaneTables = make_lane_tables();
 
-__m256i lane_permutation(const uint8_t row[8]) {
+BF16CODECS_INLINE __m256i lane_permutation(const uint8_t row[8]) {
   return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(row)));
 }
 
-unsigned lane_mask(__m256i v) {
+BF16CODECS_INLINE unsigned lane_mask(__m256i v) {
   return static_cast<unsigned>(_mm256_movemask_ps(_mm256_castsi256_ps(v)));
 }
 
 // A table's rows. There are too few registers to keep them, so they are read where they lie.
-__m256i look_up(const uint8_t row[64], __m256i index) {
+BF16CODECS_INLINE __m256i look_up(const uint8_t row[64], __m256i index) {
   return _mm256_shuffle_epi8(_mm256_load_si256(reinterpret_cast<const __m256i*>(row)), index);
 }
 
-__m256i at_least(__m256i a, __m256i b) { return _mm256_cmpeq_epi8(_mm256_max_epu8(a, b), a); }
+BF16CODECS_INLINE __m256i at_least(__m256i a, __m256i b) { return _mm256_cmpeq_epi8(_mm256_max_epu8(a, b), a); }
 
 // Decodes 32 symbols from 8 lanes of the even half and 8 of the odd half. Each dword of the
 // results has the bytes (even a, even b, odd a, odd b).
-__m256i decode_half(const PairsTable& t, __m256i& even, __m256i& odd, __m256i& entries) {
+BF16CODECS_INLINE __m256i decode_half(const PairsTable& t, __m256i& even, __m256i& odd, __m256i& entries) {
   const __m256i nibble = _mm256_set1_epi8(15), byte = _mm256_set1_epi16(255);
   const __m256i word = _mm256_set1_epi32(0xFFFF);
   const __m256i slots = _mm256_blend_epi16(even, _mm256_slli_epi32(odd, 16), 0xAA);
@@ -145,12 +151,12 @@ __m256i decode_half(const PairsTable& t, __m256i& even, __m256i& odd, __m256i& e
 }
 
 // if (x < 2^16) x = x << 16 | next word, lane by lane.
-void renormalize(__m256i& x, const uint8_t*& words) {
+BF16CODECS_INLINE void renormalize(__m256i& x, const uint8_t*& words) {
   const __m256i low = _mm256_cmpeq_epi32(_mm256_srli_epi32(x, 16), _mm256_setzero_si256());
   const unsigned mask = lane_mask(low);
   const __m256i next = _mm256_permutevar8x32_epi32(_mm256_cvtepu16_epi32(load16(words)),
                                                    lane_permutation(kLaneTables.expand[mask]));
-  words += 2 * static_cast<unsigned>(__builtin_popcount(mask));
+  words += 2 * popcount(mask);
   x = _mm256_blendv_epi8(x, _mm256_or_si256(_mm256_slli_epi32(x, 16), next), low);
 }
 
@@ -166,14 +172,14 @@ uint8_t next_escape(PairsDecoder& d) {
 struct ToPlane {
   uint8_t* plane;
 
-  void put(__m256i symbols, size_t at) {
+  BF16CODECS_INLINE void put(__m256i symbols, size_t at) {
     const __m256i byte = _mm256_set1_epi16(255);
     const __m256i packed = pack(_mm256_and_si256(symbols, byte), _mm256_srli_epi16(symbols, 8));
     store16(plane + at, _mm256_castsi256_si128(packed));
     store16(plane + at + 32, _mm256_extracti128_si256(packed, 1));
   }
-  void patch(uint8_t symbol, size_t at) { plane[at] = symbol; }
-  void advance(size_t symbols) { plane += symbols; }
+  BF16CODECS_INLINE void patch(uint8_t symbol, size_t at) { plane[at] = symbol; }
+  BF16CODECS_INLINE void advance(size_t symbols) { plane += symbols; }
 };
 
 // 64 symbols as high bytes over a low plane, in two halves.
@@ -181,31 +187,31 @@ struct ToItems {
   const uint8_t* low;
   uint8_t* items;
 
-  void put(__m256i symbols, size_t at) {
+  BF16CODECS_INLINE void put(__m256i symbols, size_t at) {
     store(items + 2 * at, merge(_mm256_slli_epi16(symbols, 7), load16(low + at)));
     store(items + 2 * at + 64, merge(_mm256_srli_epi16(symbols, 1), load16(low + at + 32)));
   }
-  void patch(uint8_t symbol, size_t at) {
+  BF16CODECS_INLINE void patch(uint8_t symbol, size_t at) {
     uint8_t* item = items + 2 * at;  // bits 7 to 14
     item[0] = static_cast<uint8_t>((item[0] & 0x7F) | symbol << 7);
     item[1] = static_cast<uint8_t>((item[1] & 0x80) | symbol >> 1);
   }
-  void advance(size_t symbols) { low += symbols, items += 2 * symbols; }
+  BF16CODECS_INLINE void advance(size_t symbols) { low += symbols, items += 2 * symbols; }
 };
 
 // escaped[h] is a mask over the dword bytes of half h, which has the places from 16 h on.
 template <typename Sink>
-[[gnu::noinline, gnu::cold]] void patch_escapes(PairsDecoder& d, const uint32_t escaped[2],
+BF16CODECS_COLD void patch_escapes(PairsDecoder& d, const uint32_t escaped[2],
                                                 size_t at, Sink& sink) {
   uint64_t places = 0;
   for (unsigned h = 0; h < 2; ++h) {
     for (uint32_t bytes = escaped[h]; bytes != 0; bytes &= bytes - 1) {
-      const unsigned i = static_cast<unsigned>(__builtin_ctz(bytes));
+      const unsigned i = first_bit(bytes);
       places |= uint64_t{1} << (16 * h + 2 * (i / 4) + (i % 4 >> 1) + (i & 1) * 32);
     }
   }
   for (; places != 0; places &= places - 1) {
-    sink.patch(next_escape(d), at + static_cast<size_t>(__builtin_ctzll(places)));
+    sink.patch(next_escape(d), at + first_bit(places));
   }
 }
 
@@ -221,20 +227,20 @@ size_t decode_steps(PairsDecoder& d, const uint8_t* limit, Sink sink, size_t ste
   for (unsigned i = 0; i < 4 * kGroups; ++i) groups[i / 4].x[i % 4] = load(d.x + 8 * i);
   const uint8_t* words = d.words;
   for (; steps != 0 && words <= limit; --steps) {
-#pragma GCC unroll 4
+    BF16CODECS_UNROLL
     for (unsigned g = 0; g < kGroups; ++g) {
       __m256i* x = groups[g].x;
       uint32_t escaped[2];
-#pragma GCC unroll 2
+      BF16CODECS_UNROLL
       for (unsigned h = 0; h < 2; ++h) {
         __m256i entries;
         sink.put(decode_half(*d.table, x[h], x[2 + h], entries), 64 * g + 16 * h);
         escaped[h] =
             static_cast<uint32_t>(_mm256_movemask_epi8(_mm256_cmpeq_epi8(entries, escape)));
       }
-#pragma GCC unroll 4
+      BF16CODECS_UNROLL
       for (unsigned i = 0; i < 4; ++i) renormalize(x[i], words);
-      if (__builtin_expect((escaped[0] | escaped[1]) != 0, 0)) {
+      if ((escaped[0] | escaped[1]) != 0) [[unlikely]] {
         patch_escapes(d, escaped, 64 * g, sink);
       }
     }
@@ -265,7 +271,7 @@ size_t pairs_decode16(PairsDecoder& d, const uint8_t* limit, const uint8_t* low,
 
 // if (x >> 16 >= f) emit x, x >>= 16, from the last lane to the first. Writes 16 bytes below
 // `words` of which the lower ones are not yet final.
-void emit(__m256i& x, __m256i f, uint8_t*& words) {
+BF16CODECS_INLINE void emit(__m256i& x, __m256i f, uint8_t*& words) {
   const __m256i high = _mm256_srli_epi32(x, 16);
   const __m256i keep = _mm256_cmpgt_epi32(f, high);
   const unsigned full = ~lane_mask(keep) & 255;
@@ -274,25 +280,25 @@ void emit(__m256i& x, __m256i f, uint8_t*& words) {
       lane_permutation(kLaneTables.compress[full]));
   store16(words - 16, _mm_packus_epi32(_mm256_castsi256_si128(right),
                                        _mm256_extracti128_si256(right, 1)));
-  words -= 2 * static_cast<unsigned>(__builtin_popcount(full));
+  words -= 2 * popcount(full);
   x = _mm256_blendv_epi8(high, x, keep);
 }
 
 // table[index mod 16]
-__m256i look_up16(const uint32_t table[16], __m256i index) {
+BF16CODECS_INLINE __m256i look_up16(const uint32_t table[16], __m256i index) {
   const __m256 low = _mm256_castsi256_ps(_mm256_permutevar8x32_epi32(load(table), index));
   const __m256 high = _mm256_castsi256_ps(_mm256_permutevar8x32_epi32(load(table + 8), index));
   const __m256 bit3 = _mm256_castsi256_ps(_mm256_slli_epi32(index, 28));
   return _mm256_castps_si256(_mm256_blendv_ps(low, high, bit3));
 }
 
-__m256 look_up16(const float table[16], __m256i index) {
+BF16CODECS_INLINE __m256 look_up16(const float table[16], __m256i index) {
   const __m256 low = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table), index);
   const __m256 high = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table + 8), index);
   return _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32(index, 28)));
 }
 
-__m256 to_float(__m256i unsigned32) {
+BF16CODECS_INLINE __m256 to_float(__m256i unsigned32) {
   const __m256i word = _mm256_set1_epi32(0xFFFF);
   const __m256 high = _mm256_cvtepi32_ps(_mm256_srli_epi32(unsigned32, 16));
   const __m256 low = _mm256_cvtepi32_ps(_mm256_and_si256(unsigned32, word));
@@ -300,7 +306,7 @@ __m256 to_float(__m256i unsigned32) {
 }
 
 // Encodes the symbols with entries i and j, of which the low 4 bits count, in 8 lanes.
-void encode_lanes(const PairsEncoder& e, __m256i& x, __m256i i, __m256i j, uint8_t*& words) {
+BF16CODECS_INLINE void encode_lanes(const PairsEncoder& e, __m256i& x, __m256i i, __m256i j, uint8_t*& words) {
   const __m256i word = _mm256_set1_epi32(0xFFFF);
   const __m256i first = look_up16(e.entry, i), second = look_up16(e.entry, j);
   const __m256 first_inverse = look_up16(e.reciprocal, i);
@@ -328,13 +334,13 @@ void encode_lanes(const PairsEncoder& e, __m256i& x, __m256i i, __m256i j, uint8
 }
 
 // The entries of 32 symbols.
-__m256i find_entries(const PairsEncoder& e, __m256i symbols) {
+BF16CODECS_INLINE __m256i find_entries(const PairsEncoder& e, __m256i symbols) {
   const __m256i nibble = _mm256_set1_epi8(15);
   const __m256i low = _mm256_and_si256(symbols, nibble);
   const __m256i high = _mm256_and_si256(_mm256_srli_epi16(symbols, 4), nibble);
   __m256i entries = _mm256_set1_epi8(static_cast<char>(e.escape));
   for (unsigned rows = e.rows; rows != 0; rows &= rows - 1) {
-    const unsigned row = static_cast<unsigned>(__builtin_ctz(rows));
+    const unsigned row = first_bit(rows);
     const __m256i table = _mm256_broadcastsi128_si256(load16(e.entry_of + 16 * row));
     entries = _mm256_blendv_epi8(
         entries, _mm256_shuffle_epi8(table, low),
@@ -343,21 +349,21 @@ __m256i find_entries(const PairsEncoder& e, __m256i symbols) {
   return entries;
 }
 
-uint64_t byte_mask(__m256i low, __m256i high) {
+BF16CODECS_INLINE uint64_t byte_mask(__m256i low, __m256i high) {
   return static_cast<uint32_t>(_mm256_movemask_epi8(low)) |
          static_cast<uint64_t>(static_cast<uint32_t>(_mm256_movemask_epi8(high))) << 32;
 }
 
-[[gnu::noinline, gnu::cold]] void save_escapes(PairsEncoder& e, uint64_t places,
+BF16CODECS_COLD void save_escapes(PairsEncoder& e, uint64_t places,
                                                const uint8_t* symbols) {
   while (places != 0) {
-    const unsigned p = 63 - static_cast<unsigned>(__builtin_clzll(places));
+    const unsigned p = last_bit(places);
     *--e.escapes = symbols[p];
     places &= ~(uint64_t{1} << p);
   }
 }
 
-void encode_group(PairsEncoder& e, const uint8_t* symbols, uint32_t lanes[32], uint8_t*& words) {
+BF16CODECS_INLINE void encode_group(PairsEncoder& e, const uint8_t* symbols, uint32_t lanes[32], uint8_t*& words) {
   const __m256i escape = _mm256_set1_epi8(static_cast<char>(e.escape));
   const __m256i a = find_entries(e, load(symbols)), b = find_entries(e, load(symbols + 32));
   // dwords of (even, odd, 0, 0) of each half
@@ -365,7 +371,7 @@ void encode_group(PairsEncoder& e, const uint8_t* symbols, uint32_t lanes[32], u
                             _mm256_cvtepu16_epi32(_mm256_extracti128_si256(a, 1))};
   const __m256i second[2] = {_mm256_cvtepu16_epi32(_mm256_castsi256_si128(b)),
                              _mm256_cvtepu16_epi32(_mm256_extracti128_si256(b, 1))};
-#pragma GCC unroll 4
+  BF16CODECS_UNROLL
   for (unsigned turn = 0; turn < 4; ++turn) {
     const unsigned i = 3 - turn, h = i % 2;
     __m256i x = load(lanes + 8 * i);
@@ -376,7 +382,7 @@ void encode_group(PairsEncoder& e, const uint8_t* symbols, uint32_t lanes[32], u
   }
   const uint64_t escaped =
       byte_mask(_mm256_cmpeq_epi8(a, escape), _mm256_cmpeq_epi8(b, escape));
-  if (__builtin_expect(escaped != 0, 0)) save_escapes(e, escaped, symbols);
+  if (escaped != 0) [[unlikely]] save_escapes(e, escaped, symbols);
 }
 
 void pairs_encode(PairsEncoder& e, const uint8_t* plane, size_t steps) {

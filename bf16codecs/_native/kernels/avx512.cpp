@@ -8,8 +8,14 @@
 namespace bf16codecs {
 namespace {
 
-__m512i load(const void* p) { return _mm512_loadu_si512(p); }
-void store(void* p, __m512i v) { _mm512_storeu_si512(p, v); }
+BF16CODECS_INLINE unsigned popcount(unsigned v) { return static_cast<unsigned>(_mm_popcnt_u32(v)); }
+BF16CODECS_INLINE unsigned first_bit(uint64_t v) { return static_cast<unsigned>(_tzcnt_u64(v)); }
+BF16CODECS_INLINE unsigned last_bit(uint64_t v) {
+  return 63 - static_cast<unsigned>(_lzcnt_u64(v));
+}
+
+BF16CODECS_INLINE __m512i load(const void* p) { return _mm512_loadu_si512(p); }
+BF16CODECS_INLINE void store(void* p, __m512i v) { _mm512_storeu_si512(p, v); }
 
 void checksum(ChecksumState& state, const uint8_t* bytes, size_t stripes) {
   __m512i a0 = load(state.a), a1 = load(state.a + 8);
@@ -26,8 +32,8 @@ void checksum(ChecksumState& state, const uint8_t* bytes, size_t stripes) {
 }
 
 // High byte of 32 items rotated left by one: item >> 7; low byte: item << 1 | item >> 15.
-__m256i high_bytes(__m512i items) { return _mm512_cvtepi16_epi8(_mm512_srli_epi16(items, 7)); }
-__m256i low_bytes(__m512i items) {
+BF16CODECS_INLINE __m256i high_bytes(__m512i items) { return _mm512_cvtepi16_epi8(_mm512_srli_epi16(items, 7)); }
+BF16CODECS_INLINE __m256i low_bytes(__m512i items) {
   return _mm512_cvtepi16_epi8(
       _mm512_or_si512(_mm512_slli_epi16(items, 1), _mm512_srli_epi16(items, 15)));
 }
@@ -49,13 +55,13 @@ void split16(const uint8_t* items, size_t n, uint8_t* high, uint8_t* low) {
 
 // 32 items of low bytes and of words with the high byte in bits 7 to 14:
 // (word & 0x7F80) | low >> 1 | low << 15.
-__m512i merge(__m512i words, __m256i low) {
+BF16CODECS_INLINE __m512i merge(__m512i words, __m256i low) {
   const __m512i z = _mm512_cvtepu8_epi16(low);
   const __m512i outer = _mm512_or_si512(_mm512_srli_epi16(z, 1), _mm512_slli_epi16(z, 15));
   return _mm512_ternarylogic_epi32(_mm512_set1_epi16(0x7F80), words, outer, 0xCA);
 }
 
-__m256i load32(const uint8_t* p) {
+BF16CODECS_INLINE __m256i load32(const uint8_t* p) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
 }
 
@@ -89,7 +95,7 @@ struct Group {
 
 // Decodes 64 symbols. Each dword of the results has, of one lane of the even half and one of the
 // odd half, the bytes (even a, even b, odd a, odd b).
-__m512i decode_group(Group& x, const Rows& t, __m512i& entries) {
+BF16CODECS_INLINE __m512i decode_group(Group& x, const Rows& t, __m512i& entries) {
   const __m512i nibble = _mm512_set1_epi8(15), byte = _mm512_set1_epi16(255);
   const __m512i word = _mm512_set1_epi32(0xFFFF);
   const __m512i slots =
@@ -124,11 +130,11 @@ __m512i decode_group(Group& x, const Rows& t, __m512i& entries) {
 }
 
 // if (x < 2^16) x = x << 16 | next word, lane by lane.
-void renormalize(__m512i& x, const uint8_t*& words) {
+BF16CODECS_INLINE void renormalize(__m512i& x, const uint8_t*& words) {
   const __mmask16 low = _mm512_cmplt_epu32_mask(x, _mm512_set1_epi32(1 << 16));
   const __m512i next =
       _mm512_maskz_expand_epi32(low, _mm512_cvtepu16_epi32(load32(words)));
-  words += 2 * static_cast<unsigned>(__builtin_popcount(low));
+  words += 2 * popcount(low);
   x = _mm512_or_si512(_mm512_mask_slli_epi32(x, low, x, 16), next);
 }
 
@@ -136,7 +142,7 @@ void renormalize(__m512i& x, const uint8_t*& words) {
 uint64_t by_place(uint64_t bytes) {
   uint64_t places = 0;
   for (; bytes != 0; bytes &= bytes - 1) {
-    const unsigned at = static_cast<unsigned>(__builtin_ctzll(bytes));
+    const unsigned at = first_bit(bytes);
     places |= uint64_t{1} << (2 * (at / 4) + (at % 4 >> 1) + (at & 1) * 32);
   }
   return places;
@@ -154,14 +160,14 @@ uint8_t next_escape(PairsDecoder& d) {
 struct ToPlane {
   uint8_t* plane;
 
-  void put(__m512i symbols, size_t at) {
+  BF16CODECS_INLINE void put(__m512i symbols, size_t at) {
     // words of (a, b) to a register of a's and one of b's
     const __m512i a = symbols, b = _mm512_srli_epi16(symbols, 8);
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(plane + at), _mm512_cvtepi16_epi8(a));
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(plane + at + 32), _mm512_cvtepi16_epi8(b));
   }
-  void patch(uint8_t symbol, size_t at) { plane[at] = symbol; }
-  void advance(size_t symbols) { plane += symbols; }
+  BF16CODECS_INLINE void patch(uint8_t symbol, size_t at) { plane[at] = symbol; }
+  BF16CODECS_INLINE void advance(size_t symbols) { plane += symbols; }
 };
 
 // 64 symbols as high bytes over a low plane.
@@ -169,23 +175,23 @@ struct ToItems {
   const uint8_t* low;
   uint8_t* items;
 
-  void put(__m512i symbols, size_t at) {
+  BF16CODECS_INLINE void put(__m512i symbols, size_t at) {
     store(items + 2 * at, merge(_mm512_slli_epi16(symbols, 7), load32(low + at)));
     store(items + 2 * at + 64, merge(_mm512_srli_epi16(symbols, 1), load32(low + at + 32)));
   }
-  void patch(uint8_t symbol, size_t at) {
+  BF16CODECS_INLINE void patch(uint8_t symbol, size_t at) {
     uint8_t* item = items + 2 * at;  // bits 7 to 14
     item[0] = static_cast<uint8_t>((item[0] & 0x7F) | symbol << 7);
     item[1] = static_cast<uint8_t>((item[1] & 0x80) | symbol >> 1);
   }
-  void advance(size_t symbols) { low += symbols, items += 2 * symbols; }
+  BF16CODECS_INLINE void advance(size_t symbols) { low += symbols, items += 2 * symbols; }
 };
 
 template <typename Sink>
-[[gnu::noinline, gnu::cold]] void patch_escapes(PairsDecoder& d, uint64_t escaped, size_t at,
+BF16CODECS_COLD void patch_escapes(PairsDecoder& d, uint64_t escaped, size_t at,
                                                 Sink& sink) {
   for (uint64_t places = by_place(escaped); places != 0; places &= places - 1) {
-    sink.patch(next_escape(d), at + static_cast<size_t>(__builtin_ctzll(places)));
+    sink.patch(next_escape(d), at + first_bit(places));
   }
 }
 
@@ -200,18 +206,18 @@ size_t decode_steps(PairsDecoder& d, const uint8_t* limit, Sink sink, size_t ste
   const uint8_t* words = d.words;
   for (; steps != 0 && words <= limit; --steps) {
     uint64_t escaped[kGroups], any = 0;
-#pragma GCC unroll 4
+    BF16CODECS_UNROLL
     for (unsigned g = 0; g < kGroups; ++g) {
       __m512i entries;
       sink.put(decode_group(x[g], rows, entries), 64 * g);
       any |= escaped[g] = _mm512_cmpeq_epi8_mask(entries, escape);
     }
-#pragma GCC unroll 4
+    BF16CODECS_UNROLL
     for (unsigned g = 0; g < kGroups; ++g) {
       renormalize(x[g].even, words);
       renormalize(x[g].odd, words);
     }
-    if (__builtin_expect(any != 0, 0)) {
+    if (any != 0) [[unlikely]] {
       for (unsigned g = 0; g < kGroups; ++g) patch_escapes(d, escaped[g], 64 * g, sink);
     }
     sink.advance(64 * kGroups);
@@ -248,16 +254,16 @@ struct Pair {
 };
 
 // if (x >> 16 >= f) emit x, x >>= 16, from the last lane to the first.
-void emit(__m512i& x, __m512i f, uint8_t*& words) {
+BF16CODECS_INLINE void emit(__m512i& x, __m512i f, uint8_t*& words) {
   const __mmask16 full = _mm512_cmpge_epu32_mask(_mm512_srli_epi32(x, 16), f);
-  const unsigned count = static_cast<unsigned>(__builtin_popcount(full));
+  const unsigned count = popcount(full);
   words -= 2 * count;
   _mm256_mask_storeu_epi16(words, static_cast<__mmask16>((1u << count) - 1),
                            _mm512_cvtepi32_epi16(_mm512_maskz_compress_epi32(full, x)));
   x = _mm512_mask_srli_epi32(x, full, x, 16);
 }
 
-void encode_lanes(__m512i& x, const Pair& p, uint8_t*& words) {
+BF16CODECS_INLINE void encode_lanes(__m512i& x, const Pair& p, uint8_t*& words) {
   const __m512i word = _mm512_set1_epi32(0xFFFF);
   const __m512i f1 = _mm512_and_si512(p.first, word);
   const __m512i f = _mm512_and_si512(_mm512_mullo_epi16(p.first, p.second), word);
@@ -286,20 +292,20 @@ struct EncoderRows {
   __m512i entry;
   __m512 reciprocal;
 
-  Pair pair(__m512i i, __m512i j) const {  // only the low 4 bits of an index count
+  BF16CODECS_INLINE Pair pair(__m512i i, __m512i j) const {  // only the low 4 bits of an index count
     return {_mm512_permutexvar_epi32(i, entry), _mm512_permutexvar_epi32(j, entry),
             _mm512_permutexvar_ps(i, reciprocal), _mm512_permutexvar_ps(j, reciprocal)};
   }
 };
 
 // The entries of 64 symbols.
-__m512i find_entries(const PairsEncoder& e, __m512i symbols) {
+BF16CODECS_INLINE __m512i find_entries(const PairsEncoder& e, __m512i symbols) {
   const __m512i nibble = _mm512_set1_epi8(15);
   const __m512i low = _mm512_and_si512(symbols, nibble);
   const __m512i high = _mm512_and_si512(_mm512_srli_epi16(symbols, 4), nibble);
   __m512i entries = _mm512_set1_epi8(static_cast<char>(e.escape));
   for (unsigned rows = e.rows; rows != 0; rows &= rows - 1) {
-    const unsigned row = static_cast<unsigned>(__builtin_ctz(rows));
+    const unsigned row = first_bit(rows);
     const __m512i table = _mm512_broadcast_i32x4(
         _mm_load_si128(reinterpret_cast<const __m128i*>(e.entry_of + 16 * row)));
     entries = _mm512_mask_shuffle_epi8(
@@ -309,52 +315,40 @@ __m512i find_entries(const PairsEncoder& e, __m512i symbols) {
   return entries;
 }
 
-[[gnu::noinline, gnu::cold]] void save_escapes(PairsEncoder& e, uint64_t places,
+BF16CODECS_COLD void save_escapes(PairsEncoder& e, uint64_t places,
                                                const uint8_t* symbols) {
   while (places != 0) {
-    const unsigned p = 63 - static_cast<unsigned>(__builtin_clzll(places));
+    const unsigned p = last_bit(places);
     *--e.escapes = symbols[p];
     places &= ~(uint64_t{1} << p);
   }
 }
 
-template <unsigned kGroups>
-void encode_steps(PairsEncoder& e, const uint8_t* plane, size_t steps) {
-  const EncoderRows rows{load(e.entry), _mm512_loadu_ps(e.reciprocal)};
-  const __m512i escape = _mm512_set1_epi8(static_cast<char>(e.escape));
-  Group x[kGroups];
-  for (unsigned g = 0; g < kGroups; ++g) {
-    x[g] = {load(e.x + 32 * g), load(e.x + 32 * g + 16)};
-  }
-  uint8_t* words = e.words;
-  while (steps-- != 0) {
-#pragma GCC unroll 4
-    for (unsigned i = 0; i < kGroups; ++i) {
-      const unsigned g = kGroups - 1 - i;
-      const uint8_t* symbols = plane + 64 * (kGroups * steps + g);
-      const __m512i entries = find_entries(e, load(symbols));
-      // dwords of (even, odd, 0, 0) for the first symbols of the lanes and for the second
-      const __m512i first = _mm512_cvtepu16_epi32(_mm512_castsi512_si256(entries));
-      const __m512i second = _mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(entries, 1));
-      encode_lanes(x[g].odd,
-                   rows.pair(_mm512_srli_epi32(first, 8), _mm512_srli_epi32(second, 8)), words);
-      encode_lanes(x[g].even, rows.pair(first, second), words);
-      const uint64_t escaped = _mm512_cmpeq_epi8_mask(entries, escape);
-      if (__builtin_expect(escaped != 0, 0)) save_escapes(e, escaped, symbols);
-    }
-  }
-  for (unsigned g = 0; g < kGroups; ++g) {
-    store(e.x + 32 * g, x[g].even), store(e.x + 32 * g + 16, x[g].odd);
-  }
-  e.words = words;
+// Encodes a group's 64 symbols.
+BF16CODECS_INLINE void encode_group(PairsEncoder& e, const EncoderRows& rows,
+                                    const uint8_t* symbols, uint32_t lanes[32],
+                                    uint8_t*& words) {
+  const __m512i entries = find_entries(e, load(symbols));
+  // dwords of (even, odd, 0, 0) for the first symbols of the lanes and for the second
+  const __m512i first = _mm512_cvtepu16_epi32(_mm512_castsi512_si256(entries));
+  const __m512i second = _mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(entries, 1));
+  __m512i even = load(lanes), odd = load(lanes + 16);
+  encode_lanes(odd, rows.pair(_mm512_srli_epi32(first, 8), _mm512_srli_epi32(second, 8)), words);
+  encode_lanes(even, rows.pair(first, second), words);
+  store(lanes, even), store(lanes + 16, odd);
+  const uint64_t escaped =
+      _mm512_cmpeq_epi8_mask(entries, _mm512_set1_epi8(static_cast<char>(e.escape)));
+  if (escaped != 0) [[unlikely]] save_escapes(e, escaped, symbols);
 }
 
+// The states stay in memory: held in registers, all eight of them, this was no faster.
 void pairs_encode(PairsEncoder& e, const uint8_t* plane, size_t steps) {
-  switch (e.groups) {
-    case 1: return encode_steps<1>(e, plane, steps);
-    case 2: return encode_steps<2>(e, plane, steps);
-    default: return encode_steps<4>(e, plane, steps);
+  const EncoderRows rows{load(e.entry), _mm512_loadu_ps(e.reciprocal)};
+  uint8_t* words = e.words;
+  for (size_t group = steps * e.groups; group-- != 0;) {
+    encode_group(e, rows, plane + 64 * group, e.x + 32 * (group % e.groups), words);
   }
+  e.words = words;
 }
 
 }  // namespace

@@ -51,12 +51,14 @@ struct Support {
   bool avx2 = false, avx512 = false;
 
   Support() {
-    constexpr uint32_t kOsxsave = 1u << 27, kAvx2 = 1u << 5;
+    constexpr uint32_t kPopcntOsxsave = 1u << 23 | 1u << 27, kLzcnt = 1u << 5;
+    constexpr uint32_t kBmiAvx2 = 1u << 3 | 1u << 5;
     constexpr uint32_t kAvx512 = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31;  // F, DQ, BW, VL
     constexpr uint64_t kYmm = 0x06, kZmm = 0xE6;  // XCR0: SSE, AVX; opmask, ZMM
-    if (cpuid(0).eax < 7 || !has_all(cpuid(1).ecx, kOsxsave)) return;
+    if (cpuid(0).eax < 7 || !has_all(cpuid(1).ecx, kPopcntOsxsave)) return;
     const uint32_t features = cpuid(7).ebx;
-    avx2 = has_all(features, kAvx2) && has_all(saved_state(), kYmm);
+    avx2 = has_all(features, kBmiAvx2) && has_all(cpuid(0x80000001).ecx, kLzcnt) &&
+           has_all(saved_state(), kYmm);
     avx512 = avx2 && has_all(features, kAvx512) && has_all(saved_state(), kZmm);
   }
 };

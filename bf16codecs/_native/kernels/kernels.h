@@ -7,6 +7,16 @@
 #include <cstddef>
 #include <cstdint>
 
+#if defined(_MSC_VER)
+#define BF16CODECS_INLINE __forceinline
+#define BF16CODECS_COLD __declspec(noinline)
+#define BF16CODECS_UNROLL
+#else
+#define BF16CODECS_INLINE inline __attribute__((always_inline))
+#define BF16CODECS_COLD __attribute__((noinline, cold))
+#define BF16CODECS_UNROLL _Pragma("GCC unroll 8")
+#endif
+
 namespace bf16codecs {
 
 // Sums of docs/format.md, "Checksum", before folding.
