@@ -1,114 +1,133 @@
 #include "huffman.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "errors.h"
 #include "format.h"
 #include "huffman_code.h"
 #include "huffman_table.h"
 
+// A stream's bits are written from the beginning to the end and read from the end to the
+// beginning, so symbols come out last first. That spares the reader every shift but two a
+// look-up: see huffman_table.h.
+
 namespace bf16codecs {
 namespace {
 
-constexpr unsigned kMaxStreams = 8;
+constexpr unsigned kStreams = 8;
 // Below this many symbols, eight streams' sizes cost more than they save in time.
 constexpr size_t kManyStreamsFrom = 4096;
 
-unsigned streams_for(size_t n) { return n < kManyStreamsFrom ? 1 : kMaxStreams; }
+// How a plane of n symbols is dealt out: n / streams symbols to each stream in turn, the rest to
+// the last.
+struct Layout {
+  explicit Layout(size_t n) : symbols(n), streams(n < kManyStreamsFrom ? 1 : kStreams) {}
 
-// The plane's symbols are dealt out to the streams in order: n / streams to each, the rest to the
-// last.
-size_t stream_begin(size_t n, unsigned streams, unsigned k) { return n / streams * k; }
-size_t stream_end(size_t n, unsigned streams, unsigned k) {
-  return k + 1 == streams ? n : stream_begin(n, streams, k + 1);
-}
+  size_t begin(unsigned stream) const { return symbols / streams * stream; }
+  size_t end(unsigned stream) const {
+    return stream + 1 == streams ? symbols : begin(stream + 1);
+  }
+  // Bytes of a stored size: two if no stream can be larger than 65,535 bytes.
+  size_t size_width() const {
+    const size_t longest = symbols - begin(streams - 1);
+    return longest * kMaxCodeLength / 8 < UINT16_MAX ? 2 : 4;
+  }
+  // The last stream's size is what is left of the payload.
+  size_t sizes_bytes() const { return (streams - 1) * size_width(); }
 
-// Bytes of a stream's size: two if no stream can be larger than 65,535 bytes.
-size_t size_width(size_t n, unsigned streams) {
-  const size_t symbols = n - stream_begin(n, streams, streams - 1);
-  return (symbols * kMaxCodeLength + 7) / 8 <= UINT16_MAX ? 2 : 4;
-}
-
-inline uint64_t load_be64(const uint8_t* p) {
-  uint64_t value = 0;
-  for (unsigned i = 0; i < 8; ++i) value = value << 8 | p[i];
-  return value;
-}
-
-inline void store_be64(uint8_t* p, uint64_t value) {
-  for (unsigned i = 0; i < 8; ++i) p[i] = static_cast<uint8_t>(value >> (56 - 8 * i));
-}
+  size_t symbols;
+  unsigned streams;
+};
 
 // ---- encoder ----
 
-// A code in the highest bits, its length in the lowest. Added to a bit count, it adds its length
-// modulo 64; shifted right by that count, it is in place, and the length has become rubbish in
-// the lowest bits, which are cleared once a flush.
-using CodeEntry = uint64_t;
-constexpr unsigned kSymbolsPerFlush = 4;
-static_assert(7 + kSymbolsPerFlush * kMaxCodeLength <= 64 - 6, "codes and rubbish must not meet");
+struct Code {
+  uint32_t bits, length;
+};
 
-void code_table(const uint8_t lengths[256], CodeEntry table[256]) {
+constexpr unsigned kSymbolsPerFlush = 5;
+static_assert(7 + kSymbolsPerFlush * kMaxCodeLength <= 64);
+
+void assign_codes(const uint8_t lengths[256], Code codes[256]) {
   const CanonicalOrder order(lengths);
-  std::fill_n(table, 256, CodeEntry{0});
-  uint64_t code = 0;  // aligned to the highest bit
+  std::fill_n(codes, 256, Code{0, 0});
+  uint32_t code = 0;
+  unsigned last_length = 0;
   for (unsigned i = 0; i < order.count; ++i) {
     const unsigned length = lengths[order.symbols[i]];
-    table[order.symbols[i]] = code | length;
-    code += uint64_t{1} << (64 - length);
+    code <<= length - last_length;
+    last_length = length;
+    codes[order.symbols[i]] = {code++, length};
   }
 }
 
 // Writes one stream to out; returns its end, or nullptr if that were behind out_end.
-uint8_t* encode_stream(const uint8_t* symbols, size_t n, const CodeEntry table[256], uint8_t* out,
+uint8_t* encode_stream(const uint8_t* symbols, size_t n, const Code codes[256], uint8_t* out,
                        const uint8_t* out_end) {
-  constexpr uint64_t kTopByte = uint64_t{0xFF} << 56;
-  uint64_t bits = 0;   // pending bits, the first highest; fewer than 8 between flushes
-  uint64_t count = 0;  // how many they are, modulo 64
+  uint64_t bits = 0;  // not yet written, the first lowest
+  unsigned count = 0;  // of them: fewer than 8 between flushes
   const uint8_t* const end = symbols + n;
   while (end - symbols >= kSymbolsPerFlush && out_end - out >= 8) {
-    for (unsigned i = 0; i < kSymbolsPerFlush; ++i) {
-      const CodeEntry entry = table[*symbols++];
-      bits |= entry >> (count & 63);
-      count += entry;
+    // Put together apart from `bits`: what one flush has to wait for of the last is then short.
+    uint64_t group = codes[symbols[0]].bits;
+    unsigned group_count = codes[symbols[0]].length;
+    for (unsigned i = 1; i < kSymbolsPerFlush; ++i) {
+      const Code code = codes[symbols[i]];
+      group |= uint64_t{code.bits} << group_count;
+      group_count += code.length;
     }
-    store_be64(out, bits);
-    out += (count & 63) >> 3;
-    bits = (bits << (count & 56)) & kTopByte;
-    count &= 7;
+    symbols += kSymbolsPerFlush;
+    bits |= group << count;
+    count += group_count;
+    store_le(out, bits);
+    out += count / 8;
+    bits >>= count & ~7u;
+    count %= 8;
   }
-  count &= 63;
+  const auto put = [&](Code code) {
+    bits |= uint64_t{code.bits} << count;
+    count += code.length;
+    for (; count >= 8; count -= 8, bits >>= 8) {
+      if (out == out_end) return false;
+      *out++ = static_cast<uint8_t>(bits);
+    }
+    return true;
+  };
   for (; symbols != end; ++symbols) {
-    const CodeEntry entry = table[*symbols];
-    bits |= (entry & ~uint64_t{63}) >> count;
-    for (count += entry & 63; count >= 8; count -= 8) {
-      if (out == out_end) return nullptr;
-      *out++ = static_cast<uint8_t>(bits >> 56);
-      bits <<= 8;
-    }
+    if (!put(codes[*symbols])) return nullptr;
   }
-  if (count > 0) {
-    if (out == out_end) return nullptr;
-    *out++ = static_cast<uint8_t>(bits >> 56);
-  }
-  return out;
+  // A one marks the end, zeros fill the byte.
+  return put({1, 8 - count}) ? out : nullptr;
 }
 
 // ---- decoder ----
 
-constexpr unsigned kLookupsPerRefill = 4;
-// A refill gives at least 57 bits: the first byte's bits that were used are missing.
-static_assert(kLookupsPerRefill * kLookupBits <= 57);
+constexpr unsigned kLookupsPerRound = 5;
+constexpr size_t kRoundBits = kLookupsPerRound * kLookupBits;
+// A refill has up to 7 bits that were used before, and a mark below what is used.
+static_assert(7 + kRoundBits < 64);
 
-// What one round of the fast loop takes from a stream and gives to the plane, at most; and how far
-// its last store reaches behind the last symbol that it may decode.
-constexpr size_t kRoundBits = kLookupsPerRefill * kLookupBits;
-constexpr size_t kRoundSymbols = kLookupsPerRefill * kEntrySymbols;
-constexpr size_t kStoreOverhang = sizeof(LookupEntry) - kEntrySymbols;
+// A round may begin where kRoundRoom bytes of the stream's part of the plane are undecoded, and
+// decodes at most kRoundSymbols of them: its last store reaches two bytes further.
+constexpr size_t kRoundSymbols = kLookupsPerRound * kEntrySymbols;
+constexpr size_t kRoundRoom = kRoundSymbols + sizeof(LookupEntry) - kEntrySymbols;
+// And where there are so many bits between the beginning of the payload and the stream's
+// position: the word that ends with the position's byte is then in the payload.
+constexpr size_t kRefillBits = 57;
 
 struct Stream {
-  size_t bit, bit_end;    // position in the payload
-  size_t symbol, symbol_end;  // position in the plane
+  size_t bits_begin, bits;        // in the payload: bits_begin + what is left to read
+  size_t symbols_begin, symbols;  // in the plane: symbols_begin + what is left to decode
+
+  bool has_round() const {
+    return symbols - symbols_begin >= kRoundRoom && bits >= kRefillBits;
+  }
+  size_t safe_rounds() const {
+    if (!has_round()) return 0;
+    return std::min((symbols - symbols_begin - kRoundRoom) / kRoundSymbols,
+                    (bits - kRefillBits) / kRoundBits) + 1;
+  }
 };
 
 struct Decoder {
@@ -118,129 +137,162 @@ struct Decoder {
   uint8_t* plane;
 };
 
-// Rounds that `stream` can go on for without a check: the loads stay in the payload, the stores
-// in the stream's own part of the plane.
-size_t safe_rounds(const Decoder& d, const Stream& stream) {
-  const size_t symbols = stream.symbol_end - stream.symbol;
-  // A round that begins at this bit or before can load 8 bytes.
-  const size_t last_bit = 8 * d.size - 57;
-  if (symbols < kRoundSymbols + kStoreOverhang || d.size < 8 || stream.bit > last_bit) return 0;
-  return std::min((symbols - kStoreOverhang) / kRoundSymbols,
-                  (last_bit - stream.bit) / kRoundBits + 1);
-}
-
-inline void decode_round(const Decoder& d, Stream& stream) {
+// Rounds of all of n streams side by side, whose look-ups need not wait for each other. Every
+// stream must have so many safe rounds.
+template <unsigned n>
+inline void decode_rounds(const Decoder& d, Stream* streams, size_t rounds) {
   const LookupEntry* const entries = d.table->entries();
-  uint64_t bits = load_be64(d.payload + (stream.bit >> 3)) << (stream.bit & 7);
-  uint64_t sum = 0;  // see LookupEntry
-  for (unsigned i = 0; i < kLookupsPerRefill; ++i) {
-    LookupEntry entry = entries[bits >> (64 - kLookupBits)];
-    store_le(d.plane + stream.symbol + (sum >> 8), entry);
-    entry >>= kEntryBitsAt;
-    bits <<= entry & 63;
-    sum += entry;
+  const uint8_t* in[n];  // the end of the byte that a stream is at
+  unsigned used[n];      // bits of that byte that were read before
+  uint8_t* out[n];       // the end of what is left to decode
+  for (unsigned k = 0; k < n; ++k) {
+    in[k] = d.payload + (streams[k].bits + 7) / 8;
+    used[k] = static_cast<unsigned>(-streams[k].bits & 7);
+    out[k] = d.plane + streams[k].symbols;
   }
-  stream.bit += sum & 255;
-  stream.symbol += sum >> 8;
+  for (; rounds > 0; --rounds) {
+    // The bits to read, the first highest; the lowest one is a mark that tells in the end how
+    // many were used.
+    uint64_t bits[n];
+    for (unsigned k = 0; k < n; ++k) bits[k] = (load_le<uint64_t>(in[k] - 8) | 1) << used[k];
+    for (unsigned i = 0; i < kLookupsPerRound; ++i) {
+      for (unsigned k = 0; k < n; ++k) {
+        const LookupEntry entry = entries[bits[k] >> (64 - kLookupBits)];
+        store_le(out[k] - 8, entry);
+        bits[k] <<= entry & 63;
+        out[k] -= entry_count(entry);
+      }
+    }
+    for (unsigned k = 0; k < n; ++k) {
+      const unsigned read = static_cast<unsigned>(std::countr_zero(bits[k]));
+      in[k] -= read / 8;
+      used[k] = read % 8;
+    }
+  }
+  for (unsigned k = 0; k < n; ++k) {
+    streams[k].bits = static_cast<size_t>(in[k] - d.payload) * 8 - used[k];
+    streams[k].symbols = static_cast<size_t>(out[k] - d.plane);
+  }
 }
 
-uint64_t load_be64_within(const uint8_t* p, const uint8_t* end) {
-  uint64_t value = 0;
-  for (unsigned i = 0; i < 8; ++i) value = value << 8 | (p + i < end ? p[i] : 0);
-  return value;
+// The 64 bits that end with bit `bits` - 1 of the payload, zeros before the first.
+uint64_t bits_before(const Decoder& d, size_t bits) {
+  const size_t end = (bits + 7) / 8;
+  uint64_t word = 0;
+  if (end >= 8) {
+    word = load_le<uint64_t>(d.payload + end - 8);
+  } else {
+    for (size_t i = 0; i < end; ++i) word |= uint64_t{d.payload[i]} << (8 * (8 - end + i));
+  }
+  return word << (8 * end - bits);
 }
 
 // Decodes what is left of a stream, with every access checked, and checks its end.
-void finish_stream(const Decoder& d, Stream& stream) {
-  const uint8_t* const end = d.payload + stream.bit_end / 8;
-  while (stream.symbol < stream.symbol_end && stream.bit < stream.bit_end) {
-    const uint64_t bits = load_be64_within(d.payload + stream.bit / 8, end) << (stream.bit & 7);
-    LookupEntry entry = d.table->entries()[bits >> (64 - kLookupBits)];
-    const size_t count = std::min<size_t>(entry >> kEntryCountAt, stream.symbol_end - stream.symbol);
-    for (size_t i = 0; i < count; ++i, entry >>= 8) {
-      const uint8_t symbol = static_cast<uint8_t>(entry);
-      d.plane[stream.symbol++] = symbol;
-      stream.bit += d.table->length(symbol);
+void finish_stream(const Decoder& d, Stream stream) {
+  while (stream.symbols > stream.symbols_begin && stream.bits > stream.bits_begin) {
+    LookupEntry entry = d.table->entries()[bits_before(d, stream.bits) >> (64 - kLookupBits)];
+    const size_t count =
+        std::min<size_t>(entry_count(entry), stream.symbols - stream.symbols_begin);
+    size_t read = 0;
+    for (size_t i = 0; i < count; ++i, entry <<= 8) {
+      const uint8_t symbol = static_cast<uint8_t>(entry >> 56);
+      d.plane[--stream.symbols] = symbol;
+      read += d.table->length(symbol);
     }
+    if (read > stream.bits) break;
+    stream.bits -= read;
   }
-  if (stream.symbol < stream.symbol_end || stream.bit > stream.bit_end) {
-    throw CorruptDataError("Huffman stream ends before its last symbol");
-  }
-  const size_t padding = stream.bit_end - stream.bit;
-  if (padding >= 8 || (padding > 0 && (end[-1] & ((1u << padding) - 1)) != 0)) {
-    throw CorruptDataError("Huffman stream goes on behind its last symbol");
+  if (stream.symbols != stream.symbols_begin || stream.bits != stream.bits_begin) {
+    throw CorruptDataError("Huffman stream does not end with its last symbol");
   }
 }
 
-void decode_streams(const Decoder& d, Stream* streams, unsigned count) {
-  for (unsigned k = 0; k < count; ++k) {
-    Stream& stream = streams[k];
-    while (size_t rounds = safe_rounds(d, stream)) {
-      while (rounds-- > 0) decode_round(d, stream);
+template <unsigned n>
+void decode_streams(const Decoder& d, Stream (&streams)[kStreams]) {
+  const auto safe_rounds = [&] {
+    size_t rounds = SIZE_MAX;
+    for (unsigned k = 0; k < n; ++k) rounds = std::min(rounds, streams[k].safe_rounds());
+    return rounds;
+  };
+  while (const size_t rounds = safe_rounds()) decode_rounds<n>(d, streams, rounds);
+  // One stream is done; others may lag, far if their symbols have long codes. One round of each in
+  // turn keeps them side by side in the processor's window.
+  for (bool more = n > 1; more;) {
+    more = false;
+    for (unsigned k = 0; k < n; ++k) {
+      if (!streams[k].has_round()) continue;
+      decode_rounds<1>(d, &streams[k], 1);
+      more = true;
     }
-    finish_stream(d, stream);
   }
+  for (unsigned k = 0; k < n; ++k) finish_stream(d, streams[k]);
 }
 
 }  // namespace
 
 size_t huffman_encode(const uint8_t* plane, size_t n, const uint32_t histogram[256], uint8_t* out,
                       size_t capacity) {
-  const unsigned streams = streams_for(n);
-  const size_t width = size_width(n, streams);
+  const Layout layout(n);
   uint8_t lengths[256];
-  uint8_t code_bytes[kMaxCodeTableBytes];
+  uint8_t code_table[kMaxCodeTableBytes];
   limited_code_lengths(histogram, lengths);
-  const size_t table_size = write_code_lengths(lengths, code_bytes);
+  const size_t table_size = write_code_lengths(lengths, code_table);
 
-  uint64_t total_bits = 0;
+  uint64_t total_bits = layout.streams;
   for (unsigned s = 0; s < 256; ++s) total_bits += uint64_t{histogram[s]} * lengths[s];
-  const size_t prefix = 1 + table_size + (streams - 1) * width;
+  const size_t prefix = table_size + layout.sizes_bytes();
   if (capacity < prefix || capacity - prefix < (total_bits + 7) / 8) return 0;
 
-  out[0] = static_cast<uint8_t>(streams);
-  std::copy_n(code_bytes, table_size, out + 1);
-  CodeEntry table[256];
-  code_table(lengths, table);
+  std::copy_n(code_table, table_size, out);
+  Code codes[256];
+  assign_codes(lengths, codes);
   uint8_t* at = out + prefix;
-  for (unsigned k = 0; k < streams; ++k) {
-    const size_t begin = stream_begin(n, streams, k);
-    uint8_t* const end = encode_stream(plane + begin, stream_end(n, streams, k) - begin, table, at,
+  uint8_t* size_at = out + table_size;
+  for (unsigned k = 0; k < layout.streams; ++k) {
+    const size_t begin = layout.begin(k);
+    uint8_t* const end = encode_stream(plane + begin, layout.end(k) - begin, codes, at,
                                        out + capacity);
     if (end == nullptr) return 0;
-    const size_t stream_size = static_cast<size_t>(end - at);
-    uint8_t* const size_at = out + 1 + table_size + k * width;
-    if (k + 1 < streams && width == 2) store_le(size_at, static_cast<uint16_t>(stream_size));
-    if (k + 1 < streams && width == 4) store_le(size_at, static_cast<uint32_t>(stream_size));
+    if (k + 1 < layout.streams) {
+      const size_t size = static_cast<size_t>(end - at);
+      for (size_t i = 0; i < layout.size_width(); ++i) {
+        *size_at++ = static_cast<uint8_t>(size >> (8 * i));
+      }
+    }
     at = end;
   }
   return static_cast<size_t>(at - out);
 }
 
 void huffman_decode(const uint8_t* payload, size_t size, uint8_t* plane, size_t n) {
-  if (size == 0) throw CorruptDataError("Huffman plane is empty");
-  const unsigned streams = payload[0];
-  if (streams != streams_for(n)) throw CorruptDataError("Huffman plane: wrong number of streams");
+  const Layout layout(n);
   uint8_t lengths[256];
-  size_t at = 1 + read_code_lengths(payload + 1, size - 1, lengths);
-  const size_t width = size_width(n, streams);
-  const uint8_t* const sizes = payload + at;
-  if (size - at < (streams - 1) * width) throw CorruptDataError("Huffman plane: sizes are cut off");
-  at += (streams - 1) * width;
+  size_t at = read_code_lengths(payload, size, lengths);
+  const uint8_t* size_at = payload + at;
+  if (size - at < layout.sizes_bytes()) throw CorruptDataError("Huffman stream sizes are cut off");
+  at += layout.sizes_bytes();
 
-  Stream parts[kMaxStreams];
-  for (unsigned k = 0; k < streams; ++k) {
+  Stream streams[kStreams];
+  for (unsigned k = 0; k < layout.streams; ++k) {
     size_t stream_size = size - at;
-    if (k + 1 < streams) {
-      stream_size = width == 2 ? load_le<uint16_t>(sizes + 2 * k) : load_le<uint32_t>(sizes + 4 * k);
+    if (k + 1 < layout.streams) {
+      stream_size = 0;
+      for (size_t i = 0; i < layout.size_width(); ++i) stream_size |= size_t{*size_at++} << (8 * i);
     }
     if (stream_size > size - at) throw CorruptDataError("Huffman stream exceeds its plane");
-    parts[k] = {8 * at, 8 * (at + stream_size), stream_begin(n, streams, k),
-                stream_end(n, streams, k)};
+    const uint8_t last = stream_size > 0 ? payload[at + stream_size - 1] : uint8_t{0};
+    if (last == 0) throw CorruptDataError("Huffman stream has no end mark");
+    const size_t mark = static_cast<size_t>(std::countl_zero(last)) + 1;
+    streams[k] = {8 * at, 8 * (at + stream_size) - mark, layout.begin(k), layout.end(k)};
     at += stream_size;
   }
   const LookupTable table(lengths);
-  decode_streams({payload, size, &table, plane}, parts, streams);
+  const Decoder decoder{payload, size, &table, plane};
+  if (layout.streams == 1) {
+    decode_streams<1>(decoder, streams);
+  } else {
+    decode_streams<kStreams>(decoder, streams);
+  }
 }
 
 }  // namespace bf16codecs

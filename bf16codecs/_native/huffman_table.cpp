@@ -6,17 +6,15 @@
 namespace bf16codecs {
 namespace {
 
-constexpr LookupEntry kSymbolsMask = (LookupEntry{1} << kEntryBitsAt) - 1;
+constexpr LookupEntry kNumbersMask = 0xFFFF;  // of bits and of symbols
 
 constexpr LookupEntry entry_of(uint8_t symbol, unsigned length) {
-  return LookupEntry{symbol} | LookupEntry{length} << kEntryBitsAt | LookupEntry{1} << kEntryCountAt;
+  return LookupEntry{symbol} << 56 | 1u << 8 | length;
 }
 
-// out[i] = the symbols of `first`, then those of rest[i].
-void prepend(LookupEntry first, const LookupEntry* rest, size_t n, LookupEntry* out) {
-  for (size_t i = 0; i < n; ++i) {
-    out[i] = ((rest[i] << 8 & kSymbolsMask) | (rest[i] & ~kSymbolsMask)) + first;
-  }
+// `first`, an entry of one symbol, and then the symbols of `rest`.
+constexpr LookupEntry join(LookupEntry first, LookupEntry rest) {
+  return first + ((rest >> 8 & ~kNumbersMask) | (rest & kNumbersMask));
 }
 
 }  // namespace
@@ -26,35 +24,35 @@ LookupTable::LookupTable(const uint8_t lengths[256]) {
   const CanonicalOrder order(lengths_);
   const unsigned shortest = lengths_[order.symbols[0]];
   windows_[1] = 0;  // no bits, no symbols
-  // A window's rest is at least `shortest` bits narrower: widths between these and the whole
+  // What follows a code is at least `shortest` bits narrower than the whole: the widths between
   // are not needed.
   for (unsigned width = 1; width + shortest <= kLookupBits; ++width) build_window(width, order);
   build_window(kLookupBits, order);
 }
 
+// Canonical codes of ascending length are ascending numbers: the windows that begin with a code
+// are a run of the table, in which the rest of the window counts up. So the table is put together
+// from runs of narrower ones, in order, which compilers vectorise.
 void LookupTable::build_window(unsigned width, const CanonicalOrder& order) {
   LookupEntry* out = windows_ + (size_t{1} << width);
   LookupEntry* const end = out + (size_t{1} << width);
-  for (unsigned i = 0; i < order.count; ++i) {
-    const uint8_t symbol = order.symbols[i];
-    const unsigned length = lengths_[symbol];
-    if (length > width) break;
+  // Only with a code of one bit do more than kEntrySymbols fit a window: of two bits or more,
+  // at most five do.
+  const bool may_overflow = lengths_[order.symbols[0]] == 1 && width > kEntrySymbols;
+  static_assert(kLookupBits / 2 < kEntrySymbols);
+  for (unsigned i = 0; i < order.count && lengths_[order.symbols[i]] <= width; ++i) {
+    const unsigned length = lengths_[order.symbols[i]];
+    const LookupEntry first = entry_of(order.symbols[i], length);
     const size_t n = size_t{1} << (width - length);
-    const LookupEntry* rest = windows_ + n;
-    const LookupEntry first = entry_of(symbol, length);
-    // Only codes of one bit can give more symbols than an entry holds: of two bits or more, at
-    // most five fit behind the first.
-    if (width - length >= kEntrySymbols && lengths_[order.symbols[0]] == 1) {
+    const LookupEntry* const rest = windows_ + n;
+    if (may_overflow) {
       for (size_t k = 0; k < n; ++k) {
-        LookupEntry e = rest[k];
-        if (e >> kEntryCountAt == kEntrySymbols) {
-          const uint8_t last = static_cast<uint8_t>(e >> (kEntryBitsAt - 8));
-          e -= entry_of(0, lengths_[last]);
-        }
-        prepend(first, &e, 1, out + k);
+        const uint8_t last = static_cast<uint8_t>(rest[k] >> 16);
+        const bool full = entry_count(rest[k]) == kEntrySymbols;
+        out[k] = join(first, full ? rest[k] - entry_of(0, lengths_[last]) : rest[k]);
       }
     } else {
-      prepend(first, rest, n, out);
+      for (size_t k = 0; k < n; ++k) out[k] = join(first, rest[k]);
     }
     out += n;
   }

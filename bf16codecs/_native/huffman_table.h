@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "huffman_code.h"
@@ -11,15 +12,14 @@ namespace bf16codecs {
 inline constexpr unsigned kLookupBits = kMaxCodeLength;
 inline constexpr unsigned kEntrySymbols = 6;
 
-// All whole codes, at most kEntrySymbols, at the beginning of a window of bits:
-// bits 0-47 the symbols, the first lowest; bits 48-55 the bits that they take; bits 56-63 how
-// many they are.
-//
-// With x = entry >> 48, the low 6 bits of x are the shift that consumes the codes, and the sum of
-// the x of up to 256 / kLookupBits look-ups holds the bits in its low byte, the symbols above.
+// All whole codes, at most kEntrySymbols, at the beginning of a window of bits: bits 0-7 how
+// many bits they take, so that the entry itself can be the operand of a shift; bits 8-15 how many
+// they are; bits 16-63 their symbols, the first highest. Planes are decoded from the end to the
+// beginning: a little-endian store of the entry that ends where the plane's known part begins
+// puts the symbols in place, and the rest where the next store goes.
 using LookupEntry = uint64_t;
-inline constexpr unsigned kEntryBitsAt = 48;
-inline constexpr unsigned kEntryCountAt = 56;
+inline constexpr unsigned entry_bits(LookupEntry entry) { return entry & 255; }
+inline constexpr unsigned entry_count(LookupEntry entry) { return entry >> 8 & 255; }
 
 class LookupTable {
  public:
