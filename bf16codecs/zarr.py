@@ -79,9 +79,8 @@ class _FrameBytesCodec(BytesBytesCodec):
         raise NotImplementedError(f"{type(self).__name__} encodes to no fixed size")
 
     def _decode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
-        return chunk_spec.prototype.buffer.from_array_like(
-            decode_array(chunk_data.as_numpy_array())
-        )
+        raw = decode_array(chunk_data.as_numpy_array())
+        return chunk_spec.prototype.buffer.from_bytes(raw.data)
 
     def _encode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
         codec: FrameCodec = self._codec  # type: ignore[attr-defined]
