@@ -1,0 +1,205 @@
+"""Whatever the bytes and the parameters, they come back, within the bound, and always the same."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import bf16codecs
+import reference_decoder
+from bf16codecs import _core
+
+CODECS = {"split": 1, "huffman": 2, "arithmetic": 3, "zstd": 4}
+DTYPES = ["bfloat16", "float16", "float32", "float64", "float8_e4m3fn", "float8_e5m2"]
+WIDTHS = [2, 2, 4, 8, 1, 1]
+
+
+def _random(rng: np.random.Generator, n: int) -> np.ndarray:
+    return rng.integers(0, 256, n, np.uint8)
+
+
+def _few_symbols(rng: np.random.Generator, n: int) -> np.ndarray:
+    odds = rng.dirichlet(np.full(rng.integers(2, 25), 0.5))
+    return rng.choice(rng.permutation(256)[: len(odds)], n, p=odds).astype(np.uint8)
+
+
+def _constant(rng: np.random.Generator, n: int) -> np.ndarray:
+    return np.full(n, rng.integers(256), np.uint8)
+
+
+def _gaussians(rng: np.random.Generator, n: int) -> np.ndarray:
+    scale = 10.0 ** rng.integers(-6, 3)
+    return rng.normal(0, scale, n // 2 + 1).astype(ml_dtypes.bfloat16).view(np.uint8)[:n]
+
+
+def _zero_heavy(rng: np.random.Generator, n: int) -> np.ndarray:
+    return _gaussians(rng, n) * np.repeat(rng.random(n // 2 + 1) < 0.03, 2)[:n]
+
+
+def _runs(rng: np.random.Generator, n: int) -> np.ndarray:
+    lengths = rng.geometric(0.01, n // 10 + 1)
+    found = np.repeat(rng.integers(0, 256, len(lengths), np.uint8), lengths)
+    return np.resize(found, n)
+
+
+def _rare_symbols(rng: np.random.Generator, n: int) -> np.ndarray:
+    """One symbol, and far from each other all the others: what a sample does not show."""
+    found = np.full(n, 120, np.uint8)
+    where = rng.integers(0, max(n, 1), n // 100)
+    found[where] = rng.integers(0, 256, len(where), np.uint8)
+    return found
+
+
+def _two_halves(rng: np.random.Generator, n: int) -> np.ndarray:
+    return np.concatenate([_few_symbols(rng, n // 2), _random(rng, n - n // 2)])
+
+
+CONTENTS = [
+    _random,
+    _few_symbols,
+    _constant,
+    _gaussians,
+    _zero_heavy,
+    _runs,
+    _rare_symbols,
+    _two_halves,
+]
+SIZES = st.one_of(
+    st.integers(0, 300),
+    st.integers(0, 9000),
+    st.sampled_from([16383, 16384, 16385, 32767, 32768, 65536, 65537, 131072, 140_001]),
+)
+
+
+@st.composite
+def contents(draw) -> bytes:
+    make = draw(st.sampled_from(CONTENTS))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    return make(rng, draw(SIZES)).tobytes()
+
+
+@st.composite
+def parameters(draw) -> tuple[int, int, dict]:
+    codec = draw(st.sampled_from(list(CODECS.values())))
+    options = {
+        "by_byte": draw(st.booleans()),
+        "checksum": draw(st.booleans()),
+        "block": draw(st.sampled_from([0, 256, 1024, 4096, 1 << 16])),
+    }
+    if codec == CODECS["zstd"]:
+        options["level"] = draw(st.sampled_from([1, 3, 9]))
+    return codec, draw(st.integers(0, len(DTYPES) - 1)), options
+
+
+@settings(max_examples=400)
+@given(raw=contents(), how=parameters())
+def test_what_is_encoded_comes_back_within_the_bound(raw, how):
+    codec, dtype, options = how
+    frame = _core.encode(raw, codec, dtype, **options)
+    assert _core.decode(frame) == raw
+    assert len(frame) <= _core.bound(len(raw), codec, dtype, options["block"])
+    facts = _core.inspect(frame)
+    assert facts["raw_size"] == len(raw)
+    assert facts["encoded_size"] == len(frame)
+    assert sum(block["items"] for block in facts["blocks"]) == len(raw) // WIDTHS[dtype]
+
+
+@settings(max_examples=60)
+@given(raw=contents(), how=parameters())
+def test_both_decoders_agree(raw, how):
+    codec, dtype, options = how
+    assert reference_decoder.decode(_core.encode(raw, codec, dtype, **options)) == raw
+
+
+@settings(max_examples=40)
+@given(raw=contents(), how=parameters(), threads=st.integers(1, 5))
+def test_frames_depend_on_nothing_else(raw, how, threads):
+    codec, dtype, options = how
+    before = bf16codecs.get_num_threads()
+    try:
+        bf16codecs.set_num_threads(1)
+        frame = _core.encode(raw, codec, dtype, **options)
+        bf16codecs.set_num_threads(threads)
+        assert _core.encode(raw, codec, dtype, **options) == frame
+        assert _core.encode(np.frombuffer(raw, np.uint8).copy(), codec, dtype, **options) == frame
+        assert _core.decode(frame) == raw
+    finally:
+        bf16codecs.set_num_threads(before)
+
+
+@settings(max_examples=100)
+@given(raw=contents(), how=parameters(), where=st.tuples(st.floats(0, 1), st.floats(0, 1)))
+def test_every_run_of_blocks_is_the_slice(raw, how, where):
+    codec, dtype, options = how
+    frame = _core.encode(raw, codec, dtype, **options)
+    index = _core.Index(frame)
+    first, last = sorted(round(part * index.n_blocks) for part in where)
+    if first == last:
+        return
+    size = index.block_items * index.item_size
+    part = raw[first * size : None if last == index.n_blocks else last * size]
+    out = bytearray(len(part))
+    _core.decode_blocks(frame, first, last, out)
+    assert out == part
+
+
+@settings(max_examples=300)
+@given(nbytes=st.integers(0, 2**62), how=parameters())
+def test_bound_is_close_and_grows(nbytes, how):
+    codec, dtype, options = how
+    block = options["block"]
+    bound = _core.bound(nbytes, codec, dtype, block)
+    assert bound >= nbytes + 24
+    assert bound <= _core.bound(nbytes + 1, codec, dtype, block)
+    items = block or (1 << 19) // WIDTHS[dtype]
+    blocks = nbytes // WIDTHS[dtype] // items + 1
+    assert bound <= nbytes + 24 + (8 + WIDTHS[dtype]) * blocks
+
+
+def _incompressible() -> bytes:
+    return np.random.default_rng(5).integers(0, 256, 300_001, np.uint8).tobytes()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("codec", CODECS)
+def test_incompressible_bytes_stay_within_the_bound(codec, dtype):
+    raw = _incompressible()
+    for checksum in (True, False):
+        for block in (0, 256):
+            number, layout = CODECS[codec], DTYPES.index(dtype)
+            frame = _core.encode(raw, number, layout, checksum=checksum, block=block)
+            assert len(frame) <= _core.bound(len(raw), number, layout, block)
+            assert _core.decode(frame) == raw
+
+
+@pytest.mark.parametrize("order", ["ascending", "descending", "shuffled", "by low byte"])
+@pytest.mark.parametrize("block", [0, 256])
+@pytest.mark.parametrize("codec", CODECS)
+def test_all_values_of_16_bits(codec, block, order):
+    values = np.arange(65536, dtype="<u2")
+    if order == "descending":
+        values = values[::-1].copy()
+    if order == "shuffled":
+        values = np.random.default_rng(1).permutation(values)
+    if order == "by low byte":
+        values = values.byteswap()
+    for dtype in (0, 1):
+        for by_byte in (False, True):
+            frame = _core.encode(values, CODECS[codec], dtype, by_byte=by_byte, block=block)
+            assert np.array_equal(np.frombuffer(_core.decode(frame), "<u2"), values)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize(("dtype", "unsigned"), [("float32", "<u4"), ("float64", "<u8")])
+def test_special_values_keep_their_bits(codec, dtype, unsigned):
+    info = np.finfo(dtype)
+    numbers = [0.0, -0.0, np.inf, -np.inf, np.nan, -np.nan, info.smallest_subnormal, info.max]
+    special = np.array(numbers, dtype).view(unsigned)
+    quiet = special[4]
+    payloads = quiet ^ np.arange(1, 2000, dtype=unsigned)
+    bits = np.concatenate([special, payloads, -payloads])
+    frame = _core.encode(bits, CODECS[codec], DTYPES.index(dtype), block=256)
+    assert np.array_equal(np.frombuffer(_core.decode(frame), unsigned), bits)
