@@ -56,6 +56,7 @@ class BF16BlocksCodec(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):
     codec : BF16Huffman, BF16Arithmetic, BF16Zstd, BF16Split, mapping or str
         The wrapped codec; a mapping is one of these in the form of array metadata. A name such
         as ``"huffman"`` stands for that codec with the element layout of the array's data type.
+        Stored metadata have this parameter in full; it stays as it is.
 
     Examples
     --------

@@ -64,6 +64,9 @@ class FrameCodec(Codec, _FrozenDict):
 
     Not to be instantiated itself. As a dict it reads ``{"name": codec_id, "configuration":
     {...}}``, which is the codec's metadata in Zarr format 3. It cannot be changed.
+
+    Stored metadata name the subclasses' parameters: these keep their names, order and defaults,
+    and a new one comes last, with a default that means what was before.
     """
 
     codec_id: ClassVar[str]
