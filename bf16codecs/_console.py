@@ -1,0 +1,87 @@
+"""What the commands show: sizes, tables, progress. Terminals get a progress bar, pipes do not."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+from rich.table import Table
+from rich.text import Text
+
+__all__ = ["format_rate", "format_size", "one_line", "print_table", "progress_bar"]
+
+# Wider than any table: what is piped must not be cut at the width of a terminal.
+_UNLIMITED = 10_000
+
+
+def one_line(text: object) -> str:
+    """Return text that cannot break a line, nor send a terminal commands."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
+
+
+def format_size(nbytes: float) -> str:
+    """Return a size in decimal units, as disks and networks are measured."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if nbytes < 1000:
+            return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.2f} {unit}"
+        nbytes /= 1000
+    return f"{nbytes:.2f} TB"
+
+
+def format_rate(nbytes: float, seconds: float) -> str:
+    """Return a rate."""
+    return f"{format_size(nbytes / max(seconds, 1e-9))}/s"
+
+
+def print_table(
+    header: Sequence[str], rows: Iterable[Sequence[str]], total: Sequence[str] | None = None
+) -> None:
+    """Print a table on standard output; the first column is text, the others as they come."""
+    console = Console(width=None if sys.stdout.isatty() else _UNLIMITED, highlight=False)
+    table = Table(box=None, pad_edge=False, show_footer=total is not None)
+    for i, name in enumerate(header):
+        left = i == 0 or name in ("shape", "dtype", "codec", "round trip")
+        table.add_column(
+            name,
+            justify="left" if left else "right",
+            no_wrap=True,
+            footer=Text(total[i]) if total is not None else "",
+        )
+    for row in rows:
+        # Text, since square brackets in a tensor's name are no markup.
+        table.add_row(*(Text(one_line(cell)) for cell in row))
+    console.print(table)
+
+
+@contextmanager
+def progress_bar(quiet: bool) -> Iterator[Callable[[str, int, int], None] | None]:
+    """Give a function that shows progress, or None where nobody would see it."""
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        tasks = {}
+
+        def show(phase: str, done: int, total: int) -> None:
+            if phase not in tasks:
+                tasks[phase] = bar.add_task(phase, total=total)
+            bar.update(tasks[phase], completed=done)
+
+        yield show
