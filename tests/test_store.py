@@ -1,0 +1,322 @@
+"""The layout: safe paths, chunks, attributes; and that zarr finds what it would have written."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import json
+import math
+import re
+import warnings
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import xarray
+import zarr
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bf16codecs._chunks import ArrayPlan, chunk_shape
+from bf16codecs._paths import array_paths
+from bf16codecs.convert import safetensors_to_zarr
+from bf16codecs.errors import UnsupportedVersionError
+from bf16codecs.safetensors import read_header
+from bf16codecs.store import CodecChoice, StoreError, StoreInfo
+from models import TRICKY_NAMES, every_dtype, write_model
+
+SAFE_SEGMENT = re.compile(r"[A-Za-z0-9_=-]{1,160}")
+CODECS = ["arithmetic", "huffman", "zstd", "split", "none"]
+
+names = st.sets(
+    st.text(max_size=12) | st.text("aA./=\\_c0", max_size=6) | st.sampled_from(TRICKY_NAMES)
+)
+
+
+def check_paths(paths: dict[str, str]) -> None:
+    folded = {path.lower() for path in paths.values()}
+    assert len(folded) == len(paths)
+    for path in paths.values():
+        segments = path.split("/")
+        assert all(SAFE_SEGMENT.fullmatch(s) for s in segments), path
+        assert not any(s.startswith("__") for s in segments)
+        assert segments[0].lower() != "safetensors"
+        assert len(path) <= 480 + len("=")
+        # No array is a folder on the way to another, in whatever case.
+        parents = itertools.accumulate(segments[:-1], "{}/{}".format)
+        assert not {p.lower() for p in parents} & folded
+
+
+@given(names)
+def test_paths_are_safe_and_distinct(tensors: set[str]) -> None:
+    paths = array_paths(tensors)
+    assert paths.keys() == tensors
+    check_paths(paths)
+    # Which path a name gets does not hang on the order of the header.
+    assert array_paths(sorted(tensors, reverse=True)) == paths
+
+
+def test_tricky_names_together() -> None:
+    check_paths(array_paths(TRICKY_NAMES))
+
+
+def test_folders_do_not_differ_by_case_only() -> None:
+    paths = array_paths(["Block.x", "block.y"])
+    folders = {p.rpartition("/")[0] for p in paths.values()}
+    assert len({f.lower() for f in folders}) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("model.layers.0.mlp.up_proj.weight", "model/layers/0/mlp/up_proj/weight"),
+        ("", "="),
+        ("..", "=/=/="),
+        ("../../x", "=/=/=2F/=/=2Fx"),
+        ("zarr.json", "zarr/json"),
+        ("c/0", "c=2F0"),
+        ("safetensors.x", "=73afetensors/x"),
+        ("__x.__y", "=5F_x/=5F_y"),
+        ("con.nul.x", "=63on/=6Eul/x"),
+        ("\u00e9", "=C3=A9"),
+    ],
+)
+def test_paths_of_the_document(name: str, path: str) -> None:
+    assert array_paths([name]) == {name: path}
+
+
+def test_prefixes_give_way() -> None:
+    assert array_paths(["a", "a.b", "a.b.c"]) == {"a": "a=", "a.b": "a/b=", "a.b.c": "a/b/c"}
+
+
+@given(
+    st.lists(st.integers(1, 40), max_size=4),
+    st.sampled_from([1, 2, 4, 8]),
+    st.integers(1, 4000),
+)
+def test_chunks_cover_the_bytes_in_order(shape: list[int], size: int, limit: int) -> None:
+    chunks = chunk_shape(shape, size, limit)
+    dtype = {1: "uint8", 2: "bfloat16", 4: "float32", 8: "float64"}[size]
+    plan = ArrayPlan("x", dtype, tuple(shape), chunks, offset=5)
+    assert plan.is_contiguous
+    assert plan.chunk_nbytes <= max(limit, size)
+    # The bytes of a piece are those of the chunk, cut out of the array in C order.
+    items = np.arange(math.prod(shape)).reshape(shape)
+    end = 5
+    for piece in plan.pieces():
+        assert piece.offset == end
+        cut = tuple(slice(i * c, (i + 1) * c) for i, c in zip(piece.index, chunks, strict=True))
+        first = (end - 5) // size
+        assert items[cut].ravel().tolist() == list(range(first, first + piece.nbytes // size))
+        end += piece.nbytes
+    assert end == 5 + plan.nbytes
+
+
+@pytest.mark.parametrize(
+    ("shape", "chunks"),
+    [
+        ((), ()),
+        ((0, 7), (1, 1)),
+        ((3000,), (1000,)),
+        ((96, 10), (96, 10)),
+        ((300, 10), (100, 10)),  # 100 of the 102 rows that fit, since they divide evenly
+        ((509, 10), (102, 10)),  # a prime: one row of padding in the last of five chunks
+        ((4, 1000, 10), (1, 100, 10)),
+        ((3, 1, 5000), (1, 1, 1000)),
+    ],
+)
+def test_chunk_shapes(shape: tuple[int, ...], chunks: tuple[int, ...]) -> None:
+    assert chunk_shape(shape, 2, 2050) == chunks
+
+
+def test_little_padding() -> None:
+    for rows in range(1, 3000, 7):
+        (chunk,) = chunk_shape((rows,), 1, 100)
+        count = -(-rows // chunk)
+        assert chunk * count - rows < count
+        assert count <= max(2 * -(-rows // 100), 1)
+
+
+def test_not_contiguous() -> None:
+    assert not ArrayPlan("x", "uint8", (10, 10), (5, 5)).is_contiguous
+    assert ArrayPlan("x", "uint8", (10, 10), (1, 5)).is_contiguous
+
+
+@pytest.mark.parametrize(
+    ("codec", "level"),
+    [
+        ("lzma", None),
+        ("huffman", 3),
+        ("none", "fast"),
+        ("split", 1),
+        ("zstd", 0),
+        ("zstd", 23),
+        ("zstd", "best"),
+        ("arithmetic", 3),
+        ("arithmetic", "worst"),
+    ],
+)
+def test_wrong_codecs_and_levels(codec: str, level: Any) -> None:
+    with pytest.raises(ValueError, match=r"codec|level"):
+        CodecChoice(codec, level)
+
+
+ATTRIBUTES = {
+    "bf16codecs": {
+        "layout": 1,
+        "files": [{"name": "m", "size": 1, "sha256": "0", "header": "safetensors/header/0"}],
+        "tensors": {"a": "a"},
+    }
+}
+
+
+def test_attributes_round_trip() -> None:
+    info = StoreInfo.from_attributes(ATTRIBUTES, "x")
+    assert StoreInfo.from_attributes(info.to_attributes(), "x") == info
+
+
+def test_newer_layout_says_upgrade() -> None:
+    with pytest.raises(UnsupportedVersionError, match="upgrade"):
+        StoreInfo.from_attributes({"bf16codecs": {"layout": 2}}, "x")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda a: a.clear(),
+        lambda a: a["bf16codecs"].update(layout="1"),
+        lambda a: a["bf16codecs"].pop("files"),
+        lambda a: a["bf16codecs"].update(files=3),
+        lambda a: a["bf16codecs"]["files"][0].pop("sha256"),
+        lambda a: a["bf16codecs"]["files"][0].update(size=-1),
+        lambda a: a["bf16codecs"]["files"][0].update(size="1"),
+        lambda a: a["bf16codecs"]["files"][0].update(name="../m"),
+        lambda a: a["bf16codecs"]["files"][0].update(name="/m"),
+        lambda a: a["bf16codecs"]["files"][0].update(header=0),
+        lambda a: a["bf16codecs"]["files"].append(a["bf16codecs"]["files"][0]),
+        lambda a: a["bf16codecs"].update(index={}),
+        lambda a: a["bf16codecs"].update(tensors=[1]),
+        lambda a: a["bf16codecs"].update(tensors={"a": 1}),
+    ],
+)
+def test_damaged_attributes(change: Any) -> None:
+    attributes = copy.deepcopy(ATTRIBUTES)
+    change(attributes)
+    with pytest.raises(StoreError, match=r"^x: "):
+        StoreInfo.from_attributes(attributes, "x")
+
+
+def tensor_bits(source: Path, name: str) -> bytes:
+    header = read_header(source)
+    t = next(t for t in header.tensors if t.name == name)
+    return source.read_bytes()[header.data_start + t.start : header.data_start + t.stop]
+
+
+@pytest.fixture(scope="module", params=itertools.product(CODECS, [3, 2]), ids=str)
+def converted(request: Any, tmp_path_factory: Any) -> tuple[Path, Path]:
+    """Return a model of every dtype, and its store."""
+    codec, zarr_format = request.param
+    folder = tmp_path_factory.mktemp(f"{codec}-{zarr_format}")
+    source = every_dtype(folder / "m.safetensors")
+    store = folder / "m.zarr"
+    safetensors_to_zarr(source, store, codec=codec, zarr_format=zarr_format, chunk_size=100)
+    return source, store
+
+
+def test_zarr_reads_every_dtype(converted: tuple[Path, Path]) -> None:
+    source, store = converted
+    group = zarr.open_group(store, mode="r")
+    assert group.metadata.consolidated_metadata is not None
+    paths = group.attrs["bf16codecs"]["tensors"]
+    for tensor in read_header(source).tensors:
+        array = group[paths[tensor.name]]
+        own = array.attrs["bf16codecs"]
+        assert (own["tensor"], own["dtype"]) == (tensor.name, tensor.dtype)
+        assert tuple(own.get("shape", array.shape)) == tensor.shape
+        assert np.asarray(array[...]).tobytes() == tensor_bits(source, tensor.name)
+        if (
+            array.dtype.name in ("bfloat16", "float8_e4m3fn", "float8_e5m2")
+            or array.dtype.kind in "fc"
+        ):
+            assert np.isnan(array.fill_value)
+        else:
+            assert array.fill_value == 0
+
+
+def test_chunks_and_metadata_are_zarrs_own(converted: tuple[Path, Path], tmp_path: Path) -> None:
+    """Let zarr write the same arrays, and compare every key's content."""
+    ours, theirs = converted[1], tmp_path / "theirs.zarr"
+    group = zarr.open_group(ours, mode="r")
+    zarr_format = group.metadata.zarr_format
+    copied = zarr.create_group(theirs, attributes=dict(group.attrs), zarr_format=zarr_format)
+    with zarr.config.set({"array.write_empty_chunks": True}):
+        for path, array in group.members(max_depth=None):
+            if isinstance(array, zarr.Array):
+                copy_array(copied, path, array)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", zarr.errors.ZarrUserWarning)  # "not part of format 3"
+        zarr.consolidate_metadata(theirs)
+    assert keys(ours) == keys(theirs)
+    for key in keys(ours):
+        a, b = (ours / key).read_bytes(), (theirs / key).read_bytes()
+        if key.rpartition("/")[2].startswith((".z", "zarr.json")):
+            assert json.loads(a) == json.loads(b), key
+        else:
+            assert a == b, key
+
+
+def keys(folder: Path) -> set[str]:
+    return {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
+
+
+def copy_array(group: zarr.Group, path: str, array: zarr.Array) -> None:
+    """Create an array of the same metadata by zarr, and let zarr write it."""
+    options: dict[str, Any] = {"compressors": array.compressors or None}
+    if array.metadata.zarr_format == 3:
+        options["serializer"] = array.serializer
+        options["dimension_names"] = array.metadata.dimension_names
+        options["chunk_key_encoding"] = {"name": "default", "separator": "."}
+    new = group.create_array(
+        path,
+        shape=array.shape,
+        chunks=array.chunks,
+        dtype=array.dtype.name,
+        fill_value=array.fill_value,
+        attributes=dict(array.attrs),
+        **options,
+    )
+    if array.size:
+        new[...] = array[...]
+
+
+@pytest.mark.parametrize("zarr_format", [3, 2])
+def test_nothing_is_dropped_as_empty(tmp_path: Path, zarr_format: int) -> None:
+    """Chunks of zeros, of negative zeros and of NaNs are all there, with their bits."""
+    patterns = [0x0000, 0x8000, 0x7FC0, 0x7FFF, 0xFFFF]
+    shapes = [(name, "BF16", (8, 4)) for name in map(hex, patterns)]
+    source = write_model(tmp_path / "m.safetensors", shapes)
+    raw = bytearray(source.read_bytes())
+    values = np.repeat(np.array(patterns, "<u2"), 32)
+    raw[-values.nbytes :] = values.tobytes()
+    source.write_bytes(raw)
+    store = tmp_path / "m.zarr"
+    safetensors_to_zarr(source, store, zarr_format=zarr_format, chunk_size=32)
+    group = zarr.open_group(store, mode="r")
+    for pattern in patterns:
+        array = group[hex(pattern)]
+        assert array.dtype == ml_dtypes.bfloat16
+        assert (array[...].view(np.uint16) == pattern).all()
+        assert len([p for p in (store / hex(pattern)).iterdir() if p.name[-1].isdigit()]) == 2
+
+
+@pytest.mark.parametrize("zarr_format", [3, 2])
+def test_xarray_opens_each_group(tmp_path: Path, zarr_format: int) -> None:
+    tensors = [("x.w", "F32", (4, 6)), ("x.b", "F32", (4,)), ("x.v", "F32", (6, 6))]
+    source = write_model(tmp_path / "m.safetensors", tensors)
+    safetensors_to_zarr(source, tmp_path / "m.zarr", zarr_format=zarr_format)
+    dataset = xarray.open_zarr(tmp_path / "m.zarr", group="x", consolidated=False)
+    assert dataset["w"].dims == ("dim0_4", "dim1_6")
+    assert dataset["b"].dims == ("dim0_4",)
+    assert dataset["w"].values.tobytes() == tensor_bits(source, "x.w")
