@@ -53,6 +53,11 @@ def new_target(
             os.rename(temporary, target)
         else:
             os.replace(temporary, target)
+    except OSError as e:
+        # What write() raises, on a full disk for one, names no file.
+        if e.filename is None:
+            e.filename = str(target)
+        raise
     finally:
         if os.path.lexists(aside) and not os.path.lexists(target):
             os.rename(aside, target)

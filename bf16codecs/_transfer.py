@@ -118,7 +118,7 @@ def pack(
         stored.append(_write_bytes(writer, path, raw, chunk_size))
         index = StoredFile(source.index.name, len(raw), hashlib.sha256(raw).hexdigest(), path)
     info = StoreInfo(files, index, paths)
-    writer.finish(info)
+    stored.append(writer.finish(info))
     return Packed(info, source.nbytes + len(source.index_raw), sum(stored), checksums)
 
 

@@ -6,6 +6,7 @@ array in any other form (rechunked, sharded, recompressed by somebody) is read t
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 from io import FileIO
@@ -96,7 +97,32 @@ class ZarrReader:
 
     def stored_nbytes(self, path: str) -> int:
         """Return the size that an array takes in the store, metadata included."""
-        return self._open(path).array.nbytes_stored()
+        array = self._open(path).array
+        # By key, not by prefix: not every store can list its keys, and "a/1" begins "a/10".
+        cut = array.shards or array.chunks
+        counts = (-(-size // length) for size, length in zip(array.shape, cut, strict=True))
+        keys = [array.metadata.encode_chunk_key(i) for i in itertools.product(*map(range, counts))]
+        keys += ["zarr.json", ".zarray", ".zattrs"]
+        return sum(self._size(f"{array.path}/{key}") for key in keys)
+
+    def total_nbytes(self) -> int:
+        """Return the size of the whole store."""
+        path = Path(self.where)
+        if path.is_file():
+            return path.stat().st_size
+        if path.is_dir():
+            return sum(p.stat().st_size for p in path.rglob("*") if p.is_file())
+        paths = [*self.info.paths.values(), *(file.path for file in self.info.files)]
+        return sum(map(self.stored_nbytes, paths))
+
+    def _size(self, key: str) -> int:
+        store = self._group.store
+        try:
+            if isinstance(store, LocalStore):
+                return os.stat(store.root / key).st_size
+            return sync(store.getsize(key))
+        except FileNotFoundError:
+            return 0
 
     def codec_name(self, path: str) -> str:
         """Name the codec of an array, for people."""

@@ -155,12 +155,13 @@ class ZarrWriter:
             return ".".join(["c", *map(str, index)])
         return ".".join(map(str, index)) or "0"
 
-    def finish(self, info: StoreInfo) -> None:
-        """Write all metadata, and close the store."""
+    def finish(self, info: StoreInfo) -> int:
+        """Write all metadata, close the store, and return the metadata's size."""
+        size = 0
         nodes = {**{path: self._group({}) for path in self._group_paths()}, **self._arrays}
         for path, documents in nodes.items():
             for name, document in documents.items():
-                self._put_json(f"{path}/{name}", document)
+                size += self._put_json(f"{path}/{name}", document)
         root = self._group(info.to_attributes())
         ordered = dict(sorted(nodes.items(), key=lambda n: (n[0].count("/"), n[0].casefold())))
         if self._format == 3:
@@ -168,15 +169,19 @@ class ZarrWriter:
         else:
             root[".zmetadata"] = _consolidated_v2(root, ordered)
         for name, document in root.items():
-            self._put_json(name, document)
+            size += self._put_json(name, document)
         self._sink.close()
+        return size
 
     def close(self) -> None:
         """Release what is open."""
         self._sink.close()
 
-    def _put_json(self, key: str, document: Mapping[str, Any]) -> None:
-        self._sink.put(key, json.dumps(document, indent=2).encode())
+    def _put_json(self, key: str, document: Mapping[str, Any]) -> int:
+        # Without the indentation that zarr writes, which doubles the size.
+        data = json.dumps(document, separators=(",", ":")).encode()
+        self._sink.put(key, data)
+        return len(data)
 
     def _group_paths(self) -> list[str]:
         paths = set()
@@ -210,5 +215,8 @@ def _consolidated_v2(
 ) -> dict[str, Any]:
     metadata = dict(root)
     for path, documents in nodes.items():
-        metadata.update({f"{path}/{name}": document for name, document in documents.items()})
+        for name, document in documents.items():
+            if name == ".zgroup":
+                document = {**document, "consolidated_metadata": _NO_MEMBERS}
+            metadata[f"{path}/{name}"] = document
     return {"metadata": metadata, "zarr_consolidated_format": 1}

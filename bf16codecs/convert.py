@@ -46,7 +46,7 @@ class Summary:
 
     files: int
     tensors: int
-    #: Size of the original files, and of the store's chunks.
+    #: Size of the original files, and of the store with its metadata.
     nbytes: int
     stored_nbytes: int
     seconds: float
@@ -299,7 +299,7 @@ def _summary(reader: StoreReader, headers: Sequence[Header], start: float) -> Su
         len(info.files),
         sum(len(header.tensors) for header in headers),
         sum(file.size for file in info.files) + (info.index.size if info.index else 0),
-        sum(reader.stored_nbytes(path) for path in info.paths.values()),
+        reader.total_nbytes(),
         time.perf_counter() - start,
     )
 

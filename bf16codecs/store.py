@@ -247,8 +247,8 @@ class StoreWriter(Protocol):
     def write(self, piece: Piece, chunk: NDArray[np.uint8]) -> int:
         """Encode and write a whole chunk, and return its stored size."""
 
-    def finish(self, info: StoreInfo) -> None:
-        """Write the attributes, and close the store."""
+    def finish(self, info: StoreInfo) -> int:
+        """Write all metadata, close the store, and return the metadata's size."""
 
     def close(self) -> None:
         """Release what is open; after `finish` nothing is."""
@@ -269,6 +269,9 @@ class StoreReader(Protocol):
 
     def stored_nbytes(self, path: str) -> int:
         """Return the size that an array takes in the store."""
+
+    def total_nbytes(self) -> int:
+        """Return the size of the whole store."""
 
     def codec_name(self, path: str) -> str:
         """Name the codec of an array, for people."""
