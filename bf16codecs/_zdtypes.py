@@ -56,8 +56,9 @@ class _MLFloat(ZDType[Any, Any], HasItemSize):
 
     @classmethod
     def _from_json_v2(cls, data: DTypeJSON) -> Self:
-        known = check_dtype_spec_v2(data) and data["object_codec_id"] is None
-        if not known or data["name"] != cls._zarr_v3_name:
+        spec: Any = data
+        known = check_dtype_spec_v2(data) and spec["object_codec_id"] is None
+        if not known or spec["name"] != cls._zarr_v3_name:
             raise DataTypeValidationError(f"{data!r} does not name {cls._zarr_v3_name!r}")
         return cls()
 
