@@ -6,102 +6,15 @@
 #include "errors.h"
 #include "format.h"
 #include "huffman_code.h"
+#include "huffman_layout.h"
 #include "huffman_table.h"
 
-// A stream's bits are written from the beginning to the end and read from the end to the
-// beginning, so symbols come out last first. That spares the reader every shift but two a
-// look-up: see huffman_table.h.
+// A stream is written from its beginning to its end and read from its end to its beginning, so
+// symbols come out last first. That spares the reader every shift but two a look-up: see
+// huffman_table.h.
 
 namespace bf16codecs {
 namespace {
-
-constexpr unsigned kStreams = 8;
-// Below this many symbols, eight streams' sizes cost more than they save in time.
-constexpr size_t kManyStreamsFrom = 4096;
-
-// How a plane of n symbols is dealt out: n / streams symbols to each stream in turn, the rest to
-// the last.
-struct Layout {
-  explicit Layout(size_t n) : symbols(n), streams(n < kManyStreamsFrom ? 1 : kStreams) {}
-
-  size_t begin(unsigned stream) const { return symbols / streams * stream; }
-  size_t end(unsigned stream) const {
-    return stream + 1 == streams ? symbols : begin(stream + 1);
-  }
-  // Bytes of a stored size: two if no stream can be larger than 65,535 bytes.
-  size_t size_width() const {
-    const size_t longest = symbols - begin(streams - 1);
-    return longest * kMaxCodeLength / 8 < UINT16_MAX ? 2 : 4;
-  }
-  // The last stream's size is what is left of the payload.
-  size_t sizes_bytes() const { return (streams - 1) * size_width(); }
-
-  size_t symbols;
-  unsigned streams;
-};
-
-// ---- encoder ----
-
-struct Code {
-  uint32_t bits, length;
-};
-
-constexpr unsigned kSymbolsPerFlush = 5;
-static_assert(7 + kSymbolsPerFlush * kMaxCodeLength <= 64);
-
-void assign_codes(const uint8_t lengths[256], Code codes[256]) {
-  const CanonicalOrder order(lengths);
-  std::fill_n(codes, 256, Code{0, 0});
-  uint32_t code = 0;
-  unsigned last_length = 0;
-  for (unsigned i = 0; i < order.count; ++i) {
-    const unsigned length = lengths[order.symbols[i]];
-    code <<= length - last_length;
-    last_length = length;
-    codes[order.symbols[i]] = {code++, length};
-  }
-}
-
-// Writes one stream to out; returns its end, or nullptr if that were behind out_end.
-uint8_t* encode_stream(const uint8_t* symbols, size_t n, const Code codes[256], uint8_t* out,
-                       const uint8_t* out_end) {
-  uint64_t bits = 0;  // not yet written, the first lowest
-  unsigned count = 0;  // of them: fewer than 8 between flushes
-  const uint8_t* const end = symbols + n;
-  while (end - symbols >= kSymbolsPerFlush && out_end - out >= 8) {
-    // Put together apart from `bits`: what one flush has to wait for of the last is then short.
-    uint64_t group = codes[symbols[0]].bits;
-    unsigned group_count = codes[symbols[0]].length;
-    for (unsigned i = 1; i < kSymbolsPerFlush; ++i) {
-      const Code code = codes[symbols[i]];
-      group |= uint64_t{code.bits} << group_count;
-      group_count += code.length;
-    }
-    symbols += kSymbolsPerFlush;
-    bits |= group << count;
-    count += group_count;
-    store_le(out, bits);
-    out += count / 8;
-    bits >>= count & ~7u;
-    count %= 8;
-  }
-  const auto put = [&](Code code) {
-    bits |= uint64_t{code.bits} << count;
-    count += code.length;
-    for (; count >= 8; count -= 8, bits >>= 8) {
-      if (out == out_end) return false;
-      *out++ = static_cast<uint8_t>(bits);
-    }
-    return true;
-  };
-  for (; symbols != end; ++symbols) {
-    if (!put(codes[*symbols])) return nullptr;
-  }
-  // A one marks the end, zeros fill the byte.
-  return put({1, 8 - count}) ? out : nullptr;
-}
-
-// ---- decoder ----
 
 constexpr unsigned kLookupsPerRound = 5;
 constexpr size_t kRoundBits = kLookupsPerRound * kLookupBits;
@@ -208,7 +121,7 @@ void finish_stream(const Decoder& d, Stream stream) {
 }
 
 template <unsigned n>
-void decode_streams(const Decoder& d, Stream (&streams)[kStreams]) {
+void decode_streams(const Decoder& d, Stream (&streams)[kHuffmanStreams]) {
   const auto safe_rounds = [&] {
     size_t rounds = SIZE_MAX;
     for (unsigned k = 0; k < n; ++k) rounds = std::min(rounds, streams[k].safe_rounds());
@@ -230,49 +143,15 @@ void decode_streams(const Decoder& d, Stream (&streams)[kStreams]) {
 
 }  // namespace
 
-size_t huffman_encode(const uint8_t* plane, size_t n, const uint32_t histogram[256], uint8_t* out,
-                      size_t capacity) {
-  const Layout layout(n);
-  uint8_t lengths[256];
-  uint8_t code_table[kMaxCodeTableBytes];
-  limited_code_lengths(histogram, lengths);
-  const size_t table_size = write_code_lengths(lengths, code_table);
-
-  uint64_t total_bits = layout.streams;
-  for (unsigned s = 0; s < 256; ++s) total_bits += uint64_t{histogram[s]} * lengths[s];
-  const size_t prefix = table_size + layout.sizes_bytes();
-  if (capacity < prefix || capacity - prefix < (total_bits + 7) / 8) return 0;
-
-  std::copy_n(code_table, table_size, out);
-  Code codes[256];
-  assign_codes(lengths, codes);
-  uint8_t* at = out + prefix;
-  uint8_t* size_at = out + table_size;
-  for (unsigned k = 0; k < layout.streams; ++k) {
-    const size_t begin = layout.begin(k);
-    uint8_t* const end = encode_stream(plane + begin, layout.end(k) - begin, codes, at,
-                                       out + capacity);
-    if (end == nullptr) return 0;
-    if (k + 1 < layout.streams) {
-      const size_t size = static_cast<size_t>(end - at);
-      for (size_t i = 0; i < layout.size_width(); ++i) {
-        *size_at++ = static_cast<uint8_t>(size >> (8 * i));
-      }
-    }
-    at = end;
-  }
-  return static_cast<size_t>(at - out);
-}
-
 void huffman_decode(const uint8_t* payload, size_t size, uint8_t* plane, size_t n) {
-  const Layout layout(n);
+  const HuffmanLayout layout(n);
   uint8_t lengths[256];
   size_t at = read_code_lengths(payload, size, lengths);
   const uint8_t* size_at = payload + at;
   if (size - at < layout.sizes_bytes()) throw CorruptDataError("Huffman stream sizes are cut off");
   at += layout.sizes_bytes();
 
-  Stream streams[kStreams];
+  Stream streams[kHuffmanStreams];
   for (unsigned k = 0; k < layout.streams; ++k) {
     size_t stream_size = size - at;
     if (k + 1 < layout.streams) {
@@ -291,7 +170,7 @@ void huffman_decode(const uint8_t* payload, size_t size, uint8_t* plane, size_t 
   if (layout.streams == 1) {
     decode_streams<1>(decoder, streams);
   } else {
-    decode_streams<kStreams>(decoder, streams);
+    decode_streams<kHuffmanStreams>(decoder, streams);
   }
 }
 
