@@ -24,6 +24,7 @@ import numpy as np
 import reference_decoder as reference
 from bf16codecs import _core
 from contents import choose, lcg_bytes, lcg_words, weights
+from reference_planes import huffman_counts, huffman_size_width
 
 FOLDER = Path(__file__).with_name("goldens")
 CODECS = {"split": 1, "huffman": 2, "arithmetic": 3, "zstd": 4}
@@ -61,7 +62,9 @@ def features(frame: bytes) -> set[str]:
             if name == "pairs":
                 found.add("escapes" if payload[0] & 64 else "no escapes")
             if name == "huffman":
-                found.add(f"huffman of {payload[0]}")
+                counts = huffman_counts(head.items_of(b))
+                found.add(f"huffman of {len(counts)}")
+                found.add(f"huffman sizes of {huffman_size_width(counts)}")
     return found
 
 
@@ -158,8 +161,8 @@ def huffman() -> dict[str, Golden]:
     two = [97, 120], [9, 1]
     many = list(range(256)), [1 << max(0, 20 - i) for i in range(256)]
     sizes = {"huffman-1-stream": (4095, two, 1), "huffman-8-streams": (4096, two, 8)}
-    sizes["huffman-12-bits"] = (20_000, many, 8)
-    sizes["huffman-wide-sizes"] = (350_000, two, 8)
+    sizes["huffman-longest-codes"] = (20_000, many, 8)
+    sizes["huffman-wide-sizes"] = (382_000, two, 8)
     return {
         name: Golden(
             "huffman",
@@ -233,6 +236,8 @@ def main() -> int:
     parser.add_argument("--force", action="store_true", help="replace existing goldens")
     force = parser.parse_args().force
     FOLDER.mkdir(exist_ok=True)
+    for path in set(FOLDER.iterdir()) - {path_of(name) for name in GOLDENS} if force else ():
+        path.unlink()
     total = 0
     for name, golden in GOLDENS.items():
         frame = golden.encode()

@@ -13,7 +13,16 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from reference_decoder import MAGIC, VERSION, WIDTHS, checksum
-from reference_planes import CONSTANT, LOWEST_STATE, STORED, rans_places
+from reference_planes import (
+    CONSTANT,
+    LOWEST_STATE,
+    STORED,
+    huffman_codes,
+    huffman_counts,
+    huffman_order,
+    huffman_size_width,
+    rans_places,
+)
 
 
 def frame(
@@ -178,3 +187,37 @@ def zstandard_runs(content_size: int | None, *runs: tuple[int, int]) -> bytes:
         for index, (byte, count) in enumerate(runs)
     )
     return b"\x28\xb5\x2f\xfd" + head + blocks
+
+
+# --- Huffman -------------------------------------------------------------------------------------
+
+
+def huffman_table(lengths: dict[int, int]) -> bytes:
+    """Return the code table, the symbols between two codes as a run however few they are."""
+    nibbles, symbol = [], 0
+    for s in sorted(lengths):
+        if s > symbol:
+            nibbles += [15, (s - symbol - 1) >> 4, (s - symbol - 1) & 15]
+        nibbles.append(lengths[s])
+        symbol = s + 1
+    nibbles += [0] * (len(nibbles) % 2)
+    return bytes(high << 4 | low for high, low in zip(nibbles[::2], nibbles[1::2], strict=True))
+
+
+def huffman_stream(symbols: bytes, lengths: dict[int, int]) -> bytes:
+    code_of = dict(zip(huffman_order(lengths), huffman_codes(lengths), strict=True))
+    bits = "1" + "".join(code_of[s] for s in reversed(symbols))
+    return int(bits, 2).to_bytes(-(-len(bits) // 8), "little")
+
+
+def huffman_payload(plane: bytes, lengths: dict[int, int], table: bytes | None = None) -> bytes:
+    """Code a plane in the mode "Huffman"; `table` replaces the table of these lengths."""
+    counts = huffman_counts(len(plane))
+    starts = [sum(counts[:k]) for k in range(len(counts))]
+    streams = [
+        huffman_stream(plane[start : start + count], lengths)
+        for start, count in zip(starts, counts, strict=True)
+    ]
+    width = huffman_size_width(counts)
+    sizes = b"".join(len(stream).to_bytes(width, "little") for stream in streams[:-1])
+    return (huffman_table(lengths) if table is None else table) + sizes + b"".join(streams)

@@ -94,22 +94,29 @@ def zstandard_extent(reader: Reader) -> tuple[int | None, int]:
 
 def decode_huffman(payload: bytes, n: int) -> bytes:
     reader = Reader(payload)
-    streams = reader.number(1)
-    must(streams == (1 if n < 4096 else 8), "number of streams")
     lengths = huffman_lengths(reader)
-    counts = [n // streams] * (streams - 1)
-    counts.append(n - sum(counts))
-    size_width = 2 if -(-counts[-1] * 12 // 8) < 1 << 16 else 4
-    sizes = [reader.number(size_width) for _ in counts[:-1]]
-    parts = [reader.take(size) for size in sizes] + [reader.take(reader.left)]
-    window = huffman_window(lengths)
+    counts = huffman_counts(n)
+    sizes = [reader.number(huffman_size_width(counts)) for _ in counts[:-1]]
+    streams = [reader.take(size) for size in sizes] + [reader.take(reader.left)]
+    symbol_of = dict(zip(huffman_codes(lengths), huffman_order(lengths), strict=True))
     return b"".join(
-        huffman_stream(p, count, window) for p, count in zip(parts, counts, strict=True)
+        huffman_stream(stream, count, symbol_of)
+        for stream, count in zip(streams, counts, strict=True)
     )
 
 
+def huffman_counts(n: int) -> list[int]:
+    """Return how many symbols each stream codes."""
+    streams = 1 if n < 4096 else 8
+    return [n // streams] * (streams - 1) + [n - n // streams * (streams - 1)]
+
+
+def huffman_size_width(counts: list[int]) -> int:
+    return 2 if 11 * counts[-1] // 8 < 65535 else 4
+
+
 def huffman_lengths(reader: Reader) -> dict[int, int]:
-    """Read code lengths, as nibbles, until they fill the code space."""
+    """Read code lengths until the code is complete."""
     nibbles: list[int] = []  # of the last byte, those that were not used yet
 
     def nibble() -> int:
@@ -119,39 +126,47 @@ def huffman_lengths(reader: Reader) -> dict[int, int]:
         return nibbles.pop()
 
     lengths: dict[int, int] = {}
-    symbol, space = 0, 0
-    while space < 4096:
+    symbol, space = 0, 0  # space in units of 2^-11
+    while space < 2048:
         length = nibble()
-        must(length <= 12 or length == 15, "no such code length")
-        if 1 <= length <= 12:
+        must(length <= 11 or length == 15, "a reserved nibble")
+        if 1 <= length <= 11:
             lengths[symbol] = length
-            space += 4096 >> length
+            space += 2048 >> length
         symbol += 1 if length < 15 else 16 * nibble() + nibble() + 1
         must(symbol <= 256, "more than 256 symbols")
-    must(space == 4096, "lengths exceed the code space")
+    must(space == 2048, "lengths exceed the code space")
     must(nibbles in ([], [0]), "the nibble that is left is not 0")
     return lengths
 
 
-def huffman_window(lengths: dict[int, int]) -> list[tuple[int, int]]:
-    """Return symbol and code length by the next 12 bits."""
-    order = sorted(lengths, key=lambda symbol: (lengths[symbol], symbol))
-    return [entry for s in order for entry in [(s, lengths[s])] * (4096 >> lengths[s])]
+def huffman_order(lengths: dict[int, int]) -> list[int]:
+    return sorted(lengths, key=lambda symbol: (lengths[symbol], symbol))
 
 
-def huffman_stream(data: bytes, count: int, window: list[tuple[int, int]]) -> bytes:
-    padded = data + bytes(3)
-    symbols, bit = bytearray(), 0
+def huffman_codes(lengths: dict[int, int]) -> list[str]:
+    """Return the codes, as text of zeros and ones, in their order."""
+    codes: list[str] = []
+    for symbol in huffman_order(lengths):
+        code = int(codes[-1], 2) + 1 if codes else 0
+        width = len(codes[-1]) if codes else lengths[symbol]
+        codes.append(f"{code << lengths[symbol] - width:0{lengths[symbol]}b}")
+    return codes
+
+
+def huffman_stream(data: bytes, count: int, symbol_of: dict[str, int]) -> bytes:
+    must(data[-1:] not in (b"", b"\0"), "a stream without its mark")
+    bits = f"{int.from_bytes(data, 'little'):b}"[1:]
+    symbols, at = bytearray(), 0
     for _ in range(count):
-        three = int.from_bytes(padded[bit >> 3 : (bit >> 3) + 3], "big")
-        symbol, length = window[three >> (12 - (bit & 7)) & 4095]
-        symbols.append(symbol)
-        bit += length
-        must(bit <= 8 * len(data), "a stream ends before its last symbol")
-    rest = int.from_bytes(data[bit >> 3 :], "big")
-    must(-(-bit // 8) == len(data), "a stream goes on behind its last symbol")
-    must(bit % 8 == 0 or rest & (1 << (8 - bit % 8)) - 1 == 0, "padding of a stream is not 0")
-    return bytes(symbols)
+        end = at + 1
+        while bits[at:end] not in symbol_of:
+            must(end < len(bits), "a stream ends before its first symbol")
+            end += 1
+        symbols.append(symbol_of[bits[at:end]])
+        at = end
+    must(at == len(bits), "a stream has bits before its first symbol")
+    return bytes(symbols[::-1])
 
 
 # --- Interleaved rANS ----------------------------------------------------------------------------

@@ -8,8 +8,19 @@ import pytest
 import reference_decoder as reference
 import reference_encoder as build
 from bf16codecs import _core
-from bf16codecs.errors import CorruptDataError
-from contents import choose, lcg_bytes, weights
+from both_decoders import (
+    FLOAT8,
+    PLANE,
+    N,
+    both_agree,
+    both_decode,
+    both_refuse,
+    changed_bits,
+    evenly,
+    plane_frame,
+    refused,
+)
+from contents import lcg_bytes, weights
 from reference_planes import (
     CONSTANT,
     DECODERS,
@@ -17,36 +28,10 @@ from reference_planes import (
     RANS_WIDE,
     STORED,
     ZSTANDARD,
-    FormatError,
 )
 
 DTYPES = range(6)
 CODECS = {"split": 1, "huffman": 2, "arithmetic": 3, "zstd": 4}
-FLOAT8 = 4  # a layout of one plane
-
-
-def both_decode(frame: bytes) -> bytes:
-    raw = reference.decode(frame)
-    assert _core.decode(frame) == raw
-    return raw
-
-
-def both_agree(frame: bytes) -> None:
-    """Check that both decode a frame to the same bytes, or both refuse it."""
-    try:
-        raw = reference.decode(frame)
-    except FormatError:
-        with pytest.raises(CorruptDataError):
-            _core.decode(frame)
-    else:
-        assert _core.decode(frame) == raw
-
-
-def both_refuse(frame: bytes) -> None:
-    with pytest.raises(FormatError):
-        reference.decode(frame)
-    with pytest.raises(CorruptDataError):
-        _core.decode(frame)
 
 
 # --- what the native encoder writes --------------------------------------------------------------
@@ -84,14 +69,6 @@ def test_checksum():
 
 
 # --- what no encoder of this package writes, but the format allows -------------------------------
-
-
-def plane_frame(mode: int, payload: bytes, n: int) -> bytes:
-    return build.one_block(build.block((mode, payload)), n, layout=FLOAT8 | 16, k=18)
-
-
-def evenly(n: int, symbols: list[int], seed: int = 1) -> bytes:
-    return choose(n, symbols, [1] * len(symbols), seed).astype(np.uint8).tobytes()
 
 
 PAIRS_TABLES = {
@@ -165,17 +142,6 @@ def test_escapes_in_the_middle_of_16_bit_items():
 
 # --- what every decoder must refuse --------------------------------------------------------------
 
-N = 640
-PLANE = evenly(N, [1, 2, 3])
-
-
-def refused(mode: int, payload: bytes, n: int = N) -> None:
-    """Check a refusal, of a plane of its own and of the high plane over a stored one."""
-    both_refuse(plane_frame(mode, payload, n))
-    for by_byte in (0, 16):
-        block = build.block((mode, payload), (STORED, bytes(n)))
-        both_refuse(build.one_block(block, n, layout=by_byte, k=10))
-
 
 @pytest.mark.parametrize(
     ("frequencies", "symbols", "escape"),
@@ -239,14 +205,6 @@ def broken_bodies(payload: bytes, at: int):
     yield with_words(2**31)
     yield payload[:states] + b"\xff\xff\0\0" + payload[states + 4 :]
     yield payload[: words - 4] + bytes(4) + payload[words:]
-
-
-def changed_bits(payload: bytes):
-    """Yield the payload with one bit changed at a time."""
-    for bit in range(0, 8 * len(payload), 3):
-        changed = bytearray(payload)
-        changed[bit // 8] ^= 1 << bit % 8
-        yield bytes(changed)
 
 
 @pytest.mark.parametrize("groups_bits", [0x30, 0x80])

@@ -1,0 +1,67 @@
+"""Asks the native core and the reference decoder the same, and holds them to the same answer."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import reference_decoder as reference
+import reference_encoder as build
+from bf16codecs import _core
+from bf16codecs.errors import CorruptDataError
+from contents import choose
+from reference_planes import STORED, FormatError
+
+FLOAT8 = 4  # a layout of one plane
+
+
+def both_decode(frame: bytes) -> bytes:
+    raw = reference.decode(frame)
+    assert _core.decode(frame) == raw
+    return raw
+
+
+def both_agree(frame: bytes) -> None:
+    """Check that both decode a frame to the same bytes, or both refuse it."""
+    try:
+        raw = reference.decode(frame)
+    except FormatError:
+        with pytest.raises(CorruptDataError):
+            _core.decode(frame)
+    else:
+        assert _core.decode(frame) == raw
+
+
+def both_refuse(frame: bytes) -> None:
+    with pytest.raises(FormatError):
+        reference.decode(frame)
+    with pytest.raises(CorruptDataError):
+        _core.decode(frame)
+
+
+def plane_frame(mode: int, payload: bytes, n: int) -> bytes:
+    return build.one_block(build.block((mode, payload)), n, layout=FLOAT8 | 16, k=22)
+
+
+def evenly(n: int, symbols: list[int], seed: int = 1) -> bytes:
+    return choose(n, symbols, [1] * len(symbols), seed).astype(np.uint8).tobytes()
+
+
+N = 640
+PLANE = evenly(N, [1, 2, 3])
+
+
+def refused(mode: int, payload: bytes, n: int = N) -> None:
+    """Check a refusal, of a plane of its own and of the high plane over a stored one."""
+    both_refuse(plane_frame(mode, payload, n))
+    for by_byte in (0, 16):
+        block = build.block((mode, payload), (STORED, bytes(n)))
+        both_refuse(build.one_block(block, n, layout=by_byte, k=10))
+
+
+def changed_bits(payload: bytes):
+    """Yield the payload with one bit changed at a time."""
+    for bit in range(0, 8 * len(payload), 3):
+        changed = bytearray(payload)
+        changed[bit // 8] ^= 1 << bit % 8
+        yield bytes(changed)
