@@ -25,7 +25,7 @@ from zarr.storage import LocalStore, ZipStore
 
 from bf16codecs._chunks import ArrayPlan, Piece, chunk_shape
 from bf16codecs.codecs import BF16Split, FrameCodec
-from bf16codecs.errors import CorruptDataError
+from bf16codecs.errors import CodecError, CorruptDataError
 from bf16codecs.store import StoreError, StoreInfo
 from bf16codecs.zarr import BF16BlocksCodec
 
@@ -156,10 +156,11 @@ class ZarrReader:
                 chunks.codec.decode(stored, out=chunk)
             else:
                 _decode_zstd(stored, chunk)
-        except Exception as e:
-            # numcodecs' Zstd raises RuntimeError or ValueError; this package's codecs CodecError.
-            kind = type(e) if isinstance(e, ValueError) else CorruptDataError
-            raise kind(f"{where}: {_one_line(e)}") from e
+        except CodecError as e:
+            raise type(e)(f"{where}: {e}") from e
+        except (ValueError, RuntimeError) as e:
+            # A frame of another size than the chunk; whatever numcodecs raises.
+            raise CorruptDataError(f"{where}: {_one_line(e)}") from e
 
     def _stored(self, key: str, limit: int) -> NDArray[np.uint8]:
         """Return a stored chunk; valid until this thread reads the next one."""
