@@ -38,7 +38,9 @@ from bf16codecs.store import CodecChoice, read_headers, stored_arrays
 
 __all__ = ["main", "st2zarr", "zarr2st"]
 
-_INTERRUPTED = 128 + signal.SIGINT
+
+class _Terminated(BaseException):
+    """SIGTERM, as an exception: so what is half written is removed."""
 
 
 class ByteSize(click.ParamType):
@@ -70,16 +72,18 @@ def _reported_errors() -> Iterator[None]:
     """End with one line and the right status after anything that a user can cause."""
 
     def terminate(number: int, frame: object) -> None:
-        # As an exception, so that what is half written is removed.
-        raise SystemExit(128 + number)
+        raise _Terminated
 
     before = signal.signal(signal.SIGTERM, terminate)
-    program = Path(sys.argv[0]).name
+    program = click.get_current_context().command_path
     try:
         yield
     except KeyboardInterrupt:
         click.echo(f"{program}: interrupted", err=True)
-        sys.exit(_INTERRUPTED)
+        sys.exit(128 + signal.SIGINT)
+    except _Terminated:
+        click.echo(f"{program}: terminated", err=True)
+        sys.exit(128 + signal.SIGTERM)
     except (OSError, ValueError, MemoryError) as e:
         if isinstance(e, OSError) and e.errno == errno.EPIPE:
             raise  # click ends quietly: whoever read our output has had enough

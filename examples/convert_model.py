@@ -1,0 +1,39 @@
+"""Convert a model to a Zarr store, read one tensor of it with plain zarr, and restore the file.
+
+Run it as ``python convert_model.py model.safetensors``; without a name it takes the small model
+that ships with the package.
+"""
+
+import filecmp
+import importlib.resources
+import sys
+import tempfile
+from pathlib import Path
+
+import zarr
+
+import bf16codecs  # noqa: F401  (makes the codecs and data types known to zarr)
+from bf16codecs.convert import safetensors_to_zarr, zarr_to_safetensors
+
+
+def main() -> None:
+    shipped = importlib.resources.files("bf16codecs") / "data" / "demo.safetensors"
+    model = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(str(shipped))
+    with tempfile.TemporaryDirectory() as folder:
+        store, restored = Path(folder) / "model.zarr", Path(folder) / "restored.safetensors"
+
+        summary = safetensors_to_zarr(model, store)
+        print(f"{summary.tensors} tensors, {summary.nbytes} -> {summary.stored_nbytes} bytes")
+
+        group = zarr.open_group(store, mode="r")
+        paths = group.attrs["bf16codecs"]["tensors"]
+        name, path = max(paths.items(), key=lambda item: group[item[1]].size)
+        array = group[path]
+        print(f"{name}: {array.dtype} {array.shape}, first values {array[:1].ravel()[:3]}")
+
+        zarr_to_safetensors(store, restored)
+        print("identical:", filecmp.cmp(model, restored, shallow=False))
+
+
+if __name__ == "__main__":
+    main()
