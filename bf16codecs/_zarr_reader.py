@@ -24,6 +24,7 @@ from zarr.core.sync import sync
 from zarr.storage import LocalStore, ZipStore
 
 from bf16codecs._chunks import ArrayPlan, Piece, chunk_shape
+from bf16codecs._zstd import decode_zstd
 from bf16codecs.codecs import BF16Split, FrameCodec
 from bf16codecs.errors import CodecError, CorruptDataError
 from bf16codecs.store import StoreError, StoreInfo
@@ -155,7 +156,7 @@ class ZarrReader:
             if isinstance(chunks.codec, FrameCodec):
                 chunks.codec.decode(stored, out=chunk)
             else:
-                _decode_zstd(stored, chunk)
+                decode_zstd(stored, chunk)
         except CodecError as e:
             raise type(e)(f"{where}: {e}") from e
         except (ValueError, RuntimeError) as e:
@@ -234,29 +235,6 @@ def _read_fully(file: Any, out: NDArray[np.uint8]) -> int:
             break
         done += count
     return done
-
-
-def _decode_zstd(stored: NDArray[np.uint8], chunk: NDArray[np.uint8]) -> None:
-    """Decode a Zstandard frame that has the chunk's size."""
-    # numcodecs' `out=` accepts a frame that is shorter than it, and leaves the rest as it was.
-    size = _zstd_content_size(stored[:18].tobytes())
-    if size is not None and size != chunk.size:
-        raise CorruptDataError(f"the frame holds {size} bytes, the chunk {chunk.size}")
-    content = np.frombuffer(Zstd().decode(stored), np.uint8)
-    if content.size != chunk.size:
-        raise CorruptDataError(f"the frame holds {content.size} bytes, the chunk {chunk.size}")
-    chunk[:] = content
-
-
-def _zstd_content_size(head: bytes) -> int | None:
-    """Return what a Zstandard frame says of its content's size (RFC 8878, section 3.1.1.1)."""
-    if len(head) < 6 or head[:4] != b"\x28\xb5\x2f\xfd":
-        raise CorruptDataError("not a Zstandard frame")
-    single, width = head[4] >> 5 & 1, (0, 2, 4, 8)[head[4] >> 6]
-    width = width or single
-    start = 5 + (1 - single) + (0, 1, 2, 4)[head[4] & 3]
-    size = int.from_bytes(head[start : start + width], "little")
-    return None if width == 0 else size + (256 if width == 2 else 0)
 
 
 def _direct_codec(metadata: ArrayV2Metadata | ArrayV3Metadata) -> tuple[bool, Codec | None]:

@@ -16,7 +16,7 @@ NATIVE = PACKAGE / "_native"
 # A module imports from lower layers only. A new module needs a place here, chosen on purpose.
 PYTHON_LAYERS = [
     {"_version", "errors"},
-    {"_core", "_buffers", "_paths", "_selection", "_target"},
+    {"_core", "_buffers", "_paths", "_selection", "_target", "_zstd"},
     {"_frames"},
     {"codecs", "_chunks", "_pipeline"},
     {"_zblocks", "_zdtypes"},
