@@ -1,0 +1,106 @@
+#include "filter.h"
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <new>
+#include <string>
+
+#include "abi.h"
+#include "codec.h"
+#include "errors.h"
+#include "settings.h"
+
+namespace bf16codecs {
+namespace {
+
+// Chunks pass between libhdf5 and its filters in memory of malloc().
+struct Free {
+  void operator()(void* memory) const { std::free(memory); }
+};
+using Chunk = std::unique_ptr<uint8_t, Free>;
+
+Chunk allocate(uint64_t size) {
+  if (size > SIZE_MAX) throw std::bad_alloc();
+  Chunk chunk(static_cast<uint8_t*>(std::malloc(static_cast<size_t>(size))));
+  if (!chunk) throw std::bad_alloc();
+  return chunk;
+}
+
+size_t hand_over(Chunk chunk, size_t allocated, size_t used, size_t* buf_size, void** buf) {
+  std::free(*buf);
+  *buf = chunk.release();
+  *buf_size = allocated;
+  return used;
+}
+
+// A frame that does not shrink is better left out: libhdf5 then stores the chunk as it is, where
+// the filter is optional. Split planes shrink by what comes after them.
+bool is_useless(const EncodeOptions& options, size_t frame_size, size_t nbytes) {
+  return frame_size >= nbytes && options.codec != Codec::split;
+}
+
+size_t encode_chunk(const EncodeOptions& options, bool is_optional, size_t nbytes,
+                    size_t* buf_size, void** buf) {
+  const uint64_t bound = frame_bound(nbytes, options.layout.planes(), options.block_log2);
+  Chunk frame = allocate(bound);
+  const size_t size = encode(static_cast<const uint8_t*>(*buf), nbytes, options, frame.get());
+  if (is_optional && is_useless(options, size, nbytes)) return 0;
+  return hand_over(std::move(frame), static_cast<size_t>(bound), size, buf_size, buf);
+}
+
+[[noreturn]] void refuse_zstd(const uint8_t*, size_t, uint8_t*, size_t) {
+  throw CodecError("it has Zstandard planes, and the plugin has no Zstandard: read the dataset"
+                   " with the Python package's read_tensor");
+}
+
+size_t decode_chunk(size_t nbytes, size_t* buf_size, void** buf) {
+  const uint8_t* const frame = static_cast<const uint8_t*>(*buf);
+  const FrameIndex index = read_index(frame, nbytes);
+  if (index.frame_size() > nbytes) throw TruncatedDataError("the frame's end is missing");
+  if (index.frame_size() < nbytes) throw CorruptDataError("bytes behind the frame's end");
+  const uint64_t raw_size = index.header.raw_size;
+  if (raw_size == 0) throw CorruptDataError("the frame is empty, and no chunk is");
+  Chunk raw = allocate(raw_size);
+  const Zstd zstd{nullptr, refuse_zstd};
+  decode_blocks(index, frame + index.offsets[0], 0, index.blocks(), &zstd, raw.get());
+  const size_t size = static_cast<size_t>(raw_size);
+  return hand_over(std::move(raw), size, size, buf_size, buf);
+}
+
+// The error stack of libhdf5 is out of reach without linking it. What is told of one chunk is
+// not told again of the next.
+void report(const char* failure, const char* reason) noexcept {
+  static std::atomic<size_t> last{0};
+  try {
+    const std::string line = std::string("bf16codecs: HDF5 chunk ") + failure + ": " + reason + "\n";
+    const size_t hash = std::hash<std::string>()(line);
+    if (last.exchange(hash) != hash) std::fputs(line.c_str(), stderr);
+  } catch (const std::exception&) {
+    std::fputs("bf16codecs: not enough memory\n", stderr);
+  }
+}
+
+}  // namespace
+
+size_t hdf5_filter(unsigned flags, size_t n_values, const unsigned values[], size_t nbytes,
+                   size_t* buf_size, void** buf) {
+  const bool is_decoding = (flags & kHdf5Reverse) != 0;
+  const char* const failure = is_decoding ? "not decoded" : "not encoded";
+  try {
+    // What a chunk was encoded with does not matter for decoding it: frames tell.
+    if (is_decoding) return decode_chunk(nbytes, buf_size, buf);
+    const EncodeOptions options = hdf5_settings(n_values, values);
+    return encode_chunk(options, (flags & kHdf5Optional) != 0, nbytes, buf_size, buf);
+  } catch (const std::bad_alloc&) {
+    report(failure, "not enough memory");
+  } catch (const std::exception& error) {
+    report(failure, error.what());
+  }
+  return 0;
+}
+
+}  // namespace bf16codecs

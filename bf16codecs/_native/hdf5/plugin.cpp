@@ -1,0 +1,30 @@
+// The two functions by which libhdf5 recognises a plugin.
+
+#include "abi.h"
+#include "filter.h"
+
+namespace {
+
+extern "C" size_t h5bf16codecs_filter(unsigned flags, size_t n_values, const unsigned values[],
+                                      size_t nbytes, size_t* buf_size, void** buf) {
+  return bf16codecs::hdf5_filter(flags, n_values, values, nbytes, buf_size, buf);
+}
+
+constexpr Hdf5FilterClass kFilterClass = {
+    bf16codecs::kHdf5FilterClassVersion,
+    bf16codecs::kHdf5FilterId,
+    1,
+    1,
+    "bf16codecs: lossless compression of floating-point numbers",
+    nullptr,
+    nullptr,
+    h5bf16codecs_filter,
+};
+
+}  // namespace
+
+extern "C" BF16CODECS_PLUGIN_EXPORT int H5PLget_plugin_type() {
+  return bf16codecs::kHdf5PluginFilter;
+}
+
+extern "C" BF16CODECS_PLUGIN_EXPORT const void* H5PLget_plugin_info() { return &kFilterClass; }

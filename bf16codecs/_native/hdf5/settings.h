@@ -1,0 +1,13 @@
+#pragma once
+
+#include <cstddef>
+
+#include "codec.h"
+
+namespace bf16codecs {
+
+// What a dataset's cd_values say (docs/hdf5_filter.md, "cd_values"). Values that are left out
+// are 0. Throws std::invalid_argument for values that this release does not know.
+EncodeOptions hdf5_settings(size_t n_values, const unsigned values[]);
+
+}  // namespace bf16codecs
