@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Generic, TypeVar
 
@@ -72,21 +72,17 @@ class Turns:
 
 
 class _Run(Generic[Job]):
-    def __init__(self, jobs: Sequence[Job], turns: Turns) -> None:
-        self.jobs = jobs
+    def __init__(self, jobs: Iterable[Job], turns: Turns) -> None:
+        self.jobs = enumerate(jobs)
         self.turns = turns
         self.lock = threading.Lock()
-        self.begun = 0
         self.done = 0
         self.error: BaseException | None = None
         self.stopped = False
 
-    def claim(self) -> int | None:
+    def claim(self) -> tuple[int, Job] | None:
         with self.lock:
-            if self.stopped or self.begun == len(self.jobs):
-                return None
-            self.begun += 1
-            return self.begun - 1
+            return None if self.stopped else next(self.jobs, None)
 
     def finish(self, amount: int) -> None:
         with self.lock:
@@ -101,7 +97,7 @@ class _Run(Generic[Job]):
 
 
 def run_jobs(
-    jobs: Sequence[Job],
+    jobs: Iterable[Job],
     make_worker: Callable[[], Callable[[int, Job], int]],
     turns: Turns,
     progress: Callable[[int], None] | None = None,
@@ -111,7 +107,7 @@ def run_jobs(
     Parameters
     ----------
     jobs
-        Begun in this order.
+        Begun in this order, and taken one by one: a damaged store may promise any number.
     make_worker
         Called once in each thread; what it returns is called with each job and its number, and
         returns how much progress that was.
@@ -125,14 +121,12 @@ def run_jobs(
     def work() -> None:
         try:
             worker = make_worker()
-            while (number := run.claim()) is not None:
-                run.finish(worker(number, run.jobs[number]))
+            while (job := run.claim()) is not None:
+                run.finish(worker(*job))
         except BaseException as e:
             run.stop(e)
 
-    threads = [
-        threading.Thread(target=work, daemon=True) for _ in range(min(worker_count(), len(jobs)))
-    ]
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(worker_count())]
     for thread in threads:
         thread.start()
     try:

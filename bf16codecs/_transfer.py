@@ -81,8 +81,8 @@ def pack(
     ]
     before = [_identity(file.path) for file in source.files]
     digests = [hashlib.sha256(file_prefix(file.header)) for file in source.files]
-    pieces = [piece for array in arrays for piece in array.pieces()]
-    largest = max((piece.array.chunk_nbytes for piece in pieces), default=0)
+    pieces = (piece for array in arrays for piece in array.pieces())
+    largest = max((array.chunk_nbytes for array in arrays if array.nbytes), default=0)
     checksums: dict[tuple[int, int], int] = {}
     turns = Turns()
 
@@ -103,7 +103,7 @@ def pack(
 
         return work
 
-    total = sum(piece.nbytes for piece in pieces)
+    total = sum(array.nbytes for array in arrays)
     run_jobs(pieces, make_worker, turns, progress and (lambda done: progress(done, total)))
     for file, identity in zip(source.files, before, strict=True):
         if _identity(file.path) != identity:
@@ -157,8 +157,8 @@ def unpack(
         If a file's bytes, all of which were consumed by then, do not have its digest.
     """
     arrays = stored_arrays(reader, headers)
-    pieces = [piece for array in arrays for piece in array.pieces()]
-    largest = max((piece.array.chunk_nbytes for piece in pieces), default=0)
+    pieces = (piece for array in arrays for piece in array.pieces())
+    largest = max((array.chunk_nbytes for array in arrays if array.nbytes), default=0)
     digests = [hashlib.sha256(file_prefix(header)) for header in headers]
     turns = Turns()
 
@@ -177,7 +177,7 @@ def unpack(
 
         return work
 
-    total = sum(piece.nbytes for piece in pieces)
+    total = sum(array.nbytes for array in arrays)
     run_jobs(pieces, make_worker, turns, progress and (lambda done: progress(done, total)))
     if check_digests:
         for file, digest in zip(reader.info.files, digests, strict=True):

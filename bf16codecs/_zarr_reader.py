@@ -99,12 +99,14 @@ class ZarrReader:
     def stored_nbytes(self, path: str) -> int:
         """Return the size that an array takes in the store, metadata included."""
         array = self._open(path).array
+        if isinstance(self._group.store, LocalStore):
+            return _folder_nbytes(self._group.store.root / array.path)
         # By key, not by prefix: not every store can list its keys, and "a/1" begins "a/10".
         cut = array.shards or array.chunks
         counts = (-(-size // length) for size, length in zip(array.shape, cut, strict=True))
         keys = [array.metadata.encode_chunk_key(i) for i in itertools.product(*map(range, counts))]
         keys += ["zarr.json", ".zarray", ".zattrs"]
-        return sum(self._size(f"{array.path}/{key}") for key in keys)
+        return sum(self._key_nbytes(f"{array.path}/{key}") for key in keys)
 
     def total_nbytes(self) -> int:
         """Return the size of the whole store."""
@@ -112,16 +114,13 @@ class ZarrReader:
         if path.is_file():
             return path.stat().st_size
         if path.is_dir():
-            return sum(p.stat().st_size for p in path.rglob("*") if p.is_file())
+            return _folder_nbytes(path)
         paths = [*self.info.paths.values(), *(file.path for file in self.info.files)]
         return sum(map(self.stored_nbytes, paths))
 
-    def _size(self, key: str) -> int:
-        store = self._group.store
+    def _key_nbytes(self, key: str) -> int:
         try:
-            if isinstance(store, LocalStore):
-                return os.stat(store.root / key).st_size
-            return sync(store.getsize(key))
+            return sync(self._group.store.getsize(key))
         except FileNotFoundError:
             return 0
 
@@ -145,8 +144,8 @@ class ZarrReader:
             return
         # The array's own path: unlike the one in the attributes it cannot lead out of the store.
         key = f"{chunks.array.path}/{chunks.array.metadata.encode_chunk_key(piece.index)}"
-        stored = self._stored(key, chunk.size)
         where = f"{self.where}: {key}"
+        stored = self._stored(key, chunk.size)
         if chunks.codec is None:
             if stored.size != chunk.size:
                 raise CorruptDataError(f"{where}: {stored.size} bytes, not {chunk.size}")
@@ -225,6 +224,10 @@ def _is_zip(path: Path) -> bool:
 
 def _one_line(error: Exception) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())
+
+
+def _folder_nbytes(path: Path) -> int:
+    return sum(p.stat().st_size for p in path.rglob("*") if p.is_file())
 
 
 def _read_fully(file: Any, out: NDArray[np.uint8]) -> int:

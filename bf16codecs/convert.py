@@ -240,7 +240,7 @@ def _restore(
     names = [file.name for file in reader.info.files]
     if reader.info.index is not None:
         names.append(reader.info.index.name)
-    as_folder = len(names) > 1
+    as_folder = reader.info.index is not None or len(names) > 1
     local = [] if "://" in reader.where else [Path(reader.where)]
     target = absolute_target(dst, local)
     if local and local[0].resolve() in target.resolve().parents:

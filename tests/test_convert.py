@@ -238,7 +238,7 @@ def test_codec_that_lies_is_found(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def lie(self: bf16codecs.BF16Huffman, buf: Any) -> bytes:
-        wrong = np.array(buf)
+        wrong = np.frombuffer(bytearray(buf.tobytes()), np.uint8)
         wrong[3] ^= 1
         return bf16codecs.BF16Split().encode(wrong)
 
