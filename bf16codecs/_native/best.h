@@ -1,0 +1,65 @@
+#pragma once
+
+// The scale model: BF16Arithmetic(level="best"). It codes the leading two bytes of every item
+// (planes 0 and 1, or plane 0 alone where items have one byte) with one symbol and raw bits,
+// given the scale of the item's row and column (docs/format.md, "Scale model").
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "planes.h"
+
+namespace bf16codecs {
+
+// A frame's items are described in sections of this many; every block lies in one section.
+inline constexpr size_t kSectionItems = size_t{1} << 22;
+inline constexpr unsigned kCurveNodes = 44;
+
+// What the items of one section have in common. Scales are in 16ths of an octave.
+struct BestSection {
+  uint32_t run = 0;                          // items that share one row scale; 0: a whole block
+  uint32_t period = 0;                       // length of a row, for columns; 0: no column scales
+  uint16_t base = 0;                         // scale of an item in a row and a column of class 0
+  uint8_t row_step = 0, column_step = 0;     // log2 of what one class more adds to the scale
+  std::array<int16_t, kCurveNodes> curve{};  // 8 log2 of density over a Gaussian's
+  uint16_t zero_frequency = 0, escape_frequency = 1;  // of 4096
+  bool columns_change = false;   // columns are written as changes to the section before
+  std::vector<int16_t> columns;  // class of each column
+};
+
+class BestModel {
+ public:
+  static bool applies(const Layout& layout) { return !layout.by_byte; }
+  // How many planes, from plane 0 on, the model codes.
+  static size_t planes(const Layout& layout) { return layout.planes() == 1 ? 1 : 2; }
+
+  // Describes n items; `row` is the length of a row in items, 0 if that is not known.
+  static BestModel fit(const Layout& layout, const uint8_t* items, size_t n, size_t row);
+
+  // Reads what write() wrote, for a frame of n items. Throws CorruptDataError.
+  static BestModel read(const Layout& layout, const uint8_t* bytes, size_t size, uint64_t n);
+  std::vector<uint8_t> write() const;
+
+  const Layout& layout() const { return layout_; }
+  // The section of the item at this place in the frame.
+  const BestSection& section(uint64_t item) const { return sections_[item / kSectionItems]; }
+
+ private:
+  Layout layout_;
+  std::vector<BestSection> sections_;
+};
+
+// Codes items [first, first + n) of the frame, which `items` points at. Returns the payload's
+// size, or 0 if it would need more than `capacity` bytes, or if there are too few items; never
+// writes behind out + capacity.
+size_t best_encode(const BestModel& model, const uint8_t* items, uint64_t first, size_t n,
+                   uint8_t* out, size_t capacity);
+
+// Decodes n items, the first of them at `first` in the frame, into planes[0] and planes[1].
+// Reads nothing outside the payload. Throws CorruptDataError.
+void best_decode(const BestModel& model, const uint8_t* payload, size_t size, uint64_t first,
+                 size_t n, uint8_t* const planes[]);
+
+}  // namespace bf16codecs
