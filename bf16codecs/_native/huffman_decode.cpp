@@ -16,30 +16,17 @@
 namespace bf16codecs {
 namespace {
 
-constexpr unsigned kLookupsPerRound = 5;
-constexpr size_t kRoundBits = kLookupsPerRound * kLookupBits;
-// A refill has up to 7 bits that were used before, and a mark below what is used.
-static_assert(7 + kRoundBits < 64);
-
-// A round may begin where kRoundRoom bytes of the stream's part of the plane are undecoded, and
-// decodes at most kRoundSymbols of them: its last store reaches two bytes further.
-constexpr size_t kRoundSymbols = kLookupsPerRound * kEntrySymbols;
-constexpr size_t kRoundRoom = kRoundSymbols + sizeof(LookupEntry) - kEntrySymbols;
-// And where there are so many bits between the beginning of the payload and the stream's
-// position: the word that ends with the position's byte is then in the payload.
-constexpr size_t kRefillBits = 57;
-
 struct Stream {
   size_t bits_begin, bits;        // in the payload: bits_begin + what is left to read
   size_t symbols_begin, symbols;  // in the plane: symbols_begin + what is left to decode
 
   bool has_round() const {
-    return symbols - symbols_begin >= kRoundRoom && bits >= kRefillBits;
+    return symbols - symbols_begin >= kRoundRoom && bits >= kRefillBits + kRoundBits;
   }
   size_t safe_rounds() const {
     if (!has_round()) return 0;
-    return std::min((symbols - symbols_begin - kRoundRoom) / kRoundSymbols,
-                    (bits - kRefillBits) / kRoundBits) + 1;
+    return std::min((symbols - symbols_begin - kRoundRoom) / kRoundSymbols + 1,
+                    (bits - kRefillBits) / kRoundBits);
   }
 };
 
@@ -48,43 +35,50 @@ struct Decoder {
   size_t size;
   const LookupTable* table;
   uint8_t* plane;
+
+  HuffmanCursor cursor(const Stream& stream) const {
+    return {payload + (stream.bits + 7) / 8, static_cast<unsigned>(-stream.bits & 7),
+            plane + stream.symbols};
+  }
+  void move(Stream& stream, const HuffmanCursor& cursor) const {
+    stream.bits = static_cast<size_t>(cursor.in - payload) * 8 - cursor.used;
+    stream.symbols = static_cast<size_t>(cursor.out - plane);
+  }
 };
 
-// Rounds of all of n streams side by side, whose look-ups need not wait for each other. Every
-// stream must have so many safe rounds.
+// Rounds that all streams have.
 template <unsigned n>
-inline void decode_rounds(const Decoder& d, Stream* streams, size_t rounds) {
-  const LookupEntry* const entries = d.table->entries();
-  const uint8_t* in[n];  // the end of the byte that a stream is at
-  unsigned used[n];      // bits of that byte that were read before
-  uint8_t* out[n];       // the end of what is left to decode
-  for (unsigned k = 0; k < n; ++k) {
-    in[k] = d.payload + (streams[k].bits + 7) / 8;
-    used[k] = static_cast<unsigned>(-streams[k].bits & 7);
-    out[k] = d.plane + streams[k].symbols;
+size_t safe_rounds(const Stream (&streams)[n]) {
+  size_t rounds = SIZE_MAX;
+  for (const Stream& stream : streams) rounds = std::min(rounds, stream.safe_rounds());
+  return rounds;
+}
+
+// Rounds of all streams, until one is done; then others may lag, far if their symbols have long
+// codes. One round of each in turn keeps them side by side in the processor's window.
+void decode_rounds(const Decoder& d, Stream (&streams)[kHuffmanStreams]) {
+  HuffmanCursor cursors[kHuffmanStreams];
+  for (unsigned k = 0; k < kHuffmanStreams; ++k) cursors[k] = d.cursor(streams[k]);
+  while (const size_t rounds = safe_rounds(streams)) {
+    huffman_rounds_of_8(d.table->entries(), cursors, rounds);
+    for (unsigned k = 0; k < kHuffmanStreams; ++k) d.move(streams[k], cursors[k]);
   }
-  for (; rounds > 0; --rounds) {
-    // The bits to read, the first highest; the lowest one is a mark that tells in the end how
-    // many were used.
-    uint64_t bits[n];
-    for (unsigned k = 0; k < n; ++k) bits[k] = (load_le<uint64_t>(in[k] - 8) | 1) << used[k];
-    for (unsigned i = 0; i < kLookupsPerRound; ++i) {
-      for (unsigned k = 0; k < n; ++k) {
-        const LookupEntry entry = entries[bits[k] >> (64 - kLookupBits)];
-        store_le(out[k] - 8, entry);
-        bits[k] <<= entry & 63;
-        out[k] -= entry_count(entry);
-      }
-    }
-    for (unsigned k = 0; k < n; ++k) {
-      const unsigned read = static_cast<unsigned>(std::countr_zero(bits[k]));
-      in[k] -= read / 8;
-      used[k] = read % 8;
+  for (bool more = true; more;) {
+    more = false;
+    for (unsigned k = 0; k < kHuffmanStreams; ++k) {
+      if (!streams[k].has_round()) continue;
+      huffman_rounds_of_1(d.table->entries(), cursors[k], 1);
+      d.move(streams[k], cursors[k]);
+      more = true;
     }
   }
-  for (unsigned k = 0; k < n; ++k) {
-    streams[k].bits = static_cast<size_t>(in[k] - d.payload) * 8 - used[k];
-    streams[k].symbols = static_cast<size_t>(out[k] - d.plane);
+}
+
+void decode_rounds(const Decoder& d, Stream& stream) {
+  HuffmanCursor cursor = d.cursor(stream);
+  while (const size_t rounds = stream.safe_rounds()) {
+    huffman_rounds_of_1(d.table->entries(), cursor, rounds);
+    d.move(stream, cursor);
   }
 }
 
@@ -120,27 +114,6 @@ void finish_stream(const Decoder& d, Stream stream) {
   }
 }
 
-template <unsigned n>
-void decode_streams(const Decoder& d, Stream (&streams)[kHuffmanStreams]) {
-  const auto safe_rounds = [&] {
-    size_t rounds = SIZE_MAX;
-    for (unsigned k = 0; k < n; ++k) rounds = std::min(rounds, streams[k].safe_rounds());
-    return rounds;
-  };
-  while (const size_t rounds = safe_rounds()) decode_rounds<n>(d, streams, rounds);
-  // One stream is done; others may lag, far if their symbols have long codes. One round of each in
-  // turn keeps them side by side in the processor's window.
-  for (bool more = n > 1; more;) {
-    more = false;
-    for (unsigned k = 0; k < n; ++k) {
-      if (!streams[k].has_round()) continue;
-      decode_rounds<1>(d, &streams[k], 1);
-      more = true;
-    }
-  }
-  for (unsigned k = 0; k < n; ++k) finish_stream(d, streams[k]);
-}
-
 }  // namespace
 
 void huffman_decode(const uint8_t* payload, size_t size, uint8_t* plane, size_t n) {
@@ -168,10 +141,11 @@ void huffman_decode(const uint8_t* payload, size_t size, uint8_t* plane, size_t 
   const LookupTable table(lengths);
   const Decoder decoder{payload, size, &table, plane};
   if (layout.streams == 1) {
-    decode_streams<1>(decoder, streams);
+    decode_rounds(decoder, streams[0]);
   } else {
-    decode_streams<kHuffmanStreams>(decoder, streams);
+    decode_rounds(decoder, streams);
   }
+  for (unsigned k = 0; k < layout.streams; ++k) finish_stream(decoder, streams[k]);
 }
 
 }  // namespace bf16codecs

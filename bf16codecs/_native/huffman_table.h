@@ -4,22 +4,11 @@
 #include <cstdint>
 
 #include "huffman_code.h"
+#include "kernels/huffman.h"
 
 namespace bf16codecs {
 
-// Bits of the stream that one look-up sees. No code is longer, so every look-up decodes at least
-// one symbol.
-inline constexpr unsigned kLookupBits = kMaxCodeLength;
-inline constexpr unsigned kEntrySymbols = 6;
-
-// All whole codes, at most kEntrySymbols, at the beginning of a window of bits: bits 0-7 how
-// many bits they take, so that the entry itself can be the operand of a shift; bits 8-15 how many
-// they are; bits 16-63 their symbols, the first highest. Planes are decoded from the end to the
-// beginning: a little-endian store of the entry that ends where the plane's known part begins
-// puts the symbols in place, and the rest where the next store goes.
-using LookupEntry = uint64_t;
-inline constexpr unsigned entry_bits(LookupEntry entry) { return entry & 255; }
-inline constexpr unsigned entry_count(LookupEntry entry) { return entry >> 8 & 255; }
+static_assert(kLookupBits == kMaxCodeLength);
 
 class LookupTable {
  public:
