@@ -14,7 +14,7 @@ import numpy as np
 from numcodecs.compat import ensure_contiguous_ndarray
 from numpy.typing import NDArray
 
-__all__ = ["DTYPES", "byte_view", "dtype_name", "layout_for", "writable_byte_view"]
+__all__ = ["DTYPES", "byte_view", "dtype_name", "layout_for", "row_length", "writable_byte_view"]
 
 #: Element layouts and their numbers in the native core.
 DTYPES = {
@@ -26,6 +26,7 @@ DTYPES = {
     "float8_e5m2": 5,
 }
 
+_ITEM_SIZES = {name: np.dtype(name).itemsize for name in DTYPES}
 _LAYOUT_BY_SIZE = {1: "float8_e4m3fn", 4: "float32", 8: "float64", 16: "float64"}
 
 
@@ -76,3 +77,13 @@ def layout_for(dtype: np.dtype[Any]) -> str:
     if dtype.kind == "c":
         return "float32" if dtype.itemsize == 8 else "float64"
     return _LAYOUT_BY_SIZE.get(dtype.itemsize, "bfloat16")
+
+
+def row_length(buf: Any, layout: str) -> int:
+    """Tell how many items lie between neighbours of a matrix's column, or 0 if that is unknown.
+
+    Only arrays of `layout`'s own item size have items to count.
+    """
+    if not isinstance(buf, np.ndarray) or buf.ndim < 2 or buf.dtype.itemsize != _ITEM_SIZES[layout]:
+        return 0
+    return int(buf.shape[-1] if buf.flags.c_contiguous else buf.shape[0])

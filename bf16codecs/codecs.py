@@ -16,7 +16,7 @@ import numpy as np
 from numcodecs.abc import Codec
 
 from bf16codecs import _core
-from bf16codecs._buffers import DTYPES, byte_view, dtype_name
+from bf16codecs._buffers import DTYPES, byte_view, dtype_name, row_length
 from bf16codecs._frames import decode, decode_array, inspect
 
 __all__ = [
@@ -80,7 +80,7 @@ class FrameCodec(Codec, _FrozenDict):
         """The element layout that splits bytes into planes."""
         return self["configuration"]["dtype"]
 
-    def _native_parameters(self) -> dict[str, Any]:
+    def _native_parameters(self, buf: Any) -> dict[str, Any]:
         """Arguments of the native encoder besides codec and data type."""
         return {"checksum": self["configuration"]["checksum"]}
 
@@ -96,10 +96,10 @@ class FrameCodec(Codec, _FrozenDict):
         Returns
         -------
         bytes
-            The frame. It depends on the bytes of `buf` and the codec's parameters alone.
+            The frame. It depends on `buf` and the codec's parameters alone.
         """
         return _core.encode(
-            byte_view(buf), self._native_codec, DTYPES[self.dtype], **self._native_parameters()
+            byte_view(buf), self._native_codec, DTYPES[self.dtype], **self._native_parameters(buf)
         )
 
     def decode(self, buf: Any, out: Any = None) -> Any:
@@ -184,7 +184,7 @@ class BF16Split(FrameCodec):
         """Where an element is cut: ``"field"`` or ``"byte"``."""
         return self["configuration"]["by"]
 
-    def _native_parameters(self) -> dict[str, Any]:
+    def _native_parameters(self, buf: Any) -> dict[str, Any]:
         return {"by_byte": self.by == "byte"}
 
 
@@ -241,8 +241,9 @@ class BF16Arithmetic(_ChecksumCodec):
         How an element's bytes become planes: ``bfloat16``, ``float16``, ``float32``,
         ``float64``, ``float8_e4m3fn`` or ``float8_e5m2``. Any bytes round-trip, whatever it is.
     level : {"fast", "best"}
-        ``"fast"`` codes the exponent plane, at the speed of memory. ``"best"`` is reserved for
-        the smallest output and not available in this release.
+        ``"fast"`` codes the exponent plane, at the speed of memory. ``"best"`` models exponents
+        and mantissas by the scales of rows and columns, for the smallest output, at a twentieth
+        of the speed. It takes rows from an array's shape; of plain bytes it looks for them.
     checksum : bool
         Store a checksum per block, and verify it when decoding.
 
@@ -264,8 +265,6 @@ class BF16Arithmetic(_ChecksumCodec):
             raise TypeError(f"level must be a string, not {type(level).__name__}")
         if level not in self._levels:
             raise ValueError(f"level must be 'fast' or 'best', not {level!r}")
-        if level == "best":
-            raise ValueError("level 'best' is not available in this release of bf16codecs")
         super().__init__(dtype=dtype_name(dtype), level=level, checksum=_flag("checksum", checksum))
 
     @property
@@ -273,8 +272,11 @@ class BF16Arithmetic(_ChecksumCodec):
         """How hard to try: ``"fast"`` or ``"best"``."""
         return self["configuration"]["level"]
 
-    def _native_parameters(self) -> dict[str, Any]:
-        return {**super()._native_parameters(), "level": self._levels[self.level]}
+    def _native_parameters(self, buf: Any) -> dict[str, Any]:
+        parameters = {**super()._native_parameters(buf), "level": self._levels[self.level]}
+        if self.level == "best":
+            parameters["row"] = row_length(buf, self.dtype)
+        return parameters
 
 
 class BF16Zstd(_ChecksumCodec):
@@ -314,8 +316,8 @@ class BF16Zstd(_ChecksumCodec):
         """Zstandard's compression level."""
         return self["configuration"]["level"]
 
-    def _native_parameters(self) -> dict[str, Any]:
-        return {**super()._native_parameters(), "level": self.level}
+    def _native_parameters(self, buf: Any) -> dict[str, Any]:
+        return {**super()._native_parameters(buf), "level": self.level}
 
 
 #: The codec classes by the short names that commands and `bound` take.

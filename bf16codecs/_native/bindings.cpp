@@ -104,7 +104,7 @@ Codec codec_from(int number) {
 }
 
 nb::bytes py_encode(nb::handle raw_object, int codec, int dtype, bool by_byte, int level,
-                    bool with_checksum, size_t block) {
+                    bool with_checksum, size_t block, size_t row) {
   const Source raw(raw_object);
   const Zstd zstd = zstd_hooks();
   EncodeOptions options;
@@ -113,8 +113,9 @@ nb::bytes py_encode(nb::handle raw_object, int codec, int dtype, bool by_byte, i
   options.level = level;
   options.has_checksums = with_checksum;
   options.block_log2 = block_log2_for(block, options.layout.planes());
+  options.row = row;
   options.zstd = &zstd;
-  NewBytes frame(frame_bound(raw.size(), options.layout.planes(), options.block_log2));
+  NewBytes frame(encode_room(raw.size(), options));
   size_t size = 0;
   {
     const nb::gil_scoped_release release;
@@ -212,7 +213,8 @@ constexpr const char* kCodecNames[] = {"", "split", "huffman", "arithmetic", "zs
 constexpr const char* kDTypeNames[kDTypes] = {"bfloat16", "float16",       "float32",
                                               "float64",  "float8_e4m3fn", "float8_e5m2"};
 constexpr const char* kModeNames[kModes] = {"stored",     "constant",  "huffman",
-                                            "rans_pairs", "rans_wide", "zstd"};
+                                            "rans_pairs", "rans_wide", "zstd",
+                                            "scale",      "joined"};
 
 nb::dict inspect_block(const FrameIndex& index, const uint8_t* frame, size_t b) {
   PlaneView views[kMaxItemSize];
@@ -284,7 +286,7 @@ NB_MODULE(_core, m) {
   m.attr("FORMAT_VERSION") = kFormatVersion;
 
   m.def("encode", &py_encode, "src"_a, "codec"_a, "dtype"_a, nb::kw_only(), "by_byte"_a = false,
-        "level"_a = 0, "checksum"_a = true, "block"_a = 0);
+        "level"_a = 0, "checksum"_a = true, "block"_a = 0, "row"_a = 0);
   m.def("decode", &py_decode, "src"_a);
   m.def("decode_into", &py_decode_into, "src"_a, "out"_a);
   m.def("decode_blocks", &py_decode_blocks, "src"_a, "first"_a, "last"_a, "out"_a);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "best.h"
 #include "checksum.h"
 #include "codec.h"
 
@@ -18,13 +19,20 @@ void parse_block(size_t width, size_t n, const uint8_t* block, size_t size, Plan
 // The largest encoding of a block of n items.
 inline size_t block_bound(size_t width, size_t n) { return width + width * n; }
 
+// A block's place in its frame, and what its coding needs to know of the rest.
+struct BlockContext {
+  uint64_t first = 0;                // the block's first item
+  const BestModel* model = nullptr;  // of the frame, if it has one
+};
+
 // Encodes n items to out, which has room for block_bound(); returns the size. Adds the items'
 // bytes to `sum`, unless it is null.
-size_t encode_block(const EncodeOptions& options, const uint8_t* items, size_t n, uint8_t* out,
-                    Checksum* sum);
+size_t encode_block(const EncodeOptions& options, const BlockContext& context,
+                    const uint8_t* items, size_t n, uint8_t* out, Checksum* sum);
 
 // Decodes a block of n items; returns the checksum of the decoded bytes if it is wanted.
-uint32_t decode_block(const Layout& layout, const uint8_t* block, size_t size, size_t n,
-                      const Zstd* zstd, bool want_checksum, uint8_t* items);
+uint32_t decode_block(const Layout& layout, const BlockContext& context, const uint8_t* block,
+                      size_t size, size_t n, const Zstd* zstd, bool want_checksum,
+                      uint8_t* items);
 
 }  // namespace bf16codecs

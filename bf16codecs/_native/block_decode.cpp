@@ -17,6 +17,10 @@ namespace {
 // first-level cache then.
 constexpr size_t kStrip = 4096;
 
+[[noreturn]] void corrupt(const char* what) {
+  throw CorruptDataError(std::string("block: ") + what);
+}
+
 // Decoded bytes, summed as they come.
 class Output {
  public:
@@ -63,19 +67,29 @@ PlaneSource decode_plane(const PlaneView& view, size_t n, const Zstd* zstd, uint
     case Mode::rans_pairs: decode_pairs(view, scratch, n); break;
     case Mode::rans_wide: wide_decode(view.payload, view.size, scratch, n); break;
     case Mode::zstd: decode_zstd(view, scratch, n, zstd); break;
+    case Mode::scale:
+    case Mode::joined: break;  // decode_scale() has the block's first two planes at once
   }
   return {scratch, false};
 }
 
-void decode_and_merge(const Layout& layout, const PlaneView views[], size_t n, const Zstd* zstd,
-                      Output& out) {
+// Decodes planes 0 and 1 of a block in the scale mode.
+void decode_scale(const BlockContext& context, const PlaneView& view, size_t n,
+                  uint8_t* const planes[]) {
+  if (context.model == nullptr) corrupt("a scale mode in a frame without a model");
+  best_decode(*context.model, view.payload, view.size, context.first, n, planes);
+}
+
+void decode_and_merge(const Layout& layout, const BlockContext& context,
+                      const PlaneView views[], size_t n, const Zstd* zstd, Output& out) {
   const size_t width = layout.planes();
   static thread_local std::vector<uint8_t> scratch;
   if (scratch.size() < width * (n + kPlaneSlack)) scratch.resize(width * (n + kPlaneSlack));
   PlaneSource sources[kMaxItemSize];
-  for (size_t p = 0; p < width; ++p) {
-    sources[p] = decode_plane(views[p], n, zstd, scratch.data() + p * (n + kPlaneSlack));
-  }
+  uint8_t* decoded[kMaxItemSize];
+  for (size_t p = 0; p < width; ++p) decoded[p] = scratch.data() + p * (n + kPlaneSlack);
+  for (size_t p = 0; p < width; ++p) sources[p] = decode_plane(views[p], n, zstd, decoded[p]);
+  if (views[0].mode == Mode::scale) decode_scale(context, views[0], n, decoded);
   for (size_t i = 0; i < n; i += kStrip) {
     const uint8_t* planes[kMaxItemSize];
     for (size_t p = 0; p < width; ++p) {
@@ -105,8 +119,13 @@ void decode_fused16(const Layout& layout, const PlaneView views[], size_t n, Out
   out.advance(2 * reader.remainder_size());
 }
 
-[[noreturn]] void corrupt(const char* what) {
-  throw CorruptDataError(std::string("block: ") + what);
+// The scale mode is plane 0's alone, and takes plane 1 with it where there is one.
+void check_joined(size_t width, const PlaneView planes[]) {
+  for (size_t i = 0; i < width; ++i) {
+    if (i != 0 && planes[i].mode == Mode::scale) corrupt("a scale mode behind the first plane");
+    const bool should_join = i == 1 && planes[0].mode == Mode::scale;
+    if ((planes[i].mode == Mode::joined) != should_join) corrupt("a joined mode out of place");
+  }
 }
 
 }  // namespace
@@ -119,8 +138,10 @@ void parse_block(size_t width, size_t n, const uint8_t* block, size_t size, Plan
     if (*p >= kModes) corrupt("an unknown mode");
     planes[i].mode = Mode{*p++};
   }
+  check_joined(width, planes);
   for (size_t i = 0; i < width; ++i) {
-    planes[i].size = planes[i].mode == Mode::stored ? n : 1;
+    const Mode mode = planes[i].mode;
+    planes[i].size = mode == Mode::stored ? n : mode == Mode::constant ? 1 : 0;
     if (!is_coded(planes[i].mode)) continue;
     if (end - p < 4) corrupt("shorter than its sizes");
     planes[i].size = load_le<uint32_t>(p);
@@ -134,8 +155,9 @@ void parse_block(size_t width, size_t n, const uint8_t* block, size_t size, Plan
   if (p != end) corrupt("bytes behind its last plane");
 }
 
-uint32_t decode_block(const Layout& layout, const uint8_t* block, size_t size, size_t n,
-                      const Zstd* zstd, bool want_checksum, uint8_t* items) {
+uint32_t decode_block(const Layout& layout, const BlockContext& context, const uint8_t* block,
+                      size_t size, size_t n, const Zstd* zstd, bool want_checksum,
+                      uint8_t* items) {
   PlaneView views[kMaxItemSize];
   parse_block(layout.planes(), n, block, size, views);
   Output out(items, want_checksum);
@@ -143,7 +165,7 @@ uint32_t decode_block(const Layout& layout, const uint8_t* block, size_t size, s
       views[1].mode == Mode::stored) {
     decode_fused16(layout, views, n, out);
   } else {
-    decode_and_merge(layout, views, n, zstd, out);
+    decode_and_merge(layout, context, views, n, zstd, out);
   }
   return out.checksum();
 }

@@ -30,6 +30,9 @@ constexpr size_t kLeastCoded = 64;
 // 2^-16 bits a symbol: 0.125. Exponents lose 0.01 bits to the pairs' short probabilities.
 constexpr uint64_t kWideSaving = 1 << 13;
 
+// The scale model's encoder works in tiles and wants room for the worst of one.
+constexpr size_t kModelSlack = size_t{1} << 16;
+
 bool is_constant(const uint8_t* plane, size_t n) {
   return n < 2 || std::memcmp(plane, plane + 1, n - 1) == 0;
 }
@@ -53,8 +56,23 @@ struct Counts {
     counted = n;
     is_sample = false;
   }
+  // Size of a wide table beyond a pairs' one, in units of 2^-16 bit.
+  uint64_t wide_table() const {
+    const auto distinct = 256 - std::count(of, of + 256, uint32_t{0});
+    return (32 + static_cast<uint64_t>(distinct)) << 19;
+  }
   bool may_pay() const { return entropy_size(of) >> 19 < counted - counted / kLeastSaving; }
 };
+
+// The smaller of the two forms, for any saving.
+Coded code_smallest(const Counts& counts, const uint8_t* plane, size_t n, uint8_t* out) {
+  const size_t capacity = n - kCodedOverhead;
+  const PairsChoice pairs = choose_pairs(counts.of, false);
+  if (pairs.size != UINT64_MAX && pairs.size <= entropy_size(counts.of) + counts.wide_table()) {
+    return {Mode::rans_pairs, pairs_encode(plane, n, pairs.entries, out, capacity)};
+  }
+  return {Mode::rans_wide, wide_encode(plane, n, counts.of, out, capacity)};
+}
 
 Coded code_arithmetic(Counts& counts, const uint8_t* plane, size_t n, uint8_t* out,
                       size_t capacity) {
@@ -84,6 +102,11 @@ Coded code_plane(const EncodeOptions& options, const uint8_t* plane, size_t n, u
     coded = {Mode::zstd, size};
   } else {
     Counts counts(plane, n);
+    if (options.is_best()) {
+      counts.make_exact(plane, n);
+      coded = code_smallest(counts, plane, n, out);
+      return coded.size == 0 ? Coded{} : coded;
+    }
     if (!counts.may_pay()) return {};
     if (options.codec == Codec::huffman) {
       counts.make_exact(plane, n);
@@ -108,30 +131,35 @@ void split_and_sum(const Layout& layout, const uint8_t* items, size_t n,
   }
 }
 
-}  // namespace
+// A plane's share of what any order-0 coding of it alone would take.
+size_t least_size(const uint8_t* plane, size_t n) {
+  uint32_t counts[256];
+  histogram(plane, n, counts);
+  return static_cast<size_t>(entropy_size(counts) >> 19);
+}
 
-size_t encode_block(const EncodeOptions& options, const uint8_t* items, size_t n, uint8_t* out,
-                    Checksum* sum) {
-  const size_t width = std::min(options.layout.planes(), kMaxItemSize);  // for GCC's warnings
-  static thread_local std::vector<uint8_t> scratch;
-  if (scratch.size() < 2 * width * n) scratch.resize(2 * width * n);
-  uint8_t* planes[kMaxItemSize];
-  uint8_t* payloads[kMaxItemSize];
-  for (size_t p = 0; p < width; ++p) {
-    planes[p] = scratch.data() + p * n;
-    payloads[p] = planes[p] + width * n;
-  }
-  // The last plane is first in the block, and as a rule it is stored and the others are coded:
-  // so it is split right to where it will lie.
-  if (n >= kLeastCoded) planes[width - 1] = out + width + 4 * (width - 1);
-  split_and_sum(options.layout, items, n, planes, sum);
+// Codes the first planes with the frame's model where that is smaller than each plane alone;
+// returns how many planes are done. `out` has room for all planes and kModelSlack.
+size_t code_with_model(const EncodeOptions& options, const BlockContext& context,
+                       const uint8_t* items, size_t n, uint8_t* const planes[], uint8_t* out,
+                       Coded coded[]) {
+  if (context.model == nullptr || n < kLeastCoded) return 0;
+  const size_t joined = BestModel::planes(options.layout);
+  size_t alone = 0;
+  for (size_t p = 0; p < joined; ++p) alone += least_size(planes[p], n);
+  const size_t size = best_encode(*context.model, items, context.first, n, out,
+                                  joined * n + kModelSlack);
+  if (size == 0 || size >= alone) return 0;
+  coded[0] = {Mode::scale, size};
+  for (size_t p = 1; p < joined; ++p) coded[p] = {Mode::joined, 0};
+  return joined;
+}
 
-  Coded coded[kMaxItemSize];
+// Puts modes, sizes and payloads together; returns the block's end.
+uint8_t* write_block(size_t width, size_t n, const Coded coded[], uint8_t* const planes[],
+                     uint8_t* const payloads[], uint8_t* out) {
   uint8_t* end = out + width;
-  for (size_t p = 0; p < width; ++p) {
-    coded[p] = code_plane(options, planes[p], n, payloads[p]);
-    if (is_coded(coded[p].mode)) end += 4;
-  }
+  for (size_t p = 0; p < width; ++p) end += is_coded(coded[p].mode) ? 4 : 0;
   for (size_t p = width; p-- != 0;) {
     const bool stored = coded[p].mode == Mode::stored;
     const size_t size = stored ? n : coded[p].size;
@@ -146,7 +174,33 @@ size_t encode_block(const EncodeOptions& options, const uint8_t* items, size_t n
     store_le(sizes, static_cast<uint32_t>(coded[p].size));
     sizes += 4;
   }
-  return static_cast<size_t>(end - out);
+  return end;
+}
+
+}  // namespace
+
+size_t encode_block(const EncodeOptions& options, const BlockContext& context,
+                    const uint8_t* items, size_t n, uint8_t* out, Checksum* sum) {
+  const size_t width = std::min(options.layout.planes(), kMaxItemSize);  // for GCC's warnings
+  static thread_local std::vector<uint8_t> scratch;
+  const size_t needed = 2 * width * n + kModelSlack;
+  if (scratch.size() < needed) scratch.resize(needed);
+  uint8_t* planes[kMaxItemSize];
+  uint8_t* payloads[kMaxItemSize];
+  for (size_t p = 0; p < width; ++p) {
+    planes[p] = scratch.data() + p * n;
+    payloads[p] = planes[p] + width * n;
+  }
+  // The last plane is first in the block, and as a rule it is stored and the others are coded:
+  // so it is split right to where it will lie.
+  if (n >= kLeastCoded) planes[width - 1] = out + width + 4 * (width - 1);
+  split_and_sum(options.layout, items, n, planes, sum);
+
+  Coded coded[kMaxItemSize];
+  // A payload of the model may take the room of all planes that it codes.
+  size_t p = code_with_model(options, context, items, n, planes, payloads[0], coded);
+  for (; p < width; ++p) coded[p] = code_plane(options, planes[p], n, payloads[p]);
+  return static_cast<size_t>(write_block(width, n, coded, planes, payloads, out) - out);
 }
 
 }  // namespace bf16codecs

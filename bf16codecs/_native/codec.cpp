@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <cstring>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "block.h"
@@ -51,9 +53,10 @@ class Placement {
 
 class FrameEncoder {
  public:
-  FrameEncoder(const uint8_t* raw, const EncodeOptions& options, FrameIndex& index,
-               uint8_t* frame)
-      : raw_(raw), options_(options), index_(index), frame_(frame), placement_(index) {}
+  FrameEncoder(const uint8_t* raw, const EncodeOptions& options, const BestModel* model,
+               FrameIndex& index, uint8_t* frame)
+      : raw_(raw), options_(options), model_(model), index_(index), frame_(frame),
+        placement_(index) {}
 
   void encode(size_t b) {
     try {
@@ -80,8 +83,8 @@ class FrameEncoder {
       out = scratch.data();
     }
     Checksum sum;
-    const size_t size =
-        encode_block(options_, items, n, out, header.has_checksums ? &sum : nullptr);
+    const size_t size = encode_block(options_, {first, model_}, items, n, out,
+                                     header.has_checksums ? &sum : nullptr);
     if (header.has_checksums) index_.checksums[b] = sum.value();
     const uint64_t place = placement_.settle(b, size);
     if (known == 0 && place != 0) std::copy_n(out, size, frame_ + place);
@@ -89,44 +92,76 @@ class FrameEncoder {
 
   const uint8_t* raw_;
   const EncodeOptions& options_;
+  const BestModel* model_;
   FrameIndex& index_;
   uint8_t* frame_;
   Placement placement_;
 };
 
-}  // namespace
-
-size_t encode(const uint8_t* raw, size_t size, const EncodeOptions& options, uint8_t* frame) {
+size_t encode_with(const uint8_t* raw, size_t size, const EncodeOptions& options,
+                   const BestModel* model, std::vector<uint8_t> model_bytes, uint8_t* frame) {
   FrameIndex index;
   Header& header = index.header;
   header.codec = options.codec;
   header.layout = options.layout;
   header.block_log2 = options.block_log2;
   header.has_checksums = options.has_checksums;
+  header.has_model = model != nullptr;
+  header.model_size = static_cast<uint32_t>(model_bytes.size());
   header.raw_size = size;
   const size_t blocks = static_cast<size_t>(header.blocks());
+  index.model = std::move(model_bytes);
   index.tail.assign(raw + size - header.tail_size(), raw + size);
   index.checksums.resize(header.has_checksums ? blocks : 0);
   index.offsets.reserve(blocks + 1);
   index.offsets.push_back(header.head_size());
 
-  FrameEncoder encoder(raw, options, index, frame);
+  FrameEncoder encoder(raw, options, model, index, frame);
   parallel_for(blocks, [&](size_t b) { encoder.encode(b); });
   write_head(index, frame);
   return static_cast<size_t>(index.frame_size());
 }
 
+// A model larger than this cannot pay.
+uint64_t model_room(uint64_t raw_size) { return raw_size / 64; }
+
+}  // namespace
+
+uint64_t encode_room(uint64_t raw_size, const EncodeOptions& options) {
+  return frame_bound(raw_size, options.layout.planes(), options.block_log2) +
+         (options.is_best() ? kModelSizeField + model_room(raw_size) : 0);
+}
+
+size_t encode(const uint8_t* raw, size_t size, const EncodeOptions& options, uint8_t* frame) {
+  const Layout& layout = options.layout;
+  if (options.is_best() && BestModel::applies(layout)) {
+    const BestModel model = BestModel::fit(layout, raw, size / layout.planes(), options.row);
+    std::vector<uint8_t> bytes = model.write();
+    if (bytes.size() <= model_room(size)) {
+      const size_t with = encode_with(raw, size, options, &model, std::move(bytes), frame);
+      if (with <= frame_bound(size, layout.planes(), options.block_log2)) return with;
+    }
+  }
+  return encode_with(raw, size, options, nullptr, {}, frame);
+}
+
 void decode_blocks(const FrameIndex& index, const uint8_t* payload, size_t first, size_t last,
                    const Zstd* zstd, uint8_t* out) {
   const Header& header = index.header;
+  std::optional<BestModel> model;
+  if (header.has_model) {
+    model = BestModel::read(header.layout, index.model.data(), index.model.size(),
+                            header.items());
+  }
   parallel_for(last - first, [&](size_t i) {
     const size_t b = first + i;
     const uint8_t* block = payload + (index.offsets[b] - index.offsets[first]);
     const size_t size = static_cast<size_t>(index.offsets[b + 1] - index.offsets[b]);
     uint8_t* items = out + i * header.block_items() * header.width();
     try {
-      const uint32_t sum = decode_block(header.layout, block, size, index.items(b, b + 1), zstd,
-                                        header.has_checksums, items);
+      const BlockContext context{b * header.block_items(), model ? &*model : nullptr};
+      const uint32_t sum = decode_block(header.layout, context, block, size,
+                                        index.items(b, b + 1), zstd, header.has_checksums, items);
       if (header.has_checksums && sum != index.checksums[b]) {
         throw CorruptDataError("its checksum does not agree");
       }

@@ -17,16 +17,27 @@ struct Zstd {
   std::function<void(const uint8_t* payload, size_t size, uint8_t* plane, size_t n)> decompress;
 };
 
+// Levels of Codec::arithmetic.
+inline constexpr int kFast = 0, kBest = 1;
+
 struct EncodeOptions {
   Codec codec = Codec::huffman;
   Layout layout;
-  int level = 0;  // Zstandard's
+  int level = 0;  // of arithmetic, or Zstandard's own
   bool has_checksums = true;
   unsigned block_log2 = 18;
+  size_t row = 0;  // items in a row of the array, for kBest; 0: not known
   const Zstd* zstd = nullptr;
+
+  bool is_best() const { return codec == Codec::arithmetic && level == kBest; }
 };
 
-// Encodes raw[0, size) to frame, which has room for frame_bound(); returns the frame's size.
+// Bytes that encode() needs to work in: frame_bound(), and more where it may write a model that
+// turns out not to pay.
+uint64_t encode_room(uint64_t raw_size, const EncodeOptions& options);
+
+// Encodes raw[0, size) to frame, which has encode_room(); returns the frame's size, which is at
+// most frame_bound().
 size_t encode(const uint8_t* raw, size_t size, const EncodeOptions& options, uint8_t* frame);
 
 // Decodes blocks [first, last), last > first, and with the last block the tail, to `out`, which

@@ -14,6 +14,7 @@ inline constexpr uint8_t kFormatVersion = 0;
 
 inline constexpr size_t kHeaderSize = 24;   // magic ... checksum of the table
 inline constexpr size_t kHeaderChecked = 16;  // the bytes that the header's checksum covers
+inline constexpr size_t kModelSizeField = 4;  // behind the header of a frame that has a model
 
 inline constexpr unsigned kMinBlockLog2 = 8;
 inline constexpr size_t kMaxBlockBytes = size_t{1} << 22;
@@ -45,10 +46,12 @@ enum class Mode : uint8_t {
   huffman = 2,
   rans_pairs = 3,
   rans_wide = 4,
-  zstd = 5
+  zstd = 5,
+  scale = 6,   // the scale model's payload, for this plane and the next
+  joined = 7,  // no payload: decoded with the plane before
 };
-inline constexpr unsigned kModes = 6;
-constexpr bool is_coded(Mode mode) { return mode >= Mode::huffman; }
+inline constexpr unsigned kModes = 8;
+constexpr bool is_coded(Mode mode) { return mode >= Mode::huffman && mode != Mode::joined; }
 
 inline constexpr size_t kChecksumStripe = 128;
 

@@ -14,7 +14,7 @@ namespace {
 // Offsets of the header's fields.
 constexpr size_t kVersionAt = 4, kCodecAt = 5, kLayoutAt = 6, kBlockAt = 7, kRawSizeAt = 8;
 constexpr size_t kHeaderSumAt = 16, kTableSumAt = 20;
-constexpr uint8_t kByByteFlag = 0x10, kChecksumFlag = 0x80;
+constexpr uint8_t kByByteFlag = 0x10, kModelFlag = 0x40, kChecksumFlag = 0x80;
 
 [[noreturn]] void truncated(uint64_t expected, size_t size) {
   throw TruncatedDataError("the frame has " + std::to_string(size) + " bytes of at least " +
@@ -46,7 +46,8 @@ Header parse_fields(const uint8_t* bytes) {
   header.layout = {DType{static_cast<uint8_t>(layout & 15)}, (layout & kByByteFlag) != 0};
   header.block_log2 = block & 31;
   header.has_checksums = (block & kChecksumFlag) != 0;
-  if ((block & 0x60) != 0 || header.block_log2 < kMinBlockLog2 ||
+  header.has_model = (block & kModelFlag) != 0;
+  if ((block & 0x20) != 0 || header.block_log2 < kMinBlockLog2 ||
       header.block_items() * header.width() > kMaxBlockBytes) {
     throw CorruptDataError("header: block size out of range");
   }
@@ -96,7 +97,12 @@ Header read_header(const uint8_t* bytes, size_t size) {
   if (load_le<uint32_t>(bytes + kHeaderSumAt) != checksum(bytes, kHeaderChecked)) {
     throw CorruptDataError("header: its checksum does not agree");
   }
-  return parse_fields(bytes);
+  Header header = parse_fields(bytes);
+  if (header.has_model) {
+    if (size < header.table_at()) truncated(header.table_at(), size);
+    header.model_size = load_le<uint32_t>(bytes + kHeaderSize);
+  }
+  return header;
 }
 
 FrameIndex read_index(const uint8_t* bytes, size_t size) {
@@ -104,8 +110,8 @@ FrameIndex read_index(const uint8_t* bytes, size_t size) {
   const Header& header = index.header = read_header(bytes, size);
   // Compared before it is computed with: a raw size near 2^64 must not overflow.
   if (header.blocks() > size / header.table_entry() || header.head_size() > size) {
-    truncated(kHeaderSize + std::min<uint64_t>(header.blocks(), UINT64_MAX / 16) *
-                                header.table_entry(), size);
+    truncated(header.table_at() + std::min<uint64_t>(header.blocks(), UINT64_MAX / 16) *
+                                      header.table_entry(), size);
   }
   const size_t head = static_cast<size_t>(header.head_size());
   if (load_le<uint32_t>(bytes + kTableSumAt) != checksum(bytes + kHeaderSize, head - kHeaderSize)) {
@@ -114,7 +120,7 @@ FrameIndex read_index(const uint8_t* bytes, size_t size) {
   const size_t blocks = static_cast<size_t>(header.blocks());
   index.offsets.reserve(blocks + 1);
   uint64_t offset = head;
-  const uint8_t* entry = bytes + kHeaderSize;
+  const uint8_t* entry = bytes + header.table_at();
   for (size_t b = 0; b < blocks; ++b, entry += header.table_entry()) {
     const uint32_t block_size = load_le<uint32_t>(entry);
     if (block_size == 0) {
@@ -125,7 +131,9 @@ FrameIndex read_index(const uint8_t* bytes, size_t size) {
     if (header.has_checksums) index.checksums.push_back(load_le<uint32_t>(entry + 4));
   }
   index.offsets.push_back(offset);
-  index.tail.assign(entry, entry + header.tail_size());
+  const uint8_t* const model = entry + header.tail_size();
+  index.tail.assign(entry, model);
+  index.model.assign(model, model + header.model_size);
   return index;
 }
 
@@ -137,14 +145,17 @@ void write_head(const FrameIndex& index, uint8_t* frame) {
   frame[kLayoutAt] = static_cast<uint8_t>(static_cast<unsigned>(header.layout.dtype) |
                                           (header.layout.by_byte ? kByByteFlag : 0u));
   frame[kBlockAt] =
-      static_cast<uint8_t>(header.block_log2 | (header.has_checksums ? kChecksumFlag : 0u));
+      static_cast<uint8_t>(header.block_log2 | (header.has_model ? kModelFlag : 0u) |
+                           (header.has_checksums ? kChecksumFlag : 0u));
   store_le(frame + kRawSizeAt, header.raw_size);
-  uint8_t* entry = frame + kHeaderSize;
+  if (header.has_model) store_le(frame + kHeaderSize, header.model_size);
+  uint8_t* entry = frame + header.table_at();
   for (size_t b = 0; b < index.blocks(); ++b, entry += header.table_entry()) {
     store_le(entry, static_cast<uint32_t>(index.offsets[b + 1] - index.offsets[b]));
     if (header.has_checksums) store_le(entry + 4, index.checksums[b]);
   }
   entry = std::copy(index.tail.begin(), index.tail.end(), entry);
+  entry = std::copy(index.model.begin(), index.model.end(), entry);
   store_le(frame + kHeaderSumAt, checksum(frame, kHeaderChecked));
   store_le(frame + kTableSumAt,
            checksum(frame + kHeaderSize, static_cast<size_t>(entry - frame) - kHeaderSize));

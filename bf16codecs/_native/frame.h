@@ -9,12 +9,14 @@
 
 namespace bf16codecs {
 
-// The first kHeaderSize bytes of a frame and what follows from them.
+// The first bytes of a frame and what follows from them.
 struct Header {
   Codec codec = Codec::split;
   Layout layout;
   unsigned block_log2 = 0;
   bool has_checksums = true;
+  bool has_model = false;
+  uint32_t model_size = 0;
   uint64_t raw_size = 0;
 
   size_t width() const { return layout.planes(); }
@@ -23,15 +25,19 @@ struct Header {
   size_t tail_size() const { return static_cast<size_t>(raw_size % width()); }
   uint64_t blocks() const { return items() / block_items() + (items() % block_items() != 0); }
   size_t table_entry() const { return has_checksums ? 8 : 4; }
-  uint64_t head_size() const { return kHeaderSize + blocks() * table_entry() + tail_size(); }
+  size_t table_at() const { return kHeaderSize + (has_model ? kModelSizeField : 0); }
+  uint64_t head_size() const {
+    return table_at() + blocks() * table_entry() + tail_size() + model_size;
+  }
 };
 
-// A frame's head: header, block table and tail.
+// A frame's head: header, block table, tail and model.
 struct FrameIndex {
   Header header;
   std::vector<uint64_t> offsets;    // where each block begins in the frame, and the frame's size
   std::vector<uint32_t> checksums;  // of each block's decoded bytes, or empty
   std::vector<uint8_t> tail;
+  std::vector<uint8_t> model;  // what the blocks have in common; empty without the scale model
 
   size_t blocks() const { return offsets.size() - 1; }
   uint64_t frame_size() const { return offsets.back(); }
@@ -48,13 +54,13 @@ unsigned block_log2_for(size_t block_items, size_t width);
 uint64_t frame_bound(uint64_t raw_size, size_t width, unsigned block_log2);
 
 // Reads a header from the first bytes of a frame. Throws UnsupportedVersionError,
-// CorruptDataError, or TruncatedDataError when size < kHeaderSize.
+// CorruptDataError, or TruncatedDataError if they are fewer than its fields take.
 Header read_header(const uint8_t* bytes, size_t size);
 
 // Reads a whole head. `size` is how many bytes of the frame there are: at least head_size().
 FrameIndex read_index(const uint8_t* bytes, size_t size);
 
-// Writes header, table and tail to the first bytes of a frame.
+// Writes header, table, tail and model to the first bytes of a frame.
 void write_head(const FrameIndex& index, uint8_t* frame);
 
 }  // namespace bf16codecs

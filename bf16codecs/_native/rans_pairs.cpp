@@ -30,6 +30,54 @@ bool fits_buckets(const PairsEntries& entries) {
   return std::all_of(begins, begins + kSlots / kBucket - 1, [](unsigned b) { return b <= 1; });
 }
 
+// Puts entries in an order that keeps the rule: one that begins inside a bucket must reach the
+// bucket's end. Sorted by frequency they often break it, since all the rare ones are together:
+// this search puts some of them between frequent ones. The escape stays last.
+class Arrangement {
+ public:
+  explicit Arrangement(const PairsEntries& entries)
+      : entries_(entries), named_(entries.n - (entries.has_escape ? 1 : 0)) {}
+
+  bool find() { return place(0, 0); }
+
+  PairsEntries arranged() const {
+    PairsEntries result = entries_;
+    for (unsigned i = 0; i < named_; ++i) {
+      result.frequency[i] = entries_.frequency[order_[i]];
+      result.symbol[i] = entries_.symbol[order_[i]];
+    }
+    return result;
+  }
+
+ private:
+  static bool may_begin(unsigned slot, unsigned frequency) {
+    const unsigned inside = slot % kBucket;
+    return inside == 0 || slot >= kSlots - kBucket || frequency >= kBucket - inside;
+  }
+
+  bool place(unsigned placed, unsigned slot) {
+    if (placed == named_) {
+      return !entries_.has_escape || may_begin(slot, entries_.frequency[named_]);
+    }
+    if (tries_ == 0) return false;
+    --tries_;
+    // The least frequent one that may begin here, so that none is left over for the end.
+    for (unsigned i = named_; i-- != 0;) {
+      if ((used_ >> i & 1) != 0 || !may_begin(slot, entries_.frequency[i])) continue;
+      used_ |= 1u << i;
+      order_[placed] = i;
+      if (place(placed + 1, slot + entries_.frequency[i])) return true;
+      used_ &= ~(1u << i);
+    }
+    return false;
+  }
+
+  const PairsEntries& entries_;
+  unsigned named_;
+  unsigned used_ = 0, tries_ = 1000;
+  unsigned order_[kMaxEntries] = {};
+};
+
 // Entries for the `kept` most frequent symbols, and an escape if that is not all of them.
 PairsChoice entries_for(const uint32_t counts[256], const uint8_t by_count[256], unsigned kept,
                         uint64_t total, bool force_escape) {
@@ -49,10 +97,8 @@ PairsChoice entries_for(const uint32_t counts[256], const uint8_t by_count[256],
   }
   if (entries.n < 2) return choice;
   normalize(entry_counts, entries.n, total, kPairBits, entries.frequency);
-  if (fits_buckets(entries)) {
-    choice.size = coded_size(entry_counts, entries.frequency, entries.n, kPairBits) +
-                  (others * 8 << 16);
-  }
+  choice.size = coded_size(entry_counts, entries.frequency, entries.n, kPairBits) +
+                (others * 8 << 16);
   return choice;
 }
 
@@ -169,8 +215,14 @@ PairsChoice choose_pairs(const uint32_t counts[256], bool is_sample) {
   const unsigned most = distinct > kMaxEntries || is_sample ? kMaxEntries - 1 : kMaxEntries;
   PairsChoice best;
   for (unsigned kept = 1; kept <= std::min(distinct, most); ++kept) {
-    const PairsChoice choice = entries_for(counts, by_count, kept, total, is_sample);
-    if (choice.size < best.size) best = choice;
+    PairsChoice choice = entries_for(counts, by_count, kept, total, is_sample);
+    if (choice.size >= best.size) continue;
+    if (!fits_buckets(choice.entries)) {
+      Arrangement arrangement(choice.entries);
+      if (!arrangement.find()) continue;
+      choice.entries = arrangement.arranged();
+    }
+    best = choice;
   }
   return best;
 }
