@@ -136,7 +136,7 @@ def _report(source: str, target: str, summary: Summary, note: str = "") -> None:
     "--chunk-size",
     type=ByteSize(),
     default=DEFAULT_CHUNK_SIZE,
-    help=f"Largest chunk, such as 16M.  [default: {DEFAULT_CHUNK_SIZE >> 20}M]",
+    help=f"Largest chunk, such as 32M.  [default: {DEFAULT_CHUNK_SIZE >> 20}M]",
 )
 @_threads
 @click.option(
