@@ -51,6 +51,9 @@ Header parse_fields(const uint8_t* bytes) {
       header.block_items() * header.width() > kMaxBlockBytes) {
     throw CorruptDataError("header: block size out of range");
   }
+  if (header.has_model && header.layout.by_byte) {
+    throw CorruptDataError("header: a model of items that are split by byte");
+  }
   header.raw_size = load_le<uint64_t>(bytes + kRawSizeAt);
   return header;
 }

@@ -1,51 +1,60 @@
 #include "histogram.h"
 
-#include "format.h"
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/kernels.h"
 
 namespace bf16codecs {
 namespace {
 
 constexpr size_t kRuns = 32, kRun = 256;
 
-// Four tables, because a run of one symbol would wait for its own count otherwise.
-class Counter {
- public:
-  void count(const uint8_t* symbols, size_t n) {
-    size_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-      const uint64_t eight = load_le<uint64_t>(symbols + i);
-      for (unsigned j = 0; j < 8; ++j) ++partial_[j % 4][eight >> (8 * j) & 255];
-    }
-    for (; i < n; ++i) ++partial_[0][symbols[i]];
+// Where to look for most symbols: the window that has most of a sample.
+uint8_t best_window(const uint32_t sample[256]) {
+  uint32_t inside = 0;
+  for (unsigned s = 0; s < kWindowSymbols; ++s) inside += sample[s];
+  uint32_t most = inside;
+  unsigned window = 0;
+  for (unsigned s = 1; s + kWindowSymbols <= 256; ++s) {
+    inside += sample[s + kWindowSymbols - 1] - sample[s - 1];
+    if (inside > most) most = inside, window = s;
   }
-
-  void sum(uint32_t counts[256]) const {
-    for (unsigned s = 0; s < 256; ++s) {
-      counts[s] = partial_[0][s] + partial_[1][s] + partial_[2][s] + partial_[3][s];
-    }
-  }
-
- private:
-  uint32_t partial_[4][256] = {};
-};
+  return static_cast<uint8_t>(window);
+}
 
 }  // namespace
 
 void histogram(const uint8_t* plane, size_t n, uint32_t counts[256]) {
-  Counter counter;
-  counter.count(plane, n);
-  counter.sum(counts);
+  uint32_t sample[256];
+  if (sample_histogram(plane, n, sample) == n) {
+    std::copy_n(sample, 256, counts);
+    return;
+  }
+  std::fill_n(counts, 256, 0u);
+  const uint8_t window = best_window(sample);
+  uint32_t inside = 0, total = 0;
+  for (unsigned s = 0; s < 256; ++s) {
+    total += sample[s];
+    if (s - window < kWindowSymbols) inside += sample[s];
+  }
+  // The window pays while few symbols are outside: each costs as much as a vector of others.
+  const Kernels& kernel = total - inside <= total / 64 ? kernels() : kScalarKernels;
+  kernel.histogram(plane, n, window, counts);
 }
 
 size_t sample_histogram(const uint8_t* plane, size_t n, uint32_t counts[256]) {
+  std::fill_n(counts, 256, 0u);
   if (n <= 2 * kRuns * kRun) {
-    histogram(plane, n, counts);
+    kScalarKernels.histogram(plane, n, 0, counts);
     return n;
   }
-  Counter counter;
-  for (size_t run = 0; run < kRuns; ++run) counter.count(plane + n / kRuns * run, kRun);
-  counter.sum(counts);
-  return kRuns * kRun;
+  uint8_t sample[kRuns * kRun];
+  for (size_t run = 0; run < kRuns; ++run) {
+    std::memcpy(sample + run * kRun, plane + n / kRuns * run, kRun);
+  }
+  kScalarKernels.histogram(sample, sizeof sample, 0, counts);
+  return sizeof sample;
 }
 
 }  // namespace bf16codecs

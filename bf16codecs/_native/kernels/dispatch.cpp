@@ -45,7 +45,9 @@ uint64_t saved_state() {
 #endif
 }
 
-constexpr bool has_all(uint64_t value, uint64_t bits) { return (value & bits) == bits; }
+constexpr bool has_all(uint64_t value, uint64_t bits) {
+  return (value & bits) == bits;
+}
 
 struct Support {
   bool avx2 = false, avx512 = false;
@@ -73,7 +75,9 @@ std::vector<const Kernels*> available() {
 
 #else
 
-std::vector<const Kernels*> available() { return {&kScalarKernels}; }
+std::vector<const Kernels*> available() {
+  return {&kScalarKernels};
+}
 
 #endif
 

@@ -18,8 +18,12 @@ inline constexpr unsigned kEntrySymbols = 6;
 // beginning: a little-endian store of the entry that ends where the plane's known part begins
 // puts the symbols in place, and the rest where the next store goes.
 using LookupEntry = uint64_t;
-constexpr unsigned entry_bits(LookupEntry entry) { return entry & 255; }
-constexpr unsigned entry_count(LookupEntry entry) { return entry >> 8 & 255; }
+constexpr unsigned entry_bits(LookupEntry entry) {
+  return entry & 255;
+}
+constexpr unsigned entry_count(LookupEntry entry) {
+  return entry >> 8 & 255;
+}
 
 // A round of a stream is a refill and so many look-ups. Of a refill's 64 bits up to 7 were used
 // before, and the last round's end must be told from its lowest bit.

@@ -11,10 +11,12 @@
 #define BF16CODECS_INLINE __forceinline
 #define BF16CODECS_COLD __declspec(noinline)
 #define BF16CODECS_UNROLL
+#define BF16CODECS_UNROLL16
 #else
 #define BF16CODECS_INLINE inline __attribute__((always_inline))
 #define BF16CODECS_COLD __attribute__((noinline, cold))
 #define BF16CODECS_UNROLL _Pragma("GCC unroll 8")
+#define BF16CODECS_UNROLL16 _Pragma("GCC unroll 16")
 #endif
 
 namespace bf16codecs {
@@ -49,11 +51,11 @@ struct PairsTable {
 
 struct PairsDecoder {
   const PairsTable* table;
-  unsigned groups;           // 1, 2 or 4
-  const uint8_t* words;      // the next word
-  const uint8_t* escapes;    // the next escape
+  unsigned groups;         // 1, 2 or 4
+  const uint8_t* words;    // the next word
+  const uint8_t* escapes;  // the next escape
   const uint8_t* escapes_end;
-  bool escapes_overrun;      // an escape was wanted behind escapes_end; 0 was used
+  bool escapes_overrun;  // an escape was wanted behind escapes_end; 0 was used
   alignas(64) uint32_t x[kMaxLanes];
 };
 
@@ -76,6 +78,8 @@ struct PairsEncoder {
 // they stay below 1 / 2^16, a quotient's unit.
 inline constexpr float kReciprocalBias = 1.0f / (1 << 21);
 
+inline constexpr unsigned kWindowSymbols = 16;
+
 struct Kernels {
   const char* name;
 
@@ -85,10 +89,13 @@ struct Kernels {
   void (*split16)(const uint8_t* items, size_t n, uint8_t* high, uint8_t* low);
   void (*merge16)(const uint8_t* high, const uint8_t* low, size_t n, uint8_t* items);
 
+  // counts[s] += occurrences of s. Quickest where nearly all symbols are among the
+  // kWindowSymbols from `window` on.
+  void (*histogram)(const uint8_t* plane, size_t n, uint8_t window, uint32_t counts[256]);
+
   // Decodes whole steps into `plane` while steps are left and decoder.words <= limit; returns
   // the steps left. kWordMargin bytes behind `limit` must be readable.
-  size_t (*pairs_decode)(PairsDecoder& decoder, const uint8_t* limit, uint8_t* plane,
-                         size_t steps);
+  size_t (*pairs_decode)(PairsDecoder& decoder, const uint8_t* limit, uint8_t* plane, size_t steps);
 
   // The same, with the symbols as high plane and `low` as low plane of 16-bit rotated items.
   size_t (*pairs_decode16)(PairsDecoder& decoder, const uint8_t* limit, const uint8_t* low,

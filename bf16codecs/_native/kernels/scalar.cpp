@@ -34,7 +34,23 @@ void merge16(const uint8_t* high, const uint8_t* low, size_t n, uint8_t* items) 
   }
 }
 
-constexpr unsigned place(unsigned lane) { return lane < 16 ? 2 * lane : 2 * (lane - 16) + 1; }
+// Four tables, because a run of one symbol would wait for its own count otherwise.
+void histogram(const uint8_t* plane, size_t n, uint8_t, uint32_t counts[256]) {
+  uint32_t partial[4][256] = {};
+  size_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    const uint64_t eight = load_le<uint64_t>(plane + i);
+    for (unsigned j = 0; j < 8; ++j) ++partial[j % 4][eight >> (8 * j) & 255];
+  }
+  for (; i < n; ++i) ++partial[0][plane[i]];
+  for (unsigned s = 0; s < 256; ++s) {
+    counts[s] += partial[0][s] + partial[1][s] + partial[2][s] + partial[3][s];
+  }
+}
+
+constexpr unsigned place(unsigned lane) {
+  return lane < 16 ? 2 * lane : 2 * (lane - 16) + 1;
+}
 
 // Decodes one group: 64 symbols by their places, and whether any of them is an escape.
 bool decode_group(const PairsTable& table, uint32_t x[kLanesPerGroup], uint8_t symbols[64],
@@ -126,7 +142,7 @@ void pairs_encode(PairsEncoder& e, const uint8_t* plane, size_t steps) {
 
 }  // namespace
 
-const Kernels kScalarKernels = {"scalar",     checksum,       split16,     merge16,
-                                pairs_decode, pairs_decode16, pairs_encode};
+const Kernels kScalarKernels = {"scalar",  checksum,     split16,        merge16,
+                                histogram, pairs_decode, pairs_decode16, pairs_encode};
 
 }  // namespace bf16codecs
