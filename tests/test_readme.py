@@ -59,18 +59,6 @@ def test_first_commands_give_the_model_back(reader_folder: Path) -> None:
     assert (reader_folder / "again.safetensors").read_bytes() == original
 
 
-def test_delta_command(reader_folder: Path, demo_model: Path, previous_model: Path) -> None:
-    command = re.search(r"`(st2zarr --base [^`]+)`", README)
-    assert command
-    arguments = shlex.split(command[1])
-    shutil.copy(demo_model, reader_folder / "step-0400.safetensors")
-    shutil.copy(previous_model, reader_folder / "step-0399.safetensors")
-    run_command(["st2zarr", "step-0399.safetensors", "step-0399.zarr"], reader_folder)
-    run_command(arguments, reader_folder)
-    run_command(["zarr2st", arguments[-1], "delta.safetensors"], reader_folder)
-    assert (reader_folder / "delta.safetensors").read_bytes() == demo_model.read_bytes()
-
-
 def test_python_examples(reader_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run the examples in order, each seeing the names of those before it, as a reader would."""
     monkeypatch.chdir(reader_folder)
