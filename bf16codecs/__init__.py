@@ -1,5 +1,8 @@
 """Lossless compression of model weights in Zarr and HDF5."""
 
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
+
 from numcodecs.registry import register_codec as _register_codec
 
 from bf16codecs import errors
@@ -19,11 +22,16 @@ from bf16codecs.codecs import (
     inspect,
 )
 
+if _TYPE_CHECKING:
+    from bf16codecs.model import LazyTensor, Model, open_model
+
 __all__ = [
     "BF16Arithmetic",
     "BF16Huffman",
     "BF16Split",
     "BF16Zstd",
+    "LazyTensor",
+    "Model",
     "__version__",
     "active_isa",
     "bound",
@@ -31,9 +39,19 @@ __all__ = [
     "errors",
     "get_num_threads",
     "inspect",
+    "open_model",
     "set_num_threads",
 ]
 
 for _codec in _CODECS.values():
     _register_codec(_codec)
 _zarr.register()
+
+
+def __getattr__(name: str) -> _Any:
+    # Reading models is imported when it is used: the codecs alone are wanted inside zarr's workers.
+    if name in ("LazyTensor", "Model", "open_model"):
+        from bf16codecs import model
+
+        return getattr(model, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

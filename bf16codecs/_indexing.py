@@ -1,0 +1,133 @@
+"""NumPy's indexing, taken apart: what has to be read, and what NumPy does with it then.
+
+A selection is read as a box (along each axis some indices in ascending order) to which a second
+selection is applied, or, where several integer arrays pick points, as those points.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Axis", "Box", "Points", "parse_selection"]
+
+#: Ascending indices along an axis.
+Axis = range | NDArray[np.intp]
+
+
+class Box(NamedTuple):
+    """Indices to read along each axis, and what to select of the box that they give."""
+
+    axes: list[Axis]
+    then: tuple[Any, ...]
+
+
+class Points(NamedTuple):
+    """Indices of single elements, one array for each axis, all of the shape of the result."""
+
+    indices: list[NDArray[np.intp]]
+
+
+def parse_selection(selection: Any, shape: tuple[int, ...]) -> Box | Points:
+    """Take apart ``array[selection]`` for an array of this shape.
+
+    Raises
+    ------
+    IndexError
+        As NumPy does.
+    """
+    items = [_normalized(item) for item in _as_tuple(selection)]
+    if not shape:
+        return Box([], tuple(items))
+    arrays = [item for item in items if isinstance(item, np.ndarray)]
+    if len(arrays) > 1 or any(item.dtype == bool and item.ndim != 1 for item in arrays):
+        return _points(tuple(items), shape)
+    given = sum(item is not None and item is not Ellipsis for item in items)
+    ellipses = sum(item is Ellipsis for item in items)
+    if given > len(shape) or ellipses > 1:
+        _view(shape)[tuple(items)]  # raises NumPy's own error
+    axes: list[Axis] = []
+    then: list[Any] = []
+    for item in items if ellipses else [*items, Ellipsis]:
+        if item is None:
+            then.append(None)
+        elif item is Ellipsis:
+            axes += map(range, shape[len(axes) : len(axes) + len(shape) - given])
+            then.append(Ellipsis)
+        else:
+            axis, rest = _axis(item, shape[len(axes)], len(axes))
+            axes.append(axis)
+            then.append(rest)
+    if not ellipses:
+        then.pop()  # beside integers alone, it would make an array of what is a scalar
+    return Box(axes, tuple(then))
+
+
+def _as_tuple(selection: Any) -> tuple[Any, ...]:
+    return selection if isinstance(selection, tuple) else (selection,)
+
+
+def _normalized(item: Any) -> Any:
+    """Return an index as an integer, a slice, None, Ellipsis, or an array."""
+    if item is None or item is Ellipsis or isinstance(item, slice):
+        return item
+    if not isinstance(item, (bool, np.bool_, np.ndarray, list, tuple)):
+        try:
+            return operator.index(item)
+        except TypeError:
+            pass
+    array = np.asarray(item)
+    if array.ndim == 0 and array.dtype.kind in "iu":
+        return int(array)
+    if array.size == 0 and not isinstance(item, np.ndarray):
+        array = array.astype(np.intp)
+    if array.dtype.kind not in "iub":
+        raise IndexError(
+            "only integers, slices (`:`), ellipsis (`...`), numpy.newaxis (`None`) and integer or"
+            " boolean arrays are valid indices"
+        )
+    return array
+
+
+def _axis(item: int | slice | NDArray[Any], size: int, axis: int) -> tuple[Axis, Any]:
+    """Return the indices along an axis, and what remains to be selected of them."""
+    if isinstance(item, int):
+        position = item + size if item < 0 else item
+        if not 0 <= position < size:
+            raise IndexError(f"index {item} is out of bounds for axis {axis} with size {size}")
+        return range(position, position + 1), 0
+    if isinstance(item, slice):
+        indices = range(*item.indices(size))
+        if indices.step > 0:
+            return indices, slice(None)
+        return indices[::-1], slice(None, None, -1)
+    if item.dtype == bool:
+        if len(item) != size:
+            raise IndexError(
+                f"boolean index did not match indexed array along axis {axis}; size of axis is"
+                f" {size} but size of corresponding boolean axis is {len(item)}"
+            )
+        item = item.nonzero()[0]
+    wanted = item.astype(np.intp)
+    outside = (wanted < -size) | (wanted >= size)
+    if outside.any():
+        index = wanted[outside].flat[0]
+        raise IndexError(f"index {index} is out of bounds for axis {axis} with size {size}")
+    unique, inverse = np.unique(wanted % max(1, size), return_inverse=True)
+    return unique, inverse.reshape(wanted.shape)
+
+
+def _points(items: tuple[Any, ...], shape: tuple[int, ...]) -> Points:
+    indices = []
+    for axis, size in enumerate(shape):
+        along = np.arange(size, dtype=np.intp).reshape(-1, *(1,) * (len(shape) - axis - 1))
+        indices.append(np.asarray(np.broadcast_to(along, shape)[items]))
+    return Points(indices)
+
+
+def _view(shape: tuple[int, ...]) -> NDArray[Any]:
+    """Return an array of this shape that takes no memory."""
+    return np.broadcast_to(np.zeros((), np.int8), shape)

@@ -1,0 +1,101 @@
+"""What a path or an address is: which kind of model, and what holds its bytes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+import zarr
+from zarr.abc.store import Store
+from zarr.storage import FsspecStore, LocalStore, ObjectStore, ZipStore
+
+from bf16codecs._arrays import ArrayReader, named_errors
+from bf16codecs._blobs import Blobs, FolderBlobs, StoreBlobs, ZipBlobs
+from bf16codecs._safetensors_model import SafetensorsModel
+from bf16codecs._zarr_model import ZarrModel
+from bf16codecs.store import StoreError
+
+__all__ = ["Opened", "open_any"]
+
+
+class Opened(Protocol):
+    """A model that was opened, whatever holds it."""
+
+    where: str
+    #: The tensors, in the order of their data.
+    names: list[str]
+
+    def array(self, name: str) -> ArrayReader:
+        """Return the array of a tensor."""
+
+    def tensor_dtype(self, name: str) -> str | None:
+        """Return the dtype that safetensors knows the tensor by, if it is known."""
+
+    def headers(self) -> list[tuple[bytes, int]]:
+        """Return each file's header, and the size of the data after it."""
+
+    def zarr_array(self, name: str) -> zarr.Array:
+        """Open a tensor's array with zarr."""
+
+    def close(self) -> None:
+        """Release what is open."""
+
+
+def open_any(source: Any, options: Mapping[str, Any] | None) -> Opened:
+    """Open a path, an address, or a store of zarr's."""
+    if isinstance(source, Store):
+        return _open_store(str(source), source)
+    text = os.fspath(source)
+    if text.startswith("file://"):
+        text = text.removeprefix("file://")
+    if "://" in text:
+        return _open_store(text, _remote_store(text, dict(options or {})))
+    if options:
+        raise ValueError(f"{text}: storage_options are for addresses, this is a path")
+    return _open_path(text)
+
+
+def _open_path(text: str) -> Opened:
+    path = Path(text)
+    if path.is_dir():
+        if not any((path / name).exists() for name in ("zarr.json", ".zgroup", ".zmetadata")):
+            if any(path.glob("*.safetensors")):
+                return SafetensorsModel(path)
+            raise StoreError(f"{text}: not a model store: no Zarr group and no safetensors files")
+        return ZarrModel(text, FolderBlobs(path), partial(LocalStore, path, read_only=True))
+    if path.name.endswith((".safetensors", ".safetensors.index.json")):
+        return SafetensorsModel(path)
+    with open(path, "rb") as file:
+        magic = file.read(8)
+    if magic[:2] == b"PK":
+        return ZarrModel(text, ZipBlobs(path), partial(ZipStore, path, mode="r"))
+    raise StoreError(f"{text}: not a model store: neither a folder, nor a ZIP or HDF5 file")
+
+
+def _open_store(where: str, store: Store) -> ZarrModel:
+    blobs: Blobs = StoreBlobs(store)
+    if isinstance(store, LocalStore):
+        blobs = FolderBlobs(store.root)
+    return ZarrModel(where, blobs, lambda: store)
+
+
+def _remote_store(url: str, options: dict[str, Any]) -> Store:
+    """Open an address with fsspec, or with obstore where fsspec has no file system for it."""
+    address = f"zip::{url}" if "::" not in url and url.partition("?")[0].endswith(".zip") else url
+    try:
+        with named_errors(url, passing=ImportError):
+            return FsspecStore.from_url(address, storage_options=options, read_only=True)
+    except ImportError as e:
+        try:
+            from obstore.store import from_url
+        except ImportError:
+            scheme = url.partition("://")[0]
+            raise StoreError(
+                f"{url}: reading {scheme}:// takes another package ({e});"
+                " pip install 'bf16codecs[remote]' has those of the common ones"
+            ) from e
+    with named_errors(url):
+        return ObjectStore(from_url(url, **options), read_only=True)

@@ -1,0 +1,35 @@
+"""NumPy arrays as PyTorch tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+__all__ = ["as_tensor"]
+
+# PyTorch takes these from NumPy as integers of the same size only.
+_CARRIERS = {1: np.uint8, 2: np.int16}
+#: Stored as bytes, with two numbers in each.
+_PACKED = {"F4": "float4_e2m1fn_x2"}
+
+
+def as_tensor(array: NDArray[Any], kind: str | None = None) -> torch.Tensor:
+    """Make a tensor that shares the array's memory, bfloat16 and float8 included.
+
+    Parameters
+    ----------
+    array
+        An array; one that is read-only is copied.
+    kind
+        The dtype by its name in safetensors, for those that NumPy lacks.
+    """
+    array = np.require(array, requirements=["W"])
+    if kind in _PACKED and array.dtype == np.uint8:
+        return torch.from_numpy(array).view(getattr(torch, _PACKED[kind]))
+    if array.dtype.kind in "biufc" and array.dtype.isbuiltin == 1:
+        return torch.from_numpy(array)
+    carrier = _CARRIERS[array.dtype.itemsize]
+    return torch.from_numpy(array.view(carrier)).view(getattr(torch, array.dtype.name))
