@@ -45,12 +45,6 @@ def demo_model() -> Path:
     return Path(bf16codecs.__file__).parent / "data" / "demo.safetensors"
 
 
-@pytest.fixture(scope="session")
-def previous_model() -> Path:
-    """Return the same run's model at step 399: a base for deltas."""
-    return ROOT / "tests" / "data" / "sample-step00399.safetensors"
-
-
 @pytest.fixture
 def run_python(tmp_path: Path) -> RunPython:
     """Return a function that runs Python code in a child process, away from the source tree."""
