@@ -1,0 +1,72 @@
+"""Every instruction set that this machine has gives the same bytes and the same errors."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bf16codecs import _core
+
+ISAS = _core.isas()
+SCRIPT = Path(__file__).with_name("isa_corpus.py")
+
+
+def digests(isa: str) -> dict[str, str]:
+    environment = os.environ | {"BF16CODECS_ISA": isa}
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT)], env=environment, capture_output=True, text=True, check=True
+    )
+    result = json.loads(done.stdout)
+    assert result.pop("isa") == isa
+    return result
+
+
+@pytest.fixture(scope="module")
+def scalar() -> dict[str, str]:
+    return digests("scalar")
+
+
+def test_the_scalar_definition_is_there() -> None:
+    assert ISAS[0] == "scalar"
+
+
+def test_this_run_uses_the_set_it_was_told() -> None:
+    wanted = os.environ.get("BF16CODECS_ISA", ISAS[-1])
+    assert _core.active_isa() == wanted
+
+
+def test_processor_is_used_to_the_full() -> None:
+    try:
+        flags = set(Path("/proc/cpuinfo").read_text().split())
+    except OSError:
+        pytest.skip("no /proc/cpuinfo to compare with")
+    expected = ["scalar"]
+    if platform.machine() == "x86_64":
+        expected += ["avx2"] if {"avx2", "bmi1"} <= flags else []
+        wide = {"avx512f", "avx512bw", "avx512dq", "avx512vl"}
+        expected += ["avx512"] if wide <= flags else []
+    else:
+        expected += ["neon"] if platform.machine() == "aarch64" else []
+    assert expected == ISAS
+
+
+@pytest.mark.parametrize("isa", ISAS[1:])
+def test_bytes_and_errors_are_the_scalar_ones(isa: str, scalar: dict[str, str]) -> None:
+    assert digests(isa) == scalar
+
+
+def test_unknown_set_is_the_best_one() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "from bf16codecs import _core; print(_core.active_isa())"],
+        env=os.environ | {"BF16CODECS_ISA": "mmx"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == ISAS[-1]
