@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Generic, TypeVar
@@ -126,20 +127,21 @@ def run_jobs(
         except BaseException as e:
             run.stop(e)
 
-    threads = [threading.Thread(target=work, daemon=True) for _ in range(worker_count())]
-    for thread in threads:
-        thread.start()
+    threads: list[threading.Thread] = []
     try:
+        for _ in range(worker_count()):
+            threads.append(threading.Thread(target=work, daemon=True))
+            threads[-1].start()
         for thread in threads:
             # A wait without limit could not be interrupted on Windows.
             while thread.is_alive():
                 thread.join(_POLL_SECONDS)
                 if progress is not None:
                     progress(run.done)
-    except BaseException:
+    finally:
+        # After Ctrl-C as well no worker may be left: what it writes is about to be removed.
         run.stop()
-        for thread in threads:
-            thread.join()
-        raise
+        while any(thread.is_alive() for thread in threads):
+            time.sleep(_POLL_SECONDS / 10)
     if run.error is not None:
         raise run.error

@@ -54,8 +54,8 @@ def new_target(
         else:
             os.replace(temporary, target)
     except OSError as e:
-        # What write() raises, on a full disk for one, names no file.
-        if e.filename is None:
+        # What write() raises, on a full disk for one, names no file; and nobody knows ours.
+        if e.filename is None or str(e.filename).startswith(str(temporary)):
             e.filename = str(target)
         raise
     finally:

@@ -21,7 +21,7 @@ from bf16codecs import cli
 from bf16codecs._console import format_size, one_line
 from bf16codecs._version import __version__
 from conftest import package_environment
-from models import TRICKY_NAMES, write_model
+from models import TRICKY_NAMES, entry, file_bytes, write_model
 
 COMMANDS = {"st2zarr": cli.st2zarr, "zarr2st": cli.zarr2st, "bf16codecs": cli.main}
 POSIX = pytest.mark.skipif(os.name != "posix", reason="signals and limits of POSIX")
@@ -358,6 +358,31 @@ def test_progress_is_for_terminals(slow_model: Path, tmp_path: Path) -> None:
     assert "convert" in shown[0]
     assert re.search(r"\d+(\.\d+)?/\d+(\.\d+)? MB", shown[0])
     assert shown[1] == ""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_memory_is_bounded(tmp_path: Path, run_python: Any) -> None:
+    """Both directions, on a model larger than what they may take."""
+    model = write_model(tmp_path / "m.safetensors", [("t", "BF16", (1 << 24,))])
+    content = model.read_bytes()
+    header = file_bytes({f"t{i}": entry("BF16", [1 << 24], i << 25) for i in range(10)})
+    with open(model, "wb") as file:
+        file.write(header)
+        for _ in range(10):
+            file.write(content[-(1 << 25) :])
+    assert model.stat().st_size > 300e6
+    code = """
+import sys
+from pathlib import Path
+from bf16codecs.convert import safetensors_to_zarr, zarr_to_safetensors
+safetensors_to_zarr(sys.argv[1], sys.argv[2], threads=2)
+zarr_to_safetensors(sys.argv[2], sys.argv[3], threads=2)
+status = Path("/proc/self/status").read_text()
+print(status.split("VmHWM:")[1].split()[0])
+"""
+    done = run_python(code, str(model), str(tmp_path / "m.zarr"), str(tmp_path / "back"))
+    assert int(done.stdout) * 1024 < 300e6
+    shutil.rmtree(tmp_path)
 
 
 def test_reader_that_has_had_enough(store: Path) -> None:
