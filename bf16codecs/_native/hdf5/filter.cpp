@@ -45,11 +45,11 @@ bool is_useless(const EncodeOptions& options, size_t frame_size, size_t nbytes) 
 
 size_t encode_chunk(const EncodeOptions& options, bool is_optional, size_t nbytes,
                     size_t* buf_size, void** buf) {
-  const uint64_t bound = frame_bound(nbytes, options.layout.planes(), options.block_log2);
-  Chunk frame = allocate(bound);
+  const uint64_t room = encode_room(nbytes, options);
+  Chunk frame = allocate(room);
   const size_t size = encode(static_cast<const uint8_t*>(*buf), nbytes, options, frame.get());
   if (is_optional && is_useless(options, size, nbytes)) return 0;
-  return hand_over(std::move(frame), static_cast<size_t>(bound), size, buf_size, buf);
+  return hand_over(std::move(frame), static_cast<size_t>(room), size, buf_size, buf);
 }
 
 [[noreturn]] void refuse_zstd(const uint8_t*, size_t, uint8_t*, size_t) {
@@ -57,13 +57,22 @@ size_t encode_chunk(const EncodeOptions& options, bool is_optional, size_t nbyte
                    " with the Python package's read_tensor");
 }
 
-size_t decode_chunk(size_t nbytes, size_t* buf_size, void** buf) {
+// libhdf5 believes that what it gets has the chunk's size, and reads on behind its end if not.
+void check_chunk_size(size_t expected, uint64_t size) {
+  if (expected != 0 && size != expected) {
+    throw CorruptDataError("it has " + std::to_string(size) + " bytes, and cd_values[4] says " +
+                           std::to_string(expected));
+  }
+}
+
+size_t decode_chunk(size_t chunk_size, size_t nbytes, size_t* buf_size, void** buf) {
   const uint8_t* const frame = static_cast<const uint8_t*>(*buf);
   const FrameIndex index = read_index(frame, nbytes);
   if (index.frame_size() > nbytes) throw TruncatedDataError("the frame's end is missing");
   if (index.frame_size() < nbytes) throw CorruptDataError("bytes behind the frame's end");
   const uint64_t raw_size = index.header.raw_size;
   if (raw_size == 0) throw CorruptDataError("the frame is empty, and no chunk is");
+  check_chunk_size(chunk_size, raw_size);
   Chunk raw = allocate(raw_size);
   const Zstd zstd{nullptr, refuse_zstd};
   decode_blocks(index, frame + index.offsets[0], 0, index.blocks(), &zstd, raw.get());
@@ -91,9 +100,11 @@ size_t hdf5_filter(unsigned flags, size_t n_values, const unsigned values[], siz
   const bool is_decoding = (flags & kHdf5Reverse) != 0;
   const char* const failure = is_decoding ? "not decoded" : "not encoded";
   try {
-    // What a chunk was encoded with does not matter for decoding it: frames tell.
-    if (is_decoding) return decode_chunk(nbytes, buf_size, buf);
+    const size_t chunk_size = hdf5_chunk_size(n_values, values);
+    // What else a chunk was encoded with does not matter: frames tell.
+    if (is_decoding) return decode_chunk(chunk_size, nbytes, buf_size, buf);
     const EncodeOptions options = hdf5_settings(n_values, values);
+    check_chunk_size(chunk_size, nbytes);
     return encode_chunk(options, (flags & kHdf5Optional) != 0, nbytes, buf_size, buf);
   } catch (const std::bad_alloc&) {
     report(failure, "not enough memory");

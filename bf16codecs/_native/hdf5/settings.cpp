@@ -7,7 +7,8 @@ namespace bf16codecs {
 namespace {
 
 // Positions in cd_values.
-constexpr size_t kCodecAt = 0, kDTypeAt = 1, kFlagsAt = 2, kLevelAt = 3, kKnownValues = 4;
+constexpr size_t kCodecAt = 0, kDTypeAt = 1, kFlagsAt = 2, kLevelAt = 3, kChunkSizeAt = 4,
+                 kRowAt = 5, kKnownValues = 6;
 
 constexpr unsigned kByByteFlag = 1, kNoChecksumsFlag = 2, kKnownFlags = 3;
 
@@ -29,6 +30,10 @@ Codec codec_from(unsigned value) {
 
 }  // namespace
 
+size_t hdf5_chunk_size(size_t n_values, const unsigned values[]) {
+  return n_values > kChunkSizeAt ? values[kChunkSizeAt] : 0;
+}
+
 EncodeOptions hdf5_settings(size_t n_values, const unsigned values[]) {
   const auto at = [&](size_t i) { return i < n_values ? values[i] : 0; };
   EncodeOptions options;
@@ -43,7 +48,13 @@ EncodeOptions hdf5_settings(size_t n_values, const unsigned values[]) {
   options.block_log2 = block_log2_for(0, options.layout.planes());
   options.layout.by_byte = (flags & kByByteFlag) != 0;
   options.has_checksums = (flags & kNoChecksumsFlag) == 0;
-  if (at(kLevelAt) != 0) refuse(kLevelAt, at(kLevelAt), "the codec has no levels but 0");
+  const bool has_levels = options.codec == Codec::arithmetic;
+  if (at(kLevelAt) > (has_levels ? kBest : kFast)) {
+    refuse(kLevelAt, at(kLevelAt), has_levels ? "the level is 0 (fast) or 1 (best)"
+                                              : "only codec 3 has levels");
+  }
+  options.level = static_cast<int>(at(kLevelAt));
+  options.row = at(kRowAt);
   for (size_t i = kKnownValues; i < n_values; ++i) {
     if (values[i] != 0) refuse(i, values[i], "unknown: a newer release may know it");
   }

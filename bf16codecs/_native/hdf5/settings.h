@@ -10,4 +10,7 @@ namespace bf16codecs {
 // are 0. Throws std::invalid_argument for values that this release does not know.
 EncodeOptions hdf5_settings(size_t n_values, const unsigned values[]);
 
+// The size of a chunk of the dataset, or 0 if they do not say it.
+size_t hdf5_chunk_size(size_t n_values, const unsigned values[]);
+
 }  // namespace bf16codecs
