@@ -1,0 +1,57 @@
+"""HDF5's floating-point types for what NumPy has only through ml_dtypes.
+
+They are equal to the native types of HDF5 2.0, and older libraries read them by their description.
+h5py itself would write such arrays as opaque bytes.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import h5py
+import numpy as np
+
+__all__ = ["array_dtype", "file_type"]
+
+# Bytes; positions and sizes in bits (sign at, exponent at, its size, mantissa at, its size); and
+# the exponent's bias.
+_FLOATS: dict[str, tuple[int, tuple[int, int, int, int, int], int]] = {
+    "bfloat16": (2, (15, 7, 8, 0, 7), 127),
+    "float8_e4m3fn": (1, (7, 3, 4, 0, 3), 7),
+    "float8_e5m2": (1, (7, 2, 5, 0, 2), 15),
+}
+
+
+@cache
+def _float_type(name: str) -> Any:
+    size, fields, bias = _FLOATS[name]
+    float_type = h5py.h5t.IEEE_F32LE.copy()
+    float_type.set_fields(*fields)
+    float_type.set_size(size)
+    float_type.set_ebias(bias)
+    float_type.lock()
+    return float_type
+
+
+def file_type(dtype: np.dtype[Any]) -> Any:
+    """Return the HDF5 type of an array's items.
+
+    Raises
+    ------
+    TypeError
+        If HDF5 has none, or if the items are not in the array's memory.
+    """
+    if dtype.name in _FLOATS:
+        return _float_type(dtype.name)
+    if dtype.kind not in "biufc":
+        raise TypeError(f"tensors are numbers or booleans, not {dtype}")
+    return h5py.h5t.py_create(dtype, logical=True)
+
+
+def array_dtype(type_id: Any) -> np.dtype[Any]:
+    """Return the data type of the array that holds exactly the bytes of an HDF5 type."""
+    for name in _FLOATS:
+        if type_id.equal(_float_type(name)):
+            return np.dtype(name)
+    return np.dtype(type_id.dtype)
