@@ -10,7 +10,8 @@ import asyncio
 import os
 import threading
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from io import FileIO
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -37,12 +38,20 @@ class Blobs(Protocol):
 
     #: How many reads at a time pay off.
     concurrency: int
+    #: How much to read at a time; None if requests cost more than memory.
+    piece: int | None
 
     def read(self, key: str, limit: int | None = None) -> Bytes | None:
         """Read all of a key, which may not exist; `limit` is the most that it can have."""
 
-    def read_ranges(self, key: str, ranges: Sequence[Range]) -> list[Bytes] | None:
-        """Read parts of a key, each of them shorter only where the key ends."""
+    def read_ranges(self, key: str, ranges: Sequence[Range]) -> Iterator[Bytes]:
+        """Yield parts of a key, each of them shorter only where the key ends.
+
+        Raises
+        ------
+        StoreError
+            If the key does not exist.
+        """
 
     def close(self) -> None:
         """Release what is open."""
@@ -52,6 +61,8 @@ class _LocalBlobs:
     """Keys that are runs of bytes in local files."""
 
     concurrency = 1
+    # What is read is decoded while it is in the processor's cache.
+    piece = 1 << 21
 
     def __init__(self) -> None:
         self._thread = threading.local()
@@ -68,34 +79,31 @@ class _LocalBlobs:
                     size = os.fstat(file.fileno()).st_size
                 if limit is not None and size > limit:
                     raise CorruptDataError(f"{size} bytes, more than the {limit} it can have")
-                return self._fill(file, [(offset, offset + size)])[0]
+                return self._fill(file, offset, size)
         except (FileNotFoundError, NotADirectoryError):
             return None
 
-    def read_ranges(self, key: str, ranges: Sequence[Range]) -> list[Bytes] | None:
+    def read_ranges(self, key: str, ranges: Sequence[Range]) -> Iterator[Bytes]:
         path, offset, size = self._locate(key)
         if size is not None:
             ranges = [(min(a, size), min(b, size)) for a, b in ranges]
         try:
             with open(path, "rb", buffering=0) as file:
-                return self._fill(file, [(offset + a, offset + b) for a, b in ranges])
+                for start, stop in ranges:
+                    yield self._fill(file, offset + start, stop - start)
         except (FileNotFoundError, NotADirectoryError):
-            return None
+            raise StoreError("it is missing") from None
 
-    def _fill(self, file: Any, ranges: Sequence[Range]) -> list[Bytes]:
-        buffer = self._buffer(sum(b - a for a, b in ranges))
-        parts = []
-        for start, stop in ranges:
-            part, buffer = buffer[: stop - start], buffer[stop - start :]
-            file.seek(start)
-            done = 0
-            while done < part.size:
-                count = file.readinto(part[done:].data)
-                if not count:
-                    break
-                done += count
-            parts.append(part[:done])
-        return parts
+    def _fill(self, file: FileIO, offset: int, size: int) -> Bytes:
+        part = self._buffer(size)[:size]
+        file.seek(offset)
+        done = 0
+        while done < size:
+            count = file.readinto(part[done:].data)
+            if not count:
+                break
+            done += count
+        return part[:done]
 
     def _buffer(self, size: int) -> Bytes:
         # Fresh memory costs more than reading from the page cache into it.
@@ -143,6 +151,7 @@ class ZipBlobs(_LocalBlobs):
         except zipfile.BadZipFile as e:
             raise StoreError(f"{path}: not a ZIP file, or a damaged one: {e}") from e
         self._lock = threading.Lock()
+        self._starts: dict[str, int] = {}
 
     def _member(self, key: str) -> zipfile.ZipInfo | None:
         return self._zip.NameToInfo.get(key)
@@ -161,26 +170,32 @@ class ZipBlobs(_LocalBlobs):
         except (zipfile.BadZipFile, NotImplementedError) as e:
             raise CorruptDataError(str(e)) from e
 
-    def read_ranges(self, key: str, ranges: Sequence[Range]) -> list[Bytes] | None:
+    def read_ranges(self, key: str, ranges: Sequence[Range]) -> Iterator[Bytes]:
         member = self._member(key)
         if member is None:
-            return None
+            raise StoreError("it is missing")
         if member.compress_type == zipfile.ZIP_STORED:
-            return super().read_ranges(key, ranges)
+            yield from super().read_ranges(key, ranges)
+            return
         data = self.read(key)
-        return None if data is None else [data[a:b] for a, b in ranges]
+        assert data is not None
+        yield from (data[start:stop] for start, stop in ranges)
 
     def _locate(self, key: str) -> tuple[str | Path, int, int | None]:
         member = self._zip.NameToInfo[key]
+        if key not in self._starts:
+            self._starts[key] = self._data_start(member)
+        return self._path, self._starts[key], member.file_size
+
+    def _data_start(self, member: zipfile.ZipInfo) -> int:
         with open(self._path, "rb", buffering=0) as file:
             file.seek(member.header_offset)
             header = file.read(self._LOCAL_HEADER)
         if len(header) < self._LOCAL_HEADER or header[:4] != b"PK\x03\x04":
-            raise CorruptDataError(f"{key} has no header in the ZIP file")
+            raise CorruptDataError(f"{member.filename} has no header in the ZIP file")
         # The name and extra field here may be of another length than in the directory.
         names = int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little")
-        start = member.header_offset + self._LOCAL_HEADER + names
-        return self._path, start, member.file_size
+        return member.header_offset + self._LOCAL_HEADER + names
 
     def close(self) -> None:
         super().close()
@@ -191,6 +206,7 @@ class StoreBlobs:
     """Keys of a zarr store, remote or in memory."""
 
     concurrency = 8
+    piece = None
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -199,17 +215,14 @@ class StoreBlobs:
         reply = sync(self._store.get(key, default_buffer_prototype()))
         return None if reply is None else _as_bytes(reply)
 
-    def read_ranges(self, key: str, ranges: Sequence[Range]) -> list[Bytes] | None:
-        replies = sync(self._get_ranges(key, ranges))
-        parts = []
-        for reply, (start, stop) in zip(replies, ranges, strict=True):
+    def read_ranges(self, key: str, ranges: Sequence[Range]) -> Iterator[Bytes]:
+        for reply, (start, stop) in zip(sync(self._get(key, ranges)), ranges, strict=True):
             if reply is None:
-                return None
+                raise StoreError("it is missing")
             check_range(len(reply), start, stop)
-            parts.append(_as_bytes(reply))
-        return parts
+            yield _as_bytes(reply)
 
-    async def _get_ranges(self, key: str, ranges: Sequence[Range]) -> list[Any]:
+    async def _get(self, key: str, ranges: Sequence[Range]) -> list[Any]:
         prototype = default_buffer_prototype()
         requests = (self._store.get(key, prototype, RangeByteRequest(a, b)) for a, b in ranges)
         return await asyncio.gather(*requests)

@@ -22,13 +22,14 @@ def run_all(jobs: Iterable[Callable[[], None]], concurrency: int) -> None:
     jobs
         Taken one by one, as threads become free.
     concurrency
-        How many at a time pay off; at least as many as overlap reading with decoding are run.
+        How many at a time pay off, beside as many as overlap reading with decoding.
     """
     jobs = iter(jobs)
     first = list(itertools.islice(jobs, 2))
-    workers = max(concurrency, min(_core.get_num_threads() + 1, _MAX_LOCAL))
-    if len(first) < 2:
-        for job in first:
+    threads = _core.get_num_threads()
+    workers = max(concurrency, min(threads + 1, _MAX_LOCAL) if threads > 1 else 1)
+    if len(first) < 2 or workers == 1:
+        for job in itertools.chain(first, jobs):
             job()
         return
     with ThreadPoolExecutor(workers) as pool:

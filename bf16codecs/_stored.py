@@ -62,8 +62,8 @@ class PlainForm:
         self, blobs: Blobs, key: str, nbytes: int, spans: Sequence[Range], out: Bytes, base: int
     ) -> None:
         """Read parts of a chunk: see `StoredForm`."""
-        parts = _present(blobs.read_ranges(key, spans))
-        for (start, stop), part in zip(spans, parts, strict=True):
+        spans = _pieces(spans, blobs.piece)
+        for (start, stop), part in zip(spans, blobs.read_ranges(key, spans), strict=True):
             out[start - base : stop - base] = check_length(part, stop - start)
 
 
@@ -105,22 +105,21 @@ class FrameForm:
         self, blobs: Blobs, key: str, nbytes: int, spans: Sequence[Range], out: Bytes, base: int
     ) -> None:
         """Read parts of a chunk: see `StoredForm`."""
-        if nbytes <= _BLOCK_BYTES or sum(b - a for a, b in spans) >= _WHOLE_SHARE * nbytes:
+        most = sum(b - a for a, b in spans) >= _WHOLE_SHARE * nbytes
+        if nbytes <= _BLOCK_BYTES or (most and blobs.piece is None):
             frame = _present(blobs.read(key, _stored_limit(nbytes)))
             head = _parse(frame, nbytes)
             if head.n_blocks == 0:  # less than one item
                 out[:] = np.frombuffer(_core.decode(frame), np.uint8)[base : base + out.size]
                 return
-            runs = _block_runs(spans, head)
-            payloads = [frame[head.offsets[a] : head.offsets[b]] for a, b in runs]
-        else:
-            head = self._head(blobs, key, nbytes)
-            runs = _block_runs(spans, head)
-            payloads = _present(
-                blobs.read_ranges(key, [(head.offsets[a], head.offsets[b]) for a, b in runs])
-            )
-        for run, payload in zip(runs, payloads, strict=True):
-            check_length(payload, head.offsets[run[1]] - head.offsets[run[0]])
+            for run in _block_runs(spans, head):
+                payload = frame[head.offsets[run[0]] : head.offsets[run[1]]]
+                self._decode(head, payload, run, nbytes, out, base)
+            return
+        head = self._head(blobs, key, nbytes)
+        runs = _pieces(_block_runs(spans, head), blobs.piece and blobs.piece // head.block_bytes)
+        ranges = [(head.offsets[a], head.offsets[b]) for a, b in runs]
+        for run, payload in zip(runs, blobs.read_ranges(key, ranges), strict=True):
             self._decode(head, payload, run, nbytes, out, base)
 
     def _head(self, blobs: Blobs, key: str, nbytes: int) -> _Head:
@@ -130,13 +129,15 @@ class FrameForm:
                 self._heads.move_to_end(key)
                 return head
         size = max(_PREFIX_BYTES, nbytes >> _PREFIX_SHIFT)
-        (prefix,) = _present(blobs.read_ranges(key, [(0, size)]))
+        (prefix,) = blobs.read_ranges(key, [(0, size)])
         header_size = _core.header_size(prefix)
+        if header_size > _stored_limit(nbytes):
+            raise CorruptDataError(f"a block table of {header_size} bytes")
         if header_size > prefix.size:
             # The reader's buffer is about to be used again.
             prefix = prefix.copy()
             if prefix.size == size:
-                (rest,) = _present(blobs.read_ranges(key, [(size, header_size)]))
+                (rest,) = blobs.read_ranges(key, [(size, header_size)])
                 prefix = np.concatenate([prefix, rest])
         head = _parse(prefix, nbytes)
         with self._lock:
@@ -150,6 +151,7 @@ class FrameForm:
     ) -> None:
         """Decode a run of blocks; those that `out` holds in part are decoded aside."""
         size, (first, last) = head.block_bytes, run
+        check_length(payload, head.offsets[last] - head.offsets[first])
         stop = nbytes if last == head.n_blocks else last * size
         inner = max(first, min(last, -(-base // size)))
         reach = base + out.size
@@ -179,8 +181,10 @@ class FrameForm:
 def _parse(prefix: Bytes, nbytes: int) -> _Head:
     index = _core.Index(prefix)
     _check_size(index.raw_size, nbytes)
-    block_bytes = index.block_items * index.item_size
-    return _Head(index, tuple(index.offsets), block_bytes, index.n_blocks)
+    offsets = tuple(index.offsets)
+    if offsets[-1] > _stored_limit(nbytes):
+        raise CorruptDataError(f"it claims {offsets[-1]} bytes for a chunk of {nbytes}")
+    return _Head(index, offsets, index.block_items * index.item_size, index.n_blocks)
 
 
 def _block_runs(spans: Sequence[Range], head: _Head) -> list[Range]:
@@ -196,6 +200,14 @@ def _block_runs(spans: Sequence[Range], head: _Head) -> list[Range]:
     return runs
 
 
+def _pieces(runs: Sequence[Range], size: int | None) -> Sequence[Range]:
+    """Cut runs into pieces of at most this size."""
+    if size is None:
+        return runs
+    size = max(1, size)
+    return [(a, min(a + size, stop)) for start, stop in runs for a in range(start, stop, size)]
+
+
 def _stored_limit(nbytes: int) -> int:
     # No codec grows a chunk by more than some bytes in a thousand.
     return 2 * nbytes + 4096
@@ -208,5 +220,5 @@ def _check_size(size: int, nbytes: int) -> None:
 
 def _present(reply: Any) -> Any:
     if reply is None:
-        raise StoreError("is missing")
+        raise StoreError("it is missing")
     return reply
