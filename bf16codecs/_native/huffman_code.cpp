@@ -103,15 +103,18 @@ void limited_code_lengths(const uint32_t histogram[256], uint8_t lengths[256]) {
   }
 }
 
-CanonicalOrder::CanonicalOrder(const uint8_t lengths[256]) {
-  unsigned next[kMaxCodeLength + 2] = {};
-  for (unsigned s = 0; s < kMaxSymbols; ++s) ++next[lengths[s] + 1];
-  count = kMaxSymbols - next[1];
-  next[1] = 0;
-  for (unsigned l = 1; l <= kMaxCodeLength; ++l) next[l + 1] += next[l];
+CanonicalOrder::CanonicalOrder(const uint8_t lengths[256]) : count(0) {
+  // Most symbols are absent, as a rule: a branch skips them faster than counting them would.
+  uint8_t present[kMaxSymbols];
+  unsigned of_length[kMaxCodeLength + 1] = {};
   for (unsigned s = 0; s < kMaxSymbols; ++s) {
-    if (lengths[s] != 0) symbols[next[lengths[s]]++] = static_cast<uint8_t>(s);
+    if (lengths[s] == 0) continue;
+    present[count++] = static_cast<uint8_t>(s);
+    ++of_length[lengths[s]];
   }
+  unsigned next[kMaxCodeLength + 1] = {};
+  for (unsigned l = 1; l <= kMaxCodeLength; ++l) next[l] = next[l - 1] + of_length[l - 1];
+  for (unsigned i = 0; i < count; ++i) symbols[next[lengths[present[i]]]++] = present[i];
 }
 
 size_t write_code_lengths(const uint8_t lengths[256], uint8_t* out) {

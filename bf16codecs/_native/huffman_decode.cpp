@@ -8,6 +8,7 @@
 #include "huffman_code.h"
 #include "huffman_layout.h"
 #include "huffman_table.h"
+#include "kernels/fetch.h"
 
 // A stream is written from its beginning to its end and read from its end to its beginning, so
 // symbols come out last first. That spares the reader every shift but two a look-up: see
@@ -56,11 +57,11 @@ size_t safe_rounds(const Stream (&streams)[n]) {
 
 // Rounds of all streams, until one is done; then others may lag, far if their symbols have long
 // codes. One round of each in turn keeps them side by side in the processor's window.
-void decode_rounds(const Decoder& d, Stream (&streams)[kHuffmanStreams]) {
+void decode_rounds(const Decoder& d, Stream (&streams)[kHuffmanStreams], FetchAhead& ahead) {
   HuffmanCursor cursors[kHuffmanStreams];
   for (unsigned k = 0; k < kHuffmanStreams; ++k) cursors[k] = d.cursor(streams[k]);
   while (const size_t rounds = safe_rounds(streams)) {
-    huffman_rounds_of_8(d.table->entries(), cursors, rounds);
+    huffman_rounds_of_8(d.table->entries(), cursors, rounds, ahead);
     for (unsigned k = 0; k < kHuffmanStreams; ++k) d.move(streams[k], cursors[k]);
   }
   for (bool more = true; more;) {
@@ -94,6 +95,38 @@ uint64_t bits_before(const Decoder& d, size_t bits) {
   return word << (8 * end - bits);
 }
 
+// Finds the streams, whose sizes are at payload + at, and has their first lines fetched.
+void find_streams(const HuffmanLayout& layout, const uint8_t* payload, size_t size, size_t at,
+                  Stream streams[]) {
+  constexpr size_t kFirstLines = 6;
+  const uint8_t* size_at = payload + at;
+  if (size - at < layout.sizes_bytes()) throw CorruptDataError("Huffman stream sizes are cut off");
+  at += layout.sizes_bytes();
+  for (unsigned k = 0; k < layout.streams; ++k) {
+    size_t stream_size = size - at;
+    if (k + 1 < layout.streams) {
+      stream_size = 0;
+      for (size_t i = 0; i < layout.size_width(); ++i) stream_size |= size_t{*size_at++} << (8 * i);
+    }
+    if (stream_size > size - at) throw CorruptDataError("Huffman stream exceeds its plane");
+    const uintptr_t end = reinterpret_cast<uintptr_t>(payload) + at + stream_size;
+    for (size_t i = 1; i <= kFirstLines; ++i) BF16CODECS_FETCH_L1(end - kCacheLine * i);
+    streams[k] = {8 * at, 8 * (at + stream_size), layout.begin(k), layout.end(k)};
+    at += stream_size;
+  }
+}
+
+void skip_mark(const Decoder& d, Stream& stream) {
+  const uint8_t last = stream.bits > stream.bits_begin ? d.payload[stream.bits / 8 - 1] : uint8_t{0};
+  if (last == 0) throw CorruptDataError("Huffman stream has no end mark");
+  stream.bits -= static_cast<size_t>(std::countl_zero(last)) + 1;
+}
+
+FetchAhead::Range range_of(const uint8_t* bytes, size_t size) {
+  const uintptr_t begin = reinterpret_cast<uintptr_t>(bytes);
+  return {begin, begin + size};
+}
+
 // Decodes what is left of a stream, with every access checked, and checks its end.
 void finish_stream(const Decoder& d, Stream stream) {
   while (stream.symbols > stream.symbols_begin && stream.bits > stream.bits_begin) {
@@ -116,34 +149,21 @@ void finish_stream(const Decoder& d, Stream stream) {
 
 }  // namespace
 
-void huffman_decode(const uint8_t* payload, size_t size, uint8_t* plane, size_t n) {
+void huffman_decode(const uint8_t* payload, size_t size, uint8_t* plane, size_t n,
+                    const UsedNext& next) {
   const HuffmanLayout layout(n);
   uint8_t lengths[256];
-  size_t at = read_code_lengths(payload, size, lengths);
-  const uint8_t* size_at = payload + at;
-  if (size - at < layout.sizes_bytes()) throw CorruptDataError("Huffman stream sizes are cut off");
-  at += layout.sizes_bytes();
-
+  const size_t table_size = read_code_lengths(payload, size, lengths);
   Stream streams[kHuffmanStreams];
-  for (unsigned k = 0; k < layout.streams; ++k) {
-    size_t stream_size = size - at;
-    if (k + 1 < layout.streams) {
-      stream_size = 0;
-      for (size_t i = 0; i < layout.size_width(); ++i) stream_size |= size_t{*size_at++} << (8 * i);
-    }
-    if (stream_size > size - at) throw CorruptDataError("Huffman stream exceeds its plane");
-    const uint8_t last = stream_size > 0 ? payload[at + stream_size - 1] : uint8_t{0};
-    if (last == 0) throw CorruptDataError("Huffman stream has no end mark");
-    const size_t mark = static_cast<size_t>(std::countl_zero(last)) + 1;
-    streams[k] = {8 * at, 8 * (at + stream_size) - mark, layout.begin(k), layout.end(k)};
-    at += stream_size;
-  }
+  find_streams(layout, payload, size, table_size, streams);
   const LookupTable table(lengths);
   const Decoder decoder{payload, size, &table, plane};
+  for (unsigned k = 0; k < layout.streams; ++k) skip_mark(decoder, streams[k]);
   if (layout.streams == 1) {
     decode_rounds(decoder, streams[0]);
   } else {
-    decode_rounds(decoder, streams);
+    FetchAhead ahead{{range_of(next.read, next.read_size), range_of(next.write, next.write_size)}};
+    decode_rounds(decoder, streams, ahead);
   }
   for (unsigned k = 0; k < layout.streams; ++k) finish_stream(decoder, streams[k]);
 }

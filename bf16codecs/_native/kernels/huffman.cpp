@@ -3,6 +3,7 @@
 #include <bit>
 
 #include "../format.h"
+#include "fetch.h"
 #include "kernels.h"
 
 namespace bf16codecs {
@@ -14,9 +15,20 @@ BF16CODECS_INLINE uint64_t refill(const uint8_t* in, unsigned used) {
   return (load_le<uint64_t>(in - 8) | 1) << used;
 }
 
+// The processor's own prefetcher does not keep up with eight streams that run backwards.
+constexpr ptrdiff_t kPayloadAhead = 384;
+
+BF16CODECS_INLINE void fetch_some(FetchAhead& ahead) {
+  FetchAhead::Range& range = ahead.ranges[ahead.ranges[0].next < ahead.ranges[0].end ? 0 : 1];
+  if (range.next >= range.end) return;
+  BF16CODECS_UNROLL
+  for (unsigned i = 0; i < kFetchLines; ++i) BF16CODECS_FETCH_L2(range.next + kCacheLine * i);
+  range.next += kFetchLines * kCacheLine;
+}
+
 template <unsigned n>
 BF16CODECS_INLINE void decode_rounds(const LookupEntry* entries, HuffmanCursor* cursors,
-                                     size_t rounds) {
+                                     size_t rounds, FetchAhead* ahead) {
   const uint8_t* in[n];
   uint8_t* out[n];
   uint64_t bits[n];
@@ -26,6 +38,7 @@ BF16CODECS_INLINE void decode_rounds(const LookupEntry* entries, HuffmanCursor* 
     bits[k] = refill(in[k], cursors[k].used);
   }
   for (; rounds > 0; --rounds) {
+    if (n > 1) fetch_some(*ahead);
     BF16CODECS_UNROLL
     for (unsigned i = 0; i < kRoundLookups; ++i) {
       BF16CODECS_UNROLL
@@ -42,6 +55,7 @@ BF16CODECS_INLINE void decode_rounds(const LookupEntry* entries, HuffmanCursor* 
       const unsigned used = static_cast<unsigned>(std::countr_zero(bits[k] | uint64_t{1} << 63));
       in[k] -= used / 8;
       bits[k] = refill(in[k], used % 8);
+      if (n > 1) BF16CODECS_FETCH_L1(reinterpret_cast<uintptr_t>(in[k]) - kPayloadAhead);
     }
   }
   for (unsigned k = 0; k < n; ++k) {
@@ -52,12 +66,13 @@ BF16CODECS_INLINE void decode_rounds(const LookupEntry* entries, HuffmanCursor* 
 
 }  // namespace
 
-void huffman_rounds_of_8(const LookupEntry* entries, HuffmanCursor cursors[8], size_t rounds) {
-  decode_rounds<8>(entries, cursors, rounds);
+void huffman_rounds_of_8(const LookupEntry* entries, HuffmanCursor cursors[8], size_t rounds,
+                         FetchAhead& ahead) {
+  decode_rounds<8>(entries, cursors, rounds, &ahead);
 }
 
 void huffman_rounds_of_1(const LookupEntry* entries, HuffmanCursor& cursor, size_t rounds) {
-  decode_rounds<1>(entries, &cursor, rounds);
+  decode_rounds<1>(entries, &cursor, rounds, nullptr);
 }
 
 }  // namespace bf16codecs

@@ -43,10 +43,21 @@ struct HuffmanCursor {
   uint8_t* out;       // the end of what is left to decode
 };
 
+// Memory that the caller will use next. To have it in the cache by then, every round of eight
+// streams fetches so many lines of it: what 16-bit items need for a round's symbols.
+struct FetchAhead {
+  struct Range {
+    uintptr_t next = 0, end = 0;
+  };
+  Range ranges[2];  // one after the other
+};
+inline constexpr unsigned kFetchLines = 8;
+
 // Decodes rounds of eight streams side by side, whose look-ups need not wait for each other, or of
 // one. Before the last round, every stream must have kRoundRoom bytes of its part of the plane
 // left, and kRefillBits + kRoundBits bits of the payload.
-void huffman_rounds_of_8(const LookupEntry* entries, HuffmanCursor cursors[8], size_t rounds);
+void huffman_rounds_of_8(const LookupEntry* entries, HuffmanCursor cursors[8], size_t rounds,
+                         FetchAhead& ahead);
 void huffman_rounds_of_1(const LookupEntry* entries, HuffmanCursor& cursor, size_t rounds);
 
 }  // namespace bf16codecs
