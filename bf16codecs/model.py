@@ -52,7 +52,7 @@ def open_model(path: Any, storage_options: Mapping[str, Any] | None = None) -> M
     >>> path = importlib.resources.files("bf16codecs") / "data" / "demo.safetensors"
     >>> with bf16codecs.open_model(path) as model:
     ...     model["model.norm.weight"][:3]
-    array([1.07031, 1.0625, 1.07812], dtype=bfloat16)
+    array([1.125, 1.14062, 1.13281], dtype=bfloat16)
     """
     return Model(path, storage_options)
 
