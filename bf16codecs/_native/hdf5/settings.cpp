@@ -49,7 +49,7 @@ EncodeOptions hdf5_settings(size_t n_values, const unsigned values[]) {
   options.layout.by_byte = (flags & kByByteFlag) != 0;
   options.has_checksums = (flags & kNoChecksumsFlag) == 0;
   const bool has_levels = options.codec == Codec::arithmetic;
-  if (at(kLevelAt) > (has_levels ? kBest : kFast)) {
+  if (at(kLevelAt) > static_cast<unsigned>(has_levels ? kBest : kFast)) {
     refuse(kLevelAt, at(kLevelAt), has_levels ? "the level is 0 (fast) or 1 (best)"
                                               : "only codec 3 has levels");
   }
