@@ -20,17 +20,35 @@ def lcg_bytes(n: int, seed: int = 0) -> bytes:
     return (lcg_words(n, seed) >> 24).astype(np.uint8).tobytes()
 
 
+def falling(n: int, seed: int = 0) -> np.ndarray:
+    """Return `n` numbers, 0 in half of the cases, 1 in a quarter, and so on."""
+    word = lcg_words(n, seed)
+    return sum((word & (1 << bits) - 1 == 0).astype(np.uint32) for bits in range(1, 20))
+
+
 def weights(n: int, seed: int = 0) -> bytes:
     """Return `n` bfloat16 numbers that look like a model's: exponents fall off geometrically."""
-    word = lcg_words(n, seed)
-    zeros = sum((word & (1 << bits) - 1 == 0).astype(np.uint32) for bits in range(1, 20))
-    exponent = 121 - zeros
+    exponent = 121 - falling(n, seed)
     sign_and_mantissa = lcg_words(n, seed + 1) >> 24
     return (
         ((sign_and_mantissa & 128) << 8 | exponent << 7 | sign_and_mantissa & 127)
         .astype("<u2")
         .tobytes()
     )
+
+
+def matrix(rows: int, columns: int, dtype: int = 0) -> bytes:
+    """Return numbers of a data type whose scale differs from row to row and column to column."""
+    width, exponent_bits = [(2, 8), (2, 5), (4, 8), (8, 11), (1, 4), (1, 5)][dtype]
+    n, other_bits = rows * columns, 8 * width - exponent_bits
+    shifts = np.arange(rows)[:, None] * 7 % 5 + np.arange(columns) * 3 % 4
+    highest = (3 << exponent_bits) // 4
+    exponents = highest - shifts.ravel() - falling(n).astype(np.int64)
+    rotated = lcg_words(n, 1).astype(np.uint64) << np.uint64(32) | lcg_words(n, 2)
+    rotated >>= np.uint64(64 - other_bits)
+    rotated |= np.maximum(exponents, 0).astype(np.uint64) << np.uint64(other_bits)
+    items = rotated >> np.uint64(1) | (rotated & np.uint64(1)) << np.uint64(8 * width - 1)
+    return items.astype(f"<u{width}").tobytes()
 
 
 def choose(n: int, symbols: list[int], odds: list[int], seed: int = 0) -> np.ndarray:

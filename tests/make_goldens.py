@@ -16,6 +16,7 @@ import argparse
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,8 @@ import numpy as np
 
 import reference_decoder as reference
 from bf16codecs import _core
-from contents import choose, lcg_bytes, lcg_words, weights
+from contents import choose, lcg_bytes, lcg_words, matrix, weights
+from reference_model import SECTION
 from reference_planes import huffman_counts, huffman_size_width
 
 FOLDER = Path(__file__).with_name("goldens")
@@ -56,6 +58,10 @@ def features(frame: bytes) -> set[str]:
         for mode, payload in reference.split_block(block, head.items_of(b), head.width):
             name = MODES[mode]
             found.add(name)
+            if name == "scale":
+                section = head.model[head.first_of(b) // SECTION]
+                found.add("rows" if section.run else "no rows")
+                found.add("columns" if section.period else "no columns")
             if name in ("pairs", "wide"):
                 log2_groups = payload[0] >> 4 & 3 if name == "pairs" else payload[0]
                 found.add(f"{name} of {1 << log2_groups}")
@@ -68,7 +74,7 @@ def features(frame: bytes) -> set[str]:
     return found
 
 
-MODES = ["stored", "constant", "huffman", "pairs", "wide", "zstandard"]
+MODES = ["stored", "constant", "huffman", "pairs", "wide", "zstandard", "scale", "joined"]
 
 
 def plane(n: int, symbols: list[int], odds: list[int]) -> Callable[[], bytes]:
@@ -206,6 +212,43 @@ def every_codec() -> dict[str, Golden]:
     return goldens
 
 
+def best() -> dict[str, Golden]:
+    """Return goldens of the scale model, which rows and columns of their own scale make pay."""
+    goldens = {
+        f"best-{dtype}": Golden(
+            "arithmetic",
+            partial(matrix, 60, 64, number),
+            dtype,
+            {"level": 1, "block": 1024, "row": 64},
+            frozenset({"scale", "rows", "columns", "4 blocks"}),
+        )
+        for number, dtype in enumerate(DTYPES)
+    }
+    odd = {
+        "best-tail": (lambda: matrix(60, 64, 0) + b"t", {"row": 64}, {"scale", "tail 1"}),
+        "best-row-unknown": (partial(matrix, 100, 64), {}, {"scale", "no rows", "columns"}),
+        "best-odd-row": (partial(matrix, 33, 100), {"row": 100}, {"scale"}),
+        "best-zeros-and-nans": (with_zeros_and_nans, {"row": 64}, {"scale"}),
+        "best-no-checksums": (partial(matrix, 60, 64), {"row": 64, "checksum": False}, {"scale"}),
+        "best-by-byte": (partial(matrix, 60, 64), {"by_byte": True}, {"by byte"}),
+        "best-random": (lambda: lcg_bytes(1500), {}, {"stored"}),
+        "best-zeros": (lambda: bytes(3001), {}, {"constant"}),
+        "best-empty": (bytes, {}, {"0 blocks"}),
+    }
+    for name, (raw, options, has) in odd.items():
+        goldens[name] = Golden(
+            "arithmetic", raw, options={"level": 1, **options}, has=frozenset(has)
+        )
+    return goldens
+
+
+def with_zeros_and_nans() -> bytes:
+    items = np.frombuffer(matrix(100, 64), "<u2").copy()
+    items[::41] = 0
+    items[5::200] = lcg_words(len(items[5::200]), 7) >> 16 | 0x7F80
+    return items.tobytes()
+
+
 def others() -> dict[str, Golden]:
     constant = frozenset({"constant"})
     return {
@@ -224,7 +267,7 @@ def others() -> dict[str, Golden]:
     }
 
 
-GOLDENS = {**every_codec_and_dtype(), **rans(), **huffman(), **every_codec(), **others()}
+GOLDENS = {**every_codec_and_dtype(), **rans(), **huffman(), **best(), **every_codec(), **others()}
 
 
 def path_of(name: str) -> Path:

@@ -13,9 +13,12 @@ from itertools import accumulate
 
 import numpy as np
 
+from reference_model import Section, decode_scale, read_model
 from reference_planes import (
     CONSTANT,
     DECODERS,
+    JOINED,
+    SCALE,
     STORED,
     Reader,
     TruncatedFrame,
@@ -41,7 +44,8 @@ class Head:
     sizes: list[int]
     checksums: list[int] | None
     tail: bytes
-    size: int  # of header, block table and tail
+    model: list[Section] | None
+    size: int  # of all up to the first block
 
     @property
     def width(self) -> int:
@@ -51,8 +55,11 @@ class Head:
     def n_items(self) -> int:
         return self.raw_size // self.width
 
+    def first_of(self, block: int) -> int:
+        return block * self.block_items
+
     def items_of(self, block: int) -> int:
-        return min(self.block_items, self.n_items - block * self.block_items)
+        return min(self.block_items, self.n_items - self.first_of(block))
 
     @property
     def offsets(self) -> list[int]:
@@ -71,16 +78,20 @@ def read_head(data: bytes) -> Head:
     must(1 <= codec <= 4, "unknown codec")
     must(layout & 15 < len(WIDTHS), "unknown dtype")
     must(layout >> 5 == 0, "bits 5-7 of the layout are set")
-    must(blocks >> 5 & 3 == 0, "bits 5-6 of byte 7 are set")
+    has_sums, has_model = bool(blocks >> 7), bool(blocks >> 6 & 1)
+    must(blocks >> 5 & 1 == 0, "bit 5 of byte 7 is set")
+    must(not (has_model and layout >> 4), "a model and by byte")
     width, k = WIDTHS[layout & 15], blocks & 31
     must(8 <= k and width << k <= 1 << 22, "k is outside its limits")
 
     n_blocks = -(-(raw_size // width) >> k)
-    entry = 8 if blocks >> 7 else 4
-    table_checksum = reader.number(4)
+    entry = 8 if has_sums else 4
+    head_checksum = reader.number(4)
+    model_size = reader.number(4) if has_model else 0
     table = reader.take(n_blocks * entry)
     tail = reader.take(raw_size % width)
-    must(table_checksum == checksum(table + tail), "checksum of block table and tail")
+    model = reader.take(model_size)
+    must(head_checksum == checksum(data[24 : reader.at]), "checksum of the head")
     fields = np.frombuffer(table, "<u4").reshape(n_blocks, entry // 4)
     must((fields[:, 0] > 0).all(), "a block of size 0")
     return Head(
@@ -90,8 +101,9 @@ def read_head(data: bytes) -> Head:
         block_items=1 << k,
         raw_size=raw_size,
         sizes=fields[:, 0].tolist(),
-        checksums=fields[:, 1].tolist() if entry == 8 else None,
+        checksums=fields[:, 1].tolist() if has_sums else None,
         tail=tail,
+        model=read_model(model, layout & 15, raw_size // width) if has_model else None,
         size=reader.at,
     )
 
@@ -110,7 +122,13 @@ def decode_block(data: bytes, head: Head, index: int) -> bytes:
     """Decode one block of a frame, the tail not included."""
     n = head.items_of(index)
     payload = data[head.offsets[index] : head.offsets[index + 1]]
-    planes = [DECODERS[mode](coded, n) for mode, coded in split_block(payload, n, head.width)]
+    planes: list[bytes] = []
+    for mode, coded in split_block(payload, n, head.width):
+        if mode == SCALE:
+            must(head.model is not None, "the scale mode without a model")
+            planes += decode_scale(coded, head.model, head.first_of(index), n)
+        elif mode != JOINED:
+            planes.append(DECODERS[mode](coded, n))
     raw = join_planes(planes, head.by_byte)
     if head.checksums is not None:
         must(checksum(raw) == head.checksums[index], "checksum of a block")
@@ -137,8 +155,11 @@ def split_block(block: bytes, n: int, width: int) -> list[tuple[int, bytes]]:
     """Return mode and payload of every plane, the most significant first."""
     reader = Reader(block)
     modes = list(reader.take(width))
-    must(all(mode in DECODERS for mode in modes), "unknown mode")
-    uncoded = {STORED: n, CONSTANT: 1}
+    must(all(mode in (*DECODERS, SCALE, JOINED) for mode in modes), "unknown mode")
+    must(SCALE not in modes[1:], "the scale mode behind plane 0")
+    joined = [p for p, mode in enumerate(modes) if mode == JOINED]
+    must(joined == ([1] if modes[0] == SCALE and width > 1 else []), "the joined mode")
+    uncoded = {STORED: n, CONSTANT: 1, JOINED: 0}
     sizes = [uncoded[mode] if mode in uncoded else reader.number(4) for mode in modes]
     payloads = [reader.take(size) for size in reversed(sizes)][::-1]
     must(reader.left == 0, "payloads do not fill the block")

@@ -15,6 +15,7 @@ import numpy as np
 from reference_decoder import MAGIC, VERSION, WIDTHS, checksum
 from reference_planes import (
     CONSTANT,
+    JOINED,
     LOWEST_STATE,
     STORED,
     huffman_codes,
@@ -35,6 +36,7 @@ def frame(
     sums: Sequence[int] | None = None,
     tail: bytes = b"",
     sizes: Sequence[int] | None = None,
+    model: bytes | None = None,
 ) -> bytes:
     """Put blocks into a frame; `sums` are the checksums of the decoded blocks."""
     if sizes is None:
@@ -46,9 +48,13 @@ def frame(
             struct.pack("<II", size, total) for size, total in zip(sizes, sums, strict=True)
         )
         k |= 128
+    head = table + tail
+    if model is not None:
+        head = len(model).to_bytes(4, "little") + head + model
+        k |= 64
     start = MAGIC + bytes([VERSION, codec, layout, k]) + raw_size.to_bytes(8, "little")
-    both = struct.pack("<II", checksum(start), checksum(table + tail))
-    return start + both + table + tail + b"".join(blocks)
+    both = struct.pack("<II", checksum(start), checksum(head))
+    return start + both + head + b"".join(blocks)
 
 
 def one_block(block: bytes, n: int, layout: int = 0, k: int = 8) -> bytes:
@@ -59,23 +65,33 @@ def one_block(block: bytes, n: int, layout: int = 0, k: int = 8) -> bytes:
 def block(*planes: tuple[int, bytes]) -> bytes:
     """Put planes, the most significant first, each a mode and a payload, into a block."""
     modes = bytes(mode for mode, _ in planes)
-    coded = [len(payload) for mode, payload in planes if mode not in (STORED, CONSTANT)]
+    coded = [len(payload) for mode, payload in planes if mode not in (STORED, CONSTANT, JOINED)]
     sizes = struct.pack(f"<{len(coded)}I", *coded)
     return modes + sizes + b"".join(payload for _, payload in reversed(planes))
 
 
+def head_sizes(data: bytes) -> tuple[int, int, int, int]:
+    """Return where the block table begins, its entries' size and number, and the head's size.
+
+    For frames that may be damaged: no field is checked.
+    """
+    width = WIDTHS[min(data[6] & 15, len(WIDTHS) - 1)]
+    raw_size = int.from_bytes(data[8:16], "little")
+    n_blocks = -(-(raw_size // width) >> (data[7] & 31))
+    entry = 8 if data[7] >> 7 else 4
+    at, model = (28, int.from_bytes(data[24:28], "little")) if data[7] & 64 else (24, 0)
+    return at, entry, n_blocks, at + n_blocks * entry + raw_size % width + model
+
+
 def repaired(data: bytes) -> bytes:
-    """Return a damaged frame with right checksums of header and table, as far as it goes."""
+    """Return a damaged frame with right checksums of header and head, as far as it goes."""
     data = bytearray(data)
     if len(data) < 24:
         return bytes(data)
     data[16:20] = checksum(bytes(data[:16])).to_bytes(4, "little")
-    width = WIDTHS[min(data[6] & 15, len(WIDTHS) - 1)]
-    raw_size = int.from_bytes(data[8:16], "little")
-    n_blocks = -(-(raw_size // width) >> (data[7] & 31))
-    size = n_blocks * (8 if data[7] >> 7 else 4) + raw_size % width
-    if len(data) >= 24 + size:
-        data[20:24] = checksum(bytes(data[24 : 24 + size])).to_bytes(4, "little")
+    size = head_sizes(data)[3]
+    if len(data) >= size:
+        data[20:24] = checksum(bytes(data[24:size])).to_bytes(4, "little")
     return bytes(data)
 
 

@@ -16,7 +16,7 @@ import reference_decoder as reference
 import reference_encoder as build
 from bf16codecs import _core
 from bf16codecs.errors import CodecError
-from contents import choose, lcg_bytes, weights
+from contents import choose, lcg_bytes, matrix, weights
 from guarded import Arena, needs_guards
 from reference_planes import CONSTANT, RANS_PAIRS, RANS_WIDE, STORED, ZSTANDARD, FormatError
 
@@ -41,6 +41,12 @@ def encoded_frames() -> list[bytes]:
                     )
     # Streams of their own for Huffman, and words enough for wide loads.
     frames += [_core.encode(weights(6000), codec, 0, checksum=False) for codec in (2, 3)]
+    for dtype in range(6):
+        for block, checksum in ((0, False), (1024, False), (1024, True)):
+            raw = matrix(60, 64, dtype)
+            frames.append(
+                _core.encode(raw, 3, dtype, level=1, row=64, block=block, checksum=checksum)
+            )
     return frames
 
 
@@ -139,14 +145,10 @@ DAMAGES = [
 
 def refitted(data: bytearray) -> bytes:
     """Give the last block whatever size the frame has left, so that its payload is looked at."""
-    entry = 8 if data[7] >> 7 else 4
-    width = reference.WIDTHS[min(data[6] & 15, 5)]
-    raw_size = int.from_bytes(data[8:16], "little")
-    n_blocks = -(-(raw_size // width) >> (data[7] & 31))
-    head = 24 + n_blocks * entry + raw_size % width
+    table, entry, n_blocks, head = build.head_sizes(data)
     if n_blocks == 0 or head > len(data):
         return bytes(data)
-    at = [24 + b * entry for b in range(n_blocks)]
+    at = [table + b * entry for b in range(n_blocks)]
     before = sum(int.from_bytes(data[a : a + 4], "little") for a in at[:-1])
     left = max(len(data) - head - before, 0)
     data[at[-1] : at[-1] + 4] = left.to_bytes(4, "little")

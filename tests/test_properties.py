@@ -91,6 +91,9 @@ def parameters(draw) -> tuple[int, int, dict]:
     }
     if codec == CODECS["zstd"]:
         options["level"] = draw(st.sampled_from([1, 3, 9]))
+    if codec == CODECS["arithmetic"] and draw(st.booleans()):
+        options["level"] = 1
+        options["row"] = draw(st.sampled_from([0, 1, 16, 100, 4096, 1 << 40]))
     return codec, draw(st.integers(0, len(DTYPES) - 1)), options
 
 

@@ -1,0 +1,68 @@
+"""Frames of every kind to damage, and what is expected of those who read them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import bf16codecs
+from bf16codecs import _core
+from bf16codecs.errors import CodecError
+from contents import matrix, weights
+
+HEADER = 24
+SPLIT, HUFFMAN, ARITHMETIC, ZSTD = 1, 2, 3, 4
+BFLOAT16, FLOAT32, FLOAT8 = 0, 2, 4
+
+FRAMES = {
+    "split": (SPLIT, BFLOAT16, weights(400) + b"t", {}),
+    "huffman": (HUFFMAN, BFLOAT16, weights(600), {}),
+    "arithmetic": (ARITHMETIC, BFLOAT16, weights(700) + b"t", {}),
+    "arithmetic, blocks": (ARITHMETIC, BFLOAT16, weights(1000) + b"t", {"block": 256}),
+    "arithmetic, wide": (ARITHMETIC, FLOAT8, weights(1500), {}),
+    "zstd": (ZSTD, BFLOAT16, weights(600), {"level": 3}),
+    "scale model": (ARITHMETIC, FLOAT8, matrix(60, 64, 4) + b"t", {"level": 1, "row": 64}),
+    "constant": (ARITHMETIC, FLOAT32, bytes(4003), {"block": 256}),
+    "tail alone": (HUFFMAN, FLOAT32, b"abc", {}),
+    "empty": (HUFFMAN, FLOAT32, b"", {}),
+}
+
+
+def make(name: str, **more) -> tuple[bytes, bytes]:
+    codec, dtype, raw, options = FRAMES[name]
+    return _core.encode(raw, codec, dtype, **{**options, **more}), raw
+
+
+def flips(frame: bytes, first: int, last: int, step: int = 1):
+    """Yield a frame with each bit of bytes [first, last), or each step-th, flipped."""
+    for bit in range(8 * first, 8 * last, step):
+        flipped = bytearray(frame)
+        flipped[bit // 8] ^= 1 << bit % 8
+        yield bytes(flipped)
+
+
+def has_model(frame: bytes) -> bool:
+    return bool(frame[7] & 64)
+
+
+def refuse(frame: bytes, error: type[CodecError]) -> None:
+    """Check that everything that takes a frame raises exactly `error`."""
+    out = np.empty(64, np.uint8)
+    for call in (
+        lambda: bf16codecs.decode(frame),
+        lambda: bf16codecs.inspect(frame),
+        lambda: _core.decode(frame),
+        lambda: _core.decode_into(frame, out),
+        lambda: _core.decode_blocks(frame, 0, 1, out),
+    ):
+        with pytest.raises(CodecError) as caught:
+            call()
+        assert caught.type is error
+
+
+def refuse_head(frame: bytes, error: type[CodecError]) -> None:
+    """Check that no part of the head is believed, either."""
+    refuse(frame, error)
+    with pytest.raises(CodecError) as caught:
+        _core.Index(frame)
+    assert caught.type is error
