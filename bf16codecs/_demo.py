@@ -19,7 +19,8 @@ __all__ = ["CODECS", "DemoResult", "measure"]
 
 #: Codecs and levels in the order in which they are shown.
 CODECS: list[tuple[str, str | None]] = [
-    ("arithmetic", None),
+    ("arithmetic", "fast"),
+    ("arithmetic", "best"),
     ("huffman", None),
     ("zstd", None),
     ("split", None),
@@ -46,7 +47,7 @@ class DemoResult:
 
 def measure(model: Path, folder: Path, codec: str, level: str | None) -> DemoResult:
     """Convert a model there and back in `folder`, and time the codec alone."""
-    store, restored = folder / f"{codec}.zarr", folder / f"{codec}.safetensors"
+    store, restored = folder / f"{codec}-{level}.zarr", folder / f"{codec}-{level}.safetensors"
     summary = safetensors_to_zarr(model, store, codec=codec, level=level)
     zarr_to_safetensors(store, restored)
     data = np.fromfile(model, np.uint8, offset=read_header(model).data_start)

@@ -195,7 +195,7 @@ def test_info_shows_any_name_whole(tmp_path: Path) -> None:
 
 def test_demo() -> None:
     text = done("bf16codecs", "demo")
-    for codec in ("arithmetic", "huffman", "zstd", "split", "none"):
+    for codec in ("arithmetic fast", "arithmetic best", "huffman", "zstd", "split", "none"):
         assert re.search(rf"^{codec} .* bit-exact", text, re.MULTILINE)
 
 

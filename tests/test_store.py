@@ -28,7 +28,8 @@ from bf16codecs.store import CodecChoice, StoreError, StoreInfo
 from models import TRICKY_NAMES, every_dtype, write_model
 
 SAFE_SEGMENT = re.compile(r"[A-Za-z0-9_=-]{1,160}")
-CODECS = ["arithmetic", "huffman", "zstd", "split", "none"]
+CODECS = [("arithmetic", level) for level in ("fast", "best")]
+CODECS += [(codec, None) for codec in ("huffman", "zstd", "split", "none")]
 
 names = st.sets(
     st.text(max_size=12) | st.text("aA./=\\_c0", max_size=6) | st.sampled_from(TRICKY_NAMES)
@@ -217,11 +218,12 @@ def tensor_bits(source: Path, name: str) -> bytes:
 @pytest.fixture(scope="module", params=itertools.product(CODECS, [3, 2]), ids=str)
 def converted(request: Any, tmp_path_factory: Any) -> tuple[Path, Path]:
     """Return a model of every dtype, and its store."""
-    codec, zarr_format = request.param
-    folder = tmp_path_factory.mktemp(f"{codec}-{zarr_format}")
+    (codec, level), zarr_format = request.param
+    folder = tmp_path_factory.mktemp(f"{codec}-{level}-{zarr_format}")
     source = every_dtype(folder / "m.safetensors")
     store = folder / "m.zarr"
-    safetensors_to_zarr(source, store, codec=codec, zarr_format=zarr_format, chunk_size=100)
+    options = {"codec": codec, "level": level, "zarr_format": zarr_format}
+    safetensors_to_zarr(source, store, chunk_size=100, **options)
     return source, store
 
 
