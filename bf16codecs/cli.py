@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import errno
-import functools
 import importlib.resources
-import re
-import signal
-import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import click
 
+from bf16codecs._cli_bench import bench
+from bf16codecs._command import (
+    ByteSize,
+    command,
+    overwrite_option,
+    quiet_option,
+    threads_option,
+)
 from bf16codecs._console import (
     format_rate,
     format_size,
@@ -37,76 +38,6 @@ from bf16codecs.convert import (
 from bf16codecs.store import CodecChoice, read_headers, stored_arrays
 
 __all__ = ["main", "st2zarr", "zarr2st"]
-
-
-class _Terminated(BaseException):
-    """SIGTERM, as an exception: so what is half written is removed."""
-
-
-class ByteSize(click.ParamType):
-    """A number of bytes: ``1000000``, ``32M``, ``32MiB``."""
-
-    name = "size"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> int:
-        """Parse the option's text."""
-        if isinstance(value, int):
-            return value
-        match = re.fullmatch(r"\s*(\d+)\s*(?:([KMG])(?:i?B)?|B)?\s*", value, re.IGNORECASE)
-        if not match or int(match[1]) == 0:
-            self.fail(f"{value!r} is not a size, such as 32M", param, ctx)
-        return int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[(match[2] or "").upper()]
-
-
-def _message(error: BaseException) -> str:
-    if isinstance(error, MemoryError):
-        return "not enough memory"
-    if isinstance(error, OSError) and error.strerror:
-        where = "" if error.filename is None else f"{error.filename}: "
-        return one_line(f"{where}{error.strerror}")
-    return one_line(error)
-
-
-@contextmanager
-def _reported_errors() -> Iterator[None]:
-    """End with one line and the right status after anything that a user can cause."""
-
-    def terminate(number: int, frame: object) -> None:
-        raise _Terminated
-
-    before = signal.signal(signal.SIGTERM, terminate)
-    program = click.get_current_context().command_path
-    try:
-        yield
-    except KeyboardInterrupt:
-        click.echo(f"{program}: interrupted", err=True)
-        sys.exit(128 + signal.SIGINT)
-    except _Terminated:
-        click.echo(f"{program}: terminated", err=True)
-        sys.exit(128 + signal.SIGTERM)
-    except (OSError, ValueError, MemoryError) as e:
-        if isinstance(e, OSError) and e.errno == errno.EPIPE:
-            raise  # click ends quietly: whoever read our output has had enough
-        click.echo(f"{program}: {_message(e)}", err=True)
-        sys.exit(1)
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _command(function: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(function)
-    def wrapped(*args: Any, **kwargs: Any) -> None:
-        with _reported_errors():
-            function(*args, **kwargs)
-
-    return wrapped
-
-
-_threads = click.option(
-    "--threads", type=click.IntRange(1), help="Threads to use.  [default: all processors]"
-)
-_overwrite = click.option("--overwrite", is_flag=True, help="Replace an existing target.")
-_quiet = click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 
 
 def _report(source: str, target: str, summary: Summary, note: str = "") -> None:
@@ -138,7 +69,7 @@ def _report(source: str, target: str, summary: Summary, note: str = "") -> None:
     default=DEFAULT_CHUNK_SIZE,
     help=f"Largest chunk, such as 32M.  [default: {DEFAULT_CHUNK_SIZE >> 20}M]",
 )
-@_threads
+@threads_option
 @click.option(
     "--zarr-format",
     type=click.Choice(["3", "2"]),
@@ -152,9 +83,9 @@ def _report(source: str, target: str, summary: Summary, note: str = "") -> None:
     show_default=True,
     help="Read the finished store again and compare.",
 )
-@_overwrite
-@_quiet
-@_command
+@overwrite_option
+@quiet_option
+@command
 def st2zarr(
     src: str,
     store: str,
@@ -196,10 +127,10 @@ def st2zarr(
 @click.command()
 @click.argument("store")
 @click.argument("dst")
-@_threads
-@_overwrite
-@_quiet
-@_command
+@threads_option
+@overwrite_option
+@quiet_option
+@command
 def zarr2st(store: str, dst: str, threads: int | None, overwrite: bool, quiet: bool) -> None:
     """Restore the original safetensors file(s) of STORE, byte for byte.
 
@@ -219,9 +150,12 @@ def main() -> None:
     """Lossless compression of model weights in Zarr and HDF5."""
 
 
+main.add_command(bench)
+
+
 @main.command()
 @click.argument("store")
-@_command
+@command
 def info(store: str) -> None:
     """List the tensors of STORE: shapes, dtypes, codecs, sizes, ratios."""
     rows = []
@@ -261,9 +195,9 @@ def info(store: str) -> None:
 @main.command()
 @click.argument("store")
 @click.argument("src", required=False)
-@_threads
-@_quiet
-@_command
+@threads_option
+@quiet_option
+@command
 def verify(store: str, src: str | None, threads: int | None, quiet: bool) -> None:
     """Decode all of STORE, check every checksum, and compare with SRC if it is given."""
     with progress_bar(quiet) as progress:
@@ -277,7 +211,7 @@ def verify(store: str, src: str | None, threads: int | None, quiet: bool) -> Non
 
 
 @main.command()
-@_command
+@command
 def demo() -> None:
     """Take a small real model through the whole round trip, with every codec."""
     resource = importlib.resources.files("bf16codecs") / "data" / "demo.safetensors"

@@ -36,6 +36,8 @@ PYTHON_LAYERS = [
     {"torch", "dask"},
     {"analysis", "bench", "_demo"},
     {"_console"},
+    {"_command"},
+    {"_cli_bench"},
     {"cli"},
     {"__init__"},
 ]
