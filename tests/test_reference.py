@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -35,6 +37,15 @@ CODECS = {"split": 1, "huffman": 2, "arithmetic": 3, "zstd": 4}
 
 
 # --- what the native encoder writes --------------------------------------------------------------
+
+
+def test_example_of_the_document(root):
+    document = (root / "docs" / "format.md").read_text("utf-8")
+    example = document[document.index("## Example") :]
+    (raw,) = re.findall(r"^The five bytes `(.*?)`", example, re.MULTILINE)
+    frame = bytes.fromhex(" ".join(re.findall(r"^\| `(.*?)` \|", example, re.MULTILINE)))
+    assert both_decode(frame) == bytes.fromhex(raw)
+    assert _core.encode(bytes.fromhex(raw), CODECS["arithmetic"], 0) == frame
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
