@@ -12,6 +12,7 @@
 #include "abi.h"
 #include "codec.h"
 #include "errors.h"
+#include "huge_pages.h"
 #include "settings.h"
 
 namespace bf16codecs {
@@ -27,6 +28,7 @@ Chunk allocate(uint64_t size) {
   if (size > SIZE_MAX) throw std::bad_alloc();
   Chunk chunk(static_cast<uint8_t*>(std::malloc(static_cast<size_t>(size))));
   if (!chunk) throw std::bad_alloc();
+  advise_huge_pages(chunk.get(), static_cast<size_t>(size));
   return chunk;
 }
 
