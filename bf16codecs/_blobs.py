@@ -62,7 +62,7 @@ class _LocalBlobs:
 
     concurrency = 1
     # What is read is decoded while it is in the processor's cache.
-    piece = 1 << 21
+    piece: int | None = 1 << 21
 
     def __init__(self) -> None:
         self._thread = threading.local()
@@ -206,7 +206,7 @@ class StoreBlobs:
     """Keys of a zarr store, remote or in memory."""
 
     concurrency = 8
-    piece = None
+    piece: int | None = None
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bf16codecs import _core
-from bf16codecs._chunks import Piece
+from bf16codecs._chunks import ArrayPlan, Piece
 from bf16codecs._paths import RESERVED_ROOT
 from bf16codecs._pipeline import Turns, run_jobs
 from bf16codecs.errors import CorruptDataError
@@ -27,7 +26,18 @@ from bf16codecs.store import (
     stored_arrays,
 )
 
-__all__ = ["Packed", "file_prefix", "pack", "read_piece", "unpack", "verify_packed"]
+__all__ = [
+    "LOCAL",
+    "Encoded",
+    "Engine",
+    "Packed",
+    "Progress",
+    "file_prefix",
+    "pack",
+    "read_chunk",
+    "unpack",
+    "verify_packed",
+]
 
 #: Called with the bytes done so far and the bytes in all.
 Progress = Callable[[int, int], None]
@@ -40,17 +50,12 @@ def file_prefix(header: Header) -> bytes:
     return len(header.raw).to_bytes(8, "little") + header.raw
 
 
-def read_piece(file: SourceFile, piece: Piece, out: NDArray[np.uint8]) -> None:
-    """Read a piece's bytes from its safetensors file."""
-    # Not mapped into memory: mapped pages would count as this process's memory.
-    with open(file.path, "rb", buffering=0) as source:
-        source.seek(piece.offset)
-        done = 0
-        while done < out.size:
-            count = source.readinto(out[done:].data)
-            if not count:
-                raise SafetensorsError(f"{file.path}: truncated while it was read")
-            done += count
+def read_chunk(file: SourceFile, piece: Piece, chunk: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Read a chunk from its safetensors file, fill up its padding, and return what was read."""
+    data, padding = chunk[: piece.nbytes], chunk[piece.nbytes :]
+    file.read_into(piece.offset, data)
+    padding.view(piece.array.dtype)[:] = piece.array.fill_value
+    return data
 
 
 @dataclass(frozen=True)
@@ -64,26 +69,28 @@ class Packed:
     checksums: dict[tuple[int, int], int]
 
 
-def pack(
+@dataclass(frozen=True)
+class Encoded:
+    """What encoding all tensors gave: SHA-256 of each file, stored size, checksums by piece."""
+
+    digests: list[str]
+    stored_nbytes: int
+    checksums: dict[tuple[int, int], int]
+
+
+def encode(
     source: Source,
     writer: StoreWriter,
-    chunk_size: int,
+    arrays: Sequence[ArrayPlan],
     keep_checksums: bool,
-    progress: Progress | None = None,
-) -> Packed:
-    """Write a model into a store, reading every byte of it once."""
-    paths, arrays = plan_arrays(source, chunk_size)
-    for array in arrays:
-        writer.create(array)
-    stored = [
-        _write_bytes(writer, _header_path(i), file.header.raw, chunk_size)
-        for i, file in enumerate(source.files)
-    ]
-    before = [_identity(file.path) for file in source.files]
+    progress: Progress | None,
+) -> Encoded:
+    """Encode all tensors, reading every byte of them once."""
     digests = [hashlib.sha256(file_prefix(file.header)) for file in source.files]
     pieces = (piece for array in arrays for piece in array.pieces())
     largest = max((array.chunk_nbytes for array in arrays if array.nbytes), default=0)
     checksums: dict[tuple[int, int], int] = {}
+    stored: list[int] = []
     turns = Turns()
 
     def make_worker() -> Callable[[int, Piece], int]:
@@ -91,9 +98,7 @@ def pack(
 
         def work(number: int, piece: Piece) -> int:
             chunk = buffer[: piece.array.chunk_nbytes]
-            data, padding = chunk[: piece.nbytes], chunk[piece.nbytes :]
-            read_piece(source.files[piece.array.file], piece, data)
-            padding.view(piece.array.dtype)[:] = piece.array.fill_value
+            data = read_chunk(source.files[piece.array.file], piece, chunk)
             if keep_checksums:
                 checksums[piece.array.file, piece.offset] = _core.checksum(data)
             with turns.turn(number):
@@ -105,12 +110,33 @@ def pack(
 
     total = sum(array.nbytes for array in arrays)
     run_jobs(pieces, make_worker, turns, progress and (lambda done: progress(done, total)))
-    for file, identity in zip(source.files, before, strict=True):
-        if _identity(file.path) != identity:
+    return Encoded([digest.hexdigest() for digest in digests], sum(stored), checksums)
+
+
+def pack(
+    source: Source,
+    writer: StoreWriter,
+    chunk_size: int,
+    keep_checksums: bool,
+    progress: Progress | None = None,
+    encode: Encode = encode,
+) -> Packed:
+    """Write a model into a store; `encode` does so with the tensors."""
+    paths, arrays = plan_arrays(source, chunk_size)
+    for array in arrays:
+        writer.create(array)
+    stored = [
+        _write_bytes(writer, _header_path(i), file.header.raw, chunk_size)
+        for i, file in enumerate(source.files)
+    ]
+    before = [file.state() for file in source.files]
+    encoded = encode(source, writer, arrays, keep_checksums, progress)
+    for file, state in zip(source.files, before, strict=True):
+        if file.state() != state:
             raise SafetensorsError(f"{file.path}: changed while it was read")
     files = tuple(
-        StoredFile(file.name, file.header.file_size, digest.hexdigest(), _header_path(i))
-        for i, (file, digest) in enumerate(zip(source.files, digests, strict=True))
+        StoredFile(file.name, file.header.file_size, digest, _header_path(i))
+        for i, (file, digest) in enumerate(zip(source.files, encoded.digests, strict=True))
     )
     index = None
     if source.index is not None:
@@ -119,16 +145,13 @@ def pack(
         index = StoredFile(source.index.name, len(raw), hashlib.sha256(raw).hexdigest(), path)
     info = StoreInfo(files, index, paths)
     stored.append(writer.finish(info))
-    return Packed(info, source.nbytes + len(source.index_raw), sum(stored), checksums)
+    stored_nbytes = encoded.stored_nbytes + sum(stored)
+    nbytes = source.nbytes + len(source.index_raw)
+    return Packed(info, nbytes, stored_nbytes, encoded.checksums)
 
 
 def _header_path(number: int) -> str:
     return f"{RESERVED_ROOT}/header/{number}"
-
-
-def _identity(path: Path) -> tuple[int, int, int]:
-    status = os.stat(path)
-    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _write_bytes(writer: StoreWriter, path: str, raw: bytes, chunk_size: int) -> int:
@@ -203,3 +226,20 @@ def verify_packed(
     unpack(reader, headers, consume, check_digests=False, progress=progress)
     if remaining:
         raise CorruptDataError(f"{reader.where}: {len(remaining)} chunks were not read back")
+
+
+#: Encodes all arrays of a source into a writer: `encode`.
+Encode = Callable[[Source, Any, Sequence[ArrayPlan], bool, Progress | None], Encoded]
+#: Compares a store with what was packed into it: `verify_packed`.
+Verify = Callable[[StoreReader, Sequence[Header], Packed, Progress | None], None]
+
+
+@dataclass(frozen=True)
+class Engine:
+    """What does the work of a conversion: this process, or many."""
+
+    encode: Encode
+    verify: Verify
+
+
+LOCAL = Engine(encode, verify_packed)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
+import shutil
 import threading
 import zipfile
 from collections.abc import Mapping
@@ -27,7 +29,7 @@ from bf16codecs.codecs import FrameCodec
 from bf16codecs.store import CodecChoice, StoreInfo
 from bf16codecs.zarr import BF16BlocksCodec
 
-__all__ = ["ZarrWriter"]
+__all__ = ["ChunkWriter", "ZarrWriter"]
 
 
 class _Sink(Protocol):
@@ -48,13 +50,43 @@ class _Folder:
     def put(self, key: str, data: Any) -> None:
         path = os.path.join(self._root, key)
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(path, "wb", buffering=0) as file:
-            view = memoryview(data)
-            while view:
-                view = view[file.write(view) :]
+        _write_file(path, data)
+
+    def shared(self) -> _SharedFolder:
+        """Return the same folder for other processes to put keys into, until it is closed."""
+        (self._root / _SharedFolder.UNFINISHED).mkdir(exist_ok=True)
+        return _SharedFolder(self._root)
+
+    def close(self) -> None:
+        shutil.rmtree(self._root / _SharedFolder.UNFINISHED, ignore_errors=True)
+
+
+class _SharedFolder:
+    """Keys as files in a folder, for processes that may die, and be given up while they live."""
+
+    UNFINISHED = ".unfinished"
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def put(self, key: str, data: Any) -> None:
+        # A file is whole from the moment it has its name. Once the folder of unfinished files is
+        # gone, the store is finished, and a process that missed this can do no harm.
+        unfinished = os.path.join(self._root, self.UNFINISHED, secrets.token_hex(8))
+        _write_file(unfinished, data)
+        path = os.path.join(self._root, key)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        os.replace(unfinished, path)
 
     def close(self) -> None:
         pass
+
+
+def _write_file(path: str, data: Any) -> None:
+    with open(path, "wb", buffering=0) as file:
+        view = memoryview(data)
+        while view:
+            view = view[file.write(view) :]
 
 
 class _Zip:
@@ -77,6 +109,44 @@ class _Zip:
             self._zip.close()
 
 
+class ChunkWriter:
+    """Encodes and writes chunks; it may be sent to another process if its sink may.
+
+    Parameters
+    ----------
+    choice
+        The codec.
+    zarr_format
+        2 or 3.
+    sink
+        Where chunks are put.
+    """
+
+    def __init__(self, choice: CodecChoice, zarr_format: int, sink: _Sink) -> None:
+        self._choice = choice
+        self._format = zarr_format
+        self._sink = sink
+        self._codecs: dict[str, Codec | None] = {}
+
+    def codec(self, dtype: str) -> Codec | None:
+        """Return the codec of arrays of a data type."""
+        if dtype not in self._codecs:
+            self._codecs[dtype] = self._choice.for_dtype(dtype)
+        return self._codecs[dtype]
+
+    def write(self, piece: Piece, chunk: NDArray[np.uint8]) -> int:
+        """Encode and write a whole chunk, and return its stored size."""
+        codec = self.codec(piece.array.dtype)
+        data = chunk if codec is None else codec.encode(chunk)
+        self._sink.put(f"{piece.array.path}/{self._chunk_key(piece.index)}", data)
+        return len(data)
+
+    def _chunk_key(self, index: tuple[int, ...]) -> str:
+        if self._format == 3:
+            return ".".join(["c", *map(str, index)])
+        return ".".join(map(str, index)) or "0"
+
+
 class ZarrWriter:
     """Writes a model store into a new folder or ZIP file.
 
@@ -95,16 +165,14 @@ class ZarrWriter:
     def __init__(self, path: Path, choice: CodecChoice, zarr_format: int, as_zip: bool) -> None:
         self._choice = choice
         self._format = zarr_format
-        self._codecs: dict[str, Codec | None] = {}
         self._templates: dict[Any, dict[str, Any]] = {}
         #: Metadata documents of arrays by path and name, written at the end with the groups'.
         self._arrays: dict[str, dict[str, Any]] = {}
-        self._sink: _Sink = (_Zip if as_zip else _Folder)(path)
+        self._sink: _Zip | _Folder = (_Zip if as_zip else _Folder)(path)
+        self._chunks = ChunkWriter(choice, zarr_format, self._sink)
 
     def create(self, array: ArrayPlan) -> None:
         """Prepare an array."""
-        if array.dtype not in self._codecs:
-            self._codecs[array.dtype] = self._choice.for_dtype(array.dtype)
         # Layers repeat: a model has few different shapes.
         key = (array.dtype, array.shape, array.chunks)
         if key not in self._templates:
@@ -121,7 +189,7 @@ class ZarrWriter:
 
     def _make_documents(self, array: ArrayPlan) -> dict[str, Any]:
         """Let zarr make an array's metadata."""
-        codec = self._codecs[array.dtype]
+        codec = self._chunks.codec(array.dtype)
         options: dict[str, Any] = {"compressors": codec, "chunk_key_encoding": {"name": "v2"}}
         if self._format == 3:
             options["chunk_key_encoding"] = {"name": "default", "separator": "."}
@@ -144,19 +212,13 @@ class ZarrWriter:
 
     def write(self, piece: Piece, chunk: NDArray[np.uint8]) -> int:
         """Encode and write a whole chunk, and return its stored size."""
-        array = piece.array
-        codec = self._codecs[array.dtype]
-        # As the array that zarr would hand over: a codec may look at its shape.
-        data = (
-            chunk if codec is None else codec.encode(chunk.view(array.dtype).reshape(array.chunks))
-        )
-        self._sink.put(f"{array.path}/{self._chunk_key(piece.index)}", data)
-        return len(data)
+        return self._chunks.write(piece, chunk)
 
-    def _chunk_key(self, index: tuple[int, ...]) -> str:
-        if self._format == 3:
-            return ".".join(["c", *map(str, index)])
-        return ".".join(map(str, index)) or "0"
+    def shared(self) -> ChunkWriter:
+        """Return what writes chunks of this store in other processes, until it is finished."""
+        if isinstance(self._sink, _Zip):
+            raise ValueError("several processes cannot write one ZIP file; take a folder as target")
+        return ChunkWriter(self._choice, self._format, self._sink.shared())
 
     def finish(self, info: StoreInfo) -> int:
         """Write all metadata, close the store, and return the metadata's size."""

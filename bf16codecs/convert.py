@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from bf16codecs._chunks import Piece
 from bf16codecs._pipeline import codec_threads
 from bf16codecs._target import absolute_target, new_target
-from bf16codecs._transfer import file_prefix, pack, read_piece, unpack, verify_packed
+from bf16codecs._transfer import LOCAL, Engine, file_prefix, pack, unpack
 from bf16codecs._zarr_reader import ZarrReader
 from bf16codecs._zarr_writer import ZarrWriter
 from bf16codecs.errors import CorruptDataError
@@ -55,7 +55,7 @@ class Summary:
 
 
 def safetensors_to_zarr(
-    src: str | os.PathLike[str],
+    src: str | os.PathLike[str] | Source,
     store: str | os.PathLike[str],
     *,
     codec: str = DEFAULT_CODEC,
@@ -66,6 +66,7 @@ def safetensors_to_zarr(
     verify: bool = True,
     overwrite: bool = False,
     progress: Progress | None = None,
+    engine: Engine = LOCAL,
 ) -> Summary:
     """Convert safetensors files to a model store in Zarr.
 
@@ -92,6 +93,8 @@ def safetensors_to_zarr(
         Replace an existing store.
     progress
         Called now and then with the phase, the bytes done and all bytes.
+    engine
+        What does the work; `bf16codecs.dask.cluster` gives another one than this process.
 
     Raises
     ------
@@ -116,6 +119,7 @@ def safetensors_to_zarr(
         verify=verify,
         overwrite=overwrite,
         progress=progress,
+        engine=engine,
     )
 
 
@@ -180,7 +184,7 @@ def verify_store(
             if source is None:
                 return
             original = np.empty_like(data)
-            read_piece(source.files[file], piece, original)
+            source.files[file].read_into(piece.offset, original)
             if not np.array_equal(data, original):
                 raise CorruptDataError(
                     f"{reader.where}: {piece.array.path} differs from {source.files[file].path}"
@@ -191,7 +195,7 @@ def verify_store(
 
 
 def _to_store(
-    src: str | os.PathLike[str],
+    src: str | os.PathLike[str] | Source,
     store: str | os.PathLike[str],
     *,
     make_writer: Callable[[Path], StoreWriter],
@@ -202,23 +206,23 @@ def _to_store(
     verify: bool,
     overwrite: bool,
     progress: Progress | None,
+    engine: Engine = LOCAL,
 ) -> Summary:
     """Convert into any kind of store."""
     start = time.perf_counter()
     if chunk_size < 1:
         raise ValueError(f"chunk_size must be positive, not {chunk_size}")
-    source = open_source(src)
-    indexes = [source.index] if source.index is not None else []
-    target = absolute_target(store, [f.path for f in source.files] + indexes)
+    source = src if isinstance(src, Source) else open_source(src)
+    target = absolute_target(store, source.paths)
     with codec_threads(threads), new_target(target, overwrite, may_replace) as temporary:
         with closing(make_writer(temporary)) as writer:
             report = progress and partial(progress, "convert")
-            packed = pack(source, writer, chunk_size, verify, report)
+            packed = pack(source, writer, chunk_size, verify, report, engine.encode)
         if verify:
             with closing(make_reader(temporary)) as reader:
                 headers = read_headers(reader)
                 _compare_names(reader, headers, _read_index(reader), source)
-                verify_packed(reader, headers, packed, progress and partial(progress, "verify"))
+                engine.verify(reader, headers, packed, progress and partial(progress, "verify"))
     return Summary(
         len(source.files),
         sum(len(file.header.tensors) for file in source.files),

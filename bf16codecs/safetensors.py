@@ -1,4 +1,4 @@
-"""Safetensors headers: what a file, a folder of shards or an index says, checked; no data.
+"""Safetensors headers: what a file, a folder of shards or an index says, checked.
 
 The rules are those of the reference implementation (what it refuses is refused here), with one
 addition: duplicate tensor names, of which it silently keeps the last, are refused too.
@@ -14,6 +14,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 __all__ = [
     "DTYPE_BITS",
@@ -110,6 +113,23 @@ class SourceFile:
         """The file's name without folders."""
         return self.path.name
 
+    def read_into(self, offset: int, out: NDArray[np.uint8]) -> None:
+        """Read bytes of the file, header included."""
+        # Not mapped into memory: mapped pages would count as this process's memory.
+        with open(self.path, "rb", buffering=0) as source:
+            source.seek(offset)
+            done = 0
+            while done < out.size:
+                count = source.readinto(out[done:].data)
+                if not count:
+                    raise SafetensorsError(f"{self.path}: truncated while it was read")
+                done += count
+
+    def state(self) -> Any:
+        """Return what is another one when the file has changed."""
+        status = os.stat(self.path)
+        return status.st_ino, status.st_size, status.st_mtime_ns
+
 
 @dataclass(frozen=True)
 class Source:
@@ -123,6 +143,11 @@ class Source:
     def nbytes(self) -> int:
         """Size of all files, without the index."""
         return sum(f.header.file_size for f in self.files)
+
+    @property
+    def paths(self) -> list[Path]:
+        """All files on disk."""
+        return [f.path for f in self.files] + ([self.index] if self.index is not None else [])
 
 
 def _json_object(raw: bytes, where: str) -> list[tuple[str, Any]]:
