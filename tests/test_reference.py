@@ -40,7 +40,10 @@ CODECS = {"split": 1, "huffman": 2, "arithmetic": 3, "zstd": 4}
 
 
 def test_example_of_the_document(root):
-    document = (root / "docs" / "format.md").read_text("utf-8")
+    path = root / "docs" / "format.md"
+    if not path.exists():
+        pytest.skip("the tests are here without the documents")
+    document = path.read_text("utf-8")
     example = document[document.index("## Example") :]
     (raw,) = re.findall(r"^The five bytes `(.*?)`", example, re.MULTILINE)
     frame = bytes.fromhex(" ".join(re.findall(r"^\| `(.*?)` \|", example, re.MULTILINE)))
