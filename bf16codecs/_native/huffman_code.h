@@ -3,11 +3,13 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/huffman_pack.h"
+
 namespace bf16codecs {
 
 // Limits of docs/format.md, "Huffman plane".
 // Eleven bits cost 0.002 bits a value more than twelve and halve the decoder's table.
-inline constexpr unsigned kMaxCodeLength = 11;
+inline constexpr unsigned kMaxCodeLength = kLongestCode;
 inline constexpr size_t kMaxCodeTableBytes = 128;
 
 // Lengths of an optimal prefix code of at most kMaxCodeLength bits, 0 for symbols that do not

@@ -6,6 +6,7 @@
 #include "huffman.h"
 #include "huffman_code.h"
 #include "huffman_layout.h"
+#include "kernels/kernels.h"
 
 namespace bf16codecs {
 namespace {
@@ -31,40 +32,38 @@ constexpr unsigned kPairsPerPut = kSinglesPerPut / 2;
 
 class BitWriter {
  public:
-  BitWriter(uint8_t* out, const uint8_t* end) : out_(out), end_(end) {}
+  BitWriter(uint8_t* out, const uint8_t* end) : sink_{0, 0, out, end} {}
 
   // Puts so many may follow without looking at the room left.
-  bool has_room(unsigned puts) const { return end_ - out_ >= puts * 8; }
+  bool has_room(unsigned puts) const { return sink_.end - sink_.out >= puts * 8; }
 
   // Writes the highest `length` bits of `codes`, 1 to kMaxPut.
   void put(uint64_t codes, unsigned length) {
-    bits_ |= codes >> (64 - length) << count_;
-    count_ += length;
-    store_le(out_, bits_);
-    out_ += count_ / 8;
-    bits_ >>= count_ & ~7u;
-    count_ %= 8;
+    sink_.bits |= codes >> (64 - length) << sink_.count;
+    sink_.count += length;
+    store_le(sink_.out, sink_.bits);
+    sink_.out += sink_.count / 8;
+    sink_.bits >>= sink_.count & ~7u;
+    sink_.count %= 8;
   }
   // The same for any room; false if there is none.
   bool put_checked(uint64_t codes, unsigned length) {
-    bits_ |= codes >> (64 - length) << count_;
-    for (count_ += length; count_ >= 8; count_ -= 8, bits_ >>= 8) {
-      if (out_ == end_) return false;
-      *out_++ = static_cast<uint8_t>(bits_);
+    sink_.bits |= codes >> (64 - length) << sink_.count;
+    for (sink_.count += length; sink_.count >= 8; sink_.count -= 8, sink_.bits >>= 8) {
+      if (sink_.out == sink_.end) return false;
+      *sink_.out++ = static_cast<uint8_t>(sink_.bits);
     }
     return true;
   }
   // A one marks the end, zeros fill the byte: the mark is the first of 8 - count bits.
   uint8_t* finish() {
-    const unsigned rest = 8 - count_;
-    return put_checked(uint64_t{1} << (64 - rest), rest) ? out_ : nullptr;
+    const unsigned rest = 8 - sink_.count;
+    return put_checked(uint64_t{1} << (64 - rest), rest) ? sink_.out : nullptr;
   }
+  BitSink& sink() { return sink_; }
 
  private:
-  uint64_t bits_ = 0;  // not yet written, the first lowest; fewer than 8 between puts
-  unsigned count_ = 0;
-  uint8_t* out_;
-  const uint8_t* end_;
+  BitSink sink_;
 };
 
 class Encoder {
@@ -77,12 +76,17 @@ class Encoder {
 
  private:
   template <unsigned kPairs>
-  const uint8_t* encode_pairs(const uint8_t* symbols, const uint8_t* end, BitWriter& writer) const;
-  const uint8_t* encode_singles(const uint8_t* symbols, const uint8_t* end,
-                                BitWriter& writer) const;
+  const uint8_t* encode_pairs(const uint8_t* symbols, const uint8_t* end, BitWriter& to) const;
+  const uint8_t* encode_singles(const uint8_t* symbols, const uint8_t* end, BitWriter& to) const;
+
+  bool make_packed(const CanonicalOrder& order);
+  void make_pairs(const CanonicalOrder& order);
 
   CodeEntry singles_[256] = {};
-  const CodeEntry* pairs_ = nullptr;  // by two symbols as a little-endian number; or none
+  // One of these serves for all but the last symbols of a stream; or none does.
+  bool is_packed_ = false;
+  uint16_t packed_[kPackEntries] = {};  // see kernels/huffman_pack.h
+  const CodeEntry* pairs_ = nullptr;    // by two symbols as a little-endian number
   bool long_groups_ = false;
 };
 
@@ -102,9 +106,28 @@ Encoder::Encoder(const uint8_t lengths[256], const uint32_t histogram[256], size
     code += uint64_t{1} << (64 - lengths[symbol]);
     bits += size_t{histogram[symbol]} * lengths[symbol];
   }
-  // The table of pairs, at some 7 cycles an entry, saves 0.6 cycles a symbol. It is sparse: of
-  // half a MiB, the few symbols of an exponent plane touch some 10 KiB.
-  if (size_t{order.count} * order.count * 16 > n || bits * 2 * kShortGroup > n * kGroupBits) return;
+  is_packed_ = kernels().huffman_pack != nullptr && make_packed(order);
+  // The table of pairs, at some 7 cycles an entry, saves 0.6 cycles a symbol.
+  const bool pairs_pay = size_t{order.count} * order.count * 16 <= n;
+  if (is_packed_ || !pairs_pay || bits * 2 * kShortGroup > n * kGroupBits) return;
+  make_pairs(order);
+  long_groups_ = bits * 2 * kLongGroup <= n * kGroupBits;
+}
+
+// False if two symbols would have the same entry.
+bool Encoder::make_packed(const CanonicalOrder& order) {
+  for (unsigned i = 0; i < order.count; ++i) {
+    const CodeEntry entry = singles_[order.symbols[i]];
+    const unsigned length = code_length(entry);
+    uint16_t& packed = packed_[order.symbols[i] % kPackEntries];
+    if (packed != 0) return false;
+    packed = static_cast<uint16_t>(entry >> (64 - length) | length << kPackLengthAt);
+  }
+  return true;
+}
+
+// The table is sparse: of half a MiB, the few symbols of an exponent plane touch some 10 KiB.
+void Encoder::make_pairs(const CanonicalOrder& order) {
   static thread_local std::vector<CodeEntry> table(size_t{1} << 16);
   for (unsigned i = 0; i < order.count; ++i) {
     CodeEntry* const row = table.data() + 256 * size_t{order.symbols[i]};
@@ -113,13 +136,13 @@ Encoder::Encoder(const uint8_t lengths[256], const uint32_t histogram[256], size
     }
   }
   pairs_ = table.data();
-  long_groups_ = bits * 2 * kLongGroup <= n * kGroupBits;
 }
 
 // Groups of pairs with a single put, as long as there are symbols and room; returns the rest.
 template <unsigned kPairs>
 const uint8_t* Encoder::encode_pairs(const uint8_t* symbols, const uint8_t* end,
-                                     BitWriter& writer) const {
+                                     BitWriter& to) const {
+  BitWriter writer = to;  // in registers
   for (; end - symbols >= 2 * kPairs && writer.has_room(kPairs); symbols += 2 * kPairs) {
     const auto entry = [&](unsigned pair) { return pairs_[load_le<uint16_t>(symbols + 2 * pair)]; };
     CodeEntry codes = entry(0);
@@ -134,11 +157,13 @@ const uint8_t* Encoder::encode_pairs(const uint8_t* symbols, const uint8_t* end,
       for (unsigned i = 0; i < kPairs; ++i) writer.put(entry(i), code_length(entry(i)));
     }
   }
+  to = writer;
   return symbols;
 }
 
 const uint8_t* Encoder::encode_singles(const uint8_t* symbols, const uint8_t* end,
-                                       BitWriter& writer) const {
+                                       BitWriter& to) const {
+  BitWriter writer = to;
   for (; end - symbols >= kSinglesPerPut && writer.has_room(1); symbols += kSinglesPerPut) {
     CodeEntry codes = singles_[symbols[0]];
     uint64_t length = codes;
@@ -149,6 +174,7 @@ const uint8_t* Encoder::encode_singles(const uint8_t* symbols, const uint8_t* en
     }
     writer.put(codes, code_length(length));
   }
+  to = writer;
   return symbols;
 }
 
@@ -156,7 +182,9 @@ uint8_t* Encoder::encode_stream(const uint8_t* symbols, size_t n, uint8_t* out,
                                 const uint8_t* out_end) const {
   BitWriter writer(out, out_end);
   const uint8_t* const end = symbols + n;
-  if (pairs_ == nullptr) {
+  if (is_packed_) {
+    symbols += kernels().huffman_pack(writer.sink(), packed_, symbols, n);
+  } else if (pairs_ == nullptr) {
     symbols = encode_singles(symbols, end, writer);
   } else if (long_groups_) {
     symbols = encode_pairs<kLongGroup>(symbols, end, writer);

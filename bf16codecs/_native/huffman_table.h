@@ -8,8 +8,6 @@
 
 namespace bf16codecs {
 
-static_assert(kLookupBits == kMaxCodeLength);
-
 class LookupTable {
  public:
   // `lengths` are a complete code's.

@@ -108,6 +108,6 @@ void histogram(const uint8_t* plane, size_t n, uint8_t window, uint32_t counts[2
 
 const Kernels kAvx2Kernels = {
     "avx2",           checksum, split16, merge16, histogram, avx2_pairs_decode, avx2_pairs_decode16,
-    avx2_pairs_encode};
+    avx2_pairs_encode, nullptr};
 
 }  // namespace bf16codecs

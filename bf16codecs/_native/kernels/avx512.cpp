@@ -100,6 +100,7 @@ const Kernels kAvx512Kernels = {"avx512",
                                 histogram,
                                 avx512_pairs_decode,
                                 avx512_pairs_decode16,
-                                avx512_pairs_encode};
+                                avx512_pairs_encode,
+                                avx512_huffman_pack};
 
 }  // namespace bf16codecs

@@ -6,10 +6,12 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "huffman_pack.h"
+
 namespace bf16codecs {
 
 // Bits of the stream that one look-up sees: no code is longer, so it decodes at least one symbol.
-inline constexpr unsigned kLookupBits = 11;
+inline constexpr unsigned kLookupBits = kLongestCode;
 inline constexpr unsigned kEntrySymbols = 6;
 
 // All whole codes, at most kEntrySymbols, at the beginning of a window of bits: bits 0-7 how

@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "huffman_pack.h"
+
 #if defined(_MSC_VER)
 #define BF16CODECS_INLINE __forceinline
 #define BF16CODECS_COLD __declspec(noinline)
@@ -105,6 +107,12 @@ struct Kernels {
   // escapes a group; the room below encoder.words and encoder.escapes is the caller's to give,
   // and kEncodeMargin bytes more below the words.
   void (*pairs_encode)(PairsEncoder& encoder, const uint8_t* plane, size_t steps);
+
+  // Writes the codes of symbols to the sink, kPackSymbols at a time, while so many are left and it
+  // has kPackRoom; returns how many it wrote. Null where the loops of huffman_encode.cpp, which
+  // give the same bytes, are as fast.
+  size_t (*huffman_pack)(BitSink& sink, const uint16_t entries[kPackEntries],
+                         const uint8_t* symbols, size_t n);
 };
 
 extern const Kernels kScalarKernels;

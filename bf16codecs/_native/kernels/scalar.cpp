@@ -142,7 +142,7 @@ void pairs_encode(PairsEncoder& e, const uint8_t* plane, size_t steps) {
 
 }  // namespace
 
-const Kernels kScalarKernels = {"scalar",  checksum,     split16,        merge16,
-                                histogram, pairs_decode, pairs_decode16, pairs_encode};
+const Kernels kScalarKernels = {"scalar",  checksum,     split16,        merge16, histogram,
+                                pairs_decode, pairs_decode16, pairs_encode, nullptr};
 
 }  // namespace bf16codecs
