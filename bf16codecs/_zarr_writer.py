@@ -58,7 +58,11 @@ class _Folder:
         return _SharedFolder(self._root)
 
     def close(self) -> None:
-        shutil.rmtree(self._root / _SharedFolder.UNFINISHED, ignore_errors=True)
+        unfinished = self._root / _SharedFolder.UNFINISHED
+        if unfinished.exists():
+            # In one step, so that none of the processes can put anything from now on.
+            revoked = unfinished.rename(unfinished.with_name(".revoked"))
+            shutil.rmtree(revoked)
 
 
 class _SharedFolder:

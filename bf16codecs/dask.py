@@ -1,0 +1,236 @@
+"""Conversion on a dask cluster: many processes or machines encode and verify the chunks.
+
+The workers must see the source and the target under the same paths as the client, and have this
+package installed. The store is the same, byte for byte, as one process makes. When a worker
+dies, dask runs its tasks elsewhere; the target still appears only when it is complete and
+verified.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import CancelledError
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar
+
+import numpy as np
+from distributed import Client, Future, KilledWorker, as_completed
+
+from bf16codecs import _core
+from bf16codecs._chunks import ArrayPlan, Piece
+from bf16codecs._pipeline import codec_threads
+from bf16codecs._transfer import Encoded, Engine, Packed, Progress, read_chunk
+from bf16codecs._zarr_reader import ZarrReader
+from bf16codecs._zarr_writer import ChunkWriter, ZarrWriter
+from bf16codecs.convert import Summary
+from bf16codecs.convert import safetensors_to_zarr as _safetensors_to_zarr
+from bf16codecs.errors import CorruptDataError
+from bf16codecs.safetensors import Header, Source, SourceFile
+from bf16codecs.store import StoreReader, stored_arrays
+
+__all__ = ["cluster", "safetensors_to_zarr"]
+
+# A task's overhead is about a millisecond; encoding this much takes a hundred.
+_BATCH_BYTES = 1 << 27
+_READ_BYTES = 1 << 22
+
+# Tasks are sent to workers with what they need, which is not the headers.
+_NO_HEADER = Header(b"", (), {})
+_lock = threading.Lock()
+
+Item = TypeVar("Item")
+
+
+def safetensors_to_zarr(
+    src: str | os.PathLike[str],
+    store: str | os.PathLike[str],
+    client: Client | str,
+    **options: Any,
+) -> Summary:
+    """Convert safetensors files to a model store on a dask cluster.
+
+    Parameters
+    ----------
+    src, store
+        As for `bf16codecs.convert.safetensors_to_zarr`, on a file system that all workers see.
+        The target is a folder.
+    client
+        A client, or the address of a scheduler.
+    options
+        Any other argument of `bf16codecs.convert.safetensors_to_zarr` but `engine`; `threads`
+        says how many each task uses, which is one by default.
+    """
+    with cluster(client, options.pop("threads", None) or 1) as engine:
+        src, store = os.path.abspath(src), os.path.abspath(store)
+        return _safetensors_to_zarr(src, store, engine=engine, **options)
+
+
+@contextmanager
+def cluster(client: Client | str, threads: int = 1) -> Iterator[Engine]:
+    """Give an engine for conversions that works on a cluster.
+
+    Parameters
+    ----------
+    client
+        A client, or the address of a scheduler; then the connection is closed at the end.
+    threads
+        How many threads each task uses. Workers run one task for each of their own threads.
+    """
+    if not isinstance(client, str):
+        yield _engine(client, threads)
+        return
+    try:
+        connected = Client(client, set_as_default=False)
+    except (OSError, ValueError, TypeError) as e:
+        reason = " ".join(str(e).split())
+        raise ConnectionError(f"{client}: no dask scheduler answers: {reason}") from e
+    with connected:
+        yield _engine(connected, threads)
+
+
+def _engine(client: Client, threads: int) -> Engine:
+    return Engine(partial(_encode, client, threads), partial(_verify, client, threads))
+
+
+def _encode(
+    client: Client,
+    threads: int,
+    source: Source,
+    writer: Any,
+    arrays: Sequence[ArrayPlan],
+    keep_checksums: bool,
+    progress: Progress | None,
+) -> Encoded:
+    """Encode all tensors on the cluster."""
+    if not isinstance(writer, ZarrWriter):
+        raise ValueError("only Zarr stores can be written by several processes")
+    files = [replace(file, header=_NO_HEADER) for file in source.files]
+    pieces = (piece for array in arrays for piece in array.pieces())
+    batches = list(_batches(pieces, lambda piece: piece.nbytes))
+    task = partial(_encode_batch, files, writer.shared(), keep_checksums, threads)
+    # Digests take the longest, since a file's bytes pass one by one: they begin first.
+    digests = client.map(_digest, files, [f.header.file_size for f in source.files], pure=False)
+    results = client.map(task, batches, pure=False)
+    with _cancelled_after_errors(client, [*digests, *results]):
+        done, stored = 0, 0
+        checksums: dict[tuple[int, int], int] = {}
+        for nbytes, stored_nbytes, sums in _completed(results):
+            done, stored = done + nbytes, stored + stored_nbytes
+            checksums.update(sums)
+            if progress is not None:
+                progress(done, source.nbytes)
+        return Encoded(client.gather(digests), stored, checksums)
+
+
+def _verify(
+    client: Client,
+    threads: int,
+    reader: StoreReader,
+    headers: Sequence[Header],
+    packed: Packed,
+    progress: Progress | None,
+) -> None:
+    """Decode the store on the cluster and compare it with what was packed."""
+    expected = dict(packed.checksums)
+    pieces = [piece for array in stored_arrays(reader, headers) for piece in array.pieces()]
+    sums = [expected.pop((piece.array.file, piece.offset), None) for piece in pieces]
+    if expected:
+        raise CorruptDataError(f"{reader.where}: {len(expected)} chunks were not read back")
+    batches = _batches(zip(pieces, sums, strict=True), lambda pair: pair[0].nbytes)
+    results = client.map(partial(_verify_batch, reader.where, threads), list(batches), pure=False)
+    with _cancelled_after_errors(client, results):
+        done, total = 0, sum(piece.nbytes for piece in pieces)
+        for nbytes in _completed(results):
+            done += nbytes
+            if progress is not None:
+                progress(done, total)
+
+
+def _encode_batch(
+    files: Sequence[SourceFile],
+    writer: ChunkWriter,
+    keep_checksums: bool,
+    threads: int,
+    pieces: Sequence[Piece],
+) -> tuple[int, int, dict[tuple[int, int], int]]:
+    """Encode chunks, on a worker: their size, stored size, and checksums."""
+    checksums: dict[tuple[int, int], int] = {}
+    stored = 0
+    buffer = np.empty(max(piece.array.chunk_nbytes for piece in pieces), np.uint8)
+    with codec_threads(threads):
+        for piece in pieces:
+            chunk = buffer[: piece.array.chunk_nbytes]
+            data = read_chunk(files[piece.array.file], piece, chunk)
+            if keep_checksums:
+                checksums[piece.array.file, piece.offset] = _core.checksum(data)
+            stored += writer.write(piece, chunk)
+    return sum(piece.nbytes for piece in pieces), stored, checksums
+
+
+def _verify_batch(where: str, threads: int, pieces: Sequence[tuple[Piece, int | None]]) -> int:
+    """Decode chunks and compare their checksums, on a worker: their size."""
+    reader = _reader(where)
+    buffer = np.empty(max(piece.array.chunk_nbytes for piece, _ in pieces), np.uint8)
+    with codec_threads(threads):
+        for piece, expected in pieces:
+            with _lock:
+                reader.plan(piece.array.path)
+            reader.read(piece, buffer[: piece.array.chunk_nbytes])
+            if _core.checksum(buffer[: piece.nbytes]) != expected:
+                raise CorruptDataError(f"{where}: {piece.array.path} differs from its source")
+    return sum(piece.nbytes for piece, _ in pieces)
+
+
+def _digest(file: SourceFile, size: int) -> str:
+    """Return the SHA-256 of a file, on a worker."""
+    digest = hashlib.sha256()
+    buffer = np.empty(_READ_BYTES, np.uint8)
+    for offset in range(0, size, _READ_BYTES):
+        part = buffer[: min(_READ_BYTES, size - offset)]
+        file.read_into(offset, part)
+        digest.update(part.data)
+    return digest.hexdigest()
+
+
+# A store that is being made has a name that no other one has ever had.
+@functools.lru_cache(maxsize=2)
+def _reader(where: str) -> ZarrReader:
+    return ZarrReader(where)
+
+
+def _batches(items: Iterable[Item], size: Callable[[Item], int]) -> Iterator[list[Item]]:
+    """Put items together to tasks."""
+    batch: list[Item] = []
+    total = 0
+    for item in items:
+        if batch and total + size(item) > _BATCH_BYTES:
+            yield batch
+            batch, total = [], 0
+        batch.append(item)
+        total += size(item)
+    if batch:
+        yield batch
+
+
+def _completed(futures: Sequence[Future]) -> Iterator[Any]:
+    """Yield results as they come; raise the first error."""
+    for _, result in as_completed(futures, with_results=True):
+        yield result
+
+
+@contextmanager
+def _cancelled_after_errors(client: Client, futures: Sequence[Future]) -> Iterator[None]:
+    try:
+        yield
+    except BaseException as e:
+        client.cancel(futures)
+        if isinstance(e, (KilledWorker, CancelledError)):
+            reason = " ".join(str(e).split())
+            raise ConnectionError(f"the dask cluster failed: {reason}") from e
+        raise
