@@ -29,8 +29,16 @@ def package_environment(**extra: str) -> dict[str, str]:
     """Return an environment in which a child Python finds the package under test."""
     parent = str(Path(bf16codecs.__file__).resolve().parents[1])
     path = os.pathsep.join(filter(None, [parent, os.environ.get("PYTHONPATH", "")]))
-    # With coloured or narrow terminals the commands' output would depend on who runs the tests.
-    return {**os.environ, "PYTHONPATH": path, "NO_COLOR": "1", "COLUMNS": "100", **extra}
+    return {
+        **os.environ,
+        "PYTHONPATH": path,
+        # The working folder may be the checkout, whose package need not have been built.
+        "PYTHONSAFEPATH": "1",
+        # With coloured or narrow terminals, output would depend on who runs the tests.
+        "NO_COLOR": "1",
+        "COLUMNS": "100",
+        **extra,
+    }
 
 
 @pytest.fixture(scope="session")
