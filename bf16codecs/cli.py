@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.resources
 import tempfile
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -83,6 +85,11 @@ def _report(source: str, target: str, summary: Summary, note: str = "") -> None:
     show_default=True,
     help="Read the finished store again and compare.",
 )
+@click.option(
+    "--dask",
+    metavar="ADDRESS",
+    help="Convert on a dask cluster whose workers see SRC and STORE; threads are per task then.",
+)
 @overwrite_option
 @quiet_option
 @command
@@ -95,6 +102,7 @@ def st2zarr(
     threads: int | None,
     zarr_format: str,
     verify: bool,
+    dask: str | None,
     overwrite: bool,
     quiet: bool,
 ) -> None:
@@ -107,8 +115,9 @@ def st2zarr(
         CodecChoice(codec, level)
     except ValueError as e:
         raise click.BadParameter(str(e), param_hint="--level") from None
+    convert = safetensors_to_zarr if dask is None else _convert_on(dask)
     with progress_bar(quiet) as progress:
-        summary = safetensors_to_zarr(
+        summary = convert(
             src,
             store,
             codec=codec,
@@ -122,6 +131,14 @@ def st2zarr(
         )
     if not quiet:
         _report(src, store, summary, "verified" if verify else "")
+
+
+def _convert_on(address: str) -> Callable[..., Summary]:
+    try:
+        from bf16codecs.dask import safetensors_to_zarr as convert
+    except ImportError as e:
+        raise ValueError(f"--dask takes dask: pip install 'bf16codecs[dask]' ({e})") from None
+    return functools.partial(convert, client=address)
 
 
 @click.command()

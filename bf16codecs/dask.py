@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
@@ -85,9 +86,11 @@ def cluster(client: Client | str, threads: int = 1) -> Iterator[Engine]:
     if not isinstance(client, str):
         yield _engine(client, threads)
         return
+    if not re.fullmatch(r"(\w+://)?.+:\d+/?", client):
+        raise ValueError(f"{client!r} is no address of a dask scheduler, such as tcp://host:8786")
     try:
         connected = Client(client, set_as_default=False)
-    except (OSError, ValueError, TypeError) as e:
+    except (OSError, ValueError) as e:
         reason = " ".join(str(e).split())
         raise ConnectionError(f"{client}: no dask scheduler answers: {reason}") from e
     with connected:
@@ -120,7 +123,7 @@ def _encode(
     with _cancelled_after_errors(client, [*digests, *results]):
         done, stored = 0, 0
         checksums: dict[tuple[int, int], int] = {}
-        for nbytes, stored_nbytes, sums in _completed(results):
+        for nbytes, stored_nbytes, sums in _completed(client, results):
             done, stored = done + nbytes, stored + stored_nbytes
             checksums.update(sums)
             if progress is not None:
@@ -146,7 +149,7 @@ def _verify(
     results = client.map(partial(_verify_batch, reader.where, threads), list(batches), pure=False)
     with _cancelled_after_errors(client, results):
         done, total = 0, sum(piece.nbytes for piece in pieces)
-        for nbytes in _completed(results):
+        for nbytes in _completed(client, results):
             done += nbytes
             if progress is not None:
                 progress(done, total)
@@ -218,9 +221,9 @@ def _batches(items: Iterable[Item], size: Callable[[Item], int]) -> Iterator[lis
         yield batch
 
 
-def _completed(futures: Sequence[Future]) -> Iterator[Any]:
+def _completed(client: Client, futures: Sequence[Future]) -> Iterator[Any]:
     """Yield results as they come; raise the first error."""
-    for _, result in as_completed(futures, with_results=True):
+    for _, result in as_completed(futures, loop=client.loop, with_results=True):
         yield result
 
 
