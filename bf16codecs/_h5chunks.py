@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import threading
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import h5py
 import numpy as np
@@ -25,7 +25,7 @@ from bf16codecs._zstd import decode_zstd
 from bf16codecs.codecs import BF16Split, FrameCodec
 from bf16codecs.errors import CodecError, CorruptDataError
 
-__all__ = ["ChunkedDataset", "Workspace", "codec_name"]
+__all__ = ["ChunkedDataset", "Place", "Workspace", "codec_name"]
 
 _SHUFFLE = h5py.h5z.FILTER_SHUFFLE
 # Any frame decodes any frame: which codec wrote it does not matter.
@@ -40,6 +40,14 @@ class _Memory(threading.local):
 
     def __init__(self) -> None:
         self.buffer = np.empty(0, np.uint8)
+
+
+class Place(NamedTuple):
+    """Where a stored chunk lies in its file, and whether it is stored as it is."""
+
+    offset: int
+    size: int
+    is_plain: bool
 
 
 class Workspace:
@@ -230,6 +238,21 @@ class ChunkedDataset:
             end = out.size if last == frame.n_blocks else last * block
             payload = stored[frame.offsets[first] : frame.offsets[last]]
             frame.decode_block_range(payload, first, last, out[first * block : end])
+
+    def places(self) -> dict[tuple[int, ...], Place] | None:
+        """Tell where the chunks lie in the file, if they are frames or as they are."""
+        if isinstance(self._coder, _ShuffledZstd):
+            return None
+        found = {}
+
+        def visit(info: Any) -> None:
+            index = tuple(o // n for o, n in zip(info.chunk_offset, self.chunks, strict=True))
+            is_plain = isinstance(self._coder, _Plain) or info.filter_mask != 0
+            found[index] = Place(info.byte_offset, info.size, is_plain)
+
+        with phil:
+            self._id.chunk_iter(visit)
+        return found
 
     def _stored(self, index: tuple[int, ...]) -> tuple[_Coder | None, NDArray[np.uint8]]:
         """Return a stored chunk and what decodes it."""

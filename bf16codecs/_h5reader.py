@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bf16codecs._chunks import ArrayPlan, Piece, chunk_shape
-from bf16codecs._h5chunks import ChunkedDataset, Workspace, codec_name
+from bf16codecs._h5chunks import ChunkedDataset, Place, Workspace, codec_name
 from bf16codecs._h5dataset import piece_region, read_region
 from bf16codecs._h5types import array_dtype
 from bf16codecs.errors import CodecError
@@ -89,6 +89,19 @@ class H5Reader:
                 read_region(source.dataset, region, values)
             elif not source.chunks.read(piece.index, chunk):
                 raise StoreError(f"chunk {piece.index} is missing, or filtered by half")
+
+    def places(self, path: str) -> dict[tuple[int, ...], Place] | None:
+        """Tell where the chunks of `plan` lie in the file; None if only libhdf5 can read them."""
+        chunks = self._sources[path].chunks
+        # Behind a user block, offsets count from its end in some versions of libhdf5.
+        return None if chunks is None or self._file.userblock_size else chunks.places()
+
+    def attributes(self, path: str) -> dict[str, Any]:
+        """Return what an array's attributes say of its tensor."""
+        with named_errors(f"{self.where}: {path}"):
+            text = h5py.Dataset(self._open(path).dataset).attrs.get(ATTRIBUTES_KEY, "{}")
+            attributes = json.loads(text)
+        return attributes if isinstance(attributes, dict) else {}
 
     def stored_nbytes(self, path: str) -> int:
         """Return the size that an array's data take in the file."""

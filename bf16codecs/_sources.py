@@ -72,6 +72,11 @@ def _open_path(text: str) -> Opened:
         magic = file.read(8)
     if magic[:2] == b"PK":
         return ZarrModel(text, ZipBlobs(path), partial(ZipStore, path, mode="r"))
+    if magic == b"\x89HDF\r\n\x1a\n":
+        # h5py is imported by those who have HDF5 files.
+        from bf16codecs._h5model import H5Model
+
+        return H5Model(path)
     raise StoreError(f"{text}: not a model store: neither a folder, nor a ZIP or HDF5 file")
 
 

@@ -30,7 +30,7 @@ PYTHON_LAYERS = [
     {"_stored"},
     {"_arrays"},
     {"_zarr_metadata"},
-    {"_safetensors_model", "_zarr_model"},
+    {"_h5model", "_safetensors_model", "_zarr_model"},
     {"_sources"},
     {"_lazy"},
     {"convert", "model"},
