@@ -162,6 +162,12 @@ def test_bound_is_close_and_grows(nbytes, how):
     assert bound <= nbytes + 24 + (8 + WIDTHS[dtype]) * blocks
 
 
+def test_no_bound_of_what_no_buffer_can_hold():
+    for nbytes in (2**63, 2**64 - 1):
+        with pytest.raises(ValueError, match="no buffer"):
+            _core.bound(nbytes, CODECS["split"], 0)
+
+
 def _incompressible() -> bytes:
     return np.random.default_rng(5).integers(0, 256, 300_001, np.uint8).tobytes()
 

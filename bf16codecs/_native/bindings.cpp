@@ -278,6 +278,7 @@ NB_MODULE(_core, m) {
       "bound",
       [](uint64_t nbytes, int codec, int dtype, size_t block) {
         codec_from(codec);
+        if (nbytes > PY_SSIZE_T_MAX) throw nb::value_error("no buffer has so many bytes");
         const size_t width = item_size(dtype_from(dtype));
         return frame_bound(nbytes, width, block_log2_for(block, width));
       },
