@@ -12,7 +12,7 @@
 
 // A stream is written from its beginning to its end and read from its end to its beginning, so
 // symbols come out last first. That spares the reader every shift but two a look-up: see
-// huffman_table.h.
+// kernels/huffman.h.
 
 namespace bf16codecs {
 namespace {
@@ -33,7 +33,6 @@ struct Stream {
 
 struct Decoder {
   const uint8_t* payload;
-  size_t size;
   const LookupTable* table;
   uint8_t* plane;
 
@@ -117,7 +116,8 @@ void find_streams(const HuffmanLayout& layout, const uint8_t* payload, size_t si
 }
 
 void skip_mark(const Decoder& d, Stream& stream) {
-  const uint8_t last = stream.bits > stream.bits_begin ? d.payload[stream.bits / 8 - 1] : uint8_t{0};
+  const bool is_empty = stream.bits == stream.bits_begin;
+  const uint8_t last = is_empty ? uint8_t{0} : d.payload[stream.bits / 8 - 1];
   if (last == 0) throw CorruptDataError("Huffman stream has no end mark");
   stream.bits -= static_cast<size_t>(std::countl_zero(last)) + 1;
 }
@@ -157,7 +157,7 @@ void huffman_decode(const uint8_t* payload, size_t size, uint8_t* plane, size_t 
   Stream streams[kHuffmanStreams];
   find_streams(layout, payload, size, table_size, streams);
   const LookupTable table(lengths);
-  const Decoder decoder{payload, size, &table, plane};
+  const Decoder decoder{payload, &table, plane};
   for (unsigned k = 0; k < layout.streams; ++k) skip_mark(decoder, streams[k]);
   if (layout.streams == 1) {
     decode_rounds(decoder, streams[0]);

@@ -8,15 +8,16 @@
 
 #if defined(_MSC_VER) && defined(_M_X64)
 #include <xmmintrin.h>
-#define BF16CODECS_FETCH_L1(address) _mm_prefetch(reinterpret_cast<const char*>(address), _MM_HINT_T0)
-#define BF16CODECS_FETCH_L2(address) _mm_prefetch(reinterpret_cast<const char*>(address), _MM_HINT_T1)
+#define BF16CODECS_FETCH(address, level) \
+  _mm_prefetch(reinterpret_cast<const char*>(address), (level) == 1 ? _MM_HINT_T0 : _MM_HINT_T1)
 #elif defined(__GNUC__)
-#define BF16CODECS_FETCH_L1(address) __builtin_prefetch(reinterpret_cast<const void*>(address), 0, 3)
-#define BF16CODECS_FETCH_L2(address) __builtin_prefetch(reinterpret_cast<const void*>(address), 0, 2)
+#define BF16CODECS_FETCH(address, level) \
+  __builtin_prefetch(reinterpret_cast<const void*>(address), 0, 4 - (level))
 #else
-#define BF16CODECS_FETCH_L1(address) static_cast<void>(address)
-#define BF16CODECS_FETCH_L2(address) static_cast<void>(address)
+#define BF16CODECS_FETCH(address, level) static_cast<void>(address)
 #endif
+#define BF16CODECS_FETCH_L1(address) BF16CODECS_FETCH(address, 1)
+#define BF16CODECS_FETCH_L2(address) BF16CODECS_FETCH(address, 2)
 
 namespace bf16codecs {
 

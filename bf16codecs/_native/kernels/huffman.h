@@ -20,9 +20,6 @@ inline constexpr unsigned kEntrySymbols = 6;
 // beginning: a little-endian store of the entry that ends where the plane's known part begins
 // puts the symbols in place, and the rest where the next store goes.
 using LookupEntry = uint64_t;
-constexpr unsigned entry_bits(LookupEntry entry) {
-  return entry & 255;
-}
 constexpr unsigned entry_count(LookupEntry entry) {
   return entry >> 8 & 255;
 }
