@@ -57,13 +57,14 @@ struct PlaneSource {
   bool is_repeated;
 };
 
-PlaneSource decode_plane(const PlaneView& view, size_t n, const Zstd* zstd, uint8_t* scratch) {
+PlaneSource decode_plane(const PlaneView& view, size_t n, const Zstd* zstd, uint8_t* scratch,
+                         const UsedNext& next) {
   switch (view.mode) {
     case Mode::stored: return {view.payload, false};
     case Mode::constant:
       std::memset(scratch, view.payload[0], std::min(n, kStrip));
       return {scratch, true};
-    case Mode::huffman: huffman_decode(view.payload, view.size, scratch, n); break;
+    case Mode::huffman: huffman_decode(view.payload, view.size, scratch, n, next); break;
     case Mode::rans_pairs: decode_pairs(view, scratch, n); break;
     case Mode::rans_wide: wide_decode(view.payload, view.size, scratch, n); break;
     case Mode::zstd: decode_zstd(view, scratch, n, zstd); break;
@@ -88,7 +89,12 @@ void decode_and_merge(const Layout& layout, const BlockContext& context,
   PlaneSource sources[kMaxItemSize];
   uint8_t* decoded[kMaxItemSize];
   for (size_t p = 0; p < width; ++p) decoded[p] = scratch.data() + p * (n + kPlaneSlack);
-  for (size_t p = 0; p < width; ++p) sources[p] = decode_plane(views[p], n, zstd, decoded[p]);
+  UsedNext next{nullptr, 0, out.next(), width * n};
+  if (views[width - 1].mode == Mode::stored) {
+    next.read = views[width - 1].payload;
+    next.read_size = n;
+  }
+  for (size_t p = 0; p < width; ++p) sources[p] = decode_plane(views[p], n, zstd, decoded[p], next);
   if (views[0].mode == Mode::scale) decode_scale(context, views[0], n, decoded);
   for (size_t i = 0; i < n; i += kStrip) {
     const uint8_t* planes[kMaxItemSize];
