@@ -13,9 +13,19 @@ from typing import Any
 
 import click
 
-from bf16codecs._console import one_line
+from bf16codecs._console import format_rate, format_size, one_line
+from bf16codecs.convert import DEFAULT_CHUNK_SIZE, DEFAULT_CODEC, Summary
+from bf16codecs.store import CodecChoice
 
-__all__ = ["ByteSize", "command", "overwrite_option", "quiet_option", "threads_option"]
+__all__ = [
+    "ByteSize",
+    "command",
+    "conversion_options",
+    "overwrite_option",
+    "quiet_option",
+    "report",
+    "threads_option",
+]
 
 
 class _Terminated(BaseException):
@@ -88,3 +98,61 @@ threads_option = click.option(
 )
 overwrite_option = click.option("--overwrite", is_flag=True, help="Replace an existing target.")
 quiet_option = click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+
+
+def _checked_level(ctx: click.Context, param: click.Parameter, level: str | None) -> str | None:
+    try:
+        CodecChoice(ctx.params["codec"], level)
+    except ValueError as e:
+        raise click.BadParameter(str(e)) from None
+    return level
+
+
+def conversion_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that converting to any kind of store has."""
+    options = (
+        click.option(
+            "--codec",
+            type=click.Choice(["huffman", "arithmetic", "zstd", "split", "none"]),
+            default=DEFAULT_CODEC,
+            show_default=True,
+            is_eager=True,  # the level is checked against it
+            help="Codec of floating-point tensors.",
+        ),
+        click.option(
+            "--level",
+            callback=_checked_level,
+            help="1 to 22 for zstd; fast or best for arithmetic.",
+        ),
+        click.option(
+            "--chunk-size",
+            type=ByteSize(),
+            default=DEFAULT_CHUNK_SIZE,
+            help=f"Largest chunk, such as 32M.  [default: {DEFAULT_CHUNK_SIZE >> 20}M]",
+        ),
+        threads_option,
+        click.option(
+            "--verify/--no-verify",
+            default=True,
+            show_default=True,
+            help="Read the finished store again and compare.",
+        ),
+        overwrite_option,
+        quiet_option,
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def report(source: str, target: str, summary: Summary, note: str = "") -> None:
+    """Tell in one line what was converted."""
+    ratio = summary.nbytes / max(1, summary.stored_nbytes)
+    sizes = [format_size(summary.nbytes), format_size(summary.stored_nbytes)]
+    if note == "restored":
+        sizes.reverse()
+    click.echo(
+        f"{one_line(source)} -> {one_line(target)}: {summary.tensors} tensors,"
+        f" {sizes[0]} -> {sizes[1]} (ratio {ratio:.3f}),"
+        f" {format_rate(summary.nbytes, summary.seconds)}{', ' if note else ''}{note}"
+    )

@@ -12,11 +12,13 @@ from pathlib import Path
 import click
 
 from bf16codecs._cli_bench import bench
+from bf16codecs._cli_hdf5 import h52st, plugin_path, st2h5
 from bf16codecs._command import (
-    ByteSize,
     command,
+    conversion_options,
     overwrite_option,
     quiet_option,
+    report,
     threads_option,
 )
 from bf16codecs._console import (
@@ -28,50 +30,22 @@ from bf16codecs._console import (
 )
 from bf16codecs._demo import CODECS, measure
 from bf16codecs._version import __version__
-from bf16codecs._zarr_reader import ZarrReader
 from bf16codecs.convert import (
-    DEFAULT_CHUNK_SIZE,
-    DEFAULT_CODEC,
     Summary,
+    open_store,
     safetensors_to_zarr,
     verify_store,
     zarr_to_safetensors,
 )
-from bf16codecs.store import CodecChoice, read_headers, stored_arrays
+from bf16codecs.store import read_headers, stored_arrays
 
-__all__ = ["main", "st2zarr", "zarr2st"]
-
-
-def _report(source: str, target: str, summary: Summary, note: str = "") -> None:
-    ratio = summary.nbytes / max(1, summary.stored_nbytes)
-    sizes = [format_size(summary.nbytes), format_size(summary.stored_nbytes)]
-    if note == "restored":
-        sizes.reverse()
-    click.echo(
-        f"{one_line(source)} -> {one_line(target)}: {summary.tensors} tensors,"
-        f" {sizes[0]} -> {sizes[1]} (ratio {ratio:.3f}),"
-        f" {format_rate(summary.nbytes, summary.seconds)}{', ' if note else ''}{note}"
-    )
+__all__ = ["h52st", "main", "st2h5", "st2zarr", "zarr2st"]
 
 
 @click.command()
 @click.argument("src")
 @click.argument("store")
-@click.option(
-    "--codec",
-    type=click.Choice(["huffman", "arithmetic", "zstd", "split", "none"]),
-    default=DEFAULT_CODEC,
-    show_default=True,
-    help="Codec of floating-point tensors.",
-)
-@click.option("--level", help="1 to 22 for zstd; fast or best for arithmetic.")
-@click.option(
-    "--chunk-size",
-    type=ByteSize(),
-    default=DEFAULT_CHUNK_SIZE,
-    help=f"Largest chunk, such as 32M.  [default: {DEFAULT_CHUNK_SIZE >> 20}M]",
-)
-@threads_option
+@conversion_options
 @click.option(
     "--zarr-format",
     type=click.Choice(["3", "2"]),
@@ -80,18 +54,10 @@ def _report(source: str, target: str, summary: Summary, note: str = "") -> None:
     help="Version of the Zarr format.",
 )
 @click.option(
-    "--verify/--no-verify",
-    default=True,
-    show_default=True,
-    help="Read the finished store again and compare.",
-)
-@click.option(
     "--dask",
     metavar="ADDRESS",
     help="Convert on a dask cluster whose workers see SRC and STORE; threads are per task then.",
 )
-@overwrite_option
-@quiet_option
 @command
 def st2zarr(
     src: str,
@@ -111,10 +77,6 @@ def st2zarr(
     SRC is a .safetensors file, a folder of shards, or a *.safetensors.index.json. STORE is a
     folder, or a ZIP file if its name ends in .zip.
     """
-    try:
-        CodecChoice(codec, level)
-    except ValueError as e:
-        raise click.BadParameter(str(e), param_hint="--level") from None
     convert = safetensors_to_zarr if dask is None else _convert_on(dask)
     with progress_bar(quiet) as progress:
         summary = convert(
@@ -130,7 +92,7 @@ def st2zarr(
             progress=progress,
         )
     if not quiet:
-        _report(src, store, summary, "verified" if verify else "")
+        report(src, store, summary, "verified" if verify else "")
 
 
 def _convert_on(address: str) -> Callable[..., Summary]:
@@ -158,7 +120,7 @@ def zarr2st(store: str, dst: str, threads: int | None, overwrite: bool, quiet: b
             store, dst, threads=threads, overwrite=overwrite, progress=progress
         )
     if not quiet:
-        _report(store, dst, summary, "restored")
+        report(store, dst, summary, "restored")
 
 
 @click.group()
@@ -168,6 +130,7 @@ def main() -> None:
 
 
 main.add_command(bench)
+main.add_command(plugin_path)
 
 
 @main.command()
@@ -177,7 +140,7 @@ def info(store: str) -> None:
     """List the tensors of STORE: shapes, dtypes, codecs, sizes, ratios."""
     rows = []
     raw = stored = 0
-    with closing(ZarrReader(store)) as reader:
+    with closing(open_store(store)) as reader:
         headers = read_headers(reader)
         tensors = [tensor for header in headers for tensor in header.tensors]
         for tensor, array in zip(tensors, stored_arrays(reader, headers), strict=True):

@@ -38,7 +38,7 @@ PYTHON_LAYERS = [
     {"analysis", "bench", "_demo"},
     {"_console"},
     {"_command"},
-    {"_cli_bench"},
+    {"_cli_bench", "_cli_hdf5"},
     {"cli"},
     {"__init__"},
 ]

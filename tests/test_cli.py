@@ -18,12 +18,14 @@ import pytest
 from click.testing import CliRunner, Result
 
 from bf16codecs import cli
+from bf16codecs._command import ByteSize
 from bf16codecs._console import format_size, one_line
 from bf16codecs._version import __version__
 from conftest import package_environment
 from models import TRICKY_NAMES, entry, file_bytes, write_model
 
-COMMANDS = {"st2zarr": cli.st2zarr, "zarr2st": cli.zarr2st, "bf16codecs": cli.main}
+NAMES = ("st2zarr", "zarr2st", "st2h5", "h52st")
+COMMANDS = {name: getattr(cli, name) for name in NAMES} | {"bf16codecs": cli.main}
 POSIX = pytest.mark.skipif(os.name != "posix", reason="signals and limits of POSIX")
 
 
@@ -159,7 +161,7 @@ def test_usage(args: tuple[str, ...]) -> None:
     ],
 )
 def test_sizes(text: str, size: int) -> None:
-    assert cli.ByteSize().convert(text, None, None) == size
+    assert ByteSize().convert(text, None, None) == size
 
 
 def test_sizes_are_shown_in_decimal_units() -> None:
