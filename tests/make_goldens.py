@@ -278,6 +278,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Write the golden frames.")
     parser.add_argument("--force", action="store_true", help="replace existing goldens")
     force = parser.parse_args().force
+    if force and _core.FORMAT_VERSION > 0:
+        print("the format is frozen: its goldens never change", file=sys.stderr)
+        return 1
     FOLDER.mkdir(exist_ok=True)
     for path in set(FOLDER.iterdir()) - {path_of(name) for name in GOLDENS} if force else ():
         path.unlink()

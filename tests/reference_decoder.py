@@ -27,7 +27,7 @@ from reference_planes import (
 )
 
 MAGIC = bytes.fromhex("BF16C0DE")
-VERSION = 0
+VERSION = 1
 WIDTHS = [2, 2, 4, 8, 1, 1]  # of dtype 0 ... 5
 
 

@@ -10,7 +10,7 @@
 namespace bf16codecs {
 
 inline constexpr uint8_t kMagic[4] = {0xBF, 0x16, 0xC0, 0xDE};
-inline constexpr uint8_t kFormatVersion = 0;
+inline constexpr uint8_t kFormatVersion = 1;
 
 inline constexpr size_t kHeaderSize = 24;   // magic ... checksum of the table
 inline constexpr size_t kHeaderChecked = 16;  // the bytes that the header's checksum covers
