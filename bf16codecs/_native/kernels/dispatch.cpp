@@ -65,26 +65,12 @@ struct Support {
   }
 };
 
-std::vector<const Kernels*> available() {
-  const Support support;
-  std::vector<const Kernels*> sets{&kScalarKernels};
-  if (support.avx2) sets.push_back(&kAvx2Kernels);
-  if (support.avx512) sets.push_back(&kAvx512Kernels);
-  return sets;
-}
-
-#else
-
-std::vector<const Kernels*> available() {
-  return {&kScalarKernels};
-}
-
 #endif
 
 // BF16CODECS_ISA lowers the choice. A name that is unknown or not available here is the best
 // one: a variable set for a fleet must not stop its older machines.
 const Kernels& choose() {
-  const std::vector<const Kernels*> sets = available();
+  const std::vector<const Kernels*> sets = available_kernels();
   if (const char* wanted = std::getenv("BF16CODECS_ISA")) {
     for (const Kernels* set : sets) {
       if (std::string_view(wanted) == set->name) return *set;
@@ -100,9 +86,21 @@ const Kernels& kernels() {
   return chosen;
 }
 
+std::vector<const Kernels*> available_kernels() {
+  std::vector<const Kernels*> sets{&kScalarKernels};
+#if defined(__x86_64__) || defined(_M_X64)
+  const Support support;
+  if (support.avx2) sets.push_back(&kAvx2Kernels);
+  if (support.avx512) sets.push_back(&kAvx512Kernels);
+#elif defined(__AARCH64EL__) || defined(_M_ARM64)
+  sets.push_back(&kNeonKernels);
+#endif
+  return sets;
+}
+
 std::vector<std::string> available_isas() {
   std::vector<std::string> names;
-  for (const Kernels* set : available()) names.emplace_back(set->name);
+  for (const Kernels* set : available_kernels()) names.emplace_back(set->name);
   return names;
 }
 

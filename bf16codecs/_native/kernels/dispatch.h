@@ -7,7 +7,8 @@
 
 namespace bf16codecs {
 
-// The instruction sets that this build has and this processor runs, the plainest first.
+// What this build has and this processor runs, the plainest first; and the names.
+std::vector<const Kernels*> available_kernels();
 std::vector<std::string> available_isas();
 
 }  // namespace bf16codecs
