@@ -1,0 +1,48 @@
+// Runs the kernels of every instruction set that this processor has against the scalar ones, and
+// whole frames with the best set, or with what BF16CODECS_ISA names. Prints what ran; the digest
+// in the last line is the same for every instruction set and platform.
+
+#include "kernels_test.h"
+
+#include <cinttypes>
+#include <cstring>
+
+#include "check.h"
+#include "kernels/dispatch.h"
+
+namespace bf16codecs::test {
+namespace {
+
+// Told by the compiler, not by the dispatcher: a set that it overlooks must not go untested.
+bool processor_has_more_than_scalar() {
+#if defined(__x86_64__) && defined(__GNUC__)
+  return __builtin_cpu_supports("avx2") != 0;
+#elif defined(__AARCH64EL__) || defined(_M_ARM64)
+  return true;
+#else
+  return false;
+#endif
+}
+
+void test_all() {
+  const std::vector<const Kernels*> sets = available_kernels();
+  CHECK(sets.front() == &kScalarKernels);
+  CHECK(sets.size() > 1 || !processor_has_more_than_scalar());
+  for (const Kernels* set : sets) {
+    // The scalar set against itself tests the tests: that what they give a kernel is allowed.
+    test_planes(*set);
+    test_pairs(*set);
+    test_huffman_pack(*set);
+    std::printf("kernels: %s\n", set->name);
+  }
+  const uint64_t digest = test_frames();
+  std::printf("frames: %s\ndigest: %016" PRIx64 "\n", kernels().name, digest);
+}
+
+}  // namespace
+}  // namespace bf16codecs::test
+
+int main() {
+  bf16codecs::test::test_all();
+  return 0;
+}

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/kernels.h"
+
+namespace bf16codecs::test {
+
+// Each compares functions of one instruction set with the scalar definition, and ends the program
+// where they differ.
+void test_planes(const Kernels& kernels);  // checksum, split16, merge16, histogram
+void test_pairs(const Kernels& kernels);   // pairs_decode, pairs_decode16, pairs_encode
+void test_huffman_pack(const Kernels& kernels);
+
+// Encodes and decodes whole frames, sound and damaged ones, with the instruction set in use.
+// Returns a digest of all the bytes and errors that came out.
+uint64_t test_frames();
+
+}  // namespace bf16codecs::test
