@@ -75,6 +75,7 @@ def read_head(data: bytes) -> Head:
         raise UnknownVersion(f"version {version} is unknown: upgrade")
     codec, layout, blocks, raw_size = (reader.number(w) for w in (1, 1, 1, 8))
     must(reader.number(4) == checksum(data[:16]), "checksum of the header")
+    head_checksum = reader.number(4)
     must(1 <= codec <= 4, "unknown codec")
     must(layout & 15 < len(WIDTHS), "unknown dtype")
     must(layout >> 5 == 0, "bits 5-7 of the layout are set")
@@ -84,10 +85,12 @@ def read_head(data: bytes) -> Head:
     width, k = WIDTHS[layout & 15], blocks & 31
     must(8 <= k and width << k <= 1 << 22, "k is outside its limits")
 
+    model_size = 0
+    if has_model:
+        model_size = reader.number(4)
+        must(reader.number(4) == checksum(data[24:28]), "checksum of the model's size")
     n_blocks = -(-(raw_size // width) >> k)
     entry = 8 if has_sums else 4
-    head_checksum = reader.number(4)
-    model_size = reader.number(4) if has_model else 0
     table = reader.take(n_blocks * entry)
     tail = reader.take(raw_size % width)
     model = reader.take(model_size)

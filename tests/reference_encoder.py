@@ -50,7 +50,8 @@ def frame(
         k |= 128
     head = table + tail
     if model is not None:
-        head = len(model).to_bytes(4, "little") + head + model
+        size = len(model).to_bytes(4, "little")
+        head = size + checksum(size).to_bytes(4, "little") + head + model
         k |= 64
     start = MAGIC + bytes([VERSION, codec, layout, k]) + raw_size.to_bytes(8, "little")
     both = struct.pack("<II", checksum(start), checksum(head))
@@ -79,7 +80,7 @@ def head_sizes(data: bytes) -> tuple[int, int, int, int]:
     raw_size = int.from_bytes(data[8:16], "little")
     n_blocks = -(-(raw_size // width) >> (data[7] & 31))
     entry = 8 if data[7] >> 7 else 4
-    at, model = (28, int.from_bytes(data[24:28], "little")) if data[7] & 64 else (24, 0)
+    at, model = (32, int.from_bytes(data[24:28], "little")) if data[7] & 64 else (24, 0)
     return at, entry, n_blocks, at + n_blocks * entry + raw_size % width + model
 
 
@@ -89,6 +90,8 @@ def repaired(data: bytes) -> bytes:
     if len(data) < 24:
         return bytes(data)
     data[16:20] = checksum(bytes(data[:16])).to_bytes(4, "little")
+    if data[7] & 64 and len(data) >= 32:
+        data[28:32] = checksum(bytes(data[24:28])).to_bytes(4, "little")
     size = head_sizes(data)[3]
     if len(data) >= size:
         data[20:24] = checksum(bytes(data[24:size])).to_bytes(4, "little")

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <atomic>
+
 #include "best.h"
 #include "checksum.h"
 #include "codec.h"
@@ -23,6 +25,7 @@ inline size_t block_bound(size_t width, size_t n) { return width + width * n; }
 struct BlockContext {
   uint64_t first = 0;                // the block's first item
   const BestModel* model = nullptr;  // of the frame, if it has one
+  std::atomic<uint64_t>* saved = nullptr;  // where an encoder adds up the bytes that it saves
 };
 
 // Encodes n items to out, which has room for block_bound(); returns the size. Adds the items'

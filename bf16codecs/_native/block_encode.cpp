@@ -131,11 +131,14 @@ void split_and_sum(const Layout& layout, const uint8_t* items, size_t n,
   }
 }
 
-// A plane's share of what any order-0 coding of it alone would take.
-size_t least_size(const uint8_t* plane, size_t n) {
+// Nearly the size of a plane that is coded alone: constant, stored, or by its order-0 entropy and
+// the lanes' states.
+size_t size_alone(const uint8_t* plane, size_t n) {
+  if (is_constant(plane, n)) return 1;
   uint32_t counts[256];
   histogram(plane, n, counts);
-  return static_cast<size_t>(entropy_size(counts) >> 19);
+  const size_t states = sizeof(uint32_t) * kLanesPerGroup << groups_log2(n);
+  return std::min(n, static_cast<size_t>(entropy_size(counts) >> 19) + states);
 }
 
 // Codes the first planes with the frame's model where that is smaller than each plane alone;
@@ -146,10 +149,11 @@ size_t code_with_model(const EncodeOptions& options, const BlockContext& context
   if (context.model == nullptr || n < kLeastCoded) return 0;
   const size_t joined = BestModel::planes(options.layout);
   size_t alone = 0;
-  for (size_t p = 0; p < joined; ++p) alone += least_size(planes[p], n);
+  for (size_t p = 0; p < joined; ++p) alone += size_alone(planes[p], n);
   const size_t size = best_encode(*context.model, items, context.first, n, out,
                                   joined * n + kModelSlack);
   if (size == 0 || size >= alone) return 0;
+  context.saved->fetch_add(alone - size, std::memory_order_relaxed);
   coded[0] = {Mode::scale, size};
   for (size_t p = 1; p < joined; ++p) coded[p] = {Mode::joined, 0};
   return joined;

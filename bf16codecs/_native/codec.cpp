@@ -1,6 +1,7 @@
 #include "codec.h"
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
@@ -67,6 +68,9 @@ class FrameEncoder {
     }
   }
 
+  // By the model, over coding each plane alone.
+  uint64_t saved() const { return saved_; }
+
  private:
   void encode_or_throw(size_t b) {
     const Header& header = index_.header;
@@ -83,7 +87,7 @@ class FrameEncoder {
       out = scratch.data();
     }
     Checksum sum;
-    const size_t size = encode_block(options_, {first, model_}, items, n, out,
+    const size_t size = encode_block(options_, {first, model_, &saved_}, items, n, out,
                                      header.has_checksums ? &sum : nullptr);
     if (header.has_checksums) index_.checksums[b] = sum.value();
     const uint64_t place = placement_.settle(b, size);
@@ -96,8 +100,10 @@ class FrameEncoder {
   FrameIndex& index_;
   uint8_t* frame_;
   Placement placement_;
+  std::atomic<uint64_t> saved_{0};
 };
 
+// Returns 0 where the model saves less than it takes.
 size_t encode_with(const uint8_t* raw, size_t size, const EncodeOptions& options,
                    const BestModel* model, std::vector<uint8_t> model_bytes, uint8_t* frame) {
   FrameIndex index;
@@ -118,6 +124,7 @@ size_t encode_with(const uint8_t* raw, size_t size, const EncodeOptions& options
 
   FrameEncoder encoder(raw, options, model, index, frame);
   parallel_for(blocks, [&](size_t b) { encoder.encode(b); });
+  if (header.has_model && encoder.saved() <= kModelSizeField + header.model_size) return 0;
   write_head(index, frame);
   return static_cast<size_t>(index.frame_size());
 }
@@ -139,7 +146,8 @@ size_t encode(const uint8_t* raw, size_t size, const EncodeOptions& options, uin
     std::vector<uint8_t> bytes = model.write();
     if (bytes.size() <= model_room(size)) {
       const size_t with = encode_with(raw, size, options, &model, std::move(bytes), frame);
-      if (with <= frame_bound(size, layout.planes(), options.block_log2)) return with;
+      const uint64_t bound = frame_bound(size, layout.planes(), options.block_log2);
+      if (with != 0 && with <= bound) return with;
     }
   }
   return encode_with(raw, size, options, nullptr, {}, frame);

@@ -14,7 +14,7 @@ inline constexpr uint8_t kFormatVersion = 1;
 
 inline constexpr size_t kHeaderSize = 24;   // magic ... checksum of the table
 inline constexpr size_t kHeaderChecked = 16;  // the bytes that the header's checksum covers
-inline constexpr size_t kModelSizeField = 4;  // behind the header of a frame that has a model
+inline constexpr size_t kModelSizeField = 8;  // behind the header of a frame that has a model
 
 inline constexpr unsigned kMinBlockLog2 = 8;
 inline constexpr size_t kMaxBlockBytes = size_t{1} << 22;

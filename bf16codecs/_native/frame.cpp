@@ -102,8 +102,13 @@ Header read_header(const uint8_t* bytes, size_t size) {
   }
   Header header = parse_fields(bytes);
   if (header.has_model) {
+    // With a checksum of its own: a reader of ranges relies on it before it has the whole head.
     if (size < header.table_at()) truncated(header.table_at(), size);
-    header.model_size = load_le<uint32_t>(bytes + kHeaderSize);
+    const uint8_t* const field = bytes + kHeaderSize;
+    if (load_le<uint32_t>(field + 4) != checksum(field, 4)) {
+      throw CorruptDataError("header: the checksum of the model's size does not agree");
+    }
+    header.model_size = load_le<uint32_t>(field);
   }
   return header;
 }
@@ -151,7 +156,10 @@ void write_head(const FrameIndex& index, uint8_t* frame) {
       static_cast<uint8_t>(header.block_log2 | (header.has_model ? kModelFlag : 0u) |
                            (header.has_checksums ? kChecksumFlag : 0u));
   store_le(frame + kRawSizeAt, header.raw_size);
-  if (header.has_model) store_le(frame + kHeaderSize, header.model_size);
+  if (header.has_model) {
+    store_le(frame + kHeaderSize, header.model_size);
+    store_le(frame + kHeaderSize + 4, checksum(frame + kHeaderSize, 4));
+  }
   uint8_t* entry = frame + header.table_at();
   for (size_t b = 0; b < index.blocks(); ++b, entry += header.table_entry()) {
     store_le(entry, static_cast<uint32_t>(index.offsets[b + 1] - index.offsets[b]));
