@@ -120,8 +120,8 @@ extern const Kernels kScalarKernels;
 extern const Kernels kAvx2Kernels;    // AVX2
 extern const Kernels kAvx512Kernels;  // AVX-512 F, BW, DQ, VL
 #endif
-#if defined(__AARCH64EL__) || defined(_M_ARM64)  // little-endian ones
-extern const Kernels kNeonKernels;               // the baseline of AArch64
+#if defined(__AARCH64EL__) || defined(_M_ARM64)
+extern const Kernels kNeonKernels;  // the baseline of little-endian AArch64
 #endif
 
 // The kernels in use: the best that the processor has, or what BF16CODECS_ISA names.
