@@ -90,17 +90,27 @@ def _open_store(where: str, store: Store) -> ZarrModel:
 def _remote_store(url: str, options: dict[str, Any]) -> Store:
     """Open an address with fsspec, or with obstore where fsspec has no file system for it."""
     address = f"zip::{url}" if "::" not in url and url.partition("?")[0].endswith(".zip") else url
+    scheme = url.partition("://")[0].rpartition("::")[2]
     try:
-        with named_errors(url, passing=ImportError):
-            return FsspecStore.from_url(address, storage_options=options, read_only=True)
-    except ImportError as e:
-        try:
-            from obstore.store import from_url
-        except ImportError:
-            scheme = url.partition("://")[0]
-            raise StoreError(
-                f"{url}: reading {scheme}:// takes another package ({e});"
-                " pip install 'bf16codecs[remote]' has those of the common ones"
-            ) from e
+        import fsspec
+
+        fsspec.get_filesystem_class(scheme)
+    except (ImportError, ValueError) as e:
+        return _obstore(url, options, e)
     with named_errors(url):
+        return FsspecStore.from_url(address, storage_options=options, read_only=True)
+
+
+def _obstore(url: str, options: dict[str, Any], reason: Exception) -> Store:
+    """Open an address with obstore; `reason` is why fsspec does not."""
+    try:
+        from obstore.store import from_url
+    except ImportError:
+        raise StoreError(
+            f"{url}: reading it takes another package ({reason});"
+            " pip install 'bf16codecs[remote]' has those of the common ones"
+        ) from reason
+    try:
         return ObjectStore(from_url(url, **options), read_only=True)
+    except Exception as e:
+        raise StoreError(f"{url}: {' '.join(str(e).split())}; and {reason}") from e

@@ -29,7 +29,7 @@ class StrictStore(WrapperStore):
                 raise StoreError(f"chunk {key} is missing")
             return None
         if isinstance(byte_range, RangeByteRequest):
-            check_range(len(reply), byte_range.start, byte_range.end)
+            check_range(len(reply), byte_range.start, byte_range.end, f"chunk {key}: ")
         return reply
 
     async def get_partial_values(
@@ -42,9 +42,10 @@ class StrictStore(WrapperStore):
         return await asyncio.gather(*replies)
 
 
-def check_range(count: int, start: int, stop: int) -> None:
+def check_range(count: int, start: int, stop: int, where: str = "") -> None:
     """Refuse more bytes than were asked for: they are others than those."""
     if count > stop - start:
         raise StoreError(
-            f"asked for {stop - start} bytes at {start}, got {count}: the server ignores ranges"
+            f"{where}asked for {stop - start} bytes at {start}, got {count}:"
+            " the server ignores ranges"
         )

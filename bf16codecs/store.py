@@ -123,6 +123,8 @@ def _stored_form(tensor: TensorInfo) -> tuple[str, tuple[int, ...]]:
     if len(shape) <= _MAX_NDIM and addressable:
         if dtype is not None:
             return dtype, shape
+        if bits == 8:
+            return "uint8", shape
         if shape and shape[-1] * bits % 8 == 0:
             return "uint8", (*shape[:-1], shape[-1] * bits // 8)
     return "uint8", (tensor.nbytes,)

@@ -1,0 +1,100 @@
+"""An HTTP server for files, which counts what it is asked for and can be made to misbehave."""
+
+from __future__ import annotations
+
+import re
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+
+class FileServer:
+    """Serves a folder.
+
+    `requests` lists method, path and range of each request, and `sent` the bytes of each reply.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.requests: list[tuple[str, str, str | None]] = []
+        self.sent: list[int] = []
+        self.ignore_ranges = False
+        #: Replies to keys with this in their path end after half of their bytes.
+        self.drop: str | None = None
+        self.deny: str | None = None
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self.url = f"http://127.0.0.1:{self._http.server_port}"
+        self._thread = threading.Thread(target=self._http.serve_forever, daemon=True)
+
+    def clear(self) -> None:
+        self.requests.clear()
+        self.sent.clear()
+
+    def _handler(server) -> type[BaseHTTPRequestHandler]:
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_HEAD(self) -> None:
+                self.do_GET()
+
+            def do_GET(self) -> None:
+                asked = self.headers.get("Range")
+                server.requests.append((self.command, self.path, asked))
+                path = server.root / self.path.lstrip("/")
+                if server.deny and server.deny in self.path:
+                    self.reply(403, b"")
+                elif not path.is_file():
+                    self.reply(404, b"")
+                else:
+                    self.reply_file(path.read_bytes(), asked)
+
+            def reply_file(self, data: bytes, asked: str | None) -> None:
+                match = re.fullmatch(r"bytes=(\d*)-(\d*)", asked or "")
+                if not match or server.ignore_ranges:
+                    self.reply(200, data)
+                    return
+                if match[1]:
+                    first, last = int(match[1]), int(match[2] or len(data) - 1)
+                else:
+                    first, last = max(0, len(data) - int(match[2])), len(data) - 1
+                last = min(last, len(data) - 1)
+                if first > last:
+                    self.reply(416, b"")
+                    return
+                content = f"bytes {first}-{last}/{len(data)}"
+                self.reply(206, data[first : last + 1], {"Content-Range": content})
+
+            def reply(self, status: int, body: bytes, headers: dict[str, str] | None = None):
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(body)))
+                if not server.ignore_ranges:
+                    self.send_header("Accept-Ranges", "bytes")
+                for name, value in (headers or {}).items():
+                    self.send_header(name, value)
+                self.end_headers()
+                if self.command == "HEAD":
+                    return
+                if server.drop and server.drop in self.path:
+                    self.wfile.write(body[: len(body) // 2])
+                    self.close_connection = True
+                    return
+                server.sent.append(len(body))
+                self.wfile.write(body)
+
+            def log_message(self, *args: object) -> None:
+                pass
+
+        return Handler
+
+
+@contextmanager
+def serving(root: Path):
+    """Serve a folder for a while."""
+    server = FileServer(root)
+    server._thread.start()
+    try:
+        yield server
+    finally:
+        server._http.shutdown()
+        server._http.server_close()

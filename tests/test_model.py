@@ -1,0 +1,415 @@
+"""A model store behaves like the model, with the habits of safetensors."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+import time
+
+import ml_dtypes  # noqa: F401  (safetensors' NumPy front needs its names)
+import numpy as np
+import pytest
+import safetensors
+import zarr
+from zarr.storage import LocalStore, MemoryStore
+
+import bf16codecs
+from bf16codecs.convert import safetensors_to_hdf5, safetensors_to_zarr, zarr_to_safetensors
+from bf16codecs.errors import CorruptDataError, TruncatedDataError, UnsupportedVersionError
+from bf16codecs.model import TensorNotFoundError, open_model
+from bf16codecs.store import StoreError
+from bits import assert_same_bits
+from lazy_models import weights, write_safetensors, write_shards, write_store
+from models import TRICKY_NAMES, every_dtype
+
+ARRAYS = {
+    "model.embed_tokens.weight": weights((300, 64)),
+    "model.layers.0.mlp.up_proj.weight": weights((128, 64), seed=1),
+    "model.layers.0.input_layernorm.weight": weights((64,), "float32", 2),
+    "steps": np.arange(5),
+}
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("source")
+    return write_safetensors(folder / "model.safetensors", ARRAYS, {"format": "pt", "x": "é"})
+
+
+@pytest.fixture(scope="module", params=["folder", "zip", "format 2", "safetensors", "hdf5"])
+def path(request, source, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("stores")
+    if request.param == "safetensors":
+        return source
+    if request.param == "hdf5":
+        safetensors_to_hdf5(source, folder / "m.h5", chunk_size=1 << 14)
+        return folder / "m.h5"
+    target = folder / ("m.zarr.zip" if request.param == "zip" else "m.zarr")
+    zarr_format = 2 if request.param == "format 2" else 3
+    safetensors_to_zarr(source, target, chunk_size=1 << 14, zarr_format=zarr_format)
+    return target
+
+
+@pytest.fixture
+def store(source, tmp_path):
+    safetensors_to_zarr(source, tmp_path / "m.zarr", chunk_size=1 << 14)
+    return tmp_path / "m.zarr"
+
+
+def test_is_a_mapping_of_lazy_tensors(path):
+    with open_model(path) as model:
+        assert len(model) == 4
+        assert model.keys() == list(model) == list(ARRAYS)
+        assert dict(model.items()).keys() == ARRAYS.keys()
+        assert [t.name for t in model.values()] == list(ARRAYS)
+        assert "steps" in model
+        assert "step" not in model
+        for name, array in ARRAYS.items():
+            tensor = model[name]
+            assert isinstance(tensor, bf16codecs.LazyTensor)
+            assert (tensor.name, tensor.shape, tensor.dtype) == (name, array.shape, array.dtype)
+            assert (tensor.ndim, tensor.size) == (array.ndim, array.size)
+            assert (tensor.nbytes, len(tensor)) == (array.nbytes, len(array))
+            assert repr(tensor) == f"LazyTensor({name!r}, shape={array.shape}, dtype={array.dtype})"
+            assert_same_bits(np.asarray(tensor), array)
+        assert repr(model) == f"<Model {path}: 4 tensors>"
+
+
+def test_arrays_of_tensors(path):
+    with open_model(path) as model:
+        tensor, array = model["steps"], ARRAYS["steps"]
+        assert_same_bits(np.asarray(tensor, dtype="float32"), array.astype("float32"))
+        assert_same_bits(np.stack(list(tensor)), array)
+        assert (np.add(tensor, 1) == array + 1).all()
+        with pytest.raises(ValueError, match="copy"):
+            np.array(tensor, copy=False)
+
+
+def test_has_the_habits_of_safe_open(path, source):
+    with (
+        safetensors.safe_open(source, "numpy") as theirs,
+        open_model(path) as ours,
+    ):
+        assert sorted(ours.keys()) == sorted(theirs.keys())
+        assert ours.metadata() == theirs.metadata() == {"format": "pt", "x": "é"}
+        for name in theirs.keys():  # noqa: SIM118  (it is no mapping)
+            their_slice, our_slice = theirs.get_slice(name), ours.get_slice(name)
+            assert our_slice.get_shape() == their_slice.get_shape()
+            assert our_slice.get_dtype() == their_slice.get_dtype()
+            assert_same_bits(our_slice[1:3], their_slice[1:3])
+            assert_same_bits(ours.get_tensor(name), theirs.get_tensor(name))
+
+
+def test_metadata_is_none_where_there_is_none(tmp_path):
+    with open_model(write_store(tmp_path / "m.zarr", ARRAYS)) as model:
+        assert model.metadata() is None
+
+
+def test_loads_all_or_some(path):
+    with open_model(path) as model:
+        loaded = model.load()
+        assert list(loaded) == list(ARRAYS)
+        for name, array in loaded.items():
+            assert_same_bits(array, ARRAYS[name])
+            assert array.flags.writeable
+            assert array.flags.c_contiguous
+        some = model.load("np", ["steps", "model.embed_tokens.weight"])
+        assert list(some) == ["steps", "model.embed_tokens.weight"]
+        with pytest.raises(TensorNotFoundError):
+            model.load(names=["step"])
+        with pytest.raises(ValueError, match="framework"):
+            model.load("jax")
+        with pytest.raises(ValueError, match="CPU"):
+            model.load("numpy", device="cuda")
+
+
+def test_loads_with_any_number_of_threads(path):
+    before = bf16codecs.get_num_threads()
+    try:
+        for threads in (1, 2, 4):
+            bf16codecs.set_num_threads(threads)
+            with open_model(path) as model:
+                for name, array in model.load().items():
+                    assert_same_bits(array, ARRAYS[name])
+    finally:
+        bf16codecs.set_num_threads(before)
+
+
+def test_every_dtype_and_name(tmp_path):
+    source = every_dtype(tmp_path / "dtypes.safetensors")
+    safetensors_to_zarr(source, tmp_path / "dtypes.zarr", chunk_size=64)
+    numbers = {"F8_E8M0": "float8_e8m0fnu", "F8_E4M3FNUZ": "float8_e4m3fnuz"}
+    raw = source.read_bytes()
+    start = 8 + int.from_bytes(raw[:8], "little")
+    header = json.loads(raw[8:start])
+    with open_model(tmp_path / "dtypes.zarr") as model, open_model(source) as original:
+        for name, tensor in model.items():
+            first, stop = header[name]["data_offsets"]
+            assert np.asarray(tensor).tobytes() == raw[start + first : start + stop]
+            assert_same_bits(np.asarray(original[name]), np.asarray(tensor))
+            dtype = header[name]["dtype"]
+            assert tensor.get_dtype() == dtype
+            assert tensor.dtype.name == numbers.get(dtype, tensor.dtype.name)
+            if not dtype.startswith(("F4", "F6")):
+                assert tensor.get_shape() == header[name]["shape"]
+
+    arrays = {name: np.array([i], "u1") for i, name in enumerate(TRICKY_NAMES)}
+    with open_model(write_store(tmp_path / "names.zarr", arrays)) as model:
+        assert {name: int(t[0]) for name, t in model.items()} == {
+            name: i for i, name in enumerate(TRICKY_NAMES)
+        }
+
+
+def test_a_sharded_model_is_one_model(tmp_path):
+    names = list(ARRAYS)
+    shards = [{n: ARRAYS[n] for n in names[:2]}, {n: ARRAYS[n] for n in names[2:]}]
+    folder = write_shards(tmp_path / "model", shards)
+    safetensors_to_zarr(folder, tmp_path / "m.zarr")
+    for path in (tmp_path / "m.zarr", folder, folder / "model.safetensors.index.json"):
+        with open_model(path) as model:
+            assert sorted(model) == sorted(ARRAYS)
+            assert model.metadata() == {"format": "pt"}
+            for name, array in model.load().items():
+                assert_same_bits(array, ARRAYS[name])
+    zarr_to_safetensors(tmp_path / "m.zarr", tmp_path / "again")
+    restored = {p.name: p.read_bytes() for p in (tmp_path / "again").iterdir()}
+    assert restored == {p.name: p.read_bytes() for p in folder.iterdir()}
+
+
+class CountingStore(LocalStore):
+    """Notes what is asked for."""
+
+    async def get(self, key, prototype=None, byte_range=None):
+        self.__dict__.setdefault("keys", []).append(key)
+        return await super().get(key, prototype, byte_range)
+
+
+def test_opening_is_one_request(store, monkeypatch):
+    monkeypatch.setattr(
+        "bf16codecs._sources.LocalStore", ()
+    )  # so that it is read like a remote one
+    counting = CountingStore(store)
+    model = open_model(counting)
+    for tensor in model.values():
+        assert tensor.shape is not None
+    assert counting.keys == ["zarr.json"]
+
+
+def test_opening_and_listing_300_tensors_is_quick(tmp_path):
+    arrays = {f"model.layers.{i // 10}.block.{i % 10}.weight": weights((4, 4)) for i in range(300)}
+    path = write_store(tmp_path / "m.zarr", arrays)
+    times = []
+    for _ in range(5):
+        start = time.perf_counter()
+        with open_model(path) as model:
+            assert len([(t.name, t.shape, t.dtype) for t in model.values()]) == 300
+        times.append(time.perf_counter() - start)
+    assert min(times) < 0.05
+
+
+@pytest.mark.parametrize("zarr_format", [3, 2])
+def test_without_consolidated_metadata(source, tmp_path, zarr_format):
+    store = tmp_path / "m.zarr"
+    safetensors_to_zarr(source, store, zarr_format=zarr_format)
+    if zarr_format == 2:
+        (store / ".zmetadata").unlink()
+    else:
+        root = json.loads((store / "zarr.json").read_text())
+        del root["consolidated_metadata"]
+        (store / "zarr.json").write_text(json.dumps(root))
+    with open_model(store) as model:
+        for name, array in ARRAYS.items():
+            assert_same_bits(np.asarray(model[name]), array)
+        assert model["steps"].get_dtype() == "I64"
+
+
+def test_stores_of_zarr(store):
+    memory = MemoryStore()
+    for path in store.rglob("*"):
+        if path.is_file():
+            buffer = zarr.core.buffer.cpu.Buffer.from_bytes(path.read_bytes())
+            memory._store_dict[path.relative_to(store).as_posix()] = buffer
+    for target in (memory, LocalStore(store), f"file://{store}"):
+        with open_model(target) as model:
+            assert_same_bits(np.asarray(model["steps"]), ARRAYS["steps"])
+
+
+def test_zarr_arrays(path):
+    with open_model(path) as model:
+        if path.suffix in (".safetensors", ".h5"):
+            with pytest.raises(ValueError, match="no Zarr arrays"):
+                model["steps"].zarr  # noqa: B018
+            return
+        array = model["model.embed_tokens.weight"].zarr
+        assert isinstance(array, zarr.Array)
+        assert array.shape == (300, 64)
+        assert_same_bits(array[7:9, 3], ARRAYS["model.embed_tokens.weight"][7:9, 3])
+
+
+def test_pickles_are_references(path, monkeypatch, tmp_path):
+    monkeypatch.chdir(path.parent)
+    with open_model(path.name) as model:
+        tensor = model["model.embed_tokens.weight"]
+        pickled, pickled_model = pickle.dumps(tensor), pickle.dumps(model)
+    assert len(pickled) < 1000
+    monkeypatch.chdir(tmp_path)
+    restored = pickle.loads(pickled)
+    assert_same_bits(restored[5:9], ARRAYS["model.embed_tokens.weight"][5:9])
+    assert pickle.loads(pickled)._home is restored._home, "a model is opened once"
+    with pickle.loads(pickled_model) as model:
+        assert model.keys() == list(ARRAYS)
+
+
+def test_a_reference_finds_a_replaced_store(tmp_path):
+    first, second = weights((30, 30)), weights((40, 20), seed=1)
+    path = write_store(tmp_path / "m.zarr", {"w": first})
+    with open_model(path) as model:
+        pickled = pickle.dumps(model["w"])
+    assert_same_bits(pickle.loads(pickled)[:], first)
+    write_store(path, {"w": second})
+    assert_same_bits(pickle.loads(pickled)[:], second)
+
+
+def test_names_that_do_not_exist(path):
+    with open_model(path) as model:
+        for get in (model.__getitem__, model.get_tensor, model.get_slice):
+            with pytest.raises(KeyError) as error:
+                get("model.embed_token.weight")
+            message = str(error.value)
+            assert message.startswith(f"{path}: no tensor 'model.embed_token.weight'; there is")
+            assert "'model.embed_tokens.weight'" in message
+        with pytest.raises(TensorNotFoundError) as error:
+            model["zzz"]
+        assert str(error.value) == f"{path}: no tensor 'zzz'"
+
+
+def test_a_closed_model_is_not_read(path):
+    with open_model(path) as model:
+        tensor = model["steps"]
+    for read in (lambda: tensor[:], lambda: model["steps"], model.load, model.metadata):
+        with pytest.raises(ValueError, match="closed"):
+            read()
+    model.close()
+
+
+def test_what_is_no_model(tmp_path, store):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file.bin").write_bytes(b"nothing")
+    (tmp_path / "bad.zip").write_bytes(b"PK nothing")
+    zarr.create_group(tmp_path / "group.zarr")
+    zarr.create_array(tmp_path / "array.zarr", shape=3, dtype="u1")
+    zarr.create_group(tmp_path / "group2.zarr", zarr_format=2)
+    broken = tmp_path / "broken.zarr"
+    broken.mkdir()
+    (broken / "zarr.json").write_text('{"zarr_format": 3,')
+    (tmp_path / "list.zarr").mkdir()
+    (tmp_path / "list.zarr" / "zarr.json").write_text("[]")
+    for name in ("empty", "file.bin", "group.zarr", "array.zarr", "group2.zarr"):
+        with pytest.raises(StoreError, match=f"{name}: not a model store"):
+            open_model(tmp_path / name)
+    for name in ("bad.zip", "broken.zarr", "list.zarr"):
+        with pytest.raises(StoreError, match=name):
+            open_model(tmp_path / name)
+    with pytest.raises(FileNotFoundError):
+        open_model(tmp_path / "nothing.zarr")
+    with pytest.raises(ValueError, match="storage_options"):
+        open_model(store, {"anon": True})
+    with pytest.raises(StoreError, match="nonsense"):
+        open_model("nonsense://bucket/m.zarr")
+
+
+def edit_root(store, change):
+    root = json.loads((store / "zarr.json").read_text())
+    change(root)
+    (store / "zarr.json").write_text(json.dumps(root))
+
+
+def test_a_newer_layout_says_upgrade(store):
+    edit_root(store, lambda root: root["attributes"]["bf16codecs"].update(layout=2))
+    with pytest.raises(UnsupportedVersionError, match="upgrade"):
+        open_model(store)
+
+
+def test_paths_do_not_lead_out_of_the_store(store, tmp_path):
+    shutil.copytree(store / "steps", tmp_path / "steps")
+    for path in ("../steps", "model/../steps", "/steps", "..", "", "a\\b", "c:/x"):
+        edit_root(store, lambda r, p=path: r["attributes"]["bf16codecs"]["tensors"].update(steps=p))
+        with open_model(store) as model, pytest.raises(StoreError, match="not a path"):
+            model["steps"]
+
+
+METADATA_CHANGES = {
+    "missing": lambda nodes: nodes.pop("steps"),
+    "a group": lambda nodes: nodes["steps"].update(node_type="group"),
+    "shape": lambda nodes: nodes["steps"].update(shape=[-5]),
+    "text shape": lambda nodes: nodes["steps"].update(shape="5"),
+    "chunks": lambda nodes: nodes["steps"]["chunk_grid"]["configuration"].update(chunk_shape=[0]),
+    "dimensions": lambda nodes: nodes["steps"].update(shape=[5, 1]),
+    "no codecs": lambda nodes: nodes["steps"].pop("codecs"),
+    "unknown codec": lambda nodes: nodes["steps"].update(codecs=[{"name": "nonsense"}]),
+}
+
+
+@pytest.mark.parametrize("change", METADATA_CHANGES.values(), ids=list(METADATA_CHANGES))
+def test_damaged_metadata_raise(store, change):
+    edit_root(store, lambda root: change(root["consolidated_metadata"]["metadata"]))
+    shutil.rmtree(store / "steps")  # zarr would find the array's own metadata
+    with open_model(store) as model, pytest.raises((StoreError, OSError), match="steps"):
+        model["steps"][:]
+
+
+@pytest.mark.parametrize("codec", ["huffman", "none", "zstd"])
+@pytest.mark.parametrize("size", ["small", "large"])
+def test_missing_and_damaged_chunks_are_named(tmp_path, codec, size):
+    array = weights((600, 1024) if size == "large" else (100, 64))
+    store = write_store(tmp_path / "m.zarr", {"x.y": array, "n": np.arange(100)}, codec=codec)
+    where = f"{store}: tensor 'x.y', chunk x/y/c.0.0: "
+    chunk = store / "x" / "y" / "c.0.0"
+    good = chunk.read_bytes()
+    reads = [
+        lambda m: m["x.y"][7],
+        lambda m: m["x.y"][:],
+        lambda m: m.load(),
+        lambda m: m["x.y"][::90],
+    ]
+    damaged = [good[:30], good[: len(good) // 3], b"x" * len(good)]
+    if codec == "none":
+        damaged = []  # nothing can tell, if what is read is there
+    for content in (b"", *damaged, None):
+        chunk.unlink() if content is None else chunk.write_bytes(content)
+        for read in reads:
+            with open_model(store) as model:
+                with pytest.raises((StoreError, CorruptDataError, TruncatedDataError)) as error:
+                    read(model)
+                assert str(error.value).startswith(where)
+                assert "\n" not in str(error.value)
+    if codec != "none":
+        flipped = bytearray(good)
+        flipped[len(good) // 2] ^= 16
+        chunk.write_bytes(flipped)
+        with open_model(store) as model, pytest.raises(CorruptDataError, match=r"x/y/c\.0\.0"):
+            model.load()
+
+
+def test_a_missing_chunk_is_an_error_to_zarr_too(store):
+    (store / "steps" / "c.0").unlink()
+    with open_model(store) as model:
+        array = model["steps"].zarr
+        with pytest.raises(StoreError, match=r"steps/c\.0 is missing"):
+            array[:]
+
+
+def test_oversized_chunks_are_not_read(store):
+    with open(store / "model" / "embed_tokens" / "weight" / "c.0.0", "r+b") as file:
+        file.truncate(1 << 40)
+    with open_model(store) as model, pytest.raises(CorruptDataError, match="more than"):
+        model["model.embed_tokens.weight"][:]
+
+
+def test_compressed_zip_members(store, tmp_path):
+    packed = shutil.make_archive(str(tmp_path / "deflated"), "zip", store)
+    with open_model(packed) as model:
+        for name, array in ARRAYS.items():
+            assert_same_bits(np.asarray(model[name]), array)
+            assert_same_bits(model[name][1:3], array[1:3])
