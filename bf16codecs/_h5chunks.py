@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import threading
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import h5py
@@ -25,7 +26,7 @@ from bf16codecs._zstd import decode_zstd
 from bf16codecs.codecs import BF16Split, FrameCodec
 from bf16codecs.errors import CodecError, CorruptDataError
 
-__all__ = ["ChunkedDataset", "Place", "Workspace", "codec_name"]
+__all__ = ["ChunkedDataset", "Memory", "Place", "Stored", "ThreadMemory", "codec_name"]
 
 _SHUFFLE = h5py.h5z.FILTER_SHUFFLE
 # Any frame decodes any frame: which codec wrote it does not matter.
@@ -33,13 +34,6 @@ _ANY_FRAME = BF16Split()
 
 #: Number and parameters.
 _Filter = tuple[int, tuple[int, ...]]
-
-
-class _Memory(threading.local):
-    """One buffer in each thread."""
-
-    def __init__(self) -> None:
-        self.buffer = np.empty(0, np.uint8)
 
 
 class Place(NamedTuple):
@@ -50,28 +44,33 @@ class Place(NamedTuple):
     is_plain: bool
 
 
-class Workspace:
-    """What threads that work on chunks share out: coding, and memory that is used again."""
+class Memory:
+    """Memory that is used for chunk after chunk: fresh pages cost more than decoding into them."""
 
     def __init__(self) -> None:
-        # More threads than these move chunks to and from HDF5 meanwhile.
-        self.coding = threading.Semaphore(_core.get_num_threads())
-        self._stored, self._chunk = _Memory(), _Memory()
+        self._buffer = np.empty(0, np.uint8)
 
-    def stored(self, size: int) -> NDArray[np.uint8]:
-        """Return memory of this thread for a stored chunk, undefined, until the next call."""
-        return _grown(self._stored, size)
-
-    def chunk(self, size: int) -> NDArray[np.uint8]:
-        """Return memory of this thread for a decoded chunk, undefined, until the next call."""
-        return _grown(self._chunk, size)
+    def get(self, size: int) -> NDArray[np.uint8]:
+        """Return memory whose content is undefined, until the next call."""
+        if self._buffer.size < size:
+            self._buffer = np.empty(size, np.uint8)
+        return self._buffer[:size]
 
 
-def _grown(memory: _Memory, size: int) -> NDArray[np.uint8]:
-    # Fresh pages cost more than decoding into them.
-    if memory.buffer.size < size:
-        memory.buffer = np.empty(size, np.uint8)
-    return memory.buffer[:size]
+class ThreadMemory(threading.local):
+    """Memory of each thread."""
+
+    def __init__(self) -> None:
+        self.memory = Memory()
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A chunk as it is stored, and what decodes it."""
+
+    index: tuple[int, ...]
+    data: NDArray[np.uint8]
+    coder: _Coder
 
 
 class _Coder(Protocol):
@@ -131,24 +130,19 @@ class _ShuffledZstd:
 class ChunkedDataset:
     """A chunked dataset whose filters are known here.
 
+    `fetch` and `put` take HDF5's lock. Let only threads call them that nobody waits for who may
+    hold it: h5py does in a loop over a group's values.
+
     Parameters
     ----------
     dataset : h5py.h5d.DatasetID
         The dataset; `supports` has to be true of it.
     codec : FrameCodec, optional
         What encodes new chunks, where the dataset has this package's filter.
-    workspace : Workspace, optional
-        To be shared by many datasets.
     """
 
-    def __init__(
-        self,
-        dataset: Any,
-        codec: FrameCodec | None = None,
-        workspace: Workspace | None = None,
-    ) -> None:
+    def __init__(self, dataset: Any, codec: FrameCodec | None = None) -> None:
         self._id = dataset
-        self.workspace = workspace or Workspace()
         with phil:
             properties = dataset.get_create_plist()
             filters = _filters(properties)
@@ -178,41 +172,50 @@ class ChunkedDataset:
         known: tuple[list[int], ...] = [], [FILTER_ID], [ZSTD_FILTER_ID], [_SHUFFLE, ZSTD_FILTER_ID]
         return numbers in known
 
-    def write(self, index: tuple[int, ...], chunk: NDArray[np.uint8]) -> int:
-        """Encode and write a whole chunk, padding included, and return its stored size."""
+    def encode(self, chunk: NDArray[np.uint8]) -> Any:
+        """Encode a whole chunk, padding included."""
+        return self._coder.encode(chunk)
+
+    def put(self, index: tuple[int, ...], data: Any) -> None:
+        """Write an encoded chunk."""
         # Not left as it is where it does not shrink: HDF5 2.0 forgets the filter mask of the chunk
         # that was written last, and a frame is larger by some bytes in a thousand at most.
-        with self.workspace.coding:
-            data = self._coder.encode(chunk)
         with phil:
             self._id.write_direct_chunk(self._origin(index), data)
-        return len(data)
 
-    def read(self, index: tuple[int, ...], out: NDArray[np.uint8]) -> bool:
-        """Decode a whole chunk into `out`; false if it is missing, or only HDF5 can decode it."""
-        coder, stored = self._stored(index)
-        if coder is None:
-            return False
-        with _Located(self, index), self.workspace.coding:
-            coder.decode(stored, out)
-        return True
+    def fetch(self, index: tuple[int, ...], memory: Memory) -> Stored | None:
+        """Read a chunk as it is stored; None if it is missing, or only HDF5 can decode it."""
+        # Eight-byte items have the largest bound: the plugin wrote nothing that is larger.
+        bound = _core.bound(self.nbytes, BF16Split._native_codec, DTYPES["float64"])
+        room = memory.get(bound)
+        with phil:
+            try:
+                mask, data = self._id.read_direct_chunk(self._origin(index), out=room)
+            except ValueError:  # larger, so somebody else wrote it
+                mask, data = self._id.read_direct_chunk(self._origin(index))
+            except RuntimeError:  # not there
+                return None
+        if mask not in (0, self._all_filters):
+            return None
+        return Stored(index, np.frombuffer(data, np.uint8), _Plain() if mask else self._coder)
 
-    def read_part(
+    def decode(self, stored: Stored, out: NDArray[np.uint8]) -> None:
+        """Decode a whole chunk."""
+        with _Located(self, stored.index):
+            stored.coder.decode(stored.data, out)
+
+    def decode_part(
         self,
-        index: tuple[int, ...],
+        stored: Stored,
         selection: tuple[slice | NDArray[np.intp], ...],
         out: NDArray[np.uint8],
-    ) -> bool:
+    ) -> None:
         """Decode at least the selected items of a chunk to their places in `out`."""
-        coder, stored = self._stored(index)
-        if coder is None:
-            return False
-        with _Located(self, index), self.workspace.coding:
-            if isinstance(coder, _Frames):
-                self._decode_part(stored, selection, out)
+        with _Located(self, stored.index):
+            if isinstance(stored.coder, _Frames):
+                self._decode_part(stored.data, selection, out)
             else:
-                coder.decode(stored, out)
-        return True
+                stored.coder.decode(stored.data, out)
 
     def _decode_part(
         self,
@@ -253,25 +256,6 @@ class ChunkedDataset:
         with phil:
             self._id.chunk_iter(visit)
         return found
-
-    def _stored(self, index: tuple[int, ...]) -> tuple[_Coder | None, NDArray[np.uint8]]:
-        """Return a stored chunk and what decodes it."""
-        origin = self._origin(index)
-        # As large as any chunk that the plugin wrote.
-        room = self.workspace.stored(
-            _core.bound(self.nbytes, BF16Split._native_codec, DTYPES["float64"])
-        )
-        with phil:
-            try:
-                mask, data = self._id.read_direct_chunk(origin, out=room)
-            except ValueError:  # larger, so somebody else wrote it
-                mask, data = self._id.read_direct_chunk(origin)
-            except RuntimeError:  # not there
-                return None, room[:0]
-        stored = np.frombuffer(data, np.uint8)
-        if mask == 0:
-            return self._coder, stored
-        return (_Plain() if mask == self._all_filters else None), stored
 
     def _origin(self, index: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(i * n for i, n in zip(index, self.chunks, strict=True))

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bf16codecs._chunks import ArrayPlan, Piece, chunk_shape
-from bf16codecs._h5chunks import ChunkedDataset, Place, Workspace, codec_name
+from bf16codecs._h5chunks import ChunkedDataset, Place, ThreadMemory, codec_name
 from bf16codecs._h5dataset import piece_region, read_region
 from bf16codecs._h5types import array_dtype
 from bf16codecs.errors import CodecError
@@ -44,7 +44,7 @@ class H5Reader:
 
     def __init__(self, store: str | os.PathLike[str]) -> None:
         self.where = os.fspath(store)
-        self._workspace = Workspace()
+        self._stored = ThreadMemory()
         self._sources: dict[str, _Source] = {}
         self._file = open_file(self.where)
         try:
@@ -75,7 +75,7 @@ class H5Reader:
             dataset = open_dataset(self._file, path, self.where)
             chunks = None
             if ChunkedDataset.supports(dataset):
-                chunks = ChunkedDataset(dataset, workspace=self._workspace)
+                chunks = ChunkedDataset(dataset)
             self._sources[path] = _Source(dataset, chunks)
         return self._sources[path]
 
@@ -87,8 +87,11 @@ class H5Reader:
                 region, shape = piece_region(piece)
                 values = chunk[: piece.nbytes].view(piece.array.dtype).reshape(shape)
                 read_region(source.dataset, region, values)
-            elif not source.chunks.read(piece.index, chunk):
+                return
+            stored = source.chunks.fetch(piece.index, self._stored.memory)
+            if stored is None:
                 raise StoreError(f"chunk {piece.index} is missing, or filtered by half")
+            source.chunks.decode(stored, chunk)
 
     def places(self, path: str) -> dict[tuple[int, ...], Place] | None:
         """Tell where the chunks of `plan` lie in the file; None if only libhdf5 can read them."""

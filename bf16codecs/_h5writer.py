@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from bf16codecs._buffers import DTYPES, layout_for
 from bf16codecs._chunks import ArrayPlan, Piece
-from bf16codecs._h5chunks import ChunkedDataset, Workspace
+from bf16codecs._h5chunks import ChunkedDataset
 from bf16codecs._h5dataset import Compression, create_dataset, piece_region, write_region
 from bf16codecs._paths import RESERVED_ROOT
 from bf16codecs.codecs import FrameCodec
@@ -48,7 +48,6 @@ class H5Writer:
     def __init__(self, path: Path, choice: CodecChoice) -> None:
         self._path = path
         self._choice = choice
-        self._workspace = Workspace()
         self._targets: dict[str, ChunkedDataset | Any] = {}
         self._written = 0
         with self._named_errors():
@@ -69,7 +68,7 @@ class H5Writer:
                 h5py.Dataset(dataset).attrs[ATTRIBUTES_KEY] = attributes
             if ChunkedDataset.supports(dataset):
                 codec = compression if isinstance(compression, FrameCodec) else None
-                dataset = ChunkedDataset(dataset, codec, self._workspace)
+                dataset = ChunkedDataset(dataset, codec)
         self._targets[array.path] = dataset
 
     def _compression(self, array: ArrayPlan) -> Compression:
@@ -91,7 +90,9 @@ class H5Writer:
         target = self._targets[piece.array.path]
         with self._named_errors():
             if isinstance(target, ChunkedDataset):
-                size = target.write(piece.index, chunk)
+                data = target.encode(chunk)
+                target.put(piece.index, data)
+                size = len(data)
             else:
                 region, shape = piece_region(piece)
                 values = chunk[: piece.nbytes].view(piece.array.dtype).reshape(shape)

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import h5py
 import numpy as np
@@ -18,7 +20,7 @@ from numpy.typing import NDArray
 
 from bf16codecs._buffers import layout_for
 from bf16codecs._chunks import chunk_shape
-from bf16codecs._h5chunks import ChunkedDataset
+from bf16codecs._h5chunks import ChunkedDataset, Memory, Stored, ThreadMemory
 from bf16codecs._h5dataset import Compression, create_dataset, read_region, write_region
 from bf16codecs._h5filters import (
     FILTER_ID,
@@ -32,7 +34,6 @@ from bf16codecs._h5filters import (
 )
 from bf16codecs._h5types import array_dtype
 from bf16codecs._indexing import Axis, Points, parse_selection
-from bf16codecs._loading import run_all
 from bf16codecs._pipeline import worker_count
 from bf16codecs.codecs import FrameCodec
 
@@ -49,6 +50,8 @@ __all__ = [
 ]
 
 _CHUNK_SIZE = 32 << 20
+
+Result = TypeVar("Result")
 
 
 def write_tensor(
@@ -121,21 +124,25 @@ def _chunks_for(array: NDArray[Any], chunks: Sequence[int] | None) -> tuple[int,
 
 def _write_chunks(dataset: Any, coder: Compression, array: NDArray[Any]) -> None:
     target = ChunkedDataset(dataset, coder if isinstance(coder, FrameCodec) else None)
+    padded = ThreadMemory()
 
-    def write(index: tuple[int, ...]) -> None:
+    def encode(index: tuple[int, ...]) -> tuple[tuple[int, ...], Any]:
         cut = zip(index, target.chunks, strict=True)
         part = array[tuple(slice(i * n, (i + 1) * n) for i, n in cut)]
-        if part.shape != target.chunks or not part.flags.c_contiguous:
-            memory = target.workspace.chunk(target.nbytes)
-            if part.shape != target.chunks:
-                memory[:] = 0  # HDF5's own padding
-            chunk = memory.view(array.dtype).reshape(target.chunks)
-            chunk[tuple(map(slice, part.shape))] = part
-            part = chunk
-        target.write(index, part.reshape(-1).view(np.uint8))
+        if part.shape == target.chunks and part.flags.c_contiguous:
+            return index, target.encode(part.reshape(-1).view(np.uint8))
+        chunk = padded.memory.get(target.nbytes)
+        if part.shape != target.chunks:
+            chunk[:] = 0  # HDF5's own padding
+        whole = chunk.view(array.dtype).reshape(target.chunks)
+        whole[tuple(map(slice, part.shape))] = part
+        data = target.encode(chunk)
+        # The next chunk of this thread goes to the same memory.
+        return index, chunk.copy() if data is chunk else data
 
-    jobs = (partial(write, index) for index in _grid(array.shape, target.chunks))
-    run_all(jobs, worker_count())
+    jobs = (partial(encode, index) for index in _grid(array.shape, target.chunks))
+    for index, data in _run_ahead(jobs):
+        target.put(index, data)
 
 
 def _grid(shape: Sequence[int], chunks: Sequence[int]) -> Iterator[tuple[int, ...]]:
@@ -211,22 +218,65 @@ def _read_by_hdf5(dataset: Any, axes: Sequence[Axis], out: NDArray[Any]) -> None
 
 def _read_chunks(source: ChunkedDataset, axes: Sequence[Axis], out: NDArray[Any]) -> bool:
     """Read chunk by chunk; false if there is one that only HDF5 can read."""
-    found = []
+    decoded = ThreadMemory()
 
-    def read(segments: tuple[_Segment, ...]) -> None:
-        index = tuple(s.chunk for s in segments)
+    def decode(stored: Stored, memory: Memory, segments: tuple[_Segment, ...]) -> Memory:
         target = out[tuple(s.place for s in segments)]
         if target.shape == source.chunks and target.flags.c_contiguous:
-            found.append(source.read(index, target.reshape(-1).view(np.uint8)))
-            return
+            source.decode(stored, target.reshape(-1).view(np.uint8))
+            return memory
         local = tuple(s.items for s in segments)
-        chunk = source.workspace.chunk(source.nbytes)
-        found.append(source.read_part(index, local, chunk))
+        chunk = decoded.memory.get(source.nbytes)
+        source.decode_part(stored, local, chunk)
         target[...] = chunk.view(out.dtype).reshape(source.chunks)[local]
+        return memory
 
+    free: list[Memory] = []
     cuts = [list(_segments(a, n)) for a, n in zip(axes, source.chunks, strict=True)]
-    run_all((partial(read, segments) for segments in itertools.product(*cuts)), worker_count())
-    return all(found)
+
+    def jobs() -> Iterator[Callable[[], Memory]]:
+        for segments in itertools.product(*cuts):
+            memory = free.pop() if free else Memory()
+            stored = source.fetch(tuple(s.chunk for s in segments), memory)
+            if stored is None:
+                raise _OnlyHdf5
+            yield partial(decode, stored, memory, segments)
+
+    try:
+        for memory in _run_ahead(jobs()):
+            free.append(memory)
+    except _OnlyHdf5:
+        return False
+    return True
+
+
+class _OnlyHdf5(Exception):
+    """There is a chunk that only HDF5 can read."""
+
+
+def _run_ahead(jobs: Iterable[Callable[[], Result]]) -> Iterator[Result]:
+    """Run jobs on threads, and yield their results in order.
+
+    Jobs are made, and results taken, by the calling thread, which alone calls HDF5: it may hold
+    HDF5's lock already, so nobody else would get it.
+    """
+    jobs = iter(jobs)
+    first = list(itertools.islice(jobs, 2))
+    if len(first) < 2:
+        yield from (job() for job in first)
+        return
+    workers = worker_count()
+    pending: deque[Future[Result]] = deque()
+    with ThreadPoolExecutor(workers) as pool:
+        try:
+            for job in itertools.chain(first, jobs):
+                pending.append(pool.submit(job))
+                if len(pending) > workers:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
 
 
 class _Segment(NamedTuple):
