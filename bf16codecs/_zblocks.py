@@ -193,7 +193,13 @@ class BF16BlocksCodec(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):
         for (first, last), reply in zip(runs, replies, strict=True):
             stop = nbytes if last == index.n_blocks else last * block_bytes
             out = raw[first * block_bytes : stop]
-            index.decode_block_range(_present(reply), first, last, out)
+            payload = _present(reply)
+            if payload.size > offsets[last] - offsets[first]:
+                raise CorruptDataError(
+                    f"asked for {offsets[last] - offsets[first]} bytes of the chunk at"
+                    f" {offsets[first]}, got {payload.size}: the server ignores ranges"
+                )
+            index.decode_block_range(payload, first, last, out)
         return _chunk_array(raw, chunk_spec)[selection]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -22,7 +23,10 @@ class FileServer:
         self.ignore_ranges = False
         #: Replies to keys with this in their path end after half of their bytes.
         self.drop: str | None = None
+        #: Keys with this in their path are forbidden.
         self.deny: str | None = None
+        #: Called with the headers of each request.
+        self.note_headers: Callable[[Mapping[str, str]], object] = lambda headers: None
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self.url = f"http://127.0.0.1:{self._http.server_port}"
         self._thread = threading.Thread(target=self._http.serve_forever, daemon=True)
@@ -40,6 +44,7 @@ class FileServer:
 
             def do_GET(self) -> None:
                 asked = self.headers.get("Range")
+                server.note_headers(self.headers)
                 server.requests.append((self.command, self.path, asked))
                 path = server.root / self.path.lstrip("/")
                 if server.deny and server.deny in self.path:
