@@ -2,6 +2,7 @@
 // scalar formula that it computes.
 
 #include "avx2.h"
+#include "pairs_sinks.h"
 
 namespace bf16codecs {
 namespace {
@@ -89,43 +90,22 @@ BF16CODECS_INLINE void renormalize(__m256i& x, const uint8_t*& words) {
   x = _mm256_blendv_epi8(x, _mm256_or_si256(_mm256_slli_epi32(x, 16), next), low);
 }
 
-uint8_t next_escape(PairsDecoder& d) {
-  if (d.escapes == d.escapes_end) {
-    d.escapes_overrun = true;
-    return 0;
-  }
-  return *d.escapes++;
-}
-
 // 64 symbols as a plane, in two halves.
-struct ToPlane {
-  uint8_t* plane;
-
+struct ToPlane : PlaneSink {
   BF16CODECS_INLINE void put(__m256i symbols, size_t at) {
     const __m256i byte = _mm256_set1_epi16(255);
     const __m256i packed = pack(_mm256_and_si256(symbols, byte), _mm256_srli_epi16(symbols, 8));
     store16(plane + at, _mm256_castsi256_si128(packed));
     store16(plane + at + 32, _mm256_extracti128_si256(packed, 1));
   }
-  BF16CODECS_INLINE void patch(uint8_t symbol, size_t at) { plane[at] = symbol; }
-  BF16CODECS_INLINE void advance(size_t symbols) { plane += symbols; }
 };
 
 // 64 symbols as high bytes over a low plane, in two halves.
-struct ToItems {
-  const uint8_t* low;
-  uint8_t* items;
-
+struct ToItems : ItemSink {
   BF16CODECS_INLINE void put(__m256i symbols, size_t at) {
     store(items + 2 * at, merge(_mm256_slli_epi16(symbols, 7), load16(low + at)));
     store(items + 2 * at + 64, merge(_mm256_srli_epi16(symbols, 1), load16(low + at + 32)));
   }
-  BF16CODECS_INLINE void patch(uint8_t symbol, size_t at) {
-    uint8_t* item = items + 2 * at;  // bits 7 to 14
-    item[0] = static_cast<uint8_t>((item[0] & 0x7F) | symbol << 7);
-    item[1] = static_cast<uint8_t>((item[1] & 0x80) | symbol >> 1);
-  }
-  BF16CODECS_INLINE void advance(size_t symbols) { low += symbols, items += 2 * symbols; }
 };
 
 // escaped[h] is a mask over the dword bytes of half h, which has the places from 16 h on.
@@ -310,12 +290,12 @@ BF16CODECS_INLINE void encode_group(PairsEncoder& e, const uint8_t* symbols, uin
 }  // namespace
 
 size_t avx2_pairs_decode(PairsDecoder& d, const uint8_t* limit, uint8_t* plane, size_t steps) {
-  return decode(d, limit, ToPlane{plane}, steps);
+  return decode(d, limit, ToPlane{{plane}}, steps);
 }
 
 size_t avx2_pairs_decode16(PairsDecoder& d, const uint8_t* limit, const uint8_t* low,
                            uint8_t* items, size_t steps) {
-  return decode(d, limit, ToItems{low, items}, steps);
+  return decode(d, limit, ToItems{{low, items}}, steps);
 }
 
 void avx2_pairs_encode(PairsEncoder& e, const uint8_t* plane, size_t steps) {

@@ -2,6 +2,7 @@
 // scalar formula that it computes.
 
 #include "avx512.h"
+#include "pairs_sinks.h"
 
 namespace bf16codecs {
 namespace {
@@ -76,43 +77,22 @@ uint64_t by_place(uint64_t bytes) {
   return places;
 }
 
-uint8_t next_escape(PairsDecoder& d) {
-  if (d.escapes == d.escapes_end) {
-    d.escapes_overrun = true;
-    return 0;
-  }
-  return *d.escapes++;
-}
-
 // 64 symbols as a plane.
-struct ToPlane {
-  uint8_t* plane;
-
+struct ToPlane : PlaneSink {
   BF16CODECS_INLINE void put(__m512i symbols, size_t at) {
     // words of (a, b) to a register of a's and one of b's
     const __m512i a = symbols, b = _mm512_srli_epi16(symbols, 8);
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(plane + at), _mm512_cvtepi16_epi8(a));
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(plane + at + 32), _mm512_cvtepi16_epi8(b));
   }
-  BF16CODECS_INLINE void patch(uint8_t symbol, size_t at) { plane[at] = symbol; }
-  BF16CODECS_INLINE void advance(size_t symbols) { plane += symbols; }
 };
 
 // 64 symbols as high bytes over a low plane.
-struct ToItems {
-  const uint8_t* low;
-  uint8_t* items;
-
+struct ToItems : ItemSink {
   BF16CODECS_INLINE void put(__m512i symbols, size_t at) {
     store(items + 2 * at, merge(_mm512_slli_epi16(symbols, 7), load32(low + at)));
     store(items + 2 * at + 64, merge(_mm512_srli_epi16(symbols, 1), load32(low + at + 32)));
   }
-  BF16CODECS_INLINE void patch(uint8_t symbol, size_t at) {
-    uint8_t* item = items + 2 * at;  // bits 7 to 14
-    item[0] = static_cast<uint8_t>((item[0] & 0x7F) | symbol << 7);
-    item[1] = static_cast<uint8_t>((item[1] & 0x80) | symbol >> 1);
-  }
-  BF16CODECS_INLINE void advance(size_t symbols) { low += symbols, items += 2 * symbols; }
 };
 
 template <typename Sink>
@@ -265,12 +245,12 @@ BF16CODECS_INLINE void encode_group(PairsEncoder& e, const EncoderRows& rows,
 }  // namespace
 
 size_t avx512_pairs_decode(PairsDecoder& d, const uint8_t* limit, uint8_t* plane, size_t steps) {
-  return decode(d, limit, ToPlane{plane}, steps);
+  return decode(d, limit, ToPlane{{plane}}, steps);
 }
 
 size_t avx512_pairs_decode16(PairsDecoder& d, const uint8_t* limit, const uint8_t* low,
                              uint8_t* items, size_t steps) {
-  return decode(d, limit, ToItems{low, items}, steps);
+  return decode(d, limit, ToItems{{low, items}}, steps);
 }
 
 // The states stay in memory: held in registers, all eight of them, this was no faster.

@@ -2,6 +2,7 @@
 // formula that it computes.
 
 #include "neon_pairs.h"
+#include "pairs_sinks.h"
 
 namespace bf16codecs {
 namespace {
@@ -82,43 +83,22 @@ BF16CODECS_INLINE void renormalize(Octet x[4], const uint8_t*& words) {
   words += use.end(3);
 }
 
-uint8_t next_escape(PairsDecoder& d) {
-  if (d.escapes == d.escapes_end) {
-    d.escapes_overrun = true;
-    return 0;
-  }
-  return *d.escapes++;
-}
-
 // 32 symbols as a plane.
-struct ToPlane {
-  uint8_t* plane;
-
+struct ToPlane : PlaneSink {
   BF16CODECS_INLINE void put(uint8x16_t even, uint8x16_t odd, size_t at) {
     uint8x16x2_t symbols;
     symbols.val[0] = even, symbols.val[1] = odd;
     vst2q_u8(plane + at, symbols);
   }
-  BF16CODECS_INLINE void patch(uint8_t symbol, size_t at) { plane[at] = symbol; }
-  BF16CODECS_INLINE void advance(size_t symbols) { plane += symbols; }
 };
 
 // 32 symbols as high bytes over a low plane.
-struct ToItems {
-  const uint8_t* low;
-  uint8_t* items;
-
+struct ToItems : ItemSink {
   BF16CODECS_INLINE void put(uint8x16_t even, uint8x16_t odd, size_t at) {
     uint8_t* out = items + 2 * at;
     vst2q_u8(out, merge(vzip1q_u8(even, odd), vld1q_u8(low + at)));
     vst2q_u8(out + 32, merge(vzip2q_u8(even, odd), vld1q_u8(low + at + 16)));
   }
-  BF16CODECS_INLINE void patch(uint8_t symbol, size_t at) {
-    uint8_t* item = items + 2 * at;  // bits 7 to 14
-    item[0] = static_cast<uint8_t>((item[0] & 0x7F) | symbol << 7);
-    item[1] = static_cast<uint8_t>((item[1] & 0x80) | symbol >> 1);
-  }
-  BF16CODECS_INLINE void advance(size_t symbols) { low += symbols, items += 2 * symbols; }
 };
 
 template <typename Sink>
@@ -180,12 +160,12 @@ size_t decode(PairsDecoder& d, const uint8_t* limit, Sink sink, size_t steps) {
 }  // namespace
 
 size_t neon_pairs_decode(PairsDecoder& d, const uint8_t* limit, uint8_t* plane, size_t steps) {
-  return decode(d, limit, ToPlane{plane}, steps);
+  return decode(d, limit, ToPlane{{plane}}, steps);
 }
 
 size_t neon_pairs_decode16(PairsDecoder& d, const uint8_t* limit, const uint8_t* low,
                            uint8_t* items, size_t steps) {
-  return decode(d, limit, ToItems{low, items}, steps);
+  return decode(d, limit, ToItems{{low, items}}, steps);
 }
 
 }  // namespace bf16codecs
