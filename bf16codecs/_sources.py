@@ -49,13 +49,16 @@ def open_any(source: Any, options: Mapping[str, Any] | None) -> Opened:
     if isinstance(source, Store):
         return _open_store(str(source), source)
     text = os.fspath(source)
-    if text.startswith("file://"):
-        text = text.removeprefix("file://")
-    if "://" in text:
+    if _is_address(text):
         return _open_store(text, _remote_store(text, dict(options or {})))
+    text = text.removeprefix("file://")
     if options:
         raise ValueError(f"{text}: storage_options are for addresses, this is a path")
     return _open_path(text)
+
+
+def _is_address(text: str) -> bool:
+    return "://" in text and not text.startswith("file://")
 
 
 def _open_path(text: str) -> Opened:

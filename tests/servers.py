@@ -29,7 +29,7 @@ class FileServer:
         self.note_headers: Callable[[Mapping[str, str]], object] = lambda headers: None
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self.url = f"http://127.0.0.1:{self._http.server_port}"
-        self._thread = threading.Thread(target=self._http.serve_forever, daemon=True)
+        self._thread = threading.Thread(target=self._http.serve_forever, args=[0.02], daemon=True)
 
     def clear(self) -> None:
         self.requests.clear()
