@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 from bf16codecs._tensors import as_tensor
 from bf16codecs.convert import safetensors_to_zarr
 from bf16codecs.model import open_model
-from bf16codecs.safetensors import DTYPE_BITS, Source, SourceFile, parse_header
+from bf16codecs.safetensors import Source, SourceFile, parse_header
 
 __all__ = ["as_tensor", "load_file", "save_file"]
 
+# In the order by which safetensors sorts, from the last to the first.
 _DTYPES = {
     "BOOL": "bool",
     "F4": "float4_e2m1fn_x2",
@@ -128,8 +129,8 @@ class _TensorFile(SourceFile):
                 raise ValueError(
                     f"tensor {name!r}: {tensor.dtype}, {tensor.layout} cannot be stored"
                 )
-        width = list(DTYPE_BITS).index
-        names = sorted(tensors, key=lambda name: (-width(_NAMES[tensors[name].dtype]), name))
+        rank = list(_DTYPES).index
+        names = sorted(tensors, key=lambda name: (-rank(_NAMES[tensors[name].dtype]), name))
         entries: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
         offset = 0
         for name in names:
