@@ -1,0 +1,141 @@
+"""HDF5 stores through `open_model` and the commands, and what interruptions leave."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import h5py
+import pytest
+from click.testing import CliRunner
+
+from bf16codecs import cli, hdf5
+from bf16codecs.convert import safetensors_to_hdf5
+from bf16codecs.errors import CodecError
+from bf16codecs.model import open_model
+from bits import assert_same_bits
+from conftest import package_environment
+from models import every_dtype, write_model
+
+POSIX = pytest.mark.skipif(os.name != "posix", reason="signals and limits of POSIX")
+
+
+def names_in(folder: Path) -> set[str]:
+    return {p.name for p in folder.iterdir()}
+
+
+@pytest.mark.parametrize("codec", ["arithmetic", "huffman", "zstd", "split", "none"])
+def test_open_model(demo_model: Path, tmp_path: Path, codec: str) -> None:
+    if codec == "zstd":
+        pytest.importorskip("hdf5plugin")
+    safetensors_to_hdf5(demo_model, tmp_path / "m.h5", codec=codec, chunk_size=1 << 14)
+    with open_model(tmp_path / "m.h5") as model, open_model(demo_model) as source:
+        assert model.keys() == source.keys()
+        assert model.metadata() == source.metadata()
+        for key in model:
+            tensor, expected = model[key], source[key]
+            assert (tensor.shape, tensor.dtype) == (expected.shape, expected.dtype)
+            assert_same_bits(tensor[...], expected[...])
+            assert_same_bits(tensor[::-3], expected[::-3])
+            if tensor.ndim == 2:
+                points = [5, 0, 7], [1, 2, 3]
+                assert_same_bits(tensor[points], expected[points])
+        loaded = model.load()
+        assert_same_bits(loaded[key], expected[...])
+        with pytest.raises(ValueError, match="no Zarr arrays"):
+            _ = tensor.zarr
+
+
+def test_open_model_of_every_dtype(tmp_path: Path) -> None:
+    source = every_dtype(tmp_path / "m.safetensors")
+    safetensors_to_hdf5(source, tmp_path / "m.h5", chunk_size=100)
+    with open_model(tmp_path / "m.h5") as model, open_model(source) as expected:
+        for key in model:
+            assert model[key].dtype == expected[key].dtype
+            assert model[key][...].tobytes() == expected[key][...].tobytes()
+
+
+def test_open_model_says_what_is_damaged(tmp_path: Path) -> None:
+    model = write_model(tmp_path / "m.safetensors", [("a", "BF16", (64, 8))])
+    store = tmp_path / "m.h5"
+    safetensors_to_hdf5(model, store, chunk_size=256)
+    with h5py.File(store, "r+") as file:
+        raw = bytearray(file["a"].id.read_direct_chunk((16, 0))[1])
+        raw[-5] ^= 1
+        file["a"].id.write_direct_chunk((16, 0), bytes(raw))
+    with open_model(store) as opened:
+        assert opened["a"][:16].shape == (16, 8)
+        with pytest.raises(CodecError, match=r"m\.h5: tensor 'a', chunk a \(1, 0\)"):
+            opened["a"][16]
+
+
+def run(command: str, *arguments: Any) -> str:
+    result = CliRunner().invoke(getattr(cli, command), [str(a) for a in arguments])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_commands(demo_model: Path, tmp_path: Path) -> None:
+    target, back = tmp_path / "m.h5", tmp_path / "back"
+    assert "verified" in run("st2h5", demo_model, target, "--codec", "huffman")
+    assert "restored" in run("h52st", target, back)
+    assert back.read_bytes() == demo_model.read_bytes()
+    assert "huffman" in run("main", "info", target).splitlines()[1]
+    assert "intact, identical to" in run("main", "verify", target, demo_model)
+    assert run("main", "plugin-path").strip() == hdf5.PLUGIN_PATH
+    result = CliRunner().invoke(cli.st2h5, [str(demo_model), str(target)])
+    assert (result.exit_code, len(result.stderr.splitlines())) == (1, 1)
+
+
+def start(code: str, *arguments: Any) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", code + "\ncli.st2h5()", *map(str, arguments)]
+    return subprocess.Popen(
+        command, stdout=-1, stderr=-1, text=True, env=package_environment(), cwd=os.path.sep
+    )
+
+
+@POSIX
+@pytest.mark.parametrize("codec", ["none", "arithmetic"])
+def test_disk_that_takes_no_more(tmp_path: Path, codec: str) -> None:
+    model = write_model(tmp_path / "m.safetensors", [("a", "BF16", (1 << 20,))])
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100000, 100000))"
+    code = f"from bf16codecs import cli\n{limit}"
+    process = start(code, model, tmp_path / "m.h5", "--codec", codec, "--chunk-size", "64K")
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, len(err.splitlines())) == (1, "", 1), err
+    assert "File too large" in err
+    assert names_in(tmp_path) == {"m.safetensors"}
+
+
+@POSIX
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_interruption_leaves_nothing(tmp_path: Path, number: int, status: int) -> None:
+    model = write_model(tmp_path / "m.safetensors", [("a", "BF16", (1 << 23,))])
+    options = ("--codec", "arithmetic", "--level", "best", "--chunk-size", "256K")
+    process = start("from bf16codecs import cli", model, tmp_path / "m.h5", *options)
+    deadline = time.monotonic() + 60
+    while not any(p.stat().st_size > 1 << 20 for p in tmp_path.glob(".bf16codecs-*.tmp")):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, len(err.splitlines())) == (status, "", 1), err
+    assert names_in(tmp_path) == {"m.safetensors"}
+
+
+def test_zarr_commands_do_not_import_h5py(run_python: Any, demo_model: Path) -> None:
+    code = """
+import sys
+from bf16codecs import cli
+from bf16codecs.convert import safetensors_to_zarr, verify_store
+safetensors_to_zarr(sys.argv[1], "m.zarr")
+verify_store("m.zarr")
+print("h5py" in sys.modules)
+"""
+    assert run_python(code, str(demo_model)).stdout.strip() == "False"
