@@ -213,8 +213,8 @@ def test_python_of_the_document_runs(
 
 def test_options_of_the_document_exist(root: Path) -> None:
     text = (root / "docs/cli.md").read_text()
-    known = {o for c in (cli.st2zarr, cli.zarr2st) for p in c.params for o in p.opts}
-    known |= {o for c in (cli.st2zarr, cli.zarr2st) for p in c.params for o in p.secondary_opts}
+    commands = [cli.st2zarr, cli.zarr2st, cli.st2h5, cli.h52st, *cli.main.commands.values()]
+    known = {o for c in commands for p in c.params for o in (*p.opts, *p.secondary_opts)}
     assert set(re.findall(r"`(--[a-z-]+)`", text)) == {o for o in known if o.startswith("--")}
 
 
@@ -231,8 +231,10 @@ def test_example_runs(root: Path) -> None:
 def start(command: str, *args: Any, before: str = "", **options: Any) -> subprocess.Popen[str]:
     """Start a command as a process of its own."""
     entry = "main" if command == "bf16codecs" else command
+    # A shell that runs the tests in the background has them, and this child, ignore SIGINT.
     code = f"""
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.argv[0] = {command!r}
 {before}
 from bf16codecs.cli import {entry} as entry
