@@ -121,13 +121,13 @@ def _encode(
     digests = client.map(_digest, files, [f.header.file_size for f in source.files], pure=False)
     results = client.map(task, batches, pure=False)
     with _cancelled_after_errors(client, [*digests, *results]):
-        done, stored = 0, 0
+        done, stored, total = 0, 0, sum(array.nbytes for array in arrays)
         checksums: dict[tuple[int, int], int] = {}
         for nbytes, stored_nbytes, sums in _completed(client, results):
             done, stored = done + nbytes, stored + stored_nbytes
             checksums.update(sums)
             if progress is not None:
-                progress(done, source.nbytes)
+                progress(done, total)
         return Encoded(client.gather(digests), stored, checksums)
 
 
