@@ -70,3 +70,12 @@ def test_installed_package_has_data_and_types_but_no_sources() -> None:
         pytest.skip("the package runs from its source tree")
     assert not (package / "_native").exists()
     assert len([p for p in package.glob("_core*") if p.suffix in {".so", ".pyd"}]) == 1
+
+
+def test_hdf5_plugin_is_beside_the_package() -> None:
+    """And depends on nothing but the C++ runtime."""
+    plugins = list((Path(bf16codecs.__file__).resolve().parent / "plugins").iterdir())
+    assert [p.stem.removeprefix("lib") for p in plugins] == ["h5bf16codecs"]
+    content = plugins[0].read_bytes()
+    for library in (b"libhdf5", b"libpython", b"libzstd"):
+        assert library not in content

@@ -1,0 +1,49 @@
+"""Read a model from HDF5: with this package, and with h5py alone.
+
+Run it as ``python read_hdf5.py model.h5``; without a name it converts the small model that ships
+with the package.
+"""
+
+import importlib.resources
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+from bf16codecs import hdf5  # registers the filter with h5py
+from bf16codecs.convert import safetensors_to_hdf5
+
+
+def show(path: Path) -> None:
+    with h5py.File(path) as file:
+        paths = json.loads(file.attrs["bf16codecs"])["tensors"]
+        name, where = max(paths.items(), key=lambda item: file[item[1]].size)
+        dataset = file[where]
+        stored = dataset.id.get_storage_size()
+        print(f"{len(paths)} tensors; {name}: shape {dataset.shape}, stored in {stored} bytes")
+
+        # Two rows, every bit as it was, in the tensor's own data type.
+        rows = hdf5.read_tensor(dataset, np.s_[:2])
+        print(f"as {rows.dtype}: {rows[:, :3].ravel()}")
+
+        # h5py knows no bfloat16, and converts it to float32.
+        converted = dataset[:2]
+        print(f"as {converted.dtype}, the same numbers:", bool((converted == rows).all()))
+
+
+def main() -> None:
+    if len(sys.argv) > 1:
+        show(Path(sys.argv[1]))
+        return
+    shipped = importlib.resources.files("bf16codecs") / "data" / "demo.safetensors"
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.h5"
+        safetensors_to_hdf5(Path(str(shipped)), path)
+        show(path)
+
+
+if __name__ == "__main__":
+    main()
