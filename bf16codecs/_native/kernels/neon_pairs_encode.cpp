@@ -31,7 +31,7 @@ struct EncoderRows {
       vst1q_u8(bytes + 16 * i, vreinterpretq_u8_u32(vld1q_u32(e.entry + 4 * i)));
     }
     const uint8x16x4_t entry = vld4q_u8(bytes);
-    frequency = entry.val[0], start = entry.val[2];  // both below 256
+    frequency = entry.val[0], start = entry.val[2];  // below 256, where entries are in use
     for (unsigned i = 0; i < 4; ++i) {
       vst1q_u8(bytes + 16 * i, vreinterpretq_u8_f32(vld1q_f32(e.reciprocal + 4 * i)));
     }
@@ -80,7 +80,8 @@ struct Divided {
 
 BF16CODECS_INLINE Divided divide(uint32x4_t x, uint32x4_t f, float32x4_t inverse_i,
                                  float32x4_t inverse_j) {
-  // q = x / f, r = x % f: the product is the quotient or one less
+  // q = x / f, r = x % f: the product is the quotient or one less. To binary32, x is rounded once:
+  // these are the seven roundings of kReciprocalBias, and no product and sum that might be fused.
   const float32x4_t inverse = vmulq_f32(inverse_i, inverse_j);
   uint32x4_t q = vcvtq_u32_f32(vmulq_f32(vcvtq_f32_u32(x), inverse));
   uint32x4_t r = vmlsq_u32(x, q, f);
