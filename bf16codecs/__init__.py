@@ -1,5 +1,6 @@
 """Lossless compression of model weights in Zarr and HDF5."""
 
+from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
@@ -54,4 +55,6 @@ def __getattr__(name: str) -> _Any:
         from bf16codecs import model
 
         return getattr(model, name)
+    if name in ("dask", "hdf5", "torch"):
+        return _import_module(f"bf16codecs.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
