@@ -26,6 +26,8 @@ Job = Callable[[], None]
 
 # Wanted bytes are told in units of this size: finer ones would be more ranges than they save.
 _GRAIN = 1 << 16
+# Of chunks that are being fetched, as long as that is more than one.
+_IN_FLIGHT_BYTES = 1 << 28
 
 
 class ArrayReader(Protocol):
@@ -81,7 +83,8 @@ class ChunkedArray:
     @property
     def concurrency(self) -> int:
         """How many jobs at a time pay off."""
-        return self._blobs.concurrency
+        limit = self._blobs.concurrency
+        return limit if limit == 1 else max(2, min(limit, _IN_FLIGHT_BYTES // self._nbytes))
 
     def box_jobs(self, axes: Sequence[Axis], out: NDArray[Any]) -> Iterator[Job]:
         """Yield what together reads a box into `out`."""

@@ -197,7 +197,7 @@ def read_all(tensors: Iterable[LazyTensor]) -> dict[str, NDArray[Any]]:
     """Read whole tensors of one model into new arrays, all of them in parallel."""
     tensors = list(tensors)
     arrays: dict[str, NDArray[Any]] = {}
-    concurrency = max((tensor._array.concurrency for tensor in tensors), default=1)
+    concurrency = min((tensor._array.concurrency for tensor in tensors), default=1)
     run_all((job for tensor in tensors for job in tensor._jobs(arrays)), concurrency)
     return arrays
 

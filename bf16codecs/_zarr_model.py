@@ -159,7 +159,7 @@ class ZarrModel:
 class _ArrayOfZarr:
     """An array in a form that only zarr reads: sharded, or coded by others."""
 
-    concurrency = 1
+    concurrency = 4
 
     def __init__(self, label: str, array: zarr.Array) -> None:
         self.shape, self.dtype = array.shape, array.dtype.newbyteorder("=")

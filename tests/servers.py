@@ -25,6 +25,8 @@ class FileServer:
         self.drop: str | None = None
         #: Keys with this in their path are forbidden.
         self.deny: str | None = None
+        #: So many requests are answered with 503.
+        self.failures = 0
         #: Called with the headers of each request.
         self.note_headers: Callable[[Mapping[str, str]], object] = lambda headers: None
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
@@ -47,7 +49,10 @@ class FileServer:
                 server.note_headers(self.headers)
                 server.requests.append((self.command, self.path, asked))
                 path = server.root / self.path.lstrip("/")
-                if server.deny and server.deny in self.path:
+                if server.failures:
+                    server.failures -= 1
+                    self.reply(503, b"")
+                elif server.deny and server.deny in self.path:
                     self.reply(403, b"")
                 elif not path.is_file():
                     self.reply(404, b"")

@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 import zarr
+from zarr.storage import ObjectStore
 
 import bf16codecs
 from bf16codecs.errors import CodecError, CorruptDataError
@@ -173,6 +174,21 @@ def test_a_forbidden_chunk_is_an_error(server, read):
     forbidden = pytest.raises(OSError, match=r"tensor 'w', chunk w/c\.1\.0: .*403")
     with bf16codecs.open_model(f"{server.url}/m.zarr") as model, forbidden:
         read(model)
+
+
+def test_transient_errors_are_retried_as_the_store_does(server):
+    """fsspec's HTTP file system does not, obstore does."""
+    obstore = pytest.importorskip("obstore.store")
+    options = {"client_options": {"allow_http": True}}
+    store = obstore.HTTPStore.from_url(f"{server.url}/m.zarr", **options)
+    with bf16codecs.open_model(ObjectStore(store, read_only=True)) as model:
+        server.failures = 2
+        assert_same_bits(model["w"][700], ARRAY[700])
+        assert server.failures == 0
+    with bf16codecs.open_model(f"{server.url}/m.zarr") as model:
+        server.failures = 1
+        with pytest.raises(OSError, match=r"tensor 'w', chunk w/c\.1\.0: .*503"):
+            model["w"][700]
 
 
 def test_a_connection_that_drops_while_opening_is_an_error(server):
