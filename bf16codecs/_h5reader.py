@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bf16codecs._chunks import ArrayPlan, Piece, chunk_shape
-from bf16codecs._h5chunks import ChunkedDataset, Place, ThreadMemory, codec_name
+from bf16codecs._h5chunks import ChunkedDataset, Place, codec_name
+from bf16codecs._h5coders import ThreadMemory
 from bf16codecs._h5dataset import piece_region, read_region
 from bf16codecs._h5types import array_dtype
 from bf16codecs.errors import CodecError

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from bf16codecs._buffers import layout_for
 from bf16codecs._chunks import chunk_shape
-from bf16codecs._h5chunks import ChunkedDataset, Memory, Stored, ThreadMemory
+from bf16codecs._h5chunks import ChunkedDataset, Stored
+from bf16codecs._h5coders import Memory, ThreadMemory
 from bf16codecs._h5dataset import Compression, create_dataset, read_region, write_region
 from bf16codecs._h5filters import (
     FILTER_ID,

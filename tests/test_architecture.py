@@ -19,7 +19,7 @@ PYTHON_LAYERS = [
     {"_core", "_buffers", "_indexing", "_paths", "_selection", "_target", "_zstd"},
     {"_frames", "_loading"},
     {"codecs", "_chunks", "_pipeline"},
-    {"_zblocks", "_zdtypes", "_h5filters", "_h5types"},
+    {"_zblocks", "_zdtypes", "_h5coders", "_h5filters", "_h5types"},
     {"_h5chunks", "_h5dataset"},
     {"safetensors", "zarr", "hdf5"},
     {"store"},
