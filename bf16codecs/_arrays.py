@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bf16codecs._blobs import Blobs, Range
-from bf16codecs._indexing import Axis
+from bf16codecs._indexing import Axis, as_index, cut_axis
 from bf16codecs._loading import run_all
 from bf16codecs._selection import touched_blocks
 from bf16codecs._stored import StoredForm
@@ -88,7 +88,7 @@ class ChunkedArray:
 
     def box_jobs(self, axes: Sequence[Axis], out: NDArray[Any]) -> Iterator[Job]:
         """Yield what together reads a box into `out`."""
-        segments = [list(_segments(a, n)) for a, n in zip(axes, self.chunks, strict=True)]
+        segments = [list(cut_axis(a, n)) for a, n in zip(axes, self.chunks, strict=True)]
         for combination in itertools.product(*segments):
             index = tuple(c for c, _, _ in combination)
             local = [axis for _, axis, _ in combination]
@@ -143,7 +143,7 @@ class ChunkedArray:
             self._read_run(index, base, out)
             return
         shape = (stop - first, *rest)
-        local = (_shifted(axes[depth], first), *map(_index, inner))
+        local = (as_index(axes[depth], first), *map(as_index, inner))
         # The system provides memory only for the parts that are decoded into.
         raw = np.empty((stop - first) * stride, np.uint8)
         self._read_bytes(index, self._spans(local, shape, base), raw, base)
@@ -182,33 +182,3 @@ def named_errors(what: str, passing: type[Exception] = MemoryError) -> Iterator[
         kind = type(e) if isinstance(e, (CodecError, StoreError)) else OSError
         text = str(e) if isinstance(e, ValueError) else f"{type(e).__name__}: {e}"
         raise kind(f"{what}: {' '.join(text.split())}") from e
-
-
-def _segments(axis: Axis, chunk: int) -> Iterator[tuple[int, Axis, slice]]:
-    """Cut the indices along an axis at chunks: chunk, indices in it, place in the box."""
-    if isinstance(axis, range):
-        start, step = axis.start, axis.step
-        done = 0
-        while done < len(axis):
-            number = axis[done] // chunk
-            count = min(len(axis), -(-((number + 1) * chunk - start) // step))
-            offset = number * chunk
-            part = range(axis[done] - offset, axis[count - 1] - offset + 1, step)
-            yield number, part, slice(done, count)
-            done = count
-        return
-    numbers = axis // chunk
-    bounds = np.r_[0, np.flatnonzero(np.diff(numbers)) + 1, len(axis)].tolist()
-    for first, last in itertools.pairwise(bounds if len(axis) else []):
-        number = int(numbers[first])
-        yield number, axis[first:last] - number * chunk, slice(first, last)
-
-
-def _index(axis: Axis) -> slice | NDArray[np.intp]:
-    return slice(axis.start, axis.stop, axis.step) if isinstance(axis, range) else axis
-
-
-def _shifted(axis: Axis, offset: int) -> slice | NDArray[np.intp]:
-    if isinstance(axis, range):
-        return slice(axis.start - offset, axis.stop - offset, axis.step)
-    return axis - offset

@@ -6,13 +6,15 @@ selection is applied, or, where several integer arrays pick points, as those poi
 
 from __future__ import annotations
 
+import itertools
 import operator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Axis", "Box", "Points", "parse_selection"]
+__all__ = ["Axis", "Box", "Points", "Segment", "as_index", "cut_axis", "parse_selection"]
 
 #: Ascending indices along an axis.
 Axis = range | NDArray[np.intp]
@@ -23,6 +25,16 @@ class Box(NamedTuple):
 
     axes: list[Axis]
     then: tuple[Any, ...]
+
+
+class Segment(NamedTuple):
+    """What lies in one chunk of the indices along an axis."""
+
+    chunk: int
+    #: In the chunk.
+    indices: Axis
+    #: Among all indices.
+    place: slice
 
 
 class Points(NamedTuple):
@@ -131,3 +143,30 @@ def _points(items: tuple[Any, ...], shape: tuple[int, ...]) -> Points:
 def _view(shape: tuple[int, ...]) -> NDArray[Any]:
     """Return an array of this shape that takes no memory."""
     return np.broadcast_to(np.zeros((), np.int8), shape)
+
+
+def cut_axis(axis: Axis, chunk: int) -> Iterator[Segment]:
+    """Cut the indices along an axis at the ends of chunks."""
+    if isinstance(axis, range):
+        start, step = axis.start, axis.step
+        done = 0
+        while done < len(axis):
+            number = axis[done] // chunk
+            count = min(len(axis), -(-((number + 1) * chunk - start) // step))
+            offset = number * chunk
+            part = range(axis[done] - offset, axis[count - 1] - offset + 1, step)
+            yield Segment(number, part, slice(done, count))
+            done = count
+        return
+    numbers = axis // chunk
+    bounds = np.r_[0, np.flatnonzero(np.diff(numbers)) + 1, len(axis)].tolist()
+    for first, last in itertools.pairwise(bounds if len(axis) else []):
+        number = int(numbers[first])
+        yield Segment(number, axis[first:last] - number * chunk, slice(first, last))
+
+
+def as_index(axis: Axis, offset: int = 0) -> slice | NDArray[np.intp]:
+    """Return what selects the indices of an array that begins at `offset`."""
+    if isinstance(axis, range):
+        return slice(axis.start - offset, axis.stop - offset, axis.step)
+    return axis - offset if offset else axis

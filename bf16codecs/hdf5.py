@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import h5py
 import numpy as np
@@ -34,7 +34,7 @@ from bf16codecs._h5filters import (
     register,
 )
 from bf16codecs._h5types import array_dtype
-from bf16codecs._indexing import Axis, Points, parse_selection
+from bf16codecs._indexing import Axis, Points, Segment, as_index, cut_axis, parse_selection
 from bf16codecs._pipeline import worker_count
 from bf16codecs.codecs import FrameCodec
 
@@ -214,26 +214,26 @@ def _read_by_hdf5(dataset: Any, axes: Sequence[Axis], out: NDArray[Any]) -> None
     region = tuple(slice(int(axis[0]), int(axis[-1]) + 1) for axis in axes)
     whole = np.empty([s.stop - s.start for s in region], out.dtype)
     read_region(dataset, region, whole)
-    out[...] = whole[tuple(_shifted(axis, int(axis[0])) for axis in axes)]
+    out[...] = whole[tuple(as_index(axis, int(axis[0])) for axis in axes)]
 
 
 def _read_chunks(source: ChunkedDataset, axes: Sequence[Axis], out: NDArray[Any]) -> bool:
     """Read chunk by chunk; false if there is one that only HDF5 can read."""
     decoded = ThreadMemory()
 
-    def decode(stored: Stored, memory: Memory, segments: tuple[_Segment, ...]) -> Memory:
+    def decode(stored: Stored, memory: Memory, segments: tuple[Segment, ...]) -> Memory:
         target = out[tuple(s.place for s in segments)]
         if target.shape == source.chunks and target.flags.c_contiguous:
             source.decode(stored, target.reshape(-1).view(np.uint8))
             return memory
-        local = tuple(s.items for s in segments)
+        local = tuple(as_index(s.indices) for s in segments)
         chunk = decoded.memory.get(source.nbytes)
         source.decode_part(stored, local, chunk)
         target[...] = chunk.view(out.dtype).reshape(source.chunks)[local]
         return memory
 
     free: list[Memory] = []
-    cuts = [list(_segments(a, n)) for a, n in zip(axes, source.chunks, strict=True)]
+    cuts = [list(cut_axis(a, n)) for a, n in zip(axes, source.chunks, strict=True)]
 
     def jobs() -> Iterator[Callable[[], Memory]]:
         for segments in itertools.product(*cuts):
@@ -278,31 +278,3 @@ def _run_ahead(jobs: Iterable[Callable[[], Result]]) -> Iterator[Result]:
                 yield pending.popleft().result()
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
-
-
-class _Segment(NamedTuple):
-    """What lies in one chunk of the indices along an axis."""
-
-    chunk: int
-    #: In the chunk, and in what is read.
-    items: slice | NDArray[np.intp]
-    place: slice
-
-
-def _segments(axis: Axis, length: int) -> Iterator[_Segment]:
-    done = 0
-    while done < len(axis):
-        chunk = int(axis[done]) // length
-        end = (chunk + 1) * length
-        if isinstance(axis, range):
-            stop = min(len(axis), -(-(end - axis.start) // axis.step))
-        else:
-            stop = int(np.searchsorted(axis, end))
-        yield _Segment(chunk, _shifted(axis[done:stop], chunk * length), slice(done, stop))
-        done = stop
-
-
-def _shifted(axis: Axis, offset: int) -> slice | NDArray[np.intp]:
-    if isinstance(axis, range):
-        return slice(axis[0] - offset, axis[-1] + 1 - offset, axis.step)
-    return axis - offset
