@@ -49,7 +49,7 @@ library = ctypes.CDLL(str(plugin_file()))
 library.H5PLget_plugin_info.restype = ctypes.POINTER(FilterClass)
 filter_class: FilterClass = library.H5PLget_plugin_info().contents
 
-_libc = ctypes.CDLL(None)
+_libc = ctypes.CDLL(None if os.name == "posix" else "ucrtbase")
 _libc.malloc.restype = ctypes.c_void_p
 _libc.malloc.argtypes = [ctypes.c_size_t]
 _libc.free.argtypes = [ctypes.c_void_p]

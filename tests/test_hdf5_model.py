@@ -21,7 +21,7 @@ from bf16codecs.errors import CodecError
 from bf16codecs.model import open_model
 from bits import assert_same_bits
 from conftest import package_environment
-from models import every_dtype, write_model
+from models import entry, every_dtype, file_bytes, write_model
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="signals and limits of POSIX")
 
@@ -128,6 +128,32 @@ def test_interruption_leaves_nothing(tmp_path: Path, number: int, status: int) -
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out, len(err.splitlines())) == (status, "", 1), err
     assert names_in(tmp_path) == {"m.safetensors"}
+
+
+MEMORY = """
+import sys
+from pathlib import Path
+from bf16codecs.convert import hdf5_to_safetensors, safetensors_to_hdf5
+safetensors_to_hdf5(sys.argv[1], "m.h5", threads=2)
+hdf5_to_safetensors("m.h5", "back", threads=2)
+status = Path("/proc/self/status").read_text()
+print(status.split("VmHWM:")[1].split()[0])
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_memory_is_bounded(tmp_path: Path, run_python: Any) -> None:
+    """Both directions, on a model larger than what they may take."""
+    model = write_model(tmp_path / "m.safetensors", [("t", "BF16", (1 << 24,))])
+    data = model.read_bytes()[-(1 << 25) :]
+    with open(model, "wb") as file:
+        file.write(file_bytes({f"t{i}": entry("BF16", [1 << 24], i << 25) for i in range(10)}))
+        for _ in range(10):
+            file.write(data)
+    assert model.stat().st_size > 300e6
+    assert int(run_python(MEMORY, str(model)).stdout) * 1024 < 300e6
+    for path in tmp_path.iterdir():
+        path.unlink()
 
 
 def test_zarr_commands_do_not_import_h5py(run_python: Any, demo_model: Path) -> None:
