@@ -1,0 +1,100 @@
+"""The page on reading, and its examples, do what they say."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import runpy
+import shutil
+
+import numpy as np
+import pytest
+
+import bf16codecs
+from bf16codecs.convert import safetensors_to_zarr
+from conftest import ROOT
+from lazy_models import write_store
+from servers import serving
+
+PAGE = (ROOT / "docs" / "reading.md").read_text("utf-8")
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch, demo_model):
+    """Be in a folder that has the demo model's store."""
+    safetensors_to_zarr(demo_model, tmp_path / "model.zarr")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run_example(monkeypatch, name, *arguments):
+    monkeypatch.setattr("sys.argv", [name, *map(str, arguments)])
+    runpy.run_path(str(ROOT / "examples" / name), run_name="__main__")
+
+
+def test_the_pages_examples_run(folder, capsys):
+    names: dict[str, object] = {}
+    examples = re.findall(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```)?", PAGE, re.DOTALL)
+    assert len(examples) == 6
+    for code, output in examples:
+        compile(code, "reading.md", "exec")
+        if "://" in code:  # needs a network
+            continue
+        if "torch" in code and not importlib.util.find_spec("torch"):
+            continue
+        exec(code, names)
+        if output:
+            assert capsys.readouterr().out == output
+
+
+def test_compare_checkpoints(tmp_path, monkeypatch, capsys, demo_model):
+    with bf16codecs.open_model(demo_model) as model:
+        arrays = model.load()
+    old, new = dict(arrays), dict(arrays)
+    changed = arrays["lm_head.weight"].copy()
+    changed[:64] *= 2
+    new["lm_head.weight"] = changed
+    new["extra"] = old.pop("model.norm.weight")
+    del new["model.norm.weight"]
+    new["model.embed_tokens.weight"] = new["model.embed_tokens.weight"][:100]
+    for name, part in (("old", old), ("new", new)):
+        write_store(tmp_path / f"{name}.zarr", part)
+    paths = [tmp_path / "old.zarr", tmp_path / "new.zarr"]
+    run_example(monkeypatch, "compare_checkpoints.py", *paths)
+    lines = capsys.readouterr().out.splitlines()
+    assert re.match(r"lm_head.weight +25\.0% +[45]\.\d+e-01 ", lines[1])
+    assert re.match(r"model.embed_tokens.weight +\(256, 96\) became \(100, 96\)", lines[2])
+    assert re.match(r"model.layers.0.input_layernorm.weight +0.0%  0.00e\+00  0.00e\+00", lines[3])
+    assert lines[-1].split() == ["extra", "only", "in", str(paths[1])]
+    run_example(monkeypatch, "compare_checkpoints.py", demo_model, demo_model)
+    assert capsys.readouterr().out.count(" 0.0% ") == 39
+
+
+def test_remote_svd(tmp_path, monkeypatch, capsys, demo_model):
+    pytest.importorskip("aiohttp")
+    safetensors_to_zarr(demo_model, tmp_path / "step-0400.zarr")
+    name = "model.layers.0.mlp.up_proj.weight"
+    with serving(tmp_path) as server:
+        address = f"{server.url}/step-0400.zarr"
+        run_example(monkeypatch, "remote_svd.py", address, name, 'headers={"X-Token": "x"}')
+        assert len(server.requests) == 2
+    output = capsys.readouterr().out
+    assert output in PAGE, "the page shows what the example prints"
+    with bf16codecs.open_model(demo_model) as model:
+        weight = np.asarray(model[name], "float32")
+    largest = np.linalg.svd(weight, compute_uv=False)[0]
+    assert f"largest singular values: {largest:.3f} " in output
+
+
+def test_load_torch(monkeypatch, capsys):
+    pytest.importorskip("torch")
+    run_example(monkeypatch, "load_torch.py")
+    assert capsys.readouterr().out in PAGE
+
+
+def test_measure_reading(folder, monkeypatch, capsys):
+    run_example(monkeypatch, "measure_reading.py", folder / "model.zarr")
+    output = capsys.readouterr().out
+    assert output.startswith("lm_head.weight: bfloat16 (256, 96)")
+    assert float(output.split()[-1]) > 0
+    shutil.rmtree(folder / "model.zarr")
