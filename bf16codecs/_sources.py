@@ -47,6 +47,8 @@ class Opened(Protocol):
 def open_any(source: Any, options: Mapping[str, Any] | None) -> Opened:
     """Open a path, an address, or a store of zarr's."""
     if isinstance(source, Store):
+        if options:
+            raise ValueError("storage_options are for addresses, this is a store")
         return _open_store(str(source), source)
     text = os.fspath(source)
     if _is_address(text):

@@ -6,6 +6,7 @@ import json
 import pickle
 import shutil
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import ml_dtypes  # noqa: F401  (safetensors' NumPy front needs its names)
 import numpy as np
@@ -132,6 +133,15 @@ def test_loads_with_any_number_of_threads(path):
                     assert_same_bits(array, ARRAYS[name])
     finally:
         bf16codecs.set_num_threads(before)
+
+
+def test_threads_may_share_a_tensor(path):
+    name, array = "model.embed_tokens.weight", ARRAYS["model.embed_tokens.weight"]
+    with open_model(path) as model, ThreadPoolExecutor(8) as pool:
+        tensor = model[name]
+        rows = np.random.default_rng(0).integers(0, len(array), 400).tolist()
+        for row, found in zip(rows, pool.map(tensor.__getitem__, rows), strict=True):
+            assert_same_bits(found, array[row])
 
 
 def test_every_dtype_and_name(tmp_path):

@@ -8,8 +8,14 @@ import shutil
 import numpy as np
 import pytest
 import zarr
+from zarr.storage import LocalStore
 
-from bf16codecs.errors import CorruptDataError, TruncatedDataError, UnsupportedVersionError
+from bf16codecs.errors import (
+    CodecError,
+    CorruptDataError,
+    TruncatedDataError,
+    UnsupportedVersionError,
+)
 from bf16codecs.model import open_model
 from bf16codecs.store import StoreError
 from lazy_models import weights, write_store
@@ -133,3 +139,32 @@ def test_oversized_chunks_are_not_read(store):
         file.truncate(1 << 40)
     with open_model(store) as model, pytest.raises(CorruptDataError, match="more than"):
         model["model.embed_tokens.weight"][:]
+
+
+@pytest.mark.parametrize("codec", ["arithmetic", "huffman", "zstd"])
+def test_any_damage_is_noticed_or_harmless(tmp_path, codec):
+    """Where a byte was changed, reading raises, or gives exactly what was stored."""
+    array = weights((700, 1024))  # three blocks
+    store = write_store(tmp_path / "m.zarr", {"w": array}, codec=codec)
+    chunk = store / "w" / "c.0.0"
+    good = chunk.read_bytes()
+    random = np.random.default_rng(0)
+    noticed = 0
+    for position in [*range(0, 64, 3), *random.integers(0, len(good), 60).tolist()]:
+        bad = bytearray(good)
+        bad[position] ^= int(random.integers(1, 256))
+        chunk.write_bytes(bad)
+        for selection in (np.s_[:], np.s_[300], np.s_[::300, 7]):
+            with open_model(store) as model:
+                try:
+                    found = model["w"][selection]
+                except (CodecError, StoreError):
+                    noticed += 1
+                else:
+                    assert found.tobytes() == array[selection].tobytes()
+    assert noticed > 60
+
+
+def test_options_are_for_addresses(store):
+    with pytest.raises(ValueError, match="storage_options"):
+        open_model(LocalStore(store), {"anon": True})
