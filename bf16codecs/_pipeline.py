@@ -78,6 +78,8 @@ class _Run(Generic[Job]):
         self.turns = turns
         self.lock = threading.Lock()
         self.done = 0
+        self.active = 0  # workers that have not ended
+        self.ended = threading.Event()
         self.error: BaseException | None = None
         self.stopped = False
 
@@ -88,6 +90,21 @@ class _Run(Generic[Job]):
     def finish(self, amount: int) -> None:
         with self.lock:
             self.done += amount
+
+    def start(self, thread: threading.Thread) -> None:
+        with self.lock:
+            self.active += 1
+        try:
+            thread.start()
+        except BaseException:
+            if thread.ident is None:
+                self.end()
+            raise
+
+    def end(self) -> None:
+        with self.lock:
+            self.active -= 1
+        self.ended.set()
 
     def stop(self, error: BaseException | None = None) -> None:
         with self.lock:
@@ -126,22 +143,24 @@ def run_jobs(
                 run.finish(worker(*job))
         except BaseException as e:
             run.stop(e)
+        finally:
+            run.end()
 
-    threads: list[threading.Thread] = []
     try:
         for _ in range(worker_count()):
-            threads.append(threading.Thread(target=work, daemon=True))
-            threads[-1].start()
-        for thread in threads:
+            run.start(threading.Thread(target=work, daemon=True))
+        while run.active > 0:
             # A wait without limit could not be interrupted on Windows.
-            while thread.is_alive():
-                thread.join(_POLL_SECONDS)
-                if progress is not None:
-                    progress(run.done)
+            run.ended.wait(_POLL_SECONDS)
+            run.ended.clear()
+            if progress is not None:
+                progress(run.done)
     finally:
-        # After Ctrl-C as well no worker may be left: what it writes is about to be removed.
+        # After Ctrl-C as well no worker may be left: what it writes is about to be removed. A
+        # thread's own word is not enough: Ctrl-C in join() marks a running one as ended, up to
+        # Python 3.12.
         run.stop()
-        while any(thread.is_alive() for thread in threads):
+        while run.active > 0:
             time.sleep(_POLL_SECONDS / 10)
     if run.error is not None:
         raise run.error
