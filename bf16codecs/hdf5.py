@@ -6,6 +6,7 @@ Python load the same plugin from `PLUGIN_PATH`: see docs/hdf5_filter.md.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import operator
 from collections import deque
@@ -106,7 +107,9 @@ def write_tensor(
         elif array.size:
             write_region(dataset, (), np.ascontiguousarray(array))
     except BaseException:
-        del group[name]
+        # On a full disk that fails too, and the first error is the one that tells.
+        with contextlib.suppress(OSError, RuntimeError, KeyError):
+            del group[name]
         raise
     return h5py.Dataset(dataset)
 
