@@ -17,8 +17,7 @@ from bf16codecs._indexing import Axis, as_index, cut_axis
 from bf16codecs._loading import run_all
 from bf16codecs._selection import touched_blocks
 from bf16codecs._stored import StoredForm
-from bf16codecs.errors import CodecError
-from bf16codecs.store import StoreError
+from bf16codecs.errors import CodecError, StoreError
 
 __all__ = ["ArrayReader", "ChunkedArray", "named_errors"]
 

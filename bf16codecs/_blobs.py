@@ -23,8 +23,7 @@ from zarr.core.sync import sync
 from zarr.storage import ZipStore
 
 from bf16codecs._strict import check_range
-from bf16codecs.errors import CorruptDataError, TruncatedDataError
-from bf16codecs.store import StoreError
+from bf16codecs.errors import CorruptDataError, StoreError, TruncatedDataError
 
 __all__ = ["Blobs", "FileBlobs", "FolderBlobs", "StoreBlobs", "ZipBlobs", "check_length"]
 

@@ -21,7 +21,8 @@ from bf16codecs._blobs import Blobs, FileBlobs, Range
 from bf16codecs._chunks import ArrayPlan
 from bf16codecs._h5reader import H5Reader
 from bf16codecs._stored import FrameForm, PlainForm, StoredForm
-from bf16codecs.store import StoreError, read_headers
+from bf16codecs.errors import StoreError
+from bf16codecs.store import read_headers
 
 __all__ = ["H5Model"]
 

@@ -18,8 +18,8 @@ from bf16codecs._h5chunks import ChunkedDataset, Place, codec_name
 from bf16codecs._h5coders import ThreadMemory
 from bf16codecs._h5dataset import piece_region, read_region
 from bf16codecs._h5types import array_dtype
-from bf16codecs.errors import CodecError
-from bf16codecs.store import ATTRIBUTES_KEY, StoreError, StoreInfo
+from bf16codecs.errors import CodecError, StoreError
+from bf16codecs.store import ATTRIBUTES_KEY, StoreInfo
 
 __all__ = ["H5Reader", "named_errors", "open_dataset", "open_file", "read_info"]
 

@@ -16,7 +16,7 @@ from bf16codecs._arrays import ArrayReader, named_errors
 from bf16codecs._blobs import Blobs, FolderBlobs, StoreBlobs, ZipBlobs
 from bf16codecs._safetensors_model import SafetensorsModel
 from bf16codecs._zarr_model import ZarrModel
-from bf16codecs.store import StoreError
+from bf16codecs.errors import StoreError
 
 __all__ = ["Opened", "open_any"]
 

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from bf16codecs import _core
 from bf16codecs._blobs import Blobs, Range, check_length
-from bf16codecs.errors import CorruptDataError
-from bf16codecs.store import StoreError
+from bf16codecs.errors import CorruptDataError, StoreError
 
 __all__ = ["FrameForm", "PlainForm", "StoredForm", "ZstdForm"]
 

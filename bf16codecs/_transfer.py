@@ -14,8 +14,8 @@ from bf16codecs import _core
 from bf16codecs._chunks import ArrayPlan, Piece
 from bf16codecs._paths import RESERVED_ROOT
 from bf16codecs._pipeline import Turns, run_jobs
-from bf16codecs.errors import CorruptDataError
-from bf16codecs.safetensors import Header, SafetensorsError, Source, SourceFile
+from bf16codecs.errors import CorruptDataError, SafetensorsError
+from bf16codecs.safetensors import Header, Source, SourceFile
 from bf16codecs.store import (
     StoredFile,
     StoreInfo,

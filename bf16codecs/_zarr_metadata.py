@@ -11,7 +11,7 @@ import numpy as np
 
 from bf16codecs._arrays import named_errors
 from bf16codecs._blobs import Blobs
-from bf16codecs.store import StoreError
+from bf16codecs.errors import StoreError
 
 __all__ = ["OtherFormError", "ParsedArray", "one_line", "parse_array", "read_json", "read_root"]
 

@@ -25,7 +25,8 @@ from bf16codecs._stored import FrameForm, PlainForm, StoredForm, ZstdForm
 from bf16codecs._strict import StrictStore
 from bf16codecs._zarr_metadata import OtherFormError, parse_array, read_json, read_root
 from bf16codecs.codecs import CODECS
-from bf16codecs.store import StoreError, StoreInfo
+from bf16codecs.errors import StoreError
+from bf16codecs.store import StoreInfo
 
 __all__ = ["ZarrModel"]
 

@@ -26,8 +26,8 @@ from zarr.storage import LocalStore, ZipStore
 from bf16codecs._chunks import ArrayPlan, Piece, chunk_shape
 from bf16codecs._zstd import decode_zstd
 from bf16codecs.codecs import BF16Split, FrameCodec
-from bf16codecs.errors import CodecError, CorruptDataError
-from bf16codecs.store import StoreError, StoreInfo
+from bf16codecs.errors import CodecError, CorruptDataError, StoreError
+from bf16codecs.store import StoreInfo
 from bf16codecs.zarr import BF16BlocksCodec
 
 __all__ = ["ZarrReader"]

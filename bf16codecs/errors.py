@@ -1,14 +1,26 @@
-"""Errors that decoding raises.
+"""Every exception that this package raises by a name of its own."""
 
-All derive from `ValueError`, which is what numcodecs' own codecs raise for data that
-they cannot decode.
-"""
+__all__ = [
+    "BF16CodecsError",
+    "CodecError",
+    "CorruptDataError",
+    "SafetensorsError",
+    "StoreError",
+    "TensorNotFoundError",
+    "TruncatedDataError",
+    "UnsupportedVersionError",
+]
 
-__all__ = ["CodecError", "CorruptDataError", "TruncatedDataError", "UnsupportedVersionError"]
+
+class BF16CodecsError(Exception):
+    """The base of all: what was read, or asked for, is not as it has to be."""
 
 
-class CodecError(ValueError):
-    """Encoded data that cannot be decoded."""
+class CodecError(BF16CodecsError, ValueError):
+    """Encoded data that cannot be decoded.
+
+    It is a `ValueError`, as numcodecs' own codecs raise for such data.
+    """
 
 
 class CorruptDataError(CodecError):
@@ -20,4 +32,20 @@ class TruncatedDataError(CodecError):
 
 
 class UnsupportedVersionError(CodecError):
-    """The frame has a format version that this release does not read."""
+    """The frame or store has a version that this release does not read."""
+
+
+class StoreError(BF16CodecsError, ValueError):
+    """A model store that lacks something, or contradicts itself."""
+
+
+class SafetensorsError(BF16CodecsError, ValueError):
+    """A safetensors file, or a set of them, that breaks the format's rules."""
+
+
+class TensorNotFoundError(BF16CodecsError, KeyError):
+    """A tensor that a model does not have."""
+
+    def __str__(self) -> str:
+        # KeyError would show the message as a quoted string.
+        return str(self.args[0])

@@ -7,18 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from bf16codecs._lazy import Home, LazyTensor, read_all
+from bf16codecs.errors import TensorNotFoundError
 from bf16codecs.safetensors import parse_header
 
 __all__ = ["LazyTensor", "Model", "TensorNotFoundError", "open_model"]
 
 _FRAMEWORKS = {"numpy": "numpy", "np": "numpy", "torch": "torch", "pt": "torch"}
-
-
-class TensorNotFoundError(KeyError):
-    """A tensor that a model does not have."""
-
-    def __str__(self) -> str:
-        return str(self.args[0])
 
 
 def open_model(path: Any, storage_options: Mapping[str, Any] | None = None) -> Model:

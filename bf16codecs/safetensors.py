@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bf16codecs.errors import SafetensorsError
+
 __all__ = [
     "DTYPE_BITS",
     "MAX_HEADER_BYTES",
@@ -45,10 +47,6 @@ DTYPE_BITS = {
     **dict.fromkeys(("I32", "U32", "F32"), 32),
     **dict.fromkeys(("C64", "F64", "I64", "U64"), 64),
 }
-
-
-class SafetensorsError(ValueError):
-    """A safetensors file, or a set of them, that breaks the format's rules."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from bf16codecs._chunks import ArrayPlan, Piece, chunk_shape
 from bf16codecs._paths import array_paths
 from bf16codecs._version import __version__
 from bf16codecs.codecs import BF16Arithmetic, BF16Huffman, BF16Split, BF16Zstd
-from bf16codecs.errors import UnsupportedVersionError
+from bf16codecs.errors import StoreError, UnsupportedVersionError
 from bf16codecs.safetensors import (
     DTYPE_BITS,
     Header,
@@ -73,10 +73,6 @@ _KEPT_DTYPES = {
     "I64": "int64",
     "U64": "uint64",
 }
-
-
-class StoreError(ValueError):
-    """A model store that lacks something, or contradicts itself."""
 
 
 @dataclass(frozen=True)
