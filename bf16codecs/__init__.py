@@ -24,7 +24,7 @@ from bf16codecs.codecs import (
 )
 
 if _TYPE_CHECKING:
-    from bf16codecs.model import LazyTensor, Model, open_model
+    from bf16codecs.model.model import LazyTensor, Model, open_model
 
 __all__ = [
     "BF16Arithmetic",

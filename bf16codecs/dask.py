@@ -24,16 +24,16 @@ import numpy as np
 from distributed import Client, Future, KilledWorker, as_completed
 
 from bf16codecs import _core
-from bf16codecs._chunks import ArrayPlan, Piece
-from bf16codecs._pipeline import codec_threads
-from bf16codecs._transfer import Encoded, Engine, Packed, Progress, read_chunk
-from bf16codecs._zarr_reader import ZarrReader
-from bf16codecs._zarr_writer import ChunkWriter, ZarrWriter
-from bf16codecs.convert import Summary
-from bf16codecs.convert import safetensors_to_zarr as _safetensors_to_zarr
+from bf16codecs._chunks.grid import ArrayPlan, Piece
+from bf16codecs._threads import codec_threads
+from bf16codecs.convert.convert import Summary
+from bf16codecs.convert.convert import safetensors_to_zarr as _safetensors_to_zarr
+from bf16codecs.convert.pipeline import Encoded, Engine, Packed, Progress, read_chunk
 from bf16codecs.errors import CorruptDataError
 from bf16codecs.safetensors import Header, Source, SourceFile
-from bf16codecs.store import StoreReader, stored_arrays
+from bf16codecs.store.layout import StoreReader, stored_arrays
+from bf16codecs.store.zarr_reader import ZarrReader
+from bf16codecs.store.zarr_writer import ChunkWriter, ZarrWriter
 
 __all__ = ["cluster", "safetensors_to_zarr"]
 

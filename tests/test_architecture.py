@@ -13,36 +13,22 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "bf16codecs"
 NATIVE = PACKAGE / "_native"
 
-# A module imports from lower layers only. A new module needs a place here, chosen on purpose.
-PYTHON_LAYERS = [
-    {"_version", "errors"},
-    {"_core", "_buffers", "_indexing", "_paths", "_selection", "_target", "_zstd"},
-    {"_frames", "_loading"},
-    {"codecs", "_chunks", "_pipeline"},
-    {"_zblocks", "_zdtypes", "_h5coders", "_h5filters", "_h5types"},
-    {"_h5chunks", "_h5dataset"},
-    {"safetensors", "zarr", "hdf5"},
+# A module imports from its own package and from lower layers, never from its neighbours. Errors,
+# which everybody raises, and the native core lie below all.
+LAYERS = [
+    {"_version", "errors", "_core"},
+    {"_buffers", "_loading", "_threads", "_torch_tensors", "safetensors"},
+    {"_frames"},
+    {"codecs"},
+    {"_chunks"},
+    {"zarr", "hdf5"},
     {"store"},
-    {"_transfer", "_zarr_reader", "_zarr_writer", "_h5reader", "_h5writer"},
-    {"_conversion"},
-    {"_strict", "_tensors"},
-    {"_blobs"},
-    {"_stored"},
-    {"_arrays"},
-    {"_zarr_metadata"},
-    {"_h5model", "_safetensors_model", "_zarr_model"},
-    {"_sources"},
-    {"_lazy"},
     {"convert", "model"},
-    {"torch", "dask"},
-    {"analysis", "bench", "_demo"},
-    {"_console"},
-    {"_command"},
-    {"_cli_bench", "_cli_hdf5"},
+    {"bench", "dask", "torch"},
     {"cli"},
     {"__init__"},
 ]
-PYTHON_LAYER = {module: i for i, layer in enumerate(PYTHON_LAYERS) for module in layer}
+LAYER = {name: i for i, layer in enumerate(LAYERS) for name in layer}
 
 # The layers of the native core. What is not named lies in the middle: frame, planes and coders.
 NATIVE_BASE, NATIVE_KERNELS, NATIVE_MIDDLE, NATIVE_CODEC, NATIVE_TOP = range(5)
@@ -61,7 +47,7 @@ TEXT = {".py", ".pyi", ".cpp", ".h", ".md", ".toml", ".txt", ".cmake", ".yml", "
 
 
 def python_modules() -> list[Path]:
-    return sorted(PACKAGE.glob("*.py"))
+    return sorted(PACKAGE.rglob("*.py"))
 
 
 def native_files() -> list[Path]:
@@ -76,32 +62,48 @@ def source_files() -> Iterator[Path]:
                 yield path
 
 
-def imported_modules(path: Path) -> Iterator[str]:
-    """Yield the package's own modules that a file imports anywhere, functions included."""
-    own = {p.stem for p in python_modules()} | {"_core"}
+def module_name(path: Path) -> str:
+    """Return a module's name below the package: ``store.layout``, and ``store`` of a package."""
+    name = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+    return name if name == "__init__" else name.removesuffix(".__init__")
+
+
+def imported_modules(path: Path) -> set[str]:
+    """Return the package's own modules that a file imports anywhere, functions included."""
+    own = {module_name(p) for p in python_modules()} | {"_core"}
+    found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        names: list[str] = []
         if isinstance(node, ast.Import):
-            names = [a.name for a in node.names if a.name.split(".")[0] == "bf16codecs"]
-        elif isinstance(node, ast.ImportFrom) and node.level:
-            names = [".".join(filter(None, ["bf16codecs", node.module]))]
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "bf16codecs":
-            names = [str(node.module)]
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, "imports name the whole path"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
         for name in names:
-            if name != "bf16codecs":
-                yield name.split(".")[1]
-            elif isinstance(node, ast.ImportFrom):
-                for alias in node.names:
-                    yield alias.name if alias.name in own else "__init__"
-            else:
-                yield "__init__"
+            top, _, rest = name.partition(".")
+            if top == "bf16codecs":
+                while rest and rest not in own:
+                    rest = rest.rpartition(".")[0]
+                found.add(rest or "__init__")
+    return found
 
 
-@pytest.mark.parametrize("path", python_modules(), ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", python_modules(), ids=module_name)
 def test_python_imports_go_downwards(path: Path) -> None:
-    assert path.stem in PYTHON_LAYER, f"give {path.name} a place in PYTHON_LAYERS"
+    unit = module_name(path).partition(".")[0]
+    assert unit in LAYER, f"give {unit} a place in LAYERS"
     for imported in imported_modules(path):
-        assert PYTHON_LAYER[imported] < PYTHON_LAYER[path.stem], f"{path.stem} imports {imported}"
+        other = imported.partition(".")[0]
+        assert other == unit or LAYER[other] < LAYER[unit], f"{path.name} imports {imported}"
+
+
+def test_python_modules_have_no_cycles() -> None:
+    edges = {module_name(p): imported_modules(p) for p in python_modules()}
+    while edges:
+        leaves = {name for name, imported in edges.items() if not imported & edges.keys()}
+        assert leaves, f"modules import each other: {sorted(edges)}"
+        edges = {name: imported for name, imported in edges.items() if name not in leaves}
 
 
 def native_layer(path: Path) -> int:

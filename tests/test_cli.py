@@ -18,9 +18,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from bf16codecs import cli
-from bf16codecs._command import ByteSize
-from bf16codecs._console import format_size, one_line
 from bf16codecs._version import __version__
+from bf16codecs.cli.console import format_size, one_line
+from bf16codecs.cli.options import ByteSize
 from conftest import package_environment
 from models import TRICKY_NAMES, entry, file_bytes, write_model
 

@@ -16,11 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bf16codecs
-from bf16codecs._zarr_writer import ZarrWriter
 from bf16codecs.convert import safetensors_to_zarr, verify_store, zarr_to_safetensors
 from bf16codecs.errors import CodecError, CorruptDataError, UnsupportedVersionError
 from bf16codecs.safetensors import SafetensorsError
 from bf16codecs.store import StoreError
+from bf16codecs.store.zarr_writer import ZarrWriter
 from models import TRICKY_NAMES, every_dtype, file_bytes, write_model
 
 CODECS = ["arithmetic", "arithmetic best", "huffman", "zstd 9", "zstd", "split", "none"]

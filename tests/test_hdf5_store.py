@@ -13,7 +13,6 @@ import pytest
 
 import bf16codecs
 from bf16codecs import hdf5
-from bf16codecs._h5writer import H5Writer
 from bf16codecs.convert import (
     hdf5_to_safetensors,
     open_store,
@@ -24,6 +23,7 @@ from bf16codecs.convert import (
 from bf16codecs.errors import CodecError, CorruptDataError, UnsupportedVersionError
 from bf16codecs.safetensors import read_header
 from bf16codecs.store import StoreError
+from bf16codecs.store.hdf5_writer import H5Writer
 from models import TRICKY_NAMES, every_dtype, file_bytes, write_model
 
 CODECS = ["arithmetic", "arithmetic best", "huffman", "zstd 9", "split", "none"]

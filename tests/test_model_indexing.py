@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import bf16codecs
-from bf16codecs._zarr_model import _ArrayOfZarr
 from bf16codecs.convert import safetensors_to_hdf5
+from bf16codecs.store.zarr_model import _ArrayOfZarr
 from bits import assert_same_bits
 from lazy_models import weights, write_safetensors, write_store
 

@@ -11,7 +11,7 @@ import zarr
 from zarr.storage import LocalStore
 
 import bf16codecs
-from bf16codecs._blobs import FolderBlobs
+from bf16codecs._chunks.sources import FolderBlobs
 from bf16codecs.zarr import BF16BlocksCodec
 from bits import PIPELINES, assert_same_bits
 from lazy_models import weights, write_store

@@ -19,12 +19,12 @@ import zarr
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bf16codecs._chunks import ArrayPlan, chunk_shape
-from bf16codecs._paths import array_paths
+from bf16codecs._chunks.grid import ArrayPlan, chunk_shape
 from bf16codecs.convert import safetensors_to_zarr
 from bf16codecs.errors import UnsupportedVersionError
 from bf16codecs.safetensors import read_header
 from bf16codecs.store import CodecChoice, StoreError, StoreInfo
+from bf16codecs.store.paths import array_paths
 from models import TRICKY_NAMES, every_dtype, write_model
 
 SAFE_SEGMENT = re.compile(r"[A-Za-z0-9_=-]{1,160}")

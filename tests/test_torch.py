@@ -12,7 +12,7 @@ from lazy_models import weights, write_store
 torch = pytest.importorskip("torch")
 safetensors_torch = pytest.importorskip("safetensors.torch")
 
-from bf16codecs import torch as bf16torch  # noqa: E402  (needs torch)
+from bf16codecs.torch import files as bf16torch  # noqa: E402  (needs torch)
 
 
 def random_tensors(shape=(6, 8)):

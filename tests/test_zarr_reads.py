@@ -8,8 +8,8 @@ from zarr.abc.store import RangeByteRequest
 from zarr.storage import MemoryStore
 
 import bf16codecs
-from bf16codecs import _zblocks
 from bf16codecs.zarr import BF16BlocksCodec
+from bf16codecs.zarr import blocks as _zblocks
 from bits import PIPELINES, assert_same_bits
 
 BF16 = np.dtype(ml_dtypes.bfloat16)

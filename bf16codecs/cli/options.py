@@ -1,0 +1,158 @@
+"""What all commands share: options, and how they end when something goes wrong."""
+
+from __future__ import annotations
+
+import errno
+import functools
+import re
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+from bf16codecs.cli.console import format_rate, format_size, one_line
+from bf16codecs.convert.convert import DEFAULT_CHUNK_SIZE, DEFAULT_CODEC, Summary
+from bf16codecs.store.layout import CodecChoice
+
+__all__ = [
+    "ByteSize",
+    "command",
+    "conversion_options",
+    "overwrite_option",
+    "quiet_option",
+    "report",
+    "threads_option",
+]
+
+
+class _Terminated(BaseException):
+    """SIGTERM, as an exception: so what is half written is removed."""
+
+
+class ByteSize(click.ParamType):
+    """A number of bytes: ``1000000``, ``32M``, ``32MiB``."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> int:
+        """Parse the option's text."""
+        if isinstance(value, int):
+            return value
+        match = re.fullmatch(r"\s*(\d+)\s*(?:([KMG])(?:i?B)?|B)?\s*", value, re.IGNORECASE)
+        if not match or int(match[1]) == 0:
+            self.fail(f"{value!r} is not a size, such as 32M", param, ctx)
+        return int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[(match[2] or "").upper()]
+
+
+def _message(error: BaseException) -> str:
+    if isinstance(error, MemoryError):
+        return "not enough memory"
+    if isinstance(error, OSError) and error.strerror:
+        where = "" if error.filename is None else f"{error.filename}: "
+        return one_line(f"{where}{error.strerror}")
+    return one_line(error)
+
+
+@contextmanager
+def _reported_errors() -> Iterator[None]:
+    """End with one line and the right status after anything that a user can cause."""
+
+    def terminate(number: int, frame: object) -> None:
+        raise _Terminated
+
+    before = signal.signal(signal.SIGTERM, terminate)
+    program = click.get_current_context().command_path
+    try:
+        yield
+    except KeyboardInterrupt:
+        click.echo(f"{program}: interrupted", err=True)
+        sys.exit(128 + signal.SIGINT)
+    except _Terminated:
+        click.echo(f"{program}: terminated", err=True)
+        sys.exit(128 + signal.SIGTERM)
+    except (OSError, ValueError, MemoryError) as e:
+        if isinstance(e, OSError) and e.errno == errno.EPIPE:
+            raise  # click ends quietly: whoever read our output has had enough
+        click.echo(f"{program}: {_message(e)}", err=True)
+        sys.exit(1)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def command(function: Callable[..., None]) -> Callable[..., None]:
+    """Let a command end with one line and the right status, whatever happens."""
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> None:
+        with _reported_errors():
+            function(*args, **kwargs)
+
+    return wrapped
+
+
+threads_option = click.option(
+    "--threads", type=click.IntRange(1), help="Threads to use.  [default: all processors]"
+)
+overwrite_option = click.option("--overwrite", is_flag=True, help="Replace an existing target.")
+quiet_option = click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+
+
+def _checked_level(ctx: click.Context, param: click.Parameter, level: str | None) -> str | None:
+    try:
+        CodecChoice(ctx.params["codec"], level)
+    except ValueError as e:
+        raise click.BadParameter(str(e)) from None
+    return level
+
+
+def conversion_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that converting to any kind of store has."""
+    options = (
+        click.option(
+            "--codec",
+            type=click.Choice(["huffman", "arithmetic", "zstd", "split", "none"]),
+            default=DEFAULT_CODEC,
+            show_default=True,
+            is_eager=True,  # the level is checked against it
+            help="Codec of floating-point tensors.",
+        ),
+        click.option(
+            "--level",
+            callback=_checked_level,
+            help="1 to 22 for zstd; fast or best for arithmetic.",
+        ),
+        click.option(
+            "--chunk-size",
+            type=ByteSize(),
+            default=DEFAULT_CHUNK_SIZE,
+            help=f"Largest chunk, such as 32M.  [default: {DEFAULT_CHUNK_SIZE >> 20}M]",
+        ),
+        threads_option,
+        click.option(
+            "--verify/--no-verify",
+            default=True,
+            show_default=True,
+            help="Read the finished store again and compare.",
+        ),
+        overwrite_option,
+        quiet_option,
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def report(source: str, target: str, summary: Summary, note: str = "") -> None:
+    """Tell in one line what was converted."""
+    ratio = summary.nbytes / max(1, summary.stored_nbytes)
+    sizes = [format_size(summary.nbytes), format_size(summary.stored_nbytes)]
+    if note == "restored":
+        sizes.reverse()
+    click.echo(
+        f"{one_line(source)} -> {one_line(target)}: {summary.tensors} tensors,"
+        f" {sizes[0]} -> {sizes[1]} (ratio {ratio:.3f}),"
+        f" {format_rate(summary.nbytes, summary.seconds)}{', ' if note else ''}{note}"
+    )

@@ -1,0 +1,28 @@
+"""HDF5: this package's filter for h5py, and exact reading and writing of tensors.
+
+Importing this package registers the filter with the libhdf5 that h5py uses. Programs without
+Python load the same plugin from `PLUGIN_PATH`: see docs/hdf5_filter.md.
+"""
+
+from bf16codecs.hdf5.filters import (
+    FILTER_ID,
+    PLUGIN_PATH,
+    Arithmetic,
+    Huffman,
+    Split,
+    Zstd,
+    register,
+)
+from bf16codecs.hdf5.tensors import read_tensor, write_tensor
+
+__all__ = [
+    "FILTER_ID",
+    "PLUGIN_PATH",
+    "Arithmetic",
+    "Huffman",
+    "Split",
+    "Zstd",
+    "read_tensor",
+    "register",
+    "write_tensor",
+]

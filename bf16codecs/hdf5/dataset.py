@@ -1,0 +1,121 @@
+"""Datasets as this package makes them, and HDF5's own reading and writing of their exact bits."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import h5py
+import numpy as np
+from h5py._hl.base import phil
+from numpy.typing import NDArray
+
+from bf16codecs._chunks.grid import Piece
+from bf16codecs.codecs import FrameCodec
+from bf16codecs.hdf5.filters import FrameFilter, Zstd, cd_values, require_zstd
+from bf16codecs.hdf5.types import file_type
+
+__all__ = [
+    "Compression",
+    "Region",
+    "create_dataset",
+    "piece_region",
+    "read_region",
+    "write_region",
+]
+
+Compression = FrameFilter | Zstd | FrameCodec | str | None
+#: Starts and stops on every axis.
+Region = tuple[slice, ...]
+
+
+def create_dataset(
+    group: Any,
+    name: str,
+    dtype: np.dtype[Any],
+    shape: tuple[int, ...],
+    chunks: tuple[int, ...] | None,
+    compression: Compression = None,
+) -> Any:
+    """Create a dataset and the groups on the way to it.
+
+    Parameters
+    ----------
+    group : h5py.h5g.GroupID or h5py.h5f.FileID
+        Where.
+    name : str
+        Path in `group`.
+    dtype, shape : numpy.dtype, tuple of int
+        Of the array.
+    chunks : tuple of int or None
+        None for a dataset in one piece, which cannot be compressed.
+    compression
+        A filter, or the codec that this package's filter is to use; ``"gzip"``; or None.
+
+    Returns
+    -------
+    h5py.h5d.DatasetID
+    """
+    with phil:
+        links = h5py.h5p.create(h5py.h5p.LINK_CREATE)
+        links.set_create_intermediate_group(True)
+        links.set_char_encoding(h5py.h5t.CSET_UTF8)
+        properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        # Every byte is written, so none needs to be filled before.
+        properties.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+        if chunks is not None:
+            properties.set_chunk(chunks)
+            nbytes = math.prod(chunks) * dtype.itemsize
+            _set_filters(properties, compression, nbytes, chunks[-1])
+        space = h5py.h5s.create_simple(shape) if shape else h5py.h5s.create(h5py.h5s.SCALAR)
+        return h5py.h5d.create(
+            group, name.encode(), file_type(dtype), space, dcpl=properties, lcpl=links
+        )
+
+
+def _set_filters(properties: Any, compression: Compression, chunk_nbytes: int, row: int) -> None:
+    if isinstance(compression, FrameCodec):
+        values = cd_values(compression, chunk_nbytes, row)
+        properties.set_filter(FrameFilter.filter_id, h5py.h5z.FLAG_OPTIONAL, values)
+    elif isinstance(compression, Zstd):
+        require_zstd()
+        properties.set_shuffle()
+        properties.set_filter(
+            compression.filter_id, h5py.h5z.FLAG_OPTIONAL, compression.filter_options
+        )
+    elif compression == "gzip":
+        properties.set_deflate(6)
+    elif compression is not None:
+        raise TypeError(f"compression is a filter of bf16codecs.hdf5 or None, not {compression!r}")
+
+
+def piece_region(piece: Piece) -> tuple[Region, tuple[int, ...]]:
+    """Return where a piece lies in its array, without padding, and the shape of that."""
+    array = piece.array
+    ends = zip(piece.index, array.chunks, array.shape, strict=True)
+    region = tuple(slice(i * n, min((i + 1) * n, size)) for i, n, size in ends)
+    return region, tuple(s.stop - s.start for s in region)
+
+
+def read_region(dataset: Any, region: Region, out: NDArray[Any]) -> None:
+    """Let HDF5 read a part of a dataset, without converting anything."""
+    with phil:
+        memory, file = _spaces(dataset, region)
+        dataset.read(memory, file, out, mtype=dataset.get_type())
+
+
+def write_region(dataset: Any, region: Region, values: NDArray[Any]) -> None:
+    """Let HDF5 write a part of a dataset, without converting anything."""
+    with phil:
+        memory, file = _spaces(dataset, region)
+        dataset.write(memory, file, values, mtype=dataset.get_type())
+
+
+def _spaces(dataset: Any, region: Region) -> tuple[Any, Any]:
+    if not region:
+        return h5py.h5s.ALL, h5py.h5s.ALL
+    starts = tuple(s.start for s in region)
+    counts = tuple(s.stop - s.start for s in region)
+    file = dataset.get_space()
+    file.select_hyperslab(starts, counts)
+    return h5py.h5s.create_simple(counts), file

@@ -1,0 +1,7 @@
+"""Models that are read lazily, from wherever they are."""
+
+from bf16codecs.errors import TensorNotFoundError
+from bf16codecs.model.model import Model, open_model
+from bf16codecs.model.tensor import LazyTensor
+
+__all__ = ["LazyTensor", "Model", "TensorNotFoundError", "open_model"]

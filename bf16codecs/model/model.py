@@ -1,0 +1,157 @@
+"""Models that are read lazily, from wherever they are."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from bf16codecs.errors import TensorNotFoundError
+from bf16codecs.model.tensor import Home, LazyTensor, read_all
+from bf16codecs.safetensors import parse_header
+
+__all__ = ["LazyTensor", "Model", "TensorNotFoundError", "open_model"]
+
+_FRAMEWORKS = {"numpy": "numpy", "np": "numpy", "torch": "torch", "pt": "torch"}
+
+
+def open_model(path: Any, storage_options: Mapping[str, Any] | None = None) -> Model:
+    """Open a model store, and read nothing but its metadata.
+
+    Parameters
+    ----------
+    path : str, path or zarr.abc.store.Store
+        A Zarr store (a folder or a ZIP file), an HDF5 file, or the address of a store:
+        ``s3://``, ``http://``, ``memory://`` and whatever else fsspec or obstore know. Also
+        safetensors: a file, a folder of shards, or a ``*.safetensors.index.json``.
+    storage_options : dict, optional
+        What the file system behind an address takes: credentials, endpoints, timeouts.
+
+    Returns
+    -------
+    Model
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is nothing at that path.
+    bf16codecs.store.StoreError
+        If it is no model store.
+    bf16codecs.errors.UnsupportedVersionError
+        If its layout is newer than this release.
+
+    Examples
+    --------
+    >>> import bf16codecs, importlib.resources
+    >>> path = importlib.resources.files("bf16codecs") / "data" / "demo.safetensors"
+    >>> with bf16codecs.open_model(path) as model:
+    ...     model["model.norm.weight"][:3]
+    array([1.125, 1.14062, 1.13281], dtype=bfloat16)
+    """
+    return Model(path, storage_options)
+
+
+class Model:
+    """A model whose tensors are read when they are indexed; `open_model` makes it.
+
+    It has the habits of `safetensors.safe_open`, and those of a mapping from names to tensors.
+    """
+
+    def __init__(self, path: Any, storage_options: Mapping[str, Any] | None = None) -> None:
+        self._home = Home(path, storage_options)
+        self._where = self._home.opened.where
+        self._names = dict.fromkeys(self._home.opened.names)
+
+    def keys(self) -> list[str]:
+        """Return the tensors' names, in the order of their data."""
+        return list(self._names)
+
+    def values(self) -> Iterator[LazyTensor]:
+        """Yield the tensors."""
+        return (self[name] for name in self.keys())
+
+    def items(self) -> Iterator[tuple[str, LazyTensor]]:
+        """Yield names and tensors."""
+        return ((name, self[name]) for name in self.keys())
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.keys())
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __getitem__(self, name: str) -> LazyTensor:
+        if name not in self._names:
+            raise TensorNotFoundError(f"{self._where}: no tensor {name!r}{self._hint(name)}")
+        return LazyTensor(self._home, name)
+
+    def metadata(self) -> dict[str, str] | None:
+        """Return the text that the files carry as ``__metadata__``, or None if there is none."""
+        merged: dict[str, str] = {}
+        for raw, size in self._home.opened.headers():
+            merged.update(parse_header(raw, size, self._where).metadata)
+        return merged or None
+
+    def get_slice(self, name: str) -> LazyTensor:
+        """Return a tensor to be indexed, as `model[name]` does."""
+        return self[name]
+
+    def get_tensor(self, name: str, framework: str = "numpy", device: Any = None) -> Any:
+        """Read a whole tensor."""
+        return self.load(framework, [name], device)[name]
+
+    def load(
+        self, framework: str = "numpy", names: Iterable[str] | None = None, device: Any = None
+    ) -> dict[str, Any]:
+        """Read many tensors, decoded in parallel into the arrays that are returned.
+
+        Parameters
+        ----------
+        framework
+            ``"numpy"`` or ``"torch"``.
+        names
+            The tensors to read; by default all.
+        device
+            Where PyTorch's tensors go; by default they stay in memory.
+        """
+        if framework not in _FRAMEWORKS:
+            raise ValueError(f"framework must be numpy or torch, not {framework!r}")
+        tensors = [self[name] for name in (self.keys() if names is None else names)]
+        if _FRAMEWORKS[framework] == "torch":
+            return _load_torch(tensors, device)
+        if device is not None and str(device) != "cpu":
+            raise ValueError(f"NumPy's arrays are on the CPU, not on {device!r}")
+        return read_all(tensors)
+
+    def close(self) -> None:
+        """Release what is open; tensors cannot be read any more."""
+        self._home.close()
+
+    def __enter__(self) -> Model:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Model {self._where}: {len(self)} tensors>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return open_model, (self._home.source, self._home.options)
+
+    def _hint(self, name: object) -> str:
+        near = difflib.get_close_matches(str(name), self._names, n=3)
+        return f"; there is {' and '.join(map(repr, near))}" if near else ""
+
+
+def _load_torch(tensors: list[LazyTensor], device: Any) -> dict[str, Any]:
+    if device is None or str(device) == "cpu":
+        from bf16codecs._torch_tensors import as_tensor
+
+        arrays = read_all(tensors)
+        return {t.name: as_tensor(arrays.pop(t.name), t.get_dtype()) for t in tensors}
+    # One by one: the model may fit on the device, or several, and not into this machine's memory.
+    return {t.name: t.torch(device) for t in tensors}

@@ -1,0 +1,224 @@
+"""Tensors of a model that are read when they are indexed."""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes  # noqa: F401  (makes its names known to numpy.dtype)
+import numpy as np
+from numpy.typing import NDArray
+
+from bf16codecs._chunks.array import ArrayReader, Job
+from bf16codecs._chunks.indexing import Points, parse_selection
+from bf16codecs._loading import run_all
+from bf16codecs.model.opening import Opened, open_any
+
+if TYPE_CHECKING:
+    import dask.array
+    import torch
+    import zarr
+
+__all__ = ["Home", "LazyTensor", "read_all"]
+
+#: Tensors that are stored as bytes and are numbers of one byte to NumPy.
+_NUMPY_DTYPES = {
+    "F8_E8M0": "float8_e8m0fnu",
+    "F8_E4M3FNUZ": "float8_e4m3fnuz",
+    "F8_E5M2FNUZ": "float8_e5m2fnuz",
+}
+_SAFETENSORS_DTYPES = {
+    "bool": "BOOL",
+    "bfloat16": "BF16",
+    "float8_e4m3fn": "F8_E4M3",
+    "float8_e5m2": "F8_E5M2",
+    "complex64": "C64",
+}
+
+
+class Home:
+    """An opened model, and what opens it again in another process.
+
+    Parameters
+    ----------
+    source, options
+        As `bf16codecs.open_model` takes them.
+    """
+
+    def __init__(self, source: Any, options: Mapping[str, Any] | None) -> None:
+        if isinstance(source, (str, os.PathLike)):
+            source = os.fspath(source)
+            # Another process may have another working directory.
+            source = source if "://" in source else os.path.abspath(source)
+        self.source, self.options = source, options
+        self._opened: Opened | None = open_any(source, options)
+
+    @property
+    def opened(self) -> Opened:
+        """The opened model; not after `close`."""
+        if self._opened is None:
+            raise ValueError(f"{self.source}: the model is closed")
+        return self._opened
+
+    def close(self) -> None:
+        """Release what is open."""
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
+
+
+class LazyTensor:
+    """A tensor in a model store; indexing reads what the selection touches, and nothing else.
+
+    Indexing is NumPy's: integers, slices of any step, integer and boolean arrays, ``...`` and
+    ``None``. The result is an ndarray. Pickling one sends where it is, not its data.
+
+    `bf16codecs.open_model` makes these.
+
+    Attributes
+    ----------
+    name : str
+        The tensor's name.
+    shape : tuple of int
+        Its shape. Types that NumPy lacks (F4, F6) are their bytes.
+    dtype : numpy.dtype
+        Its data type.
+    """
+
+    def __init__(self, home: Home, name: str) -> None:
+        self._home = home
+        self._array = home.opened.array(name)
+        self._kind = home.opened.tensor_dtype(name)
+        self.name = name
+        self.shape = self._array.shape
+        self.dtype = self._array.dtype
+        if self._kind in _NUMPY_DTYPES and self.dtype == np.uint8:
+            self.dtype = np.dtype(_NUMPY_DTYPES[self._kind])
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the tensor when it is read."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def chunks(self) -> tuple[int, ...]:
+        """Shape of the chunks it is stored in."""
+        return self._array.chunks
+
+    def get_shape(self) -> list[int]:
+        """Return the shape, as slices of safetensors do."""
+        return list(self.shape)
+
+    def get_dtype(self) -> str:
+        """Return the dtype by its name in safetensors, as slices of safetensors do."""
+        name = self.dtype.name
+        kind = name[0].upper() + str(8 * self.dtype.itemsize)
+        return self._kind or _SAFETENSORS_DTYPES.get(name, kind)
+
+    def __getitem__(self, selection: Any) -> Any:
+        parsed = parse_selection(selection, self.shape)
+        if isinstance(parsed, Points):
+            points = [i.reshape(-1) for i in parsed.indices]
+            found = np.empty(points[0].size, self._array.dtype)
+            self._reader().read_points(points, found)
+            return found.reshape(parsed.indices[0].shape).view(self.dtype)
+        box = np.empty([len(axis) for axis in parsed.axes], self._array.dtype)
+        run_all(self._reader().box_jobs(parsed.axes, box), self._array.concurrency)
+        return box.view(self.dtype)[parsed.then]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        if copy is False:
+            raise ValueError("a LazyTensor becomes an array by being read, which is a copy")
+        array: NDArray[Any] = self[...]
+        return array if dtype is None else array.astype(dtype, copy=False)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of a tensor without dimensions")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[i] for i in range(len(self)))
+
+    def torch(self, device: Any = "cpu") -> torch.Tensor:
+        """Read the whole tensor as a PyTorch tensor of its own dtype."""
+        from bf16codecs._torch_tensors import as_tensor
+
+        return as_tensor(self[...], self.get_dtype()).to(device)
+
+    def dask(self, chunks: Any = None) -> dask.array.Array:
+        """Return a dask array that reads this tensor; by default in the chunks of the store."""
+        import dask.array
+
+        if chunks is None:
+            chunks = self.chunks if self.size else -1
+        return dask.array.from_array(self, chunks, asarray=False, inline_array=True)
+
+    @property
+    def zarr(self) -> zarr.Array:
+        """The tensor's array, opened by zarr. Reading a chunk that is missing raises."""
+        return self._home.opened.zarr_array(self.name)
+
+    def __repr__(self) -> str:
+        return f"LazyTensor({self.name!r}, shape={self.shape}, dtype={self.dtype})"
+
+    def __reduce__(self) -> tuple[Callable[..., LazyTensor], tuple[Any, ...]]:
+        return _reopened_tensor, (self._home.source, self._home.options, self.name)
+
+    def __dask_tokenize__(self) -> Any:
+        return type(self).__name__, str(self._home.source), self.name, _version(self._home.source)
+
+    def _reader(self) -> ArrayReader:
+        self._home.opened  # noqa: B018  (raises if the model is closed)
+        return self._array
+
+    def _jobs(self, out: dict[str, NDArray[Any]]) -> Iterator[Job]:
+        """Yield what together reads the whole tensor into a new array in `out`."""
+        whole = np.empty(self.shape, self._array.dtype)
+        out[self.name] = whole.view(self.dtype)
+        yield from self._reader().box_jobs([range(size) for size in self.shape], whole)
+
+
+def read_all(tensors: Iterable[LazyTensor]) -> dict[str, NDArray[Any]]:
+    """Read whole tensors of one model into new arrays, all of them in parallel."""
+    tensors = list(tensors)
+    arrays: dict[str, NDArray[Any]] = {}
+    concurrency = min((tensor._array.concurrency for tensor in tensors), default=1)
+    run_all((job for tensor in tensors for job in tensor._jobs(arrays)), concurrency)
+    return arrays
+
+
+def _reopened_tensor(source: Any, options: Mapping[str, Any] | None, name: str) -> LazyTensor:
+    # Hundreds of tensors of one model arrive in a worker one by one.
+    reference = pickle.dumps((source, options, _version(source)))
+    return LazyTensor(_reopened(reference), name)
+
+
+@functools.lru_cache(maxsize=4)
+def _reopened(reference: bytes) -> Home:
+    source, options, _ = pickle.loads(reference)
+    return Home(source, options)
+
+
+def _version(source: Any) -> Any:
+    """Tell a local store from the one that was at its path before."""
+    if isinstance(source, str) and "://" not in source:
+        for path in (source, os.path.join(source, "zarr.json"), os.path.join(source, ".zattrs")):
+            if os.path.isfile(path):
+                status = os.stat(path)
+                return status.st_ino, status.st_mtime_ns
+    return None

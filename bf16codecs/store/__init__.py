@@ -1,0 +1,36 @@
+"""The model store: a model's tensors as arrays of one Zarr group or HDF5 file.
+
+docs/store.md is the normative description of its layout.
+"""
+
+from bf16codecs.errors import StoreError
+from bf16codecs.store.layout import (
+    ATTRIBUTES_KEY,
+    LAYOUT_VERSION,
+    CodecChoice,
+    StoredFile,
+    StoreInfo,
+    StoreReader,
+    StoreWriter,
+    plan_arrays,
+    plan_bytes,
+    read_bytes,
+    read_headers,
+    stored_arrays,
+)
+
+__all__ = [
+    "ATTRIBUTES_KEY",
+    "LAYOUT_VERSION",
+    "CodecChoice",
+    "StoreError",
+    "StoreInfo",
+    "StoreReader",
+    "StoreWriter",
+    "StoredFile",
+    "plan_arrays",
+    "plan_bytes",
+    "read_bytes",
+    "read_headers",
+    "stored_arrays",
+]

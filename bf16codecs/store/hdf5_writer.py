@@ -1,0 +1,131 @@
+"""Writes the model store in HDF5."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from bf16codecs._buffers import DTYPES, layout_for
+from bf16codecs._chunks.grid import ArrayPlan, Piece
+from bf16codecs.codecs import FrameCodec
+from bf16codecs.hdf5.dataset import Compression, create_dataset, piece_region, write_region
+from bf16codecs.hdf5.direct import ChunkedDataset
+from bf16codecs.hdf5.tensors import Zstd
+from bf16codecs.store.layout import ATTRIBUTES_KEY, CodecChoice, StoreInfo
+from bf16codecs.store.paths import RESERVED_ROOT
+
+__all__ = ["MAX_CHUNK_SIZE", "H5Writer"]
+
+#: Larger ones need HDF5 2.0.
+MAX_CHUNK_SIZE = (1 << 32) - 1
+
+# The first format whose index of a single chunk takes no space, and the newest that HDF5 1.10
+# reads.
+_FORMAT = "v110"
+
+
+class H5Writer:
+    """Writes a model store into a new HDF5 file.
+
+    Parameters
+    ----------
+    path
+        What to create; it must not exist.
+    choice
+        The codec.
+    """
+
+    def __init__(self, path: Path, choice: CodecChoice) -> None:
+        self._path = path
+        self._choice = choice
+        self._targets: dict[str, ChunkedDataset | Any] = {}
+        self._written = 0
+        with self._named_errors():
+            # A cache of decoded chunks, of each dataset its own, would be of no use.
+            self._file = h5py.File(path, "x", libver=(_FORMAT, _FORMAT), rdcc_nbytes=0)
+
+    def create(self, array: ArrayPlan) -> None:
+        """Prepare an array."""
+        dtype = np.dtype(array.dtype)
+        chunks = array.chunks if array.shape and 0 not in array.shape else None
+        compression = self._compression(array)
+        with self._named_errors():
+            dataset = create_dataset(
+                self._file.id, array.path, dtype, array.shape, chunks, compression
+            )
+            if ATTRIBUTES_KEY in array.attributes:
+                attributes = json.dumps(array.attributes[ATTRIBUTES_KEY])
+                h5py.Dataset(dataset).attrs[ATTRIBUTES_KEY] = attributes
+            if ChunkedDataset.supports(dataset):
+                codec = compression if isinstance(compression, FrameCodec) else None
+                dataset = ChunkedDataset(dataset, codec)
+        self._targets[array.path] = dataset
+
+    def _compression(self, array: ArrayPlan) -> Compression:
+        if array.path.startswith(f"{RESERVED_ROOT}/"):
+            return "gzip"  # text, for readers without the plugin
+        if self._choice.name == "none":
+            return None
+        if self._choice.name == "zstd":
+            return Zstd(int(self._choice.level or 3))
+        if self._choice.name == "split" and array.dtype not in DTYPES:
+            return None
+        # The bytes of integers are coded well as planes of floats of their size.
+        codec = self._choice.for_dtype(layout_for(np.dtype(array.dtype)))
+        assert isinstance(codec, FrameCodec)
+        return codec
+
+    def write(self, piece: Piece, chunk: NDArray[np.uint8]) -> int:
+        """Encode and write a whole chunk, and return its stored size."""
+        target = self._targets[piece.array.path]
+        with self._named_errors():
+            if isinstance(target, ChunkedDataset):
+                data = target.encode(chunk)
+                target.put(piece.index, data)
+                size = len(data)
+            else:
+                region, shape = piece_region(piece)
+                values = chunk[: piece.nbytes].view(piece.array.dtype).reshape(shape)
+                write_region(target, region, values)
+                size = piece.nbytes
+        self._written += size
+        return size
+
+    def finish(self, info: StoreInfo) -> int:
+        """Write all metadata, close the store, and return the metadata's size."""
+        with self._named_errors():
+            attributes = info.to_attributes()[ATTRIBUTES_KEY]
+            self._file.attrs[ATTRIBUTES_KEY] = json.dumps(attributes)
+            self.close()
+        return os.stat(self._path).st_size - self._written
+
+    def close(self) -> None:
+        """Release what is open."""
+        self._targets.clear()
+        with self._named_errors():
+            self._file.close()
+
+    @contextmanager
+    def _named_errors(self) -> Iterator[None]:
+        """Tell in one line what libhdf5 could not write, and why."""
+        try:
+            yield
+        except (OSError, RuntimeError) as e:
+            number = re.search(r"errno = (\d+)", str(e))
+            if number:
+                code = int(number[1])
+                raise OSError(code, os.strerror(code), str(self._path)) from e
+            if isinstance(e, OSError) and e.filename is not None:
+                raise
+            text = " ".join(str(e).split())
+            raise OSError(errno.EIO, f"HDF5 cannot write: {text}", str(self._path)) from e

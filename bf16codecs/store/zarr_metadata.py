@@ -1,0 +1,155 @@
+"""Metadata documents of Zarr groups and arrays, as far as they are of the common forms."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import ml_dtypes  # noqa: F401  (makes its names known to numpy.dtype)
+import numpy as np
+
+from bf16codecs._chunks.array import named_errors
+from bf16codecs._chunks.sources import Blobs
+from bf16codecs.errors import StoreError
+
+__all__ = ["OtherFormError", "ParsedArray", "one_line", "parse_array", "read_json", "read_root"]
+
+
+class OtherFormError(Exception):
+    """Raised for metadata that are left to zarr."""
+
+
+class ParsedArray(NamedTuple):
+    """What reading an array's chunks takes."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    chunks: tuple[int, ...]
+    #: Makes a chunk's key, below the array's path, of its indices.
+    key: Callable[[tuple[int, ...]], str]
+    #: Names of the codecs; "bytes" stands for little-endian items.
+    codecs: list[str]
+
+
+_DTYPES = {
+    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("bfloat16", "float8_e4m3fn", "float8_e5m2", "float16", "float32", "float64"),
+    *("complex64", "complex128"),
+}
+
+
+def parse_array(zarr_format: int, document: dict[str, Any]) -> ParsedArray:
+    """Take from an array's metadata what reading its chunks takes.
+
+    Raises
+    ------
+    OtherFormError
+        If that is for zarr to read.
+    StoreError
+        If they make no sense.
+    """
+    try:
+        return (_parse_v3 if zarr_format == 3 else _parse_v2)(document)
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise StoreError(f"damaged array metadata: {one_line(error)}") from error
+
+
+def _parse_v3(document: dict[str, Any]) -> ParsedArray:
+    if document["node_type"] != "array":
+        raise ValueError("it is a group")
+    grid, encoding = document["chunk_grid"], document["chunk_key_encoding"]
+    name = document["data_type"]
+    if grid["name"] != "regular" or name not in _DTYPES or document.get("storage_transformers"):
+        raise OtherFormError
+    codecs: list[dict[str, Any]] = [
+        {"name": c} if isinstance(c, str) else c for c in document["codecs"]
+    ]
+    if codecs[0].get("configuration", {}).get("endian", "little") != "little":
+        raise OtherFormError
+    if encoding["name"] not in ("default", "v2"):
+        raise OtherFormError
+    prefixed = encoding["name"] == "default"
+    separator = encoding.get("configuration", {}).get("separator", "/" if prefixed else ".")
+
+    def key(index: tuple[int, ...]) -> str:
+        numbers = map(str, index)
+        return separator.join(("c", *numbers)) if prefixed else separator.join(numbers) or "0"
+
+    shape, chunks = _shapes(document["shape"], grid["configuration"]["chunk_shape"])
+    return ParsedArray(shape, np.dtype(name), chunks, key, [c["name"] for c in codecs])
+
+
+def _parse_v2(document: dict[str, Any]) -> ParsedArray:
+    shape, chunks = _shapes(document["shape"], document["chunks"])
+    name = document["dtype"]
+    if not isinstance(name, str) or document["order"] != "C" or document.get("filters"):
+        raise OtherFormError
+    if name not in _DTYPES:
+        dtype = np.dtype(name)
+        if dtype.name not in _DTYPES or not dtype.isnative:
+            raise OtherFormError
+        name = dtype.name
+    separator = document.get("dimension_separator", ".")
+    compressor = document["compressor"]
+    codecs = ["bytes"] if compressor is None else ["bytes", compressor["id"]]
+
+    def key(index: tuple[int, ...]) -> str:
+        return separator.join(map(str, index)) or "0"
+
+    return ParsedArray(shape, np.dtype(name), chunks, key, codecs)
+
+
+def _shapes(shape: Any, chunks: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    for sizes, least in ((shape, 0), (chunks, 1)):
+        if not isinstance(sizes, list) or not all(type(n) is int and n >= least for n in sizes):
+            raise ValueError(f"{sizes!r:.80} is not a shape")
+    if len(shape) != len(chunks):
+        raise ValueError(f"chunks of {len(chunks)} dimensions in an array of {len(shape)}")
+    return tuple(shape), tuple(chunks)
+
+
+def read_root(where: str, blobs: Blobs) -> tuple[int, dict[str, Any], dict[str, Any]]:
+    """Return format, attributes, and what one request tells of the arrays: metadata by path."""
+    root = read_json(where, blobs, "zarr.json")
+    if root is not None:
+        if root.get("node_type") != "group":
+            raise StoreError(f"{where}: not a model store: it is an array")
+        consolidated = root.get("consolidated_metadata") or {}
+        return 3, root.get("attributes") or {}, dict(consolidated.get("metadata") or {})
+    consolidated = read_json(where, blobs, ".zmetadata")
+    if consolidated is None:
+        attributes = read_json(where, blobs, ".zattrs")
+        if attributes is None:
+            raise StoreError(f"{where}: not a model store: no Zarr group is there")
+        return 2, attributes, {}
+    entries: dict[str, Any] = consolidated.get("metadata") or {}
+    documents = {
+        path.removesuffix("/.zarray"): {
+            **document,
+            "attributes": entries.get(f"{path.removesuffix('.zarray')}.zattrs"),
+        }
+        for path, document in entries.items()
+        if path.endswith("/.zarray")
+    }
+    return 2, entries.get(".zattrs") or {}, documents
+
+
+def read_json(where: str, blobs: Blobs, key: str) -> dict[str, Any] | None:
+    """Read a metadata document; None if there is none."""
+    with named_errors(f"{where}: {key}"):
+        data = blobs.read(key)
+    if data is None:
+        return None
+    try:
+        document = json.loads(data.tobytes())
+    except ValueError as e:
+        raise StoreError(f"{where}: {key} is not JSON: {one_line(e)}") from e
+    if not isinstance(document, dict):
+        raise StoreError(f"{where}: {key} is not a JSON object")
+    return document
+
+
+def one_line(error: Exception) -> str:
+    """Return an error's type and message without line breaks."""
+    return " ".join(f"{type(error).__name__}: {error}".split())

@@ -1,0 +1,28 @@
+"""Codecs and data types for Zarr format 3.
+
+Entry points name the classes here, so that zarr finds them without this package having been
+imported. Users need not: they hand `bf16codecs.BF16Huffman` and its siblings to zarr, which
+resolves them to these classes in format 3.
+"""
+
+from bf16codecs.zarr.blocks import BF16BlocksCodec
+from bf16codecs.zarr.codecs import (
+    BF16ArithmeticCodec,
+    BF16HuffmanCodec,
+    BF16SplitCodec,
+    BF16ZstdCodec,
+    register,
+)
+from bf16codecs.zarr.dtypes import BFloat16, Float8E4M3FN, Float8E5M2
+
+__all__ = [
+    "BF16ArithmeticCodec",
+    "BF16BlocksCodec",
+    "BF16HuffmanCodec",
+    "BF16SplitCodec",
+    "BF16ZstdCodec",
+    "BFloat16",
+    "Float8E4M3FN",
+    "Float8E5M2",
+    "register",
+]

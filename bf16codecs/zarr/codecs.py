@@ -1,0 +1,139 @@
+"""Codecs and data types for Zarr format 3.
+
+Entry points name the classes here, so that zarr finds them without this package having been
+imported. Users need not: they hand `bf16codecs.BF16Huffman` and its siblings to zarr, which
+resolves them to these classes in format 3.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from zarr.abc.codec import BytesBytesCodec
+from zarr.core.common import parse_named_configuration
+from zarr.registry import register_codec
+
+from bf16codecs.codecs import (
+    BF16Arithmetic,
+    BF16Huffman,
+    BF16Split,
+    BF16Zstd,
+    FrameCodec,
+    decode_array,
+)
+from bf16codecs.zarr.blocks import BF16BlocksCodec
+from bf16codecs.zarr.dtypes import BFloat16, Float8E4M3FN, Float8E5M2, register_data_types
+
+if TYPE_CHECKING:
+    from zarr.core.array_spec import ArraySpec
+    from zarr.core.buffer import Buffer
+
+__all__ = [
+    "BF16ArithmeticCodec",
+    "BF16BlocksCodec",
+    "BF16HuffmanCodec",
+    "BF16SplitCodec",
+    "BF16ZstdCodec",
+    "BFloat16",
+    "Float8E4M3FN",
+    "Float8E5M2",
+    "register",
+]
+
+
+@dataclass(frozen=True)
+class _FrameBytesCodec(BytesBytesCodec):
+    """A bytes-to-bytes codec of Zarr format 3 over a codec class of this package.
+
+    Its fields are that class's parameters. An array of another data type than `dtype` is
+    compressed less well, and no less exactly.
+    """
+
+    is_fixed_size = False
+    _frame_codec: ClassVar[type[FrameCodec]]
+
+    def __post_init__(self) -> None:
+        parameters = {field.name: getattr(self, field.name) for field in fields(self)}
+        codec = self._frame_codec(**parameters)
+        for name, value in codec["configuration"].items():
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "_codec", codec)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """Make the codec from array metadata."""
+        _, configuration = parse_named_configuration(
+            data, cls._frame_codec.codec_id, require_configuration=False
+        )
+        return cls(**cls._frame_codec.from_config(configuration or {})["configuration"])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the codec as array metadata has it."""
+        parameters = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {"name": self._frame_codec.codec_id, "configuration": parameters}
+
+    def compute_encoded_size(self, input_byte_length: int, chunk_spec: ArraySpec) -> int:
+        """Refuse: the size depends on the data. `bf16codecs.bound` gives its limit."""
+        raise NotImplementedError(f"{type(self).__name__} encodes to no fixed size")
+
+    def _decode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
+        raw = decode_array(chunk_data.as_numpy_array())
+        return chunk_spec.prototype.buffer.from_bytes(raw.data)
+
+    def _encode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
+        codec: FrameCodec = self._codec  # type: ignore[attr-defined]
+        return chunk_spec.prototype.buffer.from_bytes(codec.encode(chunk_data.as_numpy_array()))
+
+    async def _decode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
+        return await asyncio.to_thread(self._decode_sync, chunk_data, chunk_spec)
+
+    async def _encode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
+        return await asyncio.to_thread(self._encode_sync, chunk_data, chunk_spec)
+
+
+@dataclass(frozen=True)
+class BF16SplitCodec(_FrameBytesCodec):
+    """`BF16Split` as a codec of Zarr format 3."""
+
+    _frame_codec = BF16Split
+    dtype: str = "bfloat16"
+    by: str = "field"
+
+
+@dataclass(frozen=True)
+class BF16HuffmanCodec(_FrameBytesCodec):
+    """`BF16Huffman` as a codec of Zarr format 3."""
+
+    _frame_codec = BF16Huffman
+    dtype: str = "bfloat16"
+    checksum: bool = True
+
+
+@dataclass(frozen=True)
+class BF16ArithmeticCodec(_FrameBytesCodec):
+    """`BF16Arithmetic` as a codec of Zarr format 3."""
+
+    _frame_codec = BF16Arithmetic
+    dtype: str = "bfloat16"
+    level: str = "fast"
+    checksum: bool = True
+
+
+@dataclass(frozen=True)
+class BF16ZstdCodec(_FrameBytesCodec):
+    """`BF16Zstd` as a codec of Zarr format 3."""
+
+    _frame_codec = BF16Zstd
+    level: int = 3
+    dtype: str = "bfloat16"
+    checksum: bool = True
+
+
+def register() -> None:
+    """Make the codecs and data types known to zarr; importing the package does this."""
+    for cls in (BF16SplitCodec, BF16HuffmanCodec, BF16ArithmeticCodec, BF16ZstdCodec):
+        register_codec(cls._frame_codec.codec_id, cls)
+    register_codec(BF16BlocksCodec.codec_id, BF16BlocksCodec)
+    register_data_types()
