@@ -12,8 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import bf16codecs
-
-ROOT = Path(__file__).resolve().parents[1]
+from checkout import ROOT, package_environment
 
 # Shared machines stall now and then: a deadline would fail tests for the machine's sake.
 settings.register_profile(
@@ -23,22 +22,6 @@ settings.register_profile("ci", settings.get_profile("default"), derandomize=Tru
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 RunPython = Callable[..., "subprocess.CompletedProcess[str]"]
-
-
-def package_environment(**extra: str) -> dict[str, str]:
-    """Return an environment in which a child Python finds the package under test."""
-    parent = str(Path(bf16codecs.__file__).resolve().parents[1])
-    path = os.pathsep.join(filter(None, [parent, os.environ.get("PYTHONPATH", "")]))
-    return {
-        **os.environ,
-        "PYTHONPATH": path,
-        # The working folder may be the checkout, whose package need not have been built.
-        "PYTHONSAFEPATH": "1",
-        # With coloured or narrow terminals, output would depend on who runs the tests.
-        "NO_COLOR": "1",
-        "COLUMNS": "100",
-        **extra,
-    }
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,6 @@
 import json
 import pickle
 import tomllib
-from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -20,6 +19,7 @@ from bf16codecs.zarr import (
     BF16ZstdCodec,
 )
 from bits import PIPELINES, assert_same_bits
+from checkout import ROOT
 
 # ml_dtypes compares NaNs, which zarr does with every chunk and fill value, with this warning.
 pytestmark = pytest.mark.filterwarnings("ignore:invalid value encountered in equal")
@@ -263,7 +263,7 @@ def test_damaged_chunks_raise(tmp_path):
 @pytest.fixture
 def entry_points(tmp_path):
     """A folder for PYTHONPATH with the package's entry points, as if it were installed."""
-    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     info = tmp_path / "path" / "bf16codecs-0.0.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: bf16codecs\nVersion: 0.0.0\n")

@@ -16,9 +16,8 @@ from pathlib import Path
 import pytest
 
 import bf16codecs
-from conftest import package_environment
+from checkout import ROOT, package_environment
 
-ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
 OPTIONAL = {"distributed", "matplotlib", "torch"}
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -12,7 +12,7 @@ import pytest
 
 import bf16codecs
 from bf16codecs.convert import safetensors_to_zarr
-from conftest import ROOT
+from checkout import ROOT
 from lazy_models import write_store
 from servers import serving
 

@@ -21,7 +21,7 @@ from bf16codecs import cli
 from bf16codecs._version import __version__
 from bf16codecs.cli.console import format_size, one_line
 from bf16codecs.cli.options import ByteSize
-from conftest import package_environment
+from checkout import package_environment
 from models import TRICKY_NAMES, entry, file_bytes, write_model
 
 NAMES = ("st2zarr", "zarr2st", "st2h5", "h52st")

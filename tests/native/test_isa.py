@@ -14,7 +14,7 @@ import pytest
 from bf16codecs import _core
 
 ISAS = _core.isas()
-SCRIPT = Path(__file__).with_name("isa_corpus.py")
+SCRIPT = Path(__file__).parents[1] / "support" / "isa_corpus.py"
 
 
 def digests(isa: str) -> dict[str, str]:

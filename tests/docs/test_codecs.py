@@ -4,7 +4,6 @@ import json
 import re
 import runpy
 import sys
-from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -15,8 +14,8 @@ from zarr.registry import get_codec_class
 import bf16codecs
 from bf16codecs.codecs import CODECS
 from bf16codecs.zarr import BF16BlocksCodec
+from checkout import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 SCHEMAS = ROOT / "docs" / "zarr-extensions"
 NAMES = [cls.codec_id for cls in CODECS.values()]
 HEADINGS = [

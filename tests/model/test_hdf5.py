@@ -20,7 +20,7 @@ from bf16codecs.convert import safetensors_to_hdf5
 from bf16codecs.errors import CodecError
 from bf16codecs.model import open_model
 from bits import assert_same_bits
-from conftest import package_environment
+from checkout import package_environment
 from models import entry, every_dtype, file_bytes, write_model
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="signals and limits of POSIX")

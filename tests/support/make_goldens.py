@@ -1,6 +1,6 @@
-"""Writes the golden frames of tests/test_goldens.py.
+"""Writes the golden frames of tests/format/test_goldens.py.
 
-    python tests/make_goldens.py [--force]
+    python tests/support/make_goldens.py [--force]
 
 Goldens hold the format: frames of a version that has been released never change, and a decoder
 reads them for ever. So existing files are kept unless --force is given, which is for draft
@@ -28,7 +28,7 @@ from contents import choose, lcg_bytes, lcg_words, matrix, weights
 from reference_model import SECTION
 from reference_planes import huffman_counts, huffman_size_width
 
-FOLDER = Path(__file__).with_name("goldens")
+FOLDER = Path(__file__).parents[1] / "goldens"
 CODECS = {"split": 1, "huffman": 2, "arithmetic": 3, "zstd": 4}
 DTYPES = ["bfloat16", "float16", "float32", "float64", "float8_e4m3fn", "float8_e5m2"]
 LEVELS = {"zstd": 3}
