@@ -10,12 +10,12 @@
 #include <vector>
 
 #include "block.h"
-#include "checksum.h"
 #include "codec.h"
-#include "errors.h"
+#include "format/checksum.h"
+#include "format/errors.h"
 #include "huge_pages.h"
 #include "kernels/dispatch.h"
-#include "threadpool.h"
+#include "threads/pool.h"
 #include "zstd_hooks.h"
 
 namespace nb = nanobind;

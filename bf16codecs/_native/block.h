@@ -2,9 +2,9 @@
 
 #include <atomic>
 
-#include "best.h"
-#include "checksum.h"
 #include "codec.h"
+#include "format/checksum.h"
+#include "scale/model.h"
 
 namespace bf16codecs {
 

@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "block.h"
-#include "checksum.h"
-#include "errors.h"
-#include "huffman.h"
-#include "rans.h"
+#include "format/checksum.h"
+#include "format/errors.h"
+#include "huffman/huffman.h"
+#include "rans/rans.h"
 
 namespace bf16codecs {
 namespace {

@@ -3,11 +3,11 @@
 #include <vector>
 
 #include "block.h"
-#include "checksum.h"
-#include "frequencies.h"
+#include "format/checksum.h"
 #include "histogram.h"
-#include "huffman.h"
-#include "rans.h"
+#include "huffman/huffman.h"
+#include "rans/frequencies.h"
+#include "rans/rans.h"
 
 namespace bf16codecs {
 namespace {

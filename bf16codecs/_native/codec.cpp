@@ -9,9 +9,9 @@
 #include <string>
 
 #include "block.h"
-#include "checksum.h"
-#include "errors.h"
-#include "threadpool.h"
+#include "format/checksum.h"
+#include "format/errors.h"
+#include "threads/pool.h"
 
 namespace bf16codecs {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <functional>
 
-#include "frame.h"
+#include "format/frame.h"
 
 namespace bf16codecs {
 

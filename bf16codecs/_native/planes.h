@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "format.h"
+#include "format/constants.h"
 
 namespace bf16codecs {
 

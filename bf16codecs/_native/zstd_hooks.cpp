@@ -4,8 +4,8 @@
 
 #include <cstring>
 
-#include "errors.h"
-#include "zstd_frame.h"
+#include "format/errors.h"
+#include "format/zstd_frame.h"
 
 namespace nb = nanobind;
 

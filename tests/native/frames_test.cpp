@@ -6,7 +6,7 @@
 
 #include "check.h"
 #include "codec.h"
-#include "errors.h"
+#include "format/errors.h"
 #include "kernels_test.h"
 
 namespace bf16codecs::test {

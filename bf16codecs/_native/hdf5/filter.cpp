@@ -1,4 +1,4 @@
-#include "filter.h"
+#include "hdf5/filter.h"
 
 #include <atomic>
 #include <cstdio>
@@ -9,11 +9,11 @@
 #include <new>
 #include <string>
 
-#include "abi.h"
 #include "codec.h"
-#include "errors.h"
+#include "format/errors.h"
+#include "hdf5/abi.h"
+#include "hdf5/settings.h"
 #include "huge_pages.h"
-#include "settings.h"
 
 namespace bf16codecs {
 namespace {

@@ -1,7 +1,7 @@
 // The two functions by which libhdf5 recognises a plugin.
 
-#include "abi.h"
-#include "filter.h"
+#include "hdf5/abi.h"
+#include "hdf5/filter.h"
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "settings.h"
+#include "hdf5/settings.h"
 
 #include <stdexcept>
 #include <string>

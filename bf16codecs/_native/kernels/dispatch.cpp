@@ -1,4 +1,4 @@
-#include "dispatch.h"
+#include "kernels/dispatch.h"
 
 #include <cstdlib>
 #include <string_view>

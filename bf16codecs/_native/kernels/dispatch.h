@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels.h"
+#include "kernels/kernels.h"
 
 namespace bf16codecs {
 

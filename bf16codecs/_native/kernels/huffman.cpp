@@ -1,10 +1,10 @@
-#include "huffman.h"
+#include "kernels/huffman.h"
 
 #include <bit>
 
-#include "../format.h"
-#include "fetch.h"
-#include "kernels.h"
+#include "format/constants.h"
+#include "kernels/fetch.h"
+#include "kernels/kernels.h"
 
 namespace bf16codecs {
 namespace {

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "huffman_pack.h"
+#include "kernels/huffman_pack.h"
 
 namespace bf16codecs {
 

@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "huffman_pack.h"
+#include "kernels/huffman_pack.h"
 
 #if defined(_MSC_VER)
 #define BF16CODECS_INLINE __forceinline
@@ -109,7 +109,7 @@ struct Kernels {
   void (*pairs_encode)(PairsEncoder& encoder, const uint8_t* plane, size_t steps);
 
   // Writes the codes of symbols to the sink, kPackSymbols at a time, while so many are left and it
-  // has kPackRoom; returns how many it wrote. Null where the loops of huffman_encode.cpp, which
+  // has kPackRoom; returns how many it wrote. Null where the loops of huffman/encode.cpp, which
   // give the same bytes, are as fast.
   size_t (*huffman_pack)(BitSink& sink, const uint16_t entries[kPackEntries],
                          const uint8_t* symbols, size_t n);

@@ -3,7 +3,7 @@
 // What every vector decoder of the pairs mode does with symbols one by one, for escapes. Each
 // file that includes this has a copy of its own, built for its instruction set.
 
-#include "kernels.h"
+#include "kernels/kernels.h"
 
 namespace bf16codecs {
 namespace {

@@ -3,9 +3,9 @@
 #include <bit>
 #include <cstring>
 
-#include "kernels.h"
+#include "kernels/kernels.h"
 
-#include "../format.h"
+#include "format/constants.h"
 
 namespace bf16codecs {
 namespace {

@@ -1,0 +1,175 @@
+#include "format/frame.h"
+
+#include <algorithm>
+#include <bit>
+#include <stdexcept>
+#include <string>
+
+#include "format/checksum.h"
+#include "format/errors.h"
+
+namespace bf16codecs {
+namespace {
+
+// Offsets of the header's fields.
+constexpr size_t kVersionAt = 4, kCodecAt = 5, kLayoutAt = 6, kBlockAt = 7, kRawSizeAt = 8;
+constexpr size_t kHeaderSumAt = 16, kTableSumAt = 20;
+constexpr uint8_t kByByteFlag = 0x10, kModelFlag = 0x40, kChecksumFlag = 0x80;
+
+[[noreturn]] void truncated(uint64_t expected, size_t size) {
+  throw TruncatedDataError("the frame has " + std::to_string(size) + " bytes of at least " +
+                           std::to_string(expected));
+}
+
+void check_magic_and_version(const uint8_t* bytes, size_t size) {
+  const size_t magic_size = std::min(size, sizeof kMagic);
+  if (!std::equal(bytes, bytes + magic_size, kMagic)) {
+    throw CorruptDataError("not a frame of bf16codecs: it does not begin with BF 16 C0 DE");
+  }
+  if (size > kVersionAt && bytes[kVersionAt] != kFormatVersion) {
+    throw UnsupportedVersionError("the frame has format version " +
+                                  std::to_string(bytes[kVersionAt]) + ", this release reads " +
+                                  std::to_string(kFormatVersion) + ": upgrade bf16codecs");
+  }
+}
+
+Header parse_fields(const uint8_t* bytes) {
+  Header header;
+  const uint8_t codec = bytes[kCodecAt], layout = bytes[kLayoutAt], block = bytes[kBlockAt];
+  if (codec < 1 || codec > 4) {
+    throw CorruptDataError("header: unknown codec " + std::to_string(codec));
+  }
+  if ((layout & 0xEF) >= kDTypes) {
+    throw CorruptDataError("header: unknown layout " + std::to_string(layout));
+  }
+  header.codec = Codec{codec};
+  header.layout = {DType{static_cast<uint8_t>(layout & 15)}, (layout & kByByteFlag) != 0};
+  header.block_log2 = block & 31;
+  header.has_checksums = (block & kChecksumFlag) != 0;
+  header.has_model = (block & kModelFlag) != 0;
+  if ((block & 0x20) != 0 || header.block_log2 < kMinBlockLog2 ||
+      header.block_items() * header.width() > kMaxBlockBytes) {
+    throw CorruptDataError("header: block size out of range");
+  }
+  if (header.has_model && header.layout.by_byte) {
+    throw CorruptDataError("header: a model of items that are split by byte");
+  }
+  header.raw_size = load_le<uint64_t>(bytes + kRawSizeAt);
+  return header;
+}
+
+}  // namespace
+
+size_t FrameIndex::items(size_t first, size_t last) const {
+  const uint64_t total = header.items();
+  const uint64_t begin = std::min<uint64_t>(first * header.block_items(), total);
+  const uint64_t end = std::min<uint64_t>(last * header.block_items(), total);
+  return static_cast<size_t>(end - begin);
+}
+
+size_t FrameIndex::raw_size(size_t first, size_t last) const {
+  return items(first, last) * header.width() + (last == blocks() ? tail.size() : 0);
+}
+
+unsigned block_log2_for(size_t block_items, size_t width) {
+  const size_t items = block_items != 0 ? block_items : kDefaultBlockBytes / width;
+  if (!std::has_single_bit(items) || items < size_t{1} << kMinBlockLog2 ||
+      items > kMaxBlockBytes / width) {
+    throw std::invalid_argument("block must be a power of two from " +
+                                std::to_string(1u << kMinBlockLog2) + " to " +
+                                std::to_string(kMaxBlockBytes / width) + " items");
+  }
+  return static_cast<unsigned>(std::countr_zero(items));
+}
+
+uint64_t frame_bound(uint64_t raw_size, size_t width, unsigned block_log2) {
+  Header header;
+  header.layout.dtype = width == 1   ? DType::float8_e4m3fn
+                        : width == 2 ? DType::bfloat16
+                        : width == 4 ? DType::float32
+                                     : DType::float64;
+  header.block_log2 = block_log2;
+  header.raw_size = raw_size;
+  // A stored plane costs its mode; every other mode is taken only where it is smaller.
+  return header.head_size() + header.blocks() * width + header.items() * width;
+}
+
+Header read_header(const uint8_t* bytes, size_t size) {
+  check_magic_and_version(bytes, size);
+  if (size < kHeaderSize) truncated(kHeaderSize, size);
+  if (load_le<uint32_t>(bytes + kHeaderSumAt) != checksum(bytes, kHeaderChecked)) {
+    throw CorruptDataError("header: its checksum does not agree");
+  }
+  Header header = parse_fields(bytes);
+  if (header.has_model) {
+    // With a checksum of its own: a reader of ranges relies on it before it has the whole head.
+    if (size < header.table_at()) truncated(header.table_at(), size);
+    const uint8_t* const field = bytes + kHeaderSize;
+    if (load_le<uint32_t>(field + 4) != checksum(field, 4)) {
+      throw CorruptDataError("header: the checksum of the model's size does not agree");
+    }
+    header.model_size = load_le<uint32_t>(field);
+  }
+  return header;
+}
+
+FrameIndex read_index(const uint8_t* bytes, size_t size) {
+  FrameIndex index;
+  const Header& header = index.header = read_header(bytes, size);
+  // Compared before it is computed with: a raw size near 2^64 must not overflow.
+  if (header.blocks() > size / header.table_entry() || header.head_size() > size) {
+    truncated(header.table_at() + std::min<uint64_t>(header.blocks(), UINT64_MAX / 16) *
+                                      header.table_entry(), size);
+  }
+  const size_t head = static_cast<size_t>(header.head_size());
+  if (load_le<uint32_t>(bytes + kTableSumAt) != checksum(bytes + kHeaderSize, head - kHeaderSize)) {
+    throw CorruptDataError("block table: its checksum does not agree");
+  }
+  const size_t blocks = static_cast<size_t>(header.blocks());
+  index.offsets.reserve(blocks + 1);
+  uint64_t offset = head;
+  const uint8_t* entry = bytes + header.table_at();
+  for (size_t b = 0; b < blocks; ++b, entry += header.table_entry()) {
+    const uint32_t block_size = load_le<uint32_t>(entry);
+    if (block_size == 0) {
+      throw CorruptDataError("block table: block " + std::to_string(b) + " is empty");
+    }
+    index.offsets.push_back(offset);
+    offset += block_size;
+    if (header.has_checksums) index.checksums.push_back(load_le<uint32_t>(entry + 4));
+  }
+  index.offsets.push_back(offset);
+  const uint8_t* const model = entry + header.tail_size();
+  index.tail.assign(entry, model);
+  index.model.assign(model, model + header.model_size);
+  return index;
+}
+
+void write_head(const FrameIndex& index, uint8_t* frame) {
+  const Header& header = index.header;
+  std::copy(std::begin(kMagic), std::end(kMagic), frame);
+  frame[kVersionAt] = kFormatVersion;
+  frame[kCodecAt] = static_cast<uint8_t>(header.codec);
+  frame[kLayoutAt] = static_cast<uint8_t>(static_cast<unsigned>(header.layout.dtype) |
+                                          (header.layout.by_byte ? kByByteFlag : 0u));
+  frame[kBlockAt] =
+      static_cast<uint8_t>(header.block_log2 | (header.has_model ? kModelFlag : 0u) |
+                           (header.has_checksums ? kChecksumFlag : 0u));
+  store_le(frame + kRawSizeAt, header.raw_size);
+  if (header.has_model) {
+    store_le(frame + kHeaderSize, header.model_size);
+    store_le(frame + kHeaderSize + 4, checksum(frame + kHeaderSize, 4));
+  }
+  uint8_t* entry = frame + header.table_at();
+  for (size_t b = 0; b < index.blocks(); ++b, entry += header.table_entry()) {
+    store_le(entry, static_cast<uint32_t>(index.offsets[b + 1] - index.offsets[b]));
+    if (header.has_checksums) store_le(entry + 4, index.checksums[b]);
+  }
+  entry = std::copy(index.tail.begin(), index.tail.end(), entry);
+  entry = std::copy(index.model.begin(), index.model.end(), entry);
+  store_le(frame + kHeaderSumAt, checksum(frame, kHeaderChecked));
+  store_le(frame + kTableSumAt,
+           checksum(frame + kHeaderSize, static_cast<size_t>(entry - frame) - kHeaderSize));
+}
+
+}  // namespace bf16codecs

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "format/constants.h"
+#include "planes.h"
+
+namespace bf16codecs {
+
+// The first bytes of a frame and what follows from them.
+struct Header {
+  Codec codec = Codec::split;
+  Layout layout;
+  unsigned block_log2 = 0;
+  bool has_checksums = true;
+  bool has_model = false;
+  uint32_t model_size = 0;
+  uint64_t raw_size = 0;
+
+  size_t width() const { return layout.planes(); }
+  size_t block_items() const { return size_t{1} << block_log2; }
+  uint64_t items() const { return raw_size / width(); }
+  size_t tail_size() const { return static_cast<size_t>(raw_size % width()); }
+  uint64_t blocks() const { return items() / block_items() + (items() % block_items() != 0); }
+  size_t table_entry() const { return has_checksums ? 8 : 4; }
+  size_t table_at() const { return kHeaderSize + (has_model ? kModelSizeField : 0); }
+  uint64_t head_size() const {
+    return table_at() + blocks() * table_entry() + tail_size() + model_size;
+  }
+};
+
+// A frame's head: header, block table, tail and model.
+struct FrameIndex {
+  Header header;
+  std::vector<uint64_t> offsets;    // where each block begins in the frame, and the frame's size
+  std::vector<uint32_t> checksums;  // of each block's decoded bytes, or empty
+  std::vector<uint8_t> tail;
+  std::vector<uint8_t> model;  // what the blocks have in common; empty without the scale model
+
+  size_t blocks() const { return offsets.size() - 1; }
+  uint64_t frame_size() const { return offsets.back(); }
+  // Items, and decoded bytes, of blocks [first, last); the last block's bytes include the tail.
+  size_t items(size_t first, size_t last) const;
+  size_t raw_size(size_t first, size_t last) const;
+};
+
+// Block size in items for items of `width` bytes: the default if `block_items` is 0. Throws
+// std::invalid_argument for one that is not a power of two within the limits.
+unsigned block_log2_for(size_t block_items, size_t width);
+
+// The largest frame of `raw_size` bytes.
+uint64_t frame_bound(uint64_t raw_size, size_t width, unsigned block_log2);
+
+// Reads a header from the first bytes of a frame. Throws UnsupportedVersionError,
+// CorruptDataError, or TruncatedDataError if they are fewer than its fields take.
+Header read_header(const uint8_t* bytes, size_t size);
+
+// Reads a whole head. `size` is how many bytes of the frame there are: at least head_size().
+FrameIndex read_index(const uint8_t* bytes, size_t size);
+
+// Writes header, table, tail and model to the first bytes of a frame.
+void write_head(const FrameIndex& index, uint8_t* frame);
+
+}  // namespace bf16codecs

@@ -1,0 +1,123 @@
+// Kernels for NEON. Each group of vector instructions is preceded by the scalar formula that it
+// computes.
+
+#include "kernels/arm/neon.h"
+
+namespace bf16codecs {
+namespace {
+
+void checksum(ChecksumState& state, const uint8_t* bytes, size_t stripes) {
+  uint64x2_t a[8], c[8];
+  BF16CODECS_UNROLL
+  for (unsigned i = 0; i < 8; ++i)
+    a[i] = vld1q_u64(state.a + 2 * i), c[i] = vld1q_u64(state.c + 2 * i);
+  for (; stripes != 0; --stripes, bytes += 128) {
+    BF16CODECS_UNROLL
+    for (unsigned i = 0; i < 8; ++i) {
+      // a += v, c = rotl(c, 23) + a
+      a[i] = vaddq_u64(a[i], vreinterpretq_u64_u8(vld1q_u8(bytes + 16 * i)));
+      c[i] = vaddq_u64(vsriq_n_u64(vshlq_n_u64(c[i], 23), c[i], 41), a[i]);
+    }
+  }
+  BF16CODECS_UNROLL
+  for (unsigned i = 0; i < 8; ++i)
+    vst1q_u64(state.a + 2 * i, a[i]), vst1q_u64(state.c + 2 * i, c[i]);
+}
+
+void split16(const uint8_t* items, size_t n, uint8_t* high, uint8_t* low) {
+  size_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    const uint8x16x2_t item = vld2q_u8(items + 2 * i);
+    // item >> 7 and item << 1 | item >> 15, a byte of each
+    vst1q_u8(high + i, vsliq_n_u8(vshrq_n_u8(item.val[0], 7), item.val[1], 1));
+    vst1q_u8(low + i, vsliq_n_u8(vshrq_n_u8(item.val[1], 7), item.val[0], 1));
+  }
+  for (; i < n; ++i) {
+    const unsigned item = items[2 * i] | static_cast<unsigned>(items[2 * i + 1]) << 8;
+    high[i] = static_cast<uint8_t>(item >> 7);
+    low[i] = static_cast<uint8_t>(item << 1 | item >> 15);
+  }
+}
+
+void merge16(const uint8_t* high, const uint8_t* low, size_t n, uint8_t* items) {
+  size_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    vst2q_u8(items + 2 * i, merge(vld1q_u8(high + i), vld1q_u8(low + i)));
+  }
+  for (; i < n; ++i) {
+    items[2 * i] = static_cast<uint8_t>(low[i] >> 1 | high[i] << 7);
+    items[2 * i + 1] = static_cast<uint8_t>(high[i] >> 1 | low[i] << 7);
+  }
+}
+
+// Two symbols of the window share a byte's nibbles, so that one look-up counts both; these are
+// summed after so many vectors, before they overflow.
+constexpr size_t kCountedVectors = 15;
+constexpr unsigned kCounters = kWindowSymbols / 2;
+
+struct CountTables {
+  uint8_t one[kCounters][16];  // 1 for symbol 2 t, 16 for symbol 2 t + 1
+};
+
+constexpr CountTables make_count_tables() {
+  CountTables tables{};
+  for (unsigned t = 0; t < kCounters; ++t) {
+    tables.one[t][2 * t] = 1;
+    tables.one[t][2 * t + 1] = 16;
+  }
+  return tables;
+}
+
+constexpr CountTables kCountTables = make_count_tables();
+
+// Counts at most kCountedVectors vectors.
+void count(const uint8_t* plane, size_t vectors, uint8_t window, uint32_t counts[256]) {
+  uint8x16_t counters[kCounters];
+  BF16CODECS_UNROLL
+  for (unsigned t = 0; t < kCounters; ++t) counters[t] = vdupq_n_u8(0);
+  for (; vectors != 0; --vectors, plane += 16) {
+    const uint8x16_t symbols = vsubq_u8(vld1q_u8(plane), vdupq_n_u8(window));
+    // counters[s / 2] += s % 2 == 0 ? 1 : 16, and nothing for symbols outside
+    BF16CODECS_UNROLL
+    for (unsigned t = 0; t < kCounters; ++t) {
+      counters[t] = vaddq_u8(counters[t], vqtbl1q_u8(vld1q_u8(kCountTables.one[t]), symbols));
+    }
+    uint64_t others = nibble_mask(vcgeq_u8(symbols, vdupq_n_u8(kWindowSymbols)));
+    while (others != 0) {
+      const unsigned i = first_bit(others) / 4;
+      ++counts[plane[i]];
+      others &= ~(uint64_t{15} << (4 * i));
+    }
+  }
+  BF16CODECS_UNROLL
+  for (unsigned t = 0; t < kCounters; ++t) {
+    // 16 nibbles of at most 15 are less than 256
+    counts[(window + 2 * t) & 255] += vaddvq_u8(vandq_u8(counters[t], vdupq_n_u8(15)));
+    counts[(window + 2 * t + 1) & 255] += vaddvq_u8(vshrq_n_u8(counters[t], 4));
+  }
+}
+
+void histogram(const uint8_t* plane, size_t n, uint8_t window, uint32_t counts[256]) {
+  size_t i = 0;
+  while (i + 16 <= n) {
+    const size_t left = (n - i) / 16;
+    const size_t vectors = left < kCountedVectors ? left : kCountedVectors;
+    count(plane + i, vectors, window, counts);
+    i += 16 * vectors;
+  }
+  for (; i < n; ++i) ++counts[plane[i]];
+}
+
+}  // namespace
+
+const Kernels kNeonKernels = {"neon",
+                              checksum,
+                              split16,
+                              merge16,
+                              histogram,
+                              neon_pairs_decode,
+                              neon_pairs_decode16,
+                              neon_pairs_encode,
+                              nullptr};
+
+}  // namespace bf16codecs

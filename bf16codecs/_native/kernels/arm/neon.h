@@ -1,0 +1,42 @@
+#pragma once
+
+// What the kernels for NEON share. It is the baseline of AArch64: nothing here is built for more
+// than the rest of the program, so inline functions of the standard library do no harm. Vector
+// constants come from memory and no function is overloaded by vector types, for MSVC's sake.
+
+#include <arm_neon.h>
+
+#include <bit>
+
+#include "kernels/kernels.h"
+
+namespace bf16codecs {
+
+static BF16CODECS_INLINE unsigned first_bit(uint64_t v) {
+  return static_cast<unsigned>(std::countr_zero(v));
+}
+static BF16CODECS_INLINE unsigned last_bit(uint64_t v) {
+  return 63 - static_cast<unsigned>(std::countl_zero(v));
+}
+
+// Four bits for each of 16 bytes that are 0 or 255.
+static BF16CODECS_INLINE uint64_t nibble_mask(uint8x16_t bytes) {
+  const uint8x8_t nibbles = vshrn_n_u16(vreinterpretq_u16_u8(bytes), 4);
+  return vget_lane_u64(vreinterpret_u64_u8(nibbles), 0);
+}
+
+// 16 rotated items, high << 8 | low, turned back: their lower bytes, low >> 1 | high << 7, and
+// their upper bytes, high >> 1 | low << 7.
+static BF16CODECS_INLINE uint8x16x2_t merge(uint8x16_t high, uint8x16_t low) {
+  uint8x16x2_t item;
+  item.val[0] = vsliq_n_u8(vshrq_n_u8(low, 1), high, 7);
+  item.val[1] = vsliq_n_u8(vshrq_n_u8(high, 1), low, 7);
+  return item;
+}
+
+size_t neon_pairs_decode(PairsDecoder& decoder, const uint8_t* limit, uint8_t* plane, size_t steps);
+size_t neon_pairs_decode16(PairsDecoder& decoder, const uint8_t* limit, const uint8_t* low,
+                           uint8_t* items, size_t steps);
+void neon_pairs_encode(PairsEncoder& encoder, const uint8_t* plane, size_t steps);
+
+}  // namespace bf16codecs

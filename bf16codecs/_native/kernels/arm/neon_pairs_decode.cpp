@@ -1,0 +1,171 @@
+// The pairs mode's decoders for NEON. Each group of vector instructions is preceded by the scalar
+// formula that it computes.
+
+#include "kernels/arm/neon_pairs.h"
+#include "kernels/pairs_sinks.h"
+
+namespace bf16codecs {
+namespace {
+
+// Gives each lane of the mask the next word.
+constexpr LanePermutations make_expand() {
+  LanePermutations expand{};
+  for (unsigned m = 0; m < 256; ++m) {
+    unsigned rank = 0;
+    for (unsigned j = 0; j < 8; ++j) {
+      expand.set(m, j, rank);
+      rank += m >> j & 1;
+    }
+  }
+  return expand;
+}
+
+constexpr LanePermutations kExpand = make_expand();
+
+// A table's rows.
+struct DecoderRows {
+  uint8x16_t base, threshold, last, frequency, start, symbol, escape;
+
+  explicit DecoderRows(const PairsTable& t)
+      : base(vld1q_u8(t.base)),
+        threshold(vld1q_u8(t.threshold)),
+        last(vld1q_u8(t.last)),
+        frequency(vld1q_u8(t.frequency)),
+        start(vld1q_u8(t.start)),
+        symbol(vld1q_u8(t.symbol)),
+        escape(vdupq_n_u8(t.escape)) {}
+};
+
+// entry = base[bucket] + (slot >= threshold[bucket]), in the last bucket last[slot % 16]: its
+// slots, less 240, are the only ones that are an index of 16 bytes
+BF16CODECS_INLINE uint8x16_t entries_of_slots(const DecoderRows& t, uint8x16_t slots) {
+  const uint8x16_t bucket = vshrq_n_u8(slots, 4);
+  const uint8x16_t reached = vcgeq_u8(slots, vqtbl1q_u8(t.threshold, bucket));
+  const uint8x16_t entries = vsubq_u8(vqtbl1q_u8(t.base, bucket), reached);
+  return vqtbx1q_u8(entries, t.last, vsubq_u8(slots, vdupq_n_u8(240)));
+}
+
+// x = f (x >> 16) + r
+BF16CODECS_INLINE void advance(Octet& x, uint16x8_t f, uint16x8_t r) {
+  const uint32x4_t v = vmlal_u16(vmovl_u16(vget_low_u16(r)), vget_low_u16(x.high), vget_low_u16(f));
+  const uint32x4_t w = vmlal_high_u16(vmovl_high_u16(r), x.high, f);
+  x.low = lower_halves(v, w), x.high = upper_halves(v, w);
+}
+
+// Decodes two symbols from each of 16 lanes and gives their entries i and j.
+BF16CODECS_INLINE void decode_16(const DecoderRows& t, Octet x[2], uint8x16_t& i, uint8x16_t& j) {
+  // a = x % 256,  b = x / 256 % 256
+  const uint8x16_t v = vreinterpretq_u8_u16(x[0].low), w = vreinterpretq_u8_u16(x[1].low);
+  const uint8x16_t a = vuzp1q_u8(v, w), b = vuzp2q_u8(v, w);
+  i = entries_of_slots(t, a), j = entries_of_slots(t, b);
+
+  // f = f[i] f[j],  r = f[i] (b - c[j]) + (a - c[i])
+  const uint8x16_t fi = vqtbl1q_u8(t.frequency, i), fj = vqtbl1q_u8(t.frequency, j);
+  const uint8x16_t ra = vsubq_u8(a, vqtbl1q_u8(t.start, i));
+  const uint8x16_t rb = vsubq_u8(b, vqtbl1q_u8(t.start, j));
+  advance(x[0], vmull_u8(vget_low_u8(fi), vget_low_u8(fj)),
+          vaddw_u8(vmull_u8(vget_low_u8(fi), vget_low_u8(rb)), vget_low_u8(ra)));
+  advance(x[1], vmull_high_u8(fi, fj), vaddw_high_u8(vmull_high_u8(fi, rb), ra));
+}
+
+// if (x < 2^16) x = x << 16 | next word, lane by lane.
+BF16CODECS_INLINE void renormalize(Octet x[4], const uint8_t*& words) {
+  uint16x8_t low[4];
+  BF16CODECS_UNROLL
+  for (unsigned k = 0; k < 4; ++k) low[k] = vceqzq_u16(x[k].high);
+  const WordUse use(low);
+  BF16CODECS_UNROLL
+  for (unsigned k = 0; k < 4; ++k) {
+    const uint8x16_t next = vqtbl1q_u8(vld1q_u8(words + use.begin(k)), use.row(kExpand, k));
+    x[k].high = vbslq_u16(low[k], x[k].low, x[k].high);
+    x[k].low = vbslq_u16(low[k], vreinterpretq_u16_u8(next), x[k].low);
+  }
+  words += use.end(3);
+}
+
+// 32 symbols as a plane.
+struct ToPlane : PlaneSink {
+  BF16CODECS_INLINE void put(uint8x16_t even, uint8x16_t odd, size_t at) {
+    uint8x16x2_t symbols;
+    symbols.val[0] = even, symbols.val[1] = odd;
+    vst2q_u8(plane + at, symbols);
+  }
+};
+
+// 32 symbols as high bytes over a low plane.
+struct ToItems : ItemSink {
+  BF16CODECS_INLINE void put(uint8x16_t even, uint8x16_t odd, size_t at) {
+    uint8_t* out = items + 2 * at;
+    vst2q_u8(out, merge(vzip1q_u8(even, odd), vld1q_u8(low + at)));
+    vst2q_u8(out + 32, merge(vzip2q_u8(even, odd), vld1q_u8(low + at + 16)));
+  }
+};
+
+template <typename Sink>
+BF16CODECS_COLD void patch_escapes(PairsDecoder& d, uint64_t escaped, size_t at, Sink sink) {
+  for (; escaped != 0; escaped &= escaped - 1) {
+    sink.patch(next_escape(d), at + first_bit(escaped));
+  }
+}
+
+// Decodes a group's 64 symbols.
+template <typename Sink>
+BF16CODECS_INLINE void decode_group(PairsDecoder& d, const DecoderRows& t, Octet x[4],
+                                    const uint8_t*& words, size_t at, Sink& sink) {
+  uint8x16_t entries[4];
+  decode_16(t, x, entries[0], entries[2]);
+  decode_16(t, x + 2, entries[1], entries[3]);
+  for (unsigned h = 0; h < 2; ++h) {
+    sink.put(vqtbl1q_u8(t.symbol, entries[2 * h]), vqtbl1q_u8(t.symbol, entries[2 * h + 1]),
+             at + 32 * h);
+  }
+  renormalize(x, words);
+  if (any_escaped(entries, t.escape)) [[unlikely]] {
+    patch_escapes(d, escaped_places(entries, t.escape), at, sink);
+  }
+}
+
+template <unsigned kGroups, typename Sink>
+size_t decode_steps(PairsDecoder& d, const uint8_t* limit, Sink sink, size_t steps) {
+  const DecoderRows rows(*d.table);
+  Octet x[4 * kGroups];
+  BF16CODECS_UNROLL16
+  for (unsigned i = 0; i < 4 * kGroups; ++i) x[i] = load_states(d.x + 8 * i);
+  const uint8_t* words = d.words;
+  for (; steps != 0 && words <= limit; --steps) {
+    BF16CODECS_UNROLL
+    for (unsigned g = 0; g < kGroups; ++g) {
+      decode_group(d, rows, x + 4 * g, words, kPairSymbols * g, sink);
+    }
+    sink.advance(kPairSymbols * kGroups);
+  }
+  BF16CODECS_UNROLL16
+  for (unsigned i = 0; i < 4 * kGroups; ++i) store_states(d.x + 8 * i, x[i]);
+  d.words = words;
+  return steps;
+}
+
+template <typename Sink>
+size_t decode(PairsDecoder& d, const uint8_t* limit, Sink sink, size_t steps) {
+  switch (d.groups) {
+    case 1:
+      return decode_steps<1>(d, limit, sink, steps);
+    case 2:
+      return decode_steps<2>(d, limit, sink, steps);
+    default:
+      return decode_steps<4>(d, limit, sink, steps);
+  }
+}
+
+}  // namespace
+
+size_t neon_pairs_decode(PairsDecoder& d, const uint8_t* limit, uint8_t* plane, size_t steps) {
+  return decode(d, limit, ToPlane{{plane}}, steps);
+}
+
+size_t neon_pairs_decode16(PairsDecoder& d, const uint8_t* limit, const uint8_t* low,
+                           uint8_t* items, size_t steps) {
+  return decode(d, limit, ToItems{{low, items}}, steps);
+}
+
+}  // namespace bf16codecs

@@ -1,0 +1,180 @@
+// The pairs mode's encoder for NEON. Each group of vector instructions is preceded by the scalar
+// formula that it computes.
+
+#include "kernels/arm/neon_pairs.h"
+
+namespace bf16codecs {
+namespace {
+
+// Moves the words of the mask's lanes to the end.
+constexpr LanePermutations make_compress() {
+  LanePermutations compress{};
+  for (unsigned m = 0; m < 256; ++m) {
+    unsigned at = 8;
+    for (unsigned j = 8; j-- != 0;) {
+      if ((m >> j & 1) != 0) compress.set(m, --at, j);
+    }
+  }
+  return compress;
+}
+
+constexpr LanePermutations kCompress = make_compress();
+
+// The entries' bytes, apart: a byte look-up finds all of an entry's.
+struct EncoderRows {
+  uint8x16_t frequency, start;
+  uint8x16x4_t reciprocal;
+
+  explicit EncoderRows(const PairsEncoder& e) {
+    uint8_t bytes[64];
+    for (unsigned i = 0; i < 4; ++i) {
+      vst1q_u8(bytes + 16 * i, vreinterpretq_u8_u32(vld1q_u32(e.entry + 4 * i)));
+    }
+    const uint8x16x4_t entry = vld4q_u8(bytes);
+    frequency = entry.val[0], start = entry.val[2];  // below 256, where entries are in use
+    for (unsigned i = 0; i < 4; ++i) {
+      vst1q_u8(bytes + 16 * i, vreinterpretq_u8_f32(vld1q_f32(e.reciprocal + 4 * i)));
+    }
+    reciprocal = vld4q_u8(bytes);
+  }
+
+  // inverse[l] = reciprocal[index of lane l]
+  BF16CODECS_INLINE void invert(uint8x16_t index, float32x4_t inverse[4]) const {
+    const uint8x16_t b0 = vqtbl1q_u8(reciprocal.val[0], index);
+    const uint8x16_t b1 = vqtbl1q_u8(reciprocal.val[1], index);
+    const uint8x16_t b2 = vqtbl1q_u8(reciprocal.val[2], index);
+    const uint8x16_t b3 = vqtbl1q_u8(reciprocal.val[3], index);
+    const uint16x8_t v = vreinterpretq_u16_u8(vzip1q_u8(b0, b1));
+    const uint16x8_t w = vreinterpretq_u16_u8(vzip1q_u8(b2, b3));
+    inverse[0] = vreinterpretq_f32_u16(vzip1q_u16(v, w));
+    inverse[1] = vreinterpretq_f32_u16(vzip2q_u16(v, w));
+    const uint16x8_t y = vreinterpretq_u16_u8(vzip2q_u8(b0, b1));
+    const uint16x8_t z = vreinterpretq_u16_u8(vzip2q_u8(b2, b3));
+    inverse[2] = vreinterpretq_f32_u16(vzip1q_u16(y, z));
+    inverse[3] = vreinterpretq_f32_u16(vzip2q_u16(y, z));
+  }
+};
+
+// if (x >> 16 >= f) emit x, x >>= 16, from the last lane to the first. Writes up to 16 bytes
+// below `words`.
+BF16CODECS_INLINE void emit(Octet x[4], const uint16x8_t f[4], uint8_t*& words) {
+  uint16x8_t full[4];
+  BF16CODECS_UNROLL
+  for (unsigned k = 0; k < 4; ++k) full[k] = vcgeq_u16(x[k].high, f[k]);
+  const WordUse use(full);
+  words -= use.end(3);
+  // From the last to the first: what is below the words of one octet is the next one's.
+  BF16CODECS_UNROLL
+  for (unsigned turn = 0; turn < 4; ++turn) {
+    const unsigned k = 3 - turn;
+    const uint8x16_t right = vqtbl1q_u8(vreinterpretq_u8_u16(x[k].low), use.row(kCompress, k));
+    vst1q_u8(words + use.end(k) - 16, right);
+    x[k].low = vbslq_u16(full[k], x[k].high, x[k].low);
+    x[k].high = vbicq_u16(x[k].high, full[k]);
+  }
+}
+
+struct Divided {
+  uint32x4_t q, r2, r;  // x / f, x % f / f[i], x % f
+};
+
+BF16CODECS_INLINE Divided divide(uint32x4_t x, uint32x4_t f, float32x4_t inverse_i,
+                                 float32x4_t inverse_j) {
+  // q = x / f, r = x % f: the product is the quotient or one less. To binary32, x is rounded once:
+  // these are the seven roundings of kReciprocalBias, and no product and sum that might be fused.
+  const float32x4_t inverse = vmulq_f32(inverse_i, inverse_j);
+  uint32x4_t q = vcvtq_u32_f32(vmulq_f32(vcvtq_f32_u32(x), inverse));
+  uint32x4_t r = vmlsq_u32(x, q, f);
+  const uint32x4_t short_by_1 = vcgeq_u32(r, f);
+  q = vsubq_u32(q, short_by_1);
+  r = vsubq_u32(r, vandq_u32(short_by_1, f));
+  // r / f[i] < 256: half a unit outweighs every rounding
+  const float32x4_t half = vaddq_f32(vcvtq_f32_u32(r), vdupq_n_f32(0.5f));
+  return {q, vcvtq_u32_f32(vmulq_f32(half, inverse_i)), r};
+}
+
+// Encodes a pair of symbols, whose frequencies are fi and fj and starts ci and cj, in each of
+// eight lanes that have room for it; f = fi fj.
+BF16CODECS_INLINE void encode_octet(Octet& x, uint16x8_t f, uint8x8_t fi, uint8x8_t ci,
+                                    uint8x8_t cj, const float32x4_t inverse_i[2],
+                                    const float32x4_t inverse_j[2]) {
+  const Divided v = divide(vreinterpretq_u32_u16(vzip1q_u16(x.low, x.high)),
+                           vmovl_u16(vget_low_u16(f)), inverse_i[0], inverse_j[0]);
+  const Divided w = divide(vreinterpretq_u32_u16(vzip2q_u16(x.low, x.high)), vmovl_high_u16(f),
+                           inverse_i[1], inverse_j[1]);
+  // x = q << 16 | (c[j] + r / f[i]) << 8 | (c[i] + r % f[i])
+  const uint16x8_t r2 = lower_halves(v.r2, w.r2);
+  const uint16x8_t r1 = vmlsq_u16(lower_halves(v.r, w.r), r2, vmovl_u8(fi));
+  x.low = vsliq_n_u16(vaddw_u8(r1, ci), vaddw_u8(r2, cj), 8);
+  x.high = lower_halves(v.q, w.q);
+}
+
+// The entries of a group's symbols: of the even and the odd places of the first half, then of
+// the second.
+BF16CODECS_INLINE void entries_of_symbols(const PairsEncoder& e, const uint8_t* symbols,
+                                          uint8x16_t entries[4]) {
+  const uint8x16x2_t first = vld2q_u8(symbols), second = vld2q_u8(symbols + 32);
+  const uint8x16_t places[4] = {first.val[0], first.val[1], second.val[0], second.val[1]};
+  for (unsigned k = 0; k < 4; ++k) entries[k] = vdupq_n_u8(e.escape);
+  for (unsigned rows = e.rows; rows != 0; rows &= rows - 1) {
+    const unsigned from = 16 * first_bit(rows);
+    const uint8x16_t table = vld1q_u8(e.entry_of + from);
+    // if (symbol / 16 == row) entry = table[symbol % 16]
+    for (unsigned k = 0; k < 4; ++k) {
+      const uint8x16_t index = vsubq_u8(places[k], vdupq_n_u8(static_cast<uint8_t>(from)));
+      entries[k] = vqtbx1q_u8(entries[k], table, index);
+    }
+  }
+}
+
+BF16CODECS_COLD void save_escapes(PairsEncoder& e, uint64_t escaped, const uint8_t* symbols) {
+  while (escaped != 0) {
+    const unsigned p = last_bit(escaped);
+    *--e.escapes = symbols[p];
+    escaped &= ~(uint64_t{1} << p);
+  }
+}
+
+BF16CODECS_INLINE void encode_group(PairsEncoder& e, const EncoderRows& t, const uint8_t* symbols,
+                                    Octet x[4], uint8_t*& words) {
+  uint8x16_t entries[4], fi[2];
+  entries_of_symbols(e, symbols, entries);
+  uint16x8_t f[4];
+  for (unsigned h = 0; h < 2; ++h) {
+    fi[h] = vqtbl1q_u8(t.frequency, entries[h]);
+    const uint8x16_t fj = vqtbl1q_u8(t.frequency, entries[2 + h]);
+    f[2 * h] = vmull_u8(vget_low_u8(fi[h]), vget_low_u8(fj));
+    f[2 * h + 1] = vmull_high_u8(fi[h], fj);
+  }
+  emit(x, f, words);
+  for (unsigned h = 0; h < 2; ++h) {
+    float32x4_t inverse_i[4], inverse_j[4];
+    t.invert(entries[h], inverse_i), t.invert(entries[2 + h], inverse_j);
+    const uint8x16_t ci = vqtbl1q_u8(t.start, entries[h]);
+    const uint8x16_t cj = vqtbl1q_u8(t.start, entries[2 + h]);
+    encode_octet(x[2 * h], f[2 * h], vget_low_u8(fi[h]), vget_low_u8(ci), vget_low_u8(cj),
+                 inverse_i, inverse_j);
+    encode_octet(x[2 * h + 1], f[2 * h + 1], vget_high_u8(fi[h]), vget_high_u8(ci),
+                 vget_high_u8(cj), inverse_i + 2, inverse_j + 2);
+  }
+  const uint8x16_t escape = vdupq_n_u8(e.escape);
+  if (any_escaped(entries, escape)) [[unlikely]] {
+    save_escapes(e, escaped_places(entries, escape), symbols);
+  }
+}
+
+}  // namespace
+
+void neon_pairs_encode(PairsEncoder& e, const uint8_t* plane, size_t steps) {
+  const EncoderRows rows(e);
+  Octet x[4 * kMaxGroups];
+  for (unsigned i = 0; i < 4 * e.groups; ++i) x[i] = load_states(e.x + 8 * i);
+  uint8_t* words = e.words;
+  for (size_t group = steps * e.groups; group-- != 0;) {
+    encode_group(e, rows, plane + kPairSymbols * group, x + 4 * (group % e.groups), words);
+  }
+  for (unsigned i = 0; i < 4 * e.groups; ++i) store_states(e.x + 8 * i, x[i]);
+  e.words = words;
+}
+
+}  // namespace bf16codecs

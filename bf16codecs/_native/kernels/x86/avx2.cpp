@@ -1,0 +1,113 @@
+// Kernels for AVX2. Each group of vector instructions is preceded by the scalar formula that it
+// computes.
+
+#include "kernels/x86/avx2.h"
+
+namespace bf16codecs {
+namespace {
+
+void checksum(ChecksumState& state, const uint8_t* bytes, size_t stripes) {
+  __m256i a[4], c[4];
+  for (unsigned i = 0; i < 4; ++i) a[i] = load(state.a + 4 * i), c[i] = load(state.c + 4 * i);
+  for (; stripes != 0; --stripes, bytes += 128) {
+    BF16CODECS_UNROLL
+    for (unsigned i = 0; i < 4; ++i) {
+      // a += v, c = rotl(c, 23) + a
+      a[i] = _mm256_add_epi64(a[i], load(bytes + 32 * i));
+      c[i] = _mm256_add_epi64(
+          _mm256_or_si256(_mm256_slli_epi64(c[i], 23), _mm256_srli_epi64(c[i], 41)), a[i]);
+    }
+  }
+  for (unsigned i = 0; i < 4; ++i) store(state.a + 4 * i, a[i]), store(state.c + 4 * i, c[i]);
+}
+
+void split16(const uint8_t* items, size_t n, uint8_t* high, uint8_t* low) {
+  const __m256i byte = _mm256_set1_epi16(255);
+  // item >> 7 and item << 1 | item >> 15, a byte of each
+  const auto high_of = [&](__m256i v) { return _mm256_and_si256(_mm256_srli_epi16(v, 7), byte); };
+  const auto low_of = [&](__m256i v) {
+    const __m256i rotated = _mm256_or_si256(_mm256_slli_epi16(v, 1), _mm256_srli_epi16(v, 15));
+    return _mm256_and_si256(rotated, byte);
+  };
+  size_t i = 0;
+  for (; i + 32 <= n; i += 32) {
+    const __m256i v = load(items + 2 * i), w = load(items + 2 * i + 32);
+    store(high + i, pack(high_of(v), high_of(w)));
+    store(low + i, pack(low_of(v), low_of(w)));
+  }
+  for (; i < n; ++i) {
+    const unsigned item = items[2 * i] | static_cast<unsigned>(items[2 * i + 1]) << 8;
+    high[i] = static_cast<uint8_t>(item >> 7);
+    low[i] = static_cast<uint8_t>(item << 1 | item >> 15);
+  }
+}
+
+void merge16(const uint8_t* high, const uint8_t* low, size_t n, uint8_t* items) {
+  size_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    const __m256i words = _mm256_slli_epi16(_mm256_cvtepu8_epi16(load16(high + i)), 7);
+    store(items + 2 * i, merge(words, load16(low + i)));
+  }
+  for (; i < n; ++i) {
+    items[2 * i] = static_cast<uint8_t>(low[i] >> 1 | high[i] << 7);
+    items[2 * i + 1] = static_cast<uint8_t>(high[i] >> 1 | low[i] << 7);
+  }
+}
+
+// Byte counters overflow at 256, so they are summed after so many vectors.
+constexpr size_t kCountedVectors = 255;
+constexpr unsigned kCountedSymbols = kWindowSymbols / 2;  // as many as registers allow
+
+// Counts kCountedSymbols from `first` on in a few vectors.
+void count_symbols(const uint8_t* plane, size_t vectors, unsigned first, uint32_t counts[256]) {
+  __m256i count[kCountedSymbols];
+  BF16CODECS_UNROLL
+  for (unsigned s = 0; s < kCountedSymbols; ++s) count[s] = _mm256_setzero_si256();
+  for (; vectors != 0; --vectors, plane += 32) {
+    const __m256i symbols = load(plane);
+    // count[s] += symbol == first + s
+    BF16CODECS_UNROLL
+    for (unsigned s = 0; s < kCountedSymbols; ++s) {
+      const __m256i symbol = _mm256_set1_epi8(static_cast<char>(first + s));
+      count[s] = _mm256_sub_epi8(count[s], _mm256_cmpeq_epi8(symbols, symbol));
+    }
+  }
+  for (unsigned s = 0; s < kCountedSymbols; ++s) {
+    alignas(32) uint64_t sums[4];
+    store(sums, _mm256_sad_epu8(count[s], _mm256_setzero_si256()));
+    counts[(first + s) & 255] += static_cast<uint32_t>(sums[0] + sums[1] + sums[2] + sums[3]);
+  }
+}
+
+// Counts what is not in the window.
+void count_others(const uint8_t* plane, size_t vectors, uint8_t window, uint32_t counts[256]) {
+  const __m256i first = _mm256_set1_epi8(static_cast<char>(window));
+  const __m256i last = _mm256_set1_epi8(kWindowSymbols - 1);
+  for (; vectors != 0; --vectors, plane += 32) {
+    const __m256i symbols = _mm256_sub_epi8(load(plane), first);
+    const __m256i inside = _mm256_cmpeq_epi8(_mm256_min_epu8(symbols, last), symbols);
+    uint32_t others = ~static_cast<uint32_t>(_mm256_movemask_epi8(inside));
+    for (; others != 0; others &= others - 1) ++counts[plane[first_bit(others)]];
+  }
+}
+
+void histogram(const uint8_t* plane, size_t n, uint8_t window, uint32_t counts[256]) {
+  size_t i = 0;
+  while (i + 32 <= n) {
+    const size_t left = (n - i) / 32;
+    const size_t vectors = left < kCountedVectors ? left : kCountedVectors;
+    count_symbols(plane + i, vectors, window, counts);
+    count_symbols(plane + i, vectors, window + kCountedSymbols, counts);
+    count_others(plane + i, vectors, window, counts);
+    i += 32 * vectors;
+  }
+  for (; i < n; ++i) ++counts[plane[i]];
+}
+
+}  // namespace
+
+const Kernels kAvx2Kernels = {
+    "avx2",           checksum, split16, merge16, histogram, avx2_pairs_decode, avx2_pairs_decode16,
+    avx2_pairs_encode, nullptr};
+
+}  // namespace bf16codecs

@@ -1,0 +1,52 @@
+#pragma once
+
+// What the kernels for AVX2 share. Everything is static: each of their files has its own.
+
+#include <immintrin.h>
+
+#include "kernels/kernels.h"
+
+namespace bf16codecs {
+
+static BF16CODECS_INLINE unsigned popcount(unsigned v) {
+  return static_cast<unsigned>(_mm_popcnt_u32(v));
+}
+static BF16CODECS_INLINE unsigned first_bit(uint64_t v) {
+  return static_cast<unsigned>(_tzcnt_u64(v));
+}
+static BF16CODECS_INLINE unsigned last_bit(uint64_t v) {
+  return 63 - static_cast<unsigned>(_lzcnt_u64(v));
+}
+
+static BF16CODECS_INLINE __m256i load(const void* p) {
+  return _mm256_loadu_si256(static_cast<const __m256i*>(p));
+}
+static BF16CODECS_INLINE void store(void* p, __m256i v) {
+  _mm256_storeu_si256(static_cast<__m256i*>(p), v);
+}
+static BF16CODECS_INLINE __m128i load16(const void* p) {
+  return _mm_loadu_si128(static_cast<const __m128i*>(p));
+}
+static BF16CODECS_INLINE void store16(void* p, __m128i v) {
+  _mm_storeu_si128(static_cast<__m128i*>(p), v);
+}
+
+// Two registers of words below 256 to one of bytes, in order.
+static BF16CODECS_INLINE __m256i pack(__m256i v, __m256i w) {
+  return _mm256_permute4x64_epi64(_mm256_packus_epi16(v, w), 0xD8);
+}
+
+// 16 items of low bytes and of words with the high byte in bits 7 to 14:
+// (word & 0x7F80) | low >> 1 | low << 15.
+static BF16CODECS_INLINE __m256i merge(__m256i words, __m128i low) {
+  const __m256i z = _mm256_cvtepu8_epi16(low);
+  const __m256i outer = _mm256_or_si256(_mm256_srli_epi16(z, 1), _mm256_slli_epi16(z, 15));
+  return _mm256_or_si256(_mm256_and_si256(words, _mm256_set1_epi16(0x7F80)), outer);
+}
+
+size_t avx2_pairs_decode(PairsDecoder& decoder, const uint8_t* limit, uint8_t* plane, size_t steps);
+size_t avx2_pairs_decode16(PairsDecoder& decoder, const uint8_t* limit, const uint8_t* low,
+                           uint8_t* items, size_t steps);
+void avx2_pairs_encode(PairsEncoder& encoder, const uint8_t* plane, size_t steps);
+
+}  // namespace bf16codecs

@@ -1,0 +1,309 @@
+// The pairs mode's kernels for AVX2. Each group of vector instructions is preceded by the
+// scalar formula that it computes.
+
+#include "kernels/pairs_sinks.h"
+#include "kernels/x86/avx2.h"
+
+namespace bf16codecs {
+namespace {
+
+// Byte j of mask[m]: for expanding, how many bits of m are set below bit j; for compressing to
+// the right, which bit of m lands in dword j.
+struct LaneTables {
+  uint8_t expand[256][8], compress[256][8];
+};
+
+constexpr LaneTables make_lane_tables() {
+  LaneTables tables{};
+  for (unsigned m = 0; m < 256; ++m) {
+    unsigned rank = 0;
+    for (unsigned j = 0; j < 8; ++j) {
+      tables.expand[m][j] = static_cast<uint8_t>(rank);
+      rank += m >> j & 1;
+    }
+    unsigned at = 8;
+    for (unsigned j = 8; j-- != 0;) {
+      if ((m >> j & 1) != 0) tables.compress[m][--at] = static_cast<uint8_t>(j);
+    }
+  }
+  return tables;
+}
+
+constexpr LaneTables kLaneTables = make_lane_tables();
+
+BF16CODECS_INLINE __m256i lane_permutation(const uint8_t row[8]) {
+  return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(row)));
+}
+
+BF16CODECS_INLINE unsigned lane_mask(__m256i v) {
+  return static_cast<unsigned>(_mm256_movemask_ps(_mm256_castsi256_ps(v)));
+}
+
+// A table's rows. There are too few registers to keep them, so they are read where they lie.
+BF16CODECS_INLINE __m256i look_up(const uint8_t row[64], __m256i index) {
+  return _mm256_shuffle_epi8(_mm256_load_si256(reinterpret_cast<const __m256i*>(row)), index);
+}
+
+BF16CODECS_INLINE __m256i at_least(__m256i a, __m256i b) {
+  return _mm256_cmpeq_epi8(_mm256_max_epu8(a, b), a);
+}
+
+// Decodes 32 symbols from 8 lanes of the even half and 8 of the odd half. Each dword of the
+// results has the bytes (even a, even b, odd a, odd b).
+BF16CODECS_INLINE __m256i decode_half(const PairsTable& t, __m256i& even, __m256i& odd,
+                                      __m256i& entries) {
+  const __m256i nibble = _mm256_set1_epi8(15), byte = _mm256_set1_epi16(255);
+  const __m256i word = _mm256_set1_epi32(0xFFFF);
+  const __m256i slots = _mm256_blend_epi16(even, _mm256_slli_epi32(odd, 16), 0xAA);
+
+  // entry = base[bucket] + (slot >= threshold[bucket]), in the last bucket last[slot % 16]
+  const __m256i bucket = _mm256_and_si256(_mm256_srli_epi16(slots, 4), nibble);
+  __m256i e =
+      _mm256_sub_epi8(look_up(t.base, bucket), at_least(slots, look_up(t.threshold, bucket)));
+  e = _mm256_blendv_epi8(e, look_up(t.last, _mm256_and_si256(slots, nibble)),
+                         _mm256_cmpeq_epi8(bucket, nibble));
+  entries = e;
+
+  // f = f[i] f[j],  r = f[i] (b - c[j]) + (a - c[i])
+  const __m256i frequency = look_up(t.frequency, e);
+  const __m256i rest = _mm256_sub_epi8(slots, look_up(t.start, e));
+  const __m256i fi = _mm256_and_si256(frequency, byte), fj = _mm256_srli_epi16(frequency, 8);
+  const __m256i f = _mm256_mullo_epi16(fi, fj);
+  const __m256i r = _mm256_add_epi16(_mm256_mullo_epi16(_mm256_srli_epi16(rest, 8), fi),
+                                     _mm256_and_si256(rest, byte));
+  // x = f (x >> 16) + r
+  even =
+      _mm256_add_epi32(_mm256_mullo_epi32(_mm256_srli_epi32(even, 16), _mm256_and_si256(f, word)),
+                       _mm256_and_si256(r, word));
+  odd = _mm256_add_epi32(_mm256_mullo_epi32(_mm256_srli_epi32(odd, 16), _mm256_srli_epi32(f, 16)),
+                         _mm256_srli_epi32(r, 16));
+  return look_up(t.symbol, e);
+}
+
+// if (x < 2^16) x = x << 16 | next word, lane by lane.
+BF16CODECS_INLINE void renormalize(__m256i& x, const uint8_t*& words) {
+  const __m256i low = _mm256_cmpeq_epi32(_mm256_srli_epi32(x, 16), _mm256_setzero_si256());
+  const unsigned mask = lane_mask(low);
+  const __m256i next = _mm256_permutevar8x32_epi32(_mm256_cvtepu16_epi32(load16(words)),
+                                                   lane_permutation(kLaneTables.expand[mask]));
+  words += 2 * popcount(mask);
+  x = _mm256_blendv_epi8(x, _mm256_or_si256(_mm256_slli_epi32(x, 16), next), low);
+}
+
+// 64 symbols as a plane, in two halves.
+struct ToPlane : PlaneSink {
+  BF16CODECS_INLINE void put(__m256i symbols, size_t at) {
+    const __m256i byte = _mm256_set1_epi16(255);
+    const __m256i packed = pack(_mm256_and_si256(symbols, byte), _mm256_srli_epi16(symbols, 8));
+    store16(plane + at, _mm256_castsi256_si128(packed));
+    store16(plane + at + 32, _mm256_extracti128_si256(packed, 1));
+  }
+};
+
+// 64 symbols as high bytes over a low plane, in two halves.
+struct ToItems : ItemSink {
+  BF16CODECS_INLINE void put(__m256i symbols, size_t at) {
+    store(items + 2 * at, merge(_mm256_slli_epi16(symbols, 7), load16(low + at)));
+    store(items + 2 * at + 64, merge(_mm256_srli_epi16(symbols, 1), load16(low + at + 32)));
+  }
+};
+
+// escaped[h] is a mask over the dword bytes of half h, which has the places from 16 h on.
+template <typename Sink>
+BF16CODECS_COLD void patch_escapes(PairsDecoder& d, const uint32_t escaped[2], size_t at,
+                                   Sink& sink) {
+  uint64_t places = 0;
+  for (unsigned h = 0; h < 2; ++h) {
+    for (uint32_t bytes = escaped[h]; bytes != 0; bytes &= bytes - 1) {
+      const unsigned i = first_bit(bytes);
+      places |= uint64_t{1} << (16 * h + 2 * (i / 4) + (i % 4 >> 1) + (i & 1) * 32);
+    }
+  }
+  for (; places != 0; places &= places - 1) {
+    sink.patch(next_escape(d), at + first_bit(places));
+  }
+}
+
+// The states of a group, lanes 8 i to 8 i + 7 in x[i].
+struct Group {
+  __m256i x[4];
+};
+
+template <unsigned kGroups, typename Sink>
+size_t decode_steps(PairsDecoder& d, const uint8_t* limit, Sink sink, size_t steps) {
+  const __m256i escape = _mm256_set1_epi8(static_cast<char>(d.table->escape));
+  Group groups[kGroups];
+  for (unsigned i = 0; i < 4 * kGroups; ++i) groups[i / 4].x[i % 4] = load(d.x + 8 * i);
+  const uint8_t* words = d.words;
+  for (; steps != 0 && words <= limit; --steps) {
+    BF16CODECS_UNROLL
+    for (unsigned g = 0; g < kGroups; ++g) {
+      __m256i* x = groups[g].x;
+      uint32_t escaped[2];
+      BF16CODECS_UNROLL
+      for (unsigned h = 0; h < 2; ++h) {
+        __m256i entries;
+        sink.put(decode_half(*d.table, x[h], x[2 + h], entries), 64 * g + 16 * h);
+        escaped[h] =
+            static_cast<uint32_t>(_mm256_movemask_epi8(_mm256_cmpeq_epi8(entries, escape)));
+      }
+      BF16CODECS_UNROLL
+      for (unsigned i = 0; i < 4; ++i) renormalize(x[i], words);
+      if ((escaped[0] | escaped[1]) != 0) [[unlikely]] {
+        patch_escapes(d, escaped, 64 * g, sink);
+      }
+    }
+    sink.advance(64 * kGroups);
+  }
+  for (unsigned i = 0; i < 4 * kGroups; ++i) store(d.x + 8 * i, groups[i / 4].x[i % 4]);
+  d.words = words;
+  return steps;
+}
+
+template <typename Sink>
+size_t decode(PairsDecoder& d, const uint8_t* limit, Sink sink, size_t steps) {
+  switch (d.groups) {
+    case 1:
+      return decode_steps<1>(d, limit, sink, steps);
+    case 2:
+      return decode_steps<2>(d, limit, sink, steps);
+    default:
+      return decode_steps<4>(d, limit, sink, steps);
+  }
+}
+
+// if (x >> 16 >= f) emit x, x >>= 16, from the last lane to the first. Writes 16 bytes below
+// `words` of which the lower ones are not yet final.
+BF16CODECS_INLINE void emit(__m256i& x, __m256i f, uint8_t*& words) {
+  const __m256i high = _mm256_srli_epi32(x, 16);
+  const __m256i keep = _mm256_cmpgt_epi32(f, high);
+  const unsigned full = ~lane_mask(keep) & 255;
+  const __m256i right = _mm256_permutevar8x32_epi32(_mm256_and_si256(x, _mm256_set1_epi32(0xFFFF)),
+                                                    lane_permutation(kLaneTables.compress[full]));
+  store16(words - 16,
+          _mm_packus_epi32(_mm256_castsi256_si128(right), _mm256_extracti128_si256(right, 1)));
+  words -= 2 * popcount(full);
+  x = _mm256_blendv_epi8(high, x, keep);
+}
+
+// table[index mod 16]
+BF16CODECS_INLINE __m256i look_up16(const uint32_t table[16], __m256i index) {
+  const __m256 low = _mm256_castsi256_ps(_mm256_permutevar8x32_epi32(load(table), index));
+  const __m256 high = _mm256_castsi256_ps(_mm256_permutevar8x32_epi32(load(table + 8), index));
+  const __m256 bit3 = _mm256_castsi256_ps(_mm256_slli_epi32(index, 28));
+  return _mm256_castps_si256(_mm256_blendv_ps(low, high, bit3));
+}
+
+BF16CODECS_INLINE __m256 look_up16(const float table[16], __m256i index) {
+  const __m256 low = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table), index);
+  const __m256 high = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table + 8), index);
+  return _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32(index, 28)));
+}
+
+BF16CODECS_INLINE __m256 to_float(__m256i unsigned32) {
+  const __m256i word = _mm256_set1_epi32(0xFFFF);
+  const __m256 high = _mm256_cvtepi32_ps(_mm256_srli_epi32(unsigned32, 16));
+  const __m256 low = _mm256_cvtepi32_ps(_mm256_and_si256(unsigned32, word));
+  return _mm256_add_ps(_mm256_mul_ps(high, _mm256_set1_ps(65536.0f)), low);
+}
+
+// Encodes the symbols with entries i and j, of which the low 4 bits count, in 8 lanes.
+BF16CODECS_INLINE void encode_lanes(const PairsEncoder& e, __m256i& x, __m256i i, __m256i j,
+                                    uint8_t*& words) {
+  const __m256i word = _mm256_set1_epi32(0xFFFF);
+  const __m256i first = look_up16(e.entry, i), second = look_up16(e.entry, j);
+  const __m256 first_inverse = look_up16(e.reciprocal, i);
+  const __m256i f1 = _mm256_and_si256(first, word);
+  const __m256i f = _mm256_and_si256(_mm256_mullo_epi16(first, second), word);
+  emit(x, f, words);
+
+  // q = x / f, r = x % f: the product is the quotient or one less
+  const __m256 inverse = _mm256_mul_ps(first_inverse, look_up16(e.reciprocal, j));
+  __m256i q = _mm256_cvttps_epi32(_mm256_mul_ps(to_float(x), inverse));
+  __m256i r = _mm256_sub_epi32(x, _mm256_mullo_epi32(q, f));
+  const __m256i exact = _mm256_cmpgt_epi32(f, r);  // r < 2 f < 2^17, so signed will do
+  q = _mm256_add_epi32(q, _mm256_andnot_si256(exact, _mm256_set1_epi32(1)));
+  r = _mm256_sub_epi32(r, _mm256_andnot_si256(exact, f));
+
+  // r / f1 < 256: half a unit outweighs every rounding
+  const __m256i r2 = _mm256_cvttps_epi32(
+      _mm256_mul_ps(_mm256_add_ps(_mm256_cvtepi32_ps(r), _mm256_set1_ps(0.5f)), first_inverse));
+  const __m256i r1 = _mm256_sub_epi32(r, _mm256_mullo_epi16(r2, f1));
+  const __m256i slot1 = _mm256_add_epi32(_mm256_srli_epi32(first, 16), r1);
+  const __m256i slot2 = _mm256_add_epi32(_mm256_srli_epi32(second, 16), r2);
+  // x = q << 16 | slot2 << 8 | slot1
+  x = _mm256_or_si256(_mm256_slli_epi32(q, 16),
+                      _mm256_or_si256(_mm256_slli_epi32(slot2, 8), slot1));
+}
+
+// The entries of 32 symbols.
+BF16CODECS_INLINE __m256i find_entries(const PairsEncoder& e, __m256i symbols) {
+  const __m256i nibble = _mm256_set1_epi8(15);
+  const __m256i low = _mm256_and_si256(symbols, nibble);
+  const __m256i high = _mm256_and_si256(_mm256_srli_epi16(symbols, 4), nibble);
+  __m256i entries = _mm256_set1_epi8(static_cast<char>(e.escape));
+  for (unsigned rows = e.rows; rows != 0; rows &= rows - 1) {
+    const unsigned row = first_bit(rows);
+    const __m256i table = _mm256_broadcastsi128_si256(load16(e.entry_of + 16 * row));
+    entries = _mm256_blendv_epi8(entries, _mm256_shuffle_epi8(table, low),
+                                 _mm256_cmpeq_epi8(high, _mm256_set1_epi8(static_cast<char>(row))));
+  }
+  return entries;
+}
+
+BF16CODECS_INLINE uint64_t byte_mask(__m256i low, __m256i high) {
+  return static_cast<uint32_t>(_mm256_movemask_epi8(low)) |
+         static_cast<uint64_t>(static_cast<uint32_t>(_mm256_movemask_epi8(high))) << 32;
+}
+
+BF16CODECS_COLD void save_escapes(PairsEncoder& e, uint64_t places, const uint8_t* symbols) {
+  while (places != 0) {
+    const unsigned p = last_bit(places);
+    *--e.escapes = symbols[p];
+    places &= ~(uint64_t{1} << p);
+  }
+}
+
+BF16CODECS_INLINE void encode_group(PairsEncoder& e, const uint8_t* symbols, uint32_t lanes[32],
+                                    uint8_t*& words) {
+  const __m256i escape = _mm256_set1_epi8(static_cast<char>(e.escape));
+  const __m256i a = find_entries(e, load(symbols)), b = find_entries(e, load(symbols + 32));
+  // dwords of (even, odd, 0, 0) of each half
+  const __m256i first[2] = {_mm256_cvtepu16_epi32(_mm256_castsi256_si128(a)),
+                            _mm256_cvtepu16_epi32(_mm256_extracti128_si256(a, 1))};
+  const __m256i second[2] = {_mm256_cvtepu16_epi32(_mm256_castsi256_si128(b)),
+                             _mm256_cvtepu16_epi32(_mm256_extracti128_si256(b, 1))};
+  BF16CODECS_UNROLL
+  for (unsigned turn = 0; turn < 4; ++turn) {
+    const unsigned i = 3 - turn, h = i % 2;
+    __m256i x = load(lanes + 8 * i);
+    const __m256i j = i >= 2 ? _mm256_srli_epi32(first[h], 8) : first[h];
+    const __m256i k = i >= 2 ? _mm256_srli_epi32(second[h], 8) : second[h];
+    encode_lanes(e, x, j, k, words);
+    store(lanes + 8 * i, x);
+  }
+  const uint64_t escaped = byte_mask(_mm256_cmpeq_epi8(a, escape), _mm256_cmpeq_epi8(b, escape));
+  if (escaped != 0) [[unlikely]]
+    save_escapes(e, escaped, symbols);
+}
+
+}  // namespace
+
+size_t avx2_pairs_decode(PairsDecoder& d, const uint8_t* limit, uint8_t* plane, size_t steps) {
+  return decode(d, limit, ToPlane{{plane}}, steps);
+}
+
+size_t avx2_pairs_decode16(PairsDecoder& d, const uint8_t* limit, const uint8_t* low,
+                           uint8_t* items, size_t steps) {
+  return decode(d, limit, ToItems{{low, items}}, steps);
+}
+
+void avx2_pairs_encode(PairsEncoder& e, const uint8_t* plane, size_t steps) {
+  uint8_t* words = e.words;
+  for (size_t group = steps * e.groups; group-- != 0;) {
+    encode_group(e, plane + 64 * group, e.x + 32 * (group % e.groups), words);
+  }
+  e.words = words;
+}
+
+}  // namespace bf16codecs

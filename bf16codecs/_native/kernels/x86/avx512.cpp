@@ -1,0 +1,106 @@
+// Kernels for AVX-512 F, BW, DQ and VL. Each group of vector instructions is preceded by the
+// scalar formula that it computes.
+
+#include "kernels/x86/avx512.h"
+
+namespace bf16codecs {
+namespace {
+
+void checksum(ChecksumState& state, const uint8_t* bytes, size_t stripes) {
+  __m512i a0 = load(state.a), a1 = load(state.a + 8);
+  __m512i c0 = load(state.c), c1 = load(state.c + 8);
+  for (; stripes != 0; --stripes, bytes += 128) {
+    // a += v, c = rotl(c, 23) + a
+    a0 = _mm512_add_epi64(a0, load(bytes));
+    a1 = _mm512_add_epi64(a1, load(bytes + 64));
+    c0 = _mm512_add_epi64(_mm512_rol_epi64(c0, 23), a0);
+    c1 = _mm512_add_epi64(_mm512_rol_epi64(c1, 23), a1);
+  }
+  store(state.a, a0), store(state.a + 8, a1);
+  store(state.c, c0), store(state.c + 8, c1);
+}
+
+// High byte of 32 items rotated left by one: item >> 7; low byte: item << 1 | item >> 15.
+BF16CODECS_INLINE __m256i high_bytes(__m512i items) {
+  return _mm512_cvtepi16_epi8(_mm512_srli_epi16(items, 7));
+}
+BF16CODECS_INLINE __m256i low_bytes(__m512i items) {
+  return _mm512_cvtepi16_epi8(
+      _mm512_or_si512(_mm512_slli_epi16(items, 1), _mm512_srli_epi16(items, 15)));
+}
+
+void split16(const uint8_t* items, size_t n, uint8_t* high, uint8_t* low) {
+  size_t i = 0;
+  for (; i + 32 <= n; i += 32) {
+    const __m512i v = load(items + 2 * i);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(high + i), high_bytes(v));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(low + i), low_bytes(v));
+  }
+  if (i < n) {
+    const __mmask32 rest = (1u << (n - i)) - 1;
+    const __m512i v = _mm512_maskz_loadu_epi16(rest, items + 2 * i);
+    _mm256_mask_storeu_epi8(high + i, rest, high_bytes(v));
+    _mm256_mask_storeu_epi8(low + i, rest, low_bytes(v));
+  }
+}
+
+void merge16(const uint8_t* high, const uint8_t* low, size_t n, uint8_t* items) {
+  size_t i = 0;
+  for (; i + 32 <= n; i += 32) {
+    const __m512i words = _mm512_slli_epi16(_mm512_cvtepu8_epi16(load32(high + i)), 7);
+    store(items + 2 * i, merge(words, load32(low + i)));
+  }
+  if (i < n) {
+    const __mmask32 rest = (1u << (n - i)) - 1;
+    const __m512i words =
+        _mm512_slli_epi16(_mm512_cvtepu8_epi16(_mm256_maskz_loadu_epi8(rest, high + i)), 7);
+    _mm512_mask_storeu_epi16(items + 2 * i, rest,
+                             merge(words, _mm256_maskz_loadu_epi8(rest, low + i)));
+  }
+}
+
+// Byte counters overflow at 256, so they are summed after so many vectors.
+constexpr size_t kCountedVectors = 255;
+
+void histogram(const uint8_t* plane, size_t n, uint8_t window, uint32_t counts[256]) {
+  const __m512i first = _mm512_set1_epi8(static_cast<char>(window));
+  size_t i = 0;
+  while (i + 64 <= n) {
+    const size_t end = i + 64 * kCountedVectors < n ? i + 64 * kCountedVectors : n;
+    __m512i count[kWindowSymbols];
+    BF16CODECS_UNROLL16
+    for (unsigned s = 0; s < kWindowSymbols; ++s) count[s] = _mm512_setzero_si512();
+    for (; i + 64 <= end; i += 64) {
+      const __m512i symbols = _mm512_sub_epi8(load(plane + i), first);
+      // count[s] += symbol == s
+      BF16CODECS_UNROLL16
+      for (unsigned s = 0; s < kWindowSymbols; ++s) {
+        count[s] = _mm512_mask_sub_epi8(
+            count[s], _mm512_cmpeq_epi8_mask(symbols, _mm512_set1_epi8(static_cast<char>(s))),
+            count[s], _mm512_set1_epi8(-1));
+      }
+      uint64_t others = _mm512_cmpge_epu8_mask(symbols, _mm512_set1_epi8(kWindowSymbols));
+      for (; others != 0; others &= others - 1) ++counts[plane[i + first_bit(others)]];
+    }
+    BF16CODECS_UNROLL16
+    for (unsigned s = 0; s < kWindowSymbols; ++s) {
+      const __m512i sums = _mm512_sad_epu8(count[s], _mm512_setzero_si512());
+      counts[(window + s) & 255] += static_cast<uint32_t>(_mm512_reduce_add_epi64(sums));
+    }
+  }
+  for (; i < n; ++i) ++counts[plane[i]];
+}
+
+}  // namespace
+
+const Kernels kAvx512Kernels = {"avx512",
+                                checksum,
+                                split16,
+                                merge16,
+                                histogram,
+                                avx512_pairs_decode,
+                                avx512_pairs_decode16,
+                                avx512_pairs_encode,
+                                avx512_huffman_pack};
+
+}  // namespace bf16codecs

@@ -1,0 +1,48 @@
+#pragma once
+
+// What the kernels for AVX-512 share. Everything is static: each of their files has its own.
+
+#include <immintrin.h>
+
+#include "kernels/kernels.h"
+
+namespace bf16codecs {
+
+static BF16CODECS_INLINE unsigned popcount(unsigned v) {
+  return static_cast<unsigned>(_mm_popcnt_u32(v));
+}
+static BF16CODECS_INLINE unsigned first_bit(uint64_t v) {
+  return static_cast<unsigned>(_tzcnt_u64(v));
+}
+static BF16CODECS_INLINE unsigned last_bit(uint64_t v) {
+  return 63 - static_cast<unsigned>(_lzcnt_u64(v));
+}
+
+static BF16CODECS_INLINE __m512i load(const void* p) {
+  return _mm512_loadu_si512(p);
+}
+static BF16CODECS_INLINE void store(void* p, __m512i v) {
+  _mm512_storeu_si512(p, v);
+}
+
+// 32 items of low bytes and of words with the high byte in bits 7 to 14:
+// (word & 0x7F80) | low >> 1 | low << 15.
+static BF16CODECS_INLINE __m512i merge(__m512i words, __m256i low) {
+  const __m512i z = _mm512_cvtepu8_epi16(low);
+  const __m512i outer = _mm512_or_si512(_mm512_srli_epi16(z, 1), _mm512_slli_epi16(z, 15));
+  return _mm512_ternarylogic_epi32(_mm512_set1_epi16(0x7F80), words, outer, 0xCA);
+}
+
+static BF16CODECS_INLINE __m256i load32(const uint8_t* p) {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+}
+
+size_t avx512_pairs_decode(PairsDecoder& decoder, const uint8_t* limit, uint8_t* plane,
+                           size_t steps);
+size_t avx512_pairs_decode16(PairsDecoder& decoder, const uint8_t* limit, const uint8_t* low,
+                             uint8_t* items, size_t steps);
+void avx512_pairs_encode(PairsEncoder& encoder, const uint8_t* plane, size_t steps);
+size_t avx512_huffman_pack(BitSink& sink, const uint16_t entries[kPackEntries],
+                           const uint8_t* symbols, size_t n);
+
+}  // namespace bf16codecs

@@ -1,0 +1,266 @@
+// The pairs mode's kernels for AVX-512. Each group of vector instructions is preceded by the
+// scalar formula that it computes.
+
+#include "kernels/pairs_sinks.h"
+#include "kernels/x86/avx512.h"
+
+namespace bf16codecs {
+namespace {
+
+// The table's rows, in registers while a plane is decoded.
+struct Rows {
+  __m512i base, threshold, last, frequency, start, symbol;
+  explicit Rows(const PairsTable& t)
+      : base(load(t.base)),
+        threshold(load(t.threshold)),
+        last(load(t.last)),
+        frequency(load(t.frequency)),
+        start(load(t.start)),
+        symbol(load(t.symbol)) {}
+};
+
+// Two registers of states: lanes 0-15 and 16-31 of a group.
+struct Group {
+  __m512i even, odd;
+};
+
+// Decodes 64 symbols. Each dword of the results has, of one lane of the even half and one of the
+// odd half, the bytes (even a, even b, odd a, odd b).
+BF16CODECS_INLINE __m512i decode_group(Group& x, const Rows& t, __m512i& entries) {
+  const __m512i nibble = _mm512_set1_epi8(15), byte = _mm512_set1_epi16(255);
+  const __m512i word = _mm512_set1_epi32(0xFFFF);
+  const __m512i slots = _mm512_mask_blend_epi16(0xAAAAAAAA, x.even, _mm512_slli_epi32(x.odd, 16));
+
+  // entry = base[bucket] + (slot >= threshold[bucket]), in the last bucket last[slot % 16]
+  const __m512i bucket = _mm512_and_si512(_mm512_srli_epi16(slots, 4), nibble);
+  __m512i e = _mm512_shuffle_epi8(t.base, bucket);
+  e = _mm512_mask_sub_epi8(e,
+                           _mm512_cmpge_epu8_mask(slots, _mm512_shuffle_epi8(t.threshold, bucket)),
+                           e, _mm512_set1_epi8(-1));
+  e = _mm512_mask_shuffle_epi8(
+      e, _mm512_cmpge_epu8_mask(slots, _mm512_set1_epi8(static_cast<char>(0xF0))), t.last,
+      _mm512_and_si512(slots, nibble));
+  entries = e;
+
+  // f = f[i] f[j],  r = f[i] (b - c[j]) + (a - c[i])
+  const __m512i frequency = _mm512_shuffle_epi8(t.frequency, e);
+  const __m512i rest = _mm512_sub_epi8(slots, _mm512_shuffle_epi8(t.start, e));
+  const __m512i fi = _mm512_and_si512(frequency, byte), fj = _mm512_srli_epi16(frequency, 8);
+  const __m512i f = _mm512_mullo_epi16(fi, fj);
+  const __m512i r = _mm512_add_epi16(_mm512_mullo_epi16(_mm512_srli_epi16(rest, 8), fi),
+                                     _mm512_and_si512(rest, byte));
+  // x = f (x >> 16) + r
+  x.even =
+      _mm512_add_epi32(_mm512_mullo_epi32(_mm512_srli_epi32(x.even, 16), _mm512_and_si512(f, word)),
+                       _mm512_and_si512(r, word));
+  x.odd =
+      _mm512_add_epi32(_mm512_mullo_epi32(_mm512_srli_epi32(x.odd, 16), _mm512_srli_epi32(f, 16)),
+                       _mm512_srli_epi32(r, 16));
+  return _mm512_shuffle_epi8(t.symbol, e);
+}
+
+// if (x < 2^16) x = x << 16 | next word, lane by lane.
+BF16CODECS_INLINE void renormalize(__m512i& x, const uint8_t*& words) {
+  const __mmask16 low = _mm512_cmplt_epu32_mask(x, _mm512_set1_epi32(1 << 16));
+  const __m512i next = _mm512_maskz_expand_epi32(low, _mm512_cvtepu16_epi32(load32(words)));
+  words += 2 * popcount(low);
+  x = _mm512_or_si512(_mm512_mask_slli_epi32(x, low, x, 16), next);
+}
+
+// The mask over a group's dword bytes as a mask over its 64 places.
+uint64_t by_place(uint64_t bytes) {
+  uint64_t places = 0;
+  for (; bytes != 0; bytes &= bytes - 1) {
+    const unsigned at = first_bit(bytes);
+    places |= uint64_t{1} << (2 * (at / 4) + (at % 4 >> 1) + (at & 1) * 32);
+  }
+  return places;
+}
+
+// 64 symbols as a plane.
+struct ToPlane : PlaneSink {
+  BF16CODECS_INLINE void put(__m512i symbols, size_t at) {
+    // words of (a, b) to a register of a's and one of b's
+    const __m512i a = symbols, b = _mm512_srli_epi16(symbols, 8);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(plane + at), _mm512_cvtepi16_epi8(a));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(plane + at + 32), _mm512_cvtepi16_epi8(b));
+  }
+};
+
+// 64 symbols as high bytes over a low plane.
+struct ToItems : ItemSink {
+  BF16CODECS_INLINE void put(__m512i symbols, size_t at) {
+    store(items + 2 * at, merge(_mm512_slli_epi16(symbols, 7), load32(low + at)));
+    store(items + 2 * at + 64, merge(_mm512_srli_epi16(symbols, 1), load32(low + at + 32)));
+  }
+};
+
+template <typename Sink>
+BF16CODECS_COLD void patch_escapes(PairsDecoder& d, uint64_t escaped, size_t at, Sink& sink) {
+  for (uint64_t places = by_place(escaped); places != 0; places &= places - 1) {
+    sink.patch(next_escape(d), at + first_bit(places));
+  }
+}
+
+template <unsigned kGroups, typename Sink>
+size_t decode_steps(PairsDecoder& d, const uint8_t* limit, Sink sink, size_t steps) {
+  const Rows rows(*d.table);
+  const __m512i escape = _mm512_set1_epi8(static_cast<char>(d.table->escape));
+  Group x[kGroups];
+  for (unsigned g = 0; g < kGroups; ++g) {
+    x[g] = {load(d.x + 32 * g), load(d.x + 32 * g + 16)};
+  }
+  const uint8_t* words = d.words;
+  for (; steps != 0 && words <= limit; --steps) {
+    uint64_t escaped[kGroups], any = 0;
+    BF16CODECS_UNROLL
+    for (unsigned g = 0; g < kGroups; ++g) {
+      __m512i entries;
+      sink.put(decode_group(x[g], rows, entries), 64 * g);
+      any |= escaped[g] = _mm512_cmpeq_epi8_mask(entries, escape);
+    }
+    BF16CODECS_UNROLL
+    for (unsigned g = 0; g < kGroups; ++g) {
+      renormalize(x[g].even, words);
+      renormalize(x[g].odd, words);
+    }
+    if (any != 0) [[unlikely]] {
+      for (unsigned g = 0; g < kGroups; ++g) patch_escapes(d, escaped[g], 64 * g, sink);
+    }
+    sink.advance(64 * kGroups);
+  }
+  for (unsigned g = 0; g < kGroups; ++g) {
+    store(d.x + 32 * g, x[g].even), store(d.x + 32 * g + 16, x[g].odd);
+  }
+  d.words = words;
+  return steps;
+}
+
+template <typename Sink>
+size_t decode(PairsDecoder& d, const uint8_t* limit, Sink sink, size_t steps) {
+  switch (d.groups) {
+    case 1:
+      return decode_steps<1>(d, limit, sink, steps);
+    case 2:
+      return decode_steps<2>(d, limit, sink, steps);
+    default:
+      return decode_steps<4>(d, limit, sink, steps);
+  }
+}
+
+// What a lane's two symbols need to be encoded.
+struct Pair {
+  __m512i first, second;  // frequency | start << 16
+  __m512 first_inverse, second_inverse;
+};
+
+// if (x >> 16 >= f) emit x, x >>= 16, from the last lane to the first.
+BF16CODECS_INLINE void emit(__m512i& x, __m512i f, uint8_t*& words) {
+  const __mmask16 full = _mm512_cmpge_epu32_mask(_mm512_srli_epi32(x, 16), f);
+  const unsigned count = popcount(full);
+  words -= 2 * count;
+  _mm256_mask_storeu_epi16(words, static_cast<__mmask16>((1u << count) - 1),
+                           _mm512_cvtepi32_epi16(_mm512_maskz_compress_epi32(full, x)));
+  x = _mm512_mask_srli_epi32(x, full, x, 16);
+}
+
+BF16CODECS_INLINE void encode_lanes(__m512i& x, const Pair& p, uint8_t*& words) {
+  const __m512i word = _mm512_set1_epi32(0xFFFF);
+  const __m512i f1 = _mm512_and_si512(p.first, word);
+  const __m512i f = _mm512_and_si512(_mm512_mullo_epi16(p.first, p.second), word);
+  emit(x, f, words);
+
+  // q = x / f, r = x % f: the product is the quotient or one less
+  const __m512 inverse = _mm512_mul_ps(p.first_inverse, p.second_inverse);
+  __m512i q = _mm512_cvttps_epi32(_mm512_mul_ps(_mm512_cvtepu32_ps(x), inverse));
+  __m512i r = _mm512_sub_epi32(x, _mm512_mullo_epi32(q, f));
+  const __mmask16 short_by_1 = _mm512_cmpge_epu32_mask(r, f);
+  q = _mm512_mask_sub_epi32(q, short_by_1, q, _mm512_set1_epi32(-1));
+  r = _mm512_mask_sub_epi32(r, short_by_1, r, f);
+
+  // r / f1 < 256: half a unit outweighs every rounding
+  const __m512i r2 = _mm512_cvttps_epi32(
+      _mm512_mul_ps(_mm512_add_ps(_mm512_cvtepi32_ps(r), _mm512_set1_ps(0.5f)), p.first_inverse));
+  const __m512i r1 = _mm512_sub_epi32(r, _mm512_mullo_epi16(r2, f1));
+  const __m512i slot1 = _mm512_add_epi32(_mm512_srli_epi32(p.first, 16), r1);
+  const __m512i slot2 = _mm512_add_epi32(_mm512_srli_epi32(p.second, 16), r2);
+  // x = q << 16 | slot2 << 8 | slot1
+  x = _mm512_or_si512(_mm512_slli_epi32(q, 16),
+                      _mm512_or_si512(_mm512_slli_epi32(slot2, 8), slot1));
+}
+
+struct EncoderRows {
+  __m512i entry;
+  __m512 reciprocal;
+
+  BF16CODECS_INLINE Pair pair(__m512i i,
+                              __m512i j) const {  // only the low 4 bits of an index count
+    return {_mm512_permutexvar_epi32(i, entry), _mm512_permutexvar_epi32(j, entry),
+            _mm512_permutexvar_ps(i, reciprocal), _mm512_permutexvar_ps(j, reciprocal)};
+  }
+};
+
+// The entries of 64 symbols.
+BF16CODECS_INLINE __m512i find_entries(const PairsEncoder& e, __m512i symbols) {
+  const __m512i nibble = _mm512_set1_epi8(15);
+  const __m512i low = _mm512_and_si512(symbols, nibble);
+  const __m512i high = _mm512_and_si512(_mm512_srli_epi16(symbols, 4), nibble);
+  __m512i entries = _mm512_set1_epi8(static_cast<char>(e.escape));
+  for (unsigned rows = e.rows; rows != 0; rows &= rows - 1) {
+    const unsigned row = first_bit(rows);
+    const __m512i table = _mm512_broadcast_i32x4(
+        _mm_load_si128(reinterpret_cast<const __m128i*>(e.entry_of + 16 * row)));
+    entries = _mm512_mask_shuffle_epi8(
+        entries, _mm512_cmpeq_epi8_mask(high, _mm512_set1_epi8(static_cast<char>(row))), table,
+        low);
+  }
+  return entries;
+}
+
+BF16CODECS_COLD void save_escapes(PairsEncoder& e, uint64_t places, const uint8_t* symbols) {
+  while (places != 0) {
+    const unsigned p = last_bit(places);
+    *--e.escapes = symbols[p];
+    places &= ~(uint64_t{1} << p);
+  }
+}
+
+// Encodes a group's 64 symbols.
+BF16CODECS_INLINE void encode_group(PairsEncoder& e, const EncoderRows& rows,
+                                    const uint8_t* symbols, uint32_t lanes[32], uint8_t*& words) {
+  const __m512i entries = find_entries(e, load(symbols));
+  // dwords of (even, odd, 0, 0) for the first symbols of the lanes and for the second
+  const __m512i first = _mm512_cvtepu16_epi32(_mm512_castsi512_si256(entries));
+  const __m512i second = _mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(entries, 1));
+  __m512i even = load(lanes), odd = load(lanes + 16);
+  encode_lanes(odd, rows.pair(_mm512_srli_epi32(first, 8), _mm512_srli_epi32(second, 8)), words);
+  encode_lanes(even, rows.pair(first, second), words);
+  store(lanes, even), store(lanes + 16, odd);
+  const uint64_t escaped =
+      _mm512_cmpeq_epi8_mask(entries, _mm512_set1_epi8(static_cast<char>(e.escape)));
+  if (escaped != 0) [[unlikely]]
+    save_escapes(e, escaped, symbols);
+}
+
+}  // namespace
+
+size_t avx512_pairs_decode(PairsDecoder& d, const uint8_t* limit, uint8_t* plane, size_t steps) {
+  return decode(d, limit, ToPlane{{plane}}, steps);
+}
+
+size_t avx512_pairs_decode16(PairsDecoder& d, const uint8_t* limit, const uint8_t* low,
+                             uint8_t* items, size_t steps) {
+  return decode(d, limit, ToItems{{low, items}}, steps);
+}
+
+// The states stay in memory: held in registers, all eight of them, this was no faster.
+void avx512_pairs_encode(PairsEncoder& e, const uint8_t* plane, size_t steps) {
+  const EncoderRows rows{load(e.entry), _mm512_loadu_ps(e.reciprocal)};
+  uint8_t* words = e.words;
+  for (size_t group = steps * e.groups; group-- != 0;) {
+    encode_group(e, rows, plane + 64 * group, e.x + 32 * (group % e.groups), words);
+  }
+  e.words = words;
+}
+
+}  // namespace bf16codecs

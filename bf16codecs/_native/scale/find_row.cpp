@@ -1,0 +1,69 @@
+#include <algorithm>
+
+#include "scale/scales.h"
+
+namespace bf16codecs {
+namespace {
+
+int mean(const std::vector<int>& values) {
+  int64_t sum = 0;
+  for (const int value : values) sum += value;
+  return static_cast<int>(sum / static_cast<int64_t>(values.size()));
+}
+
+// Logarithms of magnitudes in 8ths of an octave, less their mean, and cut where the long tail of
+// small numbers would drown the rest.
+std::vector<int16_t> log_magnitudes(const KeyFormat& format, const uint16_t* keys, size_t n) {
+  constexpr int kBelow = 20, kAbove = 60;
+  const unsigned shift = format.fraction - std::min(format.fraction, 3u);
+  std::vector<int> logs(n);
+  for (size_t i = 0; i < n; ++i) logs[i] = keys[i] >> shift;
+  const int middle = mean(logs);
+  for (int& log : logs) log = std::clamp(log - middle, -kBelow, kAbove);
+  const int rest = mean(logs);
+  std::vector<int16_t> result(n);
+  for (size_t i = 0; i < n; ++i) result[i] = static_cast<int16_t>(logs[i] - rest);
+  return result;
+}
+
+// At most 2^15 products of at most 80 x 80.
+int32_t product_sum(const int16_t* a, const int16_t* b, size_t n) {
+  int32_t sum = 0;
+  for (size_t i = 0; i < n; ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+}  // namespace
+
+size_t find_row(const KeyFormat& format, const std::vector<uint16_t>& keys) {
+  constexpr size_t kMinItems = 1 << 12, kMost = 1 << 15;
+  constexpr size_t kUnit = 16;  // rows of other lengths show at a multiple of theirs
+  constexpr int64_t kSigmas = 5;
+  if (keys.size() < kMinItems) return 0;
+
+  // Every lag is judged on equally many products, so that one threshold serves all.
+  const size_t longest = std::min(keys.size() / 16, kMost);
+  const size_t products = std::min(keys.size() / 8, kMost);
+  const std::vector<int16_t> logs = log_magnitudes(format, keys.data(), longest + products);
+  const int64_t variance = product_sum(logs.data(), logs.data(), products);
+  std::vector<int64_t> together;
+  for (size_t lag = kUnit; lag <= longest; lag += kUnit) {
+    together.push_back(product_sum(logs.data(), logs.data() + lag, products));
+  }
+  // Where scales drift, all lags go together somewhat: only what stands out counts.
+  std::vector<int64_t> sorted(together);
+  std::nth_element(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2),
+                   sorted.end());
+  const int64_t usual = sorted[sorted.size() / 2];
+  const int64_t most = *std::max_element(together.begin(), together.end()) - usual;
+  int64_t root = 1;
+  while (root * root < static_cast<int64_t>(products)) ++root;
+  const int64_t chance = variance / root;  // one standard deviation
+  if (most <= kSigmas * chance) return 0;
+  for (size_t i = 0; i < together.size(); ++i) {
+    if ((together[i] - usual) * 5 >= most * 4) return (i + 1) * kUnit;
+  }
+  return 0;
+}
+
+}  // namespace bf16codecs

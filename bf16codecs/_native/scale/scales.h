@@ -1,0 +1,64 @@
+#pragma once
+
+// The encoder's estimates of row and column scales. Integers alone: the encoder's bytes must be
+// the same on every platform.
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "scale/tables.h"
+
+namespace bf16codecs {
+
+inline constexpr int kScaleUnit = 4096 / static_cast<int>(kScaleSteps);  // in 4096ths of an octave
+
+// |x| as a number, for keys near an exponent; far smaller ones are 0, far larger ones saturate.
+class Magnitudes {
+ public:
+  Magnitudes(const KeyFormat& format, int exponent);
+
+  uint32_t operator[](uint16_t key) const { return values_[key >> shift_]; }
+  // log2 of a Gaussian's standard deviation, in 4096ths, from a sum of count magnitudes that
+  // were multiplied with inverse scales.
+  int log_scale(uint64_t sum, uint64_t count) const;
+
+ private:
+  unsigned shift_;
+  int exponent_;
+  std::vector<uint32_t> values_;
+};
+
+// The inverse scales that the sums below take: 2^(-log_scale / 4096) in 1024ths.
+std::vector<uint32_t> inverse_scales(const std::vector<int>& log_scales);
+
+// The same of a section's columns; none if it has none.
+std::vector<uint32_t> inverse_columns(const BestSection& section);
+
+struct Scales {
+  std::vector<int> log_scale;   // 4096ths of an octave
+  std::vector<uint64_t> count;  // items that say so; none that are not zero: 0
+};
+
+// Scales of the runs of items [first, first + n), given inverse scales of the columns.
+Scales row_scales(const Magnitudes& magnitudes, const uint16_t* keys, uint64_t first, size_t n,
+                  uint64_t run, const std::vector<uint32_t>& columns);
+
+// Scales of the columns, given inverse scales of the runs.
+Scales column_scales(const Magnitudes& magnitudes, const uint16_t* keys, uint64_t first, size_t n,
+                     uint64_t run, uint64_t period, const std::vector<uint32_t>& rows);
+
+int mean_log_scale(const Scales& scales);
+
+// Chooses classes, worth `unit` 4096ths of an octave each, so that scales (less `center`) and
+// classes together cost least; returns that cost in 4096ths of a bit.
+uint64_t choose_classes(const Scales& scales, int center, int unit, std::vector<int16_t>& classes);
+
+// Length of the rows that scales repeat with, 0 if none is seen: the shortest lag at which
+// logarithms of the magnitudes go together.
+size_t find_row(const KeyFormat& format, const std::vector<uint16_t>& keys);
+
+// What it costs to leave them all at `center`.
+uint64_t cost_of_one(const Scales& scales, int center);
+
+}  // namespace bf16codecs

@@ -1,0 +1,210 @@
+#include "scale/tables.h"
+
+#include <bit>
+
+#include "scale/fixed_point.h"
+
+namespace bf16codecs {
+namespace {
+
+unsigned fraction_bits(DType dtype) {
+  switch (dtype) {
+    case DType::float16:
+      return 11;
+    case DType::float64:
+      return 5;
+    case DType::float8_e4m3fn:
+      return 4;
+    case DType::float8_e5m2:
+      return 3;
+    default:
+      return 8;
+  }
+}
+
+template <typename T>
+void load_rotated(const uint8_t* items, size_t n, unsigned bits, uint16_t* keys) {
+  for (size_t i = 0; i < n; ++i) {
+    const T item = std::rotl(load_le<T>(items + sizeof(T) * i), 1);
+    keys[i] = static_cast<uint16_t>(item >> (8 * sizeof(T) - bits));
+  }
+}
+
+// Octaves that are split into 2^bits symbols: most where a Gaussian has most to tell.
+struct SplitOctave {
+  int exponent;
+  unsigned bits;
+};
+constexpr SplitOctave kSplitOctaves[] = {{-8, 0}, {-7, 0}, {-6, 0}, {-5, 0}, {-4, 0},
+                                         {-3, 0}, {-2, 1}, {-1, 2}, {0, 3},  {1, 4},
+                                         {2, 3},  {3, 2},  {4, 1}};
+
+constexpr int kNodesPerOctave = 4;
+constexpr int kFirstNode = -6 * kOctave;
+constexpr int kMaxLogMass = 24 * kOctave;
+constexpr int kHalfLog2E = 2955;  // log2(e) / 2 in 4096ths
+
+}  // namespace
+
+KeyFormat::KeyFormat(const Layout& layout)
+    : bits(layout.planes() == 1 ? 8 : 16), fraction(fraction_bits(layout.dtype)) {}
+
+void load_keys(const Layout& layout, const uint8_t* items, size_t n, uint16_t* keys) {
+  const unsigned bits = KeyFormat(layout).bits;
+  switch (layout.planes()) {
+    case 1:
+      return load_rotated<uint8_t>(items, n, bits, keys);
+    case 2:
+      return load_rotated<uint16_t>(items, n, bits, keys);
+    case 4:
+      return load_rotated<uint32_t>(items, n, bits, keys);
+    default:
+      return load_rotated<uint64_t>(items, n, bits, keys);
+  }
+}
+
+SymbolSet::SymbolSet(const KeyFormat& format) {
+  add_range(format, -22, 3);
+  add_range(format, -14, 2);
+  add_range(format, -10, 1);
+  for (const auto& octave : kSplitOctaves) add_octave(format, octave.exponent, octave.bits);
+  add_range(format, 5, 1);
+  symbol[size++] = {0, 0, true};
+  symbol[size++] = {0, static_cast<uint8_t>(format.bits), true};
+}
+
+// One symbol for 2^octaves_log2 octaves.
+void SymbolSet::add_range(const KeyFormat& format, int exponent, unsigned octaves_log2) {
+  const unsigned octaves = 1u << octaves_log2;
+  symbol[size] = {exponent * (1 << format.fraction),
+                  static_cast<uint8_t>(format.fraction + octaves_log2), false};
+  log_width[size] = exponent * kOctave + log2_floor((1u << octaves) - 1);
+  log_center[size] = exponent * kOctave + log2_floor((1u << octaves) + 1) - kOctave;
+  ++size;
+}
+
+void SymbolSet::add_octave(const KeyFormat& format, int exponent, unsigned split_bits) {
+  const unsigned split = std::min(split_bits, format.fraction);
+  const unsigned raw = format.fraction - split;
+  for (unsigned part = 0; part < 1u << split; ++part) {
+    symbol[size] = {exponent * (1 << format.fraction) + static_cast<int>(part << raw),
+                    static_cast<uint8_t>(raw), false};
+    log_width[size] = (exponent - static_cast<int>(split)) * kOctave;
+    log_center[size] = log_width[size] - kOctave + log2_floor((2u << split) + 2 * part + 1);
+    ++size;
+  }
+}
+
+SymbolLookup::SymbolLookup(const KeyFormat& format, const SymbolSet& symbols)
+    : shift_(format.fraction - format.lookup_bits()),
+      lookup_bits_(format.lookup_bits()),
+      below_(static_cast<unsigned>(-kLowestExponent) << lookup_bits_),
+      size_(kOctaves << lookup_bits_),
+      zero_(symbols.zero()),
+      escape_(symbols.escape()) {
+  for (unsigned s = 0; s < symbols.zero(); ++s) {
+    const Symbol& what = symbols.symbol[s];
+    const auto from = static_cast<unsigned>((what.base >> shift_) + static_cast<int>(below_));
+    std::fill_n(symbol_[0].begin() + from, 1u << (what.raw_bits - shift_), static_cast<uint8_t>(s));
+  }
+  symbol_.fill(symbol_[0]);
+}
+
+void SymbolLookup::restrict_to(const SymbolSet& symbols, const Frequencies& frequencies) {
+  has_zero_ = frequencies[0][symbols.zero()] != 0;
+  for (unsigned t = 0; t < kScaleSteps; ++t) {
+    for (unsigned i = 0; i < size_; ++i) {
+      if (frequencies[t][symbol_[t][i]] == 0) symbol_[t][i] = static_cast<uint8_t>(escape_);
+    }
+  }
+}
+
+int gaussian_log_mass(const SymbolSet& symbols, unsigned s, unsigned fraction) {
+  const int log_distance =
+      symbols.log_center[s] - static_cast<int>(2 * fraction + 1) * (kOctave / 32);
+  const int log_square = std::clamp(2 * log_distance + 12 * kOctave, 0, 20 * kOctave);
+  const uint64_t penalty = (exp2_floor(log_square) * kHalfLog2E) >> 12;
+  return symbols.log_width[s] -
+         static_cast<int>(std::min<uint64_t>(penalty, static_cast<uint64_t>(kMaxLogMass)));
+}
+
+int curve_place(const SymbolSet& symbols, unsigned s, unsigned fraction) {
+  const int log_distance =
+      symbols.log_center[s] - static_cast<int>(2 * fraction + 1) * (kOctave / 32);
+  return std::clamp((log_distance - kFirstNode) * kNodesPerOctave, 0,
+                    (static_cast<int>(kCurveNodes) - 1) * kOctave);
+}
+
+namespace {
+
+// What the curve adds to the logarithm of a density.
+int curve_height(const BestSection& section, int place) {
+  const size_t node = std::min<size_t>(static_cast<size_t>(place) / kOctave, kCurveNodes - 2);
+  const int part = place - static_cast<int>(node) * kOctave;
+  return (section.curve[node] * (kOctave - part) + section.curve[node + 1] * part) >> 3;
+}
+
+// Rounds weights to frequencies of the given sum; what cannot happen once in eight tables' worth
+// gets none, and is escaped.
+void round_weights(const uint64_t* weights, unsigned n, unsigned sum, uint16_t* frequencies) {
+  uint64_t total = 0;
+  for (unsigned s = 0; s < n; ++s) total += weights[s];
+  unsigned used = 0;
+  for (unsigned s = 0; s < n; ++s) {
+    uint64_t f = (weights[s] * sum + total / 2) / total;
+    if (f == 0 && weights[s] * sum * 8 >= total) f = 1;
+    frequencies[s] = static_cast<uint16_t>(f);
+    used += frequencies[s];
+  }
+  const auto largest = [&] { return std::max_element(frequencies, frequencies + n); };
+  for (; used > sum; --used) --*largest();
+  if (used < sum) *largest() = static_cast<uint16_t>(*largest() + (sum - used));
+}
+
+}  // namespace
+
+void model_frequencies(const SymbolSet& symbols, const BestSection& section,
+                       Frequencies& frequencies) {
+  const unsigned modelled = symbols.size - 2;
+  for (unsigned t = 0; t < kScaleSteps; ++t) {
+    uint64_t weights[kMaxSymbols];
+    for (unsigned s = 0; s < modelled; ++s) {
+      const int height = curve_height(section, curve_place(symbols, s, t));
+      const int log_weight = gaussian_log_mass(symbols, s, t) + height + kMaxLogMass;
+      weights[s] = exp2_floor(std::clamp(log_weight, 0, 31 * kOctave));
+    }
+    auto& f = frequencies[t];
+    round_weights(weights, modelled,
+                  kModelTotal - section.zero_frequency - section.escape_frequency, f.data());
+    f[symbols.zero()] = section.zero_frequency;
+    f[symbols.escape()] = section.escape_frequency;
+  }
+}
+
+ScaleMap::ScaleMap(const KeyFormat& format, const BestSection& section, const RowScales& rows,
+                   uint64_t first)
+    : section_(section), rows_(rows), max_scale_(format.max_scale()), first_(first) {
+  columns_.reserve(section.columns.size());
+  for (const int column : section.columns) columns_.push_back(column * (1 << section.column_step));
+}
+
+void ScaleMap::fill(size_t begin, size_t n, uint16_t* scales) const {
+  const uint64_t from = first_ + begin;
+  const size_t first_row =
+      section_.run ? static_cast<size_t>(from / section_.run - first_ / section_.run) : 0;
+  const auto fill_piece = [&](size_t at, size_t end, size_t row, size_t column) {
+    int scale = section_.base + rows_.offset;
+    if (section_.run) scale += rows_.rows[first_row + row] * (1 << section_.row_step);
+    if (!section_.period) {
+      std::fill(scales + at, scales + end, static_cast<uint16_t>(std::clamp(scale, 0, max_scale_)));
+      return;
+    }
+    const int32_t* columns = columns_.data() + column;
+    for (size_t i = at; i < end; ++i) {
+      scales[i] = static_cast<uint16_t>(std::clamp(scale + columns[i - at], 0, max_scale_));
+    }
+  };
+  for_each_piece(section_.run, section_.period, from, n, fill_piece);
+}
+
+}  // namespace bf16codecs

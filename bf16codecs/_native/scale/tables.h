@@ -1,0 +1,150 @@
+#pragma once
+
+// Inside the scale model: keys, symbols, frequencies, and how classes become scales.
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "scale/adaptive_coder.h"
+#include "scale/model.h"
+
+namespace bf16codecs {
+
+inline constexpr unsigned kScaleSteps = 16;  // scales in an octave
+inline constexpr unsigned kModelBits = 12;   // frequencies are in 4096ths
+inline constexpr unsigned kModelTotal = 1u << kModelBits;
+inline constexpr unsigned kMaxSymbols = 56;
+inline constexpr unsigned kSymbolStride = 64;
+inline constexpr int kLowestExponent = -22, kHighestExponent = 6;  // of a symbol, over the scale's
+inline constexpr unsigned kLookupBits = 4;  // fraction bits that tell symbols apart
+inline constexpr size_t kBestLanes = 4;
+// The last items, which the lanes' seeds hold.
+inline constexpr size_t kSeedItems = 2 * kBestLanes;
+inline constexpr size_t kTile = 4096;   // items handled between two passes
+inline constexpr int kMaxClass = 2047;  // of a row or a column, either sign
+
+// The leading (at most 16) bits of a rotated item: an exponent field and fraction bits behind it.
+struct KeyFormat {
+  unsigned bits;      // of the key
+  unsigned fraction;  // of these, behind the exponent; the sign is the lowest unless cut off
+
+  explicit KeyFormat(const Layout& layout);
+  int max_scale() const { return static_cast<int>(kScaleSteps << (bits - fraction)) - 1; }
+  unsigned lookup_bits() const { return std::min(fraction, kLookupBits); }
+  uint16_t mask() const { return static_cast<uint16_t>((1u << bits) - 1); }
+};
+
+void load_keys(const Layout& layout, const uint8_t* items, size_t n, uint16_t* keys);
+
+// A symbol stands for 2^raw_bits consecutive keys, from `base` on, counted from the key
+// whose exponent is the scale's; the zero symbol and the escape count from key 0.
+struct Symbol {
+  int32_t base;
+  uint8_t raw_bits;
+  bool absolute;
+};
+
+struct SymbolSet {
+  explicit SymbolSet(const KeyFormat& format);
+
+  unsigned size = 0;  // the zero symbol and the escape are the last two
+  std::array<Symbol, kMaxSymbols> symbol;
+  std::array<int32_t, kMaxSymbols> log_width, log_center;  // 4096ths of an octave
+
+  unsigned zero() const { return size - 2; }
+  unsigned escape() const { return size - 1; }
+
+ private:
+  void add_range(const KeyFormat& format, int exponent, unsigned octaves_log2);
+  void add_octave(const KeyFormat& format, int exponent, unsigned split_bits);
+};
+
+// log2, in 4096ths, of a Gaussian's mass in the symbol, up to a constant, for a scale `fraction`
+// 16ths of an octave above the exponent.
+int gaussian_log_mass(const SymbolSet& symbols, unsigned symbol, unsigned fraction);
+
+// Place of the symbol on the curve, in 4096ths of a node, for the same scale.
+int curve_place(const SymbolSet& symbols, unsigned symbol, unsigned fraction);
+
+using Frequencies = std::array<std::array<uint16_t, kSymbolStride>, kScaleSteps>;
+using SymbolCounts = std::array<std::array<uint32_t, kSymbolStride>, kScaleSteps>;
+
+// Finds an item's symbol.
+class SymbolLookup {
+ public:
+  SymbolLookup(const KeyFormat& format, const SymbolSet& symbols);
+
+  // Escapes what has no frequency.
+  void restrict_to(const SymbolSet& symbols, const Frequencies& frequencies);
+
+  unsigned find(uint16_t key, unsigned scale) const {
+    if (key == 0 && has_zero_) return zero_;
+    const unsigned place = (key >> shift_) - (scale / kScaleSteps << lookup_bits_) + below_;
+    return place < size_ ? symbol_[scale % kScaleSteps][place] : escape_;
+  }
+
+ private:
+  static constexpr unsigned kOctaves = kHighestExponent - kLowestExponent + 1;
+  unsigned shift_, lookup_bits_, below_, size_, zero_, escape_;
+  bool has_zero_ = true;
+  std::array<std::array<uint8_t, kOctaves << kLookupBits>, kScaleSteps> symbol_;
+};
+
+void model_frequencies(const SymbolSet& symbols, const BestSection& section,
+                       Frequencies& frequencies);
+
+// Scales of a block's rows over the section's base: an offset and a class for each run.
+struct RowScales {
+  int offset = 0;
+  std::vector<int16_t> rows;
+};
+
+// Number of runs that items [first, first + n) touch.
+inline size_t rows_in(const BestSection& section, uint64_t first, size_t n) {
+  if (section.run == 0) return 0;
+  return static_cast<size_t>((first + n - 1) / section.run - first / section.run) + 1;
+}
+
+// Calls function(begin, end, row, column) for pieces of items [first, first + n) that lie in one
+// run and one row: begin and end count from first, row counts the block's runs, column is that
+// of `begin`.
+template <typename Function>
+void for_each_piece(uint64_t run, uint64_t period, uint64_t first, size_t n, Function function) {
+  size_t row = 0;
+  uint64_t row_left = run ? run - first % run : UINT64_MAX;
+  uint64_t column = period ? first % period : 0;
+  for (size_t begin = 0; begin < n;) {
+    uint64_t length = std::min<uint64_t>(n - begin, row_left);
+    if (period) length = std::min(length, period - column);
+    const size_t end = begin + static_cast<size_t>(length);
+    function(begin, end, row, static_cast<size_t>(column));
+    begin = end;
+    if (period && (column += length) == period) column = 0;
+    if ((row_left -= length) == 0) {
+      row_left = run;
+      ++row;
+    }
+  }
+}
+
+// Gives the scales of a block's items.
+class ScaleMap {
+ public:
+  ScaleMap(const KeyFormat& format, const BestSection& section, const RowScales& rows,
+           uint64_t first);
+
+  // Scales of items [begin, begin + n) of the block.
+  void fill(size_t begin, size_t n, uint16_t* scales) const;
+
+ private:
+  const BestSection& section_;
+  const RowScales& rows_;
+  int max_scale_;
+  uint64_t first_;
+  std::vector<int32_t> columns_;  // what each column adds
+};
+
+}  // namespace bf16codecs

@@ -1,0 +1,187 @@
+#include "threads/pool.h"
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstdlib>
+#include <exception>
+#include <list>
+#include <mutex>
+#include <thread>
+
+#if defined(__linux__)
+#include <sched.h>
+#endif
+#if !defined(_WIN32)
+#include <pthread.h>
+#endif
+
+namespace bf16codecs {
+namespace {
+
+unsigned processors() {
+#if defined(__linux__)
+  cpu_set_t set;  // containers and taskset give fewer than hardware_concurrency() tells
+  if (sched_getaffinity(0, sizeof set, &set) == 0) {
+    return static_cast<unsigned>(std::max(1, CPU_COUNT(&set)));
+  }
+#endif
+  return std::max(1u, std::thread::hardware_concurrency());
+}
+
+unsigned initial_threads() {
+  if (const char* text = std::getenv("BF16CODECS_NUM_THREADS")) {
+    const long n = std::strtol(text, nullptr, 10);
+    if (n >= 1 && n <= 1024) return static_cast<unsigned>(n);
+  }
+  return processors();
+}
+
+// One call of parallel_for.
+class Job {
+ public:
+  Job(size_t n, const std::function<void(size_t)>& task) : n_(n), task_(task) {}
+
+  bool has_work() const { return next_.load(std::memory_order_relaxed) < n_; }
+
+  void work() {
+    for (size_t i; (i = next_.fetch_add(1, std::memory_order_relaxed)) < n_;) {
+      try {
+        task_(i);
+      } catch (...) {
+        fail(i, std::current_exception());
+      }
+    }
+  }
+
+  void rethrow() const {
+    if (error_) std::rethrow_exception(error_);
+  }
+
+  unsigned helpers = 0;  // workers inside work(); under the pool's mutex
+
+ private:
+  void fail(size_t i, std::exception_ptr error) {
+    next_.store(n_, std::memory_order_relaxed);
+    const std::lock_guard lock(error_mutex_);
+    if (!error_ || i < error_index_) error_ = error, error_index_ = i;
+  }
+
+  const size_t n_;
+  const std::function<void(size_t)>& task_;
+  std::atomic<size_t> next_{0};
+  std::mutex error_mutex_;
+  std::exception_ptr error_;
+  size_t error_index_ = 0;
+};
+
+class Pool {
+ public:
+  void run(Job& job, size_t n) {
+    std::unique_lock lock(mutex_);
+    ++active_;
+    const size_t wanted = std::min<size_t>(n - 1, limit_ > active_ ? limit_ - active_ : 0);
+    if (wanted != 0) {
+      while (workers_ < wanted) start_worker();
+      jobs_.push_back(&job);
+      for (size_t i = 0; i < wanted; ++i) work_to_do_.notify_one();
+    }
+    lock.unlock();
+    job.work();
+    lock.lock();
+    --active_;
+    if (wanted != 0) jobs_.remove(&job);
+    if (!jobs_.empty()) work_to_do_.notify_one();  // this thread's place is free
+    if (wanted != 0) {
+      job_left_.wait(lock, [&] { return job.helpers == 0; });
+    }
+  }
+
+  unsigned limit() {
+    const std::lock_guard lock(mutex_);
+    return limit_;
+  }
+  void set_limit(unsigned n) {
+    const std::lock_guard lock(mutex_);
+    limit_ = n;
+  }
+
+  std::mutex& mutex() { return mutex_; }
+
+ private:
+  void start_worker() {
+    std::thread([this] { worker(); }).detach();
+    ++workers_;
+  }
+
+  Job* find_job() {
+    if (active_ >= limit_) return nullptr;
+    const auto found =
+        std::find_if(jobs_.begin(), jobs_.end(), [](Job* job) { return job->has_work(); });
+    return found == jobs_.end() ? nullptr : *found;
+  }
+
+  void worker() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      Job* job = nullptr;
+      work_to_do_.wait(lock, [&] { return (job = find_job()) != nullptr; });
+      ++active_;
+      ++job->helpers;
+      lock.unlock();
+      job->work();
+      lock.lock();
+      --active_;
+      if (--job->helpers == 0) job_left_.notify_all();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable work_to_do_, job_left_;
+  std::list<Job*> jobs_;
+  unsigned limit_ = initial_threads();
+  unsigned active_ = 0;  // threads inside Job::work(), callers and workers
+  size_t workers_ = 0;
+};
+
+// The pool is never destroyed: its workers wait in it until the process ends. A forked child has
+// none of them, so it gets a pool of its own, and the parent's is left as it lay.
+std::atomic<Pool*> the_pool{nullptr};
+
+#if !defined(_WIN32)
+void before_fork() { the_pool.load()->mutex().lock(); }
+void after_fork_in_parent() { the_pool.load()->mutex().unlock(); }
+void after_fork_in_child() {
+  Pool* fresh = new Pool;
+  Pool* old = the_pool.exchange(fresh);
+  old->mutex().unlock();
+  fresh->set_limit(old->limit());
+}
+#endif
+
+Pool& pool() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    the_pool.store(new Pool);
+#if !defined(_WIN32)
+    pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+#endif
+  });
+  return *the_pool.load();
+}
+
+}  // namespace
+
+unsigned get_num_threads() { return pool().limit(); }
+
+void set_num_threads(unsigned n) { pool().set_limit(n); }
+
+void parallel_for(size_t n, const std::function<void(size_t)>& task) {
+  if (n == 0) return;
+  if (n == 1) return task(0);
+  Job job(n, task);
+  pool().run(job, n);
+  job.rethrow();
+}
+
+}  // namespace bf16codecs
