@@ -1,4 +1,4 @@
-#include "zstd_hooks.h"
+#include "bindings/zstd_hooks.h"
 
 #include <nanobind/nanobind.h>
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "bindings/zstd_hooks.h"
 #include "block.h"
 #include "codec.h"
 #include "format/checksum.h"
@@ -16,7 +17,6 @@
 #include "huge_pages.h"
 #include "kernels/dispatch.h"
 #include "threads/pool.h"
-#include "zstd_hooks.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
