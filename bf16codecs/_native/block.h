@@ -2,8 +2,8 @@
 
 #include <atomic>
 
-#include "codec.h"
 #include "format/checksum.h"
+#include "options.h"
 #include "scale/model.h"
 
 namespace bf16codecs {

@@ -7,7 +7,9 @@
 #include "block.h"
 #include "format/checksum.h"
 #include "format/errors.h"
+#include "format/little_endian.h"
 #include "huffman/huffman.h"
+#include "planes.h"
 #include "rans/rans.h"
 
 namespace bf16codecs {

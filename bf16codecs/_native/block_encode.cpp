@@ -4,8 +4,10 @@
 
 #include "block.h"
 #include "format/checksum.h"
+#include "format/little_endian.h"
 #include "histogram.h"
 #include "huffman/huffman.h"
+#include "planes.h"
 #include "rans/frequencies.h"
 #include "rans/rans.h"
 

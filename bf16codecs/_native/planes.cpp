@@ -2,6 +2,7 @@
 
 #include <bit>
 
+#include "format/little_endian.h"
 #include "kernels/kernels.h"
 
 namespace bf16codecs {

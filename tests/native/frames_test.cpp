@@ -2,6 +2,7 @@
 // buffer between guards.
 
 #include <algorithm>
+#include <bit>
 #include <string>
 
 #include "check.h"

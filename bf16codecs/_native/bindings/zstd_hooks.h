@@ -1,6 +1,6 @@
 #pragma once
 
-#include "codec.h"
+#include "options.h"
 
 namespace bf16codecs {
 

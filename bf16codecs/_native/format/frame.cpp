@@ -7,6 +7,7 @@
 
 #include "format/checksum.h"
 #include "format/errors.h"
+#include "format/little_endian.h"
 
 namespace bf16codecs {
 namespace {

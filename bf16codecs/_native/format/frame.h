@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "format/constants.h"
-#include "planes.h"
+#include "format/layout.h"
 
 namespace bf16codecs {
 

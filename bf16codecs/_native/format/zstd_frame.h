@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "format/constants.h"
+#include "format/little_endian.h"
 
 namespace bf16codecs {
 

@@ -3,6 +3,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "format/frame.h"
+
 namespace bf16codecs {
 namespace {
 

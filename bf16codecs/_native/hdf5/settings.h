@@ -2,7 +2,7 @@
 
 #include <cstddef>
 
-#include "codec.h"
+#include "options.h"
 
 namespace bf16codecs {
 

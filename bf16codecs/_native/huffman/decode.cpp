@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <bit>
 
-#include "format/constants.h"
 #include "format/errors.h"
+#include "format/little_endian.h"
 #include "huffman/code.h"
 #include "huffman/lookup_table.h"
 #include "huffman/streams.h"

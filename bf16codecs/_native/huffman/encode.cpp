@@ -2,7 +2,7 @@
 #include <cstring>
 #include <vector>
 
-#include "format/constants.h"
+#include "format/little_endian.h"
 #include "huffman/code.h"
 #include "huffman/huffman.h"
 #include "huffman/streams.h"

@@ -2,7 +2,7 @@
 
 #include <bit>
 
-#include "format/constants.h"
+#include "format/little_endian.h"
 #include "kernels/fetch.h"
 #include "kernels/kernels.h"
 

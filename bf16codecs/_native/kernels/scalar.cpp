@@ -3,9 +3,9 @@
 #include <bit>
 #include <cstring>
 
-#include "kernels/kernels.h"
-
 #include "format/constants.h"
+#include "format/little_endian.h"
+#include "kernels/kernels.h"
 
 namespace bf16codecs {
 namespace {

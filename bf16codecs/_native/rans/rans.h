@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "format/constants.h"
 #include "kernels/kernels.h"
 
 namespace bf16codecs {

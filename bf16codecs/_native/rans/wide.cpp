@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "format/errors.h"
+#include "format/little_endian.h"
 #include "rans/frequencies.h"
 #include "rans/rans.h"
 

@@ -2,6 +2,7 @@
 #include <memory>
 
 #include "format/errors.h"
+#include "format/little_endian.h"
 #include "scale/rans64.h"
 #include "scale/tables.h"
 

@@ -2,6 +2,7 @@
 #include <cstring>
 #include <memory>
 
+#include "format/little_endian.h"
 #include "scale/fixed_point.h"
 #include "scale/rans64.h"
 #include "scale/scales.h"

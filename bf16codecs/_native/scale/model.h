@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "planes.h"
+#include "format/layout.h"
 
 namespace bf16codecs {
 

@@ -2,6 +2,7 @@
 
 #include <bit>
 
+#include "format/little_endian.h"
 #include "scale/fixed_point.h"
 
 namespace bf16codecs {

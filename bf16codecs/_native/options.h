@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+#include "format/layout.h"
+
+namespace bf16codecs {
+
+// Zstandard, from whoever has one: the core links no libzstd.
+struct Zstd {
+  // Compresses n bytes to out; returns the size, or 0 if it is more than capacity.
+  std::function<size_t(const uint8_t* plane, size_t n, int level, uint8_t* out, size_t capacity)>
+      compress;
+  // Decompresses one Zstandard frame whose content is n bytes. Throws CorruptDataError.
+  std::function<void(const uint8_t* payload, size_t size, uint8_t* plane, size_t n)> decompress;
+};
+
+// Levels of Codec::arithmetic.
+inline constexpr int kFast = 0, kBest = 1;
+
+struct EncodeOptions {
+  Codec codec = Codec::huffman;
+  Layout layout;
+  int level = 0;  // of arithmetic, or Zstandard's own
+  bool has_checksums = true;
+  unsigned block_log2 = 18;
+  size_t row = 0;  // items in a row of the array, for kBest; 0: not known
+  const Zstd* zstd = nullptr;
+
+  bool is_best() const { return codec == Codec::arithmetic && level == kBest; }
+};
+
+}  // namespace bf16codecs
