@@ -9,6 +9,14 @@ from typing_extensions import Buffer
 _Bytes: TypeAlias = Buffer | NDArray[Any]
 
 FORMAT_VERSION: int
+DEFAULT_BLOCK_BYTES: int
+CODECS: dict[str, int]
+DTYPES: dict[str, int]
+ITEM_SIZES: dict[str, int]  # of a dtype, in bytes
+LEVELS: dict[str, int]  # of the arithmetic codec
+MODES: list[str]  # of planes, by number
+HDF5_FILTER_ID: int
+HDF5_FLAGS: dict[str, int]  # in cd_values
 
 class Index:
     def __init__(self, prefix: _Bytes) -> None: ...

@@ -33,7 +33,7 @@ LAYER = {name: i for i, layer in enumerate(LAYERS) for name in layer}
 # The same for the native core, whose units are folders, single files, and a file with its parts
 # (block.h, block_encode.cpp). A unit includes itself and lower layers only.
 NATIVE_LAYERS = [
-    {"format/constants", "format/errors", "format/layout", "format/little_endian"},
+    {f"format/{name}" for name in ("constants", "errors", "layout", "little_endian", "names")},
     {"kernels", "huge_pages"},
     {"format", "options"},
     {"planes", "histogram", "huffman", "rans", "scale", "threads"},

@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "format/layout.h"
+#include "format/names.h"
 
 namespace bf16codecs {
 
@@ -16,9 +17,6 @@ struct Zstd {
   // Decompresses one Zstandard frame whose content is n bytes. Throws CorruptDataError.
   std::function<void(const uint8_t* payload, size_t size, uint8_t* plane, size_t n)> decompress;
 };
-
-// Levels of Codec::arithmetic.
-inline constexpr int kFast = 0, kBest = 1;
 
 struct EncodeOptions {
   Codec codec = Codec::huffman;

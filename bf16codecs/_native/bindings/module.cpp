@@ -5,16 +5,18 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
-#include <cstring>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "bindings/buffers.h"
+#include "bindings/names.h"
 #include "bindings/zstd_hooks.h"
 #include "block.h"
 #include "codec.h"
 #include "format/checksum.h"
 #include "format/errors.h"
-#include "huge_pages.h"
+#include "format/names.h"
 #include "kernels/dispatch.h"
 #include "threads/pool.h"
 
@@ -24,67 +26,15 @@ using namespace nb::literals;
 namespace bf16codecs {
 namespace {
 
-// A contiguous buffer of bytes, held while C++ looks at it.
-class Buffer {
- public:
-  Buffer(nb::handle object, int flags) {
-    if (PyObject_GetBuffer(object.ptr(), &view_, flags) != 0) throw nb::python_error();
-  }
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
-  ~Buffer() { PyBuffer_Release(&view_); }
-
-  uint8_t* data() const { return static_cast<uint8_t*>(view_.buf); }
-  size_t size() const { return static_cast<size_t>(view_.len); }
-
- private:
-  Py_buffer view_;
-};
-
-struct Source : Buffer {
-  explicit Source(nb::handle object) : Buffer(object, PyBUF_SIMPLE) {}
-};
-struct Target : Buffer {
-  explicit Target(nb::handle object) : Buffer(object, PyBUF_WRITABLE) {}
-};
-
-// A bytes object of `size` bytes, to be written before anyone else sees it.
-class NewBytes {
- public:
-  explicit NewBytes(uint64_t size) {
-    if (size > PY_SSIZE_T_MAX) throw std::bad_alloc();
-    object_ = PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(size));
-    if (object_ == nullptr) throw nb::python_error();
-    advise_huge_pages(data(), size);
-  }
-  NewBytes(const NewBytes&) = delete;
-  NewBytes& operator=(const NewBytes&) = delete;
-  ~NewBytes() { Py_XDECREF(object_); }
-
-  uint8_t* data() const { return reinterpret_cast<uint8_t*>(PyBytes_AS_STRING(object_)); }
-  nb::bytes shrunk_to(size_t size) {
-    if (_PyBytes_Resize(&object_, static_cast<Py_ssize_t>(size)) != 0) throw nb::python_error();
-    return whole();
-  }
-  nb::bytes whole() {
-    PyObject* object = object_;
-    object_ = nullptr;
-    return nb::steal<nb::bytes>(object);
-  }
-
- private:
-  PyObject* object_;
-};
-
-DType dtype_from(int number) {
-  if (number < 0 || number >= static_cast<int>(kDTypes)) throw nb::value_error("unknown dtype");
-  return static_cast<DType>(number);
+template <typename Number, size_t n>
+Number number_from(const char* what, const Named<Number> (&names)[n], int number) {
+  if (const auto found = find_number(names, number)) return *found;
+  throw std::invalid_argument(std::string(what) + " is " + std::to_string(number) +
+                              ", and must be " + listed(names));
 }
 
-Codec codec_from(int number) {
-  if (number < 1 || number > 4) throw nb::value_error("unknown codec");
-  return static_cast<Codec>(number);
-}
+DType dtype_from(int number) { return number_from("dtype", kDTypeNames, number); }
+Codec codec_from(int number) { return number_from("codec", kCodecNames, number); }
 
 nb::bytes py_encode(nb::handle raw_object, int codec, int dtype, bool by_byte, int level,
                     bool with_checksum, size_t block, size_t row) {
@@ -192,13 +142,6 @@ size_t index_decode(const FrameIndex& index, nb::handle payload_object, size_t f
   return out.size();
 }
 
-constexpr const char* kCodecNames[] = {"", "split", "huffman", "arithmetic", "zstd"};
-constexpr const char* kDTypeNames[kDTypes] = {"bfloat16", "float16",       "float32",
-                                              "float64",  "float8_e4m3fn", "float8_e5m2"};
-constexpr const char* kModeNames[kModes] = {"stored",     "constant",  "huffman",
-                                            "rans_pairs", "rans_wide", "zstd",
-                                            "scale",      "joined"};
-
 nb::dict inspect_block(const FrameIndex& index, const uint8_t* frame, size_t b) {
   PlaneView views[kMaxItemSize];
   const size_t size = static_cast<size_t>(index.offsets[b + 1] - index.offsets[b]);
@@ -207,7 +150,7 @@ nb::dict inspect_block(const FrameIndex& index, const uint8_t* frame, size_t b) 
   nb::list planes;
   for (size_t p = 0; p < index.header.width(); ++p) {
     nb::dict plane;
-    plane["mode"] = kModeNames[static_cast<size_t>(views[p].mode)];
+    plane["mode"] = name_of(kModeNames, views[p].mode);
     plane["size"] = views[p].size;
     planes.append(plane);
   }
@@ -226,8 +169,8 @@ nb::dict py_inspect(nb::handle frame_object) {
   const Header& header = index.header;
   nb::dict result;
   result["version"] = kFormatVersion;
-  result["codec"] = kCodecNames[static_cast<size_t>(header.codec)];
-  result["dtype"] = kDTypeNames[static_cast<size_t>(header.layout.dtype)];
+  result["codec"] = name_of(kCodecNames, header.codec);
+  result["dtype"] = name_of(kDTypeNames, header.layout.dtype);
   result["by"] = header.layout.by_byte ? "byte" : "field";
   result["checksum"] = header.has_checksums;
   result["raw_size"] = header.raw_size;
@@ -266,7 +209,7 @@ void translate(const std::exception_ptr& p, void*) {
 NB_MODULE(_core, m) {
   using namespace bf16codecs;
   nb::register_exception_translator(translate);
-  m.attr("FORMAT_VERSION") = kFormatVersion;
+  publish_names(m);
 
   m.def("encode", &py_encode, "src"_a, "codec"_a, "dtype"_a, nb::kw_only(), "by_byte"_a = false,
         "level"_a = 0, "checksum"_a = true, "block"_a = 0, "row"_a = 0);

@@ -8,6 +8,7 @@
 #include "format/checksum.h"
 #include "format/errors.h"
 #include "format/little_endian.h"
+#include "format/names.h"
 
 namespace bf16codecs {
 namespace {
@@ -37,7 +38,7 @@ void check_magic_and_version(const uint8_t* bytes, size_t size) {
 Header parse_fields(const uint8_t* bytes) {
   Header header;
   const uint8_t codec = bytes[kCodecAt], layout = bytes[kLayoutAt], block = bytes[kBlockAt];
-  if (codec < 1 || codec > 4) {
+  if (!find_number(kCodecNames, codec)) {
     throw CorruptDataError("header: unknown codec " + std::to_string(codec));
   }
   if ((layout & 0xEF) >= kDTypes) {

@@ -4,9 +4,6 @@
 
 namespace bf16codecs {
 
-// From the range that the HDF Group leaves to private use (docs/hdf5_filter.md, "Filter id").
-inline constexpr int kHdf5FilterId = 48918;  // 0xBF16
-
 // Encodes the chunk in *buf to a frame, or decodes it. Keeps no state and starts no thread. A
 // failure is told on stderr, and leaves *buf as it was.
 size_t hdf5_filter(unsigned flags, size_t n_values, const unsigned values[], size_t nbytes,

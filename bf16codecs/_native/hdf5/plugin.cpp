@@ -1,5 +1,6 @@
 // The two functions by which libhdf5 recognises a plugin.
 
+#include "format/names.h"
 #include "hdf5/abi.h"
 #include "hdf5/filter.h"
 

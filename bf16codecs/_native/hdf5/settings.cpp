@@ -1,9 +1,13 @@
 #include "hdf5/settings.h"
 
+#include <iterator>
+#include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
 
 #include "format/frame.h"
+#include "format/names.h"
 
 namespace bf16codecs {
 namespace {
@@ -12,22 +16,52 @@ namespace {
 constexpr size_t kCodecAt = 0, kDTypeAt = 1, kFlagsAt = 2, kLevelAt = 3, kChunkSizeAt = 4,
                  kRowAt = 5, kKnownValues = 6;
 
-constexpr unsigned kByByteFlag = 1, kNoChecksumsFlag = 2, kKnownFlags = 3;
+// All codecs but the last one.
+constexpr std::span kCodecs(kCodecNames, std::size(kCodecNames) - 1);
+static_assert(kCodecNames[std::size(kCodecs)].number == Codec::zstd);
 
-[[noreturn]] void refuse(size_t at, unsigned value, const char* reason) {
+[[noreturn]] void refuse(size_t at, unsigned value, const std::string& reason) {
   throw std::invalid_argument("cd_values[" + std::to_string(at) + "] is " + std::to_string(value) +
                               ": " + reason);
 }
 
 Codec codec_from(unsigned value) {
-  switch (value) {
-    case 0: return Codec::huffman;
-    case 1: return Codec::split;
-    case 2: return Codec::huffman;
-    case 3: return Codec::arithmetic;
-    case 4: refuse(kCodecAt, value, "Zstandard is HDF5's filter 32015, after shuffle");
-    default: refuse(kCodecAt, value, "the codec is 1 (split), 2 (Huffman) or 3 (arithmetic)");
+  if (value == 0) return Codec::huffman;
+  const std::optional<Codec> codec = find_number(kCodecNames, value);
+  if (!codec) refuse(kCodecAt, value, "the codec is " + listed(kCodecs));
+  if (*codec == Codec::zstd) {
+    refuse(kCodecAt, value, "Zstandard is HDF5's filter 32015, after shuffle");
   }
+  return *codec;
+}
+
+DType dtype_from(unsigned value) {
+  const std::optional<DType> dtype = find_number(kDTypeNames, value);
+  if (!dtype) refuse(kDTypeAt, value, "the dtype is " + listed(kDTypeNames));
+  return *dtype;
+}
+
+void read_flags(unsigned flags, EncodeOptions& options) {
+  if ((flags & ~(kHdf5ByByte | kHdf5NoChecksums)) != 0) {
+    refuse(kFlagsAt, flags, "the flags are " + listed(kHdf5FlagNames, " and "));
+  }
+  options.layout.by_byte = (flags & kHdf5ByByte) != 0;
+  options.has_checksums = (flags & kHdf5NoChecksums) == 0;
+  if (options.layout.by_byte && options.codec != Codec::split) {
+    refuse(kFlagsAt, flags, "only codec " + described(Codec::split) + " splits by bytes");
+  }
+}
+
+int level_from(unsigned value, Codec codec) {
+  if (codec != Codec::arithmetic) {
+    if (value != 0) {
+      refuse(kLevelAt, value, "only codec " + described(Codec::arithmetic) + " has levels");
+    }
+    return 0;
+  }
+  const std::optional<int> level = find_number(kLevelNames, value);
+  if (!level) refuse(kLevelAt, value, "the level is " + listed(kLevelNames));
+  return *level;
 }
 
 }  // namespace
@@ -40,22 +74,10 @@ EncodeOptions hdf5_settings(size_t n_values, const unsigned values[]) {
   const auto at = [&](size_t i) { return i < n_values ? values[i] : 0; };
   EncodeOptions options;
   options.codec = codec_from(at(kCodecAt));
-  if (at(kDTypeAt) >= kDTypes) refuse(kDTypeAt, at(kDTypeAt), "the element layout is 0 to 5");
-  options.layout.dtype = static_cast<DType>(at(kDTypeAt));
-  const unsigned flags = at(kFlagsAt);
-  if ((flags & ~kKnownFlags) != 0) refuse(kFlagsAt, flags, "there are flags 1 and 2 only");
-  if ((flags & kByByteFlag) != 0 && options.codec != Codec::split) {
-    refuse(kFlagsAt, flags, "only codec 1 splits by bytes");
-  }
+  options.layout.dtype = dtype_from(at(kDTypeAt));
+  read_flags(at(kFlagsAt), options);
   options.block_log2 = block_log2_for(0, options.layout.planes());
-  options.layout.by_byte = (flags & kByByteFlag) != 0;
-  options.has_checksums = (flags & kNoChecksumsFlag) == 0;
-  const bool has_levels = options.codec == Codec::arithmetic;
-  if (at(kLevelAt) > static_cast<unsigned>(has_levels ? kBest : kFast)) {
-    refuse(kLevelAt, at(kLevelAt), has_levels ? "the level is 0 (fast) or 1 (best)"
-                                              : "only codec 3 has levels");
-  }
-  options.level = static_cast<int>(at(kLevelAt));
+  options.level = level_from(at(kLevelAt), options.codec);
   options.row = at(kRowAt);
   for (size_t i = kKnownValues; i < n_values; ++i) {
     if (values[i] != 0) refuse(i, values[i], "unknown: a newer release may know it");

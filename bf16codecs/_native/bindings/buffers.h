@@ -1,0 +1,69 @@
+#pragma once
+
+// Python's buffers as C++ sees them.
+
+#include <nanobind/nanobind.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <new>
+
+#include "huge_pages.h"
+
+namespace bf16codecs {
+
+namespace nb = nanobind;
+
+// A contiguous buffer of bytes, held while C++ looks at it.
+class Buffer {
+ public:
+  Buffer(nb::handle object, int flags) {
+    if (PyObject_GetBuffer(object.ptr(), &view_, flags) != 0) throw nb::python_error();
+  }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  ~Buffer() { PyBuffer_Release(&view_); }
+
+  uint8_t* data() const { return static_cast<uint8_t*>(view_.buf); }
+  size_t size() const { return static_cast<size_t>(view_.len); }
+
+ private:
+  Py_buffer view_;
+};
+
+struct Source : Buffer {
+  explicit Source(nb::handle object) : Buffer(object, PyBUF_SIMPLE) {}
+};
+struct Target : Buffer {
+  explicit Target(nb::handle object) : Buffer(object, PyBUF_WRITABLE) {}
+};
+
+// A bytes object of `size` bytes, to be written before anyone else sees it.
+class NewBytes {
+ public:
+  explicit NewBytes(uint64_t size) {
+    if (size > PY_SSIZE_T_MAX) throw std::bad_alloc();
+    object_ = PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(size));
+    if (object_ == nullptr) throw nb::python_error();
+    advise_huge_pages(data(), size);
+  }
+  NewBytes(const NewBytes&) = delete;
+  NewBytes& operator=(const NewBytes&) = delete;
+  ~NewBytes() { Py_XDECREF(object_); }
+
+  uint8_t* data() const { return reinterpret_cast<uint8_t*>(PyBytes_AS_STRING(object_)); }
+  nb::bytes shrunk_to(size_t size) {
+    if (_PyBytes_Resize(&object_, static_cast<Py_ssize_t>(size)) != 0) throw nb::python_error();
+    return whole();
+  }
+  nb::bytes whole() {
+    PyObject* object = object_;
+    object_ = nullptr;
+    return nb::steal<nb::bytes>(object);
+  }
+
+ private:
+  PyObject* object_;
+};
+
+}  // namespace bf16codecs

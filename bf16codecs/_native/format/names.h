@@ -1,0 +1,91 @@
+#pragma once
+
+// What users call the numbers of codecs, dtypes, modes and levels, and what the HDF5 filter calls
+// its own: the one source, which the bindings publish to Python and messages are made from.
+
+#include <cstdint>
+#include <iterator>
+#include <optional>
+#include <string>
+
+#include "format/constants.h"
+
+namespace bf16codecs {
+
+template <typename Number>
+struct Named {
+  const char* name;
+  Number number;
+};
+
+inline constexpr Named<Codec> kCodecNames[] = {{"split", Codec::split},
+                                               {"huffman", Codec::huffman},
+                                               {"arithmetic", Codec::arithmetic},
+                                               {"zstd", Codec::zstd}};
+
+inline constexpr Named<DType> kDTypeNames[] = {
+    {"bfloat16", DType::bfloat16},           {"float16", DType::float16},
+    {"float32", DType::float32},             {"float64", DType::float64},
+    {"float8_e4m3fn", DType::float8_e4m3fn}, {"float8_e5m2", DType::float8_e5m2}};
+static_assert(std::size(kDTypeNames) == kDTypes);
+
+inline constexpr Named<Mode> kModeNames[] = {{"stored", Mode::stored},
+                                             {"constant", Mode::constant},
+                                             {"huffman", Mode::huffman},
+                                             {"rans_pairs", Mode::rans_pairs},
+                                             {"rans_wide", Mode::rans_wide},
+                                             {"zstd", Mode::zstd},
+                                             {"scale", Mode::scale},
+                                             {"joined", Mode::joined}};
+static_assert(std::size(kModeNames) == kModes);
+
+// Levels of Codec::arithmetic.
+inline constexpr int kFast = 0, kBest = 1;
+inline constexpr Named<int> kLevelNames[] = {{"fast", kFast}, {"best", kBest}};
+
+// The HDF5 filter's id, from the range that the HDF Group leaves to private use
+// (docs/hdf5_filter.md, "Filter id"), and the flags in its cd_values.
+inline constexpr int kHdf5FilterId = 48918;  // 0xBF16
+inline constexpr unsigned kHdf5ByByte = 1, kHdf5NoChecksums = 2;
+inline constexpr Named<unsigned> kHdf5FlagNames[] = {{"by_byte", kHdf5ByByte},
+                                                     {"no_checksums", kHdf5NoChecksums}};
+
+// Of a number that has a name.
+template <typename Number, size_t n>
+constexpr const char* name_of(const Named<Number> (&names)[n], Number number) {
+  for (const auto& named : names) {
+    if (named.number == number) return named.name;
+  }
+  return "";
+}
+
+template <typename Number, size_t n>
+constexpr std::optional<Number> find_number(const Named<Number> (&names)[n], int64_t number) {
+  for (const auto& named : names) {
+    if (static_cast<int64_t>(named.number) == number) return named.number;
+  }
+  return std::nullopt;
+}
+
+// "3 (arithmetic)"
+template <typename Number>
+std::string described(const Named<Number>& named) {
+  return std::to_string(static_cast<int64_t>(named.number)) + " (" + named.name + ")";
+}
+inline std::string described(Codec codec) {
+  return described(Named<Codec>{name_of(kCodecNames, codec), codec});
+}
+
+// "0 (fast) or 1 (best)"
+template <typename Names>
+std::string listed(const Names& names, const char* last_joint = " or ") {
+  std::string list;
+  const size_t n = std::size(names);
+  for (size_t i = 0; i < n; ++i) {
+    list += i == 0 ? "" : i + 1 < n ? ", " : last_joint;
+    list += described(names[i]);
+  }
+  return list;
+}
+
+}  // namespace bf16codecs
