@@ -24,7 +24,7 @@ inline size_t block_bound(size_t width, size_t n) { return width + width * n; }
 // A block's place in its frame, and what its coding needs to know of the rest.
 struct BlockContext {
   uint64_t first = 0;                // the block's first item
-  const BestModel* model = nullptr;  // of the frame, if it has one
+  const scale::Model* model = nullptr;  // of the frame, if it has one
   std::atomic<uint64_t>* saved = nullptr;  // where an encoder adds up the bytes that it saves
 };
 

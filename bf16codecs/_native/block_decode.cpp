@@ -80,7 +80,7 @@ PlaneSource decode_plane(const PlaneView& view, size_t n, const Zstd* zstd, uint
 void decode_scale(const BlockContext& context, const PlaneView& view, size_t n,
                   uint8_t* const planes[]) {
   if (context.model == nullptr) corrupt("a scale mode in a frame without a model");
-  best_decode(*context.model, view.payload, view.size, context.first, n, planes);
+  scale::decode(*context.model, view.payload, view.size, context.first, n, planes);
 }
 
 void decode_and_merge(const Layout& layout, const BlockContext& context,

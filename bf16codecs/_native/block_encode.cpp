@@ -149,10 +149,10 @@ size_t code_with_model(const EncodeOptions& options, const BlockContext& context
                        const uint8_t* items, size_t n, uint8_t* const planes[], uint8_t* out,
                        Coded coded[]) {
   if (context.model == nullptr || n < kLeastCoded) return 0;
-  const size_t joined = BestModel::planes(options.layout);
+  const size_t joined = scale::Model::planes(options.layout);
   size_t alone = 0;
   for (size_t p = 0; p < joined; ++p) alone += size_alone(planes[p], n);
-  const size_t size = best_encode(*context.model, items, context.first, n, out,
+  const size_t size = scale::encode(*context.model, items, context.first, n, out,
                                   joined * n + kModelSlack);
   if (size == 0 || size >= alone) return 0;
   context.saved->fetch_add(alone - size, std::memory_order_relaxed);

@@ -54,7 +54,7 @@ class Placement {
 
 class FrameEncoder {
  public:
-  FrameEncoder(const uint8_t* raw, const EncodeOptions& options, const BestModel* model,
+  FrameEncoder(const uint8_t* raw, const EncodeOptions& options, const scale::Model* model,
                FrameIndex& index, uint8_t* frame)
       : raw_(raw), options_(options), model_(model), index_(index), frame_(frame),
         placement_(index) {}
@@ -96,7 +96,7 @@ class FrameEncoder {
 
   const uint8_t* raw_;
   const EncodeOptions& options_;
-  const BestModel* model_;
+  const scale::Model* model_;
   FrameIndex& index_;
   uint8_t* frame_;
   Placement placement_;
@@ -105,7 +105,7 @@ class FrameEncoder {
 
 // Returns 0 where the model saves less than it takes.
 size_t encode_with(const uint8_t* raw, size_t size, const EncodeOptions& options,
-                   const BestModel* model, std::vector<uint8_t> model_bytes, uint8_t* frame) {
+                   const scale::Model* model, std::vector<uint8_t> model_bytes, uint8_t* frame) {
   FrameIndex index;
   Header& header = index.header;
   header.codec = options.codec;
@@ -141,8 +141,8 @@ uint64_t encode_room(uint64_t raw_size, const EncodeOptions& options) {
 
 size_t encode(const uint8_t* raw, size_t size, const EncodeOptions& options, uint8_t* frame) {
   const Layout& layout = options.layout;
-  if (options.is_best() && BestModel::applies(layout)) {
-    const BestModel model = BestModel::fit(layout, raw, size / layout.planes(), options.row);
+  if (options.is_best() && scale::Model::applies(layout)) {
+    const scale::Model model = scale::Model::fit(layout, raw, size / layout.planes(), options.row);
     std::vector<uint8_t> bytes = model.write();
     if (bytes.size() <= model_room(size)) {
       const size_t with = encode_with(raw, size, options, &model, std::move(bytes), frame);
@@ -156,9 +156,9 @@ size_t encode(const uint8_t* raw, size_t size, const EncodeOptions& options, uin
 void decode_blocks(const FrameIndex& index, const uint8_t* payload, size_t first, size_t last,
                    const Zstd* zstd, uint8_t* out) {
   const Header& header = index.header;
-  std::optional<BestModel> model;
+  std::optional<scale::Model> model;
   if (header.has_model) {
-    model = BestModel::read(header.layout, index.model.data(), index.model.size(),
+    model = scale::Model::read(header.layout, index.model.data(), index.model.size(),
                             header.items());
   }
   parallel_for(last - first, [&](size_t i) {

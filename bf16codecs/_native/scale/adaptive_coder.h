@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-namespace bf16codecs {
+namespace bf16codecs::scale {
 
 // Probability of a 1 in 65536ths, and how often it was updated.
 struct AdaptiveBit {
@@ -137,4 +137,4 @@ class AdaptiveInteger {
   std::array<std::array<AdaptiveBit, 16>, 5> tree_;
 };
 
-}  // namespace bf16codecs
+}  // namespace bf16codecs::scale

@@ -6,7 +6,7 @@
 #include "scale/rans64.h"
 #include "scale/tables.h"
 
-namespace bf16codecs {
+namespace bf16codecs::scale {
 namespace {
 
 // What a decoder needs of one symbol at one scale, in one load:
@@ -34,19 +34,19 @@ struct DecodeTables {
 };
 
 struct Lanes {
-  uint64_t x[kBestLanes];
+  uint64_t x[kLanes];
   const uint8_t* words;
 };
 
-// Decodes n items, a multiple of the lanes. Preconditions: room for kBestLanes words behind
-// words + 4 x (n - kBestLanes).
+// Decodes n items, a multiple of the lanes. Preconditions: room for kLanes words behind
+// words + 4 x (n - kLanes).
 void decode_steps(const DecodeTables& tables, unsigned fraction, Lanes& lanes,
                   const uint16_t* scales, size_t n, uint16_t* keys) {
-  uint64_t x[kBestLanes];
+  uint64_t x[kLanes];
   std::memcpy(x, lanes.x, sizeof x);
   const uint8_t* words = lanes.words;
-  for (size_t i = 0; i < n; i += kBestLanes) {
-    for (size_t lane = 0; lane < kBestLanes; ++lane) {
+  for (size_t i = 0; i < n; i += kLanes) {
+    for (size_t lane = 0; lane < kLanes; ++lane) {
       const unsigned scale = scales[i + lane];
       const unsigned t = scale % kScaleSteps;
       uint64_t state = x[lane];
@@ -69,7 +69,7 @@ void decode_steps(const DecodeTables& tables, unsigned fraction, Lanes& lanes,
   lanes.words = words;
 }
 
-RowScales read_rows(const BestSection& section, const uint8_t* bytes, size_t size, uint64_t first,
+RowScales read_rows(const Section& section, const uint8_t* bytes, size_t size, uint64_t first,
                     size_t n) {
   SideDecoder coder(bytes, size);
   AdaptiveInteger offset, row;
@@ -92,16 +92,16 @@ struct Payload {
   size_t side_size;
 
   Payload(const uint8_t* bytes, size_t size, size_t n) {
-    const size_t rest = 2 * (n % kBestLanes);
+    const size_t rest = 2 * (n % kLanes);
     if (size < 2 || n < kSeedItems) throw CorruptDataError("scale model: block is too short");
     side_size = load_le<uint16_t>(bytes);
-    const size_t fixed = 2 + side_size + 8 * kBestLanes + rest;
+    const size_t fixed = 2 + side_size + 8 * kLanes + rest;
     if (size < fixed || (size - fixed) % 4 != 0) {
       throw CorruptDataError("scale model: sizes of a block's parts disagree");
     }
     side = bytes + 2;
     states = side + side_size;
-    words = states + 8 * kBestLanes;
+    words = states + 8 * kLanes;
     end = bytes + size - rest;
   }
 };
@@ -122,10 +122,10 @@ void store_planes(const KeyFormat& format, const uint16_t* keys, size_t n, size_
 // Decodes a tile whose words may run out.
 void decode_tile(const DecodeTables& tables, unsigned fraction, Lanes& lanes, const uint8_t* end,
                  const uint16_t* scales, size_t n, uint16_t* keys) {
-  constexpr size_t step_bytes = 4 * kBestLanes;
+  constexpr size_t step_bytes = 4 * kLanes;
   while (n > 0) {
     const size_t left = static_cast<size_t>(end - lanes.words);
-    const size_t safe = std::min(n, left / step_bytes * kBestLanes);
+    const size_t safe = std::min(n, left / step_bytes * kLanes);
     if (safe > 0) {
       decode_steps(tables, fraction, lanes, scales, safe, keys);
       n -= safe, scales += safe, keys += safe;
@@ -136,22 +136,22 @@ void decode_tile(const DecodeTables& tables, unsigned fraction, Lanes& lanes, co
     std::memcpy(padded, lanes.words, left);
     Lanes copy = lanes;
     copy.words = padded;
-    decode_steps(tables, fraction, copy, scales, kBestLanes, keys);
+    decode_steps(tables, fraction, copy, scales, kLanes, keys);
     const size_t used = static_cast<size_t>(copy.words - padded);
     if (used > left) throw CorruptDataError("scale model: a block's words run out");
     copy.words = lanes.words + used;
     lanes = copy;
-    n -= kBestLanes, scales += kBestLanes, keys += kBestLanes;
+    n -= kLanes, scales += kLanes, keys += kLanes;
   }
 }
 
 }  // namespace
 
-void best_decode(const BestModel& model, const uint8_t* bytes, size_t size, uint64_t first,
+void decode(const Model& model, const uint8_t* bytes, size_t size, uint64_t first,
                  size_t n, uint8_t* const planes[]) {
   const Payload payload(bytes, size, n);
   const KeyFormat format(model.layout());
-  const BestSection& section = model.section(first);
+  const Section& section = model.section(first);
   const RowScales rows = read_rows(section, payload.side, payload.side_size, first, n);
   const SymbolSet symbols(format);
   Frequencies frequencies;
@@ -159,7 +159,7 @@ void best_decode(const BestModel& model, const uint8_t* bytes, size_t size, uint
   const auto tables = std::make_unique<DecodeTables>(symbols, frequencies);
 
   Lanes lanes;
-  for (size_t lane = 0; lane < kBestLanes; ++lane) {
+  for (size_t lane = 0; lane < kLanes; ++lane) {
     lanes.x[lane] = load_le<uint64_t>(payload.states + 8 * lane);
     if (lanes.x[lane] < kStateMin || lanes.x[lane] >> 63) {
       throw CorruptDataError("scale model: first state out of range");
@@ -167,7 +167,7 @@ void best_decode(const BestModel& model, const uint8_t* bytes, size_t size, uint
   }
   lanes.words = payload.words;
 
-  const size_t coded = n / kBestLanes * kBestLanes - kSeedItems;
+  const size_t coded = n / kLanes * kLanes - kSeedItems;
   const ScaleMap scale_map(format, section, rows, first);
   uint16_t scales[kTile], keys[kTile];
   for (size_t at = 0; at < coded; at += kTile) {
@@ -178,14 +178,14 @@ void best_decode(const BestModel& model, const uint8_t* bytes, size_t size, uint
   }
   if (lanes.words != payload.end) throw CorruptDataError("scale model: words are left over");
 
-  for (size_t lane = 0; lane < kBestLanes; ++lane) {
+  for (size_t lane = 0; lane < kLanes; ++lane) {
     if (lanes.x[lane] >> 32 != 1) throw CorruptDataError("scale model: last state is wrong");
     keys[2 * lane] = static_cast<uint16_t>(lanes.x[lane]);
     keys[2 * lane + 1] = static_cast<uint16_t>(lanes.x[lane] >> 16);
   }
-  const size_t rest = n % kBestLanes;
+  const size_t rest = n % kLanes;
   for (size_t i = 0; i < rest; ++i) keys[kSeedItems + i] = load_le<uint16_t>(payload.end + 2 * i);
   store_planes(format, keys, kSeedItems + rest, coded, planes);
 }
 
-}  // namespace bf16codecs
+}  // namespace bf16codecs::scale

@@ -8,7 +8,7 @@
 #include "scale/scales.h"
 #include "scale/tables.h"
 
-namespace bf16codecs {
+namespace bf16codecs::scale {
 namespace {
 
 // What an encoder needs of one symbol at one scale. The division by the frequency is a
@@ -82,18 +82,18 @@ uint8_t* encode_steps(const EncodeTables& tables, const Step* steps, size_t n, u
   const Entry* entries = &tables.entry[0][0];
   for (size_t i = n; i-- > 0;) {
     const Entry& e = entries[steps[i].entry];
-    uint64_t state = x[i % kBestLanes];
+    uint64_t state = x[i % kLanes];
     const bool full = state >= e.limit;
     store_le<uint32_t>(words - 4, static_cast<uint32_t>(state));
     words -= 4 * static_cast<size_t>(full);
     state >>= 32 * static_cast<unsigned>(full);
     state = state << e.raw_bits | steps[i].raw;
-    x[i % kBestLanes] = state + e.bias + (multiply_high(state, e.inverse) >> e.shift) * e.rest;
+    x[i % kLanes] = state + e.bias + (multiply_high(state, e.inverse) >> e.shift) * e.rest;
   }
   return words;
 }
 
-RowScales fit_rows(const KeyFormat& format, const BestSection& section, const uint16_t* keys,
+RowScales fit_rows(const KeyFormat& format, const Section& section, const uint16_t* keys,
                    uint64_t first, size_t n) {
   const Magnitudes magnitudes(format, section.base / static_cast<int>(kScaleSteps));
   const Scales scales =
@@ -124,17 +124,17 @@ std::vector<uint8_t> write_rows(const RowScales& scales) {
 
 }  // namespace
 
-size_t best_encode(const BestModel& model, const uint8_t* items, uint64_t first, size_t n,
+size_t encode(const Model& model, const uint8_t* items, uint64_t first, size_t n,
                    uint8_t* out, size_t capacity) {
-  if (n < kSeedItems + kBestLanes) return 0;
+  if (n < kSeedItems + kLanes) return 0;
   const KeyFormat format(model.layout());
-  const BestSection& section = model.section(first);
+  const Section& section = model.section(first);
   std::vector<uint16_t> keys(n);
   load_keys(model.layout(), items, n, keys.data());
   const RowScales rows = fit_rows(format, section, keys.data(), first, n);
   const std::vector<uint8_t> side = write_rows(rows);
-  const size_t rest = n % kBestLanes, coded = n - rest - kSeedItems;
-  const size_t head = 2 + side.size() + 8 * kBestLanes;
+  const size_t rest = n % kLanes, coded = n - rest - kSeedItems;
+  const size_t head = 2 + side.size() + 8 * kLanes;
   if (side.size() > UINT16_MAX || head + 2 * rest > capacity) return 0;
 
   const SymbolSet symbols(format);
@@ -144,8 +144,8 @@ size_t best_encode(const BestModel& model, const uint8_t* items, uint64_t first,
 
   const ScaleMap scale_map(format, section, rows, first);
 
-  uint64_t x[kBestLanes];
-  for (size_t lane = 0; lane < kBestLanes; ++lane) {
+  uint64_t x[kLanes];
+  for (size_t lane = 0; lane < kLanes; ++lane) {
     const uint16_t* seed = keys.data() + coded + 2 * lane;
     x[lane] = uint64_t{1} << 32 | uint64_t{seed[1]} << 16 | seed[0];
   }
@@ -165,7 +165,7 @@ size_t best_encode(const BestModel& model, const uint8_t* items, uint64_t first,
 
   store_le(out, static_cast<uint16_t>(side.size()));
   uint8_t* next = std::copy(side.begin(), side.end(), out + 2);
-  for (size_t lane = 0; lane < kBestLanes; ++lane, next += 8) store_le(next, x[lane]);
+  for (size_t lane = 0; lane < kLanes; ++lane, next += 8) store_le(next, x[lane]);
   const size_t words_size = static_cast<size_t>(end - words);
   std::memmove(next, words, words_size);
   next += words_size;
@@ -173,4 +173,4 @@ size_t best_encode(const BestModel& model, const uint8_t* items, uint64_t first,
   return static_cast<size_t>(next - out);
 }
 
-}  // namespace bf16codecs
+}  // namespace bf16codecs::scale

@@ -2,7 +2,7 @@
 
 #include "scale/scales.h"
 
-namespace bf16codecs {
+namespace bf16codecs::scale {
 namespace {
 
 int mean(const std::vector<int>& values) {
@@ -66,4 +66,4 @@ size_t find_row(const KeyFormat& format, const std::vector<uint16_t>& keys) {
   return 0;
 }
 
-}  // namespace bf16codecs
+}  // namespace bf16codecs::scale

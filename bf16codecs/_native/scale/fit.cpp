@@ -6,7 +6,7 @@
 #include "scale/scales.h"
 #include "scale/tables.h"
 
-namespace bf16codecs {
+namespace bf16codecs::scale {
 namespace {
 
 constexpr int kCurveUnit = kOctave / 8;
@@ -41,7 +41,7 @@ class SectionFit {
         first_(first),
         magnitudes_(format, typical_exponent(format, keys)) {}
 
-  BestSection fit(size_t row, const BestSection* before) {
+  Section fit(size_t row, const Section* before) {
     constexpr size_t kMinRows = 4;
     section_.run = choose_run(row);
     if (row >= kMinRow && row <= keys_.size() / kMinRows) fit_columns(row, before);
@@ -58,7 +58,7 @@ class SectionFit {
   // Finds column scales, given row scales found without them (every row has the same columns,
   // so that does not bias them), and keeps them where they pay: new ones, or what changes against
   // those of the section before.
-  void fit_columns(size_t period, const BestSection* before) {
+  void fit_columns(size_t period, const Section* before) {
     const Scales by_row = rows({});
     Scales columns = column_scales(magnitudes_, keys_.data(), first_, keys_.size(), section_.run,
                                    period, inverse_scales(centered(by_row)));
@@ -206,14 +206,14 @@ class SectionFit {
   const std::vector<uint16_t>& keys_;
   const uint64_t first_;
   const Magnitudes magnitudes_;
-  BestSection section_;
+  Section section_;
   RowScales scales_;
 };
 
 }  // namespace
 
-BestModel BestModel::fit(const Layout& layout, const uint8_t* items, size_t n, size_t row) {
-  BestModel model;
+Model Model::fit(const Layout& layout, const uint8_t* items, size_t n, size_t row) {
+  Model model;
   model.layout_ = layout;
   const KeyFormat format(layout);
   std::vector<uint16_t> keys;
@@ -221,10 +221,10 @@ BestModel BestModel::fit(const Layout& layout, const uint8_t* items, size_t n, s
     keys.resize(std::min(kSectionItems, n - first));
     load_keys(layout, items + first * layout.planes(), keys.size(), keys.data());
     if (first == 0 && row < kMinRow) row = find_row(format, keys);
-    const BestSection* before = first ? &model.sections_.back() : nullptr;
+    const Section* before = first ? &model.sections_.back() : nullptr;
     model.sections_.push_back(SectionFit(format, keys, first).fit(row, before));
   }
   return model;
 }
 
-}  // namespace bf16codecs
+}  // namespace bf16codecs::scale

@@ -6,22 +6,22 @@
 #include <bit>
 #include <cstdint>
 
-namespace bf16codecs {
+namespace bf16codecs::scale {
 
 inline constexpr int kOctave = 4096;  // one octave: a factor of two
 
-namespace best_detail {
+namespace detail {
 // 2^(2^-(i+1)) x 2^30, rounded, for i = 0 ... 11.
 inline constexpr uint32_t kRoots[12] = {1518500250, 1276901417, 1170923762, 1121280436,
                                         1097253708, 1085434106, 1079572136, 1076653033,
                                         1075196443, 1074468888, 1074105294, 1073923544};
-}  // namespace best_detail
+}  // namespace detail
 
 // 2^(x / 4096) x 2^30 for 0 <= x < 4096, to about 2^-28.
 constexpr uint32_t exp2_fraction(unsigned x) {
   uint64_t value = uint64_t{1} << 30;
   for (unsigned i = 0; i < 12; ++i) {
-    if ((x >> (11 - i)) & 1) value = (value * best_detail::kRoots[i]) >> 30;
+    if ((x >> (11 - i)) & 1) value = (value * detail::kRoots[i]) >> 30;
   }
   return static_cast<uint32_t>(value);
 }
@@ -49,4 +49,4 @@ constexpr int log2_floor(uint64_t x) {
   return whole * kOctave + fraction;
 }
 
-}  // namespace bf16codecs
+}  // namespace bf16codecs::scale

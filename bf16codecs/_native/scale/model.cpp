@@ -3,7 +3,7 @@
 #include "format/errors.h"
 #include "scale/tables.h"
 
-namespace bf16codecs {
+namespace bf16codecs::scale {
 namespace {
 
 // One integer model for each kind of number; they go on learning from section to section.
@@ -36,8 +36,8 @@ uint32_t get_length(SideModels& models, SideDecoder& coder) {
   return length;
 }
 
-void put_section(SideModels& models, SideEncoder& coder, const BestSection& section,
-                 const BestSection& before) {
+void put_section(SideModels& models, SideEncoder& coder, const Section& section,
+                 const Section& before) {
   put_length(models, coder, section.run);
   put_length(models, coder, section.period);
   models.base.put(coder, section.base);
@@ -57,9 +57,9 @@ void put_section(SideModels& models, SideEncoder& coder, const BestSection& sect
   }
 }
 
-BestSection get_section(SideModels& models, SideDecoder& coder, const BestSection& before,
+Section get_section(SideModels& models, SideDecoder& coder, const Section& before,
                         int max_scale, uint64_t& columns_left) {
-  BestSection section;
+  Section section;
   section.run = get_length(models, coder);
   section.period = get_length(models, coder);
   if (section.period > columns_left) throw CorruptDataError("scale model: too many columns");
@@ -98,29 +98,29 @@ BestSection get_section(SideModels& models, SideDecoder& coder, const BestSectio
 
 }  // namespace
 
-std::vector<uint8_t> BestModel::write() const {
+std::vector<uint8_t> Model::write() const {
   SideEncoder coder;
   SideModels models;
-  const BestSection none;
+  const Section none;
   for (size_t i = 0; i < sections_.size(); ++i) {
     put_section(models, coder, sections_[i], i ? sections_[i - 1] : none);
   }
   return coder.finish();
 }
 
-BestModel BestModel::read(const Layout& layout, const uint8_t* bytes, size_t size, uint64_t n) {
-  BestModel model;
+Model Model::read(const Layout& layout, const uint8_t* bytes, size_t size, uint64_t n) {
+  Model model;
   model.layout_ = layout;
   const int max_scale = KeyFormat(layout).max_scale();
   SideDecoder coder(bytes, size);
   SideModels models;
-  const BestSection none;
+  const Section none;
   uint64_t columns_left = kColumnsPerByte * (size + 4);
   for (uint64_t first = 0; first < n; first += kSectionItems) {
-    const BestSection& before = first ? model.sections_.back() : none;
+    const Section& before = first ? model.sections_.back() : none;
     model.sections_.push_back(get_section(models, coder, before, max_scale, columns_left));
   }
   return model;
 }
 
-}  // namespace bf16codecs
+}  // namespace bf16codecs::scale

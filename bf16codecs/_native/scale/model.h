@@ -11,14 +11,14 @@
 
 #include "format/layout.h"
 
-namespace bf16codecs {
+namespace bf16codecs::scale {
 
 // A frame's items are described in sections of this many; every block lies in one section.
 inline constexpr size_t kSectionItems = size_t{1} << 22;
 inline constexpr unsigned kCurveNodes = 44;
 
 // What the items of one section have in common. Scales are in 16ths of an octave.
-struct BestSection {
+struct Section {
   uint32_t run = 0;                          // items that share one row scale; 0: a whole block
   uint32_t period = 0;                       // length of a row, for columns; 0: no column scales
   uint16_t base = 0;                         // scale of an item in a row and a column of class 0
@@ -29,37 +29,37 @@ struct BestSection {
   std::vector<int16_t> columns;  // class of each column
 };
 
-class BestModel {
+class Model {
  public:
   static bool applies(const Layout& layout) { return !layout.by_byte; }
   // How many planes, from plane 0 on, the model codes.
   static size_t planes(const Layout& layout) { return layout.planes() == 1 ? 1 : 2; }
 
   // Describes n items; `row` is the length of a row in items, 0 if that is not known.
-  static BestModel fit(const Layout& layout, const uint8_t* items, size_t n, size_t row);
+  static Model fit(const Layout& layout, const uint8_t* items, size_t n, size_t row);
 
   // Reads what write() wrote, for a frame of n items. Throws CorruptDataError.
-  static BestModel read(const Layout& layout, const uint8_t* bytes, size_t size, uint64_t n);
+  static Model read(const Layout& layout, const uint8_t* bytes, size_t size, uint64_t n);
   std::vector<uint8_t> write() const;
 
   const Layout& layout() const { return layout_; }
   // The section of the item at this place in the frame.
-  const BestSection& section(uint64_t item) const { return sections_[item / kSectionItems]; }
+  const Section& section(uint64_t item) const { return sections_[item / kSectionItems]; }
 
  private:
   Layout layout_;
-  std::vector<BestSection> sections_;
+  std::vector<Section> sections_;
 };
 
 // Codes items [first, first + n) of the frame, which `items` points at. Returns the payload's
 // size, or 0 if it would need more than `capacity` bytes, or if there are too few items; never
 // writes behind out + capacity.
-size_t best_encode(const BestModel& model, const uint8_t* items, uint64_t first, size_t n,
+size_t encode(const Model& model, const uint8_t* items, uint64_t first, size_t n,
                    uint8_t* out, size_t capacity);
 
 // Decodes n items, the first of them at `first` in the frame, into planes[0] and planes[1].
 // Reads nothing outside the payload. Throws CorruptDataError.
-void best_decode(const BestModel& model, const uint8_t* payload, size_t size, uint64_t first,
+void decode(const Model& model, const uint8_t* payload, size_t size, uint64_t first,
                  size_t n, uint8_t* const planes[]);
 
-}  // namespace bf16codecs
+}  // namespace bf16codecs::scale

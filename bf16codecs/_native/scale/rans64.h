@@ -10,7 +10,7 @@
 
 #include "scale/tables.h"
 
-namespace bf16codecs {
+namespace bf16codecs::scale {
 
 inline constexpr uint64_t kStateMin = uint64_t{1} << 31;  // and below 2^63
 
@@ -28,4 +28,4 @@ inline uint64_t multiply_high(uint64_t a, uint64_t b) {
 #endif
 }
 
-}  // namespace bf16codecs
+}  // namespace bf16codecs::scale

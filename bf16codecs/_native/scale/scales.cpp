@@ -4,7 +4,7 @@
 
 #include "scale/fixed_point.h"
 
-namespace bf16codecs {
+namespace bf16codecs::scale {
 namespace {
 
 constexpr int kUnitBits = 15;           // a magnitude of 1 at the exponent
@@ -74,7 +74,7 @@ std::vector<uint32_t> inverse_scales(const std::vector<int>& log_scales) {
   return inverse;
 }
 
-std::vector<uint32_t> inverse_columns(const BestSection& section) {
+std::vector<uint32_t> inverse_columns(const Section& section) {
   const int unit = kScaleUnit << section.column_step;
   std::vector<int> log_scales;
   log_scales.reserve(section.columns.size());
@@ -223,4 +223,4 @@ uint64_t choose_classes(const Scales& scales, int center, int unit, std::vector<
   return cost;
 }
 
-}  // namespace bf16codecs
+}  // namespace bf16codecs::scale

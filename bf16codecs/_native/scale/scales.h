@@ -9,7 +9,7 @@
 
 #include "scale/tables.h"
 
-namespace bf16codecs {
+namespace bf16codecs::scale {
 
 inline constexpr int kScaleUnit = 4096 / static_cast<int>(kScaleSteps);  // in 4096ths of an octave
 
@@ -33,7 +33,7 @@ class Magnitudes {
 std::vector<uint32_t> inverse_scales(const std::vector<int>& log_scales);
 
 // The same of a section's columns; none if it has none.
-std::vector<uint32_t> inverse_columns(const BestSection& section);
+std::vector<uint32_t> inverse_columns(const Section& section);
 
 struct Scales {
   std::vector<int> log_scale;   // 4096ths of an octave
@@ -61,4 +61,4 @@ size_t find_row(const KeyFormat& format, const std::vector<uint16_t>& keys);
 // What it costs to leave them all at `center`.
 uint64_t cost_of_one(const Scales& scales, int center);
 
-}  // namespace bf16codecs
+}  // namespace bf16codecs::scale

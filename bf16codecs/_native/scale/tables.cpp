@@ -5,7 +5,7 @@
 #include "format/little_endian.h"
 #include "scale/fixed_point.h"
 
-namespace bf16codecs {
+namespace bf16codecs::scale {
 namespace {
 
 unsigned fraction_bits(DType dtype) {
@@ -139,7 +139,7 @@ int curve_place(const SymbolSet& symbols, unsigned s, unsigned fraction) {
 namespace {
 
 // What the curve adds to the logarithm of a density.
-int curve_height(const BestSection& section, int place) {
+int curve_height(const Section& section, int place) {
   const size_t node = std::min<size_t>(static_cast<size_t>(place) / kOctave, kCurveNodes - 2);
   const int part = place - static_cast<int>(node) * kOctave;
   return (section.curve[node] * (kOctave - part) + section.curve[node + 1] * part) >> 3;
@@ -164,7 +164,7 @@ void round_weights(const uint64_t* weights, unsigned n, unsigned sum, uint16_t* 
 
 }  // namespace
 
-void model_frequencies(const SymbolSet& symbols, const BestSection& section,
+void model_frequencies(const SymbolSet& symbols, const Section& section,
                        Frequencies& frequencies) {
   const unsigned modelled = symbols.size - 2;
   for (unsigned t = 0; t < kScaleSteps; ++t) {
@@ -182,7 +182,7 @@ void model_frequencies(const SymbolSet& symbols, const BestSection& section,
   }
 }
 
-ScaleMap::ScaleMap(const KeyFormat& format, const BestSection& section, const RowScales& rows,
+ScaleMap::ScaleMap(const KeyFormat& format, const Section& section, const RowScales& rows,
                    uint64_t first)
     : section_(section), rows_(rows), max_scale_(format.max_scale()), first_(first) {
   columns_.reserve(section.columns.size());
@@ -208,4 +208,4 @@ void ScaleMap::fill(size_t begin, size_t n, uint16_t* scales) const {
   for_each_piece(section_.run, section_.period, from, n, fill_piece);
 }
 
-}  // namespace bf16codecs
+}  // namespace bf16codecs::scale

@@ -11,7 +11,7 @@
 #include "scale/adaptive_coder.h"
 #include "scale/model.h"
 
-namespace bf16codecs {
+namespace bf16codecs::scale {
 
 inline constexpr unsigned kScaleSteps = 16;  // scales in an octave
 inline constexpr unsigned kModelBits = 12;   // frequencies are in 4096ths
@@ -20,9 +20,9 @@ inline constexpr unsigned kMaxSymbols = 56;
 inline constexpr unsigned kSymbolStride = 64;
 inline constexpr int kLowestExponent = -22, kHighestExponent = 6;  // of a symbol, over the scale's
 inline constexpr unsigned kLookupBits = 4;  // fraction bits that tell symbols apart
-inline constexpr size_t kBestLanes = 4;
+inline constexpr size_t kLanes = 4;
 // The last items, which the lanes' seeds hold.
-inline constexpr size_t kSeedItems = 2 * kBestLanes;
+inline constexpr size_t kSeedItems = 2 * kLanes;
 inline constexpr size_t kTile = 4096;   // items handled between two passes
 inline constexpr int kMaxClass = 2047;  // of a row or a column, either sign
 
@@ -93,7 +93,7 @@ class SymbolLookup {
   std::array<std::array<uint8_t, kOctaves << kLookupBits>, kScaleSteps> symbol_;
 };
 
-void model_frequencies(const SymbolSet& symbols, const BestSection& section,
+void model_frequencies(const SymbolSet& symbols, const Section& section,
                        Frequencies& frequencies);
 
 // Scales of a block's rows over the section's base: an offset and a class for each run.
@@ -103,7 +103,7 @@ struct RowScales {
 };
 
 // Number of runs that items [first, first + n) touch.
-inline size_t rows_in(const BestSection& section, uint64_t first, size_t n) {
+inline size_t rows_in(const Section& section, uint64_t first, size_t n) {
   if (section.run == 0) return 0;
   return static_cast<size_t>((first + n - 1) / section.run - first / section.run) + 1;
 }
@@ -133,18 +133,18 @@ void for_each_piece(uint64_t run, uint64_t period, uint64_t first, size_t n, Fun
 // Gives the scales of a block's items.
 class ScaleMap {
  public:
-  ScaleMap(const KeyFormat& format, const BestSection& section, const RowScales& rows,
+  ScaleMap(const KeyFormat& format, const Section& section, const RowScales& rows,
            uint64_t first);
 
   // Scales of items [begin, begin + n) of the block.
   void fill(size_t begin, size_t n, uint16_t* scales) const;
 
  private:
-  const BestSection& section_;
+  const Section& section_;
   const RowScales& rows_;
   int max_scale_;
   uint64_t first_;
   std::vector<int32_t> columns_;  // what each column adds
 };
 
-}  // namespace bf16codecs
+}  // namespace bf16codecs::scale
