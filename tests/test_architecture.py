@@ -142,6 +142,20 @@ def test_native_headers_have_no_cycles() -> None:
         edges = {p: included for p, included in edges.items() if p not in leaves}
 
 
+def test_native_headers_define_each_name_once() -> None:
+    """Two inline constants of one name and namespace break the one-definition rule unseen."""
+    owners: dict[tuple[str, str], str] = {}
+    for path in (p for p in native_files() if p.suffix == ".h"):
+        text = path.read_text("utf-8")
+        namespace = re.findall(r"^namespace ([\w:]+) {", text, re.MULTILINE)[0]
+        names = set(re.findall(r"^(?:struct|class|enum class) (\w+)", text, re.MULTILINE))
+        for constants in re.findall(r"^inline constexpr .*?;", text, re.MULTILINE | re.DOTALL):
+            names.update(re.findall(r"\b(k[A-Z]\w*)(?:\[\w*\])? =", constants))
+        for name in names:
+            owner = owners.setdefault((namespace, name), path.name)
+            assert owner == path.name, f"{namespace}::{name} is in {owner} and in {path.name}"
+
+
 def test_kernels_stand_alone() -> None:
     """A kernel sees its own headers and the format's constants: nothing to allocate with."""
     kernels = NATIVE / "kernels"
