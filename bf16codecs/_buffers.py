@@ -7,6 +7,7 @@ is copied: an array in Fortran order is taken as its memory lies.
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import ml_dtypes  # noqa: F401  (makes "bfloat16" and the float8 names known to numpy.dtype)
@@ -14,23 +15,24 @@ import numpy as np
 from numcodecs.compat import ensure_contiguous_ndarray
 from numpy.typing import NDArray
 
-__all__ = ["DTYPES", "byte_view", "dtype_name", "layout_for", "row_length", "writable_byte_view"]
+from bf16codecs import _core
 
-#: Element layouts and their numbers in the native core.
-DTYPES = {
-    "bfloat16": 0,
-    "float16": 1,
-    "float32": 2,
-    "float64": 3,
-    "float8_e4m3fn": 4,
-    "float8_e5m2": 5,
-}
+__all__ = [
+    "Bytes",
+    "ThreadBuffer",
+    "byte_view",
+    "dtype_name",
+    "layout_for",
+    "row_length",
+    "writable_byte_view",
+]
 
-_ITEM_SIZES = {name: np.dtype(name).itemsize for name in DTYPES}
+Bytes = NDArray[np.uint8]
+
 _LAYOUT_BY_SIZE = {1: "float8_e4m3fn", 4: "float32", 8: "float64", 16: "float64"}
 
 
-def byte_view(buf: Any) -> NDArray[np.uint8]:
+def byte_view(buf: Any) -> Bytes:
     """View any contiguous buffer, in C or Fortran order, as one dimension of bytes.
 
     Raises
@@ -43,7 +45,7 @@ def byte_view(buf: Any) -> NDArray[np.uint8]:
     return ensure_contiguous_ndarray(buf).reshape(-1).view(np.uint8)
 
 
-def writable_byte_view(out: Any) -> NDArray[np.uint8]:
+def writable_byte_view(out: Any) -> Bytes:
     """View a writable contiguous buffer as one dimension of bytes.
 
     Raises
@@ -65,14 +67,14 @@ def dtype_name(dtype: Any) -> str:
         dtype = np.dtype(dtype).name
     if not isinstance(dtype, str):
         raise TypeError(f"dtype must be a string, not {type(dtype).__name__}")
-    if dtype not in DTYPES:
-        raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, not {dtype!r}")
+    if dtype not in _core.DTYPES:
+        raise ValueError(f"dtype must be one of {', '.join(_core.DTYPES)}, not {dtype!r}")
     return dtype
 
 
 def layout_for(dtype: np.dtype[Any]) -> str:
     """Tell which element layout suits arrays of `dtype`: its own, or one of the same size."""
-    if dtype.name in DTYPES:
+    if dtype.name in _core.DTYPES:
         return dtype.name
     if dtype.kind == "c":
         return "float32" if dtype.itemsize == 8 else "float64"
@@ -84,6 +86,30 @@ def row_length(buf: Any, layout: str) -> int:
 
     Only arrays of `layout`'s own item size have items to count.
     """
-    if not isinstance(buf, np.ndarray) or buf.ndim < 2 or buf.dtype.itemsize != _ITEM_SIZES[layout]:
+    if (
+        not isinstance(buf, np.ndarray)
+        or buf.ndim < 2
+        or buf.dtype.itemsize != _core.ITEM_SIZES[layout]
+    ):
         return 0
     return int(buf.shape[-1] if buf.flags.c_contiguous else buf.shape[0])
+
+
+class ThreadBuffer(threading.local):
+    """Memory of each thread, used again and again: fresh pages cost more than decoding into them.
+
+    Examples
+    --------
+    >>> buffer = ThreadBuffer()
+    >>> buffer.get(1000).size
+    1000
+    """
+
+    def __init__(self) -> None:
+        self._memory = np.empty(0, np.uint8)
+
+    def get(self, size: int) -> Bytes:
+        """Return memory of undefined content, this thread's until its next call."""
+        if self._memory.size < size:
+            self._memory = np.empty(size, np.uint8)
+        return self._memory[:size]

@@ -1,16 +1,140 @@
-"""Frames of any codec: decoding and inspecting them."""
+"""What holds for every frame: decoding, inspection, and what the codec classes share."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar, NoReturn, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numcodecs.abc import Codec
 
 from bf16codecs import _core
-from bf16codecs._buffers import byte_view, writable_byte_view
+from bf16codecs._buffers import Bytes, byte_view, writable_byte_view
 
-__all__ = ["decode", "decode_array", "inspect"]
+__all__ = ["PREFIX", "FrameCodec", "decode", "decode_array", "inspect"]
+
+#: What the ids of this package's codecs begin with.
+PREFIX = "bf16codecs."
+
+
+def _refuse(self: object, *args: object, **kwargs: object) -> NoReturn:
+    raise TypeError(f"{type(self).__name__} is immutable")
+
+
+class FrozenDict(dict[str, Any]):
+    """A dict whose contents cannot change, so that a codec stays what its encoded data say."""
+
+    __setitem__: Any = _refuse
+    __delitem__: Any = _refuse
+    __ior__: Any = _refuse
+    clear: Any = _refuse
+    pop: Any = _refuse
+    popitem: Any = _refuse
+    setdefault: Any = _refuse
+    update: Any = _refuse
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (dict(self),)
+
+
+class FrameCodec(Codec, FrozenDict):
+    """What the codecs of this package share: one frame per encoded buffer.
+
+    Not to be instantiated itself. As a dict it reads ``{"name": codec_id, "configuration":
+    {...}}``, which is the codec's metadata in Zarr format 3. It cannot be changed.
+
+    Stored metadata name the subclasses' parameters: these keep their names, order and defaults,
+    and a new one comes last, with a default that means what was before.
+    """
+
+    codec_id: ClassVar[str]
+
+    def __init__(self, **parameters: Any) -> None:
+        dict.__init__(self, name=self.codec_id, configuration=FrozenDict(parameters))
+
+    @property
+    def number(self) -> int:
+        """The codec's number in the native core and in frames."""
+        return _core.CODECS[self.codec_id.removeprefix(PREFIX)]
+
+    @property
+    def dtype(self) -> str:
+        """The element layout that splits bytes into planes."""
+        return self["configuration"]["dtype"]
+
+    def _native_parameters(self, buf: Any) -> dict[str, Any]:
+        """Arguments of the native encoder besides codec and data type."""
+        return {"checksum": self["configuration"]["checksum"]}
+
+    def encode(self, buf: Any) -> bytes:
+        """Encode a buffer as one frame.
+
+        Parameters
+        ----------
+        buf : buffer or array
+            Any contiguous memory, in C or Fortran order; its bytes are encoded as they lie.
+            ml_dtypes arrays, and arrays of another item size than `dtype`'s, are welcome.
+
+        Returns
+        -------
+        bytes
+            The frame. It depends on `buf` and the codec's parameters alone.
+        """
+        return _core.encode(
+            byte_view(buf), self.number, _core.DTYPES[self.dtype], **self._native_parameters(buf)
+        )
+
+    def decode(self, buf: Any, out: Any = None) -> Any:
+        """Decode a frame: the same as `bf16codecs.decode`, since frames describe themselves.
+
+        Parameters
+        ----------
+        buf : buffer
+            The frame.
+        out : writable buffer or array, optional
+            Where to put the decoded bytes: contiguous, and of exactly their size.
+
+        Returns
+        -------
+        bytes, or `out` if it was given
+        """
+        return decode(buf, out)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the parameters with the codec's id, as numcodecs and Zarr format 2 store them."""
+        return {"id": self.codec_id, **self["configuration"]}
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Self:
+        """Make a codec from `get_config`'s result, with or without ``id``."""
+        parameters = dict(config)
+        codec_id = parameters.pop("id", cls.codec_id)
+        if codec_id != cls.codec_id:
+            raise ValueError(f"configuration is for {codec_id!r}, not {cls.codec_id!r}")
+        unknown = parameters.keys() - cls()["configuration"].keys()
+        if unknown:
+            names = ", ".join(sorted(map(repr, unknown)))
+            raise ValueError(f"{cls.codec_id}: unknown configuration: {names}")
+        return cls(**parameters)
+
+    # numcodecs compares configurations and defines no hash; the dict's contents hold them.
+    __eq__ = dict.__eq__
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash((self.codec_id, *self["configuration"].items()))
+
+    def __repr__(self) -> str:
+        parameters = ", ".join(f"{k}={v!r}" for k, v in self["configuration"].items())
+        return f"{type(self).__name__}({parameters})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self).from_config, (dict(self["configuration"]),)
 
 
 def decode(buf: Any, out: Any = None) -> Any:
@@ -47,7 +171,7 @@ def decode(buf: Any, out: Any = None) -> Any:
     return out
 
 
-def decode_array(buf: Any) -> NDArray[np.uint8]:
+def decode_array(buf: Any) -> Bytes:
     """Decode a frame into a new array of bytes.
 
     NumPy asks for huge pages for large arrays, so writing this one for the first time costs

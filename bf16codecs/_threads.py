@@ -1,18 +1,22 @@
-"""Runs numbered jobs on a few threads, with what must happen in order done in order."""
+"""Bounded parallel work: jobs run ahead on a few threads, results come in order."""
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
-from typing import Generic, TypeVar
+from queue import SimpleQueue
+from typing import TypeVar
 
 from bf16codecs import _core
 
-__all__ = ["Turns", "codec_threads", "run_jobs", "worker_count"]
+__all__ = ["codec_threads", "run_ahead", "run_all", "worker_count"]
 
-Job = TypeVar("Job")
+Result = TypeVar("Result")
 
 # Reading, hashing and writing overlap with coding. The codecs share out one chunk over all their
 # threads, so more chunks in flight cost memory and gain nothing (2, 3 and 4 measured the same).
@@ -21,7 +25,7 @@ _POLL_SECONDS = 0.1
 
 
 def worker_count() -> int:
-    """Return how many chunks to have in flight."""
+    """Return how many chunks to work on at a time."""
     return min(_core.get_num_threads(), _MAX_WORKERS)
 
 
@@ -41,126 +45,87 @@ def codec_threads(threads: int | None) -> Iterator[None]:
         _core.set_num_threads(before)
 
 
-class _Stopped(Exception):
-    """Raised in a worker that waits for its turn when another one has failed."""
+def run_ahead(
+    jobs: Iterable[Callable[[], Result]], workers: int, waiting: int = 1
+) -> Generator[Result, None, None]:
+    """Run jobs on threads, and yield their results in the order of the jobs.
+
+    Jobs are taken one by one, and results yielded, in the calling thread: what may only happen
+    there, such as calling HDF5 while its lock is held, belongs into the making of jobs. The first
+    error stops the rest, and is raised once no job is running any more.
+
+    Parameters
+    ----------
+    jobs
+        Taken as there is room for them: a damaged store may promise any number.
+    workers
+        How many run at a time. A single one is the calling thread itself.
+    waiting
+        How many more, done or not begun, may wait for an earlier one's result to be taken.
+    """
+    jobs = iter(jobs)
+    first = list(itertools.islice(jobs, 2))
+    if workers <= 1 or len(first) < 2:
+        for job in itertools.chain(first, jobs):
+            yield job()
+        return
+    queue: SimpleQueue[tuple[Future[Result], Callable[[], Result]] | None] = SimpleQueue()
+    pending: deque[Future[Result]] = deque()
+    try:
+        for _ in range(workers):
+            threading.Thread(target=_work, args=(queue,), daemon=True).start()
+        for job in itertools.chain(first, jobs):
+            future: Future[Result] = Future()
+            pending.append(future)
+            queue.put((future, job))
+            if len(pending) >= workers + waiting:
+                yield _result(pending)
+        while pending:
+            yield _result(pending)
+    finally:
+        running = [future for future in pending if not future.cancel()]
+        for _ in range(workers):
+            queue.put(None)
+        # No job may go on after an interruption: what it writes is about to be removed. Threads
+        # are not joined, because Ctrl-C in join() marks a running one as ended, up to Python 3.12.
+        while not all(future.done() for future in running):
+            time.sleep(_POLL_SECONDS / 10)
 
 
-class Turns:
-    """Lets jobs pass one at a time, in the order of their numbers."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._next = 0
-        self._stopped = False
-
-    @contextmanager
-    def turn(self, number: int) -> Iterator[None]:
-        """Wait for the turn of job `number`; leaving the block begins the next one's."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._stopped or self._next == number)
-            if self._stopped:
-                raise _Stopped
-        yield
-        with self._changed:
-            self._next += 1
-            self._changed.notify_all()
-
-    def stop(self) -> None:
-        """Wake all that wait, with an exception."""
-        with self._changed:
-            self._stopped = True
-            self._changed.notify_all()
-
-
-class _Run(Generic[Job]):
-    def __init__(self, jobs: Iterable[Job], turns: Turns) -> None:
-        self.jobs = enumerate(jobs)
-        self.turns = turns
-        self.lock = threading.Lock()
-        self.done = 0
-        self.active = 0  # workers that have not ended
-        self.ended = threading.Event()
-        self.error: BaseException | None = None
-        self.stopped = False
-
-    def claim(self) -> tuple[int, Job] | None:
-        with self.lock:
-            return None if self.stopped else next(self.jobs, None)
-
-    def finish(self, amount: int) -> None:
-        with self.lock:
-            self.done += amount
-
-    def start(self, thread: threading.Thread) -> None:
-        with self.lock:
-            self.active += 1
-        try:
-            thread.start()
-        except BaseException:
-            if thread.ident is None:
-                self.end()
-            raise
-
-    def end(self) -> None:
-        with self.lock:
-            self.active -= 1
-        self.ended.set()
-
-    def stop(self, error: BaseException | None = None) -> None:
-        with self.lock:
-            self.stopped = True
-            if self.error is None and not isinstance(error, _Stopped):
-                self.error = error
-        self.turns.stop()
-
-
-def run_jobs(
-    jobs: Iterable[Job],
-    make_worker: Callable[[], Callable[[int, Job], int]],
-    turns: Turns,
-    progress: Callable[[int], None] | None = None,
-) -> None:
+def run_all(jobs: Iterable[Callable[[], None]], concurrency: int) -> None:
     """Run all jobs; the first exception stops the rest and is raised here.
 
     Parameters
     ----------
     jobs
-        Begun in this order, and taken one by one: a damaged store may promise any number.
-    make_worker
-        Called once in each thread; what it returns is called with each job and its number, and
-        returns how much progress that was.
-    turns
-        What the workers pass; it is stopped with them.
-    progress
-        Called now and then with the progress so far, in the calling thread.
+        Each reads and decodes a part of something.
+    concurrency
+        How many reads at a time pay off; 0 if jobs have to run in the calling thread. One chunk is
+        decoded by all codec threads; others in flight overlap reading with that.
     """
-    run = _Run(jobs, turns)
+    threads = _core.get_num_threads()
+    overlapping = min(threads + 1, _MAX_WORKERS) if threads > 1 else 1
+    workers = max(concurrency, overlapping) if concurrency else 1
+    # A slow request must not keep the others waiting.
+    for _ in run_ahead(jobs, workers, waiting=4 * workers):
+        pass
 
-    def work() -> None:
-        try:
-            worker = make_worker()
-            while (job := run.claim()) is not None:
-                run.finish(worker(*job))
-        except BaseException as e:
-            run.stop(e)
-        finally:
-            run.end()
 
-    try:
-        for _ in range(worker_count()):
-            run.start(threading.Thread(target=work, daemon=True))
-        while run.active > 0:
-            # A wait without limit could not be interrupted on Windows.
-            run.ended.wait(_POLL_SECONDS)
-            run.ended.clear()
-            if progress is not None:
-                progress(run.done)
-    finally:
-        # After Ctrl-C as well no worker may be left: what it writes is about to be removed. A
-        # thread's own word is not enough: Ctrl-C in join() marks a running one as ended, up to
-        # Python 3.12.
-        run.stop()
-        while run.active > 0:
-            time.sleep(_POLL_SECONDS / 10)
-    if run.error is not None:
-        raise run.error
+def _work(queue: SimpleQueue[tuple[Future[Result], Callable[[], Result]] | None]) -> None:
+    while (item := queue.get()) is not None:
+        future, job = item
+        if future.set_running_or_notify_cancel():
+            try:
+                future.set_result(job())
+            except BaseException as e:
+                future.set_exception(e)
+        # Not kept while waiting for the next: a result may be large.
+        del item, future, job
+
+
+def _result(pending: deque[Future[Result]]) -> Result:
+    while True:
+        # A wait without limit could not be interrupted on Windows.
+        wait([pending[0]], _POLL_SECONDS)
+        if pending[0].done():
+            return pending.popleft().result()

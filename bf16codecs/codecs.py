@@ -9,15 +9,13 @@ So one object serves either format, in every call that takes a codec.
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
-from typing import Any, ClassVar, NoReturn, Self
+from typing import Any
 
 import numpy as np
-from numcodecs.abc import Codec
 
 from bf16codecs import _core
-from bf16codecs._buffers import DTYPES, byte_view, dtype_name, row_length
-from bf16codecs._frames import decode, decode_array, inspect
+from bf16codecs._buffers import dtype_name, row_length
+from bf16codecs._frames import PREFIX, FrameCodec, decode, decode_array, inspect
 
 __all__ = [
     "CODECS",
@@ -31,122 +29,6 @@ __all__ = [
     "decode_array",
     "inspect",
 ]
-
-
-def _refuse(self: object, *args: object, **kwargs: object) -> NoReturn:
-    raise TypeError(f"{type(self).__name__} is immutable")
-
-
-class _FrozenDict(dict[str, Any]):
-    """A dict whose contents cannot change, so that a codec stays what its encoded data say."""
-
-    __setitem__: Any = _refuse
-    __delitem__: Any = _refuse
-    __ior__: Any = _refuse
-    clear: Any = _refuse
-    pop: Any = _refuse
-    popitem: Any = _refuse
-    setdefault: Any = _refuse
-    update: Any = _refuse
-
-    def __copy__(self) -> Self:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (dict(self),)
-
-
-class FrameCodec(Codec, _FrozenDict):
-    """What the codecs of this package share: one frame per encoded buffer.
-
-    Not to be instantiated itself. As a dict it reads ``{"name": codec_id, "configuration":
-    {...}}``, which is the codec's metadata in Zarr format 3. It cannot be changed.
-
-    Stored metadata name the subclasses' parameters: these keep their names, order and defaults,
-    and a new one comes last, with a default that means what was before.
-    """
-
-    codec_id: ClassVar[str]
-    _native_codec: ClassVar[int]
-
-    def __init__(self, **parameters: Any) -> None:
-        dict.__init__(self, name=self.codec_id, configuration=_FrozenDict(parameters))
-
-    @property
-    def dtype(self) -> str:
-        """The element layout that splits bytes into planes."""
-        return self["configuration"]["dtype"]
-
-    def _native_parameters(self, buf: Any) -> dict[str, Any]:
-        """Arguments of the native encoder besides codec and data type."""
-        return {"checksum": self["configuration"]["checksum"]}
-
-    def encode(self, buf: Any) -> bytes:
-        """Encode a buffer as one frame.
-
-        Parameters
-        ----------
-        buf : buffer or array
-            Any contiguous memory, in C or Fortran order; its bytes are encoded as they lie.
-            ml_dtypes arrays, and arrays of another item size than `dtype`'s, are welcome.
-
-        Returns
-        -------
-        bytes
-            The frame. It depends on `buf` and the codec's parameters alone.
-        """
-        return _core.encode(
-            byte_view(buf), self._native_codec, DTYPES[self.dtype], **self._native_parameters(buf)
-        )
-
-    def decode(self, buf: Any, out: Any = None) -> Any:
-        """Decode a frame: the same as `bf16codecs.decode`, since frames describe themselves.
-
-        Parameters
-        ----------
-        buf : buffer
-            The frame.
-        out : writable buffer or array, optional
-            Where to put the decoded bytes: contiguous, and of exactly their size.
-
-        Returns
-        -------
-        bytes, or `out` if it was given
-        """
-        return decode(buf, out)
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the parameters with the codec's id, as numcodecs and Zarr format 2 store them."""
-        return {"id": self.codec_id, **self["configuration"]}
-
-    @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> Self:
-        """Make a codec from `get_config`'s result, with or without ``id``."""
-        parameters = dict(config)
-        codec_id = parameters.pop("id", cls.codec_id)
-        if codec_id != cls.codec_id:
-            raise ValueError(f"configuration is for {codec_id!r}, not {cls.codec_id!r}")
-        unknown = parameters.keys() - cls()["configuration"].keys()
-        if unknown:
-            names = ", ".join(sorted(map(repr, unknown)))
-            raise ValueError(f"{cls.codec_id}: unknown configuration: {names}")
-        return cls(**parameters)
-
-    # numcodecs compares configurations and defines no hash; the dict's contents hold them.
-    __eq__ = dict.__eq__
-
-    def __hash__(self) -> int:  # type: ignore[override]
-        return hash((self.codec_id, *self["configuration"].items()))
-
-    def __repr__(self) -> str:
-        parameters = ", ".join(f"{k}={v!r}" for k, v in self["configuration"].items())
-        return f"{type(self).__name__}({parameters})"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self).from_config, (dict(self["configuration"]),)
 
 
 class BF16Split(FrameCodec):
@@ -170,7 +52,6 @@ class BF16Split(FrameCodec):
     """
 
     codec_id = "bf16codecs.split"
-    _native_codec = 1
 
     def __init__(self, dtype: str = "bfloat16", by: str = "field") -> None:
         if not isinstance(by, str):
@@ -226,7 +107,6 @@ class BF16Huffman(_ChecksumCodec):
     """
 
     codec_id = "bf16codecs.huffman"
-    _native_codec = 2
 
     def __init__(self, dtype: str = "bfloat16", checksum: bool = True) -> None:
         super().__init__(dtype=dtype_name(dtype), checksum=_flag("checksum", checksum))
@@ -257,14 +137,12 @@ class BF16Arithmetic(_ChecksumCodec):
     """
 
     codec_id = "bf16codecs.arithmetic"
-    _native_codec = 3
-    _levels: ClassVar[dict[str, int]] = {"fast": 0, "best": 1}
 
     def __init__(self, dtype: str = "bfloat16", level: str = "fast", checksum: bool = True) -> None:
         if not isinstance(level, str):
             raise TypeError(f"level must be a string, not {type(level).__name__}")
-        if level not in self._levels:
-            raise ValueError(f"level must be 'fast' or 'best', not {level!r}")
+        if level not in _core.LEVELS:
+            raise ValueError(f"level must be {' or '.join(map(repr, _core.LEVELS))}, not {level!r}")
         super().__init__(dtype=dtype_name(dtype), level=level, checksum=_flag("checksum", checksum))
 
     @property
@@ -273,7 +151,7 @@ class BF16Arithmetic(_ChecksumCodec):
         return self["configuration"]["level"]
 
     def _native_parameters(self, buf: Any) -> dict[str, Any]:
-        parameters = {**super()._native_parameters(buf), "level": self._levels[self.level]}
+        parameters = {**super()._native_parameters(buf), "level": _core.LEVELS[self.level]}
         if self.level == "best":
             parameters["row"] = row_length(buf, self.dtype)
         return parameters
@@ -302,7 +180,6 @@ class BF16Zstd(_ChecksumCodec):
     """
 
     codec_id = "bf16codecs.zstd"
-    _native_codec = 4
 
     def __init__(self, level: int = 3, dtype: str = "bfloat16", checksum: bool = True) -> None:
         super().__init__(
@@ -322,7 +199,7 @@ class BF16Zstd(_ChecksumCodec):
 
 #: The codec classes by the short names that commands and `bound` take.
 CODECS: dict[str, type[FrameCodec]] = {
-    cls.codec_id.removeprefix("bf16codecs."): cls
+    cls.codec_id.removeprefix(PREFIX): cls
     for cls in (BF16Split, BF16Huffman, BF16Arithmetic, BF16Zstd)
 }
 
@@ -361,10 +238,10 @@ def bound(nbytes: int, codec: FrameCodec | str) -> int:
     if nbytes < 0:
         raise ValueError(f"nbytes must not be negative, and is {nbytes}")
     if isinstance(codec, str):
-        name = codec.removeprefix("bf16codecs.")
+        name = codec.removeprefix(PREFIX)
         if name not in CODECS:
             raise ValueError(f"codec must be one of {', '.join(CODECS)}, not {codec!r}")
         codec = CODECS[name]()
     if not isinstance(codec, FrameCodec):
         raise TypeError(f"codec must be a codec of bf16codecs or its name, not {codec!r}")
-    return _core.bound(nbytes, codec._native_codec, DTYPES[codec.dtype])
+    return _core.bound(nbytes, codec.number, _core.DTYPES[codec.dtype])

@@ -12,7 +12,6 @@ import functools
 import hashlib
 import os
 import re
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
@@ -31,8 +30,8 @@ from bf16codecs.convert.convert import safetensors_to_zarr as _safetensors_to_za
 from bf16codecs.convert.pipeline import Encoded, Engine, Packed, Progress, read_chunk
 from bf16codecs.errors import CorruptDataError
 from bf16codecs.safetensors import Header, Source, SourceFile
-from bf16codecs.store.layout import StoreReader, stored_arrays
-from bf16codecs.store.zarr_reader import ZarrReader
+from bf16codecs.store.backend import StoreReader, stored_arrays
+from bf16codecs.store.opening import open_store
 from bf16codecs.store.zarr_writer import ChunkWriter, ZarrWriter
 
 __all__ = ["cluster", "safetensors_to_zarr"]
@@ -43,7 +42,6 @@ _READ_BYTES = 1 << 22
 
 # Tasks are sent to workers with what they need, which is not the headers.
 _NO_HEADER = Header(b"", (), {})
-_lock = threading.Lock()
 
 Item = TypeVar("Item")
 
@@ -182,8 +180,6 @@ def _verify_batch(where: str, threads: int, pieces: Sequence[tuple[Piece, int | 
     buffer = np.empty(max(piece.array.chunk_nbytes for piece, _ in pieces), np.uint8)
     with codec_threads(threads):
         for piece, expected in pieces:
-            with _lock:
-                reader.plan(piece.array.path)
             reader.read(piece, buffer[: piece.array.chunk_nbytes])
             if _core.checksum(buffer[: piece.nbytes]) != expected:
                 raise CorruptDataError(f"{where}: {piece.array.path} differs from its source")
@@ -203,8 +199,8 @@ def _digest(file: SourceFile, size: int) -> str:
 
 # A store that is being made has a name that no other one has ever had.
 @functools.lru_cache(maxsize=2)
-def _reader(where: str) -> ZarrReader:
-    return ZarrReader(where)
+def _reader(where: str) -> StoreReader:
+    return open_store(where)
 
 
 def _batches(items: Iterable[Item], size: Callable[[Item], int]) -> Iterator[list[Item]]:

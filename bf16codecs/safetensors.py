@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bf16codecs._files import read_at
 from bf16codecs.errors import SafetensorsError
 
 __all__ = [
@@ -100,13 +101,8 @@ class SourceFile:
         """Read bytes of the file, header included."""
         # Not mapped into memory: mapped pages would count as this process's memory.
         with open(self.path, "rb", buffering=0) as source:
-            source.seek(offset)
-            done = 0
-            while done < out.size:
-                count = source.readinto(out[done:].data)
-                if not count:
-                    raise SafetensorsError(f"{self.path}: truncated while it was read")
-                done += count
+            if read_at(source.fileno(), offset, out) < out.size:
+                raise SafetensorsError(f"{self.path}: truncated while it was read")
 
     def state(self) -> Any:
         """Return what is another one when the file has changed."""

@@ -17,7 +17,8 @@ NATIVE = PACKAGE / "_native"
 # which everybody raises, and the native core lie below all.
 LAYERS = [
     {"_version", "errors", "_core"},
-    {"_buffers", "_loading", "_threads", "_torch_tensors", "safetensors"},
+    {"_buffers", "_files", "_messages", "_threads", "_torch_tensors"},
+    {"safetensors"},
     {"_frames"},
     {"codecs"},
     {"_chunks"},

@@ -1,68 +1,152 @@
-"""Arrays in a store, read in boxes and points, chunk by chunk."""
+"""Arrays in chunks, read by selection: boxes and points, chunk by chunk."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bf16codecs._chunks.blocks import touched_blocks
-from bf16codecs._chunks.formats import StoredForm
+from bf16codecs._buffers import Bytes
+from bf16codecs._chunks.blocks import Wanted, touched_ranges
+from bf16codecs._chunks.formats import Format, read
+from bf16codecs._chunks.grid import ArrayPlan, Piece, chunk_shape
 from bf16codecs._chunks.indexing import Axis, as_index, cut_axis
-from bf16codecs._chunks.sources import Blobs, Range
-from bf16codecs._loading import run_all
-from bf16codecs.errors import CodecError, StoreError
+from bf16codecs._chunks.stored import Range, Source
+from bf16codecs._messages import named_errors
+from bf16codecs._threads import run_all
 
-__all__ = ["ArrayReader", "ChunkedArray", "named_errors"]
+__all__ = ["ArrayReader", "ChunkedArray", "Index", "Job", "LibraryArray", "Located"]
 
 Job = Callable[[], None]
+#: Of a chunk, along each axis.
+Index = tuple[int, ...]
 
-# Wanted bytes are told in units of this size: finer ones would be more ranges than they save.
-_GRAIN = 1 << 16
 # Of chunks that are being fetched, as long as that is more than one.
 _IN_FLIGHT_BYTES = 1 << 28
+# What is not read chunk by chunk is read in slabs of at most this size, or one row.
+_SLAB_BYTES = 1 << 24
 
 
-class ArrayReader(Protocol):
-    """An array in a store; several threads may read."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    #: Shape in which it is stored, for those who read it piece by piece.
-    chunks: tuple[int, ...]
-
-    def box_jobs(self, axes: Sequence[Axis], out: NDArray[Any]) -> Iterator[Job]:
-        """Yield what together reads a box into `out`, in any order and at the same time."""
-
-    def read_points(self, indices: Sequence[NDArray[np.intp]], out: NDArray[Any]) -> None:
-        """Read single elements into `out`; all have one dimension."""
-
-    @property
-    def concurrency(self) -> int:
-        """How many jobs at a time pay off."""
-
-
-class ChunkedArray:
-    """An array whose chunks are found by key and read without another library.
+class ArrayReader:
+    """An array that is read unit by unit, which are chunks as a rule; several threads may read.
 
     Parameters
     ----------
     label
-        Store and tensor, for messages.
+        What it is, for messages.
     shape, dtype, chunks
-        Of the array; an edge chunk is stored whole.
-    form
-        How chunks are stored.
-    blobs
-        Where they are.
-    key
-        Makes a chunk's key of its indices.
+        Of the array. An edge chunk is stored whole.
+    unit
+        Shape of what is read at a time, if not that of the chunks.
+    """
+
+    #: How many jobs at a time pay off; 0 if they have to run in the thread that makes them.
+    concurrency: int
+
+    def __init__(
+        self,
+        label: str,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        chunks: tuple[int, ...],
+        unit: tuple[int, ...] | None = None,
+    ) -> None:
+        self.label, self.shape, self.dtype, self.chunks = label, shape, dtype, chunks
+        self._unit = chunks if unit is None else unit
+        self.unit_nbytes = math.prod(self._unit) * dtype.itemsize
+
+    def box_jobs(self, axes: Sequence[Axis], out: NDArray[Any]) -> Iterator[Job]:
+        """Yield what together reads a box into `out`, in any order and at the same time.
+
+        Parameters
+        ----------
+        axes
+            The ascending indices along each axis.
+        out
+            An array of the box's shape.
+        """
+        segments = [list(cut_axis(a, n)) for a, n in zip(axes, self._unit, strict=True)]
+        for combination in itertools.product(*segments):
+            index = tuple(segment.chunk for segment in combination)
+            place: Any = (*(s.place for s in combination), ...)  # a view even if of one item
+            yield self._box_job(index, [s.indices for s in combination], out[place])
+
+    def read_points(self, indices: Sequence[NDArray[np.intp]], out: NDArray[Any]) -> None:
+        """Read single elements into `out`; all have one dimension."""
+        if out.size == 0:
+            return
+        grid = tuple(-(-s // c) for s, c in zip(self.shape, self._unit, strict=True))
+        where = [i // c for i, c in zip(indices, self._unit, strict=True)]
+        numbers = np.ravel_multi_index(where, grid)
+        order = np.argsort(numbers, kind="stable")
+        jobs: list[Job] = []
+        for group in np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1):
+            index = tuple(int(w[group[0]]) for w in where)
+            local = tuple(i[group] % c for i, c in zip(indices, self._unit, strict=True))
+            jobs.append(self._points_job(index, local, out, group))
+        run_all(jobs, self.concurrency)
+
+    def plan(self, path: str) -> ArrayPlan:
+        """Describe the array in pieces that are each one run of its bytes, for `read_piece`."""
+        plan = ArrayPlan(path, self.dtype.name, self.shape, self._unit)
+        if plan.is_contiguous:
+            return plan
+        slab = chunk_shape(self.shape, self.dtype.itemsize, _SLAB_BYTES)
+        return ArrayPlan(path, self.dtype.name, self.shape, slab)
+
+    def read_piece(self, piece: Piece, out: Bytes) -> None:
+        """Read a piece of `plan`; `out` has room for a whole one, padding included."""
+        if piece.array.chunks == self._unit:
+            self._read_unit(piece.index, out)
+            return
+        region = piece.region
+        values = out[: piece.nbytes].view(self.dtype).reshape([len(axis) for axis in region])
+        for job in self.box_jobs(region, values):
+            job()
+
+    def _box_job(self, index: Index, axes: Sequence[Axis], out: NDArray[Any]) -> Job:
+        """Return what reads a box of a unit."""
+        raise NotImplementedError
+
+    def _points_job(
+        self,
+        index: Index,
+        points: tuple[NDArray[np.intp], ...],
+        out: NDArray[Any],
+        where: NDArray[np.intp],
+    ) -> Job:
+        """Return what reads single elements of a unit into ``out[where]``."""
+        raise NotImplementedError
+
+    def _read_unit(self, index: Index, out: Bytes) -> None:
+        """Read a whole unit, padding included."""
+        raise NotImplementedError
+
+
+class Located(NamedTuple):
+    """Where a chunk is stored, and how."""
+
+    form: Format
+    source: Source
+    key: Hashable
+
+
+class ChunkedArray(ArrayReader):
+    """An array whose stored chunks are read and decoded here.
+
+    Parameters
+    ----------
+    label, shape, dtype, chunks
+        As for `ArrayReader`.
+    locate
+        Finds a chunk. It is called where jobs are made, and these run anywhere.
+    concurrency
+        How many reads at a time pay off.
     """
 
     def __init__(
@@ -71,67 +155,56 @@ class ChunkedArray:
         shape: tuple[int, ...],
         dtype: np.dtype[Any],
         chunks: tuple[int, ...],
-        form: StoredForm,
-        blobs: Blobs,
-        key: Callable[[tuple[int, ...]], str],
+        locate: Callable[[Index], Located],
+        concurrency: int = 1,
     ) -> None:
-        self.shape, self.dtype, self.chunks = shape, dtype, chunks
-        self._label, self._form, self._blobs, self._key = label, form, blobs, key
-        self._nbytes = math.prod(chunks) * dtype.itemsize
+        super().__init__(label, shape, dtype, chunks)
+        self._locate = locate
+        if concurrency > 1:
+            concurrency = max(2, min(concurrency, _IN_FLIGHT_BYTES // self.unit_nbytes))
+        self.concurrency = concurrency
 
-    @property
-    def concurrency(self) -> int:
-        """How many jobs at a time pay off."""
-        limit = self._blobs.concurrency
-        return limit if limit == 1 else max(2, min(limit, _IN_FLIGHT_BYTES // self._nbytes))
+    def _box_job(self, index: Index, axes: Sequence[Axis], out: NDArray[Any]) -> Job:
+        return partial(self._read_box, index, self._find(index), axes, out)
 
-    def box_jobs(self, axes: Sequence[Axis], out: NDArray[Any]) -> Iterator[Job]:
-        """Yield what together reads a box into `out`."""
-        segments = [list(cut_axis(a, n)) for a, n in zip(axes, self.chunks, strict=True)]
-        for combination in itertools.product(*segments):
-            index = tuple(c for c, _, _ in combination)
-            local = [axis for _, axis, _ in combination]
-            place: Any = (*(part for _, _, part in combination), ...)  # a view even if of one item
-            yield partial(self._read_chunk, index, local, out[place])
+    def _points_job(
+        self,
+        index: Index,
+        points: tuple[NDArray[np.intp], ...],
+        out: NDArray[Any],
+        where: NDArray[np.intp],
+    ) -> Job:
+        return partial(self._read_chunk_points, index, self._find(index), points, out, where)
 
-    def read_points(self, indices: Sequence[NDArray[np.intp]], out: NDArray[Any]) -> None:
-        """Read single elements into `out`."""
-        if out.size == 0:
-            return
-        grid = tuple(-(-s // c) for s, c in zip(self.shape, self.chunks, strict=True))
-        where = [i // c for i, c in zip(indices, self.chunks, strict=True)]
-        numbers = np.ravel_multi_index(where, grid)
-        order = np.argsort(numbers, kind="stable")
-        jobs: list[Job] = []
-        for group in np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1):
-            index = tuple(int(w[group[0]]) for w in where)
-            local = tuple(i[group] % c for i, c in zip(indices, self.chunks, strict=True))
-            jobs.append(partial(self._read_chunk_points, index, local, out, group))
-        run_all(jobs, self.concurrency)
+    def _read_unit(self, index: Index, out: Bytes) -> None:
+        self._read(index, self._find(index), Wanted.whole(out))
 
     def _read_chunk_points(
         self,
-        index: tuple[int, ...],
+        index: Index,
+        chunk: Located,
         points: tuple[NDArray[np.intp], ...],
         out: NDArray[Any],
         where: NDArray[np.intp],
     ) -> None:
-        raw = np.empty(self._nbytes, np.uint8)
-        self._read_bytes(index, self._spans(points, self.chunks, 0), raw, 0)
+        raw = np.empty(self.unit_nbytes, np.uint8)
+        ranges = touched_ranges(points, self.chunks, self.dtype.itemsize)
+        self._read(index, chunk, Wanted(self.unit_nbytes, ranges, raw))
         out[where] = raw.view(self.dtype).reshape(self.chunks)[points]
 
-    def _read_chunk(self, index: tuple[int, ...], axes: Sequence[Axis], out: NDArray[Any]) -> None:
-        """Read part of a chunk: a box of it."""
+    def _read_box(
+        self, index: Index, chunk: Located, axes: Sequence[Axis], out: NDArray[Any]
+    ) -> None:
         # Axes of one index each are a place in the chunk; the next one is the first that varies.
-        base, stride, depth = 0, self._nbytes, 0
+        base, stride, depth = 0, self.unit_nbytes, 0
         for axis, size in zip(axes, self.chunks, strict=True):
             stride //= size
             if len(axis) > 1:
                 break
-            base += axis[0] * stride
+            base += int(axis[0]) * stride
             depth += 1
         if depth == len(axes):
-            self._read_run(index, base, out)
+            self._read_run(index, chunk, base, out)
             return
         first, stop = int(axes[depth][0]), int(axes[depth][-1]) + 1
         base += first * stride
@@ -139,45 +212,97 @@ class ChunkedArray:
         dense = stop - first == len(axes[depth])
         inner = axes[depth + 1 :]
         if dense and all(len(a) == n for a, n in zip(inner, rest, strict=True)):
-            self._read_run(index, base, out)
+            self._read_run(index, chunk, base, out)
             return
         shape = (stop - first, *rest)
         local = (as_index(axes[depth], first), *map(as_index, inner))
         # The system provides memory only for the parts that are decoded into.
         raw = np.empty((stop - first) * stride, np.uint8)
-        self._read_bytes(index, self._spans(local, shape, base), raw, base)
+        ranges = touched_ranges(local, shape, self.dtype.itemsize, base)
+        self._read(index, chunk, Wanted(self.unit_nbytes, ranges, raw, base))
         out[...] = raw.view(self.dtype).reshape(shape)[local].reshape(out.shape)
 
-    def _read_run(self, index: tuple[int, ...], base: int, out: NDArray[Any]) -> None:
+    def _read_run(self, index: Index, chunk: Located, base: int, out: NDArray[Any]) -> None:
         """Read one run of bytes of a chunk."""
         run = out if out.flags.c_contiguous else np.empty(out.shape, self.dtype)
         raw = run.reshape(-1).view(np.uint8)
-        self._read_bytes(index, [(base, base + raw.size)], raw, base)
+        ranges: list[Range] = [(base, base + raw.size)]
+        self._read(index, chunk, Wanted(self.unit_nbytes, ranges, raw, base))
         if run is not out:
             out[...] = run
 
-    def _spans(self, selection: Any, shape: tuple[int, ...], base: int) -> list[Range]:
-        """Return the bytes that a selection of an array of `shape` at `base` needs."""
-        size = math.prod(shape) * self.dtype.itemsize
-        runs = touched_blocks(selection, shape, self.dtype.itemsize, _GRAIN)
-        return [(base + a * _GRAIN, base + min(b * _GRAIN, size)) for a, b in runs]
+    def _find(self, index: Index) -> Located:
+        with named_errors(f"{self.label}, chunk {index}", OSError):
+            return self._locate(index)
 
-    def _read_bytes(
-        self, index: tuple[int, ...], spans: Sequence[Range], raw: NDArray[np.uint8], base: int
+    def _read(self, index: Index, chunk: Located, wanted: Wanted) -> None:
+        name = chunk.key if isinstance(chunk.key, str) else index
+        with (
+            named_errors(f"{self.label}, chunk {name}", OSError),
+            chunk.source.open(chunk.key) as stored,
+        ):
+            read(chunk.form, stored, wanted)
+
+
+class LibraryArray(ArrayReader):
+    """An array that only another library reads: coded by others, sharded, not in chunks.
+
+    Parameters
+    ----------
+    label, shape, dtype, chunks
+        As for `ArrayReader`; None if it has no chunks.
+    read
+        Reads a box of the array, given as one slice for each axis.
+    concurrency
+        How many reads at a time pay off; 0 if all have to happen where jobs are made.
+    """
+
+    def __init__(
+        self,
+        label: str,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        chunks: tuple[int, ...] | None,
+        read: Callable[[tuple[slice, ...]], NDArray[Any]],
+        concurrency: int,
     ) -> None:
-        key = self._key(index)
-        with named_errors(f"{self._label}, chunk {key}"):
-            self._form.read(self._blobs, key, self._nbytes, spans, raw, base)
+        slab = chunk_shape(shape, dtype.itemsize, _SLAB_BYTES)
+        super().__init__(label, shape, dtype, chunks or slab, slab)
+        self._read, self.concurrency = read, concurrency
 
+    def _box_job(self, index: Index, axes: Sequence[Axis], out: NDArray[Any]) -> Job:
+        return partial(self._read_box, index, axes, out)
 
-@contextmanager
-def named_errors(what: str, passing: type[Exception] = MemoryError) -> Iterator[None]:
-    """Say in one line what could not be read, whatever the error but `passing`."""
-    try:
-        yield
-    except (MemoryError, passing):
-        raise
-    except Exception as e:
-        kind = type(e) if isinstance(e, (CodecError, StoreError)) else OSError
-        text = str(e) if isinstance(e, ValueError) else f"{type(e).__name__}: {e}"
-        raise kind(f"{what}: {' '.join(text.split())}") from e
+    def _points_job(
+        self,
+        index: Index,
+        points: tuple[NDArray[np.intp], ...],
+        out: NDArray[Any],
+        where: NDArray[np.intp],
+    ) -> Job:
+        def job() -> None:
+            spans = [range(int(p.min()), int(p.max()) + 1) for p in points]
+            box = self._values(index, spans)
+            out[where] = box[tuple(p - s.start for p, s in zip(points, spans, strict=True))]
+
+        return job
+
+    def _read_unit(self, index: Index, out: Bytes) -> None:
+        sizes = zip(index, self._unit, self.shape, strict=True)
+        values = self._values(index, [range(min(n, size - i * n)) for i, n, size in sizes])
+        raw = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+        out[: raw.size] = raw
+
+    def _read_box(self, index: Index, axes: Sequence[Axis], out: NDArray[Any]) -> None:
+        values = self._values(index, axes)
+        out[...] = values[tuple(as_index(axis, int(axis[0])) for axis in axes)]
+
+    def _values(self, index: Index, axes: Sequence[Axis]) -> NDArray[Any]:
+        """Read what encloses a box of a slab."""
+        origins = [i * n for i, n in zip(index, self._unit, strict=True)]
+        region = tuple(
+            slice(origin + int(axis[0]), origin + int(axis[-1]) + 1)
+            for origin, axis in zip(origins, axes, strict=True)
+        )
+        with named_errors(self.label, OSError):
+            return np.asarray(self._read(region)).astype(self.dtype, copy=False)

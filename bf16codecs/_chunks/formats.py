@@ -1,223 +1,254 @@
-"""Forms in which chunks are stored: frames, which are read block by block, and others."""
+"""How chunks are stored: as they are, as Zstandard frames, or as frames of this package.
+
+A format says which bytes of a stored chunk it needs and decodes them, and leaves fetching them to
+whoever drives it: `read` for those that block, zarr's event loop otherwise.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Generator, Hashable, Iterator, Sequence
+from typing import Protocol
 
 import numpy as np
-from numcodecs import Zstd
-from numpy.typing import NDArray
+from numcodecs import Shuffle, Zstd
 
 from bf16codecs import _core
-from bf16codecs._chunks.sources import Blobs, Range, check_length
-from bf16codecs.errors import CorruptDataError, StoreError
+from bf16codecs._buffers import Bytes, ThreadBuffer
+from bf16codecs._chunks.blocks import Head, Wanted, block_runs
+from bf16codecs._chunks.stored import Range, StoredChunk
+from bf16codecs.errors import CorruptDataError, TruncatedDataError
 
-__all__ = ["FrameForm", "PlainForm", "StoredForm", "ZstdForm"]
+__all__ = [
+    "RAW",
+    "Format",
+    "FrameFormat",
+    "RawFormat",
+    "Reading",
+    "ZstdFormat",
+    "encode_zstd",
+    "read",
+]
 
-Bytes = NDArray[np.uint8]
+#: Asks for ranges of a stored chunk, or (None) for all of it, and is sent what they hold.
+Reading = Generator[Sequence[Range] | None, Sequence[Bytes], None]
 
-# A block of bfloat16 of the default size: smaller chunks are one block.
-_BLOCK_BYTES = 1 << 19
-# Where this share of a chunk is wanted, one request for all of it is the better one.
+# Where this share of a chunk's blocks is touched, one request for all of it is the better one.
 _WHOLE_SHARE = 0.75
 # A first read of this size holds header and block table, of 8 bytes a block of the default size.
 _PREFIX_BYTES = 4096
 _PREFIX_SHIFT = 15
 _MAX_HEADS = 1024
+# A block of a Zstandard frame: at least so many bytes, for at most so many (RFC 8878, 3.1.1.2).
+_ZSTD_BLOCK_STORED, _ZSTD_BLOCK = 4, 1 << 17
 
 
-class StoredForm(Protocol):
+class Known(Protocol):
+    """What is known of a stored chunk before it is read: see `StoredChunk`."""
+
+    @property
+    def key(self) -> Hashable:
+        """What tells it from others; None where nothing does."""
+
+    @property
+    def size(self) -> int | None:
+        """Its size, if that is known."""
+
+    @property
+    def piece(self) -> int | None:
+        """How much to read at a time, or None where requests cost more than memory."""
+
+
+class Format(Protocol):
     """How a chunk's bytes are stored."""
 
-    def read(
-        self, blobs: Blobs, key: str, nbytes: int, spans: Sequence[Range], out: Bytes, base: int
-    ) -> None:
-        """Read parts of a chunk.
-
-        Parameters
-        ----------
-        blobs, key
-            Where the chunk is stored.
-        nbytes
-            The chunk's size, padding included.
-        spans
-            Ranges of its bytes that are wanted, ascending, without overlap.
-        out
-            The chunk's bytes from `base` on, as many as there are. What lies between the spans is
-            undefined.
-        base
-            The first byte of the chunk that `out` holds.
-        """
+    def reading(self, stored: Known, wanted: Wanted) -> Reading:
+        """Read parts of a chunk."""
 
 
-class PlainForm:
+def read(form: Format, stored: StoredChunk, wanted: Wanted) -> None:
+    """Read parts of a chunk, and wait for every reply."""
+    reading = form.reading(stored, wanted)
+    try:
+        request = next(reading)
+        while True:
+            request = reading.send(stored.read(request))
+    except StopIteration:
+        return
+
+
+class RawFormat:
     """Chunks stored as they are."""
 
-    def read(
-        self, blobs: Blobs, key: str, nbytes: int, spans: Sequence[Range], out: Bytes, base: int
-    ) -> None:
-        """Read parts of a chunk: see `StoredForm`."""
-        spans = _pieces(spans, blobs.piece)
-        for (start, stop), part in zip(spans, blobs.read_ranges(key, spans), strict=True):
-            out[start - base : stop - base] = check_length(part, stop - start)
+    def reading(self, stored: Known, wanted: Wanted) -> Reading:
+        """Read parts of a chunk: see `Format`."""
+        if stored.size is not None and stored.size > wanted.nbytes:
+            raise CorruptDataError(f"{stored.size} bytes, more than the {wanted.nbytes} of a chunk")
+        for ranges in _batches(wanted.ranges, stored.piece):
+            for (start, stop), part in zip(ranges, (yield ranges), strict=True):
+                if part.size < stop - start:
+                    raise TruncatedDataError(
+                        f"{part.size} bytes where {stop - start} were expected"
+                    )
+                wanted.put(start, part)
 
 
-class ZstdForm:
-    """Chunks that are Zstandard frames, which can be decoded whole only."""
-
-    def read(
-        self, blobs: Blobs, key: str, nbytes: int, spans: Sequence[Range], out: Bytes, base: int
-    ) -> None:
-        """Read parts of a chunk: see `StoredForm`."""
-        stored = _present(blobs.read(key, _stored_limit(nbytes)))
-        try:
-            content = np.frombuffer(Zstd().decode(stored), np.uint8)
-        except (RuntimeError, ValueError) as e:
-            raise CorruptDataError(str(e)) from e
-        _check_size(content.size, nbytes)
-        out[:] = content[base : base + out.size]
+RAW = RawFormat()
 
 
-@dataclass(frozen=True, slots=True)
-class _Head:
-    """The part of a frame that says where its blocks are."""
+class ZstdFormat:
+    """Chunks that are Zstandard frames, which can be decoded whole only.
 
-    index: _core.Index
-    offsets: tuple[int, ...]
-    block_bytes: int
-    n_blocks: int
+    Parameters
+    ----------
+    item_size
+        Bytes of an item, if items were shuffled by HDF5's filter before they were compressed.
+    """
 
+    def __init__(self, item_size: int = 1) -> None:
+        self._shuffle = Shuffle(item_size) if item_size > 1 else None
+        self._scratch = ThreadBuffer()
 
-class FrameForm:
-    """Chunks that are frames of this package; what says where their blocks are is kept."""
-
-    def __init__(self) -> None:
-        self._heads: OrderedDict[str, _Head] = OrderedDict()
-        self._lock = threading.Lock()
-        self._thread = threading.local()
-
-    def read(
-        self, blobs: Blobs, key: str, nbytes: int, spans: Sequence[Range], out: Bytes, base: int
-    ) -> None:
-        """Read parts of a chunk: see `StoredForm`."""
-        most = sum(b - a for a, b in spans) >= _WHOLE_SHARE * nbytes
-        if nbytes <= _BLOCK_BYTES or (most and blobs.piece is None):
-            frame = _present(blobs.read(key, _stored_limit(nbytes)))
-            head = _parse(frame, nbytes)
-            if head.n_blocks == 0:  # less than one item
-                out[:] = np.frombuffer(_core.decode(frame), np.uint8)[base : base + out.size]
-                return
-            for run in _block_runs(spans, head):
-                payload = frame[head.offsets[run[0]] : head.offsets[run[1]]]
-                self._decode(head, payload, run, nbytes, out, base)
+    def reading(self, stored: Known, wanted: Wanted) -> Reading:
+        """Read parts of a chunk: see `Format`."""
+        data = yield from _whole(stored, wanted.nbytes)
+        if wanted.is_whole and self._shuffle is None:
+            _decode_zstd(data, wanted.out)
             return
-        head = self._head(blobs, key, nbytes)
-        runs = _pieces(_block_runs(spans, head), blobs.piece and blobs.piece // head.block_bytes)
-        ranges = [(head.offsets[a], head.offsets[b]) for a, b in runs]
-        for run, payload in zip(runs, blobs.read_ranges(key, ranges), strict=True):
-            self._decode(head, payload, run, nbytes, out, base)
+        content = self._scratch.get(wanted.nbytes)
+        _decode_zstd(data, content)
+        if self._shuffle is None:
+            wanted.put(0, content)
+        elif wanted.is_whole:
+            self._shuffle.decode(content, out=wanted.out)
+        else:
+            wanted.put(0, self._shuffle.decode(content))
 
-    def _head(self, blobs: Blobs, key: str, nbytes: int) -> _Head:
+
+def encode_zstd(chunk: Bytes, level: int, item_size: int) -> bytes:
+    """Shuffle a chunk, unless its items have one byte, and compress it."""
+    return Zstd(level).encode(chunk if item_size == 1 else Shuffle(item_size).encode(chunk))
+
+
+def _decode_zstd(stored: Bytes, out: Bytes) -> None:
+    """Decode Zstandard frames that hold exactly `out`; no memory is taken on their word."""
+    # Before `out`, of the size that an array's metadata claim, is touched.
+    if out.size > (stored.size // _ZSTD_BLOCK_STORED + 1) * _ZSTD_BLOCK:
+        raise CorruptDataError(f"{stored.size} bytes cannot hold a chunk of {out.size}")
+    size = _core.zstd_content_size(stored)
+    if size is not None and size != out.size:
+        raise CorruptDataError(
+            f"the frame holds {size} bytes, and a chunk of this array {out.size}"
+        )
+    try:
+        # Never writes more than `out` has. Of frames that state their size it accepts less,
+        # which is why they were asked; of others it does not.
+        Zstd().decode(stored, out=out)
+    except (RuntimeError, ValueError) as e:
+        raise CorruptDataError(str(e)) from e
+
+
+class FrameFormat:
+    """Chunks that are frames of this package, which are read block by block.
+
+    Parameters
+    ----------
+    keep_heads
+        Remember where the blocks of stored chunks are, by their keys.
+    """
+
+    def __init__(self, keep_heads: bool = True) -> None:
+        self._heads: OrderedDict[Hashable, Head] | None = OrderedDict() if keep_heads else None
+        self._lock = threading.Lock()
+        self._scratch = ThreadBuffer()
+
+    def reading(self, stored: Known, wanted: Wanted) -> Reading:
+        """Read parts of a chunk: see `Format`."""
+        head = self._known_head(stored)
+        if head is None and _is_one_request(stored, wanted):
+            frame = yield from _whole(stored, wanted.nbytes)
+            head = Head(frame, wanted.nbytes, frame.size)
+            if head.n_blocks == 0:  # less than one item
+                wanted.put(0, np.frombuffer(_core.decode(frame), np.uint8))
+                return
+            for run in block_runs(wanted.ranges, head.block_bytes, head.n_blocks):
+                start, stop = head.range_of(run)
+                head.decode(frame[start:stop], run, wanted, self._scratch)
+            return
+        if head is None:
+            head = yield from self._read_head(stored, wanted.nbytes)
+        runs = block_runs(wanted.ranges, head.block_bytes, head.n_blocks)
+        for batch in _batches(runs, stored.piece and max(1, stored.piece // head.block_bytes)):
+            payloads = yield [head.range_of(run) for run in batch]
+            for run, payload in zip(batch, payloads, strict=True):
+                head.decode(payload, run, wanted, self._scratch)
+
+    def _known_head(self, stored: Known) -> Head | None:
+        if self._heads is None or stored.key is None:
+            return None
         with self._lock:
-            head = self._heads.get(key)
+            head = self._heads.get(stored.key)
             if head is not None:
-                self._heads.move_to_end(key)
-                return head
+                self._heads.move_to_end(stored.key)
+            return head
+
+    def _read_head(
+        self, stored: Known, nbytes: int
+    ) -> Generator[Sequence[Range], Sequence[Bytes], Head]:
         size = max(_PREFIX_BYTES, nbytes >> _PREFIX_SHIFT)
-        (prefix,) = blobs.read_ranges(key, [(0, size)])
+        (prefix,) = yield [(0, size)]
         header_size = _core.header_size(prefix)
         if header_size > _stored_limit(nbytes):
-            raise CorruptDataError(f"a block table of {header_size} bytes")
-        if header_size > prefix.size:
-            # The reader's buffer is about to be used again.
-            prefix = prefix.copy()
-            if prefix.size == size:
-                (rest,) = blobs.read_ranges(key, [(size, header_size)])
-                prefix = np.concatenate([prefix, rest])
-        head = _parse(prefix, nbytes)
-        with self._lock:
-            self._heads[key] = head
-            if len(self._heads) > _MAX_HEADS:
-                self._heads.popitem(last=False)
+            raise CorruptDataError(f"a block table of {header_size} bytes for a chunk of {nbytes}")
+        if header_size > prefix.size == size:
+            prefix = prefix.copy()  # its memory may be that of the next read
+            (rest,) = yield [(size, header_size)]
+            prefix = np.concatenate([prefix, rest])
+        head = Head(prefix, nbytes, stored.size)
+        if head.offsets[-1] > _stored_limit(nbytes):
+            raise CorruptDataError(f"it claims {head.offsets[-1]} bytes for a chunk of {nbytes}")
+        if self._heads is not None and stored.key is not None:
+            with self._lock:
+                self._heads[stored.key] = head
+                if len(self._heads) > _MAX_HEADS:
+                    self._heads.popitem(last=False)
         return head
 
-    def _decode(
-        self, head: _Head, payload: Bytes, run: Range, nbytes: int, out: Bytes, base: int
-    ) -> None:
-        """Decode a run of blocks; those that `out` holds in part are decoded aside."""
-        size, (first, last) = head.block_bytes, run
-        check_length(payload, head.offsets[last] - head.offsets[first])
-        stop = nbytes if last == head.n_blocks else last * size
-        inner = max(first, min(last, -(-base // size)))
-        reach = base + out.size
-        inner_stop = last if reach >= stop else max(inner, min(last - 1, reach // size))
-        origin = head.offsets[first]
-        for block in (*range(first, inner), *range(inner_stop, last)):
-            begin = block * size
-            end = nbytes if block + 1 == head.n_blocks else begin + size
-            whole = self._scratch(end - begin)
-            part = payload[head.offsets[block] - origin : head.offsets[block + 1] - origin]
-            head.index.decode_block_range(part, block, block + 1, whole)
-            a, b = max(begin, base), min(end, reach)
-            out[a - base : b - base] = whole[a - begin : b - begin]
-        if inner < inner_stop:
-            end = nbytes if inner_stop == head.n_blocks else inner_stop * size
-            part = payload[head.offsets[inner] - origin : head.offsets[inner_stop] - origin]
-            target = out[inner * size - base : end - base]
-            head.index.decode_block_range(part, inner, inner_stop, target)
 
-    def _scratch(self, size: int) -> Bytes:
-        scratch = getattr(self._thread, "scratch", None)
-        if scratch is None or scratch.size < size:
-            scratch = self._thread.scratch = np.empty(size, np.uint8)
-        return scratch[:size]
+def _is_one_request(stored: Known, wanted: Wanted) -> bool:
+    """Tell whether to read all of a frame without a look at where its blocks are."""
+    block = _core.DEFAULT_BLOCK_BYTES
+    if wanted.nbytes <= block:
+        return True
+    if stored.piece is not None:
+        return False
+    runs = block_runs(wanted.ranges, block, -(-wanted.nbytes // block))
+    touched = sum(last - first for first, last in runs) * block
+    return touched >= _WHOLE_SHARE * wanted.nbytes
 
 
-def _parse(prefix: Bytes, nbytes: int) -> _Head:
-    index = _core.Index(prefix)
-    _check_size(index.raw_size, nbytes)
-    offsets = tuple(index.offsets)
-    if offsets[-1] > _stored_limit(nbytes):
-        raise CorruptDataError(f"it claims {offsets[-1]} bytes for a chunk of {nbytes}")
-    return _Head(index, offsets, index.block_items * index.item_size, index.n_blocks)
+def _batches(ranges: Sequence[Range], length: int | None) -> Iterator[Sequence[Range]]:
+    """Yield all ranges at once, or, if `length` is given, pieces of at most that, one by one."""
+    if length is None:
+        yield ranges
+        return
+    for start, stop in ranges:
+        for first in range(start, stop, length):
+            yield [(first, min(first + length, stop))]
 
 
-def _block_runs(spans: Sequence[Range], head: _Head) -> list[Range]:
-    """Return the runs of blocks that hold the spans, ascending, with gaps between them."""
-    runs: list[Range] = []
-    for start, stop in spans:
-        # The bytes after the last whole item belong to the last block.
-        first = min(start // head.block_bytes, head.n_blocks - 1)
-        last = min(-(-stop // head.block_bytes), head.n_blocks)
-        if runs and first <= runs[-1][1]:
-            first = runs.pop()[0]
-        runs.append((first, last))
-    return runs
-
-
-def _pieces(runs: Sequence[Range], size: int | None) -> Sequence[Range]:
-    """Cut runs into pieces of at most this size."""
-    if size is None:
-        return runs
-    size = max(1, size)
-    return [(a, min(a + size, stop)) for start, stop in runs for a in range(start, stop, size)]
+def _whole(stored: Known, nbytes: int) -> Generator[None, Sequence[Bytes], Bytes]:
+    """Read all of a stored chunk, whose size has to make sense."""
+    limit = _stored_limit(nbytes)
+    if stored.size is not None and stored.size > limit:
+        raise CorruptDataError(f"{stored.size} bytes, more than the {limit} it can have")
+    (data,) = yield None
+    if data.size > limit:
+        raise CorruptDataError(f"{data.size} bytes, more than the {limit} it can have")
+    return data
 
 
 def _stored_limit(nbytes: int) -> int:
     # No codec grows a chunk by more than some bytes in a thousand.
     return 2 * nbytes + 4096
-
-
-def _check_size(size: int, nbytes: int) -> None:
-    if size != nbytes:
-        raise CorruptDataError(f"it holds {size} bytes, and a chunk of this array {nbytes}")
-
-
-def _present(reply: Any) -> Any:
-    if reply is None:
-        raise StoreError("it is missing")
-    return reply

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from bf16codecs._buffers import DTYPES
+from bf16codecs import _core
 
 __all__ = ["ArrayPlan", "Piece", "chunk_shape"]
 
@@ -24,6 +24,12 @@ class Piece:
     #: Offset in the file, and size without the padding that an edge chunk has in the store.
     offset: int
     nbytes: int
+
+    @property
+    def region(self) -> tuple[range, ...]:
+        """The indices that it has along each axis, without padding."""
+        sizes = zip(self.index, self.array.chunks, self.array.shape, strict=True)
+        return tuple(range(i * n, min((i + 1) * n, size)) for i, n, size in sizes)
 
 
 @dataclass(frozen=True)
@@ -75,18 +81,21 @@ class ArrayPlan:
         dtype = np.dtype(self.dtype)
         if dtype.kind == "c":
             return complex(math.nan, math.nan)
-        return math.nan if self.dtype in DTYPES else dtype.type(0)
+        return math.nan if self.dtype in _core.DTYPES else dtype.type(0)
 
     def pieces(self) -> Iterator[Piece]:
         """Yield the chunks in the order of their bytes; the array must be contiguous."""
         counts = [-(-s // c) for s, c in zip(self.shape, self.chunks, strict=True)]
-        offset = self.offset
-        for index in itertools.product(*map(range, counts)):
-            items = 1
-            for i, size, chunk in zip(index, self.shape, self.chunks, strict=True):
-                items *= min(chunk, size - i * chunk)
-            yield Piece(self, index, offset, items * self.item_size)
-            offset += items * self.item_size
+        return map(self.piece, itertools.product(*map(range, counts)))
+
+    def piece(self, index: tuple[int, ...]) -> Piece:
+        """Return a chunk; the array must be contiguous."""
+        before, items, stride = 0, 1, 1
+        for i, size, chunk in zip(index[::-1], self.shape[::-1], self.chunks[::-1], strict=True):
+            before += i * chunk * stride
+            items *= min(chunk, size - i * chunk)
+            stride *= size
+        return Piece(self, index, self.offset + before * self.item_size, items * self.item_size)
 
 
 def chunk_shape(shape: Sequence[int], item_size: int, chunk_size: int) -> tuple[int, ...]:

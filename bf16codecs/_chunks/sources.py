@@ -1,7 +1,7 @@
-"""Where a store's keys and their bytes come from: a folder, a ZIP file, or a store of zarr's.
+"""Where stored chunks lie: in a folder, a ZIP file, parts of a file, memory, a store of zarr's.
 
 Local files are read without zarr, whose event loop costs more than decoding a block does. What
-a reader gets may be a buffer of its thread: it is valid until that thread reads again.
+is read may be a buffer of the thread: it is valid until that thread reads again.
 """
 
 from __future__ import annotations
@@ -10,148 +10,166 @@ import asyncio
 import os
 import threading
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
-from io import FileIO
+from collections.abc import Hashable, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from zarr.abc.store import RangeByteRequest, Store
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 from zarr.storage import ZipStore
 
-from bf16codecs.errors import CorruptDataError, StoreError, TruncatedDataError
+from bf16codecs import _core
+from bf16codecs._buffers import Bytes, ThreadBuffer
+from bf16codecs._chunks.stored import InMemory, Range, StoredChunk, check_range
+from bf16codecs._files import open_to_read, read_at
+from bf16codecs.errors import CorruptDataError, StoreError
 
-__all__ = [
-    "Blobs",
-    "FileBlobs",
-    "FolderBlobs",
-    "StoreBlobs",
-    "ZipBlobs",
-    "check_length",
-    "check_range",
-]
+__all__ = ["FilePart", "FileSource", "FolderSource", "StoreSource", "ZipSource"]
 
-Bytes = NDArray[np.uint8]
-#: First byte, and the one after the last.
-Range = tuple[int, int]
+# What is read from a file is decoded while it is in the processor's cache: for each thread.
+_PIECE_BYTES = 1 << 21
 
 
-class Blobs(Protocol):
-    """Bytes by key; several threads may read."""
+class _OpenPart:
+    """A range of a file, open for reading."""
 
-    #: How many reads at a time pay off.
-    concurrency: int
-    #: How much to read at a time; None if requests cost more than memory.
-    piece: int | None
+    def __init__(
+        self,
+        key: Hashable,
+        descriptor: int,
+        offset: int,
+        size: int,
+        buffer: ThreadBuffer,
+        own: bool = True,
+    ) -> None:
+        self.key, self.size = key, size
+        self._descriptor, self._offset, self._buffer, self._own = descriptor, offset, buffer, own
 
-    def read(self, key: str, limit: int | None = None) -> Bytes | None:
-        """Read all of a key, which may not exist; `limit` is the most that it can have."""
+    @property
+    def piece(self) -> int:
+        """How much to read at a time: what all threads decode together."""
+        return _PIECE_BYTES * _core.get_num_threads()
 
-    def read_ranges(self, key: str, ranges: Sequence[Range]) -> Iterator[Bytes]:
-        """Yield parts of a key, each of them shorter only where the key ends.
+    def read(self, ranges: Sequence[Range] | None) -> Sequence[Bytes]:
+        """Read ranges of it into this thread's buffer."""
+        if ranges is None:
+            ranges = [(0, self.size)]
+        ranges = [(min(start, self.size), min(stop, self.size)) for start, stop in ranges]
+        rest = self._buffer.get(sum(stop - start for start, stop in ranges))
+        parts = []
+        for start, stop in ranges:
+            part, rest = rest[: stop - start], rest[stop - start :]
+            parts.append(part[: read_at(self._descriptor, self._offset + start, part)])
+        return parts
 
-        Raises
-        ------
-        StoreError
-            If the key does not exist.
-        """
+    def __enter__(self) -> Self:
+        return self
 
-    def close(self) -> None:
-        """Release what is open."""
+    def __exit__(self, *exception: object) -> None:
+        if self._own:
+            os.close(self._descriptor)
 
 
-class _LocalBlobs:
-    """Keys that are runs of bytes in local files."""
+class FilePart(NamedTuple):
+    """Key of a `FileSource`: a range of a file, which is a path or an open descriptor."""
+
+    file: str | int
+    offset: int
+    size: int
+
+
+class FileSource:
+    """Chunks that are ranges of files."""
 
     concurrency = 1
-    # What is read is decoded while it is in the processor's cache.
-    piece: int | None = 1 << 21
 
     def __init__(self) -> None:
-        self._thread = threading.local()
+        self._buffer = ThreadBuffer()
 
-    def _locate(self, key: str) -> tuple[str | Path, int, int | None]:
-        """Return a key's file, its offset there, and its size if that is not the file's end."""
-        raise NotImplementedError
-
-    def read(self, key: str, limit: int | None = None) -> Bytes | None:
-        path, offset, size = self._locate(key)
-        try:
-            with open(path, "rb", buffering=0) as file:
-                if size is None:
-                    size = os.fstat(file.fileno()).st_size
-                if limit is not None and size > limit:
-                    raise CorruptDataError(f"{size} bytes, more than the {limit} it can have")
-                return self._fill(file, offset, size)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-
-    def read_ranges(self, key: str, ranges: Sequence[Range]) -> Iterator[Bytes]:
-        path, offset, size = self._locate(key)
-        if size is not None:
-            ranges = [(min(a, size), min(b, size)) for a, b in ranges]
-        try:
-            with open(path, "rb", buffering=0) as file:
-                for start, stop in ranges:
-                    yield self._fill(file, offset + start, stop - start)
-        except (FileNotFoundError, NotADirectoryError):
-            raise StoreError("it is missing") from None
-
-    def _fill(self, file: FileIO, offset: int, size: int) -> Bytes:
-        part = self._buffer(size)[:size]
-        file.seek(offset)
-        done = 0
-        while done < size:
-            count = file.readinto(part[done:].data)
-            if not count:
-                break
-            done += count
-        return part[:done]
-
-    def _buffer(self, size: int) -> Bytes:
-        # Fresh memory costs more than reading from the page cache into it.
-        buffer = getattr(self._thread, "buffer", None)
-        if buffer is None or buffer.size < size:
-            buffer = self._thread.buffer = np.empty(size, np.uint8)
-        return buffer
+    def open(self, key: FilePart) -> StoredChunk:
+        """Open a range of a file."""
+        own = isinstance(key.file, str)
+        descriptor = open_to_read(key.file) if isinstance(key.file, str) else key.file
+        return _OpenPart(key, descriptor, key.offset, key.size, self._buffer, own)
 
     def close(self) -> None:
-        self._thread = threading.local()
+        """Release the memory."""
+        self._buffer = ThreadBuffer()
 
 
-class FolderBlobs(_LocalBlobs):
+class _LocalKeys:
+    """What folders and ZIP files share as sources."""
+
+    concurrency = 1
+
+    def __init__(self) -> None:
+        self._buffer = ThreadBuffer()
+
+    def _find(self, key: str) -> StoredChunk | None:
+        raise NotImplementedError
+
+    def open(self, key: str) -> StoredChunk:
+        """Open a chunk."""
+        chunk = self._find(key)
+        if chunk is None:
+            raise StoreError("it is missing")
+        return chunk
+
+    def read(self, key: str) -> Bytes | None:
+        """Read all of a key, which may not exist."""
+        chunk = self._find(key)
+        if chunk is None:
+            return None
+        with chunk:
+            return chunk.read(None)[0]
+
+    def close(self) -> None:
+        """Release the memory."""
+        self._buffer = ThreadBuffer()
+
+
+class FolderSource(_LocalKeys):
     """Keys as files in a folder."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: str | os.PathLike[str]) -> None:
         super().__init__()
         self._root = os.fspath(root)
 
-    def _locate(self, key: str) -> tuple[str | Path, int, int | None]:
-        return os.path.join(self._root, key), 0, None
+    def _find(self, key: str) -> StoredChunk | None:
+        try:
+            descriptor = open_to_read(os.path.join(self._root, key))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        try:
+            size = os.fstat(descriptor).st_size
+            return _OpenPart(key, descriptor, 0, size, self._buffer)
+        except BaseException:
+            os.close(descriptor)
+            raise
+
+    def size(self, key: str) -> int:
+        """Return the size of a key, 0 if it does not exist."""
+        try:
+            return os.stat(os.path.join(self._root, key)).st_size
+        except (FileNotFoundError, NotADirectoryError):
+            return 0
+
+    def folder_size(self, path: str) -> int:
+        """Return the size of all files below a path."""
+        return sum(p.stat().st_size for p in Path(self._root, path).rglob("*") if p.is_file())
 
 
-class FileBlobs(_LocalBlobs):
-    """Keys as parts of files: path, offset and size of each."""
-
-    def __init__(self, parts: Mapping[str, tuple[Path, int, int]]) -> None:
-        super().__init__()
-        self._parts = parts
-
-    def _locate(self, key: str) -> tuple[str | Path, int, int | None]:
-        return self._parts[key]
-
-
-class ZipBlobs(_LocalBlobs):
-    """Keys as members of a local ZIP file; uncompressed ones are read in parts."""
+class ZipSource(_LocalKeys):
+    """Keys as members of a local ZIP file; uncompressed ones are read in ranges."""
 
     _LOCAL_HEADER = 30
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__()
-        self._path = path
+        self._path = os.fspath(path)
         try:
             self._zip = zipfile.ZipFile(path)
         except zipfile.BadZipFile as e:
@@ -159,100 +177,139 @@ class ZipBlobs(_LocalBlobs):
         self._lock = threading.Lock()
         self._starts: dict[str, int] = {}
 
-    def _member(self, key: str) -> zipfile.ZipInfo | None:
-        return self._zip.NameToInfo.get(key)
-
-    def read(self, key: str, limit: int | None = None) -> Bytes | None:
-        member = self._member(key)
+    def _find(self, key: str) -> StoredChunk | None:
+        member = self._zip.NameToInfo.get(key)
         if member is None:
             return None
-        if member.compress_type == zipfile.ZIP_STORED:
-            return super().read(key, limit)
-        if limit is not None and member.file_size > limit:
-            raise CorruptDataError(f"{member.file_size} bytes, more than the {limit} it can have")
+        if member.compress_type != zipfile.ZIP_STORED:
+            return _CompressedMember(self._zip, member, self._lock)
+        descriptor = open_to_read(self._path)
         try:
-            with self._lock:
-                return np.frombuffer(self._zip.read(member), np.uint8)
-        except (zipfile.BadZipFile, NotImplementedError) as e:
-            raise CorruptDataError(str(e)) from e
+            if key not in self._starts:
+                self._starts[key] = self._data_start(descriptor, member)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return _OpenPart(key, descriptor, self._starts[key], member.file_size, self._buffer)
 
-    def read_ranges(self, key: str, ranges: Sequence[Range]) -> Iterator[Bytes]:
-        member = self._member(key)
-        if member is None:
-            raise StoreError("it is missing")
-        if member.compress_type == zipfile.ZIP_STORED:
-            yield from super().read_ranges(key, ranges)
-            return
-        data = self.read(key)
-        assert data is not None
-        yield from (data[start:stop] for start, stop in ranges)
-
-    def _locate(self, key: str) -> tuple[str | Path, int, int | None]:
-        member = self._zip.NameToInfo[key]
-        if key not in self._starts:
-            self._starts[key] = self._data_start(member)
-        return self._path, self._starts[key], member.file_size
-
-    def _data_start(self, member: zipfile.ZipInfo) -> int:
-        with open(self._path, "rb", buffering=0) as file:
-            file.seek(member.header_offset)
-            header = file.read(self._LOCAL_HEADER)
-        if len(header) < self._LOCAL_HEADER or header[:4] != b"PK\x03\x04":
+    def _data_start(self, descriptor: int, member: zipfile.ZipInfo) -> int:
+        header = np.empty(self._LOCAL_HEADER, np.uint8)
+        count = read_at(descriptor, member.header_offset, header)
+        raw = header.tobytes()
+        if count < self._LOCAL_HEADER or raw[:4] != b"PK\x03\x04":
             raise CorruptDataError(f"{member.filename} has no header in the ZIP file")
         # The name and extra field here may be of another length than in the directory.
-        names = int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little")
+        names = int.from_bytes(raw[26:28], "little") + int.from_bytes(raw[28:30], "little")
         return member.header_offset + self._LOCAL_HEADER + names
 
+    def size(self, key: str) -> int:
+        """Return the size of a key, 0 if it does not exist."""
+        member = self._zip.NameToInfo.get(key)
+        return 0 if member is None else member.compress_size
+
+    def folder_size(self, path: str) -> int:
+        """Return the size of all members below a path."""
+        members = self._zip.NameToInfo.values()
+        return sum(m.compress_size for m in members if m.filename.startswith(f"{path}/"))
+
     def close(self) -> None:
+        """Close the file."""
         super().close()
         self._zip.close()
 
 
-class StoreBlobs:
-    """Keys of a zarr store, remote or in memory."""
+class _CompressedMember:
+    """A member of a ZIP file that is read whole, once it is known that its size makes sense."""
+
+    piece: int | None = None
+
+    def __init__(
+        self, archive: zipfile.ZipFile, member: zipfile.ZipInfo, lock: threading.Lock
+    ) -> None:
+        self._zip, self._member, self._lock = archive, member, lock
+        self.key, self.size = member.filename, member.file_size
+
+    @cached_property
+    def _content(self) -> InMemory:
+        try:
+            with self._lock:
+                return InMemory(self._zip.read(self._member))
+        except (zipfile.BadZipFile, NotImplementedError) as e:
+            raise CorruptDataError(str(e)) from e
+
+    def read(self, ranges: Sequence[Range] | None) -> Sequence[Bytes]:
+        """Decompress the member, and return ranges of it."""
+        return self._content.read(ranges)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        pass
+
+
+class StoreSource:
+    """Keys of a store of zarr's, remote or in memory."""
 
     concurrency = 8
-    piece: int | None = None
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def read(self, key: str, limit: int | None = None) -> Bytes | None:
+    def open(self, key: str) -> StoredChunk:
+        """Return the chunk, which is asked for when it is read."""
+        return _RemoteChunk(self._store, key)
+
+    def read(self, key: str) -> Bytes | None:
+        """Read all of a key, which may not exist."""
         reply = sync(self._store.get(key, default_buffer_prototype()))
         return None if reply is None else _as_bytes(reply)
 
-    def read_ranges(self, key: str, ranges: Sequence[Range]) -> Iterator[Bytes]:
-        for reply, (start, stop) in zip(sync(self._get(key, ranges)), ranges, strict=True):
-            if reply is None:
-                raise StoreError("it is missing")
-            check_range(len(reply), start, stop)
-            yield _as_bytes(reply)
+    def size(self, key: str) -> int:
+        """Return the size of a key, 0 if it does not exist."""
+        try:
+            return sync(self._store.getsize(key))
+        except FileNotFoundError:
+            return 0
 
-    async def _get(self, key: str, ranges: Sequence[Range]) -> list[Any]:
-        prototype = default_buffer_prototype()
-        requests = (self._store.get(key, prototype, RangeByteRequest(a, b)) for a, b in ranges)
-        return await asyncio.gather(*requests)
+    def folder_size(self, path: str) -> None:
+        """Return nothing: not every store can list its keys."""
 
     def close(self) -> None:
-        # A file system behind fsspec may be shared with others, and closes with its process.
+        """Close a ZIP file. A file system behind fsspec may be shared, and closes at exit."""
         if isinstance(self._store, ZipStore):
             self._store.close()
 
 
-def check_length(part: Bytes, length: int) -> Bytes:
-    """Return a part of a key that must be complete."""
-    if part.size != length:
-        raise TruncatedDataError(f"{part.size} bytes where {length} were expected")
-    return part
+class _RemoteChunk:
+    """A key of a store of zarr's."""
 
+    size: int | None = None
+    piece: int | None = None
 
-def check_range(count: int, start: int, stop: int, where: str = "") -> None:
-    """Refuse more bytes than were asked for: they are others than those."""
-    if count > stop - start:
-        raise StoreError(
-            f"{where}asked for {stop - start} bytes at {start}, got {count}:"
-            " the server ignores ranges"
-        )
+    def __init__(self, store: Store, key: str) -> None:
+        self._store, self.key = store, key
+
+    def read(self, ranges: Sequence[Range] | None) -> Sequence[Bytes]:
+        """Ask for all ranges at once."""
+        return [_as_bytes(reply) for reply in sync(self._get(ranges))]
+
+    async def _get(self, ranges: Sequence[Range] | None) -> list[Any]:
+        prototype = default_buffer_prototype()
+        wanted = [None] if ranges is None else [RangeByteRequest(*r) for r in ranges]
+        replies = await asyncio.gather(*(self._store.get(self.key, prototype, r) for r in wanted))
+        for reply, request in zip(replies, wanted, strict=True):
+            if reply is None:
+                raise StoreError("it is missing")
+            if request is not None:
+                check_range(len(reply), request.start, request.end)
+        return replies
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        pass
 
 
 def _as_bytes(buffer: Any) -> Bytes:

@@ -78,6 +78,6 @@ def h52st(file: str, dst: str, threads: int | None, overwrite: bool, quiet: bool
 @command
 def plugin_path() -> None:
     """Print the folder of the HDF5 plugin, for HDF5_PLUGIN_PATH."""
-    from bf16codecs.hdf5.tensors import PLUGIN_PATH
+    from bf16codecs.hdf5.filters import PLUGIN_PATH
 
     click.echo(PLUGIN_PATH)

@@ -13,7 +13,7 @@ import numpy as np
 
 from bf16codecs.convert.convert import safetensors_to_zarr, zarr_to_safetensors
 from bf16codecs.safetensors import read_header
-from bf16codecs.store.layout import CodecChoice
+from bf16codecs.store.choice import CodecChoice
 
 __all__ = ["CODECS", "DemoResult", "measure"]
 

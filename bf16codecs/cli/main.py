@@ -37,7 +37,7 @@ from bf16codecs.convert.convert import (
     verify_store,
     zarr_to_safetensors,
 )
-from bf16codecs.store.layout import read_headers, stored_arrays
+from bf16codecs.store.backend import read_headers, stored_arrays
 
 __all__ = ["h52st", "main", "st2h5", "st2zarr", "zarr2st"]
 

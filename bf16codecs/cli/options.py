@@ -15,7 +15,7 @@ import click
 
 from bf16codecs.cli.console import format_rate, format_size, one_line
 from bf16codecs.convert.convert import DEFAULT_CHUNK_SIZE, DEFAULT_CODEC, Summary
-from bf16codecs.store.layout import CodecChoice
+from bf16codecs.store.choice import CODEC_NAMES, CodecChoice
 
 __all__ = [
     "ByteSize",
@@ -113,7 +113,7 @@ def conversion_options(function: Callable[..., None]) -> Callable[..., None]:
     options = (
         click.option(
             "--codec",
-            type=click.Choice(["huffman", "arithmetic", "zstd", "split", "none"]),
+            type=click.Choice(CODEC_NAMES),
             default=DEFAULT_CODEC,
             show_default=True,
             is_eager=True,  # the level is checked against it

@@ -1,9 +1,9 @@
 """Conversion between safetensors files and model stores."""
 
-from bf16codecs.convert.conversion import Summary
 from bf16codecs.convert.convert import (
     DEFAULT_CHUNK_SIZE,
     DEFAULT_CODEC,
+    Summary,
     hdf5_to_safetensors,
     open_store,
     safetensors_to_hdf5,

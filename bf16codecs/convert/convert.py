@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
+from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.grid import Piece
+from bf16codecs._files import write_all
 from bf16codecs._threads import codec_threads
-from bf16codecs.convert.conversion import (
-    Progress,
-    Summary,
-    compare_names,
-    read_index,
-    restore,
-    summarize,
-    to_store,
-)
-from bf16codecs.convert.pipeline import LOCAL, Engine, unpack
+from bf16codecs.convert.pipeline import LOCAL, Engine, file_prefix, pack, unpack
+from bf16codecs.convert.target import absolute_target, new_target
 from bf16codecs.errors import CorruptDataError
-from bf16codecs.safetensors import Source, open_source
-from bf16codecs.store.layout import CodecChoice, StoreReader, read_headers
-from bf16codecs.store.zarr_reader import ZarrReader
+from bf16codecs.safetensors import Header, Source, open_source
+from bf16codecs.store.backend import StoreReader, StoreWriter, read_bytes, read_headers
+from bf16codecs.store.choice import CodecChoice
+from bf16codecs.store.opening import Kind, detect, open_store
 from bf16codecs.store.zarr_writer import ZarrWriter
 
 __all__ = [
@@ -40,6 +37,22 @@ __all__ = [
     "verify_store",
     "zarr_to_safetensors",
 ]
+
+#: Called with the phase ("convert", "verify" or "restore"), the bytes done, and all bytes.
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What was converted."""
+
+    files: int
+    tensors: int
+    #: Size of the original files, and of the store with its metadata.
+    nbytes: int
+    stored_nbytes: int
+    seconds: float
+
 
 # 8 to 64 MiB convert equally fast; smaller ones take less memory, and a slice where a reader
 # decodes whole chunks (format 2) less time.
@@ -99,14 +112,13 @@ def safetensors_to_zarr(
     if zarr_format not in (2, 3):
         raise ValueError(f"zarr_format must be 2 or 3, not {zarr_format!r}")
     as_zip = os.fspath(store).lower().endswith(".zip")
-    return to_store(
+    return _to_store(
         src,
         store,
         make_writer=partial(
             ZarrWriter, choice=CodecChoice(codec, level), zarr_format=zarr_format, as_zip=as_zip
         ),
-        make_reader=ZarrReader,
-        may_replace=Path.is_file if as_zip else _is_zarr_folder,
+        kind=Kind.ZIP if as_zip else Kind.FOLDER,
         chunk_size=chunk_size,
         threads=threads,
         verify=verify,
@@ -147,8 +159,8 @@ def zarr_to_safetensors(
     bf16codecs.errors.CodecError
         If data are damaged; the target is not made then.
     """
-    with closing(ZarrReader(store)) as reader:
-        return restore(reader, dst, threads, overwrite, progress)
+    with closing(open_store(store, Kind.FOLDER, Kind.ZIP)) as reader:
+        return _restore(reader, dst, threads, overwrite, progress)
 
 
 def safetensors_to_hdf5(
@@ -175,17 +187,16 @@ def safetensors_to_hdf5(
     FileExistsError
         If `file` exists and is not to be overwritten, or is something else than an HDF5 file.
     """
-    from bf16codecs.store.hdf5_reader import H5Reader
-    from bf16codecs.store.hdf5_writer import MAX_CHUNK_SIZE, H5Writer
+    # h5py is imported by those who have HDF5 files.
+    from bf16codecs.store.hdf5_writer import MAX_CHUNK_SIZE, Hdf5Writer
 
     if chunk_size > MAX_CHUNK_SIZE:
         raise ValueError(f"chunks of HDF5 have {MAX_CHUNK_SIZE} bytes at most, not {chunk_size}")
-    return to_store(
+    return _to_store(
         src,
         file,
-        make_writer=partial(H5Writer, choice=CodecChoice(codec, level)),
-        make_reader=H5Reader,
-        may_replace=_is_hdf5_file,
+        make_writer=partial(Hdf5Writer, choice=CodecChoice(codec, level)),
+        kind=Kind.HDF5,
         chunk_size=chunk_size,
         threads=threads,
         verify=verify,
@@ -206,20 +217,8 @@ def hdf5_to_safetensors(
 
     Parameters and errors are those of `zarr_to_safetensors`.
     """
-    from bf16codecs.store.hdf5_reader import H5Reader
-
-    with closing(H5Reader(file)) as reader:
-        return restore(reader, dst, threads, overwrite, progress)
-
-
-def open_store(store: str | os.PathLike[str]) -> StoreReader:
-    """Open a model store of either kind for those who read it chunk by chunk."""
-    if not _is_hdf5_file(Path(store)):
-        return ZarrReader(store)
-    # h5py is imported by those who have HDF5 files.
-    from bf16codecs.store.hdf5_reader import H5Reader
-
-    return H5Reader(store)
+    with closing(open_store(file, Kind.HDF5)) as reader:
+        return _restore(reader, dst, threads, overwrite, progress)
 
 
 def verify_store(
@@ -240,11 +239,11 @@ def verify_store(
     source = None if src is None else open_source(src)
     with closing(open_store(store)) as reader, codec_threads(threads):
         headers = read_headers(reader)
-        index = read_index(reader)
+        index = _read_index(reader)
         if source is not None:
-            compare_names(reader, headers, index, source)
+            _compare_names(reader, headers, index, source)
 
-        def consume(file: int, piece: Piece, data: NDArray[np.uint8]) -> None:
+        def consume(file: int, piece: Piece, data: Bytes) -> None:
             if source is None:
                 return
             original = np.empty_like(data)
@@ -255,16 +254,127 @@ def verify_store(
                 )
 
         unpack(reader, headers, consume, True, progress and partial(progress, "verify"))
-        return summarize(reader, headers, start)
+        return _summarize(reader, headers, start)
 
 
-def _is_zarr_folder(path: Path) -> bool:
-    markers = ("zarr.json", ".zgroup", ".zarray")
-    return path.is_dir() and any((path / name).is_file() for name in markers)
+def _to_store(
+    src: str | os.PathLike[str] | Source,
+    store: str | os.PathLike[str],
+    *,
+    make_writer: Callable[[Path], StoreWriter],
+    kind: Kind,
+    chunk_size: int,
+    threads: int | None,
+    verify: bool,
+    overwrite: bool,
+    progress: Progress | None,
+    engine: Engine = LOCAL,
+) -> Summary:
+    """Convert into any kind of store."""
+    start = time.perf_counter()
+    if chunk_size < 1:
+        raise ValueError(f"chunk_size must be positive, not {chunk_size}")
+    source = src if isinstance(src, Source) else open_source(src)
+    target = absolute_target(store, source.paths)
+    may_replace = partial(_is_kind, kind=kind)
+    with codec_threads(threads), new_target(target, overwrite, may_replace) as temporary:
+        with closing(make_writer(temporary)) as writer:
+            report = progress and partial(progress, "convert")
+            packed = pack(source, writer, chunk_size, verify, report, engine.encode)
+        if verify:
+            with closing(open_store(temporary, kind)) as reader:
+                headers = read_headers(reader)
+                _compare_names(reader, headers, _read_index(reader), source)
+                engine.verify(reader, headers, packed, progress and partial(progress, "verify"))
+    return Summary(
+        len(source.files),
+        sum(len(file.header.tensors) for file in source.files),
+        packed.nbytes,
+        packed.stored_nbytes,
+        time.perf_counter() - start,
+    )
 
 
-def _is_hdf5_file(path: Path) -> bool:
-    if not path.is_file():
-        return False
-    with open(path, "rb") as file:
-        return file.read(8) == b"\x89HDF\r\n\x1a\n"
+def _restore(
+    reader: StoreReader,
+    dst: str | os.PathLike[str],
+    threads: int | None,
+    overwrite: bool,
+    progress: Progress | None,
+) -> Summary:
+    """Restore from any kind of store."""
+    start = time.perf_counter()
+    headers = read_headers(reader)
+    index = _read_index(reader)
+    names = [file.name for file in reader.info.files]
+    if reader.info.index is not None:
+        names.append(reader.info.index.name)
+    as_folder = reader.info.index is not None or len(names) > 1
+    local = [] if "://" in reader.where else [Path(reader.where)]
+    target = absolute_target(dst, local)
+    if local and local[0].resolve() in target.resolve().parents:
+        raise ValueError(f"{dst}: lies in the store")
+    may_replace = partial(_has_only, names=names) if as_folder else Path.is_file
+    with codec_threads(threads), new_target(target, overwrite, may_replace) as temporary:
+        if as_folder:
+            temporary.mkdir()
+        paths = [temporary / name for name in names] if as_folder else [temporary]
+        for path, header in zip(paths, headers, strict=False):
+            with open(path, "xb") as file:
+                file.write(file_prefix(header))
+        if reader.info.index is not None:
+            paths[-1].write_bytes(index)
+
+        def consume(number: int, piece: Piece, data: Bytes) -> None:
+            with open(paths[number], "r+b", buffering=0) as file:
+                file.seek(piece.offset)
+                write_all(file, data)
+
+        unpack(reader, headers, consume, True, progress and partial(progress, "restore"))
+    return _summarize(reader, headers, start)
+
+
+def _read_index(reader: StoreReader) -> bytes:
+    """Return the content of the index file, checked; empty if there was none."""
+    index = reader.info.index
+    if index is None:
+        return b""
+    raw = read_bytes(reader, index.path)
+    if hashlib.sha256(raw).hexdigest() != index.sha256:
+        raise CorruptDataError(f"{reader.where}: {index.name} has another SHA-256 than it had")
+    return raw
+
+
+def _compare_names(
+    reader: StoreReader, headers: Sequence[Header], index: bytes, source: Source
+) -> None:
+    """Compare everything but the tensors' data with the source."""
+    ours = [file.name for file in reader.info.files]
+    theirs = [file.name for file in source.files]
+    if (len(ours) > 1 and ours != theirs) or len(ours) != len(theirs):
+        raise CorruptDataError(f"{reader.where}: holds {ours}, not {theirs}")
+    for file, header in zip(source.files, headers, strict=True):
+        if file.header.raw != header.raw:
+            raise CorruptDataError(f"{reader.where}: its header differs from {file.path}")
+    if index != source.index_raw:
+        raise CorruptDataError(f"{reader.where}: its index differs from {source.index}")
+
+
+def _summarize(reader: StoreReader, headers: Sequence[Header], start: float) -> Summary:
+    """Sum up a store whose conversion began at `start`."""
+    info = reader.info
+    return Summary(
+        len(info.files),
+        sum(len(header.tensors) for header in headers),
+        sum(file.size for file in info.files) + (info.index.size if info.index else 0),
+        reader.total_nbytes(),
+        time.perf_counter() - start,
+    )
+
+
+def _is_kind(path: Path, kind: Kind) -> bool:
+    return detect(path) is kind
+
+
+def _has_only(path: Path, names: Sequence[str]) -> bool:
+    return path.is_dir() and {p.name for p in path.iterdir()} <= set(names)

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bf16codecs import _core
+from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.grid import ArrayPlan, Piece
-from bf16codecs._threads import Turns, run_jobs
+from bf16codecs._threads import run_ahead, worker_count
 from bf16codecs.errors import CorruptDataError, SafetensorsError
 from bf16codecs.safetensors import Header, Source, SourceFile
-from bf16codecs.store.layout import (
-    StoredFile,
-    StoreInfo,
-    StoreReader,
-    StoreWriter,
-    plan_arrays,
-    plan_bytes,
-    stored_arrays,
-)
+from bf16codecs.store.backend import StoreReader, StoreWriter, stored_arrays
+from bf16codecs.store.layout import StoredFile, StoreInfo
 from bf16codecs.store.paths import RESERVED_ROOT
+from bf16codecs.store.plan import header_path, plan_arrays, plan_bytes
 
 __all__ = [
     "LOCAL",
@@ -42,7 +38,7 @@ __all__ = [
 #: Called with the bytes done so far and the bytes in all.
 Progress = Callable[[int, int], None]
 #: What is done with each decoded piece; several threads call it.
-Consume = Callable[[int, Piece, NDArray[np.uint8]], None]
+Consume = Callable[[int, Piece, Bytes], None]
 
 
 def file_prefix(header: Header) -> bytes:
@@ -50,7 +46,7 @@ def file_prefix(header: Header) -> bytes:
     return len(header.raw).to_bytes(8, "little") + header.raw
 
 
-def read_chunk(file: SourceFile, piece: Piece, chunk: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def read_chunk(file: SourceFile, piece: Piece, chunk: Bytes) -> Bytes:
     """Read a chunk from its safetensors file, fill up its padding, and return what was read."""
     data, padding = chunk[: piece.nbytes], chunk[piece.nbytes :]
     file.read_into(piece.offset, data)
@@ -78,6 +74,49 @@ class Encoded:
     checksums: dict[tuple[int, int], int]
 
 
+class _Buffers:
+    """Memory for pieces, used again and again; taken and given back by one thread."""
+
+    def __init__(self, arrays: Sequence[ArrayPlan]) -> None:
+        self._size = max((array.chunk_nbytes for array in arrays if array.nbytes), default=0)
+        self._free: list[Bytes] = []
+
+    def take(self) -> Bytes:
+        """Return memory for the largest piece."""
+        return self._free.pop() if self._free else np.empty(self._size, np.uint8)
+
+    def give_back(self, memory: Bytes) -> None:
+        """Let others have it."""
+        self._free.append(memory)
+
+
+def _in_file_order(
+    work: Callable[[Piece, Bytes], Any],
+    arrays: Sequence[ArrayPlan],
+    progress: Progress | None,
+) -> Iterator[tuple[Piece, Bytes, Any]]:
+    """Do the work on all pieces with several threads; yield pieces, their bytes, and results.
+
+    `work` is called with a piece and memory for a whole chunk, whose first bytes are then the
+    piece's. They are valid until the next ones are asked for.
+    """
+    buffers = _Buffers(arrays)
+
+    def job(piece: Piece, memory: Bytes) -> tuple[Piece, Bytes, Any]:
+        return piece, memory, work(piece, memory[: piece.array.chunk_nbytes])
+
+    done, total = 0, sum(array.nbytes for array in arrays)
+    pieces = (piece for array in arrays for piece in array.pieces())
+    jobs = (partial(job, piece, buffers.take()) for piece in pieces)
+    with closing(run_ahead(jobs, worker_count())) as results:
+        for piece, memory, result in results:
+            yield piece, memory[: piece.nbytes], result
+            buffers.give_back(memory)
+            done += piece.nbytes
+            if progress is not None:
+                progress(done, total)
+
+
 def encode(
     source: Source,
     writer: StoreWriter,
@@ -86,31 +125,20 @@ def encode(
     progress: Progress | None,
 ) -> Encoded:
     """Encode all tensors, reading every byte of them once."""
+
+    def work(piece: Piece, chunk: Bytes) -> tuple[int, int | None]:
+        data = read_chunk(source.files[piece.array.file], piece, chunk)
+        return writer.write(piece, chunk), _core.checksum(data) if keep_checksums else None
+
     digests = [hashlib.sha256(file_prefix(file.header)) for file in source.files]
-    pieces = (piece for array in arrays for piece in array.pieces())
-    largest = max((array.chunk_nbytes for array in arrays if array.nbytes), default=0)
     checksums: dict[tuple[int, int], int] = {}
-    stored: list[int] = []
-    turns = Turns()
-
-    def make_worker() -> Callable[[int, Piece], int]:
-        buffer = np.empty(largest, np.uint8)
-
-        def work(number: int, piece: Piece) -> int:
-            chunk = buffer[: piece.array.chunk_nbytes]
-            data = read_chunk(source.files[piece.array.file], piece, chunk)
-            if keep_checksums:
-                checksums[piece.array.file, piece.offset] = _core.checksum(data)
-            with turns.turn(number):
-                digests[piece.array.file].update(data.data)
-            stored.append(writer.write(piece, chunk))
-            return piece.nbytes
-
-        return work
-
-    total = sum(array.nbytes for array in arrays)
-    run_jobs(pieces, make_worker, turns, progress and (lambda done: progress(done, total)))
-    return Encoded([digest.hexdigest() for digest in digests], sum(stored), checksums)
+    stored = 0
+    for piece, data, (size, checksum) in _in_file_order(work, arrays, progress):
+        digests[piece.array.file].update(data.data)
+        stored += size
+        if checksum is not None:
+            checksums[piece.array.file, piece.offset] = checksum
+    return Encoded([digest.hexdigest() for digest in digests], stored, checksums)
 
 
 def pack(
@@ -126,7 +154,7 @@ def pack(
     for array in arrays:
         writer.create(array)
     stored = [
-        _write_bytes(writer, _header_path(i), file.header.raw, chunk_size)
+        _write_bytes(writer, header_path(i), file.header.raw, chunk_size)
         for i, file in enumerate(source.files)
     ]
     before = [file.state() for file in source.files]
@@ -135,7 +163,7 @@ def pack(
         if file.state() != state:
             raise SafetensorsError(f"{file.path}: changed while it was read")
     files = tuple(
-        StoredFile(file.name, file.header.file_size, digest, _header_path(i))
+        StoredFile(file.name, file.header.file_size, digest, header_path(i))
         for i, (file, digest) in enumerate(zip(source.files, encoded.digests, strict=True))
     )
     index = None
@@ -148,10 +176,6 @@ def pack(
     stored_nbytes = encoded.stored_nbytes + sum(stored)
     nbytes = source.nbytes + len(source.index_raw)
     return Packed(info, nbytes, stored_nbytes, encoded.checksums)
-
-
-def _header_path(number: int) -> str:
-    return f"{RESERVED_ROOT}/header/{number}"
 
 
 def _write_bytes(writer: StoreWriter, path: str, raw: bytes, chunk_size: int) -> int:
@@ -179,29 +203,16 @@ def unpack(
     CorruptDataError
         If a file's bytes, all of which were consumed by then, do not have its digest.
     """
-    arrays = stored_arrays(reader, headers)
-    pieces = (piece for array in arrays for piece in array.pieces())
-    largest = max((array.chunk_nbytes for array in arrays if array.nbytes), default=0)
     digests = [hashlib.sha256(file_prefix(header)) for header in headers]
-    turns = Turns()
 
-    def make_worker() -> Callable[[int, Piece], int]:
-        buffer = np.empty(largest, np.uint8)
+    def work(piece: Piece, chunk: Bytes) -> None:
+        reader.read(piece, chunk)
+        consume(piece.array.file, piece, chunk[: piece.nbytes])
 
-        def work(number: int, piece: Piece) -> int:
-            chunk = buffer[: piece.array.chunk_nbytes]
-            reader.read(piece, chunk)
-            data = chunk[: piece.nbytes]
-            consume(piece.array.file, piece, data)
-            if check_digests:
-                with turns.turn(number):
-                    digests[piece.array.file].update(data.data)
-            return piece.nbytes
-
-        return work
-
-    total = sum(array.nbytes for array in arrays)
-    run_jobs(pieces, make_worker, turns, progress and (lambda done: progress(done, total)))
+    arrays = stored_arrays(reader, headers)
+    for piece, data, _ in _in_file_order(work, arrays, progress):
+        if check_digests:
+            digests[piece.array.file].update(data.data)
     if check_digests:
         for file, digest in zip(reader.info.files, digests, strict=True):
             if digest.hexdigest() != file.sha256:
@@ -219,7 +230,7 @@ def verify_packed(
     """Decode a store that was just packed and compare each piece with the source's checksum."""
     remaining = dict(packed.checksums)
 
-    def consume(file: int, piece: Piece, data: NDArray[np.uint8]) -> None:
+    def consume(file: int, piece: Piece, data: Bytes) -> None:
         if remaining.pop((file, piece.offset), None) != _core.checksum(data):
             raise CorruptDataError(f"{reader.where}: {piece.array.path} differs from its source")
 

@@ -10,7 +10,6 @@ import numpy as np
 from h5py._hl.base import phil
 from numpy.typing import NDArray
 
-from bf16codecs._chunks.grid import Piece
 from bf16codecs.codecs import FrameCodec
 from bf16codecs.hdf5.filters import FrameFilter, Zstd, cd_values, require_zstd
 from bf16codecs.hdf5.types import file_type
@@ -19,7 +18,6 @@ __all__ = [
     "Compression",
     "Region",
     "create_dataset",
-    "piece_region",
     "read_region",
     "write_region",
 ]
@@ -87,14 +85,6 @@ def _set_filters(properties: Any, compression: Compression, chunk_nbytes: int, r
         properties.set_deflate(6)
     elif compression is not None:
         raise TypeError(f"compression is a filter of bf16codecs.hdf5 or None, not {compression!r}")
-
-
-def piece_region(piece: Piece) -> tuple[Region, tuple[int, ...]]:
-    """Return where a piece lies in its array, without padding, and the shape of that."""
-    array = piece.array
-    ends = zip(piece.index, array.chunks, array.shape, strict=True)
-    region = tuple(slice(i * n, min((i + 1) * n, size)) for i, n, size in ends)
-    return region, tuple(s.stop - s.start for s in region)
 
 
 def read_region(dataset: Any, region: Region, out: NDArray[Any]) -> None:

@@ -1,16 +1,14 @@
 """Chunks of an HDF5 dataset, coded here and moved by HDF5 as they are (direct chunk I/O).
 
-libhdf5 works under one lock, its filters included. So only the moving is left to it, and the
-coding is done outside, by as many threads as there are.
+libhdf5 works under one lock, its filters included. So only finding and moving chunks is left to
+it, and the coding is done outside, by as many threads as there are. From a file that nobody
+writes, chunks are read without it, block by block.
 """
 
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import h5py
@@ -18,219 +16,205 @@ import numpy as np
 from h5py._hl.base import phil
 from numpy.typing import NDArray
 
-from bf16codecs import _core
-from bf16codecs._buffers import DTYPES
-from bf16codecs.codecs import BF16Split, FrameCodec
-from bf16codecs.errors import CodecError, CorruptDataError
-from bf16codecs.hdf5.coders import (
-    Coder,
-    Frames,
-    InFile,
-    InMemory,
-    Memory,
-    Plain,
-    ShuffledZstd,
-    StoredBytes,
-)
-from bf16codecs.hdf5.filters import FILTER_ID, ZSTD_FILTER_ID
+from bf16codecs._buffers import Bytes
+from bf16codecs._chunks.array import ArrayReader, ChunkedArray, Index, LibraryArray, Located
+from bf16codecs._chunks.formats import RAW, Format, FrameFormat, ZstdFormat, encode_zstd
+from bf16codecs._chunks.sources import FilePart, FileSource
+from bf16codecs._chunks.stored import InMemory
+from bf16codecs._files import HAS_PREADV
+from bf16codecs.codecs import FrameCodec
+from bf16codecs.errors import StoreError
+from bf16codecs.hdf5.dataset import Compression, read_region
+from bf16codecs.hdf5.filters import FILTER_ID, ZSTD_FILTER_ID, Zstd, filters_of
 from bf16codecs.hdf5.types import array_dtype
 
-__all__ = ["ChunkedDataset", "Place", "Stored", "codec_name"]
+__all__ = ["ChunkWriter", "dataset_array"]
 
 _SHUFFLE = h5py.h5z.FILTER_SHUFFLE
-# Any frame decodes any frame: which codec wrote it does not matter.
-_ANY_FRAME = BF16Split()
-
-#: Number and parameters.
-_Filter = tuple[int, tuple[int, ...]]
 
 
-class Place(NamedTuple):
-    """Where a stored chunk lies in its file, and whether it is stored as it is."""
-
-    offset: int
-    size: int
-    is_plain: bool
-
-
-@dataclass(frozen=True)
-class Stored:
-    """A chunk as it is stored, and what decodes it."""
-
-    index: tuple[int, ...]
-    data: StoredBytes
-    coder: Coder
-
-
-class ChunkedDataset:
-    """A chunked dataset whose filters are known here.
-
-    `fetch` and `put` take HDF5's lock. Let only threads call them that nobody waits for who may
-    hold it: h5py does in a loop over a group's values.
+def dataset_array(dataset: Any, label: str, *, is_complete: bool = False) -> ArrayReader:
+    """Return what reads a dataset.
 
     Parameters
     ----------
     dataset : h5py.h5d.DatasetID
-        The dataset; `supports` has to be true of it.
-    codec : FrameCodec, optional
-        What encodes new chunks, where the dataset has this package's filter.
+        Whoever wrote it. What is filtered by unknown filters, or not in chunks, is left to HDF5.
+    label : str
+        What it is, for messages.
+    is_complete : bool
+        Whether every chunk must have been written, and will be read: then they are found at once,
+        and nobody waits for HDF5's lock later. Otherwise, missing ones are fill values.
     """
+    with phil:
+        dtype, shape = array_dtype(dataset.get_type()), tuple(dataset.shape)
+        properties = dataset.get_create_plist()
+        is_chunked = properties.get_layout() == h5py.h5d.CHUNKED
+        chunks = tuple(properties.get_chunk()) if is_chunked else None
+        filters = dict(filters_of(properties))
+    form = _format_of(list(filters), dtype.itemsize, is_complete)
+    if chunks is None or form is None:
+        # Only where jobs are made: that thread may hold HDF5's lock already.
+        return LibraryArray(label, shape, dtype, chunks, partial(_read, dataset, dtype), 0)
+    stored = _StoredChunks(dataset, dtype, chunks, form, len(filters))
+    if is_complete:
+        stored.find_all()
+    return ChunkedArray(label, shape, dtype, chunks, stored.locate)
 
-    def __init__(self, dataset: Any, codec: FrameCodec | None = None) -> None:
-        self._id = dataset
-        with phil:
-            properties = dataset.get_create_plist()
-            filters = _filters(properties)
-            self.dtype = array_dtype(dataset.get_type())
-            self.shape: tuple[int, ...] = tuple(dataset.shape)
-            self.chunks: tuple[int, ...] = tuple(properties.get_chunk())
-            self._file = _readable_file(dataset)
-            # Not asked for later, by threads that must not wait for HDF5's lock.
-            self._name = (h5py.h5i.get_name(dataset) or b"dataset").decode(errors="replace")
-        self.nbytes = math.prod(self.chunks) * self.dtype.itemsize
-        self._all_filters = (1 << len(filters)) - 1
-        self._coder = self._make_coder(filters, codec or _ANY_FRAME)
 
-    def _make_coder(self, filters: list[_Filter], codec: FrameCodec) -> Coder:
-        if not filters:
-            return Plain()
-        if filters[-1][0] == FILTER_ID:
-            return Frames(codec, self.dtype, self.chunks)
-        level = (*filters[-1][1], 3)[0]
-        return ShuffledZstd(level, self.dtype.itemsize if len(filters) > 1 else 1)
+def _format_of(filters: list[int], item_size: int, keep_heads: bool) -> Format | None:
+    """Return how filtered chunks are stored, or None if only HDF5 can decode them."""
+    if not filters:
+        return RAW
+    if filters == [FILTER_ID]:
+        return FrameFormat(keep_heads)
+    if filters in ([ZSTD_FILTER_ID], [_SHUFFLE, ZSTD_FILTER_ID]):
+        return ZstdFormat(item_size if len(filters) > 1 else 1)
+    return None
 
-    @staticmethod
-    def supports(dataset: Any) -> bool:
-        """Tell whether a dataset is chunked, and filtered by what is known here or by nothing."""
-        with phil:
-            properties = dataset.get_create_plist()
-            if properties.get_layout() != h5py.h5d.CHUNKED:
-                return False
-            numbers = [number for number, _ in _filters(properties)]
-        known: tuple[list[int], ...] = [], [FILTER_ID], [ZSTD_FILTER_ID], [_SHUFFLE, ZSTD_FILTER_ID]
-        return numbers in known
 
-    def encode(self, chunk: NDArray[np.uint8]) -> Any:
-        """Encode a whole chunk, padding included."""
-        return self._coder.encode(chunk)
+def _read(dataset: Any, dtype: np.dtype[Any], region: tuple[slice, ...]) -> NDArray[Any]:
+    values = np.empty([s.stop - s.start for s in region], dtype)
+    read_region(dataset, region, values)
+    return values
 
-    def put(self, index: tuple[int, ...], data: Any) -> None:
-        """Write an encoded chunk."""
-        # Not left as it is where it does not shrink: HDF5 2.0 forgets the filter mask of the chunk
-        # that was written last, and a frame is larger by some bytes in a thousand at most.
-        with phil:
-            self._id.write_direct_chunk(self._origin(index), data)
 
-    def fetch(self, index: tuple[int, ...], memory: Memory) -> Stored | None:
-        """Find or read a chunk as it is stored; None if it is missing, or only HDF5 can decode it.
+class _Place(NamedTuple):
+    """Where a stored chunk lies in its file, and which filters were left out for it."""
 
-        `memory` is where it is read to, now or when it is decoded.
-        """
-        with phil:
-            mask, data = self._locate(index, memory) if self._file else self._read(index, memory)
-        if data is None or mask not in (0, self._all_filters):
-            return None
-        return Stored(index, data, Plain() if mask else self._coder)
+    offset: int
+    size: int
+    filter_mask: int
 
-    def _locate(self, index: tuple[int, ...], memory: Memory) -> tuple[int, StoredBytes | None]:
-        info = self._id.get_chunk_info_by_coord(self._origin(index))
-        if info.byte_offset is None:
-            return 0, None
-        assert self._file is not None
-        return info.filter_mask, InFile(self._file, info.byte_offset, info.size, memory)
 
-    def _read(self, index: tuple[int, ...], memory: Memory) -> tuple[int, StoredBytes | None]:
-        # Eight-byte items have the largest bound: the plugin wrote nothing that is larger.
-        bound = _core.bound(self.nbytes, BF16Split._native_codec, DTYPES["float64"])
-        origin = self._origin(index)
-        try:
-            mask, data = self._id.read_direct_chunk(origin, out=memory.get(bound))
-        except ValueError:  # larger, so somebody else wrote it
-            mask, data = self._id.read_direct_chunk(origin)
-        except RuntimeError:  # not there
-            return 0, None
-        return mask, InMemory(np.frombuffer(data, np.uint8))
+class _StoredChunks:
+    """Finds the stored chunks of a dataset."""
 
-    def decode(self, stored: Stored, out: NDArray[np.uint8]) -> None:
-        """Decode a whole chunk."""
-        with self._located(stored.index):
-            stored.coder.decode(stored.data, out)
-
-    def decode_part(
+    def __init__(
         self,
-        stored: Stored,
-        selection: tuple[slice | NDArray[np.intp], ...],
-        out: NDArray[np.uint8],
+        dataset: Any,
+        dtype: np.dtype[Any],
+        chunks: tuple[int, ...],
+        form: Format,
+        n_filters: int,
     ) -> None:
-        """Decode at least the selected items of a chunk to their places in `out`."""
-        with self._located(stored.index):
-            stored.coder.decode_part(stored.data, selection, out)
+        self._id, self._dtype, self._chunks, self._format = dataset, dtype, chunks, form
+        self._all_filters = (1 << n_filters) - 1
+        self._file = _readable_file(dataset)
+        self._source = FileSource()
+        #: All that there are, once they have been looked for.
+        self._places: dict[Index, _Place] | None = None
 
-    @contextmanager
-    def _located(self, index: tuple[int, ...]) -> Iterator[None]:
-        """Say in errors of decoding which chunk they are about."""
-        try:
-            yield
-        except (ValueError, RuntimeError) as e:
-            # numcodecs' Zstd raises either.
-            kind = type(e) if isinstance(e, CodecError) else CorruptDataError
-            raise kind(f"{self._name}, chunk {index}: {e}") from e
-
-    def places(self) -> dict[tuple[int, ...], Place] | None:
-        """Tell where the chunks lie in the file, if they are frames or as they are."""
-        if isinstance(self._coder, ShuffledZstd):
-            return None
-        found = {}
+    def find_all(self) -> None:
+        """Find all chunks at once."""
+        if self._file is None:
+            return
+        places = {}
 
         def visit(info: Any) -> None:
-            index = tuple(o // n for o, n in zip(info.chunk_offset, self.chunks, strict=True))
-            is_plain = isinstance(self._coder, Plain) or info.filter_mask != 0
-            found[index] = Place(info.byte_offset, info.size, is_plain)
+            index = tuple(o // n for o, n in zip(info.chunk_offset, self._chunks, strict=True))
+            places[index] = _Place(info.byte_offset, info.size, info.filter_mask)
 
         with phil:
             self._id.chunk_iter(visit)
-        return found
+        self._places = places
 
-    def _origin(self, index: tuple[int, ...]) -> tuple[int, ...]:
-        return tuple(i * n for i, n in zip(index, self.chunks, strict=True))
+    def locate(self, index: Index) -> Located:
+        """Find a chunk; one that cannot be read without HDF5 is read at once."""
+        if self._file is None:
+            return self._read_directly(index)
+        if self._places is not None and index not in self._places:
+            raise StoreError("it is missing")
+        place = self._find(index) if self._places is None else self._places[index]
+        form = None if place is None else self._form(place.filter_mask)
+        if place is None or form is None:
+            return self._read_by_hdf5(index)
+        return Located(form, self._source, FilePart(self._file, place.offset, place.size))
+
+    def _find(self, index: Index) -> _Place | None:
+        with phil:
+            info = self._id.get_chunk_info_by_coord(self._origin(index))
+        if info.byte_offset is None:
+            return None
+        return _Place(info.byte_offset, info.size, info.filter_mask)
+
+    def _form(self, filter_mask: int) -> Format | None:
+        if filter_mask == 0:
+            return self._format
+        return RAW if filter_mask == self._all_filters else None
+
+    def _read_directly(self, index: Index) -> Located:
+        try:
+            with phil:
+                mask, data = self._id.read_direct_chunk(self._origin(index))
+        except RuntimeError:  # it was never written
+            return self._read_by_hdf5(index)
+        form = self._form(mask)
+        return self._read_by_hdf5(index) if form is None else Located(form, InMemory(data), None)
+
+    def _read_by_hdf5(self, index: Index) -> Located:
+        origins = self._origin(index)
+        sizes = zip(origins, self._chunks, self._id.shape, strict=True)
+        region = tuple(slice(o, min(o + n, size)) for o, n, size in sizes)
+        whole = np.zeros(self._chunks, self._dtype)
+        whole[tuple(slice(s.stop - s.start) for s in region)] = _read(self._id, self._dtype, region)
+        return Located(RAW, InMemory(whole.reshape(-1).view(np.uint8)), None)
+
+    def _origin(self, index: Index) -> tuple[int, ...]:
+        return tuple(i * n for i, n in zip(index, self._chunks, strict=True))
 
 
 def _readable_file(dataset: Any) -> int | None:
     """Return the descriptor of a file whose chunks can be read without HDF5.
 
-    That is one on disk that nobody writes: HDF5 keeps no chunk back from it.
+    That is one on disk that nobody writes: HDF5 keeps no chunk back from it. Behind a user block,
+    offsets count from its end in some versions of libhdf5.
     """
-    file = h5py.h5i.get_file_id(dataset)
-    access = file.get_access_plist()
-    plain = access.get_driver() == h5py.h5fd.SEC2 and file.get_create_plist().get_userblock() == 0
-    if not plain or file.get_intent() != h5py.h5f.ACC_RDONLY or not hasattr(os, "preadv"):
-        return None
-    descriptor: int = file.get_vfd_handle()
-    return descriptor
-
-
-def _filters(properties: Any) -> list[_Filter]:
-    """Return the filters of a dataset and their parameters."""
-    filters = [properties.get_filter(i) for i in range(properties.get_nfilters())]
-    return [(number, tuple(values)) for number, _, values, _ in filters]
-
-
-def codec_name(dataset: Any) -> str:
-    """Name what a dataset is coded with, for people."""
     with phil:
-        filters = _filters(dataset.get_create_plist())
-    names = {
-        _SHUFFLE: "shuffle",
-        ZSTD_FILTER_ID: "zstd",
-        h5py.h5z.FILTER_DEFLATE: "gzip",
-        h5py.h5z.FILTER_LZF: "lzf",
-        h5py.h5z.FILTER_SZIP: "szip",
-    }
-    ours = ("huffman", "split", "huffman", "arithmetic")
-    found = []
-    for number, values in filters:
-        if number == FILTER_ID:
-            found.append(ours[(*values, 0)[0]] if (*values, 0)[0] < len(ours) else "bf16codecs")
-        else:
-            found.append(names.get(number, f"filter {number}"))
-    return "+".join(found) or "none"
+        file = h5py.h5i.get_file_id(dataset)
+        access = file.get_access_plist()
+        if access.get_driver() != h5py.h5fd.SEC2 or file.get_create_plist().get_userblock():
+            return None
+        if file.get_intent() != h5py.h5f.ACC_RDONLY or not HAS_PREADV:
+            return None
+        descriptor: int = file.get_vfd_handle()
+        return descriptor
+
+
+class ChunkWriter:
+    """Writes the chunks of a new dataset; several threads may encode.
+
+    `put` takes HDF5's lock. Let only threads call it that nobody waits for who may hold it: h5py
+    does in a loop over a group's values.
+
+    Parameters
+    ----------
+    dataset : h5py.h5d.DatasetID
+        A dataset in chunks.
+    compression
+        What it was made with: a codec, `Zstd` or None.
+    """
+
+    def __init__(self, dataset: Any, compression: Compression) -> None:
+        self._id, self._compression = dataset, compression
+        with phil:
+            self._dtype = array_dtype(dataset.get_type())
+            self.chunks: tuple[int, ...] = tuple(dataset.get_create_plist().get_chunk())
+        self.nbytes = math.prod(self.chunks) * self._dtype.itemsize
+
+    def encode(self, chunk: Bytes) -> Any:
+        """Encode a whole chunk, padding included."""
+        if isinstance(self._compression, FrameCodec):
+            # As an array, since some codecs look at its rows.
+            return self._compression.encode(chunk.view(self._dtype).reshape(self.chunks))
+        if isinstance(self._compression, Zstd):
+            return encode_zstd(chunk, self._compression.level, self._dtype.itemsize)
+        return chunk
+
+    def put(self, index: Index, data: Any) -> None:
+        """Write an encoded chunk."""
+        # Not left as it is where it does not shrink: HDF5 2.0 forgets the filter mask of the chunk
+        # that was written last, and a frame is larger by some bytes in a thousand at most.
+        origin = tuple(i * n for i, n in zip(index, self.chunks, strict=True))
+        with phil:
+            self._id.write_direct_chunk(origin, data)

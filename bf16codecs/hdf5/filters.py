@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import h5py
+from h5py._hl.base import phil
 
-from bf16codecs._buffers import DTYPES
+from bf16codecs import _core
 from bf16codecs.codecs import BF16Arithmetic, BF16Huffman, BF16Split, BF16Zstd, FrameCodec
 
 __all__ = [
@@ -23,6 +24,8 @@ __all__ = [
     "Split",
     "Zstd",
     "cd_values",
+    "codec_name",
+    "filters_of",
     "register",
     "require_zstd",
 ]
@@ -32,9 +35,6 @@ PLUGIN_PATH = str(Path(__file__).absolute().parents[1] / "plugins")
 
 #: The registered filter of the HDF Group's list that hdf5plugin brings.
 ZSTD_FILTER_ID = 32015
-
-# Flags in cd_values.
-_BY_BYTE, _NO_CHECKSUMS = 1, 2
 
 
 @cache
@@ -54,18 +54,18 @@ def register() -> None:
         raise ImportError("h5py's libhdf5 does not accept the filter of bf16codecs")
 
 
-#: The filter's number: the second member of H5Z_class2_t. The plugin's source defines it.
-FILTER_ID = ctypes.c_int.from_address(_filter_class() + ctypes.sizeof(ctypes.c_int)).value
+#: The filter's number.
+FILTER_ID = _core.HDF5_FILTER_ID
 
 
 def cd_values(codec: FrameCodec, chunk_nbytes: int = 0, row: int = 0) -> tuple[int, ...]:
     """Return the filter's parameters: docs/hdf5_filter.md, "cd_values"."""
     config = codec["configuration"]
-    flags = _BY_BYTE if config.get("by") == "byte" else 0
+    flags = _core.HDF5_FLAGS["by_byte"] if config.get("by") == "byte" else 0
     if not config.get("checksum", True):
-        flags |= _NO_CHECKSUMS
-    level = 1 if config.get("level") == "best" else 0
-    values = [codec._native_codec, DTYPES[codec.dtype], flags, level]
+        flags |= _core.HDF5_FLAGS["no_checksums"]
+    level = _core.LEVELS[config["level"]] if isinstance(codec, BF16Arithmetic) else 0
+    values = [codec.number, _core.DTYPES[codec.dtype], flags, level]
     # HDF5's numbers have 32 bits, and larger chunks are possible from HDF5 2.0.
     values += [n if n < 1 << 32 else 0 for n in (chunk_nbytes, row if level else 0)]
     while len(values) > 2 and values[-1] == 0:
@@ -73,7 +73,25 @@ def cd_values(codec: FrameCodec, chunk_nbytes: int = 0, row: int = 0) -> tuple[i
     return tuple(values)
 
 
-class FrameFilter(h5py.filters.FilterRefBase):
+class _Options(h5py.filters.FilterRefBase):
+    """Options of a filter, which cannot be changed: h5py's own could."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"{type(self).__name__} cannot be changed: make another")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"{type(self).__name__} cannot be changed: make another")
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the parameters."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        parameters = ", ".join(f"{k}={v!r}" for k, v in self.get_config().items())
+        return f"{type(self).__name__}({parameters})"
+
+
+class FrameFilter(_Options):
     """What the options of this package's filter share. Not to be instantiated itself.
 
     `codec_class` makes the codec for the data type of an array.
@@ -81,26 +99,26 @@ class FrameFilter(h5py.filters.FilterRefBase):
 
     filter_id = FILTER_ID
     codec_class: type[FrameCodec]
+    #: The codec that h5py's own reading and writing uses.
+    codec: FrameCodec
 
     def __init__(self, dtype: Any, **parameters: Any) -> None:
-        self._dtype = dtype
-        self._parameters = parameters
-        self.codec = self.codec_for("bfloat16")
-        self.filter_options = cd_values(self.codec)
+        codec = self.codec_class(dtype="bfloat16" if dtype is None else dtype, **parameters)
+        self.__dict__.update(
+            codec=codec,
+            filter_options=cd_values(codec),
+            _dtype=None if dtype is None else codec.dtype,
+        )
 
     def codec_for(self, dtype: str) -> FrameCodec:
         """Return the codec, for the element layout `dtype` if none was asked for."""
-        return self.codec_class(
-            dtype=dtype if self._dtype is None else self._dtype, **self._parameters
-        )
+        if self._dtype is not None:
+            return self.codec
+        return self.codec_class(**{**self.codec["configuration"], "dtype": dtype})
 
     def get_config(self) -> dict[str, Any]:
         """Return the parameters."""
-        return {"dtype": self._dtype, **self._parameters}
-
-    def __repr__(self) -> str:
-        parameters = ", ".join(f"{k}={v!r}" for k, v in self.get_config().items())
-        return f"{type(self).__name__}({parameters})"
+        return {**self.codec["configuration"], "dtype": self._dtype}
 
 
 class Split(FrameFilter):
@@ -188,7 +206,7 @@ def require_zstd() -> None:
         )
 
 
-class Zstd(h5py.filters.FilterRefBase):
+class Zstd(_Options):
     """HDF5's own pipeline of its byte shuffle and Zstandard, the filter 32015 of hdf5plugin.
 
     Parameters
@@ -202,9 +220,11 @@ class Zstd(h5py.filters.FilterRefBase):
     add ``shuffle=True``.
     """
 
+    level: int
+
     def __init__(self, level: int = 3) -> None:
-        self.level = BF16Zstd(level).level
-        self.filter_options = (self.level,)
+        level = BF16Zstd(level).level
+        self.__dict__.update(level=level, filter_options=(level,))
 
     @property
     def filter_id(self) -> int:
@@ -224,8 +244,32 @@ class Zstd(h5py.filters.FilterRefBase):
         """Return the parameters."""
         return {"level": self.level}
 
-    def __repr__(self) -> str:
-        return f"Zstd(level={self.level})"
+
+def filters_of(properties: Any) -> list[tuple[int, tuple[int, ...]]]:
+    """Return numbers and parameters of a dataset's filters, from its creation properties."""
+    filters = [properties.get_filter(i) for i in range(properties.get_nfilters())]
+    return [(number, tuple(values)) for number, _, values, _ in filters]
+
+
+def codec_name(dataset: Any) -> str:
+    """Name what a dataset is filtered with: ``"arithmetic"``, ``"shuffle+zstd"``, ``"none"``."""
+    with phil:
+        filters = filters_of(dataset.get_create_plist())
+    return "+".join(_filter_name(*each) for each in filters) or "none"
+
+
+def _filter_name(number: int, values: tuple[int, ...]) -> str:
+    if number == FILTER_ID:
+        ours = {n: name for name, n in _core.CODECS.items()} | {0: "huffman"}
+        return ours.get((*values, 0)[0], "bf16codecs")
+    names = {
+        h5py.h5z.FILTER_SHUFFLE: "shuffle",
+        h5py.h5z.FILTER_DEFLATE: "gzip",
+        h5py.h5z.FILTER_LZF: "lzf",
+        h5py.h5z.FILTER_SZIP: "szip",
+        ZSTD_FILTER_ID: "zstd",
+    }
+    return names.get(number, f"filter {number}")
 
 
 register()

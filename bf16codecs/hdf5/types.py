@@ -54,4 +54,6 @@ def array_dtype(type_id: Any) -> np.dtype[Any]:
     for name in _FLOATS:
         if type_id.equal(_float_type(name)):
             return np.dtype(name)
-    return np.dtype(type_id.dtype)
+    dtype = np.dtype(type_id.dtype)
+    # h5py's own dtypes are equal to NumPy's, and not the same: PyTorch takes only those.
+    return np.dtype(dtype.name) if dtype.kind in "iufc" and dtype.isnative else dtype

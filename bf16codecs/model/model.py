@@ -8,7 +8,7 @@ from typing import Any
 
 from bf16codecs.errors import TensorNotFoundError
 from bf16codecs.model.tensor import Home, LazyTensor, read_all
-from bf16codecs.safetensors import parse_header
+from bf16codecs.store.backend import read_headers
 
 __all__ = ["LazyTensor", "Model", "TensorNotFoundError", "open_model"]
 
@@ -91,8 +91,8 @@ class Model:
     def metadata(self) -> dict[str, str] | None:
         """Return the text that the files carry as ``__metadata__``, or None if there is none."""
         merged: dict[str, str] = {}
-        for raw, size in self._home.opened.headers():
-            merged.update(parse_header(raw, size, self._where).metadata)
+        for header in read_headers(self._home.opened):
+            merged.update(header.metadata)
         return merged or None
 
     def get_slice(self, name: str) -> LazyTensor:

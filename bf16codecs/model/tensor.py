@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from bf16codecs._chunks.array import ArrayReader, Job
 from bf16codecs._chunks.indexing import Points, parse_selection
-from bf16codecs._loading import run_all
-from bf16codecs.model.opening import Opened, open_any
+from bf16codecs._threads import run_all
+from bf16codecs.store.backend import StoreReader
+from bf16codecs.store.opening import open_any
 
 if TYPE_CHECKING:
     import dask.array
@@ -55,10 +56,10 @@ class Home:
             # Another process may have another working directory.
             source = source if "://" in source else os.path.abspath(source)
         self.source, self.options = source, options
-        self._opened: Opened | None = open_any(source, options)
+        self._opened: StoreReader | None = open_any(source, options)
 
     @property
-    def opened(self) -> Opened:
+    def opened(self) -> StoreReader:
         """The opened model; not after `close`."""
         if self._opened is None:
             raise ValueError(f"{self.source}: the model is closed")
@@ -91,7 +92,7 @@ class LazyTensor:
 
     def __init__(self, home: Home, name: str) -> None:
         self._home = home
-        self._array = home.opened.array(name)
+        self._array = home.opened.array(home.opened.info.paths[name])
         self._kind = home.opened.tensor_dtype(name)
         self.name = name
         self.shape = self._array.shape
@@ -197,7 +198,9 @@ def read_all(tensors: Iterable[LazyTensor]) -> dict[str, NDArray[Any]]:
     """Read whole tensors of one model into new arrays, all of them in parallel."""
     tensors = list(tensors)
     arrays: dict[str, NDArray[Any]] = {}
-    concurrency = min((tensor._array.concurrency for tensor in tensors), default=1)
+    # At least 1: here no lock of HDF5's is held, and one tensor that only HDF5 reads must not keep
+    # the others to one thread.
+    concurrency = max(1, min((tensor._array.concurrency for tensor in tensors), default=1))
     run_all((job for tensor in tensors for job in tensor._jobs(arrays)), concurrency)
     return arrays
 

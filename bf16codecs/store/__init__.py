@@ -4,20 +4,16 @@ docs/store.md is the normative description of its layout.
 """
 
 from bf16codecs.errors import StoreError
-from bf16codecs.store.layout import (
-    ATTRIBUTES_KEY,
-    LAYOUT_VERSION,
-    CodecChoice,
-    StoredFile,
-    StoreInfo,
+from bf16codecs.store.backend import (
     StoreReader,
     StoreWriter,
-    plan_arrays,
-    plan_bytes,
     read_bytes,
     read_headers,
     stored_arrays,
 )
+from bf16codecs.store.choice import CodecChoice
+from bf16codecs.store.layout import ATTRIBUTES_KEY, LAYOUT_VERSION, StoredFile, StoreInfo
+from bf16codecs.store.plan import plan_arrays, plan_bytes
 
 __all__ = [
     "ATTRIBUTES_KEY",

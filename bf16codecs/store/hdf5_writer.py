@@ -15,16 +15,18 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from bf16codecs._buffers import DTYPES, layout_for
+from bf16codecs import _core
+from bf16codecs._buffers import layout_for
 from bf16codecs._chunks.grid import ArrayPlan, Piece
 from bf16codecs.codecs import FrameCodec
-from bf16codecs.hdf5.dataset import Compression, create_dataset, piece_region, write_region
-from bf16codecs.hdf5.direct import ChunkedDataset
-from bf16codecs.hdf5.tensors import Zstd
-from bf16codecs.store.layout import ATTRIBUTES_KEY, CodecChoice, StoreInfo
+from bf16codecs.hdf5.dataset import Compression, create_dataset, write_region
+from bf16codecs.hdf5.direct import ChunkWriter
+from bf16codecs.hdf5.filters import Zstd
+from bf16codecs.store.choice import CodecChoice
+from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo
 from bf16codecs.store.paths import RESERVED_ROOT
 
-__all__ = ["MAX_CHUNK_SIZE", "H5Writer"]
+__all__ = ["MAX_CHUNK_SIZE", "Hdf5Writer"]
 
 #: Larger ones need HDF5 2.0.
 MAX_CHUNK_SIZE = (1 << 32) - 1
@@ -34,7 +36,7 @@ MAX_CHUNK_SIZE = (1 << 32) - 1
 _FORMAT = "v110"
 
 
-class H5Writer:
+class Hdf5Writer:
     """Writes a model store into a new HDF5 file.
 
     Parameters
@@ -48,7 +50,7 @@ class H5Writer:
     def __init__(self, path: Path, choice: CodecChoice) -> None:
         self._path = path
         self._choice = choice
-        self._targets: dict[str, ChunkedDataset | Any] = {}
+        self._targets: dict[str, ChunkWriter | Any] = {}
         self._written = 0
         with self._named_errors():
             # A cache of decoded chunks, of each dataset its own, would be of no use.
@@ -66,9 +68,8 @@ class H5Writer:
             if ATTRIBUTES_KEY in array.attributes:
                 attributes = json.dumps(array.attributes[ATTRIBUTES_KEY])
                 h5py.Dataset(dataset).attrs[ATTRIBUTES_KEY] = attributes
-            if ChunkedDataset.supports(dataset):
-                codec = compression if isinstance(compression, FrameCodec) else None
-                dataset = ChunkedDataset(dataset, codec)
+            if chunks is not None and compression != "gzip":
+                dataset = ChunkWriter(dataset, compression)
         self._targets[array.path] = dataset
 
     def _compression(self, array: ArrayPlan) -> Compression:
@@ -78,7 +79,7 @@ class H5Writer:
             return None
         if self._choice.name == "zstd":
             return Zstd(int(self._choice.level or 3))
-        if self._choice.name == "split" and array.dtype not in DTYPES:
+        if self._choice.name == "split" and array.dtype not in _core.DTYPES:
             return None
         # The bytes of integers are coded well as planes of floats of their size.
         codec = self._choice.for_dtype(layout_for(np.dtype(array.dtype)))
@@ -89,14 +90,14 @@ class H5Writer:
         """Encode and write a whole chunk, and return its stored size."""
         target = self._targets[piece.array.path]
         with self._named_errors():
-            if isinstance(target, ChunkedDataset):
+            if isinstance(target, ChunkWriter):
                 data = target.encode(chunk)
                 target.put(piece.index, data)
                 size = len(data)
             else:
-                region, shape = piece_region(piece)
-                values = chunk[: piece.nbytes].view(piece.array.dtype).reshape(shape)
-                write_region(target, region, values)
+                region = tuple(slice(axis.start, axis.stop) for axis in piece.region)
+                values = chunk[: piece.nbytes].view(piece.array.dtype)
+                write_region(target, region, values.reshape([len(axis) for axis in piece.region]))
                 size = piece.nbytes
         self._written += size
         return size

@@ -1,26 +1,31 @@
-"""Safetensors files read like a model store: a file, a folder of shards, or their index."""
+"""Reads safetensors files like a model store: a file, a folder of shards, or their index."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
+from typing import Any, NoReturn
 
 import numpy as np
-import zarr
 
-from bf16codecs._chunks.array import ArrayReader, ChunkedArray
-from bf16codecs._chunks.formats import PlainForm
-from bf16codecs._chunks.sources import FileBlobs
+from bf16codecs._chunks.array import ArrayReader, ChunkedArray, Index, Located
+from bf16codecs._chunks.formats import RAW
+from bf16codecs._chunks.grid import ArrayPlan
+from bf16codecs._chunks.sources import FilePart, FileSource
 from bf16codecs.safetensors import open_source
-from bf16codecs.store.layout import ATTRIBUTES_KEY, plan_arrays
+from bf16codecs.store.backend import StoreReader
+from bf16codecs.store.layout import ATTRIBUTES_KEY, StoredFile, StoreInfo
+from bf16codecs.store.plan import header_path, plan_arrays, plan_bytes
 
-__all__ = ["SafetensorsModel"]
+__all__ = ["SafetensorsReader"]
 
 # Read at a time.
 _PIECE_BYTES = 1 << 22
 
 
-class SafetensorsModel:
-    """The tensors of safetensors files.
+class SafetensorsReader(StoreReader):
+    """Reads the tensors of safetensors files.
 
     Parameters
     ----------
@@ -29,43 +34,50 @@ class SafetensorsModel:
     """
 
     def __init__(self, path: Path) -> None:
-        self.where = str(path)
-        self._source = open_source(path)
-        _, plans = plan_arrays(self._source, _PIECE_BYTES)
-        self._plans = {plan.attributes[ATTRIBUTES_KEY]["tensor"]: plan for plan in plans}
-        self._parts: dict[str, tuple[Path, int, int]] = {}
-        self._blobs = FileBlobs(self._parts)
-        self.names = list(self._plans)
+        self._model = open_source(path)
+        self._source = FileSource()
+        paths, plans = plan_arrays(self._model, _PIECE_BYTES)
+        self._plans = {plan.path: plan for plan in plans}
+        files = []
+        for i, file in enumerate(self._model.files):
+            header = file.header
+            files.append(StoredFile(file.name, header.file_size, "", header_path(i)))
+            self._plans[header_path(i)] = plan_bytes(
+                header_path(i), len(header.raw), _PIECE_BYTES, file=i, offset=8
+            )
+        super().__init__(str(path), StoreInfo(tuple(files), None, paths))
 
-    def array(self, name: str) -> ArrayReader:
-        """Return the array of a tensor."""
-        plan = self._plans[name]
+    def attributes(self, path: str) -> Mapping[str, Any]:
+        """Return what an array of a store would say of its tensor."""
+        attributes: Mapping[str, Any] = self._plans[path].attributes[ATTRIBUTES_KEY]
+        return attributes
 
-        def key(index: tuple[int, ...]) -> str:
-            return f"{name!r}, piece {index}"
-
-        path = self._source.files[plan.file].path
-        for piece in plan.pieces():
-            self._parts[key(piece.index)] = path, piece.offset, piece.nbytes
-        label = f"{self.where}: tensor {name!r}"
-        return ChunkedArray(
-            label, plan.shape, np.dtype(plan.dtype), plan.chunks, PlainForm(), self._blobs, key
-        )
-
-    def tensor_dtype(self, name: str) -> str | None:
-        """Return the dtype that safetensors knows the tensor by."""
-        dtype: str = self._plans[name].attributes[ATTRIBUTES_KEY]["dtype"]
-        return dtype
-
-    def headers(self) -> list[tuple[bytes, int]]:
-        """Return each file's header, and the size of the data after it."""
-        headers = (file.header for file in self._source.files)
-        return [(h.raw, h.file_size - h.data_start) for h in headers]
-
-    def zarr_array(self, name: str) -> zarr.Array:
+    def zarr_array(self, name: str) -> NoReturn:
         """Refuse: there is none."""
         raise ValueError(f"{self.where}: safetensors files have no Zarr arrays; st2zarr makes them")
 
+    def stored_nbytes(self, path: str) -> int:
+        """Return the size of a tensor's data."""
+        return self._plans[path].nbytes
+
+    def total_nbytes(self) -> int:
+        """Return the size of all files."""
+        return self._model.nbytes
+
+    def codec_name(self, path: str) -> str:
+        """Return ``"none"``."""
+        return "none"
+
     def close(self) -> None:
         """Release what is open."""
-        self._blobs.close()
+        self._source.close()
+
+    def _open(self, path: str, label: str) -> ArrayReader:
+        plan = self._plans[path]
+        file = str(self._model.files[plan.file].path)
+        locate = partial(self._locate, plan, file)
+        return ChunkedArray(label, plan.shape, np.dtype(plan.dtype), plan.chunks, locate)
+
+    def _locate(self, plan: ArrayPlan, file: str, index: Index) -> Located:
+        piece = plan.piece(index)
+        return Located(RAW, self._source, FilePart(file, piece.offset, piece.nbytes))

@@ -9,15 +9,12 @@ from typing import Any, NamedTuple
 import ml_dtypes  # noqa: F401  (makes its names known to numpy.dtype)
 import numpy as np
 
-from bf16codecs._chunks.array import named_errors
-from bf16codecs._chunks.sources import Blobs
+from bf16codecs import _core
+from bf16codecs._chunks.stored import KeySource
+from bf16codecs._messages import named_errors, one_line
 from bf16codecs.errors import StoreError
 
-__all__ = ["OtherFormError", "ParsedArray", "one_line", "parse_array", "read_json", "read_root"]
-
-
-class OtherFormError(Exception):
-    """Raised for metadata that are left to zarr."""
+__all__ = ["ParsedArray", "parse_array", "read_json", "read_root"]
 
 
 class ParsedArray(NamedTuple):
@@ -34,18 +31,21 @@ class ParsedArray(NamedTuple):
 
 _DTYPES = {
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
-    *("bfloat16", "float8_e4m3fn", "float8_e5m2", "float16", "float32", "float64"),
     *("complex64", "complex128"),
+    *_core.DTYPES,
 }
 
 
-def parse_array(zarr_format: int, document: dict[str, Any]) -> ParsedArray:
+def parse_array(zarr_format: int, document: dict[str, Any]) -> ParsedArray | None:
     """Take from an array's metadata what reading its chunks takes.
+
+    Returns
+    -------
+    ParsedArray or None
+        None if the metadata are of another form than the common ones: zarr has to read the array.
 
     Raises
     ------
-    OtherFormError
-        If that is for zarr to read.
     StoreError
         If they make no sense.
     """
@@ -55,20 +55,20 @@ def parse_array(zarr_format: int, document: dict[str, Any]) -> ParsedArray:
         raise StoreError(f"damaged array metadata: {one_line(error)}") from error
 
 
-def _parse_v3(document: dict[str, Any]) -> ParsedArray:
+def _parse_v3(document: dict[str, Any]) -> ParsedArray | None:
     if document["node_type"] != "array":
         raise ValueError("it is a group")
     grid, encoding = document["chunk_grid"], document["chunk_key_encoding"]
     name = document["data_type"]
     if grid["name"] != "regular" or name not in _DTYPES or document.get("storage_transformers"):
-        raise OtherFormError
+        return None
     codecs: list[dict[str, Any]] = [
         {"name": c} if isinstance(c, str) else c for c in document["codecs"]
     ]
     if codecs[0].get("configuration", {}).get("endian", "little") != "little":
-        raise OtherFormError
+        return None
     if encoding["name"] not in ("default", "v2"):
-        raise OtherFormError
+        return None
     prefixed = encoding["name"] == "default"
     separator = encoding.get("configuration", {}).get("separator", "/" if prefixed else ".")
 
@@ -80,15 +80,15 @@ def _parse_v3(document: dict[str, Any]) -> ParsedArray:
     return ParsedArray(shape, np.dtype(name), chunks, key, [c["name"] for c in codecs])
 
 
-def _parse_v2(document: dict[str, Any]) -> ParsedArray:
+def _parse_v2(document: dict[str, Any]) -> ParsedArray | None:
     shape, chunks = _shapes(document["shape"], document["chunks"])
     name = document["dtype"]
     if not isinstance(name, str) or document["order"] != "C" or document.get("filters"):
-        raise OtherFormError
+        return None
     if name not in _DTYPES:
         dtype = np.dtype(name)
         if dtype.name not in _DTYPES or not dtype.isnative:
-            raise OtherFormError
+            return None
         name = dtype.name
     separator = document.get("dimension_separator", ".")
     compressor = document["compressor"]
@@ -109,17 +109,17 @@ def _shapes(shape: Any, chunks: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return tuple(shape), tuple(chunks)
 
 
-def read_root(where: str, blobs: Blobs) -> tuple[int, dict[str, Any], dict[str, Any]]:
+def read_root(where: str, source: KeySource) -> tuple[int, dict[str, Any], dict[str, Any]]:
     """Return format, attributes, and what one request tells of the arrays: metadata by path."""
-    root = read_json(where, blobs, "zarr.json")
+    root = read_json(where, source, "zarr.json")
     if root is not None:
         if root.get("node_type") != "group":
             raise StoreError(f"{where}: not a model store: it is an array")
         consolidated = root.get("consolidated_metadata") or {}
         return 3, root.get("attributes") or {}, dict(consolidated.get("metadata") or {})
-    consolidated = read_json(where, blobs, ".zmetadata")
+    consolidated = read_json(where, source, ".zmetadata")
     if consolidated is None:
-        attributes = read_json(where, blobs, ".zattrs")
+        attributes = read_json(where, source, ".zattrs")
         if attributes is None:
             raise StoreError(f"{where}: not a model store: no Zarr group is there")
         return 2, attributes, {}
@@ -135,10 +135,10 @@ def read_root(where: str, blobs: Blobs) -> tuple[int, dict[str, Any], dict[str, 
     return 2, entries.get(".zattrs") or {}, documents
 
 
-def read_json(where: str, blobs: Blobs, key: str) -> dict[str, Any] | None:
+def read_json(where: str, source: KeySource, key: str) -> dict[str, Any] | None:
     """Read a metadata document; None if there is none."""
-    with named_errors(f"{where}: {key}"):
-        data = blobs.read(key)
+    with named_errors(f"{where}: {key}", OSError):
+        data = source.read(key)
     if data is None:
         return None
     try:
@@ -148,8 +148,3 @@ def read_json(where: str, blobs: Blobs, key: str) -> dict[str, Any] | None:
     if not isinstance(document, dict):
         raise StoreError(f"{where}: {key} is not a JSON object")
     return document
-
-
-def one_line(error: Exception) -> str:
-    """Return an error's type and message without line breaks."""
-    return " ".join(f"{type(error).__name__}: {error}".split())

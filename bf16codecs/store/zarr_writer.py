@@ -25,8 +25,10 @@ from zarr.codecs import ZstdCodec
 from zarr.storage import MemoryStore
 
 from bf16codecs._chunks.grid import ArrayPlan, Piece
+from bf16codecs._files import write_all
 from bf16codecs.codecs import FrameCodec
-from bf16codecs.store.layout import CodecChoice, StoreInfo
+from bf16codecs.store.choice import CodecChoice
+from bf16codecs.store.layout import StoreInfo
 from bf16codecs.zarr.codecs import BF16BlocksCodec
 
 __all__ = ["ChunkWriter", "ZarrWriter"]
@@ -88,9 +90,7 @@ class _SharedFolder:
 
 def _write_file(path: str, data: Any) -> None:
     with open(path, "wb", buffering=0) as file:
-        view = memoryview(data)
-        while view:
-            view = view[file.write(view) :]
+        write_all(file, data)
 
 
 class _Zip:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -15,9 +15,10 @@ from zarr.core.common import concurrent_map, parse_named_configuration
 from zarr.core.config import config
 from zarr.core.dtype.common import HasItemSize
 
-from bf16codecs import _core
 from bf16codecs._buffers import layout_for
-from bf16codecs._chunks.blocks import touched_blocks
+from bf16codecs._chunks.blocks import Wanted, touched_ranges
+from bf16codecs._chunks.formats import FrameFormat, read
+from bf16codecs._chunks.stored import InMemory, Range, check_range
 from bf16codecs.codecs import CODECS, FrameCodec
 from bf16codecs.errors import CorruptDataError
 
@@ -26,20 +27,10 @@ if TYPE_CHECKING:
     from zarr.core.array_spec import ArraySpec
     from zarr.core.buffer import Buffer, NDBuffer
 
-    #: Asks for byte ranges of the stored chunk (None: all of it), and is sent what they hold.
-    Reading = Generator[Sequence[RangeByteRequest | None], Sequence[Buffer | None], NDBuffer | None]
-
 __all__ = ["BF16BlocksCodec"]
 
-# A block of bfloat16 of the default size. Smaller chunks are one block, so reading a range of them
-# would save nothing.
-_BLOCK_BYTES = 1 << 19
-# Where a selection touches this share of a chunk, one request for all of it is the better one.
-_WHOLE_SHARE = 0.75
-# First read of a chunk. It holds header and block table, which has 8 bytes for each block, as long
-# as blocks are of the default size; otherwise a second read gets the rest.
-_PREFIX_BYTES = 4096
-_PREFIX_SHIFT = 15
+# zarr opens arrays anew, and hands no key: nothing to remember heads by.
+_FORMAT = FrameFormat(keep_heads=False)
 
 
 @dataclass(frozen=True)
@@ -122,10 +113,8 @@ class BF16BlocksCodec(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):
         return chunk_spec.prototype.buffer.from_bytes(codec.encode(array))
 
     def _decode_sync(self, chunk_bytes: Buffer, chunk_spec: ArraySpec) -> NDBuffer:
-        frame = chunk_bytes.as_numpy_array()
         raw = np.empty(_chunk_bytes(chunk_spec), np.uint8)
-        _check_size(_core.Index(frame), raw.size)
-        _core.decode_into(frame, raw)
+        read(_FORMAT, InMemory(chunk_bytes.as_numpy_array()), Wanted.whole(raw))
         return _chunk_array(raw, chunk_spec)
 
     async def _encode_single(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> Buffer:
@@ -140,67 +129,73 @@ class BF16BlocksCodec(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):
         async def get(request: RangeByteRequest | None) -> Buffer | None:
             return await byte_getter.get(chunk_spec.prototype, byte_range=request)
 
-        reading = self._read(selection, chunk_spec)
-        requests, result = _advance(reading, None)
+        part = _Part(selection, chunk_spec)
+        requests = part.begin()
         while requests is not None:
             limit = config.get("async.concurrency")
             replies = await concurrent_map([(r,) for r in requests], get, limit)
-            requests, result = await asyncio.to_thread(_advance, reading, replies)
-        return result
+            requests = await asyncio.to_thread(part.send, replies)
+        return part.result
 
     def _decode_partial_sync(
         self, byte_getter: Any, selection: Any, chunk_spec: ArraySpec
     ) -> NDBuffer | None:
         # Used by zarr's fused pipeline where stores can be read without an event loop.
         prototype = chunk_spec.prototype
-        reading = self._read(selection, chunk_spec)
-        requests, result = _advance(reading, None)
+        part = _Part(selection, chunk_spec)
+        requests = part.begin()
         while requests is not None:
             replies = [byte_getter.get_sync(prototype=prototype, byte_range=r) for r in requests]
-            requests, result = _advance(reading, replies)
-        return result
+            requests = part.send(replies)
+        return part.result
 
-    def _read(self, selection: Any, chunk_spec: ArraySpec) -> Reading:
-        """Read part of a chunk, as a generator that leaves fetching to its caller.
 
-        The selection itself is NumPy's work, on an array of the whole chunk into which only the
-        touched blocks were decoded: of the rest, the system never provides the memory.
-        """
+class _Part:
+    """Part of a chunk that is being read, while fetching is left to the caller.
+
+    The selection itself is NumPy's work, on an array of the whole chunk into which only the
+    touched blocks were decoded: of the rest, the system never provides the memory.
+    """
+
+    # What is known of a stored chunk: nothing, and requests cost more than memory.
+    key = size = piece = None
+
+    def __init__(self, selection: Any, chunk_spec: ArraySpec) -> None:
         nbytes, item_size = _chunk_bytes(chunk_spec), chunk_spec.dtype.to_native_dtype().itemsize
-        guess = touched_blocks(selection, chunk_spec.shape, item_size, _BLOCK_BYTES)
-        if sum(b - a for a, b in guess) * _BLOCK_BYTES >= _WHOLE_SHARE * nbytes:
-            (data,) = yield [None]
-            return None if data is None else self._decode_sync(data, chunk_spec)[selection]
+        self._selection, self._spec = selection, chunk_spec
+        self._raw = np.empty(nbytes, np.uint8)
+        ranges = touched_ranges(selection, chunk_spec.shape, item_size)
+        self._reading = _FORMAT.reading(self, Wanted(nbytes, ranges, self._raw))
+        self._requests: list[RangeByteRequest | None] = []
+        self._has_begun = False
+        self.result: NDBuffer | None = None
 
-        (head,) = yield [RangeByteRequest(0, max(_PREFIX_BYTES, nbytes >> _PREFIX_SHIFT))]
-        if head is None:
+    def begin(self) -> list[RangeByteRequest | None] | None:
+        """Return the first requests: byte ranges, or None for the whole chunk."""
+        return self._asked(next(self._reading))
+
+    def send(self, replies: Sequence[Buffer | None]) -> list[RangeByteRequest | None] | None:
+        """Take what the requests gave, and return the next ones, or None at the end."""
+        parts = []
+        for request, reply in zip(self._requests, replies, strict=True):
+            if reply is None:
+                if self._has_begun:
+                    raise CorruptDataError("the chunk disappeared while it was being read")
+                return None  # it was never written: all fill values
+            if request is not None:
+                check_range(len(reply), request.start, request.end, "chunk: ", CorruptDataError)
+            parts.append(np.asarray(reply.as_numpy_array()).view(np.uint8))
+        self._has_begun = True
+        # StopIteration cannot pass through a future, so it ends here.
+        try:
+            return self._asked(self._reading.send(parts))
+        except StopIteration:
+            self.result = _chunk_array(self._raw, self._spec)[self._selection]
             return None
-        prefix = head.as_numpy_array()
-        header_size = _core.header_size(prefix)
-        if header_size > prefix.size:
-            (rest,) = yield [RangeByteRequest(prefix.size, header_size)]
-            prefix = np.concatenate([prefix, _present(rest)])
-        index = _core.Index(prefix)
-        _check_size(index, nbytes)
 
-        block_bytes = index.block_items * index.item_size
-        runs = touched_blocks(selection, chunk_spec.shape, item_size, block_bytes)
-        # The bytes after the last whole item belong to the last block.
-        runs = [(min(a, index.n_blocks - 1), min(b, index.n_blocks)) for a, b in runs]
-        offsets = index.offsets
-        replies = yield [RangeByteRequest(offsets[a], offsets[b]) for a, b in runs]
-        raw = np.empty(nbytes, np.uint8)
-        for (first, last), reply in zip(runs, replies, strict=True):
-            stop = nbytes if last == index.n_blocks else last * block_bytes
-            out = raw[first * block_bytes : stop]
-            payload = _present(reply)
-            if payload.size > offsets[last] - offsets[first]:
-                raise CorruptDataError(
-                    f"asked for {offsets[last] - offsets[first]} bytes of the chunk at"
-                    f" {offsets[first]}, got {payload.size}: the server ignores ranges"
-                )
-            index.decode_block_range(payload, first, last, out)
-        return _chunk_array(raw, chunk_spec)[selection]
+    def _asked(self, ranges: Sequence[Range] | None) -> list[RangeByteRequest | None]:
+        self._requests = [None] if ranges is None else [RangeByteRequest(*r) for r in ranges]
+        return self._requests
 
 
 def _parse_codec(codec: Any) -> FrameCodec | str:
@@ -218,30 +213,6 @@ def _parse_codec(codec: Any) -> FrameCodec | str:
     if name not in CODECS:
         raise ValueError(f"codec must be one of {', '.join(CODECS)}, not {name!r}")
     return name if configuration is None else CODECS[name].from_config(configuration)
-
-
-def _advance(
-    reading: Reading, replies: Sequence[Buffer | None] | None
-) -> tuple[Sequence[RangeByteRequest | None] | None, NDBuffer | None]:
-    """Let `reading` go on: its next requests, or None and its result."""
-    # StopIteration cannot pass through a future, so it ends here.
-    try:
-        return (next(reading) if replies is None else reading.send(replies)), None
-    except StopIteration as stop:
-        return None, stop.value
-
-
-def _present(reply: Buffer | None) -> NDArray[np.uint8]:
-    if reply is None:
-        raise CorruptDataError("the chunk disappeared while it was being read")
-    return reply.as_numpy_array()
-
-
-def _check_size(index: _core.Index, nbytes: int) -> None:
-    if index.raw_size != nbytes:
-        raise CorruptDataError(
-            f"the frame holds {index.raw_size} bytes, and a chunk of this array {nbytes}"
-        )
 
 
 def _chunk_bytes(chunk_spec: ArraySpec) -> int:

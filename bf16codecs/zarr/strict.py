@@ -9,7 +9,7 @@ from zarr.abc.store import ByteRequest, RangeByteRequest
 from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import WrapperStore
 
-from bf16codecs._chunks.sources import check_range
+from bf16codecs._chunks.stored import check_range
 from bf16codecs.errors import StoreError
 
 __all__ = ["StrictStore"]

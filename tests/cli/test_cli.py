@@ -116,7 +116,7 @@ def test_errors_of_users_are_one_line(model: Path, store: Path, tmp_path: Path) 
 def test_damaged_store(model: Path, store: Path) -> None:
     (store / "a" / "c.0.0").unlink()
     for args in (("verify", store), ("verify", store, model)):
-        assert "chunk a/c.0.0 is missing" in refused("bf16codecs", *args)
+        assert "chunk a/c.0.0: it is missing" in refused("bf16codecs", *args)
     refused("zarr2st", store, store.with_name("back"))
     root = json.loads((store / "zarr.json").read_text())
     root["attributes"]["bf16codecs"]["layout"] = 2

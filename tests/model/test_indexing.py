@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import bf16codecs
+from bf16codecs._chunks.array import LibraryArray
 from bf16codecs.convert import safetensors_to_hdf5
-from bf16codecs.store.zarr_model import _ArrayOfZarr
 from bits import assert_same_bits
 from lazy_models import weights, write_safetensors, write_store
 
@@ -71,7 +71,7 @@ def tensor(request, tmp_path_factory):
     path = in_form(tmp_path_factory.mktemp("forms"), request.param)
     with bf16codecs.open_model(path) as model:
         tensor = model["w"]
-        assert isinstance(tensor._array, _ArrayOfZarr) == (request.param in BY_ZARR)
+        assert isinstance(tensor._array, LibraryArray) == (request.param in BY_ZARR)
         yield tensor
 
 

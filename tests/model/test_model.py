@@ -195,7 +195,7 @@ class CountingStore(LocalStore):
 
 def test_opening_is_one_request(store, monkeypatch):
     monkeypatch.setattr(
-        "bf16codecs.model.opening.LocalStore", ()
+        "bf16codecs.store.opening.LocalStore", ()
     )  # so that it is read like a remote one
     counting = CountingStore(store)
     model = open_model(counting)

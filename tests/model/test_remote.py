@@ -129,7 +129,7 @@ def test_addresses_that_only_obstore_opens(folder, monkeypatch):
     # obstore has no local folders by an address that is not file://, which is a path here.
     with pytest.raises(StoreError, match="install the file system of gopher"):
         bf16codecs.open_model("gopher://bucket/m.zarr")
-    monkeypatch.setattr("bf16codecs.model.opening._is_address", lambda text: True)
+    monkeypatch.setattr("bf16codecs.store.opening._is_address", lambda text: True)
     with bf16codecs.open_model(folder.as_uri()) as model:
         check(model)
 

@@ -8,12 +8,12 @@ import h5py
 import numpy as np
 import pytest
 import zarr
-from make_golden_stores import FOLDER, STORES, originals
 from zarr.storage import LocalStore, ZipStore
 
 import bf16codecs
 from bf16codecs.convert import hdf5_to_safetensors, verify_store, zarr_to_safetensors
 from bf16codecs.safetensors import open_source
+from make_golden_stores import FOLDER, STORES, originals
 
 goldens = pytest.mark.parametrize("name", STORES)
 

@@ -23,7 +23,7 @@ from bf16codecs.convert import (
 from bf16codecs.errors import CodecError, CorruptDataError, UnsupportedVersionError
 from bf16codecs.safetensors import read_header
 from bf16codecs.store import StoreError
-from bf16codecs.store.hdf5_writer import H5Writer
+from bf16codecs.store.hdf5_writer import Hdf5Writer
 from models import TRICKY_NAMES, every_dtype, file_bytes, write_model
 
 CODECS = ["arithmetic", "arithmetic best", "huffman", "zstd 9", "split", "none"]
@@ -176,7 +176,7 @@ def test_failing_write_keeps_the_old(
     def fail(*args: Any) -> int:
         raise OSError(errno.EIO, "stopped")
 
-    monkeypatch.setattr(H5Writer, "write", fail)
+    monkeypatch.setattr(Hdf5Writer, "write", fail)
     with pytest.raises(OSError, match="stopped"):
         safetensors_to_hdf5(model, store, overwrite=True)
     assert names_in(model.parent) == {"m.safetensors", "m.h5"}

@@ -17,6 +17,7 @@
 #include "format/checksum.h"
 #include "format/errors.h"
 #include "format/names.h"
+#include "format/zstd_frame.h"
 #include "kernels/dispatch.h"
 #include "threads/pool.h"
 
@@ -238,6 +239,14 @@ NB_MODULE(_core, m) {
       [](nb::handle object) {
         const Source bytes(object);
         return checksum(bytes.data(), bytes.size());
+      },
+      "buf"_a);
+  m.def(
+      "zstd_content_size",
+      [](nb::handle object) -> nb::object {
+        const Source bytes(object);
+        const uint64_t size = zstd_content_size(bytes.data(), bytes.size());
+        return size == kNoContentSize ? nb::none() : nb::object(nb::int_(size));
       },
       "buf"_a);
   m.def(

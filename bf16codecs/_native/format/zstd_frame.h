@@ -1,5 +1,8 @@
 #pragma once
 
+// What Zstandard frames state of themselves (RFC 8878, 3.1), read before anything is decompressed:
+// decompressors make room for whatever comes out of a frame that does not state its size.
+
 #include <cstddef>
 #include <cstdint>
 
@@ -9,8 +12,13 @@ namespace bf16codecs {
 
 inline constexpr uint64_t kNoContentSize = UINT64_MAX;
 
-// Where the Zstandard frame whose blocks begin at `at` ends (RFC 8878, 3.1.1.2), or SIZE_MAX.
-inline size_t zstd_frame_end(const uint8_t* frame, size_t size, size_t at) {
+struct ZstdFrame {
+  uint64_t content_size = kNoContentSize;  // as stated, if it is
+  size_t end = SIZE_MAX;                   // of the frame in its bytes; SIZE_MAX: it is no frame
+};
+
+// Where the blocks that begin at `at` end, with the checksum behind them (3.1.1.2), or SIZE_MAX.
+inline size_t zstd_blocks_end(const uint8_t* frame, size_t size, size_t at) {
   constexpr unsigned kRunLengthBlock = 1;
   for (bool is_last = false; !is_last;) {
     if (size < at || size - at < 3) return SIZE_MAX;
@@ -19,26 +27,49 @@ inline size_t zstd_frame_end(const uint8_t* frame, size_t size, size_t at) {
     at += 3 + ((block >> 1 & 3) == kRunLengthBlock ? 1 : block >> 3);
   }
   const bool has_checksum = (frame[4] & 4) != 0;
-  return at + (has_checksum ? 4 : 0);
+  at += has_checksum ? 4 : 0;
+  return at <= size ? at : SIZE_MAX;
 }
 
-// The content size that a Zstandard frame states (RFC 8878, 3.1.1.1), or kNoContentSize: if it
-// states none, or if the bytes are anything but one frame. Decompressors would take several.
-inline uint64_t zstd_content_size(const uint8_t* frame, size_t size) {
-  constexpr uint32_t kZstdMagic = 0xFD2FB528;
+// The frame that the bytes begin with. A skippable one (3.1.2) has no content.
+inline ZstdFrame zstd_frame(const uint8_t* bytes, size_t size) {
+  constexpr uint32_t kMagic = 0xFD2FB528, kSkippable = 0x184D2A50;
   constexpr size_t kDictionaryIdSizes[] = {0, 1, 2, 4};
-  if (size < 5 || load_le<uint32_t>(frame) != kZstdMagic) return kNoContentSize;
-  const unsigned descriptor = frame[4], size_flag = descriptor >> 6;
+  if (size < 5) return {};
+  if ((load_le<uint32_t>(bytes) & ~15u) == kSkippable) {
+    if (size < 8 || load_le<uint32_t>(bytes + 4) > size - 8) return {};
+    return {0, 8 + size_t{load_le<uint32_t>(bytes + 4)}};
+  }
+  if (load_le<uint32_t>(bytes) != kMagic) return {};
+  const unsigned descriptor = bytes[4], size_flag = descriptor >> 6;
   const bool single_segment = (descriptor & 0x20) != 0;
   const size_t at = 5 + (single_segment ? 0 : 1) + kDictionaryIdSizes[descriptor & 3];
   const size_t width = size_flag == 0 ? (single_segment ? 1 : 0) : size_t{1} << size_flag;
-  if (width == 0 || zstd_frame_end(frame, size, at + width) != size) return kNoContentSize;
+  const size_t end = zstd_blocks_end(bytes, size, at + width);
+  if (end == SIZE_MAX) return {};
   switch (width) {
-    case 1: return frame[at];
-    case 2: return load_le<uint16_t>(frame + at) + 256u;
-    case 4: return load_le<uint32_t>(frame + at);
-    default: return load_le<uint64_t>(frame + at);
+    case 0: return {kNoContentSize, end};
+    case 1: return {bytes[at], end};
+    case 2: return {load_le<uint16_t>(bytes + at) + 256u, end};
+    case 4: return {load_le<uint32_t>(bytes + at), end};
+    default: return {load_le<uint64_t>(bytes + at), end};
   }
+}
+
+// What all frames hold together, or kNoContentSize: if one does not state its size, or the bytes
+// are anything but frames.
+inline uint64_t zstd_content_size(const uint8_t* bytes, size_t size) {
+  uint64_t total = 0;
+  size_t at = 0;
+  do {
+    const ZstdFrame frame = zstd_frame(bytes + at, size - at);
+    if (frame.end == SIZE_MAX || frame.content_size >= kNoContentSize - total) {
+      return kNoContentSize;
+    }
+    total += frame.content_size;
+    at += frame.end;
+  } while (at < size);
+  return total;
 }
 
 }  // namespace bf16codecs

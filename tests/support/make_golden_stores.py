@@ -1,6 +1,6 @@
 """Writes the golden stores of test_golden_stores.py.
 
-    python tests/store/make_golden_stores.py
+    python tests/support/make_golden_stores.py
 
 Golden stores hold the store layout: each was written by an early release and is read for ever. So
 an existing one is never replaced; a new layout gets new names.
@@ -19,7 +19,7 @@ import numpy as np
 
 from bf16codecs.convert import safetensors_to_hdf5, safetensors_to_zarr
 
-FOLDER = Path(__file__).with_name("goldens")
+FOLDER = Path(__file__).resolve().parents[1] / "store" / "goldens"
 CHUNK_SIZE = 4096  # several chunks for a matrix, the last one padded
 
 #: Name of a store: what converts, and with which options.

@@ -1,0 +1,37 @@
+"""Messages: an error in one line, with what it is about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from bf16codecs.errors import BF16CodecsError, StoreError
+
+__all__ = ["named_errors", "one_line"]
+
+
+def one_line(error: BaseException) -> str:
+    """Return an error's message without line breaks, with its type where that has to explain it."""
+    explains_itself = isinstance(error, (BF16CodecsError, OSError, ValueError)) and str(error)
+    text = str(error) if explains_itself else f"{type(error).__name__}: {error}"
+    return " ".join(text.split())
+
+
+@contextmanager
+def named_errors(what: str, otherwise: type[Exception] = StoreError) -> Iterator[None]:
+    """Say in one line what failed, and why.
+
+    Parameters
+    ----------
+    what
+        Store, tensor, chunk: what the block of code is about.
+    otherwise
+        What errors become that are not of this package. Running out of memory stays what it is.
+    """
+    try:
+        yield
+    except MemoryError:
+        raise
+    except Exception as e:
+        kind = type(e) if isinstance(e, BF16CodecsError) else otherwise
+        raise kind(f"{what}: {one_line(e)}") from e

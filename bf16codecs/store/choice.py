@@ -1,0 +1,50 @@
+"""Which codec stores the arrays of a data type."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from numcodecs import Zstd
+from numcodecs.abc import Codec
+
+from bf16codecs import _core
+from bf16codecs.codecs import CODECS, BF16Arithmetic, BF16Huffman, BF16Split, BF16Zstd
+
+__all__ = ["CODEC_NAMES", "CodecChoice"]
+
+#: What `CodecChoice` and ``--codec`` take.
+CODEC_NAMES = (*CODECS, "none")
+
+
+@dataclass(frozen=True)
+class CodecChoice:
+    """What `--codec` and `--level` say, applied to each dtype."""
+
+    name: str = "arithmetic"
+    level: str | int | None = None
+
+    def __post_init__(self) -> None:
+        if self.name not in CODEC_NAMES:
+            raise ValueError(f"codec must be {', '.join(CODECS)} or none, not {self.name!r}")
+        if self.level is not None and self.name not in ("arithmetic", "zstd"):
+            raise ValueError(f"codec {self.name!r} has no levels")
+        self.for_dtype("bfloat16")  # checks the level
+
+    def for_dtype(self, dtype: str) -> Codec | None:
+        """Return the codec of arrays of a data type, or None to store them as they are."""
+        if self.name == "none":
+            return None
+        if dtype not in _core.DTYPES:
+            # Planes mean nothing for integers; every Zarr library has this codec.
+            return None if self.name == "split" else Zstd(level=3, checksum=True)
+        if self.name == "split":
+            return BF16Split(dtype)
+        if self.name == "huffman":
+            return BF16Huffman(dtype)
+        if self.name == "arithmetic":
+            return BF16Arithmetic(dtype, "fast" if self.level is None else str(self.level))
+        try:
+            level = 3 if self.level is None else int(self.level)
+        except ValueError:
+            raise ValueError(f"zstd levels are 1 to 22, not {self.level!r}") from None
+        return BF16Zstd(level, dtype)

@@ -1,0 +1,102 @@
+"""Which arrays a model's tensors become, and in which chunks."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from bf16codecs._chunks.grid import ArrayPlan, chunk_shape
+from bf16codecs.safetensors import DTYPE_BITS, Source, TensorInfo
+from bf16codecs.store.layout import ATTRIBUTES_KEY
+from bf16codecs.store.paths import RESERVED_ROOT, array_paths
+
+__all__ = ["array_form", "header_path", "plan_arrays", "plan_bytes"]
+
+# HDF5 and older NumPy allow this many dimensions.
+_MAX_NDIM = 32
+_MAX_DIMENSION = 2**63
+
+#: safetensors dtypes that arrays keep; all others are stored as their bytes.
+_KEPT_DTYPES = {
+    "BOOL": "bool",
+    "U8": "uint8",
+    "I8": "int8",
+    "F8_E5M2": "float8_e5m2",
+    "F8_E4M3": "float8_e4m3fn",
+    "I16": "int16",
+    "U16": "uint16",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "I32": "int32",
+    "U32": "uint32",
+    "F32": "float32",
+    "C64": "complex64",
+    "F64": "float64",
+    "I64": "int64",
+    "U64": "uint64",
+}
+
+
+def array_form(tensor: TensorInfo) -> tuple[str, tuple[int, ...]]:
+    """Return the dtype and shape of a tensor's array."""
+    dtype, bits, shape = _KEPT_DTYPES.get(tensor.dtype), DTYPE_BITS[tensor.dtype], tensor.shape
+    # An empty tensor may have other dimensions that are larger than any memory.
+    addressable = math.prod(max(1, size) for size in shape) * bits < _MAX_DIMENSION
+    if len(shape) <= _MAX_NDIM and addressable:
+        if dtype is not None:
+            return dtype, shape
+        if bits == 8:
+            return "uint8", shape
+        if shape and shape[-1] * bits % 8 == 0:
+            return "uint8", (*shape[:-1], shape[-1] * bits // 8)
+    return "uint8", (tensor.nbytes,)
+
+
+def header_path(number: int) -> str:
+    """Return the path of the header of a model's file."""
+    return f"{RESERVED_ROOT}/header/{number}"
+
+
+def plan_bytes(
+    path: str, nbytes: int, chunk_size: int, file: int = 0, offset: int = 0
+) -> ArrayPlan:
+    """Plan an array of bytes: a header, or the index.
+
+    Parameters
+    ----------
+    path
+        Of the array in the store.
+    nbytes, chunk_size
+        Of the array, and of its largest chunks.
+    file, offset
+        Where the bytes lie in the model's files.
+    """
+    chunks = chunk_shape((nbytes,), 1, chunk_size)
+    return ArrayPlan(path, "uint8", (nbytes,), chunks, file=file, offset=offset)
+
+
+def plan_arrays(source: Source, chunk_size: int) -> tuple[dict[str, str], list[ArrayPlan]]:
+    """Plan the arrays of a model: the map from tensor names to paths, and the arrays in order."""
+    files = [f.header for f in source.files]
+    paths = array_paths(t.name for header in files for t in header.tensors)
+    arrays = []
+    for number, header in enumerate(files):
+        for tensor in header.tensors:
+            dtype, shape = array_form(tensor)
+            attributes: dict[str, Any] = {"tensor": tensor.name, "dtype": tensor.dtype}
+            if shape != tensor.shape:
+                attributes["shape"] = list(tensor.shape)
+            arrays.append(
+                ArrayPlan(
+                    paths[tensor.name],
+                    dtype,
+                    shape,
+                    chunk_shape(shape, np.dtype(dtype).itemsize, chunk_size),
+                    {ATTRIBUTES_KEY: attributes},
+                    number,
+                    header.data_start + tensor.start,
+                )
+            )
+    return paths, arrays
