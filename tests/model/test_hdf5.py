@@ -11,68 +11,19 @@ import time
 from pathlib import Path
 from typing import Any
 
-import h5py
 import pytest
 from click.testing import CliRunner
 
 from bf16codecs import cli, hdf5
 from bf16codecs.convert import safetensors_to_hdf5
-from bf16codecs.errors import CodecError
-from bf16codecs.model import open_model
-from bits import assert_same_bits
 from checkout import package_environment
-from models import entry, every_dtype, file_bytes, write_model
+from models import entry, file_bytes, write_model
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="signals and limits of POSIX")
 
 
 def names_in(folder: Path) -> set[str]:
     return {p.name for p in folder.iterdir()}
-
-
-@pytest.mark.parametrize("codec", ["arithmetic", "huffman", "zstd", "split", "none"])
-def test_open_model(demo_model: Path, tmp_path: Path, codec: str) -> None:
-    if codec == "zstd":
-        pytest.importorskip("hdf5plugin")
-    safetensors_to_hdf5(demo_model, tmp_path / "m.h5", codec=codec, chunk_size=1 << 14)
-    with open_model(tmp_path / "m.h5") as model, open_model(demo_model) as source:
-        assert model.keys() == source.keys()
-        assert model.metadata() == source.metadata()
-        for key in model:
-            tensor, expected = model[key], source[key]
-            assert (tensor.shape, tensor.dtype) == (expected.shape, expected.dtype)
-            assert_same_bits(tensor[...], expected[...])
-            assert_same_bits(tensor[::-3], expected[::-3])
-            if tensor.ndim == 2:
-                points = [5, 0, 7], [1, 2, 3]
-                assert_same_bits(tensor[points], expected[points])
-        loaded = model.load()
-        assert_same_bits(loaded[key], expected[...])
-        with pytest.raises(ValueError, match="no Zarr arrays"):
-            _ = tensor.zarr
-
-
-def test_open_model_of_every_dtype(tmp_path: Path) -> None:
-    source = every_dtype(tmp_path / "m.safetensors")
-    safetensors_to_hdf5(source, tmp_path / "m.h5", chunk_size=100)
-    with open_model(tmp_path / "m.h5") as model, open_model(source) as expected:
-        for key in model:
-            assert model[key].dtype == expected[key].dtype
-            assert model[key][...].tobytes() == expected[key][...].tobytes()
-
-
-def test_open_model_says_what_is_damaged(tmp_path: Path) -> None:
-    model = write_model(tmp_path / "m.safetensors", [("a", "BF16", (64, 8))])
-    store = tmp_path / "m.h5"
-    safetensors_to_hdf5(model, store, chunk_size=256)
-    with h5py.File(store, "r+") as file:
-        raw = bytearray(file["a"].id.read_direct_chunk((16, 0))[1])
-        raw[-5] ^= 1
-        file["a"].id.write_direct_chunk((16, 0), bytes(raw))
-    with open_model(store) as opened:
-        assert opened["a"][:16].shape == (16, 8)
-        with pytest.raises(CodecError, match=r"m\.h5: tensor 'a', chunk \(1, 0\)"):
-            opened["a"][16]
 
 
 def run(command: str, *arguments: Any) -> str:

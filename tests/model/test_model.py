@@ -20,7 +20,6 @@ from bf16codecs.convert import safetensors_to_hdf5, safetensors_to_zarr, zarr_to
 from bf16codecs.model import TensorNotFoundError, open_model
 from bits import assert_same_bits
 from lazy_models import weights, write_safetensors, write_shards, write_store
-from models import TRICKY_NAMES, every_dtype
 
 ARRAYS = {
     "model.embed_tokens.weight": weights((300, 64)),
@@ -142,31 +141,6 @@ def test_threads_may_share_a_tensor(path):
         rows = np.random.default_rng(0).integers(0, len(array), 400).tolist()
         for row, found in zip(rows, pool.map(tensor.__getitem__, rows), strict=True):
             assert_same_bits(found, array[row])
-
-
-def test_every_dtype_and_name(tmp_path):
-    source = every_dtype(tmp_path / "dtypes.safetensors")
-    safetensors_to_zarr(source, tmp_path / "dtypes.zarr", chunk_size=64)
-    numbers = {"F8_E8M0": "float8_e8m0fnu", "F8_E4M3FNUZ": "float8_e4m3fnuz"}
-    raw = source.read_bytes()
-    start = 8 + int.from_bytes(raw[:8], "little")
-    header = json.loads(raw[8:start])
-    with open_model(tmp_path / "dtypes.zarr") as model, open_model(source) as original:
-        for name, tensor in model.items():
-            first, stop = header[name]["data_offsets"]
-            assert np.asarray(tensor).tobytes() == raw[start + first : start + stop]
-            assert_same_bits(np.asarray(original[name]), np.asarray(tensor))
-            dtype = header[name]["dtype"]
-            assert tensor.get_dtype() == dtype
-            assert tensor.dtype.name == numbers.get(dtype, tensor.dtype.name)
-            if not dtype.startswith(("F4", "F6")):
-                assert tensor.get_shape() == header[name]["shape"]
-
-    arrays = {name: np.array([i], "u1") for i, name in enumerate(TRICKY_NAMES)}
-    with open_model(write_store(tmp_path / "names.zarr", arrays)) as model:
-        assert {name: int(t[0]) for name, t in model.items()} == {
-            name: i for i, name in enumerate(TRICKY_NAMES)
-        }
 
 
 def test_a_sharded_model_is_one_model(tmp_path):
