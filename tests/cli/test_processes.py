@@ -1,0 +1,248 @@
+"""Commands as processes: signals, full disks, terminals, memory."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from bf16codecs import cli
+from bf16codecs._h5writer import H5Writer
+from bf16codecs._zarr_writer import ZarrWriter
+from bf16codecs.convert import safetensors_to_zarr, verify_store
+from checkout import package_environment
+from models import entry, file_bytes, write_model
+
+POSIX = pytest.mark.skipif(os.name != "posix", reason="signals and limits of POSIX")
+
+#: Name of a store: the commands that write and restore it, and the class that writes its chunks.
+KINDS: dict[str, tuple[str, str, type]] = {
+    "m.zarr": ("st2zarr", "zarr2st", ZarrWriter),
+    "m.zip": ("st2zarr", "zarr2st", ZarrWriter),
+    "m.h5": ("st2h5", "h52st", H5Writer),
+}
+
+#: Let writers wait, once they have written a chunk, until a signal has arrived.
+WAITING = """
+import os, threading
+from {module} import {writer} as Writer
+
+arrived, install, write = threading.Event(), signal.signal, Writer.write
+
+def install_noting(number, handler):
+    def note(*args):
+        arrived.set()
+        return handler(*args)
+    return install(number, note if callable(handler) else handler)
+
+def write_and_wait(self, *args):
+    result = write(self, *args)
+    os.write({pipe}, b"x")
+    arrived.wait(60)
+    return result
+
+signal.signal, Writer.write = install_noting, write_and_wait
+"""
+
+#: A file may not grow over 100 kB.
+LIMIT = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100000, 100000))"
+
+
+def names_in(folder: Path) -> set[str]:
+    return {p.name for p in folder.iterdir()}
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    tensors = [(f"t{i}", "BF16", (1 << 18,)) for i in range(4)]
+    return write_model(tmp_path / "m.safetensors", tensors)
+
+
+def done(command: str, *args: Any) -> None:
+    """Run a command in this process."""
+    result = CliRunner().invoke(getattr(cli, command), [str(a) for a in args])
+    assert result.exit_code == 0, result.output
+
+
+def start(command: str, *args: Any, before: str = "", **options: Any) -> subprocess.Popen[str]:
+    """Start a command as a process of its own, after a few lines of Python."""
+    entry = "main" if command == "bf16codecs" else command
+    # A shell that runs the tests in the background has them, and this child, ignore SIGINT.
+    code = f"""
+import signal, sys
+{before}
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.argv[0] = {command!r}
+from bf16codecs.cli import {entry} as entry
+entry()
+"""
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, args)],
+        stdout=subprocess.PIPE,
+        stderr=options.pop("stderr", subprocess.PIPE),
+        pass_fds=options.pop("pass_fds", ()),
+        text=True,
+        env=package_environment(**options),
+    )
+
+
+def interrupt(model: Path, target: str, number: int, *options: str) -> subprocess.Popen[str]:
+    """Send a signal to a conversion that has begun to write."""
+    command, _, writer = KINDS[target]
+    reading, writing = os.pipe()
+    before = WAITING.format(module=writer.__module__, writer=writer.__name__, pipe=writing)
+    args = (model, model.with_name(target), "--chunk-size", "64K", *options)
+    process = start(command, *args, before=before, pass_fds=[writing])
+    os.close(writing)
+    begun = os.read(reading, 1)  # nothing if the process ends before
+    os.close(reading)
+    assert begun, process.communicate()
+    process.send_signal(number)
+    return process
+
+
+@POSIX
+@pytest.mark.parametrize(
+    ("number", "status", "message"),
+    [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")],
+)
+@pytest.mark.parametrize("existing", [False, True])
+@pytest.mark.parametrize("target", KINDS)
+def test_interruption_leaves_nothing(
+    model: Path, target: str, number: int, status: int, message: str, existing: bool
+) -> None:
+    store, command = model.with_name(target), KINDS[target][0]
+    if existing:
+        small = write_model(model.with_name("small"), [("x", "BF16", (4, 4))])
+        done(command, small, store)
+    process = interrupt(model, target, number, *(["--overwrite"] if existing else []))
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == status, err
+    assert (out, err) == ("", f"{command}: {message}\n")
+    left = names_in(model.parent) - {"small"}
+    assert left == ({"m.safetensors", target} if existing else {"m.safetensors"})
+    if existing:
+        verify_store(store, small)
+
+
+@POSIX
+@pytest.mark.parametrize("target", KINDS)
+def test_kill_leaves_no_target_and_does_no_harm(model: Path, target: str) -> None:
+    store = model.with_name(target)
+    process = interrupt(model, target, signal.SIGKILL)
+    process.communicate(timeout=60)
+    assert not store.exists()
+    assert list(model.parent.glob(".bf16codecs-*.tmp"))
+    done(KINDS[target][0], model, store)
+    verify_store(store, model)
+
+
+@POSIX
+@pytest.mark.parametrize("codec", ["none", "arithmetic"])
+@pytest.mark.parametrize("target", KINDS)
+def test_disk_that_takes_no_more(model: Path, target: str, codec: str) -> None:
+    """In both directions."""
+    to, back, _ = KINDS[target]
+    store, options = model.with_name(target), ("--codec", codec)
+
+    def refused(command: str, *args: Any) -> None:
+        process = start(command, *args, before=LIMIT)
+        out, err = process.communicate(timeout=60)
+        assert (process.returncode, out, len(err.splitlines())) == (1, "", 1), err
+        assert "File too large" in err
+
+    refused(to, model, store, *options)
+    assert names_in(model.parent) == {"m.safetensors"}
+    done(to, model, store, *options)
+    refused(back, store, model.with_name("back"))
+    assert names_in(model.parent) == {"m.safetensors", target}
+
+
+@POSIX
+def test_progress_is_for_terminals(model: Path, tmp_path: Path) -> None:
+    import pty
+
+    shown = []
+    for options in ((), ("--quiet",)):
+        leader, follower = pty.openpty()
+        args = (model, tmp_path / "m.zarr", "--overwrite", *options)
+        process = start("st2zarr", *args, stderr=follower, TERM="xterm")
+        os.close(follower)
+        text = b""
+        while True:
+            try:
+                part = os.read(leader, 4096)
+            except OSError:  # how Linux tells that the other end was closed
+                break
+            if not part:
+                break
+            text += part
+        process.communicate(timeout=60)
+        os.close(leader)
+        assert process.returncode == 0
+        shown.append(text.decode())
+    assert "convert" in shown[0]
+    assert re.search(r"\d+(\.\d+)?/\d+(\.\d+)? MB", shown[0])
+    assert shown[1] == ""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+@pytest.mark.parametrize(
+    ("to", "back"),
+    [
+        ("safetensors_to_zarr", "zarr_to_safetensors"),
+        ("safetensors_to_hdf5", "hdf5_to_safetensors"),
+    ],
+)
+def test_memory_is_bounded(tmp_path: Path, run_python: Any, to: str, back: str) -> None:
+    """Both directions, on a model larger than what they may take."""
+    model = write_model(tmp_path / "m.safetensors", [("t", "BF16", (1 << 24,))])
+    data = model.read_bytes()[-(1 << 25) :]
+    with open(model, "wb") as file:
+        file.write(file_bytes({f"t{i}": entry("BF16", [1 << 24], i << 25) for i in range(10)}))
+        for _ in range(10):
+            file.write(data)
+    assert model.stat().st_size > 300e6
+    code = f"""
+import sys
+from pathlib import Path
+from bf16codecs.convert import {to}, {back}
+{to}(sys.argv[1], "store", threads=2)
+{back}("store", "back", threads=2)
+status = Path("/proc/self/status").read_text()
+print(status.split("VmHWM:")[1].split()[0])
+"""
+    assert int(run_python(code, str(model)).stdout) * 1024 < 300e6
+    shutil.rmtree(tmp_path)
+
+
+def test_reader_that_has_had_enough(model: Path) -> None:
+    store = model.with_name("m.zarr")
+    safetensors_to_zarr(model, store)
+    process = start("bf16codecs", "info", store)
+    assert process.stdout is not None
+    process.stdout.close()
+    process.wait(timeout=60)
+    assert process.stderr is not None
+    assert "Traceback" not in process.stderr.read()
+
+
+def test_zarr_commands_do_not_import_h5py(run_python: Any, demo_model: Path) -> None:
+    code = """
+import sys
+from bf16codecs import cli
+from bf16codecs.convert import safetensors_to_zarr, verify_store
+safetensors_to_zarr(sys.argv[1], "m.zarr")
+verify_store("m.zarr")
+print("h5py" in sys.modules)
+"""
+    assert run_python(code, str(demo_model)).stdout.strip() == "False"
