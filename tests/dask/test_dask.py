@@ -7,7 +7,6 @@ import os
 import pickle
 import signal
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -18,6 +17,7 @@ from bf16codecs.errors import CodecError
 from bf16codecs.safetensors import SafetensorsError
 from bits import assert_same_bits
 from lazy_models import weights, write_shards, write_store
+from waiting import wait_until
 
 dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
@@ -196,11 +196,7 @@ def test_errors_of_workers_leave_nothing_behind(shards, tmp_path, cluster, monke
     with pytest.raises(SafetensorsError, match="a worker's error"):
         convert(shards, tmp_path / "m.zarr", cluster)
     # A task that was running may have been about to put its chunk.
-    for _ in range(50):
-        if not list(tmp_path.iterdir()):
-            break
-        time.sleep(0.1)
-    assert not list(tmp_path.iterdir())
+    assert wait_until(lambda: not list(tmp_path.iterdir()))
 
 
 def test_damage_between_writing_and_verifying_is_found(shards, tmp_path, cluster):

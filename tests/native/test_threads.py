@@ -6,7 +6,6 @@ import multiprocessing
 import os
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -16,6 +15,7 @@ import bf16codecs
 from bf16codecs import _core
 from bf16codecs.errors import CorruptDataError
 from contents import lcg_bytes, weights
+from waiting import wait_until
 
 CODECS = {"split": 1, "huffman": 2, "arithmetic": 3, "zstd": 4}
 codecs = pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
@@ -128,11 +128,11 @@ def test_other_python_threads_go_on(what):
         progress.append(True)
 
     thread = threading.Thread(target=other)
-    thread.start()
-    time.sleep(0.05)  # until it waits
     before = sys.getswitchinterval()
     sys.setswitchinterval(1000)
     try:
+        # The new thread keeps the interpreter to itself until it waits, so this returns after that.
+        thread.start()
         begin.set()
         for _ in range(200):
             call()
@@ -141,6 +141,7 @@ def test_other_python_threads_go_on(what):
         went_on = bool(progress)
     finally:
         sys.setswitchinterval(before)
+        begin.set()
         thread.join()
     assert went_on
 
@@ -149,7 +150,7 @@ def test_other_python_threads_go_on(what):
 
 
 def exit_status_of_child(work) -> int:
-    """Fork, and return 0 if `work()` is true in the child; wait 60 s at most."""
+    """Fork, and return 0 if `work()` is true in the child; a child that hangs is killed."""
     child = os.fork()
     if child == 0:
         status = 1
@@ -157,11 +158,16 @@ def exit_status_of_child(work) -> int:
             status = 0 if work() else 2
         finally:
             os._exit(status)
-    for _ in range(6000):
+    ended = []
+
+    def has_ended() -> bool:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
-            return os.waitstatus_to_exitcode(status)
-        time.sleep(0.01)
+            ended.append(os.waitstatus_to_exitcode(status))
+        return bool(ended)
+
+    if wait_until(has_ended):
+        return ended[0]
     os.kill(child, 9)
     os.waitpid(child, 0)
     return -1
