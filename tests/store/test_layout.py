@@ -93,7 +93,7 @@ def test_prefixes_give_way() -> None:
 
 
 @given(
-    st.lists(st.integers(1, 40), max_size=4),
+    st.lists(st.integers(1, 90), max_size=2) | st.lists(st.integers(1, 12), max_size=4),
     st.sampled_from([1, 2, 4, 8]),
     st.integers(1, 4000),
 )
@@ -104,13 +104,15 @@ def test_chunks_cover_the_bytes_in_order(shape: list[int], size: int, limit: int
     assert plan.is_contiguous
     assert plan.chunk_nbytes <= max(limit, size)
     # The bytes of a piece are those of the chunk, cut out of the array in C order.
-    items = np.arange(math.prod(shape)).reshape(shape)
+    numbers = np.arange(math.prod(shape))
+    items = numbers.reshape(shape)
     end = 5
     for piece in plan.pieces():
         assert piece.offset == end
         cut = tuple(slice(i * c, (i + 1) * c) for i, c in zip(piece.index, chunks, strict=True))
         first = (end - 5) // size
-        assert items[cut].ravel().tolist() == list(range(first, first + piece.nbytes // size))
+        expected = numbers[first : first + piece.nbytes // size]
+        np.testing.assert_array_equal(items[cut].ravel(), expected)
         end += piece.nbytes
     assert end == 5 + plan.nbytes
 
