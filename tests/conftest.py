@@ -17,7 +17,7 @@ from checkout import ROOT, package_environment
 # Asserts outside test files say what they compared, too.
 pytest.register_assert_rewrite("bits", "both_decoders", "frames", "store_contract")
 
-# Shared machines stall now and then: a deadline would fail tests for the machine's sake.
+# Shared machines stall now and then: with a deadline, tests would fail without a bug.
 settings.register_profile(
     "default", deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

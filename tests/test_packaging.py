@@ -73,7 +73,7 @@ def test_installed_package_has_data_and_types_but_no_sources() -> None:
 
 
 def test_hdf5_plugin_is_beside_the_package() -> None:
-    """And depends on nothing but the C++ runtime."""
+    """It depends on nothing but the C++ runtime."""
     plugins = list((Path(bf16codecs.__file__).resolve().parent / "plugins").iterdir())
     assert [p.stem.removeprefix("lib") for p in plugins] == ["h5bf16codecs"]
     content = plugins[0].read_bytes()

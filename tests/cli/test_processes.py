@@ -75,7 +75,7 @@ def done(command: str, *args: Any) -> None:
 def start(command: str, *args: Any, before: str = "", **options: Any) -> subprocess.Popen[str]:
     """Start a command as a process of its own, after a few lines of Python."""
     entry = "main" if command == "bf16codecs" else command
-    # A shell that runs the tests in the background has them, and this child, ignore SIGINT.
+    # Tests that a shell runs in the background ignore SIGINT, and so would this child.
     code = f"""
 import signal, sys
 {before}
@@ -149,7 +149,7 @@ def test_kill_leaves_no_target_and_does_no_harm(model: Path, target: str) -> Non
 @pytest.mark.parametrize("codec", ["none", "arithmetic"])
 @pytest.mark.parametrize("target", KINDS)
 def test_disk_that_takes_no_more(model: Path, target: str, codec: str) -> None:
-    """In both directions."""
+    """Full both ways: while converting to a store, and while restoring the file."""
     to, back, _ = KINDS[target]
     store, options = model.with_name(target), ("--codec", codec)
 
@@ -180,7 +180,7 @@ def test_progress_is_for_terminals(model: Path, tmp_path: Path) -> None:
         while True:
             try:
                 part = os.read(leader, 4096)
-            except OSError:  # how Linux tells that the other end was closed
+            except OSError:  # Linux's way to say that the other end is closed
                 break
             if not part:
                 break
@@ -204,7 +204,7 @@ def test_progress_is_for_terminals(model: Path, tmp_path: Path) -> None:
     ],
 )
 def test_memory_is_bounded(tmp_path: Path, run_python: Any, to: str, back: str) -> None:
-    """Both directions, on a model larger than what they may take."""
+    """Both directions, with a model that is larger than the memory they may use."""
     model = write_model(tmp_path / "m.safetensors", [("t", "BF16", (1 << 24,))])
     data = model.read_bytes()[-(1 << 25) :]
     with open(model, "wb") as file:

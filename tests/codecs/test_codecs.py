@@ -43,7 +43,7 @@ def weights(n, dtype=BF16):
 
 
 def arrays():
-    """Shapes, orders, item sizes and contents that numcodecs' own codecs are tested with."""
+    """Return arrays like those that numcodecs tests its own codecs with."""
     rng = np.random.default_rng(7)
     every = np.arange(65536, dtype="u2")
     return [

@@ -46,7 +46,7 @@ def _runs(rng: np.random.Generator, n: int) -> np.ndarray:
 
 
 def _rare_symbols(rng: np.random.Generator, n: int) -> np.ndarray:
-    """One symbol, and far from each other all the others: what a sample does not show."""
+    """One symbol nearly everywhere, all others far apart: a sample misses most of them."""
     found = np.full(n, 120, np.uint8)
     where = rng.integers(0, max(n, 1), n // 100)
     found[where] = rng.integers(0, 256, len(where), np.uint8)

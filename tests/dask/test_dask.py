@@ -96,7 +96,7 @@ def test_xarray(store):
 def test_xarray_format_2(tmp_path):
     xarray = pytest.importorskip("xarray")
     store = write_store(tmp_path / "m.zarr", ARRAYS, zarr_format=2)
-    # In format 2, xarray takes fill values for a mask, and has none for these dtypes.
+    # In format 2, xarray masks by the fill value, and knows none for these dtypes.
     options = {"chunks": None, "mask_and_scale": False}
     array = xarray.open_zarr(store, group="model/embed", **options)["weight"]
     assert array.dims == ("dim0_700", "dim1_256")
@@ -170,7 +170,7 @@ def test_a_cluster_makes_the_same_store(shards, tmp_path, cluster, zarr_format):
 
 
 def test_a_worker_that_is_killed_is_replaced(shards, expected, tmp_path, cluster):
-    """Tasks of a worker that dies in the middle are run again, and the store is the same."""
+    """When a worker dies halfway, its tasks run again, and the store is the same."""
     pids = list(cluster.run(os.getpid).values())
     killed = threading.Event()
 
@@ -195,7 +195,7 @@ def test_errors_of_workers_leave_nothing_behind(shards, tmp_path, cluster, monke
     monkeypatch.setattr(on_cluster, "_digest", fail)
     with pytest.raises(SafetensorsError, match="a worker's error"):
         convert(shards, tmp_path / "m.zarr", cluster)
-    # A task that was running may have been about to put its chunk.
+    # A task may still be running, about to write its chunk.
     assert wait_until(lambda: not list(tmp_path.iterdir()))
 
 
@@ -238,10 +238,10 @@ def test_the_command(shards, expected, tmp_path, cluster, run_python):
     assert "bf16codecs[dask]" in failed.stderr
 
 
-def test_a_process_that_was_given_up_can_do_no_harm(tmp_path, shards):
-    """Once a store is finished, no writer that was sent to a worker can put anything into it."""
+def test_a_process_that_was_abandoned_does_no_harm(tmp_path, shards):
+    """Once a store is finished, no writer that was sent to a worker can change it."""
+    from bf16codecs._zarr_writer import ZarrWriter
     from bf16codecs.store import CodecChoice, plan_bytes
-    from bf16codecs.store.zarr_writer import ZarrWriter
 
     writer = ZarrWriter(tmp_path / "m.zarr", CodecChoice(), 3, as_zip=False)
     shared = pickle.loads(pickle.dumps(writer.shared()))

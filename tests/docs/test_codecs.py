@@ -29,14 +29,14 @@ HEADINGS = [
 
 
 def violations(value, schema, where="codec"):
-    """Yield what is wrong with a value, by the part of JSON Schema that the schemas here use."""
+    """Yield what is wrong with a value; this knows only the JSON Schema keywords used here."""
     if "const" in schema and value != schema["const"]:
         yield f"{where} is not {schema['const']!r}"
     if "enum" in schema and value not in schema["enum"]:
         yield f"{where} is none of {schema['enum']}"
     types = {"object": dict, "boolean": bool, "integer": int}
     if "type" in schema and not isinstance(value, types[schema["type"]]):
-        yield f"{where} is no {schema['type']}"
+        yield f"{where} is not of type {schema['type']}"
     if not schema.get("minimum", -1) <= (value if isinstance(value, int) else 0) or (
         isinstance(value, int) and value > schema.get("maximum", value)
     ):

@@ -21,7 +21,7 @@ PAGE = (ROOT / "docs" / "reading.md").read_text("utf-8")
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch, demo_model):
-    """Be in a folder that has the demo model's store."""
+    """Work in a folder that has the demo model's store."""
     safetensors_to_zarr(demo_model, tmp_path / "model.zarr")
     monkeypatch.chdir(tmp_path)
     return tmp_path

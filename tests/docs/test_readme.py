@@ -46,7 +46,7 @@ def run_command(arguments: list[str], folder: Path) -> str:
 
 @pytest.fixture(scope="module")
 def reader_folder(tmp_path_factory, demo_model) -> Path:
-    """Return a folder as a reader of the README has it, after its first commands."""
+    """Return a folder in which the README's first commands have run."""
     folder = tmp_path_factory.mktemp("readme")
     shutil.copy(demo_model, folder / "model.safetensors")
     for line in blocks("sh")[0].splitlines():

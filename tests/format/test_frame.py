@@ -1,4 +1,4 @@
-"""Frames that are cut or damaged: always an error, and always the right one."""
+"""Frames that are truncated or damaged: always an error, and always the right one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from frames import (
 
 
 def blocks_flipped(frame: bytes):
-    """Yield a frame with bits of its blocks flipped: those of models take time to decode."""
+    """Yield a frame with bits of its blocks flipped; fewer with a scale model, which is slow."""
     step = 5 if has_model(frame) else 1
     return flips(frame, _core.Index(frame).header_size, len(frame), step)
 
@@ -96,7 +96,7 @@ def test_every_bit_of_blocks_with_checksums_is_guarded(name):
             _core.decode_into(flipped, out)
         except CorruptDataError:
             continue
-        # Bits that mean nothing: of a Zstandard frame's window size, and of the last byte of rows.
+        # Bits without meaning: in a Zstandard frame's window size, and in the last byte of rows.
         assert name in ("zstd", "scale model")
         assert out == raw
 

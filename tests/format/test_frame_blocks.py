@@ -88,7 +88,7 @@ def test_damage_in_one_block_leaves_the_others_readable():
 
 
 def test_constant_blocks_are_bounded_by_the_block_size():
-    """The smallest block gives 4 MiB at most, so what a frame can become is bounded by its size."""
+    """The smallest block decodes to 4 MiB at most, so a frame's size bounds its decoded size."""
     block = build.block((CONSTANT, b"\1"), (CONSTANT, b"\2"))
     frame = build.frame(1 << 23, [block, block], layout=16, k=21)
     assert _core.decode(frame) == b"\2\1" * (1 << 22)

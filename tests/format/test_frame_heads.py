@@ -1,4 +1,4 @@
-"""Heads that lie, with checksums that agree: refused, before memory is taken."""
+"""Heads that lie, with valid checksums: refused before memory is allocated."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from reference_planes import CONSTANT, RANS_PAIRS, RANS_WIDE, STORED, ZSTANDARD,
 ITERATIONS = int(os.environ.get("BF16CODECS_FUZZ_ITERATIONS", "24000"))
 SEED = int(os.environ.get("BF16CODECS_FUZZ_SEED", "1"))
 BATCHES = 8
-# The reference decoder takes milliseconds: it has its say on some of the frames.
+# The reference decoder takes milliseconds, so it checks only some of the frames.
 REFERENCE_EVERY = 40
 
 LARGEST = 1 << 23
@@ -39,7 +39,7 @@ def encoded_frames() -> list[bytes]:
                     frames.append(
                         _core.encode(raw, codec, dtype, block=block, level=level, checksum=checksum)
                     )
-    # Streams of their own for Huffman, and words enough for wide loads.
+    # Enough for several Huffman streams, and for the wide loads of rANS.
     frames += [_core.encode(weights(6000), codec, 0, checksum=False) for codec in (2, 3)]
     for dtype in range(6):
         for block, checksum in ((0, False), (1024, False), (1024, True)):
@@ -75,7 +75,7 @@ INTERESTING_32 = [0, 1, 0xFFFF, 0x10000, 0x10001, 2**31 - 1, 2**31, 2**32 - 2, 2
 
 
 def place(rng: random.Random, data: bytearray) -> int:
-    """Choose a byte, most often one of the tables at the beginnings of blocks."""
+    """Choose a byte, most often in the tables at the beginnings of blocks."""
     if rng.random() < 0.6:
         return min(len(data) - 1, rng.choice([24, 28, 32, 40]) + int(rng.expovariate(1 / 40)))
     return rng.randrange(len(data))
@@ -97,7 +97,7 @@ def set_word(rng: random.Random, data: bytearray) -> None:
 
 
 def move_one(rng: random.Random, data: bytearray) -> None:
-    """Take one from a byte and give it to another: sums of frequencies stay right."""
+    """Move one from a byte to another, so that frequencies still have the right sum."""
     first, second = place(rng, data), place(rng, data)
     if data[first] > 0 and data[second] < 255:
         data[first] -= 1
@@ -144,7 +144,7 @@ DAMAGES = [
 
 
 def refitted(data: bytearray) -> bytes:
-    """Give the last block whatever size the frame has left, so that its payload is looked at."""
+    """Let the last block end where the frame ends, so that its payload is decoded."""
     table, entry, n_blocks, head = build.head_sizes(data)
     if n_blocks == 0 or head > len(data):
         return bytes(data)
@@ -167,10 +167,10 @@ def damaged(seed: int, number: int) -> bytes:
 
 
 def outcome(frame: memoryview, arena: Arena, at_end: bool) -> bytes | None:
-    """Decode into guarded memory; None stands for an error of this package."""
+    """Decode into guarded memory; None means an error of this package."""
     try:
         size = _core.Index(frame).raw_size
-        if size > LARGEST:  # a few bytes a block may stand for 4 MiB each
+        if size > LARGEST:  # blocks of a few bytes may decode to 4 MiB each
             return None
         out = arena.room(size, at_end)
         assert _core.decode_into(frame, out) == size
@@ -195,7 +195,7 @@ def test_damaged_frames(batch):
             except FormatError:
                 expected = None
             assert raw == expected, f"seed {SEED}, number {number}"
-    # What every check refused at once would test little.
+    # Frames that are all refused at the first check would test little.
     assert decoded > ITERATIONS // BATCHES // 100
 
 

@@ -33,7 +33,7 @@ def test_golden_is_what_its_name_says(name):
     assert facts["version"] == _core.FORMAT_VERSION
 
 
-# Releases of Zstandard compress differently, so its frames are held to decoding alone.
+# Releases of Zstandard compress differently, so its frames are only decoded.
 @pytest.mark.parametrize("name", [name for name in GOLDENS if GOLDENS[name].codec != "zstd"])
 def test_encoding_again_gives_the_golden(name):
     assert GOLDENS[name].encode() == path_of(name).read_bytes()

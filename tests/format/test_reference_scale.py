@@ -232,7 +232,7 @@ MODEL = write_model([PLAIN])
     ],
 )
 def test_models_with_numbers_out_of_range(numbers):
-    """A long period without columns is one that the model's size cannot hold."""
+    """A long period without columns does not fit into the model's size."""
     assert len(both_decode(frame_of(PAYLOAD, 203, MODEL))) == 406
     both_refuse(frame_of(PAYLOAD, 203, write_model([numbers])))
 

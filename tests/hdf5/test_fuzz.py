@@ -1,4 +1,4 @@
-"""The HDF5 plugin's filter function, called as libhdf5 does, with what it should not get."""
+"""The HDF5 plugin's filter function, called as libhdf5 calls it, with bad input."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_rows_are_told_for_level_best() -> None:
         (2, 0, 1),  # by bytes
         (2, 0, 0, 1),  # a level
         (3, 0, 0, 2),
-        (2, 0, 0, 0, 0, 0, 1),  # of a release to come
+        (2, 0, 0, 0, 0, 0, 1),  # of a later release
     ],
 )
 @pytest.mark.parametrize("flags", [0, plugin.OPTIONAL])
@@ -113,7 +113,7 @@ def test_any_byte_changed() -> None:
             for change in (0x01, 0x80, 0xFF):
                 damaged = bytearray(frame)
                 damaged[i] ^= change
-                # Some bits at the end of a bit stream say nothing.
+                # The last bits of a bit stream may be padding.
                 assert plugin.decode(bytes(damaged)) in (None, raw), i
 
 

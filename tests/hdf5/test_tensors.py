@@ -48,7 +48,7 @@ def test_every_bit_pattern(file: h5py.File, name: str, compression) -> None:
     dataset = hdf5.write_tensor(file, "x", values, compression=compression, chunks=(5, 32))
     assert_same_bits(hdf5.read_tensor(dataset), values)
     assert_same_bits(hdf5.read_tensor(dataset, np.s_[3:7, ::-3]), values[3:7, ::-3])
-    # By libhdf5 and the plugin, as other programs read it.
+    # Through libhdf5 and the plugin, as other programs read it.
     raw = np.empty(values.shape, f"u{values.itemsize}")
     dataset.id.read(h5py.h5s.ALL, h5py.h5s.ALL, raw, mtype=dataset.id.get_type())
     assert_same_bits(raw.view(name), values)
@@ -249,7 +249,7 @@ def test_damaged_chunks(file: h5py.File) -> None:
 
 
 def test_chunks_of_another_size(file: h5py.File) -> None:
-    """libhdf5 would read behind the end of such a chunk: the plugin refuses it."""
+    """libhdf5 would read past the end of such a chunk: the plugin refuses it."""
     values = random_array("bfloat16", (40, 32))
     dataset = hdf5.write_tensor(file, "x", values, compression=hdf5.Huffman(), chunks=(8, 32))
     for size in (16, 510, 514, 100_000):

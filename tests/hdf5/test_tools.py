@@ -73,7 +73,7 @@ def test_h5dump_prints_the_numbers(tmp_path: Path, name: str, compression) -> No
         hdf5.write_tensor(file, "a/b", values, compression=compression, chunks=(2, 64))
     expected = values.astype(np.float32).ravel()
     if name == "float8_e4m3fn":
-        # The largest exponent is for infinity and NaN to HDF5.
+        # HDF5 keeps the largest exponent for infinity and NaN.
         expected[abs(expected) == 256] *= np.inf
         expected[(abs(expected) > 256) & np.isfinite(expected)] = np.nan
     np.testing.assert_array_equal(dumped(tmp_path / "x.h5", "a/b"), expected)

@@ -1,4 +1,4 @@
-"""What is no model store, is damaged, or lacks something, is told in one line that says where."""
+"""Errors for what is not a model store, is damaged or incomplete: one line that says where."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_missing_and_damaged_chunks_are_named(tmp_path, codec, size):
     ]
     damaged = [good[:30], good[: len(good) // 3], b"x" * len(good)]
     if codec == "none":
-        damaged = []  # nothing can tell, if what is read is there
+        damaged = []  # without a checksum, only missing bytes are noticed
     for content in (b"", *damaged, None):
         chunk.unlink() if content is None else chunk.write_bytes(content)
         for read in reads:
@@ -143,7 +143,7 @@ def test_oversized_chunks_are_not_read(store):
 
 @pytest.mark.parametrize("codec", ["arithmetic", "huffman", "zstd"])
 def test_any_damage_is_noticed_or_harmless(tmp_path, codec):
-    """Where a byte was changed, reading raises, or gives exactly what was stored."""
+    """After a byte has changed, reading raises or gives exactly what was stored."""
     array = weights((700, 1024))  # three blocks
     store = write_store(tmp_path / "m.zarr", {"w": array}, codec=codec)
     chunk = store / "w" / "c.0.0"

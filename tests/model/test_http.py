@@ -177,7 +177,7 @@ def test_a_forbidden_chunk_is_an_error(server, read):
 
 
 def test_transient_errors_are_retried_as_the_store_does(server):
-    """fsspec's HTTP file system does not, obstore does."""
+    """obstore retries, fsspec's HTTP file system does not."""
     obstore = pytest.importorskip("obstore.store")
     options = {"client_options": {"allow_http": True}}
     store = obstore.HTTPStore.from_url(f"{server.url}/m.zarr", **options)

@@ -186,7 +186,7 @@ def test_scalars_and_empty_tensors(tmp_path, zarr_format, codec):
 
 
 def test_a_tail_that_is_no_whole_item(tmp_path):
-    """Third parties may wrap a codec of wide items around narrow ones: frames end with a tail."""
+    """Others may use a codec for wide items on narrow ones: the frames then end with a tail."""
     data = np.arange((1 << 20) + 3).astype("u1") | 1
     path = write_store(tmp_path / "w.zarr", {"w": data, "tiny": data[:3]})
     group = zarr.open_group(path)

@@ -7,7 +7,7 @@ import pickle
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 
-import ml_dtypes  # noqa: F401  (safetensors' NumPy front needs its names)
+import ml_dtypes  # noqa: F401  (safetensors.numpy needs its dtypes)
 import numpy as np
 import pytest
 import safetensors
@@ -90,7 +90,7 @@ def test_has_the_habits_of_safe_open(path, source):
     ):
         assert sorted(ours.keys()) == sorted(theirs.keys())
         assert ours.metadata() == theirs.metadata() == {"format": "pt", "x": "é"}
-        for name in theirs.keys():  # noqa: SIM118  (it is no mapping)
+        for name in theirs.keys():  # noqa: SIM118  (it is not a mapping)
             their_slice, our_slice = theirs.get_slice(name), ours.get_slice(name)
             assert our_slice.get_shape() == their_slice.get_shape()
             assert our_slice.get_dtype() == their_slice.get_dtype()

@@ -163,7 +163,7 @@ def test_addresses_that_only_obstore_opens(folder, monkeypatch):
         raise ImportError(f"install the file system of {scheme}")
 
     monkeypatch.setattr(fsspec, "get_filesystem_class", unknown)
-    # obstore has no local folders by an address that is not file://, which is a path here.
+    # obstore opens local folders as file:// only, which open_model would take for a path.
     with pytest.raises(StoreError, match="install the file system of gopher"):
         bf16codecs.open_model("gopher://bucket/m.zarr")
     monkeypatch.setattr("bf16codecs.store.opening._is_address", lambda text: True)

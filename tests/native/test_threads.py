@@ -1,4 +1,4 @@
-"""Threads: their number changes no byte, they do not hold Python up, and processes may fork."""
+"""Threads: their number changes no byte, Python's own threads go on, processes may fork."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ codecs = pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
 
 RAW = weights(30_000) + bytes(40_000) + lcg_bytes(20_001)
 can_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
-# Python 3.12 warns of forks where there are threads: that is what is tested here.
+# Python 3.12 warns about forking with threads, which is what is tested here.
 ignore_fork_warning = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 
 
@@ -75,11 +75,11 @@ def test_python_threads_start_no_more_threads_than_allowed():
     before = len(os.listdir(tasks))
     with ThreadPoolExecutor(6) as pool:
         assert all(raw == RAW for raw in pool.map(lambda _: _core.decode(frame), range(100)))
-        # Six of Python's, and the helper of two where no test has started it yet.
+        # Python's six, and the core's one helper thread if no test has started it yet.
         assert len(os.listdir(tasks)) <= before + 6 + 1
 
 
-def test_the_lowest_damaged_block_is_told():
+def test_the_lowest_damaged_block_is_named():
     frame = bytearray(encode(RAW, CODECS["arithmetic"]))
     offsets = _core.Index(frame).offsets
     assert len(offsets) > 20
@@ -107,7 +107,7 @@ def test_errors_leave_the_threads_usable(codec):
 
 @pytest.mark.parametrize("what", ["encode", "decode", "decode_into", "decode_blocks", "Index"])
 def test_other_python_threads_go_on(what):
-    """With a switch interval without end, Python only gives way where the core lets it."""
+    """With an endless switch interval, another thread runs only where the core releases the GIL."""
     raw = weights(1_000_000)
     frame = encode(raw, CODECS["arithmetic"], block=0)
     index = _core.Index(frame)

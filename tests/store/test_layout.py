@@ -1,4 +1,4 @@
-"""The layout: safe paths, chunks, attributes; and that zarr finds what it would have written."""
+"""The layout: safe paths, chunks, attributes; and that zarr would have written the same."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def check_paths(paths: dict[str, str]) -> None:
         assert not any(s.startswith("__") for s in segments)
         assert segments[0].lower() != "safetensors"
         assert len(path) <= 480 + len("=")
-        # No array is a folder on the way to another, in whatever case.
+        # No array's path is a parent of another's, whatever the case of its letters.
         parents = itertools.accumulate(segments[:-1], "{}/{}".format)
         assert not {p.lower() for p in parents} & folded
 
@@ -55,7 +55,7 @@ def test_paths_are_safe_and_distinct(tensors: set[str]) -> None:
     paths = array_paths(tensors)
     assert paths.keys() == tensors
     check_paths(paths)
-    # Which path a name gets does not hang on the order of the header.
+    # A name's path does not depend on the order of the header.
     assert array_paths(sorted(tensors, reverse=True)) == paths
 
 
@@ -250,7 +250,7 @@ def test_zarr_reads_every_dtype(converted: tuple[Path, Path]) -> None:
 
 
 def test_chunks_and_metadata_are_zarrs_own(converted: tuple[Path, Path], tmp_path: Path) -> None:
-    """Let zarr write the same arrays, and compare every key's content."""
+    """Let zarr write the same arrays, and compare every file."""
     ours, theirs = converted[1], tmp_path / "theirs.zarr"
     group = zarr.open_group(ours, mode="r")
     zarr_format = group.metadata.zarr_format

@@ -174,7 +174,7 @@ def test_not_regular_files(tmp_path: Path) -> None:
 
 
 def refusal(raw: bytes, data_size: int) -> str:
-    """Return the message with which a header is refused, empty if it is not."""
+    """Return the message that refuses a header, or an empty string if it is accepted."""
     try:
         parse_header(raw, data_size, "x")
     except SafetensorsError as e:

@@ -3,7 +3,7 @@
 import numpy as np
 import zarr
 
-# The second one is of zarr 3.3 and later.
+# The second one came with zarr 3.3.
 PIPELINES = [
     f"zarr.core.codec_pipeline.{name}"
     for name in ("BatchedCodecPipeline", "FusedCodecPipeline")

@@ -1,4 +1,4 @@
-"""Asks the native core and the reference decoder the same, and holds them to the same answer."""
+"""Checks that the native core and the reference decoder give the same answer."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ PLANE = evenly(N, [1, 2, 3])
 
 
 def refused(mode: int, payload: bytes, n: int = N) -> None:
-    """Check a refusal, of a plane of its own and of the high plane over a stored one."""
+    """Check that a plane is refused, alone and as the high plane over a stored one."""
     both_refuse(plane_frame(mode, payload, n))
     for by_byte in (0, 16):
         block = build.block((mode, payload), (STORED, bytes(n)))

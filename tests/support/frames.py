@@ -1,4 +1,4 @@
-"""Frames of every kind to damage, and what is expected of those who read them."""
+"""Frames of every kind to damage, and checks that every reader refuses them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def refuse(frame: bytes, error: type[CodecError]) -> None:
 
 
 def refuse_head(frame: bytes, error: type[CodecError]) -> None:
-    """Check that no part of the head is believed, either."""
+    """Check that the index of its blocks is refused, too."""
     refuse(frame, error)
     with pytest.raises(CodecError) as caught:
         _core.Index(frame)

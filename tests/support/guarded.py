@@ -1,4 +1,4 @@
-"""Memory between two pages that must not be touched: reading or writing past its ends crashes."""
+"""Memory between two protected pages: reading or writing past its ends crashes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PROT_NONE = 0
 
 
 class Arena:
-    """Up to `size` bytes that can lie against an unreadable page at either end."""
+    """Up to `size` bytes that can lie right before or after an unreadable page."""
 
     def __init__(self, size: int) -> None:
         pages = -(-size // mmap.PAGESIZE)
@@ -28,7 +28,7 @@ class Arena:
         self._view = memoryview(self._map)[mmap.PAGESIZE : (pages + 1) * mmap.PAGESIZE]
 
     def room(self, size: int, at_end: bool) -> memoryview:
-        """Return `size` writable bytes, against the page behind them or before them."""
+        """Return `size` writable bytes that touch the page behind them or the one in front."""
         if size == 0:
             return self._view[:0]
         return self._view[-size:] if at_end else self._view[:size]

@@ -1,4 +1,4 @@
-"""Digests of what this instruction set makes of a corpus; `test_isa.py` compares them.
+"""Digests of what this instruction set encodes and decodes; `test_isa.py` compares them.
 
 Run as a script it prints one JSON object: the instruction set in use, a digest of every frame
 encoded, and one of everything that damaged frames gave: bytes, or an error's class and text.
@@ -33,7 +33,7 @@ def contents(n: int) -> list[bytes]:
 
 
 def damaged(frame: bytes, rng: random.Random) -> bytes:
-    """Flip a few bits behind the head, so that what fails is a plane."""
+    """Flip a few bits behind the head, so that a plane fails."""
     data = bytearray(frame)
     start = _core.Index(frame).offsets[0]
     for _ in range(rng.randint(1, 4)):

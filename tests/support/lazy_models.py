@@ -34,7 +34,7 @@ def weights(shape: tuple[int, ...], dtype: str = "bfloat16", seed: int = 0) -> N
 def write_safetensors(
     path: Path, arrays: dict[str, NDArray[Any]], metadata: dict[str, str] | None = None
 ) -> Path:
-    """Write arrays of any dtype, in their order."""
+    """Write arrays of any dtype to a file, in their order."""
     header: dict[str, Any] = {} if metadata is None else {"__metadata__": metadata}
     ends = itertools.accumulate((a.nbytes for a in arrays.values()), initial=0)
     for (name, array), (start, stop) in zip(arrays.items(), itertools.pairwise(ends), strict=True):

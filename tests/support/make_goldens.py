@@ -83,7 +83,7 @@ def plane(n: int, symbols: list[int], odds: list[int]) -> Callable[[], bytes]:
 
 
 def numbers(width: int, n: int, tail: int) -> Callable[[], bytes]:
-    """Return what makes `n` numbers of `width` bytes, with exponents like weights have.
+    """Return what makes `n` numbers of `width` bytes, with exponents like those of weights.
 
     The middle planes are random, the last of wide numbers is constant, as if they had been
     converted from a narrower type.
@@ -131,7 +131,7 @@ def rans() -> dict[str, Golden]:
     rare = [120, *range(20, 40)], [400, *[1] * 20]
     many = [120, *range(0, 256, 4)], [448, *[1] * 64]
     kinds = {
-        # Of long planes the encoder sees a sample, and so it leaves room for escapes.
+        # The encoder sees only a sample of long planes, so it leaves room for escapes.
         "pairs": (two, {1: 1000, 2: (1 << 15) + 77, 4: (1 << 17) + 300}),
         "pairs-escapes": (rare, {1: 1000, 2: (1 << 15) + 77, 4: (1 << 17) + 300}),
         "wide": (many, {1: 4000, 2: (1 << 15) + 77, 4: (1 << 17) + 300}),
@@ -213,7 +213,7 @@ def every_codec() -> dict[str, Golden]:
 
 
 def best() -> dict[str, Golden]:
-    """Return goldens of the scale model, which rows and columns of their own scale make pay."""
+    """Return goldens of the scale model, which pays where rows and columns differ in scale."""
     goldens = {
         f"best-{dtype}": Golden(
             "arithmetic",

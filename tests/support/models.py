@@ -12,7 +12,7 @@ import numpy as np
 
 from bf16codecs.safetensors import DTYPE_BITS
 
-#: Names that must not become paths as they are.
+#: Names that must be escaped to become paths.
 TRICKY_NAMES = [
     "",
     ".",

@@ -57,7 +57,7 @@ _libc.free.argtypes = [ctypes.c_void_p]
 
 def call(data: bytes, values: Sequence[int] = (), flags: int = 0) -> bytes | None:
     """Run the filter over a chunk in memory of exactly its size; None if it fails."""
-    # Not zero, which malloc may answer with nothing.
+    # Never of size zero, for which malloc may return a null pointer.
     memory = _libc.malloc(max(1, len(data)))
     ctypes.memmove(memory, data, len(data))
     buf, buf_size = ctypes.c_void_p(memory), ctypes.c_size_t(len(data))
@@ -65,7 +65,7 @@ def call(data: bytes, values: Sequence[int] = (), flags: int = 0) -> bytes | Non
     size = filter_class.filter(flags, len(values), cd_values, len(data), buf_size, buf)
     try:
         if size == 0:
-            # What failed must leave the chunk to libhdf5, which stores it or frees it.
+            # After a failure libhdf5 stores or frees the chunk, so it must be unchanged.
             assert (buf.value, buf_size.value) == (memory, len(data))
             assert ctypes.string_at(buf, len(data)) == data
             return None

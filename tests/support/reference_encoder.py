@@ -85,7 +85,7 @@ def head_sizes(data: bytes) -> tuple[int, int, int, int]:
 
 
 def repaired(data: bytes) -> bytes:
-    """Return a damaged frame with right checksums of header and head, as far as it goes."""
+    """Return a damaged frame with valid checksums of header and head, if it is long enough."""
     data = bytearray(data)
     if len(data) < 24:
         return bytes(data)
@@ -193,7 +193,7 @@ def wide_payload(plane: bytes, frequencies: dict[int, int], *, log2_groups: int 
 
 
 def zstandard_runs(content_size: int | None, *runs: tuple[int, int]) -> bytes:
-    """Return a Zstandard frame of runs of one byte, that states whatever content size it is told.
+    """Return a Zstandard frame of runs of one byte, which claims whatever content size is given.
 
     A run is a byte and a count of at most 2^17, and takes four bytes: such frames are bombs.
     """
@@ -212,7 +212,7 @@ def zstandard_runs(content_size: int | None, *runs: tuple[int, int]) -> bytes:
 
 
 def huffman_table(lengths: dict[int, int]) -> bytes:
-    """Return the code table, the symbols between two codes as a run however few they are."""
+    """Return the code table; symbols between two codes become a run, however few they are."""
     nibbles, symbol = [], 0
     for s in sorted(lengths):
         if s > symbol:

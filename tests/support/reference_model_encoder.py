@@ -66,7 +66,7 @@ class Writer(AdaptiveInteger):
 
 @dataclass
 class Numbers:
-    """The numbers of a section as they are written, checked by nobody."""
+    """The numbers of a section as they are written, unchecked."""
 
     run: tuple[int, int] = (0, 0)
     period: tuple[int, int] = (0, 0)
@@ -79,7 +79,7 @@ class Numbers:
     columns: list[int] = field(default_factory=list)
 
     def section(self, dtype: int, before: Section | None = None) -> Section:
-        """Return what a decoder makes of them."""
+        """Return the section that a decoder reads from them."""
         columns = self.columns
         if self.change:
             columns = [a + b for a, b in zip(columns, before.columns, strict=True)]

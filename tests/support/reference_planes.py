@@ -10,7 +10,7 @@ LOWEST_STATE = 1 << 16
 
 
 class FormatError(ValueError):
-    """The data are no frame of this format."""
+    """The data are not a frame of this format."""
 
 
 class TruncatedFrame(FormatError):
@@ -27,7 +27,7 @@ def must(condition: bool | np.bool_, otherwise: str) -> None:
 
 
 class Reader:
-    """Takes fields from the front of some bytes."""
+    """Reads fields from the front of some bytes."""
 
     def __init__(self, data: bytes, too_short: type[FormatError] = FormatError) -> None:
         self.data = data
@@ -117,7 +117,7 @@ def huffman_size_width(counts: list[int]) -> int:
 
 def huffman_lengths(reader: Reader) -> dict[int, int]:
     """Read code lengths until the code is complete."""
-    nibbles: list[int] = []  # of the last byte, those that were not used yet
+    nibbles: list[int] = []  # of the last byte, those not used yet
 
     def nibble() -> int:
         if not nibbles:

@@ -1,4 +1,4 @@
-"""An HTTP server for files, which counts what it is asked for and can be made to misbehave."""
+"""An HTTP server for files that notes its requests and can be made to misbehave."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class FileServer:
         self.requests: list[tuple[str, str, str | None]] = []
         self.sent: list[int] = []
         self.ignore_ranges = False
-        #: Replies to keys with this in their path end after half of their bytes.
+        #: Replies for paths that contain this end after half of their bytes.
         self.drop: str | None = None
-        #: Keys with this in their path are forbidden.
+        #: Paths that contain this are forbidden.
         self.deny: str | None = None
-        #: So many requests are answered with 503.
+        #: How many of the next requests are answered with 503.
         self.failures = 0
         #: Called with the headers of each request.
         self.note_headers: Callable[[Mapping[str, str]], object] = lambda headers: None

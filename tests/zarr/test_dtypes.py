@@ -13,7 +13,7 @@ from bf16codecs import BF16Huffman
 from bf16codecs.zarr import BFloat16, Float8E4M3FN, Float8E5M2, register
 from bits import bits
 
-# ml_dtypes compares NaNs, which zarr does with every chunk and fill value, with this warning.
+# zarr compares every chunk with the fill value; ml_dtypes warns when it compares NaNs.
 pytestmark = pytest.mark.filterwarnings("ignore:invalid value encountered in equal")
 
 TYPES = {"bfloat16": BFloat16, "float8_e4m3fn": Float8E4M3FN, "float8_e5m2": Float8E5M2}
@@ -70,7 +70,7 @@ def test_notation_of_fill_values_in_format_3(name, pattern, expected):
 
 
 def test_format_2_has_its_own_notation_for_other_nans():
-    # tensorstore would take "0x7fff" for the number 32767 there.
+    # tensorstore would read "0x7fff" as the number 32767 there.
     assert BFloat16().to_json_scalar(every_value("bfloat16")[0x7FFF], zarr_format=2) == (
         "NaN(0x7fff)"
     )
@@ -180,7 +180,7 @@ def test_missing_chunks_read_as_the_exact_fill_value(tmp_path, zarr_format, fill
 @pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn"])
 @pytest.mark.parametrize("fill", ["NaN", "other NaN"])
 def test_with_a_nan_fill_value_no_chunk_is_dropped(tmp_path, zarr_format, name, fill):
-    """Zarr drops chunks that equal the fill value, and takes -0.0 and 0.0 for equal here."""
+    """zarr leaves out chunks that equal the fill value, and -0.0 equals 0.0 here."""
     dtype = np.dtype(name)
     bit_type = f"u{dtype.itemsize}"
     sign = 1 << (8 * dtype.itemsize - 1)
@@ -198,7 +198,7 @@ def test_with_a_nan_fill_value_no_chunk_is_dropped(tmp_path, zarr_format, name, 
 
 
 def test_float8_e5m2_keeps_negative_zeros_with_fill_value_zero(tmp_path):
-    """NumPy counts this type among the floats, so zarr compares its zeros bit by bit."""
+    """To NumPy this type is a float, so zarr compares its zeros bit by bit."""
     data = np.repeat(np.array([0, 0x80], "u1"), 8).view("float8_e5m2")
     zarr.create_array(tmp_path, data=data, chunks=(8,), fill_value=0)
     np.testing.assert_array_equal(bits(zarr.open_array(tmp_path)[:]), bits(data))

@@ -1,4 +1,4 @@
-"""What the serializer fetches of a chunk to read a part of it."""
+"""How much of a chunk the serializer fetches to read part of it."""
 
 import ml_dtypes
 import numpy as np

@@ -12,7 +12,7 @@ import zarr
 from bf16codecs import BF16Arithmetic, BF16Huffman, BF16Split, BF16Zstd
 from bits import assert_same_bits
 
-# ml_dtypes compares NaNs, which zarr does with every chunk and fill value, with this warning.
+# zarr compares every chunk with the fill value; ml_dtypes warns when it compares NaNs.
 pytestmark = pytest.mark.filterwarnings("ignore:invalid value encountered in equal")
 
 BF16 = np.dtype(ml_dtypes.bfloat16)

@@ -21,7 +21,7 @@ from bf16codecs.zarr import (
 from bits import PIPELINES, assert_same_bits
 from checkout import ROOT
 
-# ml_dtypes compares NaNs, which zarr does with every chunk and fill value, with this warning.
+# zarr compares every chunk with the fill value; ml_dtypes warns when it compares NaNs.
 pytestmark = pytest.mark.filterwarnings("ignore:invalid value encountered in equal")
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
