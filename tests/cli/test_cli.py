@@ -220,6 +220,7 @@ def test_plugin_path() -> None:
     assert done("bf16codecs", "plugin-path").strip() == hdf5.PLUGIN_PATH
 
 
+@pytest.mark.slow
 def test_demo() -> None:
     text = done("bf16codecs", "demo")
     for codec in ("arithmetic fast", "arithmetic best", "huffman", "zstd", "split", "none"):

@@ -221,6 +221,7 @@ def test_what_a_cluster_does_not_do(shards, tmp_path, cluster):
     assert [p.name for p in tmp_path.iterdir()] == ["m.zarr"]
 
 
+@pytest.mark.slow
 def test_the_command(shards, expected, tmp_path, cluster, run_python):
     code = "import sys; from bf16codecs.cli import st2zarr; st2zarr(sys.argv[1:])"
     address = cluster.scheduler.address

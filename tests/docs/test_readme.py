@@ -69,6 +69,7 @@ def test_python_examples(reader_folder: Path, monkeypatch: pytest.MonkeyPatch) -
         exec(compile(example, "README.md", "exec"), names)
 
 
+@pytest.mark.slow
 def test_demo_prints_a_table(tmp_path: Path) -> None:
     output = run_command(["bf16codecs", "demo"], tmp_path)
     assert "huffman" in output.lower()

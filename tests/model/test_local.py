@@ -15,6 +15,8 @@ from bf16codecs.zarr import BF16BlocksCodec
 from bits import PIPELINES, assert_same_bits
 from lazy_models import weights, write_store
 
+pytestmark = pytest.mark.slow
+
 BLOCK = 1 << 19
 CHUNK = 64 << 20
 SHAPE = (24576, 4096)  # 192 MiB, in three chunks of 128 blocks
