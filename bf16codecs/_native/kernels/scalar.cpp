@@ -142,7 +142,16 @@ void pairs_encode(PairsEncoder& e, const uint8_t* plane, size_t steps) {
 
 }  // namespace
 
-const Kernels kScalarKernels = {"scalar",  checksum,     split16,        merge16, histogram,
-                                pairs_decode, pairs_decode16, pairs_encode, nullptr};
+const Kernels kScalarKernels = {
+    .name = "scalar",
+    .checksum = checksum,
+    .split16 = split16,
+    .merge16 = merge16,
+    .histogram = histogram,
+    .pairs_decode = pairs_decode,
+    .pairs_decode16 = pairs_decode16,
+    .pairs_encode = pairs_encode,
+    .huffman_pack = nullptr,
+};
 
 }  // namespace bf16codecs

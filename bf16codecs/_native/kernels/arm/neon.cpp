@@ -2,6 +2,7 @@
 // computes.
 
 #include "kernels/arm/neon.h"
+#include "kernels/bits.h"
 
 namespace bf16codecs {
 namespace {
@@ -32,11 +33,7 @@ void split16(const uint8_t* items, size_t n, uint8_t* high, uint8_t* low) {
     vst1q_u8(high + i, vsliq_n_u8(vshrq_n_u8(item.val[0], 7), item.val[1], 1));
     vst1q_u8(low + i, vsliq_n_u8(vshrq_n_u8(item.val[1], 7), item.val[0], 1));
   }
-  for (; i < n; ++i) {
-    const unsigned item = items[2 * i] | static_cast<unsigned>(items[2 * i + 1]) << 8;
-    high[i] = static_cast<uint8_t>(item >> 7);
-    low[i] = static_cast<uint8_t>(item << 1 | item >> 15);
-  }
+  if (i < n) kScalarKernels.split16(items + 2 * i, n - i, high + i, low + i);
 }
 
 void merge16(const uint8_t* high, const uint8_t* low, size_t n, uint8_t* items) {
@@ -44,10 +41,7 @@ void merge16(const uint8_t* high, const uint8_t* low, size_t n, uint8_t* items) 
   for (; i + 16 <= n; i += 16) {
     vst2q_u8(items + 2 * i, merge(vld1q_u8(high + i), vld1q_u8(low + i)));
   }
-  for (; i < n; ++i) {
-    items[2 * i] = static_cast<uint8_t>(low[i] >> 1 | high[i] << 7);
-    items[2 * i + 1] = static_cast<uint8_t>(high[i] >> 1 | low[i] << 7);
-  }
+  if (i < n) kScalarKernels.merge16(high + i, low + i, n - i, items + 2 * i);
 }
 
 // Two symbols of the window share a byte's nibbles, so that one look-up counts both; these are
@@ -110,14 +104,16 @@ void histogram(const uint8_t* plane, size_t n, uint8_t window, uint32_t counts[2
 
 }  // namespace
 
-const Kernels kNeonKernels = {"neon",
-                              checksum,
-                              split16,
-                              merge16,
-                              histogram,
-                              neon_pairs_decode,
-                              neon_pairs_decode16,
-                              neon_pairs_encode,
-                              nullptr};
+const Kernels kNeonKernels = {
+    .name = "neon",
+    .checksum = checksum,
+    .split16 = split16,
+    .merge16 = merge16,
+    .histogram = histogram,
+    .pairs_decode = neon_pairs_decode,
+    .pairs_decode16 = neon_pairs_decode16,
+    .pairs_encode = neon_pairs_encode,
+    .huffman_pack = nullptr,
+};
 
 }  // namespace bf16codecs

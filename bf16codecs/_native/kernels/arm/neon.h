@@ -6,18 +6,9 @@
 
 #include <arm_neon.h>
 
-#include <bit>
-
 #include "kernels/kernels.h"
 
 namespace bf16codecs {
-
-static BF16CODECS_INLINE unsigned first_bit(uint64_t v) {
-  return static_cast<unsigned>(std::countr_zero(v));
-}
-static BF16CODECS_INLINE unsigned last_bit(uint64_t v) {
-  return 63 - static_cast<unsigned>(std::countl_zero(v));
-}
 
 // Four bits for each of 16 bytes that are 0 or 255.
 static BF16CODECS_INLINE uint64_t nibble_mask(uint8x16_t bytes) {

@@ -2,7 +2,7 @@
 // formula that it computes.
 
 #include "kernels/arm/neon_pairs.h"
-#include "kernels/pairs_sinks.h"
+#include "kernels/pairs_escapes.h"
 
 namespace bf16codecs {
 namespace {
@@ -102,10 +102,8 @@ struct ToItems : ItemSink {
 };
 
 template <typename Sink>
-BF16CODECS_COLD void patch_escapes(PairsDecoder& d, uint64_t escaped, size_t at, Sink sink) {
-  for (; escaped != 0; escaped &= escaped - 1) {
-    sink.patch(next_escape(d), at + first_bit(escaped));
-  }
+BF16CODECS_COLD void patch_escapes(PairsDecoder& d, uint64_t places, size_t at, Sink sink) {
+  patch_places(d, places, at, sink);
 }
 
 // Decodes a group's 64 symbols.

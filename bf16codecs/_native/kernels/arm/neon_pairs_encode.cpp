@@ -2,6 +2,7 @@
 // formula that it computes.
 
 #include "kernels/arm/neon_pairs.h"
+#include "kernels/pairs_escapes.h"
 
 namespace bf16codecs {
 namespace {
@@ -124,14 +125,6 @@ BF16CODECS_INLINE void entries_of_symbols(const PairsEncoder& e, const uint8_t* 
       const uint8x16_t index = vsubq_u8(places[k], vdupq_n_u8(static_cast<uint8_t>(from)));
       entries[k] = vqtbx1q_u8(entries[k], table, index);
     }
-  }
-}
-
-BF16CODECS_COLD void save_escapes(PairsEncoder& e, uint64_t escaped, const uint8_t* symbols) {
-  while (escaped != 0) {
-    const unsigned p = last_bit(escaped);
-    *--e.escapes = symbols[p];
-    escaped &= ~(uint64_t{1} << p);
   }
 }
 

@@ -1,6 +1,7 @@
 // Kernels for AVX2. Each group of vector instructions is preceded by the scalar formula that it
 // computes.
 
+#include "kernels/bits.h"
 #include "kernels/x86/avx2.h"
 
 namespace bf16codecs {
@@ -35,11 +36,7 @@ void split16(const uint8_t* items, size_t n, uint8_t* high, uint8_t* low) {
     store(high + i, pack(high_of(v), high_of(w)));
     store(low + i, pack(low_of(v), low_of(w)));
   }
-  for (; i < n; ++i) {
-    const unsigned item = items[2 * i] | static_cast<unsigned>(items[2 * i + 1]) << 8;
-    high[i] = static_cast<uint8_t>(item >> 7);
-    low[i] = static_cast<uint8_t>(item << 1 | item >> 15);
-  }
+  if (i < n) kScalarKernels.split16(items + 2 * i, n - i, high + i, low + i);
 }
 
 void merge16(const uint8_t* high, const uint8_t* low, size_t n, uint8_t* items) {
@@ -48,10 +45,7 @@ void merge16(const uint8_t* high, const uint8_t* low, size_t n, uint8_t* items) 
     const __m256i words = _mm256_slli_epi16(_mm256_cvtepu8_epi16(load16(high + i)), 7);
     store(items + 2 * i, merge(words, load16(low + i)));
   }
-  for (; i < n; ++i) {
-    items[2 * i] = static_cast<uint8_t>(low[i] >> 1 | high[i] << 7);
-    items[2 * i + 1] = static_cast<uint8_t>(high[i] >> 1 | low[i] << 7);
-  }
+  if (i < n) kScalarKernels.merge16(high + i, low + i, n - i, items + 2 * i);
 }
 
 // Byte counters overflow at 256, so they are summed after so many vectors.
@@ -107,7 +101,15 @@ void histogram(const uint8_t* plane, size_t n, uint8_t window, uint32_t counts[2
 }  // namespace
 
 const Kernels kAvx2Kernels = {
-    "avx2",           checksum, split16, merge16, histogram, avx2_pairs_decode, avx2_pairs_decode16,
-    avx2_pairs_encode, nullptr};
+    .name = "avx2",
+    .checksum = checksum,
+    .split16 = split16,
+    .merge16 = merge16,
+    .histogram = histogram,
+    .pairs_decode = avx2_pairs_decode,
+    .pairs_decode16 = avx2_pairs_decode16,
+    .pairs_encode = avx2_pairs_encode,
+    .huffman_pack = nullptr,
+};
 
 }  // namespace bf16codecs

@@ -11,13 +11,6 @@ namespace bf16codecs {
 static BF16CODECS_INLINE unsigned popcount(unsigned v) {
   return static_cast<unsigned>(_mm_popcnt_u32(v));
 }
-static BF16CODECS_INLINE unsigned first_bit(uint64_t v) {
-  return static_cast<unsigned>(_tzcnt_u64(v));
-}
-static BF16CODECS_INLINE unsigned last_bit(uint64_t v) {
-  return 63 - static_cast<unsigned>(_lzcnt_u64(v));
-}
-
 static BF16CODECS_INLINE __m256i load(const void* p) {
   return _mm256_loadu_si256(static_cast<const __m256i*>(p));
 }

@@ -1,8 +1,8 @@
 // The pairs mode's kernels for AVX2. Each group of vector instructions is preceded by the
 // scalar formula that it computes.
 
-#include "kernels/pairs_sinks.h"
 #include "kernels/x86/avx2.h"
+#include "kernels/x86/pairs.h"
 
 namespace bf16codecs {
 namespace {
@@ -108,22 +108,6 @@ struct ToItems : ItemSink {
   }
 };
 
-// escaped[h] is a mask over the dword bytes of half h, which has the places from 16 h on.
-template <typename Sink>
-BF16CODECS_COLD void patch_escapes(PairsDecoder& d, const uint32_t escaped[2], size_t at,
-                                   Sink& sink) {
-  uint64_t places = 0;
-  for (unsigned h = 0; h < 2; ++h) {
-    for (uint32_t bytes = escaped[h]; bytes != 0; bytes &= bytes - 1) {
-      const unsigned i = first_bit(bytes);
-      places |= uint64_t{1} << (16 * h + 2 * (i / 4) + (i % 4 >> 1) + (i & 1) * 32);
-    }
-  }
-  for (; places != 0; places &= places - 1) {
-    sink.patch(next_escape(d), at + first_bit(places));
-  }
-}
-
 // The states of a group, lanes 8 i to 8 i + 7 in x[i].
 struct Group {
   __m256i x[4];
@@ -139,7 +123,7 @@ size_t decode_steps(PairsDecoder& d, const uint8_t* limit, Sink sink, size_t ste
     BF16CODECS_UNROLL
     for (unsigned g = 0; g < kGroups; ++g) {
       __m256i* x = groups[g].x;
-      uint32_t escaped[2];
+      uint32_t escaped[2];  // masks over the dword bytes of each half
       BF16CODECS_UNROLL
       for (unsigned h = 0; h < 2; ++h) {
         __m256i entries;
@@ -150,7 +134,7 @@ size_t decode_steps(PairsDecoder& d, const uint8_t* limit, Sink sink, size_t ste
       BF16CODECS_UNROLL
       for (unsigned i = 0; i < 4; ++i) renormalize(x[i], words);
       if ((escaped[0] | escaped[1]) != 0) [[unlikely]] {
-        patch_escapes(d, escaped, 64 * g, sink);
+        patch_escapes(d, escaped[0] | uint64_t{escaped[1]} << 32, 64 * g, sink);
       }
     }
     sink.advance(64 * kGroups);
@@ -254,14 +238,6 @@ BF16CODECS_INLINE __m256i find_entries(const PairsEncoder& e, __m256i symbols) {
 BF16CODECS_INLINE uint64_t byte_mask(__m256i low, __m256i high) {
   return static_cast<uint32_t>(_mm256_movemask_epi8(low)) |
          static_cast<uint64_t>(static_cast<uint32_t>(_mm256_movemask_epi8(high))) << 32;
-}
-
-BF16CODECS_COLD void save_escapes(PairsEncoder& e, uint64_t places, const uint8_t* symbols) {
-  while (places != 0) {
-    const unsigned p = last_bit(places);
-    *--e.escapes = symbols[p];
-    places &= ~(uint64_t{1} << p);
-  }
 }
 
 BF16CODECS_INLINE void encode_group(PairsEncoder& e, const uint8_t* symbols, uint32_t lanes[32],

@@ -1,6 +1,7 @@
 // Kernels for AVX-512 F, BW, DQ and VL. Each group of vector instructions is preceded by the
 // scalar formula that it computes.
 
+#include "kernels/bits.h"
 #include "kernels/x86/avx512.h"
 
 namespace bf16codecs {
@@ -93,14 +94,16 @@ void histogram(const uint8_t* plane, size_t n, uint8_t window, uint32_t counts[2
 
 }  // namespace
 
-const Kernels kAvx512Kernels = {"avx512",
-                                checksum,
-                                split16,
-                                merge16,
-                                histogram,
-                                avx512_pairs_decode,
-                                avx512_pairs_decode16,
-                                avx512_pairs_encode,
-                                avx512_huffman_pack};
+const Kernels kAvx512Kernels = {
+    .name = "avx512",
+    .checksum = checksum,
+    .split16 = split16,
+    .merge16 = merge16,
+    .histogram = histogram,
+    .pairs_decode = avx512_pairs_decode,
+    .pairs_decode16 = avx512_pairs_decode16,
+    .pairs_encode = avx512_pairs_encode,
+    .huffman_pack = avx512_huffman_pack,
+};
 
 }  // namespace bf16codecs

@@ -1,8 +1,8 @@
 // The pairs mode's kernels for AVX-512. Each group of vector instructions is preceded by the
 // scalar formula that it computes.
 
-#include "kernels/pairs_sinks.h"
 #include "kernels/x86/avx512.h"
+#include "kernels/x86/pairs.h"
 
 namespace bf16codecs {
 namespace {
@@ -67,16 +67,6 @@ BF16CODECS_INLINE void renormalize(__m512i& x, const uint8_t*& words) {
   x = _mm512_or_si512(_mm512_mask_slli_epi32(x, low, x, 16), next);
 }
 
-// The mask over a group's dword bytes as a mask over its 64 places.
-uint64_t by_place(uint64_t bytes) {
-  uint64_t places = 0;
-  for (; bytes != 0; bytes &= bytes - 1) {
-    const unsigned at = first_bit(bytes);
-    places |= uint64_t{1} << (2 * (at / 4) + (at % 4 >> 1) + (at & 1) * 32);
-  }
-  return places;
-}
-
 // 64 symbols as a plane.
 struct ToPlane : PlaneSink {
   BF16CODECS_INLINE void put(__m512i symbols, size_t at) {
@@ -94,13 +84,6 @@ struct ToItems : ItemSink {
     store(items + 2 * at + 64, merge(_mm512_srli_epi16(symbols, 1), load32(low + at + 32)));
   }
 };
-
-template <typename Sink>
-BF16CODECS_COLD void patch_escapes(PairsDecoder& d, uint64_t escaped, size_t at, Sink& sink) {
-  for (uint64_t places = by_place(escaped); places != 0; places &= places - 1) {
-    sink.patch(next_escape(d), at + first_bit(places));
-  }
-}
 
 template <unsigned kGroups, typename Sink>
 size_t decode_steps(PairsDecoder& d, const uint8_t* limit, Sink sink, size_t steps) {
@@ -215,14 +198,6 @@ BF16CODECS_INLINE __m512i find_entries(const PairsEncoder& e, __m512i symbols) {
         low);
   }
   return entries;
-}
-
-BF16CODECS_COLD void save_escapes(PairsEncoder& e, uint64_t places, const uint8_t* symbols) {
-  while (places != 0) {
-    const unsigned p = last_bit(places);
-    *--e.escapes = symbols[p];
-    places &= ~(uint64_t{1} << p);
-  }
 }
 
 // Encodes a group's 64 symbols.

@@ -1,8 +1,9 @@
 #pragma once
 
-// What every vector decoder of the pairs mode does with symbols one by one, for escapes. Each
-// file that includes this has a copy of its own, built for its instruction set.
+// What the vector kernels of the pairs mode do with symbols one by one, for escapes. Each file
+// that includes this has a copy of its own, built for its instruction set.
 
+#include "kernels/bits.h"
 #include "kernels/kernels.h"
 
 namespace bf16codecs {
@@ -36,6 +37,22 @@ struct ItemSink {
   }
   BF16CODECS_INLINE void advance(size_t symbols) { low += symbols, items += 2 * symbols; }
 };
+
+// Puts escapes in the places of the mask.
+template <typename Sink>
+BF16CODECS_INLINE void patch_places(PairsDecoder& d, uint64_t places, size_t at, Sink& sink) {
+  for (; places != 0; places &= places - 1) sink.patch(next_escape(d), at + first_bit(places));
+}
+
+// Writes the symbols in the places of the mask, the last first.
+inline BF16CODECS_COLD void save_escapes(PairsEncoder& e, uint64_t places,
+                                         const uint8_t* symbols) {
+  while (places != 0) {
+    const unsigned p = last_bit(places);
+    *--e.escapes = symbols[p];
+    places &= ~(uint64_t{1} << p);
+  }
+}
 
 }  // namespace
 }  // namespace bf16codecs
