@@ -36,7 +36,7 @@ LAYER = {name: i for i, layer in enumerate(LAYERS) for name in layer}
 # (block.h, block_encode.cpp). A unit includes itself and lower layers only.
 NATIVE_LAYERS = [
     {f"format/{name}" for name in ("constants", "errors", "layout", "little_endian", "names")},
-    {"kernels", "huge_pages"},
+    {"kernels", "huge_pages", "workspace"},
     {"format", "options"},
     {"planes", "histogram", "huffman", "rans", "scale", "threads"},
     {"block"},

@@ -5,6 +5,7 @@
 #include "format/checksum.h"
 #include "options.h"
 #include "scale/model.h"
+#include "workspace.h"
 
 namespace bf16codecs {
 
@@ -21,10 +22,11 @@ void parse_block(size_t width, size_t n, const uint8_t* block, size_t size, Plan
 // The largest encoding of a block of n items.
 inline size_t block_bound(size_t width, size_t n) { return width + width * n; }
 
-// A block's place in its frame, and what its coding needs to know of the rest.
+// A block's place in its frame, and what its coding needs of the rest.
 struct BlockContext {
-  uint64_t first = 0;                // the block's first item
-  const scale::Model* model = nullptr;  // of the frame, if it has one
+  Workspace& workspace;
+  uint64_t first = 0;  // the block's first item
+  const scale::Model* model = nullptr;     // of the frame, if it has one
   std::atomic<uint64_t>* saved = nullptr;  // where an encoder adds up the bytes that it saves
 };
 

@@ -2,7 +2,6 @@
 #include <cstring>
 #include <stdexcept>
 #include <string>
-#include <vector>
 
 #include "block.h"
 #include "format/checksum.h"
@@ -86,11 +85,10 @@ void decode_scale(const BlockContext& context, const PlaneView& view, size_t n,
 void decode_and_merge(const Layout& layout, const BlockContext& context,
                       const PlaneView views[], size_t n, const Zstd* zstd, Output& out) {
   const size_t width = layout.planes();
-  static thread_local std::vector<uint8_t> scratch;
-  if (scratch.size() < width * (n + kPlaneSlack)) scratch.resize(width * (n + kPlaneSlack));
+  uint8_t* const scratch = context.workspace.planes.at_least(width * (n + kPlaneSlack));
   PlaneSource sources[kMaxItemSize];
   uint8_t* decoded[kMaxItemSize];
-  for (size_t p = 0; p < width; ++p) decoded[p] = scratch.data() + p * (n + kPlaneSlack);
+  for (size_t p = 0; p < width; ++p) decoded[p] = scratch + p * (n + kPlaneSlack);
   UsedNext next{nullptr, 0, out.next(), width * n};
   if (views[width - 1].mode == Mode::stored) {
     next.read = views[width - 1].payload;

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cstring>
-#include <vector>
 
 #include "block.h"
 #include "format/checksum.h"
@@ -67,30 +66,32 @@ struct Counts {
 };
 
 // The smaller of the two forms, for any saving.
-Coded code_smallest(const Counts& counts, const uint8_t* plane, size_t n, uint8_t* out) {
+Coded code_smallest(const Counts& counts, const uint8_t* plane, size_t n, uint8_t* out,
+                    Scratch& words) {
   const size_t capacity = n - kCodedOverhead;
   const PairsChoice pairs = choose_pairs(counts.of, false);
   if (pairs.size != UINT64_MAX && pairs.size <= entropy_size(counts.of) + counts.wide_table()) {
-    return {Mode::rans_pairs, pairs_encode(plane, n, pairs.entries, out, capacity)};
+    return {Mode::rans_pairs, pairs_encode(plane, n, pairs.entries, out, capacity, words)};
   }
-  return {Mode::rans_wide, wide_encode(plane, n, counts.of, out, capacity)};
+  return {Mode::rans_wide, wide_encode(plane, n, counts.of, out, capacity, words)};
 }
 
 Coded code_arithmetic(Counts& counts, const uint8_t* plane, size_t n, uint8_t* out,
-                      size_t capacity) {
+                      size_t capacity, Scratch& words) {
   const PairsChoice pairs = choose_pairs(counts.of, counts.is_sample);
   if (pairs.size != UINT64_MAX &&
       pairs.size <= entropy_size(counts.of) + kWideSaving * counts.counted) {
-    const size_t size = pairs_encode(plane, n, pairs.entries, out, capacity);
+    const size_t size = pairs_encode(plane, n, pairs.entries, out, capacity, words);
     if (size != 0) return {Mode::rans_pairs, size};
   }
   counts.make_exact(plane, n);
-  return {Mode::rans_wide, wide_encode(plane, n, counts.of, out, capacity)};
+  return {Mode::rans_wide, wide_encode(plane, n, counts.of, out, capacity, words)};
 }
 
 // Writes the plane's payload in the mode that the codec has for it, if that is smaller than
 // storing it.
-Coded code_plane(const EncodeOptions& options, const uint8_t* plane, size_t n, uint8_t* out) {
+Coded code_plane(const EncodeOptions& options, const uint8_t* plane, size_t n, uint8_t* out,
+                 Workspace& workspace) {
   if (options.codec == Codec::split) return {};
   if (is_constant(plane, n)) {
     *out = *plane;
@@ -106,15 +107,16 @@ Coded code_plane(const EncodeOptions& options, const uint8_t* plane, size_t n, u
     Counts counts(plane, n);
     if (options.is_best()) {
       counts.make_exact(plane, n);
-      coded = code_smallest(counts, plane, n, out);
+      coded = code_smallest(counts, plane, n, out, workspace.words);
       return coded.size == 0 ? Coded{} : coded;
     }
     if (!counts.may_pay()) return {};
     if (options.codec == Codec::huffman) {
       counts.make_exact(plane, n);
-      coded = {Mode::huffman, huffman_encode(plane, n, counts.of, out, capacity)};
+      coded = {Mode::huffman,
+               huffman_encode(plane, n, counts.of, out, capacity, workspace.code_pairs)};
     } else {
-      coded = code_arithmetic(counts, plane, n, out, capacity);
+      coded = code_arithmetic(counts, plane, n, out, capacity, workspace.words);
     }
   }
   return coded.size == 0 ? Coded{} : coded;
@@ -188,13 +190,11 @@ uint8_t* write_block(size_t width, size_t n, const Coded coded[], uint8_t* const
 size_t encode_block(const EncodeOptions& options, const BlockContext& context,
                     const uint8_t* items, size_t n, uint8_t* out, Checksum* sum) {
   const size_t width = std::min(options.layout.planes(), kMaxItemSize);  // for GCC's warnings
-  static thread_local std::vector<uint8_t> scratch;
-  const size_t needed = 2 * width * n + kModelSlack;
-  if (scratch.size() < needed) scratch.resize(needed);
+  uint8_t* const scratch = context.workspace.planes.at_least(2 * width * n + kModelSlack);
   uint8_t* planes[kMaxItemSize];
   uint8_t* payloads[kMaxItemSize];
   for (size_t p = 0; p < width; ++p) {
-    planes[p] = scratch.data() + p * n;
+    planes[p] = scratch + p * n;
     payloads[p] = planes[p] + width * n;
   }
   // The last plane is first in the block, and as a rule it is stored and the others are coded:
@@ -205,7 +205,9 @@ size_t encode_block(const EncodeOptions& options, const BlockContext& context,
   Coded coded[kMaxItemSize];
   // A payload of the model may take the room of all planes that it codes.
   size_t p = code_with_model(options, context, items, n, planes, payloads[0], coded);
-  for (; p < width; ++p) coded[p] = code_plane(options, planes[p], n, payloads[p]);
+  for (; p < width; ++p) {
+    coded[p] = code_plane(options, planes[p], n, payloads[p], context.workspace);
+  }
   return static_cast<size_t>(write_block(width, n, coded, planes, payloads, out) - out);
 }
 

@@ -59,9 +59,9 @@ class FrameEncoder {
       : raw_(raw), options_(options), model_(model), index_(index), frame_(frame),
         placement_(index) {}
 
-  void encode(size_t b) {
+  void encode(size_t b, Workspace& workspace) {
     try {
-      encode_or_throw(b);
+      encode_or_throw(b, workspace);
     } catch (...) {
       placement_.fail();
       throw;
@@ -72,22 +72,18 @@ class FrameEncoder {
   uint64_t saved() const { return saved_; }
 
  private:
-  void encode_or_throw(size_t b) {
+  void encode_or_throw(size_t b, Workspace& workspace) {
     const Header& header = index_.header;
     const size_t first = b * header.block_items();
     const size_t n =
         static_cast<size_t>(std::min<uint64_t>(header.block_items(), header.items() - first));
     const uint8_t* items = raw_ + first * header.width();
 
-    static thread_local std::vector<uint8_t> scratch;
     const uint64_t known = placement_.place_if_known(b);
-    uint8_t* out = frame_ + known;
-    if (known == 0) {
-      scratch.resize(std::max(scratch.size(), block_bound(header.width(), n)));
-      out = scratch.data();
-    }
+    uint8_t* const out = known != 0 ? frame_ + known
+                                    : workspace.block.at_least(block_bound(header.width(), n));
     Checksum sum;
-    const size_t size = encode_block(options_, {first, model_, &saved_}, items, n, out,
+    const size_t size = encode_block(options_, {workspace, first, model_, &saved_}, items, n, out,
                                      header.has_checksums ? &sum : nullptr);
     if (header.has_checksums) index_.checksums[b] = sum.value();
     const uint64_t place = placement_.settle(b, size);
@@ -123,7 +119,7 @@ size_t encode_with(const uint8_t* raw, size_t size, const EncodeOptions& options
   index.offsets.push_back(header.head_size());
 
   FrameEncoder encoder(raw, options, model, index, frame);
-  parallel_for(blocks, [&](size_t b) { encoder.encode(b); });
+  parallel_for(blocks, [&](size_t b, Workspace& workspace) { encoder.encode(b, workspace); });
   if (header.has_model && encoder.saved() <= kModelSizeField + header.model_size) return 0;
   write_head(index, frame);
   return static_cast<size_t>(index.frame_size());
@@ -161,13 +157,13 @@ void decode_blocks(const FrameIndex& index, const uint8_t* payload, size_t first
     model = scale::Model::read(header.layout, index.model.data(), index.model.size(),
                             header.items());
   }
-  parallel_for(last - first, [&](size_t i) {
+  parallel_for(last - first, [&](size_t i, Workspace& workspace) {
     const size_t b = first + i;
     const uint8_t* block = payload + (index.offsets[b] - index.offsets[first]);
     const size_t size = static_cast<size_t>(index.offsets[b + 1] - index.offsets[b]);
     uint8_t* items = out + i * header.block_items() * header.width();
     try {
-      const BlockContext context{b * header.block_items(), model ? &*model : nullptr};
+      const BlockContext context{workspace, b * header.block_items(), model ? &*model : nullptr};
       const uint32_t sum = decode_block(header.layout, context, block, size,
                                         index.items(b, b + 1), zstd, header.has_checksums, items);
       if (header.has_checksums && sum != index.checksums[b]) {

@@ -46,15 +46,16 @@ void measure(const char* name, Function function) {
 
 bool measure_codec(const char* name, Codec codec, const std::vector<uint8_t>& raw) {
   std::vector<uint8_t> block(block_bound(2, kItems)), decoded(kBytes);
+  Workspace workspace;
   EncodeOptions options;
   options.codec = codec;
   size_t size = 0;
   measure((std::string(name) + " encode").c_str(), [&] {
     Checksum sum;
-    size = encode_block(options, {}, raw.data(), kItems, block.data(), &sum);
+    size = encode_block(options, {workspace}, raw.data(), kItems, block.data(), &sum);
   });
   measure((std::string(name) + " decode").c_str(), [&] {
-    decode_block(options.layout, {}, block.data(), size, kItems, nullptr, true, decoded.data());
+    decode_block(options.layout, {workspace}, block.data(), size, kItems, nullptr, true, decoded.data());
   });
   return decoded == raw;
 }

@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "workspace.h"
+
 namespace bf16codecs {
 
 // Bytes that a decoder may write behind the end of a plane: the caller's buffer has them.
@@ -14,7 +16,7 @@ inline constexpr size_t kPlaneSlack = 64;
 // Writes the payload to `out` and returns its size, or 0 if it would need more than
 // `capacity` bytes, without ever writing behind out + capacity.
 size_t huffman_encode(const uint8_t* plane, size_t n, const uint32_t histogram[256], uint8_t* out,
-                      size_t capacity);
+                      size_t capacity, Scratch& code_pairs);
 
 // Bytes that the caller is going to read, and to write, after decoding: the decoder has them
 // fetched into the cache meanwhile, which makes merging a plane from memory twice as fast.

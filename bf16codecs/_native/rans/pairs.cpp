@@ -2,7 +2,6 @@
 #include <cstring>
 #include <numeric>
 #include <string>
-#include <vector>
 
 #include "format/errors.h"
 #include "format/little_endian.h"
@@ -229,14 +228,12 @@ PairsChoice choose_pairs(const uint32_t counts[256], bool is_sample) {
 }
 
 size_t pairs_encode(const uint8_t* plane, size_t n, const PairsEntries& entries, uint8_t* out,
-                    size_t capacity) {
+                    size_t capacity, Scratch& words) {
   const unsigned log2_groups = groups_log2(n), groups = 1u << log2_groups;
   const size_t step = kPairSymbols * groups, steps = n / step, rest = n % step;
 
   // Two symbols give at most one word, and each symbol at most one escape.
-  static thread_local std::vector<uint8_t> scratch;
-  if (scratch.size() < kEncodeMargin + 2 * n) scratch.resize(kEncodeMargin + 2 * n);
-  uint8_t* const words_end = scratch.data() + kEncodeMargin + n;
+  uint8_t* const words_end = words.at_least(kEncodeMargin + 2 * n) + kEncodeMargin + n;
   uint8_t* const escapes_end = words_end + n;
 
   PairsEncoder e;
@@ -245,16 +242,16 @@ size_t pairs_encode(const uint8_t* plane, size_t n, const PairsEntries& entries,
   e.escapes = escapes_end;
   kernels().pairs_encode(e, plane, steps);
 
-  const size_t words = static_cast<size_t>(words_end - e.words);
+  const size_t word_bytes = static_cast<size_t>(words_end - e.words);
   const size_t escapes = static_cast<size_t>(escapes_end - e.escapes);
-  const size_t size = head_size(entries, groups) + words + escapes + rest;
+  const size_t size = head_size(entries, groups) + word_bytes + escapes + rest;
   if (size > capacity) return 0;
 
   uint8_t* p = write_table(entries, log2_groups, out);
-  store_le(p, static_cast<uint32_t>(words / 2));
+  store_le(p, static_cast<uint32_t>(word_bytes / 2));
   p += 4;
   for (unsigned lane = 0; lane < kLanesPerGroup * groups; ++lane, p += 4) store_le(p, e.x[lane]);
-  p = std::copy_n(e.words, words, p);
+  p = std::copy_n(e.words, word_bytes, p);
   p = std::copy_n(e.escapes, escapes, p);
   std::copy_n(plane + n - rest, rest, p);
   return size;

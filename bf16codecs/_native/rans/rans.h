@@ -4,12 +4,13 @@
 #include <cstdint>
 
 #include "kernels/kernels.h"
+#include "workspace.h"
 
 namespace bf16codecs {
 
 // Interleaved range coding of one plane of one block (docs/format.md). Both encoders write a
 // payload for a plane of n symbols to out and return its size, or 0 if that would be more than
-// capacity bytes.
+// capacity bytes. They make the words in memory of their own, which are moved when all are known.
 
 // The entries of a plane in the pairs mode.
 struct PairsEntries {
@@ -29,14 +30,13 @@ struct PairsChoice {
 PairsChoice choose_pairs(const uint32_t counts[256], bool is_sample);
 
 size_t pairs_encode(const uint8_t* plane, size_t n, const PairsEntries& entries, uint8_t* out,
-                    size_t capacity);
+                    size_t capacity, Scratch& words);
 
 // `counts` are exact, and at least two of them are not zero.
 size_t wide_encode(const uint8_t* plane, size_t n, const uint32_t counts[256], uint8_t* out,
-                   size_t capacity);
+                   size_t capacity, Scratch& words);
 
-// Decodes a payload into plane, which has room for n + kPlaneSlack bytes. Throws
-// CorruptDataError.
+// Decodes a payload into plane, which has room for n bytes. Throws CorruptDataError.
 void wide_decode(const uint8_t* payload, size_t size, uint8_t* plane, size_t n);
 
 // Decodes a payload of the pairs mode in pieces, so that a caller can use what is decoded while

@@ -2,7 +2,6 @@
 #include <cstring>
 #include <numeric>
 #include <string>
-#include <vector>
 
 #include "format/errors.h"
 #include "format/little_endian.h"
@@ -172,15 +171,13 @@ void renormalize_last(uint32_t* x, unsigned lanes, Words& words) {
 }  // namespace
 
 size_t wide_encode(const uint8_t* plane, size_t n, const uint32_t counts[256], uint8_t* out,
-                   size_t capacity) {
+                   size_t capacity, Scratch& scratch) {
   const Alphabet alphabet = make_alphabet(counts);
   const unsigned log2_groups = groups_log2(n), groups = 1u << log2_groups;
   const unsigned lanes = kLanesPerGroup * groups;
   const size_t steps = n / lanes, rest = n % lanes;
 
-  static thread_local std::vector<uint8_t> scratch;  // a symbol gives at most one word
-  if (scratch.size() < 2 * n) scratch.resize(2 * n);
-  uint8_t* const words_end = scratch.data() + 2 * n;
+  uint8_t* const words_end = scratch.at_least(2 * n) + 2 * n;  // a symbol gives at most one word
   uint32_t x[kMaxLanes];
   std::fill_n(x, lanes, kLowestState);
   const uint8_t* const words = encode_steps(alphabet, plane, steps, groups, x, words_end);

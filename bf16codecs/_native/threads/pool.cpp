@@ -7,7 +7,10 @@
 #include <exception>
 #include <list>
 #include <mutex>
+#include <system_error>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #if defined(__linux__)
 #include <sched.h>
@@ -40,14 +43,14 @@ unsigned initial_threads() {
 // One call of parallel_for.
 class Job {
  public:
-  Job(size_t n, const std::function<void(size_t)>& task) : n_(n), task_(task) {}
+  Job(size_t n, const Task& task) : n_(n), task_(task) {}
 
   bool has_work() const { return next_.load(std::memory_order_relaxed) < n_; }
 
-  void work() {
+  void work(Workspace& workspace) noexcept {
     for (size_t i; (i = next_.fetch_add(1, std::memory_order_relaxed)) < n_;) {
       try {
-        task_(i);
+        task_(i, workspace);
       } catch (...) {
         fail(i, std::current_exception());
       }
@@ -68,7 +71,7 @@ class Job {
   }
 
   const size_t n_;
-  const std::function<void(size_t)>& task_;
+  const Task& task_;
   std::atomic<size_t> next_{0};
   std::mutex error_mutex_;
   std::exception_ptr error_;
@@ -77,24 +80,48 @@ class Job {
 
 class Pool {
  public:
+  Pool() { keep_workspaces(); }
+
+  // A forked child's pool: with the limit and the idle workspaces of its parent's, under whose
+  // mutex the fork took place.
+  explicit Pool(Pool& parent) : limit_(parent.limit_), idle_(std::move(parent.idle_)) {}
+
   void run(Job& job, size_t n) {
     std::unique_lock lock(mutex_);
+    Workspace workspace = borrow();
     ++active_;
     const size_t wanted = std::min<size_t>(n - 1, limit_ > active_ ? limit_ - active_ : 0);
     if (wanted != 0) {
-      while (workers_ < wanted) start_worker();
+      while (workers_ < wanted && start_worker()) ++workers_;
       jobs_.push_back(&job);
       for (size_t i = 0; i < wanted; ++i) work_to_do_.notify_one();
     }
     lock.unlock();
-    job.work();
+    job.work(workspace);
     lock.lock();
+    give_back(workspace);
     --active_;
     if (wanted != 0) jobs_.remove(&job);
     if (!jobs_.empty()) work_to_do_.notify_one();  // this thread's place is free
     if (wanted != 0) {
       job_left_.wait(lock, [&] { return job.helpers == 0; });
     }
+  }
+
+  // A single task neither needs workers nor takes one's place.
+  void run_alone(const Task& task) {
+    struct Loan {
+      Pool& pool;
+      Workspace workspace;
+
+      explicit Loan(Pool& from) : pool(from), workspace(from.locked_borrow()) {}
+      ~Loan() {
+        const std::lock_guard lock(pool.mutex_);
+        pool.give_back(workspace);
+      }
+    };
+    Loan loan(*this);
+    task(0, loan.workspace);
   }
 
   unsigned limit() {
@@ -104,14 +131,38 @@ class Pool {
   void set_limit(unsigned n) {
     const std::lock_guard lock(mutex_);
     limit_ = n;
+    keep_workspaces();
   }
 
   std::mutex& mutex() { return mutex_; }
 
  private:
-  void start_worker() {
-    std::thread([this] { worker(); }).detach();
-    ++workers_;
+  // Where the system has no more threads, those that there are do the work.
+  bool start_worker() {
+    try {
+      std::thread([this] { worker(); }).detach();
+      return true;
+    } catch (const std::system_error&) {
+      return false;
+    }
+  }
+
+  // As many idle workspaces are kept as threads may work at once; more where more callers than that
+  // take turns, as zarr's and dask's threads do.
+  void keep_workspaces() { idle_.reserve(std::max(limit_, 32u)); }
+
+  Workspace borrow() {
+    if (idle_.empty()) return {};
+    Workspace workspace = std::move(idle_.back());
+    idle_.pop_back();
+    return workspace;
+  }
+  Workspace locked_borrow() {
+    const std::lock_guard lock(mutex_);
+    return borrow();
+  }
+  void give_back(Workspace& workspace) {
+    if (idle_.size() < idle_.capacity()) idle_.push_back(std::move(workspace));
   }
 
   Job* find_job() {
@@ -126,11 +177,13 @@ class Pool {
     for (;;) {
       Job* job = nullptr;
       work_to_do_.wait(lock, [&] { return (job = find_job()) != nullptr; });
+      Workspace workspace = borrow();
       ++active_;
       ++job->helpers;
       lock.unlock();
-      job->work();
+      job->work(workspace);
       lock.lock();
+      give_back(workspace);
       --active_;
       if (--job->helpers == 0) job_left_.notify_all();
     }
@@ -142,6 +195,7 @@ class Pool {
   unsigned limit_ = initial_threads();
   unsigned active_ = 0;  // threads inside Job::work(), callers and workers
   size_t workers_ = 0;
+  std::vector<Workspace> idle_;  // the last one was used last: its memory may still be in a cache
 };
 
 // The pool is never destroyed: its workers wait in it until the process ends. A forked child has
@@ -152,10 +206,9 @@ std::atomic<Pool*> the_pool{nullptr};
 void before_fork() { the_pool.load()->mutex().lock(); }
 void after_fork_in_parent() { the_pool.load()->mutex().unlock(); }
 void after_fork_in_child() {
-  Pool* fresh = new Pool;
-  Pool* old = the_pool.exchange(fresh);
+  Pool* const old = the_pool.load();
+  the_pool.store(new Pool(*old));
   old->mutex().unlock();
-  fresh->set_limit(old->limit());
 }
 #endif
 
@@ -176,9 +229,9 @@ unsigned get_num_threads() { return pool().limit(); }
 
 void set_num_threads(unsigned n) { pool().set_limit(n); }
 
-void parallel_for(size_t n, const std::function<void(size_t)>& task) {
+void parallel_for(size_t n, const Task& task) {
   if (n == 0) return;
-  if (n == 1) return task(0);
+  if (n == 1) return pool().run_alone(task);
   Job job(n, task);
   pool().run(job, n);
   job.rethrow();

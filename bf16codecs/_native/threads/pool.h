@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <functional>
 
+#include "workspace.h"
+
 namespace bf16codecs {
 
 // How many threads may work in the codecs at once, over all calls together. The first value is
@@ -10,10 +12,13 @@ namespace bf16codecs {
 unsigned get_num_threads();
 void set_num_threads(unsigned n);
 
+using Task = std::function<void(size_t i, Workspace& workspace)>;
+
 // Calls task(0) ... task(n - 1), begun in that order, on this thread and on idle ones of a pool
-// that all calls share. A call made while the pool is busy runs on its own thread alone, so
-// threads of a caller (zarr's, dask's) do not multiply. After an exception no further task
-// begins; the one of the lowest index is rethrown. Safe after fork().
-void parallel_for(size_t n, const std::function<void(size_t)>& task);
+// that all calls share; each thread has a workspace of its own meanwhile. A call made while the
+// pool is busy runs on its own thread alone, so threads of a caller (zarr's, dask's) do not
+// multiply. After an exception no further task begins; the one of the lowest index is rethrown.
+// Safe after fork().
+void parallel_for(size_t n, const Task& task);
 
 }  // namespace bf16codecs

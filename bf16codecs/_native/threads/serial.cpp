@@ -1,16 +1,44 @@
 // The pool's interface without threads, for the HDF5 plugin: a program that reads HDF5 did not ask
 // for threads, and libhdf5 may unload the plugin at any time, from under a pool's feet.
 
+#include <atomic>
+#include <memory>
+
 #include "threads/pool.h"
 
 namespace bf16codecs {
+namespace {
+
+// Keeps one workspace from call to call, and until the plugin is unloaded. There is no lock that a
+// fork could leave locked, and no thread owns anything that would outlive the code it needs.
+class Keeper {
+ public:
+  ~Keeper() { delete kept_.exchange(nullptr); }
+
+  std::unique_ptr<Workspace> borrow() {
+    Workspace* const kept = kept_.exchange(nullptr);
+    return kept != nullptr ? std::unique_ptr<Workspace>(kept) : std::make_unique<Workspace>();
+  }
+  void give_back(std::unique_ptr<Workspace> workspace) {
+    delete kept_.exchange(workspace.release());
+  }
+
+ private:
+  std::atomic<Workspace*> kept_{nullptr};
+};
+
+Keeper keeper;
+
+}  // namespace
 
 unsigned get_num_threads() { return 1; }
 
 void set_num_threads(unsigned) {}
 
-void parallel_for(size_t n, const std::function<void(size_t)>& task) {
-  for (size_t i = 0; i < n; ++i) task(i);
+void parallel_for(size_t n, const Task& task) {
+  std::unique_ptr<Workspace> workspace = keeper.borrow();
+  for (size_t i = 0; i < n; ++i) task(i, *workspace);
+  keeper.give_back(std::move(workspace));
 }
 
 }  // namespace bf16codecs
