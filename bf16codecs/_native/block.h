@@ -22,7 +22,7 @@ void parse_block(size_t width, size_t n, const uint8_t* block, size_t size, Plan
 // The largest encoding of a block of n items.
 inline size_t block_bound(size_t width, size_t n) { return width + width * n; }
 
-// A block's place in its frame, and what its coding needs of the rest.
+// Where a block lies in its frame, and what else its coding needs.
 struct BlockContext {
   Workspace& workspace;
   uint64_t first = 0;  // the block's first item

@@ -21,7 +21,7 @@ constexpr size_t kStrip = 4096;
 // decode it. A sign-and-mantissa byte has 7.97 bits and stays as it is.
 constexpr size_t kLeastSaving = 32;
 
-// A coded plane has its size before it, so it must be smaller by that to be no larger.
+// A coded plane is preceded by its size, so it must be smaller by that much to pay.
 constexpr size_t kCodedOverhead = 5;
 
 // No table is smaller than a plane of fewer symbols.
@@ -31,7 +31,7 @@ constexpr size_t kLeastCoded = 64;
 // 2^-16 bits a symbol: 0.125. Exponents lose 0.01 bits to the pairs' short probabilities.
 constexpr uint64_t kWideSaving = 1 << 13;
 
-// The scale model's encoder works in tiles and wants room for the worst of one.
+// The scale model's encoder works in tiles and needs room for the worst case of one.
 constexpr size_t kModelSlack = size_t{1} << 16;
 
 bool is_constant(const uint8_t* plane, size_t n) {
@@ -65,7 +65,7 @@ struct Counts {
   bool may_pay() const { return entropy_size(of) >> 19 < counted - counted / kLeastSaving; }
 };
 
-// The smaller of the two forms, for any saving.
+// The smaller of the two forms, however small the saving.
 Coded code_smallest(const Counts& counts, const uint8_t* plane, size_t n, uint8_t* out,
                     Scratch& words) {
   const size_t capacity = n - kCodedOverhead;
@@ -163,7 +163,7 @@ size_t code_with_model(const EncodeOptions& options, const BlockContext& context
   return joined;
 }
 
-// Puts modes, sizes and payloads together; returns the block's end.
+// Writes modes, sizes and payloads of a block; returns its end.
 uint8_t* write_block(size_t width, size_t n, const Coded coded[], uint8_t* const planes[],
                      uint8_t* const payloads[], uint8_t* out) {
   uint8_t* end = out + width;

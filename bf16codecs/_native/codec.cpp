@@ -16,9 +16,9 @@
 namespace bf16codecs {
 namespace {
 
-// Blocks of unknown size that several threads encode, and their places in the frame. A block's
-// place is known once all before it have been encoded. Tasks begin in order, so the first one
-// that is not placed is always being encoded by a thread that waits for nobody.
+// The places of blocks that several threads encode. A block's place is known once all blocks before
+// it have been encoded. Tasks begin in order, so the first block without a place is always being
+// encoded by a thread that waits for no other.
 class Placement {
  public:
   explicit Placement(FrameIndex& index) : offsets_(index.offsets) {}
@@ -68,7 +68,7 @@ class FrameEncoder {
     }
   }
 
-  // By the model, over coding each plane alone.
+  // Bytes that the model saves over coding each plane alone.
   uint64_t saved() const { return saved_; }
 
  private:
@@ -125,7 +125,7 @@ size_t encode_with(const uint8_t* raw, size_t size, const EncodeOptions& options
   return static_cast<size_t>(index.frame_size());
 }
 
-// A model larger than this cannot pay.
+// A larger model cannot pay.
 uint64_t model_room(uint64_t raw_size) { return raw_size / 64; }
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t kRuns = 32, kRun = 256;
 
-// Where to look for most symbols: the window that has most of a sample.
+// The window that contains most of a sample.
 uint8_t best_window(const uint32_t sample[256]) {
   uint32_t inside = 0;
   for (unsigned s = 0; s < kWindowSymbols; ++s) inside += sample[s];

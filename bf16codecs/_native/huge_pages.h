@@ -9,8 +9,8 @@
 
 namespace bf16codecs {
 
-// Large memory that is fresh from the system is handed over page by page when it is written
-// first. In huge pages that takes a fifth of the time: 11.5 GB/s of copying instead of 2.
+// The system maps large new memory page by page when it is first written. With huge pages that
+// takes a fifth of the time: copying runs at 11.5 GB/s instead of 2.
 inline void advise_huge_pages(void* memory, size_t size) {
 #if defined(__linux__)
   constexpr size_t kWorthwhile = size_t{1} << 22, kPage = 4096;

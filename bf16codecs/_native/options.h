@@ -9,7 +9,7 @@
 
 namespace bf16codecs {
 
-// Zstandard, from whoever has one: the core links no libzstd.
+// Zstandard, provided by the caller: the core links no libzstd.
 struct Zstd {
   // Compresses n bytes to out; returns the size, or 0 if it is more than capacity.
   std::function<size_t(const uint8_t* plane, size_t n, int level, uint8_t* out, size_t capacity)>
@@ -21,7 +21,7 @@ struct Zstd {
 struct EncodeOptions {
   Codec codec = Codec::huffman;
   Layout layout;
-  int level = 0;  // of arithmetic, or Zstandard's own
+  int level = 0;  // of the arithmetic codec, or of Zstandard
   bool has_checksums = true;
   unsigned block_log2 = 18;
   size_t row = 0;  // items in a row of the array, for kBest; 0: not known

@@ -7,8 +7,7 @@
 
 namespace bf16codecs {
 
-// Memory that grows with what is asked for, and has no values of its own: filling it would cost as
-// much as using it.
+// Memory that grows on demand and is not initialized: filling it would cost as much as using it.
 class Scratch {
  public:
   Scratch() = default;
@@ -31,9 +30,9 @@ class Scratch {
   size_t size_ = 0;
 };
 
-// What one thread needs to code one block after another: 2.5 MiB for blocks of the default size,
-// 21 MiB for the largest. It is lent from call to call (threads/pool.h), because memory that is
-// fresh from the system takes as long to be mapped as a block to be coded.
+// Memory for one thread to code one block after another: up to 3 MiB for blocks of the default
+// size, 21 MiB for the largest. It is lent from call to call (threads/pool.h): memory that is fresh
+// from the system would make a block a quarter slower.
 struct Workspace {
   Scratch block;       // a block that is encoded before its place in the frame is known
   Scratch planes;      // a block's planes, and an encoder's payloads of them

@@ -50,7 +50,7 @@ class Random {
   uint64_t state_;
 };
 
-// Where a buffer lies in its arena: the guard is directly before it, or behind it.
+// Where a buffer lies in its arena: the guard is directly before it, or after it.
 enum class Against { front, back };
 inline constexpr Against kBothSides[] = {Against::front, Against::back};
 

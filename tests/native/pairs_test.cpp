@@ -84,7 +84,7 @@ struct Source {
   const PairsTable* table;
   unsigned groups;
   States states;
-  Bytes words, escapes;  // words with kWordMargin behind the limit
+  Bytes words, escapes;  // words with kWordMargin after the limit
   ptrdiff_t limit;       // offset in words
 };
 

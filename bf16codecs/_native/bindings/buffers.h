@@ -14,7 +14,7 @@ namespace bf16codecs {
 
 namespace nb = nanobind;
 
-// A contiguous buffer of bytes, held while C++ looks at it.
+// A contiguous buffer of bytes, held as long as this object lives.
 class Buffer {
  public:
   Buffer(nb::handle object, int flags) {
@@ -38,7 +38,7 @@ struct Target : Buffer {
   explicit Target(nb::handle object) : Buffer(object, PyBUF_WRITABLE) {}
 };
 
-// A bytes object of `size` bytes, to be written before anyone else sees it.
+// A new bytes object of `size` bytes, to be filled before Python code sees it.
 class NewBytes {
  public:
   explicit NewBytes(uint64_t size) {

@@ -159,7 +159,8 @@ nb::dict inspect_block(const FrameIndex& index, const uint8_t* frame, size_t b) 
   block["items"] = n;
   block["offset"] = index.offsets[b];
   block["size"] = size;
-  block["checksum"] = index.checksums.empty() ? nb::none() : nb::object(nb::int_(index.checksums[b]));
+  block["checksum"] =
+      index.checksums.empty() ? nb::none() : nb::object(nb::int_(index.checksums[b]));
   block["planes"] = planes;
   return block;
 }

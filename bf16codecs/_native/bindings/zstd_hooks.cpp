@@ -28,8 +28,8 @@ size_t compress(const uint8_t* plane, size_t n, int level, uint8_t* out, size_t 
 }
 
 void decompress(const uint8_t* payload, size_t size, uint8_t* plane, size_t n) {
-  // Checked before numcodecs sees it: where a frame does not state its size, numcodecs makes
-  // room for whatever comes out; and it would take several.
+  // Checked first: for a frame that does not state its size, numcodecs allocates whatever is
+  // decompressed; and it would take several frames.
   const ZstdFrame frame = zstd_frame(payload, size);
   if (frame.content_size != n || frame.end != size) {
     throw CorruptDataError("Zstandard plane: not a frame of the plane's size");

@@ -12,12 +12,12 @@ inline constexpr uint8_t kFormatVersion = 1;
 
 inline constexpr size_t kHeaderSize = 24;   // magic ... checksum of the table
 inline constexpr size_t kHeaderChecked = 16;  // the bytes that the header's checksum covers
-inline constexpr size_t kModelSizeField = 8;  // behind the header of a frame that has a model
+inline constexpr size_t kModelSizeField = 8;  // after the header of a frame that has a model
 
 inline constexpr unsigned kMinBlockLog2 = 8;
 inline constexpr size_t kMaxBlockBytes = size_t{1} << 22;
-// 512 KiB: block and planes stay in a 1 MiB second-level cache, and 128 lanes' states cost
-// 0.016 bits a value (docs/design.md, "Block size").
+// 512 KiB: block and planes stay in a 1 MiB second-level cache, and the states of 128 lanes cost
+// 0.008 bits a bfloat16 value (docs/design.md, "Lanes and block size").
 inline constexpr size_t kDefaultBlockBytes = size_t{1} << 19;
 
 enum class Codec : uint8_t { split = 1, huffman = 2, arithmetic = 3, zstd = 4 };

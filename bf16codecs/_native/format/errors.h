@@ -4,8 +4,8 @@
 
 namespace bf16codecs {
 
-// Everything that encoded data can make a decoder raise. The bindings turn each into the
-// Python class of the same name in bf16codecs/errors.py.
+// What decoders throw because of their input. The bindings raise the Python class of the same
+// name (bf16codecs/errors.py).
 struct CodecError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

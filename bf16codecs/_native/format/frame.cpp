@@ -104,7 +104,7 @@ Header read_header(const uint8_t* bytes, size_t size) {
   }
   Header header = parse_fields(bytes);
   if (header.has_model) {
-    // With a checksum of its own: a reader of ranges relies on it before it has the whole head.
+    // It has its own checksum: a reader of ranges relies on it before it has the whole head.
     if (size < header.table_at()) truncated(header.table_at(), size);
     const uint8_t* const field = bytes + kHeaderSize;
     if (load_le<uint32_t>(field + 4) != checksum(field, 4)) {
@@ -118,7 +118,7 @@ Header read_header(const uint8_t* bytes, size_t size) {
 FrameIndex read_index(const uint8_t* bytes, size_t size) {
   FrameIndex index;
   const Header& header = index.header = read_header(bytes, size);
-  // Compared before it is computed with: a raw size near 2^64 must not overflow.
+  // Checked before it is used in arithmetic: a raw size near 2^64 must not overflow.
   if (header.blocks() > size / header.table_entry() || header.head_size() > size) {
     truncated(header.table_at() + std::min<uint64_t>(header.blocks(), UINT64_MAX / 16) *
                                       header.table_entry(), size);

@@ -37,7 +37,7 @@ struct FrameIndex {
   std::vector<uint64_t> offsets;    // where each block begins in the frame, and the frame's size
   std::vector<uint32_t> checksums;  // of each block's decoded bytes, or empty
   std::vector<uint8_t> tail;
-  std::vector<uint8_t> model;  // what the blocks have in common; empty without the scale model
+  std::vector<uint8_t> model;  // the scale model, shared by all blocks; empty if there is none
 
   size_t blocks() const { return offsets.size() - 1; }
   uint64_t frame_size() const { return offsets.back(); }

@@ -1,7 +1,7 @@
 #pragma once
 
-// What users call the numbers of codecs, dtypes, modes and levels, and what the HDF5 filter calls
-// its own: the one source, which the bindings publish to Python and messages are made from.
+// The names of codecs, dtypes, modes, levels and HDF5 flags, and their numbers. This is the one
+// source of them: the bindings publish it to Python, and error messages are made from it.
 
 #include <cstdint>
 #include <iterator>
@@ -50,7 +50,7 @@ inline constexpr unsigned kHdf5ByByte = 1, kHdf5NoChecksums = 2;
 inline constexpr Named<unsigned> kHdf5FlagNames[] = {{"by_byte", kHdf5ByByte},
                                                      {"no_checksums", kHdf5NoChecksums}};
 
-// Of a number that has a name.
+// The number must have a name.
 template <typename Number, size_t n>
 constexpr const char* name_of(const Named<Number> (&names)[n], Number number) {
   for (const auto& named : names) {

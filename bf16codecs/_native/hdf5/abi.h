@@ -1,8 +1,8 @@
 #pragma once
 
-// What libhdf5 and a filter plugin agree on, declared anew: the plugin is built without HDF5's
-// headers and links no libhdf5, so one file serves every version from 1.8.11. The layout of these
-// things is fixed by HDF5 ("HDF5 Dynamically Loaded Filters", H5Zpublic.h and H5PLextern.h).
+// The interface between libhdf5 and a filter plugin. It is declared here because the plugin is
+// built without HDF5's headers and links no libhdf5, so that one file serves every version from
+// 1.8.11. HDF5 has fixed its layout ("HDF5 Dynamically Loaded Filters", H5Zpublic.h and H5PLextern.h).
 
 #include <cstddef>
 
@@ -25,7 +25,7 @@ struct Hdf5FilterClass {
   unsigned has_encoder;
   unsigned has_decoder;
   const char* name;
-  void* can_apply;  // unused, and so is the next: both would need libhdf5 to look at a dataset
+  void* can_apply;  // unused, as is the next: both would need libhdf5 to look at a dataset
   void* set_local;
   Hdf5Filter filter;
 };

@@ -18,7 +18,7 @@
 namespace bf16codecs {
 namespace {
 
-// Chunks pass between libhdf5 and its filters in memory of malloc().
+// libhdf5 and its filters pass chunks in memory from malloc().
 struct Free {
   void operator()(void* memory) const { std::free(memory); }
 };
@@ -39,8 +39,8 @@ size_t hand_over(Chunk chunk, size_t allocated, size_t used, size_t* buf_size, v
   return used;
 }
 
-// A frame that does not shrink is better left out: libhdf5 then stores the chunk as it is, where
-// the filter is optional. Split planes shrink by what comes after them.
+// A frame that is no smaller is not worth storing: where the filter is optional, libhdf5 then
+// stores the chunk as it is. Split planes are compressed by the filter after this one.
 bool is_useless(const EncodeOptions& options, size_t frame_size, size_t nbytes) {
   return frame_size >= nbytes && options.codec != Codec::split;
 }
@@ -59,7 +59,7 @@ size_t encode_chunk(const EncodeOptions& options, bool is_optional, size_t nbyte
                    " with the Python package's read_tensor");
 }
 
-// libhdf5 believes that what it gets has the chunk's size, and reads on behind its end if not.
+// libhdf5 assumes that the data have the chunk's size, and would read past their end otherwise.
 void check_chunk_size(size_t expected, uint64_t size) {
   if (expected != 0 && size != expected) {
     throw CorruptDataError("it has " + std::to_string(size) + " bytes, and cd_values[4] says " +
@@ -82,12 +82,13 @@ size_t decode_chunk(size_t chunk_size, size_t nbytes, size_t* buf_size, void** b
   return hand_over(std::move(raw), size, size, buf_size, buf);
 }
 
-// The error stack of libhdf5 is out of reach without linking it. What is told of one chunk is
-// not told again of the next.
+// The error stack of libhdf5 is out of reach without linking it, so errors go to stderr. One that
+// repeats from chunk to chunk is reported once.
 void report(const char* failure, const char* reason) noexcept {
   static std::atomic<size_t> last{0};
   try {
-    const std::string line = std::string("bf16codecs: HDF5 chunk ") + failure + ": " + reason + "\n";
+    const std::string line =
+        std::string("bf16codecs: HDF5 chunk ") + failure + ": " + reason + "\n";
     const size_t hash = std::hash<std::string>()(line);
     if (last.exchange(hash) != hash) std::fputs(line.c_str(), stderr);
   } catch (const std::exception&) {
@@ -103,7 +104,7 @@ size_t hdf5_filter(unsigned flags, size_t n_values, const unsigned values[], siz
   const char* const failure = is_decoding ? "not decoded" : "not encoded";
   try {
     const size_t chunk_size = hdf5_chunk_size(n_values, values);
-    // What else a chunk was encoded with does not matter: frames tell.
+    // No other parameter matters for decoding: they are in the frame.
     if (is_decoding) return decode_chunk(chunk_size, nbytes, buf_size, buf);
     const EncodeOptions options = hdf5_settings(n_values, values);
     check_chunk_size(chunk_size, nbytes);

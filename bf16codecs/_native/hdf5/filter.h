@@ -4,8 +4,8 @@
 
 namespace bf16codecs {
 
-// Encodes the chunk in *buf to a frame, or decodes it. Keeps no state and starts no thread. A
-// failure is told on stderr, and leaves *buf as it was.
+// Encodes the chunk in *buf to a frame, or decodes it. Starts no thread. An error is reported on
+// stderr; *buf is then left unchanged and the result is 0.
 size_t hdf5_filter(unsigned flags, size_t n_values, const unsigned values[], size_t nbytes,
                    size_t* buf_size, void** buf);
 

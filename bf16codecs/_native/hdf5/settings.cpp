@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kCodecAt = 0, kDTypeAt = 1, kFlagsAt = 2, kLevelAt = 3, kChunkSizeAt = 4,
                  kRowAt = 5, kKnownValues = 6;
 
-// All codecs but the last one.
+// All codecs but Zstandard, the last one, which HDF5 has a filter for.
 constexpr std::span kCodecs(kCodecNames, std::size(kCodecNames) - 1);
 static_assert(kCodecNames[std::size(kCodecs)].number == Codec::zstd);
 

@@ -6,11 +6,11 @@
 
 namespace bf16codecs {
 
-// What a dataset's cd_values say (docs/hdf5_filter.md, "cd_values"). Values that are left out
+// The parameters in a dataset's cd_values (docs/hdf5_filter.md, "cd_values"). Missing values
 // are 0. Throws std::invalid_argument for values that this release does not know.
 EncodeOptions hdf5_settings(size_t n_values, const unsigned values[]);
 
-// The size of a chunk of the dataset, or 0 if they do not say it.
+// The size of the dataset's chunks in bytes, or 0 if the values do not include it.
 size_t hdf5_chunk_size(size_t n_values, const unsigned values[]);
 
 }  // namespace bf16codecs

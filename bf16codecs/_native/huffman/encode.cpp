@@ -11,9 +11,9 @@ namespace bf16codecs {
 namespace {
 
 // The codes of one symbol or several, the last symbol's in the highest bits, and their length in
-// the low byte. So one number tells a shift how far to go (its low 6 bits), adds to a sum of
-// lengths (of the low byte), and is or-ed to what was shifted: what the lower bits then hold
-// besides codes is shifted out by BitWriter.
+// the low byte. So one number is a shift count (its low 6 bits), adds to a sum of lengths (in the
+// low byte), and is or-ed to what was shifted. BitWriter shifts out what the low bits then hold
+// besides codes.
 using CodeEntry = uint64_t;
 constexpr CodeEntry kLengthMask = 255;
 constexpr unsigned code_length(CodeEntry entry) { return entry & kLengthMask; }
@@ -69,7 +69,7 @@ class Encoder {
  public:
   Encoder(const uint8_t lengths[256], const uint32_t histogram[256], size_t n, Scratch& scratch);
 
-  // Writes one stream to out; returns its end, or nullptr if that were behind out_end.
+  // Writes one stream to out; returns its end, or nullptr if that would be past out_end.
   uint8_t* encode_stream(const uint8_t* symbols, size_t n, uint8_t* out,
                          const uint8_t* out_end) const;
 

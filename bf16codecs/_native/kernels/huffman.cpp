@@ -9,8 +9,8 @@
 namespace bf16codecs {
 namespace {
 
-// The bits from the cursor on, the first highest. The lowest one is a mark: in the end, it tells
-// how many bits were used.
+// The bits from the cursor on, the first highest. The lowest one is a mark that shows in the
+// end how many bits were used.
 BF16CODECS_INLINE uint64_t refill(const uint8_t* in, unsigned used) {
   return (load_le<uint64_t>(in - 8) | 1) << used;
 }

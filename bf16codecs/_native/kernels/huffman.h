@@ -25,7 +25,7 @@ constexpr unsigned entry_count(LookupEntry entry) {
 }
 
 // A round of a stream is a refill and so many look-ups. Of a refill's 64 bits up to 7 were used
-// before, and the last round's end must be told from its lowest bit.
+// before, and the lowest one marks how far the round went.
 inline constexpr unsigned kRoundLookups = 5;
 inline constexpr unsigned kRoundBits = kRoundLookups * kLookupBits;
 static_assert(7 + kRoundBits < 64);

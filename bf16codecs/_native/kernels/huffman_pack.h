@@ -23,7 +23,7 @@ inline constexpr unsigned kPackEntries = 64;
 inline constexpr unsigned kPackLengthAt = 12;
 
 // Symbols that are packed at a time, and the room that this takes: codes of kLongestCode bits, and
-// what the last store writes behind them.
+// what the last store writes after them.
 inline constexpr unsigned kPackSymbols = 64;
 inline constexpr unsigned kPackRoom = kPackSymbols * kLongestCode / 8 + 8;
 

@@ -35,7 +35,7 @@ inline constexpr unsigned kMaxLanes = kLanesPerGroup * kMaxGroups;
 // Symbols that a group of lanes decodes in a step of the pairs mode.
 inline constexpr unsigned kPairSymbols = 2 * kLanesPerGroup;
 
-// Bytes that a rANS decoder may read behind the word it is at: the words that a step of all
+// Bytes that a rANS decoder may read past the word it is at: the words that a step of all
 // lanes can use, and one vector more.
 inline constexpr size_t kWordMargin = 2 * kMaxLanes + 64;
 
@@ -57,7 +57,7 @@ struct PairsDecoder {
   const uint8_t* words;    // the next word
   const uint8_t* escapes;  // the next escape
   const uint8_t* escapes_end;
-  bool escapes_overrun;  // an escape was wanted behind escapes_end; 0 was used
+  bool escapes_overrun;  // an escape was needed past escapes_end; 0 was used
   alignas(64) uint32_t x[kMaxLanes];
 };
 
@@ -96,7 +96,7 @@ struct Kernels {
   void (*histogram)(const uint8_t* plane, size_t n, uint8_t window, uint32_t counts[256]);
 
   // Decodes whole steps into `plane` while steps are left and decoder.words <= limit; returns
-  // the steps left. kWordMargin bytes behind `limit` must be readable.
+  // the steps left. kWordMargin bytes after `limit` must be readable.
   size_t (*pairs_decode)(PairsDecoder& decoder, const uint8_t* limit, uint8_t* plane, size_t steps);
 
   // The same, with the symbols as high plane and `low` as low plane of 16-bit rotated items.

@@ -29,8 +29,8 @@ constexpr std::array<uint32_t, kMaxFrequency + 1> make_log_table() {
   return table;
 }
 
-// Made by the compiler: half of the time of encoding a small plane is spent on looking into it, and
-// a table made at first use would be checked for that every time.
+// Computed by the compiler: encoding a small plane spends half of its time on this table, and one
+// that is made at first use costs a check every time.
 constexpr std::array<uint32_t, kMaxFrequency + 1> kLogTable = make_log_table();
 
 // What one more (or one less) in the i-th frequency costs: negative is a gain.

@@ -8,7 +8,7 @@ namespace bf16codecs {
 inline constexpr unsigned kWideBits = 12;
 
 // log2(x) in units of 2^-16, rounded down, for x >= 1; above 4096 only the 12 leading bits of x
-// count. Integers alone, because the encoder's choices hang on it and its bytes must be the same
+// count. Integers alone, because the encoder's choices depend on it and its bytes must be the same
 // on every platform.
 uint32_t log2_fixed(uint32_t x);
 

@@ -292,8 +292,8 @@ PairsReader::PairsReader(const uint8_t* payload, size_t size, size_t n) {
   }
 }
 
-// Moves the words that are left into a buffer with margin behind them. What a kernel leaves is
-// less than a margin, or one step's words behind the end where the data are corrupt.
+// Moves the words that are left into a buffer with a margin after them. What a kernel leaves is
+// less than a margin, or one step's words past the end where the data are corrupt.
 void PairsReader::enter_tail() {
   in_tail_ = true;
   if (state_.words > words_end_) corrupt("more words used than it has");

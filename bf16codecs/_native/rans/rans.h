@@ -10,7 +10,7 @@ namespace bf16codecs {
 
 // Interleaved range coding of one plane of one block (docs/format.md). Both encoders write a
 // payload for a plane of n symbols to out and return its size, or 0 if that would be more than
-// capacity bytes. They make the words in memory of their own, which are moved when all are known.
+// capacity bytes. They collect the words in `words`, because they come last to first.
 
 // The entries of a plane in the pairs mode.
 struct PairsEntries {
@@ -55,7 +55,7 @@ class PairsReader {
   void decode(uint8_t* plane, size_t steps);
   void decode16(const uint8_t* low, uint8_t* items, size_t steps);
 
-  // The symbols behind the last whole step.
+  // The symbols after the last whole step.
   const uint8_t* remainder() const { return remainder_; }
   size_t remainder_size() const { return remainder_size_; }
 
@@ -75,7 +75,7 @@ class PairsReader {
   const uint8_t* remainder_;
   size_t remainder_size_;
   bool in_tail_ = false;
-  // The last words, with room behind them for a whole step's reads.
+  // The last words, with room after them for a whole step's reads.
   uint8_t tail_[3 * kWordMargin];
 };
 

@@ -148,7 +148,7 @@ void decode_lanes(const SlotTable& table, uint32_t* x, uint8_t* symbols) {
   }
 }
 
-// Reads up to one word behind the last that it uses.
+// Reads up to one word past the last that it uses.
 void renormalize(uint32_t* x, unsigned lanes, Words& words) {
   for (unsigned lane = 0; lane < lanes; ++lane) {
     const bool low = x[lane] < kLowestState;

@@ -37,7 +37,7 @@ class SideEncoder {
     model.update(bit);
   }
 
-  // One byte is enough to end: the decoder reads zeros behind it.
+  // One byte is enough to end: the decoder reads zeros after it.
   std::vector<uint8_t> finish() {
     if (low_ != 0) bytes_.push_back(static_cast<uint8_t>((low_ >> 24) + 1));
     return std::move(bytes_);
@@ -95,7 +95,7 @@ class SideDecoder {
 };
 
 // A signed integer as adaptive bits: is it zero, its sign, and the magnitude less one as an
-// exponent in unary and the bits behind the leading one, where the first four are adaptive.
+// exponent in unary and the bits after the leading one, where the first four are adaptive.
 class AdaptiveInteger {
  public:
   static constexpr int kMax = (1 << 20) - 1;

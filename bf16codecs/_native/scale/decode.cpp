@@ -38,7 +38,7 @@ struct Lanes {
   const uint8_t* words;
 };
 
-// Decodes n items, a multiple of the lanes. Preconditions: room for kLanes words behind
+// Decodes n items, a multiple of the lanes. Preconditions: room for kLanes words after
 // words + 4 x (n - kLanes).
 void decode_steps(const DecodeTables& tables, unsigned fraction, Lanes& lanes,
                   const uint16_t* scales, size_t n, uint16_t* keys) {

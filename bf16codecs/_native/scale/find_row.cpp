@@ -50,7 +50,7 @@ size_t find_row(const KeyFormat& format, const std::vector<uint16_t>& keys) {
   for (size_t lag = kUnit; lag <= longest; lag += kUnit) {
     together.push_back(product_sum(logs.data(), logs.data() + lag, products));
   }
-  // Where scales drift, all lags go together somewhat: only what stands out counts.
+  // Where scales drift, all lags correlate somewhat: only what stands out counts.
   std::vector<int64_t> sorted(together);
   std::nth_element(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2),
                    sorted.end());

@@ -10,7 +10,7 @@ namespace bf16codecs::scale {
 namespace {
 
 constexpr int kCurveUnit = kOctave / 8;
-constexpr size_t kMinRow = 16;  // shorter ones say nothing: look for a longer period
+constexpr size_t kMinRow = 16;  // shorter ones carry too little: look for a longer period
 
 // The exponent that a Gaussian's standard deviation has if these are Gaussian: just below the
 // largest that is not rare.

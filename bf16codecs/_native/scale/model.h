@@ -53,7 +53,7 @@ class Model {
 
 // Codes items [first, first + n) of the frame, which `items` points at. Returns the payload's
 // size, or 0 if it would need more than `capacity` bytes, or if there are too few items; never
-// writes behind out + capacity.
+// writes past out + capacity.
 size_t encode(const Model& model, const uint8_t* items, uint64_t first, size_t n,
                    uint8_t* out, size_t capacity);
 

@@ -105,7 +105,7 @@ Scales row_scales(const Magnitudes& magnitudes, const uint16_t* keys, uint64_t f
   std::vector<uint64_t> sums(rows), counts(rows);
   const auto add = [&](size_t begin, size_t end, size_t row, size_t column) {
     uint64_t sum = 0, count = 0;
-    // Zeros have a symbol of their own and say nothing about scales.
+    // Zeros have their own symbol and carry no scale.
     for (size_t i = begin; i < end; ++i) count += keys[i] != 0;
     if (columns.empty()) {
       for (size_t i = begin; i < end; ++i) sum += magnitudes[keys[i]];

@@ -37,7 +37,7 @@ std::vector<uint32_t> inverse_columns(const Section& section);
 
 struct Scales {
   std::vector<int> log_scale;   // 4096ths of an octave
-  std::vector<uint64_t> count;  // items that say so; none that are not zero: 0
+  std::vector<uint64_t> count;  // items behind the estimate; 0 if all are zero
 };
 
 // Scales of the runs of items [first, first + n), given inverse scales of the columns.
@@ -54,8 +54,8 @@ int mean_log_scale(const Scales& scales);
 // classes together cost least; returns that cost in 4096ths of a bit.
 uint64_t choose_classes(const Scales& scales, int center, int unit, std::vector<int16_t>& classes);
 
-// Length of the rows that scales repeat with, 0 if none is seen: the shortest lag at which
-// logarithms of the magnitudes go together.
+// Length of the rows in which scales repeat, 0 if there are none: the shortest lag at which
+// logarithms of the magnitudes correlate.
 size_t find_row(const KeyFormat& format, const std::vector<uint16_t>& keys);
 
 // What it costs to leave them all at `center`.

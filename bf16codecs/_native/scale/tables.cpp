@@ -31,7 +31,7 @@ void load_rotated(const uint8_t* items, size_t n, unsigned bits, uint16_t* keys)
   }
 }
 
-// Octaves that are split into 2^bits symbols: most where a Gaussian has most to tell.
+// Octaves that are split into 2^bits symbols: most where a Gaussian is densest.
 struct SplitOctave {
   int exponent;
   unsigned bits;

@@ -19,17 +19,17 @@ inline constexpr unsigned kModelTotal = 1u << kModelBits;
 inline constexpr unsigned kMaxSymbols = 56;
 inline constexpr unsigned kSymbolStride = 64;
 inline constexpr int kLowestExponent = -22, kHighestExponent = 6;  // of a symbol, over the scale's
-inline constexpr unsigned kLookupBits = 4;  // fraction bits that tell symbols apart
+inline constexpr unsigned kLookupBits = 4;  // fraction bits that distinguish symbols
 inline constexpr size_t kLanes = 4;
 // The last items, which the lanes' seeds hold.
 inline constexpr size_t kSeedItems = 2 * kLanes;
 inline constexpr size_t kTile = 4096;   // items handled between two passes
 inline constexpr int kMaxClass = 2047;  // of a row or a column, either sign
 
-// The leading (at most 16) bits of a rotated item: an exponent field and fraction bits behind it.
+// The leading (at most 16) bits of a rotated item: an exponent field, then fraction bits.
 struct KeyFormat {
   unsigned bits;      // of the key
-  unsigned fraction;  // of these, behind the exponent; the sign is the lowest unless cut off
+  unsigned fraction;  // of these, after the exponent; the sign is the lowest unless cut off
 
   explicit KeyFormat(const Layout& layout);
   int max_scale() const { return static_cast<int>(kScaleSteps << (bits - fraction)) - 1; }

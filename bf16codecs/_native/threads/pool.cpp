@@ -24,7 +24,7 @@ namespace {
 
 unsigned processors() {
 #if defined(__linux__)
-  cpu_set_t set;  // containers and taskset give fewer than hardware_concurrency() tells
+  cpu_set_t set;  // taskset and containers allow fewer than hardware_concurrency()
   if (sched_getaffinity(0, sizeof set, &set) == 0) {
     return static_cast<unsigned>(std::max(1, CPU_COUNT(&set)));
   }
@@ -82,8 +82,8 @@ class Pool {
  public:
   Pool() { keep_workspaces(); }
 
-  // A forked child's pool: with the limit and the idle workspaces of its parent's, under whose
-  // mutex the fork took place.
+  // A forked child's pool, with the limit and the idle workspaces of the parent's. The fork must
+  // have taken place under the parent's mutex.
   explicit Pool(Pool& parent) : limit_(parent.limit_), idle_(std::move(parent.idle_)) {}
 
   void run(Job& job, size_t n) {
@@ -137,7 +137,7 @@ class Pool {
   std::mutex& mutex() { return mutex_; }
 
  private:
-  // Where the system has no more threads, those that there are do the work.
+  // False if the system has no more threads: those that exist do the work.
   bool start_worker() {
     try {
       std::thread([this] { worker(); }).detach();
@@ -147,8 +147,8 @@ class Pool {
     }
   }
 
-  // As many idle workspaces are kept as threads may work at once; more where more callers than that
-  // take turns, as zarr's and dask's threads do.
+  // Keeps as many idle workspaces as threads may work at once, and at least 32: more callers may
+  // take turns, as the threads of zarr and dask do.
   void keep_workspaces() { idle_.reserve(std::max(limit_, 32u)); }
 
   Workspace borrow() {
@@ -195,11 +195,11 @@ class Pool {
   unsigned limit_ = initial_threads();
   unsigned active_ = 0;  // threads inside Job::work(), callers and workers
   size_t workers_ = 0;
-  std::vector<Workspace> idle_;  // the last one was used last: its memory may still be in a cache
+  std::vector<Workspace> idle_;  // the most recently used last, as it may still be in a cache
 };
 
 // The pool is never destroyed: its workers wait in it until the process ends. A forked child has
-// none of them, so it gets a pool of its own, and the parent's is left as it lay.
+// none of them, so it gets a new pool.
 std::atomic<Pool*> the_pool{nullptr};
 
 #if !defined(_WIN32)

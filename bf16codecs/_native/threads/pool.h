@@ -14,11 +14,11 @@ void set_num_threads(unsigned n);
 
 using Task = std::function<void(size_t i, Workspace& workspace)>;
 
-// Calls task(0) ... task(n - 1), begun in that order, on this thread and on idle ones of a pool
-// that all calls share; each thread has a workspace of its own meanwhile. A call made while the
-// pool is busy runs on its own thread alone, so threads of a caller (zarr's, dask's) do not
-// multiply. After an exception no further task begins; the one of the lowest index is rethrown.
-// Safe after fork().
+// Runs tasks 0 ... n - 1, started in that order, on this thread and on idle ones of a pool that all
+// calls share. Each thread works in its own workspace. A call made while the pool is busy runs on
+// its own thread alone, so that a caller's threads (zarr's, dask's) do not multiply. After an
+// exception no further task starts; of several, the one of the lowest index is rethrown. Safe after
+// fork().
 void parallel_for(size_t n, const Task& task);
 
 }  // namespace bf16codecs

@@ -1,5 +1,5 @@
 // The pool's interface without threads, for the HDF5 plugin: a program that reads HDF5 did not ask
-// for threads, and libhdf5 may unload the plugin at any time, from under a pool's feet.
+// for threads, and libhdf5 may unload the plugin while a pool's workers would still be in it.
 
 #include <atomic>
 #include <memory>
@@ -9,8 +9,9 @@
 namespace bf16codecs {
 namespace {
 
-// Keeps one workspace from call to call, and until the plugin is unloaded. There is no lock that a
-// fork could leave locked, and no thread owns anything that would outlive the code it needs.
+// Keeps one workspace from call to call, until the plugin is unloaded. There is no lock that a fork
+// could leave locked, and nothing thread-local, whose destructors would have to outlive the plugin:
+// so it may be unloaded, and needs no -z nodelete.
 class Keeper {
  public:
   ~Keeper() { delete kept_.exchange(nullptr); }

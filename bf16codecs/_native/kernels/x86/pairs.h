@@ -1,7 +1,7 @@
 #pragma once
 
-// What the pairs mode's decoders for AVX2 and AVX-512 share. Each file that includes this has a copy
-// of its own, built for its instruction set.
+// What the pairs mode's decoders for AVX2 and AVX-512 share. Each file that includes this has a
+// copy of its own, built for its instruction set.
 
 #include "kernels/bits.h"
 #include "kernels/pairs_escapes.h"
