@@ -55,7 +55,8 @@ bool measure_codec(const char* name, Codec codec, const std::vector<uint8_t>& ra
     size = encode_block(options, {workspace}, raw.data(), kItems, block.data(), &sum);
   });
   measure((std::string(name) + " decode").c_str(), [&] {
-    decode_block(options.layout, {workspace}, block.data(), size, kItems, nullptr, true, decoded.data());
+    decode_block(options.layout, {workspace}, block.data(), size, kItems, nullptr, true,
+                 decoded.data());
   });
   return decoded == raw;
 }

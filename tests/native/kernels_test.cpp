@@ -13,7 +13,7 @@
 namespace bf16codecs::test {
 namespace {
 
-// Asked of the compiler, not of the dispatcher: a set that the latter overlooks must not go untested.
+// Asked of the compiler, not of the dispatcher: a set that it overlooks must not go untested.
 bool processor_has_more_than_scalar() {
 #if defined(__x86_64__) && defined(__GNUC__)
   return __builtin_cpu_supports("avx2") != 0;

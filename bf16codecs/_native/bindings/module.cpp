@@ -58,20 +58,11 @@ nb::bytes py_encode(nb::handle raw_object, int codec, int dtype, bool by_byte, i
   return frame.shrunk_to(size);
 }
 
-// Checks that `size` bytes hold exactly the frame of `index`.
-void check_frame_size(const FrameIndex& index, size_t size) {
-  if (size < index.frame_size()) {
-    throw TruncatedDataError("the frame has " + std::to_string(size) + " bytes of " +
-                             std::to_string(index.frame_size()));
-  }
-  if (size > index.frame_size()) {
-    throw CorruptDataError(std::to_string(size - index.frame_size()) +
-                           " bytes behind the frame's end");
-  }
-}
-
 void check_blocks(const FrameIndex& index, size_t first, size_t last) {
-  if (first >= last || last > index.blocks()) throw nb::index_error("no such blocks");
+  if (first >= last || last > index.blocks()) {
+    throw std::out_of_range("no blocks " + std::to_string(first) + " to " + std::to_string(last) +
+                            ": the frame has " + std::to_string(index.blocks()));
+  }
 }
 
 void decode_range(const FrameIndex& index, const uint8_t* payload, size_t first, size_t last,

@@ -54,7 +54,7 @@ Header parse_fields(const uint8_t* bytes) {
     throw CorruptDataError("header: block size out of range");
   }
   if (header.has_model && header.layout.by_byte) {
-    throw CorruptDataError("header: a model of items that are split by byte");
+    throw CorruptDataError("header: a scale model of planes that are split by byte");
   }
   header.raw_size = load_le<uint64_t>(bytes + kRawSizeAt);
   return header;
@@ -100,7 +100,7 @@ Header read_header(const uint8_t* bytes, size_t size) {
   check_magic_and_version(bytes, size);
   if (size < kHeaderSize) truncated(kHeaderSize, size);
   if (load_le<uint32_t>(bytes + kHeaderSumAt) != checksum(bytes, kHeaderChecked)) {
-    throw CorruptDataError("header: its checksum does not agree");
+    throw CorruptDataError("header: its checksum does not match");
   }
   Header header = parse_fields(bytes);
   if (header.has_model) {
@@ -108,7 +108,7 @@ Header read_header(const uint8_t* bytes, size_t size) {
     if (size < header.table_at()) truncated(header.table_at(), size);
     const uint8_t* const field = bytes + kHeaderSize;
     if (load_le<uint32_t>(field + 4) != checksum(field, 4)) {
-      throw CorruptDataError("header: the checksum of the model's size does not agree");
+      throw CorruptDataError("header: the checksum of the model's size does not match");
     }
     header.model_size = load_le<uint32_t>(field);
   }
@@ -125,7 +125,7 @@ FrameIndex read_index(const uint8_t* bytes, size_t size) {
   }
   const size_t head = static_cast<size_t>(header.head_size());
   if (load_le<uint32_t>(bytes + kTableSumAt) != checksum(bytes + kHeaderSize, head - kHeaderSize)) {
-    throw CorruptDataError("block table: its checksum does not agree");
+    throw CorruptDataError("block table: its checksum does not match");
   }
   const size_t blocks = static_cast<size_t>(header.blocks());
   index.offsets.reserve(blocks + 1);
@@ -145,6 +145,17 @@ FrameIndex read_index(const uint8_t* bytes, size_t size) {
   index.tail.assign(entry, model);
   index.model.assign(model, model + header.model_size);
   return index;
+}
+
+void check_frame_size(const FrameIndex& index, uint64_t size) {
+  if (size < index.frame_size()) {
+    throw TruncatedDataError("the frame has " + std::to_string(size) + " bytes of " +
+                             std::to_string(index.frame_size()));
+  }
+  if (size > index.frame_size()) {
+    throw CorruptDataError(std::to_string(size - index.frame_size()) +
+                           " bytes after the frame's end");
+  }
 }
 
 void write_head(const FrameIndex& index, uint8_t* frame) {

@@ -60,6 +60,9 @@ Header read_header(const uint8_t* bytes, size_t size);
 // Reads a whole head. `size` is how many bytes of the frame there are: at least head_size().
 FrameIndex read_index(const uint8_t* bytes, size_t size);
 
+// Throws TruncatedDataError or CorruptDataError unless `size` is the frame's size.
+void check_frame_size(const FrameIndex& index, uint64_t size);
+
 // Writes header, table, tail and model to the first bytes of a frame.
 void write_head(const FrameIndex& index, uint8_t* frame);
 

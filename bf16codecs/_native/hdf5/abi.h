@@ -2,7 +2,8 @@
 
 // The interface between libhdf5 and a filter plugin. It is declared here because the plugin is
 // built without HDF5's headers and links no libhdf5, so that one file serves every version from
-// 1.8.11. HDF5 has fixed its layout ("HDF5 Dynamically Loaded Filters", H5Zpublic.h and H5PLextern.h).
+// 1.8.11. HDF5 has fixed its layout ("HDF5 Dynamically Loaded Filters", H5Zpublic.h and
+// H5PLextern.h).
 
 #include <cstddef>
 

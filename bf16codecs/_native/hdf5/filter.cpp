@@ -55,8 +55,8 @@ size_t encode_chunk(const EncodeOptions& options, bool is_optional, size_t nbyte
 }
 
 [[noreturn]] void refuse_zstd(const uint8_t*, size_t, uint8_t*, size_t) {
-  throw CodecError("it has Zstandard planes, and the plugin has no Zstandard: read the dataset"
-                   " with the Python package's read_tensor");
+  throw CodecError("it has Zstandard planes, which the plugin cannot decode: read the dataset"
+                   " with the Python package's bf16codecs.hdf5.read_tensor");
 }
 
 // libhdf5 assumes that the data have the chunk's size, and would read past their end otherwise.
@@ -70,10 +70,9 @@ void check_chunk_size(size_t expected, uint64_t size) {
 size_t decode_chunk(size_t chunk_size, size_t nbytes, size_t* buf_size, void** buf) {
   const uint8_t* const frame = static_cast<const uint8_t*>(*buf);
   const FrameIndex index = read_index(frame, nbytes);
-  if (index.frame_size() > nbytes) throw TruncatedDataError("the frame's end is missing");
-  if (index.frame_size() < nbytes) throw CorruptDataError("bytes behind the frame's end");
+  check_frame_size(index, nbytes);
   const uint64_t raw_size = index.header.raw_size;
-  if (raw_size == 0) throw CorruptDataError("the frame is empty, and no chunk is");
+  if (raw_size == 0) throw CorruptDataError("the frame is empty, which no chunk is");
   check_chunk_size(chunk_size, raw_size);
   Chunk raw = allocate(raw_size);
   const Zstd zstd{nullptr, refuse_zstd};

@@ -80,7 +80,7 @@ EncodeOptions hdf5_settings(size_t n_values, const unsigned values[]) {
   options.level = level_from(at(kLevelAt), options.codec);
   options.row = at(kRowAt);
   for (size_t i = kKnownValues; i < n_values; ++i) {
-    if (values[i] != 0) refuse(i, values[i], "unknown: a newer release may know it");
+    if (values[i] != 0) refuse(i, values[i], "unknown; a newer release may know it");
   }
   return options;
 }
