@@ -128,7 +128,7 @@ void decode_fused16(const Layout& layout, const PlaneView views[], size_t n, Out
 // The scale mode is plane 0's alone, and takes plane 1 with it where there is one.
 void check_joined(size_t width, const PlaneView planes[]) {
   for (size_t i = 0; i < width; ++i) {
-    if (i != 0 && planes[i].mode == Mode::scale) corrupt("a scale mode behind the first plane");
+    if (i != 0 && planes[i].mode == Mode::scale) corrupt("a scale mode after the first plane");
     const bool should_join = i == 1 && planes[0].mode == Mode::scale;
     if ((planes[i].mode == Mode::joined) != should_join) corrupt("a joined mode out of place");
   }
@@ -154,11 +154,11 @@ void parse_block(size_t width, size_t n, const uint8_t* block, size_t size, Plan
     p += 4;
   }
   for (size_t i = width; i-- != 0;) {
-    if (planes[i].size > static_cast<size_t>(end - p)) corrupt("a plane behind its end");
+    if (planes[i].size > static_cast<size_t>(end - p)) corrupt("a plane past its end");
     planes[i].payload = p;
     p += planes[i].size;
   }
-  if (p != end) corrupt("bytes behind its last plane");
+  if (p != end) corrupt("bytes after its last plane");
 }
 
 uint32_t decode_block(const Layout& layout, const BlockContext& context, const uint8_t* block,

@@ -167,7 +167,7 @@ void decode_blocks(const FrameIndex& index, const uint8_t* payload, size_t first
       const uint32_t sum = decode_block(header.layout, context, block, size,
                                         index.items(b, b + 1), zstd, header.has_checksums, items);
       if (header.has_checksums && sum != index.checksums[b]) {
-        throw CorruptDataError("its checksum does not agree");
+        throw CorruptDataError("its checksum does not match");
       }
     } catch (const CorruptDataError& error) {
       throw CorruptDataError("block " + std::to_string(b) + " of " +

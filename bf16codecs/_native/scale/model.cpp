@@ -82,7 +82,7 @@ Section get_section(SideModels& models, SideDecoder& coder, const Section& befor
   if (section.period == 0) return section;
   section.columns_change = get_within(models.steps, coder, 0, 1);
   if (section.columns_change && before.period != section.period) {
-    throw CorruptDataError("scale model: columns refer to others than they have");
+    throw CorruptDataError("scale model: changes of columns that the section before does not have");
   }
   section.columns.resize(section.period);
   for (size_t i = 0; i < section.period; ++i) {
