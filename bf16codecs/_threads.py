@@ -7,10 +7,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import Future, wait
-from contextlib import contextmanager
-from queue import SimpleQueue
-from typing import TypeVar
+from contextlib import contextmanager, suppress
+from queue import Empty, SimpleQueue
+from typing import Generic, TypeVar
 
 from bf16codecs import _core
 
@@ -45,6 +44,80 @@ def codec_threads(threads: int | None) -> Iterator[None]:
         _core.set_num_threads(before)
 
 
+class _Task(Generic[Result]):
+    """A job that a worker runs, unless the run has been stopped by then."""
+
+    def __init__(self, job: Callable[[], Result]) -> None:
+        self._job: Callable[[], Result] | None = job
+        self._value: Result
+        self._error: BaseException | None = None
+        self.has_begun = self.is_done = False
+
+    def run(self, run: _Run[Result]) -> None:
+        # In this order, and in `_Run.stop` the other way round: one of them sees the other.
+        self.has_begun = True
+        if not run.is_stopped and self._job is not None:
+            try:
+                self._value = self._job()
+            except BaseException as e:
+                self._error = e
+        self._job = None
+        self.is_done = True
+
+    def result(self) -> Result:
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+
+class _Run(Generic[Result]):
+    """Threads that work through a queue of tasks.
+
+    Between the calling thread and the workers there are nothing but such queues as cannot be left
+    locked by Ctrl-C. It can do that to futures.
+    """
+
+    def __init__(self, workers: int) -> None:
+        self.is_stopped = False
+        self._todo: SimpleQueue[_Task[Result] | None] = SimpleQueue()
+        self._done: SimpleQueue[None] = SimpleQueue()
+        self._workers = workers
+        self.pending: deque[_Task[Result]] = deque()
+
+    def start(self) -> None:
+        for _ in range(self._workers):
+            threading.Thread(target=self._work, daemon=True).start()
+
+    def _work(self) -> None:
+        while (task := self._todo.get()) is not None:
+            task.run(self)
+            self._done.put(None)
+            del task  # not kept while waiting for the next: a result may be large
+
+    def add(self, job: Callable[[], Result]) -> None:
+        task = _Task(job)
+        self.pending.append(task)
+        self._todo.put(task)
+
+    def next_result(self) -> Result:
+        """Wait for the task that was added first."""
+        while not self.pending[0].is_done:
+            # A wait without limit could not be interrupted on Windows.
+            with suppress(Empty):
+                self._done.get(timeout=_POLL_SECONDS)
+        return self.pending.popleft().result()
+
+    def stop(self) -> None:
+        """Return when nothing is running any more, and let the threads end."""
+        self.is_stopped = True
+        for _ in range(self._workers):
+            self._todo.put(None)
+        # Threads are not joined, because Ctrl-C in join() marks a running one as ended, up to
+        # Python 3.12.
+        while any(task.has_begun and not task.is_done for task in self.pending):
+            time.sleep(_POLL_SECONDS / 10)
+
+
 def run_ahead(
     jobs: Iterable[Callable[[], Result]], workers: int, waiting: int = 1
 ) -> Generator[Result, None, None]:
@@ -52,7 +125,8 @@ def run_ahead(
 
     Jobs are taken one by one, and results yielded, in the calling thread: what may only happen
     there, such as calling HDF5 while its lock is held, belongs into the making of jobs. The first
-    error stops the rest, and is raised once no job is running any more.
+    error stops the rest. When this ends, however it does, no job is running any more: what one
+    writes may be about to be removed.
 
     Parameters
     ----------
@@ -69,27 +143,17 @@ def run_ahead(
         for job in itertools.chain(first, jobs):
             yield job()
         return
-    queue: SimpleQueue[tuple[Future[Result], Callable[[], Result]] | None] = SimpleQueue()
-    pending: deque[Future[Result]] = deque()
+    run: _Run[Result] = _Run(workers)
     try:
-        for _ in range(workers):
-            threading.Thread(target=_work, args=(queue,), daemon=True).start()
+        run.start()
         for job in itertools.chain(first, jobs):
-            future: Future[Result] = Future()
-            pending.append(future)
-            queue.put((future, job))
-            if len(pending) >= workers + waiting:
-                yield _result(pending)
-        while pending:
-            yield _result(pending)
+            run.add(job)
+            if len(run.pending) >= workers + waiting:
+                yield run.next_result()
+        while run.pending:
+            yield run.next_result()
     finally:
-        running = [future for future in pending if not future.cancel()]
-        for _ in range(workers):
-            queue.put(None)
-        # No job may go on after an interruption: what it writes is about to be removed. Threads
-        # are not joined, because Ctrl-C in join() marks a running one as ended, up to Python 3.12.
-        while not all(future.done() for future in running):
-            time.sleep(_POLL_SECONDS / 10)
+        run.stop()
 
 
 def run_all(jobs: Iterable[Callable[[], None]], concurrency: int) -> None:
@@ -109,23 +173,3 @@ def run_all(jobs: Iterable[Callable[[], None]], concurrency: int) -> None:
     # A slow request must not keep the others waiting.
     for _ in run_ahead(jobs, workers, waiting=4 * workers):
         pass
-
-
-def _work(queue: SimpleQueue[tuple[Future[Result], Callable[[], Result]] | None]) -> None:
-    while (item := queue.get()) is not None:
-        future, job = item
-        if future.set_running_or_notify_cancel():
-            try:
-                future.set_result(job())
-            except BaseException as e:
-                future.set_exception(e)
-        # Not kept while waiting for the next: a result may be large.
-        del item, future, job
-
-
-def _result(pending: deque[Future[Result]]) -> Result:
-    while True:
-        # A wait without limit could not be interrupted on Windows.
-        wait([pending[0]], _POLL_SECONDS)
-        if pending[0].done():
-            return pending.popleft().result()

@@ -162,7 +162,9 @@ class ZarrReader(StoreReader):
             self._documents[path] = self._fetch(path)
         document = self._documents[path]
         if document is None:
-            raise StoreError(f"{self.where}: array {path!r} is missing")
+            is_group = self._source.size(f"{path}/.zgroup")
+            what = "is a group, not an array" if is_group else "is missing"
+            raise StoreError(f"{self.where}: array {path!r} {what}")
         if not isinstance(document, dict):
             raise StoreError(f"{self.where}: metadata of array {path!r} are not a JSON object")
         return document

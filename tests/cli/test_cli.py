@@ -17,9 +17,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from bf16codecs import cli, hdf5
-from bf16codecs._command import ByteSize
-from bf16codecs._console import format_size, one_line
 from bf16codecs._version import __version__
+from bf16codecs.cli.console import format_size, one_line
+from bf16codecs.cli.options import ByteSize
 from checkout import package_environment
 from models import TRICKY_NAMES, write_model
 
@@ -137,7 +137,7 @@ def test_errors_of_users_are_one_line(model: Path, store: Path, tmp_path: Path) 
 def test_damaged_store(model: Path, store: Path) -> None:
     (store / "a" / "c.0.0").unlink()
     for args in (("verify", store), ("verify", store, model)):
-        assert "chunk a/c.0.0 is missing" in refused("bf16codecs", *args)
+        assert "chunk a/c.0.0: it is missing" in refused("bf16codecs", *args)
     refused("zarr2st", store, store.with_name("back"))
     root = json.loads((store / "zarr.json").read_text())
     root["attributes"]["bf16codecs"]["layout"] = 2

@@ -15,9 +15,9 @@ import pytest
 from click.testing import CliRunner
 
 from bf16codecs import cli
-from bf16codecs._h5writer import H5Writer
-from bf16codecs._zarr_writer import ZarrWriter
 from bf16codecs.convert import safetensors_to_zarr, verify_store
+from bf16codecs.store.hdf5_writer import Hdf5Writer
+from bf16codecs.store.zarr_writer import ZarrWriter
 from checkout import package_environment
 from models import entry, file_bytes, write_model
 
@@ -27,7 +27,7 @@ POSIX = pytest.mark.skipif(os.name != "posix", reason="signals and limits of POS
 KINDS: dict[str, tuple[str, str, type]] = {
     "m.zarr": ("st2zarr", "zarr2st", ZarrWriter),
     "m.zip": ("st2zarr", "zarr2st", ZarrWriter),
-    "m.h5": ("st2h5", "h52st", H5Writer),
+    "m.h5": ("st2h5", "h52st", Hdf5Writer),
 }
 
 #: Let writers wait, once they have written a chunk, until a signal has arrived.

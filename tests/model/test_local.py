@@ -10,7 +10,7 @@ import zarr
 from zarr.storage import LocalStore
 
 import bf16codecs
-from bf16codecs._blobs import FolderBlobs
+from bf16codecs._chunks import sources
 from bf16codecs.zarr import BF16BlocksCodec
 from bits import PIPELINES, assert_same_bits
 from lazy_models import weights, write_store
@@ -39,18 +39,13 @@ def store(array, tmp_path_factory):
 def reads(monkeypatch):
     """Note each read of a local file: its key and its ranges, None for all of it."""
     reads = []
-    read_whole, read_parts = FolderBlobs.read, FolderBlobs.read_ranges
+    original = sources._OpenPart.read
 
-    def read(self, key, *args):
-        reads.append((key, None))
-        return read_whole(self, key, *args)
+    def read(self, ranges):
+        reads.append((self.key, None if ranges is None else list(ranges)))
+        return original(self, ranges)
 
-    def read_ranges(self, key, ranges):
-        reads.append((key, list(ranges)))
-        return read_parts(self, key, ranges)
-
-    monkeypatch.setattr(FolderBlobs, "read", read)
-    monkeypatch.setattr(FolderBlobs, "read_ranges", read_ranges)
+    monkeypatch.setattr(sources._OpenPart, "read", read)
     return reads
 
 

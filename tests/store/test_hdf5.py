@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from bf16codecs import hdf5, open_model
-from bf16codecs._h5writer import H5Writer
 from bf16codecs.convert import (
     Summary,
     hdf5_to_safetensors,
@@ -22,13 +21,14 @@ from bf16codecs.convert import (
 )
 from bf16codecs.safetensors import read_header
 from bf16codecs.store import StoreError
+from bf16codecs.store.hdf5_writer import Hdf5Writer
 from models import every_dtype
 from store_contract import CODECS, StoreContract, codec_options, names_in
 
 
 class TestHDF5(StoreContract):
     name = "m.h5"
-    writer = H5Writer
+    writer = Hdf5Writer
     most_elements = 2**61
 
     def convert(self, source: Path, store: Path, **options: Any) -> Summary:

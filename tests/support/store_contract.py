@@ -367,8 +367,9 @@ class StoreContract:
         self.write_chunk(store, bad, flipped(raw, len(raw) - 5))
         with open_model(store) as model:
             assert model["a"][:16].shape == (16, 8)
+            chunk = bad.removeprefix("a ")  # of HDF5: its index
             with pytest.raises(
-                CodecError, match=re.escape(f"{self.name}: tensor 'a', chunk {bad}")
+                CodecError, match=re.escape(f"{self.name}: tensor 'a', chunk {chunk}")
             ):
                 model["a"][16]
 
