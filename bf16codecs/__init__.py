@@ -50,7 +50,7 @@ _zarr.register()
 
 
 def __getattr__(name: str) -> _Any:
-    # Reading models is imported when it is used: the codecs alone are wanted inside zarr's workers.
+    # Imported on first use: zarr's workers need only the codecs.
     if name in ("LazyTensor", "Model", "open_model"):
         from bf16codecs import model
 

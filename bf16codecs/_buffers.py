@@ -38,7 +38,7 @@ def byte_view(buf: Any) -> Bytes:
     Raises
     ------
     TypeError
-        If `buf` is no buffer, or holds Python objects.
+        If `buf` is not a buffer, or holds Python objects.
     ValueError
         If its memory is not contiguous.
     """
@@ -51,7 +51,7 @@ def writable_byte_view(out: Any) -> Bytes:
     Raises
     ------
     TypeError
-        If `out` is no buffer, or holds Python objects.
+        If `out` is not a buffer, or holds Python objects.
     ValueError
         If its memory is not contiguous, or read-only.
     """
@@ -73,7 +73,7 @@ def dtype_name(dtype: Any) -> str:
 
 
 def layout_for(dtype: np.dtype[Any]) -> str:
-    """Tell which element layout suits arrays of `dtype`: its own, or one of the same size."""
+    """Return the element layout for arrays of `dtype`: its own, or one of the same item size."""
     if dtype.name in _core.DTYPES:
         return dtype.name
     if dtype.kind == "c":
@@ -82,9 +82,9 @@ def layout_for(dtype: np.dtype[Any]) -> str:
 
 
 def row_length(buf: Any, layout: str) -> int:
-    """Tell how many items lie between neighbours of a matrix's column, or 0 if that is unknown.
+    """Return the items between neighbours in a column, in memory order; 0 if that is unknown.
 
-    Only arrays of `layout`'s own item size have items to count.
+    It is known for arrays of at least two dimensions whose item size is that of `layout`.
     """
     if (
         not isinstance(buf, np.ndarray)

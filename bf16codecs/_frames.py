@@ -22,7 +22,7 @@ def _refuse(self: object, *args: object, **kwargs: object) -> NoReturn:
 
 
 class FrozenDict(dict[str, Any]):
-    """A dict whose contents cannot change, so that a codec stays what its encoded data say."""
+    """An immutable dict, so that a codec always matches the data it has encoded."""
 
     __setitem__: Any = _refuse
     __delitem__: Any = _refuse
@@ -46,11 +46,11 @@ class FrozenDict(dict[str, Any]):
 class FrameCodec(Codec, FrozenDict):
     """What the codecs of this package share: one frame per encoded buffer.
 
-    Not to be instantiated itself. As a dict it reads ``{"name": codec_id, "configuration":
-    {...}}``, which is the codec's metadata in Zarr format 3. It cannot be changed.
+    Use its subclasses. As a dict it is ``{"name": codec_id, "configuration": {...}}``, the
+    codec's metadata in Zarr format 3. It is immutable.
 
-    Stored metadata name the subclasses' parameters: these keep their names, order and defaults,
-    and a new one comes last, with a default that means what was before.
+    Stored metadata contain the subclasses' parameters. So these keep their names, order and
+    defaults; a new one comes last, with a default that keeps the old behaviour.
     """
 
     codec_id: ClassVar[str]
@@ -65,7 +65,7 @@ class FrameCodec(Codec, FrozenDict):
 
     @property
     def dtype(self) -> str:
-        """The element layout that splits bytes into planes."""
+        """The element layout: how an item's bytes become planes."""
         return self["configuration"]["dtype"]
 
     def _native_parameters(self, buf: Any) -> dict[str, Any]:
@@ -78,20 +78,21 @@ class FrameCodec(Codec, FrozenDict):
         Parameters
         ----------
         buf : buffer or array
-            Any contiguous memory, in C or Fortran order; its bytes are encoded as they lie.
-            ml_dtypes arrays, and arrays of another item size than `dtype`'s, are welcome.
+            Any contiguous memory, in C or Fortran order; its bytes are encoded in memory order.
+            Arrays of ml_dtypes, or of another item size than that of `dtype`, are taken too.
 
         Returns
         -------
         bytes
-            The frame. It depends on `buf` and the codec's parameters alone.
+            The frame. It depends only on `buf` (at level "best" on its shape too) and the codec's
+            parameters.
         """
         return _core.encode(
             byte_view(buf), self.number, _core.DTYPES[self.dtype], **self._native_parameters(buf)
         )
 
     def decode(self, buf: Any, out: Any = None) -> Any:
-        """Decode a frame: the same as `bf16codecs.decode`, since frames describe themselves.
+        """Decode a frame of any codec of this package, as `bf16codecs.decode` does.
 
         Parameters
         ----------
@@ -103,6 +104,13 @@ class FrameCodec(Codec, FrozenDict):
         Returns
         -------
         bytes, or `out` if it was given
+
+        Raises
+        ------
+        bf16codecs.errors.CodecError
+            If `buf` is not an intact frame.
+        ValueError
+            If `out` has another size, is not contiguous, or is read-only.
         """
         return decode(buf, out)
 
@@ -116,14 +124,14 @@ class FrameCodec(Codec, FrozenDict):
         parameters = dict(config)
         codec_id = parameters.pop("id", cls.codec_id)
         if codec_id != cls.codec_id:
-            raise ValueError(f"configuration is for {codec_id!r}, not {cls.codec_id!r}")
+            raise ValueError(f"the configuration is for {codec_id!r}, not {cls.codec_id!r}")
         unknown = parameters.keys() - cls()["configuration"].keys()
         if unknown:
             names = ", ".join(sorted(map(repr, unknown)))
             raise ValueError(f"{cls.codec_id}: unknown configuration: {names}")
         return cls(**parameters)
 
-    # numcodecs compares configurations and defines no hash; the dict's contents hold them.
+    # numcodecs compares configurations and defines no hash. The dict holds the configuration.
     __eq__ = dict.__eq__
 
     def __hash__(self) -> int:  # type: ignore[override]
@@ -156,7 +164,7 @@ def decode(buf: Any, out: Any = None) -> Any:
     bf16codecs.errors.CodecError
         If `buf` is not an intact frame.
     ValueError
-        If `out` is of another size, not contiguous, or read-only.
+        If `out` has another size, is not contiguous, or is read-only.
 
     Examples
     --------
@@ -184,7 +192,25 @@ def decode_array(buf: Any) -> Bytes:
 
 
 def inspect(buf: Any) -> dict[str, Any]:
-    """Tell a frame's codec, data type, sizes, blocks and per-plane modes, without decoding it.
+    """Return a frame's codec, data type, sizes, blocks and the modes of their planes, undecoded.
+
+    Parameters
+    ----------
+    buf : buffer
+        The frame.
+
+    Returns
+    -------
+    dict
+        ``version``, ``codec``, ``dtype``, ``by``, ``checksum``, ``raw_size`` and
+        ``encoded_size`` in bytes, ``block_items``, and ``blocks``: of each its ``items``,
+        ``offset`` and ``size`` in the frame, ``checksum``, and its ``planes`` with ``mode`` and
+        ``size``.
+
+    Raises
+    ------
+    bf16codecs.errors.CodecError
+        If `buf` is not a frame, or is cut off.
 
     Examples
     --------

@@ -17,7 +17,7 @@ __all__ = ["codec_threads", "run_ahead", "run_all", "worker_count"]
 
 Result = TypeVar("Result")
 
-# Reading, hashing and writing overlap with coding. The codecs share out one chunk over all their
+# Reading, hashing and writing overlap with coding. The codecs split one chunk among all their
 # threads, so more chunks in flight cost memory and gain nothing (2, 3 and 4 measured the same).
 _MAX_WORKERS = 3
 _POLL_SECONDS = 0.1
@@ -30,7 +30,13 @@ def worker_count() -> int:
 
 @contextmanager
 def codec_threads(threads: int | None) -> Iterator[None]:
-    """Let the codecs use this many threads for a while; None leaves them as they are."""
+    """Let the codecs use `threads` threads inside the block; None changes nothing.
+
+    Raises
+    ------
+    ValueError
+        If `threads` is less than 1.
+    """
     if threads is None:
         yield
         return

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 __all__ = ["as_tensor"]
 
-# PyTorch takes these from NumPy as integers of the same size only.
+# PyTorch takes ml_dtypes arrays from NumPy only as integers of the same size.
 _CARRIERS = {1: np.uint8, 2: np.int16}
 #: Stored as bytes, with two numbers in each.
 _PACKED = {"F4": "float4_e2m1fn_x2"}
@@ -24,7 +24,11 @@ def as_tensor(array: NDArray[Any], kind: str | None = None) -> torch.Tensor:
     array
         An array; one that is read-only is copied.
     kind
-        The dtype by its name in safetensors, for those that NumPy lacks.
+        The safetensors dtype; needed for types that NumPy lacks.
+
+    Returns
+    -------
+    torch.Tensor
     """
     array = np.require(array, requirements=["W"])
     if kind in _PACKED and array.dtype == np.uint8:

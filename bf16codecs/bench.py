@@ -1,9 +1,9 @@
-"""Sizes, speeds and memory of this package beside the peers that are installed.
+"""Sizes, speeds and memory use of this package beside its installed peers.
 
 Every contender gets the same tensors, one by one, in the same run, and every round trip is
-compared. The tensors are copied in memory until they take `nbytes`, so that speeds are those of
-a large model and not of a cache; each copy is encoded alone, since a codec that looks far back
-would otherwise find the last copy. Speeds are also given as a ratio to `memcpy` between warm
+checked. The tensors are repeated in memory until they take `nbytes`, so that speeds are those of a
+large model and not of a cache; each copy is encoded alone, since a codec that looks far back would
+otherwise find the copy before. Speeds are also given as a ratio to `memcpy` between warm
 buffers, measured in the same round: machines differ by more than codecs do.
 """
 
@@ -35,10 +35,10 @@ __all__ = ["GAUSSIAN", "Machine", "Result", "machine", "run", "tensors_of", "to_
 
 Bytes = NDArray[np.uint8]
 
-#: Source that stands for made data: four matrices of normal numbers, sigma 0.011 to 0.048.
+#: Source name for synthetic data: four matrices of normal numbers, sigma 0.011 to 0.048.
 GAUSSIAN = "gaussian"
 
-# Tensors of other dtypes are left out: all of one table's rows must mean the same.
+# Tensors of other dtypes are left out, so that all rows of a table are comparable.
 _DTYPE = "BF16"
 
 
@@ -56,7 +56,7 @@ class Contender:
 
 @dataclass(frozen=True)
 class Result:
-    """What one contender did; rates in GB/s of decoded bytes, ratios to memcpy in their round."""
+    """One contender's result; rates in GB/s of decoded bytes, ratios to memcpy in their round."""
 
     name: str
     nbytes: int
@@ -81,7 +81,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Machine:
-    """Where and with what a table was measured."""
+    """The machine and package versions of a measurement."""
 
     cpu: str
     cores: int
@@ -91,12 +91,12 @@ class Machine:
 
 
 def tensors_of(source: str | os.PathLike[str]) -> list[Bytes]:
-    """Return the bytes of every BF16 tensor of a model, or of made data for ``"gaussian"``.
+    """Return the bytes of every BF16 tensor of a model, or synthetic data for ``"gaussian"``.
 
     Raises
     ------
     ValueError
-        If the source is no safetensors model, or has no BF16 tensor.
+        If the source is not a safetensors model, or has no BF16 tensor.
     """
     if source == GAUSSIAN:
         return _gaussian()
@@ -219,7 +219,7 @@ def _zipnn(threads: int) -> Iterator[Contender]:
     from zipnn import ZipNN
 
     codec = ZipNN(input_format="byte", bytearray_dtype="bfloat16", threads=threads)
-    # It writes into its input while it works, so it gets a copy of it.
+    # It writes into its input, so it gets a copy.
     yield Contender(
         "zipnn",
         lambda data: codec.compress(bytearray(data)),
@@ -244,7 +244,7 @@ def _contenders(threads: int) -> Iterator[Contender]:
 
 @contextmanager
 def _peak_memory() -> Iterator[Callable[[], int | None]]:
-    """Give a function that tells how far resident memory rose above what it was (Linux)."""
+    """Yield a function that returns how many bytes resident memory has risen (Linux)."""
 
     def status(key: str) -> int:
         for line in Path("/proc/self/status").read_text().splitlines():
@@ -309,7 +309,7 @@ def _measure(
             rounds.append(_round_trip(contender, data, out))
         peak_bytes = peak()
     decode = _Rates.of(nbytes, [r[1] for r in rounds], copying)
-    # memcpy has one direction; what stands for encoding returns its argument.
+    # memcpy has one direction; its "encode" returns its argument.
     is_memcpy = contender.name == "memcpy"
     encode = decode if is_memcpy else _Rates.of(nbytes, [r[0] for r in rounds], copying)
     size = rounds[0][2]
@@ -349,11 +349,11 @@ def run(
     nbytes : int
         The tensors are copied until they take at least this much.
     repeats : int
-        Rounds; medians are reported, with the least and the most.
+        Rounds; medians are reported, with the lowest and highest.
     threads : int
         Threads for every contender that can use them.
     names : sequence of str, optional
-        Only contenders whose names contain one of these, in any case.
+        Only contenders whose names contain one of these, ignoring case.
     progress : callable, optional
         Called with the name of each contender before it runs.
 

@@ -32,12 +32,12 @@ __all__ = [
 
 
 class BF16Split(FrameCodec):
-    """Separate the byte planes of floating-point numbers, without compressing them.
+    """Separate the byte planes of floating-point numbers without compressing them.
 
     Parameters
     ----------
     dtype : str
-        How an element's bytes become planes: ``bfloat16``, ``float16``, ``float32``,
+        How an item's bytes become planes: ``bfloat16``, ``float16``, ``float32``,
         ``float64``, ``float8_e4m3fn`` or ``float8_e5m2``. Any bytes round-trip, whatever it is.
     by : {"field", "byte"}
         ``"field"`` splits bfloat16 into its exponents, then its signs and mantissas;
@@ -62,7 +62,7 @@ class BF16Split(FrameCodec):
 
     @property
     def by(self) -> str:
-        """Where an element is cut: ``"field"`` or ``"byte"``."""
+        """How an item is split: ``"field"`` or ``"byte"``."""
         return self["configuration"]["by"]
 
     def _native_parameters(self, buf: Any) -> dict[str, Any]:
@@ -81,7 +81,7 @@ class _ChecksumCodec(FrameCodec):
 class BF16Huffman(_ChecksumCodec):
     """Compress floating-point numbers with canonical, block-adaptive Huffman codes.
 
-    Planes on which a code does not pay, mantissas mostly, are stored as they are.
+    Planes for which a code does not pay, mostly mantissas, are stored.
 
     Parameters
     ----------
@@ -123,7 +123,8 @@ class BF16Arithmetic(_ChecksumCodec):
     level : {"fast", "best"}
         ``"fast"`` codes the exponent plane, at the speed of memory. ``"best"`` models exponents
         and mantissas by the scales of rows and columns, for the smallest output, at a twentieth
-        of the speed. It takes rows from an array's shape; of plain bytes it looks for them.
+        of the speed. It takes the row length from an array's shape, and estimates that of plain
+        bytes.
     checksum : bool
         Store a checksum per block, and verify it when decoding.
 
@@ -147,7 +148,7 @@ class BF16Arithmetic(_ChecksumCodec):
 
     @property
     def level(self) -> str:
-        """How hard to try: ``"fast"`` or ``"best"``."""
+        """The level, ``"fast"`` or ``"best"``."""
         return self["configuration"]["level"]
 
     def _native_parameters(self, buf: Any) -> dict[str, Any]:
@@ -158,7 +159,7 @@ class BF16Arithmetic(_ChecksumCodec):
 
 
 class BF16Zstd(_ChecksumCodec):
-    """Compress floating-point numbers with a byte shuffle and Zstandard.
+    """Compress the byte planes of floating-point numbers with Zstandard.
 
     Parameters
     ----------
@@ -220,7 +221,7 @@ def _zstd_level(level: Any) -> int:
 
 
 def bound(nbytes: int, codec: FrameCodec | str) -> int:
-    """Return the largest size that `nbytes` bytes can have once encoded.
+    """Return the largest possible size of a frame of `nbytes` bytes.
 
     Parameters
     ----------
@@ -229,6 +230,16 @@ def bound(nbytes: int, codec: FrameCodec | str) -> int:
     codec : codec or str
         A codec of this package, or the name of one, such as ``"huffman"``.
 
+    Returns
+    -------
+    int
+        Bytes.
+
+    Raises
+    ------
+    ValueError
+        If `nbytes` is negative, or no codec has that name.
+
     Examples
     --------
     >>> bound(1000, BF16Zstd()) >= 1000
@@ -236,7 +247,7 @@ def bound(nbytes: int, codec: FrameCodec | str) -> int:
     """
     nbytes = operator.index(nbytes)
     if nbytes < 0:
-        raise ValueError(f"nbytes must not be negative, and is {nbytes}")
+        raise ValueError(f"nbytes must not be negative, got {nbytes}")
     if isinstance(codec, str):
         name = codec.removeprefix(PREFIX)
         if name not in CODECS:

@@ -1,9 +1,8 @@
 """Conversion on a dask cluster: many processes or machines encode and verify the chunks.
 
 The workers must see the source and the target under the same paths as the client, and have this
-package installed. The store is the same, byte for byte, as one process makes. When a worker
-dies, dask runs its tasks elsewhere; the target still appears only when it is complete and
-verified.
+package installed. The store is byte for byte what one process would make. When a worker dies, dask
+runs its tasks elsewhere; the target still appears only when it is complete and verified.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ __all__ = ["cluster", "safetensors_to_zarr"]
 _BATCH_BYTES = 1 << 27
 _READ_BYTES = 1 << 22
 
-# Tasks are sent to workers with what they need, which is not the headers.
+# Sent to workers in place of the headers, which they do not need.
 _NO_HEADER = Header(b"", (), {})
 
 Item = TypeVar("Item")
@@ -62,8 +61,17 @@ def safetensors_to_zarr(
     client
         A client, or the address of a scheduler.
     options
-        Any other argument of `bf16codecs.convert.safetensors_to_zarr` but `engine`; `threads`
-        says how many each task uses, which is one by default.
+        Other arguments of `bf16codecs.convert.safetensors_to_zarr`, except `engine`. `threads` is
+        the number for each task, by default one.
+
+    Returns
+    -------
+    Summary
+
+    Raises
+    ------
+    ConnectionError
+        If no scheduler answers, or the cluster fails.
     """
     with cluster(client, options.pop("threads", None) or 1) as engine:
         src, store = os.path.abspath(src), os.path.abspath(store)
@@ -72,7 +80,7 @@ def safetensors_to_zarr(
 
 @contextmanager
 def cluster(client: Client | str, threads: int = 1) -> Iterator[Engine]:
-    """Give an engine for conversions that works on a cluster.
+    """Yield an engine for conversions that runs on a cluster.
 
     Parameters
     ----------
@@ -85,7 +93,9 @@ def cluster(client: Client | str, threads: int = 1) -> Iterator[Engine]:
         yield _engine(client, threads)
         return
     if not re.fullmatch(r"(\w+://)?.+:\d+/?", client):
-        raise ValueError(f"{client!r} is no address of a dask scheduler, such as tcp://host:8786")
+        raise ValueError(
+            f"{client!r} is not the address of a dask scheduler, such as tcp://host:8786"
+        )
     try:
         connected = Client(client, set_as_default=False)
     except (OSError, ValueError) as e:
@@ -115,7 +125,7 @@ def _encode(
     pieces = (piece for array in arrays for piece in array.pieces())
     batches = list(_batches(pieces, lambda piece: piece.nbytes))
     task = partial(_encode_batch, files, writer.shared(), keep_checksums, threads)
-    # Digests take the longest, since a file's bytes pass one by one: they begin first.
+    # Digests take longest, since a file is hashed in one go: they start first.
     digests = client.map(_digest, files, [f.header.file_size for f in source.files], pure=False)
     results = client.map(task, batches, pure=False)
     with _cancelled_after_errors(client, [*digests, *results]):
@@ -160,7 +170,7 @@ def _encode_batch(
     threads: int,
     pieces: Sequence[Piece],
 ) -> tuple[int, int, dict[tuple[int, int], int]]:
-    """Encode chunks, on a worker: their size, stored size, and checksums."""
+    """Encode chunks, on a worker; return their size, stored size and checksums."""
     checksums: dict[tuple[int, int], int] = {}
     stored = 0
     buffer = np.empty(max(piece.array.chunk_nbytes for piece in pieces), np.uint8)
@@ -175,7 +185,7 @@ def _encode_batch(
 
 
 def _verify_batch(where: str, threads: int, pieces: Sequence[tuple[Piece, int | None]]) -> int:
-    """Decode chunks and compare their checksums, on a worker: their size."""
+    """Decode chunks and compare their checksums, on a worker; return their size."""
     reader = _reader(where)
     buffer = np.empty(max(piece.array.chunk_nbytes for piece, _ in pieces), np.uint8)
     with codec_threads(threads):
@@ -197,14 +207,14 @@ def _digest(file: SourceFile, size: int) -> str:
     return digest.hexdigest()
 
 
-# A store that is being made has a name that no other one has ever had.
+# Cached by path: a store that is being made has a unique name.
 @functools.lru_cache(maxsize=2)
 def _reader(where: str) -> StoreReader:
     return open_store(where)
 
 
 def _batches(items: Iterable[Item], size: Callable[[Item], int]) -> Iterator[list[Item]]:
-    """Put items together to tasks."""
+    """Group items into batches of at most `_BATCH_BYTES`."""
     batch: list[Item] = []
     total = 0
     for item in items:

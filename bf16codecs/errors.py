@@ -24,7 +24,7 @@ class CodecError(BF16CodecsError, ValueError):
 
 
 class CorruptDataError(CodecError):
-    """The data contradict themselves or their checksum, or are not a frame of this package."""
+    """The data are inconsistent, fail their checksum, or are not a frame of this package."""
 
 
 class TruncatedDataError(CodecError):
@@ -36,7 +36,7 @@ class UnsupportedVersionError(CodecError):
 
 
 class StoreError(BF16CodecsError, ValueError):
-    """A model store that lacks something, or contradicts itself."""
+    """Something that is not a model store, or one that is incomplete or inconsistent."""
 
 
 class SafetensorsError(BF16CodecsError, ValueError):
@@ -44,7 +44,7 @@ class SafetensorsError(BF16CodecsError, ValueError):
 
 
 class TensorNotFoundError(BF16CodecsError, KeyError):
-    """A tensor that a model does not have."""
+    """The model has no tensor of that name."""
 
     def __str__(self) -> str:
         # KeyError would show the message as a quoted string.

@@ -19,6 +19,7 @@ NATIVE = PACKAGE / "_native"
 LAYERS = [
     {"_version", "errors", "_core"},
     {"_buffers", "_files", "_messages", "_threads", "_torch_tensors"},
+    {"_safetensors_header"},
     {"safetensors"},
     {"_frames"},
     {"codecs"},

@@ -26,7 +26,7 @@ Job = Callable[[], None]
 #: Of a chunk, along each axis.
 Index = tuple[int, ...]
 
-# Of chunks that are being fetched, as long as that is more than one.
+# Bytes of chunks in flight; at least two chunks.
 _IN_FLIGHT_BYTES = 1 << 28
 # What is not read chunk by chunk is read in slabs of at most this size, or one row.
 _SLAB_BYTES = 1 << 24
@@ -195,7 +195,7 @@ class ChunkedArray(ArrayReader):
     def _read_box(
         self, index: Index, chunk: Located, axes: Sequence[Axis], out: NDArray[Any]
     ) -> None:
-        # Axes of one index each are a place in the chunk; the next one is the first that varies.
+        # Leading axes of one index only set the offset; the next axis is the first that varies.
         base, stride, depth = 0, self.unit_nbytes, 0
         for axis, size in zip(axes, self.chunks, strict=True):
             stride //= size
@@ -216,14 +216,14 @@ class ChunkedArray(ArrayReader):
             return
         shape = (stop - first, *rest)
         local = (as_index(axes[depth], first), *map(as_index, inner))
-        # The system provides memory only for the parts that are decoded into.
+        # The system provides memory only for the pages that are decoded into.
         raw = np.empty((stop - first) * stride, np.uint8)
         ranges = touched_ranges(local, shape, self.dtype.itemsize, base)
         self._read(index, chunk, Wanted(self.unit_nbytes, ranges, raw, base))
         out[...] = raw.view(self.dtype).reshape(shape)[local].reshape(out.shape)
 
     def _read_run(self, index: Index, chunk: Located, base: int, out: NDArray[Any]) -> None:
-        """Read one run of bytes of a chunk."""
+        """Read one contiguous range of a chunk."""
         run = out if out.flags.c_contiguous else np.empty(out.shape, self.dtype)
         raw = run.reshape(-1).view(np.uint8)
         ranges: list[Range] = [(base, base + raw.size)]

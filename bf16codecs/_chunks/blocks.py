@@ -16,7 +16,7 @@ from bf16codecs.errors import CorruptDataError, TruncatedDataError
 
 __all__ = ["Head", "Wanted", "block_runs", "touched_blocks", "touched_ranges"]
 
-# Wanted bytes are told in units of this size: finer ones would be more ranges than they save.
+# Wanted ranges are multiples of this: finer ones would cost more than they save.
 _GRAIN = 1 << 16
 
 _Axis = range | NDArray[np.intp]
@@ -37,9 +37,9 @@ def touched_blocks(
     shape : tuple of int
         Shape of the chunk, in C order.
     item_size : int
-        Bytes of one element.
+        Bytes of an item.
     block_bytes : int
-        Bytes of one block.
+        Bytes of a block.
 
     Returns
     -------
@@ -63,7 +63,7 @@ def touched_blocks(
 
 
 def _is_coordinates(selection: tuple[Any, ...], shape: tuple[int, ...]) -> bool:
-    """Tell whether integer arrays of one common shape pick single elements."""
+    """Return whether integer arrays of one shape select single items."""
     shapes = {np.shape(s) for s in selection if isinstance(s, np.ndarray) and s.dtype.kind in "iu"}
     return (
         len(selection) == len(shape) > 1
@@ -83,7 +83,7 @@ def _coordinate_starts(
 
 
 def _axes(selection: tuple[Any, ...], shape: tuple[int, ...]) -> list[_Axis]:
-    """Say which indices the selection uses on each axis: at most too many, never too few."""
+    """Return the indices that the selection uses on each axis: maybe too many, never too few."""
     if any(s is Ellipsis for s in selection):
         at = next(i for i, s in enumerate(selection) if s is Ellipsis)
         fill = (slice(None),) * (len(shape) - len(selection) + 1)
@@ -109,11 +109,11 @@ def _axis(selection: Any, length: int) -> _Axis:
 def _orthogonal_spans(
     axes: list[_Axis], shape: tuple[int, ...], item_size: int, block_bytes: int
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Bytes spans, ascending, that cover the selected elements and no block beside theirs.
+    """Return byte ranges, ascending, that cover the selected items and touch no other block.
 
-    From the last axis to the first, every index repeats the spans of the axes behind it. Where
-    a step of an axis is no longer than a block, all blocks between its neighbours are touched
-    and one span covers them; this keeps the number of spans below that of blocks.
+    From the last axis to the first, every index repeats the ranges of the axes after it. Where an
+    axis steps by at most a block, all blocks between neighbouring indices are touched and one
+    range covers them; so there are never more ranges than blocks.
     """
     starts, stops = np.zeros(1, np.intp), np.full(1, item_size, np.intp)
     stride = item_size
@@ -131,7 +131,7 @@ def _orthogonal_spans(
 
 
 def _runs_of_indices(axis: _Axis, gap: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """First and last indices of the runs whose neighbours differ by at most `gap`."""
+    """Return first and last index of each run in which neighbours differ by at most `gap`."""
     if isinstance(axis, range) and (axis.step <= gap or len(axis) == 1):
         return np.array([axis[0]], np.intp), np.array([axis[-1]], np.intp)
     indices = np.asarray(axis, np.intp)
@@ -235,7 +235,7 @@ class Head:
         index = self._index = _core.Index(prefix)
         if index.raw_size != nbytes:
             raise CorruptDataError(
-                f"the frame holds {index.raw_size} bytes, and a chunk of this array {nbytes}"
+                f"the frame holds {index.raw_size} bytes, a chunk of this array has {nbytes}"
             )
         if size is not None and size < index.frame_size:
             raise TruncatedDataError(f"the frame has {size} bytes of {index.frame_size}")

@@ -36,7 +36,7 @@ Reading = Generator[Sequence[Range] | None, Sequence[Bytes], None]
 
 # Where this share of a chunk's blocks is touched, one request for all of it is the better one.
 _WHOLE_SHARE = 0.75
-# A first read of this size holds header and block table, of 8 bytes a block of the default size.
+# The first read. It holds the head of a frame, whose block table has 8 bytes for each block.
 _PREFIX_BYTES = 4096
 _PREFIX_SHIFT = 15
 _MAX_HEADS = 1024
@@ -79,7 +79,7 @@ def read(form: Format, stored: StoredChunk, wanted: Wanted) -> None:
 
 
 class RawFormat:
-    """Chunks stored as they are."""
+    """Chunks stored without a codec."""
 
     def reading(self, stored: Known, wanted: Wanted) -> Reading:
         """Read parts of a chunk: see `Format`."""
@@ -250,5 +250,5 @@ def _whole(stored: Known, nbytes: int) -> Generator[None, Sequence[Bytes], Bytes
 
 
 def _stored_limit(nbytes: int) -> int:
-    # No codec grows a chunk by more than some bytes in a thousand.
+    # No codec grows a chunk by more than a few bytes in a thousand.
     return 2 * nbytes + 4096

@@ -1,4 +1,4 @@
-"""How an array is cut into chunks, each of them one run of the bytes of a safetensors file."""
+"""How an array is cut into chunks, each a range of bytes of a safetensors file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["ArrayPlan", "Piece", "chunk_shape"]
 
 @dataclass(frozen=True)
 class Piece:
-    """One chunk of an array and where its bytes lie in the safetensors file."""
+    """One chunk of an array, and its range in the safetensors file."""
 
     array: ArrayPlan
     index: tuple[int, ...]
@@ -34,7 +34,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class ArrayPlan:
-    """How a tensor (or a header) is stored."""
+    """The array that stores a tensor, a header or the index."""
 
     path: str
     dtype: str
@@ -62,12 +62,12 @@ class ArrayPlan:
 
     @property
     def dimension_names(self) -> list[str]:
-        """Names that have one size each in the whole store, as xarray wants."""
+        """Dimension names, each with one size in the whole store, as xarray requires."""
         return [f"dim{axis}_{size}" for axis, size in enumerate(self.shape)]
 
     @property
     def is_contiguous(self) -> bool:
-        """Whether each chunk is one run of the array's bytes."""
+        """Whether the bytes of each chunk are contiguous in the array."""
         split = False
         for size, chunk in zip(self.shape, self.chunks, strict=True):
             if split and chunk < size:
@@ -77,7 +77,7 @@ class ArrayPlan:
 
     @property
     def fill_value(self) -> Any:
-        """NaN for floats: docs/store.md, "Fill values"."""
+        """The fill value, NaN for floats: docs/store.md, "Fill values"."""
         dtype = np.dtype(self.dtype)
         if dtype.kind == "c":
             return complex(math.nan, math.nan)
@@ -108,7 +108,13 @@ def chunk_shape(shape: Sequence[int], item_size: int, chunk_size: int) -> tuple[
     item_size
         Bytes of one item.
     chunk_size
-        Bytes of a chunk that is as large as it may be.
+        The largest size of a chunk, in bytes.
+
+    Returns
+    -------
+    tuple of int
+        The chunk's shape. A row larger than `chunk_size` is cut along later axes; chunks of one
+        item are the smallest.
     """
     if 0 in shape:
         return (1,) * len(shape)
@@ -122,7 +128,7 @@ def chunk_shape(shape: Sequence[int], item_size: int, chunk_size: int) -> tuple[
 
 
 def _even_length(size: int, limit: int) -> int:
-    """Choose a chunk length up to `limit` such that little of the last chunk is padding."""
+    """Choose a chunk length of at most `limit` that pads the last chunk little."""
     if limit >= size:
         return size
     for length in range(limit, limit // 2, -1):

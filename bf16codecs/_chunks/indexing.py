@@ -1,7 +1,7 @@
-"""NumPy's indexing, taken apart: what has to be read, and what NumPy does with it then.
+"""NumPy's indexing in two steps: what to read, and what to select of that.
 
-A selection is read as a box (along each axis some indices in ascending order) to which a second
-selection is applied, or, where several integer arrays pick points, as those points.
+A selection is read as a box (ascending indices along each axis), to which NumPy applies a second
+selection; where several integer arrays pick points, those points are read.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class Box(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """What lies in one chunk of the indices along an axis."""
+    """The indices along an axis that one chunk holds."""
 
     chunk: int
-    #: In the chunk.
+    #: Indices in the chunk.
     indices: Axis
-    #: Among all indices.
+    #: Where they are among all indices of the axis.
     place: slice
 
 
@@ -44,12 +44,12 @@ class Points(NamedTuple):
 
 
 def parse_selection(selection: Any, shape: tuple[int, ...]) -> Box | Points:
-    """Take apart ``array[selection]`` for an array of this shape.
+    """Parse the selection of ``array[selection]`` for an array of this shape.
 
     Raises
     ------
     IndexError
-        As NumPy does.
+        With NumPy's messages.
     """
     items = [_normalized(item) for item in _as_tuple(selection)]
     if not shape:
@@ -74,7 +74,7 @@ def parse_selection(selection: Any, shape: tuple[int, ...]) -> Box | Points:
             axes.append(axis)
             then.append(rest)
     if not ellipses:
-        then.pop()  # beside integers alone, it would make an array of what is a scalar
+        then.pop()  # with integers alone, an ellipsis would make an array of a scalar
     return Box(axes, tuple(then))
 
 
@@ -105,7 +105,7 @@ def _normalized(item: Any) -> Any:
 
 
 def _axis(item: int | slice | NDArray[Any], size: int, axis: int) -> tuple[Axis, Any]:
-    """Return the indices along an axis, and what remains to be selected of them."""
+    """Return the indices to read along an axis, and the selection to apply to them."""
     if isinstance(item, int):
         position = item + size if item < 0 else item
         if not 0 <= position < size:
@@ -166,7 +166,7 @@ def cut_axis(axis: Axis, chunk: int) -> Iterator[Segment]:
 
 
 def as_index(axis: Axis, offset: int = 0) -> slice | NDArray[np.intp]:
-    """Return what selects the indices of an array that begins at `offset`."""
+    """Return what selects these indices in an array that begins at index `offset`."""
     if isinstance(axis, range):
         return slice(axis.start - offset, axis.stop - offset, axis.step)
     return axis - offset if offset else axis

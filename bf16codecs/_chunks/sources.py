@@ -173,7 +173,7 @@ class ZipSource(_LocalKeys):
         try:
             self._zip = zipfile.ZipFile(path)
         except zipfile.BadZipFile as e:
-            raise StoreError(f"{path}: not a ZIP file, or a damaged one: {e}") from e
+            raise StoreError(f"{path}: not a ZIP file, or damaged: {e}") from e
         self._lock = threading.Lock()
         self._starts: dict[str, int] = {}
 
@@ -197,8 +197,8 @@ class ZipSource(_LocalKeys):
         count = read_at(descriptor, member.header_offset, header)
         raw = header.tobytes()
         if count < self._LOCAL_HEADER or raw[:4] != b"PK\x03\x04":
-            raise CorruptDataError(f"{member.filename} has no header in the ZIP file")
-        # The name and extra field here may be of another length than in the directory.
+            raise CorruptDataError(f"{member.filename}: the ZIP file has no header for it")
+        # Here, name and extra field may be longer or shorter than in the directory.
         names = int.from_bytes(raw[26:28], "little") + int.from_bytes(raw[28:30], "little")
         return member.header_offset + self._LOCAL_HEADER + names
 

@@ -109,7 +109,12 @@ class InMemory:
 def check_range(
     count: int, start: int, stop: int, where: str = "", error: type[ValueError] = StoreError
 ) -> None:
-    """Refuse more bytes than were asked for: they are others than those."""
+    """Refuse a reply that is longer than the range asked for: it holds other bytes.
+
+    Raises
+    ------
+    StoreError
+    """
     if count > stop - start:
         raise error(
             f"{where}asked for {stop - start} bytes at {start}, got {count}:"

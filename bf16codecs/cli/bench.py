@@ -48,7 +48,7 @@ def _row(r: Result) -> Sequence[str]:
 
 @contextmanager
 def _status_line() -> Iterator[Callable[[str], None] | None]:
-    """Give a function that shows what is being measured, on a terminal."""
+    """Yield a function that shows what is being measured, or None if not on a terminal."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -62,13 +62,13 @@ def _status_line() -> Iterator[Callable[[str], None] | None]:
     "--size",
     type=ByteSize(),
     default=1 << 28,
-    help="Copy the tensors until they take this much.  [default: 256M]",
+    help="Repeat the tensors until they take this much.  [default: 256M]",
 )
 @click.option("--repeats", type=click.IntRange(1), default=5, show_default=True, help="Rounds.")
 @click.option("--threads", type=click.IntRange(1), default=1, show_default=True, help="Threads.")
 @click.option("--only", multiple=True, help="Only codecs with this in their name; repeatable.")
 @click.option("--csv", "csv_file", help="Also write the table to this file, as CSV.")
-@click.option("--json", "json_file", help="Also write it to this file, as JSON.")
+@click.option("--json", "json_file", help="Also write the table to this file, as JSON.")
 @command
 def bench(
     src: str,
@@ -79,11 +79,11 @@ def bench(
     csv_file: str | None,
     json_file: str | None,
 ) -> None:
-    """Measure this package beside the peers that are installed, on the BF16 tensors of SRC.
+    """Measure this package beside its installed peers, on the BF16 tensors of SRC.
 
-    SRC is a safetensors model, or the word "gaussian" for made data. Every codec encodes and
-    decodes each tensor alone, between warm buffers where it allows that. Rates are medians;
-    ratios to memcpy are taken in the same round.
+    SRC is a safetensors model, or the word "gaussian" for synthetic data. Every codec encodes
+    and decodes each tensor alone, into warm buffers where it can. Rates are medians; ratios to
+    memcpy are taken in the same round.
     """
     tensors, where = tensors_of(src), machine(threads)
     with _status_line() as status:

@@ -1,4 +1,4 @@
-"""What the commands show: sizes, tables, progress. Terminals get a progress bar, pipes do not."""
+"""What the commands print: sizes, tables, and a progress bar on terminals."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from rich.text import Text
 
 __all__ = ["format_rate", "format_size", "one_line", "print_table", "progress_bar"]
 
-# Wider than any table: what is piped must not be cut at the width of a terminal.
+# Wider than any table: piped output must not be cut at a terminal's width.
 _UNLIMITED = 10_000
 
 
 def one_line(text: object) -> str:
-    """Return text that cannot break a line, nor send a terminal commands."""
+    """Return text on one line, with control characters escaped."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
 
 
 def format_size(nbytes: float) -> str:
-    """Return a size in decimal units, as disks and networks are measured."""
+    """Return a size in decimal units (1 MB is 1,000,000 bytes)."""
     for unit in ("B", "kB", "MB", "GB"):
         if nbytes < 1000:
             return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.2f} {unit}"
@@ -46,7 +46,7 @@ def format_rate(nbytes: float, seconds: float) -> str:
 def print_table(
     header: Sequence[str], rows: Iterable[Sequence[str]], total: Sequence[str] | None = None
 ) -> None:
-    """Print a table on standard output; the first column is text, the others as they come."""
+    """Print a table on standard output: text columns to the left, numbers to the right."""
     console = Console(width=None if sys.stdout.isatty() else _UNLIMITED, highlight=False)
     table = Table(box=None, pad_edge=False, show_footer=total is not None)
     for i, name in enumerate(header):
@@ -58,14 +58,14 @@ def print_table(
             footer=Text(total[i]) if total is not None else "",
         )
     for row in rows:
-        # Text, since square brackets in a tensor's name are no markup.
+        # Text, since square brackets in a tensor's name are not markup.
         table.add_row(*(Text(one_line(cell)) for cell in row))
     console.print(table)
 
 
 @contextmanager
 def progress_bar(quiet: bool) -> Iterator[Callable[[str, int, int], None] | None]:
-    """Give a function that shows progress, or None where nobody would see it."""
+    """Yield a function that shows progress, or None if quiet or not on a terminal."""
     if quiet or not sys.stderr.isatty():
         yield None
         return

@@ -27,7 +27,7 @@ CODECS: list[tuple[str, str | None]] = [
     ("none", None),
 ]
 
-# The demo's model is small: repeated to this size, its speeds are those of a large one.
+# The demo's model is small; repeated to this size, it shows the speeds of a large one.
 _MEASURED_BYTES = 1 << 25
 _REPEATS = 3
 

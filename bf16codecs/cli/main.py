@@ -56,7 +56,7 @@ __all__ = ["h52st", "main", "st2h5", "st2zarr", "zarr2st"]
 @click.option(
     "--dask",
     metavar="ADDRESS",
-    help="Convert on a dask cluster whose workers see SRC and STORE; threads are per task then.",
+    help="Convert on a dask cluster whose workers see SRC and STORE; --threads is per task.",
 )
 @command
 def st2zarr(
@@ -99,7 +99,7 @@ def _convert_on(address: str) -> Callable[..., Summary]:
     try:
         from bf16codecs.dask import safetensors_to_zarr as convert
     except ImportError as e:
-        raise ValueError(f"--dask takes dask: pip install 'bf16codecs[dask]' ({e})") from None
+        raise ValueError(f"--dask needs dask: pip install 'bf16codecs[dask]' ({e})") from None
     return functools.partial(convert, client=address)
 
 
@@ -111,9 +111,9 @@ def _convert_on(address: str) -> Callable[..., Summary]:
 @quiet_option
 @command
 def zarr2st(store: str, dst: str, threads: int | None, overwrite: bool, quiet: bool) -> None:
-    """Restore the original safetensors file(s) of STORE, byte for byte.
+    """Restore the original safetensors file or files of STORE, byte for byte.
 
-    DST is the file to make, or the folder if STORE holds several files.
+    DST is the file to make, or a folder if STORE holds several files or an index.
     """
     with progress_bar(quiet) as progress:
         summary = zarr_to_safetensors(
@@ -193,11 +193,11 @@ def verify(store: str, src: str | None, threads: int | None, quiet: bool) -> Non
 @main.command()
 @command
 def demo() -> None:
-    """Take a small real model through the whole round trip, with every codec."""
+    """Take a small trained model through the whole round trip, with every codec."""
     resource = importlib.resources.files("bf16codecs") / "data" / "demo.safetensors"
     with importlib.resources.as_file(resource) as model, tempfile.TemporaryDirectory() as folder:
         size = model.stat().st_size
-        click.echo(f"A language model of {size // 2} BF16 weights, {format_size(size)}, and back")
+        click.echo(f"A language model of {size // 2} BF16 weights, {format_size(size)}")
         rows = []
         for name, level in CODECS:
             result = measure(model, Path(folder), name, level)

@@ -1,4 +1,4 @@
-"""What all commands share: options, and how they end when something goes wrong."""
+"""What all commands share: options, and how errors end them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = [
 
 
 class _Terminated(BaseException):
-    """SIGTERM, as an exception: so what is half written is removed."""
+    """SIGTERM as an exception, so that unfinished output is removed."""
 
 
 class ByteSize(click.ParamType):
@@ -58,7 +58,7 @@ def _message(error: BaseException) -> str:
 
 @contextmanager
 def _reported_errors() -> Iterator[None]:
-    """End with one line and the right status after anything that a user can cause."""
+    """Print one line and exit with the right status after an error that a user can cause."""
 
     def terminate(number: int, frame: object) -> None:
         raise _Terminated
@@ -75,7 +75,7 @@ def _reported_errors() -> Iterator[None]:
         sys.exit(128 + signal.SIGTERM)
     except (OSError, ValueError, MemoryError) as e:
         if isinstance(e, OSError) and e.errno == errno.EPIPE:
-            raise  # click ends quietly: whoever read our output has had enough
+            raise  # click ends quietly: the reader of our output has closed it
         click.echo(f"{program}: {_message(e)}", err=True)
         sys.exit(1)
     finally:
@@ -83,7 +83,7 @@ def _reported_errors() -> Iterator[None]:
 
 
 def command(function: Callable[..., None]) -> Callable[..., None]:
-    """Let a command end with one line and the right status, whatever happens."""
+    """Make a command print one line and exit with the right status after an error."""
 
     @functools.wraps(function)
     def wrapped(*args: Any, **kwargs: Any) -> None:
@@ -94,7 +94,7 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
 
 
 threads_option = click.option(
-    "--threads", type=click.IntRange(1), help="Threads to use.  [default: all processors]"
+    "--threads", type=click.IntRange(1), help="Number of threads.  [default: all processors]"
 )
 overwrite_option = click.option("--overwrite", is_flag=True, help="Replace an existing target.")
 quiet_option = click.option("--quiet", is_flag=True, help="Print nothing but errors.")
@@ -109,7 +109,7 @@ def _checked_level(ctx: click.Context, param: click.Parameter, level: str | None
 
 
 def conversion_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that converting to any kind of store has."""
+    """Add the options of conversion to any kind of store."""
     options = (
         click.option(
             "--codec",
@@ -146,7 +146,7 @@ def conversion_options(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def report(source: str, target: str, summary: Summary, note: str = "") -> None:
-    """Tell in one line what was converted."""
+    """Print one line about a conversion."""
     ratio = summary.nbytes / max(1, summary.stored_nbytes)
     sizes = [format_size(summary.nbytes), format_size(summary.stored_nbytes)]
     if note == "restored":

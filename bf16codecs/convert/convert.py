@@ -38,13 +38,13 @@ __all__ = [
     "zarr_to_safetensors",
 ]
 
-#: Called with the phase ("convert", "verify" or "restore"), the bytes done, and all bytes.
+#: Called with the phase ("convert", "verify" or "restore"), the bytes done, and the total bytes.
 Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What was converted."""
+    """The result of a conversion; sizes in bytes."""
 
     files: int
     tensors: int
@@ -81,16 +81,16 @@ def safetensors_to_zarr(
     src
         A safetensors file, a folder of shards, or a `*.safetensors.index.json`.
     store
-        The store to be made: a folder, or a ZIP file if the name ends in ``.zip``. It appears
+        The store to make: a folder, or a ZIP file if the name ends in ``.zip``. It appears only
         when it is complete, and not at all after an error.
     codec
         ``"huffman"``, ``"arithmetic"``, ``"zstd"``, ``"split"`` or ``"none"``, for floats.
     level
         Of ``"zstd"`` 1 to 22, of ``"arithmetic"`` ``"fast"`` or ``"best"``.
     chunk_size
-        Size of the largest chunks in bytes.
+        Largest size of a chunk, in bytes.
     threads
-        How many threads may work; by default as many as `bf16codecs.get_num_threads` tells.
+        Number of threads; by default `bf16codecs.get_num_threads()`.
     zarr_format
         3 or 2.
     verify
@@ -98,16 +98,21 @@ def safetensors_to_zarr(
     overwrite
         Replace an existing store.
     progress
-        Called now and then with the phase, the bytes done and all bytes.
+        Called now and then with the phase (``"convert"``, ``"verify"``), the bytes done and the
+        total bytes.
     engine
-        What does the work; `bf16codecs.dask.cluster` gives another one than this process.
+        Who does the work: by default this process; `bf16codecs.dask.cluster` gives another.
+
+    Returns
+    -------
+    Summary
 
     Raises
     ------
     SafetensorsError
         If the source is damaged.
     FileExistsError
-        If `store` exists and is not to be overwritten, or is something else than a store.
+        If `store` exists and `overwrite` is false, or it is not a store.
     """
     if zarr_format not in (2, 3):
         raise ValueError(f"zarr_format must be 2 or 3, not {zarr_format!r}")
@@ -141,10 +146,10 @@ def zarr_to_safetensors(
     Parameters
     ----------
     store
-        A folder, a ZIP file, or an address that zarr understands.
+        A folder, a ZIP file, or an address that zarr opens.
     dst
-        The file to be made, or the folder where the store has several files or an index. It
-        appears when it is complete and has its original's SHA-256.
+        The file to make, or the folder if the store has several files or an index. It appears
+        only when it is complete and has the original's SHA-256.
     threads
         How many threads may work.
     overwrite
@@ -155,9 +160,9 @@ def zarr_to_safetensors(
     Raises
     ------
     StoreError
-        If the store lacks something.
+        If the store is incomplete.
     bf16codecs.errors.CodecError
-        If data are damaged; the target is not made then.
+        If data are damaged. The target is not made then.
     """
     with closing(open_store(store, Kind.FOLDER, Kind.ZIP)) as reader:
         return _restore(reader, dst, threads, overwrite, progress)
@@ -177,21 +182,21 @@ def safetensors_to_hdf5(
 ) -> Summary:
     """Convert safetensors files to a model store in HDF5.
 
-    The parameters are those of `safetensors_to_zarr`; `file` is the HDF5 file to be made. The
-    codec ``"zstd"`` takes HDF5's own filters, and so hdf5plugin.
+    Parameters are those of `safetensors_to_zarr`; `file` is the HDF5 file to make. The codec
+    ``"zstd"`` uses HDF5's own filters, and needs hdf5plugin.
 
     Raises
     ------
     SafetensorsError
         If the source is damaged.
     FileExistsError
-        If `file` exists and is not to be overwritten, or is something else than an HDF5 file.
+        If `file` exists and `overwrite` is false, or it is not an HDF5 file.
     """
     # h5py is imported by those who have HDF5 files.
     from bf16codecs.store.hdf5_writer import MAX_CHUNK_SIZE, Hdf5Writer
 
     if chunk_size > MAX_CHUNK_SIZE:
-        raise ValueError(f"chunks of HDF5 have {MAX_CHUNK_SIZE} bytes at most, not {chunk_size}")
+        raise ValueError(f"HDF5 chunks have {MAX_CHUNK_SIZE} bytes at most, not {chunk_size}")
     return _to_store(
         src,
         file,
@@ -228,7 +233,7 @@ def verify_store(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> Summary:
-    """Decode a whole store, check every checksum and digest, and compare with `src` if given.
+    """Decode a whole store, check every checksum and SHA-256, and compare with `src` if given.
 
     Raises
     ------
@@ -335,13 +340,15 @@ def _restore(
 
 
 def _read_index(reader: StoreReader) -> bytes:
-    """Return the content of the index file, checked; empty if there was none."""
+    """Return the content of the index file, checked against its SHA-256; empty if there is none."""
     index = reader.info.index
     if index is None:
         return b""
     raw = read_bytes(reader, index.path)
     if hashlib.sha256(raw).hexdigest() != index.sha256:
-        raise CorruptDataError(f"{reader.where}: {index.name} has another SHA-256 than it had")
+        raise CorruptDataError(
+            f"{reader.where}: {index.name} has another SHA-256 than the original"
+        )
     return raw
 
 
@@ -352,7 +359,7 @@ def _compare_names(
     ours = [file.name for file in reader.info.files]
     theirs = [file.name for file in source.files]
     if (len(ours) > 1 and ours != theirs) or len(ours) != len(theirs):
-        raise CorruptDataError(f"{reader.where}: holds {ours}, not {theirs}")
+        raise CorruptDataError(f"{reader.where}: has files {ours}, not {theirs}")
     for file, header in zip(source.files, headers, strict=True):
         if file.header.raw != header.raw:
             raise CorruptDataError(f"{reader.where}: its header differs from {file.path}")

@@ -1,4 +1,4 @@
-"""The two directions of a conversion, whatever the store: pack a model, unpack it again."""
+"""The two directions of a conversion, for every kind of store: pack a model, and unpack it."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ __all__ = [
 
 #: Called with the bytes done so far and the bytes in all.
 Progress = Callable[[int, int], None]
-#: What is done with each decoded piece; several threads call it.
+#: Called with the file's number, the piece, and its decoded bytes; by several threads.
 Consume = Callable[[int, Piece, Bytes], None]
 
 
 def file_prefix(header: Header) -> bytes:
-    """Return what a file has before its data."""
+    """Return what comes before a file's data: the header's length and the header."""
     return len(header.raw).to_bytes(8, "little") + header.raw
 
 
 def read_chunk(file: SourceFile, piece: Piece, chunk: Bytes) -> Bytes:
-    """Read a chunk from its safetensors file, fill up its padding, and return what was read."""
+    """Read a chunk from its safetensors file, fill its padding, and return the part read."""
     data, padding = chunk[: piece.nbytes], chunk[piece.nbytes :]
     file.read_into(piece.offset, data)
     padding.view(piece.array.dtype)[:] = piece.array.fill_value
@@ -61,13 +61,13 @@ class Packed:
     info: StoreInfo
     nbytes: int
     stored_nbytes: int
-    #: By file and offset; empty if there is nothing to be verified.
+    #: By file number and offset; empty if nothing is to be verified.
     checksums: dict[tuple[int, int], int]
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """What encoding all tensors gave: SHA-256 of each file, stored size, checksums by piece."""
+    """Result of encoding all tensors: SHA-256 of each file, stored bytes, checksums by piece."""
 
     digests: list[str]
     stored_nbytes: int
@@ -149,7 +149,7 @@ def pack(
     progress: Progress | None = None,
     encode: Encode = encode,
 ) -> Packed:
-    """Write a model into a store; `encode` does so with the tensors."""
+    """Write a model into a store; `encode` writes the tensors."""
     paths, arrays = plan_arrays(source, chunk_size)
     for array in arrays:
         writer.create(array)
@@ -201,7 +201,7 @@ def unpack(
     Raises
     ------
     CorruptDataError
-        If a file's bytes, all of which were consumed by then, do not have its digest.
+        If the bytes of a file do not have its SHA-256. All were consumed by then.
     """
     digests = [hashlib.sha256(file_prefix(header)) for header in headers]
 
@@ -217,7 +217,7 @@ def unpack(
         for file, digest in zip(reader.info.files, digests, strict=True):
             if digest.hexdigest() != file.sha256:
                 raise CorruptDataError(
-                    f"{reader.where}: {file.name} is restored with another SHA-256 than it had"
+                    f"{reader.where}: {file.name} has another SHA-256 than the original"
                 )
 
 
@@ -247,7 +247,7 @@ Verify = Callable[[StoreReader, Sequence[Header], Packed, Progress | None], None
 
 @dataclass(frozen=True)
 class Engine:
-    """What does the work of a conversion: this process, or many."""
+    """Who does the work of a conversion: this process, or a cluster."""
 
     encode: Encode
     verify: Verify

@@ -1,4 +1,4 @@
-"""Targets that appear under their name when they are complete, and not before."""
+"""Targets that get their name only when they are complete."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def absolute_target(target: str | os.PathLike[str], sources: Iterable[Path]) -> 
     """Return the target's absolute path; it must not be or contain any of `sources`."""
     text = os.fspath(target)
     if "://" in text:
-        raise ValueError(f"{text}: only local targets can be written; upload the finished one")
+        raise ValueError(f"{text}: targets must be local; upload the finished one")
     path = Path(os.path.abspath(text))
     for source in sources:
         resolved = source.resolve()
@@ -29,17 +29,17 @@ def absolute_target(target: str | os.PathLike[str], sources: Iterable[Path]) -> 
 def new_target(
     target: Path, overwrite: bool, may_replace: Callable[[Path], bool]
 ) -> Iterator[Path]:
-    """Give a temporary path beside `target`, and rename it to `target` at the end.
+    """Yield a temporary path beside `target`, and rename it to `target` at the end.
 
     Parameters
     ----------
     target
-        A file or a folder, to be made by the caller at the path that is yielded. If the caller
-        fails, what it made is removed.
+        The file or folder that the caller makes at the yielded path. If the caller fails, what
+        it made is removed.
     overwrite
         Whether `target` may exist.
     may_replace
-        Tells whether an existing target is of the kind that may be replaced.
+        Returns whether an existing target is of a kind that may be replaced.
     """
     _check(target, overwrite, may_replace)
     name = f".bf16codecs-{os.getpid()}-{secrets.token_hex(4)}"
@@ -48,13 +48,13 @@ def new_target(
         yield temporary
         _check(target, overwrite, may_replace)
         if target.is_dir():
-            # No system replaces a folder that has files in one step.
+            # No system replaces a folder that is not empty in one step.
             os.rename(target, aside)
             os.rename(temporary, target)
         else:
             os.replace(temporary, target)
     except OSError as e:
-        # What write() raises, on a full disk for one, names no file; and nobody knows ours.
+        # An error of write(), as on a full disk, names no file; and users do not know our name.
         if e.filename is None or str(e.filename).startswith(str(temporary)):
             e.filename = str(target)
         raise
@@ -71,9 +71,11 @@ def _check(target: Path, overwrite: bool, may_replace: Callable[[Path], bool]) -
     if not os.path.lexists(target):
         return
     if not overwrite:
-        raise FileExistsError(17, "Exists already; --overwrite replaces it", str(target))
+        raise FileExistsError(17, "File exists (--overwrite replaces it)", str(target))
     if not may_replace(target):
-        raise FileExistsError(17, "Not overwritten: it is something else", str(target))
+        raise FileExistsError(
+            17, "Not overwritten: it is not a store or file of this kind", str(target)
+        )
 
 
 def _remove(path: Path) -> None:

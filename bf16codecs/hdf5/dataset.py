@@ -1,4 +1,4 @@
-"""Datasets as this package makes them, and HDF5's own reading and writing of their exact bits."""
+"""Creates datasets, and lets HDF5 read and write their exact bits."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ def create_dataset(
     chunks: tuple[int, ...] | None,
     compression: Compression = None,
 ) -> Any:
-    """Create a dataset and the groups on the way to it.
+    """Create a dataset, and the groups that its path needs.
 
     Parameters
     ----------
     group : h5py.h5g.GroupID or h5py.h5f.FileID
-        Where.
+        Parent of the path.
     name : str
         Path in `group`.
     dtype, shape : numpy.dtype, tuple of int
         Of the array.
     chunks : tuple of int or None
-        None for a dataset in one piece, which cannot be compressed.
+        Shape of the chunks; None for a contiguous dataset, which cannot be compressed.
     compression
         A filter, or the codec that this package's filter is to use; ``"gzip"``; or None.
 
@@ -59,7 +59,7 @@ def create_dataset(
         links.set_create_intermediate_group(True)
         links.set_char_encoding(h5py.h5t.CSET_UTF8)
         properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-        # Every byte is written, so none needs to be filled before.
+        # Every byte is written, so none needs to be filled first.
         properties.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
         if chunks is not None:
             properties.set_chunk(chunks)

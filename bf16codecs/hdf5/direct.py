@@ -213,8 +213,8 @@ class ChunkWriter:
 
     def put(self, index: Index, data: Any) -> None:
         """Write an encoded chunk."""
-        # Not left as it is where it does not shrink: HDF5 2.0 forgets the filter mask of the chunk
-        # that was written last, and a frame is larger by some bytes in a thousand at most.
+        # A frame even where it does not shrink the chunk: HDF5 2.0 forgets the filter mask of the
+        # last chunk written, and a frame is larger by at most a few bytes in a thousand.
         origin = tuple(i * n for i, n in zip(index, self.chunks, strict=True))
         with phil:
             self._id.write_direct_chunk(origin, data)

@@ -1,4 +1,4 @@
-"""The filter plugin and the options with which h5py uses it."""
+"""The filter plugin, and the options to use it from h5py."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
 #: The folder of the plugin, for the environment variable ``HDF5_PLUGIN_PATH``.
 PLUGIN_PATH = str(Path(__file__).absolute().parents[1] / "plugins")
 
-#: The registered filter of the HDF Group's list that hdf5plugin brings.
+#: Zstandard's id in the HDF Group's list of filters; hdf5plugin provides it.
 ZSTD_FILTER_ID = 32015
 
 
@@ -42,7 +42,7 @@ def _filter_class() -> int:
     """Return the address of the plugin's H5Z_class2_t."""
     found = sorted(Path(PLUGIN_PATH).glob("*h5bf16codecs.*"))
     if not found:
-        raise ImportError(f"the HDF5 plugin is not in {PLUGIN_PATH}: install bf16codecs again")
+        raise ImportError(f"the HDF5 plugin is not in {PLUGIN_PATH}: reinstall bf16codecs")
     library = ctypes.CDLL(str(found[0]))
     library.H5PLget_plugin_info.restype = ctypes.c_void_p
     return int(library.H5PLget_plugin_info())
@@ -92,9 +92,9 @@ class _Options(h5py.filters.FilterRefBase):
 
 
 class FrameFilter(_Options):
-    """What the options of this package's filter share. Not to be instantiated itself.
+    """Base of the options of this package's filter; use its subclasses.
 
-    `codec_class` makes the codec for the data type of an array.
+    `codec_class` makes the codec for an array's data type.
     """
 
     filter_id = FILTER_ID
@@ -111,7 +111,7 @@ class FrameFilter(_Options):
         )
 
     def codec_for(self, dtype: str) -> FrameCodec:
-        """Return the codec, for the element layout `dtype` if none was asked for."""
+        """Return the codec, with element layout `dtype` unless another was given."""
         if self._dtype is not None:
             return self.codec
         return self.codec_class(**{**self.codec["configuration"], "dtype": dtype})
@@ -130,7 +130,7 @@ class Split(FrameFilter):
         How an element's bytes become planes. By default `write_tensor` takes that of the array,
         and h5py ``bfloat16``.
     by : {"field", "byte"}
-        Where an element is cut.
+        As in `bf16codecs.BF16Split`.
     """
 
     codec_class = BF16Split
@@ -194,7 +194,7 @@ def require_zstd() -> None:
     Raises
     ------
     ValueError
-        If it is not: hdf5plugin is not installed.
+        If it cannot be: hdf5plugin is not installed.
     """
     if h5py.h5z.filter_avail(ZSTD_FILTER_ID):
         return
@@ -207,7 +207,7 @@ def require_zstd() -> None:
 
 
 class Zstd(_Options):
-    """HDF5's own pipeline of its byte shuffle and Zstandard, the filter 32015 of hdf5plugin.
+    """HDF5's own byte shuffle and Zstandard (filter 32015, of hdf5plugin).
 
     Parameters
     ----------
@@ -228,7 +228,7 @@ class Zstd(_Options):
 
     @property
     def filter_id(self) -> int:
-        """The Zstandard filter, which has to be available once somebody asks."""
+        """The id of the Zstandard filter, which is made available first."""
         require_zstd()
         return ZSTD_FILTER_ID
 

@@ -35,7 +35,7 @@ def write_tensor(
     compression: FrameFilter | Zstd | None = Huffman(),  # noqa: B008  (immutable)
     chunks: Sequence[int] | None = None,
 ) -> h5py.Dataset:
-    """Write an array as a dataset: every bit as it is, coded by all threads.
+    """Write an array as a dataset, bit for bit, encoding with all threads.
 
     ml_dtypes' ``bfloat16``, ``float8_e4m3fn`` and ``float8_e5m2`` become floating-point types of
     HDF5, which other programs read as numbers.
@@ -45,17 +45,24 @@ def write_tensor(
     group : h5py.Group
         A group, or the file.
     name : str
-        The dataset's path; groups on the way are made.
+        The dataset's path; missing groups are created.
     array : array_like
         Numbers or booleans.
     compression : Split, Huffman, Arithmetic, Zstd or None
         The filter. Arrays without dimensions, or without items, are not compressed.
     chunks : sequence of int, optional
-        Shape of the chunks; by default of whole rows and at most 32 MiB.
+        Shape of the chunks; by default whole rows of at most 32 MiB together.
 
     Returns
     -------
     h5py.Dataset
+
+    Raises
+    ------
+    TypeError
+        If the array has neither numbers nor booleans.
+    ValueError
+        If `chunks` do not fit, or the dataset exists.
 
     Examples
     --------
@@ -80,7 +87,7 @@ def write_tensor(
         elif array.size:
             write_region(dataset, (), np.ascontiguousarray(array))
     except BaseException:
-        # On a full disk that fails too, and the first error is the one that tells.
+        # On a full disk this fails too, and the first error is the one to raise.
         with contextlib.suppress(OSError, RuntimeError, KeyError):
             del group[name]
         raise
@@ -88,7 +95,7 @@ def write_tensor(
 
 
 def _chunks_for(array: NDArray[Any], chunks: Sequence[int] | None) -> tuple[int, ...] | None:
-    """Return the shape of chunks, or None for an array that HDF5 cannot cut."""
+    """Return the shape of chunks, or None for an array that HDF5 cannot chunk."""
     if array.size == 0 or array.ndim == 0:
         return None
     if chunks is None:
@@ -114,7 +121,7 @@ def _write_chunks(dataset: Any, compression: Compression, array: NDArray[Any]) -
         whole = chunk.view(array.dtype).reshape(target.chunks)
         whole[tuple(map(slice, part.shape))] = part
         data = target.encode(chunk)
-        # The next chunk of this thread goes to the same memory.
+        # This thread's next chunk reuses the memory.
         return index, chunk.copy() if data is chunk else data
 
     jobs = (partial(encode, index) for index in _grid(array.shape, target.chunks))
@@ -130,38 +137,45 @@ def _grid(shape: Sequence[int], chunks: Sequence[int]) -> Iterator[tuple[int, ..
 def read_tensor(
     dataset: h5py.Dataset, selection: Any = ..., out: NDArray[Any] | None = None
 ) -> NDArray[Any]:
-    """Read a dataset, or a part of it: every bit as it is, decoded by all threads.
+    """Read a dataset, or a selection of it, bit for bit, decoding with all threads.
 
-    Only the chunks that the selection touches are read, and of a chunk only the blocks that it
-    touches are decoded.
+    Only the touched chunks are read, and only their touched blocks are decoded.
 
     Parameters
     ----------
     dataset : h5py.Dataset
-        Of numbers or booleans, whoever wrote it. Filters that this package does not know are left
-        to HDF5.
+        Of numbers or booleans, written by any program. Filters that this package does not know
+        are left to HDF5.
     selection
         As in ``array[selection]``: integers, slices of any step, ``...``, and one array of integers
         or booleans.
     out : numpy.ndarray, optional
-        Where to put the result: of its shape and data type.
+        Where to put the result: an array of its shape and data type.
 
     Returns
     -------
     numpy.ndarray
-        `out` if it was given. With ml_dtypes' data types for the floats that NumPy does not have.
+        `out` if it was given. Its data type is ml_dtypes' where NumPy has none.
 
     Raises
     ------
     bf16codecs.errors.CodecError
         If a chunk is damaged.
+    OSError
+        If HDF5 cannot read the dataset.
+    TypeError
+        If the dataset has neither numbers nor booleans.
+    ValueError
+        If `out` does not fit.
+    IndexError
+        As NumPy raises it, or if `selection` has several arrays.
     """
     array = dataset_array(dataset.id, str(dataset.name))
     if array.dtype.kind == "O":
         raise TypeError(f"{dataset.name} has no numbers but {array.dtype}")
     box = parse_selection(selection, array.shape)
     if isinstance(box, Points):
-        raise IndexError("a selection has one array of integers or booleans at most")
+        raise IndexError("a selection may have at most one array of integers or booleans")
     if out is not None and out.dtype != array.dtype:
         raise ValueError(f"out is of {out.dtype}, {dataset.name} of {array.dtype}")
     shape = tuple(len(axis) for axis in box.axes)

@@ -1,6 +1,6 @@
-"""HDF5's floating-point types for what NumPy has only through ml_dtypes.
+"""HDF5's floating-point types for the data types of ml_dtypes.
 
-They are equal to the native types of HDF5 2.0, and older libraries read them by their description.
+They equal the native types of HDF5 2.0; older libraries read them as custom floating-point types.
 h5py itself would write such arrays as opaque bytes.
 """
 
@@ -40,17 +40,17 @@ def file_type(dtype: np.dtype[Any]) -> Any:
     Raises
     ------
     TypeError
-        If HDF5 has none, or if the items are not in the array's memory.
+        If the items are not numbers or booleans.
     """
     if dtype.name in _FLOATS:
         return _float_type(dtype.name)
     if dtype.kind not in "biufc":
-        raise TypeError(f"tensors are numbers or booleans, not {dtype}")
+        raise TypeError(f"tensors must be numbers or booleans, not {dtype}")
     return h5py.h5t.py_create(dtype, logical=True)
 
 
 def array_dtype(type_id: Any) -> np.dtype[Any]:
-    """Return the data type of the array that holds exactly the bytes of an HDF5 type."""
+    """Return the NumPy data type whose items have exactly the bytes of an HDF5 type."""
     for name in _FLOATS:
         if type_id.equal(_float_type(name)):
             return np.dtype(name)

@@ -1,4 +1,4 @@
-"""Models that are read lazily, from wherever they are."""
+"""Models whose tensors are read when they are indexed."""
 
 from bf16codecs.errors import TensorNotFoundError
 from bf16codecs.model.model import Model, open_model

@@ -1,4 +1,4 @@
-"""Models that are read lazily, from wherever they are."""
+"""Models whose tensors are read when they are indexed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FRAMEWORKS = {"numpy": "numpy", "np": "numpy", "torch": "torch", "pt": "torch"}
 
 
 def open_model(path: Any, storage_options: Mapping[str, Any] | None = None) -> Model:
-    """Open a model store, and read nothing but its metadata.
+    """Open a model and read only its metadata.
 
     Parameters
     ----------
@@ -25,18 +25,19 @@ def open_model(path: Any, storage_options: Mapping[str, Any] | None = None) -> M
         ``s3://``, ``http://``, ``memory://`` and whatever else fsspec or obstore know. Also
         safetensors: a file, a folder of shards, or a ``*.safetensors.index.json``.
     storage_options : dict, optional
-        What the file system behind an address takes: credentials, endpoints, timeouts.
+        Options of the address's file system: credentials, endpoints, timeouts.
 
     Returns
     -------
     Model
+        A context manager; close it when done.
 
     Raises
     ------
     FileNotFoundError
-        If there is nothing at that path.
+        If nothing is at that path.
     bf16codecs.store.StoreError
-        If it is no model store.
+        If it is not a model store, or a damaged one.
     bf16codecs.errors.UnsupportedVersionError
         If its layout is newer than this release.
 
@@ -54,7 +55,7 @@ def open_model(path: Any, storage_options: Mapping[str, Any] | None = None) -> M
 class Model:
     """A model whose tensors are read when they are indexed; `open_model` makes it.
 
-    It has the habits of `safetensors.safe_open`, and those of a mapping from names to tensors.
+    It has the methods of `safetensors.safe_open`, and is a mapping from names to tensors.
     """
 
     def __init__(self, path: Any, storage_options: Mapping[str, Any] | None = None) -> None:
@@ -89,18 +90,32 @@ class Model:
         return LazyTensor(self._home, name)
 
     def metadata(self) -> dict[str, str] | None:
-        """Return the text that the files carry as ``__metadata__``, or None if there is none."""
+        """Return the ``__metadata__`` of all safetensors files, merged, or None."""
         merged: dict[str, str] = {}
         for header in read_headers(self._home.opened):
             merged.update(header.metadata)
         return merged or None
 
     def get_slice(self, name: str) -> LazyTensor:
-        """Return a tensor to be indexed, as `model[name]` does."""
+        """Return `model[name]`, as `safetensors.safe_open` does."""
         return self[name]
 
     def get_tensor(self, name: str, framework: str = "numpy", device: Any = None) -> Any:
-        """Read a whole tensor."""
+        """Read a whole tensor.
+
+        Parameters
+        ----------
+        name
+            Its name.
+        framework
+            ``"numpy"`` or ``"torch"``.
+        device
+            Of a PyTorch tensor; by default the CPU.
+
+        Returns
+        -------
+        numpy.ndarray or torch.Tensor
+        """
         return self.load(framework, [name], device)[name]
 
     def load(
@@ -115,7 +130,19 @@ class Model:
         names
             The tensors to read; by default all.
         device
-            Where PyTorch's tensors go; by default they stay in memory.
+            Of PyTorch tensors; by default the CPU.
+
+        Returns
+        -------
+        dict
+            Arrays or tensors by name, in the order of `names`.
+
+        Raises
+        ------
+        KeyError
+            If the model lacks one of the names.
+        bf16codecs.store.StoreError, bf16codecs.errors.CodecError
+            If the store is damaged.
         """
         if framework not in _FRAMEWORKS:
             raise ValueError(f"framework must be numpy or torch, not {framework!r}")
@@ -123,11 +150,11 @@ class Model:
         if _FRAMEWORKS[framework] == "torch":
             return _load_torch(tensors, device)
         if device is not None and str(device) != "cpu":
-            raise ValueError(f"NumPy's arrays are on the CPU, not on {device!r}")
+            raise ValueError(f"NumPy arrays are on the CPU, not on {device!r}")
         return read_all(tensors)
 
     def close(self) -> None:
-        """Release what is open; tensors cannot be read any more."""
+        """Close the model; its tensors can no longer be read."""
         self._home.close()
 
     def __enter__(self) -> Model:
@@ -153,5 +180,5 @@ def _load_torch(tensors: list[LazyTensor], device: Any) -> dict[str, Any]:
 
         arrays = read_all(tensors)
         return {t.name: as_tensor(arrays.pop(t.name), t.get_dtype()) for t in tensors}
-    # One by one: the model may fit on the device, or several, and not into this machine's memory.
+    # One by one: the model may fit on the device (or several) and not into host memory.
     return {t.name: t.torch(device) for t in tensors}

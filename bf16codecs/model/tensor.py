@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Home", "LazyTensor", "read_all"]
 
-#: Tensors that are stored as bytes and are numbers of one byte to NumPy.
+#: Stored as bytes, and one-byte data types of ml_dtypes.
 _NUMPY_DTYPES = {
     "F8_E8M0": "float8_e8m0fnu",
     "F8_E4M3FNUZ": "float8_e4m3fnuz",
@@ -42,7 +42,7 @@ _SAFETENSORS_DTYPES = {
 
 
 class Home:
-    """An opened model, and what opens it again in another process.
+    """An opened model, and what another process needs to open it again.
 
     Parameters
     ----------
@@ -73,10 +73,10 @@ class Home:
 
 
 class LazyTensor:
-    """A tensor in a model store; indexing reads what the selection touches, and nothing else.
+    """A tensor in a model store; indexing reads only what the selection touches.
 
-    Indexing is NumPy's: integers, slices of any step, integer and boolean arrays, ``...`` and
-    ``None``. The result is an ndarray. Pickling one sends where it is, not its data.
+    Index it as in NumPy: by integers, slices of any step, integer and boolean arrays, ``...`` and
+    ``None``. The result is an ndarray. A pickled tensor holds where its data are, not the data.
 
     `bf16codecs.open_model` makes these.
 
@@ -85,9 +85,9 @@ class LazyTensor:
     name : str
         The tensor's name.
     shape : tuple of int
-        Its shape. Types that NumPy lacks (F4, F6) are their bytes.
+        Its shape. Packed types (F4, F6) have the shape of their bytes.
     dtype : numpy.dtype
-        Its data type.
+        Its data type: NumPy's or ml_dtypes'; ``uint8`` for packed types.
     """
 
     def __init__(self, home: Home, name: str) -> None:
@@ -112,7 +112,7 @@ class LazyTensor:
 
     @property
     def nbytes(self) -> int:
-        """Size of the tensor when it is read."""
+        """Size of the tensor in bytes, once read."""
         return self.size * self.dtype.itemsize
 
     @property
@@ -143,7 +143,7 @@ class LazyTensor:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         if copy is False:
-            raise ValueError("a LazyTensor becomes an array by being read, which is a copy")
+            raise ValueError("copy=False is not possible: reading a LazyTensor makes a new array")
         array: NDArray[Any] = self[...]
         return array if dtype is None else array.astype(dtype, copy=False)
 
@@ -156,13 +156,19 @@ class LazyTensor:
         return (self[i] for i in range(len(self)))
 
     def torch(self, device: Any = "cpu") -> torch.Tensor:
-        """Read the whole tensor as a PyTorch tensor of its own dtype."""
+        """Read the whole tensor as a PyTorch tensor of the same dtype."""
         from bf16codecs._torch_tensors import as_tensor
 
         return as_tensor(self[...], self.get_dtype()).to(device)
 
     def dask(self, chunks: Any = None) -> dask.array.Array:
-        """Return a dask array that reads this tensor; by default in the chunks of the store."""
+        """Return a dask array that reads this tensor.
+
+        Parameters
+        ----------
+        chunks
+            As dask takes them; by default the chunks of the store.
+        """
         import dask.array
 
         if chunks is None:
@@ -171,7 +177,7 @@ class LazyTensor:
 
     @property
     def zarr(self) -> zarr.Array:
-        """The tensor's array, opened by zarr. Reading a chunk that is missing raises."""
+        """The tensor's array, opened by zarr. Reading a missing chunk raises `StoreError`."""
         return self._home.opened.zarr_array(self.name)
 
     def __repr__(self) -> str:
@@ -188,7 +194,7 @@ class LazyTensor:
         return self._array
 
     def _jobs(self, out: dict[str, NDArray[Any]]) -> Iterator[Job]:
-        """Yield what together reads the whole tensor into a new array in `out`."""
+        """Yield jobs that together read the whole tensor into a new array in `out`."""
         whole = np.empty(self.shape, self._array.dtype)
         out[self.name] = whole.view(self.dtype)
         yield from self._reader().box_jobs([range(size) for size in self.shape], whole)
@@ -218,7 +224,7 @@ def _reopened(reference: bytes) -> Home:
 
 
 def _version(source: Any) -> Any:
-    """Tell a local store from the one that was at its path before."""
+    """Return something that changes when another store takes a local store's path."""
     if isinstance(source, str) and "://" not in source:
         for path in (source, os.path.join(source, "zarr.json"), os.path.join(source, ".zattrs")):
             if os.path.isfile(path):

@@ -81,7 +81,7 @@ class StoreReader(ABC):
 
     @abstractmethod
     def attributes(self, path: str) -> Mapping[str, Any]:
-        """Return what an array's attributes say of its tensor."""
+        """Return the attributes of an array under `bf16codecs`."""
 
     @abstractmethod
     def zarr_array(self, name: str) -> zarr.Array:
@@ -89,7 +89,7 @@ class StoreReader(ABC):
 
     @abstractmethod
     def stored_nbytes(self, path: str) -> int:
-        """Return the size that an array takes in the store."""
+        """Return the bytes that an array takes in the store."""
 
     @abstractmethod
     def total_nbytes(self) -> int:
@@ -117,7 +117,7 @@ class StoreWriter(Protocol):
         """Write all metadata, close the store, and return the metadata's size."""
 
     def close(self) -> None:
-        """Release what is open; after `finish` nothing is."""
+        """Release what is open; `finish` does so too."""
 
 
 def read_bytes(reader: StoreReader, path: str) -> bytes:

@@ -18,7 +18,7 @@ CODEC_NAMES = (*CODECS, "none")
 
 @dataclass(frozen=True)
 class CodecChoice:
-    """What `--codec` and `--level` say, applied to each dtype."""
+    """A codec name and level, as `--codec` and `--level` take them, applied to each data type."""
 
     name: str = "arithmetic"
     level: str | int | None = None
@@ -35,7 +35,7 @@ class CodecChoice:
         if self.name == "none":
             return None
         if dtype not in _core.DTYPES:
-            # Planes mean nothing for integers; every Zarr library has this codec.
+            # Integers have no exponent to split off; every Zarr library has this codec.
             return None if self.name == "split" else Zstd(level=3, checksum=True)
         if self.name == "split":
             return BF16Split(dtype)
@@ -46,5 +46,7 @@ class CodecChoice:
         try:
             level = 3 if self.level is None else int(self.level)
         except ValueError:
-            raise ValueError(f"zstd levels are 1 to 22, not {self.level!r}") from None
+            raise ValueError(
+                f"level must be between 1 and 22 for zstd, not {self.level!r}"
+            ) from None
         return BF16Zstd(level, dtype)

@@ -33,7 +33,7 @@ class Hdf5Reader(StoreReader):
     def __init__(self, path: str | os.PathLike[str]) -> None:
         where = os.fspath(path)
         with named_errors(where):
-            # A cache of decoded chunks, of each dataset its own, would be of no use.
+            # A cache of decoded chunks for each dataset would be of no use.
             self._file = h5py.File(where, "r", rdcc_nbytes=0)
         try:
             super().__init__(where, _read_info(self._file, where))
@@ -42,14 +42,14 @@ class Hdf5Reader(StoreReader):
             raise
 
     def attributes(self, path: str) -> Mapping[str, Any]:
-        """Return what an array's attributes say of its tensor."""
+        """Return the attributes of an array under `bf16codecs`."""
         with named_errors(self.label(path)):
             text = h5py.Dataset(self._dataset(path)).attrs.get(ATTRIBUTES_KEY, "{}")
             attributes = json.loads(text)
         return attributes if isinstance(attributes, Mapping) else {}
 
     def zarr_array(self, name: str) -> NoReturn:
-        """Refuse: there is none."""
+        """Raise: there is none."""
         raise ValueError(f"{self.where}: HDF5 files have no Zarr arrays")
 
     def stored_nbytes(self, path: str) -> int:
@@ -75,7 +75,7 @@ class Hdf5Reader(StoreReader):
             return dataset_array(dataset, label, is_complete=True)
 
     def _dataset(self, path: str) -> Any:
-        """Open a dataset whose data are in this file, in the order of bytes that NumPy has."""
+        """Open a little-endian dataset whose data are in this file."""
         with named_errors(f"{self.where}: array {path!r}"):
             found = self._file.get(path)
             if not isinstance(found, h5py.Dataset):
@@ -86,7 +86,7 @@ class Hdf5Reader(StoreReader):
             home = h5py.h5o.get_info(self._file.id).fileno
             foreign = h5py.h5o.get_info(dataset).fileno != home
             if foreign or found.is_virtual or properties.get_external_count():
-                raise StoreError("is stored in another file")
+                raise StoreError("its data are in another file")
             if array_dtype(dataset.get_type()).byteorder == ">":
                 raise StoreError("is big-endian")
         return dataset

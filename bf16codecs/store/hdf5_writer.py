@@ -31,8 +31,8 @@ __all__ = ["MAX_CHUNK_SIZE", "Hdf5Writer"]
 #: Larger ones need HDF5 2.0.
 MAX_CHUNK_SIZE = (1 << 32) - 1
 
-# The first format whose index of a single chunk takes no space, and the newest that HDF5 1.10
-# reads.
+# The first format in which the index of a single chunk takes no space, and the newest that HDF5
+# 1.10 reads.
 _FORMAT = "v110"
 
 
@@ -53,7 +53,7 @@ class Hdf5Writer:
         self._targets: dict[str, ChunkWriter | Any] = {}
         self._written = 0
         with self._named_errors():
-            # A cache of decoded chunks, of each dataset its own, would be of no use.
+            # A cache of decoded chunks for each dataset would be of no use.
             self._file = h5py.File(path, "x", libver=(_FORMAT, _FORMAT), rdcc_nbytes=0)
 
     def create(self, array: ArrayPlan) -> None:
@@ -81,7 +81,7 @@ class Hdf5Writer:
             return Zstd(int(self._choice.level or 3))
         if self._choice.name == "split" and array.dtype not in _core.DTYPES:
             return None
-        # The bytes of integers are coded well as planes of floats of their size.
+        # Bytes of integers compress well as planes of floats of the same size.
         codec = self._choice.for_dtype(layout_for(np.dtype(array.dtype)))
         assert isinstance(codec, FrameCodec)
         return codec
@@ -118,7 +118,7 @@ class Hdf5Writer:
 
     @contextmanager
     def _named_errors(self) -> Iterator[None]:
-        """Tell in one line what libhdf5 could not write, and why."""
+        """Turn libhdf5's errors into one-line OSErrors that name the file."""
         try:
             yield
         except (OSError, RuntimeError) as e:

@@ -21,7 +21,7 @@ ATTRIBUTES_KEY = "bf16codecs"
 
 @dataclass(frozen=True)
 class StoredFile:
-    """An original file: what restores it, and what it must then be."""
+    """An original file: its header's array, and the size and SHA-256 to restore."""
 
     name: str
     size: int
@@ -32,7 +32,7 @@ class StoredFile:
 
 @dataclass(frozen=True)
 class StoreInfo:
-    """What the group's attributes say."""
+    """The contents of the root group's attributes."""
 
     files: tuple[StoredFile, ...]
     index: StoredFile | None
@@ -61,7 +61,7 @@ class StoreInfo:
         Raises
         ------
         StoreError
-            If the group is no model store, or its attributes make no sense.
+            If the group is not a model store, or its attributes are invalid.
         UnsupportedVersionError
             If its layout is newer than this release.
         """
@@ -81,7 +81,7 @@ class StoreInfo:
                 raise ValueError("an array path is not a string")
             names = [f.name for f in files] + ([index.name] if index else [])
             if len(set(names)) != len(names):
-                raise ValueError("two files have one name")
+                raise ValueError("two files have the same name")
         except (KeyError, TypeError, ValueError) as e:
             raise StoreError(f"{where}: damaged store attributes: {e}") from None
         return cls(files, index, paths)
@@ -93,7 +93,7 @@ def _stored_file(entry: Mapping[str, Any], key: str) -> StoredFile:
         raise TypeError("a file's name, digest or path is not a string")
     if type(file.size) is not int or file.size < 0:
         raise ValueError(f"{file.size!r} is not a file size")
-    # Restoring must not write anywhere else than where it was told to.
+    # Restoring must not write outside the target.
     if not is_plain_name(file.name):
         raise ValueError(f"{file.name!r} is not a plain file name")
     return file

@@ -83,14 +83,14 @@ def open_any(source: Any, options: Mapping[str, Any] | None = None) -> StoreRead
     """
     if isinstance(source, Store):
         if options:
-            raise ValueError("storage_options are for addresses, this is a store")
+            raise ValueError("storage_options apply to addresses only, not to a zarr store")
         return _open_zarr_store(str(source), source)
     text = os.fspath(source)
     if _is_address(text):
         return _open_zarr_store(text, _remote_store(text, dict(options or {})))
     text = text.removeprefix("file://")
     if options:
-        raise ValueError(f"{text}: storage_options are for addresses, this is a path")
+        raise ValueError(f"{text}: storage_options apply to addresses only, not to paths")
     return _open_path(text, detect(text))
 
 
@@ -135,7 +135,7 @@ def _open_path(text: str, kind: Kind | None) -> StoreReader:
     if kind is Kind.SAFETENSORS:
         return SafetensorsReader(path)
     if kind is Kind.HDF5:
-        # h5py is imported by those who have HDF5 files.
+        # h5py is imported only for HDF5 files.
         from bf16codecs.store.hdf5_reader import Hdf5Reader
 
         return Hdf5Reader(path)
@@ -171,8 +171,8 @@ def _obstore(url: str, options: dict[str, Any], reason: Exception) -> Store:
         from obstore.store import from_url
     except ImportError:
         raise StoreError(
-            f"{url}: reading it takes another package ({reason});"
-            " pip install 'bf16codecs[remote]' has those of the common ones"
+            f"{url}: another package is needed to read it ({reason});"
+            " pip install 'bf16codecs[remote]' installs those for HTTP and S3"
         ) from reason
     try:
         return ObjectStore(from_url(url, **options), read_only=True)

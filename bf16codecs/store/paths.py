@@ -1,4 +1,4 @@
-"""Tensor names to array paths: safe on every file system, in URLs and in Zarr; still readable.
+"""Makes array paths of tensor names: safe in every file system, URL and Zarr store, and readable.
 
 The rules are those of docs/store.md, "Paths".
 """
@@ -11,12 +11,12 @@ from collections.abc import Iterable
 
 __all__ = ["RESERVED_ROOT", "array_paths"]
 
-#: The store's own arrays lie under this name, so no tensor's path begins with it.
+#: The store's own arrays are under this name, so no tensor's path begins with it.
 RESERVED_ROOT = "safetensors"
 
 _MAX_SEGMENT = 120
 _KEPT_OF_LONG_SEGMENT = 60
-# Windows allows 260 characters for a whole path, unless it is told otherwise; POSIX 4096.
+# Windows allows 260 characters for a whole path by default, POSIX 4096.
 _MAX_PATH = 480
 _MAX_DEPTH = 32
 
@@ -26,16 +26,16 @@ _WINDOWS_DEVICE = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])", re.IGNORECA
 
 
 def array_paths(names: Iterable[str]) -> dict[str, str]:
-    """Give every tensor name a path of its own.
+    """Map every tensor name to a path of its own.
 
-    The result depends on the set of names, not on their order.
+    The result depends on the set of names, not on their order: see docs/store.md, "Paths".
     """
     paths = {name: _path(name, _UNSAFE) for name in names}
     if _differ_by_case_only(paths.values()):
         paths = {name: _path(name, _UNSAFE_OR_UPPER) for name in paths}
     folders = {prefix for path in paths.values() for prefix in _prefixes(path)}
     paths = {name: path + "=" if path in folders else path for name, path in paths.items()}
-    # Unescaped paths are injective; this holds the shortened ones to it as well.
+    # Escaping is injective. Shortening is not by itself, so it is checked.
     if len(set(paths.values())) != len(paths):
         raise AssertionError("two tensor names were given one path")
     return paths

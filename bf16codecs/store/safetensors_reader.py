@@ -20,7 +20,7 @@ from bf16codecs.store.plan import header_path, plan_arrays, plan_bytes
 
 __all__ = ["SafetensorsReader"]
 
-# Read at a time.
+# Bytes of the chunks that a file is read in.
 _PIECE_BYTES = 1 << 22
 
 
@@ -53,8 +53,10 @@ class SafetensorsReader(StoreReader):
         return attributes
 
     def zarr_array(self, name: str) -> NoReturn:
-        """Refuse: there is none."""
-        raise ValueError(f"{self.where}: safetensors files have no Zarr arrays; st2zarr makes them")
+        """Raise: there is none."""
+        raise ValueError(
+            f"{self.where}: safetensors files have no Zarr arrays; convert them with st2zarr"
+        )
 
     def stored_nbytes(self, path: str) -> int:
         """Return the size of a tensor's data."""

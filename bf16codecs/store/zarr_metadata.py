@@ -1,4 +1,4 @@
-"""Metadata documents of Zarr groups and arrays, as far as they are of the common forms."""
+"""Metadata of Zarr groups and arrays, in the forms that are read without zarr."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ __all__ = ["ParsedArray", "parse_array", "read_json", "read_root"]
 
 
 class ParsedArray(NamedTuple):
-    """What reading an array's chunks takes."""
+    """What is needed to read an array's chunks."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     chunks: tuple[int, ...]
-    #: Makes a chunk's key, below the array's path, of its indices.
+    #: Maps a chunk's index to its key below the array's path.
     key: Callable[[tuple[int, ...]], str]
     #: Names of the codecs; "bytes" stands for little-endian items.
     codecs: list[str]
@@ -110,7 +110,7 @@ def _shapes(shape: Any, chunks: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def read_root(where: str, source: KeySource) -> tuple[int, dict[str, Any], dict[str, Any]]:
-    """Return format, attributes, and what one request tells of the arrays: metadata by path."""
+    """Return the Zarr format, the root's attributes, and the consolidated metadata by path."""
     root = read_json(where, source, "zarr.json")
     if root is not None:
         if root.get("node_type") != "group":

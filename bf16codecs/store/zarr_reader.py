@@ -48,7 +48,7 @@ class ZarrReader(StoreReader):
     source
         The store's keys.
     make_store
-        Opens the same keys as a store of zarr's.
+        Opens the same keys as a zarr store.
     """
 
     def __init__(self, where: str, source: KeySource, make_store: Callable[[], Store]) -> None:
@@ -60,7 +60,7 @@ class ZarrReader(StoreReader):
         super().__init__(where, StoreInfo.from_attributes(attributes, where))
 
     def attributes(self, path: str) -> Mapping[str, Any]:
-        """Return what an array's attributes say of its tensor."""
+        """Return the attributes of an array under `bf16codecs`."""
         attributes = self._document(path).get("attributes")
         ours = attributes.get(ATTRIBUTES_KEY) if isinstance(attributes, Mapping) else None
         return ours if isinstance(ours, Mapping) else {}
@@ -155,9 +155,9 @@ class ZarrReader(StoreReader):
 
     def _document(self, path: str) -> dict[str, Any]:
         """Return the metadata of an array, in format 2 with its attributes."""
-        # Read keys are made of the path, which must not lead out of the store.
+        # Keys are made from the path, which must not lead out of the store.
         if any(part in ("", ".", "..") or set(part) & {"\\", ":"} for part in path.split("/")):
-            raise StoreError(f"{self.where}: {path!r} is not a path of an array")
+            raise StoreError(f"{self.where}: {path!r} is not a path in the store")
         if path not in self._documents:
             self._documents[path] = self._fetch(path)
         document = self._documents[path]

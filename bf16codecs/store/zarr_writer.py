@@ -1,8 +1,8 @@
 """Writes the model store in Zarr.
 
-zarr-python makes the metadata of arrays, and this module writes them and the chunks itself:
-zarr's own writing costs 1 ms for each small array and several copies of each chunk. What lands
-in the store is what zarr would have written; tests hold the two against each other.
+zarr-python makes the metadata of arrays; this module writes the metadata and the chunks: zarr's
+own writing takes 1 ms for each small array and copies each chunk several times. The store is what
+zarr would have written; tests compare the two.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = ["ChunkWriter", "ZarrWriter"]
 
 
 class _Sink(Protocol):
-    """Where keys are put; several threads do."""
+    """Where keys are written, by several threads."""
 
     def put(self, key: str, data: Any) -> None: ...
 
@@ -55,20 +55,20 @@ class _Folder:
         _write_file(path, data)
 
     def shared(self) -> _SharedFolder:
-        """Return the same folder for other processes to put keys into, until it is closed."""
+        """Return this folder for other processes to write keys to, until it is closed."""
         (self._root / _SharedFolder.UNFINISHED).mkdir(exist_ok=True)
         return _SharedFolder(self._root)
 
     def close(self) -> None:
         unfinished = self._root / _SharedFolder.UNFINISHED
         if unfinished.exists():
-            # In one step, so that none of the processes can put anything from now on.
+            # Renamed in one step: from now on no process can write a key.
             revoked = unfinished.rename(unfinished.with_name(".revoked"))
             shutil.rmtree(revoked)
 
 
 class _SharedFolder:
-    """Keys as files in a folder, for processes that may die, and be given up while they live."""
+    """Keys as files in a folder, written by processes that may die or be abandoned."""
 
     UNFINISHED = ".unfinished"
 
@@ -76,8 +76,8 @@ class _SharedFolder:
         self._root = root
 
     def put(self, key: str, data: Any) -> None:
-        # A file is whole from the moment it has its name. Once the folder of unfinished files is
-        # gone, the store is finished, and a process that missed this can do no harm.
+        # A file gets its name when it is complete. Once the folder of unfinished files is gone the
+        # store is finished, and a process that still writes does no harm.
         unfinished = os.path.join(self._root, self.UNFINISHED, secrets.token_hex(8))
         _write_file(unfinished, data)
         path = os.path.join(self._root, key)
@@ -101,7 +101,7 @@ class _Zip:
         self._lock = threading.Lock()
 
     def put(self, key: str, data: Any) -> None:
-        # ZipInfo's own date is a constant: equal stores become equal files.
+        # ZipInfo's default date is constant: equal stores make equal files.
         member = zipfile.ZipInfo(key)
         member.file_size = len(data)
         member.external_attr = 0o644 << 16
@@ -177,7 +177,7 @@ class ZarrWriter:
 
     def create(self, array: ArrayPlan) -> None:
         """Prepare an array."""
-        # Layers repeat: a model has few different shapes.
+        # Layers repeat: a model has few distinct shapes.
         key = (array.dtype, array.shape, array.chunks)
         if key not in self._templates:
             self._templates[key] = self._make_documents(array)
@@ -219,9 +219,11 @@ class ZarrWriter:
         return self._chunks.write(piece, chunk)
 
     def shared(self) -> ChunkWriter:
-        """Return what writes chunks of this store in other processes, until it is finished."""
+        """Return a writer of chunks for other processes, valid until the store is finished."""
         if isinstance(self._sink, _Zip):
-            raise ValueError("several processes cannot write one ZIP file; take a folder as target")
+            raise ValueError(
+                "several processes cannot write one ZIP file; use a folder as the target"
+            )
         return ChunkWriter(self._choice, self._format, self._sink.shared())
 
     def finish(self, info: StoreInfo) -> int:
@@ -265,7 +267,7 @@ class ZarrWriter:
         return {".zgroup": {"zarr_format": 2}, ".zattrs": attributes}
 
 
-# Of a group's members nothing is repeated in its own entry: the root's lists all.
+# Only the root lists members: a group's own entry repeats none.
 _NO_MEMBERS = {"kind": "inline", "must_understand": False, "metadata": {}}
 
 

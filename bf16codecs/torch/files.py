@@ -1,4 +1,4 @@
-"""Model stores for PyTorch, with the functions of `safetensors.torch`."""
+"""Loads and saves model stores with PyTorch, like `safetensors.torch`."""
 
 from __future__ import annotations
 
@@ -56,7 +56,17 @@ def load_file(filename: str | os.PathLike[str], device: Any = "cpu") -> dict[str
     filename
         Whatever `bf16codecs.open_model` opens.
     device
-        Where the tensors go.
+        Of the tensors; by default the CPU.
+
+    Returns
+    -------
+    dict
+        Tensors by name.
+
+    Raises
+    ------
+    FileNotFoundError, bf16codecs.store.StoreError, bf16codecs.errors.CodecError
+        As `bf16codecs.open_model` and reading do.
 
     Examples
     --------
@@ -75,8 +85,8 @@ def save_file(
 ) -> None:
     """Save tensors as a model store, as `safetensors.torch.save_file` saves a file.
 
-    `zarr2st` makes of it the file that safetensors would have written. Tensors that share memory
-    are stored one by one, and are apart when they are loaded.
+    `zarr2st` restores from it the file that safetensors would have written. Tensors that share
+    memory are stored separately, and no longer share it when they are loaded.
 
     Parameters
     ----------
@@ -86,7 +96,7 @@ def save_file(
         The store: a folder, or a ZIP file if the name ends in ``.zip``. An existing one is
         replaced when the new one is complete.
     metadata
-        Text to be kept with them.
+        Text to store with them, as ``__metadata__``.
     options
         `codec`, `level`, `chunk_size`, `threads`, `zarr_format` and `verify`, as
         `bf16codecs.convert.safetensors_to_zarr` takes them.
@@ -113,7 +123,7 @@ class _Memory(Source):
 
 @dataclass(frozen=True)
 class _TensorFile(SourceFile):
-    """The safetensors file that tensors would make."""
+    """The safetensors file of given tensors, made on the fly."""
 
     tensors: list[torch.Tensor]
 
@@ -124,10 +134,10 @@ class _TensorFile(SourceFile):
         """Lay out a file as safetensors does: wide dtypes first, then by name."""
         for name, tensor in tensors.items():
             if not isinstance(tensor, torch.Tensor):
-                raise TypeError(f"tensor {name!r} is a {type(tensor).__name__}, not a tensor")
+                raise TypeError(f"tensor {name!r} is a {type(tensor).__name__}, not a torch.Tensor")
             if tensor.layout != torch.strided or tensor.dtype not in _NAMES:
                 raise ValueError(
-                    f"tensor {name!r}: {tensor.dtype}, {tensor.layout} cannot be stored"
+                    f"tensor {name!r}: {tensor.dtype} in layout {tensor.layout} cannot be stored"
                 )
         rank = list(_DTYPES).index
         names = sorted(tensors, key=lambda name: (-rank(_NAMES[tensors[name].dtype]), name))
@@ -159,5 +169,5 @@ class _TensorFile(SourceFile):
         out[:] = part.view(torch.uint8).cpu().numpy()
 
     def state(self) -> Any:
-        """Return what is another one when a tensor has changed."""
+        """Return something that differs once a tensor has changed."""
         return [tensor._version for tensor in self.tensors]

@@ -1,8 +1,8 @@
 """Codecs and data types for Zarr format 3.
 
-Entry points name the classes here, so that zarr finds them without this package having been
-imported. Users need not: they hand `bf16codecs.BF16Huffman` and its siblings to zarr, which
-resolves them to these classes in format 3.
+Entry points name these classes, so that zarr finds them without an import of this package. Users
+pass `bf16codecs.BF16Huffman` and its siblings to zarr, which resolves them to these classes in
+format 3.
 """
 
 from bf16codecs.zarr.blocks import BF16BlocksCodec

@@ -35,19 +35,19 @@ _FORMAT = FrameFormat(keep_heads=False)
 
 @dataclass(frozen=True)
 class BF16BlocksCodec(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):
-    """Serializer for Zarr format 3 that compresses, and reads only the blocks a slice touches.
+    """Serializer for Zarr format 3 that compresses, and reads only the blocks a selection touches.
 
-    A chunk is stored as one frame of the codec it wraps, of the chunk's elements in C order and
-    little-endian. To read part of a chunk, zarr fetches the frame's header and the byte ranges
-    of the touched blocks. That works while nothing else encodes the chunk: create arrays with
-    ``compressors=None``, or zarr appends its default compressor.
+    A chunk is stored as one frame of the wrapped codec, with the chunk's items in C order and
+    little-endian. To read part of a chunk, zarr fetches the frame's head and the ranges of the
+    touched blocks. That works only if no other codec encodes the chunk: create arrays with
+    ``compressors=None``, or zarr adds its default compressor.
 
     Parameters
     ----------
     codec : BF16Huffman, BF16Arithmetic, BF16Zstd, BF16Split, mapping or str
-        The wrapped codec; a mapping is one of these in the form of array metadata. A name such
-        as ``"huffman"`` stands for that codec with the element layout of the array's data type.
-        Stored metadata have this parameter in full; it stays as it is.
+        The wrapped codec, also as array metadata. A name such as ``"huffman"`` means that codec
+        with the element layout of the array's data type. Stored metadata contain this parameter in
+        full: it keeps its name and meaning.
 
     Examples
     --------
@@ -83,14 +83,14 @@ class BF16BlocksCodec(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):
         return cls(**configuration)  # type: ignore[arg-type]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the codec as array metadata has it."""
+        """Return the codec as array metadata."""
         codec: dict[str, Any] = {"name": f"bf16codecs.{self.codec}"}
         if isinstance(self.codec, FrameCodec):
             codec = {"name": self.codec.codec_id, "configuration": self.codec["configuration"]}
         return {"name": self.codec_id, "configuration": {"codec": codec}}
 
     def evolve_from_array_spec(self, array_spec: ArraySpec) -> Self:
-        """Give a codec that was named only the element layout of the array."""
+        """Return this codec, with the array's element layout if it was given by name."""
         if isinstance(self.codec, FrameCodec):
             return self
         layout = layout_for(array_spec.dtype.to_native_dtype())
@@ -102,8 +102,8 @@ class BF16BlocksCodec(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):
             raise TypeError(f"{self.codec_id} takes data types of a fixed size, not {dtype}")
 
     def compute_encoded_size(self, input_byte_length: int, chunk_spec: ArraySpec) -> int:
-        """Refuse: the size depends on the data. `bf16codecs.bound` gives its limit."""
-        raise NotImplementedError(f"{type(self).__name__} encodes to no fixed size")
+        """Raise: the size depends on the data. `bf16codecs.bound` gives its limit."""
+        raise NotImplementedError(f"the encoded size of {type(self).__name__} depends on the data")
 
     def _encode_sync(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> Buffer:
         codec = self.evolve_from_array_spec(chunk_spec).codec
@@ -199,7 +199,7 @@ class _Part:
 
 
 def _parse_codec(codec: Any) -> FrameCodec | str:
-    """Make sense of a codec given as an object, as metadata or by name."""
+    """Parse a codec given as an object, as metadata or by name."""
     if isinstance(codec, FrameCodec):
         return codec
     configuration = None

@@ -1,8 +1,8 @@
 """Codecs and data types for Zarr format 3.
 
-Entry points name the classes here, so that zarr finds them without this package having been
-imported. Users need not: they hand `bf16codecs.BF16Huffman` and its siblings to zarr, which
-resolves them to these classes in format 3.
+Entry points name these classes, so that zarr finds them without an import of this package. Users
+pass `bf16codecs.BF16Huffman` and its siblings to zarr, which resolves them to these classes in
+format 3.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ __all__ = [
 class _FrameBytesCodec(BytesBytesCodec):
     """A bytes-to-bytes codec of Zarr format 3 over a codec class of this package.
 
-    Its fields are that class's parameters. An array of another data type than `dtype` is
-    compressed less well, and no less exactly.
+    Its fields are that class's parameters. Arrays of another data type than `dtype` are compressed
+    less well, but just as exactly.
     """
 
     is_fixed_size = False
@@ -70,13 +70,13 @@ class _FrameBytesCodec(BytesBytesCodec):
         return cls(**cls._frame_codec.from_config(configuration or {})["configuration"])
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the codec as array metadata has it."""
+        """Return the codec as array metadata."""
         parameters = {field.name: getattr(self, field.name) for field in fields(self)}
         return {"name": self._frame_codec.codec_id, "configuration": parameters}
 
     def compute_encoded_size(self, input_byte_length: int, chunk_spec: ArraySpec) -> int:
-        """Refuse: the size depends on the data. `bf16codecs.bound` gives its limit."""
-        raise NotImplementedError(f"{type(self).__name__} encodes to no fixed size")
+        """Raise: the size depends on the data. `bf16codecs.bound` gives its limit."""
+        raise NotImplementedError(f"the encoded size of {type(self).__name__} depends on the data")
 
     def _decode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
         raw = decode_array(chunk_data.as_numpy_array())
@@ -132,7 +132,7 @@ class BF16ZstdCodec(_FrameBytesCodec):
 
 
 def register() -> None:
-    """Make the codecs and data types known to zarr; importing the package does this."""
+    """Register the codecs and data types with zarr; importing the package does this."""
     for cls in (BF16SplitCodec, BF16HuffmanCodec, BF16ArithmeticCodec, BF16ZstdCodec):
         register_codec(cls._frame_codec.codec_id, cls)
     register_codec(BF16BlocksCodec.codec_id, BF16BlocksCodec)

@@ -17,7 +17,7 @@ from zarr.dtype import ZDType, data_type_registry
 
 try:
     from zarr.errors import DataTypeValidationError  # type: ignore[attr-defined]
-except ImportError:  # before zarr 3.4
+except ImportError:  # before zarr 3.3
     from zarr.dtype import DataTypeValidationError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class _MLFloat(ZDType[Any, Any], HasItemSize):
     """A floating-point type of ml_dtypes."""
 
     _native: ClassVar[np.dtype[Any]]
-    #: Bit pattern of the largest number, infinity included; NaNs lie above it.
+    #: Bit pattern of the largest number, infinity included; NaNs are above it.
     _largest_bits: ClassVar[int]
     _infinity_bits: ClassVar[int | None]
     _nan_bits: ClassVar[int]
@@ -59,7 +59,7 @@ class _MLFloat(ZDType[Any, Any], HasItemSize):
         spec: Any = data
         known = check_dtype_spec_v2(data) and spec["object_codec_id"] is None
         if not known or spec["name"] != cls._zarr_v3_name:
-            raise DataTypeValidationError(f"{data!r} does not name {cls._zarr_v3_name!r}")
+            raise DataTypeValidationError(f"{data!r} is not {cls._zarr_v3_name!r}")
         return cls()
 
     @classmethod
@@ -83,7 +83,7 @@ class _MLFloat(ZDType[Any, Any], HasItemSize):
         return number and not isinstance(data, np.ndarray)
 
     def cast_scalar(self, data: object) -> Any:
-        """Convert to a scalar of this type; one that is of this type keeps its bits."""
+        """Convert to a scalar of this type; a scalar of this type keeps its bits."""
         if isinstance(data, np.ndarray) and data.ndim == 0:
             data = data[()]
         if isinstance(data, self._native.type):
@@ -99,9 +99,9 @@ class _MLFloat(ZDType[Any, Any], HasItemSize):
         return self._native.type(0)
 
     def from_json_scalar(self, data: Any, *, zarr_format: int) -> Any:
-        """Read a fill value from array metadata: a number, or one of the strings for the rest."""
+        """Read a fill value from array metadata: a number, or a string for NaNs and infinities."""
         if isinstance(data, bool) or not isinstance(data, (int, float, str)):
-            raise TypeError(f"{data!r} is no fill value for {self._zarr_v3_name}")
+            raise TypeError(f"{data!r} is not a fill value of {self._zarr_v3_name}")
         return self.cast_scalar(data)
 
     def to_json_scalar(self, data: object, *, zarr_format: int) -> float | str:
@@ -128,7 +128,7 @@ class _MLFloat(ZDType[Any, Any], HasItemSize):
         match = _BITS.fullmatch(data)
         digits = match and (match[1] or match[2])
         if not digits or len(digits) != 2 * self.item_size:
-            raise ValueError(f"{data!r} is no value of {self._zarr_v3_name}")
+            raise ValueError(f"{data!r} is not a value of {self._zarr_v3_name}")
         return self._scalar_from_bits(int(digits, 16))
 
     def _scalar_from_bits(self, bits: int) -> Any:
@@ -203,8 +203,8 @@ class Float8E5M2(_MLFloat):
 
 
 def register_data_types() -> None:
-    """Make the data types known to zarr, except where their name is taken."""
-    # `contents` and not `get`, which from zarr 3.4 on loads entry points: this may be one.
+    """Register the data types with zarr, except where the name is taken."""
+    # `contents`, not `get`: from zarr 3.4.1 on, that loads entry points, and this may be one.
     for cls in (BFloat16, Float8E4M3FN, Float8E5M2):
         if cls._zarr_v3_name not in data_type_registry.contents:
             data_type_registry.register(cls._zarr_v3_name, cls)

@@ -1,4 +1,4 @@
-"""A zarr store to whose readers a missing chunk is an error, and too long a reply."""
+"""A zarr store that refuses missing chunks and replies that are too long."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _METADATA = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
 
 
 class StrictStore(WrapperStore):
-    """Wraps a store that holds every chunk: zarr takes one that is missing for fill values."""
+    """Wraps a store that has every chunk. To zarr itself, a missing chunk means fill values."""
 
     async def get(
         self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None

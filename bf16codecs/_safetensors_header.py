@@ -1,0 +1,251 @@
+"""Safetensors headers, parsed and checked.
+
+What the reference implementation refuses is refused here, and duplicate tensor names too, of which
+it silently keeps the last.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bf16codecs.errors import SafetensorsError
+
+__all__ = [
+    "DTYPE_BITS",
+    "MAX_HEADER_BYTES",
+    "Header",
+    "TensorInfo",
+    "is_plain_name",
+    "json_object",
+    "parse_header",
+    "read_header",
+]
+
+MAX_HEADER_BYTES = 100_000_000
+_U64 = 1 << 64
+
+DTYPE_BITS = {
+    "F4": 4,
+    **dict.fromkeys(("F6_E2M3", "F6_E3M2"), 6),
+    **dict.fromkeys(("BOOL", "U8", "I8"), 8),
+    **dict.fromkeys(("F8_E5M2", "F8_E4M3", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ"), 8),
+    **dict.fromkeys(("I16", "U16", "F16", "BF16"), 16),
+    **dict.fromkeys(("I32", "U32", "F32"), 32),
+    **dict.fromkeys(("C64", "F64", "I64", "U64"), 64),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """A header's entry for one tensor; `start` and `stop` are bytes from the end of the header."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    start: int
+    stop: int
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the tensor's data."""
+        return self.stop - self.start
+
+
+@dataclass(frozen=True)
+class Header:
+    """A checked header: `raw` is verbatim, `tensors` is in the order of their data."""
+
+    raw: bytes
+    tensors: tuple[TensorInfo, ...]
+    metadata: dict[str, str]
+
+    @property
+    def data_start(self) -> int:
+        """Offset of the first tensor's data in the file."""
+        return 8 + len(self.raw)
+
+    @property
+    def file_size(self) -> int:
+        """Size of the file that has this header."""
+        return self.data_start + (self.tensors[-1].stop if self.tensors else 0)
+
+
+def json_object(raw: bytes, where: str) -> list[tuple[str, Any]]:
+    """Parse `raw` as a JSON object into pairs. Objects inside become dicts; duplicates raise."""
+
+    def pairs_hook(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            twice = Counter(k for k, _ in pairs).most_common(1)[0][0]
+            raise SafetensorsError(f"{where}: duplicate key {twice!r}")
+        return found
+
+    def refuse_constant(text: str) -> None:
+        raise SafetensorsError(f"{where}: {text} is not JSON")
+
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as e:
+        raise SafetensorsError(f"{where}: not UTF-8 at byte {e.start}") from None
+    try:
+        value = json.loads(text, object_pairs_hook=pairs_hook, parse_constant=refuse_constant)
+    except SafetensorsError:
+        raise
+    except (ValueError, RecursionError) as e:
+        raise SafetensorsError(f"{where}: not valid JSON: {e}") from None
+    if not isinstance(value, dict):
+        raise SafetensorsError(f"{where}: not a JSON object")
+    return list(value.items())
+
+
+def _is_size(value: object) -> bool:
+    # JSON's true and 2.0 would pass as integers in Python.
+    return type(value) is int and 0 <= value < _U64
+
+
+def _nbytes(bits: int, shape: Iterable[int], where: str) -> int:
+    """Multiply as 64-bit arithmetic allows, from left to right as the reference does."""
+    count = 1
+    for size in shape:
+        count *= size
+        if count >= _U64:
+            raise SafetensorsError(f"{where}: number of items overflows 64 bits")
+    if count * bits >= _U64:
+        raise SafetensorsError(f"{where}: size overflows 64 bits")
+    if count * bits % 8:
+        raise SafetensorsError(f"{where}: {count} items of {bits} bits do not fill whole bytes")
+    return count * bits // 8
+
+
+def _tensor(name: str, entry: Any, where: str) -> TensorInfo:
+    where = f"{where}: tensor {name!r}"
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError:
+        raise SafetensorsError(f"{where}: name is not valid Unicode") from None
+    if not isinstance(entry, dict):
+        raise SafetensorsError(f"{where}: not a JSON object")
+    for key in ("dtype", "shape", "data_offsets"):
+        if key not in entry:
+            raise SafetensorsError(f"{where}: no {key!r}")
+    dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
+    if not isinstance(dtype, str) or dtype not in DTYPE_BITS:
+        raise SafetensorsError(f"{where}: unknown dtype {dtype!r:.40}")
+    if not isinstance(shape, list) or not all(map(_is_size, shape)):
+        raise SafetensorsError(f"{where}: shape is not a list of sizes")
+    if not isinstance(offsets, list) or len(offsets) != 2 or not all(map(_is_size, offsets)):
+        raise SafetensorsError(f"{where}: data_offsets is not a pair of offsets")
+    start, stop = offsets
+    if start > stop:
+        raise SafetensorsError(f"{where}: data_offsets {start} and {stop} are not in order")
+    nbytes = _nbytes(DTYPE_BITS[dtype], shape, where)
+    if nbytes != stop - start:
+        raise SafetensorsError(
+            f"{where}: {dtype} of shape {shape!r:.80} needs {nbytes} bytes,"
+            f" data_offsets give {stop - start}"
+        )
+    return TensorInfo(name, dtype, tuple(shape), start, stop)
+
+
+def _metadata(value: Any, where: str) -> dict[str, str]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict) or not all(isinstance(v, str) for v in value.values()):
+        raise SafetensorsError(f"{where}: __metadata__ is not an object of strings")
+    return value
+
+
+def parse_header(raw: bytes, data_size: int, where: str) -> Header:
+    """Parse and check a header.
+
+    Parameters
+    ----------
+    raw
+        The header's JSON, without the length before it.
+    data_size
+        Number of bytes that follow the header in the file.
+    where
+        Name of the file, for messages.
+
+    Returns
+    -------
+    Header
+
+    Raises
+    ------
+    SafetensorsError
+        If the header breaks a rule, or the tensors do not cover the data exactly.
+    """
+    metadata: dict[str, str] = {}
+    tensors = []
+    for name, entry in json_object(raw, f"{where}: header"):
+        if name == "__metadata__":
+            metadata = _metadata(entry, where)
+        else:
+            tensors.append(_tensor(name, entry, where))
+    # Empty tensors share an offset with their neighbour; sorted by both ends they come first.
+    tensors.sort(key=lambda t: (t.start, t.stop))
+    end = 0
+    for tensor in tensors:
+        if tensor.start != end:
+            fault = (
+                "overlaps the one before it" if tensor.start < end else "leaves a hole before it"
+            )
+            raise SafetensorsError(
+                f"{where}: tensor {tensor.name!r} at offset {tensor.start} {fault}"
+            )
+        end = tensor.stop
+    if end > data_size:
+        raise SafetensorsError(
+            f"{where}: truncated: the tensors need {end} bytes, the file has {data_size}"
+            f" after its header"
+        )
+    if end < data_size:
+        raise SafetensorsError(f"{where}: {data_size - end} bytes after the last tensor")
+    return Header(raw, tuple(tensors), metadata)
+
+
+def read_header(path: str | os.PathLike[str]) -> Header:
+    """Read and check the header of a safetensors file, not its data.
+
+    Raises
+    ------
+    SafetensorsError
+        If it is not a safetensors file, or a damaged one.
+    OSError
+        If it cannot be read.
+    """
+    path = Path(path)
+    # Before it is opened: a named pipe would block.
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise SafetensorsError(f"{path}: not a regular file")
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size < 8:
+            raise SafetensorsError(f"{path}: truncated: {size} bytes hold no safetensors header")
+        length = int.from_bytes(file.read(8), "little")
+        if length > MAX_HEADER_BYTES:
+            raise SafetensorsError(
+                f"{path}: not a safetensors file: its header would have {length} bytes,"
+                f" the limit is {MAX_HEADER_BYTES}"
+            )
+        if length > size - 8:
+            raise SafetensorsError(
+                f"{path}: truncated: header of {length} bytes in a file of {size}"
+            )
+        raw = file.read(length)
+    if len(raw) != length:
+        raise SafetensorsError(f"{path}: truncated while it was read")
+    return parse_header(raw, size - 8 - length, str(path))
+
+
+def is_plain_name(name: str) -> bool:
+    """Return whether `name` is a file name without folders, which cannot lead out of a folder."""
+    return name.isprintable() and name not in ("", ".", "..") and not set(name) & set("/\\:")
