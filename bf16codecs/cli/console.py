@@ -18,13 +18,13 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["format_rate", "format_size", "one_line", "print_table", "progress_bar"]
+__all__ = ["format_rate", "format_size", "print_table", "printable", "progress_bar"]
 
 # Wider than any table: piped output must not be cut at a terminal's width.
 _UNLIMITED = 10_000
 
 
-def one_line(text: object) -> str:
+def printable(text: object) -> str:
     """Return text on one line, with control characters escaped."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
 
@@ -59,7 +59,7 @@ def print_table(
         )
     for row in rows:
         # Text, since square brackets in a tensor's name are not markup.
-        table.add_row(*(Text(one_line(cell)) for cell in row))
+        table.add_row(*(Text(printable(cell)) for cell in row))
     console.print(table)
 
 

@@ -1,6 +1,10 @@
-"""The commands for HDF5: `st2h5`, `h52st` and `bf16codecs plugin-path`."""
+"""The commands that convert: `st2zarr`, `zarr2st`, `st2h5` and `h52st`."""
 
 from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
 
 import click
 
@@ -13,9 +17,84 @@ from bf16codecs.cli.options import (
     report,
     threads_option,
 )
-from bf16codecs.convert.convert import hdf5_to_safetensors, safetensors_to_hdf5
+from bf16codecs.convert.convert import (
+    Summary,
+    hdf5_to_safetensors,
+    safetensors_to_hdf5,
+    safetensors_to_zarr,
+    zarr_to_safetensors,
+)
 
-__all__ = ["h52st", "plugin_path", "st2h5"]
+__all__ = ["h52st", "st2h5", "st2zarr", "zarr2st"]
+
+
+def _run(
+    convert: Callable[..., Summary],
+    source: str,
+    target: str,
+    note: str,
+    quiet: bool,
+    **options: Any,
+) -> None:
+    with progress_bar(quiet) as progress:
+        summary = convert(source, target, progress=progress, **options)
+    if not quiet:
+        report(source, target, summary, note)
+
+
+def _checked(verify: bool) -> str:
+    return "verified" if verify else ""
+
+
+@click.command()
+@click.argument("src")
+@click.argument("store")
+@conversion_options
+@click.option(
+    "--zarr-format",
+    type=click.Choice(["3", "2"]),
+    default="3",
+    show_default=True,
+    help="Version of the Zarr format.",
+)
+@click.option(
+    "--dask",
+    metavar="ADDRESS",
+    help="Convert on a dask cluster whose workers see SRC and STORE; --threads is per task.",
+)
+@command
+def st2zarr(src: str, store: str, zarr_format: str, dask: str | None, **options: Any) -> None:
+    """Convert SRC to a Zarr store.
+
+    SRC is a .safetensors file, a folder of shards, or a *.safetensors.index.json. STORE is a
+    folder, or a ZIP file if its name ends in .zip.
+    """
+    convert = safetensors_to_zarr if dask is None else _convert_on(dask)
+    note = _checked(options["verify"])
+    _run(convert, src, store, note, zarr_format=int(zarr_format), **options)
+
+
+def _convert_on(address: str) -> Callable[..., Summary]:
+    try:
+        from bf16codecs.dask import safetensors_to_zarr as convert
+    except ImportError as e:
+        raise ValueError(f"--dask needs dask: pip install 'bf16codecs[dask]' ({e})") from None
+    return functools.partial(convert, client=address)
+
+
+@click.command()
+@click.argument("store")
+@click.argument("dst")
+@threads_option
+@overwrite_option
+@quiet_option
+@command
+def zarr2st(store: str, dst: str, **options: Any) -> None:
+    """Restore the original safetensors file or files of STORE, byte for byte.
+
+    DST is the file to make, or a folder if STORE holds several files or an index.
+    """
+    _run(zarr_to_safetensors, store, dst, "restored", **options)
 
 
 @click.command()
@@ -23,35 +102,12 @@ __all__ = ["h52st", "plugin_path", "st2h5"]
 @click.argument("file")
 @conversion_options
 @command
-def st2h5(
-    src: str,
-    file: str,
-    codec: str,
-    level: str | None,
-    chunk_size: int,
-    threads: int | None,
-    verify: bool,
-    overwrite: bool,
-    quiet: bool,
-) -> None:
+def st2h5(src: str, file: str, **options: Any) -> None:
     """Convert SRC to an HDF5 file.
 
     SRC is a .safetensors file, a folder of shards, or a *.safetensors.index.json.
     """
-    with progress_bar(quiet) as progress:
-        summary = safetensors_to_hdf5(
-            src,
-            file,
-            codec=codec,
-            level=level,
-            chunk_size=chunk_size,
-            threads=threads,
-            verify=verify,
-            overwrite=overwrite,
-            progress=progress,
-        )
-    if not quiet:
-        report(src, file, summary, "verified" if verify else "")
+    _run(safetensors_to_hdf5, src, file, _checked(options["verify"]), **options)
 
 
 @click.command()
@@ -61,23 +117,9 @@ def st2h5(
 @overwrite_option
 @quiet_option
 @command
-def h52st(file: str, dst: str, threads: int | None, overwrite: bool, quiet: bool) -> None:
+def h52st(file: str, dst: str, **options: Any) -> None:
     """Restore the original safetensors file(s) of an HDF5 FILE, byte for byte.
 
     DST is the file to make, or the folder if FILE holds several files.
     """
-    with progress_bar(quiet) as progress:
-        summary = hdf5_to_safetensors(
-            file, dst, threads=threads, overwrite=overwrite, progress=progress
-        )
-    if not quiet:
-        report(file, dst, summary, "restored")
-
-
-@click.command()
-@command
-def plugin_path() -> None:
-    """Print the folder of the HDF5 plugin, for HDF5_PLUGIN_PATH."""
-    from bf16codecs.hdf5.filters import PLUGIN_PATH
-
-    click.echo(PLUGIN_PATH)
+    _run(hdf5_to_safetensors, file, dst, "restored", **options)

@@ -1,24 +1,29 @@
-"""What the `demo` command does with each codec."""
+"""The command `demo`: a round trip of a small model with every codec."""
 
 from __future__ import annotations
 
 import filecmp
+import importlib.resources
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 
+from bf16codecs.cli.console import format_rate, format_size, print_table
+from bf16codecs.cli.options import command
 from bf16codecs.convert.convert import safetensors_to_zarr, zarr_to_safetensors
 from bf16codecs.safetensors import read_header
 from bf16codecs.store.choice import CodecChoice
 
-__all__ = ["CODECS", "DemoResult", "measure"]
+__all__ = ["demo"]
 
-#: Codecs and levels in the order in which they are shown.
-CODECS: list[tuple[str, str | None]] = [
+# Codecs and levels in the order in which they are shown.
+_CODECS: list[tuple[str, str | None]] = [
     ("arithmetic", "fast"),
     ("arithmetic", "best"),
     ("huffman", None),
@@ -33,7 +38,7 @@ _REPEATS = 3
 
 
 @dataclass(frozen=True)
-class DemoResult:
+class _Result:
     """Sizes and speeds of one codec."""
 
     stored_nbytes: int
@@ -45,7 +50,7 @@ class DemoResult:
     exact: bool
 
 
-def measure(model: Path, folder: Path, codec: str, level: str | None) -> DemoResult:
+def _measure(model: Path, folder: Path, codec: str, level: str | None) -> _Result:
     """Convert a model there and back in `folder`, and time the codec alone."""
     store, restored = folder / f"{codec}-{level}.zarr", folder / f"{codec}-{level}.safetensors"
     summary = safetensors_to_zarr(model, store, codec=codec, level=level)
@@ -61,7 +66,7 @@ def measure(model: Path, folder: Path, codec: str, level: str | None) -> DemoRes
     encoded, out = encode(data), np.zeros_like(data)
     encode_time = min(_seconds(lambda: encode(data)) for _ in range(_REPEATS))
     decode_time = min(_seconds(lambda: decode(out, encoded)) for _ in range(_REPEATS))
-    return DemoResult(
+    return _Result(
         summary.stored_nbytes,
         16 * len(encoded) / data.size,
         data.size / encode_time,
@@ -74,3 +79,32 @@ def _seconds(call: Callable[[], Any]) -> float:
     start = time.perf_counter()
     call()
     return time.perf_counter() - start
+
+
+@click.command()
+@command
+def demo() -> None:
+    """Take a small trained model through the whole round trip, with every codec."""
+    resource = importlib.resources.files("bf16codecs") / "data" / "demo.safetensors"
+    with importlib.resources.as_file(resource) as model, tempfile.TemporaryDirectory() as folder:
+        header = read_header(model)
+        values = (header.file_size - header.data_start) // 2
+        click.echo(f"A language model of {values} BF16 weights, {format_size(header.file_size)}")
+        rows = []
+        for name, level in _CODECS:
+            result = _measure(model, Path(folder), name, level)
+            rows.append(
+                (
+                    f"{name} {level or ''}".strip(),
+                    format_size(result.stored_nbytes),
+                    f"{result.bits:.2f}",
+                    f"{16 / result.bits:.3f}",
+                    format_rate(result.encode_rate, 1),
+                    format_rate(result.decode_rate, 1),
+                    "bit-exact" if result.exact else "DIFFERS",
+                )
+            )
+    titles = ("codec", "store", "bits/value", "ratio", "encode", "decode", "round trip")
+    print_table(titles, rows)
+    if any(row[-1] != "bit-exact" for row in rows):
+        raise ValueError("a round trip was not bit-exact")

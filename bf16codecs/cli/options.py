@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from bf16codecs.cli.console import format_rate, format_size, one_line
+from bf16codecs.cli.console import format_rate, format_size, printable
 from bf16codecs.convert.convert import DEFAULT_CHUNK_SIZE, DEFAULT_CODEC, Summary
 from bf16codecs.store.choice import CODEC_NAMES, CodecChoice
 
@@ -52,8 +52,8 @@ def _message(error: BaseException) -> str:
         return "not enough memory"
     if isinstance(error, OSError) and error.strerror:
         where = "" if error.filename is None else f"{error.filename}: "
-        return one_line(f"{where}{error.strerror}")
-    return one_line(error)
+        return printable(f"{where}{error.strerror}")
+    return printable(error)
 
 
 @contextmanager
@@ -152,7 +152,7 @@ def report(source: str, target: str, summary: Summary, note: str = "") -> None:
     if note == "restored":
         sizes.reverse()
     click.echo(
-        f"{one_line(source)} -> {one_line(target)}: {summary.tensors} tensors,"
+        f"{printable(source)} -> {printable(target)}: {summary.tensors} tensors,"
         f" {sizes[0]} -> {sizes[1]} (ratio {ratio:.3f}),"
         f" {format_rate(summary.nbytes, summary.seconds)}{', ' if note else ''}{note}"
     )

@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 
 from bf16codecs import cli, hdf5
 from bf16codecs._version import __version__
-from bf16codecs.cli.console import format_size, one_line
+from bf16codecs.cli.console import format_size, printable
 from bf16codecs.cli.options import ByteSize
 from checkout import package_environment
 from models import TRICKY_NAMES, write_model
@@ -213,7 +213,7 @@ def test_info_shows_any_name_whole(tmp_path: Path) -> None:
     done("st2zarr", model, tmp_path / "m.zarr")
     lines = done("bf16codecs", "info", tmp_path / "m.zarr").splitlines()
     shown = {line[: line.rindex("F64")].rstrip() for line in lines[1 : len(TRICKY_NAMES) + 1]}
-    assert shown == {one_line(name) for name in TRICKY_NAMES}
+    assert shown == {printable(name) for name in TRICKY_NAMES}
 
 
 def test_plugin_path() -> None:

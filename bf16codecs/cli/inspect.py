@@ -1,0 +1,87 @@
+"""The commands that look at stores: `info`, `verify`; and `plugin-path`."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import click
+
+from bf16codecs.cli.console import (
+    format_rate,
+    format_size,
+    print_table,
+    printable,
+    progress_bar,
+)
+from bf16codecs.cli.options import command, quiet_option, threads_option
+from bf16codecs.convert.convert import verify_store
+from bf16codecs.store.backend import read_headers, stored_arrays
+from bf16codecs.store.opening import open_store
+
+__all__ = ["info", "plugin_path", "verify"]
+
+
+@click.command()
+@click.argument("store")
+@command
+def info(store: str) -> None:
+    """List the tensors of STORE: shapes, dtypes, codecs, sizes, ratios."""
+    rows = []
+    raw = stored = 0
+    with closing(open_store(store)) as reader:
+        headers = read_headers(reader)
+        tensors = [tensor for header in headers for tensor in header.tensors]
+        for tensor, array in zip(tensors, stored_arrays(reader, headers), strict=True):
+            size = reader.stored_nbytes(array.path)
+            raw, stored = raw + tensor.nbytes, stored + size
+            rows.append(
+                (
+                    tensor.name,
+                    tensor.dtype,
+                    "x".join(map(str, tensor.shape)) or "scalar",
+                    reader.codec_name(array.path),
+                    format_size(tensor.nbytes),
+                    format_size(size),
+                    f"{tensor.nbytes / max(1, size):.3f}",
+                )
+            )
+        files = list(reader.info.files) + ([reader.info.index] if reader.info.index else [])
+    total = (
+        f"{len(rows)} tensors",
+        "",
+        "",
+        "",
+        format_size(raw),
+        format_size(stored),
+        f"{raw / max(1, stored):.3f}",
+    )
+    print_table(("tensor", "dtype", "shape", "codec", "size", "stored", "ratio"), rows, total)
+    for file in files:
+        click.echo(f"{printable(file.name)}: {file.size} bytes, SHA-256 {printable(file.sha256)}")
+
+
+@click.command()
+@click.argument("store")
+@click.argument("src", required=False)
+@threads_option
+@quiet_option
+@command
+def verify(store: str, src: str | None, threads: int | None, quiet: bool) -> None:
+    """Decode all of STORE, check every checksum, and compare with SRC if it is given."""
+    with progress_bar(quiet) as progress:
+        summary = verify_store(store, src, threads=threads, progress=progress)
+    if not quiet:
+        same = "" if src is None else f", identical to {printable(src)}"
+        click.echo(
+            f"{printable(store)}: {summary.tensors} tensors, {format_size(summary.nbytes)}, intact"
+            f"{same}, {format_rate(summary.nbytes, summary.seconds)}"
+        )
+
+
+@click.command()
+@command
+def plugin_path() -> None:
+    """Print the folder of the HDF5 plugin, for HDF5_PLUGIN_PATH."""
+    from bf16codecs.hdf5.filters import PLUGIN_PATH
+
+    click.echo(PLUGIN_PATH)
