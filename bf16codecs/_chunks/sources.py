@@ -29,7 +29,8 @@ from bf16codecs.errors import CorruptDataError, StoreError
 
 __all__ = ["FilePart", "FileSource", "FolderSource", "StoreSource", "ZipSource"]
 
-# What is read from a file is decoded while it is in the processor's cache: for each thread.
+# What is read from a file at a time is decoded while it is in the processor's cache: 4 MiB were
+# 15 % slower than 2 with two threads. But every thread gets a block of it.
 _PIECE_BYTES = 1 << 21
 
 
@@ -50,8 +51,8 @@ class _OpenPart:
 
     @property
     def piece(self) -> int:
-        """How much to read at a time: what all threads decode together."""
-        return _PIECE_BYTES * _core.get_num_threads()
+        """How much to read at a time."""
+        return max(_PIECE_BYTES, _core.DEFAULT_BLOCK_BYTES * _core.get_num_threads())
 
     def read(self, ranges: Sequence[Range] | None) -> Sequence[Bytes]:
         """Read ranges of it into this thread's buffer."""
