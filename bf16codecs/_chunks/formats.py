@@ -113,6 +113,9 @@ class ZstdFormat:
     def reading(self, stored: Known, wanted: Wanted) -> Reading:
         """Read parts of a chunk: see `Format`."""
         data = yield from _whole(stored, wanted.nbytes)
+        # Before memory is taken for a chunk of the size that the array's metadata claim.
+        if wanted.nbytes > (data.size // _ZSTD_BLOCK_STORED + 1) * _ZSTD_BLOCK:
+            raise CorruptDataError(f"{data.size} bytes cannot hold a chunk of {wanted.nbytes}")
         if wanted.is_whole and self._shuffle is None:
             _decode_zstd(data, wanted.out)
             return
@@ -133,9 +136,6 @@ def encode_zstd(chunk: Bytes, level: int, item_size: int) -> bytes:
 
 def _decode_zstd(stored: Bytes, out: Bytes) -> None:
     """Decode Zstandard frames that hold exactly `out`; no memory is taken on their word."""
-    # Before `out`, of the size that an array's metadata claim, is touched.
-    if out.size > (stored.size // _ZSTD_BLOCK_STORED + 1) * _ZSTD_BLOCK:
-        raise CorruptDataError(f"{stored.size} bytes cannot hold a chunk of {out.size}")
     size = _core.zstd_content_size(stored)
     if size is not None and size != out.size:
         raise CorruptDataError(
