@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bf16codecs._dtypes import DTYPE_BITS
 from bf16codecs.errors import SafetensorsError
 
 __all__ = [
-    "DTYPE_BITS",
     "MAX_HEADER_BYTES",
     "Header",
     "TensorInfo",
@@ -30,16 +30,6 @@ __all__ = [
 
 MAX_HEADER_BYTES = 100_000_000
 _U64 = 1 << 64
-
-DTYPE_BITS = {
-    "F4": 4,
-    **dict.fromkeys(("F6_E2M3", "F6_E3M2"), 6),
-    **dict.fromkeys(("BOOL", "U8", "I8"), 8),
-    **dict.fromkeys(("F8_E5M2", "F8_E4M3", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ"), 8),
-    **dict.fromkeys(("I16", "U16", "F16", "BF16"), 16),
-    **dict.fromkeys(("I32", "U32", "F32"), 32),
-    **dict.fromkeys(("C64", "F64", "I64", "U64"), 64),
-}
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bf16codecs._dtypes import DTYPE_BITS
 from bf16codecs._files import read_at
 from bf16codecs._safetensors_header import (
-    DTYPE_BITS,
     MAX_HEADER_BYTES,
     Header,
     TensorInfo,

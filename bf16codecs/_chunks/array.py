@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -25,6 +26,8 @@ __all__ = ["ArrayReader", "ChunkedArray", "Index", "Job", "LibraryArray", "Locat
 Job = Callable[[], None]
 #: Of a chunk, along each axis.
 Index = tuple[int, ...]
+#: Indices of single elements in a chunk, one array for each axis.
+Points = tuple[NDArray[np.intp], ...]
 
 # Bytes of chunks in flight; at least two chunks.
 _IN_FLIGHT_BYTES = 1 << 28
@@ -32,7 +35,7 @@ _IN_FLIGHT_BYTES = 1 << 28
 _SLAB_BYTES = 1 << 24
 
 
-class ArrayReader:
+class ArrayReader(ABC):
     """An array that is read unit by unit, which are chunks as a rule; several threads may read.
 
     Parameters
@@ -74,7 +77,8 @@ class ArrayReader:
         for combination in itertools.product(*segments):
             index = tuple(segment.chunk for segment in combination)
             place: Any = (*(s.place for s in combination), ...)  # a view even if of one item
-            yield self._box_job(index, [s.indices for s in combination], out[place])
+            local = [s.indices for s in combination]
+            yield partial(self._read_box, index, self._find(index), local, out[place])
 
     def read_points(self, indices: Sequence[NDArray[np.intp]], out: NDArray[Any]) -> None:
         """Read single elements into `out`; all have one dimension."""
@@ -84,12 +88,14 @@ class ArrayReader:
         where = [i // c for i, c in zip(indices, self._unit, strict=True)]
         numbers = np.ravel_multi_index(where, grid)
         order = np.argsort(numbers, kind="stable")
-        jobs: list[Job] = []
-        for group in np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1):
+
+        def job(group: NDArray[np.intp]) -> Job:
             index = tuple(int(w[group[0]]) for w in where)
             local = tuple(i[group] % c for i, c in zip(indices, self._unit, strict=True))
-            jobs.append(self._points_job(index, local, out, group))
-        run_all(jobs, self.concurrency)
+            return partial(self._put_points, index, self._find(index), local, out, group)
+
+        groups = np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1)
+        run_all(map(job, groups), self.concurrency)
 
     def plan(self, path: str) -> ArrayPlan:
         """Describe the array in pieces that are each one run of its bytes, for `read_piece`."""
@@ -109,23 +115,26 @@ class ArrayReader:
         for job in self.box_jobs(region, values):
             job()
 
-    def _box_job(self, index: Index, axes: Sequence[Axis], out: NDArray[Any]) -> Job:
-        """Return what reads a box of a unit."""
-        raise NotImplementedError
+    def _put_points(
+        self, index: Index, found: Any, points: Points, out: NDArray[Any], where: NDArray[np.intp]
+    ) -> None:
+        out[where] = self._read_points(index, found, points)
 
-    def _points_job(
-        self,
-        index: Index,
-        points: tuple[NDArray[np.intp], ...],
-        out: NDArray[Any],
-        where: NDArray[np.intp],
-    ) -> Job:
-        """Return what reads single elements of a unit into ``out[where]``."""
-        raise NotImplementedError
+    def _find(self, index: Index) -> Any:
+        """Return what is needed to read a unit; called where jobs are made, which run anywhere."""
+        return None
 
+    @abstractmethod
+    def _read_box(self, index: Index, found: Any, axes: Sequence[Axis], out: NDArray[Any]) -> None:
+        """Read a box of a unit."""
+
+    @abstractmethod
+    def _read_points(self, index: Index, found: Any, points: Points) -> NDArray[Any]:
+        """Read single elements of a unit."""
+
+    @abstractmethod
     def _read_unit(self, index: Index, out: Bytes) -> None:
         """Read a whole unit, padding included."""
-        raise NotImplementedError
 
 
 class Located(NamedTuple):
@@ -164,36 +173,17 @@ class ChunkedArray(ArrayReader):
             concurrency = max(2, min(concurrency, _IN_FLIGHT_BYTES // self.unit_nbytes))
         self.concurrency = concurrency
 
-    def _box_job(self, index: Index, axes: Sequence[Axis], out: NDArray[Any]) -> Job:
-        return partial(self._read_box, index, self._find(index), axes, out)
-
-    def _points_job(
-        self,
-        index: Index,
-        points: tuple[NDArray[np.intp], ...],
-        out: NDArray[Any],
-        where: NDArray[np.intp],
-    ) -> Job:
-        return partial(self._read_chunk_points, index, self._find(index), points, out, where)
-
     def _read_unit(self, index: Index, out: Bytes) -> None:
         self._read(index, self._find(index), Wanted.whole(out))
 
-    def _read_chunk_points(
-        self,
-        index: Index,
-        chunk: Located,
-        points: tuple[NDArray[np.intp], ...],
-        out: NDArray[Any],
-        where: NDArray[np.intp],
-    ) -> None:
+    def _read_points(self, index: Index, found: Located, points: Points) -> NDArray[Any]:
         raw = np.empty(self.unit_nbytes, np.uint8)
         ranges = touched_ranges(points, self.chunks, self.dtype.itemsize)
-        self._read(index, chunk, Wanted(self.unit_nbytes, ranges, raw))
-        out[where] = raw.view(self.dtype).reshape(self.chunks)[points]
+        self._read(index, found, Wanted(self.unit_nbytes, ranges, raw))
+        return raw.view(self.dtype).reshape(self.chunks)[points]
 
     def _read_box(
-        self, index: Index, chunk: Located, axes: Sequence[Axis], out: NDArray[Any]
+        self, index: Index, found: Located, axes: Sequence[Axis], out: NDArray[Any]
     ) -> None:
         # Leading axes of one index only set the offset; the next axis is the first that varies.
         base, stride, depth = 0, self.unit_nbytes, 0
@@ -204,7 +194,7 @@ class ChunkedArray(ArrayReader):
             base += int(axis[0]) * stride
             depth += 1
         if depth == len(axes):
-            self._read_run(index, chunk, base, out)
+            self._read_run(index, found, base, out)
             return
         first, stop = int(axes[depth][0]), int(axes[depth][-1]) + 1
         base += first * stride
@@ -212,22 +202,22 @@ class ChunkedArray(ArrayReader):
         dense = stop - first == len(axes[depth])
         inner = axes[depth + 1 :]
         if dense and all(len(a) == n for a, n in zip(inner, rest, strict=True)):
-            self._read_run(index, chunk, base, out)
+            self._read_run(index, found, base, out)
             return
         shape = (stop - first, *rest)
         local = (as_index(axes[depth], first), *map(as_index, inner))
         # The system provides memory only for the pages that are decoded into.
         raw = np.empty((stop - first) * stride, np.uint8)
         ranges = touched_ranges(local, shape, self.dtype.itemsize, base)
-        self._read(index, chunk, Wanted(self.unit_nbytes, ranges, raw, base))
+        self._read(index, found, Wanted(self.unit_nbytes, ranges, raw, base))
         out[...] = raw.view(self.dtype).reshape(shape)[local].reshape(out.shape)
 
-    def _read_run(self, index: Index, chunk: Located, base: int, out: NDArray[Any]) -> None:
+    def _read_run(self, index: Index, found: Located, base: int, out: NDArray[Any]) -> None:
         """Read one contiguous range of a chunk."""
         run = out if out.flags.c_contiguous else np.empty(out.shape, self.dtype)
         raw = run.reshape(-1).view(np.uint8)
         ranges: list[Range] = [(base, base + raw.size)]
-        self._read(index, chunk, Wanted(self.unit_nbytes, ranges, raw, base))
+        self._read(index, found, Wanted(self.unit_nbytes, ranges, raw, base))
         if run is not out:
             out[...] = run
 
@@ -270,32 +260,20 @@ class LibraryArray(ArrayReader):
         super().__init__(label, shape, dtype, chunks or slab, slab)
         self._read, self.concurrency = read, concurrency
 
-    def _box_job(self, index: Index, axes: Sequence[Axis], out: NDArray[Any]) -> Job:
-        return partial(self._read_box, index, axes, out)
-
-    def _points_job(
-        self,
-        index: Index,
-        points: tuple[NDArray[np.intp], ...],
-        out: NDArray[Any],
-        where: NDArray[np.intp],
-    ) -> Job:
-        def job() -> None:
-            spans = [range(int(p.min()), int(p.max()) + 1) for p in points]
-            box = self._values(index, spans)
-            out[where] = box[tuple(p - s.start for p, s in zip(points, spans, strict=True))]
-
-        return job
-
     def _read_unit(self, index: Index, out: Bytes) -> None:
         sizes = zip(index, self._unit, self.shape, strict=True)
         values = self._values(index, [range(min(n, size - i * n)) for i, n, size in sizes])
         raw = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
         out[: raw.size] = raw
 
-    def _read_box(self, index: Index, axes: Sequence[Axis], out: NDArray[Any]) -> None:
+    def _read_box(self, index: Index, found: None, axes: Sequence[Axis], out: NDArray[Any]) -> None:
         values = self._values(index, axes)
         out[...] = values[tuple(as_index(axis, int(axis[0])) for axis in axes)]
+
+    def _read_points(self, index: Index, found: None, points: Points) -> NDArray[Any]:
+        box = [range(int(p.min()), int(p.max()) + 1) for p in points]
+        values: NDArray[Any] = self._values(index, box)
+        return values[tuple(p - axis.start for p, axis in zip(points, box, strict=True))]
 
     def _values(self, index: Index, axes: Sequence[Axis]) -> NDArray[Any]:
         """Read what encloses a box of a slab."""

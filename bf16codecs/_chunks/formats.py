@@ -17,7 +17,7 @@ from numcodecs import Shuffle, Zstd
 from bf16codecs import _core
 from bf16codecs._buffers import Bytes, ThreadBuffer
 from bf16codecs._chunks.blocks import Head, Wanted, block_runs
-from bf16codecs._chunks.stored import Range, StoredChunk
+from bf16codecs._chunks.stored import Known, Range, StoredChunk
 from bf16codecs.errors import CorruptDataError, TruncatedDataError
 
 __all__ = [
@@ -42,22 +42,6 @@ _PREFIX_SHIFT = 15
 _MAX_HEADS = 1024
 # A block of a Zstandard frame: at least so many bytes, for at most so many (RFC 8878, 3.1.1.2).
 _ZSTD_BLOCK_STORED, _ZSTD_BLOCK = 4, 1 << 17
-
-
-class Known(Protocol):
-    """What is known of a stored chunk before it is read: see `StoredChunk`."""
-
-    @property
-    def key(self) -> Hashable:
-        """What tells it from others; None where nothing does."""
-
-    @property
-    def size(self) -> int | None:
-        """Its size, if that is known."""
-
-    @property
-    def piece(self) -> int | None:
-        """How much to read at a time, or None where requests cost more than memory."""
 
 
 class Format(Protocol):

@@ -13,7 +13,7 @@ import zipfile
 from collections.abc import Hashable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 from zarr.abc.store import RangeByteRequest, Store
@@ -23,7 +23,14 @@ from zarr.storage import ZipStore
 
 from bf16codecs import _core
 from bf16codecs._buffers import Bytes, ThreadBuffer
-from bf16codecs._chunks.stored import InMemory, Range, StoredChunk, check_range
+from bf16codecs._chunks.stored import (
+    InMemory,
+    KeySource,
+    Range,
+    Source,
+    StoredChunk,
+    check_range,
+)
 from bf16codecs._files import open_to_read, read_at
 from bf16codecs.errors import CorruptDataError, StoreError
 
@@ -34,8 +41,10 @@ __all__ = ["FilePart", "FileSource", "FolderSource", "StoreSource", "ZipSource"]
 _PIECE_BYTES = 1 << 21
 
 
-class _OpenPart:
+class _OpenPart(StoredChunk):
     """A range of a file, open for reading."""
+
+    size: int
 
     def __init__(
         self,
@@ -66,10 +75,8 @@ class _OpenPart:
             parts.append(part[: read_at(self._descriptor, self._offset + start, part)])
         return parts
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
+    def close(self) -> None:
+        """Close the file that was opened for this."""
         if self._own:
             os.close(self._descriptor)
 
@@ -82,10 +89,8 @@ class FilePart(NamedTuple):
     size: int
 
 
-class FileSource:
+class FileSource(Source):
     """Chunks that are ranges of files."""
-
-    concurrency = 1
 
     def __init__(self) -> None:
         self._buffer = ThreadBuffer()
@@ -101,10 +106,8 @@ class FileSource:
         self._buffer = ThreadBuffer()
 
 
-class _LocalKeys:
+class _LocalKeys(KeySource):
     """What folders and ZIP files share as sources."""
-
-    concurrency = 1
 
     def __init__(self) -> None:
         self._buffer = ThreadBuffer()
@@ -219,10 +222,8 @@ class ZipSource(_LocalKeys):
         self._zip.close()
 
 
-class _CompressedMember:
+class _CompressedMember(StoredChunk):
     """A member of a ZIP file that is read whole, once it is known that its size makes sense."""
-
-    piece: int | None = None
 
     def __init__(
         self, archive: zipfile.ZipFile, member: zipfile.ZipInfo, lock: threading.Lock
@@ -242,14 +243,8 @@ class _CompressedMember:
         """Decompress the member, and return ranges of it."""
         return self._content.read(ranges)
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(self, *exception: object) -> None:
-        pass
-
-
-class StoreSource:
+class StoreSource(KeySource):
     """Keys of a store of zarr's, remote or in memory."""
 
     concurrency = 8
@@ -282,11 +277,10 @@ class StoreSource:
             self._store.close()
 
 
-class _RemoteChunk:
+class _RemoteChunk(StoredChunk):
     """A key of a store of zarr's."""
 
-    size: int | None = None
-    piece: int | None = None
+    key: str
 
     def __init__(self, store: Store, key: str) -> None:
         self._store, self.key = store, key
@@ -305,12 +299,6 @@ class _RemoteChunk:
             if request is not None:
                 check_range(len(reply), request.start, request.end)
         return replies
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        pass
 
 
 def _as_bytes(buffer: Any) -> Bytes:

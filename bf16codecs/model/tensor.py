@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from bf16codecs._chunks.array import ArrayReader, Job
 from bf16codecs._chunks.indexing import Points, parse_selection
+from bf16codecs._dtypes import ARRAY_DTYPES, DTYPE_NAMES
 from bf16codecs._threads import run_all
 from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.opening import open_any
@@ -26,19 +27,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Home", "LazyTensor", "read_all"]
 
-#: Stored as bytes, and one-byte data types of ml_dtypes.
-_NUMPY_DTYPES = {
-    "F8_E8M0": "float8_e8m0fnu",
-    "F8_E4M3FNUZ": "float8_e4m3fnuz",
-    "F8_E5M2FNUZ": "float8_e5m2fnuz",
-}
-_SAFETENSORS_DTYPES = {
-    "bool": "BOOL",
-    "bfloat16": "BF16",
-    "float8_e4m3fn": "F8_E4M3",
-    "float8_e5m2": "F8_E5M2",
-    "complex64": "C64",
-}
+_SAFETENSORS_NAMES = {item: name for name, item in ARRAY_DTYPES.items()}
+# Of one byte, and stored as bytes.
+_BYTE_DTYPES = {name: item for name, item in DTYPE_NAMES.items() if name not in ARRAY_DTYPES}
 
 
 class Home:
@@ -97,8 +88,8 @@ class LazyTensor:
         self.name = name
         self.shape = self._array.shape
         self.dtype = self._array.dtype
-        if self._kind in _NUMPY_DTYPES and self.dtype == np.uint8:
-            self.dtype = np.dtype(_NUMPY_DTYPES[self._kind])
+        if self.dtype == np.uint8 and self._kind in _BYTE_DTYPES:
+            self.dtype = np.dtype(_BYTE_DTYPES[self._kind])
 
     @property
     def ndim(self) -> int:
@@ -127,8 +118,7 @@ class LazyTensor:
     def get_dtype(self) -> str:
         """Return the dtype by its name in safetensors, as slices of safetensors do."""
         name = self.dtype.name
-        kind = name[0].upper() + str(8 * self.dtype.itemsize)
-        return self._kind or _SAFETENSORS_DTYPES.get(name, kind)
+        return self._kind or _SAFETENSORS_NAMES.get(name, name.upper())
 
     def __getitem__(self, selection: Any) -> Any:
         parsed = parse_selection(selection, self.shape)

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from bf16codecs._chunks.grid import ArrayPlan, chunk_shape
-from bf16codecs.safetensors import DTYPE_BITS, Source, TensorInfo
+from bf16codecs._dtypes import ARRAY_DTYPES, DTYPE_BITS
+from bf16codecs.safetensors import Source, TensorInfo
 from bf16codecs.store.layout import ATTRIBUTES_KEY
 from bf16codecs.store.paths import RESERVED_ROOT, array_paths
 
@@ -18,30 +19,10 @@ __all__ = ["array_form", "header_path", "plan_arrays", "plan_bytes"]
 _MAX_NDIM = 32
 _MAX_DIMENSION = 2**63
 
-#: safetensors dtypes that arrays keep; all others are stored as their bytes.
-_KEPT_DTYPES = {
-    "BOOL": "bool",
-    "U8": "uint8",
-    "I8": "int8",
-    "F8_E5M2": "float8_e5m2",
-    "F8_E4M3": "float8_e4m3fn",
-    "I16": "int16",
-    "U16": "uint16",
-    "F16": "float16",
-    "BF16": "bfloat16",
-    "I32": "int32",
-    "U32": "uint32",
-    "F32": "float32",
-    "C64": "complex64",
-    "F64": "float64",
-    "I64": "int64",
-    "U64": "uint64",
-}
-
 
 def array_form(tensor: TensorInfo) -> tuple[str, tuple[int, ...]]:
     """Return the dtype and shape of a tensor's array."""
-    dtype, bits, shape = _KEPT_DTYPES.get(tensor.dtype), DTYPE_BITS[tensor.dtype], tensor.shape
+    dtype, bits, shape = ARRAY_DTYPES.get(tensor.dtype), DTYPE_BITS[tensor.dtype], tensor.shape
     # An empty tensor may have other dimensions that are larger than any memory.
     addressable = math.prod(max(1, size) for size in shape) * bits < _MAX_DIMENSION
     if len(shape) <= _MAX_NDIM and addressable:

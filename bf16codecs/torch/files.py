@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from bf16codecs._dtypes import DTYPE_BITS, DTYPE_NAMES
 from bf16codecs._torch_tensors import as_tensor
 from bf16codecs.convert.convert import safetensors_to_zarr
 from bf16codecs.model.model import open_model
@@ -21,31 +22,12 @@ from bf16codecs.safetensors import Source, SourceFile, parse_header
 
 __all__ = ["as_tensor", "load_file", "save_file"]
 
-# In the order by which safetensors sorts, from the last to the first.
-_DTYPES = {
-    "BOOL": "bool",
-    "F4": "float4_e2m1fn_x2",
-    "U8": "uint8",
-    "I8": "int8",
-    "F8_E5M2": "float8_e5m2",
-    "F8_E4M3": "float8_e4m3fn",
-    "F8_E8M0": "float8_e8m0fnu",
-    "F8_E4M3FNUZ": "float8_e4m3fnuz",
-    "F8_E5M2FNUZ": "float8_e5m2fnuz",
-    "I16": "int16",
-    "U16": "uint16",
-    "F16": "float16",
-    "BF16": "bfloat16",
-    "I32": "int32",
-    "U32": "uint32",
-    "F32": "float32",
-    "C64": "complex64",
-    "F64": "float64",
-    "I64": "int64",
-    "U64": "uint64",
-}
 # Older releases of PyTorch lack some.
-_NAMES = {getattr(torch, t): name for name, t in _DTYPES.items() if hasattr(torch, t)}
+_NAMES = {
+    getattr(torch, item): name
+    for name, item in {**DTYPE_NAMES, "F4": "float4_e2m1fn_x2"}.items()
+    if hasattr(torch, item)
+}
 
 
 def load_file(filename: str | os.PathLike[str], device: Any = "cpu") -> dict[str, torch.Tensor]:
@@ -139,7 +121,7 @@ class _TensorFile(SourceFile):
                 raise ValueError(
                     f"tensor {name!r}: {tensor.dtype} in layout {tensor.layout} cannot be stored"
                 )
-        rank = list(_DTYPES).index
+        rank = list(DTYPE_BITS).index
         names = sorted(tensors, key=lambda name: (-rank(_NAMES[tensors[name].dtype]), name))
         entries: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
         offset = 0

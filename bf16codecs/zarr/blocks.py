@@ -18,7 +18,7 @@ from zarr.core.dtype.common import HasItemSize
 from bf16codecs._buffers import layout_for
 from bf16codecs._chunks.blocks import Wanted, touched_ranges
 from bf16codecs._chunks.formats import FrameFormat, read
-from bf16codecs._chunks.stored import InMemory, Range, check_range
+from bf16codecs._chunks.stored import InMemory, Known, Range, check_range
 from bf16codecs.codecs import CODECS, FrameCodec
 from bf16codecs.errors import CorruptDataError
 
@@ -150,15 +150,12 @@ class BF16BlocksCodec(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):
         return part.result
 
 
-class _Part:
+class _Part(Known):
     """Part of a chunk that is being read, while fetching is left to the caller.
 
     The selection itself is NumPy's work, on an array of the whole chunk into which only the
     touched blocks were decoded: of the rest, the system never provides the memory.
     """
-
-    # What is known of a stored chunk: nothing, and requests cost more than memory.
-    key = size = piece = None
 
     def __init__(self, selection: Any, chunk_spec: ArraySpec) -> None:
         nbytes, item_size = _chunk_bytes(chunk_spec), chunk_spec.dtype.to_native_dtype().itemsize
