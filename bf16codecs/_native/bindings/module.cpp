@@ -202,6 +202,10 @@ void translate(const std::exception_ptr& p, void*) {
 NB_MODULE(_core, m) {
   using namespace bf16codecs;
   nb::register_exception_translator(translate);
+#if defined(NDEBUG)
+  // What caches and threads still hold when the interpreter ends is no fault to show to users.
+  nb::set_leak_warnings(false);
+#endif
   publish_names(m);
 
   m.def("encode", &py_encode, "src"_a, "codec"_a, "dtype"_a, nb::kw_only(), "by_byte"_a = false,
