@@ -19,7 +19,6 @@ import platform
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bf16codecs import _core
+from bf16codecs._memory import keep_freed_memory, peak_memory
 from bf16codecs._version import __version__
 from bf16codecs.safetensors import open_source
 
@@ -242,25 +242,6 @@ def _contenders(threads: int) -> Iterator[Contender]:
             continue
 
 
-@contextmanager
-def _peak_memory() -> Iterator[Callable[[], int | None]]:
-    """Yield a function that returns how many bytes resident memory has risen (Linux)."""
-
-    def status(key: str) -> int:
-        for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith(key):
-                return int(line.split()[1]) * 1024
-        raise OSError(key)
-
-    try:
-        Path("/proc/self/clear_refs").write_text("5")  # the peak is what it is now
-        before = status("VmRSS")
-    except OSError:
-        yield lambda: None
-        return
-    yield lambda: max(0, status("VmHWM") - before)
-
-
 def _round_trip(
     contender: Contender, data: Sequence[Bytes], out: Sequence[Bytes]
 ) -> tuple[float, float, int, bool]:
@@ -303,7 +284,7 @@ def _measure(
 ) -> Result:
     nbytes = sum(tensor.nbytes for tensor in data)
     copying, rounds = [], []
-    with _peak_memory() as peak:
+    with peak_memory() as peak:
         for _ in range(repeats):
             copying.append(_memcpy_seconds(data, out))
             rounds.append(_round_trip(contender, data, out))
@@ -367,6 +348,7 @@ def run(
     data = [tensor.copy() for _ in range(copies) for tensor in tensors]
     out = [np.zeros_like(tensor) for tensor in data]
     results = []
+    keep_freed_memory()
     before = _core.get_num_threads()
     _core.set_num_threads(threads)
     try:

@@ -74,22 +74,6 @@ class Encoded:
     checksums: dict[tuple[int, int], int]
 
 
-class _Buffers:
-    """Memory for pieces, used again and again; taken and given back by one thread."""
-
-    def __init__(self, arrays: Sequence[ArrayPlan]) -> None:
-        self._size = max((array.chunk_nbytes for array in arrays if array.nbytes), default=0)
-        self._free: list[Bytes] = []
-
-    def take(self) -> Bytes:
-        """Return memory for the largest piece."""
-        return self._free.pop() if self._free else np.empty(self._size, np.uint8)
-
-    def give_back(self, memory: Bytes) -> None:
-        """Let others have it."""
-        self._free.append(memory)
-
-
 def _in_file_order(
     work: Callable[[Piece, Bytes], Any],
     arrays: Sequence[ArrayPlan],
@@ -100,18 +84,21 @@ def _in_file_order(
     `work` is called with a piece and memory for a whole chunk, whose first bytes are then the
     piece's. They are valid until the next ones are asked for.
     """
-    buffers = _Buffers(arrays)
+    largest = max((array.chunk_nbytes for array in arrays if array.nbytes), default=0)
+    free: list[Bytes] = []  # used again: fresh pages cost more than decoding into them
 
     def job(piece: Piece, memory: Bytes) -> tuple[Piece, Bytes, Any]:
         return piece, memory, work(piece, memory[: piece.array.chunk_nbytes])
 
     done, total = 0, sum(array.nbytes for array in arrays)
     pieces = (piece for array in arrays for piece in array.pieces())
-    jobs = (partial(job, piece, buffers.take()) for piece in pieces)
+    jobs = (
+        partial(job, piece, free.pop() if free else np.empty(largest, np.uint8)) for piece in pieces
+    )
     with closing(run_ahead(jobs, worker_count())) as results:
         for piece, memory, result in results:
             yield piece, memory[: piece.nbytes], result
-            buffers.give_back(memory)
+            free.append(memory)
             done += piece.nbytes
             if progress is not None:
                 progress(done, total)

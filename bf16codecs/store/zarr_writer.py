@@ -29,7 +29,7 @@ from bf16codecs._files import write_all
 from bf16codecs.codecs import FrameCodec
 from bf16codecs.store.choice import CodecChoice
 from bf16codecs.store.layout import StoreInfo
-from bf16codecs.zarr.codecs import BF16BlocksCodec
+from bf16codecs.zarr.blocks import BF16BlocksCodec
 
 __all__ = ["ChunkWriter", "ZarrWriter"]
 

@@ -1,9 +1,4 @@
-"""Codecs and data types for Zarr format 3.
-
-Entry points name these classes, so that zarr finds them without an import of this package. Users
-pass `bf16codecs.BF16Huffman` and its siblings to zarr, which resolves them to these classes in
-format 3.
-"""
+"""The codec classes as bytes-to-bytes codecs of Zarr format 3."""
 
 from __future__ import annotations
 
@@ -24,23 +19,13 @@ from bf16codecs.codecs import (
     decode_array,
 )
 from bf16codecs.zarr.blocks import BF16BlocksCodec
-from bf16codecs.zarr.dtypes import BFloat16, Float8E4M3FN, Float8E5M2, register_data_types
+from bf16codecs.zarr.dtypes import register_data_types
 
 if TYPE_CHECKING:
     from zarr.core.array_spec import ArraySpec
     from zarr.core.buffer import Buffer
 
-__all__ = [
-    "BF16ArithmeticCodec",
-    "BF16BlocksCodec",
-    "BF16HuffmanCodec",
-    "BF16SplitCodec",
-    "BF16ZstdCodec",
-    "BFloat16",
-    "Float8E4M3FN",
-    "Float8E5M2",
-    "register",
-]
+__all__ = ["BF16ArithmeticCodec", "BF16HuffmanCodec", "BF16SplitCodec", "BF16ZstdCodec", "register"]
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,47 @@
+"""The memory of this process, as benchmarks need it: its peak, and the same for everybody."""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+__all__ = ["keep_freed_memory", "peak_memory"]
+
+# Parameters of glibc's mallopt(), and what it takes for "never".
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _NEVER = -1, -3, 1 << 30
+
+
+def keep_freed_memory() -> None:
+    """Let the allocator keep what is freed, for the rest of the process (glibc).
+
+    Otherwise it depends on what else was allocated whether freed memory goes back to the system. If
+    it does, every result that is kept is written to fresh pages: the same encoder then ran at 2.0
+    GB/s, or at 4.2.
+    """
+    if platform.libc_ver()[0] != "glibc":
+        return
+    mallopt = ctypes.CDLL(None).mallopt
+    mallopt(_TRIM_THRESHOLD, _NEVER)
+    mallopt(_MMAP_THRESHOLD, _NEVER)
+
+
+@contextmanager
+def peak_memory() -> Iterator[Callable[[], int | None]]:
+    """Yield a function that returns how many bytes resident memory has risen (Linux)."""
+
+    def status(key: str) -> int:
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith(key):
+                return int(line.split()[1]) * 1024
+        raise OSError(key)
+
+    try:
+        Path("/proc/self/clear_refs").write_text("5")  # the peak is what it is now
+        before = status("VmRSS")
+    except OSError:
+        yield lambda: None
+        return
+    yield lambda: max(0, status("VmHWM") - before)
