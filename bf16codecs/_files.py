@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["HAS_PREADV", "open_to_read", "read_at", "write_all"]
+__all__ = ["HAS_PREADV", "SharedFile", "open_to_read", "read_at", "write_all"]
 
 #: Whether threads can read from one descriptor side by side. Windows has no such call.
 HAS_PREADV = hasattr(os, "preadv")
@@ -18,6 +18,17 @@ HAS_PREADV = hasattr(os, "preadv")
 def open_to_read(path: str | os.PathLike[str]) -> int:
     """Open a file and return its descriptor."""
     return os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+
+
+class SharedFile:
+    """A file that is open for reading as long as anybody has this."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.descriptor = open_to_read(path)
+
+    def __del__(self) -> None:
+        if hasattr(self, "descriptor"):
+            os.close(self.descriptor)
 
 
 def read_at(descriptor: int, offset: int, out: NDArray[np.uint8]) -> int:

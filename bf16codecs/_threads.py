@@ -7,7 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
@@ -72,15 +72,19 @@ class _Task(Generic[Result]):
 
     def result(self) -> Result:
         if self._error is not None:
-            raise self._error
+            error, self._error = self._error, None
+            try:
+                raise error
+            finally:
+                del error  # its traceback leads back here: memory would wait for the collector
         return self._value
 
 
 class _Run(Generic[Result]):
     """Threads that work through a queue of tasks.
 
-    Between the calling thread and the workers there are nothing but such queues as cannot be left
-    locked by Ctrl-C. It can do that to futures.
+    The calling thread and the workers share only simple queues: Ctrl-C can leave a future's lock
+    held, but not theirs.
     """
 
     def __init__(self, workers: int) -> None:
@@ -176,6 +180,8 @@ def run_all(jobs: Iterable[Callable[[], None]], concurrency: int) -> None:
     threads = _core.get_num_threads()
     overlapping = min(threads + 1, _MAX_WORKERS) if threads > 1 else 1
     workers = max(concurrency, overlapping) if concurrency else 1
-    # A slow request must not keep the others waiting.
-    for _ in run_ahead(jobs, workers, waiting=4 * workers):
-        pass
+    # A slow request must not keep the others waiting; what is local is in memory by then.
+    waiting = 4 * workers if concurrency > 1 else 1
+    with closing(run_ahead(jobs, workers, waiting)) as results:
+        for _ in results:
+            pass

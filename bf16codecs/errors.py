@@ -13,7 +13,7 @@ __all__ = [
 
 
 class BF16CodecsError(Exception):
-    """The base of all: what was read, or asked for, is not as it has to be."""
+    """Base of this package's exceptions."""
 
 
 class CodecError(BF16CodecsError, ValueError):

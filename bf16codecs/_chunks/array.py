@@ -242,9 +242,13 @@ class LibraryArray(ArrayReader):
     label, shape, dtype, chunks
         As for `ArrayReader`; None if it has no chunks.
     read
-        Reads a box of the array, given as one slice for each axis.
+        Reads a box of the array, given as for `box_jobs`, into an array of its shape.
     concurrency
         How many reads at a time pay off; 0 if all have to happen where jobs are made.
+    error
+        What errors of the library become.
+    read_points
+        Reads single elements, if the library has a better way than boxes around them.
     """
 
     def __init__(
@@ -253,34 +257,62 @@ class LibraryArray(ArrayReader):
         shape: tuple[int, ...],
         dtype: np.dtype[Any],
         chunks: tuple[int, ...] | None,
-        read: Callable[[tuple[slice, ...]], NDArray[Any]],
+        read: Callable[[Sequence[Axis], NDArray[Any]], None],
         concurrency: int,
+        error: type[Exception],
+        read_points: Callable[[Sequence[NDArray[np.intp]]], NDArray[Any]] | None = None,
     ) -> None:
         slab = chunk_shape(shape, dtype.itemsize, _SLAB_BYTES)
         super().__init__(label, shape, dtype, chunks or slab, slab)
-        self._read, self.concurrency = read, concurrency
+        self._read, self._read_all_points, self._error = read, read_points, error
+        self.concurrency = concurrency
 
-    def _read_unit(self, index: Index, out: Bytes) -> None:
-        sizes = zip(index, self._unit, self.shape, strict=True)
-        values = self._values(index, [range(min(n, size - i * n)) for i, n, size in sizes])
-        raw = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
-        out[: raw.size] = raw
+    def box_jobs(self, axes: Sequence[Axis], out: NDArray[Any]) -> Iterator[Job]:
+        """Yield what together reads a box into `out`: one job, or as many as overlap."""
+        if out.size == 0:
+            return
+        lengths = out.shape
+        if self.concurrency > 1:
+            lengths = chunk_shape(out.shape, self.dtype.itemsize, 2 * _SLAB_BYTES)
+        counts = [-(-size // length) for size, length in zip(out.shape, lengths, strict=True)]
+        for index in np.ndindex(*counts):
+            parts = [slice(i * n, (i + 1) * n) for i, n in zip(index, lengths, strict=True)]
+            piece = [axis[part] for axis, part in zip(axes, parts, strict=True)]
+            place: Any = (*parts, ...)
+            yield partial(self._read_named, piece, out[place])
+
+    def read_points(self, indices: Sequence[NDArray[np.intp]], out: NDArray[Any]) -> None:
+        """Read single elements into `out`; all have one dimension."""
+        if self._read_all_points is None:
+            super().read_points(indices, out)
+            return
+        with named_errors(self.label, self._error):
+            out[...] = self._read_all_points(indices)
+
+    def _read_named(self, axes: Sequence[Axis], out: NDArray[Any]) -> None:
+        with named_errors(self.label, self._error):
+            self._read(axes, out)
 
     def _read_box(self, index: Index, found: None, axes: Sequence[Axis], out: NDArray[Any]) -> None:
-        values = self._values(index, axes)
-        out[...] = values[tuple(as_index(axis, int(axis[0])) for axis in axes)]
+        origins = [i * n for i, n in zip(index, self._unit, strict=True)]
+        axes = [_moved(axis, origin) for axis, origin in zip(axes, origins, strict=True)]
+        self._read_named(axes, out)
 
     def _read_points(self, index: Index, found: None, points: Points) -> NDArray[Any]:
         box = [range(int(p.min()), int(p.max()) + 1) for p in points]
-        values: NDArray[Any] = self._values(index, box)
+        values = np.empty([len(axis) for axis in box], self.dtype)
+        self._read_box(index, found, box, values)
         return values[tuple(p - axis.start for p, axis in zip(points, box, strict=True))]
 
-    def _values(self, index: Index, axes: Sequence[Axis]) -> NDArray[Any]:
-        """Read what encloses a box of a slab."""
-        origins = [i * n for i, n in zip(index, self._unit, strict=True)]
-        region = tuple(
-            slice(origin + int(axis[0]), origin + int(axis[-1]) + 1)
-            for origin, axis in zip(origins, axes, strict=True)
-        )
-        with named_errors(self.label, OSError):
-            return np.asarray(self._read(region)).astype(self.dtype, copy=False)
+    def _read_unit(self, index: Index, out: Bytes) -> None:
+        sizes = zip(index, self._unit, self.shape, strict=True)
+        axes = [range(min(n, size - i * n)) for i, n, size in sizes]
+        shape = [len(axis) for axis in axes]
+        nbytes = math.prod(shape) * self.dtype.itemsize
+        self._read_box(index, None, axes, out[:nbytes].view(self.dtype).reshape(shape))
+
+
+def _moved(axis: Axis, origin: int) -> Axis:
+    if isinstance(axis, range):
+        return range(axis.start + origin, axis.stop + origin, axis.step)
+    return axis + origin

@@ -240,7 +240,7 @@ class Head:
         if size is not None and size < index.frame_size:
             raise TruncatedDataError(f"the frame has {size} bytes of {index.frame_size}")
         if size is not None and size > index.frame_size:
-            raise CorruptDataError(f"{size - index.frame_size} bytes behind the frame's end")
+            raise CorruptDataError(f"{size - index.frame_size} bytes after the frame's end")
         self.nbytes = nbytes
         self.offsets = tuple(index.offsets)
         self.block_bytes = index.block_items * index.item_size

@@ -69,13 +69,23 @@ class RawFormat:
         """Read parts of a chunk: see `Format`."""
         if stored.size is not None and stored.size > wanted.nbytes:
             raise CorruptDataError(f"{stored.size} bytes, more than the {wanted.nbytes} of a chunk")
+        if stored.size is None and wanted.ranges == [(0, wanted.nbytes)]:
+            data = yield from _whole(stored, wanted.nbytes)
+            if data.size > wanted.nbytes:
+                raise CorruptDataError(
+                    f"{data.size} bytes, more than the {wanted.nbytes} of a chunk"
+                )
+            _put(data, 0, wanted.nbytes, wanted)
+            return
         for ranges in _batches(wanted.ranges, stored.piece):
             for (start, stop), part in zip(ranges, (yield ranges), strict=True):
-                if part.size < stop - start:
-                    raise TruncatedDataError(
-                        f"{part.size} bytes where {stop - start} were expected"
-                    )
-                wanted.put(start, part)
+                _put(part, start, stop, wanted)
+
+
+def _put(part: Bytes, start: int, stop: int, wanted: Wanted) -> None:
+    if part.size < stop - start:
+        raise TruncatedDataError(f"{part.size} bytes where {stop - start} were expected")
+    wanted.put(start, part)
 
 
 RAW = RawFormat()
@@ -88,11 +98,13 @@ class ZstdFormat:
     ----------
     item_size
         Bytes of an item, if items were shuffled by HDF5's filter before they were compressed.
+    scratch
+        Memory to decode to what is not wanted as it is.
     """
 
-    def __init__(self, item_size: int = 1) -> None:
+    def __init__(self, item_size: int = 1, scratch: ThreadBuffer | None = None) -> None:
         self._shuffle = Shuffle(item_size) if item_size > 1 else None
-        self._scratch = ThreadBuffer()
+        self._scratch = scratch or ThreadBuffer()
 
     def reading(self, stored: Known, wanted: Wanted) -> Reading:
         """Read parts of a chunk: see `Format`."""
@@ -123,7 +135,7 @@ def _decode_zstd(stored: Bytes, out: Bytes) -> None:
     size = _core.zstd_content_size(stored)
     if size is not None and size != out.size:
         raise CorruptDataError(
-            f"the frame holds {size} bytes, and a chunk of this array {out.size}"
+            f"the frame holds {size} bytes, a chunk of this array has {out.size}"
         )
     try:
         # Never writes more than `out` has. Of frames that state their size it accepts less,

@@ -7,9 +7,11 @@ is read may be a buffer of the thread: it is valid until that thread reads again
 from __future__ import annotations
 
 import asyncio
+import lzma
 import os
 import threading
 import zipfile
+import zlib
 from collections.abc import Hashable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -31,10 +33,21 @@ from bf16codecs._chunks.stored import (
     StoredChunk,
     check_range,
 )
-from bf16codecs._files import open_to_read, read_at
+from bf16codecs._files import SharedFile, open_to_read, read_at
+from bf16codecs._messages import one_line
 from bf16codecs.errors import CorruptDataError, StoreError
 
 __all__ = ["FilePart", "FileSource", "FolderSource", "StoreSource", "ZipSource"]
+
+# What zipfile and the decompressors behind it raise.
+_UNREADABLE = (
+    zipfile.BadZipFile,
+    NotImplementedError,
+    zlib.error,
+    lzma.LZMAError,
+    EOFError,
+    OSError,
+)
 
 # What is read from a file at a time is decoded while it is in the processor's cache: 4 MiB were
 # 15 % slower than 2 with two threads. But every thread gets a block of it.
@@ -82,9 +95,9 @@ class _OpenPart(StoredChunk):
 
 
 class FilePart(NamedTuple):
-    """Key of a `FileSource`: a range of a file, which is a path or an open descriptor."""
+    """Key of a `FileSource`: a range of a file, which is a path or open already."""
 
-    file: str | int
+    file: str | SharedFile
     offset: int
     size: int
 
@@ -98,7 +111,7 @@ class FileSource(Source):
     def open(self, key: FilePart) -> StoredChunk:
         """Open a range of a file."""
         own = isinstance(key.file, str)
-        descriptor = open_to_read(key.file) if isinstance(key.file, str) else key.file
+        descriptor = open_to_read(key.file) if isinstance(key.file, str) else key.file.descriptor
         return _OpenPart(key, descriptor, key.offset, key.size, self._buffer, own)
 
     def close(self) -> None:
@@ -186,7 +199,7 @@ class ZipSource(_LocalKeys):
         if member is None:
             return None
         if member.compress_type != zipfile.ZIP_STORED:
-            return _CompressedMember(self._zip, member, self._lock)
+            return _ZipMember(self._zip, member, self._lock)
         descriptor = open_to_read(self._path)
         try:
             if key not in self._starts:
@@ -206,6 +219,13 @@ class ZipSource(_LocalKeys):
         names = int.from_bytes(raw[26:28], "little") + int.from_bytes(raw[28:30], "little")
         return member.header_offset + self._LOCAL_HEADER + names
 
+    def read(self, key: str) -> Bytes | None:
+        """Read all of a key, which may not exist, and check its CRC-32."""
+        member = self._zip.NameToInfo.get(key)
+        if member is None:
+            return None
+        return _ZipMember(self._zip, member, self._lock).read(None)[0]
+
     def size(self, key: str) -> int:
         """Return the size of a key, 0 if it does not exist."""
         member = self._zip.NameToInfo.get(key)
@@ -213,8 +233,8 @@ class ZipSource(_LocalKeys):
 
     def folder_size(self, path: str) -> int:
         """Return the size of all members below a path."""
-        members = self._zip.NameToInfo.values()
-        return sum(m.compress_size for m in members if m.filename.startswith(f"{path}/"))
+        members, folder = self._zip.NameToInfo.values(), f"{path}/" if path else ""
+        return sum(m.compress_size for m in members if m.filename.startswith(folder))
 
     def close(self) -> None:
         """Close the file."""
@@ -222,8 +242,8 @@ class ZipSource(_LocalKeys):
         self._zip.close()
 
 
-class _CompressedMember(StoredChunk):
-    """A member of a ZIP file that is read whole, once it is known that its size makes sense."""
+class _ZipMember(StoredChunk):
+    """A member of a ZIP file that is read whole, and its CRC-32 checked."""
 
     def __init__(
         self, archive: zipfile.ZipFile, member: zipfile.ZipInfo, lock: threading.Lock
@@ -236,11 +256,11 @@ class _CompressedMember(StoredChunk):
         try:
             with self._lock:
                 return InMemory(self._zip.read(self._member))
-        except (zipfile.BadZipFile, NotImplementedError) as e:
-            raise CorruptDataError(str(e)) from e
+        except (*_UNREADABLE, NotImplementedError) as e:
+            raise CorruptDataError(f"in the ZIP file: {one_line(e)}") from e
 
     def read(self, ranges: Sequence[Range] | None) -> Sequence[Bytes]:
-        """Decompress the member, and return ranges of it."""
+        """Read the member, and return ranges of it."""
         return self._content.read(ranges)
 
 

@@ -3,6 +3,7 @@
 from bf16codecs.convert.convert import (
     DEFAULT_CHUNK_SIZE,
     DEFAULT_CODEC,
+    Progress,
     Summary,
     hdf5_to_safetensors,
     open_store,
@@ -11,10 +12,14 @@ from bf16codecs.convert.convert import (
     verify_store,
     zarr_to_safetensors,
 )
+from bf16codecs.convert.pipeline import LOCAL, Engine
 
 __all__ = [
     "DEFAULT_CHUNK_SIZE",
     "DEFAULT_CODEC",
+    "LOCAL",
+    "Engine",
+    "Progress",
     "Summary",
     "hdf5_to_safetensors",
     "open_store",

@@ -380,7 +380,10 @@ def _summarize(reader: StoreReader, headers: Sequence[Header], start: float) -> 
 
 
 def _is_kind(path: Path, kind: Kind) -> bool:
-    return detect(path) is kind
+    try:
+        return detect(path) is kind
+    except OSError:  # a link that leads nowhere, or what cannot be read
+        return False
 
 
 def _has_only(path: Path, names: Sequence[str]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -78,7 +78,7 @@ def _in_file_order(
     work: Callable[[Piece, Bytes], Any],
     arrays: Sequence[ArrayPlan],
     progress: Progress | None,
-) -> Iterator[tuple[Piece, Bytes, Any]]:
+) -> Generator[tuple[Piece, Bytes, Any], None, None]:
     """Do the work on all pieces with several threads; yield pieces, their bytes, and results.
 
     `work` is called with a piece and memory for a whole chunk, whose first bytes are then the
@@ -120,11 +120,12 @@ def encode(
     digests = [hashlib.sha256(file_prefix(file.header)) for file in source.files]
     checksums: dict[tuple[int, int], int] = {}
     stored = 0
-    for piece, data, (size, checksum) in _in_file_order(work, arrays, progress):
-        digests[piece.array.file].update(data.data)
-        stored += size
-        if checksum is not None:
-            checksums[piece.array.file, piece.offset] = checksum
+    with closing(_in_file_order(work, arrays, progress)) as pieces:
+        for piece, data, (size, checksum) in pieces:
+            digests[piece.array.file].update(data.data)
+            stored += size
+            if checksum is not None:
+                checksums[piece.array.file, piece.offset] = checksum
     return Encoded([digest.hexdigest() for digest in digests], stored, checksums)
 
 
@@ -197,9 +198,10 @@ def unpack(
         consume(piece.array.file, piece, chunk[: piece.nbytes])
 
     arrays = stored_arrays(reader, headers)
-    for piece, data, _ in _in_file_order(work, arrays, progress):
-        if check_digests:
-            digests[piece.array.file].update(data.data)
+    with closing(_in_file_order(work, arrays, progress)) as pieces:
+        for piece, data, _ in pieces:
+            if check_digests:
+                digests[piece.array.file].update(data.data)
     if check_digests:
         for file, digest in zip(reader.info.files, digests, strict=True):
             if digest.hexdigest() != file.sha256:

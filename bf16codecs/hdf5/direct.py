@@ -7,7 +7,10 @@ writes, chunks are read without it, block by block.
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,32 +19,85 @@ import numpy as np
 from h5py._hl.base import phil
 from numpy.typing import NDArray
 
-from bf16codecs._buffers import Bytes
+from bf16codecs._buffers import Bytes, ThreadBuffer
 from bf16codecs._chunks.array import ArrayReader, ChunkedArray, Index, LibraryArray, Located
 from bf16codecs._chunks.formats import RAW, Format, FrameFormat, ZstdFormat, encode_zstd
+from bf16codecs._chunks.indexing import Axis, as_index
 from bf16codecs._chunks.sources import FilePart, FileSource
 from bf16codecs._chunks.stored import InMemory
-from bf16codecs._files import HAS_PREADV
+from bf16codecs._files import HAS_PREADV, SharedFile
 from bf16codecs.codecs import FrameCodec
 from bf16codecs.errors import StoreError
 from bf16codecs.hdf5.dataset import Compression, read_region
 from bf16codecs.hdf5.filters import FILTER_ID, ZSTD_FILTER_ID, Zstd, filters_of
 from bf16codecs.hdf5.types import array_dtype
 
-__all__ = ["ChunkWriter", "dataset_array"]
+__all__ = ["Decoding", "DirectWriter", "dataset_array"]
 
 _SHUFFLE = h5py.h5z.FILTER_SHUFFLE
 
 
-def dataset_array(dataset: Any, label: str, *, is_complete: bool = False) -> ArrayReader:
+class Decoding:
+    """What decodes chunks, with the memory for it: one for all datasets of a file.
+
+    Parameters
+    ----------
+    keep_heads
+        Remember where the blocks of stored chunks are: not while somebody may write them.
+    """
+
+    def __init__(self, keep_heads: bool) -> None:
+        self.source = FileSource()
+        self._frames = FrameFormat(keep_heads)
+        self._scratch = ThreadBuffer()
+        self._file: SharedFile | None = None
+
+    def file_of(self, dataset: Any) -> SharedFile | None:
+        """Return the dataset's file, if its chunks can be read without HDF5.
+
+        That is one on disk that nobody writes: HDF5 keeps no chunk back from it. Behind a user
+        block, offsets count from its end in some versions of libhdf5. It is opened again: HDF5's
+        own descriptor may be another file's once HDF5 has closed it, and a copy keeps its lock.
+        """
+        with phil:
+            file = h5py.h5i.get_file_id(dataset)
+            access = file.get_access_plist()
+            if access.get_driver() != h5py.h5fd.SEC2 or file.get_create_plist().get_userblock():
+                return None
+            if file.get_intent() != h5py.h5f.ACC_RDONLY or not HAS_PREADV:
+                return None
+            theirs = os.fstat(file.get_vfd_handle())
+            if self._file is None:
+                with contextlib.suppress(OSError):
+                    self._file = SharedFile(os.fsdecode(file.name))
+        if self._file is not None and os.path.samestat(theirs, os.fstat(self._file.descriptor)):
+            return self._file
+        return None  # the file's name is another one's by now
+
+    def format_of(self, filters: list[int], item_size: int) -> Format | None:
+        """Return how filtered chunks are stored, or None if only HDF5 can decode them."""
+        if not filters:
+            return RAW
+        if filters == [FILTER_ID]:
+            return self._frames
+        if filters in ([ZSTD_FILTER_ID], [_SHUFFLE, ZSTD_FILTER_ID]):
+            return ZstdFormat(item_size if len(filters) > 1 else 1, self._scratch)
+        return None
+
+
+def dataset_array(
+    dataset: Any, label: str, decoding: Decoding, *, is_complete: bool = False
+) -> ArrayReader:
     """Return what reads a dataset.
 
     Parameters
     ----------
     dataset : h5py.h5d.DatasetID
-        Whoever wrote it. What is filtered by unknown filters, or not in chunks, is left to HDF5.
+        Of any program. What is filtered by unknown filters, or not in chunks, is left to HDF5.
     label : str
         What it is, for messages.
+    decoding : Decoding
+        What decodes its chunks.
     is_complete : bool
         Whether every chunk must have been written, and will be read: then they are found at once,
         and nobody waits for HDF5's lock later. Otherwise, missing ones are fill values.
@@ -51,32 +107,26 @@ def dataset_array(dataset: Any, label: str, *, is_complete: bool = False) -> Arr
         properties = dataset.get_create_plist()
         is_chunked = properties.get_layout() == h5py.h5d.CHUNKED
         chunks = tuple(properties.get_chunk()) if is_chunked else None
-        filters = dict(filters_of(properties))
-    form = _format_of(list(filters), dtype.itemsize, is_complete)
+        filters = [number for number, _ in filters_of(properties)]
+    form = decoding.format_of(filters, dtype.itemsize)
     if chunks is None or form is None:
         # Only where jobs are made: that thread may hold HDF5's lock already.
-        return LibraryArray(label, shape, dtype, chunks, partial(_read, dataset, dtype), 0)
-    stored = _StoredChunks(dataset, dtype, chunks, form, len(filters))
-    if is_complete:
-        stored.find_all()
+        return LibraryArray(label, shape, dtype, chunks, partial(_read, dataset), 0, StoreError)
+    source, file = decoding.source, decoding.file_of(dataset)
+    stored = _StoredChunks(dataset, dtype, chunks, form, len(filters), source, file, is_complete)
     return ChunkedArray(label, shape, dtype, chunks, stored.locate)
 
 
-def _format_of(filters: list[int], item_size: int, keep_heads: bool) -> Format | None:
-    """Return how filtered chunks are stored, or None if only HDF5 can decode them."""
-    if not filters:
-        return RAW
-    if filters == [FILTER_ID]:
-        return FrameFormat(keep_heads)
-    if filters in ([ZSTD_FILTER_ID], [_SHUFFLE, ZSTD_FILTER_ID]):
-        return ZstdFormat(item_size if len(filters) > 1 else 1)
-    return None
-
-
-def _read(dataset: Any, dtype: np.dtype[Any], region: tuple[slice, ...]) -> NDArray[Any]:
-    values = np.empty([s.stop - s.start for s in region], dtype)
-    read_region(dataset, region, values)
-    return values
+def _read(dataset: Any, axes: Sequence[Axis], out: NDArray[Any]) -> None:
+    """Let HDF5 read, and decode, what encloses a box."""
+    region = tuple(slice(int(axis[0]), int(axis[-1]) + 1) for axis in axes)
+    shape = tuple(s.stop - s.start for s in region)
+    if shape == out.shape and out.flags.c_contiguous:
+        read_region(dataset, region, out)
+        return
+    whole = np.empty(shape, out.dtype)
+    read_region(dataset, region, whole)
+    out[...] = whole[tuple(as_index(axis, int(axis[0])) for axis in axes)]
 
 
 class _Place(NamedTuple):
@@ -97,18 +147,21 @@ class _StoredChunks:
         chunks: tuple[int, ...],
         form: Format,
         n_filters: int,
+        source: FileSource,
+        file: SharedFile | None,
+        is_complete: bool,
     ) -> None:
         self._id, self._dtype, self._chunks, self._format = dataset, dtype, chunks, form
         self._all_filters = (1 << n_filters) - 1
-        self._file = _readable_file(dataset)
-        self._source = FileSource()
+        self._source, self._is_complete = source, is_complete
+        self._file = file
         #: All that there are, once they have been looked for.
         self._places: dict[Index, _Place] | None = None
+        # h5py has no such call where it was built with an HDF5 before 1.12.3.
+        if is_complete and self._file is not None and hasattr(dataset, "chunk_iter"):
+            self._places = self._find_all()
 
-    def find_all(self) -> None:
-        """Find all chunks at once."""
-        if self._file is None:
-            return
+    def _find_all(self) -> dict[Index, _Place]:
         places = {}
 
         def visit(info: Any) -> None:
@@ -117,17 +170,20 @@ class _StoredChunks:
 
         with phil:
             self._id.chunk_iter(visit)
-        self._places = places
+        return places
 
     def locate(self, index: Index) -> Located:
-        """Find a chunk; one that cannot be read without HDF5 is read at once."""
+        """Find a chunk; one that cannot be read without HDF5 is read at once.
+
+        That is, too, what one of several filters was left out for.
+        """
         if self._file is None:
             return self._read_directly(index)
-        if self._places is not None and index not in self._places:
-            raise StoreError("it is missing")
-        place = self._find(index) if self._places is None else self._places[index]
-        form = None if place is None else self._form(place.filter_mask)
-        if place is None or form is None:
+        place = self._find(index) if self._places is None else self._places.get(index)
+        if place is None:
+            return self._missing(index)
+        form = self._form(place.filter_mask)
+        if form is None:
             return self._read_by_hdf5(index)
         return Located(form, self._source, FilePart(self._file, place.offset, place.size))
 
@@ -137,6 +193,11 @@ class _StoredChunks:
         if info.byte_offset is None:
             return None
         return _Place(info.byte_offset, info.size, info.filter_mask)
+
+    def _missing(self, index: Index) -> Located:
+        if self._is_complete:
+            raise StoreError("it is missing")
+        return self._read_by_hdf5(index)  # fill values
 
     def _form(self, filter_mask: int) -> Format | None:
         if filter_mask == 0:
@@ -148,44 +209,27 @@ class _StoredChunks:
             with phil:
                 mask, data = self._id.read_direct_chunk(self._origin(index))
         except RuntimeError:  # it was never written
-            return self._read_by_hdf5(index)
+            return self._missing(index)
         form = self._form(mask)
         return self._read_by_hdf5(index) if form is None else Located(form, InMemory(data), None)
 
     def _read_by_hdf5(self, index: Index) -> Located:
         origins = self._origin(index)
         sizes = zip(origins, self._chunks, self._id.shape, strict=True)
-        region = tuple(slice(o, min(o + n, size)) for o, n, size in sizes)
+        axes = [range(o, min(o + n, size)) for o, n, size in sizes]
         whole = np.zeros(self._chunks, self._dtype)
-        whole[tuple(slice(s.stop - s.start) for s in region)] = _read(self._id, self._dtype, region)
+        _read(self._id, axes, whole[tuple(slice(len(axis)) for axis in axes)])
         return Located(RAW, InMemory(whole.reshape(-1).view(np.uint8)), None)
 
     def _origin(self, index: Index) -> tuple[int, ...]:
         return tuple(i * n for i, n in zip(index, self._chunks, strict=True))
 
 
-def _readable_file(dataset: Any) -> int | None:
-    """Return the descriptor of a file whose chunks can be read without HDF5.
-
-    That is one on disk that nobody writes: HDF5 keeps no chunk back from it. Behind a user block,
-    offsets count from its end in some versions of libhdf5.
-    """
-    with phil:
-        file = h5py.h5i.get_file_id(dataset)
-        access = file.get_access_plist()
-        if access.get_driver() != h5py.h5fd.SEC2 or file.get_create_plist().get_userblock():
-            return None
-        if file.get_intent() != h5py.h5f.ACC_RDONLY or not HAS_PREADV:
-            return None
-        descriptor: int = file.get_vfd_handle()
-        return descriptor
-
-
-class ChunkWriter:
+class DirectWriter:
     """Writes the chunks of a new dataset; several threads may encode.
 
-    `put` takes HDF5's lock. Let only threads call it that nobody waits for who may hold it: h5py
-    does in a loop over a group's values.
+    `put` takes HDF5's lock: never wait, with that lock held, for a thread that calls it. h5py holds
+    it in a loop over a group's values.
 
     Parameters
     ----------
@@ -196,6 +240,8 @@ class ChunkWriter:
     """
 
     def __init__(self, dataset: Any, compression: Compression) -> None:
+        if not (compression is None or isinstance(compression, (FrameCodec, Zstd))):
+            raise TypeError(f"chunks cannot be encoded here with {compression!r}")
         self._id, self._compression = dataset, compression
         with phil:
             self._dtype = array_dtype(dataset.get_type())

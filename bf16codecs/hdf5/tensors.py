@@ -19,7 +19,7 @@ from bf16codecs._chunks.indexing import Points, parse_selection
 from bf16codecs._threads import run_ahead, run_all, worker_count
 from bf16codecs.codecs import FrameCodec
 from bf16codecs.hdf5.dataset import Compression, create_dataset, write_region
-from bf16codecs.hdf5.direct import ChunkWriter, dataset_array
+from bf16codecs.hdf5.direct import Decoding, DirectWriter, dataset_array
 from bf16codecs.hdf5.filters import FrameFilter, Huffman, Zstd
 
 __all__ = ["read_tensor", "write_tensor"]
@@ -107,7 +107,7 @@ def _chunks_for(array: NDArray[Any], chunks: Sequence[int] | None) -> tuple[int,
 
 
 def _write_chunks(dataset: Any, compression: Compression, array: NDArray[Any]) -> None:
-    target = ChunkWriter(dataset, compression)
+    target = DirectWriter(dataset, compression)
     padded = ThreadBuffer()
 
     def encode(index: tuple[int, ...]) -> tuple[tuple[int, ...], Any]:
@@ -170,7 +170,9 @@ def read_tensor(
     IndexError
         As NumPy raises it, or if `selection` has several arrays.
     """
-    array = dataset_array(dataset.id, str(dataset.name))
+    if dataset.shape is None:
+        raise TypeError(f"{dataset.name} has no data")
+    array = dataset_array(dataset.id, dataset.name or "dataset", Decoding(keep_heads=False))
     if array.dtype.kind == "O":
         raise TypeError(f"{dataset.name} has no numbers but {array.dtype}")
     box = parse_selection(selection, array.shape)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -38,7 +37,6 @@ class StoreReader(ABC):
         self._labels = {path: f"tensor {name!r}" for name, path in info.paths.items()}
         self._labels |= {file.path: f"header of {file.name!r}" for file in info.files}
         self._arrays: dict[str, ArrayReader] = {}
-        self._lock = threading.RLock()
 
     @property
     def names(self) -> list[str]:
@@ -46,17 +44,17 @@ class StoreReader(ABC):
         return list(self.info.paths)
 
     def array(self, path: str) -> ArrayReader:
-        """Return an array of the store, as it was opened first.
+        """Return an array of the store.
 
         Raises
         ------
         StoreError
             If it is missing, or its metadata make no sense.
         """
-        with self._lock:
-            if path not in self._arrays:
-                self._arrays[path] = self._open(path, self.label(path))
-            return self._arrays[path]
+        # Without a lock: opening may ask a server, or wait for HDF5's lock, and twice does no harm.
+        if path not in self._arrays:
+            self._arrays.setdefault(path, self._open(path, self.label(path)))
+        return self._arrays[path]
 
     def label(self, path: str) -> str:
         """Return the store and what an array of it holds, for messages."""
@@ -66,9 +64,9 @@ class StoreReader(ABC):
         """Describe an array in pieces that are each one run of its bytes."""
         return self.array(path).plan(path)
 
-    def read(self, piece: Piece, out: Bytes) -> None:
-        """Read a piece of `plan`; `out` has room for a whole one, padding included."""
-        self.array(piece.array.path).read_piece(piece, out)
+    def read(self, piece: Piece, chunk: Bytes) -> None:
+        """Read a piece of `plan`; `chunk` has room for a whole one, padding included."""
+        self.array(piece.array.path).read_piece(piece, chunk)
 
     def tensor_dtype(self, name: str) -> str | None:
         """Return the dtype that safetensors knows a tensor by, if its array tells."""

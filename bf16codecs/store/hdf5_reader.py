@@ -12,7 +12,7 @@ import h5py
 from bf16codecs._chunks.array import ArrayReader
 from bf16codecs._messages import named_errors
 from bf16codecs.errors import StoreError
-from bf16codecs.hdf5.direct import dataset_array
+from bf16codecs.hdf5.direct import Decoding, dataset_array
 from bf16codecs.hdf5.filters import codec_name
 from bf16codecs.hdf5.types import array_dtype
 from bf16codecs.store.backend import StoreReader
@@ -32,6 +32,7 @@ class Hdf5Reader(StoreReader):
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         where = os.fspath(path)
+        self._decoding = Decoding(keep_heads=True)
         with named_errors(where):
             # A cache of decoded chunks for each dataset would be of no use.
             self._file = h5py.File(where, "r", rdcc_nbytes=0)
@@ -72,7 +73,7 @@ class Hdf5Reader(StoreReader):
     def _open(self, path: str, label: str) -> ArrayReader:
         dataset = self._dataset(path)
         with named_errors(label):
-            return dataset_array(dataset, label, is_complete=True)
+            return dataset_array(dataset, label, self._decoding, is_complete=True)
 
     def _dataset(self, path: str) -> Any:
         """Open a little-endian dataset whose data are in this file."""

@@ -20,7 +20,7 @@ from bf16codecs._buffers import layout_for
 from bf16codecs._chunks.grid import ArrayPlan, Piece
 from bf16codecs.codecs import FrameCodec
 from bf16codecs.hdf5.dataset import Compression, create_dataset, write_region
-from bf16codecs.hdf5.direct import ChunkWriter
+from bf16codecs.hdf5.direct import DirectWriter
 from bf16codecs.hdf5.filters import Zstd
 from bf16codecs.store.choice import CodecChoice
 from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo
@@ -50,7 +50,7 @@ class Hdf5Writer:
     def __init__(self, path: Path, choice: CodecChoice) -> None:
         self._path = path
         self._choice = choice
-        self._targets: dict[str, ChunkWriter | Any] = {}
+        self._targets: dict[str, DirectWriter | Any] = {}
         self._written = 0
         with self._named_errors():
             # A cache of decoded chunks for each dataset would be of no use.
@@ -69,7 +69,7 @@ class Hdf5Writer:
                 attributes = json.dumps(array.attributes[ATTRIBUTES_KEY])
                 h5py.Dataset(dataset).attrs[ATTRIBUTES_KEY] = attributes
             if chunks is not None and compression != "gzip":
-                dataset = ChunkWriter(dataset, compression)
+                dataset = DirectWriter(dataset, compression)
         self._targets[array.path] = dataset
 
     def _compression(self, array: ArrayPlan) -> Compression:
@@ -90,7 +90,7 @@ class Hdf5Writer:
         """Encode and write a whole chunk, and return its stored size."""
         target = self._targets[piece.array.path]
         with self._named_errors():
-            if isinstance(target, ChunkWriter):
+            if isinstance(target, DirectWriter):
                 data = target.encode(chunk)
                 target.put(piece.index, data)
                 size = len(data)

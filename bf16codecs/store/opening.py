@@ -29,16 +29,16 @@ class Kind(Enum):
     FOLDER = "a Zarr store"
     ZIP = "a Zarr store in a ZIP file"
     HDF5 = "an HDF5 file"
-    SAFETENSORS = "safetensors"
+    SAFETENSORS = "a safetensors model"
 
 
 _ZARR_MARKERS = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")
 _SAFETENSORS_SUFFIXES = (".safetensors", ".safetensors.index.json")
-_MAGIC = {b"PK": Kind.ZIP, b"\x89HDF\r\n\x1a\n": Kind.HDF5}
+_HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 
 
 def detect(path: str | os.PathLike[str]) -> Kind | None:
-    """Tell what a file or a folder is, by its first bytes or what it contains.
+    """Return what a file or a folder is, by its name, its first bytes or what it contains.
 
     Returns
     -------
@@ -60,8 +60,16 @@ def detect(path: str | os.PathLike[str]) -> Kind | None:
     if path.exists() and not path.is_file():
         return None  # reading from a pipe or a device may never end
     with open(path, "rb") as file:
-        first = file.read(8)
-    return next((kind for magic, kind in _MAGIC.items() if first.startswith(magic)), None)
+        if file.read(2) == b"PK":
+            return Kind.ZIP
+        # Behind a user block, whose size is a power of two.
+        size, at = os.fstat(file.fileno()).st_size, 0
+        while at + len(_HDF5_MAGIC) <= size:
+            file.seek(at)
+            if file.read(len(_HDF5_MAGIC)) == _HDF5_MAGIC:
+                return Kind.HDF5
+            at = max(512, 2 * at)
+    return None
 
 
 def open_any(source: Any, options: Mapping[str, Any] | None = None) -> StoreReader:
@@ -94,12 +102,12 @@ def open_any(source: Any, options: Mapping[str, Any] | None = None) -> StoreRead
     return _open_path(text, detect(text))
 
 
-def open_store(where: str | os.PathLike[str], *kinds: Kind) -> StoreReader:
+def open_store(store: str | os.PathLike[str], *kinds: Kind) -> StoreReader:
     """Open a model store for those who read all of it.
 
     Parameters
     ----------
-    where
+    store
         A path or an address.
     kinds
         What it may be; by default, Zarr in a folder or a ZIP file, or HDF5. Addresses are Zarr's.
@@ -111,8 +119,10 @@ def open_store(where: str | os.PathLike[str], *kinds: Kind) -> StoreReader:
     OSError
         If there is nothing there, or it cannot be read.
     """
-    text = os.fspath(where)
+    text = os.fspath(store)
     if _is_address(text):
+        if kinds and Kind.FOLDER not in kinds:
+            raise StoreError(f"{text}: not {kinds[0].value}: only Zarr stores have addresses")
         return open_any(text)
     path = text.removeprefix("file://")
     kind = detect(path)
@@ -177,4 +187,6 @@ def _obstore(url: str, options: dict[str, Any], reason: Exception) -> Store:
     try:
         return ObjectStore(from_url(url, **options), read_only=True)
     except Exception as e:
-        raise StoreError(f"{url}: {one_line(e)}; and {reason}") from e
+        # Behind the message, obstore has everything that it knows of the request.
+        text = one_line(e).partition(" Debug source")[0]
+        raise StoreError(f"{url}: {reason}; and {text}") from e

@@ -43,7 +43,7 @@ class SafetensorsReader(StoreReader):
             header = file.header
             files.append(StoredFile(file.name, header.file_size, "", header_path(i)))
             self._plans[header_path(i)] = plan_bytes(
-                header_path(i), len(header.raw), _PIECE_BYTES, file=i, offset=8
+                header_path(i), len(header.raw), len(header.raw), file=i, offset=8
             )
         super().__init__(str(path), StoreInfo(tuple(files), None, paths))
 

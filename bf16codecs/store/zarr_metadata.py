@@ -51,26 +51,35 @@ def parse_array(zarr_format: int, document: dict[str, Any]) -> ParsedArray | Non
     """
     try:
         return (_parse_v3 if zarr_format == 3 else _parse_v2)(document)
+    except StoreError:
+        raise
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise StoreError(f"damaged array metadata: {one_line(error)}") from error
 
 
 def _parse_v3(document: dict[str, Any]) -> ParsedArray | None:
     if document["node_type"] != "array":
-        raise ValueError("it is a group")
+        raise StoreError("is a group, not an array")
+    document["fill_value"]  # which zarr demands
     grid, encoding = document["chunk_grid"], document["chunk_key_encoding"]
     name = document["data_type"]
-    if grid["name"] != "regular" or name not in _DTYPES or document.get("storage_transformers"):
+    if not isinstance(name, str) or name not in _DTYPES or document.get("storage_transformers"):
+        return None
+    if grid["name"] != "regular":
         return None
     codecs: list[dict[str, Any]] = [
         {"name": c} if isinstance(c, str) else c for c in document["codecs"]
     ]
+    if not codecs or not all(isinstance(c, dict) for c in codecs):
+        raise ValueError(f"{document['codecs']!r:.80} are not codecs")
     if codecs[0].get("configuration", {}).get("endian", "little") != "little":
         return None
     if encoding["name"] not in ("default", "v2"):
         return None
     prefixed = encoding["name"] == "default"
     separator = encoding.get("configuration", {}).get("separator", "/" if prefixed else ".")
+
+    _check_separator(separator)
 
     def key(index: tuple[int, ...]) -> str:
         numbers = map(str, index)
@@ -91,13 +100,20 @@ def _parse_v2(document: dict[str, Any]) -> ParsedArray | None:
             return None
         name = dtype.name
     separator = document.get("dimension_separator", ".")
-    compressor = document["compressor"]
+    _check_separator(separator)
+    compressor, _ = document["compressor"], document["fill_value"]
     codecs = ["bytes"] if compressor is None else ["bytes", compressor["id"]]
 
     def key(index: tuple[int, ...]) -> str:
         return separator.join(map(str, index)) or "0"
 
     return ParsedArray(shape, np.dtype(name), chunks, key, codecs)
+
+
+def _check_separator(separator: Any) -> None:
+    # Any other could make of a chunk's key a path that leads out of the store.
+    if separator not in (".", "/"):
+        raise ValueError(f"{separator!r:.80} is not a separator of chunk keys")
 
 
 def _shapes(shape: Any, chunks: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -115,24 +131,32 @@ def read_root(where: str, source: KeySource) -> tuple[int, dict[str, Any], dict[
     if root is not None:
         if root.get("node_type") != "group":
             raise StoreError(f"{where}: not a model store: it is an array")
-        consolidated = root.get("consolidated_metadata") or {}
-        return 3, root.get("attributes") or {}, dict(consolidated.get("metadata") or {})
-    consolidated = read_json(where, source, ".zmetadata")
-    if consolidated is None:
+        consolidated = _object(where, root, "consolidated_metadata")
+        return 3, _object(where, root, "attributes"), dict(_object(where, consolidated, "metadata"))
+    collected = read_json(where, source, ".zmetadata")
+    if collected is None:
         attributes = read_json(where, source, ".zattrs")
-        if attributes is None:
+        if attributes is None and read_json(where, source, ".zgroup") is None:
             raise StoreError(f"{where}: not a model store: no Zarr group is there")
-        return 2, attributes, {}
-    entries: dict[str, Any] = consolidated.get("metadata") or {}
+        return 2, attributes or {}, {}
+    entries = _object(where, collected, "metadata")
     documents = {
         path.removesuffix("/.zarray"): {
             **document,
             "attributes": entries.get(f"{path.removesuffix('.zarray')}.zattrs"),
         }
         for path, document in entries.items()
-        if path.endswith("/.zarray")
+        if path.endswith("/.zarray") and isinstance(document, dict)
     }
-    return 2, entries.get(".zattrs") or {}, documents
+    return 2, _object(where, entries, ".zattrs"), documents
+
+
+def _object(where: str, document: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return a member that is a JSON object; an empty one if it is missing or null."""
+    member = document.get(name)
+    if member is not None and not isinstance(member, dict):
+        raise StoreError(f"{where}: {name} is not a JSON object")
+    return member or {}
 
 
 def read_json(where: str, source: KeySource, key: str) -> dict[str, Any] | None:

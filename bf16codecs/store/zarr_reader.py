@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -22,6 +23,7 @@ from zarr.storage import StorePath
 
 from bf16codecs._chunks.array import ArrayReader, ChunkedArray, Index, LibraryArray, Located
 from bf16codecs._chunks.formats import RAW, Format, FrameFormat, ZstdFormat
+from bf16codecs._chunks.indexing import Axis
 from bf16codecs._chunks.stored import KeySource
 from bf16codecs._messages import named_errors
 from bf16codecs.codecs import CODECS
@@ -55,6 +57,7 @@ class ZarrReader(StoreReader):
         self._source = source
         self._make_store = make_store
         self._store: StrictStore | None = None
+        self._lock = threading.Lock()
         self._frames, self._zstd = FrameFormat(), ZstdFormat()
         self._zarr_format, attributes, self._documents = read_root(where, source)
         super().__init__(where, StoreInfo.from_attributes(attributes, where))
@@ -68,7 +71,20 @@ class ZarrReader(StoreReader):
     def zarr_array(self, name: str) -> zarr.Array:
         """Open a tensor's array with zarr."""
         path = self.info.paths[name]
-        return self._zarr_array(path, self.label(path))
+        self._document(path)  # checks the path
+        with named_errors(self.label(path)):
+            return zarr.open_array(
+                self._zarr_store(),
+                path=path,
+                mode="r",
+                zarr_format=self._zarr_format,  # type: ignore[arg-type]
+            )
+
+    def _zarr_store(self) -> StrictStore:
+        with self._lock:
+            if self._store is None:
+                self._store = StrictStore(self._make_store())
+            return self._store
 
     def stored_nbytes(self, path: str) -> int:
         """Return the size that an array takes in the store, metadata included."""
@@ -115,14 +131,11 @@ class ZarrReader(StoreReader):
             self._store.close()
 
     def _zarr_array(self, path: str, label: str) -> zarr.Array:
-        with self._lock:
-            if self._store is None:
-                self._store = StrictStore(self._make_store())
         document = self._document(path)
         # As the root's consolidated metadata have it, like everything else here.
         attributes = document.get("attributes") or {}
         with named_errors(label):
-            place = StorePath(self._store, path)
+            place = StorePath(self._zarr_store(), path)
             return zarr.Array.from_dict(place, {**document, "attributes": attributes})
 
     def _open(self, path: str, label: str) -> ArrayReader:
@@ -131,7 +144,9 @@ class ZarrReader(StoreReader):
             parsed = parse_array(self._zarr_format, document)
         form = None if parsed is None else self._format_of(parsed.codecs)
         if parsed is None or form is None:
-            return _library_array(label, self._zarr_array(path, label))
+            array = self._zarr_array(path, label)
+            with named_errors(label):
+                return _library_array(label, array)
         locate = partial(self._locate, form, path, parsed)
         return ChunkedArray(
             label, parsed.shape, parsed.dtype, parsed.chunks, locate, self._source.concurrency
@@ -162,7 +177,7 @@ class ZarrReader(StoreReader):
             self._documents[path] = self._fetch(path)
         document = self._documents[path]
         if document is None:
-            is_group = self._source.size(f"{path}/.zgroup")
+            is_group = self._source.read(f"{path}/.zgroup") is not None
             what = "is a group, not an array" if is_group else "is missing"
             raise StoreError(f"{self.where}: array {path!r} {what}")
         if not isinstance(document, dict):
@@ -179,8 +194,18 @@ class ZarrReader(StoreReader):
 
 
 def _library_array(label: str, array: zarr.Array) -> LibraryArray:
-    def read(region: tuple[slice, ...]) -> NDArray[Any]:
-        return np.asarray(array[region] if region else array[()])
+    def read(axes: Sequence[Axis], out: NDArray[Any]) -> None:
+        selection = tuple(
+            slice(a.start, a.stop, a.step) if isinstance(a, range) else a for a in axes
+        )
+        out[...] = array.oindex[selection] if selection else array[()]
 
-    dtype = np.dtype(array.dtype.name)  # in the byte order of this machine
-    return LibraryArray(label, array.shape, dtype, array.chunks, read, _ZARR_CONCURRENCY)
+    def read_points(points: Sequence[NDArray[np.intp]]) -> NDArray[Any]:
+        return np.asarray(array.vindex[tuple(points)])
+
+    dtype = array.dtype.newbyteorder("=")
+    if dtype.kind in "biufc":
+        dtype = np.dtype(dtype.name)  # equal, and NumPy's own: PyTorch takes only those
+    return LibraryArray(
+        label, array.shape, dtype, array.chunks, read, _ZARR_CONCURRENCY, OSError, read_points
+    )
