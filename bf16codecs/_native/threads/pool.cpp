@@ -7,7 +7,6 @@
 #include <exception>
 #include <list>
 #include <mutex>
-#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -87,13 +86,16 @@ class Pool {
   explicit Pool(Pool& parent) : limit_(parent.limit_), idle_(std::move(parent.idle_)) {}
 
   void run(Job& job, size_t n) {
+    // Allocated before this thread is counted: from there to the end nothing may throw, or its
+    // place and the workspace would be lost.
+    std::list<Job*> entry{&job};
     std::unique_lock lock(mutex_);
     Workspace workspace = borrow();
     ++active_;
     const size_t wanted = std::min<size_t>(n - 1, limit_ > active_ ? limit_ - active_ : 0);
     if (wanted != 0) {
       while (workers_ < wanted && start_worker()) ++workers_;
-      jobs_.push_back(&job);
+      jobs_.splice(jobs_.end(), entry);
       for (size_t i = 0; i < wanted; ++i) work_to_do_.notify_one();
     }
     lock.unlock();
@@ -137,12 +139,12 @@ class Pool {
   std::mutex& mutex() { return mutex_; }
 
  private:
-  // False if the system has no more threads: those that exist do the work.
-  bool start_worker() {
+  // False if the system has no more threads or memory: the threads that exist do the work.
+  bool start_worker() noexcept {
     try {
       std::thread([this] { worker(); }).detach();
       return true;
-    } catch (const std::system_error&) {
+    } catch (...) {
       return false;
     }
   }
