@@ -24,6 +24,7 @@ class Scratch {
     }
     return memory_.get();
   }
+  size_t size() const { return size_; }
 
  private:
   std::unique_ptr<uint8_t[]> memory_;
@@ -38,6 +39,8 @@ struct Workspace {
   Scratch planes;      // a block's planes, and an encoder's payloads of them
   Scratch words;       // of a rANS plane, and its escapes
   Scratch code_pairs;  // the Huffman encoder's table of two symbols
+
+  size_t size() const { return block.size() + planes.size() + words.size() + code_pairs.size(); }
 };
 
 }  // namespace bf16codecs

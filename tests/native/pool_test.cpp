@@ -100,6 +100,29 @@ void test_caller(unsigned seed, const Bytes& raw, const Bytes& frame,
   }
 }
 
+// Holds `depth` workspaces at once, makes each of at least `size` bytes, and returns how many had
+// that size already.
+unsigned hold(unsigned depth, size_t size) {
+  unsigned found = 0;
+  parallel_for(depth == 0 ? 0 : 1, [&](size_t, Workspace& workspace) {
+    found = workspace.size() >= size;
+    workspace.planes.at_least(size);
+    found += hold(depth - 1, size);
+  });
+  return found;
+}
+
+// Workspaces for blocks of the default size are kept, but few for larger blocks.
+void test_kept_workspaces() {
+  constexpr unsigned kIdle = 32;
+  constexpr size_t kDefault = size_t{3} << 20, kLargest = size_t{21} << 20;
+  set_num_threads(1);
+  CHECK(hold(kIdle, kDefault) == 0);
+  CHECK(hold(kIdle, kDefault) == kIdle);
+  CHECK(hold(kIdle, kLargest) == 0);
+  CHECK(hold(kIdle, kLargest) == 4);
+}
+
 // A child has no workers of its parent, and the parent's other threads work on.
 void test_fork() {
 #if defined(__unix__) || defined(__APPLE__)
@@ -119,6 +142,7 @@ void test_fork() {
 }
 
 void test_pool() {
+  test_kept_workspaces();
   Random random(1);
   Bytes raw = random.bytes(200001);
   for (size_t i = 1; i < raw.size(); i += 2) raw[i] = static_cast<uint8_t>(60 + raw[i] % 4);

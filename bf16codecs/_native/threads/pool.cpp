@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdlib>
 #include <exception>
 #include <list>
@@ -38,6 +39,12 @@ unsigned initial_threads() {
   }
   return processors();
 }
+
+// Of idle workspaces that are larger than blocks of the default size need (3 MiB), only these many
+// are kept. 32 of the largest would hold 672 MiB; as it is, 32 hold at most 28 x 4 + 4 x 21 = 196.
+constexpr ptrdiff_t kLargeKept = 4;
+
+bool is_large(const Workspace& workspace) { return workspace.size() > size_t{4} << 20; }
 
 // One call of parallel_for.
 class Job {
@@ -108,6 +115,7 @@ class Pool {
     if (wanted != 0) {
       job_left_.wait(lock, [&] { return job.helpers == 0; });
     }
+    lock.unlock();  // before a workspace that is not kept is freed
   }
 
   // A single task neither needs workers nor takes one's place.
@@ -163,8 +171,13 @@ class Pool {
     const std::lock_guard lock(mutex_);
     return borrow();
   }
+  // One that is not kept is left to the caller, to free it outside the mutex.
   void give_back(Workspace& workspace) {
-    if (idle_.size() < idle_.capacity()) idle_.push_back(std::move(workspace));
+    if (idle_.size() == idle_.capacity()) return;
+    if (is_large(workspace) && std::count_if(idle_.begin(), idle_.end(), is_large) >= kLargeKept) {
+      return;
+    }
+    idle_.push_back(std::move(workspace));
   }
 
   Job* find_job() {
@@ -175,8 +188,8 @@ class Pool {
   }
 
   void worker() {
-    std::unique_lock lock(mutex_);
     for (;;) {
+      std::unique_lock lock(mutex_);
       Job* job = nullptr;
       work_to_do_.wait(lock, [&] { return (job = find_job()) != nullptr; });
       Workspace workspace = borrow();
@@ -188,6 +201,7 @@ class Pool {
       give_back(workspace);
       --active_;
       if (--job->helpers == 0) job_left_.notify_all();
+      lock.unlock();  // before a workspace that is not kept is freed
     }
   }
 
