@@ -2,7 +2,9 @@
 // for threads, and libhdf5 may unload the plugin while a pool's workers would still be in it.
 
 #include <atomic>
+#include <cstddef>
 #include <memory>
+#include <utility>
 
 #include "threads/pool.h"
 
