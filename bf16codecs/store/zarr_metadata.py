@@ -67,9 +67,8 @@ def _parse_v3(document: dict[str, Any]) -> ParsedArray | None:
         return None
     if grid["name"] != "regular":
         return None
-    codecs: list[dict[str, Any]] = [
-        {"name": c} if isinstance(c, str) else c for c in document["codecs"]
-    ]
+    given = document["codecs"] if isinstance(document["codecs"], list) else []
+    codecs: list[dict[str, Any]] = [{"name": c} if isinstance(c, str) else c for c in given]
     if not codecs or not all(isinstance(c, dict) for c in codecs):
         raise ValueError(f"{document['codecs']!r:.80} are not codecs")
     if codecs[0].get("configuration", {}).get("endian", "little") != "little":

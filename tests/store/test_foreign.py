@@ -1,0 +1,205 @@
+"""Stores and datasets that others changed or made: read rightly, or refused in one line."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import zarr
+from zarr.storage import LocalStore, MemoryStore
+
+from bf16codecs import hdf5
+from bf16codecs.convert import (
+    hdf5_to_safetensors,
+    safetensors_to_hdf5,
+    safetensors_to_zarr,
+    verify_store,
+    zarr_to_safetensors,
+)
+from bf16codecs.errors import CorruptDataError, StoreError
+from bf16codecs.model import open_model
+from models import file_bytes, write_model
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    tensors = [("a", "BF16", (64, 32)), ("b", "F32", (40, 8)), ("n", "I16", (9,))]
+    return write_model(tmp_path / "m.safetensors", tensors)
+
+
+@pytest.fixture
+def store(source: Path) -> Path:
+    safetensors_to_zarr(source, source.with_name("m.zarr"), chunk_size=1024, codec="none")
+    return source.with_name("m.zarr")
+
+
+def edit(store: Path, change) -> None:
+    root = json.loads((store / "zarr.json").read_text())
+    change(root)
+    (store / "zarr.json").write_text(json.dumps(root))
+
+
+@pytest.mark.parametrize("separator", ["/../../secret/", "", "//", "\\", 5, None, ["/"]])
+@pytest.mark.parametrize("zarr_format", [3, 2])
+def test_separators_of_chunk_keys_are_two(source, separator, zarr_format, tmp_path):
+    store = tmp_path / "s.zarr"
+    safetensors_to_zarr(source, store, zarr_format=zarr_format, codec="none")
+    shutil.copytree(store, tmp_path / "secret")
+    if zarr_format == 3:
+        encoding = {"name": "default", "configuration": {"separator": separator}}
+        edit(
+            store,
+            lambda r: r["consolidated_metadata"]["metadata"]["a"].update(
+                chunk_key_encoding=encoding
+            ),
+        )
+    else:
+        path = store / ".zmetadata"
+        root = json.loads(path.read_text())
+        root["metadata"]["a/.zarray"]["dimension_separator"] = separator
+        path.write_text(json.dumps(root))
+    with open_model(store) as model, pytest.raises(StoreError, match="separator"):
+        model["a"]
+    for read in (verify_store, lambda s: zarr_to_safetensors(s, tmp_path / "back")):
+        with pytest.raises(StoreError, match="separator"):
+            read(store)
+
+
+@pytest.mark.parametrize("member", ["attributes", "consolidated_metadata"])
+@pytest.mark.parametrize("value", [[1], "text", 7, True])
+def test_metadata_of_another_kind_are_refused(store, member, value):
+    edit(store, lambda root: root.update({member: value}))
+    for read in (verify_store, open_model):
+        with pytest.raises(StoreError, match=r"m\.zarr"):
+            read(store)
+
+
+@pytest.mark.parametrize("value", [[], [5], "bytes", None, [["bytes"]]])
+def test_codecs_of_another_kind_are_refused(store, value):
+    edit(store, lambda r: r["consolidated_metadata"]["metadata"]["a"].update(codecs=value))
+    with pytest.raises(StoreError, match="tensor 'a': damaged array metadata"):
+        verify_store(store)
+
+
+def test_mandatory_metadata_are_demanded(store):
+    edit(store, lambda r: r["consolidated_metadata"]["metadata"]["a"].pop("fill_value"))
+    with pytest.raises(StoreError, match="fill_value"):
+        verify_store(store)
+
+
+def test_zarrs_array_of_a_tensor_cannot_be_written(store):
+    with open_model(LocalStore(store)) as model, pytest.raises(ValueError, match="read-only"):
+        model["a"].zarr[0] = 0
+
+
+def test_raw_chunks_with_bytes_behind_them_are_refused_wherever_they_are(store):
+    chunk = store / "a" / "c.0.0"
+    chunk.write_bytes(chunk.read_bytes() + b"x")
+    memory = MemoryStore()
+    for path in store.rglob("*"):
+        if path.is_file():
+            data = zarr.core.buffer.default_buffer_prototype().buffer.from_bytes(path.read_bytes())
+            memory._store_dict[path.relative_to(store).as_posix()] = data
+    for place in (store, memory):
+        with open_model(place) as model, pytest.raises(CorruptDataError, match="more than"):
+            model["a"][:]
+
+
+def test_commands_for_hdf5_take_no_address():
+    with pytest.raises(StoreError, match="not an HDF5 file"):
+        hdf5_to_safetensors("memory://m.zarr", "out")
+
+
+def test_a_long_header_of_safetensors_is_read(tmp_path):
+    text = "x" * 9_000_001
+    path = tmp_path / "m.safetensors"
+    path.write_bytes(file_bytes({"__metadata__": {"text": text}}))
+    with open_model(path) as model:
+        assert model.metadata() == {"text": text}
+
+
+def with_user_block(file: Path) -> Path:
+    """Copy an HDF5 file behind 512 bytes of something else."""
+    target = file.with_name("block.h5")
+    with h5py.File(target, "w", userblock_size=512) as copy, h5py.File(file) as original:
+        for name in original:
+            original.copy(name, copy)
+        copy.attrs.update(original.attrs)
+    return target
+
+
+def test_hdf5_files_behind_a_user_block(source, tmp_path):
+    safetensors_to_hdf5(source, tmp_path / "m.h5", chunk_size=1024)
+    blocked = with_user_block(tmp_path / "m.h5")
+    hdf5_to_safetensors(blocked, tmp_path / "back")
+    assert (tmp_path / "back").read_bytes() == source.read_bytes()
+
+
+@pytest.mark.parametrize("blocked", [False, True])
+def test_chunks_that_a_store_lacks_are_no_fill_values(source, tmp_path, blocked):
+    file = tmp_path / "m.h5"
+    safetensors_to_hdf5(source, file, chunk_size=1024, codec="none")
+    with h5py.File(file, "r+") as f:
+        del f["b"]
+        f.create_dataset("b", (40, 8), "<f4", chunks=(20, 8))[:20] = 1
+    file = with_user_block(file) if blocked else file
+    with open_model(file) as model:
+        assert (model["b"][:20] == 1).all()
+        with pytest.raises(StoreError, match="missing"):
+            model["b"][-1]
+
+
+@pytest.mark.parametrize("shuffles", [1, 2])
+def test_filters_that_are_repeated_are_left_to_hdf5(tmp_path, shuffles):
+    hdf5.filters.require_zstd()
+    values = np.arange(600, dtype="<f4").reshape(30, 20)
+    properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    properties.set_chunk((10, 20))
+    for _ in range(shuffles):
+        properties.set_shuffle()
+    properties.set_filter(hdf5.filters.ZSTD_FILTER_ID, 0, (3,))
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        space = h5py.h5s.create_simple(values.shape)
+        h5py.h5d.create(file.id, b"x", h5py.h5t.IEEE_F32LE, space, dcpl=properties)
+        file["x"][:] = values
+    with h5py.File(tmp_path / "x.h5") as file:
+        assert (hdf5.read_tensor(file["x"]) == values).all()
+        assert (hdf5.read_tensor(file["x"], np.s_[5:9, 3]) == values[5:9, 3]).all()
+
+
+def test_a_file_that_is_closed_while_it_is_read_gives_nothing_of_another(tmp_path):
+    """HDF5's descriptor may be another file's once HDF5 has closed it."""
+    values = np.full((4000, 500), 7, np.uint8)
+    tensors = [("a", "U8", values.shape)]
+    source = write_model(tmp_path / "m.safetensors", tensors)
+    content = bytearray(source.read_bytes())
+    content[-values.size :] = values.tobytes()
+    source.write_bytes(content)
+    safetensors_to_hdf5(source, tmp_path / "m.h5", codec="none", chunk_size=values.size)
+    other = tmp_path / "other"
+    other.write_bytes(bytes(8 << 20))
+    for _ in range(10):
+        model = open_model(tmp_path / "m.h5")
+        tensor = model["a"]
+        found: list[np.ndarray] = []
+        readers = [threading.Thread(target=lambda: found.append(tensor[:])) for _ in range(3)]  # noqa: B023
+        for reader in readers:
+            reader.start()
+        model.close()
+        with open(other, "rb"):
+            for reader in readers:
+                reader.join()
+        assert all((array == 7).all() for array in found)
+
+
+def test_a_link_that_leads_nowhere_is_not_overwritten(source, tmp_path):
+    link = tmp_path / "link.zarr"
+    link.symlink_to(tmp_path / "nowhere")
+    with pytest.raises(FileExistsError):
+        safetensors_to_zarr(source, link, overwrite=True)
+    assert link.is_symlink()
