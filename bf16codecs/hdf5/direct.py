@@ -19,6 +19,7 @@ import numpy as np
 from h5py._hl.base import phil
 from numpy.typing import NDArray
 
+from bf16codecs import _core
 from bf16codecs._buffers import Bytes, ThreadBuffer
 from bf16codecs._chunks.array import ArrayReader, ChunkedArray, Index, LibraryArray, Located
 from bf16codecs._chunks.formats import RAW, Format, FrameFormat, ZstdFormat, encode_zstd
@@ -137,6 +138,19 @@ class _Place(NamedTuple):
     filter_mask: int
 
 
+class _Lent(InMemory):
+    """A stored chunk in memory that the next one may have: fresh pages would cost as much again."""
+
+    def __init__(self, data: Any, memory: Bytes, free: list[Bytes]) -> None:
+        super().__init__(data)
+        self._memory, self._free = memory, free
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self._data = self._data[:0]
+        self._free.append(self._memory)
+
+
 class _StoredChunks:
     """Finds the stored chunks of a dataset."""
 
@@ -154,6 +168,10 @@ class _StoredChunks:
         self._id, self._dtype, self._chunks, self._format = dataset, dtype, chunks, form
         self._all_filters = (1 << n_filters) - 1
         self._source, self._is_complete = source, is_complete
+        self._free: list[Bytes] = []
+        # No codec's frames are larger than those of items of eight bytes that do not shrink.
+        nbytes = math.prod(chunks) * dtype.itemsize
+        self._bound = _core.bound(nbytes, _core.CODECS["split"], _core.DTYPES["float64"])
         self._file = file
         #: All that there are, once they have been looked for.
         self._places: dict[Index, _Place] | None = None
@@ -205,13 +223,20 @@ class _StoredChunks:
         return RAW if filter_mask == self._all_filters else None
 
     def _read_directly(self, index: Index) -> Located:
+        memory = self._free.pop() if self._free else np.empty(self._bound, np.uint8)
+        origin = self._origin(index)
         try:
             with phil:
-                mask, data = self._id.read_direct_chunk(self._origin(index))
+                try:
+                    mask, data = self._id.read_direct_chunk(origin, out=memory)
+                except ValueError:  # larger than any codec here makes it
+                    mask, data = self._id.read_direct_chunk(origin)
         except RuntimeError:  # it was never written
             return self._missing(index)
         form = self._form(mask)
-        return self._read_by_hdf5(index) if form is None else Located(form, InMemory(data), None)
+        if form is None:
+            return self._read_by_hdf5(index)
+        return Located(form, _Lent(data, memory, self._free), None)
 
     def _read_by_hdf5(self, index: Index) -> Located:
         origins = self._origin(index)
