@@ -205,6 +205,10 @@ def parse_header(raw: bytes, data_size: int, where: str) -> Header:
 def read_header(path: str | os.PathLike[str]) -> Header:
     """Read and check the header of a safetensors file, not its data.
 
+    Returns
+    -------
+    Header
+
     Raises
     ------
     SafetensorsError

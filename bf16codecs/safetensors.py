@@ -174,6 +174,10 @@ def open_source(path: str | os.PathLike[str]) -> Source:
         A safetensors file, a folder of them (its index is used if it has one), or an index,
         `*.safetensors.index.json`.
 
+    Returns
+    -------
+    Source
+
     Raises
     ------
     SafetensorsError

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -17,11 +16,12 @@ from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.grid import Piece
 from bf16codecs._files import write_all
 from bf16codecs._threads import codec_threads
+from bf16codecs.convert.checks import compare_names, read_index
 from bf16codecs.convert.pipeline import LOCAL, Engine, file_prefix, pack, unpack
 from bf16codecs.convert.target import absolute_target, new_target
 from bf16codecs.errors import CorruptDataError
 from bf16codecs.safetensors import Header, Source, open_source
-from bf16codecs.store.backend import StoreReader, StoreWriter, read_bytes, read_headers
+from bf16codecs.store.backend import StoreReader, StoreWriter, read_headers
 from bf16codecs.store.choice import CodecChoice
 from bf16codecs.store.opening import Kind, detect, open_store
 from bf16codecs.store.zarr_writer import ZarrWriter
@@ -113,6 +113,10 @@ def safetensors_to_zarr(
         If the source is damaged.
     FileExistsError
         If `store` exists and `overwrite` is false, or it is not a store.
+    ValueError
+        If an option makes no sense, or the target is or contains the source.
+    OSError
+        If a file cannot be read or written.
     """
     if zarr_format not in (2, 3):
         raise ValueError(f"zarr_format must be 2 or 3, not {zarr_format!r}")
@@ -157,12 +161,20 @@ def zarr_to_safetensors(
     progress
         Called now and then with the phase, the bytes done and all bytes.
 
+    Returns
+    -------
+    Summary
+
     Raises
     ------
     StoreError
         If the store is incomplete.
     bf16codecs.errors.CodecError
         If data are damaged. The target is not made then.
+    FileExistsError
+        If the target exists and `overwrite` is false, or it has other files.
+    ValueError
+        If an option makes no sense, or the target is in the store or contains it.
     """
     with closing(open_store(store, Kind.FOLDER, Kind.ZIP)) as reader:
         return _restore(reader, dst, threads, overwrite, progress)
@@ -184,6 +196,10 @@ def safetensors_to_hdf5(
 
     Parameters are those of `safetensors_to_zarr`; `file` is the HDF5 file to make. The codec
     ``"zstd"`` uses HDF5's own filters, and needs hdf5plugin.
+
+    Returns
+    -------
+    Summary
 
     Raises
     ------
@@ -235,6 +251,19 @@ def verify_store(
 ) -> Summary:
     """Decode a whole store, check every checksum and SHA-256, and compare with `src` if given.
 
+    Parameters
+    ----------
+    store
+        A folder, a ZIP file, an HDF5 file, or an address that zarr understands.
+    src
+        The safetensors file, folder of shards or index that it has to be a copy of.
+    threads, progress
+        As for `safetensors_to_zarr`.
+
+    Returns
+    -------
+    Summary
+
     Raises
     ------
     StoreError, bf16codecs.errors.CodecError
@@ -244,9 +273,9 @@ def verify_store(
     source = None if src is None else open_source(src)
     with closing(open_store(store)) as reader, codec_threads(threads):
         headers = read_headers(reader)
-        index = _read_index(reader)
+        index = read_index(reader)
         if source is not None:
-            _compare_names(reader, headers, index, source)
+            compare_names(reader, headers, index, source)
 
         def consume(file: int, piece: Piece, data: Bytes) -> None:
             if source is None:
@@ -289,7 +318,7 @@ def _to_store(
         if verify:
             with closing(open_store(temporary, kind)) as reader:
                 headers = read_headers(reader)
-                _compare_names(reader, headers, _read_index(reader), source)
+                compare_names(reader, headers, read_index(reader), source)
                 engine.verify(reader, headers, packed, progress and partial(progress, "verify"))
     return Summary(
         len(source.files),
@@ -310,7 +339,7 @@ def _restore(
     """Restore from any kind of store."""
     start = time.perf_counter()
     headers = read_headers(reader)
-    index = _read_index(reader)
+    index = read_index(reader)
     names = [file.name for file in reader.info.files]
     if reader.info.index is not None:
         names.append(reader.info.index.name)
@@ -337,34 +366,6 @@ def _restore(
 
         unpack(reader, headers, consume, True, progress and partial(progress, "restore"))
     return _summarize(reader, headers, start)
-
-
-def _read_index(reader: StoreReader) -> bytes:
-    """Return the content of the index file, checked against its SHA-256; empty if there is none."""
-    index = reader.info.index
-    if index is None:
-        return b""
-    raw = read_bytes(reader, index.path)
-    if hashlib.sha256(raw).hexdigest() != index.sha256:
-        raise CorruptDataError(
-            f"{reader.where}: {index.name} has another SHA-256 than the original"
-        )
-    return raw
-
-
-def _compare_names(
-    reader: StoreReader, headers: Sequence[Header], index: bytes, source: Source
-) -> None:
-    """Compare everything but the tensors' data with the source."""
-    ours = [file.name for file in reader.info.files]
-    theirs = [file.name for file in source.files]
-    if (len(ours) > 1 and ours != theirs) or len(ours) != len(theirs):
-        raise CorruptDataError(f"{reader.where}: has files {ours}, not {theirs}")
-    for file, header in zip(source.files, headers, strict=True):
-        if file.header.raw != header.raw:
-            raise CorruptDataError(f"{reader.where}: its header differs from {file.path}")
-    if index != source.index_raw:
-        raise CorruptDataError(f"{reader.where}: its index differs from {source.index}")
 
 
 def _summarize(reader: StoreReader, headers: Sequence[Header], start: float) -> Summary:

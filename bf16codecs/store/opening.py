@@ -82,10 +82,14 @@ def open_any(source: Any, options: Mapping[str, Any] | None = None) -> StoreRead
     options : dict, optional
         What the file system behind an address takes.
 
+    Returns
+    -------
+    StoreReader
+
     Raises
     ------
     StoreError
-        If it is no model.
+        If it is not a model.
     OSError
         If there is nothing there, or it cannot be read.
     """
@@ -112,10 +116,14 @@ def open_store(store: str | os.PathLike[str], *kinds: Kind) -> StoreReader:
     kinds
         What it may be; by default, Zarr in a folder or a ZIP file, or HDF5. Addresses are Zarr's.
 
+    Returns
+    -------
+    StoreReader
+
     Raises
     ------
     StoreError
-        If it is no model store, or one of another kind.
+        If it is not a model store, or is one of another kind.
     OSError
         If there is nothing there, or it cannot be read.
     """
