@@ -19,6 +19,7 @@ from bf16codecs._frames import PREFIX, FrameCodec, decode, decode_array, inspect
 
 __all__ = [
     "CODECS",
+    "ZSTD_LEVELS",
     "BF16Arithmetic",
     "BF16Huffman",
     "BF16Split",
@@ -198,6 +199,9 @@ class BF16Zstd(_ChecksumCodec):
         return {**super()._native_parameters(buf), "level": self.level}
 
 
+#: Zstandard's levels.
+ZSTD_LEVELS = range(1, 23)
+
 #: The codec classes by the short names that commands and `bound` take.
 CODECS: dict[str, type[FrameCodec]] = {
     cls.codec_id.removeprefix(PREFIX): cls
@@ -215,8 +219,10 @@ def _zstd_level(level: Any) -> int:
     if isinstance(level, (bool, np.bool_)) or not hasattr(level, "__index__"):
         raise TypeError(f"level must be an integer, not {type(level).__name__}")
     level = operator.index(level)
-    if not 1 <= level <= 22:
-        raise ValueError(f"level must be between 1 and 22, not {level}")
+    if level not in ZSTD_LEVELS:
+        raise ValueError(
+            f"level must be between {ZSTD_LEVELS[0]} and {ZSTD_LEVELS[-1]}, not {level}"
+        )
     return level
 
 

@@ -13,7 +13,9 @@ from typing import Any
 
 import click
 
+from bf16codecs import _core
 from bf16codecs.cli.console import format_rate, format_size, printable
+from bf16codecs.codecs import ZSTD_LEVELS
 from bf16codecs.convert.convert import DEFAULT_CHUNK_SIZE, DEFAULT_CODEC, Summary
 from bf16codecs.store.choice import CODEC_NAMES, CodecChoice
 
@@ -122,7 +124,8 @@ def conversion_options(function: Callable[..., None]) -> Callable[..., None]:
         click.option(
             "--level",
             callback=_checked_level,
-            help="1 to 22 for zstd; fast or best for arithmetic.",
+            help=f"{ZSTD_LEVELS[0]} to {ZSTD_LEVELS[-1]} for zstd;"
+            f" {' or '.join(_core.LEVELS)} for arithmetic.",
         ),
         click.option(
             "--chunk-size",

@@ -8,7 +8,7 @@ from numcodecs import Zstd
 from numcodecs.abc import Codec
 
 from bf16codecs import _core
-from bf16codecs.codecs import CODECS, BF16Arithmetic, BF16Huffman, BF16Split, BF16Zstd
+from bf16codecs.codecs import CODECS, ZSTD_LEVELS, BF16Arithmetic, BF16Huffman, BF16Split, BF16Zstd
 
 __all__ = ["CODEC_NAMES", "CodecChoice"]
 
@@ -47,6 +47,7 @@ class CodecChoice:
             level = 3 if self.level is None else int(self.level)
         except ValueError:
             raise ValueError(
-                f"level must be between 1 and 22 for zstd, not {self.level!r}"
+                f"level must be between {ZSTD_LEVELS[0]} and {ZSTD_LEVELS[-1]} for zstd,"
+                f" not {self.level!r}"
             ) from None
         return BF16Zstd(level, dtype)

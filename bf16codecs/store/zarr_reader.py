@@ -25,17 +25,20 @@ from bf16codecs._chunks.array import ArrayReader, ChunkedArray, Index, LibraryAr
 from bf16codecs._chunks.formats import RAW, Format, FrameFormat, ZstdFormat
 from bf16codecs._chunks.indexing import Axis
 from bf16codecs._chunks.stored import KeySource
+from bf16codecs._frames import PREFIX
 from bf16codecs._messages import named_errors
 from bf16codecs.codecs import CODECS
 from bf16codecs.errors import StoreError
 from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo
 from bf16codecs.store.zarr_metadata import ParsedArray, parse_array, read_json, read_root
+from bf16codecs.zarr.blocks import BF16BlocksCodec
 from bf16codecs.zarr.strict import StrictStore
 
 __all__ = ["ZarrReader"]
 
-_FRAME_CODECS = [f"bf16codecs.{name}" for name in CODECS]
+_FRAME_CODECS = [codec.codec_id for codec in CODECS.values()]
+_BLOCKS = BF16BlocksCodec.codec_id
 # Reads of arrays that zarr decodes: it uses threads of its own beside these.
 _ZARR_CONCURRENCY = 4
 
@@ -119,9 +122,9 @@ class ZarrReader(StoreReader):
             codecs = [{"name": (document.get("compressor") or {"id": "none"})["id"]}]
         else:
             codecs = [c if isinstance(c, dict) else {"name": c} for c in document["codecs"]]
-            if codecs[0]["name"] == "bf16codecs.blocks":
+            if codecs[0]["name"] == _BLOCKS:
                 codecs[0] = codecs[0]["configuration"]["codec"]
-        names = [c["name"].removeprefix("bf16codecs.") for c in codecs if c["name"] != "bytes"]
+        names = [c["name"].removeprefix(PREFIX) for c in codecs if c["name"] != "bytes"]
         return "+".join(names) or "none"
 
     def close(self) -> None:
@@ -157,7 +160,7 @@ class ZarrReader(StoreReader):
 
     def _format_of(self, codecs: list[str]) -> Format | None:
         """Return how chunks are stored, or None if only zarr can read them."""
-        if codecs == ["bf16codecs.blocks"]:
+        if codecs == [_BLOCKS]:
             return self._frames
         if codecs[:1] == ["bytes"]:
             if len(codecs) == 1:

@@ -19,6 +19,7 @@ from bf16codecs._buffers import layout_for
 from bf16codecs._chunks.blocks import Wanted, touched_ranges
 from bf16codecs._chunks.formats import FrameFormat, read
 from bf16codecs._chunks.stored import InMemory, Known, Range, check_range
+from bf16codecs._frames import PREFIX
 from bf16codecs.codecs import CODECS, FrameCodec
 from bf16codecs.errors import CorruptDataError
 
@@ -84,7 +85,7 @@ class BF16BlocksCodec(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the codec as array metadata."""
-        codec: dict[str, Any] = {"name": f"bf16codecs.{self.codec}"}
+        codec: dict[str, Any] = {"name": f"{PREFIX}{self.codec}"}
         if isinstance(self.codec, FrameCodec):
             codec = {"name": self.codec.codec_id, "configuration": self.codec["configuration"]}
         return {"name": self.codec_id, "configuration": {"codec": codec}}
@@ -206,7 +207,7 @@ def _parse_codec(codec: Any) -> FrameCodec | str:
         name = codec
     if not isinstance(name, str):
         raise TypeError(f"codec must be a codec of bf16codecs or its name, not {codec!r}")
-    name = name.removeprefix("bf16codecs.")
+    name = name.removeprefix(PREFIX)
     if name not in CODECS:
         raise ValueError(f"codec must be one of {', '.join(CODECS)}, not {name!r}")
     return name if configuration is None else CODECS[name].from_config(configuration)
