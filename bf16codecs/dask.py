@@ -24,9 +24,9 @@ from distributed import Client, Future, KilledWorker, as_completed
 from bf16codecs import _core
 from bf16codecs._chunks.grid import ArrayPlan, Piece
 from bf16codecs._threads import codec_threads
-from bf16codecs.convert.convert import Summary
 from bf16codecs.convert.convert import safetensors_to_zarr as _safetensors_to_zarr
 from bf16codecs.convert.pipeline import Encoded, Engine, Packed, Progress, read_chunk
+from bf16codecs.convert.summary import Summary
 from bf16codecs.errors import CorruptDataError
 from bf16codecs.safetensors import Header, Source, SourceFile
 from bf16codecs.store.backend import StoreReader, stored_arrays

@@ -16,7 +16,8 @@ import click
 from bf16codecs import _core
 from bf16codecs.cli.console import format_rate, format_size, printable
 from bf16codecs.codecs import ZSTD_LEVELS
-from bf16codecs.convert.convert import DEFAULT_CHUNK_SIZE, DEFAULT_CODEC, Summary
+from bf16codecs.convert.convert import DEFAULT_CHUNK_SIZE, DEFAULT_CODEC
+from bf16codecs.convert.summary import Summary
 from bf16codecs.store.choice import CODEC_NAMES, CodecChoice
 
 __all__ = [

@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -18,9 +17,10 @@ from bf16codecs._files import write_all
 from bf16codecs._threads import codec_threads
 from bf16codecs.convert.checks import compare_names, read_index
 from bf16codecs.convert.pipeline import LOCAL, Engine, file_prefix, pack, unpack
+from bf16codecs.convert.summary import Progress, Summary, summarize
 from bf16codecs.convert.target import absolute_target, new_target
 from bf16codecs.errors import CorruptDataError
-from bf16codecs.safetensors import Header, Source, open_source
+from bf16codecs.safetensors import Source, open_source
 from bf16codecs.store.backend import StoreReader, StoreWriter, read_headers
 from bf16codecs.store.choice import CodecChoice
 from bf16codecs.store.opening import Kind, detect, open_store
@@ -37,22 +37,6 @@ __all__ = [
     "verify_store",
     "zarr_to_safetensors",
 ]
-
-#: Called with the phase ("convert", "verify" or "restore"), the bytes done, and the total bytes.
-Progress = Callable[[str, int, int], None]
-
-
-@dataclass(frozen=True)
-class Summary:
-    """The result of a conversion; sizes in bytes."""
-
-    files: int
-    tensors: int
-    #: Size of the original files, and of the store with its metadata.
-    nbytes: int
-    stored_nbytes: int
-    seconds: float
-
 
 # 8 to 64 MiB convert equally fast; smaller ones take less memory, and a slice where a reader
 # decodes whole chunks (format 2) less time.
@@ -288,7 +272,7 @@ def verify_store(
                 )
 
         unpack(reader, headers, consume, True, progress and partial(progress, "verify"))
-        return _summarize(reader, headers, start)
+        return summarize(reader, headers, start)
 
 
 def _to_store(
@@ -365,19 +349,7 @@ def _restore(
                 write_all(file, data)
 
         unpack(reader, headers, consume, True, progress and partial(progress, "restore"))
-    return _summarize(reader, headers, start)
-
-
-def _summarize(reader: StoreReader, headers: Sequence[Header], start: float) -> Summary:
-    """Sum up a store whose conversion began at `start`."""
-    info = reader.info
-    return Summary(
-        len(info.files),
-        sum(len(header.tensors) for header in headers),
-        sum(file.size for file in info.files) + (info.index.size if info.index else 0),
-        reader.total_nbytes(),
-        time.perf_counter() - start,
-    )
+    return summarize(reader, headers, start)
 
 
 def _is_kind(path: Path, kind: Kind) -> bool:

@@ -1,0 +1,39 @@
+"""What a conversion says of itself: its progress, and its result."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from bf16codecs.safetensors import Header
+from bf16codecs.store.backend import StoreReader
+
+__all__ = ["Progress", "Summary", "summarize"]
+
+#: Called with the phase ("convert", "verify" or "restore"), the bytes done, and the total bytes.
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The result of a conversion; sizes in bytes."""
+
+    files: int
+    tensors: int
+    #: Size of the original files, and of the store with its metadata.
+    nbytes: int
+    stored_nbytes: int
+    seconds: float
+
+
+def summarize(reader: StoreReader, headers: Sequence[Header], start: float) -> Summary:
+    """Sum up a store whose conversion began at `start`."""
+    info = reader.info
+    return Summary(
+        len(info.files),
+        sum(len(header.tensors) for header in headers),
+        sum(file.size for file in info.files) + (info.index.size if info.index else 0),
+        reader.total_nbytes(),
+        time.perf_counter() - start,
+    )
