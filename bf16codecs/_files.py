@@ -1,27 +1,175 @@
-"""Reading and writing files until everything is done: one system call may do less than asked."""
+"""Files and folders: opened so that nothing else than what is named is read, and read whole."""
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
+from contextlib import suppress
 from io import FileIO
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["HAS_PREADV", "SharedFile", "open_to_read", "read_at", "write_all"]
+from bf16codecs.errors import StoreError
+
+__all__ = [
+    "HAS_PREADV",
+    "Folder",
+    "SharedFile",
+    "open_to_read",
+    "read_at",
+    "size_below",
+    "write_all",
+]
 
 #: Whether threads can read from one descriptor side by side. Windows has no such call.
 HAS_PREADV = hasattr(os, "preadv")
 
+# Opening a pipe must not wait for a writer, and a terminal must not become this process's own.
+_READ = os.O_RDONLY | sum(
+    getattr(os, name, 0) for name in ("O_BINARY", "O_CLOEXEC", "O_NONBLOCK", "O_NOCTTY")
+)
+_HAS_OPENAT = os.open in os.supports_dir_fd and hasattr(os, "O_NOFOLLOW")
+
 
 def open_to_read(path: str | os.PathLike[str]) -> int:
-    """Open a file and return its descriptor."""
-    return os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+    """Open a regular file and return its descriptor.
+
+    Raises
+    ------
+    StoreError
+        If it is something else: reading from a pipe or a device may never end.
+    OSError
+        If it cannot be opened.
+    """
+    return _regular(os.open(path, _READ))
+
+
+def _regular(descriptor: int) -> int:
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise StoreError("it is not a regular file")
+
+
+class Folder:
+    """A folder that is held open: what takes its path later is another folder.
+
+    Parameters
+    ----------
+    path
+        The folder, which may be a symbolic link: the caller has named it. Below it, none are
+        followed, and only regular files are opened, so that whoever made the folder cannot make a
+        reader read anything else.
+
+    Raises
+    ------
+    OSError
+        If it is not a folder, or cannot be opened.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.path.abspath(path)
+        if _HAS_OPENAT:
+            self._descriptor = os.open(self.path, _READ | os.O_DIRECTORY)
+            self._identity = os.fstat(self._descriptor)
+        else:
+            self._identity = os.stat(self.path)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_descriptor"):
+            os.close(self._descriptor)
+
+    def open(self, key: str) -> int | None:
+        """Open a file below the folder, by its path with slashes.
+
+        Returns
+        -------
+        int or None
+            Its descriptor; None if there is none.
+
+        Raises
+        ------
+        StoreError
+            If it is no regular file, or in a folder that is a symbolic link.
+        OSError
+            If it cannot be opened.
+        """
+        *folders, name = parts = key.split("/")
+        if any(part in ("", ".", "..") for part in parts) or "\0" in key:
+            raise StoreError(f"{key!r:.80} is not a path in the store")
+        try:
+            if _HAS_OPENAT:
+                return self._open_at(folders, name)
+            return self._open_by_path(parts)
+        except FileNotFoundError:
+            self._refuse_replaced()
+            return None
+        except OSError as e:
+            # A link: ELOOP, ENOTDIR where a folder was expected, EMLINK on FreeBSD.
+            if e.errno in (errno.ELOOP, errno.ENOTDIR, errno.EMLINK) and self._has_link(parts):
+                raise _is_link(key) from None
+            if isinstance(e, NotADirectoryError):
+                return None
+            raise
+
+    def _open_at(self, folders: list[str], name: str) -> int:
+        here = self._descriptor
+        try:
+            for folder in folders:
+                there = os.open(folder, _READ | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=here)
+                if here != self._descriptor:
+                    os.close(here)
+                here = there
+            return _regular(os.open(name, _READ | os.O_NOFOLLOW, dir_fd=here))
+        finally:
+            if here != self._descriptor:
+                os.close(here)
+
+    def _open_by_path(self, parts: list[str]) -> int:
+        if self._has_link(parts):
+            raise _is_link("/".join(parts))
+        descriptor = open_to_read(os.path.join(self.path, *parts))
+        try:
+            self._refuse_replaced()
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def _has_link(self, parts: list[str]) -> bool:
+        paths = (os.path.join(self.path, *parts[:n]) for n in range(1, len(parts) + 1))
+        return any(map(os.path.islink, paths))
+
+    def _refuse_replaced(self) -> None:
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.stat(self.path), self._identity):
+                return
+        raise StoreError("the store was replaced or removed while it was open: open it again")
+
+
+def _is_link(key: str) -> StoreError:
+    return StoreError(
+        f"{key} is, or is in, a symbolic link, which could lead anywhere: in a store, there are"
+        " files only (cp -RL copies what links lead to)"
+    )
+
+
+def size_below(path: str) -> int:
+    """Return the size of all regular files below a folder; links are not followed."""
+    size = 0
+    for folder, _, names in os.walk(path):
+        for name in names:
+            with suppress(FileNotFoundError):
+                status = os.lstat(os.path.join(folder, name))
+                size += status.st_size if stat.S_ISREG(status.st_mode) else 0
+    return size
 
 
 class SharedFile:
-    """A file that is open for reading as long as anybody has this."""
+    """A regular file that is open for reading as long as anybody has this."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.descriptor = open_to_read(path)

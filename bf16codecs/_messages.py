@@ -9,12 +9,16 @@ from bf16codecs.errors import BF16CodecsError, StoreError
 
 __all__ = ["named_errors", "one_line"]
 
+# A message may quote what a store says, which may be of any length.
+_LONGEST = 1000
+
 
 def one_line(error: BaseException) -> str:
     """Return an error's message without line breaks, with its type where that has to explain it."""
     explains_itself = isinstance(error, (BF16CodecsError, OSError, ValueError)) and str(error)
     text = str(error) if explains_itself else f"{type(error).__name__}: {error}"
-    return " ".join(text.split())
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]} ..."
 
 
 @contextmanager

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from bf16codecs._dtypes import DTYPE_BITS
-from bf16codecs.errors import SafetensorsError
+from bf16codecs._files import open_to_read
+from bf16codecs._limits import MAX_METADATA_BYTES
+from bf16codecs.errors import SafetensorsError, StoreError
 
 __all__ = [
     "MAX_HEADER_BYTES",
@@ -24,11 +25,12 @@ __all__ = [
     "TensorInfo",
     "is_plain_name",
     "json_object",
+    "open_file",
     "parse_header",
     "read_header",
 ]
 
-MAX_HEADER_BYTES = 100_000_000
+MAX_HEADER_BYTES = MAX_METADATA_BYTES
 _U64 = 1 << 64
 
 
@@ -202,6 +204,22 @@ def parse_header(raw: bytes, data_size: int, where: str) -> Header:
     return Header(raw, tuple(tensors), metadata)
 
 
+def open_file(path: Path) -> BinaryIO:
+    """Open a regular file.
+
+    Raises
+    ------
+    SafetensorsError
+        If it is something else.
+    OSError
+        If it cannot be opened.
+    """
+    try:
+        return os.fdopen(open_to_read(path), "rb")
+    except StoreError as e:
+        raise SafetensorsError(f"{path}: {e}") from None
+
+
 def read_header(path: str | os.PathLike[str]) -> Header:
     """Read and check the header of a safetensors file, not its data.
 
@@ -217,10 +235,7 @@ def read_header(path: str | os.PathLike[str]) -> Header:
         If it cannot be read.
     """
     path = Path(path)
-    # Before it is opened: a named pipe would block.
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise SafetensorsError(f"{path}: not a regular file")
-    with open(path, "rb") as file:
+    with open_file(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size < 8:
             raise SafetensorsError(f"{path}: truncated: {size} bytes hold no safetensors header")

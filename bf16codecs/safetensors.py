@@ -19,6 +19,7 @@ from bf16codecs._safetensors_header import (
     TensorInfo,
     is_plain_name,
     json_object,
+    open_file,
     parse_header,
     read_header,
 )
@@ -36,6 +37,7 @@ __all__ = [
     "open_source",
     "parse_header",
     "read_header",
+    "shard_names",
 ]
 
 INDEX_SUFFIX = ".safetensors.index.json"
@@ -91,8 +93,14 @@ class Source:
         return [f.path for f in self.files] + ([self.index] if self.index is not None else [])
 
 
-def _shard_names(raw: bytes, path: Path) -> dict[str, list[str]]:
-    """Return the tensor names that an index lists for each file."""
+def shard_names(raw: bytes, path: str | os.PathLike[str]) -> dict[str, list[str]]:
+    """Return the tensor names that an index lists for each file.
+
+    Raises
+    ------
+    SafetensorsError
+        If it is not an index.
+    """
     weight_map = dict(json_object(raw, str(path))).get("weight_map")
     if not isinstance(weight_map, dict):
         raise SafetensorsError(f"{path}: no weight_map")
@@ -120,11 +128,11 @@ def _refuse_shared_names(files: Iterable[SourceFile]) -> None:
 
 
 def _open_index(path: Path) -> Source:
-    with open(path, "rb") as index:
+    with open_file(path) as index:
         raw = index.read(MAX_HEADER_BYTES + 1)
     if len(raw) > MAX_HEADER_BYTES:
         raise SafetensorsError(f"{path}: larger than {MAX_HEADER_BYTES} bytes")
-    shards = _shard_names(raw, path)
+    shards = shard_names(raw, path)
     files = []
     for name in sorted(shards):
         file = SourceFile(path.parent / name, read_header(path.parent / name))

@@ -18,6 +18,7 @@ NATIVE = PACKAGE / "_native"
 # which everybody raises, and the native core lie below all.
 LAYERS = [
     {"_version", "errors", "_core"},
+    {"_limits"},
     {"_buffers", "_dtypes", "_files", "_memory", "_messages", "_threads", "_torch_tensors"},
     {"_safetensors_header"},
     {"safetensors"},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -15,8 +14,8 @@ from numpy.typing import NDArray
 from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.blocks import Wanted, touched_ranges
 from bf16codecs._chunks.formats import Format, read
-from bf16codecs._chunks.grid import ArrayPlan, Piece, chunk_shape
-from bf16codecs._chunks.indexing import Axis, as_index, cut_axis
+from bf16codecs._chunks.grid import ArrayPlan, Piece, chunk_shape, grid_indices
+from bf16codecs._chunks.indexing import Axis, as_index, cut_box
 from bf16codecs._chunks.stored import Range, Source
 from bf16codecs._messages import named_errors
 from bf16codecs._threads import run_all
@@ -73,11 +72,10 @@ class ArrayReader(ABC):
         out
             An array of the box's shape.
         """
-        segments = [list(cut_axis(a, n)) for a, n in zip(axes, self._unit, strict=True)]
-        for combination in itertools.product(*segments):
-            index = tuple(segment.chunk for segment in combination)
-            place: Any = (*(s.place for s in combination), ...)  # a view even if of one item
-            local = [s.indices for s in combination]
+        for segments in cut_box(axes, self._unit):
+            index = tuple(segment.chunk for segment in segments)
+            place: Any = (*(s.place for s in segments), ...)  # a view even if of one item
+            local = [s.indices for s in segments]
             yield partial(self._read_box, index, self._find(index), local, out[place])
 
     def read_points(self, indices: Sequence[NDArray[np.intp]], out: NDArray[Any]) -> None:
@@ -275,7 +273,7 @@ class LibraryArray(ArrayReader):
         if self.concurrency > 1:
             lengths = chunk_shape(out.shape, self.dtype.itemsize, 2 * _SLAB_BYTES)
         counts = [-(-size // length) for size, length in zip(out.shape, lengths, strict=True)]
-        for index in np.ndindex(*counts):
+        for index in grid_indices(counts):
             parts = [slice(i * n, (i + 1) * n) for i, n in zip(index, lengths, strict=True)]
             piece = [axis[part] for axis, part in zip(axes, parts, strict=True)]
             place: Any = (*parts, ...)

@@ -17,7 +17,8 @@ from numcodecs import Shuffle, Zstd
 from bf16codecs import _core
 from bf16codecs._buffers import Bytes, ThreadBuffer
 from bf16codecs._chunks.blocks import Head, Wanted, block_runs
-from bf16codecs._chunks.stored import Known, Range, StoredChunk
+from bf16codecs._chunks.stored import AtMost, Known, Range, Request, StoredChunk
+from bf16codecs._limits import stored_limit
 from bf16codecs.errors import CorruptDataError, TruncatedDataError
 
 __all__ = [
@@ -31,8 +32,8 @@ __all__ = [
     "read",
 ]
 
-#: Asks for ranges of a stored chunk, or (None) for all of it, and is sent what they hold.
-Reading = Generator[Sequence[Range] | None, Sequence[Bytes], None]
+#: Asks for ranges of a stored chunk, or for all of it, and is sent what they hold.
+Reading = Generator[Request, Sequence[Bytes], None]
 
 # Where this share of a chunk's blocks is touched, one request for all of it is the better one.
 _WHOLE_SHARE = 0.75
@@ -195,14 +196,14 @@ class FrameFormat:
         size = max(_PREFIX_BYTES, nbytes >> _PREFIX_SHIFT)
         (prefix,) = yield [(0, size)]
         header_size = _core.header_size(prefix)
-        if header_size > _stored_limit(nbytes):
+        if header_size > stored_limit(nbytes):
             raise CorruptDataError(f"a block table of {header_size} bytes for a chunk of {nbytes}")
         if header_size > prefix.size == size:
             prefix = prefix.copy()  # its memory may be that of the next read
             (rest,) = yield [(size, header_size)]
             prefix = np.concatenate([prefix, rest])
         head = Head(prefix, nbytes, stored.size)
-        if head.offsets[-1] > _stored_limit(nbytes):
+        if head.offsets[-1] > stored_limit(nbytes):
             raise CorruptDataError(f"it claims {head.offsets[-1]} bytes for a chunk of {nbytes}")
         if self._heads is not None and stored.key is not None:
             with self._lock:
@@ -234,17 +235,12 @@ def _batches(ranges: Sequence[Range], length: int | None) -> Iterator[Sequence[R
             yield [(first, min(first + length, stop))]
 
 
-def _whole(stored: Known, nbytes: int) -> Generator[None, Sequence[Bytes], Bytes]:
+def _whole(stored: Known, nbytes: int) -> Generator[AtMost, Sequence[Bytes], Bytes]:
     """Read all of a stored chunk, whose size has to make sense."""
-    limit = _stored_limit(nbytes)
+    limit = stored_limit(nbytes)
     if stored.size is not None and stored.size > limit:
         raise CorruptDataError(f"{stored.size} bytes, more than the {limit} it can have")
-    (data,) = yield None
+    (data,) = yield AtMost(limit)
     if data.size > limit:
         raise CorruptDataError(f"{data.size} bytes, more than the {limit} it can have")
     return data
-
-
-def _stored_limit(nbytes: int) -> int:
-    # No codec grows a chunk by more than a few bytes in a thousand.
-    return 2 * nbytes + 4096

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +11,7 @@ import numpy as np
 
 from bf16codecs import _core
 
-__all__ = ["ArrayPlan", "Piece", "chunk_shape"]
+__all__ = ["ArrayPlan", "Piece", "chunk_shape", "grid_indices"]
 
 
 @dataclass(frozen=True)
@@ -86,7 +85,7 @@ class ArrayPlan:
     def pieces(self) -> Iterator[Piece]:
         """Yield the chunks in the order of their bytes; the array must be contiguous."""
         counts = [-(-s // c) for s, c in zip(self.shape, self.chunks, strict=True)]
-        return map(self.piece, itertools.product(*map(range, counts)))
+        return map(self.piece, grid_indices(counts))
 
     def piece(self, index: tuple[int, ...]) -> Piece:
         """Return a chunk; the array must be contiguous."""
@@ -96,6 +95,20 @@ class ArrayPlan:
             items *= min(chunk, size - i * chunk)
             stride *= size
         return Piece(self, index, self.offset + before * self.item_size, items * self.item_size)
+
+
+def grid_indices(counts: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Yield the indices of a grid, the last axis first.
+
+    One by one, and not as `itertools.product` does, which keeps all indices of each axis: metadata
+    may claim any number of chunks.
+    """
+    if not counts:
+        yield ()
+        return
+    for first in range(counts[0]):
+        for rest in grid_indices(counts[1:]):
+            yield (first, *rest)
 
 
 def chunk_shape(shape: Sequence[int], item_size: int, chunk_size: int) -> tuple[int, ...]:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Axis", "Box", "Points", "Segment", "as_index", "cut_axis", "parse_selection"]
+__all__ = ["Axis", "Box", "Points", "Segment", "as_index", "cut_box", "parse_selection"]
 
 #: Ascending indices along an axis.
 Axis = range | NDArray[np.intp]
@@ -145,7 +145,17 @@ def _view(shape: tuple[int, ...]) -> NDArray[Any]:
     return np.broadcast_to(np.zeros((), np.int8), shape)
 
 
-def cut_axis(axis: Axis, chunk: int) -> Iterator[Segment]:
+def cut_box(axes: Sequence[Axis], chunks: Sequence[int]) -> Iterator[tuple[Segment, ...]]:
+    """Cut a box at the ends of chunks, one after the other: there may be any number."""
+    if not axes:
+        yield ()
+        return
+    for first in _cut_axis(axes[0], chunks[0]):
+        for rest in cut_box(axes[1:], chunks[1:]):
+            yield (first, *rest)
+
+
+def _cut_axis(axis: Axis, chunk: int) -> Iterator[Segment]:
     """Cut the indices along an axis at the ends of chunks."""
     if isinstance(axis, range):
         start, step = axis.start, axis.step

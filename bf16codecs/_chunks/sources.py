@@ -7,14 +7,16 @@ is read may be a buffer of the thread: it is valid until that thread reads again
 from __future__ import annotations
 
 import asyncio
+import io
 import lzma
 import os
+import stat
+import struct
 import threading
 import zipfile
 import zlib
 from collections.abc import Hashable, Sequence
-from functools import cached_property
-from pathlib import Path
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,15 +27,18 @@ from zarr.storage import ZipStore
 
 from bf16codecs import _core
 from bf16codecs._buffers import Bytes, ThreadBuffer
+from bf16codecs._chunks.http import largest_body
 from bf16codecs._chunks.stored import (
+    AtMost,
     InMemory,
     KeySource,
-    Range,
+    Request,
     Source,
     StoredChunk,
     check_range,
 )
-from bf16codecs._files import SharedFile, open_to_read, read_at
+from bf16codecs._files import Folder, SharedFile, read_at, size_below
+from bf16codecs._limits import MAX_METADATA_BYTES, check_metadata
 from bf16codecs._messages import one_line
 from bf16codecs.errors import CorruptDataError, StoreError
 
@@ -42,11 +47,14 @@ __all__ = ["FilePart", "FileSource", "FolderSource", "StoreSource", "ZipSource"]
 # What zipfile and the decompressors behind it raise.
 _UNREADABLE = (
     zipfile.BadZipFile,
-    NotImplementedError,
     zlib.error,
     lzma.LZMAError,
     EOFError,
     OSError,
+    OverflowError,
+    RuntimeError,  # encrypted; and NotImplementedError, of other versions
+    ValueError,
+    struct.error,
 )
 
 # What is read from a file at a time is decoded while it is in the processor's cache: 4 MiB were
@@ -66,7 +74,7 @@ class _OpenPart(StoredChunk):
         offset: int,
         size: int,
         buffer: ThreadBuffer,
-        own: bool = True,
+        own: bool = False,
     ) -> None:
         self.key, self.size = key, size
         self._descriptor, self._offset, self._buffer, self._own = descriptor, offset, buffer, own
@@ -76,10 +84,9 @@ class _OpenPart(StoredChunk):
         """How much to read at a time."""
         return max(_PIECE_BYTES, _core.DEFAULT_BLOCK_BYTES * _core.get_num_threads())
 
-    def read(self, ranges: Sequence[Range] | None) -> Sequence[Bytes]:
+    def read(self, request: Request) -> Sequence[Bytes]:
         """Read ranges of it into this thread's buffer."""
-        if ranges is None:
-            ranges = [(0, self.size)]
+        ranges = [(0, self.size)] if isinstance(request, AtMost) else request
         ranges = [(min(start, self.size), min(stop, self.size)) for start, stop in ranges]
         rest = self._buffer.get(sum(stop - start for start, stop in ranges))
         parts = []
@@ -95,9 +102,9 @@ class _OpenPart(StoredChunk):
 
 
 class FilePart(NamedTuple):
-    """Key of a `FileSource`: a range of a file, which is a path or open already."""
+    """Key of a `FileSource`: a range of a file."""
 
-    file: str | SharedFile
+    file: SharedFile
     offset: int
     size: int
 
@@ -110,9 +117,7 @@ class FileSource(Source):
 
     def open(self, key: FilePart) -> StoredChunk:
         """Open a range of a file."""
-        own = isinstance(key.file, str)
-        descriptor = open_to_read(key.file) if isinstance(key.file, str) else key.file.descriptor
-        return _OpenPart(key, descriptor, key.offset, key.size, self._buffer, own)
+        return _OpenPart(key, key.file.descriptor, key.offset, key.size, self._buffer)
 
     def close(self) -> None:
         """Release the memory."""
@@ -136,12 +141,13 @@ class _LocalKeys(KeySource):
         return chunk
 
     def read(self, key: str) -> Bytes | None:
-        """Read all of a key, which may not exist."""
+        """Read a document, which may not exist."""
         chunk = self._find(key)
         if chunk is None:
             return None
         with chunk:
-            return chunk.read(None)[0]
+            check_metadata(chunk.size or 0, partial(self.size, key), key)
+            return chunk.read(AtMost(MAX_METADATA_BYTES))[0]
 
     def close(self) -> None:
         """Release the memory."""
@@ -149,69 +155,75 @@ class _LocalKeys(KeySource):
 
 
 class FolderSource(_LocalKeys):
-    """Keys as files in a folder."""
+    """Keys as files in a folder, which is held open."""
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         super().__init__()
-        self._root = os.fspath(root)
+        self._folder = Folder(root)
 
     def _find(self, key: str) -> StoredChunk | None:
-        try:
-            descriptor = open_to_read(os.path.join(self._root, key))
-        except (FileNotFoundError, NotADirectoryError):
+        descriptor = self._folder.open(key)
+        if descriptor is None:
             return None
-        try:
-            size = os.fstat(descriptor).st_size
-            return _OpenPart(key, descriptor, 0, size, self._buffer)
-        except BaseException:
-            os.close(descriptor)
-            raise
+        size = os.fstat(descriptor).st_size
+        return _OpenPart(key, descriptor, 0, size, self._buffer, own=True)
 
     def size(self, key: str) -> int:
         """Return the size of a key, 0 if it does not exist."""
-        try:
-            return os.stat(os.path.join(self._root, key)).st_size
-        except (FileNotFoundError, NotADirectoryError):
+        chunk = self._find(key)
+        if chunk is None:
             return 0
+        with chunk:
+            return chunk.size or 0
 
     def folder_size(self, path: str) -> int:
         """Return the size of all files below a path."""
-        return sum(p.stat().st_size for p in Path(self._root, path).rglob("*") if p.is_file())
+        return size_below(os.path.join(self._folder.path, path))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FolderSource, (self._folder.path,)
 
 
 class ZipSource(_LocalKeys):
-    """Keys as members of a local ZIP file; uncompressed ones are read in ranges."""
+    """Keys as members of a local ZIP file, which is held open; stored ones are read in ranges."""
 
     _LOCAL_HEADER = 30
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__()
-        self._path = os.fspath(path)
+        self._path = os.path.abspath(path)
+        self._file = SharedFile(path)
+        self._nbytes = os.fstat(self._file.descriptor).st_size
         try:
-            self._zip = zipfile.ZipFile(path)
-        except zipfile.BadZipFile as e:
-            raise StoreError(f"{path}: not a ZIP file, or damaged: {e}") from e
-        self._lock = threading.Lock()
+            self._zip = zipfile.ZipFile(_Reader(self._file, self._nbytes))
+        except _UNREADABLE as e:
+            raise StoreError(f"{path}: not a ZIP file, or damaged: {one_line(e)}") from e
+        self._lock = threading.Lock()  # zipfile counts its open members without one
         self._starts: dict[str, int] = {}
 
     def _find(self, key: str) -> StoredChunk | None:
         member = self._zip.NameToInfo.get(key)
         if member is None:
             return None
+        mode = member.external_attr >> 16
+        if stat.S_IFMT(mode) not in (0, stat.S_IFREG):
+            raise StoreError(f"{key}: in the ZIP file, it is not a regular file")
+        # A claim that the file refutes, before anything is allocated for it.
+        if member.header_offset + member.compress_size > self._nbytes:
+            raise CorruptDataError(f"{key}: the ZIP file ends before it does")
         if member.compress_type != zipfile.ZIP_STORED:
             return _ZipMember(self._zip, member, self._lock)
-        descriptor = open_to_read(self._path)
-        try:
-            if key not in self._starts:
-                self._starts[key] = self._data_start(descriptor, member)
-        except BaseException:
-            os.close(descriptor)
-            raise
-        return _OpenPart(key, descriptor, self._starts[key], member.file_size, self._buffer)
+        if member.file_size != member.compress_size:
+            raise CorruptDataError(f"{key}: the ZIP file gives two sizes for it")
+        if key not in self._starts:
+            self._starts[key] = self._data_start(member)
+        return _OpenPart(
+            key, self._file.descriptor, self._starts[key], member.file_size, self._buffer
+        )
 
-    def _data_start(self, descriptor: int, member: zipfile.ZipInfo) -> int:
+    def _data_start(self, member: zipfile.ZipInfo) -> int:
         header = np.empty(self._LOCAL_HEADER, np.uint8)
-        count = read_at(descriptor, member.header_offset, header)
+        count = read_at(self._file.descriptor, member.header_offset, header)
         raw = header.tobytes()
         if count < self._LOCAL_HEADER or raw[:4] != b"PK\x03\x04":
             raise CorruptDataError(f"{member.filename}: the ZIP file has no header for it")
@@ -220,11 +232,12 @@ class ZipSource(_LocalKeys):
         return member.header_offset + self._LOCAL_HEADER + names
 
     def read(self, key: str) -> Bytes | None:
-        """Read all of a key, which may not exist, and check its CRC-32."""
-        member = self._zip.NameToInfo.get(key)
-        if member is None:
+        """Read a document, which may not exist, and check its CRC-32."""
+        if self._find(key) is None:
             return None
-        return _ZipMember(self._zip, member, self._lock).read(None)[0]
+        member = self._zip.NameToInfo[key]
+        check_metadata(member.file_size, lambda: member.compress_size, key)
+        return _ZipMember(self._zip, member, self._lock).read(AtMost(member.file_size))[0]
 
     def size(self, key: str) -> int:
         """Return the size of a key, 0 if it does not exist."""
@@ -233,13 +246,42 @@ class ZipSource(_LocalKeys):
 
     def folder_size(self, path: str) -> int:
         """Return the size of all members below a path."""
-        members, folder = self._zip.NameToInfo.values(), f"{path}/" if path else ""
-        return sum(m.compress_size for m in members if m.filename.startswith(folder))
+        if not path:
+            return self._nbytes
+        members = self._zip.NameToInfo.values()
+        return sum(m.compress_size for m in members if m.filename.startswith(f"{path}/"))
 
     def close(self) -> None:
         """Close the file."""
         super().close()
         self._zip.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ZipSource, (self._path,)
+
+
+class _Reader(io.RawIOBase):
+    """A file for `zipfile`, with a position of its own."""
+
+    def __init__(self, file: SharedFile, size: int) -> None:
+        self._file, self._size, self._at = file, size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
+        if self._at < 0:
+            raise OSError("before the beginning of the file")
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        count = read_at(self._file.descriptor, self._at, np.frombuffer(buffer, np.uint8))
+        self._at += count
+        return count
 
 
 class _ZipMember(StoredChunk):
@@ -256,12 +298,12 @@ class _ZipMember(StoredChunk):
         try:
             with self._lock:
                 return InMemory(self._zip.read(self._member))
-        except (*_UNREADABLE, NotImplementedError) as e:
+        except _UNREADABLE as e:
             raise CorruptDataError(f"in the ZIP file: {one_line(e)}") from e
 
-    def read(self, ranges: Sequence[Range] | None) -> Sequence[Bytes]:
+    def read(self, request: Request) -> Sequence[Bytes]:
         """Read the member, and return ranges of it."""
-        return self._content.read(ranges)
+        return self._content.read(request)
 
 
 class StoreSource(KeySource):
@@ -277,9 +319,13 @@ class StoreSource(KeySource):
         return _RemoteChunk(self._store, key)
 
     def read(self, key: str) -> Bytes | None:
-        """Read all of a key, which may not exist."""
-        reply = sync(self._store.get(key, default_buffer_prototype()))
-        return None if reply is None else _as_bytes(reply)
+        """Read a document, which may not exist."""
+        limit = MAX_METADATA_BYTES
+        (reply,) = sync(_get(self._store, key, AtMost(limit)))
+        if reply is None:
+            return None
+        check_metadata(len(reply), lambda: len(reply), key)
+        return _as_bytes(reply)
 
     def size(self, key: str) -> int:
         """Return the size of a key, 0 if it does not exist."""
@@ -305,20 +351,26 @@ class _RemoteChunk(StoredChunk):
     def __init__(self, store: Store, key: str) -> None:
         self._store, self.key = store, key
 
-    def read(self, ranges: Sequence[Range] | None) -> Sequence[Bytes]:
+    def read(self, request: Request) -> Sequence[Bytes]:
         """Ask for all ranges at once."""
-        return [_as_bytes(reply) for reply in sync(self._get(ranges))]
+        replies = sync(_get(self._store, self.key, request))
+        if any(reply is None for reply in replies):
+            raise StoreError("it is missing")
+        return list(map(_as_bytes, replies))
 
-    async def _get(self, ranges: Sequence[Range] | None) -> list[Any]:
-        prototype = default_buffer_prototype()
-        wanted = [None] if ranges is None else [RangeByteRequest(*r) for r in ranges]
-        replies = await asyncio.gather(*(self._store.get(self.key, prototype, r) for r in wanted))
-        for reply, request in zip(replies, wanted, strict=True):
-            if reply is None:
-                raise StoreError("it is missing")
-            if request is not None:
-                check_range(len(reply), request.start, request.end)
-        return replies
+
+async def _get(store: Store, key: str, request: Request) -> list[Any]:
+    """Ask for all ranges at once; None where there is no such key."""
+    prototype = default_buffer_prototype()
+    if isinstance(request, AtMost):
+        with largest_body(request.nbytes):
+            return [await store.get(key, prototype)]
+    ranges = [RangeByteRequest(*r) for r in request]
+    replies = await asyncio.gather(*(store.get(key, prototype, r) for r in ranges))
+    for reply, asked in zip(replies, ranges, strict=True):
+        if reply is not None:
+            check_range(len(reply), asked.start, asked.end)
+    return replies
 
 
 def _as_bytes(buffer: Any) -> Bytes:

@@ -4,17 +4,37 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from bf16codecs._buffers import Bytes
 from bf16codecs.errors import StoreError
 
-__all__ = ["InMemory", "KeySource", "Known", "Range", "Source", "StoredChunk", "check_range"]
+__all__ = [
+    "AtMost",
+    "InMemory",
+    "KeySource",
+    "Known",
+    "Range",
+    "Request",
+    "Source",
+    "StoredChunk",
+    "check_range",
+]
 
 #: First byte, and the one after the last.
 Range = tuple[int, int]
+
+
+class AtMost(NamedTuple):
+    """Asks for all of a stored chunk, which has at most so many bytes."""
+
+    nbytes: int
+
+
+#: What is asked of a stored chunk.
+Request = Sequence[Range] | AtMost
 
 
 class Known:
@@ -35,8 +55,8 @@ class StoredChunk(Known, ABC):
     """A stored chunk, open for reading."""
 
     @abstractmethod
-    def read(self, ranges: Sequence[Range] | None) -> Sequence[Bytes]:
-        """Read ranges of it, or (None) all of it; each is shorter only where the chunk ends."""
+    def read(self, request: Request) -> Sequence[Bytes]:
+        """Read ranges of it, or all of it; each is shorter only where the chunk ends."""
 
     def close(self) -> None:
         """Release what is open."""
@@ -73,7 +93,13 @@ class KeySource(Source):
 
     @abstractmethod
     def read(self, key: str) -> Bytes | None:
-        """Read all of a key, which may not exist."""
+        """Read a document, which may not exist.
+
+        Raises
+        ------
+        StoreError
+            If it is larger than metadata are.
+        """
 
     @abstractmethod
     def size(self, key: str) -> int:
@@ -95,11 +121,11 @@ class InMemory(StoredChunk, Source):
         """Return the chunk itself."""
         return self
 
-    def read(self, ranges: Sequence[Range] | None) -> Sequence[Bytes]:
+    def read(self, request: Request) -> Sequence[Bytes]:
         """Return ranges of it."""
-        if ranges is None:
+        if isinstance(request, AtMost):
             return [self._data]
-        return [self._data[start:stop] for start, stop in ranges]
+        return [self._data[start:stop] for start, stop in request]
 
 
 def check_range(

@@ -12,18 +12,19 @@ from bf16codecs.cli.console import progress_bar
 from bf16codecs.cli.options import (
     command,
     conversion_options,
+    max_bytes_option,
     overwrite_option,
     quiet_option,
     report,
     threads_option,
 )
 from bf16codecs.convert.convert import (
-    Summary,
     hdf5_to_safetensors,
     safetensors_to_hdf5,
     safetensors_to_zarr,
     zarr_to_safetensors,
 )
+from bf16codecs.convert.summary import Summary
 
 __all__ = ["h52st", "st2h5", "st2zarr", "zarr2st"]
 
@@ -86,6 +87,7 @@ def _convert_on(address: str) -> Callable[..., Summary]:
 @click.argument("store")
 @click.argument("dst")
 @threads_option
+@max_bytes_option
 @overwrite_option
 @quiet_option
 @command
@@ -114,6 +116,7 @@ def st2h5(src: str, file: str, **options: Any) -> None:
 @click.argument("file")
 @click.argument("dst")
 @threads_option
+@max_bytes_option
 @overwrite_option
 @quiet_option
 @command

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from typing import Any
 
 import click
 
@@ -13,7 +14,7 @@ from bf16codecs.cli.console import (
     printable,
     progress_bar,
 )
-from bf16codecs.cli.options import command, quiet_option, threads_option
+from bf16codecs.cli.options import command, max_bytes_option, quiet_option, threads_option
 from bf16codecs.convert.convert import verify_store
 from bf16codecs.store.backend import read_headers, stored_arrays
 from bf16codecs.store.opening import open_store
@@ -64,12 +65,13 @@ def info(store: str) -> None:
 @click.argument("store")
 @click.argument("src", required=False)
 @threads_option
+@max_bytes_option
 @quiet_option
 @command
-def verify(store: str, src: str | None, threads: int | None, quiet: bool) -> None:
+def verify(store: str, src: str | None, quiet: bool, **options: Any) -> None:
     """Decode all of STORE, check every checksum, and compare with SRC if it is given."""
     with progress_bar(quiet) as progress:
-        summary = verify_store(store, src, threads=threads, progress=progress)
+        summary = verify_store(store, src, progress=progress, **options)
     if not quiet:
         same = "" if src is None else f", identical to {printable(src)}"
         click.echo(

@@ -24,6 +24,7 @@ __all__ = [
     "ByteSize",
     "command",
     "conversion_options",
+    "max_bytes_option",
     "overwrite_option",
     "quiet_option",
     "report",
@@ -98,6 +99,12 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
 
 threads_option = click.option(
     "--threads", type=click.IntRange(1), help="Number of threads.  [default: all processors]"
+)
+max_bytes_option = click.option(
+    "--max-bytes",
+    type=ByteSize(),
+    help="Largest size of the original files, such as 100G."
+    "  [default: 1G, or 256 times the store's size]",
 )
 overwrite_option = click.option("--overwrite", is_flag=True, help="Replace an existing target.")
 quiet_option = click.option("--quiet", is_flag=True, help="Print nothing but errors.")

@@ -3,8 +3,6 @@
 from bf16codecs.convert.convert import (
     DEFAULT_CHUNK_SIZE,
     DEFAULT_CODEC,
-    Progress,
-    Summary,
     hdf5_to_safetensors,
     open_store,
     safetensors_to_hdf5,
@@ -13,6 +11,7 @@ from bf16codecs.convert.convert import (
     zarr_to_safetensors,
 )
 from bf16codecs.convert.pipeline import LOCAL, Engine
+from bf16codecs.convert.summary import Progress, Summary
 
 __all__ = [
     "DEFAULT_CHUNK_SIZE",

@@ -6,14 +6,25 @@ import hashlib
 from collections.abc import Sequence
 
 from bf16codecs.errors import CorruptDataError
-from bf16codecs.safetensors import Header, Source
+from bf16codecs.safetensors import Header, Source, shard_names
 from bf16codecs.store.backend import StoreReader, read_bytes
 
-__all__ = ["compare_names", "read_index"]
+__all__ = ["check_restored_size", "compare_names", "read_index"]
+
+
+def check_restored_size(reader: StoreReader) -> None:
+    """Refuse a store whose files would be larger than the caller allows, or than is credible."""
+    reader.check_size(sum(file.size for file in reader.info.files), "the original files")
 
 
 def read_index(reader: StoreReader) -> bytes:
-    """Return the content of the index file, checked against its SHA-256; empty if there is none."""
+    """Return the content of the index file, empty if there is none.
+
+    Raises
+    ------
+    CorruptDataError
+        If it has another SHA-256 than the original, or names other files than the store.
+    """
     index = reader.info.index
     if index is None:
         return b""
@@ -22,6 +33,11 @@ def read_index(reader: StoreReader) -> bytes:
         raise CorruptDataError(
             f"{reader.where}: {index.name} has another SHA-256 than the original"
         )
+    ours, theirs = {file.name for file in reader.info.files}, set(shard_names(raw, index.name))
+    if ours != theirs:
+        name = min(ours ^ theirs)
+        where, other = ("the store", index.name) if name in ours else (index.name, "the store")
+        raise CorruptDataError(f"{reader.where}: file {name!r:.80} is in {where}, not in {other}")
     return raw
 
 

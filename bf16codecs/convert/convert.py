@@ -14,8 +14,9 @@ import numpy as np
 from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.grid import Piece
 from bf16codecs._files import write_all
+from bf16codecs._limits import Limits
 from bf16codecs._threads import codec_threads
-from bf16codecs.convert.checks import compare_names, read_index
+from bf16codecs.convert.checks import check_restored_size, compare_names, read_index
 from bf16codecs.convert.pipeline import LOCAL, Engine, file_prefix, pack, unpack
 from bf16codecs.convert.summary import Progress, Summary, summarize
 from bf16codecs.convert.target import absolute_target, new_target
@@ -29,7 +30,6 @@ from bf16codecs.store.zarr_writer import ZarrWriter
 __all__ = [
     "DEFAULT_CHUNK_SIZE",
     "DEFAULT_CODEC",
-    "Summary",
     "hdf5_to_safetensors",
     "open_store",
     "safetensors_to_hdf5",
@@ -127,6 +127,7 @@ def zarr_to_safetensors(
     *,
     threads: int | None = None,
     overwrite: bool = False,
+    max_bytes: int | None = None,
     progress: Progress | None = None,
 ) -> Summary:
     """Restore the original file, or the folder of shards with its index, from a model store.
@@ -142,6 +143,9 @@ def zarr_to_safetensors(
         How many threads may work.
     overwrite
         Replace an existing file, or a folder that has files of the same names only.
+    max_bytes
+        The most bytes that the restored files may have. By default 1 GiB, or 256 times the store's
+        size if that is more, which no real model meets.
     progress
         Called now and then with the phase, the bytes done and all bytes.
 
@@ -160,7 +164,8 @@ def zarr_to_safetensors(
     ValueError
         If an option makes no sense, or the target is in the store or contains it.
     """
-    with closing(open_store(store, Kind.FOLDER, Kind.ZIP)) as reader:
+    limits = Limits(max_bytes)
+    with closing(open_store(store, Kind.FOLDER, Kind.ZIP, limits=limits)) as reader:
         return _restore(reader, dst, threads, overwrite, progress)
 
 
@@ -216,13 +221,14 @@ def hdf5_to_safetensors(
     *,
     threads: int | None = None,
     overwrite: bool = False,
+    max_bytes: int | None = None,
     progress: Progress | None = None,
 ) -> Summary:
     """Restore the original file, or the folder of shards with its index, from an HDF5 file.
 
     Parameters and errors are those of `zarr_to_safetensors`.
     """
-    with closing(open_store(file, Kind.HDF5)) as reader:
+    with closing(open_store(file, Kind.HDF5, limits=Limits(max_bytes))) as reader:
         return _restore(reader, dst, threads, overwrite, progress)
 
 
@@ -231,6 +237,7 @@ def verify_store(
     src: str | os.PathLike[str] | None = None,
     *,
     threads: int | None = None,
+    max_bytes: int | None = None,
     progress: Progress | None = None,
 ) -> Summary:
     """Decode a whole store, check every checksum and SHA-256, and compare with `src` if given.
@@ -241,8 +248,8 @@ def verify_store(
         A folder, a ZIP file, an HDF5 file, or an address that zarr understands.
     src
         The safetensors file, folder of shards or index that it has to be a copy of.
-    threads, progress
-        As for `safetensors_to_zarr`.
+    threads, max_bytes, progress
+        As for `zarr_to_safetensors`.
 
     Returns
     -------
@@ -255,9 +262,13 @@ def verify_store(
     """
     start = time.perf_counter()
     source = None if src is None else open_source(src)
-    with closing(open_store(store)) as reader, codec_threads(threads):
+    with (
+        closing(open_store(store, limits=Limits(max_bytes))) as reader,
+        codec_threads(threads),
+    ):
         headers = read_headers(reader)
         index = read_index(reader)
+        check_restored_size(reader)
         if source is not None:
             compare_names(reader, headers, index, source)
 
@@ -324,6 +335,7 @@ def _restore(
     start = time.perf_counter()
     headers = read_headers(reader)
     index = read_index(reader)
+    check_restored_size(reader)
     names = [file.name for file in reader.info.files]
     if reader.info.index is not None:
         names.append(reader.info.index.name)

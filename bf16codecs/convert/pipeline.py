@@ -14,6 +14,7 @@ import numpy as np
 from bf16codecs import _core
 from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.grid import ArrayPlan, Piece
+from bf16codecs._limits import IN_FLIGHT_BYTES
 from bf16codecs._threads import run_ahead, worker_count
 from bf16codecs.errors import CorruptDataError, SafetensorsError
 from bf16codecs.safetensors import Header, Source, SourceFile
@@ -95,7 +96,8 @@ def _in_file_order(
     jobs = (
         partial(job, piece, free.pop() if free else np.empty(largest, np.uint8)) for piece in pieces
     )
-    with closing(run_ahead(jobs, worker_count())) as results:
+    workers = min(worker_count(), max(1, IN_FLIGHT_BYTES // max(1, largest)))
+    with closing(run_ahead(jobs, workers)) as results:
         for piece, memory, result in results:
             yield piece, memory[: piece.nbytes], result
             free.append(memory)

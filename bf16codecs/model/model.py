@@ -15,7 +15,11 @@ __all__ = ["LazyTensor", "Model", "TensorNotFoundError", "open_model"]
 _FRAMEWORKS = {"numpy": "numpy", "np": "numpy", "torch": "torch", "pt": "torch"}
 
 
-def open_model(path: Any, storage_options: Mapping[str, Any] | None = None) -> Model:
+def open_model(
+    path: Any,
+    storage_options: Mapping[str, Any] | None = None,
+    max_bytes: int | None = None,
+) -> Model:
     """Open a model and read only its metadata.
 
     Parameters
@@ -26,6 +30,9 @@ def open_model(path: Any, storage_options: Mapping[str, Any] | None = None) -> M
         safetensors: a file, a folder of shards, or a ``*.safetensors.index.json``.
     storage_options : dict, optional
         Options of the address's file system: credentials, endpoints, timeouts.
+    max_bytes : int, optional
+        The most bytes that a call may decode, for stores from strangers. By default 1 GiB, or 256
+        times the store's size if that is more, which no real model meets.
 
     Returns
     -------
@@ -37,7 +44,8 @@ def open_model(path: Any, storage_options: Mapping[str, Any] | None = None) -> M
     FileNotFoundError
         If nothing is at that path.
     bf16codecs.store.StoreError
-        If it is not a model store, or a damaged one.
+        If it is not a model store, or a damaged one. Reading raises it for what is larger than
+        `max_bytes`.
     bf16codecs.errors.UnsupportedVersionError
         If its layout is newer than this release.
 
@@ -49,7 +57,7 @@ def open_model(path: Any, storage_options: Mapping[str, Any] | None = None) -> M
     ...     model["model.norm.weight"][:3]
     array([1.125, 1.14062, 1.13281], dtype=bfloat16)
     """
-    return Model(path, storage_options)
+    return Model(path, storage_options, max_bytes)
 
 
 class Model:
@@ -58,8 +66,13 @@ class Model:
     It has the methods of `safetensors.safe_open`, and is a mapping from names to tensors.
     """
 
-    def __init__(self, path: Any, storage_options: Mapping[str, Any] | None = None) -> None:
-        self._home = Home(path, storage_options)
+    def __init__(
+        self,
+        path: Any,
+        storage_options: Mapping[str, Any] | None = None,
+        max_bytes: int | None = None,
+    ) -> None:
+        self._home = Home(path, storage_options, max_bytes)
         self._where = self._home.opened.where
         self._names = dict.fromkeys(self._home.opened.names)
 
@@ -167,7 +180,7 @@ class Model:
         return f"<Model {self._where}: {len(self)} tensors>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return open_model, (self._home.source, self._home.options)
+        return open_model, self._home.arguments
 
     def _hint(self, name: object) -> str:
         near = difflib.get_close_matches(str(name), self._names, n=3)

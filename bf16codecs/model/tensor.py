@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from bf16codecs._chunks.array import ArrayReader, Job
 from bf16codecs._chunks.indexing import Points, parse_selection
 from bf16codecs._dtypes import ARRAY_DTYPES, DTYPE_NAMES
+from bf16codecs._limits import Limits
 from bf16codecs._threads import run_all
 from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.opening import open_any
@@ -37,23 +38,26 @@ class Home:
 
     Parameters
     ----------
-    source, options
+    source, options, max_bytes
         As `bf16codecs.open_model` takes them.
     """
 
-    def __init__(self, source: Any, options: Mapping[str, Any] | None) -> None:
+    def __init__(
+        self, source: Any, options: Mapping[str, Any] | None, max_bytes: int | None
+    ) -> None:
         if isinstance(source, (str, os.PathLike)):
             source = os.fspath(source)
             # Another process may have another working directory.
             source = source if "://" in source else os.path.abspath(source)
-        self.source, self.options = source, options
-        self._opened: StoreReader | None = open_any(source, options)
+        #: What opens the model again, in another process too.
+        self.arguments = source, options, max_bytes
+        self._opened: StoreReader | None = open_any(source, options, Limits(max_bytes))
 
     @property
     def opened(self) -> StoreReader:
         """The opened model; not after `close`."""
         if self._opened is None:
-            raise ValueError(f"{self.source}: the model is closed")
+            raise ValueError(f"{self.arguments[0]}: the model is closed")
         return self._opened
 
     def close(self) -> None:
@@ -83,8 +87,7 @@ class LazyTensor:
 
     def __init__(self, home: Home, name: str) -> None:
         self._home = home
-        self._array = home.opened.array(home.opened.info.paths[name])
-        self._kind = home.opened.tensor_dtype(name)
+        self._array, self._kind = home.opened.tensor(name)
         self.name = name
         self.shape = self._array.shape
         self.dtype = self._array.dtype
@@ -124,10 +127,13 @@ class LazyTensor:
         parsed = parse_selection(selection, self.shape)
         if isinstance(parsed, Points):
             points = [i.reshape(-1) for i in parsed.indices]
+            self._check_size(points[0].size)
             found = np.empty(points[0].size, self._array.dtype)
             self._reader().read_points(points, found)
             return found.reshape(parsed.indices[0].shape).view(self.dtype)
-        box = np.empty([len(axis) for axis in parsed.axes], self._array.dtype)
+        shape = [len(axis) for axis in parsed.axes]
+        self._check_size(math.prod(shape))
+        box = np.empty(shape, self._array.dtype)
         run_all(self._reader().box_jobs(parsed.axes, box), self._array.concurrency)
         return box.view(self.dtype)[parsed.then]
 
@@ -174,14 +180,21 @@ class LazyTensor:
         return f"LazyTensor({self.name!r}, shape={self.shape}, dtype={self.dtype})"
 
     def __reduce__(self) -> tuple[Callable[..., LazyTensor], tuple[Any, ...]]:
-        return _reopened_tensor, (self._home.source, self._home.options, self.name)
+        return _reopened_tensor, (self._home.arguments, self.name)
 
     def __dask_tokenize__(self) -> Any:
-        return type(self).__name__, str(self._home.source), self.name, _version(self._home.source)
+        source = self._home.arguments[0]
+        return type(self).__name__, str(source), self.name, _version(source)
 
     def _reader(self) -> ArrayReader:
-        self._home.opened  # noqa: B018  (raises if the model is closed)
+        # Not when it is made: a list of all tensors need not read the header.
+        self._home.opened.check_header(self.name)
         return self._array
+
+    def _check_size(self, items: int) -> None:
+        """Refuse a selection that is larger than what may be decoded at once."""
+        nbytes = items * self._array.dtype.itemsize
+        self._home.opened.check_size(nbytes, f"of tensor {self.name!r}")
 
     def _jobs(self, out: dict[str, NDArray[Any]]) -> Iterator[Job]:
         """Yield jobs that together read the whole tensor into a new array in `out`."""
@@ -193,6 +206,9 @@ class LazyTensor:
 def read_all(tensors: Iterable[LazyTensor]) -> dict[str, NDArray[Any]]:
     """Read whole tensors of one model into new arrays, all of them in parallel."""
     tensors = list(tensors)
+    if tensors:
+        nbytes = sum(tensor.nbytes for tensor in tensors)
+        tensors[0]._home.opened.check_size(nbytes, f"{len(tensors)} tensors")
     arrays: dict[str, NDArray[Any]] = {}
     # At least 1: here no lock of HDF5's is held, and one tensor that only HDF5 reads must not keep
     # the others to one thread.
@@ -201,16 +217,16 @@ def read_all(tensors: Iterable[LazyTensor]) -> dict[str, NDArray[Any]]:
     return arrays
 
 
-def _reopened_tensor(source: Any, options: Mapping[str, Any] | None, name: str) -> LazyTensor:
+def _reopened_tensor(arguments: tuple[Any, ...], name: str) -> LazyTensor:
     # Hundreds of tensors of one model arrive in a worker one by one.
-    reference = pickle.dumps((source, options, _version(source)))
+    reference = pickle.dumps((arguments, _version(arguments[0])))
     return LazyTensor(_reopened(reference), name)
 
 
 @functools.lru_cache(maxsize=4)
 def _reopened(reference: bytes) -> Home:
-    source, options, _ = pickle.loads(reference)
-    return Home(source, options)
+    arguments, _ = pickle.loads(reference)
+    return Home(*arguments)
 
 
 def _version(source: Any) -> Any:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from functools import cached_property, partial
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import zarr
@@ -13,12 +15,29 @@ import zarr
 from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.array import ArrayReader
 from bf16codecs._chunks.grid import ArrayPlan, Piece
+from bf16codecs._dtypes import DTYPE_BITS
+from bf16codecs._limits import Limits, check_metadata
+from bf16codecs._messages import named_errors
 from bf16codecs.errors import StoreError
-from bf16codecs.safetensors import Header, parse_header
+from bf16codecs.safetensors import Header, TensorInfo, parse_header
 from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.plan import array_form
 
-__all__ = ["StoreReader", "StoreWriter", "read_bytes", "read_headers", "stored_arrays"]
+__all__ = [
+    "StoreReader",
+    "StoreWriter",
+    "StoredTensor",
+    "read_bytes",
+    "read_headers",
+    "stored_arrays",
+]
+
+
+class StoredTensor(NamedTuple):
+    """A tensor's array, and the dtype that safetensors knows it by, if the array tells."""
+
+    array: ArrayReader
+    dtype: str | None
 
 
 class StoreReader(ABC):
@@ -30,13 +49,20 @@ class StoreReader(ABC):
         The store's path or address, for messages.
     info
         What it says of itself.
+    limits
+        What reading it may take.
     """
 
-    def __init__(self, where: str, info: StoreInfo) -> None:
-        self.where, self.info = where, info
+    #: Whether reading the safetensors headers costs little: no request to a server.
+    has_near_headers = True
+
+    def __init__(self, where: str, info: StoreInfo, limits: Limits) -> None:
+        self.where, self.info, self._limits = where, info, limits
         self._labels = {path: f"tensor {name!r}" for name, path in info.paths.items()}
         self._labels |= {file.path: f"header of {file.name!r}" for file in info.files}
         self._arrays: dict[str, ArrayReader] = {}
+        self._tensors: dict[str, StoredTensor] = {}
+        self._checked: set[str] = set()
 
     @property
     def names(self) -> list[str]:
@@ -53,8 +79,62 @@ class StoreReader(ABC):
         """
         # Without a lock: opening may ask a server, or wait for HDF5's lock, and twice does no harm.
         if path not in self._arrays:
-            self._arrays.setdefault(path, self._open(path, self.label(path)))
+            array = self._open(path, self.label(path))
+            self.check_size(array.unit_nbytes, f"a chunk of {self._labels.get(path, path)}")
+            self._arrays.setdefault(path, array)
         return self._arrays[path]
+
+    def tensor(self, name: str) -> StoredTensor:
+        """Return the array of a tensor, which its attributes do not contradict.
+
+        Raises
+        ------
+        StoreError
+            If it is missing, or is not what its attributes say.
+        """
+        if name not in self._tensors:
+            path = self.info.paths[name]
+            array, attributes = self.array(path), self.attributes(path)
+            with named_errors(self.label(path)):
+                _check_attributes(name, array, attributes)
+            dtype = attributes.get("dtype")
+            if dtype is None and self.has_near_headers and name in self._headers:
+                dtype = self._headers[name].dtype
+            self._tensors[name] = StoredTensor(array, dtype if isinstance(dtype, str) else None)
+        return self._tensors[name]
+
+    def check_header(self, name: str) -> None:
+        """Refuse a tensor whose array is not what the safetensors header says.
+
+        Raises
+        ------
+        StoreError
+            If it is not.
+        """
+        if not self.has_near_headers or name in self._checked:
+            return
+        path, tensor, stored = self.info.paths[name], self._headers[name], self.tensor(name)
+        with named_errors(self.label(path)):
+            if stored.dtype != tensor.dtype:
+                raise StoreError(f"its attributes say {stored.dtype}, its header {tensor.dtype}")
+            _check_form(path, stored.array, tensor)
+        self._checked.add(name)
+
+    @cached_property
+    def _headers(self) -> dict[str, TensorInfo]:
+        """The tensors of all headers, which are those that the store lists."""
+        headers = read_headers(self)
+        tensors = {tensor.name: tensor for header in headers for tensor in header.tensors}
+        for name in tensors.keys() ^ self.info.paths.keys():
+            where, other = "its list of tensors", "the safetensors header"
+            if name in self.info.paths:
+                where, other = other, where
+            raise StoreError(f"{self.where}: tensor {name!r:.80} is in {other} and not in {where}")
+        return tensors
+
+    def check_size(self, nbytes: int, what: str) -> None:
+        """Refuse to decode more than the caller allows, or than the store's size makes credible."""
+        self._limits.check(nbytes, self.total_nbytes, f"{self.where}: {what}")
 
     def label(self, path: str) -> str:
         """Return the store and what an array of it holds, for messages."""
@@ -67,11 +147,6 @@ class StoreReader(ABC):
     def read(self, piece: Piece, chunk: Bytes) -> None:
         """Read a piece of `plan`; `chunk` has room for a whole one, padding included."""
         self.array(piece.array.path).read_piece(piece, chunk)
-
-    def tensor_dtype(self, name: str) -> str | None:
-        """Return the dtype that safetensors knows a tensor by, if its array tells."""
-        dtype = self.attributes(self.info.paths[name]).get("dtype")
-        return dtype if isinstance(dtype, str) else None
 
     @abstractmethod
     def _open(self, path: str, label: str) -> ArrayReader:
@@ -118,6 +193,28 @@ class StoreWriter(Protocol):
         """Release what is open; `finish` does so too."""
 
 
+def _check_attributes(name: str, array: ArrayReader, attributes: Mapping[str, Any]) -> None:
+    """Compare an array with what its own attributes say of its tensor."""
+    if attributes.get("tensor", name) != name:
+        raise StoreError(f"the array is that of {attributes['tensor']!r:.80}")
+    dtype, shape = attributes.get("dtype"), attributes.get("shape", list(array.shape))
+    if not isinstance(dtype, str) or dtype not in DTYPE_BITS:
+        return
+    if not isinstance(shape, list) or not all(type(n) is int and n >= 0 for n in shape):
+        raise StoreError(f"its attributes have {shape!r:.80} as shape")
+    nbytes = math.prod(shape) * DTYPE_BITS[dtype] // 8
+    _check_form("the array", array, TensorInfo(name, dtype, tuple(shape), 0, nbytes))
+
+
+def _check_form(path: str, array: ArrayReader | ArrayPlan, tensor: TensorInfo) -> None:
+    dtype = np.dtype(array.dtype).name
+    if (dtype, array.shape) != array_form(tensor):
+        raise StoreError(
+            f"{path} is {dtype} of shape {array.shape!r:.80},"
+            f" tensor {tensor.name!r} is {tensor.dtype} of shape {tensor.shape!r:.80}"
+        )
+
+
 def read_bytes(reader: StoreReader, path: str) -> bytes:
     """Read an array of bytes: a header, or the index.
 
@@ -129,6 +226,8 @@ def read_bytes(reader: StoreReader, path: str) -> bytes:
     plan = reader.plan(path)
     if plan.dtype != "uint8" or len(plan.shape) != 1:
         raise StoreError(f"{reader.where}: {path} is not an array of bytes")
+    largest = max(plan.nbytes, plan.chunk_nbytes)
+    check_metadata(largest, partial(reader.stored_nbytes, path), reader.label(path))
     content = bytearray()
     for piece in plan.pieces():
         chunk = np.empty(plan.chunk_nbytes, np.uint8)
@@ -168,10 +267,7 @@ def stored_arrays(reader: StoreReader, headers: Sequence[Header]) -> list[ArrayP
             if path is None:
                 raise StoreError(f"{reader.where}: no array for tensor {tensor.name!r}")
             plan = reader.plan(path)
-            if (plan.dtype, plan.shape) != array_form(tensor):
-                raise StoreError(
-                    f"{reader.where}: {path} is {plan.dtype} of shape {plan.shape!r:.80},"
-                    f" tensor {tensor.name!r} is {tensor.dtype} of shape {tensor.shape!r:.80}"
-                )
+            with named_errors(reader.where):
+                _check_form(path, plan, tensor)
             arrays.append(replace(plan, file=number, offset=header.data_start + tensor.start))
     return arrays

@@ -10,7 +10,8 @@ from typing import Any, NoReturn
 import h5py
 
 from bf16codecs._chunks.array import ArrayReader
-from bf16codecs._messages import named_errors
+from bf16codecs._limits import Limits
+from bf16codecs._messages import named_errors, one_line
 from bf16codecs.errors import StoreError
 from bf16codecs.hdf5.direct import Decoding, dataset_array
 from bf16codecs.hdf5.filters import codec_name
@@ -28,16 +29,18 @@ class Hdf5Reader(StoreReader):
     ----------
     path
         The file.
+    limits
+        What reading it may take.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], limits: Limits) -> None:
         where = os.fspath(path)
         self._decoding = Decoding(keep_heads=True)
         with named_errors(where):
             # A cache of decoded chunks for each dataset would be of no use.
             self._file = h5py.File(where, "r", rdcc_nbytes=0)
         try:
-            super().__init__(where, _read_info(self._file, where))
+            super().__init__(where, _read_info(self._file, where), limits)
         except BaseException:
             self._file.close()
             raise
@@ -59,7 +62,7 @@ class Hdf5Reader(StoreReader):
 
     def total_nbytes(self) -> int:
         """Return the size of the file."""
-        return os.stat(self.where).st_size
+        return int(self._file.id.get_filesize())
 
     def codec_name(self, path: str) -> str:
         """Return the name of an array's filters."""
@@ -99,6 +102,6 @@ def _read_info(file: h5py.File, where: str) -> StoreInfo:
         text = file.attrs.get(ATTRIBUTES_KEY, "null")
         try:
             attributes = json.loads(text)
-        except (TypeError, ValueError) as e:
-            raise StoreError(f"damaged store attributes: {e}") from None
+        except (TypeError, ValueError, RecursionError) as e:
+            raise StoreError(f"damaged store attributes: {one_line(e)}") from None
     return StoreInfo.from_attributes({ATTRIBUTES_KEY: attributes}, where)

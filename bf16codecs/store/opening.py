@@ -11,14 +11,16 @@ from typing import Any
 
 from zarr.abc.store import Store
 from zarr.core.sync import sync
-from zarr.storage import FsspecStore, LocalStore, ObjectStore, ZipStore
+from zarr.storage import LocalStore, ZipStore
 
 from bf16codecs._chunks.sources import FolderSource, StoreSource, ZipSource
-from bf16codecs._messages import named_errors, one_line
+from bf16codecs._limits import DEFAULT_LIMITS, Limits
 from bf16codecs.errors import StoreError
 from bf16codecs.store.backend import StoreReader
+from bf16codecs.store.remote import remote_store
 from bf16codecs.store.safetensors_reader import SafetensorsReader
 from bf16codecs.store.zarr_reader import ZarrReader
+from bf16codecs.zarr.strict import StrictStore
 
 __all__ = ["Kind", "detect", "open_any", "open_store"]
 
@@ -52,7 +54,7 @@ def detect(path: str | os.PathLike[str]) -> Kind | None:
     """
     path = Path(path)
     if path.is_dir():
-        if any((path / name).is_file() for name in _ZARR_MARKERS):
+        if any(os.path.lexists(path / name) for name in _ZARR_MARKERS):
             return Kind.FOLDER
         return Kind.SAFETENSORS if any(path.glob("*.safetensors")) else None
     if path.name.endswith(_SAFETENSORS_SUFFIXES):
@@ -72,7 +74,9 @@ def detect(path: str | os.PathLike[str]) -> Kind | None:
     return None
 
 
-def open_any(source: Any, options: Mapping[str, Any] | None = None) -> StoreReader:
+def open_any(
+    source: Any, options: Mapping[str, Any] | None = None, limits: Limits = DEFAULT_LIMITS
+) -> StoreReader:
     """Open a model, whatever holds it.
 
     Parameters
@@ -81,6 +85,8 @@ def open_any(source: Any, options: Mapping[str, Any] | None = None) -> StoreRead
         A path, an address, or a store of zarr's.
     options : dict, optional
         What the file system behind an address takes.
+    limits : Limits
+        What reading it may take.
 
     Returns
     -------
@@ -96,17 +102,19 @@ def open_any(source: Any, options: Mapping[str, Any] | None = None) -> StoreRead
     if isinstance(source, Store):
         if options:
             raise ValueError("storage_options apply to addresses only, not to a zarr store")
-        return _open_zarr_store(str(source), source)
+        return _open_zarr_store(str(source), source, limits)
     text = os.fspath(source)
     if _is_address(text):
-        return _open_zarr_store(text, _remote_store(text, dict(options or {})))
+        return _open_zarr_store(text, remote_store(text, dict(options or {})), limits)
     text = text.removeprefix("file://")
     if options:
         raise ValueError(f"{text}: storage_options apply to addresses only, not to paths")
-    return _open_path(text, detect(text))
+    return _open_path(text, detect(text), limits)
 
 
-def open_store(store: str | os.PathLike[str], *kinds: Kind) -> StoreReader:
+def open_store(
+    store: str | os.PathLike[str], *kinds: Kind, limits: Limits = DEFAULT_LIMITS
+) -> StoreReader:
     """Open a model store for those who read all of it.
 
     Parameters
@@ -115,6 +123,8 @@ def open_store(store: str | os.PathLike[str], *kinds: Kind) -> StoreReader:
         A path or an address.
     kinds
         What it may be; by default, Zarr in a folder or a ZIP file, or HDF5. Addresses are Zarr's.
+    limits
+        What reading it may take.
 
     Returns
     -------
@@ -131,70 +141,50 @@ def open_store(store: str | os.PathLike[str], *kinds: Kind) -> StoreReader:
     if _is_address(text):
         if kinds and Kind.FOLDER not in kinds:
             raise StoreError(f"{text}: not {kinds[0].value}: only Zarr stores have addresses")
-        return open_any(text)
+        return open_any(text, limits=limits)
     path = text.removeprefix("file://")
     kind = detect(path)
     if kind is not None and kind not in (kinds or (Kind.FOLDER, Kind.ZIP, Kind.HDF5)):
         expected = kinds[0].value if kinds else "a model store"
         raise StoreError(f"{text}: not {expected}, but {kind.value}")
-    return _open_path(path, kind)
+    return _open_path(path, kind, limits)
 
 
 def _is_address(text: str) -> bool:
     return "://" in text and not text.startswith("file://")
 
 
-def _open_path(text: str, kind: Kind | None) -> StoreReader:
+def _open_path(text: str, kind: Kind | None, limits: Limits) -> StoreReader:
     path = Path(text)
     if kind is Kind.FOLDER:
-        return ZarrReader(text, FolderSource(path), partial(LocalStore, path, read_only=True))
+        folder = FolderSource(path)
+        return ZarrReader(text, folder, partial(_local_store, path, folder), limits)
     if kind is Kind.ZIP:
-        return ZarrReader(text, ZipSource(path), lambda: sync(ZipStore.open(path, mode="r")))
+        archive = ZipSource(path)
+        return ZarrReader(text, archive, partial(_zip_store, path, archive), limits)
     if kind is Kind.SAFETENSORS:
         return SafetensorsReader(path)
     if kind is Kind.HDF5:
         # h5py is imported only for HDF5 files.
         from bf16codecs.store.hdf5_reader import Hdf5Reader
 
-        return Hdf5Reader(path)
+        return Hdf5Reader(path, limits)
     reason = "neither a folder, nor a ZIP or HDF5 file"
     if path.is_dir():
         reason = "no Zarr group and no safetensors files"
     raise StoreError(f"{text}: not a model store: {reason}")
 
 
-def _open_zarr_store(where: str, store: Store) -> ZarrReader:
+def _open_zarr_store(where: str, store: Store, limits: Limits) -> ZarrReader:
     if isinstance(store, LocalStore):
-        return ZarrReader(where, FolderSource(store.root), lambda: store)
-    return ZarrReader(where, StoreSource(store), lambda: store)
+        source = FolderSource(store.root)
+        return ZarrReader(where, source, partial(StrictStore, store, source), limits)
+    return ZarrReader(where, StoreSource(store), partial(StrictStore, store), limits)
 
 
-def _remote_store(url: str, options: dict[str, Any]) -> Store:
-    """Open an address with fsspec, or with obstore where fsspec has no file system for it."""
-    address = f"zip::{url}" if "::" not in url and url.partition("?")[0].endswith(".zip") else url
-    scheme = url.partition("://")[0].rpartition("::")[2]
-    try:
-        import fsspec
-
-        fsspec.get_filesystem_class(scheme)
-    except (ImportError, ValueError) as e:
-        return _obstore(url, options, e)
-    with named_errors(url, OSError):
-        return FsspecStore.from_url(address, storage_options=options, read_only=True)
+def _local_store(path: Path, source: FolderSource) -> StrictStore:
+    return StrictStore(LocalStore(path, read_only=True), source)
 
 
-def _obstore(url: str, options: dict[str, Any], reason: Exception) -> Store:
-    """Open an address with obstore; `reason` is why fsspec does not."""
-    try:
-        from obstore.store import from_url
-    except ImportError:
-        raise StoreError(
-            f"{url}: another package is needed to read it ({reason});"
-            " pip install 'bf16codecs[remote]' installs those for HTTP and S3"
-        ) from reason
-    try:
-        return ObjectStore(from_url(url, **options), read_only=True)
-    except Exception as e:
-        # Behind the message, obstore has everything that it knows of the request.
-        text = one_line(e).partition(" Debug source")[0]
-        raise StoreError(f"{url}: {reason}; and {text}") from e
+def _zip_store(path: Path, source: ZipSource) -> StrictStore:
+    return StrictStore(sync(ZipStore.open(path, mode="r")), source)

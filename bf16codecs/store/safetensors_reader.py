@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,10 @@ from bf16codecs._chunks.array import ArrayReader, ChunkedArray, Index, Located
 from bf16codecs._chunks.formats import RAW
 from bf16codecs._chunks.grid import ArrayPlan
 from bf16codecs._chunks.sources import FilePart, FileSource
-from bf16codecs.safetensors import open_source
+from bf16codecs._files import SharedFile, read_at
+from bf16codecs._limits import DEFAULT_LIMITS
+from bf16codecs.errors import SafetensorsError
+from bf16codecs.safetensors import SourceFile, open_source
 from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.layout import ATTRIBUTES_KEY, StoredFile, StoreInfo
 from bf16codecs.store.plan import header_path, plan_arrays, plan_bytes
@@ -33,6 +37,8 @@ class SafetensorsReader(StoreReader):
         A file, a folder of shards, or a ``*.safetensors.index.json``.
     """
 
+    has_near_headers = False  # the arrays are made of the headers
+
     def __init__(self, path: Path) -> None:
         self._model = open_source(path)
         self._source = FileSource()
@@ -45,7 +51,8 @@ class SafetensorsReader(StoreReader):
             self._plans[header_path(i)] = plan_bytes(
                 header_path(i), len(header.raw), len(header.raw), file=i, offset=8
             )
-        super().__init__(str(path), StoreInfo(tuple(files), None, paths))
+        super().__init__(str(path), StoreInfo(tuple(files), None, paths), DEFAULT_LIMITS)
+        self._files = [_open_same(file) for file in self._model.files]
 
     def attributes(self, path: str) -> Mapping[str, Any]:
         """Return what an array of a store would say of its tensor."""
@@ -76,10 +83,20 @@ class SafetensorsReader(StoreReader):
 
     def _open(self, path: str, label: str) -> ArrayReader:
         plan = self._plans[path]
-        file = str(self._model.files[plan.file].path)
-        locate = partial(self._locate, plan, file)
+        locate = partial(self._locate, plan, self._files[plan.file])
         return ChunkedArray(label, plan.shape, np.dtype(plan.dtype), plan.chunks, locate)
 
-    def _locate(self, plan: ArrayPlan, file: str, index: Index) -> Located:
+    def _locate(self, plan: ArrayPlan, file: SharedFile, index: Index) -> Located:
         piece = plan.piece(index)
         return Located(RAW, self._source, FilePart(file, piece.offset, piece.nbytes))
+
+
+def _open_same(file: SourceFile) -> SharedFile:
+    """Open a file to keep, which has to be the one whose header was read."""
+    opened = SharedFile(file.path)
+    prefix = np.empty(file.header.data_start, np.uint8)
+    size = os.fstat(opened.descriptor).st_size
+    read_at(opened.descriptor, 0, prefix)
+    if size != file.header.file_size or prefix[8:].tobytes() != file.header.raw:
+        raise SafetensorsError(f"{file.path}: changed while it was read")
+    return opened

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -11,10 +13,15 @@ import numpy as np
 
 from bf16codecs import _core
 from bf16codecs._chunks.stored import KeySource
+from bf16codecs._limits import MAX_NDIM
 from bf16codecs._messages import named_errors, one_line
 from bf16codecs.errors import StoreError
 
-__all__ = ["ParsedArray", "parse_array", "read_json", "read_root"]
+__all__ = ["ParsedArray", "named_shape", "parse_array", "read_json", "read_root"]
+
+
+# Their bytes can be counted in 64 bits.
+_MAX_ITEMS = 2**59
 
 
 class ParsedArray(NamedTuple):
@@ -29,6 +36,7 @@ class ParsedArray(NamedTuple):
     codecs: list[str]
 
 
+_DIMENSION = re.compile(r"dim(\d{1,2})_(\d{1,19})")
 _DTYPES = {
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
     *("complex64", "complex128"),
@@ -55,6 +63,20 @@ def parse_array(zarr_format: int, document: dict[str, Any]) -> ParsedArray | Non
         raise
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise StoreError(f"damaged array metadata: {one_line(error)}") from error
+
+
+def named_shape(document: dict[str, Any]) -> tuple[int, ...] | None:
+    """Return the shape that the names of dimensions have, if they are those of docs/store.md."""
+    attributes = document.get("attributes")
+    if document.get("zarr_format") == 2 and isinstance(attributes, dict):
+        names = attributes.get("_ARRAY_DIMENSIONS")
+    else:
+        names = document.get("dimension_names")
+    if not isinstance(names, list):
+        return None
+    matches = [_DIMENSION.fullmatch(n) for n in names if isinstance(n, str)]
+    sizes = [int(m[2]) for axis, m in enumerate(matches) if m and int(m[1]) == axis]
+    return tuple(sizes) if len(sizes) == len(names) else None
 
 
 def _parse_v3(document: dict[str, Any]) -> ParsedArray | None:
@@ -121,6 +143,8 @@ def _shapes(shape: Any, chunks: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
             raise ValueError(f"{sizes!r:.80} is not a shape")
     if len(shape) != len(chunks):
         raise ValueError(f"chunks of {len(chunks)} dimensions in an array of {len(shape)}")
+    if len(shape) > MAX_NDIM or any(math.prod(n) > _MAX_ITEMS for n in (shape, chunks)):
+        raise ValueError(f"{shape!r:.80} in chunks of {chunks!r:.80} is larger than any array")
     return tuple(shape), tuple(chunks)
 
 
@@ -166,7 +190,7 @@ def read_json(where: str, source: KeySource, key: str) -> dict[str, Any] | None:
         return None
     try:
         document = json.loads(data.tobytes())
-    except ValueError as e:
+    except (ValueError, RecursionError) as e:
         raise StoreError(f"{where}: {key} is not JSON: {one_line(e)}") from e
     if not isinstance(document, dict):
         raise StoreError(f"{where}: {key} is not a JSON object")

@@ -8,30 +8,36 @@ sharded or recompressed by somebody.
 
 from __future__ import annotations
 
-import itertools
-import os
+import math
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 import zarr
 from numpy.typing import NDArray
-from zarr.abc.store import Store
 from zarr.storage import StorePath
 
 from bf16codecs._chunks.array import ArrayReader, ChunkedArray, Index, LibraryArray, Located
 from bf16codecs._chunks.formats import RAW, Format, FrameFormat, ZstdFormat
+from bf16codecs._chunks.grid import grid_indices
 from bf16codecs._chunks.indexing import Axis
 from bf16codecs._chunks.stored import KeySource
 from bf16codecs._frames import PREFIX
+from bf16codecs._limits import Limits
 from bf16codecs._messages import named_errors
 from bf16codecs.codecs import CODECS
 from bf16codecs.errors import StoreError
 from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo
-from bf16codecs.store.zarr_metadata import ParsedArray, parse_array, read_json, read_root
+from bf16codecs.store.zarr_metadata import (
+    ParsedArray,
+    named_shape,
+    parse_array,
+    read_json,
+    read_root,
+)
 from bf16codecs.zarr.blocks import BF16BlocksCodec
 from bf16codecs.zarr.strict import StrictStore
 
@@ -54,16 +60,21 @@ class ZarrReader(StoreReader):
         The store's keys.
     make_store
         Opens the same keys as a zarr store.
+    limits
+        What reading may take.
     """
 
-    def __init__(self, where: str, source: KeySource, make_store: Callable[[], Store]) -> None:
+    def __init__(
+        self, where: str, source: KeySource, make_store: Callable[[], StrictStore], limits: Limits
+    ) -> None:
         self._source = source
         self._make_store = make_store
         self._store: StrictStore | None = None
         self._lock = threading.Lock()
         self._frames, self._zstd = FrameFormat(), ZstdFormat()
+        self.has_near_headers = source.concurrency == 1
         self._zarr_format, attributes, self._documents = read_root(where, source)
-        super().__init__(where, StoreInfo.from_attributes(attributes, where))
+        super().__init__(where, StoreInfo.from_attributes(attributes, where), limits)
 
     def attributes(self, path: str) -> Mapping[str, Any]:
         """Return the attributes of an array under `bf16codecs`."""
@@ -74,10 +85,10 @@ class ZarrReader(StoreReader):
     def zarr_array(self, name: str) -> zarr.Array:
         """Open a tensor's array with zarr."""
         path = self.info.paths[name]
-        self._document(path)  # checks the path
+        store = self._zarr_array(path, self.label(path)).store
         with named_errors(self.label(path)):
             return zarr.open_array(
-                self._zarr_store(),
+                store,
                 path=path,
                 mode="r",
                 zarr_format=self._zarr_format,  # type: ignore[arg-type]
@@ -86,7 +97,7 @@ class ZarrReader(StoreReader):
     def _zarr_store(self) -> StrictStore:
         with self._lock:
             if self._store is None:
-                self._store = StrictStore(self._make_store())
+                self._store = self._make_store()
             return self._store
 
     def stored_nbytes(self, path: str) -> int:
@@ -95,20 +106,23 @@ class ZarrReader(StoreReader):
         size = self._source.folder_size(path)
         if size is None:
             keys = [f"{path}/{name}" for name in ("zarr.json", ".zarray", ".zattrs")]
-            size = sum(map(self._source.size, [*keys, *self._chunk_keys(path)]))
+            size = sum(map(self._source.size, keys)) + sum(self._chunk_sizes(path))
         return size
 
-    def _chunk_keys(self, path: str) -> list[str]:
+    def _chunk_sizes(self, path: str) -> Iterator[int]:
+        """Ask for the size of one chunk after the other: there may be fewer than the shape says."""
         array = self._zarr_array(path, self.label(path))
         stored = array.shards or array.chunks
         counts = [-(-size // length) for size, length in zip(array.shape, stored, strict=True)]
-        indices = itertools.product(*map(range, counts))
-        return [f"{path}/{array.metadata.encode_chunk_key(index)}" for index in indices]
+        for index in grid_indices(counts):
+            key = array.metadata.encode_chunk_key(index)
+            size = self._source.size(f"{path}/{key}")
+            if size == 0:
+                raise StoreError(f"{self.label(path)}, chunk {path}/{key}: it is missing")
+            yield size
 
     def total_nbytes(self) -> int:
         """Return the size of the whole store."""
-        if os.path.isfile(self.where):
-            return os.stat(self.where).st_size
         size = self._source.folder_size("")
         if size is None:
             paths = [*self.info.paths.values(), *(file.path for file in self.info.files)]
@@ -118,14 +132,15 @@ class ZarrReader(StoreReader):
     def codec_name(self, path: str) -> str:
         """Return the name of an array's codec."""
         document = self._document(path)
-        if self._zarr_format == 2:
-            codecs = [{"name": (document.get("compressor") or {"id": "none"})["id"]}]
-        else:
-            codecs = [c if isinstance(c, dict) else {"name": c} for c in document["codecs"]]
-            if codecs[0]["name"] == _BLOCKS:
-                codecs[0] = codecs[0]["configuration"]["codec"]
-        names = [c["name"].removeprefix(PREFIX) for c in codecs if c["name"] != "bytes"]
-        return "+".join(names) or "none"
+        with named_errors(self.label(path)):
+            if self._zarr_format == 2:
+                codecs = [{"name": (document.get("compressor") or {"id": "none"})["id"]}]
+            else:
+                codecs = [c if isinstance(c, dict) else {"name": c} for c in document["codecs"]]
+                if codecs[0]["name"] == _BLOCKS:
+                    codecs[0] = codecs[0]["configuration"]["codec"]
+            names = [c["name"].removeprefix(PREFIX) for c in codecs if c["name"] != "bytes"]
+            return "+".join(names) or "none"
 
     def close(self) -> None:
         """Release what is open."""
@@ -138,10 +153,21 @@ class ZarrReader(StoreReader):
         # As the root's consolidated metadata have it, like everything else here.
         attributes = document.get("attributes") or {}
         with named_errors(label):
-            place = StorePath(self._zarr_store(), path)
-            return zarr.Array.from_dict(place, {**document, "attributes": attributes})
+            document = {**document, "attributes": attributes}
+            array = zarr.Array.from_dict(StorePath(self._zarr_store(), path), document)
+            nbytes = math.prod(array.shards or array.chunks) * array.dtype.itemsize
+            self.check_size(nbytes, f"a chunk of {path}")
+            place = StorePath(self._zarr_store().for_chunks_of(nbytes), path)
+            return zarr.Array.from_dict(place, document)
 
     def _open(self, path: str, label: str) -> ArrayReader:
+        array = self._open_array(path, label)
+        named = named_shape(self._document(path))
+        if named not in (None, array.shape):
+            raise StoreError(f"{label}: shape {array.shape}, but its dimensions are named {named}")
+        return array
+
+    def _open_array(self, path: str, label: str) -> ArrayReader:
         document = self._document(path)
         with named_errors(label):
             parsed = parse_array(self._zarr_format, document)
@@ -174,8 +200,8 @@ class ZarrReader(StoreReader):
     def _document(self, path: str) -> dict[str, Any]:
         """Return the metadata of an array, in format 2 with its attributes."""
         # Keys are made from the path, which must not lead out of the store.
-        if any(part in ("", ".", "..") or set(part) & {"\\", ":"} for part in path.split("/")):
-            raise StoreError(f"{self.where}: {path!r} is not a path in the store")
+        if any(part in ("", ".", "..") or set(part) & set("\\:\0") for part in path.split("/")):
+            raise StoreError(f"{self.where}: {path!r:.80} is not a path in the store")
         if path not in self._documents:
             self._documents[path] = self._fetch(path)
         document = self._documents[path]

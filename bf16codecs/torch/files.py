@@ -30,7 +30,9 @@ _NAMES = {
 }
 
 
-def load_file(filename: str | os.PathLike[str], device: Any = "cpu") -> dict[str, torch.Tensor]:
+def load_file(
+    filename: str | os.PathLike[str], device: Any = "cpu", max_bytes: int | None = None
+) -> dict[str, torch.Tensor]:
     """Load a model store as `safetensors.torch.load_file` loads a file.
 
     Parameters
@@ -39,6 +41,8 @@ def load_file(filename: str | os.PathLike[str], device: Any = "cpu") -> dict[str
         Whatever `bf16codecs.open_model` opens.
     device
         Of the tensors; by default the CPU.
+    max_bytes
+        As `bf16codecs.open_model` takes it.
 
     Returns
     -------
@@ -55,7 +59,7 @@ def load_file(filename: str | os.PathLike[str], device: Any = "cpu") -> dict[str
     >>> import bf16codecs.torch
     >>> module.load_state_dict(bf16codecs.torch.load_file("model.zarr"))  # doctest: +SKIP
     """
-    with open_model(filename) as model:
+    with open_model(filename, max_bytes=max_bytes) as model:
         return model.load("torch", device=device)
 
 

@@ -18,7 +18,7 @@ from zarr.core.dtype.common import HasItemSize
 from bf16codecs._buffers import layout_for
 from bf16codecs._chunks.blocks import Wanted, touched_ranges
 from bf16codecs._chunks.formats import FrameFormat, read
-from bf16codecs._chunks.stored import InMemory, Known, Range, check_range
+from bf16codecs._chunks.stored import AtMost, InMemory, Known, Request, check_range
 from bf16codecs._frames import PREFIX
 from bf16codecs.codecs import CODECS, FrameCodec
 from bf16codecs.errors import CorruptDataError
@@ -191,8 +191,11 @@ class _Part(Known):
             self.result = _chunk_array(self._raw, self._spec)[self._selection]
             return None
 
-    def _asked(self, ranges: Sequence[Range] | None) -> list[RangeByteRequest | None]:
-        self._requests = [None] if ranges is None else [RangeByteRequest(*r) for r in ranges]
+    def _asked(self, request: Request) -> list[RangeByteRequest | None]:
+        if isinstance(request, AtMost):
+            self._requests = [None]
+        else:
+            self._requests = [RangeByteRequest(*r) for r in request]
         return self._requests
 
 

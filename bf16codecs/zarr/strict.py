@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from typing import Self
 
-from zarr.abc.store import ByteRequest, RangeByteRequest
+from zarr.abc.store import (
+    ByteRequest,
+    OffsetByteRequest,
+    RangeByteRequest,
+    Store,
+    SuffixByteRequest,
+)
 from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import WrapperStore
 
-from bf16codecs._chunks.stored import check_range
+from bf16codecs._chunks.http import largest_body
+from bf16codecs._chunks.stored import KeySource, check_range
+from bf16codecs._limits import MAX_BODY_BYTES, stored_limit
 from bf16codecs.errors import StoreError
 
 __all__ = ["StrictStore"]
@@ -17,20 +26,55 @@ __all__ = ["StrictStore"]
 _METADATA = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
 
 
-class StrictStore(WrapperStore):
-    """Wraps a store that has every chunk. To zarr itself, a missing chunk means fill values."""
+class StrictStore(WrapperStore[Store]):
+    """Wraps a store that has every chunk. To zarr itself, a missing chunk means fill values.
+
+    Parameters
+    ----------
+    store
+        The store, which lists keys.
+    source
+        What reads them, if not the store itself: as carefully as this package does.
+    largest
+        The most bytes that a stored chunk can have.
+    """
+
+    def __init__(
+        self, store: Store, source: KeySource | None = None, largest: int = MAX_BODY_BYTES
+    ) -> None:
+        super().__init__(store)
+        self._source, self._largest = source, largest
+
+    def _with_store(self, store: Store) -> Self:
+        return type(self)(store, self._source, self._largest)
+
+    def for_chunks_of(self, nbytes: int) -> Self:
+        """Return this store, for an array whose chunks have so many bytes."""
+        return type(self)(self._store, self._source, stored_limit(nbytes))
 
     async def get(
         self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
     ) -> Buffer | None:
         """Return a value or a part of it."""
-        reply = await self._store.get(key, prototype, byte_range)
-        if reply is None:
-            if not key.endswith(_METADATA):
-                raise StoreError(f"chunk {key} is missing")
-            return None
-        if isinstance(byte_range, RangeByteRequest):
-            check_range(len(reply), byte_range.start, byte_range.end, f"chunk {key}: ")
+        if self._source is not None:
+            data = await asyncio.to_thread(self._read, self._source, key, byte_range)
+            reply = None if data is None else prototype.buffer.from_bytes(data)
+        else:
+            reply = await self._fetch(key, prototype, byte_range)
+        if reply is None and not key.endswith(_METADATA):
+            raise StoreError(f"chunk {key} is missing")
+        return reply
+
+    async def _fetch(
+        self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None
+    ) -> Buffer | None:
+        try:
+            with largest_body(self._largest):
+                reply = await self._store.get(key, prototype, byte_range)
+            if reply is not None and isinstance(byte_range, RangeByteRequest):
+                check_range(len(reply), byte_range.start, byte_range.end)
+        except StoreError as e:
+            raise StoreError(f"chunk {key}: {e}") from e
         return reply
 
     async def get_partial_values(
@@ -41,3 +85,26 @@ class StrictStore(WrapperStore):
         """Return several parts."""
         replies = (self.get(key, prototype, byte_range) for key, byte_range in key_ranges)
         return await asyncio.gather(*replies)
+
+    def _read(self, source: KeySource, key: str, byte_range: ByteRequest | None) -> bytes | None:
+        """Read a part of a key, which may not exist."""
+        if key.endswith(_METADATA):
+            document = source.read(key)
+            return None if document is None else document.tobytes()
+        size = source.size(key)
+        if size == 0:
+            return None
+        start, stop = 0, size
+        if isinstance(byte_range, RangeByteRequest):
+            start, stop = byte_range.start, min(byte_range.end, size)
+        elif isinstance(byte_range, OffsetByteRequest):
+            start = byte_range.offset
+        elif isinstance(byte_range, SuffixByteRequest):
+            start = max(0, size - byte_range.suffix)
+        if stop - start > self._largest:
+            raise StoreError(
+                f"chunk {key}: {size} bytes, more than the {self._largest} it can have"
+            )
+        with source.open(key) as chunk:
+            (data,) = chunk.read([(start, stop)])
+            return data.tobytes()

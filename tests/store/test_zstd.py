@@ -20,7 +20,7 @@ from bf16codecs.convert import (
     verify_store,
     zarr_to_safetensors,
 )
-from bf16codecs.errors import CorruptDataError
+from bf16codecs.errors import CorruptDataError, StoreError
 from bf16codecs.model import open_model
 from models import write_model
 
@@ -141,11 +141,14 @@ def test_what_other_writers_may_store_is_read(source, name, kind, tmp_path):
 
 
 def test_a_chunk_that_no_frame_of_its_size_could_hold_is_refused_before_memory_is_taken(source):
-    """The array's metadata claim a chunk of 2^40 bytes, and the frame agrees."""
+    """The array's metadata claim a chunk of 2^40 bytes, and the frame and the caller agree."""
     store = with_chunk(source, "m.zarr", claims(1 << 40))
     root = json.loads((store / "zarr.json").read_text())
     node = root["consolidated_metadata"]["metadata"]["n"]
-    node["shape"], node["chunk_grid"]["configuration"]["chunk_shape"] = [1 << 40], [1 << 40]
+    node["chunk_grid"]["configuration"]["chunk_shape"] = [1 << 40]
     (store / "zarr.json").write_text(json.dumps(root))
-    with open_model(store) as model, pytest.raises(CorruptDataError, match="cannot hold"):
+    trusting = open_model(store, max_bytes=1 << 40)
+    with trusting as model, pytest.raises(CorruptDataError, match="cannot hold"):
         model["n"][5]
+    with open_model(store) as model, pytest.raises(StoreError, match="max_bytes"):
+        model["n"]

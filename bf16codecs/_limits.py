@@ -1,0 +1,126 @@
+"""How much a store from a stranger may make its reader take: the one place that decides.
+
+Whatever is allocated or looped over is justified before: by bytes that are there, or by a limit
+that the caller can raise. Ratios and floors are such that no real model meets them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from bf16codecs.errors import StoreError
+
+__all__ = [
+    "CONNECT_SECONDS",
+    "DEFAULT_LIMITS",
+    "IN_FLIGHT_BYTES",
+    "MAX_BODY_BYTES",
+    "MAX_METADATA_BYTES",
+    "MAX_NDIM",
+    "READ_SECONDS",
+    "Limits",
+    "check_metadata",
+    "stored_limit",
+]
+
+#: Of one document: a group's or an array's metadata, a safetensors header. The reference
+#: implementation of safetensors has this limit for headers.
+MAX_METADATA_BYTES = 100_000_000
+#: HDF5 and older NumPy allow this many dimensions.
+MAX_NDIM = 32
+#: Bytes of chunks that are worked on at a time, at least one.
+IN_FLIGHT_BYTES = 1 << 30
+#: Of a server's reply, where it is not known how long it can be.
+MAX_BODY_BYTES = 1 << 30
+#: How long a server may take to accept a connection, and be silent in a reply.
+CONNECT_SECONDS, READ_SECONDS = 30, 60
+
+# Compressed metadata of models of 10 to 3,000 tensors are 8 to 35 times as large when decoded.
+_METADATA_RATIO, _SMALL_METADATA = 64, 1 << 20
+# The most that weights shrink is 3 times; what shrinks more is constant, such as the moments of an
+# optimizer before its first step, and beside these a store has weights.
+_RATIO, _SMALL = 256, 1 << 30
+
+
+def check_metadata(nbytes: int, stored: Callable[[], int], what: str) -> None:
+    """Refuse metadata that are too large, or too large for the bytes that they are stored in.
+
+    Parameters
+    ----------
+    nbytes
+        Their size once decoded.
+    stored
+        Returns their stored size; called for large ones only.
+    what
+        Store and document, for the message.
+
+    Raises
+    ------
+    StoreError
+        If they are.
+    """
+    if nbytes > MAX_METADATA_BYTES:
+        raise StoreError(f"{what}: {nbytes} bytes of metadata, more than {MAX_METADATA_BYTES}")
+    if nbytes > _SMALL_METADATA:
+        size = stored()
+        if nbytes > _METADATA_RATIO * size:
+            raise StoreError(f"{what}: {nbytes} bytes of metadata made of {size}: not credible")
+
+
+def stored_limit(nbytes: int) -> int:
+    """Return the most bytes that a stored chunk of `nbytes` can have."""
+    # No codec grows a chunk by more than a few bytes in a thousand.
+    return 2 * nbytes + 4096
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What reading a model may take.
+
+    Attributes
+    ----------
+    max_bytes : int or None
+        The most bytes that the data of one call, or of restored files, may have once decoded. By
+        default 1 GiB, or 256 times the store's size if that is more.
+    """
+
+    max_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_bytes is not None and self.max_bytes < 1:
+            raise ValueError(f"max_bytes must be positive, not {self.max_bytes}")
+
+    def check(self, nbytes: int, stored: Callable[[], int], what: str) -> None:
+        """Refuse data that are too large.
+
+        Parameters
+        ----------
+        nbytes
+            Their size once decoded.
+        stored
+            Returns the size of the store; called for large ones only.
+        what
+            Store and data, for the message.
+
+        Raises
+        ------
+        StoreError
+            If they are.
+        """
+        if self.max_bytes is not None:
+            if nbytes > self.max_bytes:
+                raise StoreError(
+                    f"{what}: {nbytes} bytes once decoded, more than max_bytes allows"
+                    f" ({self.max_bytes})"
+                )
+        elif nbytes > _SMALL:
+            size = stored()
+            if nbytes > _RATIO * size:
+                raise StoreError(
+                    f"{what}: {nbytes} bytes once decoded, in a store of {size}: no model shrinks"
+                    f" so much; if you trust this one, allow it with max_bytes (--max-bytes)"
+                )
+
+
+DEFAULT_LIMITS = Limits()

@@ -1,0 +1,56 @@
+"""Opens addresses: with fsspec, or with obstore where fsspec has no file system for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zarr.abc.store import Store
+from zarr.storage import FsspecStore, ObjectStore
+
+from bf16codecs._chunks.http import open_session
+from bf16codecs._messages import named_errors, one_line
+from bf16codecs.errors import StoreError
+
+__all__ = ["remote_store"]
+
+
+def remote_store(url: str, options: dict[str, Any]) -> Store:
+    """Open an address as a store of zarr's.
+
+    Raises
+    ------
+    StoreError
+        If a package is missing that knows such addresses.
+    OSError
+        If it cannot be opened.
+    """
+    address = f"zip::{url}" if "::" not in url and url.partition("?")[0].endswith(".zip") else url
+    scheme = url.partition("://")[0].rpartition("::")[2]
+    try:
+        import fsspec
+
+        fsspec.get_filesystem_class(scheme)
+    except (ImportError, ValueError) as e:
+        return _obstore(url, options, e)
+    if scheme in ("http", "https"):
+        # In what is chained, as in zip::https://, each file system has the options of its scheme.
+        options = {**options, scheme: {"get_client": open_session, **options.get(scheme, {})}}
+    with named_errors(url, OSError):
+        return FsspecStore.from_url(address, storage_options=options, read_only=True)
+
+
+def _obstore(url: str, options: dict[str, Any], reason: Exception) -> Store:
+    """Open an address with obstore; `reason` is why fsspec does not."""
+    try:
+        from obstore.store import from_url
+    except ImportError:
+        raise StoreError(
+            f"{url}: another package is needed to read it ({reason});"
+            " pip install 'bf16codecs[remote]' installs those for HTTP and S3"
+        ) from reason
+    try:
+        return ObjectStore(from_url(url, **options), read_only=True)
+    except Exception as e:
+        # Behind the message, obstore has everything that it knows of the request.
+        text = one_line(e).partition(" Debug source")[0]
+        raise StoreError(f"{url}: {reason}; and {text}") from e

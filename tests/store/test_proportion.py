@@ -1,0 +1,253 @@
+"""Work and memory for stores that strangers made are in proportion to the bytes that are there.
+
+They are measured in a child process, and processor time by a limit that the system holds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import zarr
+
+import bf16codecs
+from bf16codecs.convert import (
+    hdf5_to_safetensors,
+    safetensors_to_hdf5,
+    verify_store,
+    zarr_to_safetensors,
+)
+from bf16codecs.store import StoreError
+from edit_store import edit_json
+from lazy_models import weights, write_safetensors, write_store
+
+
+@pytest.fixture
+def arrays() -> dict[str, Any]:
+    return {"w": weights((64, 32)), "n": np.arange(1000)}
+
+
+@pytest.fixture
+def store(tmp_path: Path, arrays: dict[str, Any]) -> Path:
+    return write_store(tmp_path / "m.zarr", arrays)
+
+
+MEASURED = """
+import json, resource, sys, time
+import h5py, numpy, zarr, zarr.storage
+import bf16codecs, bf16codecs.model, bf16codecs.convert
+from bf16codecs.convert import *
+from bf16codecs.errors import BF16CodecsError
+
+path, back = sys.argv[1:]
+restore = hdf5_to_safetensors if path.endswith(".h5") else zarr_to_safetensors
+# Far below what it took once, and far above what it takes. Processor time, not that of the clock.
+resource.setrlimit(resource.RLIMIT_CPU, (20, 20))
+for read in (
+    lambda: bf16codecs.open_model(path).load(),
+    lambda: [t[:1] if t.ndim else t[...] for t in bf16codecs.open_model(path).values()],
+    lambda: bf16codecs.open_model(path).metadata(),
+    lambda: verify_store(path),
+    lambda: restore(path, back),
+):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    try:
+        read()
+        print("ok")
+    except (BF16CodecsError, OSError) as e:
+        print(type(e).__name__, str(e)[:300])
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert grown < 120_000, f"{grown} kB for {path}"
+"""
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="peak memory is told in other units")
+
+
+def outcomes(run_python: Any, store: Path) -> list[str]:
+    done = run_python(MEASURED, str(store), str(store.with_name("back")))
+    return done.stdout.splitlines()
+
+
+@linux
+def test_a_zip_bomb_for_metadata(tmp_path, run_python, store):
+    bomb = tmp_path / "bomb.zarr.zip"
+    spaces = b" " * 1_000_000
+    with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
+        with archive.open(zipfile.ZipInfo("zarr.json"), "w") as member:
+            pass
+        info = zipfile.ZipInfo("zarr.json")
+        info.compress_type = zipfile.ZIP_DEFLATED
+        with archive.open(info, "w", force_zip64=True) as member:
+            member.write((store / "zarr.json").read_bytes())
+            for _ in range(1500):
+                member.write(spaces)
+    assert bomb.stat().st_size < 2_000_000
+    assert all("bytes of metadata" in line for line in outcomes(run_python, bomb))
+
+
+def raw_deflate(size: int) -> bytes:
+    return zlib.compress(bytes(size), 9)
+
+
+@linux
+@pytest.mark.parametrize("kind", ["zarr", "h5"])
+def test_a_header_that_claims_gigabytes(tmp_path, run_python, arrays, kind):
+    """Constant blocks, or deflated zeros: 100 kB for gigabytes."""
+    size = 3 << 30
+    if kind == "zarr":
+        store = write_store(tmp_path / "m.zarr", arrays)
+        block = bf16codecs.BF16Zstd(22, "float8_e5m2").encode(np.zeros(1 << 28, np.uint8))
+
+        def change(root: dict[str, Any]) -> None:
+            node = root["consolidated_metadata"]["metadata"]["safetensors/header/0"]
+            node["shape"] = [size]
+            node["dimension_names"] = None
+            node["chunk_grid"]["configuration"]["chunk_shape"] = [1 << 28]
+            codec = {"name": "bf16codecs.zstd", "configuration": {"dtype": "float8_e5m2"}}
+            node["codecs"] = [{"name": "bf16codecs.blocks", "configuration": {"codec": codec}}]
+            root["attributes"]["bf16codecs"]["files"][0]["size"] = size + 100
+
+        edit_json(store, "zarr.json", change)
+        for i in range(size >> 28):
+            (store / f"safetensors/header/0/c.{i}").write_bytes(block)
+    else:
+        store = tmp_path / "m.h5"
+        safetensors_to_hdf5(write_safetensors(tmp_path / "m.safetensors", arrays), store)
+        with h5py.File(store, "r+") as file:
+            del file["safetensors/header/0"]
+            header = file.create_dataset(
+                "safetensors/header/0", (size,), "u1", chunks=(1 << 28,), compression="gzip"
+            )
+            for i in range(size >> 28):
+                header.id.write_direct_chunk((i << 28,), raw_deflate(1 << 28))
+    lines = outcomes(run_python, store)
+    assert all("bytes of metadata" in line for line in lines), lines
+
+
+@linux
+@pytest.mark.parametrize("shape", [[1 << 22], [1 << 22, 2], [2, 1 << 22], [1 << 40]])
+def test_an_array_of_millions_of_chunks_that_are_not_there(tmp_path, run_python, shape):
+    """The first that is missing ends it. The header agrees, or else nothing would be read."""
+    path = tmp_path / "m.zarr"
+    items = int(np.prod(shape))
+    write_store(path, {"w": weights((1,))})
+    header = {"w": {"dtype": "BF16", "shape": shape, "data_offsets": [0, 2 * items]}}
+    raw = json.dumps(header).encode()
+    (path / "safetensors/header/0/c.0").write_bytes(raw)
+
+    def change(root: dict[str, Any]) -> None:
+        arrays = root["consolidated_metadata"]["metadata"]
+        arrays["w"].update(shape=shape, dimension_names=None)
+        arrays["w"]["chunk_grid"]["configuration"]["chunk_shape"] = [1] * len(shape)
+        node = arrays["safetensors/header/0"]
+        node.update(shape=[len(raw)], dimension_names=None, codecs=[{"name": "bytes"}])
+        node["chunk_grid"]["configuration"]["chunk_shape"] = [len(raw)]
+        root["attributes"]["bf16codecs"]["files"][0]["size"] = 8 + len(raw) + 2 * items
+
+    edit_json(path, "zarr.json", change)
+    lines = outcomes(run_python, path)
+    missing = [line for line in lines if line.startswith("StoreError")]
+    assert len(missing) >= 3, lines  # all but metadata() and the first item, which is there
+
+
+@linux
+def test_data_that_are_too_large_for_their_store(tmp_path, run_python):
+    """12 GB of zeros in 400 kB: refused, unless the caller allows it."""
+    shape = (6, 1 << 30)
+    path = write_store(tmp_path / "m.zarr", {"w": np.zeros((6, 1 << 10), "bfloat16")})
+    chunk = bf16codecs.BF16Arithmetic().encode(np.zeros(1 << 27, "bfloat16"))
+    header = {"w": {"dtype": "BF16", "shape": list(shape), "data_offsets": [0, 12 << 30]}}
+    raw = json.dumps(header).encode()
+    (path / "safetensors/header/0/c.0").write_bytes(raw)
+
+    def change(root: dict[str, Any]) -> None:
+        arrays = root["consolidated_metadata"]["metadata"]
+        arrays["w"].update(shape=shape, dimension_names=None)
+        arrays["w"]["chunk_grid"]["configuration"]["chunk_shape"] = [1, 1 << 27]
+        node = arrays["safetensors/header/0"]
+        node.update(shape=[len(raw)], dimension_names=None, codecs=[{"name": "bytes"}])
+        node["chunk_grid"]["configuration"]["chunk_shape"] = [len(raw)]
+        root["attributes"]["bf16codecs"]["files"][0]["size"] = 8 + len(raw) + (12 << 30)
+
+    edit_json(path, "zarr.json", change)
+    for i in range(6):
+        for j in range(8):
+            (path / f"w/c.{i}.{j}").write_bytes(chunk)
+    with bf16codecs.open_model(path) as model:
+        tensor = model["w"]
+        assert not tensor[5, 12345:12350].any()
+        for read in (model.load, lambda: tensor[...], lambda: tensor[:, ::2], tensor.torch):
+            with pytest.raises(StoreError, match=r"max_bytes"):
+                read()
+    for call in (lambda: zarr_to_safetensors(path, tmp_path / "back"), lambda: verify_store(path)):
+        with pytest.raises(StoreError, match=r"max_bytes \(--max-bytes\)"):
+            call()
+    lines = outcomes(run_python, path)
+    assert sum("max_bytes" in line for line in lines) == 4, lines
+
+
+def test_max_bytes_is_held_and_raised(store, arrays, tmp_path):
+    whole = arrays["w"].nbytes
+    with bf16codecs.open_model(store, max_bytes=whole) as model:
+        assert model["w"][...].tobytes() == arrays["w"].tobytes()
+        with pytest.raises(StoreError, match=f"more than max_bytes allows \\({whole}\\)"):
+            model.load()
+    with pytest.raises(StoreError, match="max_bytes"):
+        zarr_to_safetensors(store, tmp_path / "back", max_bytes=1000)
+    with pytest.raises(StoreError, match="max_bytes"):
+        verify_store(store, max_bytes=1000)
+    assert not (tmp_path / "back").exists()
+    zarr_to_safetensors(store, tmp_path / "back", max_bytes=100_000)
+    with pytest.raises(ValueError, match="max_bytes must be positive"):
+        bf16codecs.open_model(store, max_bytes=0)
+
+
+def test_a_model_that_shrinks_to_nothing_is_read(tmp_path):
+    """The moments of an optimizer before its first step: as much as the floor allows."""
+    arrays = {"m": np.zeros((1 << 13, 1 << 12), "bfloat16"), "w": weights((64, 64))}
+    path = write_store(tmp_path / "m.zarr", arrays)
+    assert sum(p.stat().st_size for p in path.rglob("*") if p.is_file()) < 64 << 10
+    loaded = bf16codecs.open_model(path).load()
+    assert not loaded["m"].any()
+
+
+@linux
+@pytest.mark.parametrize("codecs", ["gzip", "sharded"])
+def test_chunks_that_zarr_reads_are_bounded_too(tmp_path, run_python, arrays, codecs):
+    """A file with a hole of 64 GiB for a chunk of 4 kB."""
+    path = write_store(tmp_path / "m.zarr", arrays)
+    options = {"compressors": zarr.codecs.GzipCodec()}
+    if codecs == "sharded":
+        options = {"shards": (64, 32), "compressors": None}
+    root = zarr.open_group(path, mode="r+")
+    attributes = dict(root["w"].attrs)
+    names = root["w"].metadata.dimension_names
+    del root["w"]
+    array = root.create_array(
+        "w", shape=(64, 32), chunks=(32, 32), dtype="bfloat16", dimension_names=names, **options
+    )
+    array.attrs.update(attributes)
+    array[...] = arrays["w"]
+    zarr.consolidate_metadata(path)
+    assert outcomes(run_python, path)[:2] == ["ok", "ok"]
+    for chunk in (path / "w" / "c").rglob("*"):
+        if chunk.is_file():
+            os.truncate(chunk, 64 << 30)
+    (tmp_path / "back").unlink()
+    lines = outcomes(run_python, path)
+    assert sum("more than" in line for line in lines) >= 3, lines
+
+
+def test_restoring_hdf5_is_bounded_too(tmp_path, arrays):
+    file = tmp_path / "m.h5"
+    safetensors_to_hdf5(write_safetensors(tmp_path / "m.safetensors", arrays), file)
+    with pytest.raises(StoreError, match="max_bytes"):
+        hdf5_to_safetensors(file, tmp_path / "back", max_bytes=1000)

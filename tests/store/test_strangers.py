@@ -1,0 +1,243 @@
+"""Stores that strangers made: nothing outside of them is read, nor what contradicts itself."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bf16codecs
+from bf16codecs.convert import safetensors_to_zarr, verify_store, zarr_to_safetensors
+from bf16codecs.errors import SafetensorsError
+from bf16codecs.store import StoreError
+from edit_store import edit_json
+from lazy_models import weights, write_shards, write_store
+
+posix = pytest.mark.skipif(os.name != "posix", reason="pipes and links of POSIX systems")
+
+
+@pytest.fixture
+def arrays() -> dict[str, Any]:
+    return {"w": weights((64, 32)), "n": np.arange(1000)}
+
+
+@pytest.fixture
+def store(tmp_path: Path, arrays: dict[str, Any]) -> Path:
+    return write_store(tmp_path / "m.zarr", arrays)
+
+
+def readers(path: Path, tensor: str = "w") -> list[Callable[[], Any]]:
+    """Return every way to the data of a store."""
+    return [
+        lambda: bf16codecs.open_model(path)[tensor][3:5],
+        lambda: bf16codecs.open_model(path)[tensor][[3, 5], [3, 5]],
+        lambda: bf16codecs.open_model(path).load(),
+        lambda: bf16codecs.open_model(path)[tensor].zarr[3:5],
+        lambda: zarr_to_safetensors(path, path.with_name("back")),
+        lambda: verify_store(path),
+    ]
+
+
+def refused(path: Path, match: str, tensor: str = "w") -> None:
+    for read in readers(path, tensor):
+        with pytest.raises(StoreError, match=match):
+            read()
+    assert not path.with_name("back").exists()
+
+
+# --- nothing but the files of the store ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("codec", ["arithmetic", "none"])
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@posix
+def test_a_chunk_that_is_a_link_is_not_followed(tmp_path, arrays, codec, zarr_format):
+    store = write_store(tmp_path / "m.zarr", arrays, codec=codec, zarr_format=zarr_format)
+    (chunk,) = (p for p in (store / "w").iterdir() if p.name[0] in "c0")
+    secret = chunk.rename(tmp_path / "secret")
+    for target in (secret, Path("..", "..", "secret"), tmp_path / "nothing"):
+        chunk.symlink_to(target)
+        refused(store, "symbolic link")
+        chunk.unlink()
+    secret.rename(chunk)
+    chunk.parent.rename(tmp_path / "folder")
+    (store / "w").symlink_to(tmp_path / "folder", target_is_directory=True)
+    refused(store, "symbolic link")
+
+
+@posix
+@pytest.mark.parametrize("name", ["zarr.json", "safetensors/header/0/c.0"])
+def test_metadata_that_are_a_link_are_not_followed(store, tmp_path, name):
+    (store / name).rename(tmp_path / "elsewhere")
+    (store / name).symlink_to(tmp_path / "elsewhere")
+    for read in readers(store)[:3] + readers(store)[4:]:  # zarr reads no header
+        with pytest.raises((StoreError, OSError), match="symbolic link"):
+            read()
+
+
+@posix
+def test_a_store_may_be_named_by_a_link(store, tmp_path, arrays):
+    (tmp_path / "link.zarr").symlink_to(store)
+    with bf16codecs.open_model(tmp_path / "link.zarr") as model:
+        assert model["w"][3].tobytes() == arrays["w"][3].tobytes()
+
+
+@posix
+@pytest.mark.parametrize("kind", ["pipe", "folder", "device"])
+@pytest.mark.parametrize("name", ["zarr.json", "w/c.0.0", "safetensors/header/0/c.0"])
+def test_what_is_no_file_is_refused(store, kind, name):
+    (store / name).unlink()
+    if kind == "pipe":
+        os.mkfifo(store / name)
+    elif kind == "folder":
+        (store / name).mkdir()
+    else:
+        if os.geteuid() != 0:
+            pytest.skip("only root makes devices")
+        os.mknod(store / name, 0o020666, os.makedev(1, 5))  # that of endless zeros
+    for read in readers(store)[:3] + readers(store)[4:]:  # zarr reads no header
+        with pytest.raises((StoreError, OSError), match=r"not a regular file|Permission"):
+            read()
+
+
+@posix
+def test_a_pipe_for_a_safetensors_index_is_refused(tmp_path, arrays):
+    folder = write_shards(tmp_path / "model", [arrays])
+    (index,) = folder.glob("*.json")
+    index.unlink()
+    os.mkfifo(index)
+    for path in (folder, index):
+        with pytest.raises(SafetensorsError, match="not a regular file"):
+            bf16codecs.open_model(path)
+
+
+def test_a_zip_file_has_no_links(tmp_path, arrays):
+    store = write_store(tmp_path / "m.zarr.zip", arrays)
+    rewrite_zip(store, "w/c.0.0", lambda info: setattr(info, "external_attr", 0o120777 << 16))
+    refused(store, "not a regular file")
+
+
+def rewrite_zip(store: Path, key: str, change: Callable[[zipfile.ZipInfo], object]) -> None:
+    with zipfile.ZipFile(store) as archive:
+        members = {info.filename: archive.read(info) for info in archive.infolist()}
+    with zipfile.ZipFile(store, "w") as archive:
+        for name, content in members.items():
+            info = zipfile.ZipInfo(name)
+            if name == key:
+                change(info)
+            archive.writestr(info, content)
+
+
+@pytest.mark.parametrize("name", ["m.zarr", "m2.zarr", "m.zarr.zip"])
+@pytest.mark.parametrize(
+    "path", ["../secret/w", "/secret", "w/../../secret", "w//c", ".", "", "w\0", "c:/x", "a\\b"]
+)
+def test_paths_stay_in_the_store(tmp_path, arrays, name, path):
+    store = write_store(tmp_path / name, arrays, zarr_format=2 if name == "m2.zarr" else 3)
+    key = ".zmetadata" if name == "m2.zarr" else "zarr.json"
+
+    def change(root: dict[str, Any]) -> None:
+        attributes = root["metadata"][".zattrs"] if name == "m2.zarr" else root["attributes"]
+        attributes["bf16codecs"]["tensors"]["w"] = path
+
+    edit_json(store, key, change)
+    for read in readers(store):
+        with pytest.raises(StoreError):
+            read()
+
+
+# --- what contradicts the header ------------------------------------------------------------------
+
+
+def change_array(store: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    edit_json(
+        store, "zarr.json", lambda root: change(root["consolidated_metadata"]["metadata"]["w"])
+    )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda a: a.update(shape=[63, 32]),
+        lambda a: a.update(shape=[64, 31]),
+        lambda a: a.update(shape=[32, 64]),
+        lambda a: a.update(shape=[63, 32], dimension_names=None),
+        lambda a: a.update(shape=[63, 32], dimension_names=["dim0_63", "dim1_32"]),
+        lambda a: a.update(data_type="float16"),
+        lambda a: (a.update(data_type="float16"), a["attributes"]["bf16codecs"].clear()),
+        lambda a: a["attributes"]["bf16codecs"].update(tensor="n"),
+        lambda a: a["attributes"]["bf16codecs"].update(dtype="F16"),
+        lambda a: a["attributes"]["bf16codecs"].update(shape=[1]),
+        lambda a: a["attributes"]["bf16codecs"].update(shape="x"),
+    ],
+)
+@pytest.mark.parametrize("name", ["m.zarr", "m.zarr.zip"])
+def test_metadata_that_contradict_the_header_are_refused(tmp_path, arrays, name, change):
+    store = write_store(tmp_path / name, arrays, codec="none")
+    change_array(store, change)
+    for read in readers(store)[:3]:
+        with pytest.raises(StoreError):
+            read()
+
+
+def test_two_tensors_that_swapped_their_paths_are_refused(tmp_path):
+    store = write_store(tmp_path / "m.zarr", {"a": weights((8, 8)), "b": weights((8, 8), seed=1)})
+
+    def swap(root: dict[str, Any]) -> None:
+        root["attributes"]["bf16codecs"]["tensors"] = {"a": "b", "b": "a"}
+
+    edit_json(store, "zarr.json", swap)
+    with bf16codecs.open_model(store) as model:
+        for read in (model.load, lambda: model["a"][3], lambda: model["b"]):
+            with pytest.raises(StoreError, match="the array is that of"):
+                read()
+
+
+@pytest.mark.parametrize(
+    "tensors", [{"w": "w"}, {"w": "w", "n": "n", "m": "n"}, {"x": "w", "n": "n"}]
+)
+def test_tensors_that_the_header_does_not_have_are_refused(store, tensors):
+    def change(root: dict[str, Any]) -> None:
+        root["attributes"]["bf16codecs"]["tensors"] = tensors
+        for path in tensors.values():
+            root["consolidated_metadata"]["metadata"][path]["attributes"] = {}
+
+    edit_json(store, "zarr.json", change)
+    with bf16codecs.open_model(store) as model, pytest.raises(StoreError, match="is in"):
+        model.load()
+
+
+def test_the_dtype_that_an_array_does_not_tell_is_the_headers(tmp_path):
+    store = write_store(tmp_path / "m.zarr", {"w": np.arange(9, dtype=np.uint8)})
+    header = store / "safetensors/header/0/c.0"
+    raw = header.read_bytes()
+    change_array(store, lambda a: a["attributes"].clear())
+    with bf16codecs.open_model(store) as model:
+        assert model["w"].get_dtype() == "U8"
+    header.unlink()
+    with bf16codecs.open_model(store) as model, pytest.raises(StoreError, match="header"):
+        model["w"]
+    assert raw
+
+
+def test_shards_are_restored_under_the_names_of_the_index(tmp_path, arrays):
+    folder = write_shards(tmp_path / "model", [arrays])
+    store = tmp_path / "m.zarr"
+    safetensors_to_zarr(folder, store)
+
+    def change(root: dict[str, Any]) -> None:
+        root["attributes"]["bf16codecs"]["files"][0]["name"] = "other.safetensors"
+
+    edit_json(store, "zarr.json", change)
+    for read in (
+        lambda: zarr_to_safetensors(store, tmp_path / "back"),
+        lambda: verify_store(store),
+    ):
+        with pytest.raises(ValueError, match=r"file .* is in "):
+            read()
+    assert not (tmp_path / "back").exists()
