@@ -97,7 +97,7 @@ RowScales fit_rows(const KeyFormat& format, const Section& section, const uint16
                    uint64_t first, size_t n) {
   const Magnitudes magnitudes(format, section.base / static_cast<int>(kScaleSteps));
   const Scales scales =
-      row_scales(magnitudes, keys, first, n, section.run, inverse_columns(section));
+      row_scales(magnitudes, keys, first, n, section.run, section.inverse_columns);
   const int center = section.base * kScaleUnit + kScaleUnit / 2;
   const int mean = mean_log_scale(scales);
   RowScales best, moved;

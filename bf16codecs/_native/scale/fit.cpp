@@ -81,10 +81,11 @@ class SectionFit {
     section_.period = static_cast<uint32_t>(period);
     section_.column_step = choice.step;
     section_.columns = std::move(choice.classes);
+    section_.inverse_columns = inverse_columns(section_);
   }
 
   void fit_rows() {
-    const Scales by_row = rows(inverse_columns(section_));
+    const Scales by_row = rows(section_.inverse_columns);
     const int center = mean_log_scale(by_row);
     section_.base = static_cast<uint16_t>(std::clamp(center / kScaleUnit, 0, format_.max_scale()));
     Choice choice = choose_step(by_row, base_center());

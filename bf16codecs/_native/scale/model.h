@@ -27,6 +27,8 @@ struct Section {
   uint16_t zero_frequency = 0, escape_frequency = 1;  // of 4096
   bool columns_change = false;   // columns are written as changes to the section before
   std::vector<int16_t> columns;  // class of each column
+  // For encoding, what rows are estimated with: inverse scales of the columns.
+  std::vector<uint32_t> inverse_columns;
 };
 
 class Model {

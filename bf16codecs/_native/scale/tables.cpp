@@ -184,10 +184,7 @@ void model_frequencies(const SymbolSet& symbols, const Section& section,
 
 ScaleMap::ScaleMap(const KeyFormat& format, const Section& section, const RowScales& rows,
                    uint64_t first)
-    : section_(section), rows_(rows), max_scale_(format.max_scale()), first_(first) {
-  columns_.reserve(section.columns.size());
-  for (const int column : section.columns) columns_.push_back(column * (1 << section.column_step));
-}
+    : section_(section), rows_(rows), max_scale_(format.max_scale()), first_(first) {}
 
 void ScaleMap::fill(size_t begin, size_t n, uint16_t* scales) const {
   const uint64_t from = first_ + begin;
@@ -200,9 +197,13 @@ void ScaleMap::fill(size_t begin, size_t n, uint16_t* scales) const {
       std::fill(scales + at, scales + end, static_cast<uint16_t>(std::clamp(scale, 0, max_scale_)));
       return;
     }
-    const int32_t* columns = columns_.data() + column;
+    // Straight from the classes: a copy of all that they add would cost a short block more than the
+    // block itself.
+    const int16_t* columns = section_.columns.data() + column;
+    const int step = section_.column_step, most = max_scale_;
     for (size_t i = at; i < end; ++i) {
-      scales[i] = static_cast<uint16_t>(std::clamp(scale + columns[i - at], 0, max_scale_));
+      const int added = columns[i - at] * (1 << step);
+      scales[i] = static_cast<uint16_t>(std::clamp(scale + added, 0, most));
     }
   };
   for_each_piece(section_.run, section_.period, from, n, fill_piece);

@@ -144,7 +144,6 @@ class ScaleMap {
   const RowScales& rows_;
   int max_scale_;
   uint64_t first_;
-  std::vector<int32_t> columns_;  // what each column adds
 };
 
 }  // namespace bf16codecs::scale
