@@ -154,8 +154,9 @@ void decode_blocks(const FrameIndex& index, const uint8_t* payload, size_t first
   const Header& header = index.header;
   std::optional<scale::Model> model;
   if (header.has_model) {
+    const uint64_t begin = first * header.block_items();
     model = scale::Model::read(header.layout, index.model.data(), index.model.size(),
-                            header.items());
+                               header.items(), begin, begin + index.items(first, last));
   }
   parallel_for(last - first, [&](size_t i, Workspace& workspace) {
     const size_t b = first + i;

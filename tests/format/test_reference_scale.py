@@ -121,11 +121,11 @@ def test_blocks_of_any_length(n, dtype):
         replace(PLAIN, differences=[-255, *[0] * 20, 300, -290, *[0] * 21]),
         replace(PLAIN, period=(0, 16), steps=(0, 3), columns=[2047, -2047, *range(-7, 7)]),
         replace(PLAIN, period=(0, 400), steps=(3, 1), columns=[c % 23 - 11 for c in range(400)]),
-        replace(PLAIN, period=(1, 3), steps=(1, 0), columns=[c % 9 for c in range(32771)]),
+        replace(PLAIN, period=(0, 1003), steps=(0, 0), columns=[c % 9 for c in range(1003)]),
     ],
     ids=[
         "lowest base", "highest base", "zeros", "escapes", "both", "steep curve", "curve",
-        "steep columns", "columns", "more columns than items",
+        "steep columns", "columns", "as many columns as items",
     ],
 )  # fmt: skip
 def test_any_valid_model(numbers):
@@ -235,6 +235,24 @@ def test_models_with_numbers_out_of_range(numbers):
     """A long period without columns does not fit into the model's size."""
     assert len(both_decode(frame_of(PAYLOAD, 203, MODEL))) == 406
     both_refuse(frame_of(PAYLOAD, 203, write_model([numbers])))
+
+
+def test_a_section_has_no_more_columns_than_items():
+    """The last section is short, and the model's size would allow for more."""
+    small = replace(PLAIN, base=80)
+    for period in (16, 49, 50):
+        columns = [c % 9 for c in range(period)]
+        after = replace(small, period=(0, period), columns=columns)
+        assert len(both_decode(second_section(small, after))) == SECTION + 50
+    for period in (51, 203, 40_000):
+        columns = [c % 9 for c in range(period)]
+        after = replace(small, period=divmod(period, 1 << 15), columns=columns)
+        model = write_model([small, after])
+        both_refuse(second_section(small, small, model))
+    for period in (204, 4096, 32_771):
+        columns = [c % 9 for c in range(period)]
+        numbers = replace(PLAIN, period=divmod(period, 1 << 15), columns=columns)
+        both_refuse(frame_of(PAYLOAD, 203, write_model([numbers])))
 
 
 def test_models_only_where_they_may_be():

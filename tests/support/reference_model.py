@@ -215,8 +215,9 @@ def read_model(side: bytes, dtype: int, n_items: int) -> list[Section]:
         must(value == 0 or value >= 16, "a run or period below 16")
         return value
 
-    for _ in range(-(-n_items // SECTION)):
+    for begin in range(0, n_items, SECTION):
         run, period = read_length(), read_length()
+        must(period <= min(SECTION, n_items - begin), "more columns than items")
         level = base.read()
         must(0 <= level <= largest_scale(dtype), "a section's scale")
         steps = step.read(), step.read()

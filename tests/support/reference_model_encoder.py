@@ -109,6 +109,19 @@ def write_model(sections: Sequence[Numbers]) -> bytes:
     return encoder.finish()
 
 
+def long_period_model(period: int, size: int) -> bytes:
+    """Return a model of `size` bytes whose first section has `period` columns.
+
+    All numbers but the period are 0. A decoder takes every bit as 1 as long as its code is the
+    lowest possible, and zeros after the period keep it so.
+    """
+    encoder = RangeEncoder()
+    length = Writer(encoder)
+    for half in (0, 0, period >> 15, period & 0x7FFF):
+        length.write(half)
+    return (bytes(encoder.data) + encoder.low.to_bytes(4, "big")).ljust(size, b"\0")
+
+
 def write_rows(offset: int = 0, classes: Sequence[int] = ()) -> bytes:
     encoder = RangeEncoder()
     Writer(encoder).write(offset)

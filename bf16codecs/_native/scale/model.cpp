@@ -1,5 +1,7 @@
 // The scale model's side information, as it stands in a frame (docs/format.md).
 
+#include <algorithm>
+
 #include "format/errors.h"
 #include "scale/tables.h"
 
@@ -58,10 +60,11 @@ void put_section(SideModels& models, SideEncoder& coder, const Section& section,
 }
 
 Section get_section(SideModels& models, SideDecoder& coder, const Section& before,
-                        int max_scale, uint64_t& columns_left) {
+                    int max_scale, uint64_t items, uint64_t& columns_left) {
   Section section;
   section.run = get_length(models, coder);
   section.period = get_length(models, coder);
+  if (section.period > items) throw CorruptDataError("scale model: more columns than items");
   if (section.period > columns_left) throw CorruptDataError("scale model: too many columns");
   columns_left -= section.period;
   section.base = static_cast<uint16_t>(get_within(models.base, coder, 0, max_scale));
@@ -108,17 +111,21 @@ std::vector<uint8_t> Model::write() const {
   return coder.finish();
 }
 
-Model Model::read(const Layout& layout, const uint8_t* bytes, size_t size, uint64_t n) {
+Model Model::read(const Layout& layout, const uint8_t* bytes, size_t size, uint64_t n,
+                  uint64_t first, uint64_t last) {
   Model model;
   model.layout_ = layout;
+  std::vector<Section>& sections = model.sections_;
   const int max_scale = KeyFormat(layout).max_scale();
   SideDecoder coder(bytes, size);
   SideModels models;
   const Section none;
   uint64_t columns_left = kColumnsPerByte * (size + 4);
-  for (uint64_t first = 0; first < n; first += kSectionItems) {
-    const Section& before = first ? model.sections_.back() : none;
-    model.sections_.push_back(get_section(models, coder, before, max_scale, columns_left));
+  for (uint64_t begin = 0; begin < last; begin += kSectionItems) {
+    const uint64_t items = std::min<uint64_t>(kSectionItems, n - begin);
+    const Section& before = begin ? sections.back() : none;
+    sections.push_back(get_section(models, coder, before, max_scale, items, columns_left));
+    if (begin != 0 && begin <= first) sections[sections.size() - 2].columns = {};
   }
   return model;
 }

@@ -40,8 +40,10 @@ class Model {
   // Describes n items; `row` is the length of a row in items, 0 if that is not known.
   static Model fit(const Layout& layout, const uint8_t* items, size_t n, size_t row);
 
-  // Reads what write() wrote, for a frame of n items. Throws CorruptDataError.
-  static Model read(const Layout& layout, const uint8_t* bytes, size_t size, uint64_t n);
+  // Reads what write() wrote, for a frame of n items of which [first, last) are wanted, and keeps
+  // the columns of their sections alone. Throws CorruptDataError.
+  static Model read(const Layout& layout, const uint8_t* bytes, size_t size, uint64_t n,
+                    uint64_t first, uint64_t last);
   std::vector<uint8_t> write() const;
 
   const Layout& layout() const { return layout_; }
