@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -12,6 +13,7 @@
 #include "codec.h"
 #include "format/errors.h"
 #include "hdf5/abi.h"
+#include "hdf5/expected.h"
 #include "hdf5/settings.h"
 #include "huge_pages.h"
 
@@ -59,7 +61,6 @@ size_t encode_chunk(const EncodeOptions& options, bool is_optional, size_t nbyte
                    " with the Python package's bf16codecs.hdf5.read_tensor");
 }
 
-// libhdf5 assumes that the data have the chunk's size, and would read past their end otherwise.
 void check_chunk_size(size_t expected, uint64_t size) {
   if (expected != 0 && size != expected) {
     throw CorruptDataError("it has " + std::to_string(size) + " bytes, and cd_values[4] says " +
@@ -67,18 +68,21 @@ void check_chunk_size(size_t expected, uint64_t size) {
   }
 }
 
-size_t decode_chunk(size_t chunk_size, size_t nbytes, size_t* buf_size, void** buf) {
+size_t decode_chunk(std::span<const unsigned> values, size_t nbytes, size_t* buf_size, void** buf,
+                    const void* caller) {
   const uint8_t* const frame = static_cast<const uint8_t*>(*buf);
   const FrameIndex index = read_index(frame, nbytes);
   check_frame_size(index, nbytes);
   const uint64_t raw_size = index.header.raw_size;
   if (raw_size == 0) throw CorruptDataError("the frame is empty, which no chunk is");
-  check_chunk_size(chunk_size, raw_size);
-  Chunk raw = allocate(raw_size);
+  check_chunk_size(hdf5_chunk_size(values.size(), values.data()), raw_size);
+  if (raw_size > SIZE_MAX) throw std::bad_alloc();
+  const size_t size = static_cast<size_t>(raw_size), room = room_for_chunk(size, values, caller);
+  Chunk raw = allocate(room);
   const Zstd zstd{nullptr, refuse_zstd};
   decode_blocks(index, frame + index.offsets[0], 0, index.blocks(), &zstd, raw.get());
-  const size_t size = static_cast<size_t>(raw_size);
-  return hand_over(std::move(raw), size, size, buf_size, buf);
+  std::memset(raw.get() + size, 0, room - size);
+  return hand_over(std::move(raw), room, size, buf_size, buf);
 }
 
 // The error stack of libhdf5 is out of reach without linking it, so errors go to stderr. One that
@@ -98,15 +102,13 @@ void report(const char* failure, const char* reason) noexcept {
 }  // namespace
 
 size_t hdf5_filter(unsigned flags, size_t n_values, const unsigned values[], size_t nbytes,
-                   size_t* buf_size, void** buf) {
+                   size_t* buf_size, void** buf, const void* caller) {
   const bool is_decoding = (flags & kHdf5Reverse) != 0;
   const char* const failure = is_decoding ? "not decoded" : "not encoded";
   try {
-    const size_t chunk_size = hdf5_chunk_size(n_values, values);
-    // No other parameter matters for decoding: they are in the frame.
-    if (is_decoding) return decode_chunk(chunk_size, nbytes, buf_size, buf);
+    if (is_decoding) return decode_chunk({values, n_values}, nbytes, buf_size, buf, caller);
     const EncodeOptions options = hdf5_settings(n_values, values);
-    check_chunk_size(chunk_size, nbytes);
+    check_chunk_size(hdf5_chunk_size(n_values, values), nbytes);
     return encode_chunk(options, (flags & kHdf5Optional) != 0, nbytes, buf_size, buf);
   } catch (const std::bad_alloc&) {
     report(failure, "not enough memory");

@@ -4,11 +4,19 @@
 #include "hdf5/abi.h"
 #include "hdf5/filter.h"
 
+#if defined(_MSC_VER)
+#include <intrin.h>
+#define BF16CODECS_CALLER _ReturnAddress()
+#else
+#define BF16CODECS_CALLER __builtin_return_address(0)
+#endif
+
 namespace {
 
 extern "C" size_t h5bf16codecs_filter(unsigned flags, size_t n_values, const unsigned values[],
                                       size_t nbytes, size_t* buf_size, void** buf) {
-  return bf16codecs::hdf5_filter(flags, n_values, values, nbytes, buf_size, buf);
+  return bf16codecs::hdf5_filter(flags, n_values, values, nbytes, buf_size, buf,
+                                 BF16CODECS_CALLER);
 }
 
 constexpr Hdf5FilterClass kFilterClass = {

@@ -1,0 +1,58 @@
+#pragma once
+
+// Functions of the libhdf5 that called the plugin, which does not link it: a process may have
+// several, and they may be hidden from each other.
+
+#if defined(_WIN32)
+#define WIN32_LEAN_AND_MEAN
+#include <windows.h>
+#else
+#include <dlfcn.h>
+#endif
+
+namespace bf16codecs {
+
+class Library {
+ public:
+  // The library, or program, that has `address`.
+  explicit Library(const void* address) {
+#if defined(_WIN32)
+    GetModuleHandleExA(GET_MODULE_HANDLE_EX_FLAG_FROM_ADDRESS, static_cast<LPCSTR>(address),
+                       &handle_);
+#else
+    Dl_info info;
+    if (dladdr(address, &info) != 0) handle_ = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+#endif
+  }
+  Library(const Library&) = delete;
+  Library& operator=(const Library&) = delete;
+  ~Library() {
+    if (handle_ == nullptr) return;
+#if defined(_WIN32)
+    FreeLibrary(handle_);
+#else
+    dlclose(handle_);
+#endif
+  }
+
+  // Sets `function` to the function of this name; false if there is none.
+  template <typename Function>
+  bool find(const char* name, Function*& function) const {
+    if (handle_ == nullptr) return false;
+#if defined(_WIN32)
+    function = reinterpret_cast<Function*>(GetProcAddress(handle_, name));
+#else
+    function = reinterpret_cast<Function*>(dlsym(handle_, name));
+#endif
+    return function != nullptr;
+  }
+
+ private:
+#if defined(_WIN32)
+  HMODULE handle_ = nullptr;
+#else
+  void* handle_ = nullptr;
+#endif
+};
+
+}  // namespace bf16codecs
