@@ -1,8 +1,5 @@
 #include "kernels/dispatch.h"
 
-#include <cstdlib>
-#include <string_view>
-
 #if defined(__x86_64__) || defined(_M_X64)
 #if defined(_MSC_VER)
 #include <intrin.h>
@@ -67,24 +64,7 @@ struct Support {
 
 #endif
 
-// BF16CODECS_ISA lowers the choice. A name that is unknown or not available here is the best
-// one: a variable set for a fleet must not stop its older machines.
-const Kernels& choose() {
-  const std::vector<const Kernels*> sets = available_kernels();
-  if (const char* wanted = std::getenv("BF16CODECS_ISA")) {
-    for (const Kernels* set : sets) {
-      if (std::string_view(wanted) == set->name) return *set;
-    }
-  }
-  return *sets.back();
-}
-
 }  // namespace
-
-const Kernels& kernels() {
-  static const Kernels& chosen = choose();
-  return chosen;
-}
 
 std::vector<const Kernels*> available_kernels() {
   std::vector<const Kernels*> sets{&kScalarKernels};
