@@ -33,14 +33,14 @@ inline size_t zstd_blocks_end(const uint8_t* frame, size_t size, size_t at) {
 
 // The frame that the bytes begin with. A skippable one (3.1.2) has no content.
 inline ZstdFrame zstd_frame(const uint8_t* bytes, size_t size) {
-  constexpr uint32_t kMagic = 0xFD2FB528, kSkippable = 0x184D2A50;
+  constexpr uint32_t kZstandard = 0xFD2FB528, kSkippable = 0x184D2A50;
   constexpr size_t kDictionaryIdSizes[] = {0, 1, 2, 4};
   if (size < 5) return {};
   if ((load_le<uint32_t>(bytes) & ~15u) == kSkippable) {
     if (size < 8 || load_le<uint32_t>(bytes + 4) > size - 8) return {};
     return {0, 8 + size_t{load_le<uint32_t>(bytes + 4)}};
   }
-  if (load_le<uint32_t>(bytes) != kMagic) return {};
+  if (load_le<uint32_t>(bytes) != kZstandard) return {};
   const unsigned descriptor = bytes[4], size_flag = descriptor >> 6;
   const bool single_segment = (descriptor & 0x20) != 0;
   const size_t at = 5 + (single_segment ? 0 : 1) + kDictionaryIdSizes[descriptor & 3];
