@@ -1,0 +1,294 @@
+"""Drives everything that reads a store, and judges each outcome.
+
+A store is read rightly, or refused with a documented error in one line. All else is a finding.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import re
+import shutil
+import traceback
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, deserialize
+from zarr.core.buffer import default_buffer_prototype
+from zarr.storage import MemoryStore
+
+import bf16codecs
+from bf16codecs.cli import main
+from bf16codecs.convert import (
+    hdf5_to_safetensors,
+    safetensors_to_zarr,
+    verify_store,
+    zarr_to_safetensors,
+)
+from bf16codecs.errors import BF16CodecsError, TensorNotFoundError
+from store_fuzz_mutations import EVERYTHING
+from store_fuzz_truth import Seed, Truth
+
+_LONGEST_MESSAGE = 4000
+_FRAME = re.compile(r'File "[^"]*?(bf16codecs/[^"]*)", line (\d+),? in ([\w<>]+)')
+
+
+class Wrong(Exception):
+    """What was read is not what the store was made of."""
+
+
+@dataclass
+class Verdict:
+    """The outcomes of all that was tried with one store."""
+
+    #: How often each outcome of each probe was seen.
+    outcomes: Counter[tuple[str, str]] = field(default_factory=Counter)
+    #: What to group by, and everything else.
+    findings: list[tuple[str, str]] = field(default_factory=list)
+
+
+def _trace(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error))
+
+
+def place_of(trace: str) -> str:
+    """Return the last line of this package in a traceback."""
+    frames = _FRAME.findall(trace)
+    return "{}:{} {}".format(*frames[-1]) if frames else "outside of the package"
+
+
+def origin(error: BaseException) -> str:
+    """Return the last line of this package that an error came by, in its first cause."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return place_of("".join(traceback.format_exception(error, chain=False)))
+
+
+class Driver:
+    """Drives readers of one store.
+
+    Parameters
+    ----------
+    seed
+        What the store was before it was damaged.
+    path
+        The store; what else is in its folder is looked at.
+    """
+
+    def __init__(self, seed: Seed, path: Path) -> None:
+        self._seed, self._path, self._truth = seed, path, seed.truth
+        self._verdict, self._unknowable, self._turn = Verdict(), frozenset[str](), 0
+        self._names = {p.name for p in path.parent.iterdir()}
+
+    def drive(self, unknowable: frozenset[str], turn: int) -> Verdict:
+        """Read the store in every way.
+
+        Parameters
+        ----------
+        unknowable
+            Tensors that may be read wrongly by those who read only them.
+        turn
+            The slow probes have their turns in every fourth case.
+        """
+        self._verdict, self._unknowable, self._turn = Verdict(), unknowable, turn
+        self._names = {p.name for p in self._path.parent.iterdir()}
+        is_safetensors = not self._seed.store.endswith((".zarr", ".zip", ".h5"))
+        if is_safetensors:
+            self._truth = _reference_truth(self._path)
+        self._try("open_model", self._open, self._read)
+        if self._seed.is_in_memory:
+            return self._verdict
+        if is_safetensors:
+            self._try("st2zarr", self._convert, self._compare_files)
+        else:
+            restore = hdf5_to_safetensors if self._seed.is_hdf5 else zarr_to_safetensors
+            self._try("restore", lambda: self._restored(self._path, restore), self._compare_files)
+            if turn % 4 in (0, 1):
+                original = self._seed.original if turn % 4 else None
+                self._try("verify", lambda: verify_store(self._path, original))
+            elif turn % 4 == 2:
+                self._try("info", self._info)
+        extra = {p.name for p in self._path.parent.iterdir()} - self._names
+        if extra:
+            self._find("files were left", f"{sorted(extra)}")
+            for name in extra:
+                _remove(self._path.parent / name)
+        return self._verdict
+
+    # --- judging ----------------------------------------------------------------------------------
+
+    def _find(self, group: str, detail: str) -> None:
+        self._verdict.findings.append((group, detail))
+
+    def _try(
+        self, probe: str, act: Callable[[], Any], check: Callable[[Any], None] = lambda found: None
+    ) -> None:
+        """Do something, and check its result; or its error."""
+        try:
+            found = act()
+        except Exception as error:
+            self._judge(probe, error)
+            return
+        try:
+            check(found)
+        except Wrong as wrong:
+            self._find(f"{probe}: {wrong.args[0]}", "; ".join(map(str, wrong.args[1:])))
+            return
+        self._verdict.outcomes[probe, "exact"] += 1
+
+    def _judge(self, probe: str, error: Exception) -> None:
+        name, message = type(error).__name__, str(error)
+        is_documented = isinstance(error, (BF16CodecsError, OSError))
+        if not is_documented or isinstance(error, (TensorNotFoundError, FileExistsError)):
+            self._find(f"{probe}: {name} at {origin(error)}", _trace(error))
+        elif "\n" in message or len(message) > _LONGEST_MESSAGE:
+            self._find(f"{probe}: message of many lines, or too long", _trace(error))
+        else:
+            self._verdict.outcomes[probe, name] += 1
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    def _open(self) -> Any:
+        if not self._seed.is_in_memory:
+            return bf16codecs.open_model(self._path)
+        store = MemoryStore()
+        make = default_buffer_prototype().buffer.from_bytes
+        for path in self._path.rglob("*"):
+            if path.is_file():
+                store._store_dict[path.relative_to(self._path).as_posix()] = make(path.read_bytes())
+        return bf16codecs.open_model(store)
+
+    def _read(self, model: bf16codecs.Model) -> None:
+        with model:
+            self._try("list", lambda: sorted(model.keys()), self._compare_names)
+            self._try("metadata", model.metadata, self._compare_metadata)
+            for name in model.keys():  # noqa: SIM118  (as a user lists them)
+                self._read_tensor(model, name)
+            self._try("load", model.load, self._compare_load)
+
+    def _read_tensor(self, model: bf16codecs.Model, name: str) -> None:
+        def check(tensor: bf16codecs.LazyTensor) -> None:
+            if name not in self._truth.tensors:
+                raise Wrong("a tensor that the original lacks", name)
+            repr(tensor)
+            expected = self._truth.array(name)
+            dtype = tensor.get_dtype()
+            if dtype != self._truth.tensors[name][0] or tensor.dtype != expected.dtype:
+                raise Wrong("another dtype", name, dtype, tensor.dtype)
+            if tensor.shape != expected.shape and expected.size + tensor.size:
+                raise Wrong("another shape", name, tensor.shape)
+            self._index(name, tensor, expected)
+
+        self._try("tensor", lambda: model[name], check)
+
+    def _index(self, name: str, tensor: bf16codecs.LazyTensor, expected: NDArray[Any]) -> None:
+        """Read a part of a tensor; which part it is changes from case to case."""
+        parts: list[Any] = [...] if not tensor.shape else [..., np.s_[::-3], np.s_[..., -1:]]
+        selections = {"slice": parts[(self._turn + len(name)) % len(parts)]}
+        if tensor.shape and tensor.size:
+            selections["points"] = (np.array([0, -1, 0]),) * tensor.ndim
+
+        def check(found: NDArray[Any], selection: Any) -> None:
+            if self._is_known(name) and found.tobytes() != expected[selection].tobytes():
+                raise Wrong("other data", name, selection)
+
+        for probe, selection in selections.items():
+            if expected.size:
+                self._try(
+                    probe,
+                    partial(tensor.__getitem__, selection),
+                    partial(check, selection=selection),
+                )
+
+    def _is_known(self, name: str) -> bool:
+        return not self._unknowable & {name, *EVERYTHING}
+
+    def _compare_names(self, names: list[str]) -> None:
+        if self._unknowable != EVERYTHING and names != sorted(self._truth.tensors):
+            difference = set(names) ^ set(self._truth.tensors)
+            raise Wrong("other names", sorted(difference))
+
+    def _compare_metadata(self, metadata: dict[str, str] | None) -> None:
+        if self._unknowable != EVERYTHING and (metadata or {}) != self._truth.metadata:
+            raise Wrong("other metadata", metadata)
+
+    def _compare_load(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        if self._unknowable == EVERYTHING:
+            return
+        if set(arrays) != set(self._truth.tensors):
+            raise Wrong("other tensors", sorted(set(arrays) ^ set(self._truth.tensors)))
+        for name, array in arrays.items():
+            if self._is_known(name) and array.tobytes() != self._truth.tensors[name][2]:
+                raise Wrong("other data", name)
+
+    # --- conversions ------------------------------------------------------------------------------
+
+    def _restored(self, store: Path, restore: Callable[..., Any]) -> dict[str, bytes]:
+        target = self._path.with_name("restored")
+        try:
+            restore(store, target)
+            if not target.is_dir():
+                return {"": target.read_bytes()}
+            return {p.name: p.read_bytes() for p in target.iterdir()}
+        finally:
+            _remove(target)
+
+    def _convert(self) -> dict[str, bytes]:
+        store = self._path.with_name("converted.zarr")
+        try:
+            safetensors_to_zarr(self._path, store, codec="huffman", chunk_size=1 << 16)
+            return self._restored(store, zarr_to_safetensors)
+        finally:
+            _remove(store)
+
+    def _compare_files(self, files: dict[str, bytes]) -> None:
+        if files == self._truth.files:
+            return
+        if sorted(files.values()) == sorted(self._truth.files.values()):
+            raise Wrong("files of other names", sorted(files))
+        raise Wrong("other files", {name: len(raw) for name, raw in files.items()})
+
+    def _info(self) -> None:
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            try:
+                main(["info", str(self._path)], standalone_mode=False)
+            except SystemExit as end:
+                lines = err.getvalue().splitlines()
+                if len(lines) != 1:
+                    raise Wrong("not one line", *lines) from None
+                raise BF16CodecsError(f"exit status {end.code}") from None
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _reference_truth(path: Path) -> Truth:
+    """Return what the safetensors library finds in files: changed ones may be valid, too."""
+    paths = sorted(path.iterdir()) if path.is_dir() else [path]
+    truth = Truth({}, {}, {})
+    try:
+        for each in paths:
+            if not each.is_file() or each.stat().st_size > 1 << 26:
+                return Truth({}, {}, {})
+            raw = truth.files[each.name if path.is_dir() else ""] = each.read_bytes()
+            if each.name.endswith(".json"):
+                continue
+            for tensor, info in deserialize(raw):
+                truth.tensors[tensor] = info["dtype"], list(info["shape"]), bytes(info["data"])
+            header = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])
+            truth.metadata.update(header.get("__metadata__") or {})
+    except (SafetensorError, ValueError, RecursionError, OSError):
+        return Truth({}, {}, {})
+    return truth

@@ -1,0 +1,260 @@
+"""Makes small stores of every kind, which the store fuzzer damages.
+
+All hold the same tensors, in one file or in two with an index; or one tensor of several blocks.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import zipfile
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+import zarr.codecs
+from numcodecs import Blosc, Shuffle, Zlib
+
+import bf16codecs
+from bf16codecs.convert import safetensors_to_hdf5, safetensors_to_zarr
+from bf16codecs.zarr import BF16BlocksCodec
+from models import entry, file_bytes
+
+CHUNK_SIZE = 256  # several chunks for a matrix
+
+#: Of each file: name, dtype, shape. Some tensors have the same form as others.
+FILES = {
+    "m-1.safetensors": [
+        ("w.a", "BF16", (24, 16)),
+        ("w.b", "BF16", (24, 16)),
+        ("scale", "F32", (5, 7)),
+        ("step", "I64", ()),
+        ("half", "F16", (0, 3)),
+    ],
+    "m-2.safetensors": [
+        ("ids", "U8", (300,)),
+        ("mask", "BOOL", (3,)),
+        ("e8", "F8_E8M0", (2, 2)),
+        ("packed", "F4", (2, 4)),
+        ("complex", "C64", (2, 1)),
+    ],
+}
+#: More than one block of a frame, and a chunk of little information.
+LONG = [("long", "BF16", (1100, 512))]
+
+Tensors = list[tuple[str, str, tuple[int, ...]]]
+
+
+def _values(name: str, dtype: str, shape: tuple[int, ...], seed: int) -> bytes:
+    nbytes = entry(dtype, shape)["data_offsets"][1]
+    rng = np.random.default_rng(seed)
+    if name == "long":
+        values = np.zeros(nbytes, np.uint8)
+        values[:: nbytes // 7] = 63
+        return values.tobytes()
+    if dtype == "BOOL":
+        return bytes(i % 2 for i in range(nbytes))
+    # Exponents close together, like those of weights: every codec finds something to do.
+    items = (
+        0x3C00 | rng.integers(0, 512, nbytes // 2 + 1) | rng.integers(0, 2, nbytes // 2 + 1) << 15
+    )
+    return items.astype("<u2").tobytes()[:nbytes]
+
+
+def _write_file(path: Path, tensors: Tensors, seed: int) -> None:
+    header: dict[str, Any] = {"__metadata__": {"format": "pt", path.name: "x"}}
+    data = b""
+    for i, (name, dtype, shape) in enumerate(tensors):
+        header[name] = entry(dtype, shape, len(data))
+        data += _values(name, dtype, shape, 100 * seed + i)
+    path.write_bytes(file_bytes(header, data))
+
+
+def write_originals(folder: Path) -> None:
+    """Write the models that stores are made of: a file, one with a long tensor, and two shards."""
+    _write_file(folder / "m.safetensors", [t for ts in FILES.values() for t in ts], 1)
+    _write_file(folder / "long.safetensors", LONG, 2)
+    (folder / "shards").mkdir()
+    weight_map = {}
+    for seed, (name, tensors) in enumerate(FILES.items(), 3):
+        _write_file(folder / "shards" / name, tensors, seed)
+        weight_map |= {tensor: name for tensor, _, _ in tensors}
+    index = json.dumps({"metadata": {"total_size": 1}, "weight_map": weight_map}, indent=1)
+    (folder / "shards" / "m.safetensors.index.json").write_text(index)
+
+
+# --- how stores are made --------------------------------------------------------------------------
+
+Make = Callable[[Path, Path], object]
+
+
+def _unconsolidated(source: Path, store: Path, **options: Any) -> None:
+    safetensors_to_zarr(source, store, **options)
+    (store / ".zmetadata").unlink(missing_ok=True)
+    root = store / "zarr.json"
+    if root.exists():
+        document = json.loads(root.read_text())
+        del document["consolidated_metadata"]
+        root.write_text(json.dumps(document))
+
+
+def _rewritten(
+    source: Path, store: Path, change: Callable[[zarr.Array], dict[str, Any]], zarr_format: int
+) -> None:
+    """Let zarr write the arrays of a store again."""
+    safetensors_to_zarr(source, store, zarr_format=zarr_format, chunk_size=CHUNK_SIZE)
+    group = zarr.open_group(store, mode="r+")
+    for path, array in list(_arrays(group)):
+        options = change(array)
+        # zarr is slow: only some of the arrays, so that the fuzzer comes by more stores.
+        if not options or path not in _REWRITTEN:
+            continue
+        data, attributes = array[...], dict(array.attrs)
+        zarr.create_array(
+            group.store,
+            name=path,
+            data=np.asarray(data, array.dtype),
+            fill_value=array.fill_value,
+            attributes=attributes,
+            overwrite=True,
+            zarr_format=zarr_format,
+            config={"write_empty_chunks": True},  # a missing chunk is an error to this package
+            **options,
+        )
+    zarr.consolidate_metadata(group.store)
+
+
+_REWRITTEN = ("w/a", "scale", "step", "ids")
+
+
+def _arrays(group: zarr.Group) -> Iterator[tuple[str, zarr.Array]]:
+    yield from group.arrays()
+    for name, sub in group.groups():
+        yield from ((f"{name}/{path}", array) for path, array in _arrays(sub))
+
+
+def _sharded(array: zarr.Array) -> dict[str, Any]:
+    if array.ndim != 2 or array.dtype.name != "bfloat16":
+        return {}
+    return {
+        "chunks": (6, 8),
+        "shards": (12, 16),
+        "serializer": BF16BlocksCodec("huffman"),
+        "compressors": None,
+    }
+
+
+def _rechunked(array: zarr.Array) -> dict[str, Any]:
+    chunks = tuple(max(1, size // 2 - 1) for size in array.shape)
+    is_float = array.dtype.name in ("bfloat16", "float32")
+    return {"chunks": chunks, "compressors": bf16codecs.BF16Huffman() if is_float else "auto"}
+
+
+def _compressed(codec: Any) -> Callable[[zarr.Array], dict[str, Any]]:
+    return lambda array: {"chunks": array.chunks, "compressors": codec}
+
+
+def _compressed_v2(array: zarr.Array) -> dict[str, Any]:
+    if array.shape == (300,):
+        return {"chunks": array.chunks, "filters": [Shuffle(2)], "compressors": Zlib(1)}
+    # Blosc takes none of ml_dtypes' numbers.
+    return {"chunks": array.chunks, "compressors": Zlib(1) if array.dtype.kind == "V" else Blosc()}
+
+
+def _deflated(source: Path, store: Path, **options: Any) -> None:
+    plain = store.with_name("plain.zarr.zip")
+    safetensors_to_zarr(source, plain, **options)
+    with zipfile.ZipFile(plain) as old, zipfile.ZipFile(store, "w", zipfile.ZIP_DEFLATED) as new:
+        for member in old.infolist():
+            new.writestr(member.filename, old.read(member), zipfile.ZIP_DEFLATED)
+    plain.unlink()
+
+
+def _copied(source: Path, store: Path) -> None:
+    (shutil.copytree if source.is_dir() else shutil.copy)(source, store)
+
+
+def _zarr(**options: Any) -> Make:
+    return partial(safetensors_to_zarr, chunk_size=CHUNK_SIZE, **options)
+
+
+def _hdf5(**options: Any) -> Make:
+    return partial(safetensors_to_hdf5, chunk_size=CHUNK_SIZE, **options)
+
+
+_SMALL = {"chunk_size": CHUNK_SIZE}
+_WHOLE = {"chunk_size": 1 << 24}
+_GZIP = zarr.codecs.GzipCodec(level=1)
+
+#: What has levels, as `--codec` and `--level` of the commands have it.
+_CODECS: dict[str, dict[str, Any]] = {
+    "arithmetic": {},
+    "best": {"level": "best"},
+    **{codec: {"codec": codec} for codec in ("huffman", "zstd", "split", "none")},
+}
+_REWRITES: dict[str, Callable[[zarr.Array], dict[str, Any]]] = {
+    "sharded": _sharded,
+    "rechunked": _rechunked,
+    "zstd": _compressed(zarr.codecs.ZstdCodec(level=1)),
+    "gzip": _compressed(_GZIP),
+    "blosc": _compressed(zarr.codecs.BloscCodec(cname="lz4")),
+    "crc32c": _compressed([_GZIP, zarr.codecs.Crc32cCodec()]),
+}
+
+#: Name of a seed: the store's name, the original in `write_originals`, and what makes it.
+SEEDS: dict[str, tuple[str, str, Make]] = {
+    **{f"zarr3-{n}": ("m.zarr", "m.safetensors", _zarr(**o)) for n, o in _CODECS.items()},
+    **{
+        f"zarr2-{n}": ("m.zarr", "m.safetensors", _zarr(zarr_format=2, **o))
+        for n, o in _CODECS.items()
+        if n != "best"
+    },
+    **{f"hdf5-{n}": ("m.h5", "m.safetensors", _hdf5(**o)) for n, o in _CODECS.items()},
+    "zip-arithmetic": ("m.zarr.zip", "m.safetensors", _zarr()),
+    "zip-none": ("m.zarr.zip", "m.safetensors", _zarr(codec="none")),
+    "zip-zarr2": ("m.zarr.zip", "m.safetensors", _zarr(codec="huffman", zarr_format=2)),
+    "zip-deflated": ("m.zarr.zip", "m.safetensors", partial(_deflated, **_SMALL)),
+    "zip-deflated-none": ("m.zarr.zip", "m.safetensors", partial(_deflated, codec="none")),
+    "shards-zarr3": ("m.zarr", "shards", _zarr()),
+    "shards-zarr2": ("m.zarr", "shards", _zarr(zarr_format=2, codec="none")),
+    "shards-zip": ("m.zarr.zip", "shards", _zarr()),
+    "shards-hdf5": ("m.h5", "shards", _hdf5()),
+    "safetensors-file": ("m.safetensors", "m.safetensors", _copied),
+    "safetensors-shards": ("m", "shards", _copied),
+    "single-zarr3": ("m.zarr", "m.safetensors", partial(_unconsolidated, **_SMALL)),
+    "single-zarr2": ("m.zarr", "m.safetensors", partial(_unconsolidated, zarr_format=2, **_SMALL)),
+    # Read from a store of zarr's, as remote ones are.
+    "memory-zarr3": ("m.zarr", "m.safetensors", _zarr()),
+    "memory-zarr2": ("m.zarr", "m.safetensors", _zarr(codec="none", zarr_format=2)),
+    **{
+        f"zarr-{name}": (
+            "m.zarr",
+            "m.safetensors",
+            partial(_rewritten, change=change, zarr_format=3),
+        )
+        for name, change in _REWRITES.items()
+    },
+    "zarr-blosc2": (
+        "m.zarr",
+        "m.safetensors",
+        partial(_rewritten, change=_compressed_v2, zarr_format=2),
+    ),
+    "long-zarr3": ("m.zarr", "long.safetensors", partial(safetensors_to_zarr, **_WHOLE)),
+    "long-hdf5": ("m.h5", "long.safetensors", partial(safetensors_to_hdf5, **_WHOLE)),
+    "long-zip": ("m.zarr.zip", "long.safetensors", partial(safetensors_to_zarr, **_WHOLE)),
+}
+
+
+def make_seeds(workspace: Path, names: list[str]) -> None:
+    """Write seeds, and the models that they are made of, into a folder."""
+    originals = workspace / "originals"
+    originals.mkdir()
+    write_originals(originals)
+    for name in names:
+        store, original, make = SEEDS[name]
+        folder = workspace / "seeds" / name
+        folder.mkdir(parents=True)
+        make(originals / original, folder / store)

@@ -1,0 +1,222 @@
+"""What a store that the fuzzer damages holds, and where damage cannot be known.
+
+A store is kept as the content of its files, by path; a store that is a file has one, with an empty
+path.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+import bf16codecs
+from bf16codecs._dtypes import DTYPE_BITS, DTYPE_NAMES
+from store_fuzz_seeds import SEEDS
+
+#: First byte, the one after the last, and the tensor that lies there.
+Region = tuple[int, int, str]
+
+# Codecs with a checksum of what they hold; Zarr's zstd has one if it is told to.
+_CHECKED = (
+    *("bf16codecs.huffman", "bf16codecs.arithmetic", "bf16codecs.zstd"),
+    *("gzip", "zlib", "crc32c"),
+)
+
+
+@dataclass
+class Truth:
+    """What is in a model: its tensors, metadata and files."""
+
+    metadata: dict[str, str]
+    #: By name: safetensors' dtype, the shape there, and the bytes.
+    tensors: dict[str, tuple[str, list[int], bytes]]
+    files: dict[str, bytes]
+
+    def array(self, name: str) -> NDArray[Any]:
+        """Return a tensor as readers should."""
+        dtype, shape, raw = self.tensors[name]
+        items = np.frombuffer(raw, DTYPE_NAMES.get(dtype, "uint8"))
+        if items.size != math.prod(shape):  # packed: the shape of their bytes
+            *rows, columns = shape
+            bits = columns * DTYPE_BITS[dtype]
+            return items.reshape((*rows, bits // 8) if bits % 8 == 0 else -1)
+        return items.reshape(shape if items.size else -1)
+
+
+def read_truth(original: Path) -> Truth:
+    """Read a model without this package."""
+    paths = sorted(original.iterdir()) if original.is_dir() else [original]
+    truth = Truth({}, {}, {p.name if original.is_dir() else "": p.read_bytes() for p in paths})
+    for name, raw in truth.files.items():
+        if name.endswith(".json"):
+            continue
+        start = 8 + int.from_bytes(raw[:8], "little")
+        for tensor, info in json.loads(raw[8:start]).items():
+            if tensor == "__metadata__":
+                truth.metadata.update(info)
+                continue
+            first, stop = info["data_offsets"]
+            truth.tensors[tensor] = info["dtype"], info["shape"], raw[start + first : start + stop]
+    return truth
+
+
+@dataclass
+class Seed:
+    """A store that is sound, with what it holds."""
+
+    name: str
+    #: Name of the store's file or folder.
+    store: str
+    original: Path
+    files: Mapping[str, bytes]
+    #: By file: the bytes in which a change goes unnoticed by whoever reads the tensor alone. Where
+    #: no codec has a checksum only SHA-256 tells, which `zarr2st` and `verify` look at.
+    unchecked: Mapping[str, list[Region]]
+    #: By chunk's file in a folder: the tensor whose chunk it is.
+    chunk_files: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def truth(self) -> Truth:
+        """What the store holds."""
+        return read_truth(self.original)
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether the store is a folder."""
+        return "" not in self.files
+
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether it is read from a store of zarr's in memory."""
+        return self.name.startswith("memory")
+
+    @property
+    def is_hdf5(self) -> bool:
+        """Whether the store is an HDF5 file."""
+        return self.store.endswith(".h5")
+
+    @property
+    def is_zip(self) -> bool:
+        """Whether the store is a ZIP file."""
+        return self.store.endswith(".zip")
+
+
+def load_seed(workspace: Path, name: str) -> Seed:
+    """Read a seed."""
+    store, original, _ = SEEDS[name]
+    path = workspace / "seeds" / name / store
+    found = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
+    files = {"" if p == path else p.relative_to(path).as_posix(): p.read_bytes() for p in found}
+    seed = Seed(name, store, workspace / "originals" / original, files, {})
+    with bf16codecs.open_model(path) as model:
+        seed.chunk_files, seed.unchecked = _regions(seed, path, model)
+    return seed
+
+
+def _regions(seed: Seed, path: Path, model: Any) -> tuple[dict[str, str], dict[str, list[Region]]]:
+    paths = model._home.opened.info.paths
+    if seed.is_hdf5:
+        return {}, {"": _hdf5_regions(path, paths)}
+    if seed.store.endswith((".zarr", ".zip")):
+        keys = _zarr_chunks(seed, paths)
+        members = {key: (key, 0, len(content)) for key, content in seed.files.items()}
+        if seed.is_zip:
+            members = _zip_members(seed)
+        unchecked: dict[str, list[Region]] = {}
+        for key, (tensor, is_checked) in keys.items():
+            file, start, stop = members[key]
+            if not is_checked:
+                unchecked.setdefault(file, []).append((start, stop, tensor))
+        return {} if seed.is_zip else {k: t for k, (t, _) in keys.items()}, unchecked
+    return {}, _safetensors_regions(seed)
+
+
+def _zarr_chunks(seed: Seed, paths: Mapping[str, str]) -> dict[str, tuple[str, bool]]:
+    """Return the keys of chunks: their tensors, and whether a checksum covers them."""
+    keys = seed.files
+    if seed.is_zip:
+        keys = zip_contents(seed.files[""])
+    found = {}
+    for tensor, path in paths.items():
+        for key in keys:
+            name = key.removeprefix(f"{path}/")
+            if name == key or name in ("zarr.json", ".zarray", ".zattrs"):
+                continue
+            found[key] = tensor, _is_checked(keys, path)
+    return found
+
+
+def _is_checked(keys: Mapping[str, bytes], path: str) -> bool:
+    if f"{path}/.zarray" in keys:
+        codec = json.loads(keys[f"{path}/.zarray"])["compressor"] or {"id": "none"}
+        if codec["id"] == "zstd":
+            return bool(codec.get("checksum"))
+        return codec["id"] in _CHECKED
+    document = json.loads(keys[f"{path}/zarr.json"])
+    text = json.dumps(document["codecs"])
+    if '"checksum": false' in text:
+        return False
+    return any(name in text for name in ('"checksum": true', *_CHECKED))
+
+
+def zip_contents(raw: bytes) -> dict[str, bytes]:
+    """Return the members of a ZIP file."""
+    with zipfile.ZipFile(io.BytesIO(raw)) as archive:
+        return {member.filename: archive.read(member) for member in archive.infolist()}
+
+
+def _zip_members(seed: Seed) -> dict[str, tuple[str, int, int]]:
+    """Return where the data of each member lie."""
+    raw, found = seed.files[""], {}
+    with zipfile.ZipFile(io.BytesIO(raw)) as archive:
+        for member in archive.infolist():
+            at = member.header_offset
+            names = sum(int.from_bytes(raw[at + i : at + i + 2], "little") for i in (26, 28))
+            start = at + 30 + names
+            # What is deflated has a CRC-32 that is looked at.
+            stop = start if member.compress_type else start + member.compress_size
+            found[member.filename] = "", start, stop
+    return found
+
+
+def _hdf5_regions(path: Path, paths: Mapping[str, str]) -> list[Region]:
+    """Return the data that no codec of this package covers."""
+    regions: list[Region] = []
+    with h5py.File(path) as file:
+        for tensor, name in paths.items():
+            dataset = file[name].id
+            properties = dataset.get_create_plist()
+            filters = [properties.get_filter(i)[0] for i in range(properties.get_nfilters())]
+            if filters == [bf16codecs.hdf5.filters.FILTER_ID] and "split" not in str(path.parent):
+                continue
+            if properties.get_layout() == h5py.h5d.CHUNKED:
+                chunks = [dataset.get_chunk_info(i) for i in range(dataset.get_num_chunks())]
+                regions += [(c.byte_offset, c.byte_offset + c.size, tensor) for c in chunks]
+            elif dataset.get_offset() is not None:
+                start = dataset.get_offset()
+                regions.append((start, start + dataset.get_storage_size(), tensor))
+    return regions
+
+
+def _safetensors_regions(seed: Seed) -> dict[str, list[Region]]:
+    found: dict[str, list[Region]] = {}
+    for name, raw in seed.files.items():
+        if name.endswith(".json"):
+            continue
+        start = 8 + int.from_bytes(raw[:8], "little")
+        for tensor, info in json.loads(raw[8:start]).items():
+            if tensor != "__metadata__":
+                first, stop = info["data_offsets"]
+                found.setdefault(name, []).append((start + first, start + stop, tensor))
+    return found
