@@ -94,8 +94,8 @@ class Watch:
         self._process = _SPAWN.Process(target=work, args=(theirs, plan, start), daemon=True)
         self._process.start()
         theirs.close()
-        #: The case that is being run: its number, name, and the store's place.
-        self._case: tuple[int, str, Path] | None = None
+        #: The case that is being run: its number, its name, what was done, and the store's place.
+        self._case: tuple[int, str, str, Path] | None = None
         self._since, self._spent, self._held = time.monotonic(), 0.0, 0
 
     def run(self) -> int | None:
@@ -114,7 +114,9 @@ class Watch:
                     self._case = tuple(case)
                     self._since = time.monotonic()
                     self._spent, self._held = self._figures()
-                case "verdict", name, label, verdict:
+                case "verdict", verdict:
+                    assert self._case is not None
+                    _, name, label, _ = self._case
                     self._case = None
                     self._report.cases[name.split("/")[0]] += 1
                     self._report.outcomes.update(verdict.outcomes)
@@ -155,12 +157,12 @@ class Watch:
             self._process.join(0.5)
         self._process.kill()
         self._process.join()
-        number, name, path = self._case
+        number, name, label, path = self._case
         trace = self._plan.trace.read_text(errors="replace")[-20_000:]
         # The main thread is the last there, and its innermost frame comes first.
         frames = trace.rpartition("most recent call first")[2].splitlines()
         place = place_of("\n".join(reversed(frames)))
-        self._report.find(f"{group}: {name.split('/')[1]} at {place}", name, "", trace)
+        self._report.find(f"{group}: {name.split('/')[1]} at {place}", name, label, trace)
         self._report.cases[name.split("/")[0]] += 1
         keep(path, self._plan, name)
         return number + 1

@@ -22,6 +22,7 @@ import bf16codecs
 from store_fuzz_documents import documents, stored_headers
 from store_fuzz_drive import Driver, Verdict
 from store_fuzz_files import Files
+from store_fuzz_hdf5 import Objects
 from store_fuzz_mutations import EVERYTHING, Bytes, Content, Json, Mutant
 from store_fuzz_truth import Seed, load_seed
 from store_fuzz_zip import ZipFields, ZipMembers
@@ -64,6 +65,8 @@ def families(seed: Seed) -> dict[str, Sequence[Mutant]]:
         found["header"] = Json(headers, EVERYTHING)
     if seed.is_folder and not seed.is_in_memory:
         found["files"] = Files(seed)
+    if seed.is_hdf5:
+        found["objects"] = Objects(seed)
     if seed.is_zip:
         found |= {"zip-fields": ZipFields(seed), "zip-members": ZipMembers(seed)}
     return found
@@ -111,9 +114,9 @@ class Bench:
         """Return the store's place."""
         return self._root / name / self._seeds[name].store
 
-    def run(self, name: str, family: str, number: int) -> tuple[str, Verdict]:
-        """Run a case; return what was done to the store, and what came of it."""
-        seed, mutant, path = self._seeds[name], self.families[name][family][number], self.path(name)
+    def run(self, name: str, family: str, number: int, mutant: Mutant) -> Verdict:
+        """Read a damaged store."""
+        seed, path = self._seeds[name], self.path(name)
         if name not in self._drivers:
             path.parent.mkdir()
             for key, content in seed.files.items():
@@ -133,7 +136,7 @@ class Bench:
             keep(path, self._plan, f"{name}/{family}/{number}")
         for key in mutant.changes:
             mend(path, key, seed.files)
-        return mutant.label, verdict
+        return verdict
 
 
 def put(path: Path, key: str, content: Content) -> None:
@@ -201,8 +204,9 @@ def work(pipe: Any, plan: Plan, start: int) -> None:
             continue
         if time.time() > plan.deadline:
             break
-        name = "/".join(map(str, case))
-        pipe.send(("case", count, name, bench.path(case[0])))
-        pipe.send(("verdict", name, *bench.run(*case)))
+        seed, family, number = case
+        mutant = bench.families[seed][family][number]
+        pipe.send(("case", count, f"{seed}/{family}/{number}", mutant.label, bench.path(seed)))
+        pipe.send(("verdict", bench.run(*case, mutant)))
     sizes = {n: {f: len(m) for f, m in found.items()} for n, found in bench.families.items()}
     pipe.send(("end", sizes))

@@ -47,8 +47,8 @@ def work(pipe: Any, plan: Plan, start: int) -> None:
         faulthandler.register(signal.SIGUSR1, trace)
         for number, (name, trap) in enumerate(TRAPS.items()):
             if number >= start:
-                pipe.send(("case", number, f"{name}/trap/0", plan.workspace))
+                pipe.send(("case", number, f"{name}/trap/0", "", plan.workspace))
                 trap()
-        pipe.send(("case", len(TRAPS), "sound/trap/0", plan.workspace))
-        pipe.send(("verdict", "sound/trap/0", "", Verdict()))
+        pipe.send(("case", len(TRAPS), "sound/trap/0", "", plan.workspace))
+        pipe.send(("verdict", Verdict()))
         pipe.send(("end", {}))

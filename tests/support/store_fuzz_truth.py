@@ -85,6 +85,8 @@ class Seed:
     unchecked: Mapping[str, list[Region]]
     #: By chunk's file in a folder: the tensor whose chunk it is.
     chunk_files: Mapping[str, str] = field(default_factory=dict)
+    #: Of tensors, by the paths of their arrays.
+    names: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def truth(self) -> Truth:
@@ -120,16 +122,16 @@ def load_seed(workspace: Path, name: str) -> Seed:
     files = {"" if p == path else p.relative_to(path).as_posix(): p.read_bytes() for p in found}
     seed = Seed(name, store, workspace / "originals" / original, files, {})
     with bf16codecs.open_model(path) as model:
-        seed.chunk_files, seed.unchecked = _regions(seed, path, model)
+        seed.names = {array: tensor for tensor, array in model._home.opened.info.paths.items()}
+        seed.chunk_files, seed.unchecked = _regions(seed, path)
     return seed
 
 
-def _regions(seed: Seed, path: Path, model: Any) -> tuple[dict[str, str], dict[str, list[Region]]]:
-    paths = model._home.opened.info.paths
+def _regions(seed: Seed, path: Path) -> tuple[dict[str, str], dict[str, list[Region]]]:
     if seed.is_hdf5:
-        return {}, {"": _hdf5_regions(path, paths)}
+        return {}, {"": _hdf5_regions(path, seed.names)}
     if seed.store.endswith((".zarr", ".zip")):
-        keys = _zarr_chunks(seed, paths)
+        keys = _zarr_chunks(seed)
         members = {key: (key, 0, len(content)) for key, content in seed.files.items()}
         if seed.is_zip:
             members = _zip_members(seed)
@@ -142,13 +144,13 @@ def _regions(seed: Seed, path: Path, model: Any) -> tuple[dict[str, str], dict[s
     return {}, _safetensors_regions(seed)
 
 
-def _zarr_chunks(seed: Seed, paths: Mapping[str, str]) -> dict[str, tuple[str, bool]]:
+def _zarr_chunks(seed: Seed) -> dict[str, tuple[str, bool]]:
     """Return the keys of chunks: their tensors, and whether a checksum covers them."""
     keys = seed.files
     if seed.is_zip:
         keys = zip_contents(seed.files[""])
     found = {}
-    for tensor, path in paths.items():
+    for path, tensor in seed.names.items():
         for key in keys:
             name = key.removeprefix(f"{path}/")
             if name == key or name in ("zarr.json", ".zarray", ".zattrs"):
@@ -190,11 +192,11 @@ def _zip_members(seed: Seed) -> dict[str, tuple[str, int, int]]:
     return found
 
 
-def _hdf5_regions(path: Path, paths: Mapping[str, str]) -> list[Region]:
+def _hdf5_regions(path: Path, names: Mapping[str, str]) -> list[Region]:
     """Return the data that no codec of this package covers."""
     regions: list[Region] = []
     with h5py.File(path) as file:
-        for tensor, name in paths.items():
+        for name, tensor in names.items():
             dataset = file[name].id
             properties = dataset.get_create_plist()
             filters = [properties.get_filter(i)[0] for i in range(properties.get_nfilters())]
