@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager, suppress
 from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
-from bf16codecs import _core
+from bf16codecs import _core, _interrupt
 
 __all__ = ["codec_threads", "run_ahead", "run_all", "worker_count"]
 
@@ -110,8 +110,9 @@ class _Run(Generic[Result]):
         self._todo.put(task)
 
     def next_result(self) -> Result:
-        """Wait for the task that was added first."""
+        """Wait for the task that was added first; let a signal end the wait."""
         while not self.pending[0].is_done:
+            _interrupt.check()
             # A wait without limit could not be interrupted on Windows.
             with suppress(Empty):
                 self._done.get(timeout=_POLL_SECONDS)
@@ -151,6 +152,7 @@ def run_ahead(
     first = list(itertools.islice(jobs, 2))
     if workers <= 1 or len(first) < 2:
         for job in itertools.chain(first, jobs):
+            _interrupt.check()
             yield job()
         return
     run: _Run[Result] = _Run(workers)
@@ -163,7 +165,8 @@ def run_ahead(
         while run.pending:
             yield run.next_result()
     finally:
-        run.stop()
+        with _interrupt.shielded():
+            run.stop()
 
 
 def run_all(jobs: Iterable[Callable[[], None]], concurrency: int) -> None:

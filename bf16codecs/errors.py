@@ -1,9 +1,10 @@
-"""Every exception that this package raises by a name of its own."""
+"""Every exception and warning that this package raises by a name of its own."""
 
 __all__ = [
     "BF16CodecsError",
     "CodecError",
     "CorruptDataError",
+    "LeftoverWarning",
     "SafetensorsError",
     "StoreError",
     "TensorNotFoundError",
@@ -49,3 +50,7 @@ class TensorNotFoundError(BF16CodecsError, KeyError):
     def __str__(self) -> str:
         # KeyError would show the message as a quoted string.
         return str(self.args[0])
+
+
+class LeftoverWarning(UserWarning):
+    """A conversion could not remove a folder that it made, or a store that it replaced."""

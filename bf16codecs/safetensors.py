@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from bf16codecs._dtypes import DTYPE_BITS
 from bf16codecs._files import read_at
+from bf16codecs._replace import recover_missing
 from bf16codecs._safetensors_header import (
     MAX_HEADER_BYTES,
     Header,
@@ -193,6 +194,7 @@ def open_source(path: str | os.PathLike[str]) -> Source:
     OSError
         If a file cannot be read.
     """
+    recover_missing(path)
     path = Path(path)
     if path.is_dir():
         return _open_folder(path)

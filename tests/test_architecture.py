@@ -17,10 +17,11 @@ NATIVE = PACKAGE / "_native"
 # A module imports from its own package and from lower layers, never from its neighbours. Errors,
 # which everybody raises, and the native core lie below all.
 LAYERS = [
-    {"_version", "errors", "_core"},
+    {"_version", "errors", "_core", "_interrupt"},
     {"_limits"},
     {"_buffers", "_dtypes", "_files", "_memory", "_messages", "_threads", "_torch_tensors"},
-    {"_safetensors_header"},
+    {"_lock", "_rename", "_sync"},
+    {"_replace", "_safetensors_header"},
     {"safetensors"},
     {"_frames"},
     {"codecs"},

@@ -16,6 +16,7 @@ from bf16codecs.cli.options import (
     overwrite_option,
     quiet_option,
     report,
+    sync_option,
     threads_option,
 )
 from bf16codecs.convert.convert import (
@@ -89,6 +90,7 @@ def _convert_on(address: str) -> Callable[..., Summary]:
 @threads_option
 @max_bytes_option
 @overwrite_option
+@sync_option
 @quiet_option
 @command
 def zarr2st(store: str, dst: str, **options: Any) -> None:
@@ -118,6 +120,7 @@ def st2h5(src: str, file: str, **options: Any) -> None:
 @threads_option
 @max_bytes_option
 @overwrite_option
+@sync_option
 @quiet_option
 @command
 def h52st(file: str, dst: str, **options: Any) -> None:

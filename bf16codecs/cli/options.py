@@ -8,13 +8,15 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import click
 
 from bf16codecs import _core
+from bf16codecs._interrupt import Interrupted
 from bf16codecs.cli.console import format_rate, format_size, printable
+from bf16codecs.cli.signals import handled_signals, shown_warnings
 from bf16codecs.codecs import ZSTD_LEVELS
 from bf16codecs.convert.convert import DEFAULT_CHUNK_SIZE, DEFAULT_CODEC
 from bf16codecs.convert.summary import Summary
@@ -28,12 +30,9 @@ __all__ = [
     "overwrite_option",
     "quiet_option",
     "report",
+    "sync_option",
     "threads_option",
 ]
-
-
-class _Terminated(BaseException):
-    """SIGTERM as an exception, so that unfinished output is removed."""
 
 
 class ByteSize(click.ParamType):
@@ -63,27 +62,27 @@ def _message(error: BaseException) -> str:
 @contextmanager
 def _reported_errors() -> Iterator[None]:
     """Print one line and exit with the right status after an error that a user can cause."""
-
-    def terminate(number: int, frame: object) -> None:
-        raise _Terminated
-
-    before = signal.signal(signal.SIGTERM, terminate)
     program = click.get_current_context().command_path
+
+    def say(text: str) -> None:
+        # After SIGHUP there may be nobody to tell.
+        with suppress(OSError):
+            click.echo(f"{program}: {text}", err=True)
+
     try:
-        yield
-    except KeyboardInterrupt:
-        click.echo(f"{program}: interrupted", err=True)
+        with handled_signals(), shown_warnings(say):
+            yield
+    except Interrupted as e:
+        say("interrupted" if e.number == signal.SIGINT else "terminated")
+        sys.exit(128 + e.number)
+    except KeyboardInterrupt:  # from where no handler could be installed
+        say("interrupted")
         sys.exit(128 + signal.SIGINT)
-    except _Terminated:
-        click.echo(f"{program}: terminated", err=True)
-        sys.exit(128 + signal.SIGTERM)
     except (OSError, ValueError, MemoryError) as e:
         if isinstance(e, OSError) and e.errno == errno.EPIPE:
             raise  # click ends quietly: the reader of our output has closed it
-        click.echo(f"{program}: {_message(e)}", err=True)
+        say(_message(e))
         sys.exit(1)
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def command(function: Callable[..., None]) -> Callable[..., None]:
@@ -107,6 +106,12 @@ max_bytes_option = click.option(
     "  [default: 1G, or 256 times the store's size]",
 )
 overwrite_option = click.option("--overwrite", is_flag=True, help="Replace an existing target.")
+sync_option = click.option(
+    "--sync/--no-sync",
+    default=True,
+    show_default=True,
+    help="Flush everything to the disk before the target appears.",
+)
 quiet_option = click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 
 
@@ -149,6 +154,7 @@ def conversion_options(function: Callable[..., None]) -> Callable[..., None]:
             help="Read the finished store again and compare.",
         ),
         overwrite_option,
+        sync_option,
         quiet_option,
     )
     for option in reversed(options):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -19,12 +19,12 @@ from bf16codecs._threads import codec_threads
 from bf16codecs.convert.checks import check_restored_size, compare_names, read_index
 from bf16codecs.convert.pipeline import LOCAL, Engine, file_prefix, pack, unpack
 from bf16codecs.convert.summary import Progress, Summary, summarize
-from bf16codecs.convert.target import absolute_target, new_target
+from bf16codecs.convert.target import absolute_target, has_only, is_kind, new_target
 from bf16codecs.errors import CorruptDataError
 from bf16codecs.safetensors import Source, open_source
 from bf16codecs.store.backend import StoreReader, StoreWriter, read_headers
 from bf16codecs.store.choice import CodecChoice
-from bf16codecs.store.opening import Kind, detect, open_store
+from bf16codecs.store.opening import Kind, open_store
 from bf16codecs.store.zarr_writer import ZarrWriter
 
 __all__ = [
@@ -55,6 +55,7 @@ def safetensors_to_zarr(
     zarr_format: int = 3,
     verify: bool = True,
     overwrite: bool = False,
+    sync: bool = True,
     progress: Progress | None = None,
     engine: Engine = LOCAL,
 ) -> Summary:
@@ -81,6 +82,8 @@ def safetensors_to_zarr(
         Read the finished store again and compare it with the source.
     overwrite
         Replace an existing store.
+    sync
+        Flush the store to the disk before it gets its name, so that it survives a loss of power.
     progress
         Called now and then with the phase (``"convert"``, ``"verify"``), the bytes done and the
         total bytes.
@@ -109,13 +112,18 @@ def safetensors_to_zarr(
         src,
         store,
         make_writer=partial(
-            ZarrWriter, choice=CodecChoice(codec, level), zarr_format=zarr_format, as_zip=as_zip
+            ZarrWriter,
+            choice=CodecChoice(codec, level),
+            zarr_format=zarr_format,
+            as_zip=as_zip,
+            sync_shared=sync,
         ),
         kind=Kind.ZIP if as_zip else Kind.FOLDER,
         chunk_size=chunk_size,
         threads=threads,
         verify=verify,
         overwrite=overwrite,
+        sync=sync,
         progress=progress,
         engine=engine,
     )
@@ -128,6 +136,7 @@ def zarr_to_safetensors(
     threads: int | None = None,
     overwrite: bool = False,
     max_bytes: int | None = None,
+    sync: bool = True,
     progress: Progress | None = None,
 ) -> Summary:
     """Restore the original file, or the folder of shards with its index, from a model store.
@@ -146,6 +155,8 @@ def zarr_to_safetensors(
     max_bytes
         The most bytes that the restored files may have. By default 1 GiB, or 256 times the store's
         size if that is more, which no real model meets.
+    sync
+        Flush the files to the disk before they get their names.
     progress
         Called now and then with the phase, the bytes done and all bytes.
 
@@ -166,7 +177,7 @@ def zarr_to_safetensors(
     """
     limits = Limits(max_bytes)
     with closing(open_store(store, Kind.FOLDER, Kind.ZIP, limits=limits)) as reader:
-        return _restore(reader, dst, threads, overwrite, progress)
+        return _restore(reader, dst, threads, overwrite, sync, progress)
 
 
 def safetensors_to_hdf5(
@@ -179,6 +190,7 @@ def safetensors_to_hdf5(
     threads: int | None = None,
     verify: bool = True,
     overwrite: bool = False,
+    sync: bool = True,
     progress: Progress | None = None,
 ) -> Summary:
     """Convert safetensors files to a model store in HDF5.
@@ -211,6 +223,7 @@ def safetensors_to_hdf5(
         threads=threads,
         verify=verify,
         overwrite=overwrite,
+        sync=sync,
         progress=progress,
     )
 
@@ -222,6 +235,7 @@ def hdf5_to_safetensors(
     threads: int | None = None,
     overwrite: bool = False,
     max_bytes: int | None = None,
+    sync: bool = True,
     progress: Progress | None = None,
 ) -> Summary:
     """Restore the original file, or the folder of shards with its index, from an HDF5 file.
@@ -229,7 +243,7 @@ def hdf5_to_safetensors(
     Parameters and errors are those of `zarr_to_safetensors`.
     """
     with closing(open_store(file, Kind.HDF5, limits=Limits(max_bytes))) as reader:
-        return _restore(reader, dst, threads, overwrite, progress)
+        return _restore(reader, dst, threads, overwrite, sync, progress)
 
 
 def verify_store(
@@ -296,6 +310,7 @@ def _to_store(
     threads: int | None,
     verify: bool,
     overwrite: bool,
+    sync: bool,
     progress: Progress | None,
     engine: Engine = LOCAL,
 ) -> Summary:
@@ -305,8 +320,8 @@ def _to_store(
         raise ValueError(f"chunk_size must be positive, not {chunk_size}")
     source = src if isinstance(src, Source) else open_source(src)
     target = absolute_target(store, source.paths)
-    may_replace = partial(_is_kind, kind=kind)
-    with codec_threads(threads), new_target(target, overwrite, may_replace) as temporary:
+    may_replace = partial(is_kind, kind=kind)
+    with codec_threads(threads), new_target(target, overwrite, may_replace, sync) as temporary:
         with closing(make_writer(temporary)) as writer:
             report = progress and partial(progress, "convert")
             packed = pack(source, writer, chunk_size, verify, report, engine.encode)
@@ -329,6 +344,7 @@ def _restore(
     dst: str | os.PathLike[str],
     threads: int | None,
     overwrite: bool,
+    sync: bool,
     progress: Progress | None,
 ) -> Summary:
     """Restore from any kind of store."""
@@ -344,8 +360,8 @@ def _restore(
     target = absolute_target(dst, local)
     if local and local[0].resolve() in target.resolve().parents:
         raise ValueError(f"{dst}: lies in the store")
-    may_replace = partial(_has_only, names=names) if as_folder else Path.is_file
-    with codec_threads(threads), new_target(target, overwrite, may_replace) as temporary:
+    may_replace = partial(has_only, names=names) if as_folder else Path.is_file
+    with codec_threads(threads), new_target(target, overwrite, may_replace, sync) as temporary:
         if as_folder:
             temporary.mkdir()
         paths = [temporary / name for name in names] if as_folder else [temporary]
@@ -362,14 +378,3 @@ def _restore(
 
         unpack(reader, headers, consume, True, progress and partial(progress, "restore"))
     return summarize(reader, headers, start)
-
-
-def _is_kind(path: Path, kind: Kind) -> bool:
-    try:
-        return detect(path) is kind
-    except OSError:  # a link that leads nowhere, or what cannot be read
-        return False
-
-
-def _has_only(path: Path, names: Sequence[str]) -> bool:
-    return path.is_dir() and {p.name for p in path.iterdir()} <= set(names)

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import errno
 import os
-import secrets
-import shutil
-from collections.abc import Callable, Iterable, Iterator
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
-__all__ = ["absolute_target", "new_target"]
+from bf16codecs import _interrupt
+from bf16codecs._replace import WORKING_PREFIX, WorkingFolder, recover
+from bf16codecs._sync import sync_tree
+from bf16codecs.errors import LeftoverWarning
+from bf16codecs.store.opening import Kind, detect
+
+__all__ = ["absolute_target", "has_only", "is_kind", "new_target"]
+
+#: What to do about errors of the disk.
+_ADVICE = {
+    errno.ENOSPC: "free some space, or choose another disk",
+    errno.EDQUOT: "free some space, or choose another disk",
+    errno.EFBIG: "choose a file system or a limit that allows larger files",
+    errno.EIO: "the disk or its file system may be failing: check it before you try again",
+}
 
 
 def absolute_target(target: str | os.PathLike[str], sources: Iterable[Path]) -> Path:
@@ -25,11 +40,24 @@ def absolute_target(target: str | os.PathLike[str], sources: Iterable[Path]) -> 
     return path
 
 
+def is_kind(path: Path, kind: Kind) -> bool:
+    """Tell whether a path is a model store of one kind."""
+    try:
+        return detect(path) is kind
+    except OSError:  # a link that leads nowhere, or what cannot be read
+        return False
+
+
+def has_only(path: Path, names: Sequence[str]) -> bool:
+    """Tell whether a path is a folder with nothing but files of these names."""
+    return path.is_dir() and {p.name for p in path.iterdir()} <= set(names)
+
+
 @contextmanager
 def new_target(
-    target: Path, overwrite: bool, may_replace: Callable[[Path], bool]
+    target: Path, overwrite: bool, may_replace: Callable[[Path], bool], sync: bool
 ) -> Iterator[Path]:
-    """Yield a temporary path beside `target`, and rename it to `target` at the end.
+    """Yield a temporary path, and give what is there the name `target` at the end, in one step.
 
     Parameters
     ----------
@@ -40,46 +68,54 @@ def new_target(
         Whether `target` may exist.
     may_replace
         Returns whether an existing target is of a kind that may be replaced.
+    sync
+        Flush what was made before it gets its name, and then the name.
     """
-    _check(target, overwrite, may_replace)
-    name = f".bf16codecs-{os.getpid()}-{secrets.token_hex(4)}"
-    temporary, aside = target.with_name(name + ".tmp"), target.with_name(name + ".old")
+    recover(target.parent)
+    check = partial(_check, target, overwrite, may_replace)
+    check()
+    with _interrupt.shielded(), _named_errors(target):
+        working = WorkingFolder.make(target.parent)
+        try:
+            with _interrupt.exposed():
+                yield working.new
+                if sync:
+                    sync_tree(working.new)
+                _interrupt.check()
+            working.publish(target, check, durable=sync)
+        finally:
+            leftover = working.close()
+            if leftover is not None:
+                text = f"{working.path}: left behind, and may be removed: {leftover.strerror}"
+                warnings.warn(text, LeftoverWarning, stacklevel=4)
+
+
+@contextmanager
+def _named_errors(target: Path) -> Iterator[None]:
+    """Let errors name the target, not the hidden folder beside it, and say what to do."""
     try:
-        yield temporary
-        _check(target, overwrite, may_replace)
-        if target.is_dir():
-            # No system replaces a folder that is not empty in one step.
-            os.rename(target, aside)
-            os.rename(temporary, target)
-        else:
-            os.replace(temporary, target)
+        yield
     except OSError as e:
-        # An error of write(), as on a full disk, names no file; and users do not know our name.
-        if e.filename is None or str(e.filename).startswith(str(temporary)):
-            e.filename = str(target)
-        raise
-    finally:
-        if os.path.lexists(aside) and not os.path.lexists(target):
-            os.rename(aside, target)
-        _remove(temporary)
-        _remove(aside)
+        hidden = str(target.parent / WORKING_PREFIX)
+        # An error of write(), as on a full disk, names no file.
+        if e.errno is None or not (e.filename is None or str(e.filename).startswith(hidden)):
+            raise
+        advice = _ADVICE.get(e.errno)
+        text = e.strerror if advice is None else f"{e.strerror}; {advice}"
+        raise OSError(e.errno, text, str(target)) from e
 
 
 def _check(target: Path, overwrite: bool, may_replace: Callable[[Path], bool]) -> None:
+    """Raise if the target may not be made."""
     if not target.parent.is_dir():
-        raise FileNotFoundError(2, "No such folder", str(target.parent))
-    if not os.path.lexists(target):
+        raise FileNotFoundError(errno.ENOENT, "No such folder", str(target.parent))
+    try:
+        target.lstat()
+    except FileNotFoundError:
         return
     if not overwrite:
-        raise FileExistsError(17, "File exists (--overwrite replaces it)", str(target))
+        raise FileExistsError(errno.EEXIST, "File exists (--overwrite replaces it)", str(target))
     if not may_replace(target):
         raise FileExistsError(
-            17, "Not overwritten: it is not a store or file of this kind", str(target)
+            errno.EEXIST, "Not overwritten: it is not a store or file of this kind", str(target)
         )
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)

@@ -15,6 +15,7 @@ from zarr.storage import LocalStore, ZipStore
 
 from bf16codecs._chunks.sources import FolderSource, StoreSource, ZipSource
 from bf16codecs._limits import DEFAULT_LIMITS, Limits
+from bf16codecs._replace import recover_missing
 from bf16codecs.errors import StoreError
 from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.remote import remote_store
@@ -52,6 +53,7 @@ def detect(path: str | os.PathLike[str]) -> Kind | None:
     OSError
         If it does not exist, or cannot be read.
     """
+    recover_missing(path)
     path = Path(path)
     if path.is_dir():
         if any(os.path.lexists(path / name) for name in _ZARR_MARKERS):

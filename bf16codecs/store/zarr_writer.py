@@ -26,6 +26,7 @@ from zarr.storage import MemoryStore
 
 from bf16codecs._chunks.grid import ArrayPlan, Piece
 from bf16codecs._files import write_all
+from bf16codecs._sync import sync
 from bf16codecs.codecs import FrameCodec
 from bf16codecs.store.choice import CodecChoice
 from bf16codecs.store.layout import StoreInfo
@@ -54,10 +55,10 @@ class _Folder:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         _write_file(path, data)
 
-    def shared(self) -> _SharedFolder:
+    def shared(self, flush: bool) -> _SharedFolder:
         """Return this folder for other processes to write keys to, until it is closed."""
         (self._root / _SharedFolder.UNFINISHED).mkdir(exist_ok=True)
-        return _SharedFolder(self._root)
+        return _SharedFolder(self._root, flush)
 
     def close(self) -> None:
         unfinished = self._root / _SharedFolder.UNFINISHED
@@ -72,14 +73,17 @@ class _SharedFolder:
 
     UNFINISHED = ".unfinished"
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
+    def __init__(self, root: Path, flush: bool) -> None:
+        self._root, self._flush = root, flush
 
     def put(self, key: str, data: Any) -> None:
         # A file gets its name when it is complete. Once the folder of unfinished files is gone the
         # store is finished, and a process that still writes does no harm.
         unfinished = os.path.join(self._root, self.UNFINISHED, secrets.token_hex(8))
         _write_file(unfinished, data)
+        if self._flush:
+            # Here, since no other machine can: it has nothing of the file in its memory.
+            sync(unfinished)
         path = os.path.join(self._root, key)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         os.replace(unfinished, path)
@@ -164,10 +168,20 @@ class ZarrWriter:
         2 or 3.
     as_zip
         Write a ZIP file.
+    sync_shared
+        Let other processes flush each chunk that they write. This process's are not flushed here.
     """
 
-    def __init__(self, path: Path, choice: CodecChoice, zarr_format: int, as_zip: bool) -> None:
+    def __init__(
+        self,
+        path: Path,
+        choice: CodecChoice,
+        zarr_format: int,
+        as_zip: bool,
+        sync_shared: bool = False,
+    ) -> None:
         self._choice = choice
+        self._sync_shared = sync_shared
         self._format = zarr_format
         self._templates: dict[Any, dict[str, Any]] = {}
         #: Metadata documents of arrays by path and name, written at the end with the groups'.
@@ -224,7 +238,7 @@ class ZarrWriter:
             raise ValueError(
                 "several processes cannot write one ZIP file; use a folder as the target"
             )
-        return ChunkWriter(self._choice, self._format, self._sink.shared())
+        return ChunkWriter(self._choice, self._format, self._sink.shared(self._sync_shared))
 
     def finish(self, info: StoreInfo) -> int:
         """Write all metadata, close the store, and return the metadata's size."""

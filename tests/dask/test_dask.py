@@ -202,7 +202,7 @@ def test_errors_of_workers_leave_nothing_behind(shards, tmp_path, cluster, monke
 def test_damage_between_writing_and_verifying_is_found(shards, tmp_path, cluster):
     def damage(phase, done, total):
         if phase == "convert" and done == total:
-            (chunk,) = tmp_path.glob(".bf16codecs-*.tmp/b/weight/c.3.0")
+            (chunk,) = tmp_path.glob(".bf16codecs-*.tmp/new/b/weight/c.3.0")
             content = bytearray(chunk.read_bytes())
             content[len(content) // 2] ^= 1
             chunk.write_bytes(content)

@@ -1,0 +1,119 @@
+"""A file whose lock tells whether the process that made it is alive."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from contextlib import suppress
+from pathlib import Path
+
+__all__ = ["LifeLock"]
+
+_FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+
+# Some shared file systems are mounted with locks that other machines do not see. What another
+# machine left is taken for dead only if its lock is free and this time has passed.
+_FOREIGN_SECONDS = 7 * 24 * 3600.0
+
+try:
+    import fcntl
+
+    # Not lockf(): its locks belong to the process, which may have several of these.
+    def _try_lock(descriptor: int) -> None:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+except ImportError:
+    import msvcrt
+
+    def _try_lock(descriptor: int) -> None:
+        os.lseek(descriptor, _LOCKED_BYTE, os.SEEK_SET)
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
+
+
+# Windows' locks forbid others to read what is locked: a byte behind the text.
+_LOCKED_BYTE = 1 << 20
+
+
+def _machine() -> str:
+    """Return words for this machine. Containers have names of their own, but share the boot's."""
+    words = [platform.node() or "unnamed"]
+    with suppress(OSError):
+        words.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
+    return " ".join(words)
+
+
+class LifeLock:
+    """A lock file, made if there is none, and locked if nobody else holds it.
+
+    The system frees the lock when its process ends, however that happens.
+
+    Parameters
+    ----------
+    path
+        The file.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be opened or made.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._descriptor = os.open(path, _FLAGS, 0o666)
+        #: Whether the lock is this object's. Someone else has it, or locks do not work there.
+        self.is_held = False
+        #: Whether it is certain that someone else has it.
+        self.is_taken = False
+        try:
+            _try_lock(self._descriptor)
+            self.is_held = self._is_current()
+            self.is_taken = not self.is_held
+        except (BlockingIOError, PermissionError):
+            self.is_taken = True
+        except OSError:
+            pass
+
+    def _is_current(self) -> bool:
+        """Tell whether the file still has its name: who held it before may have removed it."""
+        try:
+            named = os.stat(self._path, follow_symlinks=False)
+        except OSError:
+            return False
+        return os.path.samestat(named, os.fstat(self._descriptor))
+
+    def sign(self) -> None:
+        """Say in the file who made it."""
+        # A file that could not be locked is nobody's: it never looks like a dead one of this
+        # machine, even if locks work here by then.
+        os.write(self._descriptor, (_machine() if self.is_held else "not locked").encode())
+
+    def is_made_here(self) -> bool:
+        """Tell whether a free lock proves that the file's maker is dead."""
+        os.lseek(self._descriptor, 0, os.SEEK_SET)
+        words = os.read(self._descriptor, 1000).decode(errors="replace").split()
+        if not words or set(words) & set(_machine().split()):
+            return True
+        return time.time() - os.fstat(self._descriptor).st_mtime > _FOREIGN_SECONDS
+
+    def close(self) -> None:
+        """Free the lock; the file stays."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_descriptor"):
+            self.close()
+
+    def remove(self) -> None:
+        """Remove the file, and free the lock."""
+        if os.name == "nt":  # where nobody can remove what is open
+            self.close()
+            self._path.unlink(missing_ok=True)
+        else:
+            try:
+                self._path.unlink(missing_ok=True)
+            finally:
+                self.close()

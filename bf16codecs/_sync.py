@@ -1,0 +1,74 @@
+"""Flushing: what is written survives a loss of power only when the disk has it."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+
+from bf16codecs._threads import run_all
+
+try:
+    from fcntl import F_FULLFSYNC, fcntl  # type: ignore[attr-defined, unused-ignore]
+except ImportError:  # macOS alone has it
+    F_FULLFSYNC = None
+
+__all__ = ["sync", "sync_tree"]
+
+# How many files are flushed at a time: the disk's queue, not the processor, does the work.
+_CONCURRENT = 16
+
+
+def sync(path: str | os.PathLike[str]) -> None:
+    """Wait until a file, or the names in a folder, are on the disk."""
+    is_folder = os.path.isdir(path)
+    if is_folder and os.name == "nt":
+        return  # Windows has no call for it; NTFS keeps a journal of names
+    flags = os.O_RDWR if os.name == "nt" else os.O_RDONLY
+    descriptor = os.open(path, flags | getattr(os, "O_BINARY", 0))
+    try:
+        _flush(descriptor)
+    except OSError as e:
+        # Some network file systems have no such call for folders.
+        if not (is_folder and e.errno in (errno.EINVAL, errno.ENOTSUP)):
+            e.filename = os.fspath(path)
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def _flush(descriptor: int) -> None:
+    if F_FULLFSYNC is not None:
+        # Where that exists, fsync() leaves data in the disk's own memory.
+        try:
+            fcntl(descriptor, F_FULLFSYNC)
+            return
+        except OSError:  # a file system that does not know it
+            pass
+    os.fsync(descriptor)
+
+
+def sync_tree(path: Path) -> None:
+    """Wait until a file, or a folder with all that is in it, is on the disk."""
+    if not path.is_dir():
+        sync(path)
+        return
+    files: list[str] = []
+    folders: dict[int, list[str]] = {}
+    for root, _, names in os.walk(path, onerror=_raise):
+        files.extend(os.path.join(root, name) for name in names)
+        folders.setdefault(root.count(os.sep), []).append(root)
+    # A name is of use only when its file is there: files first, inner folders before outer ones.
+    _sync_all(files)
+    for depth in sorted(folders, reverse=True):
+        _sync_all(folders[depth])
+
+
+def _sync_all(paths: Iterable[str]) -> None:
+    run_all((partial(sync, path) for path in paths), _CONCURRENT)
+
+
+def _raise(error: OSError) -> None:
+    raise error

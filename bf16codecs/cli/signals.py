@@ -1,0 +1,66 @@
+"""What a command does, as long as it runs, about signals and warnings."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from bf16codecs import _interrupt
+from bf16codecs.errors import LeftoverWarning
+
+__all__ = ["handled_signals", "shown_warnings"]
+
+_NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")  # SIGBREAK is Windows' Ctrl-Break
+
+
+@contextmanager
+def handled_signals() -> Iterator[None]:
+    """Let signals that ask a process to end raise `Interrupted`, here at the latest."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may install handlers
+        return
+    numbers = [getattr(signal, name) for name in _NAMES if hasattr(signal, name)]
+    # What is ignored stays so: nohup ignores SIGHUP, and shells do SIGINT of background jobs.
+    before = {n: old for n in numbers if (old := signal.getsignal(n)) is not signal.SIG_IGN}
+    report = sys.unraisablehook
+
+    def report_others(lost: Any) -> None:
+        if lost.exc_type is not _interrupt.Interrupted:  # it is raised again
+            report(lost)
+
+    _interrupt.forget()
+    try:
+        for number in before:
+            signal.signal(number, _interrupt.note)
+        sys.unraisablehook = report_others
+        try:
+            yield
+        finally:
+            _interrupt.check()
+    finally:
+        sys.unraisablehook = report
+        for number, old in before.items():
+            signal.signal(number, signal.SIG_DFL if old is None else old)
+        _interrupt.forget()
+
+
+@contextmanager
+def shown_warnings(say: Callable[[str], None]) -> Iterator[None]:
+    """Show this package's warnings as commands show errors: in one line."""
+    with warnings.catch_warnings():
+        show = warnings.showwarning
+
+        def show_ours(message: Any, category: type[Warning], *args: Any, **options: Any) -> None:
+            if issubclass(category, LeftoverWarning):
+                say(str(message))
+            else:
+                show(message, category, *args, **options)
+
+        warnings.simplefilter("always", LeftoverWarning)
+        warnings.showwarning = show_ours
+        yield
