@@ -111,11 +111,26 @@ def dataset_array(
         filters = [number for number, _ in filters_of(properties)]
     form = decoding.format_of(filters, dtype.itemsize)
     if chunks is None or form is None:
+        if is_complete:
+            _refuse_unwritten(dataset, math.prod(shape) * dtype.itemsize, chunks)
         # Only where jobs are made: that thread may hold HDF5's lock already.
         return LibraryArray(label, shape, dtype, chunks, partial(_read, dataset), 0, StoreError)
     source, file = decoding.source, decoding.file_of(dataset)
     stored = _StoredChunks(dataset, dtype, chunks, form, len(filters), source, file, is_complete)
     return ChunkedArray(label, shape, dtype, chunks, stored.locate)
+
+
+def _refuse_unwritten(dataset: Any, nbytes: int, chunks: Index | None) -> None:
+    """Raise where HDF5 would read fill values, since nothing was ever written."""
+    with phil:
+        if chunks is None:
+            found, expected = dataset.get_storage_size(), nbytes
+        else:
+            found = dataset.get_num_chunks()
+            counts = [-(-size // n) for size, n in zip(dataset.shape, chunks, strict=True)]
+            expected = math.prod(counts)
+    if found < expected:
+        raise StoreError("a part of it is missing")
 
 
 def _read(dataset: Any, axes: Sequence[Axis], out: NDArray[Any]) -> None:

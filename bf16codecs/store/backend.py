@@ -15,8 +15,8 @@ import zarr
 from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.array import ArrayReader
 from bf16codecs._chunks.grid import ArrayPlan, Piece
-from bf16codecs._dtypes import DTYPE_BITS
-from bf16codecs._limits import Limits, check_metadata
+from bf16codecs._dtypes import ARRAY_DTYPES, DTYPE_BITS
+from bf16codecs._limits import MAX_NDIM, Limits, check_metadata
 from bf16codecs._messages import named_errors
 from bf16codecs.errors import StoreError
 from bf16codecs.safetensors import Header, TensorInfo, parse_header
@@ -31,6 +31,9 @@ __all__ = [
     "read_headers",
     "stored_arrays",
 ]
+
+
+_ARRAY_DTYPES = {"uint8", *ARRAY_DTYPES.values()}
 
 
 class StoredTensor(NamedTuple):
@@ -80,6 +83,8 @@ class StoreReader(ABC):
         # Without a lock: opening may ask a server, or wait for HDF5's lock, and twice does no harm.
         if path not in self._arrays:
             array = self._open(path, self.label(path))
+            with named_errors(self.label(path)):
+                _check_array(array)
             self.check_size(array.unit_nbytes, f"a chunk of {self._labels.get(path, path)}")
             self._arrays.setdefault(path, array)
         return self._arrays[path]
@@ -191,6 +196,15 @@ class StoreWriter(Protocol):
 
     def close(self) -> None:
         """Release what is open; `finish` does so too."""
+
+
+def _check_array(array: ArrayReader) -> None:
+    """Refuse what no tensor, header or index is stored as."""
+    if array.dtype.name not in _ARRAY_DTYPES:
+        raise StoreError(f"{array.dtype!r:.80} is not the data type of a tensor")
+    nbytes = math.prod(array.shape) * array.dtype.itemsize
+    if len(array.shape) > MAX_NDIM or nbytes >= 2**63:
+        raise StoreError(f"shape {array.shape!r:.80} is larger than any array")
 
 
 def _check_attributes(name: str, array: ArrayReader, attributes: Mapping[str, Any]) -> None:
