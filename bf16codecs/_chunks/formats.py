@@ -64,12 +64,23 @@ def read(form: Format, stored: StoredChunk, wanted: Wanted) -> None:
 
 
 class RawFormat:
-    """Chunks stored without a codec."""
+    """Chunks stored without a codec.
+
+    Parameters
+    ----------
+    is_padded
+        Whether the chunks at the array's edges have the size of the others.
+    """
+
+    def __init__(self, is_padded: bool = True) -> None:
+        self._is_padded = is_padded
 
     def reading(self, stored: Known, wanted: Wanted) -> Reading:
         """Read parts of a chunk: see `Format`."""
         if stored.size is not None and stored.size > wanted.nbytes:
             raise CorruptDataError(f"{stored.size} bytes, more than the {wanted.nbytes} of a chunk")
+        if self._is_padded and stored.size is not None and stored.size < wanted.nbytes:
+            raise TruncatedDataError(f"{stored.size} bytes where {wanted.nbytes} were expected")
         if stored.size is None and wanted.ranges == [(0, wanted.nbytes)]:
             data = yield from _whole(stored, wanted.nbytes)
             if data.size > wanted.nbytes:

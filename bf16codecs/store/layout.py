@@ -74,6 +74,10 @@ class StoreInfo:
                 f" bf16codecs reads ({LAYOUT_VERSION}): upgrade bf16codecs"
             )
         try:
+            if not isinstance(content["files"], list) or not isinstance(
+                content["tensors"], Mapping
+            ):
+                raise TypeError("files are not a list, or tensors not an object")
             files = tuple(_stored_file(entry, "header") for entry in content["files"])
             index = _stored_file(content["index"], "path") if "index" in content else None
             paths = dict(content["tensors"])

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from bf16codecs._chunks.array import ArrayReader, ChunkedArray, Index, Located
-from bf16codecs._chunks.formats import RAW
+from bf16codecs._chunks.formats import RawFormat
 from bf16codecs._chunks.grid import ArrayPlan
 from bf16codecs._chunks.sources import FilePart, FileSource
 from bf16codecs._files import SharedFile, read_at
@@ -26,6 +26,7 @@ __all__ = ["SafetensorsReader"]
 
 # Bytes of the chunks that a file is read in.
 _PIECE_BYTES = 1 << 22
+_UNPADDED = RawFormat(is_padded=False)
 
 
 class SafetensorsReader(StoreReader):
@@ -88,7 +89,7 @@ class SafetensorsReader(StoreReader):
 
     def _locate(self, plan: ArrayPlan, file: SharedFile, index: Index) -> Located:
         piece = plan.piece(index)
-        return Located(RAW, self._source, FilePart(file, piece.offset, piece.nbytes))
+        return Located(_UNPADDED, self._source, FilePart(file, piece.offset, piece.nbytes))
 
 
 def _open_same(file: SourceFile) -> SharedFile:

@@ -13,7 +13,7 @@ import pytest
 
 import bf16codecs
 from bf16codecs.convert import safetensors_to_zarr, verify_store, zarr_to_safetensors
-from bf16codecs.errors import SafetensorsError
+from bf16codecs.errors import CodecError, SafetensorsError
 from bf16codecs.store import StoreError
 from edit_store import edit_json
 from lazy_models import weights, write_shards, write_store
@@ -241,3 +241,24 @@ def test_shards_are_restored_under_the_names_of_the_index(tmp_path, arrays):
         with pytest.raises(ValueError, match=r"file .* is in "):
             read()
     assert not (tmp_path / "back").exists()
+
+
+@pytest.mark.parametrize("name", ["m.zarr", "m2.zarr", "m.zarr.zip"])
+@pytest.mark.parametrize("length", [9, 11])
+def test_uncompressed_chunks_of_another_size_are_refused(tmp_path, name, length):
+    """Without a checksum, rows would come from other places."""
+    arrays = {"n": np.arange(100).reshape(20, 5)}
+    options = {"codec": "none", "chunk_size": 400, "zarr_format": 2 if name == "m2.zarr" else 3}
+    store = write_store(tmp_path / name, arrays, **options)
+
+    def change(root: dict[str, Any]) -> None:
+        if name == "m2.zarr":
+            root["metadata"]["n/.zarray"]["chunks"] = [length, 5]
+        else:
+            grid = root["consolidated_metadata"]["metadata"]["n"]["chunk_grid"]
+            grid["configuration"]["chunk_shape"] = [length, 5]
+
+    edit_json(store, ".zmetadata" if name == "m2.zarr" else "zarr.json", change)
+    for read in (readers(store, "n")[0], readers(store, "n")[2], *readers(store, "n")[4:]):
+        with pytest.raises((StoreError, CodecError), match=r"expected|more than"):
+            read()

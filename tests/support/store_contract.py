@@ -57,6 +57,8 @@ DAMAGED_ATTRIBUTES: dict[str, tuple[Callable[[Any], object], type[Exception], st
         "is a group|is not an array",
     ),
     "size": (lambda a: a["files"][0].update(size=10), SafetensorsError, "m.safetensors"),
+    "no list": (lambda a: a.update(files={}), StoreError, "damaged store attributes"),
+    "no object": (lambda a: a.update(tensors=[]), StoreError, "damaged store attributes"),
     "digest": (lambda a: a["files"][0].update(sha256="0"), CorruptDataError, "another SHA-256"),
 }
 
