@@ -1,0 +1,47 @@
+// Whole frames: on every instruction set the same bytes, or the same error.
+
+#include "core.h"
+#include "format/checksum.h"
+
+namespace bf16codecs::fuzz {
+namespace {
+
+bool sums_agree(const FrameIndex& index, const uint8_t* raw) {
+  for (size_t b = 0; b < index.blocks(); ++b) {
+    const size_t size = index.items(b, b + 1) * index.header.width();
+    if (checksum(raw, size) != index.checksums[b]) return false;
+    raw += size;
+  }
+  return true;
+}
+
+void test(FrameIndex& index, const uint8_t* frame) {
+  // First without the blocks' checksums, or the first damaged block would be the last to be seen.
+  const bool has_checksums = index.header.has_checksums;
+  index.header.has_checksums = false;
+  use(kScalarKernels);
+  const Outcome scalar = decode(index, frame, 0, index.blocks());
+  for (const Kernels* set : instruction_sets()) {
+    if (set == &kScalarKernels) continue;
+    use(*set);
+    CHECK(decode(index, frame, 0, index.blocks()) == scalar);
+  }
+  if (!has_checksums) return;
+  index.header.has_checksums = true;
+  const bool is_sound = scalar.error.empty() && sums_agree(index, scalar.bytes.get());
+  const Outcome checked = decode(index, frame, 0, index.blocks());
+  CHECK(is_sound ? checked == scalar : !checked.error.empty());
+}
+
+}  // namespace
+}  // namespace bf16codecs::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace bf16codecs;
+  FrameIndex index;
+  if (fuzz::is_whole_frame(data, size, index) && index.blocks() != 0 &&
+      index.header.raw_size <= fuzz::kMostDecoded) {
+    fuzz::test(index, data);
+  }
+  return 0;
+}

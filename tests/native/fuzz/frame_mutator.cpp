@@ -1,0 +1,192 @@
+#include "frame_mutator.h"
+
+#include <algorithm>
+
+#include "block.h"
+#include "core.h"
+#include "format/checksum.h"
+#include "format/little_endian.h"
+
+// libFuzzer's own mutations: of bytes, and of numbers that it has seen compared.
+extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t max_size);
+
+namespace bf16codecs::fuzz {
+namespace {
+
+constexpr size_t kMostGrowth = 64;
+
+// A block taken apart; what does not parse is one payload.
+struct BlockParts {
+  struct Plane {
+    uint8_t mode;
+    Bytes payload;
+  };
+  std::vector<Plane> planes;
+
+  BlockParts(size_t width, size_t n, const Bytes& block) {
+    PlaneView views[kMaxItemSize];
+    if (!error_of([&] { parse_block(width, n, block.data(), block.size(), views); }).empty()) {
+      return;
+    }
+    for (size_t p = 0; p < width; ++p) {
+      planes.push_back({static_cast<uint8_t>(views[p].mode),
+                        Bytes(views[p].payload, views[p].payload + views[p].size)});
+    }
+  }
+
+  Bytes joined() const {
+    Bytes block;
+    for (const Plane& plane : planes) block.push_back(plane.mode);
+    for (const Plane& plane : planes) {
+      if (plane.mode >= kModes || !is_coded(Mode{plane.mode})) continue;
+      block.resize(block.size() + 4);
+      store_le(block.data() + block.size() - 4, static_cast<uint32_t>(plane.payload.size()));
+    }
+    for (size_t p = planes.size(); p-- != 0;) {
+      block.insert(block.end(), planes[p].payload.begin(), planes[p].payload.end());
+    }
+    return block;
+  }
+};
+
+class FrameMutator {
+ public:
+  FrameMutator(const Bytes& frame, unsigned seed) : random_(seed) {
+    is_frame_ = error_of([&] { index_ = read_index(frame.data(), frame.size()); }).empty();
+    if (!is_frame_) return;
+    for (size_t b = 0; b < index_.blocks(); ++b) {
+      const uint64_t end = std::min<uint64_t>(index_.offsets[b + 1], frame.size());
+      const uint64_t begin = std::min(index_.offsets[b], end);
+      blocks_.emplace_back(frame.data() + begin, frame.data() + end);
+    }
+  }
+
+  bool is_frame() const { return is_frame_; }
+
+  void mutate() {
+    const unsigned choice = random_.below(16);
+    if (choice == 0) return mutate_header();
+    if (choice == 1) return mutate_bytes(index_.model);
+    if (choice == 2 || blocks_.empty()) return mutate_blocks();
+    mutate_block(random_.below(blocks_.size()));
+  }
+
+  // Writes all of it, with sizes and checksums that agree.
+  Bytes joined() {
+    Header& header = index_.header;
+    header.model_size = static_cast<uint32_t>(index_.model.size());
+    header.has_model = !index_.model.empty();
+    index_.tail.resize(header.tail_size());
+    index_.checksums.resize(header.has_checksums ? blocks_.size() : 0);
+    index_.offsets.assign(1, header.table_at() + blocks_.size() * header.table_entry() +
+                                 index_.tail.size() + index_.model.size());
+    for (const Bytes& block : blocks_) {
+      index_.offsets.push_back(index_.offsets.back() + block.size());
+    }
+    Bytes frame(static_cast<size_t>(index_.offsets[0]));
+    write_head(index_, frame.data());
+    for (const Bytes& block : blocks_) frame.insert(frame.end(), block.begin(), block.end());
+    return frame;
+  }
+
+ private:
+  void mutate_bytes(Bytes& bytes) {
+    const size_t size = bytes.size();
+    bytes.resize(size + kMostGrowth);
+    bytes.resize(LLVMFuzzerMutate(bytes.data(), size, bytes.size()));
+  }
+
+  // The values that read_header() takes; others come of mutating bytes.
+  void mutate_header() {
+    Header& header = index_.header;
+    const uint64_t step = uint64_t{1} << random_.below(header.block_log2 + 3);
+    switch (random_.below(5)) {
+      case 0: header.layout.dtype = DType{static_cast<uint8_t>(random_.below(kDTypes))}; break;
+      case 1: header.layout.by_byte = !header.layout.by_byte; break;
+      case 2: header.block_log2 = kMinBlockLog2 + random_.below(14); break;
+      case 3: header.has_checksums = !header.has_checksums; break;
+      default: header.raw_size += random_.below(2) == 0 ? step : 0 - step;
+    }
+  }
+
+  // One block more or less, and as many items, or two that change places.
+  void mutate_blocks() {
+    const uint64_t block_size = index_.header.block_items() * index_.header.width();
+    const size_t n = blocks_.size();
+    if (n == 0 || random_.below(3) == 0) {
+      blocks_.push_back(n == 0 ? random_.bytes(8) : blocks_[random_.below(n)]);
+      index_.header.raw_size += block_size;
+    } else if (random_.below(2) == 0 && index_.header.raw_size >= block_size) {
+      blocks_.erase(blocks_.begin() + random_.below(n));
+      index_.header.raw_size -= block_size;
+    } else {
+      std::swap(blocks_[random_.below(n)], blocks_[random_.below(n)]);
+    }
+  }
+
+  void mutate_block(size_t b) {
+    const size_t width = index_.header.width();
+    BlockParts parts(width, index_.items(b, b + 1), blocks_[b]);
+    if (parts.planes.empty() || random_.below(16) == 0) return mutate_bytes(blocks_[b]);
+    BlockParts::Plane& plane = parts.planes[random_.below(parts.planes.size())];
+    switch (random_.below(8)) {
+      case 0: plane.mode = static_cast<uint8_t>(random_.below(kModes)); break;
+      case 1: plane = parts.planes[random_.below(parts.planes.size())]; break;
+      case 2:
+      case 3: move_one(plane.payload); break;
+      default: mutate_bytes(plane.payload);
+    }
+    blocks_[b] = parts.joined();
+  }
+
+  // From one byte of a table to another: frequencies still have the right sum.
+  void move_one(Bytes& payload) {
+    if (payload.empty()) return;
+    const size_t table = std::min<size_t>(payload.size(), 48);
+    uint8_t &from = payload[random_.below(table)], &to = payload[random_.below(table)];
+    const uint8_t moved = static_cast<uint8_t>(random_.below(from + 1u));
+    from = static_cast<uint8_t>(from - moved);
+    to = static_cast<uint8_t>(to + moved);
+  }
+
+  test::Random random_;
+  bool is_frame_;
+  FrameIndex index_;
+  std::vector<Bytes> blocks_;
+};
+
+// Gives a frame the checksums of its head, as far as it has one.
+void repair(Bytes& frame) {
+  if (frame.size() < kHeaderSize + kModelSizeField) return;
+  uint8_t* const head = frame.data() + kHeaderSize;
+  store_le(frame.data() + kHeaderChecked, checksum(frame.data(), kHeaderChecked));
+  store_le(head + 4, (frame[7] & 0x40) != 0 ? checksum(head, 4) : load_le<uint32_t>(head + 4));
+  Header header;
+  if (!error_of([&] { header = read_header(frame.data(), frame.size()); }).empty()) return;
+  if (header.blocks() > frame.size() || header.head_size() > frame.size()) return;
+  store_le(frame.data() + kHeaderChecked + 4,
+           checksum(head, static_cast<size_t>(header.head_size()) - kHeaderSize));
+}
+
+}  // namespace
+
+size_t mutate_frame(uint8_t* data, size_t size, size_t max_size, unsigned seed) {
+  use(*instruction_sets().back());
+  test::Random random(seed);
+  const bool whole = random.below(16) == 0, sound = random.below(32) != 0;
+  Bytes frame(data, data + size);
+  FrameMutator mutator(frame, seed);
+  if (whole || !mutator.is_frame()) {
+    frame.resize(max_size);
+    frame.resize(LLVMFuzzerMutate(frame.data(), size, max_size));
+  } else {
+    for (unsigned n = 1 + random.below(3); n != 0; --n) mutator.mutate();
+    frame = mutator.joined();
+  }
+  if (sound) repair(frame);
+  frame.resize(std::min(frame.size(), max_size));
+  std::copy(frame.begin(), frame.end(), data);
+  return frame.size();
+}
+
+}  // namespace bf16codecs::fuzz

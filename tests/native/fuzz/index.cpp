@@ -1,0 +1,68 @@
+// Heads of frames, as readers of ranges see them, and the planes of blocks, as inspect() does.
+
+#include <algorithm>
+
+#include "block.h"
+#include "core.h"
+#include "format/zstd_frame.h"
+
+namespace bf16codecs::fuzz {
+namespace {
+
+// A head has one spelling: what was read is written with the same bytes.
+void test_head(const FrameIndex& index, const uint8_t* frame) {
+  const size_t size = static_cast<size_t>(index.header.head_size());
+  CHECK(index.offsets.front() == size);
+  CHECK(std::is_sorted(index.offsets.begin(), index.offsets.end()));
+  CHECK(index.blocks() == index.header.blocks());
+  Bytes head(size);
+  write_head(index, head.data());
+  CHECK(std::equal(head.begin(), head.end(), frame));
+}
+
+// Any part of it is truncated, or, where the field that says so is cut off, corrupt.
+void test_parts(const FrameIndex& index, const uint8_t* frame) {
+  const size_t size = static_cast<size_t>(index.header.head_size());
+  const Bytes head(frame, frame + size);
+  CHECK(read_index(head.data(), size).frame_size() == index.frame_size());
+  for (const size_t part : {size - 1, size / 2, kHeaderSize, kHeaderSize - 1}) {
+    if (part >= size) continue;
+    const Bytes bytes(frame, frame + part);
+    CHECK(error_of([&] { read_index(bytes.data(), part); }).starts_with("truncated: "));
+  }
+}
+
+void test_zstd(const uint8_t* payload, size_t size) {
+  const ZstdFrame frame = zstd_frame(payload, size);
+  CHECK(frame.end == SIZE_MAX || (frame.end != 0 && frame.end <= size));
+  if (frame.end == size) CHECK(zstd_content_size(payload, size) == frame.content_size);
+}
+
+void test_block(const FrameIndex& index, const uint8_t* frame, size_t b) {
+  const Bytes block(frame + index.offsets[b], frame + index.offsets[b + 1]);
+  PlaneView planes[kMaxItemSize];
+  const size_t width = index.header.width(), n = index.items(b, b + 1);
+  if (!error_of([&] { parse_block(width, n, block.data(), block.size(), planes); }).empty()) return;
+  const uint8_t* end = block.data() + block.size();
+  for (size_t p = 0; p < width; ++p) {  // the last plane comes first
+    CHECK(planes[p].payload + planes[p].size == end);
+    end = planes[p].payload;
+    if (planes[p].mode == Mode::zstd) test_zstd(planes[p].payload, planes[p].size);
+  }
+  CHECK(end > block.data());
+}
+
+}  // namespace
+}  // namespace bf16codecs::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace bf16codecs;
+  fuzz::use(*fuzz::instruction_sets().back());
+  FrameIndex index;
+  if (!fuzz::error_of([&] { index = read_index(data, size); }).empty()) return 0;
+  fuzz::test_head(index, data);
+  fuzz::test_parts(index, data);
+  if (!fuzz::is_whole_frame(data, size, index)) return 0;
+  for (size_t b = 0; b < index.blocks(); ++b) fuzz::test_block(index, data, b);
+  return 0;
+}
