@@ -96,7 +96,10 @@ class _Run(Generic[Result]):
 
     def start(self) -> None:
         for _ in range(self._workers):
-            threading.Thread(target=self._work, daemon=True).start()
+            try:
+                threading.Thread(target=self._work, daemon=True).start()
+            except RuntimeError as e:
+                raise MemoryError(str(e)) from e
 
     def _work(self) -> None:
         while (task := self._todo.get()) is not None:

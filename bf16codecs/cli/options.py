@@ -7,6 +7,7 @@ import functools
 import re
 import signal
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -44,14 +45,18 @@ class ByteSize(click.ParamType):
         """Parse the option's text."""
         if isinstance(value, int):
             return value
-        match = re.fullmatch(r"\s*(\d+)\s*(?:([KMG])(?:i?B)?|B)?\s*", value, re.IGNORECASE)
+        match = re.fullmatch(r"\s*(\d+)\s*(?:([KMGT])(?:i?B)?|B)?\s*", value, re.IGNORECASE)
         if not match or int(match[1]) == 0:
             self.fail(f"{value!r} is not a size, such as 32M", param, ctx)
-        return int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[(match[2] or "").upper()]
+        return int(match[1]) << 10 * " KMGT".index((match[2] or " ").upper())
+
+
+# Of Python, where the system has no memory for one more, or the user no right to it.
+_NO_THREAD = "can't start new thread"
 
 
 def _message(error: BaseException) -> str:
-    if isinstance(error, MemoryError):
+    if isinstance(error, MemoryError) or _NO_THREAD in str(error):
         return "not enough memory"
     if isinstance(error, OSError) and error.strerror:
         where = "" if error.filename is None else f"{error.filename}: "
@@ -78,9 +83,15 @@ def _reported_errors() -> Iterator[None]:
     except KeyboardInterrupt:  # from where no handler could be installed
         say("interrupted")
         sys.exit(128 + signal.SIGINT)
-    except (OSError, ValueError, MemoryError) as e:
+    except (OSError, ValueError, MemoryError, ImportError, RuntimeError) as e:
         if isinstance(e, OSError) and e.errno == errno.EPIPE:
             raise  # click ends quietly: the reader of our output has closed it
+        if isinstance(e, RuntimeError) and _NO_THREAD not in str(e):
+            raise
+        if isinstance(e, (MemoryError, RuntimeError)):
+            # At exit, zarr fails once more, and tells of what it began and could not run.
+            sys.unraisablehook = lambda lost: None
+            warnings.simplefilter("ignore", RuntimeWarning)
         say(_message(e))
         sys.exit(1)
 

@@ -1,0 +1,51 @@
+"""Commands that run out of address space say so in one line, and leave no target."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from bf16codecs.convert import safetensors_to_hdf5, safetensors_to_zarr
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="address space is Linux' to limit")
+
+# The limit counts from what is there once everything has been imported: importing is not ours.
+LIMITED = """
+import resource, sys
+import bf16codecs.cli, bf16codecs.convert, bf16codecs.store.hdf5_writer, h5py, zarr
+from bf16codecs import cli
+name, extra, *arguments = sys.argv[1:]
+sys.argv = [name, *arguments]
+with open("/proc/self/statm") as file:
+    pages = int(file.read().split()[0])
+limit = pages * resource.getpagesize() + int(extra)
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+sys.exit(getattr(cli, name)())
+"""
+
+
+@pytest.mark.parametrize("extra", [0, 1 << 20, 8 << 20, 24 << 20, 64 << 20])
+@pytest.mark.parametrize("command", ["st2zarr", "zarr2st", "st2h5", "h52st", "verify"])
+def test_little_memory(tmp_path: Path, demo_model: Path, run_python, command: str, extra: int):
+    store, file, target = tmp_path / "m.zarr", tmp_path / "m.h5", tmp_path / "target"
+    safetensors_to_zarr(demo_model, store, sync=False)
+    safetensors_to_hdf5(demo_model, file, sync=False)
+    arguments = {
+        "st2zarr": ["st2zarr", demo_model, target],
+        "zarr2st": ["zarr2st", store, target],
+        "st2h5": ["st2h5", demo_model, target],
+        "h52st": ["h52st", file, target],
+        "verify": ["main", "verify", store],
+    }[command]
+    if extra == 0 and command in ("st2h5", "h52st"):
+        pytest.skip("libhdf5 does not survive every malloc() that fails")
+    name, *rest = map(str, arguments)
+    done = run_python(LIMITED, name, str(extra), *rest, check=False, OPENBLAS_NUM_THREADS="1")
+    if done.returncode == 0:
+        return
+    assert done.returncode == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert not target.exists()
