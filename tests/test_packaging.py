@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import platform
 import re
+import shutil
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -79,3 +83,35 @@ def test_hdf5_plugin_is_beside_the_package() -> None:
     content = plugins[0].read_bytes()
     for library in (b"libhdf5", b"libpython", b"libzstd"):
         assert library not in content
+
+
+def binaries() -> list[Path]:
+    package = Path(bf16codecs.__file__).resolve().parent
+    return [*package.glob("_core*.so"), *package.glob("plugins/*.so")]
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or shutil.which("readelf") is None,
+    reason="reads files of Linux with readelf (Debian: binutils)",
+)
+@pytest.mark.parametrize("path", binaries(), ids=lambda path: path.name.split(".")[0])
+def test_binaries_are_hardened(path: Path) -> None:
+    """As `_native/hardening.cmake` says: a bug in a decoder should be hard to use."""
+
+    def readelf(option: str) -> str:
+        command = ["readelf", "--wide", option, str(path)]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    segments = readelf("--program-headers")
+    assert "GNU_RELRO" in segments
+    (stack,) = re.findall(r"GNU_STACK .*", segments)
+    assert " RWE " not in stack
+    assert "BIND_NOW" in readelf("--dynamic")
+    symbols = readelf("--dyn-syms")
+    assert "__stack_chk_fail" in symbols
+    if platform.libc_ver()[0] == "glibc":
+        assert re.search(r"__mem(cpy|set|move)_chk", symbols)
+    if platform.machine() == "x86_64":
+        # The C library's own start files, which have no such marks in Debian, take the note of
+        # them from the file. But its functions begin with one: endbr64.
+        assert path.read_bytes().count(b"\xf3\x0f\x1e\xfa") > 100
