@@ -45,7 +45,8 @@ class WorkingFolder:
         self.new = path / "new"
         self._lock = lock
         self._journal, self._old = path / "target", path / "old"
-        self._is_needed = False
+        #: Why the content of this folder may still be needed.
+        self._is_needed: OSError | None = None
 
     @classmethod
     def make(cls, parent: Path) -> WorkingFolder:
@@ -107,11 +108,17 @@ class WorkingFolder:
         while not self._publish_once(target, may_replace, durable):
             pass  # somebody else made or removed the target in between
         if durable:
-            # Until the disk has the names, it may still need what was replaced.
-            self._is_needed = True
+            self._sync_names(target)
+
+    def _sync_names(self, target: Path) -> None:
+        try:
             sync(self.path)
             sync(target.parent)
-            self._is_needed = False
+        except OSError as e:
+            # Until the disk has the new name, a loss of power may bring back what was replaced.
+            self._is_needed = e
+            text = f"replaced, but a loss of power may undo that: {e.strerror}"
+            raise OSError(e.errno, text, str(target)) from e
 
     def _publish_once(self, target: Path, may_replace: Callable[[], object], durable: bool) -> bool:
         try:
@@ -159,11 +166,13 @@ class WorkingFolder:
         target = self.journaled_target()
         if target is None or not os.path.lexists(self._old) or os.path.lexists(target):
             return
-        self._is_needed = True
-        with suppress(FileExistsError):
-            rename_new(content, target)
-            sync(target.parent)
-        self._is_needed = False
+        try:
+            with suppress(FileExistsError):
+                rename_new(content, target)
+                sync(target.parent)
+        except OSError as e:
+            self._is_needed = e
+            raise
 
     def close(self) -> OSError | None:
         """Undo what was not finished, and remove the folder.
@@ -175,19 +184,19 @@ class WorkingFolder:
         """
         try:
             self._restore(self._old)
-            if not self._is_needed:
-                return self._remove()
+            if self._is_needed is None:
+                self._remove()
         except OSError as e:
-            self.release()
             return e
-        self.release()
-        return None
+        finally:
+            self.release()
+        return self._is_needed
 
     def release(self) -> None:
         """Leave the folder as it is to whoever comes next."""
         self._lock.close()
 
-    def _remove(self) -> OSError | None:
+    def _remove(self) -> None:
         # From here on, `old` may be incomplete: nobody must give it a name any more.
         self._journal.unlink(missing_ok=True)
         errors = [_remove(self.path / name) for name in os.listdir(self.path) if name != "lock"]
@@ -196,7 +205,6 @@ class WorkingFolder:
             raise error
         self._lock.remove()
         os.rmdir(self.path)
-        return None
 
 
 def recover(folder: Path) -> None:

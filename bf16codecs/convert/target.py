@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from pathlib import Path
 from bf16codecs import _interrupt
 from bf16codecs._replace import WORKING_PREFIX, WorkingFolder, recover
 from bf16codecs._sync import sync_tree
-from bf16codecs.errors import LeftoverWarning
+from bf16codecs.errors import BF16CodecsError, LeftoverWarning
 from bf16codecs.store.opening import Kind, detect
 
 __all__ = ["absolute_target", "has_only", "is_kind", "new_target"]
@@ -93,12 +94,16 @@ def new_target(
 @contextmanager
 def _named_errors(target: Path) -> Iterator[None]:
     """Let errors name the target, not the hidden folder beside it, and say what to do."""
+    hidden = re.compile(re.escape(f"{target.parent / WORKING_PREFIX}") + r"\w+\.tmp(?:[\\/]new)?")
     try:
         yield
+    except BF16CodecsError as e:
+        raise type(e)(hidden.sub(lambda _: str(target), str(e))) from e
     except OSError as e:
-        hidden = str(target.parent / WORKING_PREFIX)
+        if e.errno is None:
+            raise OSError(hidden.sub(lambda _: str(target), str(e))) from e
         # An error of write(), as on a full disk, names no file.
-        if e.errno is None or not (e.filename is None or str(e.filename).startswith(hidden)):
+        if e.filename is not None and not hidden.match(str(e.filename)):
             raise
         advice = _ADVICE.get(e.errno)
         text = e.strerror if advice is None else f"{e.strerror}; {advice}"

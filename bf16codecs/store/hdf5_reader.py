@@ -71,7 +71,8 @@ class Hdf5Reader(StoreReader):
     def close(self) -> None:
         """Release what is open."""
         self._arrays.clear()
-        self._file.close()
+        with named_errors(self.where, OSError):
+            self._file.close()
 
     def _open(self, path: str, label: str) -> ArrayReader:
         dataset = self._dataset(path)

@@ -145,7 +145,10 @@ class ChunkWriter:
     def write(self, piece: Piece, chunk: NDArray[np.uint8]) -> int:
         """Encode and write a whole chunk, and return its stored size."""
         codec = self.codec(piece.array.dtype)
-        data = chunk if codec is None else codec.encode(chunk)
+        try:
+            data = chunk if codec is None else codec.encode(chunk)
+        except RuntimeError as e:  # Zstandard's, which has no other reason to fail
+            raise MemoryError(str(e)) from e
         self._sink.put(f"{piece.array.path}/{self._chunk_key(piece.index)}", data)
         return len(data)
 

@@ -1,0 +1,201 @@
+"""Converts small models in forked children, in which one operation fails or ends the process.
+
+Run as a script under the interposer of faults.c: reads a request in each line, as JSON, and answers
+it. Forking a process that has imported everything takes a hundredth of the time of starting one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import shutil
+import signal
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from zarr.core.sync import cleanup_resources
+
+import bf16codecs
+from bf16codecs import _replace, _sync
+from bf16codecs.convert import (
+    hdf5_to_safetensors,
+    safetensors_to_hdf5,
+    safetensors_to_zarr,
+    verify_store,
+    zarr_to_safetensors,
+)
+from bf16codecs.errors import LeftoverWarning
+from models import write_model
+
+Files = dict[str, bytes | None]
+
+FAIL, KILL = 1, 2
+
+#: What a conversion may raise where an operation fails.
+ALLOWED = (None, "OSError", "FileExistsError", "MemoryError", "StoreError")
+
+#: How OpenSSL, h5py and Zstandard's reader say that there is no memory.
+WITHOUT_MEMORY = ("ValueError", "CorruptDataError")
+
+#: Name of a target: what makes it, of which source.
+KINDS: dict[str, tuple[Callable[..., Any], str]] = {
+    "m.zarr": (partial(safetensors_to_zarr, chunk_size=512), "model"),
+    "m.zip": (partial(safetensors_to_zarr, chunk_size=512), "model"),
+    "m.h5": (partial(safetensors_to_hdf5, chunk_size=512), "model"),
+    "file": (zarr_to_safetensors, "store"),
+    "shards": (hdf5_to_safetensors, "shards.h5"),
+}
+
+
+def files_in(folder: Path) -> Files:
+    """Return all that is in a folder: the files' contents, and None for folders."""
+    return {
+        str(p.relative_to(folder)): None if p.is_dir() else p.read_bytes()
+        for p in sorted(folder.rglob("*"))
+    }
+
+
+class Driver:
+    def __init__(self, base: Path) -> None:
+        self.sources = base / "sources"
+        self.root = base / "root"
+        self.faults = ctypes.CDLL(None)
+        self.faults.faults_stop.restype = ctypes.c_long
+        self.faults.faults_start.argtypes = [
+            *[ctypes.c_char_p, ctypes.c_size_t, ctypes.c_long],
+            *[ctypes.c_int] * 5,
+        ]
+        bf16codecs.set_num_threads(1)
+        _sync._CONCURRENT = 1  # the same order of operations in each child
+        for age in ("old", "new"):
+            self._make_sources(self.sources / age, seed=len(age) + (age == "new"))
+        self.expected = {}
+        for kind in KINDS:
+            for age in ("old", "new"):
+                folder = base / "expected" / kind / age
+                folder.mkdir(parents=True)
+                self._convert(kind, age, folder)
+                self.expected[kind, age] = files_in(folder)
+        cleanup_resources()  # zarr's thread would be missing in the children
+
+    def _make_sources(self, folder: Path, seed: int) -> None:
+        (folder / "shards").mkdir(parents=True)
+        tensors = [("a.w", "BF16", (64, 8)), ("b", "I32", (50,))]
+        write_model(folder / "model", tensors, seed)
+        for i, tensor in enumerate(tensors):
+            write_model(folder / "shards" / f"{i}.safetensors", [tensor], seed + i)
+        safetensors_to_zarr(folder / "model", folder / "store")
+        safetensors_to_hdf5(folder / "shards", folder / "shards.h5")
+
+    def _convert(self, kind: str, age: str, folder: Path, **options: Any) -> None:
+        convert, source = KINDS[kind]
+        # Restored shards have the same names: what is replaced is told apart by its content.
+        convert(self.sources / age / source, folder / kind, **options)
+
+    def _prepared(self, kind: str, overwrite: bool) -> Path:
+        shutil.rmtree(self.root, ignore_errors=True)
+        if overwrite:
+            shutil.copytree(self.sources.parent / "expected" / kind / "old", self.root)
+        else:
+            self.root.mkdir()
+        return self.root
+
+    def run(self, request: dict[str, Any], n: int) -> dict[str, Any]:
+        """Convert in a child; return its number of operations and its error, or {} if killed."""
+        folder = self._prepared(request["kind"], request["overwrite"])
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            self._child(request, n, folder, writing)
+        os.close(writing)
+        with open(reading, "rb") as pipe:
+            text = pipe.read()
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if status == 0:
+            return json.loads(text)
+        return {"status": status}
+
+    def _child(self, request: dict[str, Any], n: int, folder: Path, writing: int) -> None:
+        done: dict[str, Any] = {"error": None, "said": ""}
+        log = -1
+        signal.alarm(60)  # ends what hangs
+        if request.get("log"):
+            log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        action = {"fail": FAIL, "full": FAIL, "kill": KILL}[request["action"]]
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            self.faults.faults_start(
+                os.fsencode(folder),
+                request.get("allocation", 0),
+                n,
+                action,
+                request.get("errno", 0),
+                request["action"] == "full",
+                request["exchange"],
+                log,
+            )
+            try:
+                self._convert(request["kind"], "new", folder, overwrite=request["overwrite"])
+            except BaseException as e:
+                done["error"], done["said"] = type(e).__name__, str(e)
+            done["count"] = self.faults.faults_stop()
+        done["leftover"] = any(w.category is LeftoverWarning for w in caught)
+        with open(writing, "w") as pipe:
+            json.dump(done, pipe)
+        os._exit(0)
+
+    def problems(self, request: dict[str, Any], n: int) -> Iterator[str]:
+        """Let the n-th operation fail, and say what is not as promised."""
+        kind, age = request["kind"], "old" if request["overwrite"] else None
+        done = self.run(request, n)
+        allowed = [self.expected[kind, "new"]]
+        if done.get("error") or "status" in done:
+            allowed.append(self.expected[kind, age] if age else {})
+        if "status" in done and (request["action"] != "kill" or done["status"] != -9):
+            yield f"ended with status {done['status']}"
+        if done.get("error") not in (
+            *ALLOWED,
+            *(WITHOUT_MEMORY if request.get("allocation") else ()),
+        ):
+            yield f"{done['error']}: {done['said']}"
+        names_target = str(self.root / kind) in done.get("said", "")
+        if done.get("error") == "OSError" and not (names_target or request.get("allocation")):
+            yield f"does not name the target: {done['said']}"
+        # What a process that lives leaves behind, it says, unless it lacks memory for that, too.
+        says_so = done.get("leftover") or request.get("allocation")
+        if "status" not in done and not says_so and files_in(self.root) not in allowed:
+            yield f"left {sorted(files_in(self.root))} after {done['said']!r}"
+        _replace.recover_missing(self.root / kind)
+        if age and not os.path.lexists(self.root / kind):
+            yield "nothing has the name"
+        _replace.recover(self.root)
+        if files_in(self.root) not in allowed and not self._is_other_hdf5(request):
+            yield f"has {sorted(files_in(self.root))} after recovery"
+
+    def _is_other_hdf5(self, request: dict[str, Any]) -> bool:
+        """Tell whether libhdf5 made another file of the same model, for lack of memory."""
+        if request["kind"] != "m.h5" or not request.get("allocation"):
+            return False
+        verify_store(self.root / "m.h5", self.sources / "new" / "model")
+        return [p.name for p in self.root.iterdir()] == ["m.h5"]
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Try each, or every `step`-th, operation of a conversion; or log all of them."""
+        done = self.run({**request, "action": "fail"}, 0)
+        if "log" in request:
+            return done
+        tried = range(request["first"], done["count"] + 1, request["step"])
+        found = [f"operation {n}: {text}" for n in tried for text in self.problems(request, n)]
+        return {"count": done["count"], "tried": len(tried), "problems": found}
+
+
+if __name__ == "__main__":
+    driver = Driver(Path(sys.argv[1]))
+    print("ready", flush=True)
+    for line in sys.stdin:
+        print(json.dumps(driver.answer(json.loads(line))), flush=True)

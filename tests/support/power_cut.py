@@ -1,0 +1,213 @@
+"""What a disk may hold after a loss of power: files and names in memory, from a log of operations.
+
+Data of a file are sure to be there up to its last sync. Names change in the order of the operations
+on each folder, a rename changes both of its folders or neither, and a sync of a folder makes sure
+of all its changes so far. Nothing else is in order.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+Files = dict[str, bytes | None]
+
+
+@dataclass
+class File:
+    """A file: what a program sees, and what the disk is sure to have."""
+
+    now: bytearray = field(default_factory=bytearray)
+    synced: bytes = b""
+
+
+@dataclass
+class Folder:
+    """A folder, and how many of its changes the disk is sure to have."""
+
+    changes: list[int] = field(default_factory=list)
+    synced: int = 0
+
+
+Node = File | Folder
+
+
+@dataclass
+class Change:
+    """Names that change together: (folder, name, node or None) each."""
+
+    names: list[tuple[Folder, str, Node | None]]
+
+
+@dataclass(frozen=True)
+class Record:
+    """One operation of the log."""
+
+    name: str
+    number: int
+    data: bytes
+    path: str
+    other: str
+
+
+def read_log(path: Path) -> list[Record]:
+    """Return the operations that faults.c wrote down."""
+    records = []
+    with open(path, "rb") as file:
+        while line := file.readline():
+            name, number, size, one, other = line.decode().rstrip("\n").split("\t")
+            records.append(Record(name, int(number), file.read(int(size)), one, other))
+    return records
+
+
+class Disk:
+    """The files below one folder; `do` follows a program, `states` says what may be left.
+
+    Parameters
+    ----------
+    root
+        The folder.
+    files
+        What is in it, and on the disk, before.
+    """
+
+    def __init__(self, root: Path, files: Files) -> None:
+        self._root = str(root)
+        self._top = Folder()
+        self._names: dict[tuple[int, str], Node] = {}
+        self._changes: list[Change] = []
+        self._nodes: list[Node] = [self._top]  # kept, since names hold their ids only
+        self._yielded: set[tuple[frozenset[int], bool]] = set()
+        for path, content in sorted(files.items()):
+            node = Folder() if content is None else File(bytearray(content), content)
+            self._change([(f"{self._root}/{path}", node)])
+        for folder in (node for node in self._nodes if isinstance(node, Folder)):
+            folder.synced = len(folder.changes)
+
+    def _find(self, path: str) -> Node:
+        node: Node = self._top
+        for name in path.removeprefix(self._root).strip("/").split("/"):
+            if name:
+                node = self._names[id(node), name]
+        return node
+
+    def _change(self, names: list[tuple[str, Node | None]]) -> None:
+        change = Change([])
+        for path, node in names:
+            folder = self._find(os.path.dirname(path))
+            assert isinstance(folder, Folder)
+            name = os.path.basename(path)
+            change.names.append((folder, name, node))
+            if not folder.changes or folder.changes[-1] != len(self._changes):
+                folder.changes.append(len(self._changes))
+            if node is not None:
+                self._nodes.append(node)
+        for folder, name, node in change.names:
+            if node is None:
+                del self._names[id(folder), name]
+            else:
+                self._names[id(folder), name] = node
+        self._changes.append(change)
+
+    def do(self, record: Record) -> None:
+        """Do an operation, as far as a program sees it."""
+        path, other = record.path, record.other
+        if record.name in ("create", "mkdir"):
+            self._change([(path, Folder() if record.name == "mkdir" else File())])
+        elif record.name == "remove":
+            self._change([(path, None)])
+        elif record.name == "rename":
+            self._change([(path, None), (other, self._find(path))])
+        elif record.name == "exchange":
+            self._change([(path, self._find(other)), (other, self._find(path))])
+        elif record.name == "link":
+            self._change([(other, self._find(path))])
+        else:
+            self._change_content(self._find(path), record)
+
+    def _change_content(self, node: Node, record: Record) -> None:
+        self._yielded.clear()
+        if record.name == "sync":
+            if isinstance(node, File):
+                node.synced = bytes(node.now)
+            else:
+                node.synced = len(node.changes)
+            return
+        assert isinstance(node, File)
+        stop = record.number + len(record.data)
+        node.now.extend(bytes(max(0, stop - len(node.now))))
+        if record.name == "truncate":
+            del node.now[record.number :]
+        else:
+            node.now[record.number : stop] = record.data
+
+    def states(self, again: bool = False) -> Iterator[Files]:
+        """Yield what the disk may hold now, the extremes: names or data as new or old as possible.
+
+        What was yielded before is so only `again`, or if contents have changed.
+
+        Names: as a file system with one journal keeps them, whose changes arrive in order up to
+        any; and with one folder that is as old, or as new, as possible, and all others the reverse.
+        """
+        kept = self._certain()
+        choices = [kept, set(range(len(self._changes)))]
+        choices += [set(range(n)) | kept for n in range(max(kept, default=0), len(self._changes))]
+        for node in self._nodes:
+            if isinstance(node, Folder) and node.synced < len(node.changes):
+                choices.append(self._with({*kept, *node.changes}))
+                choices.append(self._without(kept, node))
+        for chosen in {frozenset(choice) for choice in choices}:
+            for only_synced in (True, False):
+                if again or (chosen, only_synced) not in self._yielded:
+                    self._yielded.add((chosen, only_synced))
+                    yield self._files(chosen, only_synced)
+
+    def _certain(self) -> set[int]:
+        folders = [node for node in self._nodes if isinstance(node, Folder)]
+        return self._with({n for f in folders for n in f.changes[: f.synced]})
+
+    def _with(self, changes: set[int]) -> set[int]:
+        """Add all changes that come before these."""
+        todo, found = list(changes), set(changes)
+        while todo:
+            number = todo.pop()
+            for folder, _, _ in self._changes[number].names:
+                for before in folder.changes[: folder.changes.index(number)]:
+                    if before not in found:
+                        found.add(before)
+                        todo.append(before)
+        return found
+
+    def _without(self, kept: set[int], old: Folder) -> set[int]:
+        """Return all changes but those of one folder that are not certain, and what needs them."""
+        found, late = set(), {id(old)}
+        for number, change in enumerate(self._changes):
+            folders = {id(folder) for folder, _, _ in change.names}
+            if number in kept or not folders & late:
+                found.add(number)
+            else:
+                late |= folders
+        return found
+
+    def _files(self, chosen: frozenset[int], only_synced: bool) -> Files:
+        names: dict[int, dict[str, Node]] = {}
+        for number in sorted(chosen):
+            for folder, name, node in self._changes[number].names:
+                if node is None:
+                    names.get(id(folder), {}).pop(name, None)
+                else:
+                    names.setdefault(id(folder), {})[name] = node
+        files: Files = {}
+
+        def visit(folder: Node, prefix: str) -> None:
+            for name, node in names.get(id(folder), {}).items():
+                if isinstance(node, File):
+                    files[prefix + name] = node.synced if only_synced else bytes(node.now)
+                else:
+                    files[prefix + name] = None
+                    visit(node, f"{prefix}{name}/")
+
+        visit(self._top, "")
+        return files
