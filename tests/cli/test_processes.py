@@ -112,7 +112,11 @@ def interrupt(model: Path, target: str, number: int, *options: str) -> subproces
 @POSIX
 @pytest.mark.parametrize(
     ("number", "status", "message"),
-    [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")],
+    [
+        (signal.SIGINT, 130, "interrupted"),
+        (signal.SIGTERM, 143, "terminated"),
+        (getattr(signal, "SIGHUP", None), 129, "terminated"),
+    ],
 )
 @pytest.mark.parametrize("existing", [False, True])
 @pytest.mark.parametrize("target", KINDS)
@@ -133,9 +137,95 @@ def test_interruption_leaves_nothing(
         verify_store(store, small)
 
 
+#: Send a signal from where Python drops what a handler raises, before the store is finished.
+SWALLOWED = """
+import os, weakref
+from bf16codecs.store.zarr_writer import ZarrWriter
+finish = ZarrWriter.finish
+
+def send(reference):
+    os.kill(os.getpid(), signal.{name})
+    for _ in range(1000):  # the handler is called between two steps of this
+        pass
+
+def finish_and_send(self, info):
+    thing = set()
+    reference = weakref.ref(thing, send)
+    del thing
+    return finish(self, info)
+
+ZarrWriter.finish = finish_and_send
+"""
+
+
+@POSIX
+@pytest.mark.parametrize("verify", ["--verify", "--no-verify"])
+@pytest.mark.parametrize(("name", "status"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
+def test_signal_that_python_drops(model: Path, name: str, status: int, verify: str) -> None:
+    before = SWALLOWED.format(name=name)
+    process = start("st2zarr", model, model.with_name("m.zarr"), verify, before=before)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, len(err.splitlines())) == (status, "", 1), err
+    assert names_in(model.parent) == {"m.safetensors"}
+
+
+#: Send further signals during the clean-up.
+IMPATIENT = """
+import os, shutil
+remove = shutil.rmtree
+
+def send_and_remove(*args, **options):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        os.kill(os.getpid(), number)
+    return remove(*args, **options)
+
+shutil.rmtree = send_and_remove
+"""
+
+
+@POSIX
+def test_signals_do_not_interrupt_the_clean_up(model: Path) -> None:
+    """Not a second one, nor the first one, if it comes when the target has its name."""
+    store = model.with_name("m.zarr")
+    before = IMPATIENT + SWALLOWED.format(name="SIGTERM")
+    process = start("st2zarr", model, store, before=before)
+    assert process.communicate(timeout=60)[1] == "st2zarr: terminated\n"
+    assert names_in(model.parent) == {"m.safetensors"}
+    done("st2zarr", model, store)
+    process = start("st2zarr", model, store, "--overwrite", before=IMPATIENT)
+    assert process.communicate(timeout=60)[1] == "st2zarr: terminated\n"
+    assert process.returncode == 143
+    assert names_in(model.parent) == {"m.safetensors", "m.zarr"}
+    verify_store(store, model)
+
+
+@POSIX
+def test_signals_that_are_ignored_stay_so(model: Path) -> None:
+    """As `nohup` does."""
+    before = "signal.signal(signal.SIGHUP, signal.SIG_IGN)" + SWALLOWED.format(name="SIGHUP")
+    process = start("st2zarr", model, model.with_name("m.zarr"), before=before)
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+
+
+def test_the_library_installs_no_handlers(run_python: Any, demo_model: Path) -> None:
+    code = """
+import signal, sys
+before = [signal.getsignal(n) for n in signal.valid_signals()]
+from bf16codecs import cli
+from bf16codecs.convert import safetensors_to_zarr
+during = []
+def look(*args):
+    during.append([signal.getsignal(n) for n in signal.valid_signals()])
+safetensors_to_zarr(sys.argv[1], "m.zarr", progress=look)
+assert during and all(each == before for each in during)
+"""
+    run_python(code, str(demo_model))
+
+
 @POSIX
 @pytest.mark.parametrize("target", KINDS)
-def test_kill_leaves_no_target_and_does_no_harm(model: Path, target: str) -> None:
+def test_kill_leaves_no_target_and_the_next_run_cleans_up(model: Path, target: str) -> None:
     store = model.with_name(target)
     process = interrupt(model, target, signal.SIGKILL)
     process.communicate(timeout=60)
@@ -143,6 +233,7 @@ def test_kill_leaves_no_target_and_does_no_harm(model: Path, target: str) -> Non
     assert list(model.parent.glob(".bf16codecs-*.tmp"))
     done(KINDS[target][0], model, store)
     verify_store(store, model)
+    assert names_in(model.parent) == {"m.safetensors", target}
 
 
 @POSIX

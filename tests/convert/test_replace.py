@@ -1,0 +1,410 @@
+"""Targets and what is beside them: dead writers, other writers, what cannot be removed."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from bf16codecs import _lock, _rename, _replace, cli, open_model
+from bf16codecs.convert import (
+    safetensors_to_hdf5,
+    safetensors_to_zarr,
+    verify_store,
+    zarr_to_safetensors,
+)
+from bf16codecs.errors import LeftoverWarning
+from checkout import package_environment
+from fault_driver import files_in
+from models import write_model
+
+POSIX = pytest.mark.skipif(os.name != "posix", reason="kills, and permissions of POSIX")
+
+CONVERT: dict[str, Callable[..., Any]] = {
+    "m.zarr": safetensors_to_zarr,
+    "m.zip": safetensors_to_zarr,
+    "m.h5": safetensors_to_hdf5,
+}
+
+
+def names_in(folder: Path) -> set[str]:
+    return {p.name for p in folder.iterdir()}
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    (tmp_path / "sources").mkdir()
+    return write_model(tmp_path / "sources" / "old", [("a", "BF16", (64, 8))], 1)
+
+
+@pytest.fixture
+def new(tmp_path: Path, old: Path) -> Path:
+    return write_model(old.with_name("new"), [("a", "BF16", (64, 8))], 2)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "targets").mkdir()
+    return tmp_path / "targets"
+
+
+@pytest.fixture
+def no_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_rename, "_system_call", lambda: None)
+
+
+def dead_between_renames(folder: Path, old: Path, new: Path, name: str = "m.zarr") -> Path:
+    """Leave what a writer leaves that dies when the old store is aside and the new one is not."""
+    working = _replace.WorkingFolder.make(folder)
+    safetensors_to_zarr(old, working.path / "old")
+    safetensors_to_zarr(new, working.new)
+    (working.path / "target").write_bytes(name.encode())
+    working.release()
+    return working.path
+
+
+READERS: dict[str, Callable[[Path], object]] = {
+    "info": lambda store: CliRunner().invoke(cli.main, ["info", str(store)]),
+    "verify": verify_store,
+    "restore": lambda store: zarr_to_safetensors(store, store.with_name("back")),
+    "open_model": lambda store: open_model(store).close(),
+    "convert": lambda store: safetensors_to_zarr(
+        store.parents[1] / "sources" / "new", store, overwrite=True
+    ),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_what_was_begun_is_finished(folder: Path, old: Path, new: Path, reader: str) -> None:
+    dead_between_renames(folder, old, new)
+    READERS[reader](folder / "m.zarr")
+    assert names_in(folder) - {"back"} == {"m.zarr"}
+    verify_store(folder / "m.zarr", new)
+
+
+def test_source_that_was_being_replaced(folder: Path, old: Path, tmp_path: Path) -> None:
+    working = _replace.WorkingFolder.make(folder)
+    for name in ("old", "new"):
+        (working.path / name).mkdir()
+        shutil.copy(old, working.path / name / "a.safetensors")
+    (working.path / "target").write_bytes(b"shards")
+    working.release()
+    safetensors_to_zarr(folder / "shards", tmp_path / "m.zarr")
+    assert names_in(folder) == {"shards"}
+
+
+def test_old_store_without_a_new_one_comes_back(folder: Path, old: Path, new: Path) -> None:
+    shutil.rmtree(dead_between_renames(folder, old, new) / "new")
+    verify_store(folder / "m.zarr", old)
+    assert names_in(folder) == {"m.zarr"}
+
+
+def test_target_that_was_made_since_stays(folder: Path, old: Path, new: Path) -> None:
+    dead = dead_between_renames(folder, old, old)
+    safetensors_to_zarr(new, folder.parent / "made")
+    (folder.parent / "made").rename(folder / "m.zarr")
+    verify_store(folder / "m.zarr", new)
+    assert dead.exists(), "reading an existing store removes nothing"
+    _replace.recover(folder)
+    verify_store(folder / "m.zarr", new)
+    assert names_in(folder) == {"m.zarr"}
+
+
+def test_reading_what_is_missing_removes_nothing_else(folder: Path, old: Path, new: Path) -> None:
+    other = dead_between_renames(folder, old, new, "other")
+    unfinished = _replace.WorkingFolder.make(folder)
+    unfinished.release()
+    with pytest.raises(FileNotFoundError):
+        verify_store(folder / "m.zarr")
+    assert names_in(folder) == {other.name, unfinished.path.name}
+
+
+@pytest.mark.parametrize("name", ["../targets2", "/etc/x", "..", ".", "", "a/b", "a\0b"])
+def test_journal_that_leads_elsewhere(folder: Path, old: Path, new: Path, name: str) -> None:
+    dead_between_renames(folder, old, new, name)
+    before = names_in(folder.parent)
+    _replace.recover(folder)
+    assert names_in(folder.parent) == before
+    assert names_in(folder) == set()
+
+
+@POSIX
+def test_links_are_not_followed(folder: Path, tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "file").write_text("x")
+    (folder / f".bf16codecs-{secrets.token_hex(8)}.tmp").symlink_to(precious)
+    working = _replace.WorkingFolder.make(folder)
+    working.new.symlink_to(precious)
+    (working.path / "lock").unlink()
+    (working.path / "lock").symlink_to(precious / "made")
+    working.release()
+    _replace.recover(folder)
+    assert files_in(precious) == {"file": b"x"}
+
+
+def test_living_writers_are_left_alone(folder: Path, old: Path) -> None:
+    living = _replace.WorkingFolder.make(folder)
+    living.new.mkdir()
+    _replace.recover(folder)
+    assert names_in(living.path) == {"lock", "new"}
+    assert living.close() is None
+    assert names_in(folder) == set()
+
+
+@pytest.mark.parametrize("text", ["another-machine", "not locked"])
+def test_writers_on_other_machines_get_a_week(folder: Path, text: str) -> None:
+    """Their locks may not be seen here."""
+    working = _replace.WorkingFolder.make(folder)
+    working.release()
+    lock = working.path / "lock"
+    lock.write_text(text)
+    _replace.recover(folder)
+    assert lock.exists()
+    os.utime(lock, (time.time() - 8 * 86400,) * 2)
+    _replace.recover(folder)
+    assert names_in(folder) == set()
+
+
+def test_without_locks_nothing_is_removed(
+    folder: Path, old: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(descriptor: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    dead = _replace.WorkingFolder.make(folder)
+    dead.release()
+    monkeypatch.setattr(_lock, "_try_lock", refuse)
+    safetensors_to_zarr(old, folder / "m.zarr")
+    assert names_in(folder) == {"m.zarr", dead.path.name}
+
+
+def test_folders_of_others_are_left_alone(folder: Path, old: Path) -> None:
+    """An earlier development version's names do not tell whether a writer is alive."""
+    names = {".bf16codecs-123-0123abcd.old", ".bf16codecs-123-0123abcd.tmp", ".bf16codecs-x.tmp"}
+    for name in names:
+        (folder / name).mkdir()
+    safetensors_to_zarr(old, folder / "m.zarr")
+    assert names_in(folder) == {"m.zarr", *names}
+
+
+@pytest.mark.parametrize("target", CONVERT)
+def test_name_that_is_taken_in_between(
+    folder: Path, old: Path, new: Path, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two writers without overwrite, the first one to finish wins."""
+    for patched in (False, True):
+        if patched:
+            monkeypatch.setattr(_rename, "_system_call", lambda: None)
+
+        def take(phase: str, done: int, total: int) -> None:
+            if phase == "verify" and not (folder / target).exists():
+                CONVERT[target](old, folder / target)
+
+        with pytest.raises(FileExistsError):
+            CONVERT[target](new, folder / target, progress=take)
+        verify_store(folder / target, old)
+        assert names_in(folder) == {target}
+        CONVERT[target](new, folder / target, overwrite=True)
+        verify_store(folder / target, new)
+        (shutil.rmtree if target == "m.zarr" else os.unlink)(folder / target)
+
+
+@pytest.mark.parametrize("target", CONVERT)
+@pytest.mark.parametrize("exchange", [True, False])
+def test_replaced_while_replacing(
+    folder: Path,
+    old: Path,
+    new: Path,
+    target: str,
+    exchange: bool,
+    request: pytest.FixtureRequest,
+) -> None:
+    if not exchange:
+        request.getfixturevalue("no_exchange")
+    CONVERT[target](old, folder / target)
+    calls = []
+
+    def replace(phase: str, done: int, total: int) -> None:
+        if not calls:
+            calls.append(phase)
+            CONVERT[target](old, folder / target, overwrite=True)
+
+    CONVERT[target](new, folder / target, overwrite=True, progress=replace)
+    assert calls
+    verify_store(folder / target, new)
+    assert names_in(folder) == {target}
+
+
+def test_old_store_that_stays_is_mentioned(
+    folder: Path, old: Path, new: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    safetensors_to_zarr(old, folder / "m.zarr")
+    remove = os.unlink
+
+    def refuse(path: Any, *args: Any, **options: Any) -> None:
+        if os.path.basename(path) == "c.0.0":
+            raise PermissionError(errno.EACCES, "not allowed", path)
+        remove(path, *args, **options)
+
+    monkeypatch.setattr(os, "unlink", refuse)
+    with pytest.warns(LeftoverWarning, match="not allowed") as caught:
+        safetensors_to_zarr(new, folder / "m.zarr", overwrite=True)
+    (left,) = names_in(folder) - {"m.zarr"}
+    assert str(folder / left) in str(caught[0].message)
+    args = [str(old), str(folder / "m.zarr"), "--overwrite", "--quiet"]
+    result = CliRunner().invoke(cli.st2zarr, args, prog_name="st2zarr")
+    assert result.exit_code == 0
+    (line,) = result.stderr.splitlines()
+    assert line.startswith(f"st2zarr: {folder / '.bf16codecs-'}")
+    assert line.endswith("not allowed")
+    monkeypatch.undo()
+    safetensors_to_zarr(new, folder / "m.zarr", overwrite=True)
+    assert names_in(folder) == {"m.zarr"}
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO], ids=errno.errorcode.get)
+@pytest.mark.parametrize("target", CONVERT)
+def test_failing_sync(
+    folder: Path, old: Path, target: str, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(descriptor: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match=os.strerror(number)) as caught:
+        CONVERT[target](old, folder / target)
+    assert caught.value.filename == str(folder / target)
+    assert "; " in caught.value.strerror  # and what to do
+    assert names_in(folder) == set()
+    CONVERT[target](old, folder / target, sync=False)
+
+
+@POSIX
+def test_places(folder: Path, old: Path, new: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Links are replaced, not what they lead to; names may be as long as any."""
+    safetensors_to_zarr(old, folder / "m.zarr")
+    (folder / "link").symlink_to("m.zarr")
+    safetensors_to_zarr(new, folder / "link", overwrite=True)
+    assert not (folder / "link").is_symlink()
+    verify_store(folder / "link", new)
+    verify_store(folder / "m.zarr", old)
+    (folder / "dangling").symlink_to("nowhere")
+    for overwrite in (False, True):
+        with pytest.raises(FileExistsError):
+            safetensors_to_zarr(new, folder / "dangling", overwrite=overwrite)
+    monkeypatch.chdir(folder / "m.zarr")
+    safetensors_to_zarr(new, ".", overwrite=True)
+    verify_store(folder / "m.zarr", new)
+    with pytest.raises(ValueError, match="would replace the source"):
+        safetensors_to_zarr(new, "/", overwrite=True)
+    safetensors_to_zarr(new, folder / ("x" * 255))
+    with pytest.raises(OSError, match="too long"):
+        safetensors_to_zarr(new, folder / ("x" * 256))
+    assert names_in(folder) == {"m.zarr", "link", "dangling", "x" * 255}
+
+
+@POSIX
+@pytest.mark.parametrize("target", CONVERT)
+def test_permissions_are_those_of_new_files(folder: Path, old: Path, target: str) -> None:
+    before = os.umask(0o027)
+    try:
+        for overwrite in (False, True):
+            CONVERT[target](old, folder / target, overwrite=overwrite)
+            mode = (folder / target).stat().st_mode & 0o777
+            assert mode == (0o750 if target == "m.zarr" else 0o640)
+    finally:
+        os.umask(before)
+
+
+# --- several processes ----------------------------------------------------------------------------
+
+WRITER = """
+import sys
+from bf16codecs.convert import safetensors_to_hdf5, safetensors_to_zarr
+target, *sources = sys.argv[1:]
+convert = safetensors_to_hdf5 if target.endswith(".h5") else safetensors_to_zarr
+if {exchange}:
+    from bf16codecs import _rename
+    _rename._system_call = lambda: None
+print("ready", flush=True)
+for _ in range({rounds}):
+    for source in sources:
+        convert(source, target, overwrite=True, chunk_size=512, verify=False, threads=1)
+"""
+
+
+def writer(rounds: int, exchange: bool, *args: Path) -> subprocess.Popen[str]:
+    code = WRITER.format(rounds=rounds, exchange=not exchange)
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, args)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=package_environment(),
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("exchange", [True, False], ids=["exchange", "no exchange"])
+@pytest.mark.parametrize("target", CONVERT)
+def test_two_writers(folder: Path, old: Path, new: Path, target: str, exchange: bool) -> None:
+    """Each time anybody looks, after the first, one of both stores is there, complete."""
+    processes = [writer(8, exchange, folder / target, old, new) for _ in range(2)]
+    for process in processes:
+        process.communicate()
+        assert process.returncode == 0
+    assert names_in(folder) == {target}
+    content = values_in(folder / target)
+    assert content in (values_of(old), values_of(new))
+
+
+def values_in(store: Path) -> bytes:
+    with open_model(store) as model:
+        return bytes(model["a"][:].tobytes())
+
+
+def values_of(source: Path) -> bytes:
+    return source.read_bytes()[-64 * 8 * 2 :]
+
+
+@pytest.fixture
+def killed() -> Callable[[subprocess.Popen[str], float], None]:
+    def kill(process: subprocess.Popen[str], seconds: float) -> None:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        try:
+            process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+        process.communicate()
+
+    return kill
+
+
+@pytest.mark.slow
+@POSIX
+@pytest.mark.parametrize("exchange", [True, False], ids=["exchange", "no exchange"])
+def test_writer_that_is_killed_again_and_again(
+    folder: Path, old: Path, new: Path, exchange: bool, killed: Any
+) -> None:
+    target = folder / "m.zarr"
+    safetensors_to_zarr(old, target)
+    for i in range(4):
+        killed(writer(1000, exchange, target, old, new), 0.05 + 0.07 * i)
+        # No more than the last one's is left: each run removes what the one before left.
+        assert len(names_in(folder)) <= 2
+        verify_store(target)
+        assert values_in(target) in map(values_of, (old, new))
+    safetensors_to_zarr(new, target, overwrite=True)
+    assert names_in(folder) == {"m.zarr"}
