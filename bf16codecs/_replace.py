@@ -112,7 +112,6 @@ class WorkingFolder:
 
     def _sync_names(self, target: Path) -> None:
         try:
-            sync(self.path)
             sync(target.parent)
         except OSError as e:
             # Until the disk has the new name, a loss of power may bring back what was replaced.
@@ -142,8 +141,8 @@ class WorkingFolder:
         """Move what is replaced to `old`: no plain rename replaces a folder that is not empty."""
         self._journal.write_bytes(os.fsencode(target.name))
         if durable:
-            sync(self._journal)
-            sync(self.path)
+            for path in (self._journal, self.path, target.parent):
+                sync(path)
         _remove(self._old)  # of an earlier round
         os.rename(target, self._old)
 

@@ -1,8 +1,8 @@
 """What a disk may hold after a loss of power: files and names in memory, from a log of operations.
 
-Data of a file are sure to be there up to its last sync. Names change in the order of the operations
-on each folder, a rename changes both of its folders or neither, and a sync of a folder makes sure
-of all its changes so far. Nothing else is in order.
+Data of a file are sure to be there up to its last sync, and the names in a folder likewise. A
+rename changes both of its folders or neither, and what is done to one name is done in order.
+Nothing else is in order.
 """
 
 from __future__ import annotations
@@ -149,7 +149,8 @@ class Disk:
         What was yielded before is so only `again`, or if contents have changed.
 
         Names: as a file system with one journal keeps them, whose changes arrive in order up to
-        any; and with one folder that is as old, or as new, as possible, and all others the reverse.
+        any; with one folder that is as old, or as new, as possible, and all others the reverse; and
+        with everything but one change.
         """
         kept = self._certain()
         choices = [kept, set(range(len(self._changes)))]
@@ -158,6 +159,7 @@ class Disk:
             if isinstance(node, Folder) and node.synced < len(node.changes):
                 choices.append(self._with({*kept, *node.changes}))
                 choices.append(self._without(kept, node))
+        choices += [self._but(n) for n in range(len(self._changes)) if n not in kept]
         for chosen in {frozenset(choice) for choice in choices}:
             for only_synced in (True, False):
                 if again or (chosen, only_synced) not in self._yielded:
@@ -189,6 +191,18 @@ class Disk:
                 found.add(number)
             else:
                 late |= folders
+        return found
+
+    def _but(self, lost: int) -> set[int]:
+        """Return all changes but one, and what is done to the same names later."""
+        found: set[int] = set()
+        late: set[tuple[int, str]] = set()
+        for number, change in enumerate(self._changes):
+            names = {(id(folder), name) for folder, name, _ in change.names}
+            if number == lost or names & late:
+                late |= names
+            else:
+                found.add(number)
         return found
 
     def _files(self, chosen: frozenset[int], only_synced: bool) -> Files:
