@@ -70,8 +70,13 @@ class WorkingFolder:
             if lock.is_taken:
                 lock.close()
                 continue
-            lock.sign()
-            return cls(path, lock)
+            made = cls(path, lock)
+            try:
+                lock.sign()
+            except BaseException:
+                made.close()
+                raise
+            return made
 
     @classmethod
     def adopt(cls, path: Path) -> WorkingFolder | None:

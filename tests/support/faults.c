@@ -46,6 +46,8 @@ void faults_start(const char* folder, size_t allocation, long n, int what, int n
   root_size = allocation ? 0 : strlen(folder);
 }
 
+void faults_pause_allocations(int is_paused) { allocates = !is_paused; }
+
 long faults_stop(void) {
   root_size = 0, smallest_allocation = 0;
   return atomic_load(&count);
