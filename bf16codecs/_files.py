@@ -20,7 +20,6 @@ __all__ = [
     "SharedFile",
     "open_to_read",
     "read_at",
-    "size_below",
     "write_all",
 ]
 
@@ -115,6 +114,24 @@ class Folder:
                 return None
             raise
 
+    def size_below(self, path: str) -> int:
+        """Return the size of all regular files below a path in the folder.
+
+        Raises
+        ------
+        StoreError
+            If the path is, or is in, a symbolic link.
+        """
+        if path and self._has_link(path.split("/")):
+            raise _is_link(path)
+        size = 0
+        for folder, _, names in os.walk(os.path.join(self.path, path)):
+            for name in names:
+                with suppress(FileNotFoundError):
+                    status = os.lstat(os.path.join(folder, name))
+                    size += status.st_size if stat.S_ISREG(status.st_mode) else 0
+        return size
+
     def _open_at(self, folders: list[str], name: str) -> int:
         here = self._descriptor
         try:
@@ -155,17 +172,6 @@ def _is_link(key: str) -> StoreError:
         f"{key} is, or is in, a symbolic link, which could lead anywhere: in a store, there are"
         " files only (cp -RL copies what links lead to)"
     )
-
-
-def size_below(path: str) -> int:
-    """Return the size of all regular files below a folder; links are not followed."""
-    size = 0
-    for folder, _, names in os.walk(path):
-        for name in names:
-            with suppress(FileNotFoundError):
-                status = os.lstat(os.path.join(folder, name))
-                size += status.st_size if stat.S_ISREG(status.st_mode) else 0
-    return size
 
 
 class SharedFile:

@@ -7,6 +7,7 @@ is read may be a buffer of the thread: it is valid until that thread reads again
 from __future__ import annotations
 
 import asyncio
+import bisect
 import io
 import lzma
 import os
@@ -37,7 +38,7 @@ from bf16codecs._chunks.stored import (
     StoredChunk,
     check_range,
 )
-from bf16codecs._files import Folder, SharedFile, read_at, size_below
+from bf16codecs._files import Folder, SharedFile, read_at
 from bf16codecs._limits import MAX_METADATA_BYTES, check_metadata
 from bf16codecs._messages import one_line
 from bf16codecs.errors import CorruptDataError, StoreError
@@ -178,7 +179,7 @@ class FolderSource(_LocalKeys):
 
     def folder_size(self, path: str) -> int:
         """Return the size of all files below a path."""
-        return size_below(os.path.join(self._folder.path, path))
+        return self._folder.size_below(path)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FolderSource, (self._folder.path,)
@@ -198,6 +199,9 @@ class ZipSource(_LocalKeys):
             self._zip = zipfile.ZipFile(_Reader(self._file, self._nbytes))
         except _UNREADABLE as e:
             raise StoreError(f"{path}: not a ZIP file, or damaged: {one_line(e)}") from e
+        #: Where members end at the latest: at the next one's header, or the directory.
+        self._ends = sorted([self._zip.start_dir, *(m.header_offset for m in self._zip.infolist())])
+        self._ends.append(self._nbytes + 1)  # for a header behind the directory
         self._lock = threading.Lock()  # zipfile counts its open members without one
         self._starts: dict[str, int] = {}
 
@@ -229,7 +233,12 @@ class ZipSource(_LocalKeys):
             raise CorruptDataError(f"{member.filename}: the ZIP file has no header for it")
         # Here, name and extra field may be longer or shorter than in the directory.
         names = int.from_bytes(raw[26:28], "little") + int.from_bytes(raw[28:30], "little")
-        return member.header_offset + self._LOCAL_HEADER + names
+        start = member.header_offset + self._LOCAL_HEADER + names
+        # Uncompressed members have no checksum that a range of them could be compared with.
+        at = bisect.bisect_right(self._ends, member.header_offset)
+        if start + member.compress_size > self._ends[at]:
+            raise CorruptDataError(f"{member.filename}: in the ZIP file, it overlaps the next")
+        return start
 
     def read(self, key: str) -> Bytes | None:
         """Read a document, which may not exist, and check its CRC-32."""

@@ -103,13 +103,13 @@ class StoreReader(ABC):
             with named_errors(self.label(path)):
                 _check_attributes(name, array, attributes)
             dtype = attributes.get("dtype")
-            if dtype is None and self.has_near_headers and name in self._headers:
+            if dtype is None and self.has_near_headers:
                 dtype = self._headers[name].dtype
-            self._tensors[name] = StoredTensor(array, dtype if isinstance(dtype, str) else None)
+            self._tensors[name] = StoredTensor(array, dtype)
         return self._tensors[name]
 
     def check_header(self, name: str) -> None:
-        """Refuse a tensor whose array is not what the safetensors header says.
+        """Refuse a tensor that `tensor` gave, if it is not what the safetensors header says.
 
         Raises
         ------
@@ -118,7 +118,7 @@ class StoreReader(ABC):
         """
         if not self.has_near_headers or name in self._checked:
             return
-        path, tensor, stored = self.info.paths[name], self._headers[name], self.tensor(name)
+        path, tensor, stored = self.info.paths[name], self._headers[name], self._tensors[name]
         with named_errors(self.label(path)):
             if stored.dtype != tensor.dtype:
                 raise StoreError(f"its attributes say {stored.dtype}, its header {tensor.dtype}")
@@ -212,8 +212,10 @@ def _check_attributes(name: str, array: ArrayReader, attributes: Mapping[str, An
     if attributes.get("tensor", name) != name:
         raise StoreError(f"the array is that of {attributes['tensor']!r:.80}")
     dtype, shape = attributes.get("dtype"), attributes.get("shape", list(array.shape))
-    if not isinstance(dtype, str) or dtype not in DTYPE_BITS:
+    if dtype is None:
         return
+    if not isinstance(dtype, str) or dtype not in DTYPE_BITS:
+        raise StoreError(f"its attributes have {dtype!r:.80} as dtype")
     if not isinstance(shape, list) or not all(type(n) is int and n >= 0 for n in shape):
         raise StoreError(f"its attributes have {shape!r:.80} as shape")
     nbytes = math.prod(shape) * DTYPE_BITS[dtype] // 8

@@ -16,7 +16,7 @@ from bf16codecs.errors import StoreError
 from bf16codecs.hdf5.direct import Decoding, dataset_array
 from bf16codecs.hdf5.filters import codec_name
 from bf16codecs.hdf5.types import array_dtype
-from bf16codecs.store.backend import StoreReader
+from bf16codecs.store.backend import StoredTensor, StoreReader
 from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo
 
 __all__ = ["Hdf5Reader"]
@@ -44,6 +44,12 @@ class Hdf5Reader(StoreReader):
         except BaseException:
             self._file.close()
             raise
+
+    def tensor(self, name: str) -> StoredTensor:
+        """Return the array of a tensor, checked against the header: HDF5 names no dimensions."""
+        stored = super().tensor(name)
+        self.check_header(name)
+        return stored
 
     def attributes(self, path: str) -> Mapping[str, Any]:
         """Return the attributes of an array under `bf16codecs`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import zipfile
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import bf16codecs
 from bf16codecs.convert import safetensors_to_zarr, verify_store, zarr_to_safetensors
 from bf16codecs.errors import CodecError, SafetensorsError
 from bf16codecs.store import StoreError
+from bf16codecs.store.opening import open_store
 from edit_store import edit_json
 from lazy_models import weights, write_shards, write_store
 
@@ -81,6 +83,14 @@ def test_metadata_that_are_a_link_are_not_followed(store, tmp_path, name):
 
 
 @posix
+def test_sizes_of_linked_folders_are_not_taken(store, tmp_path):
+    (store / "w").rename(tmp_path / "w")
+    (store / "w").symlink_to("/", target_is_directory=True)
+    with closing(open_store(store)) as reader, pytest.raises(StoreError, match="symbolic link"):
+        reader.stored_nbytes("w")
+
+
+@posix
 def test_a_store_may_be_named_by_a_link(store, tmp_path, arrays):
     (tmp_path / "link.zarr").symlink_to(store)
     with bf16codecs.open_model(tmp_path / "link.zarr") as model:
@@ -133,6 +143,21 @@ def rewrite_zip(store: Path, key: str, change: Callable[[zipfile.ZipInfo], objec
             archive.writestr(info, content)
 
 
+@pytest.mark.parametrize("field", [26, 28])
+def test_a_zip_member_that_reaches_into_the_next_is_refused(tmp_path, arrays, field):
+    """A local header that says longer names than there are moves the data behind it."""
+    store = write_store(tmp_path / "m.zarr.zip", arrays, codec="none")
+    with zipfile.ZipFile(store) as archive:
+        at = archive.getinfo("n/c.0").header_offset + field
+    raw = bytearray(store.read_bytes())
+    raw[at] += 8
+    store.write_bytes(raw)
+    with bf16codecs.open_model(store) as model:
+        for read in (lambda: model["n"][5:9], lambda: model["n"][...], model.load):
+            with pytest.raises(CodecError, match="overlaps the next"):
+                read()
+
+
 @pytest.mark.parametrize("name", ["m.zarr", "m2.zarr", "m.zarr.zip"])
 @pytest.mark.parametrize(
     "path", ["../secret/w", "/secret", "w/../../secret", "w//c", ".", "", "w\0", "c:/x", "a\\b"]
@@ -172,6 +197,8 @@ def change_array(store: Path, change: Callable[[dict[str, Any]], object]) -> Non
         lambda a: (a.update(data_type="float16"), a["attributes"]["bf16codecs"].clear()),
         lambda a: a["attributes"]["bf16codecs"].update(tensor="n"),
         lambda a: a["attributes"]["bf16codecs"].update(dtype="F16"),
+        lambda a: a["attributes"]["bf16codecs"].update(dtype="int8"),
+        lambda a: a["attributes"]["bf16codecs"].update(dtype=[]),
         lambda a: a["attributes"]["bf16codecs"].update(shape=[1]),
         lambda a: a["attributes"]["bf16codecs"].update(shape="x"),
     ],
