@@ -29,7 +29,8 @@ class Mutant:
     label: str
     #: By path in the store; the empty path is the store's own file.
     changes: Mapping[str, Content]
-    #: Tensors that may be read wrongly, since no checksum that a reader looks at covers the change.
+    #: What may be read wrongly, since no checksum that a reader looks at covers the change:
+    #: tensors, `HEADER`, or `EVERYTHING`.
     unknowable: frozenset[str] = frozenset()
 
 

@@ -24,6 +24,8 @@ import bf16codecs
 from bf16codecs._dtypes import DTYPE_BITS, DTYPE_NAMES
 from store_fuzz_seeds import SEEDS
 
+#: A safetensors header, where tensors are named.
+HEADER = "(header)"
 #: First byte, the one after the last, and the tensor that lies there.
 Region = tuple[int, int, str]
 
@@ -85,8 +87,8 @@ class Seed:
     unchecked: Mapping[str, list[Region]]
     #: By chunk's file in a folder: the tensor whose chunk it is.
     chunk_files: Mapping[str, str] = field(default_factory=dict)
-    #: Of tensors, by the paths of their arrays.
-    names: Mapping[str, str] = field(default_factory=dict)
+    #: Tensors and headers, by the paths of their arrays.
+    names: dict[str, str] = field(default_factory=dict)
 
     @cached_property
     def truth(self) -> Truth:
@@ -122,7 +124,9 @@ def load_seed(workspace: Path, name: str) -> Seed:
     files = {"" if p == path else p.relative_to(path).as_posix(): p.read_bytes() for p in found}
     seed = Seed(name, store, workspace / "originals" / original, files, {})
     with bf16codecs.open_model(path) as model:
-        seed.names = {array: tensor for tensor, array in model._home.opened.info.paths.items()}
+        info = model._home.opened.info
+        seed.names = {path: name for name, path in info.paths.items()}
+        seed.names |= {file.path: HEADER for file in info.files}
         seed.chunk_files, seed.unchecked = _regions(seed, path)
     return seed
 
