@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 import bf16codecs
 import store_fuzz
 import store_fuzz_traps
+from checkout import package_environment
 from store_fuzz_bench import Plan, families, mend, put, schedule
 from store_fuzz_documents import documents
 from store_fuzz_drive import Driver, Verdict
@@ -132,3 +134,18 @@ def test_children_that_die_hang_or_take_too_much_are_named(tmp_path):
 
 def test_there_are_seeds_of_every_kind():
     assert {name.partition("-")[0] for name in SEEDS} >= {"zarr3", "zarr2", "hdf5", "zip", "zarr"}
+
+
+@pytest.mark.slow
+def test_a_sample_of_damaged_stores(tmp_path):
+    """A finding names its case, which `store_fuzz.py --case` repeats."""
+    script = Path(store_fuzz.__file__)
+    done = subprocess.run(
+        [sys.executable, script, "--cases", "320", "--minutes", "5"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=package_environment(PYTHONSAFEPATH=""),  # its modules lie beside it
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith("320 stores in ")
