@@ -182,6 +182,9 @@ _CHANGES: dict[str, Change] = {
 }
 
 
+_OTHER_DATA = ("one row more", "one row less", "transposed", "one item", "no items")
+
+
 class Objects(Family):
     """Every object of an HDF5 file."""
 
@@ -199,6 +202,6 @@ class Objects(Family):
                 _CHANGES[operation](file, path)
         except (ValueError, TypeError, RuntimeError, OSError, KeyError, AttributeError):
             buffer = io.BytesIO(self._raw)
-        # A square matrix may be any other.
-        unknowable = {self._names.get(path, "")} if operation == "transposed" else set()
+        # In the end, data of the right form may be any.
+        unknowable = {self._names.get(path, "")} if operation in _OTHER_DATA else set()
         return Mutant(f"{path}: {operation}", {"": buffer.getvalue()}, frozenset(unknowable))
