@@ -110,7 +110,7 @@ def shard_names(raw: bytes, path: str | os.PathLike[str]) -> dict[str, list[str]
         # A name with folders could lead anywhere; the index is beside its files.
         if not isinstance(name, str) or not is_plain_name(name):
             raise SafetensorsError(
-                f"{path}: tensor {tensor!r} is in {name!r}, not a plain file name"
+                f"{path}: tensor {tensor!r:.80} is in {name!r:.80}, not a plain file name"
             )
         shards.setdefault(name, []).append(tensor)
     return shards

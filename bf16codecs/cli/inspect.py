@@ -16,7 +16,7 @@ from bf16codecs.cli.console import (
 )
 from bf16codecs.cli.options import command, max_bytes_option, quiet_option, threads_option
 from bf16codecs.convert.convert import verify_store
-from bf16codecs.store.backend import read_headers, stored_arrays
+from bf16codecs.store.backend import stored_arrays
 from bf16codecs.store.opening import open_store
 
 __all__ = ["info", "plugin_path", "verify"]
@@ -30,7 +30,7 @@ def info(store: str) -> None:
     rows = []
     raw = stored = 0
     with closing(open_store(store)) as reader:
-        headers = read_headers(reader)
+        headers = reader.headers
         tensors = [tensor for header in headers for tensor in header.tensors]
         for tensor, array in zip(tensors, stored_arrays(reader, headers), strict=True):
             size = reader.stored_nbytes(array.path)

@@ -45,10 +45,10 @@ class ByteSize(click.ParamType):
         """Parse the option's text."""
         if isinstance(value, int):
             return value
-        match = re.fullmatch(r"\s*(\d+)\s*(?:([KMGT])(?:i?B)?|B)?\s*", value, re.IGNORECASE)
+        match = re.fullmatch(r"\s*(\d+)\s*(?:([KMG])(?:i?B)?|B)?\s*", value, re.IGNORECASE)
         if not match or int(match[1]) == 0:
             self.fail(f"{value!r} is not a size, such as 32M", param, ctx)
-        return int(match[1]) << 10 * " KMGT".index((match[2] or " ").upper())
+        return int(match[1]) << 10 * " KMG".index((match[2] or " ").upper())
 
 
 # Of Python, where the system has no memory for one more, or the user no right to it.

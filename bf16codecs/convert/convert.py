@@ -22,7 +22,7 @@ from bf16codecs.convert.summary import Progress, Summary, summarize
 from bf16codecs.convert.target import absolute_target, has_only, is_kind, new_target
 from bf16codecs.errors import CorruptDataError
 from bf16codecs.safetensors import Source, open_source
-from bf16codecs.store.backend import StoreReader, StoreWriter, read_headers
+from bf16codecs.store.backend import StoreReader, StoreWriter
 from bf16codecs.store.choice import CodecChoice
 from bf16codecs.store.opening import Kind, open_store
 from bf16codecs.store.zarr_writer import ZarrWriter
@@ -280,7 +280,7 @@ def verify_store(
         closing(open_store(store, limits=Limits(max_bytes))) as reader,
         codec_threads(threads),
     ):
-        headers = read_headers(reader)
+        headers = reader.headers
         index = read_index(reader)
         check_restored_size(reader)
         if source is not None:
@@ -327,7 +327,7 @@ def _to_store(
             packed = pack(source, writer, chunk_size, verify, report, engine.encode)
         if verify:
             with closing(open_store(temporary, kind)) as reader:
-                headers = read_headers(reader)
+                headers = reader.headers
                 compare_names(reader, headers, read_index(reader), source)
                 engine.verify(reader, headers, packed, progress and partial(progress, "verify"))
     return Summary(
@@ -349,7 +349,7 @@ def _restore(
 ) -> Summary:
     """Restore from any kind of store."""
     start = time.perf_counter()
-    headers = read_headers(reader)
+    headers = reader.headers
     index = read_index(reader)
     check_restored_size(reader)
     names = [file.name for file in reader.info.files]

@@ -102,8 +102,9 @@ def _named_errors(target: Path) -> Iterator[None]:
     except OSError as e:
         if e.errno is None:
             raise OSError(hidden.sub(lambda _: str(target), str(e))) from e
-        # An error of write(), as on a full disk, names no file.
-        if e.filename is not None and not hidden.match(str(e.filename)):
+        # An error of write(), as on a full disk, names no file; one of flushing, the folder.
+        name = str(e.filename)
+        if not (e.filename is None or hidden.match(name) or name == str(target.parent)):
             raise
         advice = _ADVICE.get(e.errno)
         text = e.strerror if advice is None else f"{e.strerror}; {advice}"

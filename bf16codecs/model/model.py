@@ -8,7 +8,6 @@ from typing import Any
 
 from bf16codecs.errors import TensorNotFoundError
 from bf16codecs.model.tensor import Home, LazyTensor, read_all
-from bf16codecs.store.backend import read_headers
 
 __all__ = ["LazyTensor", "Model", "TensorNotFoundError", "open_model"]
 
@@ -105,7 +104,7 @@ class Model:
     def metadata(self) -> dict[str, str] | None:
         """Return the ``__metadata__`` of all safetensors files, merged, or None."""
         merged: dict[str, str] = {}
-        for header in read_headers(self._home.opened):
+        for header in self._home.opened.headers:
             merged.update(header.metadata)
         return merged or None
 

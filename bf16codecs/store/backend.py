@@ -20,7 +20,7 @@ from bf16codecs._limits import MAX_NDIM, Limits, check_metadata
 from bf16codecs._messages import named_errors
 from bf16codecs.errors import StoreError
 from bf16codecs.safetensors import Header, TensorInfo, parse_header
-from bf16codecs.store.layout import StoreInfo
+from bf16codecs.store.layout import StoredFile, StoreInfo
 from bf16codecs.store.plan import array_form
 
 __all__ = [
@@ -61,8 +61,8 @@ class StoreReader(ABC):
 
     def __init__(self, where: str, info: StoreInfo, limits: Limits) -> None:
         self.where, self.info, self._limits = where, info, limits
-        self._labels = {path: f"tensor {name!r}" for name, path in info.paths.items()}
-        self._labels |= {file.path: f"header of {file.name!r}" for file in info.files}
+        self._labels = {path: f"tensor {name!r:.300}" for name, path in info.paths.items()}
+        self._labels |= {file.path: f"header of {file.name!r:.300}" for file in info.files}
         self._arrays: dict[str, ArrayReader] = {}
         self._tensors: dict[str, StoredTensor] = {}
         self._checked: set[str] = set()
@@ -104,7 +104,7 @@ class StoreReader(ABC):
                 _check_attributes(name, array, attributes)
             dtype = attributes.get("dtype")
             if dtype is None and self.has_near_headers:
-                dtype = self._headers[name].dtype
+                dtype = self._header_tensors[name].dtype
             self._tensors[name] = StoredTensor(array, dtype)
         return self._tensors[name]
 
@@ -118,7 +118,11 @@ class StoreReader(ABC):
         """
         if not self.has_near_headers or name in self._checked:
             return
-        path, tensor, stored = self.info.paths[name], self._headers[name], self._tensors[name]
+        path, tensor, stored = (
+            self.info.paths[name],
+            self._header_tensors[name],
+            self._tensors[name],
+        )
         with named_errors(self.label(path)):
             if stored.dtype != tensor.dtype:
                 raise StoreError(f"its attributes say {stored.dtype}, its header {tensor.dtype}")
@@ -126,16 +130,31 @@ class StoreReader(ABC):
         self._checked.add(name)
 
     @cached_property
-    def _headers(self) -> dict[str, TensorInfo]:
-        """The tensors of all headers, which are those that the store lists."""
-        headers = read_headers(self)
-        tensors = {tensor.name: tensor for header in headers for tensor in header.tensors}
-        for name in tensors.keys() ^ self.info.paths.keys():
-            where, other = "its list of tensors", "the safetensors header"
-            if name in self.info.paths:
-                where, other = other, where
-            raise StoreError(f"{self.where}: tensor {name!r:.80} is in {other} and not in {where}")
-        return tensors
+    def headers(self) -> list[Header]:
+        """The headers of the store's files, read and checked.
+
+        Raises
+        ------
+        SafetensorsError
+            If a header breaks the format's rules, or does not fit the size of its file.
+        StoreError
+            If a header is missing, or has other tensors than the store lists.
+        """
+        headers = [self._header(file) for file in self.info.files]
+        names = {tensor.name for header in headers for tensor in header.tensors}
+        for name in names - self.info.paths.keys():
+            raise StoreError(f"{self.where}: no array for tensor {name!r:.300}")
+        for name in self.info.paths.keys() - names:
+            raise StoreError(f"{self.where}: no safetensors header has tensor {name!r:.300}")
+        return headers
+
+    def _header(self, file: StoredFile) -> Header:
+        raw = read_bytes(self, file.path)
+        return parse_header(raw, file.size - 8 - len(raw), f"{self.where}: {file.name}")
+
+    @cached_property
+    def _header_tensors(self) -> dict[str, TensorInfo]:
+        return {tensor.name: tensor for header in self.headers for tensor in header.tensors}
 
     def check_size(self, nbytes: int, what: str) -> None:
         """Refuse to decode more than the caller allows, or than the store's size makes credible."""
@@ -143,7 +162,7 @@ class StoreReader(ABC):
 
     def label(self, path: str) -> str:
         """Return the store and what an array of it holds, for messages."""
-        return f"{self.where}: {self._labels.get(path, path)}"
+        return f"{self.where}: {self._labels.get(path, path[:300])}"
 
     def plan(self, path: str) -> ArrayPlan:
         """Describe an array in pieces that are each one run of its bytes."""
@@ -253,19 +272,8 @@ def read_bytes(reader: StoreReader, path: str) -> bytes:
 
 
 def read_headers(reader: StoreReader) -> list[Header]:
-    """Read and check the headers of a store's files.
-
-    Raises
-    ------
-    SafetensorsError
-        If a header breaks the format's rules, or does not fit the size of its file.
-    """
-    headers = []
-    for file in reader.info.files:
-        raw = read_bytes(reader, file.path)
-        where = f"{reader.where}: {file.name}"
-        headers.append(parse_header(raw, file.size - 8 - len(raw), where))
-    return headers
+    """Return the checked headers of a store's files: see `StoreReader.headers`."""
+    return reader.headers
 
 
 def stored_arrays(reader: StoreReader, headers: Sequence[Header]) -> list[ArrayPlan]:

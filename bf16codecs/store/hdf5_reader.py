@@ -87,7 +87,7 @@ class Hdf5Reader(StoreReader):
 
     def _dataset(self, path: str) -> Any:
         """Open a little-endian dataset whose data are in this file."""
-        with named_errors(f"{self.where}: array {path!r}"):
+        with named_errors(f"{self.where}: array {path!r:.300}"):
             found = self._file.get(path)
             if not isinstance(found, h5py.Dataset):
                 raise StoreError("is missing" if found is None else "is not an array")

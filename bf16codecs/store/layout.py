@@ -80,6 +80,8 @@ class StoreInfo:
                 raise TypeError("files are not a list, or tensors not an object")
             files = tuple(_stored_file(entry, "header") for entry in content["files"])
             index = _stored_file(content["index"], "path") if "index" in content else None
+            if index is not None and not index.name.endswith(".json"):
+                raise ValueError(f"{index.name!r:.80} is not the name of an index")
             paths = dict(content["tensors"])
             if not all(isinstance(path, str) for path in paths.values()):
                 raise ValueError("an array path is not a string")
@@ -96,8 +98,8 @@ def _stored_file(entry: Mapping[str, Any], key: str) -> StoredFile:
     if not all(isinstance(text, str) for text in (file.name, file.sha256, file.path)):
         raise TypeError("a file's name, digest or path is not a string")
     if type(file.size) is not int or file.size < 0:
-        raise ValueError(f"{file.size!r} is not a file size")
+        raise ValueError(f"{file.size!r:.80} is not a file size")
     # Restoring must not write outside the target.
     if not is_plain_name(file.name):
-        raise ValueError(f"{file.name!r} is not a plain file name")
+        raise ValueError(f"{file.name!r:.80} is not a plain file name")
     return file

@@ -47,6 +47,8 @@ _FRAME_CODECS = [codec.codec_id for codec in CODECS.values()]
 _BLOCKS = BF16BlocksCodec.codec_id
 # Reads of arrays that zarr decodes: it uses threads of its own beside these.
 _ZARR_CONCURRENCY = 4
+# Of POSIX systems, with room for the store's own.
+_LONGEST_PATH = 2048
 
 
 class ZarrReader(StoreReader):
@@ -200,7 +202,7 @@ class ZarrReader(StoreReader):
     def _document(self, path: str) -> dict[str, Any]:
         """Return the metadata of an array, in format 2 with its attributes."""
         # Keys are made from the path, which must not lead out of the store.
-        if any(part in ("", ".", "..") or set(part) & set("\\:\0") for part in path.split("/")):
+        if len(path) > _LONGEST_PATH or any(map(_leads_elsewhere, path.split("/"))):
             raise StoreError(f"{self.where}: {path!r:.80} is not a path in the store")
         if path not in self._documents:
             self._documents[path] = self._fetch(path)
@@ -208,9 +210,9 @@ class ZarrReader(StoreReader):
         if document is None:
             is_group = self._source.read(f"{path}/.zgroup") is not None
             what = "is a group, not an array" if is_group else "is missing"
-            raise StoreError(f"{self.where}: array {path!r} {what}")
+            raise StoreError(f"{self.where}: array {path!r:.300} {what}")
         if not isinstance(document, dict):
-            raise StoreError(f"{self.where}: metadata of array {path!r} are not a JSON object")
+            raise StoreError(f"{self.where}: metadata of array {path!r:.300} are not a JSON object")
         return document
 
     def _fetch(self, path: str) -> dict[str, Any] | None:
@@ -220,6 +222,10 @@ class ZarrReader(StoreReader):
         if document is not None:
             document["attributes"] = read_json(self.where, self._source, f"{path}/.zattrs")
         return document
+
+
+def _leads_elsewhere(part: str) -> bool:
+    return part in ("", ".", "..") or bool(set(part) & set("\\:\0"))
 
 
 def _library_array(label: str, array: zarr.Array) -> LibraryArray:

@@ -20,6 +20,8 @@ from bf16codecs.store.opening import open_store
 from edit_store import edit_json
 from lazy_models import weights, write_shards, write_store
 
+NO_TENSOR = r"no array|no safetensors header"
+
 posix = pytest.mark.skipif(os.name != "posix", reason="pipes and links of POSIX systems")
 
 
@@ -235,7 +237,10 @@ def test_tensors_that_the_header_does_not_have_are_refused(store, tensors):
             root["consolidated_metadata"]["metadata"][path]["attributes"] = {}
 
     edit_json(store, "zarr.json", change)
-    with bf16codecs.open_model(store) as model, pytest.raises(StoreError, match="is in"):
+    with (
+        bf16codecs.open_model(store) as model,
+        pytest.raises(StoreError, match="no array|no safetensors header"),
+    ):
         model.load()
 
 
