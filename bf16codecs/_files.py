@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Iterator
 from contextlib import suppress
 from io import FileIO
 from typing import Any
@@ -125,12 +126,22 @@ class Folder:
         if path and self._has_link(path.split("/")):
             raise _is_link(path)
         size = 0
+        for status in self._statuses(path):
+            size += status.st_size if stat.S_ISREG(status.st_mode) else 0
+        return size
+
+    def _statuses(self, path: str) -> Iterator[os.stat_result]:
+        """Yield the status of everything that is no folder, below a path in the folder."""
+        if hasattr(self, "_descriptor") and hasattr(os, "fwalk"):
+            for _, _, names, here in os.fwalk(path or ".", dir_fd=self._descriptor):
+                for name in names:
+                    with suppress(FileNotFoundError):
+                        yield os.stat(name, dir_fd=here, follow_symlinks=False)
+            return
         for folder, _, names in os.walk(os.path.join(self.path, path)):
             for name in names:
                 with suppress(FileNotFoundError):
-                    status = os.lstat(os.path.join(folder, name))
-                    size += status.st_size if stat.S_ISREG(status.st_mode) else 0
-        return size
+                    yield os.lstat(os.path.join(folder, name))
 
     def _open_at(self, folders: list[str], name: str) -> int:
         here = self._descriptor

@@ -1,6 +1,6 @@
 """How much a store from a stranger may make its reader take: the one place that decides.
 
-Whatever is allocated or looped over is justified before: by bytes that are there, or by a limit
+Whatever is allocated or looped over is justified beforehand: by bytes that are there, or by a limit
 that the caller can raise. Ratios and floors are such that no real model meets them.
 """
 
@@ -91,7 +91,7 @@ class Limits:
         if self.max_bytes is not None and self.max_bytes < 1:
             raise ValueError(f"max_bytes must be positive, not {self.max_bytes}")
 
-    def check(self, nbytes: int, stored: Callable[[], int], what: str) -> None:
+    def check(self, nbytes: int, stored: Callable[[int], int], what: str) -> None:
         """Refuse data that are too large.
 
         Parameters
@@ -99,7 +99,8 @@ class Limits:
         nbytes
             Their size once decoded.
         stored
-            Returns the size of the store; called for large ones only.
+            Returns the size of the store, or as much of it as it has seen when that is more than
+            its argument; called for large data only.
         what
             Store and data, for the message.
 
@@ -115,7 +116,7 @@ class Limits:
                     f" ({self.max_bytes})"
                 )
         elif nbytes > _SMALL:
-            size = stored()
+            size = stored(-(-nbytes // _RATIO))
             if nbytes > _RATIO * size:
                 raise StoreError(
                     f"{what}: {nbytes} bytes once decoded, in a store of {size}: no model shrinks"

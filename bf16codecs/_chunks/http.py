@@ -29,7 +29,7 @@ _ERROR_BYTES = 1 << 16
 
 @contextmanager
 def largest_body(nbytes: int) -> Iterator[None]:
-    """Let replies that are asked for whole, inside the block, have at most so many bytes."""
+    """Let replies that are asked for whole, inside the block, have at most that many bytes."""
     token = _limit.set(nbytes)
     try:
         yield
@@ -70,7 +70,9 @@ async def open_session(other_hosts: bool = False, **options: Any) -> aiohttp.Cli
 async def _refuse_other_host(session: Any, context: Any, redirect: Any) -> None:
     """Raise where a server sends its reader elsewhere: perhaps into the reader's own network."""
     here = redirect.url
-    there = here.join(type(here)(redirect.response.headers.get("Location", "")))
+    headers = redirect.response.headers
+    # Both are what aiohttp follows.
+    there = here.join(type(here)(headers.get("Location") or headers.get("URI") or ""))
     is_upgrade = (here.scheme, there.scheme) == ("http", "https") and here.host == there.host
     if here.origin() != there.origin() and not is_upgrade:
         raise StoreError(

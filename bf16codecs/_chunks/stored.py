@@ -28,7 +28,7 @@ Range = tuple[int, int]
 
 
 class AtMost(NamedTuple):
-    """Asks for all of a stored chunk, which has at most so many bytes."""
+    """Asks for all of a stored chunk, which has at most that many bytes."""
 
     nbytes: int
 

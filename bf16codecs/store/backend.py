@@ -158,7 +158,11 @@ class StoreReader(ABC):
 
     def check_size(self, nbytes: int, what: str) -> None:
         """Refuse to decode more than the caller allows, or than the store's size makes credible."""
-        self._limits.check(nbytes, self.total_nbytes, f"{self.where}: {what}")
+        self._limits.check(nbytes, self._size_of_at_least, f"{self.where}: {what}")
+
+    def _size_of_at_least(self, enough: int) -> int:
+        """Return the store's size, or less if that is enough and costs less to find out."""
+        return self.total_nbytes()
 
     def label(self, path: str) -> str:
         """Return the store and what an array of it holds, for messages."""

@@ -32,9 +32,13 @@ def remote_store(url: str, options: dict[str, Any]) -> Store:
         fsspec.get_filesystem_class(scheme)
     except (ImportError, ValueError) as e:
         return _obstore(url, options, e)
-    if scheme in ("http", "https"):
-        # In what is chained, as in zip::https://, each file system has the options of its scheme.
-        options = {**options, scheme: {"get_client": open_session, **options.get(scheme, {})}}
+    # In what is chained, as in zip::https://, each file system has the options of its scheme.
+    for web in {part.partition("://")[0] for part in address.split("::")} & {"http", "https"}:
+        session = {"get_client": open_session}
+        if "::" in address and "client_kwargs" in options:
+            options = {**options}
+            session["client_kwargs"] = options.pop("client_kwargs")
+        options = {**options, web: {**session, **options.get(web, {})}}
     with named_errors(url, OSError):
         return FsspecStore.from_url(address, storage_options=options, read_only=True)
 

@@ -39,6 +39,7 @@ from bf16codecs.store.zarr_metadata import (
     read_root,
 )
 from bf16codecs.zarr.blocks import BF16BlocksCodec
+from bf16codecs.zarr.inflation import chunk_check
 from bf16codecs.zarr.strict import StrictStore
 
 __all__ = ["ZarrReader"]
@@ -73,6 +74,7 @@ class ZarrReader(StoreReader):
         self._make_store = make_store
         self._store: StrictStore | None = None
         self._lock = threading.Lock()
+        self._seen_size = 0
         self._frames, self._zstd = FrameFormat(), ZstdFormat()
         self.has_near_headers = source.concurrency == 1
         self._zarr_format, attributes, self._documents = read_root(where, source)
@@ -113,7 +115,7 @@ class ZarrReader(StoreReader):
 
     def _chunk_sizes(self, path: str) -> Iterator[int]:
         """Ask for the size of one chunk after the other: there may be fewer than the shape says."""
-        array = self._zarr_array(path, self.label(path))
+        array = self._made_array(path, self.label(path))
         stored = array.shards or array.chunks
         counts = [-(-size // length) for size, length in zip(array.shape, stored, strict=True)]
         for index in grid_indices(counts):
@@ -122,6 +124,17 @@ class ZarrReader(StoreReader):
             if size == 0:
                 raise StoreError(f"{self.label(path)}, chunk {path}/{key}: it is missing")
             yield size
+
+    def _size_of_at_least(self, enough: int) -> int:
+        if not self.has_near_headers and self._seen_size < enough:
+            # Of large models, a few chunks are enough, and each is a request.
+            self._seen_size = 0
+            for path in self.info.paths.values():
+                for size in self._chunk_sizes(path):
+                    self._seen_size += size
+                    if self._seen_size >= enough:
+                        return self._seen_size
+        return self._seen_size or self.total_nbytes()
 
     def total_nbytes(self) -> int:
         """Return the size of the whole store."""
@@ -151,16 +164,25 @@ class ZarrReader(StoreReader):
             self._store.close()
 
     def _zarr_array(self, path: str, label: str) -> zarr.Array:
-        document = self._document(path)
-        # As the root's consolidated metadata have it, like everything else here.
-        attributes = document.get("attributes") or {}
+        """Return an array whose chunks are bounded, in their stored form and decoded."""
+        array = self._made_array(path, label)
+        nbytes = math.prod(array.shards or array.chunks) * array.dtype.itemsize
+        self.check_size(nbytes, f"a chunk of {path:.300}")
         with named_errors(label):
-            document = {**document, "attributes": attributes}
-            array = zarr.Array.from_dict(StorePath(self._zarr_store(), path), document)
-            nbytes = math.prod(array.shards or array.chunks) * array.dtype.itemsize
-            self.check_size(nbytes, f"a chunk of {path}")
-            place = StorePath(self._zarr_store().for_chunks_of(nbytes), path)
-            return zarr.Array.from_dict(place, document)
+            check = chunk_check(self._document(path), array, self._limits)
+            place = StorePath(self._zarr_store().for_chunks_of(nbytes, check), path)
+            return zarr.Array.from_dict(place, self._with_attributes(path))
+
+    def _made_array(self, path: str, label: str) -> zarr.Array:
+        """Let zarr make an array of the metadata that are here, without reading anything."""
+        document = self._with_attributes(path)
+        with named_errors(label):
+            return zarr.Array.from_dict(StorePath(self._zarr_store(), path), document)
+
+    def _with_attributes(self, path: str) -> dict[str, Any]:
+        # As the root's consolidated metadata have them, like everything else here.
+        document = self._document(path)
+        return {**document, "attributes": document.get("attributes") or {}}
 
     def _open(self, path: str, label: str) -> ArrayReader:
         array = self._open_array(path, label)

@@ -20,6 +20,7 @@ from bf16codecs._chunks.http import largest_body
 from bf16codecs._chunks.stored import KeySource, check_range
 from bf16codecs._limits import MAX_BODY_BYTES, stored_limit
 from bf16codecs.errors import StoreError
+from bf16codecs.zarr.inflation import ChunkCheck
 
 __all__ = ["StrictStore"]
 
@@ -37,20 +38,26 @@ class StrictStore(WrapperStore[Store]):
         What reads them, if not the store itself: as carefully as this package does.
     largest
         The most bytes that a stored chunk can have.
+    check
+        Refuses what zarr's codecs would inflate without a limit.
     """
 
     def __init__(
-        self, store: Store, source: KeySource | None = None, largest: int = MAX_BODY_BYTES
+        self,
+        store: Store,
+        source: KeySource | None = None,
+        largest: int = MAX_BODY_BYTES,
+        check: ChunkCheck | None = None,
     ) -> None:
         super().__init__(store)
-        self._source, self._largest = source, largest
+        self._source, self._largest, self._check = source, largest, check
 
     def _with_store(self, store: Store) -> Self:
-        return type(self)(store, self._source, self._largest)
+        return type(self)(store, self._source, self._largest, self._check)
 
-    def for_chunks_of(self, nbytes: int) -> Self:
-        """Return this store, for an array whose chunks have so many bytes."""
-        return type(self)(self._store, self._source, stored_limit(nbytes))
+    def for_chunks_of(self, nbytes: int, check: ChunkCheck | None) -> Self:
+        """Return this store, for an array whose chunks have that many bytes."""
+        return type(self)(self._store, self._source, stored_limit(nbytes), check)
 
     async def get(
         self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
@@ -61,8 +68,12 @@ class StrictStore(WrapperStore[Store]):
             reply = None if data is None else prototype.buffer.from_bytes(data)
         else:
             reply = await self._fetch(key, prototype, byte_range)
-        if reply is None and not key.endswith(_METADATA):
+        if key.endswith(_METADATA):
+            return reply
+        if reply is None:
             raise StoreError(f"chunk {key} is missing")
+        if self._check is not None:
+            await asyncio.to_thread(self._check, reply.as_numpy_array(), byte_range)
         return reply
 
     async def _fetch(
@@ -91,20 +102,18 @@ class StrictStore(WrapperStore[Store]):
         if key.endswith(_METADATA):
             document = source.read(key)
             return None if document is None else document.tobytes()
-        size = source.size(key)
-        if size == 0:
+        if source.size(key) == 0:
             return None
-        start, stop = 0, size
-        if isinstance(byte_range, RangeByteRequest):
-            start, stop = byte_range.start, min(byte_range.end, size)
-        elif isinstance(byte_range, OffsetByteRequest):
-            start = byte_range.offset
-        elif isinstance(byte_range, SuffixByteRequest):
-            start = max(0, size - byte_range.suffix)
-        if stop - start > self._largest:
-            raise StoreError(
-                f"chunk {key}: {size} bytes, more than the {self._largest} it can have"
-            )
         with source.open(key) as chunk:
+            size = chunk.size or 0
+            start, stop = 0, size
+            if isinstance(byte_range, RangeByteRequest):
+                start, stop = byte_range.start, min(byte_range.end, size)
+            elif isinstance(byte_range, OffsetByteRequest):
+                start = byte_range.offset
+            elif isinstance(byte_range, SuffixByteRequest):
+                start = max(0, size - byte_range.suffix)
+            if size > self._largest:
+                raise StoreError(f"chunk {key}: {size} bytes, more than {self._largest}")
             (data,) = chunk.read([(start, stop)])
             return data.tobytes()

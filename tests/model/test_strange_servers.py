@@ -148,20 +148,21 @@ class _Headless:
         pass
 
 
-def redirect(target: str) -> Answer:
+def redirect(target: str, header: str = "Location") -> Answer:
     def answer(handler: BaseHTTPRequestHandler) -> None:
         handler.send_response(302)
-        handler.send_header("Location", target)
+        handler.send_header(header, target)
         handler.end_headers()
 
     return answer
 
 
+@pytest.mark.parametrize("header", ["Location", "URI"])
 @pytest.mark.parametrize("path", ["zarr.json", "w/c.0.0"])
-def test_a_redirect_to_another_host_is_refused(root, path):
+def test_a_redirect_to_another_host_is_refused(root, path, header):
     with serving(root) as inside:
         target = f"{inside.url}/m.zarr/{path}"
-        with answering(root, {path: redirect(target)}) as url:
+        with answering(root, {path: redirect(target, header)}) as url:
             with pytest.raises((ValueError, OSError), match="redirected to another host"):
                 bf16codecs.open_model(f"{url}/m.zarr").load()
             assert not inside.requests
@@ -197,6 +198,38 @@ def test_which_redirects_are_followed(here, there, allowed):
     else:
         with pytest.raises(bf16codecs.store.StoreError, match="another host"):
             asyncio.run(asked)
+
+
+@pytest.mark.parametrize("options", [{}, {"client_kwargs": {"other_hosts": True}}])
+def test_redirects_of_zip_files(root, options):
+    write_store(root / "m.zarr.zip", {"w": ARRAY})
+    with serving(root) as inside:
+        answers = {"m.zarr.zip": redirect(f"{inside.url}/m.zarr.zip")}
+        with answering(root, answers) as url:
+            if options:
+                model = bf16codecs.open_model(f"{url}/m.zarr.zip", storage_options=options)
+                assert model["w"][3].tobytes() == ARRAY[3].tobytes()
+            else:
+                with pytest.raises((ValueError, OSError)):
+                    bf16codecs.open_model(f"{url}/m.zarr.zip")
+                assert not inside.requests
+
+
+def test_a_large_model_asks_for_few_sizes(root, server_of_many, monkeypatch):
+    monkeypatch.setattr("bf16codecs._limits._SMALL", 10_000)
+    with bf16codecs.open_model(f"{server_of_many.url}/many.zarr") as model:
+        model.load()
+        model.load()
+    heads = [path for method, path, _ in server_of_many.requests if method == "HEAD"]
+    assert 0 < len(heads) < 10
+
+
+@pytest.fixture
+def server_of_many(root):
+    arrays = {f"t{i}": weights((64, 64), seed=i) for i in range(40)}
+    write_store(root / "many.zarr", arrays, chunk_size=1024)
+    with serving(root) as server:
+        yield server
 
 
 def test_a_server_that_falls_silent_is_given_up(root):

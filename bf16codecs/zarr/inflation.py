@@ -1,0 +1,162 @@
+"""What zarr's codecs would make of a stored chunk, found out before zarr lets them.
+
+Most codecs decode whatever a chunk says it holds. Here it is compared with what the array's chunk
+can have: by the size that the chunk claims, or by decoding it up to that size and no further.
+"""
+
+from __future__ import annotations
+
+import bz2
+import lzma
+import math
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import zarr
+from zarr.abc.store import ByteRequest, SuffixByteRequest
+
+from bf16codecs import _core
+from bf16codecs._buffers import Bytes
+from bf16codecs._frames import PREFIX
+from bf16codecs._limits import Limits, stored_limit
+from bf16codecs.errors import CorruptDataError, StoreError
+
+__all__ = ["ChunkCheck", "chunk_check"]
+
+#: Called with what was read of a stored chunk, and the range that was asked for.
+ChunkCheck = Callable[[Bytes, ByteRequest | None], None]
+
+_Inflates = Callable[[Bytes, int], bool]
+
+# Codecs whose output is as large as their input, or an item's size times that at most.
+_STEADY = {"bytes", "transpose", "crc32c", "crc32", "shuffle", "delta", "bitround", "astype"}
+# Of a shard's index: the offset and size of each chunk, and a checksum.
+_ENTRY, _CHECKSUM, _NO_CHUNK = 16, 4, (1 << 64) - 1
+
+
+def _claims(at: int) -> _Inflates:
+    """Return what compares the 32-bit size that a chunk has at a place in its header."""
+
+    def inflates(data: Bytes, limit: int) -> bool:
+        return int.from_bytes(data[at : at + 4].tobytes(), "little") > limit
+
+    return inflates
+
+
+def _zstd(data: Bytes, limit: int) -> bool:
+    size = _core.zstd_content_size(data)
+    if size is None:
+        raise CorruptDataError("a Zstandard frame that does not state its size")
+    return size > limit
+
+
+def _stream(make: Callable[[], Any]) -> _Inflates:
+    """Return what decodes a stream up to a limit, to see whether it goes on."""
+
+    def inflates(data: Bytes, limit: int) -> bool:
+        try:
+            return len(make().decompress(data.tobytes(), limit + 1)) > limit
+        except (zlib.error, lzma.LZMAError, OSError, EOFError) as e:
+            raise CorruptDataError(str(e)) from e
+
+    return inflates
+
+
+_COMPRESSORS: dict[str, _Inflates] = {
+    "zstd": _zstd,
+    "blosc": _claims(4),
+    "lz4": _claims(0),
+    "gzip": _stream(partial(zlib.decompressobj, 31)),
+    "zlib": _stream(zlib.decompressobj),
+    "bz2": _stream(bz2.BZ2Decompressor),
+    "lzma": _stream(lzma.LZMADecompressor),
+}
+
+
+def chunk_check(
+    document: Mapping[str, Any], array: zarr.Array, limits: Limits
+) -> ChunkCheck | None:
+    """Return what checks the stored chunks of an array before zarr decodes them.
+
+    Parameters
+    ----------
+    document
+        The array's metadata, of format 2 or 3.
+    array
+        The array that zarr made of them.
+    limits
+        With a `max_bytes` of the caller's, codecs that are not known here are trusted.
+
+    Returns
+    -------
+    ChunkCheck or None
+        None if no codec inflates.
+
+    Raises
+    ------
+    StoreError
+        If a codec might inflate without a limit.
+    """
+    names, sharding = _codec_names(document), None
+    if names and names[0] == "sharding_indexed":
+        sharding = document["codecs"][0]["configuration"]
+        names = names[1:] or list(map(_name, sharding["codecs"]))
+    *inner, last = names or ["bytes"]
+    is_known = last in _STEADY or last in _COMPRESSORS
+    is_plain = sharding is None or sharding.get("index_location", "end") == "end"
+    if not (is_known and is_plain and set(inner) <= _STEADY):
+        if limits.max_bytes is None:
+            raise StoreError(
+                f"its codecs, {', '.join(names):.200}, may inflate without a limit; if you trust"
+                " the store, say how far with max_bytes"
+            )
+        return None
+    if last in _STEADY:
+        return None
+    limit = stored_limit(math.prod(array.chunks) * array.dtype.itemsize)
+    check = partial(_check, last, limit)
+    if sharding is None:
+        return lambda data, byte_range: check(data)
+    shards = array.shards or array.chunks
+    count = math.prod(s // c for s, c in zip(shards, array.chunks, strict=True))
+    return partial(_check_shard, check, count)
+
+
+def _codec_names(document: Mapping[str, Any]) -> list[str]:
+    """Return the names of an array's codecs, the outermost last."""
+    if document.get("zarr_format") == 2:
+        codecs: Sequence[Any] = [*(document.get("filters") or []), document.get("compressor")]
+        return [_name({"name": c["id"]}) for c in codecs if c is not None]
+    return list(map(_name, document["codecs"]))
+
+
+def _name(codec: Any) -> str:
+    name = str(codec if isinstance(codec, str) else codec["name"])
+    # Frames of this package are decoded up to what they say, and that is checked by them.
+    return "bytes" if name.startswith(PREFIX) else name.removeprefix("numcodecs.")
+
+
+def _check(name: str, limit: int, data: Bytes) -> None:
+    if _COMPRESSORS[name](np.asarray(data).view(np.uint8), limit):
+        raise CorruptDataError(f"it inflates to more than the {limit} bytes that it can have")
+
+
+def _check_shard(
+    check: Callable[[Bytes], None], count: int, data: Bytes, byte_range: ByteRequest | None
+) -> None:
+    """Check the chunks of a shard that was read whole, or one of them."""
+    data = np.asarray(data).view(np.uint8)
+    if isinstance(byte_range, SuffixByteRequest):
+        return  # its index
+    if byte_range is not None:
+        check(data)
+        return
+    index = data[data.size - _CHECKSUM - count * _ENTRY : data.size - _CHECKSUM]
+    if index.size < count * _ENTRY:
+        raise CorruptDataError("a shard that is shorter than its index")
+    for offset, size in np.frombuffer(index.tobytes(), "<u8").reshape(-1, 2).tolist():
+        if offset != _NO_CHUNK:
+            check(data[offset : offset + size])
