@@ -1,4 +1,4 @@
-"""Where stored chunks lie: in a folder, a ZIP file, parts of a file, memory, a store of zarr's.
+"""Where stored chunks lie: in a folder, in parts of a file, in a store of zarr's.
 
 Local files are read without zarr, whose event loop costs more than decoding a block does. What
 is read may be a buffer of the thread: it is valid until that thread reads again.
@@ -7,17 +7,9 @@ is read may be a buffer of the thread: it is valid until that thread reads again
 from __future__ import annotations
 
 import asyncio
-import bisect
-import io
-import lzma
 import os
-import stat
-import struct
-import threading
-import zipfile
-import zlib
 from collections.abc import Hashable, Sequence
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,7 +23,6 @@ from bf16codecs._buffers import Bytes, ThreadBuffer
 from bf16codecs._chunks.http import largest_body
 from bf16codecs._chunks.stored import (
     AtMost,
-    InMemory,
     KeySource,
     Request,
     Source,
@@ -40,30 +31,16 @@ from bf16codecs._chunks.stored import (
 )
 from bf16codecs._files import Folder, SharedFile, read_at
 from bf16codecs._limits import MAX_METADATA_BYTES, check_metadata
-from bf16codecs._messages import one_line
-from bf16codecs.errors import CorruptDataError, StoreError
+from bf16codecs.errors import StoreError
 
-__all__ = ["FilePart", "FileSource", "FolderSource", "StoreSource", "ZipSource"]
-
-# What zipfile and the decompressors behind it raise.
-_UNREADABLE = (
-    zipfile.BadZipFile,
-    zlib.error,
-    lzma.LZMAError,
-    EOFError,
-    OSError,
-    OverflowError,
-    RuntimeError,  # encrypted; and NotImplementedError, of other versions
-    ValueError,
-    struct.error,
-)
+__all__ = ["FilePart", "FileSource", "FolderSource", "LocalKeys", "OpenPart", "StoreSource"]
 
 # What is read from a file at a time is decoded while it is in the processor's cache: 4 MiB were
 # 15 % slower than 2 with two threads. But every thread gets a block of it.
 _PIECE_BYTES = 1 << 21
 
 
-class _OpenPart(StoredChunk):
+class OpenPart(StoredChunk):
     """A range of a file, open for reading."""
 
     size: int
@@ -118,14 +95,14 @@ class FileSource(Source):
 
     def open(self, key: FilePart) -> StoredChunk:
         """Open a range of a file."""
-        return _OpenPart(key, key.file.descriptor, key.offset, key.size, self._buffer)
+        return OpenPart(key, key.file.descriptor, key.offset, key.size, self._buffer)
 
     def close(self) -> None:
         """Release the memory."""
         self._buffer = ThreadBuffer()
 
 
-class _LocalKeys(KeySource):
+class LocalKeys(KeySource):
     """What folders and ZIP files share as sources."""
 
     def __init__(self) -> None:
@@ -155,7 +132,7 @@ class _LocalKeys(KeySource):
         self._buffer = ThreadBuffer()
 
 
-class FolderSource(_LocalKeys):
+class FolderSource(LocalKeys):
     """Keys as files in a folder, which is held open."""
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
@@ -167,7 +144,7 @@ class FolderSource(_LocalKeys):
         if descriptor is None:
             return None
         size = os.fstat(descriptor).st_size
-        return _OpenPart(key, descriptor, 0, size, self._buffer, own=True)
+        return OpenPart(key, descriptor, 0, size, self._buffer, own=True)
 
     def size(self, key: str) -> int:
         """Return the size of a key, 0 if it does not exist."""
@@ -183,136 +160,6 @@ class FolderSource(_LocalKeys):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FolderSource, (self._folder.path,)
-
-
-class ZipSource(_LocalKeys):
-    """Keys as members of a local ZIP file, which is held open; stored ones are read in ranges."""
-
-    _LOCAL_HEADER = 30
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        super().__init__()
-        self._path = os.path.abspath(path)
-        self._file = SharedFile(path)
-        self._nbytes = os.fstat(self._file.descriptor).st_size
-        try:
-            self._zip = zipfile.ZipFile(_Reader(self._file, self._nbytes))
-        except _UNREADABLE as e:
-            raise StoreError(f"{path}: not a ZIP file, or damaged: {one_line(e)}") from e
-        #: Where members end at the latest: at the next one's header, or the directory.
-        self._ends = sorted([self._zip.start_dir, *(m.header_offset for m in self._zip.infolist())])
-        self._ends.append(self._nbytes + 1)  # for a header behind the directory
-        self._lock = threading.Lock()  # zipfile counts its open members without one
-        self._starts: dict[str, int] = {}
-
-    def _find(self, key: str) -> StoredChunk | None:
-        member = self._zip.NameToInfo.get(key)
-        if member is None:
-            return None
-        mode = member.external_attr >> 16
-        if stat.S_IFMT(mode) not in (0, stat.S_IFREG):
-            raise StoreError(f"{key}: in the ZIP file, it is not a regular file")
-        # A claim that the file refutes, before anything is allocated for it.
-        if member.header_offset + member.compress_size > self._nbytes:
-            raise CorruptDataError(f"{key}: the ZIP file ends before it does")
-        if member.compress_type != zipfile.ZIP_STORED:
-            return _ZipMember(self._zip, member, self._lock)
-        if member.file_size != member.compress_size:
-            raise CorruptDataError(f"{key}: the ZIP file gives two sizes for it")
-        if key not in self._starts:
-            self._starts[key] = self._data_start(member)
-        return _OpenPart(
-            key, self._file.descriptor, self._starts[key], member.file_size, self._buffer
-        )
-
-    def _data_start(self, member: zipfile.ZipInfo) -> int:
-        header = np.empty(self._LOCAL_HEADER, np.uint8)
-        count = read_at(self._file.descriptor, member.header_offset, header)
-        raw = header.tobytes()
-        if count < self._LOCAL_HEADER or raw[:4] != b"PK\x03\x04":
-            raise CorruptDataError(f"{member.filename}: the ZIP file has no header for it")
-        # Here, name and extra field may be longer or shorter than in the directory.
-        names = int.from_bytes(raw[26:28], "little") + int.from_bytes(raw[28:30], "little")
-        start = member.header_offset + self._LOCAL_HEADER + names
-        # Uncompressed members have no checksum that a range of them could be compared with.
-        at = bisect.bisect_right(self._ends, member.header_offset)
-        if start + member.compress_size > self._ends[at]:
-            raise CorruptDataError(f"{member.filename}: in the ZIP file, it overlaps the next")
-        return start
-
-    def read(self, key: str) -> Bytes | None:
-        """Read a document, which may not exist, and check its CRC-32."""
-        if self._find(key) is None:
-            return None
-        member = self._zip.NameToInfo[key]
-        check_metadata(member.file_size, lambda: member.compress_size, key)
-        return _ZipMember(self._zip, member, self._lock).read(AtMost(member.file_size))[0]
-
-    def size(self, key: str) -> int:
-        """Return the size of a key, 0 if it does not exist."""
-        member = self._zip.NameToInfo.get(key)
-        return 0 if member is None else member.compress_size
-
-    def folder_size(self, path: str) -> int:
-        """Return the size of all members below a path."""
-        if not path:
-            return self._nbytes
-        members = self._zip.NameToInfo.values()
-        return sum(m.compress_size for m in members if m.filename.startswith(f"{path}/"))
-
-    def close(self) -> None:
-        """Close the file."""
-        super().close()
-        self._zip.close()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return ZipSource, (self._path,)
-
-
-class _Reader(io.RawIOBase):
-    """A file for `zipfile`, with a position of its own."""
-
-    def __init__(self, file: SharedFile, size: int) -> None:
-        self._file, self._size, self._at = file, size, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
-        if self._at < 0:
-            raise OSError("before the beginning of the file")
-        return self._at
-
-    def readinto(self, buffer: Any) -> int:
-        count = read_at(self._file.descriptor, self._at, np.frombuffer(buffer, np.uint8))
-        self._at += count
-        return count
-
-
-class _ZipMember(StoredChunk):
-    """A member of a ZIP file that is read whole, and its CRC-32 checked."""
-
-    def __init__(
-        self, archive: zipfile.ZipFile, member: zipfile.ZipInfo, lock: threading.Lock
-    ) -> None:
-        self._zip, self._member, self._lock = archive, member, lock
-        self.key, self.size = member.filename, member.file_size
-
-    @cached_property
-    def _content(self) -> InMemory:
-        try:
-            with self._lock:
-                return InMemory(self._zip.read(self._member))
-        except _UNREADABLE as e:
-            raise CorruptDataError(f"in the ZIP file: {one_line(e)}") from e
-
-    def read(self, request: Request) -> Sequence[Bytes]:
-        """Read the member, and return ranges of it."""
-        return self._content.read(request)
 
 
 class StoreSource(KeySource):

@@ -13,7 +13,8 @@ from zarr.abc.store import Store
 from zarr.core.sync import sync
 from zarr.storage import LocalStore, ZipStore
 
-from bf16codecs._chunks.sources import FolderSource, StoreSource, ZipSource
+from bf16codecs._chunks.sources import FolderSource, StoreSource
+from bf16codecs._chunks.zipped import ZipSource
 from bf16codecs._limits import DEFAULT_LIMITS, Limits
 from bf16codecs._replace import recover_missing
 from bf16codecs.errors import StoreError

@@ -40,13 +40,13 @@ def store(array, tmp_path_factory):
 def reads(monkeypatch):
     """Note each read of a local file: its key and its ranges, None for all of it."""
     reads = []
-    original = sources._OpenPart.read
+    original = sources.OpenPart.read
 
     def read(self, request):
         reads.append((self.key, None if isinstance(request, AtMost) else list(request)))
         return original(self, request)
 
-    monkeypatch.setattr(sources._OpenPart, "read", read)
+    monkeypatch.setattr(sources.OpenPart, "read", read)
     return reads
 
 

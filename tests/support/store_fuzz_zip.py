@@ -80,10 +80,9 @@ def _replace(change: Callable[[str, bytes], Member]) -> Change:
     return apply
 
 
-def _again(content: bytes | None) -> Change:
+def _again(content: bytes) -> Change:
     def apply(members: list[Member], name: str) -> None:
-        own = next(content for member, content, _ in members if member == name)
-        members.append((name, own[::-1] if content is None else content, 0))
+        members.append((name, content, 0))
 
     return apply
 
@@ -137,7 +136,7 @@ def _commented(comment: bytes) -> Callable[[Seed, str], bytes]:
 
 
 _WHOLE: dict[str, Callable[[Seed, str], bytes]] = {
-    "twice, reversed": _rebuilt(_again(None)),
+    # Not twice with other data: the last one counts, as ZipStore of zarr's writes what it changes.
     "twice, empty": _rebuilt(_again(b"")),
     "twice, object": _rebuilt(_again(b"{}")),
     "missing": _rebuilt(_replace(lambda n, c: ("x", c, 0))),

@@ -1,0 +1,179 @@
+"""Stored chunks in local ZIP files."""
+
+from __future__ import annotations
+
+import bisect
+import io
+import lzma
+import os
+import stat
+import struct
+import threading
+import zipfile
+import zlib
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from bf16codecs._buffers import Bytes
+from bf16codecs._chunks.sources import LocalKeys, OpenPart
+from bf16codecs._chunks.stored import AtMost, InMemory, Request, StoredChunk
+from bf16codecs._files import SharedFile, read_at
+from bf16codecs._limits import check_metadata
+from bf16codecs._messages import one_line
+from bf16codecs.errors import CorruptDataError, StoreError
+
+__all__ = ["ZipSource"]
+
+# What zipfile and the decompressors behind it raise.
+_UNREADABLE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    EOFError,
+    OSError,
+    OverflowError,
+    RuntimeError,  # encrypted; and NotImplementedError, of other versions
+    ValueError,
+    struct.error,
+)
+
+# Of a ZIP member's flags: its name is in UTF-8.
+_UTF8_NAME = 0x800
+
+
+class ZipSource(LocalKeys):
+    """Keys as members of a local ZIP file, which is held open; stored ones are read in ranges."""
+
+    _LOCAL_HEADER = 30
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        super().__init__()
+        self._path = os.path.abspath(path)
+        self._file = SharedFile(path)
+        self._nbytes = os.fstat(self._file.descriptor).st_size
+        try:
+            self._zip = zipfile.ZipFile(_Reader(self._file, self._nbytes))
+        except _UNREADABLE as e:
+            raise StoreError(f"{path}: not a ZIP file, or damaged: {one_line(e)}") from e
+        #: Where members end at the latest: at the next one's header, or the directory.
+        self._ends = sorted([self._zip.start_dir, *(m.header_offset for m in self._zip.infolist())])
+        self._ends.append(self._nbytes + 1)  # for a header behind the directory
+        self._lock = threading.Lock()  # zipfile counts its open members without one
+        self._starts: dict[str, int] = {}
+
+    def _find(self, key: str) -> StoredChunk | None:
+        member = self._zip.NameToInfo.get(key)
+        if member is None:
+            return None
+        mode = member.external_attr >> 16
+        if stat.S_IFMT(mode) not in (0, stat.S_IFREG):
+            raise StoreError(f"{key}: in the ZIP file, it is not a regular file")
+        # A claim that the file refutes, before anything is allocated for it.
+        if member.header_offset + member.compress_size > self._nbytes:
+            raise CorruptDataError(f"{key}: the ZIP file ends before it does")
+        if member.compress_type != zipfile.ZIP_STORED:
+            return _ZipMember(self._zip, member, self._lock)
+        if member.file_size != member.compress_size:
+            raise CorruptDataError(f"{key}: the ZIP file gives two sizes for it")
+        if key not in self._starts:
+            self._starts[key] = self._data_start(member)
+        return OpenPart(
+            key, self._file.descriptor, self._starts[key], member.file_size, self._buffer
+        )
+
+    def _data_start(self, member: zipfile.ZipInfo) -> int:
+        header = np.empty(self._LOCAL_HEADER, np.uint8)
+        count = read_at(self._file.descriptor, member.header_offset, header)
+        raw = header.tobytes()
+        if count < self._LOCAL_HEADER or raw[:4] != b"PK\x03\x04":
+            raise CorruptDataError(f"{member.filename}: the ZIP file has no header for it")
+        # Here, the extra field may be longer or shorter than in the directory; the name may not.
+        n_name, n_extra = (int.from_bytes(raw[i : i + 2], "little") for i in (26, 28))
+        name = np.empty(n_name, np.uint8)
+        read_at(self._file.descriptor, member.header_offset + self._LOCAL_HEADER, name)
+        encoding = "utf-8" if member.flag_bits & _UTF8_NAME else "cp437"
+        if name.tobytes() != member.orig_filename.encode(encoding):
+            raise CorruptDataError(f"{member.filename}: the ZIP file gives two names for it")
+        start = member.header_offset + self._LOCAL_HEADER + n_name + n_extra
+        # Uncompressed members have no checksum that a range of them could be compared with.
+        at = bisect.bisect_right(self._ends, member.header_offset)
+        if start + member.compress_size > self._ends[at]:
+            raise CorruptDataError(f"{member.filename}: in the ZIP file, it overlaps the next")
+        return start
+
+    def read(self, key: str) -> Bytes | None:
+        """Read a document, which may not exist, and check its CRC-32."""
+        if self._find(key) is None:
+            return None
+        member = self._zip.NameToInfo[key]
+        check_metadata(member.file_size, lambda: member.compress_size, key)
+        return _ZipMember(self._zip, member, self._lock).read(AtMost(member.file_size))[0]
+
+    def size(self, key: str) -> int:
+        """Return the size of a key, 0 if it does not exist."""
+        member = self._zip.NameToInfo.get(key)
+        return 0 if member is None else member.compress_size
+
+    def folder_size(self, path: str) -> int:
+        """Return the size of all members below a path."""
+        if not path:
+            return self._nbytes
+        members = self._zip.NameToInfo.values()
+        return sum(m.compress_size for m in members if m.filename.startswith(f"{path}/"))
+
+    def close(self) -> None:
+        """Close the file."""
+        super().close()
+        self._zip.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ZipSource, (self._path,)
+
+
+class _Reader(io.RawIOBase):
+    """A file for `zipfile`, with a position of its own."""
+
+    def __init__(self, file: SharedFile, size: int) -> None:
+        self._file, self._size, self._at = file, size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
+        if self._at < 0:
+            raise OSError("before the beginning of the file")
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        count = read_at(self._file.descriptor, self._at, np.frombuffer(buffer, np.uint8))
+        self._at += count
+        return count
+
+
+class _ZipMember(StoredChunk):
+    """A member of a ZIP file that is read whole, and its CRC-32 checked."""
+
+    def __init__(
+        self, archive: zipfile.ZipFile, member: zipfile.ZipInfo, lock: threading.Lock
+    ) -> None:
+        self._zip, self._member, self._lock = archive, member, lock
+        self.key, self.size = member.filename, member.file_size
+
+    @cached_property
+    def _content(self) -> InMemory:
+        try:
+            with self._lock:
+                return InMemory(self._zip.read(self._member))
+        except _UNREADABLE as e:
+            raise CorruptDataError(f"in the ZIP file: {one_line(e)}") from e
+
+    def read(self, request: Request) -> Sequence[Bytes]:
+        """Read the member, and return ranges of it."""
+        return self._content.read(request)
