@@ -8,9 +8,12 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from bf16codecs._held import HeldFolder
+
 __all__ = ["LifeLock"]
 
-_FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+# The first word of a lock file that this package made.
+_MARK = "bf16codecs"
 
 # Some shared file systems are mounted with locks that other machines do not see. What another
 # machine left is taken for dead only if its lock is free and this time has passed.
@@ -44,14 +47,16 @@ def _machine() -> str:
 
 
 class LifeLock:
-    """A lock file, made if there is none, and locked if nobody else holds it.
+    """A lock file, locked if nobody else holds it.
 
     The system frees the lock when its process ends, however that happens.
 
     Parameters
     ----------
-    path
-        The file.
+    folder, name
+        The folder that has the file, and the file's name there.
+    is_new
+        Whether to make the file. What is there already is never made use of.
 
     Raises
     ------
@@ -59,9 +64,10 @@ class LifeLock:
         If the file cannot be opened or made.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._descriptor = os.open(path, _FLAGS, 0o666)
+    def __init__(self, folder: HeldFolder, name: str, is_new: bool) -> None:
+        self._folder, self._name = folder, name
+        flags = os.O_CREAT | os.O_EXCL if is_new else 0
+        self._descriptor = folder.open(name, os.O_RDWR | flags)
         #: Whether the lock is this object's. Someone else has it, or locks do not work there.
         self.is_held = False
         #: Whether it is certain that someone else has it.
@@ -78,22 +84,29 @@ class LifeLock:
     def _is_current(self) -> bool:
         """Tell whether the file still has its name: who held it before may have removed it."""
         try:
-            named = os.stat(self._path, follow_symlinks=False)
+            named = self._folder.stat(self._name)
         except OSError:
             return False
-        return os.path.samestat(named, os.fstat(self._descriptor))
+        return named is not None and os.path.samestat(named, os.fstat(self._descriptor))
 
     def sign(self) -> None:
         """Say in the file who made it."""
         # A file that could not be locked is nobody's: it never looks like a dead one of this
         # machine, even if locks work here by then.
-        os.write(self._descriptor, (_machine() if self.is_held else "not locked").encode())
+        maker = _machine() if self.is_held else "not locked"
+        os.write(self._descriptor, f"{_MARK} {maker}".encode())
 
-    def is_made_here(self) -> bool:
-        """Tell whether a free lock proves that the file's maker is dead."""
+    def is_unsigned(self) -> bool:
+        """Tell whether nothing is in the file: its maker had no time to sign it."""
+        return os.fstat(self._descriptor).st_size == 0
+
+    def is_of_the_dead(self) -> bool:
+        """Tell whether this package made the file, and its free lock proves the maker dead."""
         os.lseek(self._descriptor, 0, os.SEEK_SET)
         words = os.read(self._descriptor, 1000).decode(errors="replace").split()
-        if not words or set(words) & set(_machine().split()):
+        if words[:1] != [_MARK]:
+            return False
+        if set(words[1:]) & set(_machine().split()):
             return True
         return time.time() - os.fstat(self._descriptor).st_mtime > _FOREIGN_SECONDS
 
@@ -111,9 +124,7 @@ class LifeLock:
         """Remove the file, and free the lock."""
         if os.name == "nt":  # where nobody can remove what is open
             self.close()
-            self._path.unlink(missing_ok=True)
-        else:
-            try:
-                self._path.unlink(missing_ok=True)
-            finally:
-                self.close()
+        try:
+            self._folder.remove(self._name)
+        finally:
+            self.close()

@@ -7,9 +7,10 @@ It is made in a *working folder* beside its target, `.bf16codecs-<random>.tmp/`:
     target   where two names cannot be exchanged: the name of the target that becomes `old`
     old      there, what is replaced
 
-A working folder whose lock is free is a dead process's. The next process that writes beside it
-removes it. Where death came between two renames, the target is missing: whoever asks for it next,
-if only to read, gives it the new content first.
+A working folder whose lock is signed and free is a dead process's. The next process of the same
+user that writes beside it removes these four names, and the folder if that was all. Where death
+came between two renames, the target is missing: whoever asks for it next, if only to read, gives
+it the new content first.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from __future__ import annotations
 import os
 import re
 import secrets
-import shutil
+import stat
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
+from bf16codecs._held import HeldFolder
 from bf16codecs._lock import LifeLock
 from bf16codecs._rename import exchange, rename_new
 from bf16codecs._sync import sync
@@ -32,25 +33,33 @@ __all__ = ["WORKING_PREFIX", "WorkingFolder", "recover", "recover_missing"]
 WORKING_PREFIX = ".bf16codecs-"
 _NAME = re.compile(re.escape(WORKING_PREFIX) + r"[0-9a-f]{16}\.tmp")
 
-# Workers of a cluster may still put files into a folder that is being removed.
-_REMOVALS = 3
+_LOCK, _NEW, _NOTE, _OLD = "lock", "new", "target", "old"
+
+# No name is longer, nor a note.
+_LONGEST_NOTE = 4096
 
 
 class WorkingFolder:
     """A working folder that this process holds. `make` and `adopt` give one."""
 
-    def __init__(self, path: Path, lock: LifeLock) -> None:
-        self.path = path
+    def __init__(self, folder: HeldFolder, lock: LifeLock, durable: bool) -> None:
+        self.path = folder.path
         #: What is to be made.
-        self.new = path / "new"
-        self._lock = lock
-        self._journal, self._old = path / "target", path / "old"
+        self.new = self.path / _NEW
+        self._folder, self._lock, self._durable = folder, lock, durable
         #: Why the content of this folder may still be needed.
         self._is_needed: OSError | None = None
 
     @classmethod
-    def make(cls, parent: Path) -> WorkingFolder:
+    def make(cls, parent: Path, durable: bool) -> WorkingFolder:
         """Make a working folder.
+
+        Parameters
+        ----------
+        parent
+            Where.
+        durable
+            Whether a loss of power must not leave what nobody recognizes, nor undo `publish`.
 
         Raises
         ------
@@ -61,18 +70,24 @@ class WorkingFolder:
             path = parent / f"{WORKING_PREFIX}{secrets.token_hex(8)}.tmp"
             path.mkdir()
             try:
-                lock = LifeLock(path / "lock")
+                folder = HeldFolder(path)
+                lock = LifeLock(folder, _LOCK, is_new=True)
             except FileNotFoundError:
                 continue  # taken for a dead process's, as it had no lock yet
             except OSError:
-                path.rmdir()
+                with suppress(OSError):
+                    path.rmdir()
                 raise
             if lock.is_taken:
                 lock.close()
                 continue
-            made = cls(path, lock)
+            made = cls(folder, lock, durable)
             try:
                 lock.sign()
+                if durable:
+                    # Whatever else is in the folder after a loss of power, the lock is.
+                    sync(path / _LOCK)
+                    sync(path)
             except BaseException:
                 made.close()
                 raise
@@ -87,32 +102,39 @@ class WorkingFolder:
         OSError
             If it may not be changed.
         """
-        lock = LifeLock(path / "lock")
-        if lock.is_held and lock.is_made_here():
-            return cls(path, lock)
+        folder = HeldFolder(path)
+        if not folder.is_own():
+            return None
+        try:
+            lock = LifeLock(folder, _LOCK, is_new=False)
+        except FileNotFoundError:
+            os.rmdir(path)  # of a maker that had no time to make a lock; if not, it stays
+            return None
+        is_alone = lock.is_unsigned() and folder.names() == [_LOCK]
+        if lock.is_held and (is_alone or lock.is_of_the_dead()):
+            return cls(folder, lock, durable=True)
         lock.close()
         return None
 
-    def publish(self, target: Path, may_replace: Callable[[], object], durable: bool) -> None:
+    def publish(self, target: Path, check: Callable[[Path], object]) -> None:
         """Give `new` the target's name.
 
         Parameters
         ----------
         target
             A path in the folder that holds this one.
-        may_replace
-            Called if something has that name; raises if it must stay.
-        durable
-            Return only when the name is on the disk.
+        check
+            Called with the path of what has that name, and again when that has moved into this
+            folder; raises if it must stay.
 
         Raises
         ------
         OSError
             If something fails.
         """
-        while not self._publish_once(target, may_replace, durable):
+        while not self._publish_once(target, check):
             pass  # somebody else made or removed the target in between
-        if durable:
+        if self._durable:
             self._sync_names(target)
 
     def _sync_names(self, target: Path) -> None:
@@ -124,55 +146,63 @@ class WorkingFolder:
             text = f"replaced, but a loss of power may undo that: {e.strerror}"
             raise OSError(e.errno, text, str(target)) from e
 
-    def _publish_once(self, target: Path, may_replace: Callable[[], object], durable: bool) -> bool:
+    def _publish_once(self, target: Path, check: Callable[[Path], object]) -> bool:
         try:
-            rename_new(self.new, target)
+            rename_new(self._folder, _NEW, target)
             return True
         except FileExistsError:
-            may_replace()
+            check(target)
         try:
-            if exchange(self.new, target):
+            if exchange(self._folder, _NEW, target):
                 return True
-            if not self.new.is_dir():
-                os.replace(self.new, target)
+            made = self._folder.stat(_NEW)
+            if made is not None and not stat.S_ISDIR(made.st_mode):
+                with self._folder.at(_NEW) as (path, folder):
+                    os.replace(path, target, src_dir_fd=folder)
                 return True
-            self._move_aside(target, durable)
+            self._move_aside(target)
         except FileNotFoundError:
             if os.path.lexists(target):
                 raise
         return False
 
-    def _move_aside(self, target: Path, durable: bool) -> None:
+    def _move_aside(self, target: Path) -> None:
         """Move what is replaced to `old`: no plain rename replaces a folder that is not empty."""
-        self._journal.write_bytes(os.fsencode(target.name))
-        if durable:
-            for path in (self._journal, self.path, target.parent):
+        note = self._folder.open(_NOTE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        with open(note, "wb") as file:
+            file.write(os.fsencode(target.name))
+        if self._durable:
+            for path in (self.path / _NOTE, self.path, target.parent):
                 sync(path)
-        _remove(self._old)  # of an earlier round
-        os.rename(target, self._old)
+        with suppress(OSError):
+            self._folder.remove(_OLD)  # of an earlier round
+        with self._folder.at(_OLD) as (old, folder):
+            os.rename(target, old, dst_dir_fd=folder)
 
-    def journaled_target(self) -> Path | None:
+    def noted_target(self) -> Path | None:
         """Return the path that `old` had."""
-        try:
-            name = os.fsdecode(self._journal.read_bytes())
-        except FileNotFoundError:
+        # Whoever can write here might have left anything: a pipe, a link, gigabytes.
+        found = self._folder.stat(_NOTE)
+        if found is None or not stat.S_ISREG(found.st_mode):
             return None
-        # Whoever can write here might have written anything.
+        with open(self._folder.open(_NOTE, os.O_RDONLY), "rb") as file:
+            text = file.read(_LONGEST_NOTE)
+        name = os.fsdecode(text)
         is_plain = name == os.path.basename(name) and name not in {"", ".", ".."}
-        return self.path.with_name(name) if is_plain and "\0" not in name else None
+        is_name = is_plain and "\0" not in name and len(text) < _LONGEST_NOTE
+        return self.path.with_name(name) if is_name else None
 
     def finish(self) -> None:
         """Give a target that is missing its new content, if death came between the two renames."""
-        content = self.new if os.path.lexists(self.new) else self._old
-        self._restore(content)
+        self._restore(_OLD if self._folder.stat(_NEW) is None else _NEW)
 
-    def _restore(self, content: Path) -> None:
-        target = self.journaled_target()
-        if target is None or not os.path.lexists(self._old) or os.path.lexists(target):
+    def _restore(self, content: str) -> None:
+        target = self.noted_target()
+        if target is None or self._folder.stat(_OLD) is None or os.path.lexists(target):
             return
         try:
             with suppress(FileExistsError):
-                rename_new(content, target)
+                rename_new(self._folder, content, target)
                 sync(target.parent)
         except OSError as e:
             self._is_needed = e
@@ -187,7 +217,7 @@ class WorkingFolder:
             Why something is left.
         """
         try:
-            self._restore(self._old)
+            self._restore(_OLD)
             if self._is_needed is None:
                 self._remove()
         except OSError as e:
@@ -199,16 +229,26 @@ class WorkingFolder:
     def release(self) -> None:
         """Leave the folder as it is to whoever comes next."""
         self._lock.close()
+        self._folder.close()
 
     def _remove(self) -> None:
-        # From here on, `old` may be incomplete: nobody must give it a name any more.
-        self._journal.unlink(missing_ok=True)
-        errors = [_remove(self.path / name) for name in os.listdir(self.path) if name != "lock"]
-        error = next(filter(None, errors), None)
-        if error is not None:
-            raise error
+        # Once the note is gone, `old` may be incomplete: nobody must give it a name any more.
+        self._folder.remove(_NOTE)
+        errors = []
+        for name in (_NEW, _OLD):
+            try:
+                self._folder.remove(name)
+            except OSError as e:
+                errors.append(e)
+        if errors:
+            raise errors[0]
+        if self._durable:
+            # What a loss of power left without the lock, nobody would recognize.
+            with suppress(OSError):
+                sync(self.path)
         self._lock.remove()
-        os.rmdir(self.path)
+        with suppress(FileNotFoundError):  # somebody took it for one that has no lock yet
+            os.rmdir(self.path)
 
 
 def recover(folder: Path) -> None:
@@ -223,7 +263,7 @@ def recover_missing(path: str | os.PathLike[str]) -> None:
     if not os.path.lexists(target):
         for found in _working_folders(target.parent):
             if (found / "target").is_file():
-                _recover(found, lambda dead: dead.journaled_target() == target)
+                _recover(found, lambda dead: dead.noted_target() == target)
 
 
 def _recover(path: Path, condition: Callable[[WorkingFolder], bool]) -> None:
@@ -251,25 +291,3 @@ def _working_folders(folder: Path) -> list[Path]:
             ]
     except OSError:
         return []
-
-
-def _remove(path: Path) -> OSError | None:
-    """Remove a file or a folder, as much of it as possible; return the first error."""
-    errors: list[OSError] = []
-
-    def note(function: Any, path: str, info: Any) -> None:
-        if not isinstance(info[1], FileNotFoundError):
-            errors.append(info[1])
-
-    for _ in range(_REMOVALS):
-        errors.clear()
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, onerror=note)
-        else:
-            try:
-                path.unlink(missing_ok=True)
-            except OSError as e:
-                errors.append(e)
-        if not errors:
-            return None
-    return errors[0]

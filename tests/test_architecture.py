@@ -19,7 +19,16 @@ NATIVE = PACKAGE / "_native"
 LAYERS = [
     {"_version", "errors", "_core", "_interrupt"},
     {"_limits"},
-    {"_buffers", "_dtypes", "_files", "_memory", "_messages", "_threads", "_torch_tensors"},
+    {
+        "_buffers",
+        "_dtypes",
+        "_files",
+        "_held",
+        "_memory",
+        "_messages",
+        "_threads",
+        "_torch_tensors",
+    },
     {"_lock", "_rename", "_sync"},
     {"_replace", "_safetensors_header"},
     {"safetensors"},

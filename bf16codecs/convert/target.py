@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import stat
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -74,16 +75,16 @@ def new_target(
     """
     recover(target.parent)
     check = partial(_check, target, overwrite, may_replace)
-    check()
+    check(target)
     with _interrupt.shielded(), _named_errors(target):
-        working = WorkingFolder.make(target.parent)
+        working = WorkingFolder.make(target.parent, durable=sync)
         try:
             with _interrupt.exposed():
                 yield working.new
                 if sync:
                     sync_tree(working.new)
                 _interrupt.check()
-            working.publish(target, check, durable=sync)
+            working.publish(target, check)
         finally:
             leftover = working.close()
             if leftover is not None:
@@ -111,17 +112,18 @@ def _named_errors(target: Path) -> Iterator[None]:
         raise OSError(e.errno, text, str(target)) from e
 
 
-def _check(target: Path, overwrite: bool, may_replace: Callable[[Path], bool]) -> None:
-    """Raise if the target may not be made."""
+def _check(target: Path, overwrite: bool, may_replace: Callable[[Path], bool], path: Path) -> None:
+    """Raise if the target may not be made: of what is at `path`, there or moved from there."""
     if not target.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, "No such folder", str(target.parent))
     try:
-        target.lstat()
+        is_link = stat.S_ISLNK(path.lstat().st_mode)
     except FileNotFoundError:
         return
     if not overwrite:
         raise FileExistsError(errno.EEXIST, "File exists (--overwrite replaces it)", str(target))
-    if not may_replace(target):
+    # Where a link leads depends on the place that it was made for.
+    if not may_replace(target.parent / os.readlink(path) if is_link else path):
         raise FileExistsError(
             errno.EEXIST, "Not overwritten: it is not a store or file of this kind", str(target)
         )

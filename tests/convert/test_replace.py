@@ -62,7 +62,7 @@ def no_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def dead_between_renames(folder: Path, old: Path, new: Path, name: str = "m.zarr") -> Path:
     """Leave what a writer leaves that dies when the old store is aside and the new one is not."""
-    working = _replace.WorkingFolder.make(folder)
+    working = _replace.WorkingFolder.make(folder, durable=False)
     safetensors_to_zarr(old, working.path / "old")
     safetensors_to_zarr(new, working.new)
     (working.path / "target").write_bytes(name.encode())
@@ -90,7 +90,7 @@ def test_what_was_begun_is_finished(folder: Path, old: Path, new: Path, reader: 
 
 
 def test_source_that_was_being_replaced(folder: Path, old: Path, tmp_path: Path) -> None:
-    working = _replace.WorkingFolder.make(folder)
+    working = _replace.WorkingFolder.make(folder, durable=False)
     for name in ("old", "new"):
         (working.path / name).mkdir()
         shutil.copy(old, working.path / name / "a.safetensors")
@@ -119,7 +119,7 @@ def test_target_that_was_made_since_stays(folder: Path, old: Path, new: Path) ->
 
 def test_reading_what_is_missing_removes_nothing_else(folder: Path, old: Path, new: Path) -> None:
     other = dead_between_renames(folder, old, new, "other")
-    unfinished = _replace.WorkingFolder.make(folder)
+    unfinished = _replace.WorkingFolder.make(folder, durable=False)
     unfinished.release()
     with pytest.raises(FileNotFoundError):
         verify_store(folder / "m.zarr")
@@ -141,7 +141,7 @@ def test_links_are_not_followed(folder: Path, tmp_path: Path) -> None:
     precious.mkdir()
     (precious / "file").write_text("x")
     (folder / f".bf16codecs-{secrets.token_hex(8)}.tmp").symlink_to(precious)
-    working = _replace.WorkingFolder.make(folder)
+    working = _replace.WorkingFolder.make(folder, durable=False)
     working.new.symlink_to(precious)
     (working.path / "lock").unlink()
     (working.path / "lock").symlink_to(precious / "made")
@@ -151,7 +151,7 @@ def test_links_are_not_followed(folder: Path, tmp_path: Path) -> None:
 
 
 def test_living_writers_are_left_alone(folder: Path, old: Path) -> None:
-    living = _replace.WorkingFolder.make(folder)
+    living = _replace.WorkingFolder.make(folder, durable=False)
     living.new.mkdir()
     _replace.recover(folder)
     assert names_in(living.path) == {"lock", "new"}
@@ -162,10 +162,10 @@ def test_living_writers_are_left_alone(folder: Path, old: Path) -> None:
 @pytest.mark.parametrize("text", ["another-machine", "not locked"])
 def test_writers_on_other_machines_get_a_week(folder: Path, text: str) -> None:
     """Their locks may not be seen here."""
-    working = _replace.WorkingFolder.make(folder)
+    working = _replace.WorkingFolder.make(folder, durable=False)
     working.release()
     lock = working.path / "lock"
-    lock.write_text(text)
+    lock.write_text(f"bf16codecs {text}")
     _replace.recover(folder)
     assert lock.exists()
     os.utime(lock, (time.time() - 8 * 86400,) * 2)
@@ -179,7 +179,7 @@ def test_without_locks_nothing_is_removed(
     def refuse(descriptor: int) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
-    dead = _replace.WorkingFolder.make(folder)
+    dead = _replace.WorkingFolder.make(folder, durable=False)
     dead.release()
     monkeypatch.setattr(_lock, "_try_lock", refuse)
     safetensors_to_zarr(old, folder / "m.zarr")
