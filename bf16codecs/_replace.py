@@ -154,6 +154,7 @@ class WorkingFolder:
             check(target)
         try:
             if exchange(self._folder, _NEW, target):
+                self._look_again(_NEW, target, check)
                 return True
             made = self._folder.stat(_NEW)
             if made is not None and not stat.S_ISDIR(made.st_mode):
@@ -161,10 +162,33 @@ class WorkingFolder:
                     os.replace(path, target, src_dir_fd=folder)
                 return True
             self._move_aside(target)
+            self._look_again(_OLD, target, check)
         except FileNotFoundError:
             if os.path.lexists(target):
                 raise
         return False
+
+    def _look_again(self, name: str, target: Path, check: Callable[[Path], object]) -> None:
+        """Put back what has moved here if it must stay: it may be newer than the first look."""
+        try:
+            check(self.path / name)
+        except BaseException:
+            try:
+                self._put_back(name, target)
+            except OSError as e:
+                text = f"what was there is now {self.path / name}: {e.strerror}"
+                self._is_needed = OSError(e.errno, text, str(target))
+                self._lock.remove()  # nobody removes a folder without a lock
+                raise self._is_needed from e
+            raise
+
+    def _put_back(self, name: str, target: Path) -> None:
+        try:
+            if name == _NEW and exchange(self._folder, name, target):
+                return
+        except FileNotFoundError:
+            pass  # somebody has removed the new target
+        rename_new(self._folder, name, target)
 
     def _move_aside(self, target: Path) -> None:
         """Move what is replaced to `old`: no plain rename replaces a folder that is not empty."""

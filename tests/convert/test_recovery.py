@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import shutil
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bf16codecs import _lock, _replace
+from bf16codecs import _held, _lock, _rename, _replace
 from bf16codecs.convert import safetensors_to_zarr
 from fault_driver import files_in
 from models import write_model
@@ -117,6 +118,27 @@ def test_folder_that_is_swapped(
 
 
 @POSIX
+def test_systems_without_names_in_open_folders(
+    folder: Path, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_held, "_HAS_AT", False)
+    working = _replace.WorkingFolder.make(folder, durable=False)
+    shutil.copytree(working.path, tmp_path / "precious")
+    (tmp_path / "precious" / "new").write_text("x")
+    working.path.rename(folder / "moved")
+    working.path.symlink_to(tmp_path / "precious")
+    assert working.close() is not None
+    assert names_in(tmp_path / "precious") == {"lock", "new"}
+    working.path.unlink()
+    (folder / "moved").rename(working.path)
+    for system_call in (_rename._system_call, lambda: None):
+        monkeypatch.setattr(_rename, "_system_call", system_call)
+        safetensors_to_zarr(source, folder / "m.zarr", overwrite=True)
+        safetensors_to_zarr(source, folder / "m.zip", overwrite=True)
+        assert names_in(folder) == {"m.zarr", "m.zip"}
+
+
+@POSIX
 def test_folder_that_is_swapped_before_it_is_opened(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,3 +195,55 @@ def test_note_that_is_not_one(folder: Path, kind: str) -> None:
     working.release()
     _replace.recover(folder)
     assert names_in(folder) == set()
+
+
+@pytest.mark.parametrize("exchange", [True, False])
+def test_what_takes_the_name_in_the_last_moment_stays(
+    folder: Path, source: Path, exchange: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What may be replaced makes room, between the look and the step, for what may not."""
+    target = folder / "m.zarr"
+    safetensors_to_zarr(source, target)
+    if not exchange:
+        monkeypatch.setattr(_rename, "_system_call", lambda: None)
+    step = _replace.exchange
+
+    def take_and_exchange(*args: Any) -> bool:
+        monkeypatch.setattr(_replace, "exchange", step)
+        shutil.rmtree(target)
+        target.mkdir()
+        (target / "thesis.txt").write_text("x")
+        return step(*args)
+
+    monkeypatch.setattr(_replace, "exchange", take_and_exchange)
+    with pytest.raises(FileExistsError, match="Not overwritten") as caught:
+        safetensors_to_zarr(source, target, overwrite=True)
+    assert caught.value.filename == str(target)
+    assert files_in(folder) == {"m.zarr": None, "m.zarr/thesis.txt": b"x"}
+
+
+def test_what_cannot_be_put_back_is_kept(
+    folder: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = folder / "m.zarr"
+    working = _replace.WorkingFolder.make(folder, durable=False)
+    working.new.mkdir()
+    target.write_text("x")
+    looks = []
+
+    def check(path: Path) -> None:
+        looks.append(path)
+        if path != target:
+            monkeypatch.setattr(_replace, "exchange", refuse)
+            raise FileExistsError
+
+    def refuse(*args: Any) -> bool:
+        raise PermissionError(errno.EPERM, "not allowed", str(target))
+
+    with pytest.raises(PermissionError, match=r"what was there is now .*: not allowed"):
+        working.publish(target, check)
+    assert working.close() is not None
+    assert len(looks) == 2
+    monkeypatch.undo()
+    _replace.recover(folder)
+    assert working.new.read_text() == "x"
