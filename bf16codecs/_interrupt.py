@@ -7,7 +7,9 @@ whoever works in pieces looks at the note. This package installs no handlers; it
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -28,20 +30,27 @@ class _Thread(threading.local):
     is_shielded = False
 
 
+# Who asks again does so after this time. Timeouts and shells send several signals at once.
+_SECONDS_BETWEEN = 0.5
+
 _noted: int | None = None
+_raised_at = -math.inf
 _thread = _Thread()
 
 
 def note(number: int, frame: object = None) -> None:
     """Handle a signal: the first one is noted, and raised unless that has to wait.
 
-    Later ones change nothing. They come from the impatient, and would interrupt the clean-up.
+    Later ones raise the first again, which may have been lost in what never looks at the note.
+    Those that come with it do not: they would interrupt what it has begun to undo.
     """
-    global _noted
+    global _noted, _raised_at
     if _noted is None:
         _noted = number
-        if not _thread.is_shielded:
-            raise Interrupted(number)
+    now = time.monotonic()
+    if not _thread.is_shielded and now - _raised_at >= _SECONDS_BETWEEN:
+        _raised_at = now
+        raise Interrupted(_noted)
 
 
 def check() -> None:
@@ -52,8 +61,8 @@ def check() -> None:
 
 def forget() -> None:
     """Begin anew, without a signal."""
-    global _noted
-    _noted = None
+    global _noted, _raised_at
+    _noted, _raised_at = None, -math.inf
 
 
 @contextmanager

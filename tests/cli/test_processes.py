@@ -169,6 +169,42 @@ def test_signal_that_python_drops(model: Path, name: str, status: int, verify: s
     assert names_in(model.parent) == {"m.safetensors"}
 
 
+@POSIX
+def test_later_signals_are_raised_as_well() -> None:
+    """What never looks at the note ends by the second one if the first was lost."""
+    before = """
+import os, weakref
+from bf16codecs import _interrupt
+import bf16codecs.cli.inspect
+clock = 0.0
+_interrupt.time = type("Clock", (), {"monotonic": staticmethod(lambda: clock)})
+
+def send(reference):
+    os.kill(os.getpid(), signal.SIGTERM)
+    for _ in range(1000):  # the handler is called between two steps of this
+        pass
+
+def hang(*args, **options):
+    global clock
+    thing = set()
+    reference = weakref.ref(thing, send)
+    del thing
+    os.kill(os.getpid(), signal.SIGINT)  # with the first one
+    clock = 1.0
+    with _interrupt.shielded():
+        os.kill(os.getpid(), signal.SIGINT)
+    print("in vain", flush=True)
+    os.kill(os.getpid(), signal.SIGINT)
+    print("never", flush=True)
+    os._exit(9)
+
+bf16codecs.cli.inspect.open_store = hang
+"""
+    process = start("bf16codecs", "info", "x", before=before)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (143, "in vain\n", "bf16codecs info: terminated\n")
+
+
 #: Send further signals during the clean-up.
 IMPATIENT = """
 import os, shutil
