@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 import h5py
+from h5py._hl.base import phil
 
 from bf16codecs._chunks.array import ArrayReader
 from bf16codecs._limits import Limits
@@ -88,19 +89,33 @@ class Hdf5Reader(StoreReader):
     def _dataset(self, path: str) -> Any:
         """Open a little-endian dataset whose data are in this file."""
         with named_errors(f"{self.where}: array {path!r:.300}"):
-            found = self._file.get(path)
-            if not isinstance(found, h5py.Dataset):
-                raise StoreError("is missing" if found is None else "is not an array")
-            dataset = found.id
+            # Links and storage may lead to any file, or pipe: HDF5 opens what it follows or reads.
+            _refuse_links(self._file.id, path)
+            dataset = h5py.h5o.open(self._file.id, path.encode())
+            if not isinstance(dataset, h5py.h5d.DatasetID):
+                raise StoreError("is not an array")
             properties = dataset.get_create_plist()
-            # Links and storage may lead to any file that this process can read.
-            home = h5py.h5o.get_info(self._file.id).fileno
-            foreign = h5py.h5o.get_info(dataset).fileno != home
-            if foreign or found.is_virtual or properties.get_external_count():
+            is_virtual = properties.get_layout() == h5py.h5d.VIRTUAL
+            if is_virtual or properties.get_external_count():
                 raise StoreError("its data are in another file")
             if array_dtype(dataset.get_type()).byteorder == ">":
                 raise StoreError("is big-endian")
         return dataset
+
+
+def _refuse_links(file: Any, path: str) -> None:
+    """Raise unless each part of a path is there, in this file and by no other name."""
+    parts = path.encode().split(b"/")
+    for end in range(1, len(parts) + 1):
+        with phil:
+            links = file.links
+            name = b"/".join(parts[:end])
+            is_there = links.exists(name)
+            is_link = is_there and links.get_info(name).type != h5py.h5l.TYPE_HARD
+        if is_link:
+            raise StoreError("is a soft or external link, or below one: only hard links are read")
+        if not is_there:
+            raise StoreError("is missing")
 
 
 def _read_info(file: h5py.File, where: str) -> StoreInfo:

@@ -117,7 +117,7 @@ class TestHDF5(StoreContract):
         with h5py.File(store, "r+") as file:
             file["outside"] = h5py.ExternalLink("other.h5", "a")
         self.edit(store, lambda attributes: attributes["tensors"].update(a="outside"))
-        with pytest.raises(StoreError, match="in another file"):
+        with pytest.raises(StoreError, match="external link"):
             self.restore(store, store.with_name("back"))
         assert not store.with_name("back").exists()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -129,3 +130,78 @@ def test_shapes_without_an_end(store, shape, chunks):
     except (ValueError, OverflowError) as e:
         pytest.skip(f"HDF5 refuses it: {e}")
     refused(store, r"missing|larger than any|is uint8 of shape")
+
+
+FOLLOWED = """
+import sys
+import bf16codecs
+from bf16codecs.errors import StoreError
+
+path = sys.argv[1]
+for read in (
+    lambda: bf16codecs.open_model(path).load(),
+    lambda: bf16codecs.open_model(path)["w"][3],
+    lambda: bf16codecs.open_model(path).metadata(),
+):
+    try:
+        read()
+    except StoreError as e:
+        print(e)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="a system without FIFOs")
+@pytest.mark.parametrize("path", ["w", "safetensors/header/0", "safetensors/header", "safetensors"])
+@pytest.mark.parametrize("kind", ["external", "soft to external", "soft"])
+def test_links_are_not_followed(store, run_python, path, kind):
+    """HDF5 opens the file that an external link names, and waits for ever if that is a pipe."""
+    os.mkfifo(store.with_name("pipe"))
+    with h5py.File(store, "r+") as file:
+        file.move(path, "moved")
+        file["elsewhere"] = h5py.ExternalLink("pipe", "/w")
+        links = {
+            "external": h5py.ExternalLink("pipe", "/w"),
+            "soft to external": h5py.SoftLink("/elsewhere"),
+            "soft": h5py.SoftLink("/moved"),
+        }
+        file[path] = links[kind]
+    lines = run_python(FOLLOWED, str(store), timeout=30).stdout.splitlines()
+    assert lines, "nothing was refused"
+    assert all("soft or external link" in line for line in lines), lines
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="a system without FIFOs")
+@pytest.mark.parametrize("kind", ["virtual", "unlimited", "printf", "external"])
+@pytest.mark.parametrize("path", ["w", "safetensors/header/0"])
+def test_data_in_other_files_are_not_looked_for(store, run_python, path, kind):
+    os.mkfifo(store.with_name("pipe"))
+    os.mkfifo(store.with_name("pipe0"))
+    with h5py.File(store, "r+") as file:
+        dataset = file[path]
+        attributes, shape, dtype = dict(dataset.attrs), dataset.shape, dataset.id.get_type()
+        space, endless = dataset.id.get_space(), (h5py.h5s.UNLIMITED, *shape[1:])
+        del file[path], dataset
+        properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        if kind == "external":
+            properties.set_external(b"pipe", 0, h5py.h5s.UNLIMITED)
+        else:
+            source = h5py.h5s.create_simple(shape, None if kind == "virtual" else endless)
+            target = source.copy()
+            ones = (1,) * len(shape)
+            if kind == "unlimited":
+                count = (h5py.h5s.UNLIMITED, *ones[1:])
+                for each in (source, target):
+                    each.select_hyperslab((0,) * len(shape), count, None, (1, *shape[1:]))
+            elif kind == "printf":
+                count = (h5py.h5s.UNLIMITED, *ones[1:])
+                target.select_hyperslab((0,) * len(shape), count, shape, shape)
+                source = space
+            name = b"pipe%b" if kind == "printf" else b"pipe"
+            properties.set_virtual(target, name, b"w", source)
+            space = target
+        made = h5py.h5d.create(file.id, path.encode(), dtype, space, properties)
+        h5py.Dataset(made).attrs.update(attributes)
+        del made
+    lines = run_python(FOLLOWED, str(store), timeout=30).stdout.splitlines()
+    assert lines, "nothing was refused"
+    assert all("in another file" in line for line in lines), lines
