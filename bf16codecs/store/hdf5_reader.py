@@ -11,7 +11,7 @@ import h5py
 from h5py._hl.base import phil
 
 from bf16codecs._chunks.array import ArrayReader
-from bf16codecs._limits import Limits
+from bf16codecs._limits import Limits, check_metadata
 from bf16codecs._messages import named_errors, one_line
 from bf16codecs.errors import StoreError
 from bf16codecs.hdf5.direct import Decoding, dataset_array
@@ -55,8 +55,8 @@ class Hdf5Reader(StoreReader):
     def attributes(self, path: str) -> Mapping[str, Any]:
         """Return the attributes of an array under `bf16codecs`."""
         with named_errors(self.label(path)):
-            text = h5py.Dataset(self._dataset(path)).attrs.get(ATTRIBUTES_KEY, "{}")
-            attributes = json.loads(text)
+            text = _read_attribute(h5py.Dataset(self._dataset(path)))
+            attributes = {} if text is None else json.loads(text)
         return attributes if isinstance(attributes, Mapping) else {}
 
     def zarr_array(self, name: str) -> NoReturn:
@@ -118,12 +118,31 @@ def _refuse_links(file: Any, path: str) -> None:
             raise StoreError("is missing")
 
 
+def _read_attribute(owner: h5py.HLObject) -> str | bytes | None:
+    """Return the text of an attribute, which has to be one; None if there is none."""
+    what = f"attribute {ATTRIBUTES_KEY!r}"
+    with phil:
+        # HDF5 reads a whole attribute to open it. Above 64 KiB it is in the owner's heap.
+        heap = h5py.h5o.get_info(owner.id).meta_size.attr.heap_size
+        check_metadata(heap, lambda: heap, what)
+        if ATTRIBUTES_KEY not in owner.attrs:
+            return None
+        attribute = owner.attrs.get_id(ATTRIBUTES_KEY)
+        kind, form = attribute.get_type(), attribute.get_space().get_simple_extent_type()
+        if not isinstance(kind, h5py.h5t.TypeStringID) or form != h5py.h5s.SCALAR:
+            raise StoreError(f"{what} is not text")
+        text: str | bytes = owner.attrs[ATTRIBUTES_KEY]
+    # What is of variable length is in a heap of the file: it had no size to ask for.
+    check_metadata(len(text), lambda: len(text), what)
+    return text
+
+
 def _read_info(file: h5py.File, where: str) -> StoreInfo:
     """Read and check the attributes of a store."""
     with named_errors(where):
-        text = file.attrs.get(ATTRIBUTES_KEY, "null")
+        text = _read_attribute(file)
         try:
-            attributes = json.loads(text)
-        except (TypeError, ValueError, RecursionError) as e:
+            attributes = None if text is None else json.loads(text)
+        except (ValueError, RecursionError) as e:
             raise StoreError(f"damaged store attributes: {one_line(e)}") from None
     return StoreInfo.from_attributes({ATTRIBUTES_KEY: attributes}, where)

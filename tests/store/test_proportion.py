@@ -363,3 +363,19 @@ def test_restoring_hdf5_is_bounded_too(tmp_path, arrays):
     safetensors_to_hdf5(write_safetensors(tmp_path / "m.safetensors", arrays), file)
     with pytest.raises(StoreError, match="max_bytes"):
         hdf5_to_safetensors(file, tmp_path / "back", max_bytes=1000)
+
+
+@linux
+@pytest.mark.parametrize("owner", ["/", "w"])
+@pytest.mark.parametrize("kind", ["numbers", "text"])
+def test_attributes_without_an_end(tmp_path, run_python, arrays, owner, kind):
+    """One of 1 GB took 2.1 GB before it was found to be no text."""
+    file = tmp_path / "m.h5"
+    safetensors_to_hdf5(write_safetensors(tmp_path / "m.safetensors", arrays), file)
+    content = np.zeros(1 << 25) if kind == "numbers" else np.bytes_(b"x" * (1 << 28))
+    with h5py.File(file, "r+") as opened:
+        opened[owner].attrs["bf16codecs"] = content
+    lines = outcomes(run_python, file)
+    refused = [line for line in lines if "attribute 'bf16codecs': " in line]
+    assert len(refused) >= (5 if owner == "/" else 2), lines
+    assert all("bytes of metadata, more than" in line for line in refused), lines

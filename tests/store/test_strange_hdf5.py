@@ -205,3 +205,30 @@ def test_data_in_other_files_are_not_looked_for(store, run_python, path, kind):
     lines = run_python(FOLLOWED, str(store), timeout=30).stdout.splitlines()
     assert lines, "nothing was refused"
     assert all("in another file" in line for line in lines), lines
+
+
+@pytest.mark.parametrize("owner", ["/", "w"])
+@pytest.mark.parametrize("content", [1, 2.5, ["{}"], np.zeros(9000), h5py.Empty("S2")], ids=repr)
+def test_attributes_that_are_no_text(store, owner, content):
+    with h5py.File(store, "r+") as file:
+        file[owner].attrs["bf16codecs"] = content
+    with pytest.raises(StoreError, match="attribute 'bf16codecs' is not text"):
+        bf16codecs.open_model(store).load()
+
+
+@pytest.mark.parametrize("owner", ["/", "w"])
+def test_attributes_of_variable_length_without_an_end(store, owner):
+    """Only once they were read is it known how long they are."""
+    with h5py.File(store, "r+") as file:
+        file[owner].attrs["bf16codecs"] = "{}" + " " * 100_000_000
+    with pytest.raises(StoreError, match=r"'bf16codecs': \d+ bytes of metadata, more than"):
+        bf16codecs.open_model(store).load()
+
+
+def test_attributes_of_fixed_length_are_read(store):
+    """As other programs write them."""
+    with h5py.File(store, "r+") as file:
+        for owner in (file, file["w"], file["n"]):
+            owner.attrs["bf16codecs"] = np.bytes_(owner.attrs["bf16codecs"].encode())
+    loaded = bf16codecs.open_model(store).load()
+    assert loaded["w"].tobytes() == ARRAYS["w"].tobytes()
