@@ -1,4 +1,4 @@
-"""How chunks are stored: as they are, as Zstandard frames, or as frames of this package.
+"""How chunks are stored: as they are, by common compressors, or as frames of this package.
 
 A format says which bytes of a stored chunk it needs and decodes them, and leaves fetching them to
 whoever drives it: `read` for those that block, zarr's event loop otherwise.
@@ -7,6 +7,8 @@ whoever drives it: `read` for those that block, zarr's event loop otherwise.
 from __future__ import annotations
 
 import threading
+import zlib
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Generator, Hashable, Iterator, Sequence
 from typing import Protocol
@@ -23,6 +25,7 @@ from bf16codecs.errors import CorruptDataError, TruncatedDataError
 
 __all__ = [
     "RAW",
+    "DeflateFormat",
     "Format",
     "FrameFormat",
     "RawFormat",
@@ -43,6 +46,8 @@ _PREFIX_SHIFT = 15
 _MAX_HEADS = 1024
 # A block of a Zstandard frame: at least so many bytes, for at most so many (RFC 8878, 3.1.1.2).
 _ZSTD_BLOCK_STORED, _ZSTD_BLOCK = 4, 1 << 17
+# Two bits for each 258 bytes.
+_DEFLATE_RATIO = 1032
 
 
 class Format(Protocol):
@@ -103,8 +108,8 @@ def _put(part: Bytes, start: int, stop: int, wanted: Wanted) -> None:
 RAW = RawFormat()
 
 
-class ZstdFormat:
-    """Chunks that are Zstandard frames, which can be decoded whole only.
+class _WholeFormat(ABC):
+    """Chunks that can be decoded whole only.
 
     Parameters
     ----------
@@ -122,13 +127,13 @@ class ZstdFormat:
         """Read parts of a chunk: see `Format`."""
         data = yield from _whole(stored, wanted.nbytes)
         # Before memory is taken for a chunk of the size that the array's metadata claim.
-        if wanted.nbytes > (data.size // _ZSTD_BLOCK_STORED + 1) * _ZSTD_BLOCK:
+        if wanted.nbytes > self._most(data.size):
             raise CorruptDataError(f"{data.size} bytes cannot hold a chunk of {wanted.nbytes}")
         if wanted.is_whole and self._shuffle is None:
-            _decode_zstd(data, wanted.out)
+            self._decode(data, wanted.out)
             return
         content = self._scratch.get(wanted.nbytes)
-        _decode_zstd(data, content)
+        self._decode(data, content)
         if self._shuffle is None:
             wanted.put(0, content)
         elif wanted.is_whole:
@@ -136,25 +141,70 @@ class ZstdFormat:
         else:
             wanted.put(0, self._shuffle.decode(content))
 
+    @staticmethod
+    @abstractmethod
+    def _most(stored_nbytes: int) -> int:
+        """Return the most that so many stored bytes can hold."""
+
+    @staticmethod
+    @abstractmethod
+    def _decode(stored: Bytes, out: Bytes) -> None:
+        """Decode what holds exactly `out`; no memory is taken on its word."""
+
+
+class ZstdFormat(_WholeFormat):
+    """Chunks that are Zstandard frames: see `_WholeFormat`."""
+
+    @staticmethod
+    def _most(stored_nbytes: int) -> int:
+        return (stored_nbytes // _ZSTD_BLOCK_STORED + 1) * _ZSTD_BLOCK
+
+    @staticmethod
+    def _decode(stored: Bytes, out: Bytes) -> None:
+        size = _core.zstd_content_size(stored)
+        if size is not None and size != out.size:
+            raise CorruptDataError(
+                f"the frame holds {size} bytes, a chunk of this array has {out.size}"
+            )
+        try:
+            # Never writes more than `out` has. Of frames that state their size it accepts less,
+            # which is why they were asked; of others it does not.
+            Zstd().decode(stored, out=out)
+        except (RuntimeError, ValueError) as e:
+            raise CorruptDataError(str(e)) from e
+
+
+class DeflateFormat(_WholeFormat):
+    """Chunks that are deflated, as by HDF5's gzip filter: see `_WholeFormat`.
+
+    HDF5's filter inflates whatever there is: a chunk of 4 kB can become gigabytes.
+    """
+
+    @staticmethod
+    def _most(stored_nbytes: int) -> int:
+        return stored_nbytes * _DEFLATE_RATIO
+
+    @staticmethod
+    def _decode(stored: Bytes, out: Bytes) -> None:
+        inflater = zlib.decompressobj()
+        try:
+            content = inflater.decompress(stored.data, out.size + 1)
+        except zlib.error as e:
+            raise CorruptDataError(str(e)) from e
+        if len(content) > out.size:
+            raise CorruptDataError(f"it inflates to more than the {out.size} bytes of a chunk")
+        if not inflater.eof:
+            raise TruncatedDataError("its deflated data end too early")
+        if len(content) < out.size:
+            raise CorruptDataError(
+                f"it inflates to {len(content)} bytes, a chunk of this array has {out.size}"
+            )
+        out[:] = np.frombuffer(content, np.uint8)
+
 
 def encode_zstd(chunk: Bytes, level: int, item_size: int) -> bytes:
     """Shuffle a chunk, unless its items have one byte, and compress it."""
     return Zstd(level).encode(chunk if item_size == 1 else Shuffle(item_size).encode(chunk))
-
-
-def _decode_zstd(stored: Bytes, out: Bytes) -> None:
-    """Decode Zstandard frames that hold exactly `out`; no memory is taken on their word."""
-    size = _core.zstd_content_size(stored)
-    if size is not None and size != out.size:
-        raise CorruptDataError(
-            f"the frame holds {size} bytes, a chunk of this array has {out.size}"
-        )
-    try:
-        # Never writes more than `out` has. Of frames that state their size it accepts less,
-        # which is why they were asked; of others it does not.
-        Zstd().decode(stored, out=out)
-    except (RuntimeError, ValueError) as e:
-        raise CorruptDataError(str(e)) from e
 
 
 class FrameFormat:

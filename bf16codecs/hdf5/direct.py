@@ -10,8 +10,8 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import h5py
@@ -22,7 +22,14 @@ from numpy.typing import NDArray
 from bf16codecs import _core
 from bf16codecs._buffers import Bytes, ThreadBuffer
 from bf16codecs._chunks.array import ArrayReader, ChunkedArray, Index, LibraryArray, Located
-from bf16codecs._chunks.formats import RAW, Format, FrameFormat, ZstdFormat, encode_zstd
+from bf16codecs._chunks.formats import (
+    RAW,
+    DeflateFormat,
+    Format,
+    FrameFormat,
+    ZstdFormat,
+    encode_zstd,
+)
 from bf16codecs._chunks.indexing import Axis, as_index
 from bf16codecs._chunks.sources import FilePart, FileSource
 from bf16codecs._chunks.stored import InMemory
@@ -36,6 +43,8 @@ from bf16codecs.hdf5.types import array_dtype
 __all__ = ["Decoding", "DirectWriter", "dataset_array"]
 
 _SHUFFLE = h5py.h5z.FILTER_SHUFFLE
+# What HDF5's shuffle may be before.
+_COMPRESSORS = {h5py.h5z.FILTER_DEFLATE: DeflateFormat, ZSTD_FILTER_ID: ZstdFormat}
 
 
 class Decoding:
@@ -81,8 +90,9 @@ class Decoding:
             return RAW
         if filters == [FILTER_ID]:
             return self._frames
-        if filters in ([ZSTD_FILTER_ID], [_SHUFFLE, ZSTD_FILTER_ID]):
-            return ZstdFormat(item_size if len(filters) > 1 else 1, self._scratch)
+        if filters[-1] in _COMPRESSORS and filters[:-1] in ([], [_SHUFFLE]):
+            compressor = _COMPRESSORS[filters[-1]]
+            return compressor(item_size if len(filters) > 1 else 1, self._scratch)
         return None
 
 
@@ -116,8 +126,17 @@ def dataset_array(
         # Only where jobs are made: that thread may hold HDF5's lock already.
         return LibraryArray(label, shape, dtype, chunks, partial(_read, dataset), 0, StoreError)
     source, file = decoding.source, decoding.file_of(dataset)
-    stored = _StoredChunks(dataset, dtype, chunks, form, len(filters), source, file, is_complete)
+    formats = partial(_left_format, decoding, filters, dtype.itemsize)
+    stored = _StoredChunks(dataset, dtype, chunks, formats, source, file, is_complete)
     return ChunkedArray(label, shape, dtype, chunks, stored.locate)
+
+
+def _left_format(
+    decoding: Decoding, filters: list[int], item_size: int, filter_mask: int
+) -> Format | None:
+    """Return how a chunk is stored for which the filters of a mask were left out."""
+    used = [number for i, number in enumerate(filters) if not filter_mask >> i & 1]
+    return decoding.format_of(used, item_size)
 
 
 def _refuse_unwritten(dataset: Any, nbytes: int, chunks: Index | None) -> None:
@@ -174,14 +193,14 @@ class _StoredChunks:
         dataset: Any,
         dtype: np.dtype[Any],
         chunks: tuple[int, ...],
-        form: Format,
-        n_filters: int,
+        formats: Callable[[int], Format | None],
         source: FileSource,
         file: SharedFile | None,
         is_complete: bool,
     ) -> None:
-        self._id, self._dtype, self._chunks, self._format = dataset, dtype, chunks, form
-        self._all_filters = (1 << n_filters) - 1
+        self._id, self._dtype, self._chunks = dataset, dtype, chunks
+        #: By filter masks; None where only HDF5 can decode.
+        self._form = lru_cache(maxsize=8)(formats)
         self._source, self._is_complete = source, is_complete
         self._free: list[Bytes] = []
         # No codec's frames are larger than those of items of eight bytes that do not shrink.
@@ -208,7 +227,7 @@ class _StoredChunks:
     def locate(self, index: Index) -> Located:
         """Find a chunk; one that cannot be read without HDF5 is read at once.
 
-        That is, too, what one of several filters was left out for.
+        That is, too, what lacks a filter without which only HDF5 can decode it.
         """
         if self._file is None:
             return self._read_directly(index)
@@ -231,11 +250,6 @@ class _StoredChunks:
         if self._is_complete:
             raise StoreError("it is missing")
         return self._read_by_hdf5(index)  # fill values
-
-    def _form(self, filter_mask: int) -> Format | None:
-        if filter_mask == 0:
-            return self._format
-        return RAW if filter_mask == self._all_filters else None
 
     def _read_directly(self, index: Index) -> Located:
         memory = self._free.pop() if self._free else np.empty(self._bound, np.uint8)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ import pytest
 
 import bf16codecs
 from bf16codecs.convert import hdf5_to_safetensors, safetensors_to_hdf5, verify_store
+from bf16codecs.errors import CodecError
+from bf16codecs.hdf5.types import file_type
 from bf16codecs.store import StoreError
 from lazy_models import weights, write_safetensors
 
@@ -232,3 +235,68 @@ def test_attributes_of_fixed_length_are_read(store):
             owner.attrs["bf16codecs"] = np.bytes_(owner.attrs["bf16codecs"].encode())
     loaded = bf16codecs.open_model(store).load()
     assert loaded["w"].tobytes() == ARRAYS["w"].tobytes()
+
+
+def deflated(store: Path, content: bytes, filter_mask: int = 0, shuffled: bool = True) -> None:
+    """Store `w` as one chunk that was deflated, and perhaps shuffled, by another program."""
+
+    def make(file: h5py.File) -> Any:
+        properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        properties.set_chunk((64, 32))
+        if shuffled:
+            properties.set_shuffle()
+        properties.set_deflate(6)
+        space = h5py.h5s.create_simple((64, 32))
+        dataset = h5py.h5d.create(file.id, b"w", file_type(ARRAYS["w"].dtype), space, properties)
+        dataset.write_direct_chunk((0, 0), content, filter_mask)
+        return h5py.Dataset(dataset)
+
+    replaced(store, "w", make)
+
+
+RAW = ARRAYS["w"].tobytes()
+SHUFFLED = bytes(np.frombuffer(RAW, "u1").reshape(-1, 2).T.tobytes())
+
+
+@pytest.mark.parametrize(
+    ("content", "filter_mask", "shuffled"),
+    [
+        (zlib.compress(RAW), 0, False),
+        (RAW, 1, False),
+        (zlib.compress(SHUFFLED), 0, True),
+        (zlib.compress(RAW), 1, True),
+        (SHUFFLED, 2, True),
+        (RAW, 3, True),
+    ],
+)
+def test_filters_that_were_left_out_of_a_chunk(store, content, filter_mask, shuffled):
+    deflated(store, content, filter_mask, shuffled)
+    with h5py.File(store) as file:
+        dataset = file["w"]
+        by_hdf5 = np.empty((64, 32), "u2")
+        dataset.id.read(h5py.h5s.ALL, h5py.h5s.ALL, by_hdf5, mtype=dataset.id.get_type())
+    assert by_hdf5.tobytes() == RAW
+    with bf16codecs.open_model(store) as model:
+        assert model["w"][...].tobytes() == RAW
+        assert model["w"][5:50:3, 7].tobytes() == ARRAYS["w"][5:50:3, 7].tobytes()
+    verify_store(store)
+
+
+@pytest.mark.parametrize(
+    ("content", "match"),
+    [
+        (zlib.compress(SHUFFLED)[:3], "cannot hold"),
+        (zlib.compress(SHUFFLED)[:-3], "end too early"),
+        (zlib.compress(SHUFFLED)[:200], "end too early"),
+        (zlib.compress(SHUFFLED[:-1]), "inflates to 4095 bytes"),
+        (zlib.compress(SHUFFLED + b"x"), "inflates to more than the 4096 bytes"),
+        (zlib.compress(SHUFFLED)[:-4] + b"sums", "incorrect data check"),
+        (SHUFFLED, "while decompressing"),
+    ],
+)
+def test_deflated_chunks_of_another_size(store, content, match):
+    """HDF5 reads past the end of those that are too short."""
+    deflated(store, content)
+    for read in (lambda model: model.load(), lambda model: model["w"][3, 4]):
+        with bf16codecs.open_model(store) as model, pytest.raises(CodecError, match=match):
+            read(model)
