@@ -61,6 +61,8 @@ class ArrayReader(ABC):
         self.label, self.shape, self.dtype, self.chunks = label, shape, dtype, chunks
         self._unit = chunks if unit is None else unit
         self.unit_nbytes = math.prod(self._unit) * dtype.itemsize
+        #: The least that is decoded to read one item: that takes memory beside what is asked for.
+        self.decoded_nbytes = self.unit_nbytes
 
     def box_jobs(self, axes: Sequence[Axis], out: NDArray[Any]) -> Iterator[Job]:
         """Yield what together reads a box into `out`, in any order and at the same time.
@@ -262,6 +264,7 @@ class LibraryArray(ArrayReader):
     ) -> None:
         slab = chunk_shape(shape, dtype.itemsize, _SLAB_BYTES)
         super().__init__(label, shape, dtype, chunks or slab, slab)
+        self.decoded_nbytes = math.prod(chunks or ()) * dtype.itemsize
         self._read, self._read_all_points, self._error = read, read_points, error
         self.concurrency = concurrency
 

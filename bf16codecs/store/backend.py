@@ -85,7 +85,7 @@ class StoreReader(ABC):
             array = self._open(path, self.label(path))
             with named_errors(self.label(path)):
                 _check_array(array)
-            self.check_size(array.unit_nbytes, f"a chunk of {self._labels.get(path, path)}")
+            self.check_size(array.decoded_nbytes, f"a chunk of {self._labels.get(path, path)}")
             self._arrays.setdefault(path, array)
         return self._arrays[path]
 

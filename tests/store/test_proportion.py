@@ -379,3 +379,60 @@ def test_attributes_without_an_end(tmp_path, run_python, arrays, owner, kind):
     refused = [line for line in lines if "attribute 'bf16codecs': " in line]
     assert len(refused) >= (5 if owner == "/" else 2), lines
     assert all("bytes of metadata, more than" in line for line in refused), lines
+
+
+@linux
+@pytest.mark.parametrize("path", ["w", "safetensors/header/0"])
+@pytest.mark.parametrize("filters", ["deflate", "shuffle, deflate", "deflate, shuffle left out"])
+def test_chunks_that_inflate_without_an_end(tmp_path, run_python, path, filters):
+    """HDF5's own filter inflates all of it, whatever the size of the chunk."""
+    file = tmp_path / "m.h5"
+    arrays = {"w": weights((1024, 512))}
+    safetensors_to_hdf5(write_safetensors(tmp_path / "m.safetensors", arrays), file)
+    deflater = zlib.compressobj()
+    bomb = b"".join(deflater.compress(bytes(1 << 20)) for _ in range(500)) + deflater.flush()
+    with h5py.File(file, "r+") as opened:
+        old = opened[path]
+        attributes, kind, shape = dict(old.attrs), old.id.get_type(), old.shape
+        del opened[path], old
+        properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        properties.set_chunk((1 << 20,) if len(shape) == 1 else shape)
+        if "shuffle" in filters:
+            properties.set_shuffle()
+        properties.set_deflate(6)
+        space = h5py.h5s.create_simple(shape, (h5py.h5s.UNLIMITED,) * len(shape))
+        dataset = h5py.h5d.create(opened.id, path.encode(), kind, space, properties)
+        dataset.write_direct_chunk((0,) * len(shape), bomb, 1 if "left out" in filters else 0)
+        h5py.Dataset(dataset).attrs.update(attributes)
+        del dataset
+    lines = outcomes(run_python, file)
+    refused = [line for line in lines if line.startswith("CorruptDataError")]
+    assert len(refused) >= 4, lines
+    assert all("inflates to more than the 1048576 bytes" in line for line in refused), lines
+
+
+@pytest.mark.parametrize("compression", [None, "gzip", "lzf"])
+def test_max_bytes_is_held_by_chunks_of_any_filter(tmp_path, compression):
+    """What HDF5 reads in slabs of 16 MiB, it decodes in chunks."""
+    file, shape = tmp_path / "m.h5", (1 << 11, 1 << 13)
+    arrays = {"w": np.zeros(shape, "bfloat16"), "small": weights((64, 32))}
+    safetensors_to_hdf5(write_safetensors(tmp_path / "m.safetensors", arrays), file)
+    with h5py.File(file, "r+") as opened:
+        for name, array in arrays.items():
+            attributes, kind = dict(opened[name].attrs), opened[name].id.get_type()
+            del opened[name]
+            chunks = None if compression is None else array.shape
+            made = opened.create_dataset(
+                name, array.shape, h5py.Datatype(kind), chunks=chunks, compression=compression
+            )
+            made.id.write(h5py.h5s.ALL, h5py.h5s.ALL, array.view("u2"), mtype=kind)
+            made.attrs.update(attributes)
+    with bf16codecs.open_model(file, max_bytes=20 << 20) as model:
+        assert model["small"][...].tobytes() == arrays["small"].tobytes()
+        if compression is None:
+            assert not model["w"][5].any()
+        else:
+            with pytest.raises(StoreError, match=r"a chunk of .* max_bytes allows"):
+                model["w"][5]
+    with bf16codecs.open_model(file, max_bytes=5000) as model:
+        assert model["small"][...].tobytes() == arrays["small"].tobytes()
