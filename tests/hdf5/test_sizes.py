@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -176,3 +177,43 @@ def test_behind_other_filters(tmp_path: Path, before: str) -> None:
             file["x"].id.refresh()
             with pytest.raises(OSError, match="filter returned failure"):
                 file["x"][:]
+
+
+CLOSED = """
+import ctypes, sys
+
+library, plugin, *paths = sys.argv[1:]
+hdf5, plugin = ctypes.CDLL(library), ctypes.CDLL(plugin)
+plugin.H5PLget_plugin_info.restype = ctypes.c_void_p
+hid, pointer = ctypes.c_int64, ctypes.c_void_p
+for name in ("H5Fopen", "H5Dopen2", "H5Dget_type"):
+    getattr(hdf5, name).restype = hid
+hdf5.H5Fopen.argtypes = [ctypes.c_char_p, ctypes.c_uint, hid]
+hdf5.H5Dopen2.argtypes = [hid, ctypes.c_char_p, hid]
+hdf5.H5Dget_type.argtypes = [hid]
+hdf5.H5Dread.argtypes = [hid] * 5 + [pointer]
+for path in paths:
+    hdf5.H5open()
+    hdf5.H5Zregister(pointer(plugin.H5PLget_plugin_info()))
+    dataset = hdf5.H5Dopen2(hdf5.H5Fopen(path.encode(), 0, 0), b"x", 0)
+    items = ctypes.create_string_buffer(1 << 20)
+    done = hdf5.H5Dread(dataset, hdf5.H5Dget_type(dataset), 0, 0, 0, items)
+    print(dataset, done)
+    hdf5.H5close()
+"""
+
+
+def test_datasets_of_a_libhdf5_that_was_closed(tmp_path: Path, run_python: Any) -> None:
+    """Their numbers begin anew, and what was known of these is of other datasets."""
+    libraries = list((Path(h5py.__file__).parents[1] / "h5py.libs").glob("libhdf5-*.so*"))
+    if not libraries:
+        pytest.skip("h5py has no libhdf5 of its own here")
+    paths = [str(tmp_path / name) for name in ("small.h5", "large.h5", "short.h5")]
+    for path, chunk, held in zip(paths, (100, 1000, 1000), (100, 1000, 100), strict=True):
+        with h5py.File(path, "w") as file:
+            write(file, "x", (), chunk, held)
+    (filter_library,) = Path(hdf5.PLUGIN_PATH).glob("*h5bf16codecs.*")
+    done = run_python(CLOSED, str(libraries[0]), str(filter_library), *paths)
+    numbers, results = zip(*(line.split() for line in done.stdout.splitlines()), strict=True)
+    assert len(set(numbers)) == 1
+    assert [int(result) >= 0 for result in results] == [True, True, False]

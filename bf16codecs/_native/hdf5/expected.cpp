@@ -112,7 +112,7 @@ Expected ask(const Api& api, hid_t dataset) {
 
 // The open datasets of the libhdf5 that called last. What was found out is kept: finding its
 // functions takes 15 us, and a dataset 10 us, of which hundreds may be open. libhdf5 gives the
-// number of a closed dataset to no other one.
+// number of a closed dataset to no other one until it is closed itself, or unloaded.
 class OpenDatasets {
  public:
   // Calls function(expected) for each; for none if libhdf5 need not, or cannot, be asked.
@@ -132,6 +132,12 @@ class OpenDatasets {
     }
   }
 
+  void forget() {
+    const std::lock_guard lock(mutex_);
+    caller_ = nullptr;
+    known_.clear();
+  }
+
  private:
   static constexpr size_t kFew = 64;
 
@@ -149,14 +155,20 @@ class OpenDatasets {
   std::unordered_map<hid_t, Expected> known_;
 };
 
+OpenDatasets& open_datasets() {
+  static OpenDatasets datasets;
+  return datasets;
+}
+
 }  // namespace
 
+void forget_datasets() { open_datasets().forget(); }
+
 size_t room_for_chunk(size_t size, std::span<const unsigned> values, const void* caller) {
-  static OpenDatasets datasets;
   values = values.first(std::min<size_t>(values.size(), kMaxValues));
   size_t largest = 0;
   bool is_expected = false, is_settled = true;
-  datasets.for_each(caller, [&](const Expected& dataset) {
+  open_datasets().for_each(caller, [&](const Expected& dataset) {
     const bool is_possible = dataset.is_ours && std::ranges::equal(dataset.values, values);
     if (dataset.is_virtual || (is_possible && dataset.size == 0)) is_settled = false;
     if (!is_possible) return;

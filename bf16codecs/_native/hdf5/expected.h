@@ -11,4 +11,8 @@ namespace bf16codecs {
 // the dataset has chunks of another size.
 size_t room_for_chunk(size_t size, std::span<const unsigned> values, const void* caller);
 
+// Forgets what is known of open datasets: for when the plugin is handed to a libhdf5, which may be
+// one that was closed, and numbers its datasets anew.
+void forget_datasets();
+
 }  // namespace bf16codecs

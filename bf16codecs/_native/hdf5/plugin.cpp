@@ -2,6 +2,7 @@
 
 #include "format/names.h"
 #include "hdf5/abi.h"
+#include "hdf5/expected.h"
 #include "hdf5/filter.h"
 
 #if defined(_MSC_VER)
@@ -36,4 +37,7 @@ extern "C" BF16CODECS_PLUGIN_EXPORT int H5PLget_plugin_type() {
   return bf16codecs::kHdf5PluginFilter;
 }
 
-extern "C" BF16CODECS_PLUGIN_EXPORT const void* H5PLget_plugin_info() { return &kFilterClass; }
+extern "C" BF16CODECS_PLUGIN_EXPORT const void* H5PLget_plugin_info() {
+  bf16codecs::forget_datasets();
+  return &kFilterClass;
+}
