@@ -156,7 +156,8 @@ size_t code_with_model(const EncodeOptions& options, const BlockContext& context
   for (size_t p = 0; p < joined; ++p) alone += size_alone(planes[p], n);
   const size_t size = scale::encode(*context.model, items, context.first, n, out,
                                   joined * n + kModelSlack);
-  if (size == 0 || size >= alone) return 0;
+  // Its size is written too: beyond that, the block would outgrow block_bound() by up to 3 bytes.
+  if (size == 0 || size >= alone || size + sizeof(uint32_t) > joined * n) return 0;
   context.saved->fetch_add(alone - size, std::memory_order_relaxed);
   coded[0] = {Mode::scale, size};
   for (size_t p = 1; p < joined; ++p) coded[p] = {Mode::joined, 0};
