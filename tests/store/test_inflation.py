@@ -1,4 +1,4 @@
-"""What zarr decodes is bounded before it does: by a chunk's claims, or by a look at what it holds."""
+"""What zarr decodes is bounded: by what a chunk claims, or by decoding no more than it may hold."""
 
 from __future__ import annotations
 
