@@ -6,7 +6,8 @@ that the caller can raise. Ratios and floors are such that no real model meets t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from bf16codecs.errors import StoreError
@@ -19,8 +20,10 @@ __all__ = [
     "MAX_METADATA_BYTES",
     "MAX_NDIM",
     "READ_SECONDS",
+    "REMOTE_IN_FLIGHT_BYTES",
     "Limits",
     "check_metadata",
+    "is_addressable",
     "stored_limit",
 ]
 
@@ -29,8 +32,10 @@ __all__ = [
 MAX_METADATA_BYTES = 100_000_000
 #: HDF5 and older NumPy allow this many dimensions.
 MAX_NDIM = 32
-#: Bytes of chunks that are worked on at a time, at least one.
+#: Bytes of chunks that a conversion works on at a time, at least one.
 IN_FLIGHT_BYTES = 1 << 30
+#: Bytes of a server's chunks that are read at a time, at least two.
+REMOTE_IN_FLIGHT_BYTES = 1 << 28
 #: Of a server's reply, where it is not known how long it can be.
 MAX_BODY_BYTES = 1 << 30
 #: How long a server may take to accept a connection, and be silent in a reply.
@@ -41,6 +46,12 @@ _METADATA_RATIO, _SMALL_METADATA = 64, 1 << 20
 # The most that weights shrink is 3 times; what shrinks more is constant, such as the moments of an
 # optimizer before its first step, and beside these a store has weights.
 _RATIO, _SMALL = 256, 1 << 30
+
+
+def is_addressable(shape: Sequence[int], item_bits: int) -> bool:
+    """Tell whether an array can exist: its dimensions, and its bits counted in 63 bits."""
+    # An empty array may have other dimensions that are larger than any memory.
+    return len(shape) <= MAX_NDIM and math.prod(max(1, n) for n in shape) * item_bits < 2**63
 
 
 def check_metadata(nbytes: int, stored: Callable[[], int], what: str) -> None:

@@ -17,6 +17,7 @@ from bf16codecs._chunks.formats import Format, read
 from bf16codecs._chunks.grid import ArrayPlan, Piece, chunk_shape, grid_indices
 from bf16codecs._chunks.indexing import Axis, as_index, cut_box
 from bf16codecs._chunks.stored import Range, Source
+from bf16codecs._limits import REMOTE_IN_FLIGHT_BYTES
 from bf16codecs._messages import named_errors
 from bf16codecs._threads import run_all
 
@@ -28,8 +29,6 @@ Index = tuple[int, ...]
 #: Indices of single elements in a chunk, one array for each axis.
 Points = tuple[NDArray[np.intp], ...]
 
-# Bytes of chunks in flight; at least two chunks.
-_IN_FLIGHT_BYTES = 1 << 28
 # What is not read chunk by chunk is read in slabs of at most this size, or one row.
 _SLAB_BYTES = 1 << 24
 
@@ -170,7 +169,7 @@ class ChunkedArray(ArrayReader):
         super().__init__(label, shape, dtype, chunks)
         self._locate = locate
         if concurrency > 1:
-            concurrency = max(2, min(concurrency, _IN_FLIGHT_BYTES // self.unit_nbytes))
+            concurrency = max(2, min(concurrency, REMOTE_IN_FLIGHT_BYTES // self.unit_nbytes))
         self.concurrency = concurrency
 
     def _read_unit(self, index: Index, out: Bytes) -> None:

@@ -16,7 +16,7 @@ from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.array import ArrayReader
 from bf16codecs._chunks.grid import ArrayPlan, Piece
 from bf16codecs._dtypes import ARRAY_DTYPES, DTYPE_BITS
-from bf16codecs._limits import MAX_NDIM, Limits, check_metadata
+from bf16codecs._limits import Limits, check_metadata, is_addressable
 from bf16codecs._messages import named_errors
 from bf16codecs.errors import StoreError
 from bf16codecs.safetensors import Header, TensorInfo, parse_header
@@ -225,8 +225,7 @@ def _check_array(array: ArrayReader) -> None:
     """Refuse what no tensor, header or index is stored as."""
     if array.dtype.name not in _ARRAY_DTYPES:
         raise StoreError(f"{array.dtype!r:.80} is not the data type of a tensor")
-    nbytes = math.prod(array.shape) * array.dtype.itemsize
-    if len(array.shape) > MAX_NDIM or nbytes >= 2**63:
+    if not is_addressable(array.shape, 8 * array.dtype.itemsize):
         raise StoreError(f"shape {array.shape!r:.80} is larger than any array")
 
 

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
 from bf16codecs._chunks.grid import ArrayPlan, chunk_shape
 from bf16codecs._dtypes import ARRAY_DTYPES, DTYPE_BITS
-from bf16codecs._limits import MAX_NDIM
+from bf16codecs._limits import is_addressable
 from bf16codecs.safetensors import Source, TensorInfo
 from bf16codecs.store.layout import ATTRIBUTES_KEY
 from bf16codecs.store.paths import RESERVED_ROOT, array_paths
 
 __all__ = ["array_form", "header_path", "plan_arrays", "plan_bytes"]
 
-_MAX_DIMENSION = 2**63
-
 
 def array_form(tensor: TensorInfo) -> tuple[str, tuple[int, ...]]:
     """Return the dtype and shape of a tensor's array."""
     dtype, bits, shape = ARRAY_DTYPES.get(tensor.dtype), DTYPE_BITS[tensor.dtype], tensor.shape
-    # An empty tensor may have other dimensions that are larger than any memory.
-    addressable = math.prod(max(1, size) for size in shape) * bits < _MAX_DIMENSION
-    if len(shape) <= MAX_NDIM and addressable:
+    if is_addressable(shape, bits):
         if dtype is not None:
             return dtype, shape
         if bits == 8:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -13,15 +12,10 @@ import numpy as np
 
 from bf16codecs import _core
 from bf16codecs._chunks.stored import KeySource
-from bf16codecs._limits import MAX_NDIM
 from bf16codecs._messages import named_errors, one_line
 from bf16codecs.errors import StoreError
 
 __all__ = ["ParsedArray", "named_shape", "parse_array", "read_json", "read_root"]
-
-
-# Their bytes can be counted in 64 bits.
-_MAX_ITEMS = 2**59
 
 
 class ParsedArray(NamedTuple):
@@ -143,8 +137,6 @@ def _shapes(shape: Any, chunks: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
             raise ValueError(f"{sizes!r:.80} is not a shape")
     if len(shape) != len(chunks):
         raise ValueError(f"chunks of {len(chunks)} dimensions in an array of {len(shape)}")
-    if len(shape) > MAX_NDIM or any(math.prod(n) > _MAX_ITEMS for n in (shape, chunks)):
-        raise ValueError(f"{shape!r:.80} in chunks of {chunks!r:.80} is larger than any array")
     return tuple(shape), tuple(chunks)
 
 

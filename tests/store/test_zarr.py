@@ -69,11 +69,11 @@ class FolderContract(ZarrContract):
         monkeypatch.setattr(_rename, "_system_call", lambda: None)
         rename, calls = os.rename, []
 
-        def fail(a: Any, b: Any) -> None:
+        def fail(a: Any, b: Any, **options: Any) -> None:
             calls.append(a)
             if len(calls) == step:
                 raise OSError(errno.EIO, "stopped")
-            rename(a, b)
+            rename(a, b, **options)
 
         monkeypatch.setattr(os, "rename", fail)
         with pytest.raises(OSError, match="stopped"):
