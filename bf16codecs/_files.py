@@ -133,6 +133,10 @@ class Folder:
     def _statuses(self, path: str) -> Iterator[os.stat_result]:
         """Yield the status of everything that is no folder, below a path in the folder."""
         if hasattr(self, "_descriptor") and hasattr(os, "fwalk"):
+            with suppress(FileNotFoundError):
+                top = os.stat(path or ".", dir_fd=self._descriptor, follow_symlinks=False)
+                if not stat.S_ISDIR(top.st_mode):
+                    return  # fwalk() would open a pipe, and wait
             for _, _, names, here in os.fwalk(path or ".", dir_fd=self._descriptor):
                 for name in names:
                     with suppress(FileNotFoundError):

@@ -99,7 +99,11 @@ class Limits:
     max_bytes: int | None = None
 
     def __post_init__(self) -> None:
-        if self.max_bytes is not None and self.max_bytes < 1:
+        if self.max_bytes is None:
+            return
+        if type(self.max_bytes) is not int:
+            raise TypeError(f"max_bytes must be an integer, not {self.max_bytes!r:.80}")
+        if self.max_bytes < 1:
             raise ValueError(f"max_bytes must be positive, not {self.max_bytes}")
 
     def check(self, nbytes: int, stored: Callable[[int], int], what: str) -> None:
@@ -130,8 +134,9 @@ class Limits:
             size = stored(-(-nbytes // _RATIO))
             if nbytes > _RATIO * size:
                 raise StoreError(
-                    f"{what}: {nbytes} bytes once decoded, in a store of {size}: no model shrinks"
-                    f" so much; if you trust this one, allow it with max_bytes (--max-bytes)"
+                    f"{what}: {nbytes} bytes once decoded, in a store of {size} bytes: no model"
+                    " shrinks so much; if you trust this one, allow it with max_bytes"
+                    " (--max-bytes)"
                 )
 
 

@@ -94,12 +94,14 @@ class _Run(Generic[Result]):
         self._workers = workers
         self.pending: deque[_Task[Result]] = deque()
 
-    def start(self) -> None:
-        for _ in range(self._workers):
+    def start(self) -> int:
+        """Start as many threads as the system has room for; return how many these are."""
+        for started in range(self._workers):
             try:
                 threading.Thread(target=self._work, daemon=True).start()
-            except RuntimeError as e:
-                raise MemoryError(str(e)) from e
+            except RuntimeError:
+                return started
+        return self._workers
 
     def _work(self) -> None:
         while (task := self._todo.get()) is not None:
@@ -159,8 +161,10 @@ def run_ahead(
             yield job()
         return
     run: _Run[Result] = _Run(workers)
+    if run.start() == 0:
+        yield from run_ahead(itertools.chain(first, jobs), 1)
+        return
     try:
-        run.start()
         for job in itertools.chain(first, jobs):
             run.add(job)
             if len(run.pending) >= workers + waiting:

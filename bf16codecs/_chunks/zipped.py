@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import bisect
+import bz2
 import io
 import lzma
 import os
 import stat
 import struct
-import threading
 import zipfile
 import zlib
 from collections.abc import Sequence
@@ -37,11 +37,12 @@ _UNREADABLE = (
     OverflowError,
     RuntimeError,  # encrypted; and NotImplementedError, of other versions
     ValueError,
+    IndexError,
     struct.error,
 )
 
-# Of a ZIP member's flags: its name is in UTF-8.
-_UTF8_NAME = 0x800
+# Of a ZIP member's flags: it is encrypted; its name is in UTF-8.
+_ENCRYPTED, _UTF8_NAME = 0x1, 0x800
 
 
 class ZipSource(LocalKeys):
@@ -61,7 +62,6 @@ class ZipSource(LocalKeys):
         #: Where members end at the latest: at the next one's header, or the directory.
         self._ends = sorted([self._zip.start_dir, *(m.header_offset for m in self._zip.infolist())])
         self._ends.append(self._nbytes + 1)  # for a header behind the directory
-        self._lock = threading.Lock()  # zipfile counts its open members without one
         self._starts: dict[str, int] = {}
 
     def _find(self, key: str) -> StoredChunk | None:
@@ -74,12 +74,12 @@ class ZipSource(LocalKeys):
         # A claim that the file refutes, before anything is allocated for it.
         if member.header_offset + member.compress_size > self._nbytes:
             raise CorruptDataError(f"{key}: the ZIP file ends before it does")
-        if member.compress_type != zipfile.ZIP_STORED:
-            return _ZipMember(self._zip, member, self._lock)
-        if member.file_size != member.compress_size:
-            raise CorruptDataError(f"{key}: the ZIP file gives two sizes for it")
         if key not in self._starts:
             self._starts[key] = self._data_start(member)
+        if member.compress_type != zipfile.ZIP_STORED:
+            return _ZipMember(self._file, self._starts[key], member)
+        if member.file_size != member.compress_size:
+            raise CorruptDataError(f"{key}: the ZIP file gives two sizes for it")
         return OpenPart(
             key, self._file.descriptor, self._starts[key], member.file_size, self._buffer
         )
@@ -110,7 +110,8 @@ class ZipSource(LocalKeys):
             return None
         member = self._zip.NameToInfo[key]
         check_metadata(member.file_size, lambda: member.compress_size, key)
-        return _ZipMember(self._zip, member, self._lock).read(AtMost(member.file_size))[0]
+        whole = _ZipMember(self._file, self._starts[key], member)
+        return whole.read(AtMost(member.file_size))[0]
 
     def size(self, key: str) -> int:
         """Return the size of a key, 0 if it does not exist."""
@@ -158,22 +159,57 @@ class _Reader(io.RawIOBase):
 
 
 class _ZipMember(StoredChunk):
-    """A member of a ZIP file that is read whole, and its CRC-32 checked."""
+    """A member of a ZIP file that is read whole, and its CRC-32 checked.
 
-    def __init__(
-        self, archive: zipfile.ZipFile, member: zipfile.ZipInfo, lock: threading.Lock
-    ) -> None:
-        self._zip, self._member, self._lock = archive, member, lock
+    Not by `zipfile`: it inflates all that a member holds, whatever size the directory gives.
+    """
+
+    size: int
+
+    def __init__(self, file: SharedFile, start: int, member: zipfile.ZipInfo) -> None:
+        self._file, self._start, self._member = file, start, member
         self.key, self.size = member.filename, member.file_size
 
     @cached_property
     def _content(self) -> InMemory:
+        stored = np.empty(self._member.compress_size, np.uint8)
+        if read_at(self._file.descriptor, self._start, stored) < stored.size:
+            raise CorruptDataError("the ZIP file ends before it does")
         try:
-            with self._lock:
-                return InMemory(self._zip.read(self._member))
+            content = _inflate(self._member, stored.tobytes())
         except _UNREADABLE as e:
             raise CorruptDataError(f"in the ZIP file: {one_line(e)}") from e
+        if len(content) != self.size or zlib.crc32(content) != self._member.CRC:
+            raise CorruptDataError("in the ZIP file: its size or CRC-32 is not that of its content")
+        return InMemory(content)
 
     def read(self, request: Request) -> Sequence[Bytes]:
         """Read the member, and return ranges of it."""
         return self._content.read(request)
+
+
+def _inflate(member: zipfile.ZipInfo, stored: bytes) -> bytes:
+    """Decompress a member, at most one byte more than it should have."""
+    if member.flag_bits & _ENCRYPTED:
+        raise CorruptDataError("it is encrypted")
+    if member.compress_type == zipfile.ZIP_STORED:
+        return stored
+    most = member.file_size + 1
+    if member.compress_type == zipfile.ZIP_DEFLATED:
+        return zlib.decompressobj(-zlib.MAX_WBITS).decompress(stored, most)
+    if member.compress_type == zipfile.ZIP_BZIP2:
+        return bz2.BZ2Decompressor().decompress(stored, most)
+    if member.compress_type == zipfile.ZIP_LZMA:
+        # APPNOTE.TXT 5.8.8: a version, the size of the properties, and these.
+        packed, dictionary = stored[4], int.from_bytes(stored[5:9], "little")
+        properties = {
+            "id": lzma.FILTER_LZMA1,
+            "lc": packed % 9,
+            "lp": packed // 9 % 5,
+            "pb": packed // 45,
+            "dict_size": max(4096, min(dictionary, most)),  # of which no more is used
+        }
+        return lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=[properties]).decompress(
+            stored[9:], most
+        )
+    raise CorruptDataError(f"compression method {member.compress_type} is not known here")

@@ -170,6 +170,7 @@ class LazyTensor:
         """
         import dask.array
 
+        self._reader()  # checks it before a graph of all its chunks is made
         if chunks is None:
             chunks = self.chunks if self.size else -1
         return dask.array.from_array(self, chunks, asarray=False, inline_array=True)
@@ -177,6 +178,7 @@ class LazyTensor:
     @property
     def zarr(self) -> zarr.Array:
         """The tensor's array, opened by zarr. Reading a missing chunk raises `StoreError`."""
+        self._reader()
         return self._home.opened.zarr_array(self.name)
 
     def __repr__(self) -> str:
@@ -197,7 +199,7 @@ class LazyTensor:
     def _check_size(self, items: int) -> None:
         """Refuse a selection that is larger than what may be decoded at once."""
         nbytes = items * self._array.dtype.itemsize
-        self._home.opened.check_size(nbytes, f"of tensor {self.name!r}")
+        self._home.opened.check_size(nbytes, f"of tensor {self.name!r:.80}")
 
     def _jobs(self, out: dict[str, NDArray[Any]]) -> Iterator[Job]:
         """Yield jobs that together read the whole tensor into a new array in `out`."""

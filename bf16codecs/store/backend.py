@@ -116,18 +116,19 @@ class StoreReader(ABC):
         StoreError
             If it is not.
         """
-        if not self.has_near_headers or name in self._checked:
+        path, stored = self.info.paths[name], self._tensors[name]
+        if name in self._checked or not self._needs_header(path):
             return
-        path, tensor, stored = (
-            self.info.paths[name],
-            self._header_tensors[name],
-            self._tensors[name],
-        )
+        tensor = self._header_tensors[name]
         with named_errors(self.label(path)):
             if stored.dtype != tensor.dtype:
                 raise StoreError(f"its attributes say {stored.dtype}, its header {tensor.dtype}")
             _check_form(path, stored.array, tensor)
         self._checked.add(name)
+
+    def _needs_header(self, path: str) -> bool:
+        """Tell whether to compare an array with the header."""
+        return self.has_near_headers
 
     @cached_property
     def headers(self) -> list[Header]:

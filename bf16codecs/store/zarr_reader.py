@@ -113,6 +113,10 @@ class ZarrReader(StoreReader):
             size = sum(map(self._source.size, keys)) + sum(self._chunk_sizes(path))
         return size
 
+    def _needs_header(self, path: str) -> bool:
+        # A server is asked for the header only where the array does not say its shape twice.
+        return self.has_near_headers or named_shape(self._document(path)) is None
+
     def _chunk_sizes(self, path: str) -> Iterator[int]:
         """Ask for the size of one chunk after the other: there may be fewer than the shape says."""
         array = self._made_array(path, self.label(path))

@@ -267,3 +267,41 @@ def test_a_zip_bomb_at_an_address(tmp_path, run_python, store):
     pytest.importorskip("fsspec")
     with pytest.raises((StoreError, OSError), match="bytes"):
         bf16codecs.open_model(f"zip::file://{tmp_path}/bomb.zarr.zip")
+
+
+@linux
+@pytest.mark.parametrize("key", ["zarr.json", "w/c.0.0"])
+@pytest.mark.parametrize(
+    "method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA], ids=str
+)
+def test_a_zip_file_that_claims_less_than_a_member_holds(tmp_path, run_python, arrays, key, method):
+    """300 MB of zeros in a few kB, and a directory that says 4 kB."""
+    store = write_store(tmp_path / "s.zarr.zip", arrays, codec="none")
+    with zipfile.ZipFile(store) as archive:
+        members = {info.filename: archive.read(info) for info in archive.infolist()}
+    bomb = tmp_path / "bomb.zarr.zip"
+    with zipfile.ZipFile(bomb, "w") as archive:
+        for name, content in members.items():
+            if name != key:
+                archive.writestr(name, content)
+                continue
+            info = zipfile.ZipInfo(key)
+            info.compress_type = method
+            with archive.open(info, "w") as member:
+                for _ in range(300):
+                    member.write(bytes(1_000_000))
+            info.file_size = len(content)
+    lines = outcomes(run_python, bomb)
+    assert sum("size or CRC-32" in line for line in lines) >= 4, lines
+
+
+@pytest.mark.parametrize(
+    "method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA]
+)
+def test_every_compression_of_zip_files_is_read(tmp_path, arrays, store, method):
+    path = tmp_path / "m.zarr.zip"
+    with zipfile.ZipFile(path, "w", method) as archive:
+        for file in store.rglob("*"):
+            archive.write(file, file.relative_to(store))
+    loaded = bf16codecs.open_model(path).load()
+    assert all(loaded[name].tobytes() == array.tobytes() for name, array in arrays.items())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import zipfile
 from collections.abc import Callable
 from contextlib import closing
@@ -90,6 +91,14 @@ def test_sizes_of_linked_folders_are_not_taken(store, tmp_path):
     (store / "w").symlink_to("/", target_is_directory=True)
     with closing(open_store(store)) as reader, pytest.raises(StoreError, match="symbolic link"):
         reader.stored_nbytes("w")
+
+
+@posix
+def test_the_size_of_a_pipe_is_not_waited_for(store):
+    shutil.rmtree(store / "w")
+    os.mkfifo(store / "w")
+    with closing(open_store(store)) as reader:
+        assert reader.stored_nbytes("w") == 0
 
 
 @posix
@@ -294,3 +303,38 @@ def test_uncompressed_chunks_of_another_size_are_refused(tmp_path, name, length)
     for read in (readers(store, "n")[0], readers(store, "n")[2], *readers(store, "n")[4:]):
         with pytest.raises((StoreError, CodecError), match=r"expected|more than"):
             read()
+
+
+@pytest.mark.parametrize("name", ["m.zarr", "m.zarr.zip"])
+def test_arrays_for_dask_and_zarr_are_checked_too(tmp_path, name):
+    """Before a graph or a list of all claimed chunks is made."""
+    store = write_store(tmp_path / name, {"n": np.arange(40)}, codec="none")
+
+    def change(root: dict[str, Any]) -> None:
+        node = root["consolidated_metadata"]["metadata"]["n"]
+        node.update(shape=[1 << 31], dimension_names=None)
+        node["chunk_grid"]["configuration"]["chunk_shape"] = [1]
+
+    edit_json(store, "zarr.json", change)
+    tensor = bf16codecs.open_model(store)["n"]
+    with pytest.raises(StoreError, match="of shape"):
+        tensor.zarr  # noqa: B018
+    pytest.importorskip("dask")
+    with pytest.raises(StoreError, match="of shape"):
+        tensor.dask()
+
+
+def test_remote_arrays_without_dimension_names_are_held_to_the_header(tmp_path):
+    store = write_store(tmp_path / "m.zarr", {"n": np.arange(40)}, codec="none")
+
+    def change(root: dict[str, Any]) -> None:
+        node = root["consolidated_metadata"]["metadata"]["n"]
+        node.update(shape=[39], dimension_names=None)
+
+    edit_json(store, "zarr.json", change)
+    fsspec = pytest.importorskip("fsspec")
+    fsspec.filesystem("memory").put(str(store), "/held.zarr", recursive=True)
+    with bf16codecs.open_model("memory://held.zarr") as model:
+        for read in (model.load, lambda: model["n"][:]):
+            with pytest.raises(StoreError, match=r"of shape \(39,\)"):
+                read()
