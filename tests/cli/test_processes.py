@@ -75,9 +75,12 @@ def done(command: str, *args: Any) -> None:
 def start(command: str, *args: Any, before: str = "", **options: Any) -> subprocess.Popen[str]:
     """Start a command as a process of its own, after a few lines of Python."""
     entry = "main" if command == "bf16codecs" else command
-    # Tests that a shell runs in the background ignore SIGINT, and so would this child.
+    # Tests that a shell runs in the background ignore SIGINT, those under nohup SIGHUP, and so
+    # would this child.
     code = f"""
 import signal, sys
+for name in {{"SIGHUP", "SIGTERM"}} & set(dir(signal)):
+    signal.signal(getattr(signal, name), signal.SIG_DFL)
 {before}
 signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.argv[0] = {command!r}
