@@ -18,7 +18,6 @@ from bf16codecs._chunks.indexing import Points, parse_selection
 from bf16codecs._dtypes import ARRAY_DTYPES, DTYPE_NAMES
 from bf16codecs._limits import Limits
 from bf16codecs._threads import run_all
-from bf16codecs.errors import StoreError
 from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.opening import open_any
 
@@ -52,8 +51,6 @@ class Home:
             source = source if "://" in source else os.path.abspath(source)
         #: What opens the model again, in another process too.
         self.arguments = source, options, max_bytes
-        #: Tells it from what takes its path later.
-        self.version = _version(source)
         self._opened: StoreReader | None = open_any(source, options, Limits(max_bytes))
 
     @property
@@ -185,7 +182,7 @@ class LazyTensor:
         return f"LazyTensor({self.name!r}, shape={self.shape}, dtype={self.dtype})"
 
     def __reduce__(self) -> tuple[Callable[..., LazyTensor], tuple[Any, ...]]:
-        return _reopened_tensor, (self._home.arguments, self._home.version, self.name)
+        return _reopened_tensor, (self._home.arguments, self.name)
 
     def __dask_tokenize__(self) -> Any:
         source = self._home.arguments[0]
@@ -222,21 +219,16 @@ def read_all(tensors: Iterable[LazyTensor]) -> dict[str, NDArray[Any]]:
     return arrays
 
 
-def _reopened_tensor(arguments: tuple[Any, ...], version: Any, name: str) -> LazyTensor:
+def _reopened_tensor(arguments: tuple[Any, ...], name: str) -> LazyTensor:
     # Hundreds of tensors of one model arrive in a worker one by one.
-    return LazyTensor(_reopened(pickle.dumps((arguments, version))), name)
+    reference = pickle.dumps((arguments, _version(arguments[0])))
+    return LazyTensor(_reopened(reference), name)
 
 
 @functools.lru_cache(maxsize=4)
 def _reopened(reference: bytes) -> Home:
-    arguments, version = pickle.loads(reference)
-    home = Home(*arguments)
-    if home.version != version:
-        home.close()
-        raise StoreError(
-            f"{arguments[0]}: the store was replaced after the tensor was pickled: open it again"
-        )
-    return home
+    arguments, _ = pickle.loads(reference)
+    return Home(*arguments)
 
 
 def _version(source: Any) -> Any:
@@ -245,6 +237,5 @@ def _version(source: Any) -> Any:
         for path in (source, os.path.join(source, "zarr.json"), os.path.join(source, ".zattrs")):
             if os.path.isfile(path):
                 status = os.stat(path)
-                # Not its number, which some network file systems make up on each machine.
-                return status.st_size, status.st_mtime_ns
+                return status.st_ino, status.st_mtime_ns
     return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import shutil
 import threading
 from functools import partial
@@ -120,18 +119,3 @@ def test_readers_beside_a_writer(tmp_path, name):
             reader.join()
     assert not problems, problems[:3]
     assert loads[0] > 0
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_tensors_that_were_pickled_do_not_lead_to_another_store(tmp_path, name):
-    path = tmp_path / name
-    write(path, 1)
-    with bf16codecs.open_model(path) as model:
-        pickled = [pickle.dumps(tensor) for tensor in model.values()]
-    assert numbers([pickle.loads(pickled[0])[...]]) == {1}
-    write(path, 2)
-    for data in pickled:
-        try:
-            assert numbers([pickle.loads(data)[...]]) == {1}  # in this process, it is still open
-        except StoreError:
-            continue

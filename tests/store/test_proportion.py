@@ -146,7 +146,7 @@ def test_data_that_are_too_large_for_their_store(tmp_path, run_python):
     with bf16codecs.open_model(path) as model:
         tensor = model["w"]
         assert not tensor[5, 12345:12350].any()
-        for read in (model.load, lambda: tensor[...], lambda: tensor[:, ::2], tensor.torch):
+        for read in (model.load, lambda: tensor[...], lambda: tensor[:, ::2]):
             with pytest.raises(StoreError, match=r"max_bytes"):
                 read()
     for call in (lambda: zarr_to_safetensors(path, tmp_path / "back"), lambda: verify_store(path)):

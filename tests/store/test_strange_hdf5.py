@@ -37,10 +37,15 @@ def replaced(store: Path, path: str, make: Callable[[h5py.File], Any]) -> None:
         make(file).attrs.update(attributes)
 
 
+def opened(store: Path, read: Callable[[bf16codecs.Model], Any]) -> Any:
+    with bf16codecs.open_model(store) as model:
+        return read(model)
+
+
 def refused(store: Path, match: str) -> None:
     for read in (
-        lambda: bf16codecs.open_model(store).load(),
-        lambda: bf16codecs.open_model(store)["w"][3],
+        lambda: opened(store, lambda model: model.load()),
+        lambda: opened(store, lambda model: model["w"][3]),
         lambda: hdf5_to_safetensors(store, store.with_name("back")),
         lambda: verify_store(store),
     ):
@@ -112,8 +117,8 @@ def test_data_that_were_never_written(store, options):
     if options:
         with h5py.File(store, "r+") as file:
             file["w"][:32] = 1
-        with pytest.raises(StoreError, match="missing"):
-            bf16codecs.open_model(store).load()
+        with bf16codecs.open_model(store) as model, pytest.raises(StoreError, match="missing"):
+            model.load()
 
 
 @pytest.mark.parametrize("shape", [(1 << 40, 1 << 40), (1 << 62,), (1 << 24,)])
