@@ -78,6 +78,11 @@ bool is_whole_frame(const uint8_t* data, size_t size, FrameIndex& index) {
          }).empty();
 }
 
+bool is_frame_to_decode(const uint8_t* data, size_t size, FrameIndex& index) {
+  return is_whole_frame(data, size, index) && index.blocks() != 0 &&
+         index.header.raw_size <= kMostDecoded;
+}
+
 Outcome decode(const FrameIndex& index, const uint8_t* frame, size_t first, size_t last) {
   static uint8_t unwritten = 0;
   ++unwritten;  // what a decoder does not write differs from call to call

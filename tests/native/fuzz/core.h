@@ -53,6 +53,9 @@ std::string error_of(Read read) {
 // A frame's index if all of it is right but for its blocks, whose size is that of the data.
 bool is_whole_frame(const uint8_t* data, size_t size, FrameIndex& index);
 
+// Such a frame, with blocks that decode to no more than kMostDecoded.
+bool is_frame_to_decode(const uint8_t* data, size_t size, FrameIndex& index);
+
 // Decodes blocks [first, last), from a copy of their bytes alone if there are others.
 Outcome decode(const FrameIndex& index, const uint8_t* frame, size_t first, size_t last);
 

@@ -39,9 +39,6 @@ void test(FrameIndex& index, const uint8_t* frame) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace bf16codecs;
   FrameIndex index;
-  if (fuzz::is_whole_frame(data, size, index) && index.blocks() != 0 &&
-      index.header.raw_size <= fuzz::kMostDecoded) {
-    fuzz::test(index, data);
-  }
+  if (fuzz::is_frame_to_decode(data, size, index)) fuzz::test(index, data);
   return 0;
 }

@@ -43,8 +43,7 @@ void test(const FrameIndex& index, const uint8_t* frame) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace bf16codecs;
   FrameIndex index;
-  if (fuzz::is_whole_frame(data, size, index) && index.blocks() != 0 &&
-      index.blocks() <= fuzz::kMostBlocks && index.header.raw_size <= fuzz::kMostDecoded) {
+  if (fuzz::is_frame_to_decode(data, size, index) && index.blocks() <= fuzz::kMostBlocks) {
     fuzz::use(*fuzz::instruction_sets().back());
     fuzz::test(index, data);
   }
