@@ -63,11 +63,18 @@ class SourceFile:
         ------
         SafetensorsError
             If the file ends before.
+        OSError
+            If it cannot be read.
         """
         # Not mapped into memory: mapped pages would count as this process's memory.
         with open(self.path, "rb", buffering=0) as source:
-            if read_at(source.fileno(), offset, out) < out.size:
-                raise SafetensorsError(f"{self.path}: truncated while it was read")
+            try:
+                count = read_at(source.fileno(), offset, out)
+            except OSError as e:
+                e.filename = str(self.path)  # reading knows the descriptor alone
+                raise
+        if count < out.size:
+            raise SafetensorsError(f"{self.path}: truncated while it was read")
 
     def state(self) -> Any:
         """Return something that differs once the file has changed."""

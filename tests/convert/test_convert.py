@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import bf16codecs.safetensors
 from bf16codecs.convert import (
     open_store,
     safetensors_to_hdf5,
@@ -38,3 +42,18 @@ def test_zarr_and_hdf5_hold_the_same(demo_model: Path, tmp_path: Path) -> None:
         assert ours.codec_name(path) == theirs.codec_name(path)
     ours.close()
     theirs.close()
+
+
+def test_the_file_that_cannot_be_read_is_named(
+    demo_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading knows a descriptor alone: the error is not one of the target."""
+
+    def fail(descriptor: int, offset: int, out: Any) -> int:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(bf16codecs.safetensors, "read_at", fail)
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)) as caught:
+        safetensors_to_zarr(demo_model, tmp_path / "m.zarr")
+    assert caught.value.filename == str(demo_model)
+    assert not list(tmp_path.iterdir())
