@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from bf16codecs._buffers import Bytes
-from bf16codecs._chunks.sources import LocalKeys, OpenPart
-from bf16codecs._chunks.stored import AtMost, InMemory, Request, StoredChunk
+from bf16codecs._chunks.sources import LocalChunk, LocalKeys, OpenPart
+from bf16codecs._chunks.stored import AtMost, InMemory, Request
 from bf16codecs._files import SharedFile, read_at
 from bf16codecs._limits import check_metadata
 from bf16codecs._messages import one_line
@@ -64,52 +64,60 @@ class ZipSource(LocalKeys):
         self._ends.append(self._nbytes + 1)  # for a header behind the directory
         self._starts: dict[str, int] = {}
 
-    def _find(self, key: str) -> StoredChunk | None:
+    def find(self, key: str) -> LocalChunk | None:
+        """Open a member, or return None if there is none."""
+        member = self._member(key)
+        if member is None:
+            return None
+        start = self._starts[key]
+        if member.compress_type != zipfile.ZIP_STORED:
+            return _ZipMember(self._file, start, member)
+        return OpenPart(key, self._file.descriptor, start, member.file_size, self._buffer)
+
+    def _member(self, key: str) -> zipfile.ZipInfo | None:
+        """Return a member that is as the directory says, as far as that can be seen."""
         member = self._zip.NameToInfo.get(key)
         if member is None:
             return None
         mode = member.external_attr >> 16
         if stat.S_IFMT(mode) not in (0, stat.S_IFREG):
-            raise StoreError(f"{key}: in the ZIP file, it is not a regular file")
+            raise StoreError("in the ZIP file, it is not a regular file")
         # A claim that the file refutes, before anything is allocated for it.
         if member.header_offset + member.compress_size > self._nbytes:
-            raise CorruptDataError(f"{key}: the ZIP file ends before it does")
+            raise CorruptDataError("the ZIP file ends before it does")
+        is_stored = member.compress_type == zipfile.ZIP_STORED
+        if is_stored and member.file_size != member.compress_size:
+            raise CorruptDataError("the ZIP file gives two sizes for it")
         if key not in self._starts:
             self._starts[key] = self._data_start(member)
-        if member.compress_type != zipfile.ZIP_STORED:
-            return _ZipMember(self._file, self._starts[key], member)
-        if member.file_size != member.compress_size:
-            raise CorruptDataError(f"{key}: the ZIP file gives two sizes for it")
-        return OpenPart(
-            key, self._file.descriptor, self._starts[key], member.file_size, self._buffer
-        )
+        return member
 
     def _data_start(self, member: zipfile.ZipInfo) -> int:
         header = np.empty(self._LOCAL_HEADER, np.uint8)
         count = read_at(self._file.descriptor, member.header_offset, header)
         raw = header.tobytes()
         if count < self._LOCAL_HEADER or raw[:4] != b"PK\x03\x04":
-            raise CorruptDataError(f"{member.filename}: the ZIP file has no header for it")
+            raise CorruptDataError("the ZIP file has no header for it")
         # Here, the extra field may be longer or shorter than in the directory; the name may not.
         n_name, n_extra = (int.from_bytes(raw[i : i + 2], "little") for i in (26, 28))
         name = np.empty(n_name, np.uint8)
         read_at(self._file.descriptor, member.header_offset + self._LOCAL_HEADER, name)
         encoding = "utf-8" if member.flag_bits & _UTF8_NAME else "cp437"
         if name.tobytes() != member.orig_filename.encode(encoding):
-            raise CorruptDataError(f"{member.filename}: the ZIP file gives two names for it")
+            raise CorruptDataError("the ZIP file gives two names for it")
         start = member.header_offset + self._LOCAL_HEADER + n_name + n_extra
         # Uncompressed members have no checksum that a range of them could be compared with.
         at = bisect.bisect_right(self._ends, member.header_offset)
         if start + member.compress_size > self._ends[at]:
-            raise CorruptDataError(f"{member.filename}: in the ZIP file, it overlaps the next")
+            raise CorruptDataError("in the ZIP file, it overlaps the next")
         return start
 
     def read(self, key: str) -> Bytes | None:
         """Read a document, which may not exist, and check its CRC-32."""
-        if self._find(key) is None:
+        member = self._member(key)
+        if member is None:
             return None
-        member = self._zip.NameToInfo[key]
-        check_metadata(member.file_size, lambda: member.compress_size, key)
+        check_metadata(member.file_size, lambda: member.compress_size)
         whole = _ZipMember(self._file, self._starts[key], member)
         return whole.read(AtMost(member.file_size))[0]
 
@@ -158,13 +166,11 @@ class _Reader(io.RawIOBase):
         return count
 
 
-class _ZipMember(StoredChunk):
+class _ZipMember(LocalChunk):
     """A member of a ZIP file that is read whole, and its CRC-32 checked.
 
     Not by `zipfile`: it inflates all that a member holds, whatever size the directory gives.
     """
-
-    size: int
 
     def __init__(self, file: SharedFile, start: int, member: zipfile.ZipInfo) -> None:
         self._file, self._start, self._member = file, start, member

@@ -266,7 +266,8 @@ def read_bytes(reader: StoreReader, path: str) -> bytes:
     if plan.dtype != "uint8" or len(plan.shape) != 1:
         raise StoreError(f"{reader.where}: {path} is not an array of bytes")
     largest = max(plan.nbytes, plan.chunk_nbytes)
-    check_metadata(largest, partial(reader.stored_nbytes, path), reader.label(path))
+    with named_errors(reader.label(path)):
+        check_metadata(largest, partial(reader.stored_nbytes, path))
     content = bytearray()
     for piece in plan.pieces():
         chunk = np.empty(plan.chunk_nbytes, np.uint8)

@@ -120,21 +120,20 @@ def _refuse_links(file: Any, path: str) -> None:
 
 def _read_attribute(owner: h5py.HLObject) -> str | bytes | None:
     """Return the text of an attribute, which has to be one; None if there is none."""
-    what = f"attribute {ATTRIBUTES_KEY!r}"
-    with phil:
-        # HDF5 reads a whole attribute to open it. Above 64 KiB it is in the owner's heap.
-        heap = h5py.h5o.get_info(owner.id).meta_size.attr.heap_size
-        check_metadata(heap, lambda: heap, what)
-        if ATTRIBUTES_KEY not in owner.attrs:
-            return None
-        attribute = owner.attrs.get_id(ATTRIBUTES_KEY)
-        kind, form = attribute.get_type(), attribute.get_space().get_simple_extent_type()
-        if not isinstance(kind, h5py.h5t.TypeStringID) or form != h5py.h5s.SCALAR:
-            raise StoreError(f"{what} is not text")
-        text: str | bytes = owner.attrs[ATTRIBUTES_KEY]
-    # What is of variable length is in a heap of the file: it had no size to ask for.
-    check_metadata(len(text), lambda: len(text), what)
-    return text
+    with named_errors(f"attribute {ATTRIBUTES_KEY!r}"):
+        with phil:
+            # HDF5 reads a whole attribute to open it. Above 64 KiB it is in the owner's heap.
+            check_metadata(h5py.h5o.get_info(owner.id).meta_size.attr.heap_size)
+            if ATTRIBUTES_KEY not in owner.attrs:
+                return None
+            attribute = owner.attrs.get_id(ATTRIBUTES_KEY)
+            kind, form = attribute.get_type(), attribute.get_space().get_simple_extent_type()
+            if not isinstance(kind, h5py.h5t.TypeStringID) or form != h5py.h5s.SCALAR:
+                raise StoreError("it is not text")
+            text: str | bytes = owner.attrs[ATTRIBUTES_KEY]
+        # What is of variable length is in a heap of the file: it had no size to ask for.
+        check_metadata(len(text))
+        return text
 
 
 def _read_info(file: h5py.File, where: str) -> StoreInfo:

@@ -17,8 +17,10 @@ from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import WrapperStore
 
 from bf16codecs._chunks.http import largest_body
-from bf16codecs._chunks.stored import KeySource, check_range
+from bf16codecs._chunks.sources import LocalKeys
+from bf16codecs._chunks.stored import check_range
 from bf16codecs._limits import MAX_BODY_BYTES, stored_limit
+from bf16codecs._messages import named_errors
 from bf16codecs.errors import StoreError
 from bf16codecs.zarr.inflation import ChunkCheck
 
@@ -45,7 +47,7 @@ class StrictStore(WrapperStore[Store]):
     def __init__(
         self,
         store: Store,
-        source: KeySource | None = None,
+        source: LocalKeys | None = None,
         largest: int = MAX_BODY_BYTES,
         check: ChunkCheck | None = None,
     ) -> None:
@@ -63,29 +65,26 @@ class StrictStore(WrapperStore[Store]):
         self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
     ) -> Buffer | None:
         """Return a value or a part of it."""
-        if self._source is not None:
-            data = await asyncio.to_thread(self._read, self._source, key, byte_range)
-            reply = None if data is None else prototype.buffer.from_bytes(data)
-        else:
-            reply = await self._fetch(key, prototype, byte_range)
         if key.endswith(_METADATA):
-            return reply
-        if reply is None:
-            raise StoreError(f"chunk {key} is missing")
-        if self._check is not None:
-            await asyncio.to_thread(self._check, reply.as_numpy_array(), byte_range)
+            return await self._get(key, prototype, byte_range)
+        with named_errors(f"chunk {key}", OSError):
+            reply = await self._get(key, prototype, byte_range)
+            if reply is None:
+                raise StoreError("it is missing")
+            if self._check is not None:
+                await asyncio.to_thread(self._check, reply.as_numpy_array(), byte_range)
         return reply
 
-    async def _fetch(
+    async def _get(
         self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None
     ) -> Buffer | None:
-        try:
-            with largest_body(self._largest):
-                reply = await self._store.get(key, prototype, byte_range)
-            if reply is not None and isinstance(byte_range, RangeByteRequest):
-                check_range(len(reply), byte_range.start, byte_range.end)
-        except StoreError as e:
-            raise StoreError(f"chunk {key}: {e}") from e
+        if self._source is not None:
+            data = await asyncio.to_thread(self._read, self._source, key, byte_range)
+            return None if data is None else prototype.buffer.from_bytes(data)
+        with largest_body(self._largest):
+            reply = await self._store.get(key, prototype, byte_range)
+        if reply is not None and isinstance(byte_range, RangeByteRequest):
+            check_range(len(reply), byte_range.start, byte_range.end)
         return reply
 
     async def get_partial_values(
@@ -97,15 +96,16 @@ class StrictStore(WrapperStore[Store]):
         replies = (self.get(key, prototype, byte_range) for key, byte_range in key_ranges)
         return await asyncio.gather(*replies)
 
-    def _read(self, source: KeySource, key: str, byte_range: ByteRequest | None) -> bytes | None:
+    def _read(self, source: LocalKeys, key: str, byte_range: ByteRequest | None) -> bytes | None:
         """Read a part of a key, which may not exist."""
         if key.endswith(_METADATA):
             document = source.read(key)
             return None if document is None else document.tobytes()
-        if source.size(key) == 0:
+        chunk = source.find(key)
+        if chunk is None:
             return None
-        with source.open(key) as chunk:
-            size = chunk.size or 0
+        with chunk:
+            size = chunk.size
             start, stop = 0, size
             if isinstance(byte_range, RangeByteRequest):
                 start, stop = byte_range.start, min(byte_range.end, size)
@@ -114,6 +114,6 @@ class StrictStore(WrapperStore[Store]):
             elif isinstance(byte_range, SuffixByteRequest):
                 start = max(0, size - byte_range.suffix)
             if size > self._largest:
-                raise StoreError(f"chunk {key}: {size} bytes, more than {self._largest}")
+                raise StoreError(f"{size} bytes, more than {self._largest}")
             (data,) = chunk.read([(start, stop)])
             return data.tobytes()

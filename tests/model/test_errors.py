@@ -130,7 +130,7 @@ def test_a_missing_chunk_is_an_error_to_zarr_too(store):
     (store / "steps" / "c.0").unlink()
     with open_model(store) as model:
         array = model["steps"].zarr
-        with pytest.raises(StoreError, match=r"steps/c\.0 is missing"):
+        with pytest.raises(StoreError, match=r"steps/c\.0: it is missing"):
             array[:]
 
 

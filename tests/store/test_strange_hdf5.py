@@ -220,7 +220,7 @@ def test_data_in_other_files_are_not_looked_for(store, run_python, path, kind):
 def test_attributes_that_are_no_text(store, owner, content):
     with h5py.File(store, "r+") as file:
         file[owner].attrs["bf16codecs"] = content
-    with pytest.raises(StoreError, match="attribute 'bf16codecs' is not text"):
+    with pytest.raises(StoreError, match="attribute 'bf16codecs': it is not text"):
         bf16codecs.open_model(store).load()
 
 
