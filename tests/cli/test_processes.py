@@ -19,6 +19,7 @@ from bf16codecs.convert import safetensors_to_zarr, verify_store
 from bf16codecs.store.hdf5_writer import Hdf5Writer
 from bf16codecs.store.zarr_writer import ZarrWriter
 from checkout import package_environment
+from folders import names_in
 from models import entry, file_bytes, write_model
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="signals and limits of POSIX")
@@ -54,10 +55,6 @@ signal.signal, Writer.write = install_noting, write_and_wait
 
 #: A file may not grow over 100 kB.
 LIMIT = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100000, 100000))"
-
-
-def names_in(folder: Path) -> set[str]:
-    return {p.name for p in folder.iterdir()}
 
 
 @pytest.fixture

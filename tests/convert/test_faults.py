@@ -18,8 +18,8 @@ import pytest
 
 from bf16codecs import _replace
 from checkout import ROOT, package_environment
-from fault_driver import files_in
-from power_cut import Disk, Files, Record, read_log
+from folders import Files, files_in
+from power_cut import Disk, Record, read_log
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux") or platform.libc_ver()[0] != "glibc",

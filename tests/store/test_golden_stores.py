@@ -13,6 +13,7 @@ from zarr.storage import LocalStore, ZipStore
 import bf16codecs
 from bf16codecs.convert import hdf5_to_safetensors, verify_store, zarr_to_safetensors
 from bf16codecs.safetensors import open_source
+from folders import files_in, names_in
 from make_golden_stores import FOLDER, STORES, originals
 
 goldens = pytest.mark.parametrize("name", STORES)
@@ -31,8 +32,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_golden_store_restores_its_files(name, tmp_path):
     convert = hdf5_to_safetensors if name.endswith(".h5") else zarr_to_safetensors
     convert(FOLDER / name, tmp_path / "restored")
-    restored = {p.name: p.read_bytes() for p in (tmp_path / "restored").iterdir()}
-    assert restored == originals()
+    assert files_in(tmp_path / "restored") == originals()
 
 
 @goldens
@@ -80,4 +80,4 @@ def test_golden_store_is_read_without_this_package_being_asked(name):
 
 
 def test_no_golden_store_is_missing_or_left_over():
-    assert {path.name for path in FOLDER.iterdir()} == set(STORES)
+    assert names_in(FOLDER) == set(STORES)

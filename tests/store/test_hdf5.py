@@ -22,8 +22,9 @@ from bf16codecs.convert import (
 from bf16codecs.safetensors import read_header
 from bf16codecs.store import StoreError
 from bf16codecs.store.hdf5_writer import Hdf5Writer
+from folders import names_in
 from models import every_dtype
-from store_contract import CODECS, StoreContract, codec_options, names_in
+from store_contract import CODECS, StoreContract, codec_options
 
 
 class TestHDF5(StoreContract):

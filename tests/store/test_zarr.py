@@ -17,8 +17,9 @@ from bf16codecs import _rename
 from bf16codecs.convert import Summary, safetensors_to_zarr, verify_store, zarr_to_safetensors
 from bf16codecs.store import StoreError
 from bf16codecs.store.zarr_writer import ZarrWriter
+from folders import names_in
 from models import write_model
-from store_contract import CODECS, StoreContract, names_in
+from store_contract import CODECS, StoreContract
 
 
 class ZarrContract(StoreContract):

@@ -31,9 +31,8 @@ from bf16codecs.convert import (
     zarr_to_safetensors,
 )
 from bf16codecs.errors import LeftoverWarning
+from folders import files_in
 from models import write_model
-
-Files = dict[str, bytes | None]
 
 FAIL, KILL = 1, 2
 
@@ -51,14 +50,6 @@ KINDS: dict[str, tuple[Callable[..., Any], str]] = {
     "file": (zarr_to_safetensors, "store"),
     "shards": (hdf5_to_safetensors, "shards.h5"),
 }
-
-
-def files_in(folder: Path) -> Files:
-    """Return all that is in a folder: the files' contents, and None for folders."""
-    return {
-        str(p.relative_to(folder)): None if p.is_dir() else p.read_bytes()
-        for p in sorted(folder.rglob("*"))
-    }
 
 
 def pause_within(faults: ctypes.CDLL, method: str) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-Files = dict[str, bytes | None]
+from folders import Files
 
 
 @dataclass

@@ -24,6 +24,7 @@ from bf16codecs.errors import CodecError, CorruptDataError, UnsupportedVersionEr
 from bf16codecs.safetensors import SafetensorsError
 from bf16codecs.store import StoreError
 from bits import assert_same_bits
+from folders import names_in
 from models import TRICKY_NAMES, every_dtype, file_bytes, write_model
 
 CODECS = ["arithmetic", "arithmetic best", "huffman", "zstd 9", "zstd", "split", "none"]
@@ -61,10 +62,6 @@ DAMAGED_ATTRIBUTES: dict[str, tuple[Callable[[Any], object], type[Exception], st
     "no object": (lambda a: a.update(tensors=[]), StoreError, "damaged store attributes"),
     "digest": (lambda a: a["files"][0].update(sha256="0"), CorruptDataError, "another SHA-256"),
 }
-
-
-def names_in(folder: Path) -> set[str]:
-    return {p.name for p in folder.iterdir()}
 
 
 def codec_options(codec: str) -> dict[str, Any]:

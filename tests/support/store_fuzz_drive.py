@@ -33,6 +33,7 @@ from bf16codecs.convert import (
     zarr_to_safetensors,
 )
 from bf16codecs.errors import BF16CodecsError, TensorNotFoundError
+from folders import names_in
 from store_fuzz_mutations import EVERYTHING
 from store_fuzz_truth import HEADER, Seed, Truth
 
@@ -85,7 +86,7 @@ class Driver:
     def __init__(self, seed: Seed, path: Path) -> None:
         self._seed, self._path, self._truth = seed, path, seed.truth
         self._verdict, self._unknowable, self._turn = Verdict(), frozenset[str](), 0
-        self._names = {p.name for p in path.parent.iterdir()}
+        self._names = names_in(path.parent)
 
     def drive(self, unknowable: frozenset[str], turn: int) -> Verdict:
         """Read the store in every way.
@@ -101,7 +102,7 @@ class Driver:
         if self._seed.is_in_memory:
             # Like a remote store's: the header, which tells, would be one request more.
             self._unknowable |= {"names", "dtype"}
-        self._names = {p.name for p in self._path.parent.iterdir()}
+        self._names = names_in(self._path.parent)
         is_safetensors = not self._seed.store.endswith((".zarr", ".zip", ".h5"))
         if is_safetensors:
             self._truth = _reference_truth(self._path)
@@ -118,7 +119,7 @@ class Driver:
                 self._try("verify", lambda: verify_store(self._path, original))
             elif turn % 4 == 2:
                 self._try("info", self._info)
-        extra = {p.name for p in self._path.parent.iterdir()} - self._names
+        extra = names_in(self._path.parent) - self._names
         if extra:
             self._find("files were left", f"{sorted(extra)}")
             for name in extra:
