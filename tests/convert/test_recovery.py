@@ -14,25 +14,15 @@ import pytest
 
 from bf16codecs import _held, _lock, _rename, _replace
 from bf16codecs.convert import safetensors_to_zarr
-from fault_driver import files_in
+from folders import files_in, names_in
 from models import write_model
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="links and pipes of POSIX")
 
 
-def names_in(folder: Path) -> set[str]:
-    return {p.name for p in folder.iterdir()}
-
-
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
     return write_model(tmp_path / "source", [("a", "BF16", (64, 8))])
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    (tmp_path / "targets").mkdir()
-    return tmp_path / "targets"
 
 
 def planted(folder: Path) -> Path:

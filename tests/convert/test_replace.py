@@ -22,8 +22,7 @@ from bf16codecs.convert import (
     zarr_to_safetensors,
 )
 from bf16codecs.errors import LeftoverWarning
-from fault_driver import files_in
-from models import write_model
+from folders import files_in, names_in
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="kills, and permissions of POSIX")
 
@@ -32,27 +31,6 @@ CONVERT: dict[str, Callable[..., Any]] = {
     "m.zip": safetensors_to_zarr,
     "m.h5": safetensors_to_hdf5,
 }
-
-
-def names_in(folder: Path) -> set[str]:
-    return {p.name for p in folder.iterdir()}
-
-
-@pytest.fixture
-def old(tmp_path: Path) -> Path:
-    (tmp_path / "sources").mkdir()
-    return write_model(tmp_path / "sources" / "old", [("a", "BF16", (64, 8))], 1)
-
-
-@pytest.fixture
-def new(tmp_path: Path, old: Path) -> Path:
-    return write_model(old.with_name("new"), [("a", "BF16", (64, 8))], 2)
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    (tmp_path / "targets").mkdir()
-    return tmp_path / "targets"
 
 
 @pytest.fixture

@@ -15,30 +15,9 @@ import pytest
 from bf16codecs import open_model
 from bf16codecs.convert import safetensors_to_zarr, verify_store
 from checkout import package_environment
-from models import write_model
+from folders import names_in
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="kills")
-
-
-def names_in(folder: Path) -> set[str]:
-    return {p.name for p in folder.iterdir()}
-
-
-@pytest.fixture
-def old(tmp_path: Path) -> Path:
-    (tmp_path / "sources").mkdir()
-    return write_model(tmp_path / "sources" / "old", [("a", "BF16", (64, 8))], 1)
-
-
-@pytest.fixture
-def new(tmp_path: Path, old: Path) -> Path:
-    return write_model(old.with_name("new"), [("a", "BF16", (64, 8))], 2)
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    (tmp_path / "targets").mkdir()
-    return tmp_path / "targets"
 
 
 WRITER = """
