@@ -19,13 +19,8 @@ from google_crc32c import value as zarr_crc32c
 
 import bf16codecs
 from bf16codecs.store import StoreError
-from lazy_models import weights, write_store
+from lazy_models import write_store
 from measured_reads import linux, outcomes
-
-
-@pytest.fixture
-def arrays() -> dict[str, Any]:
-    return {"w": weights((64, 32)), "n": np.arange(1000)}
 
 
 def rewritten(path: Path, values: Any, **options: Any) -> Path:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import zipfile
 import zlib
-from pathlib import Path
 from typing import Any
 
 import h5py
@@ -26,16 +25,6 @@ from bf16codecs.store import StoreError
 from edit_store import edit_json
 from lazy_models import weights, write_safetensors, write_store
 from measured_reads import linux, outcomes
-
-
-@pytest.fixture
-def arrays() -> dict[str, Any]:
-    return {"w": weights((64, 32)), "n": np.arange(1000)}
-
-
-@pytest.fixture
-def store(tmp_path: Path, arrays: dict[str, Any]) -> Path:
-    return write_store(tmp_path / "m.zarr", arrays)
 
 
 @linux

@@ -26,16 +26,6 @@ NO_TENSOR = r"no array|no safetensors header"
 posix = pytest.mark.skipif(os.name != "posix", reason="pipes and links of POSIX systems")
 
 
-@pytest.fixture
-def arrays() -> dict[str, Any]:
-    return {"w": weights((64, 32)), "n": np.arange(1000)}
-
-
-@pytest.fixture
-def store(tmp_path: Path, arrays: dict[str, Any]) -> Path:
-    return write_store(tmp_path / "m.zarr", arrays)
-
-
 def readers(path: Path, tensor: str = "w") -> list[Callable[[], Any]]:
     """Return every way to the data of a store."""
     return [
