@@ -11,7 +11,7 @@ import pytest
 __all__ = ["linux", "outcomes"]
 
 MEASURED = """
-import json, resource, sys, time
+import resource, sys
 import h5py, numpy, zarr, zarr.storage
 import bf16codecs, bf16codecs.model, bf16codecs.convert
 from bf16codecs.convert import *
