@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import re
 import shutil
@@ -21,6 +20,7 @@ from bf16codecs._version import __version__
 from bf16codecs.cli.console import format_size, printable
 from bf16codecs.cli.options import ByteSize
 from checkout import package_environment
+from edit_store import edit_json
 from models import TRICKY_NAMES, write_model
 
 NAMES = ("st2zarr", "zarr2st", "st2h5", "h52st")
@@ -139,9 +139,7 @@ def test_damaged_store(model: Path, store: Path) -> None:
     for args in (("verify", store), ("verify", store, model)):
         assert "chunk a/c.0.0: it is missing" in refused("bf16codecs", *args)
     refused("zarr2st", store, store.with_name("back"))
-    root = json.loads((store / "zarr.json").read_text())
-    root["attributes"]["bf16codecs"]["layout"] = 2
-    (store / "zarr.json").write_text(json.dumps(root))
+    edit_json(store, "zarr.json", lambda root: root["attributes"]["bf16codecs"].update(layout=2))
     assert "upgrade" in refused("bf16codecs", "info", store)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 
 import numpy as np
@@ -18,6 +17,7 @@ from bf16codecs.errors import (
 )
 from bf16codecs.model import open_model
 from bf16codecs.store import StoreError
+from edit_store import edit_json
 from lazy_models import weights, write_store
 
 
@@ -53,14 +53,8 @@ def test_what_is_no_model(tmp_path, store):
         open_model("nonsense://bucket/m.zarr")
 
 
-def edit_root(store, change):
-    root = json.loads((store / "zarr.json").read_text())
-    change(root)
-    (store / "zarr.json").write_text(json.dumps(root))
-
-
 def test_a_newer_layout_says_upgrade(store):
-    edit_root(store, lambda root: root["attributes"]["bf16codecs"].update(layout=2))
+    edit_json(store, "zarr.json", lambda root: root["attributes"]["bf16codecs"].update(layout=2))
     with pytest.raises(UnsupportedVersionError, match="upgrade"):
         open_model(store)
 
@@ -68,7 +62,11 @@ def test_a_newer_layout_says_upgrade(store):
 def test_paths_do_not_lead_out_of_the_store(store, tmp_path):
     shutil.copytree(store / "steps", tmp_path / "steps")
     for path in ("../steps", "model/../steps", "/steps", "..", "", "a\\b", "c:/x"):
-        edit_root(store, lambda r, p=path: r["attributes"]["bf16codecs"]["tensors"].update(steps=p))
+        edit_json(
+            store,
+            "zarr.json",
+            lambda r, p=path: r["attributes"]["bf16codecs"]["tensors"].update(steps=p),
+        )
         with open_model(store) as model, pytest.raises(StoreError, match="not a path"):
             model["steps"]
 
@@ -87,7 +85,7 @@ METADATA_CHANGES = {
 
 @pytest.mark.parametrize("change", METADATA_CHANGES.values(), ids=list(METADATA_CHANGES))
 def test_damaged_metadata_raise(store, change):
-    edit_root(store, lambda root: change(root["consolidated_metadata"]["metadata"]))
+    edit_json(store, "zarr.json", lambda root: change(root["consolidated_metadata"]["metadata"]))
     shutil.rmtree(store / "steps")  # zarr would find the array's own metadata
     with open_model(store) as model, pytest.raises((StoreError, OSError), match="steps"):
         model["steps"][:]

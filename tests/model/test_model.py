@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 import shutil
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +17,7 @@ import bf16codecs
 from bf16codecs.convert import safetensors_to_hdf5, safetensors_to_zarr, zarr_to_safetensors
 from bf16codecs.model import TensorNotFoundError, open_model
 from bits import assert_same_bits
+from edit_store import edit_json
 from folders import files_in
 from lazy_models import weights, write_safetensors, write_shards, write_store
 
@@ -184,9 +184,7 @@ def test_without_consolidated_metadata(source, tmp_path, zarr_format):
     if zarr_format == 2:
         (store / ".zmetadata").unlink()
     else:
-        root = json.loads((store / "zarr.json").read_text())
-        del root["consolidated_metadata"]
-        (store / "zarr.json").write_text(json.dumps(root))
+        edit_json(store, "zarr.json", lambda root: root.pop("consolidated_metadata"))
     with open_model(store) as model:
         for name, array in ARRAYS.items():
             assert_same_bits(np.asarray(model[name]), array)

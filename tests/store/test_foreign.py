@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import threading
 from pathlib import Path
@@ -23,6 +22,7 @@ from bf16codecs.convert import (
 )
 from bf16codecs.errors import CorruptDataError, StoreError
 from bf16codecs.model import open_model
+from edit_store import edit_array, edit_json
 from models import file_bytes, write_model
 
 
@@ -38,31 +38,21 @@ def store(source: Path) -> Path:
     return source.with_name("m.zarr")
 
 
-def edit(store: Path, change) -> None:
-    root = json.loads((store / "zarr.json").read_text())
-    change(root)
-    (store / "zarr.json").write_text(json.dumps(root))
-
-
 @pytest.mark.parametrize("separator", ["/../../secret/", "", "//", "\\", 5, None, ["/"]])
 @pytest.mark.parametrize("zarr_format", [3, 2])
 def test_separators_of_chunk_keys_are_two(source, separator, zarr_format, tmp_path):
     store = tmp_path / "s.zarr"
     safetensors_to_zarr(source, store, zarr_format=zarr_format, codec="none")
     shutil.copytree(store, tmp_path / "secret")
+    encoding = {"name": "default", "configuration": {"separator": separator}}
     if zarr_format == 3:
-        encoding = {"name": "default", "configuration": {"separator": separator}}
-        edit(
-            store,
-            lambda r: r["consolidated_metadata"]["metadata"]["a"].update(
-                chunk_key_encoding=encoding
-            ),
-        )
+        edit_array(store, "a", lambda a: a.update(chunk_key_encoding=encoding))
     else:
-        path = store / ".zmetadata"
-        root = json.loads(path.read_text())
-        root["metadata"]["a/.zarray"]["dimension_separator"] = separator
-        path.write_text(json.dumps(root))
+        edit_json(
+            store,
+            ".zmetadata",
+            lambda r: r["metadata"]["a/.zarray"].update(dimension_separator=separator),
+        )
     with open_model(store) as model, pytest.raises(StoreError, match="separator"):
         model["a"]
     for read in (verify_store, lambda s: zarr_to_safetensors(s, tmp_path / "back")):
@@ -73,7 +63,7 @@ def test_separators_of_chunk_keys_are_two(source, separator, zarr_format, tmp_pa
 @pytest.mark.parametrize("member", ["attributes", "consolidated_metadata"])
 @pytest.mark.parametrize("value", [[1], "text", 7, True])
 def test_metadata_of_another_kind_are_refused(store, member, value):
-    edit(store, lambda root: root.update({member: value}))
+    edit_json(store, "zarr.json", lambda root: root.update({member: value}))
     for read in (verify_store, open_model):
         with pytest.raises(StoreError, match=r"m\.zarr"):
             read(store)
@@ -81,13 +71,13 @@ def test_metadata_of_another_kind_are_refused(store, member, value):
 
 @pytest.mark.parametrize("value", [[], [5], "bytes", None, [["bytes"]]])
 def test_codecs_of_another_kind_are_refused(store, value):
-    edit(store, lambda r: r["consolidated_metadata"]["metadata"]["a"].update(codecs=value))
+    edit_array(store, "a", lambda a: a.update(codecs=value))
     with pytest.raises(StoreError, match="tensor 'a': damaged array metadata"):
         verify_store(store)
 
 
 def test_mandatory_metadata_are_demanded(store):
-    edit(store, lambda r: r["consolidated_metadata"]["metadata"]["a"].pop("fill_value"))
+    edit_array(store, "a", lambda a: a.pop("fill_value"))
     with pytest.raises(StoreError, match="fill_value"):
         verify_store(store)
 

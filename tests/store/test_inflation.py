@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import os
 import zipfile
 from collections.abc import Callable
@@ -19,6 +18,7 @@ from google_crc32c import value as zarr_crc32c
 
 import bf16codecs
 from bf16codecs.store import StoreError
+from edit_store import edit_array
 from lazy_models import write_store
 from measured_reads import linux, outcomes
 
@@ -82,14 +82,14 @@ def test_chunks_that_zarr_would_inflate(tmp_path, run_python, arrays, form, wher
     path = rewritten(write_store(tmp_path / "m.zarr", arrays), arrays["w"], **options)
     bomb = BOMBS[form]()
     # What is stored may be as large as the chunk, so the array is made larger for the bomb.
-    root = json.loads((path / "zarr.json").read_text())
-    node = root["consolidated_metadata"]["metadata"]["w"]
     rows = max(64, 1 << (len(bomb) // 64).bit_length())
-    grid = node["chunk_grid"]["configuration"]
-    grid["chunk_shape"] = [rows, 32]
-    if where == "shard":
-        node["codecs"][0]["configuration"]["chunk_shape"] = [rows, 32]
-    (path / "zarr.json").write_text(json.dumps(root))
+
+    def enlarge(node: dict[str, Any]) -> None:
+        node["chunk_grid"]["configuration"]["chunk_shape"] = [rows, 32]
+        if where == "shard":
+            node["codecs"][0]["configuration"]["chunk_shape"] = [rows, 32]
+
+    edit_array(path, "w", enlarge)
     for chunk in (path / "w" / "c").rglob("*"):
         if chunk.is_file():
             chunk.unlink()

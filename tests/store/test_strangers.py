@@ -18,7 +18,7 @@ from bf16codecs.convert import safetensors_to_zarr, verify_store, zarr_to_safete
 from bf16codecs.errors import CodecError, SafetensorsError
 from bf16codecs.store import StoreError
 from bf16codecs.store.opening import open_store
-from edit_store import edit_json
+from edit_store import edit_array, edit_json
 from lazy_models import weights, write_shards, write_store
 
 NO_TENSOR = r"no array|no safetensors header"
@@ -180,12 +180,6 @@ def test_paths_stay_in_the_store(tmp_path, arrays, name, path):
 # --- what contradicts the header ------------------------------------------------------------------
 
 
-def change_array(store: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    edit_json(
-        store, "zarr.json", lambda root: change(root["consolidated_metadata"]["metadata"]["w"])
-    )
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -207,7 +201,7 @@ def change_array(store: Path, change: Callable[[dict[str, Any]], object]) -> Non
 @pytest.mark.parametrize("name", ["m.zarr", "m.zarr.zip"])
 def test_metadata_that_contradict_the_header_are_refused(tmp_path, arrays, name, change):
     store = write_store(tmp_path / name, arrays, codec="none")
-    change_array(store, change)
+    edit_array(store, "w", change)
     for read in readers(store)[:3]:
         with pytest.raises(StoreError):
             read()
@@ -247,7 +241,7 @@ def test_the_dtype_that_an_array_does_not_tell_is_the_headers(tmp_path):
     store = write_store(tmp_path / "m.zarr", {"w": np.arange(9, dtype=np.uint8)})
     header = store / "safetensors/header/0/c.0"
     raw = header.read_bytes()
-    change_array(store, lambda a: a["attributes"].clear())
+    edit_array(store, "w", lambda a: a["attributes"].clear())
     with bf16codecs.open_model(store) as model:
         assert model["w"].get_dtype() == "U8"
     header.unlink()
@@ -300,12 +294,11 @@ def test_arrays_for_dask_and_zarr_are_checked_too(tmp_path, name):
     """Before a graph or a list of all claimed chunks is made."""
     store = write_store(tmp_path / name, {"n": np.arange(40)}, codec="none")
 
-    def change(root: dict[str, Any]) -> None:
-        node = root["consolidated_metadata"]["metadata"]["n"]
+    def change(node: dict[str, Any]) -> None:
         node.update(shape=[1 << 31], dimension_names=None)
         node["chunk_grid"]["configuration"]["chunk_shape"] = [1]
 
-    edit_json(store, "zarr.json", change)
+    edit_array(store, "n", change)
     tensor = bf16codecs.open_model(store)["n"]
     with pytest.raises(StoreError, match="of shape"):
         tensor.zarr  # noqa: B018
@@ -316,12 +309,7 @@ def test_arrays_for_dask_and_zarr_are_checked_too(tmp_path, name):
 
 def test_remote_arrays_without_dimension_names_are_held_to_the_header(tmp_path):
     store = write_store(tmp_path / "m.zarr", {"n": np.arange(40)}, codec="none")
-
-    def change(root: dict[str, Any]) -> None:
-        node = root["consolidated_metadata"]["metadata"]["n"]
-        node.update(shape=[39], dimension_names=None)
-
-    edit_json(store, "zarr.json", change)
+    edit_array(store, "n", lambda a: a.update(shape=[39], dimension_names=None))
     fsspec = pytest.importorskip("fsspec")
     fsspec.filesystem("memory").put(str(store), "/held.zarr", recursive=True)
     with bf16codecs.open_model("memory://held.zarr") as model:

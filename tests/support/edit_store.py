@@ -24,3 +24,10 @@ def edit_json(store: Path, key: str, change: Callable[[Any], object]) -> None:
     with zipfile.ZipFile(store, "w") as archive:
         for name, content in members.items():
             archive.writestr(name, content)
+
+
+def edit_array(store: Path, path: str, change: Callable[[Any], object]) -> None:
+    """Change what the root of a store of format 3 says of an array."""
+    edit_json(
+        store, "zarr.json", lambda root: change(root["consolidated_metadata"]["metadata"][path])
+    )

@@ -21,6 +21,7 @@ from numcodecs import Blosc, Shuffle, Zlib
 import bf16codecs
 from bf16codecs.convert import safetensors_to_hdf5, safetensors_to_zarr
 from bf16codecs.zarr import BF16BlocksCodec
+from edit_store import edit_json
 from models import entry, file_bytes
 
 CHUNK_SIZE = 256  # several chunks for a matrix
@@ -94,11 +95,8 @@ Make = Callable[[Path, Path], object]
 def _unconsolidated(source: Path, store: Path, **options: Any) -> None:
     safetensors_to_zarr(source, store, **options)
     (store / ".zmetadata").unlink(missing_ok=True)
-    root = store / "zarr.json"
-    if root.exists():
-        document = json.loads(root.read_text())
-        del document["consolidated_metadata"]
-        root.write_text(json.dumps(document))
+    if (store / "zarr.json").exists():
+        edit_json(store, "zarr.json", lambda root: root.pop("consolidated_metadata"))
 
 
 def _rewritten(
