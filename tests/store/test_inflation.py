@@ -18,7 +18,7 @@ from google_crc32c import value as zarr_crc32c
 
 import bf16codecs
 from bf16codecs.store import StoreError
-from edit_store import edit_array
+from edit_store import edit_array, zip_folder
 from lazy_models import write_store
 from measured_reads import linux, outcomes
 
@@ -99,11 +99,7 @@ def test_chunks_that_zarr_would_inflate(tmp_path, run_python, arrays, form, wher
     (path / "w/c/0/0").parent.mkdir(parents=True, exist_ok=True)
     (path / "w/c/0/0").write_bytes(bomb)
     if where == "deflated":
-        with zipfile.ZipFile(tmp_path / "m.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-            for file in path.rglob("*"):
-                if file.is_file():
-                    archive.write(file, file.relative_to(path))
-        path = tmp_path / "m.zip"
+        path = zip_folder(path, tmp_path / "m.zip", zipfile.ZIP_DEFLATED)
     lines = outcomes(run_python, path)
     assert sum("inflates to more than" in line for line in lines) == 4, lines
 
@@ -123,11 +119,8 @@ def test_a_compressed_zip_file_that_zarr_reads(tmp_path, arrays, compression):
     """Members are larger than what they take in the file."""
     path = write_store(tmp_path / "m.zarr", arrays)
     rewritten(path, arrays["w"], chunks=(32, 32), compressors=None, shards=(64, 32))
-    with zipfile.ZipFile(tmp_path / "m.zarr.zip", "w", compression) as archive:
-        for file in path.rglob("*"):
-            if file.is_file():
-                archive.write(file, file.relative_to(path))
-    with bf16codecs.open_model(tmp_path / "m.zarr.zip") as model:
+    path = zip_folder(path, tmp_path / "m.zarr.zip", compression)
+    with bf16codecs.open_model(path) as model:
         assert model.load()["w"].tobytes() == arrays["w"].tobytes()
         assert model["w"][3].tobytes() == arrays["w"][3].tobytes()
 

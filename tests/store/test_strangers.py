@@ -18,7 +18,7 @@ from bf16codecs.convert import safetensors_to_zarr, verify_store, zarr_to_safete
 from bf16codecs.errors import CodecError, SafetensorsError
 from bf16codecs.store import StoreError
 from bf16codecs.store.opening import open_store
-from edit_store import edit_array, edit_json
+from edit_store import edit_array, edit_json, zip_members
 from lazy_models import weights, write_shards, write_store
 
 NO_TENSOR = r"no array|no safetensors header"
@@ -134,8 +134,7 @@ def test_a_zip_file_has_no_links(tmp_path, arrays):
 
 
 def rewrite_zip(store: Path, key: str, change: Callable[[zipfile.ZipInfo], object]) -> None:
-    with zipfile.ZipFile(store) as archive:
-        members = {info.filename: archive.read(info) for info in archive.infolist()}
+    members = zip_members(store)
     with zipfile.ZipFile(store, "w") as archive:
         for name, content in members.items():
             info = zipfile.ZipInfo(name)

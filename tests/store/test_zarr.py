@@ -17,6 +17,7 @@ from bf16codecs import _rename
 from bf16codecs.convert import Summary, safetensors_to_zarr, verify_store, zarr_to_safetensors
 from bf16codecs.store import StoreError
 from bf16codecs.store.zarr_writer import ZarrWriter
+from edit_store import write_zip, zip_members
 from folders import names_in
 from models import write_model
 from store_contract import CODECS, StoreContract
@@ -153,19 +154,12 @@ class TestZip(ZarrContract):
             return archive.read(chunk)
 
     def write_chunk(self, store: Path, chunk: str, content: bytes) -> None:
-        with zipfile.ZipFile(store) as archive:
-            members = {name: archive.read(name) for name in archive.namelist()}
-        self.write_members(store, members | {chunk: content})
+        write_zip(store, {**zip_members(store), chunk: content})
 
     def remove_chunk(self, store: Path, chunk: str) -> None:
-        with zipfile.ZipFile(store) as archive:
-            members = {name: archive.read(name) for name in archive.namelist() if name != chunk}
-        self.write_members(store, members)
-
-    def write_members(self, store: Path, members: dict[str, bytes]) -> None:
-        with zipfile.ZipFile(store, "w") as archive:
-            for name, content in members.items():
-                archive.writestr(name, content)
+        members = zip_members(store)
+        del members[chunk]
+        write_zip(store, members)
 
     @pytest.mark.parametrize("codec", CODECS)
     def test_trained_model_in_format_2(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tracemalloc
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from bf16codecs.convert import (
 )
 from bf16codecs.errors import CorruptDataError, StoreError
 from bf16codecs.model import open_model
-from edit_store import edit_array
+from edit_store import edit_array, write_zip, zip_members
 from models import write_model
 
 SIZE = 3000
@@ -95,11 +94,7 @@ def with_chunk(source: Path, name: str, chunk: bytes) -> Path:
     if store.is_dir():
         (store / "n" / ("0" if zarr_format == 2 else "c.0")).write_bytes(chunk)
         return store
-    with zipfile.ZipFile(store) as archive:
-        members = {info.filename: archive.read(info) for info in archive.infolist()}
-    with zipfile.ZipFile(store, "w") as archive:
-        for key, content in {**members, "n/c.0": chunk}.items():
-            archive.writestr(key, content)
+    write_zip(store, {**zip_members(store), "n/c.0": chunk})
     return store
 
 

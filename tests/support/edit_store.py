@@ -1,12 +1,31 @@
-"""Changes the metadata of stores, as damage or a stranger would."""
+"""Changes stores, as damage or a stranger would."""
 
 from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+
+
+def zip_members(path: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(path) as archive:
+        return {info.filename: archive.read(info) for info in archive.infolist()}
+
+
+def write_zip(path: Path, members: Mapping[str, bytes]) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+
+
+def zip_folder(folder: Path, path: Path, method: int) -> Path:
+    """Pack a folder into a ZIP file, with a member for each folder in it, as zip programs do."""
+    with zipfile.ZipFile(path, "w", method) as archive:
+        for file in folder.rglob("*"):
+            archive.write(file, file.relative_to(folder))
+    return path
 
 
 def edit_json(store: Path, key: str, change: Callable[[Any], object]) -> None:
@@ -16,14 +35,10 @@ def edit_json(store: Path, key: str, change: Callable[[Any], object]) -> None:
         change(document)
         (store / key).write_text(json.dumps(document))
         return
-    with zipfile.ZipFile(store) as archive:
-        members = {info.filename: archive.read(info) for info in archive.infolist()}
+    members = zip_members(store)
     document = json.loads(members[key])
     change(document)
-    members[key] = json.dumps(document).encode()
-    with zipfile.ZipFile(store, "w") as archive:
-        for name, content in members.items():
-            archive.writestr(name, content)
+    write_zip(store, {**members, key: json.dumps(document).encode()})
 
 
 def edit_array(store: Path, path: str, change: Callable[[Any], object]) -> None:
