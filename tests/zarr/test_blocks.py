@@ -15,21 +15,18 @@ from zarr.storage import LocalStore, ZipStore
 import bf16codecs
 from bf16codecs import BF16Arithmetic, BF16Huffman, BF16Split, BF16Zstd
 from bf16codecs.zarr import BF16BlocksCodec
-from bits import PIPELINES, assert_same_bits, bits
+from bits import assert_same_bits, bits
 
-# zarr compares every chunk with the fill value; ml_dtypes warns when it compares NaNs.
-pytestmark = pytest.mark.filterwarnings("ignore:invalid value encountered in equal")
+pytestmark = [
+    pytest.mark.usefixtures("pipeline"),
+    # zarr compares every chunk with the fill value; ml_dtypes warns when it compares NaNs.
+    pytest.mark.filterwarnings("ignore:invalid value encountered in equal"),
+]
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 CODECS = [BF16Split(), BF16Huffman(), BF16Arithmetic(checksum=False), BF16Zstd(level=5)]
 codecs = pytest.mark.parametrize("codec", CODECS, ids=repr)
 BLOCK_BYTES = 1 << 19
-
-
-@pytest.fixture(params=PIPELINES, ids=lambda path: path.rpartition(".")[2], autouse=True)
-def pipeline(request):
-    with zarr.config.set({"codec_pipeline.path": request.param}):
-        yield
 
 
 def weights(shape, dtype=BF16):

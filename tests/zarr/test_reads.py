@@ -10,16 +10,12 @@ from zarr.storage import MemoryStore
 import bf16codecs
 from bf16codecs._chunks import formats
 from bf16codecs.zarr import BF16BlocksCodec
-from bits import PIPELINES, assert_same_bits
+from bits import assert_same_bits
+
+pytestmark = pytest.mark.usefixtures("pipeline")
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 BLOCK_BYTES = 1 << 19
-
-
-@pytest.fixture(params=PIPELINES, ids=lambda path: path.rpartition(".")[2], autouse=True)
-def pipeline(request):
-    with zarr.config.set({"codec_pipeline.path": request.param}):
-        yield
 
 
 class CountingStore(MemoryStore):

@@ -18,7 +18,7 @@ from bf16codecs.zarr import (
     BF16SplitCodec,
     BF16ZstdCodec,
 )
-from bits import PIPELINES, assert_same_bits
+from bits import assert_same_bits
 from checkout import ROOT
 
 # zarr compares every chunk with the fill value; ml_dtypes warns when it compares NaNs.
@@ -35,12 +35,6 @@ DATA = np.random.default_rng(0).normal(0, 0.02, (70, 30))
 @pytest.fixture(params=["bfloat16", "float8_e5m2", "float32", "complex64"])
 def data(request):
     return DATA.astype(request.param)
-
-
-@pytest.fixture(params=PIPELINES, ids=lambda path: path.rpartition(".")[2])
-def pipeline(request):
-    with zarr.config.set({"codec_pipeline.path": request.param}):
-        yield
 
 
 def codecs_on_disk(path):
