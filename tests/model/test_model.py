@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import safetensors
 import zarr
-from zarr.storage import LocalStore, MemoryStore
+from zarr.storage import LocalStore
 
 import bf16codecs
 from bf16codecs.convert import safetensors_to_hdf5, safetensors_to_zarr, zarr_to_safetensors
@@ -19,7 +19,7 @@ from bf16codecs.model import TensorNotFoundError, open_model
 from bits import assert_same_bits
 from edit_store import edit_json
 from folders import files_in
-from lazy_models import weights, write_safetensors, write_shards, write_store
+from lazy_models import in_memory, weights, write_safetensors, write_shards, write_store
 
 ARRAYS = {
     "model.embed_tokens.weight": weights((300, 64)),
@@ -192,12 +192,7 @@ def test_without_consolidated_metadata(source, tmp_path, zarr_format):
 
 
 def test_stores_of_zarr(store):
-    memory = MemoryStore()
-    for path in store.rglob("*"):
-        if path.is_file():
-            buffer = zarr.core.buffer.cpu.Buffer.from_bytes(path.read_bytes())
-            memory._store_dict[path.relative_to(store).as_posix()] = buffer
-    for target in (memory, LocalStore(store), f"file://{store}"):
+    for target in (in_memory(store), LocalStore(store), f"file://{store}"):
         with open_model(target) as model:
             assert_same_bits(np.asarray(model["steps"]), ARRAYS["steps"])
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-import zarr
-from zarr.storage import LocalStore, MemoryStore
+from zarr.storage import LocalStore
 
 from bf16codecs import hdf5
 from bf16codecs.convert import (
@@ -23,6 +22,7 @@ from bf16codecs.convert import (
 from bf16codecs.errors import CorruptDataError, StoreError
 from bf16codecs.model import open_model
 from edit_store import edit_array, edit_json
+from lazy_models import in_memory
 from models import file_bytes, write_model
 
 
@@ -90,12 +90,7 @@ def test_zarrs_array_of_a_tensor_cannot_be_written(store):
 def test_raw_chunks_with_bytes_behind_them_are_refused_wherever_they_are(store):
     chunk = store / "a" / "c.0.0"
     chunk.write_bytes(chunk.read_bytes() + b"x")
-    memory = MemoryStore()
-    for path in store.rglob("*"):
-        if path.is_file():
-            data = zarr.core.buffer.default_buffer_prototype().buffer.from_bytes(path.read_bytes())
-            memory._store_dict[path.relative_to(store).as_posix()] = data
-    for place in (store, memory):
+    for place in (store, in_memory(store)):
         with open_model(place) as model, pytest.raises(CorruptDataError, match="more than"):
             model["a"][:]
 

@@ -19,7 +19,7 @@ from google_crc32c import value as zarr_crc32c
 import bf16codecs
 from bf16codecs.store import StoreError
 from edit_store import edit_array, zip_folder
-from lazy_models import write_store
+from lazy_models import in_memory, write_store
 from measured_reads import linux, outcomes
 
 
@@ -130,13 +130,6 @@ def test_a_chunk_of_more_than_a_gigabyte_in_memory(tmp_path, arrays, monkeypatch
     path = rewritten(
         write_store(tmp_path / "m.zarr", arrays), arrays["w"], chunks=(64, 32), shards=(64, 32)
     )
-    memory = zarr.storage.MemoryStore(
-        {
-            str(file.relative_to(path)): zarr.core.buffer.cpu.Buffer.from_bytes(file.read_bytes())
-            for file in path.rglob("*")
-            if file.is_file()
-        }
-    )
     monkeypatch.setattr("bf16codecs._limits._SMALL", 1000)
-    with bf16codecs.open_model(memory) as model:
+    with bf16codecs.open_model(in_memory(path)) as model:
         assert model.load()["w"].tobytes() == arrays["w"].tobytes()

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from zarr.core.buffer import default_buffer_prototype
+from zarr.storage import MemoryStore
 
 from bf16codecs.convert import safetensors_to_zarr
 from models import file_bytes
@@ -50,6 +52,18 @@ def write_store(path: Path, arrays: dict[str, NDArray[Any]], **options: Any) -> 
     safetensors_to_zarr(source, path, verify=False, overwrite=True, **options)
     source.unlink()
     return path
+
+
+def in_memory(folder: Path) -> MemoryStore:
+    """Copy a store in a folder to one of zarr's in memory."""
+    make = default_buffer_prototype().buffer.from_bytes
+    return MemoryStore(
+        {
+            path.relative_to(folder).as_posix(): make(path.read_bytes())
+            for path in folder.rglob("*")
+            if path.is_file()
+        }
+    )
 
 
 def write_shards(folder: Path, shards: list[dict[str, NDArray[Any]]]) -> Path:

@@ -21,8 +21,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, deserialize
-from zarr.core.buffer import default_buffer_prototype
-from zarr.storage import MemoryStore
 
 import bf16codecs
 from bf16codecs.cli import main
@@ -34,6 +32,7 @@ from bf16codecs.convert import (
 )
 from bf16codecs.errors import BF16CodecsError, TensorNotFoundError
 from folders import names_in
+from lazy_models import in_memory
 from store_fuzz_mutations import EVERYTHING
 from store_fuzz_truth import HEADER, Seed, Truth
 
@@ -160,14 +159,8 @@ class Driver:
     # --- reading ----------------------------------------------------------------------------------
 
     def _open(self) -> Any:
-        if not self._seed.is_in_memory:
-            return bf16codecs.open_model(self._path)
-        store = MemoryStore()
-        make = default_buffer_prototype().buffer.from_bytes
-        for path in self._path.rglob("*"):
-            if path.is_file():
-                store._store_dict[path.relative_to(self._path).as_posix()] = make(path.read_bytes())
-        return bf16codecs.open_model(store)
+        path = self._path
+        return bf16codecs.open_model(in_memory(path) if self._seed.is_in_memory else path)
 
     def _read(self, model: bf16codecs.Model) -> None:
         with model:
