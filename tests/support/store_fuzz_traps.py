@@ -27,7 +27,10 @@ def _loop() -> None:
 
 
 def _hoard() -> None:
-    hoard = [bytearray(os.urandom(1 << 20)) * 100 for _ in range(4)]
+    hoard = []
+    for _ in range(100):  # step by step, so that it is seen to grow, and takes little time
+        hoard.append(b"x" * (10 << 20))
+        time.sleep(0.005)
     time.sleep(600)
     del hoard
 
