@@ -13,15 +13,24 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["Interrupted", "check", "exposed", "forget", "note", "shielded"]
+__all__ = ["Interrupted", "check", "exposed", "finish", "forget", "note", "shielded"]
 
 
 class Interrupted(BaseException):
-    """A signal asked this process to end."""
+    """A signal asked this process to end.
+
+    Attributes
+    ----------
+    number : int
+        The signal's.
+    finished : str or None
+        What was complete before.
+    """
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
         self.number = number
+        self.finished = _finished
 
 
 class _Thread(threading.local):
@@ -35,6 +44,7 @@ _SECONDS_BETWEEN = 0.5
 
 _noted: int | None = None
 _raised_at = -math.inf
+_finished: str | None = None
 _thread = _Thread()
 
 
@@ -59,10 +69,16 @@ def check() -> None:
         raise Interrupted(_noted)
 
 
+def finish(what: str) -> None:
+    """Note what is complete now, and stays: a signal comes too late for it."""
+    global _finished
+    _finished = what
+
+
 def forget() -> None:
     """Begin anew, without a signal."""
-    global _noted, _raised_at
-    _noted, _raised_at = None, -math.inf
+    global _noted, _raised_at, _finished
+    _noted, _raised_at, _finished = None, -math.inf, None
 
 
 @contextmanager

@@ -78,7 +78,8 @@ def _reported_errors() -> Iterator[None]:
         with handled_signals(), shown_warnings(say):
             yield
     except Interrupted as e:
-        say("interrupted" if e.number == signal.SIGINT else "terminated")
+        how = "interrupted" if e.number == signal.SIGINT else "terminated"
+        say(how if e.finished is None else printable(f"{how}, but {e.finished} is complete"))
         sys.exit(128 + e.number)
     except KeyboardInterrupt:  # from where no handler could be installed
         say("interrupted")

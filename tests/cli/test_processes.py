@@ -229,7 +229,8 @@ def test_signals_do_not_interrupt_the_clean_up(model: Path) -> None:
     assert names_in(model.parent) == {"m.safetensors"}
     done("st2zarr", model, store)
     process = start("st2zarr", model, store, "--overwrite", before=IMPATIENT)
-    assert process.communicate(timeout=60)[1] == "st2zarr: terminated\n"
+    text = f"st2zarr: terminated, but {store} is complete\n"
+    assert process.communicate(timeout=60)[1] == text
     assert process.returncode == 143
     assert names_in(model.parent) == {"m.safetensors", "m.zarr"}
     verify_store(store, model)
