@@ -112,6 +112,7 @@ def test_binaries_are_hardened(path: Path) -> None:
     if platform.libc_ver()[0] == "glibc":
         assert re.search(r"__mem(cpy|set|move)_chk", symbols)
     if platform.machine() == "x86_64":
-        # The C library's own start files, which have no such marks in Debian, take the note of
-        # them from the file. But its functions begin with one: endbr64.
+        assert "SHSTK" in readelf("--notes")
+        # The C library's start files have no marks for branches in Debian, so the file has no note
+        # of them. But its functions begin with one: endbr64.
         assert path.read_bytes().count(b"\xf3\x0f\x1e\xfa") > 100

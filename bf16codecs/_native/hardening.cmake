@@ -34,7 +34,11 @@ if(NOT BF16CODECS_SANITIZE)
 endif()
 
 # Tables of addresses that are read-only once they are filled, at once; a stack without code.
-foreach(option relro now noexecstack)
+set(options relro now noexecstack)
+if(BF16CODECS_HAS_fcf_protection_full)
+  list(APPEND options shstk)  # said here, since Debian's start files do not say it of themselves
+endif()
+foreach(option ${options})
   check_linker_flag(CXX "LINKER:-z,${option}" BF16CODECS_HAS_Z_${option})
   if(BF16CODECS_HAS_Z_${option})
     add_link_options("LINKER:-z,${option}")

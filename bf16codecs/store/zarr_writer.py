@@ -14,6 +14,7 @@ import shutil
 import threading
 import zipfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -51,9 +52,8 @@ class _Folder:
         path.mkdir()
 
     def put(self, key: str, data: Any) -> None:
-        path = os.path.join(self._root, key)
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        _write_file(path, data)
+        _make_folder(self._root, os.path.dirname(key))
+        _write_file(os.path.join(self._root, key), data)
 
     def shared(self, flush: bool) -> _SharedFolder:
         """Return this folder for other processes to write keys to, until it is closed."""
@@ -84,12 +84,27 @@ class _SharedFolder:
         if self._flush:
             # Here, since no other machine can: it has nothing of the file in its memory.
             sync(unfinished)
-        path = os.path.join(self._root, key)
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        os.replace(unfinished, path)
+        _make_folder(self._root, os.path.dirname(key))
+        os.replace(unfinished, os.path.join(self._root, key))
 
     def close(self) -> None:
         pass
+
+
+def _make_folder(root: Path, path: str) -> None:
+    """Make a folder below the root, and those above it.
+
+    Never the root itself: if that is gone, somebody has moved it, and what was written with it.
+    """
+    if not path:
+        return
+    whole = os.path.join(root, path)
+    with suppress(FileExistsError):
+        try:
+            os.mkdir(whole)
+        except FileNotFoundError:
+            _make_folder(root, os.path.dirname(path))
+            os.mkdir(whole)
 
 
 def _write_file(path: str, data: Any) -> None:
@@ -105,7 +120,7 @@ class _Zip:
         self._lock = threading.Lock()
 
     def put(self, key: str, data: Any) -> None:
-        # ZipInfo's default date is constant: equal stores make equal files.
+        # ZipInfo's default date is constant: with one thread, equal stores make equal files.
         member = zipfile.ZipInfo(key)
         member.file_size = len(data)
         member.external_attr = 0o644 << 16
