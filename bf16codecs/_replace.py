@@ -23,6 +23,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from bf16codecs._files import absolute
 from bf16codecs._held import HeldFolder
 from bf16codecs._lock import LifeLock
 from bf16codecs._rename import exchange, rename_new
@@ -132,6 +133,8 @@ class WorkingFolder:
         OSError
             If something fails.
         """
+        # What was written by path since this folder was moved away would be missing.
+        self._folder.check()
         while not self._publish_once(target, check):
             pass  # somebody else made or removed the target in between
         if self._durable:
@@ -283,10 +286,10 @@ def recover(folder: Path) -> None:
 
 def recover_missing(path: str | os.PathLike[str]) -> None:
     """Finish what a dead process began for a path where nothing is; touch nothing else."""
-    target = Path(os.path.abspath(path))
+    target = Path(absolute(path))
     if not os.path.lexists(target):
         for found in _working_folders(target.parent):
-            if (found / "target").is_file():
+            if os.path.isfile(found / "target"):  # of others, False
                 _recover(found, lambda dead: dead.noted_target() == target)
 
 

@@ -23,6 +23,7 @@ from distributed import Client, Future, KilledWorker, as_completed
 
 from bf16codecs import _core
 from bf16codecs._chunks.grid import ArrayPlan, Piece
+from bf16codecs._files import absolute
 from bf16codecs._threads import codec_threads
 from bf16codecs.convert.convert import safetensors_to_zarr as _safetensors_to_zarr
 from bf16codecs.convert.pipeline import Encoded, Engine, Packed, Progress, read_chunk
@@ -74,7 +75,7 @@ def safetensors_to_zarr(
         If no scheduler answers, or the cluster fails.
     """
     with cluster(client, options.pop("threads", None) or 1) as engine:
-        src, store = os.path.abspath(src), os.path.abspath(store)
+        src, store = absolute(src), absolute(store)
         return _safetensors_to_zarr(src, store, engine=engine, **options)
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.sources import LocalChunk, LocalKeys, OpenPart
 from bf16codecs._chunks.stored import AtMost, InMemory, Request
-from bf16codecs._files import SharedFile, read_at
+from bf16codecs._files import SharedFile, absolute, read_at
 from bf16codecs._limits import check_metadata
 from bf16codecs._messages import one_line
 from bf16codecs.errors import CorruptDataError, StoreError
@@ -52,7 +52,7 @@ class ZipSource(LocalKeys):
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__()
-        self._path = os.path.abspath(path)
+        self._path = absolute(path)
         self._file = SharedFile(path)
         self._nbytes = os.fstat(self._file.descriptor).st_size
         try:

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from bf16codecs import _interrupt
+from bf16codecs._files import absolute
 from bf16codecs._replace import WORKING_PREFIX, WorkingFolder, recover
 from bf16codecs._sync import sync_tree
 from bf16codecs.errors import BF16CodecsError, LeftoverWarning
@@ -20,11 +21,15 @@ from bf16codecs.store.opening import Kind, detect
 
 __all__ = ["absolute_target", "has_only", "is_kind", "new_target"]
 
-#: What to do about errors of the disk.
+#: What to do about errors of the system.
 _ADVICE = {
     errno.ENOSPC: "free some space, or choose another disk",
     errno.EDQUOT: "free some space, or choose another disk",
     errno.EFBIG: "choose a file system or a limit that allows larger files",
+    # Of a target that somebody has mounted, or that an overlay has from the image below it.
+    errno.EXDEV: "it cannot be renamed: remove it first, or choose another name",
+    errno.EBUSY: "it cannot be renamed: remove it first, or choose another name",
+    errno.ENOENT: "its folder was moved or removed meanwhile",
     errno.EIO: "the disk or its file system may be failing: check it before you try again",
 }
 
@@ -34,7 +39,7 @@ def absolute_target(target: str | os.PathLike[str], sources: Iterable[Path]) -> 
     text = os.fspath(target)
     if "://" in text:
         raise ValueError(f"{text}: targets must be local; upload the finished one")
-    path = Path(os.path.abspath(text))
+    path = Path(absolute(text))
     for source in sources:
         resolved = source.resolve()
         if path.resolve() == resolved or path.resolve() in resolved.parents:
@@ -85,6 +90,7 @@ def new_target(
                     sync_tree(working.new)
                 _interrupt.check()
             working.publish(target, check)
+            _interrupt.finish(str(target))
         finally:
             leftover = working.close()
             if leftover is not None:
@@ -120,10 +126,9 @@ def _check(target: Path, overwrite: bool, may_replace: Callable[[Path], bool], p
         is_link = stat.S_ISLNK(path.lstat().st_mode)
     except FileNotFoundError:
         return
-    if not overwrite:
-        raise FileExistsError(errno.EEXIST, "File exists (--overwrite replaces it)", str(target))
     # Where a link leads depends on the place that it was made for.
     if not may_replace(target.parent / os.readlink(path) if is_link else path):
-        raise FileExistsError(
-            errno.EEXIST, "Not overwritten: it is not a store or file of this kind", str(target)
-        )
+        text = "File exists, and is not overwritten: it is not a store or file of this kind"
+        raise FileExistsError(errno.EEXIST, text, str(target))
+    if not overwrite:
+        raise FileExistsError(errno.EEXIST, "File exists (--overwrite replaces it)", str(target))

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from bf16codecs._chunks.array import ArrayReader, Job
 from bf16codecs._chunks.indexing import Points, parse_selection
 from bf16codecs._dtypes import ARRAY_DTYPES, DTYPE_NAMES
+from bf16codecs._files import absolute
 from bf16codecs._limits import Limits
 from bf16codecs._threads import run_all
 from bf16codecs.store.backend import StoreReader
@@ -48,7 +49,7 @@ class Home:
         if isinstance(source, (str, os.PathLike)):
             source = os.fspath(source)
             # Another process may have another working directory.
-            source = source if "://" in source else os.path.abspath(source)
+            source = source if "://" in source else absolute(source)
         #: What opens the model again, in another process too.
         self.arguments = source, options, max_bytes
         self._opened: StoreReader | None = open_any(source, options, Limits(max_bytes))

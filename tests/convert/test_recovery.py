@@ -206,7 +206,7 @@ def test_what_takes_the_name_in_the_last_moment_stays(
         return step(*args)
 
     monkeypatch.setattr(_replace, "exchange", take_and_exchange)
-    with pytest.raises(FileExistsError, match="Not overwritten") as caught:
+    with pytest.raises(FileExistsError, match="is not overwritten") as caught:
         safetensors_to_zarr(source, target, overwrite=True)
     assert caught.value.filename == str(target)
     assert files_in(folder) == {"m.zarr": None, "m.zarr/thesis.txt": b"x"}

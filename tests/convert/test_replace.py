@@ -265,6 +265,63 @@ def test_failing_sync(
     CONVERT[target](old, folder / target, sync=False)
 
 
+@pytest.mark.parametrize("number", [errno.EXDEV, errno.EBUSY], ids=errno.errorcode.get)
+def test_target_that_cannot_be_renamed(
+    folder: Path, old: Path, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is mounted, or a folder of the image below an overlay."""
+
+    def fail(*args: Any) -> bool:
+        raise OSError(number, os.strerror(number))
+
+    safetensors_to_zarr(old, folder / "m.zarr")
+    monkeypatch.setattr(_replace, "exchange", fail)
+    with pytest.raises(OSError, match="remove it first") as caught:
+        safetensors_to_zarr(old, folder / "m.zarr", overwrite=True)
+    assert caught.value.filename == str(folder / "m.zarr")
+    verify_store(folder / "m.zarr", old)
+
+
+@POSIX
+@pytest.mark.parametrize("what", ["folder", "working folder"])
+@pytest.mark.parametrize("verify", [True, False])
+@pytest.mark.parametrize("target", CONVERT)
+def test_folder_that_is_moved_meanwhile(
+    folder: Path, old: Path, new: Path, target: str, verify: bool, what: str
+) -> None:
+    """What is written after it must not be half of a store."""
+    CONVERT[target](old, folder / target)
+    moved = folder.with_name("moved")
+
+    def move(phase: str, done: int, total: int) -> None:
+        if not moved.exists():
+            (hidden,) = names_in(folder) - {target}
+            (folder if what == "folder" else folder / hidden).rename(moved)
+            folder.mkdir(exist_ok=True)
+
+    options = {"chunk_size": 128, "threads": 1, "sync": False, "verify": verify, "progress": move}
+    with pytest.raises(FileNotFoundError, match="moved or removed"):
+        CONVERT[target](new, folder / target, overwrite=True, **options)
+    verify_store((moved if what == "folder" else folder) / target, old)
+    assert names_in(folder) <= {target}
+
+
+@POSIX
+def test_two_dots_behind_a_link(folder: Path, old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are what they are to the system."""
+    (folder / "far" / "near").mkdir(parents=True)
+    (folder / "link").symlink_to("far/near")
+    monkeypatch.chdir(folder)
+    safetensors_to_zarr(old, "link/../m.zarr")
+    assert names_in(folder / "far") == {"near", "m.zarr"}
+    verify_store("link/../m.zarr", old)
+    (folder / "m.zarr").mkdir()
+    with open_model("link/../m.zarr") as model:
+        assert model["a"].shape == (64, 8)
+    with pytest.raises(FileExistsError, match="--overwrite"):
+        safetensors_to_zarr(old, "link/../m.zarr")
+
+
 @POSIX
 def test_places(folder: Path, old: Path, new: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Links are replaced, not what they lead to; names may be as long as any."""
