@@ -10,6 +10,7 @@ from numcodecs.abc import Codec
 
 from bf16codecs import _core
 from bf16codecs._buffers import Bytes, byte_view, writable_byte_view
+from bf16codecs.errors import CorruptDataError
 
 __all__ = ["PREFIX", "FrameCodec", "decode", "decode_array", "inspect"]
 
@@ -179,14 +180,17 @@ def decode(buf: Any, out: Any = None) -> Any:
     return out
 
 
-def decode_array(buf: Any) -> Bytes:
-    """Decode a frame into a new array of bytes.
+def decode_array(buf: Any, most: int | None = None) -> Bytes:
+    """Decode a frame into a new array of bytes, which it must not claim to have more than `most`.
 
     NumPy asks for huge pages for large arrays, so writing this one for the first time costs
     fewer page faults than the `bytes` that `decode` returns.
     """
     frame = byte_view(buf)
-    out = np.empty(_core.Index(frame).raw_size, np.uint8)
+    size = _core.Index(frame).raw_size
+    if most is not None and size > most:
+        raise CorruptDataError(f"a frame of {size} bytes where a chunk has {most} at most")
+    out = np.empty(size, np.uint8)
     _core.decode_into(frame, out)
     return out
 

@@ -22,6 +22,7 @@ __all__ = [
     "REMOTE_IN_FLIGHT_BYTES",
     "Limits",
     "check_metadata",
+    "check_parsed",
     "is_addressable",
     "stored_limit",
 ]
@@ -43,6 +44,10 @@ _MAX_NDIM = 32
 # Of models of 10 to 3,000 tensors, Zstandard shrinks headers 4 to 13 times, and ZIP (deflate, level
 # 9) the consolidated metadata 12 to 51 times.
 _METADATA_RATIO, _SMALL_METADATA = 128, 1 << 20
+# Of each of these signs, Python makes up to 40 bytes. They are a tenth of real metadata, and can be
+# two thirds of others. Counted with 80 bytes each, real metadata grow 466 times in a ZIP file.
+_SIGNS, _SIGN_BYTES = b",:[{", 80
+_PARSED_RATIO, _SMALL_PARSED = 768, 1 << 26
 # The most that weights shrink is 3 times; what shrinks more is constant, such as the moments of an
 # optimizer before its first step, and beside these a store has weights.
 _RATIO, _SMALL = 256, 1 << 30
@@ -75,6 +80,27 @@ def check_metadata(nbytes: int, stored: Callable[[], int] | None = None) -> None
         size = stored()
         if nbytes > _METADATA_RATIO * size:
             raise StoreError(f"{nbytes} bytes of metadata made of {size}: not credible")
+
+
+def check_parsed(document: bytes | bytearray, stored: Callable[[], int]) -> None:
+    """Refuse JSON that was compressed if its values would take too much memory.
+
+    Parameters
+    ----------
+    document
+        The text.
+    stored
+        Returns the size that it is stored in; called for large ones only.
+
+    Raises
+    ------
+    StoreError
+        If they would.
+    """
+    if len(document) > _SMALL_METADATA:
+        nbytes = len(document) + _SIGN_BYTES * sum(map(document.count, _SIGNS))
+        if nbytes > max(_SMALL_PARSED, _PARSED_RATIO * stored()):
+            raise StoreError(f"{len(document)} bytes of metadata made of {stored()}: not credible")
 
 
 def stored_limit(nbytes: int) -> int:

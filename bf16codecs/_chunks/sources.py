@@ -10,6 +10,7 @@ import asyncio
 import os
 from abc import abstractmethod
 from collections.abc import Hashable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,7 +31,7 @@ from bf16codecs._chunks.stored import (
     check_range,
 )
 from bf16codecs._files import Folder, SharedFile, read_at
-from bf16codecs._limits import MAX_METADATA_BYTES, check_metadata
+from bf16codecs._limits import MAX_METADATA_BYTES, check_metadata, check_parsed
 from bf16codecs.errors import StoreError
 
 __all__ = [
@@ -193,8 +194,21 @@ class StoreSource(KeySource):
         (reply,) = sync(_get(self._store, key, AtMost(MAX_METADATA_BYTES)))
         if reply is None:
             return None
-        check_metadata(len(reply))
-        return _as_bytes(reply)
+        document = _as_bytes(reply)
+        stored = partial(self._stored_size, key, document.size)
+        check_metadata(document.size, stored)
+        check_parsed(document.tobytes(), stored)
+        return document
+
+    def _stored_size(self, key: str, nbytes: int) -> int:
+        """Return the size that so many bytes are stored in: less in a ZIP file."""
+        store: Any = self._store
+        if isinstance(store, ZipStore):
+            return store._zf.getinfo(key).compress_size
+        # Behind an address, fsspec's file system for ZIP files, wrapped.
+        archive = getattr(getattr(store, "fs", None), "sync_fs", None)
+        info = {} if archive is None else archive.info(f"{store.path}/{key}")
+        return int(info.get("compress_size", nbytes))
 
     def size(self, key: str) -> int:
         """Return the size of a key, 0 if it does not exist."""

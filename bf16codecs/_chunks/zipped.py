@@ -21,7 +21,7 @@ from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.sources import LocalChunk, LocalKeys, OpenPart
 from bf16codecs._chunks.stored import AtMost, InMemory, Request
 from bf16codecs._files import SharedFile, absolute, read_at
-from bf16codecs._limits import check_metadata
+from bf16codecs._limits import check_metadata, check_parsed
 from bf16codecs._messages import one_line
 from bf16codecs.errors import CorruptDataError, StoreError
 
@@ -119,7 +119,9 @@ class ZipSource(LocalKeys):
             return None
         check_metadata(member.file_size, lambda: member.compress_size)
         whole = _ZipMember(self._file, self._starts[key], member)
-        return whole.read(AtMost(member.file_size))[0]
+        (document,) = whole.read(AtMost(member.file_size))
+        check_parsed(document.tobytes(), lambda: member.compress_size)
+        return document
 
     def size(self, key: str) -> int:
         """Return the size of a key, 0 if it does not exist."""

@@ -16,7 +16,7 @@ from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.array import ArrayReader
 from bf16codecs._chunks.grid import ArrayPlan, Piece
 from bf16codecs._dtypes import ARRAY_DTYPES, DTYPE_BITS
-from bf16codecs._limits import Limits, check_metadata, is_addressable
+from bf16codecs._limits import Limits, check_metadata, check_parsed, is_addressable
 from bf16codecs._messages import named_errors
 from bf16codecs.errors import StoreError
 from bf16codecs.safetensors import Header, TensorInfo, parse_header
@@ -266,13 +266,16 @@ def read_bytes(reader: StoreReader, path: str) -> bytes:
     if plan.dtype != "uint8" or len(plan.shape) != 1:
         raise StoreError(f"{reader.where}: {path} is not an array of bytes")
     largest = max(plan.nbytes, plan.chunk_nbytes)
+    stored = partial(reader.stored_nbytes, path)
     with named_errors(reader.label(path)):
-        check_metadata(largest, partial(reader.stored_nbytes, path))
+        check_metadata(largest, stored)
     content = bytearray()
     for piece in plan.pieces():
         chunk = np.empty(plan.chunk_nbytes, np.uint8)
         reader.read(piece, chunk)
         content += chunk[: piece.nbytes].data
+    with named_errors(reader.label(path)):
+        check_parsed(content, stored)
     return bytes(content)
 
 

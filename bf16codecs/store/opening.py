@@ -11,15 +11,16 @@ from typing import Any
 
 from zarr.abc.store import Store
 from zarr.core.sync import sync
-from zarr.storage import LocalStore, ZipStore
+from zarr.storage import LocalStore, StorePath, ZipStore
 
 from bf16codecs._chunks.sources import FolderSource, StoreSource
 from bf16codecs._chunks.zipped import ZipSource
 from bf16codecs._limits import DEFAULT_LIMITS, Limits
+from bf16codecs._messages import named_errors
 from bf16codecs._replace import recover_missing
 from bf16codecs.errors import StoreError
 from bf16codecs.store.backend import StoreReader
-from bf16codecs.store.remote import remote_store
+from bf16codecs.store.remote import LOCAL_SCHEMES, remote_store
 from bf16codecs.store.safetensors_reader import SafetensorsReader
 from bf16codecs.store.zarr_reader import ZarrReader
 from bf16codecs.zarr.strict import StrictStore
@@ -107,12 +108,12 @@ def open_any(
             raise ValueError("storage_options apply to addresses only, not to a zarr store")
         return _open_zarr_store(str(source), source, limits)
     text = os.fspath(source)
-    if _is_address(text):
+    path = _path_of(text)
+    if path is None:
         return _open_zarr_store(text, remote_store(text, dict(options or {})), limits)
-    text = text.removeprefix("file://")
     if options:
         raise ValueError(f"{text}: storage_options apply to addresses only, not to paths")
-    return _open_path(text, detect(text), limits)
+    return _open_path(path, detect(path), limits)
 
 
 def open_store(
@@ -141,11 +142,11 @@ def open_store(
         If there is nothing there, or it cannot be read.
     """
     text = os.fspath(store)
-    if _is_address(text):
+    path = _path_of(text)
+    if path is None:
         if kinds and Kind.FOLDER not in kinds:
             raise StoreError(f"{text}: not {kinds[0].value}: only Zarr stores have addresses")
         return open_any(text, limits=limits)
-    path = text.removeprefix("file://")
     kind = detect(path)
     if kind is not None and kind not in (kinds or (Kind.FOLDER, Kind.ZIP, Kind.HDF5)):
         expected = kinds[0].value if kinds else "a model store"
@@ -153,8 +154,12 @@ def open_store(
     return _open_path(path, kind, limits)
 
 
-def _is_address(text: str) -> bool:
-    return "://" in text and not text.startswith("file://")
+def _path_of(text: str) -> str | None:
+    """Return a local path, with or without a scheme before it; None for an address."""
+    scheme, has_scheme, path = text.partition("://")
+    if not has_scheme:
+        return text
+    return path if scheme.lower() in LOCAL_SCHEMES else None
 
 
 def _open_path(text: str, kind: Kind | None, limits: Limits) -> StoreReader:
@@ -182,6 +187,8 @@ def _open_zarr_store(where: str, store: Store, limits: Limits) -> ZarrReader:
     if isinstance(store, LocalStore):
         source = FolderSource(store.root)
         return ZarrReader(where, source, partial(StrictStore, store, source), limits)
+    with named_errors(where, OSError):
+        sync(StorePath.open(store, ""))  # a ZipStore may not be open yet
     return ZarrReader(where, StoreSource(store), partial(StrictStore, store), limits)
 
 

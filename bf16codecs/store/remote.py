@@ -12,7 +12,10 @@ from bf16codecs._chunks.http import open_session
 from bf16codecs._messages import named_errors, one_line
 from bf16codecs.errors import StoreError
 
-__all__ = ["remote_store"]
+__all__ = ["LOCAL_SCHEMES", "remote_store"]
+
+#: Of addresses that are paths.
+LOCAL_SCHEMES = ("file", "local")
 
 
 def remote_store(url: str, options: dict[str, Any]) -> Store:
@@ -27,6 +30,10 @@ def remote_store(url: str, options: dict[str, Any]) -> Store:
     """
     address = f"zip::{url}" if "::" not in url and url.partition("?")[0].endswith(".zip") else url
     scheme = url.partition("://")[0].rpartition("::")[2]
+    last, has_scheme, _ = url.rpartition("::")[2].partition("://")
+    if not has_scheme or last.lower() in LOCAL_SCHEMES:
+        # There, fsspec would follow symbolic links, and wait for pipes.
+        raise StoreError(f"{url}: leads to local files: give the path itself")
     try:
         import fsspec
 

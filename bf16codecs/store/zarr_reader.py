@@ -251,7 +251,8 @@ class ZarrReader(StoreReader):
 
 
 def _leads_elsewhere(part: str) -> bool:
-    return part in ("", ".", "..") or bool(set(part) & set("\\:\0"))
+    # Of addresses, `%` may stand for any sign, `?` and `#` end the path.
+    return part in ("", ".", "..") or not part.isprintable() or bool(set(part) & set("\\:%?#"))
 
 
 def _library_array(label: str, array: zarr.Array) -> LibraryArray:

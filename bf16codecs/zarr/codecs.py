@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -10,6 +11,7 @@ from zarr.abc.codec import BytesBytesCodec
 from zarr.core.common import parse_named_configuration
 from zarr.registry import register_codec
 
+from bf16codecs._limits import stored_limit
 from bf16codecs.codecs import (
     BF16Arithmetic,
     BF16Huffman,
@@ -64,7 +66,11 @@ class _FrameBytesCodec(BytesBytesCodec):
         raise NotImplementedError(f"the encoded size of {type(self).__name__} depends on the data")
 
     def _decode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
-        raw = decode_array(chunk_data.as_numpy_array())
+        dtype = chunk_spec.dtype.to_native_dtype()
+        has_size = dtype.kind not in "OT"  # texts of any length
+        # Codecs before this one may have made the chunk a little larger.
+        most = stored_limit(math.prod(chunk_spec.shape) * dtype.itemsize) if has_size else None
+        raw = decode_array(chunk_data.as_numpy_array(), most)
         return chunk_spec.prototype.buffer.from_bytes(raw.data)
 
     def _encode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:

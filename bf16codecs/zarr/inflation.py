@@ -20,9 +20,10 @@ from zarr.abc.store import ByteRequest, SuffixByteRequest
 
 from bf16codecs import _core
 from bf16codecs._buffers import Bytes
-from bf16codecs._frames import PREFIX
 from bf16codecs._limits import Limits, stored_limit
+from bf16codecs.codecs import CODECS
 from bf16codecs.errors import CorruptDataError, StoreError
+from bf16codecs.zarr.blocks import BF16BlocksCodec
 
 __all__ = ["ChunkCheck", "chunk_check"]
 
@@ -33,6 +34,8 @@ _Inflates = Callable[[Bytes, int], bool]
 
 # Codecs whose output is as large as their input, or an item's size times that at most.
 _STEADY = {"bytes", "transpose", "crc32c", "crc32", "shuffle", "delta", "bitround", "astype"}
+# It knows the chunk's size, and decodes no other.
+_STEADY.add(BF16BlocksCodec.codec_id)
 # Of a shard's index: the offset and size of each chunk, and a checksum.
 _ENTRY, _CHECKSUM, _NO_CHUNK = 16, 4, (1 << 64) - 1
 
@@ -53,6 +56,10 @@ def _zstd(data: Bytes, limit: int) -> bool:
     return size > limit
 
 
+def _frame(data: Bytes, limit: int) -> bool:
+    return _core.Index(data).raw_size > limit
+
+
 def _stream(make: Callable[[], Any]) -> _Inflates:
     """Return what decodes a stream up to a limit, to see whether it goes on."""
 
@@ -66,6 +73,7 @@ def _stream(make: Callable[[], Any]) -> _Inflates:
 
 
 _COMPRESSORS: dict[str, _Inflates] = {
+    **{codec.codec_id: _frame for codec in CODECS.values()},
     "zstd": _zstd,
     "blosc": _claims(4),
     "lz4": _claims(0),
@@ -134,9 +142,7 @@ def _codec_names(document: Mapping[str, Any]) -> list[str]:
 
 
 def _name(codec: Any) -> str:
-    name = str(codec if isinstance(codec, str) else codec["name"])
-    # Frames of this package are decoded up to what they say, and that is checked by them.
-    return "bytes" if name.startswith(PREFIX) else name.removeprefix("numcodecs.")
+    return str(codec if isinstance(codec, str) else codec["name"]).removeprefix("numcodecs.")
 
 
 def _check(name: str, limit: int, data: Bytes) -> None:

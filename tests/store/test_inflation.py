@@ -18,6 +18,7 @@ from google_crc32c import value as zarr_crc32c
 
 import bf16codecs
 from bf16codecs.store import StoreError
+from bf16codecs.zarr import BF16ZstdCodec
 from edit_store import edit_array, zip_folder
 from lazy_models import in_memory, write_store
 from measured_reads import linux, outcomes
@@ -45,6 +46,10 @@ FORMS: dict[str, dict[str, Any]] = {
         "compressors": [zarr.codecs.Crc32cCodec(), zarr.codecs.ZstdCodec()],
     },
     "blosc": {"chunks": (32, 32), "compressors": zarr.codecs.BloscCodec()},
+    "frames and crc32c": {
+        "chunks": (32, 32),
+        "compressors": [zarr.codecs.Crc32cCodec(), BF16ZstdCodec()],
+    },
     "shards": {"chunks": (32, 32), "shards": (64, 32), "compressors": None},
     "shards of zstd": {"chunks": (32, 32), "shards": (64, 32)},
 }
@@ -68,6 +73,7 @@ BOMBS: dict[str, Callable[[], bytes]] = {
     "gzip": lambda: gzip.compress(bytes(1 << 28)),
     "zstd and crc32c": lambda: zstandard.compress(bytes(1 << 28)),
     "blosc": lambda: numcodecs.Blosc("zstd").encode(bytes(1 << 28)),
+    "frames and crc32c": lambda: bf16codecs.BF16Zstd().encode(bytes(1 << 28)),
 }
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import random
 import zipfile
 import zlib
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from zarr.storage import ZipStore
 
 import bf16codecs
 from bf16codecs.convert import (
@@ -246,10 +248,30 @@ def test_max_bytes_is_held_by_chunks_of_any_filter(tmp_path, compression):
 
 
 @linux
+def at_an_address(file: Path) -> str:
+    memory = pytest.importorskip("fsspec").filesystem("memory")
+    memory.pipe("/bomb.zip", file.read_bytes())
+    return "zip::memory://bomb.zip"
+
+
 def test_a_zip_bomb_at_an_address(bomb):
-    pytest.importorskip("fsspec")
     with pytest.raises((StoreError, OSError), match="bytes"):
-        bf16codecs.open_model(f"zip::file://{bomb}")
+        bf16codecs.open_model(at_an_address(bomb))
+
+
+@linux
+def test_many_small_values_for_metadata(tmp_path, run_python):
+    """Python's values take more memory than their text: 24 times as much here."""
+    file = tmp_path / "m.zip"
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        # What does not shrink lets the rest shrink further than metadata do.
+        noise = random.Random(1).randbytes(150_000).hex()
+        archive.writestr("zarr.json", f'{{"noise": "{noise}", "x": [{"{}," * 6_000_000}0]}}')
+    lines = outcomes(run_python, file)
+    assert all("bytes of metadata made of" in line for line in lines), lines
+    for opened in (at_an_address(file), ZipStore(file, mode="r")):
+        with pytest.raises(StoreError, match="bytes of metadata made of"):
+            bf16codecs.open_model(opened)
 
 
 @linux

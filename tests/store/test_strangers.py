@@ -117,6 +117,23 @@ def test_what_is_no_file_is_refused(store, kind, name):
 
 
 @posix
+@pytest.mark.parametrize("scheme", ["file://", "FILE://", "local://"])
+def test_addresses_of_local_files_are_paths(store, tmp_path, arrays, scheme):
+    with bf16codecs.open_model(f"{scheme}{store}") as model:
+        assert model["w"][3].tobytes() == arrays["w"][3].tobytes()
+    (store / "w/c.0.0").rename(tmp_path / "chunk")
+    (store / "w/c.0.0").symlink_to(tmp_path / "chunk")
+    with pytest.raises(StoreError, match="symbolic link"):
+        bf16codecs.open_model(f"{scheme}{store}").load()
+
+
+@pytest.mark.parametrize("chain", ["simplecache::file://", "zip::local://", "zip::memory://x::"])
+def test_local_files_behind_other_schemes_are_refused(store, chain):
+    with pytest.raises(StoreError, match="give the path itself"):
+        bf16codecs.open_model(f"{chain}{store}")
+
+
+@posix
 def test_a_pipe_for_a_safetensors_index_is_refused(tmp_path, arrays):
     folder = write_shards(tmp_path / "model", [arrays])
     (index,) = folder.glob("*.json")
@@ -160,7 +177,11 @@ def test_a_zip_member_that_reaches_into_the_next_is_refused(tmp_path, arrays, fi
 
 @pytest.mark.parametrize("name", ["m.zarr", "m2.zarr", "m.zarr.zip"])
 @pytest.mark.parametrize(
-    "path", ["../secret/w", "/secret", "w/../../secret", "w//c", ".", "", "w\0", "c:/x", "a\\b"]
+    "path",
+    [
+        *("../secret/w", "/secret", "w/../../secret", "w//c", ".", "", "w\0", "c:/x", "a\\b"),
+        *("%2e%2e/secret", "..%2fsecret", "w?x", "w#x", "w\nx", "w\x7fx"),  # in addresses
+    ],
 )
 def test_paths_stay_in_the_store(tmp_path, arrays, name, path):
     store = write_store(tmp_path / name, arrays, zarr_format=2 if name == "m2.zarr" else 3)

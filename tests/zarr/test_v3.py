@@ -12,6 +12,7 @@ from zarr.codecs import BytesCodec, ShardingCodec
 from zarr.registry import get_codec_class
 
 from bf16codecs import BF16Arithmetic, BF16Huffman, BF16Split, BF16Zstd
+from bf16codecs.errors import CorruptDataError
 from bf16codecs.zarr import (
     BF16ArithmeticCodec,
     BF16HuffmanCodec,
@@ -52,6 +53,26 @@ def test_create_array(tmp_path, data, codec, wrap):
         assert_same_bits(a[:], data)
         assert_same_bits(a[5:60:7, ::3], data[5:60:7, ::3])
     assert codecs_on_disk(tmp_path)[1:] == [dict(codec)]
+
+
+@codecs
+@pytest.mark.usefixtures("pipeline")
+def test_a_frame_that_claims_more_than_a_chunk_is_not_decoded(tmp_path, codec):
+    """A gigabyte would be 3 kB of constant blocks."""
+    array = zarr.create_array(
+        tmp_path, shape=(100,), chunks=(100,), dtype="uint8", compressors=codec, fill_value=0
+    )
+    array[:] = 1
+    (tmp_path / "c/0").write_bytes(codec.encode(bytes(5000)))
+    with pytest.raises(CorruptDataError, match="a frame of 5000 bytes"):
+        array[:]
+
+
+@pytest.mark.filterwarnings("ignore::zarr.errors.UnstableSpecificationWarning")
+def test_texts_of_any_length(tmp_path):
+    array = zarr.create_array(tmp_path, shape=(1,), dtype=str, compressors=BF16Huffman())
+    array[:] = "x" * 100_000
+    assert array[0] == "x" * 100_000
 
 
 @codecs
