@@ -18,7 +18,7 @@ from bf16codecs import cli
 from bf16codecs.convert import safetensors_to_zarr, verify_store
 from bf16codecs.store.hdf5_writer import Hdf5Writer
 from bf16codecs.store.zarr_writer import ZarrWriter
-from checkout import package_environment
+from commands import start
 from folders import names_in
 from models import entry, file_bytes, write_model
 
@@ -67,31 +67,6 @@ def done(command: str, *args: Any) -> None:
     """Run a command in this process."""
     result = CliRunner().invoke(getattr(cli, command), [str(a) for a in args])
     assert result.exit_code == 0, result.output
-
-
-def start(command: str, *args: Any, before: str = "", **options: Any) -> subprocess.Popen[str]:
-    """Start a command as a process of its own, after a few lines of Python."""
-    entry = "main" if command == "bf16codecs" else command
-    # Tests that a shell runs in the background ignore SIGINT, those under nohup SIGHUP, and so
-    # would this child.
-    code = f"""
-import signal, sys
-for name in {{"SIGHUP", "SIGTERM"}} & set(dir(signal)):
-    signal.signal(getattr(signal, name), signal.SIG_DFL)
-{before}
-signal.signal(signal.SIGINT, signal.default_int_handler)
-sys.argv[0] = {command!r}
-from bf16codecs.cli import {entry} as entry
-entry()
-"""
-    return subprocess.Popen(
-        [sys.executable, "-c", code, *map(str, args)],
-        stdout=subprocess.PIPE,
-        stderr=options.pop("stderr", subprocess.PIPE),
-        pass_fds=options.pop("pass_fds", ()),
-        text=True,
-        env=package_environment(**options),
-    )
 
 
 def interrupt(model: Path, target: str, number: int, *options: str) -> subprocess.Popen[str]:

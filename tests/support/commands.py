@@ -1,0 +1,39 @@
+"""Commands as processes of their own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+from checkout import package_environment
+
+
+def command_line(command: str, *args: Any, before: str = "") -> list[str]:
+    """Return what starts a command in a child Python, after a few lines of Python."""
+    entry = "main" if command == "bf16codecs" else command
+    # Tests that a shell runs in the background ignore SIGINT, those under nohup SIGHUP, and so
+    # would this child.
+    code = f"""
+import signal, sys
+for name in {{"SIGHUP", "SIGTERM"}} & set(dir(signal)):
+    signal.signal(getattr(signal, name), signal.SIG_DFL)
+{before}
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.argv[0] = {command!r}
+from bf16codecs.cli import {entry} as entry
+entry()
+"""
+    return [sys.executable, "-c", code, *map(str, args)]
+
+
+def start(command: str, *args: Any, before: str = "", **options: Any) -> subprocess.Popen[str]:
+    """Start a command as a process of its own, after a few lines of Python."""
+    return subprocess.Popen(
+        command_line(command, *args, before=before),
+        stdout=subprocess.PIPE,
+        stderr=options.pop("stderr", subprocess.PIPE),
+        pass_fds=options.pop("pass_fds", ()),
+        text=True,
+        env=package_environment(**options),
+    )
