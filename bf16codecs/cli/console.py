@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,10 +19,29 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["format_rate", "format_size", "print_table", "printable", "progress_bar"]
+__all__ = [
+    "format_rate",
+    "format_size",
+    "open_closed_streams",
+    "print_table",
+    "printable",
+    "progress_bar",
+]
 
 # Wider than any table: piped output must not be cut at a terminal's width.
 _UNLIMITED = 10_000
+
+
+def open_closed_streams() -> None:
+    """Let a null device stand in for standard streams that are closed, as under some daemons."""
+    # Otherwise files that are opened next, the target among them, could get the numbers to which
+    # libraries write what they have to say.
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(descriptor)
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
 
 
 def printable(text: object) -> str:

@@ -16,7 +16,7 @@ import click
 
 from bf16codecs import _core
 from bf16codecs._interrupt import Interrupted
-from bf16codecs.cli.console import format_rate, format_size, printable
+from bf16codecs.cli.console import format_rate, format_size, open_closed_streams, printable
 from bf16codecs.cli.signals import handled_signals, shown_warnings
 from bf16codecs.codecs import ZSTD_LEVELS
 from bf16codecs.convert.convert import DEFAULT_CHUNK_SIZE, DEFAULT_CODEC
@@ -67,6 +67,7 @@ def _message(error: BaseException) -> str:
 @contextmanager
 def _reported_errors() -> Iterator[None]:
     """Print one line and exit with the right status after an error that a user can cause."""
+    open_closed_streams()
     program = click.get_current_context().command_path
 
     def say(text: str) -> None:

@@ -1,0 +1,56 @@
+"""Commands whose standard streams are closed, or take nothing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from bf16codecs.convert import verify_store
+from checkout import package_environment
+from commands import command_line
+from models import write_model
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="a shell of POSIX")
+
+#: Let a library write to the descriptors of standard output and standard error.
+CHATTY = """
+import os
+from bf16codecs.store.zarr_writer import ZarrWriter
+write = ZarrWriter.write
+
+def write_and_chat(self, *args):
+    result = write(self, *args)
+    for descriptor in (1, 2):
+        os.write(descriptor, b"by the way")
+    return result
+
+ZarrWriter.write = write_and_chat
+"""
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return write_model(tmp_path / "m.safetensors", [("a", "BF16", (64, 8)), ("b", "I32", (50,))])
+
+
+def redirected(streams: str, line: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run a command with the redirections of a shell."""
+    shell = ["sh", "-c", f'exec "$@" {streams}', "sh", *line]
+    environment = package_environment()
+    return subprocess.run(shell, capture_output=True, text=True, env=environment, timeout=60)
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&- <&-"])
+def test_closed(model: Path, closed: str) -> None:
+    """What cannot be shown is not shown, and what libraries say there spoils no file."""
+    store = model.with_name("m.zarr")
+    for line in (
+        command_line("st2zarr", model, store, before=CHATTY),
+        command_line("bf16codecs", "info", store),
+        command_line("bf16codecs", "verify", store, model),
+    ):
+        assert redirected(closed, line).returncode == 0
+    verify_store(store, model)
