@@ -13,9 +13,12 @@ from typing import Generic, TypeVar
 
 from bf16codecs import _core, _interrupt
 
-__all__ = ["codec_threads", "run_ahead", "run_all", "worker_count"]
+__all__ = ["MAX_THREADS", "codec_threads", "run_ahead", "run_all", "worker_count"]
 
 Result = TypeVar("Result")
+
+#: The native core refuses more.
+MAX_THREADS = 1024
 
 # Reading, hashing and writing overlap with coding. The codecs split one chunk among all their
 # threads, so more chunks in flight cost memory and gain nothing (2, 3 and 4 measured the same).
@@ -35,13 +38,13 @@ def codec_threads(threads: int | None) -> Iterator[None]:
     Raises
     ------
     ValueError
-        If `threads` is less than 1.
+        If `threads` is less than 1, or more than `MAX_THREADS`.
     """
     if threads is None:
         yield
         return
-    if threads < 1:
-        raise ValueError(f"threads must be at least 1, not {threads}")
+    if not 1 <= threads <= MAX_THREADS:
+        raise ValueError(f"threads must be 1 to {MAX_THREADS}, not {threads}")
     before = _core.get_num_threads()
     _core.set_num_threads(threads)
     try:

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from bf16codecs import _core
 from bf16codecs._memory import keep_freed_memory, peak_memory
+from bf16codecs._threads import codec_threads
 from bf16codecs._version import __version__
 from bf16codecs.safetensors import open_source
 
@@ -342,6 +343,11 @@ def run(
     -------
     list of Result
         In the order of the contenders, memcpy first.
+
+    Raises
+    ------
+    ValueError
+        If there cannot be so many threads.
     """
     total = sum(tensor.nbytes for tensor in tensors)
     copies = max(1, -(-nbytes // total))
@@ -349,9 +355,7 @@ def run(
     out = [np.zeros_like(tensor) for tensor in data]
     results = []
     keep_freed_memory()
-    before = _core.get_num_threads()
-    _core.set_num_threads(threads)
-    try:
+    with codec_threads(threads):
         for contender in _contenders(threads):
             wanted = names is None or any(n.lower() in contender.name.lower() for n in names)
             if contender.name != "memcpy" and not wanted:
@@ -359,8 +363,6 @@ def run(
             if progress is not None:
                 progress(contender.name)
             results.append(_measure(contender, data, out, repeats))
-    finally:
-        _core.set_num_threads(before)
     return results
 
 

@@ -11,7 +11,7 @@ import click
 
 from bf16codecs.bench import Result, machine, run, tensors_of, to_csv, to_json
 from bf16codecs.cli.console import format_size, print_table
-from bf16codecs.cli.options import ByteSize, command
+from bf16codecs.cli.options import THREADS, ByteSize, command
 
 __all__ = ["bench"]
 
@@ -65,7 +65,7 @@ def _status_line() -> Iterator[Callable[[str], None] | None]:
     help="Repeat the tensors until they take this much.  [default: 256M]",
 )
 @click.option("--repeats", type=click.IntRange(1), default=5, show_default=True, help="Rounds.")
-@click.option("--threads", type=click.IntRange(1), default=1, show_default=True, help="Threads.")
+@click.option("--threads", type=THREADS, default=1, show_default=True, help="Threads.")
 @click.option("--only", multiple=True, help="Only codecs with this in their name; repeatable.")
 @click.option("--csv", "csv_file", help="Also write the table to this file, as CSV.")
 @click.option("--json", "json_file", help="Also write the table to this file, as JSON.")

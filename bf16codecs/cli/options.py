@@ -16,6 +16,7 @@ import click
 
 from bf16codecs import _core
 from bf16codecs._interrupt import Interrupted
+from bf16codecs._threads import MAX_THREADS
 from bf16codecs.cli.console import format_rate, format_size, open_closed_streams, printable
 from bf16codecs.cli.signals import handled_signals, shown_warnings
 from bf16codecs.codecs import ZSTD_LEVELS
@@ -24,6 +25,7 @@ from bf16codecs.convert.summary import Summary
 from bf16codecs.store.choice import CODEC_NAMES, CodecChoice
 
 __all__ = [
+    "THREADS",
     "ByteSize",
     "command",
     "conversion_options",
@@ -109,8 +111,11 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     return wrapped
 
 
+#: How many threads there can be.
+THREADS = click.IntRange(1, MAX_THREADS)
+
 threads_option = click.option(
-    "--threads", type=click.IntRange(1), help="Number of threads.  [default: all processors]"
+    "--threads", type=THREADS, help="Number of threads.  [default: all processors]"
 )
 max_bytes_option = click.option(
     "--max-bytes",

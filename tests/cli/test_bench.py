@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from bf16codecs import _core, bench
+from bf16codecs._threads import MAX_THREADS, codec_threads
 from bf16codecs.cli import main
 
 DEMO = str(importlib.resources.files("bf16codecs") / "data" / "demo.safetensors")
@@ -50,6 +51,14 @@ def test_threads_are_put_back() -> None:
     before = _core.get_num_threads()
     bench.run([np.zeros(1000, np.uint8)], nbytes=1, repeats=1, threads=before + 1, names=["split"])
     assert _core.get_num_threads() == before
+
+
+def test_as_many_threads_as_the_core_takes() -> None:
+    for threads in (0, MAX_THREADS + 1, 10**20):
+        with pytest.raises(ValueError, match=f"^threads must be 1 to 1024, not {threads}$"):
+            bench.run([np.zeros(1000, np.uint8)], nbytes=1, threads=threads)
+    with codec_threads(MAX_THREADS), pytest.raises(ValueError, match="1 to 1024"):
+        _core.set_num_threads(MAX_THREADS + 1)
 
 
 def test_csv_and_json_have_every_row(results: list[bench.Result]) -> None:

@@ -154,6 +154,8 @@ def test_damaged_store(model: Path, store: Path) -> None:
         ("a", "b", "--codec", "huffman", "--level", "3"),
         ("a", "b", "--codec", "arithmetic", "--level", "3"),
         ("a", "b", "--threads", "0"),
+        ("a", "b", "--threads", "1025"),
+        ("a", "b", "--threads", "9" * 20),
         ("a", "b", "--zarr-format", "4"),
         ("a", "b", "--chunk-size", "0"),
         ("a", "b", "--chunk-size", "-1"),
