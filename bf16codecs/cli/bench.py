@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from bf16codecs.bench import Result, machine, run, tensors_of, to_csv, to_json
-from bf16codecs.cli.console import format_size, print_table
+from bf16codecs.cli.console import format_size, print_table, show
 from bf16codecs.cli.options import THREADS, ByteSize, command
 
 __all__ = ["bench"]
@@ -96,8 +96,8 @@ def bench(
             progress=status,
         )
     versions = ", ".join(f"{name} {version}" for name, version in where.versions.items())
-    click.echo(f"{where.cpu}, {where.cores} cores, {where.isa}, {threads} threads; {versions}")
-    click.echo(
+    show(f"{where.cpu}, {where.cores} cores, {where.isa}, {threads} threads; {versions}")
+    show(
         f"{len(tensors)} tensors of {format_size(sum(t.nbytes for t in tensors))},"
         f" copied to {format_size(results[0].nbytes)}, {repeats} rounds"
     )

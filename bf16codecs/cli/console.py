@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
+import click
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -26,6 +27,7 @@ __all__ = [
     "print_table",
     "printable",
     "progress_bar",
+    "show",
 ]
 
 # Wider than any table: piped output must not be cut at a terminal's width.
@@ -63,6 +65,22 @@ def format_rate(nbytes: float, seconds: float) -> str:
     return f"{format_size(nbytes / max(seconds, 1e-9))}/s"
 
 
+@contextmanager
+def _standard_output() -> Iterator[None]:
+    """Name it in errors: a disk that is full may be another one than the target's."""
+    try:
+        yield
+    except OSError as e:
+        e.filename = "standard output"
+        raise
+
+
+def show(line: str) -> None:
+    """Print a line on standard output."""
+    with _standard_output():
+        click.echo(line)
+
+
 def print_table(
     header: Sequence[str], rows: Iterable[Sequence[str]], total: Sequence[str] | None = None
 ) -> None:
@@ -80,7 +98,8 @@ def print_table(
     for row in rows:
         # Text, since square brackets in a tensor's name are not markup.
         table.add_row(*(Text(printable(cell)) for cell in row))
-    console.print(table)
+    with _standard_output():
+        console.print(table)
 
 
 @contextmanager
@@ -99,9 +118,9 @@ def progress_bar(quiet: bool) -> Iterator[Callable[[str, int, int], None] | None
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         tasks = {}
 
-        def show(phase: str, done: int, total: int) -> None:
+        def update(phase: str, done: int, total: int) -> None:
             if phase not in tasks:
                 tasks[phase] = bar.add_task(phase, total=total)
             bar.update(tasks[phase], completed=done)
 
-        yield show
+        yield update

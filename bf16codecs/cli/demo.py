@@ -14,7 +14,7 @@ from typing import Any
 import click
 import numpy as np
 
-from bf16codecs.cli.console import format_rate, format_size, print_table
+from bf16codecs.cli.console import format_rate, format_size, print_table, show
 from bf16codecs.cli.options import command
 from bf16codecs.convert.convert import safetensors_to_zarr, zarr_to_safetensors
 from bf16codecs.safetensors import read_header
@@ -89,7 +89,7 @@ def demo() -> None:
     with importlib.resources.as_file(resource) as model, tempfile.TemporaryDirectory() as folder:
         header = read_header(model)
         values = (header.file_size - header.data_start) // 2
-        click.echo(f"A language model of {values} BF16 weights, {format_size(header.file_size)}")
+        show(f"A language model of {values} BF16 weights, {format_size(header.file_size)}")
         rows = []
         for name, level in _CODECS:
             result = _measure(model, Path(folder), name, level)

@@ -13,6 +13,7 @@ from bf16codecs.cli.console import (
     print_table,
     printable,
     progress_bar,
+    show,
 )
 from bf16codecs.cli.options import command, max_bytes_option, quiet_option, threads_option
 from bf16codecs.convert.convert import verify_store
@@ -58,7 +59,7 @@ def info(store: str) -> None:
     )
     print_table(("tensor", "dtype", "shape", "codec", "size", "stored", "ratio"), rows, total)
     for file in files:
-        click.echo(f"{printable(file.name)}: {file.size} bytes, SHA-256 {printable(file.sha256)}")
+        show(f"{printable(file.name)}: {file.size} bytes, SHA-256 {printable(file.sha256)}")
 
 
 @click.command()
@@ -74,7 +75,7 @@ def verify(store: str, src: str | None, quiet: bool, **options: Any) -> None:
         summary = verify_store(store, src, progress=progress, **options)
     if not quiet:
         same = "" if src is None else f", identical to {printable(src)}"
-        click.echo(
+        show(
             f"{printable(store)}: {summary.tensors} tensors, {format_size(summary.nbytes)}, intact"
             f"{same}, {format_rate(summary.nbytes, summary.seconds)}"
         )
@@ -86,4 +87,4 @@ def plugin_path() -> None:
     """Print the folder of the HDF5 plugin, for HDF5_PLUGIN_PATH."""
     from bf16codecs.hdf5.filters import PLUGIN_PATH
 
-    click.echo(PLUGIN_PATH)
+    show(PLUGIN_PATH)

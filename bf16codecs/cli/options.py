@@ -17,7 +17,13 @@ import click
 from bf16codecs import _core
 from bf16codecs._interrupt import Interrupted
 from bf16codecs._threads import MAX_THREADS
-from bf16codecs.cli.console import format_rate, format_size, open_closed_streams, printable
+from bf16codecs.cli.console import (
+    format_rate,
+    format_size,
+    open_closed_streams,
+    printable,
+    show,
+)
 from bf16codecs.cli.signals import handled_signals, shown_warnings
 from bf16codecs.codecs import ZSTD_LEVELS
 from bf16codecs.convert.convert import DEFAULT_CHUNK_SIZE, DEFAULT_CODEC
@@ -186,7 +192,7 @@ def report(source: str, target: str, summary: Summary, note: str = "") -> None:
     sizes = [format_size(summary.nbytes), format_size(summary.stored_nbytes)]
     if note == "restored":
         sizes.reverse()
-    click.echo(
+    show(
         f"{printable(source)} -> {printable(target)}: {summary.tensors} tensors,"
         f" {sizes[0]} -> {sizes[1]} (ratio {ratio:.3f}),"
         f" {format_rate(summary.nbytes, summary.seconds)}{', ' if note else ''}{note}"

@@ -54,3 +54,21 @@ def test_closed(model: Path, closed: str) -> None:
     ):
         assert redirected(closed, line).returncode == 0
     verify_store(store, model)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device of Linux")
+def test_full(model: Path) -> None:
+    """The user learns that it is not the target's disk that is full."""
+    store = model.with_name("m.zarr")
+    for command, *args in (
+        ("st2zarr", model, store),
+        ("zarr2st", store, model.with_name("back")),
+        ("bf16codecs", "info", store),
+        ("bf16codecs", "verify", store),
+        ("bf16codecs", "plugin-path"),
+    ):
+        done = redirected(">/dev/full", command_line(command, *args))
+        name = f"{command} {args[0]}" if command == "bf16codecs" else command
+        assert done.stderr == f"{name}: standard output: No space left on device\n"
+        assert done.returncode == 1
+    verify_store(store, model)
