@@ -7,7 +7,6 @@ import functools
 import re
 import signal
 import sys
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -24,7 +23,7 @@ from bf16codecs.cli.console import (
     printable,
     show,
 )
-from bf16codecs.cli.signals import handled_signals, shown_warnings
+from bf16codecs.cli.signals import handled_signals, shown_warnings, silence_what_is_left
 from bf16codecs.codecs import ZSTD_LEVELS
 from bf16codecs.convert.convert import DEFAULT_CHUNK_SIZE, DEFAULT_CODEC
 from bf16codecs.convert.summary import Summary
@@ -87,10 +86,12 @@ def _reported_errors() -> Iterator[None]:
         with handled_signals(), shown_warnings(say):
             yield
     except Interrupted as e:
+        silence_what_is_left()
         how = "interrupted" if e.number == signal.SIGINT else "terminated"
         say(how if e.finished is None else printable(f"{how}, but {e.finished} is complete"))
         sys.exit(128 + e.number)
     except KeyboardInterrupt:  # from where no handler could be installed
+        silence_what_is_left()
         say("interrupted")
         sys.exit(128 + signal.SIGINT)
     except (OSError, ValueError, MemoryError, ImportError, RuntimeError) as e:
@@ -99,9 +100,7 @@ def _reported_errors() -> Iterator[None]:
         if isinstance(e, RuntimeError) and _NO_THREAD not in str(e):
             raise
         if isinstance(e, (MemoryError, RuntimeError)):
-            # At exit, zarr fails once more, and tells of what it began and could not run.
-            sys.unraisablehook = lambda lost: None
-            warnings.simplefilter("ignore", RuntimeWarning)
+            silence_what_is_left()
         say(_message(e))
         sys.exit(1)
 

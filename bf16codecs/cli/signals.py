@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import sys
 import threading
@@ -13,7 +14,7 @@ from typing import Any
 from bf16codecs import _interrupt
 from bf16codecs.errors import LeftoverWarning
 
-__all__ = ["handled_signals", "shown_warnings"]
+__all__ = ["handled_signals", "shown_warnings", "silence_what_is_left"]
 
 _NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")  # SIGBREAK is Windows' Ctrl-Break
 
@@ -64,3 +65,13 @@ def shown_warnings(say: Callable[[str], None]) -> Iterator[None]:
         warnings.simplefilter("always", LeftoverWarning)
         warnings.showwarning = show_ours
         yield
+
+
+def silence_what_is_left() -> None:
+    """Let a command that breaks off show one line, and nothing behind it.
+
+    At exit, Python, zarr and asyncio tell of everything that was begun and could not run.
+    """
+    sys.unraisablehook = lambda lost: None
+    warnings.simplefilter("ignore", RuntimeWarning)
+    logging.getLogger("asyncio").disabled = True

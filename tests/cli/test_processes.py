@@ -144,6 +144,37 @@ def test_signal_that_python_drops(model: Path, name: str, status: int, verify: s
     assert names_in(model.parent) == {"m.safetensors"}
 
 
+#: Send a signal when zarr wants something done, before or while that runs.
+IN_ZARR = """
+import asyncio, os, threading
+run, has_begun = asyncio.run_coroutine_threadsafe, threading.Event()
+
+async def wait(coroutine):
+    has_begun.set()
+    await asyncio.Event().wait()
+    await coroutine
+
+def run_and_send(coroutine, loop):
+    if {begins}:
+        run(wait(coroutine), loop)
+        has_begun.wait()
+    os.kill(os.getpid(), signal.SIGTERM)
+    return run(coroutine, loop)
+
+asyncio.run_coroutine_threadsafe = run_and_send
+"""
+
+
+@POSIX
+@pytest.mark.parametrize("begins", [False, True])
+def test_signal_in_what_zarr_does(model: Path, begins: bool) -> None:
+    before = IN_ZARR.format(begins=begins)
+    process = start("st2zarr", model, model.with_name("m.zarr"), before=before)
+    assert process.communicate(timeout=60)[1] == "st2zarr: terminated\n"
+    assert process.returncode == 143
+    assert names_in(model.parent) == {"m.safetensors"}
+
+
 @POSIX
 def test_later_signals_are_raised_as_well() -> None:
     """What never looks at the note ends by the second one if the first was lost."""
