@@ -24,6 +24,7 @@ from distributed import Client, Future, KilledWorker, as_completed
 from bf16codecs import _core
 from bf16codecs._chunks.grid import ArrayPlan, Piece
 from bf16codecs._files import absolute
+from bf16codecs._paths import given_path
 from bf16codecs._threads import codec_threads
 from bf16codecs.convert.convert import safetensors_to_zarr as _safetensors_to_zarr
 from bf16codecs.convert.pipeline import Encoded, Engine, Packed, Progress, read_chunk
@@ -74,8 +75,10 @@ def safetensors_to_zarr(
     ConnectionError
         If no scheduler answers, or the cluster fails.
     """
+    # Workers have working folders of their own.
+    src = absolute(given_path(src, "source"))
+    store = absolute(given_path(store, "target"))
     with cluster(client, options.pop("threads", None) or 1) as engine:
-        src, store = absolute(src), absolute(store)
         return _safetensors_to_zarr(src, store, engine=engine, **options)
 
 

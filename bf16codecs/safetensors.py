@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from bf16codecs._dtypes import DTYPE_BITS
 from bf16codecs._files import read_at
+from bf16codecs._paths import given_path
 from bf16codecs._replace import recover_missing
 from bf16codecs._safetensors_header import (
     MAX_HEADER_BYTES,
@@ -200,9 +201,11 @@ def open_source(path: str | os.PathLike[str]) -> Source:
         If a file breaks the format, or files and index contradict each other.
     OSError
         If a file cannot be read.
+    ValueError
+        If the path is empty.
     """
+    path = Path(given_path(path, "source"))
     recover_missing(path)
-    path = Path(path)
     if path.is_dir():
         return _open_folder(path)
     if path.name.endswith(".json"):

@@ -26,6 +26,7 @@ LAYERS = [
         "_held",
         "_memory",
         "_messages",
+        "_paths",
         "_threads",
         "_torch_tensors",
     },

@@ -15,6 +15,7 @@ from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.grid import Piece
 from bf16codecs._files import write_all
 from bf16codecs._limits import Limits
+from bf16codecs._paths import given_path
 from bf16codecs._threads import codec_threads
 from bf16codecs.convert.checks import check_restored_size, compare_names, read_index
 from bf16codecs.convert.pipeline import LOCAL, Engine, file_prefix, pack, unpack
@@ -319,7 +320,7 @@ def _to_store(
     if chunk_size < 1:
         raise ValueError(f"chunk_size must be positive, not {chunk_size}")
     source = src if isinstance(src, Source) else open_source(src)
-    target = absolute_target(store, source.paths)
+    target = absolute_target(given_path(store, "target"), source.paths)
     may_replace = partial(is_kind, kind=kind)
     with codec_threads(threads), new_target(target, overwrite, may_replace, sync) as temporary:
         with closing(make_writer(temporary)) as writer:
@@ -357,7 +358,7 @@ def _restore(
         names.append(reader.info.index.name)
     as_folder = reader.info.index is not None or len(names) > 1
     local = [] if "://" in reader.where else [Path(reader.where)]
-    target = absolute_target(dst, local)
+    target = absolute_target(given_path(dst, "target"), local)
     if local and local[0].resolve() in target.resolve().parents:
         raise ValueError(f"{dst}: lies in the store")
     may_replace = partial(has_only, names=names) if as_folder else Path.is_file

@@ -45,6 +45,8 @@ def open_model(
     bf16codecs.store.StoreError
         If it is not a model store, or a damaged one. Reading raises it for what is larger than
         `max_bytes`.
+    ValueError
+        If `path` is empty, or a path and not an address has `storage_options`.
     bf16codecs.errors.UnsupportedVersionError
         If its layout is newer than this release.
 

@@ -18,6 +18,7 @@ from bf16codecs._chunks.indexing import Points, parse_selection
 from bf16codecs._dtypes import ARRAY_DTYPES, DTYPE_NAMES
 from bf16codecs._files import absolute
 from bf16codecs._limits import Limits
+from bf16codecs._paths import given_path
 from bf16codecs._threads import run_all
 from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.opening import open_any
@@ -47,7 +48,7 @@ class Home:
         self, source: Any, options: Mapping[str, Any] | None, max_bytes: int | None
     ) -> None:
         if isinstance(source, (str, os.PathLike)):
-            source = os.fspath(source)
+            source = given_path(source, "model")
             # Another process may have another working directory.
             source = source if "://" in source else absolute(source)
         #: What opens the model again, in another process too.

@@ -17,6 +17,7 @@ from bf16codecs._chunks.sources import FolderSource, StoreSource
 from bf16codecs._chunks.zipped import ZipSource
 from bf16codecs._limits import DEFAULT_LIMITS, Limits
 from bf16codecs._messages import named_errors
+from bf16codecs._paths import given_path
 from bf16codecs._replace import recover_missing
 from bf16codecs.errors import StoreError
 from bf16codecs.store.backend import StoreReader
@@ -54,9 +55,11 @@ def detect(path: str | os.PathLike[str]) -> Kind | None:
     ------
     OSError
         If it does not exist, or cannot be read.
+    ValueError
+        If the path is empty.
     """
+    path = Path(given_path(path, "store"))
     recover_missing(path)
-    path = Path(path)
     if path.is_dir():
         if any(os.path.lexists(path / name) for name in _ZARR_MARKERS):
             return Kind.FOLDER
@@ -102,6 +105,8 @@ def open_any(
         If it is not a model.
     OSError
         If there is nothing there, or it cannot be read.
+    ValueError
+        If the path is empty.
     """
     if isinstance(source, Store):
         if options:
@@ -140,6 +145,8 @@ def open_store(
         If it is not a model store, or is one of another kind.
     OSError
         If there is nothing there, or it cannot be read.
+    ValueError
+        If the path is empty.
     """
     text = os.fspath(store)
     path = _path_of(text)

@@ -92,10 +92,9 @@ def save_file(
     >>> import bf16codecs.torch
     >>> bf16codecs.torch.save_file(module.state_dict(), "model.zarr")  # doctest: +SKIP
     """
-    store = Path(filename)
-    name = store.name.removesuffix(".zip").removesuffix(".zarr") or "model"
+    name = Path(filename).name.removesuffix(".zip").removesuffix(".zarr") or "model"
     file = _TensorFile.of(tensors, metadata, Path(f"{name}.safetensors"))
-    safetensors_to_zarr(_Memory((file,)), store, **{"overwrite": True, **options})
+    safetensors_to_zarr(_Memory((file,)), filename, **{"overwrite": True, **options})
 
 
 class _Memory(Source):

@@ -15,12 +15,14 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+import bf16codecs
 from bf16codecs import cli, hdf5
 from bf16codecs._version import __version__
 from bf16codecs.cli.console import format_size, printable
 from bf16codecs.cli.options import ByteSize
 from checkout import package_environment
 from edit_store import edit_json
+from folders import files_in
 from models import TRICKY_NAMES, write_model
 
 NAMES = ("st2zarr", "zarr2st", "st2h5", "h52st")
@@ -132,6 +134,33 @@ def test_errors_of_users_are_one_line(model: Path, store: Path, tmp_path: Path) 
     (tmp_path / "new\nline").write_bytes(b"")
     assert "new\\nline" in refused("st2zarr", tmp_path / "new\nline", tmp_path / "x")
     assert not (tmp_path / "x").exists()
+
+
+def test_an_empty_path_is_not_the_current_folder(
+    model: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`"$UNSET"` in a script must not replace the store that happens to be there."""
+    before = files_in(model.parent)
+    monkeypatch.chdir(model.parent)
+    assert "path of the source is empty" in refused("st2zarr", "", "x")
+    assert "path of the source is empty" in refused("st2h5", "", "x")
+    assert "path of the source is empty" in refused("bf16codecs", "verify", store, "")
+    assert "path of the source is empty" in refused("bf16codecs", "bench", "")
+    monkeypatch.chdir(store)
+    for overwrite in ((), ("--overwrite",)):
+        assert "path of the target is empty" in refused("st2zarr", model, "", *overwrite)
+        assert "path of the target is empty" in refused("zarr2st", store, "", *overwrite)
+    for command in (
+        ("zarr2st", "", "../x"),
+        ("bf16codecs", "info", ""),
+        ("bf16codecs", "verify", ""),
+    ):
+        assert "path of the store is empty" in refused(*command)
+    for path in ("", "file://"):
+        with pytest.raises(ValueError, match="is empty"):
+            bf16codecs.open_model(path)
+    assert files_in(model.parent) == before
+    assert "identical" in done("bf16codecs", "verify", ".", "../m.safetensors")
 
 
 def test_damaged_store(model: Path, store: Path) -> None:

@@ -222,6 +222,13 @@ def test_what_a_cluster_does_not_do(shards, tmp_path, cluster):
 
 
 @pytest.mark.slow
+def test_an_empty_path_is_not_the_current_folder(shards):
+    pytest.importorskip("distributed")
+    for paths in ((shards, ""), ("", "m.zarr")):
+        with pytest.raises(ValueError, match="is empty"):
+            convert(*paths, "tcp://127.0.0.1:1")
+
+
 def test_the_command(shards, expected, tmp_path, cluster, run_python):
     code = "import sys; from bf16codecs.cli import st2zarr; st2zarr(sys.argv[1:])"
     address = cluster.scheduler.address

@@ -132,6 +132,16 @@ def test_what_cannot_be_saved(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_an_empty_name_is_not_the_current_folder(tmp_path, monkeypatch):
+    bf16torch.save_file({"old": torch.zeros(3)}, tmp_path / "m.zarr")
+    monkeypatch.chdir(tmp_path / "m.zarr")
+    with pytest.raises(ValueError, match="is empty"):
+        bf16torch.save_file({"new": torch.ones(3)}, "")
+    with pytest.raises(ValueError, match="is empty"):
+        bf16torch.load_file("")
+    assert list(bf16torch.load_file(".")) == ["old"]
+
+
 def test_a_tensor_that_changes_while_it_is_saved_is_refused(tmp_path, monkeypatch):
     tensor = torch.zeros(1000)
     read = bf16torch._TensorFile.read_into
