@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from fractions import Fraction
 from typing import Any
 
 import click
@@ -43,8 +44,17 @@ __all__ = [
 ]
 
 
+_UNITS = " KMGT"
+# Python makes no integers of thousands of digits. In ASCII alone, no other letter is a K. Nobody
+# means a fraction of a byte: a unit was forgotten.
+_SIZE = re.compile(
+    r"\s*(\d{1,20}(?:\.\d{1,20}(?=\s*[KMGT]))?)\s*(?:([KMGT])(?:i?B)?|B)?\s*",
+    re.ASCII | re.IGNORECASE,
+)
+
+
 class ByteSize(click.ParamType):
-    """A number of bytes: ``1000000``, ``32M``, ``32MiB``."""
+    """A number of bytes: ``1000000``, ``32M``, ``1.5GiB``."""
 
     name = "size"
 
@@ -52,10 +62,13 @@ class ByteSize(click.ParamType):
         """Parse the option's text."""
         if isinstance(value, int):
             return value
-        match = re.fullmatch(r"\s*(\d+)\s*(?:([KMG])(?:i?B)?|B)?\s*", value, re.IGNORECASE)
-        if not match or int(match[1]) == 0:
-            self.fail(f"{value!r} is not a size, such as 32M", param, ctx)
-        return int(match[1]) << 10 * " KMG".index((match[2] or " ").upper())
+        match = _SIZE.fullmatch(value)
+        size = 0
+        if match:  # exact, as a float is not; rounded down
+            size = int(Fraction(match[1]) * 1024 ** _UNITS.index((match[2] or " ").upper()))
+        if size == 0:
+            self.fail(f"{value!r:.80} is not a size, such as 32M or 1.5G", param, ctx)
+        return size
 
 
 # Of Python, where the system has no memory for one more, or the user no right to it.

@@ -189,7 +189,14 @@ def test_damaged_store(model: Path, store: Path) -> None:
         ("a", "b", "--chunk-size", "0"),
         ("a", "b", "--chunk-size", "-1"),
         ("a", "b", "--chunk-size", "many"),
-        ("a", "b", "--chunk-size", "1T"),
+        ("a", "b", "--chunk-size", "1P"),
+        ("a", "b", "--chunk-size", "1.5"),
+        ("a", "b", "--chunk-size", "1.M"),
+        ("a", "b", "--chunk-size", "1e6"),
+        ("a", "b", "--chunk-size", "0.0001K"),
+        ("a", "b", "--chunk-size", "\N{FULLWIDTH DIGIT THREE}2M"),
+        ("a", "b", "--chunk-size", "1\N{KELVIN SIGN}"),
+        ("a", "b", "--chunk-size", "9" * 5000),
         ("a", "b", "--unknown"),
     ],
 )
@@ -208,10 +215,23 @@ def test_usage(args: tuple[str, ...]) -> None:
         ("32M", 32 << 20),
         ("32 MiB", 32 << 20),
         ("1GB", 1 << 30),
+        ("1T", 1 << 40),
+        ("1.5G", 3 << 29),
+        ("1.5 TiB", 3 << 39),
+        ("0.3K", 307),
+        # Not what a float holds.
+        ("9007199254740993", 2**53 + 1),
+        ("8796093022208.0009765625K", 2**53 + 1),
     ],
 )
 def test_sizes(text: str, size: int) -> None:
     assert ByteSize().convert(text, None, None) == size
+
+
+def test_sizes_beyond_every_model(model: Path, tmp_path: Path) -> None:
+    done("st2zarr", model, tmp_path / "m.zarr", "--chunk-size", "99999999999999999999T")
+    done("zarr2st", tmp_path / "m.zarr", tmp_path / "back", "--max-bytes", "1.5T")
+    assert (tmp_path / "back").read_bytes() == model.read_bytes()
 
 
 def test_sizes_are_shown_in_decimal_units() -> None:
