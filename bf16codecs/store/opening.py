@@ -38,7 +38,7 @@ class Kind(Enum):
     SAFETENSORS = "a safetensors model"
 
 
-_ZARR_MARKERS = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")
+_ZARR_MARKERS = {"zarr.json", ".zgroup", ".zarray", ".zmetadata"}
 _SAFETENSORS_SUFFIXES = (".safetensors", ".safetensors.index.json")
 _HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 
@@ -61,9 +61,11 @@ def detect(path: str | os.PathLike[str]) -> Kind | None:
     path = Path(given_path(path, "store"))
     recover_missing(path)
     if path.is_dir():
-        if any(os.path.lexists(path / name) for name in _ZARR_MARKERS):
+        # lexists() and glob() would take a folder that must not be read for an empty one.
+        names = os.listdir(path)
+        if not _ZARR_MARKERS.isdisjoint(names):
             return Kind.FOLDER
-        return Kind.SAFETENSORS if any(path.glob("*.safetensors")) else None
+        return Kind.SAFETENSORS if any(name.endswith(".safetensors") for name in names) else None
     if path.name.endswith(_SAFETENSORS_SUFFIXES):
         return Kind.SAFETENSORS
     if path.exists() and not path.is_file():

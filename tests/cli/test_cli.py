@@ -304,6 +304,19 @@ def test_example_runs(root: Path) -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")
+def test_store_that_cannot_be_read(store: Path, tmp_path: Path) -> None:
+    for mode in (0o000, 0o444, 0o111):
+        store.chmod(mode)
+        if os.access(store, os.R_OK | os.X_OK):
+            pytest.skip("permissions do not bind this user")
+        try:
+            assert "Permission denied" in refused("bf16codecs", "info", store)
+            assert "Permission denied" in refused("zarr2st", store, tmp_path / "x")
+        finally:
+            store.chmod(0o755)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")
 def test_target_folder_that_cannot_be_written(model: Path, store: Path, tmp_path: Path) -> None:
     folder = tmp_path / "closed"
     folder.mkdir(mode=0o500)
