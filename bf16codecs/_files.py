@@ -8,19 +8,18 @@ import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from io import FileIO
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bf16codecs._paths import absolute
 from bf16codecs.errors import StoreError
 
 __all__ = [
     "HAS_PREADV",
     "Folder",
     "SharedFile",
-    "absolute",
     "open_to_read",
     "read_at",
     "write_all",
@@ -34,20 +33,6 @@ _READ = os.O_RDONLY | sum(
     getattr(os, name, 0) for name in ("O_BINARY", "O_CLOEXEC", "O_NONBLOCK", "O_NOCTTY")
 )
 _HAS_OPENAT = os.open in os.supports_dir_fd and hasattr(os, "O_NOFOLLOW")
-
-
-def absolute(path: str | os.PathLike[str]) -> str:
-    """Return an absolute path; its last part may be a symbolic link.
-
-    Where `..` follows a symbolic link, it means what it means to the system, not to `abspath`.
-    """
-    text = os.fspath(path)
-    if ".." not in Path(text).parts:
-        return os.path.abspath(text)
-    folder, name = os.path.split(text.rstrip("/" + os.sep))
-    if name == "..":
-        return os.path.realpath(text)
-    return os.path.abspath(os.path.join(os.path.realpath(folder), name))
 
 
 def open_to_read(path: str | os.PathLike[str]) -> int:

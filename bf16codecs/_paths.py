@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
-__all__ = ["given_path"]
+__all__ = ["absolute", "given_path"]
 
 
 def given_path(path: str | os.PathLike[str], of: str) -> str:
@@ -28,3 +29,17 @@ def given_path(path: str | os.PathLike[str], of: str) -> str:
     if not text:
         raise ValueError(f'the path of the {of} is empty (write "." for the current folder)')
     return text
+
+
+def absolute(path: str | os.PathLike[str]) -> str:
+    """Return an absolute path; its last part may be a symbolic link.
+
+    Where `..` follows a symbolic link, it means what it means to the system, not to `abspath`.
+    """
+    text = os.fspath(path)
+    if ".." not in Path(text).parts:
+        return os.path.abspath(text)
+    folder, name = os.path.split(text.rstrip("/" + os.sep))
+    if name == "..":
+        return os.path.realpath(text)
+    return os.path.abspath(os.path.join(os.path.realpath(folder), name))

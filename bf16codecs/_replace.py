@@ -23,9 +23,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from bf16codecs._files import absolute
 from bf16codecs._held import HeldFolder
 from bf16codecs._lock import LifeLock
+from bf16codecs._paths import absolute
 from bf16codecs._rename import exchange, rename_new
 from bf16codecs._sync import sync
 

@@ -23,8 +23,7 @@ from distributed import Client, Future, KilledWorker, as_completed
 
 from bf16codecs import _core
 from bf16codecs._chunks.grid import ArrayPlan, Piece
-from bf16codecs._files import absolute
-from bf16codecs._paths import given_path
+from bf16codecs._paths import absolute, given_path
 from bf16codecs._threads import codec_threads
 from bf16codecs.convert.convert import safetensors_to_zarr as _safetensors_to_zarr
 from bf16codecs.convert.pipeline import Encoded, Engine, Packed, Progress, read_chunk

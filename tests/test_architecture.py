@@ -18,7 +18,7 @@ NATIVE = PACKAGE / "_native"
 # which everybody raises, and the native core lie below all.
 LAYERS = [
     {"_version", "errors", "_core", "_interrupt"},
-    {"_limits"},
+    {"_limits", "_paths"},
     {
         "_buffers",
         "_dtypes",
@@ -26,7 +26,6 @@ LAYERS = [
         "_held",
         "_memory",
         "_messages",
-        "_paths",
         "_threads",
         "_torch_tensors",
     },

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from bf16codecs import _interrupt
-from bf16codecs._files import absolute
+from bf16codecs._paths import absolute
 from bf16codecs._replace import WORKING_PREFIX, WorkingFolder, recover
 from bf16codecs._sync import sync_tree
 from bf16codecs.errors import BF16CodecsError, LeftoverWarning

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from bf16codecs._chunks.array import ArrayReader, Job
 from bf16codecs._chunks.indexing import Points, parse_selection
 from bf16codecs._dtypes import ARRAY_DTYPES, DTYPE_NAMES
-from bf16codecs._files import absolute
 from bf16codecs._limits import Limits
-from bf16codecs._paths import given_path
+from bf16codecs._paths import absolute, given_path
 from bf16codecs._threads import run_all
 from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.opening import open_any
