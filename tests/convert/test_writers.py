@@ -15,7 +15,7 @@ import pytest
 from bf16codecs import open_model
 from bf16codecs.convert import safetensors_to_zarr, verify_store
 from checkout import package_environment
-from folders import names_in
+from folders import REPLACEMENTS, names_in
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="kills")
 
@@ -50,7 +50,8 @@ def writer(rounds: int, exchange: bool, *args: Path) -> subprocess.Popen[str]:
 @pytest.mark.parametrize("target", ["m.zarr", "m.zip", "m.h5"])
 def test_two_writers(folder: Path, old: Path, new: Path, target: str, exchange: bool) -> None:
     """Each time anybody looks, after the first, one of both stores is there, complete."""
-    processes = [writer(8, exchange, folder / target, old, new) for _ in range(2)]
+    rounds = REPLACEMENTS // 5
+    processes = [writer(rounds, exchange, folder / target, old, new) for _ in range(2)]
     for process in processes:
         process.communicate()
         assert process.returncode == 0
