@@ -8,7 +8,7 @@ import re
 import stat
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -122,13 +122,18 @@ def _check(target: Path, overwrite: bool, may_replace: Callable[[Path], bool], p
     """Raise if the target may not be made: of what is at `path`, there or moved from there."""
     if not target.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, "No such folder", str(target.parent))
-    try:
-        is_link = stat.S_ISLNK(path.lstat().st_mode)
-    except FileNotFoundError:
-        return
-    # Where a link leads depends on the place that it was made for.
-    if not may_replace(target.parent / os.readlink(path) if is_link else path):
-        text = "File exists, and is not overwritten: it is not a store or file of this kind"
-        raise FileExistsError(errno.EEXIST, text, str(target))
+    while True:
+        try:
+            found = path.lstat()
+        except FileNotFoundError:
+            return
+        with suppress(FileNotFoundError):  # another writer may have replaced it in between
+            # Where a link leads depends on the place that it was made for.
+            is_link = stat.S_ISLNK(found.st_mode)
+            if may_replace(target.parent / os.readlink(path) if is_link else path):
+                break
+            if os.path.samestat(found, path.lstat()):
+                text = "File exists, and is not overwritten: it is not a store or file of this kind"
+                raise FileExistsError(errno.EEXIST, text, str(target))
     if not overwrite:
         raise FileExistsError(errno.EEXIST, "File exists (--overwrite replaces it)", str(target))

@@ -61,11 +61,7 @@ def detect(path: str | os.PathLike[str]) -> Kind | None:
     path = Path(given_path(path, "store"))
     recover_missing(path)
     if path.is_dir():
-        # lexists() and glob() would take a folder that must not be read for an empty one.
-        names = os.listdir(path)
-        if not _ZARR_MARKERS.isdisjoint(names):
-            return Kind.FOLDER
-        return Kind.SAFETENSORS if any(name.endswith(".safetensors") for name in names) else None
+        return _detect_folder(path)
     if path.name.endswith(_SAFETENSORS_SUFFIXES):
         return Kind.SAFETENSORS
     if path.exists() and not path.is_file():
@@ -81,6 +77,20 @@ def detect(path: str | os.PathLike[str]) -> Kind | None:
                 return Kind.HDF5
             at = max(512, 2 * at)
     return None
+
+
+def _detect_folder(path: Path) -> Kind | None:
+    while True:
+        before = os.stat(path)
+        # lexists() and glob() would take a folder that must not be read for an empty one.
+        names = os.listdir(path)
+        if not _ZARR_MARKERS.isdisjoint(names):
+            return Kind.FOLDER
+        if any(name.endswith(".safetensors") for name in names):
+            return Kind.SAFETENSORS
+        if os.path.samestat(before, os.stat(path)):
+            return None
+        # It was being removed: another has its name.
 
 
 def open_any(

@@ -357,3 +357,33 @@ def test_permissions_are_those_of_new_files(folder: Path, old: Path, target: str
             assert mode == (0o750 if target == "m.zarr" else 0o640)
     finally:
         os.umask(before)
+
+
+@POSIX
+@pytest.mark.parametrize("overwrite", [True, False])
+def test_target_that_is_replaced_while_it_is_looked_at(
+    folder: Path, old: Path, new: Path, overwrite: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was there is a folder without anything by then."""
+    target = folder / "m.zarr"
+    safetensors_to_zarr(old, target)
+    safetensors_to_zarr(old, folder / "other.zarr")
+    names = os.listdir
+    seen: list[Any] = []
+
+    def replaced(path: Any) -> list[str]:
+        if path == target and not seen:
+            seen.append(path)
+            target.rename(folder / "gone")
+            (folder / "other.zarr").rename(target)
+            return []
+        return names(path)
+
+    monkeypatch.setattr(os, "listdir", replaced)
+    if overwrite:
+        safetensors_to_zarr(new, target, overwrite=True)
+    else:
+        with pytest.raises(FileExistsError, match="--overwrite"):
+            safetensors_to_zarr(new, target)
+    assert seen
+    verify_store(target, new if overwrite else old)
