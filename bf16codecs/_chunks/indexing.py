@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import operator
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -123,16 +124,29 @@ def _axis(item: int | slice | NDArray[Any], size: int, axis: int) -> tuple[Axis,
                 f" {size} but size of corresponding boolean axis is {len(item)}"
             )
         item = item.nonzero()[0]
+    unique, inverse = np.unique(_wrapped(item, size, axis), return_inverse=True)
+    return unique, inverse.reshape(item.shape)
+
+
+def _wrapped(item: NDArray[Any], size: int, axis: int) -> NDArray[np.intp]:
+    """Return integer indices along an axis, counted from its beginning."""
     wanted = item.astype(np.intp)
     outside = (wanted < -size) | (wanted >= size)
     if outside.any():
         index = wanted[outside].flat[0]
         raise IndexError(f"index {index} is out of bounds for axis {axis} with size {size}")
-    unique, inverse = np.unique(wanted % max(1, size), return_inverse=True)
-    return unique, inverse.reshape(wanted.shape)
+    return wanted % max(1, size)
 
 
 def _points(items: tuple[Any, ...], shape: tuple[int, ...]) -> Points:
+    arrays = [np.asarray(item) for item in items if isinstance(item, (int, np.ndarray))]
+    if len(arrays) == len(items) == len(shape) and all(a.dtype.kind in "iu" for a in arrays):
+        wrapped = [
+            _wrapped(a, size, i) for i, (a, size) in enumerate(zip(arrays, shape, strict=True))
+        ]
+        with suppress(ValueError):  # below, NumPy raises its own
+            return Points(list(np.broadcast_arrays(*wrapped)))
+    # With slices and masks, NumPy selects from all indices.
     indices = []
     for axis, size in enumerate(shape):
         along = np.arange(size, dtype=np.intp).reshape(-1, *(1,) * (len(shape) - axis - 1))

@@ -9,6 +9,7 @@ from hypothesis.extra import numpy as hnp
 
 import bf16codecs
 from bf16codecs._chunks.array import LibraryArray
+from bf16codecs._chunks.indexing import parse_selection
 from bf16codecs.convert import safetensors_to_hdf5
 from bits import assert_same_bits
 from lazy_models import weights, write_safetensors, write_store
@@ -206,3 +207,10 @@ def test_a_tail_that_is_no_whole_item(tmp_path):
         for selection in (np.s_[:], np.s_[-1:], np.s_[-2], np.s_[-5:-1], np.s_[:9], np.s_[3:-2]):
             assert_same_bits(model["w"][selection], data[selection])
         assert_same_bits(model["tiny"][1:], data[1:3])
+
+
+def test_points_take_no_memory_for_an_axis():
+    picked = np.array([0, -1]), np.array([[1], [2]])
+    rows, columns = parse_selection(picked, (1 << 53, 3)).indices
+    assert rows.tolist() == [[0, (1 << 53) - 1]] * 2
+    assert columns.tolist() == [[1, 1], [2, 2]]
