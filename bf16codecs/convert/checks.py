@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from contextlib import suppress
 
-from bf16codecs.errors import CorruptDataError
+from bf16codecs.errors import CorruptDataError, StoreError
 from bf16codecs.safetensors import Header, Source, shard_names
 from bf16codecs.store.backend import StoreReader, read_bytes
+from bf16codecs.store.plan import INDEX_PATH
 
 __all__ = ["check_restored_size", "compare_names", "read_index"]
 
@@ -23,10 +25,14 @@ def read_index(reader: StoreReader) -> bytes:
     Raises
     ------
     CorruptDataError
-        If it has another SHA-256 than the original, or names other files than the store.
+        If it has another SHA-256 than the original, or names other files than the store, or is
+        there and the attributes do not tell.
     """
     index = reader.info.index
     if index is None:
+        with suppress(StoreError, OSError):
+            reader.plan(INDEX_PATH)
+            raise CorruptDataError(f"{reader.where}: has an index that its attributes do not name")
         return b""
     raw = read_bytes(reader, index.path)
     if hashlib.sha256(raw).hexdigest() != index.sha256:

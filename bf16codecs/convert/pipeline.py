@@ -20,8 +20,7 @@ from bf16codecs.errors import CorruptDataError, SafetensorsError
 from bf16codecs.safetensors import Header, Source, SourceFile
 from bf16codecs.store.backend import StoreReader, StoreWriter, stored_arrays
 from bf16codecs.store.layout import StoredFile, StoreInfo
-from bf16codecs.store.paths import RESERVED_ROOT
-from bf16codecs.store.plan import header_path, plan_arrays, plan_bytes
+from bf16codecs.store.plan import INDEX_PATH, header_path, plan_arrays, plan_bytes
 
 __all__ = [
     "LOCAL",
@@ -158,7 +157,7 @@ def pack(
     )
     index = None
     if source.index is not None:
-        raw, path = source.index_raw, f"{RESERVED_ROOT}/index"
+        raw, path = source.index_raw, INDEX_PATH
         stored.append(_write_bytes(writer, path, raw, chunk_size))
         index = StoredFile(source.index.name, len(raw), hashlib.sha256(raw).hexdigest(), path)
     info = StoreInfo(files, index, paths)

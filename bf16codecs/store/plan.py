@@ -13,7 +13,7 @@ from bf16codecs.safetensors import Source, TensorInfo
 from bf16codecs.store.layout import ATTRIBUTES_KEY
 from bf16codecs.store.paths import RESERVED_ROOT, array_paths
 
-__all__ = ["array_form", "header_path", "plan_arrays", "plan_bytes"]
+__all__ = ["INDEX_PATH", "array_form", "header_path", "plan_arrays", "plan_bytes"]
 
 
 def array_form(tensor: TensorInfo) -> tuple[str, tuple[int, ...]]:
@@ -27,6 +27,10 @@ def array_form(tensor: TensorInfo) -> tuple[str, tuple[int, ...]]:
         if shape and shape[-1] * bits % 8 == 0:
             return "uint8", (*shape[:-1], shape[-1] * bits // 8)
     return "uint8", (tensor.nbytes,)
+
+
+#: Where the index of a sharded model lies.
+INDEX_PATH = f"{RESERVED_ROOT}/index"
 
 
 def header_path(number: int) -> str:

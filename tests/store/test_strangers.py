@@ -270,6 +270,14 @@ def test_the_dtype_that_an_array_does_not_tell_is_the_headers(tmp_path):
     assert raw
 
 
+def test_an_index_that_the_attributes_do_not_name_is_missed(tmp_path, arrays):
+    store = tmp_path / "m.zarr"
+    safetensors_to_zarr(write_shards(tmp_path / "model", [arrays]), store)
+    edit_json(store, "zarr.json", lambda root: root["attributes"]["bf16codecs"].pop("index"))
+    with pytest.raises(CodecError, match="has an index that its attributes do not name"):
+        zarr_to_safetensors(store, tmp_path / "back")
+
+
 def test_shards_are_restored_under_the_names_of_the_index(tmp_path, arrays):
     folder = write_shards(tmp_path / "model", [arrays])
     store = tmp_path / "m.zarr"
