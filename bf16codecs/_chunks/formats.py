@@ -14,22 +14,24 @@ from collections.abc import Generator, Hashable, Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
-from numcodecs import Shuffle, Zstd
+from numcodecs import Fletcher32, Shuffle, Zstd
 
 from bf16codecs import _core
 from bf16codecs._buffers import Bytes, ThreadBuffer
 from bf16codecs._chunks.blocks import Head, Wanted, block_runs
-from bf16codecs._chunks.stored import AtMost, Known, Range, Request, StoredChunk
+from bf16codecs._chunks.stored import AtMost, InMemory, Known, Range, Request, StoredChunk
 from bf16codecs._limits import stored_limit
 from bf16codecs.errors import CorruptDataError, TruncatedDataError
 
 __all__ = [
     "RAW",
     "DeflateFormat",
+    "Fletcher32Format",
     "Format",
     "FrameFormat",
     "RawFormat",
     "Reading",
+    "ShuffledFormat",
     "ZstdFormat",
     "encode_zstd",
     "read",
@@ -48,6 +50,7 @@ _MAX_HEADS = 1024
 _ZSTD_BLOCK_STORED, _ZSTD_BLOCK = 4, 1 << 17
 # Two bits for each 258 bytes.
 _DEFLATE_RATIO = 1032
+_FLETCHER32_BYTES = 4
 
 
 class Format(Protocol):
@@ -200,6 +203,46 @@ class DeflateFormat(_WholeFormat):
                 f"it inflates to {len(content)} bytes, a chunk of this array has {out.size}"
             )
         out[:] = np.frombuffer(content, np.uint8)
+
+
+class ShuffledFormat(_WholeFormat):
+    """Chunks that were shuffled alone: HDF5 leaves out a compressor that gains nothing."""
+
+    @staticmethod
+    def _most(stored_nbytes: int) -> int:
+        return stored_nbytes
+
+    @staticmethod
+    def _decode(stored: Bytes, out: Bytes) -> None:
+        if stored.size > out.size:
+            raise CorruptDataError(f"{stored.size} bytes, more than the {out.size} of a chunk")
+        out[:] = stored
+
+
+class Fletcher32Format:
+    """Chunks with Fletcher's checksum of their stored bytes behind them, as HDF5's filter writes.
+
+    HDF5's filter crashes on chunks that are shorter than the checksum.
+
+    Parameters
+    ----------
+    form
+        How the bytes before the checksum are stored.
+    """
+
+    def __init__(self, form: Format) -> None:
+        self._form = form
+
+    def reading(self, stored: Known, wanted: Wanted) -> Reading:
+        """Read parts of a chunk: see `Format`."""
+        data = yield from _whole(stored, wanted.nbytes)
+        if data.size <= _FLETCHER32_BYTES:
+            raise TruncatedDataError(f"{data.size} bytes, with a checksum of {_FLETCHER32_BYTES}")
+        try:
+            Fletcher32().decode(data)
+        except RuntimeError as e:
+            raise CorruptDataError("its bytes do not have Fletcher's checksum behind them") from e
+        read(self._form, InMemory(data[:-_FLETCHER32_BYTES]), wanted)
 
 
 def encode_zstd(chunk: Bytes, level: int, item_size: int) -> bytes:

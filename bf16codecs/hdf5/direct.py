@@ -25,8 +25,10 @@ from bf16codecs._chunks.array import ArrayReader, ChunkedArray, Index, LibraryAr
 from bf16codecs._chunks.formats import (
     RAW,
     DeflateFormat,
+    Fletcher32Format,
     Format,
     FrameFormat,
+    ShuffledFormat,
     ZstdFormat,
     encode_zstd,
 )
@@ -37,12 +39,12 @@ from bf16codecs._files import HAS_PREADV, SharedFile
 from bf16codecs.codecs import FrameCodec
 from bf16codecs.errors import StoreError
 from bf16codecs.hdf5.dataset import Compression, read_region
-from bf16codecs.hdf5.filters import FILTER_ID, ZSTD_FILTER_ID, Zstd, filters_of
+from bf16codecs.hdf5.filters import FILTER_ID, ZSTD_FILTER_ID, Zstd, filter_name, filters_of
 from bf16codecs.hdf5.types import array_dtype
 
 __all__ = ["Decoding", "DirectWriter", "dataset_array"]
 
-_SHUFFLE = h5py.h5z.FILTER_SHUFFLE
+_SHUFFLE, _FLETCHER32 = h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_FLETCHER32
 # What HDF5's shuffle may be before.
 _COMPRESSORS = {h5py.h5z.FILTER_DEFLATE: DeflateFormat, ZSTD_FILTER_ID: ZstdFormat}
 
@@ -54,10 +56,14 @@ class Decoding:
     ----------
     keep_heads
         Remember where the blocks of stored chunks are: not while somebody may write them.
+    trusts_hdf5
+        Leave to HDF5 what is not decoded here. Its filters trust the size of a chunk: of one that
+        is too short they read what lies behind it in memory, or crash.
     """
 
-    def __init__(self, keep_heads: bool) -> None:
+    def __init__(self, keep_heads: bool, trusts_hdf5: bool = True) -> None:
         self.source = FileSource()
+        self._trusts_hdf5 = trusts_hdf5
         self._frames = FrameFormat(keep_heads)
         self._scratch = ThreadBuffer()
         self._file: SharedFile | None = None
@@ -85,14 +91,36 @@ class Decoding:
         return None  # the file's name is another one's by now
 
     def format_of(self, filters: list[int], item_size: int) -> Format | None:
-        """Return how filtered chunks are stored, or None if only HDF5 can decode them."""
+        """Return how filtered chunks are stored, or None if only HDF5 can decode them.
+
+        Raises
+        ------
+        StoreError
+            If only HDF5 can, and is not trusted.
+        """
+        form = self._known_format(filters, item_size)
+        if form is None and not self._trusts_hdf5:
+            names = ", ".join(map(filter_name, filters))
+            raise StoreError(
+                f"its filters ({names:.200}) are decoded by libhdf5 alone, which does not check the"
+                " size of chunks; if you trust the store, allow it with max_bytes (--max-bytes)"
+            )
+        return form
+
+    def _known_format(self, filters: list[int], item_size: int) -> Format | None:
+        # Closed under leaving filters out, which HDF5 may do for any chunk.
         if not filters:
             return RAW
         if filters == [FILTER_ID]:
             return self._frames
-        if filters[-1] in _COMPRESSORS and filters[:-1] in ([], [_SHUFFLE]):
-            compressor = _COMPRESSORS[filters[-1]]
-            return compressor(item_size if len(filters) > 1 else 1, self._scratch)
+        if filters == [_SHUFFLE]:
+            return ShuffledFormat(item_size, self._scratch)
+        *before, last = filters
+        if last == _FLETCHER32:
+            form = self._known_format(before, item_size)
+            return None if form is None else Fletcher32Format(form)
+        if last in _COMPRESSORS and before in ([], [_SHUFFLE]):
+            return _COMPRESSORS[last](item_size if before else 1, self._scratch)
         return None
 
 
@@ -104,7 +132,8 @@ def dataset_array(
     Parameters
     ----------
     dataset : h5py.h5d.DatasetID
-        Of any program. What is filtered by unknown filters, or not in chunks, is left to HDF5.
+        Of any program. What is not in chunks is left to HDF5, and so is what has other filters
+        than those that are known here, if `decoding` trusts HDF5.
     label : str
         What it is, for messages.
     decoding : Decoding
@@ -112,6 +141,12 @@ def dataset_array(
     is_complete : bool
         Whether every chunk must have been written, and will be read: then they are found at once,
         and nobody waits for HDF5's lock later. Otherwise, missing ones are fill values.
+
+    Raises
+    ------
+    StoreError
+        If it has other filters, and HDF5 is not trusted; or, with `is_complete`, if something that
+        is left to HDF5 was never written.
     """
     with phil:
         dtype, shape = array_dtype(dataset.get_type()), tuple(dataset.shape)
@@ -133,10 +168,12 @@ def dataset_array(
 
 def _left_format(
     decoding: Decoding, filters: list[int], item_size: int, filter_mask: int
-) -> Format | None:
+) -> Format:
     """Return how a chunk is stored for which the filters of a mask were left out."""
     used = [number for i, number in enumerate(filters) if not filter_mask >> i & 1]
-    return decoding.format_of(used, item_size)
+    form = decoding.format_of(used, item_size)
+    assert form is not None, "what is left of known filters is known"
+    return form
 
 
 def _refuse_unwritten(dataset: Any, nbytes: int, chunks: Index | None) -> None:
@@ -193,13 +230,13 @@ class _StoredChunks:
         dataset: Any,
         dtype: np.dtype[Any],
         chunks: tuple[int, ...],
-        formats: Callable[[int], Format | None],
+        formats: Callable[[int], Format],
         source: FileSource,
         file: SharedFile | None,
         is_complete: bool,
     ) -> None:
         self._id, self._dtype, self._chunks = dataset, dtype, chunks
-        #: By filter masks; None where only HDF5 can decode.
+        #: By filter masks.
         self._form = lru_cache(maxsize=8)(formats)
         self._source, self._is_complete = source, is_complete
         self._free: list[Bytes] = []
@@ -225,18 +262,13 @@ class _StoredChunks:
         return places
 
     def locate(self, index: Index) -> Located:
-        """Find a chunk; one that cannot be read without HDF5 is read at once.
-
-        That is, too, what lacks a filter without which only HDF5 can decode it.
-        """
+        """Find a chunk; one that cannot be read without HDF5 is read at once."""
         if self._file is None:
             return self._read_directly(index)
         place = self._find(index) if self._places is None else self._places.get(index)
         if place is None:
             return self._missing(index)
         form = self._form(place.filter_mask)
-        if form is None:
-            return self._read_by_hdf5(index)
         return Located(form, self._source, FilePart(self._file, place.offset, place.size))
 
     def _find(self, index: Index) -> _Place | None:
@@ -249,7 +281,7 @@ class _StoredChunks:
     def _missing(self, index: Index) -> Located:
         if self._is_complete:
             raise StoreError("it is missing")
-        return self._read_by_hdf5(index)  # fill values
+        return self._fill_values(index)
 
     def _read_directly(self, index: Index) -> Located:
         memory = self._free.pop() if self._free else np.empty(self._bound, np.uint8)
@@ -262,12 +294,9 @@ class _StoredChunks:
                     mask, data = self._id.read_direct_chunk(origin)
         except RuntimeError:  # it was never written
             return self._missing(index)
-        form = self._form(mask)
-        if form is None:
-            return self._read_by_hdf5(index)
-        return Located(form, _Lent(data, memory, self._free), None)
+        return Located(self._form(mask), _Lent(data, memory, self._free), None)
 
-    def _read_by_hdf5(self, index: Index) -> Located:
+    def _fill_values(self, index: Index) -> Located:
         origins = self._origin(index)
         sizes = zip(origins, self._chunks, self._id.shape, strict=True)
         axes = [range(o, min(o + n, size)) for o, n, size in sizes]

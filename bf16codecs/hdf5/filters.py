@@ -25,6 +25,7 @@ __all__ = [
     "Zstd",
     "cd_values",
     "codec_name",
+    "filter_name",
     "filters_of",
     "register",
     "require_zstd",
@@ -255,18 +256,25 @@ def codec_name(dataset: Any) -> str:
     """Name what a dataset is filtered with: ``"arithmetic"``, ``"shuffle+zstd"``, ``"none"``."""
     with phil:
         filters = filters_of(dataset.get_create_plist())
-    return "+".join(_filter_name(*each) for each in filters) or "none"
+    return "+".join(_codec_or_filter(*each) for each in filters) or "none"
 
 
-def _filter_name(number: int, values: tuple[int, ...]) -> str:
+def _codec_or_filter(number: int, values: tuple[int, ...]) -> str:
     if number == FILTER_ID:
         ours = {n: name for name, n in _core.CODECS.items()} | {0: "huffman"}
         return ours.get((*values, 0)[0], "bf16codecs")
+    return filter_name(number)
+
+
+def filter_name(number: int) -> str:
+    """Name a filter: ``"gzip"``, ``"filter 32020"``."""
     names = {
         h5py.h5z.FILTER_SHUFFLE: "shuffle",
         h5py.h5z.FILTER_DEFLATE: "gzip",
+        h5py.h5z.FILTER_FLETCHER32: "fletcher32",
         h5py.h5z.FILTER_LZF: "lzf",
         h5py.h5z.FILTER_SZIP: "szip",
+        FILTER_ID: "bf16codecs",
         ZSTD_FILTER_ID: "zstd",
     }
     return names.get(number, f"filter {number}")

@@ -36,7 +36,7 @@ class Hdf5Reader(StoreReader):
 
     def __init__(self, path: str | os.PathLike[str], limits: Limits) -> None:
         where = os.fspath(path)
-        self._decoding = Decoding(keep_heads=True)
+        self._decoding = Decoding(keep_heads=True, trusts_hdf5=limits.max_bytes is not None)
         with named_errors(where):
             # A cache of decoded chunks for each dataset would be of no use.
             self._file = h5py.File(where, "r", rdcc_nbytes=0)
