@@ -21,7 +21,14 @@ from store_fuzz_mutations import Json, Mutant
 from store_fuzz_seeds import SEEDS, make_seeds
 from store_fuzz_truth import Seed, load_seed
 
-KINDS = ["zarr3-none", "zarr2-huffman", "hdf5-zstd", "zip-none", "safetensors-shards"]
+KINDS = [
+    "zarr3-none",
+    "zarr2-huffman",
+    "hdf5-zstd",
+    "hdf5-filters",
+    "zip-none",
+    "safetensors-shards",
+]
 
 
 @pytest.fixture(scope="module")

@@ -13,12 +13,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import zarr
 import zarr.codecs
 from numcodecs import Blosc, Shuffle, Zlib
 
 import bf16codecs
+from bf16codecs import hdf5
 from bf16codecs.convert import safetensors_to_hdf5, safetensors_to_zarr
 from bf16codecs.zarr import BF16BlocksCodec
 from edit_store import edit_json
@@ -171,6 +173,24 @@ def _deflated(source: Path, store: Path, **options: Any) -> None:
     plain.unlink()
 
 
+def _refiltered(source: Path, store: Path) -> None:
+    """Let HDF5 store the matrices of a store again, with filters of its own."""
+    safetensors_to_hdf5(source, store, chunk_size=CHUNK_SIZE)
+    with h5py.File(store, "r+") as file:
+        for path in ("w/a", "w/b", "scale"):
+            old = file[path]
+            values = hdf5.read_tensor(old)
+            bits = values.view(f"u{values.itemsize}")
+            attributes, kind, chunks = dict(old.attrs), h5py.Datatype(old.id.get_type()), old.chunks
+            del file[path]
+            new = file.create_dataset(
+                path, bits.shape, kind, chunks=chunks, shuffle=True, fletcher32=True,
+                compression=None if path == "w/b" else "gzip",
+            )  # fmt: skip
+            new.id.write(h5py.h5s.ALL, h5py.h5s.ALL, bits, mtype=new.id.get_type())
+            new.attrs.update(attributes)
+
+
 def _copied(source: Path, store: Path) -> None:
     (shutil.copytree if source.is_dir() else shutil.copy)(source, store)
 
@@ -211,6 +231,7 @@ SEEDS: dict[str, tuple[str, str, Make]] = {
         if n != "best"
     },
     **{f"hdf5-{n}": ("m.h5", "m.safetensors", _hdf5(**o)) for n, o in _CODECS.items()},
+    "hdf5-filters": ("m.h5", "m.safetensors", _refiltered),
     "zip-arithmetic": ("m.zarr.zip", "m.safetensors", _zarr()),
     "zip-none": ("m.zarr.zip", "m.safetensors", _zarr(codec="none")),
     "zip-zarr2": ("m.zarr.zip", "m.safetensors", _zarr(codec="huffman", zarr_format=2)),
