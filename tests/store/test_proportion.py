@@ -5,8 +5,6 @@ They are measured in a child process, and processor time by a limit that the sys
 
 from __future__ import annotations
 
-import json
-import math
 import random
 import zipfile
 import zlib
@@ -26,7 +24,7 @@ from bf16codecs.convert import (
     zarr_to_safetensors,
 )
 from bf16codecs.store import StoreError
-from edit_store import edit_json, zip_folder, zip_members
+from edit_store import claim_shape, edit_json, zip_folder, zip_members
 from lazy_models import weights, write_safetensors, write_store
 from measured_reads import linux, outcomes
 
@@ -89,24 +87,6 @@ def test_a_header_that_claims_gigabytes(tmp_path, run_python, arrays, kind):
                 header.id.write_direct_chunk((i << 28,), raw_deflate(1 << 28))
     lines = outcomes(run_python, store)
     assert all("bytes of metadata" in line for line in lines), lines
-
-
-def claim_shape(store: Path, shape: list[int], chunk_shape: list[int]) -> None:
-    """Give the tensor "w" another shape, also in the header, or else nothing would be read."""
-    size = 2 * math.prod(shape)
-    header = json.dumps({"w": {"dtype": "BF16", "shape": shape, "data_offsets": [0, size]}})
-    (store / "safetensors/header/0/c.0").write_text(header)
-
-    def change(root: dict[str, Any]) -> None:
-        arrays = root["consolidated_metadata"]["metadata"]
-        arrays["w"].update(shape=shape, dimension_names=None)
-        arrays["w"]["chunk_grid"]["configuration"]["chunk_shape"] = chunk_shape
-        node = arrays["safetensors/header/0"]
-        node.update(shape=[len(header)], dimension_names=None, codecs=[{"name": "bytes"}])
-        node["chunk_grid"]["configuration"]["chunk_shape"] = [len(header)]
-        root["attributes"]["bf16codecs"]["files"][0]["size"] = 8 + len(header) + size
-
-    edit_json(store, "zarr.json", change)
 
 
 @linux

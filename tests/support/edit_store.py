@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -46,3 +47,21 @@ def edit_array(store: Path, path: str, change: Callable[[Any], object]) -> None:
     edit_json(
         store, "zarr.json", lambda root: change(root["consolidated_metadata"]["metadata"][path])
     )
+
+
+def claim_shape(store: Path, shape: list[int], chunk_shape: list[int]) -> None:
+    """Give the tensor "w" another shape, also in the header, or else nothing would be read."""
+    size = 2 * math.prod(shape)
+    header = json.dumps({"w": {"dtype": "BF16", "shape": shape, "data_offsets": [0, size]}})
+    (store / "safetensors/header/0/c.0").write_text(header)
+
+    def change(root: dict[str, Any]) -> None:
+        arrays = root["consolidated_metadata"]["metadata"]
+        arrays["w"].update(shape=shape, dimension_names=None)
+        arrays["w"]["chunk_grid"]["configuration"]["chunk_shape"] = chunk_shape
+        node = arrays["safetensors/header/0"]
+        node.update(shape=[len(header)], dimension_names=None, codecs=[{"name": "bytes"}])
+        node["chunk_grid"]["configuration"]["chunk_shape"] = [len(header)]
+        root["attributes"]["bf16codecs"]["files"][0]["size"] = 8 + len(header) + size
+
+    edit_json(store, "zarr.json", change)
