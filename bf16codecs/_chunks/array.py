@@ -73,6 +73,8 @@ class ArrayReader(ABC):
         out
             An array of the box's shape.
         """
+        if out.size == 0:  # the other axes may be of any length
+            return
         for segments in cut_box(axes, self._unit):
             index = tuple(segment.chunk for segment in segments)
             place: Any = (*(s.place for s in segments), ...)  # a view even if of one item

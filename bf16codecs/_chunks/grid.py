@@ -101,10 +101,13 @@ def grid_indices(counts: Sequence[int]) -> Iterator[tuple[int, ...]]:
     """Yield the indices of a grid, the last axis first.
 
     One by one, and not as `itertools.product` does, which keeps all indices of each axis: metadata
-    may claim any number of chunks.
+    may claim any number of chunks. For the same reason, other axes are not walked through where
+    one has none.
     """
     if not counts:
         yield ()
+        return
+    if 0 in counts:
         return
     for first in range(counts[0]):
         for rest in grid_indices(counts[1:]):

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -14,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bf16codecs._buffers import ThreadBuffer, layout_for
-from bf16codecs._chunks.grid import chunk_shape
+from bf16codecs._chunks.grid import chunk_shape, grid_indices
 from bf16codecs._chunks.indexing import Points, parse_selection
 from bf16codecs._threads import run_ahead, run_all, worker_count
 from bf16codecs.codecs import FrameCodec
@@ -124,14 +123,11 @@ def _write_chunks(dataset: Any, compression: Compression, array: NDArray[Any]) -
         # This thread's next chunk reuses the memory.
         return index, chunk.copy() if data is chunk else data
 
-    jobs = (partial(encode, index) for index in _grid(array.shape, target.chunks))
+    counts = [-(-size // n) for size, n in zip(array.shape, target.chunks, strict=True)]
+    jobs = (partial(encode, index) for index in grid_indices(counts))
     with contextlib.closing(run_ahead(jobs, worker_count())) as encoded:
         for index, data in encoded:
             target.put(index, data)
-
-
-def _grid(shape: Sequence[int], chunks: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    return itertools.product(*(range(-(-s // c)) for s, c in zip(shape, chunks, strict=True)))
 
 
 def read_tensor(
