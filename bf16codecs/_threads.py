@@ -12,6 +12,7 @@ from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
 from bf16codecs import _core, _interrupt
+from bf16codecs._limits import IN_FLIGHT_BYTES
 
 __all__ = ["MAX_THREADS", "codec_threads", "run_ahead", "run_all", "worker_count"]
 
@@ -179,7 +180,7 @@ def run_ahead(
             run.stop()
 
 
-def run_all(jobs: Iterable[Callable[[], None]], concurrency: int) -> None:
+def run_all(jobs: Iterable[Callable[[], None]], concurrency: int, job_nbytes: int = 0) -> None:
     """Run all jobs; the first exception stops the rest and is raised here.
 
     Parameters
@@ -189,10 +190,13 @@ def run_all(jobs: Iterable[Callable[[], None]], concurrency: int) -> None:
     concurrency
         How many reads at a time pay off; 0 if jobs have to run in the calling thread. One chunk is
         decoded by all codec threads; others in flight overlap reading with that.
+    job_nbytes
+        How much memory a job may take: fewer run at a time if that is much.
     """
     threads = _core.get_num_threads()
     overlapping = min(threads + 1, _MAX_WORKERS) if threads > 1 else 1
     workers = max(concurrency, overlapping) if concurrency else 1
+    workers = min(workers, max(1, IN_FLIGHT_BYTES // max(1, job_nbytes)))
     # A slow request must not keep the others waiting; what is local is in memory by then.
     waiting = 4 * workers if concurrency > 1 else 1
     with closing(run_ahead(jobs, workers, waiting)) as results:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bf16codecs import _core
 from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.blocks import Wanted, touched_ranges
 from bf16codecs._chunks.formats import Format, read
@@ -31,6 +32,13 @@ Points = tuple[NDArray[np.intp], ...]
 
 # What is not read chunk by chunk is read in slabs of at most this size, or one row.
 _SLAB_BYTES = 1 << 24
+
+
+class Work(NamedTuple):
+    """How many bytes are decoded: in all, and of each chunk at most."""
+
+    total: int
+    each: int
 
 
 class ArrayReader(ABC):
@@ -60,8 +68,25 @@ class ArrayReader(ABC):
         self.label, self.shape, self.dtype, self.chunks = label, shape, dtype, chunks
         self._unit = chunks if unit is None else unit
         self.unit_nbytes = math.prod(self._unit) * dtype.itemsize
-        #: The least that is decoded to read one item: that takes memory beside what is asked for.
+        #: Size of a chunk, which may have to be decoded to read one item of it.
         self.decoded_nbytes = self.unit_nbytes
+
+    def box_work(self, axes: Sequence[Axis]) -> Work:
+        """Return how many bytes are decoded to read a box: more than it has, as a rule."""
+        count = 1
+        for axis, size in zip(axes, self.chunks, strict=True):
+            count *= _count_chunks(axis, size)
+        each = self._chunk_work(axes) if count else 0
+        return Work(count * each, each)
+
+    @property
+    def whole_work(self) -> int:
+        """How many bytes are decoded to read all of it."""
+        return self.box_work([range(size) for size in self.shape]).total
+
+    def points_work(self, indices: Sequence[NDArray[np.intp]]) -> int:
+        """Return how many bytes are decoded to read single elements."""
+        return len(np.unique(self._numbers(indices, self.chunks))) * self.decoded_nbytes
 
     def box_jobs(self, axes: Sequence[Axis], out: NDArray[Any]) -> Iterator[Job]:
         """Yield what together reads a box into `out`, in any order and at the same time.
@@ -85,18 +110,22 @@ class ArrayReader(ABC):
         """Read single elements into `out`; all have one dimension."""
         if out.size == 0:
             return
-        grid = tuple(-(-s // c) for s, c in zip(self.shape, self._unit, strict=True))
-        where = [i // c for i, c in zip(indices, self._unit, strict=True)]
-        numbers = np.ravel_multi_index(where, grid)
+        numbers = self._numbers(indices, self._unit)
         order = np.argsort(numbers, kind="stable")
 
         def job(group: NDArray[np.intp]) -> Job:
-            index = tuple(int(w[group[0]]) for w in where)
+            index = tuple(int(i[group[0]]) // c for i, c in zip(indices, self._unit, strict=True))
             local = tuple(i[group] % c for i, c in zip(indices, self._unit, strict=True))
             return partial(self._put_points, index, self._find(index), local, out, group)
 
         groups = np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1)
-        run_all(map(job, groups), self.concurrency)
+        run_all(map(job, groups), self.concurrency, self.unit_nbytes)
+
+    def _numbers(self, indices: Sequence[NDArray[np.intp]], unit: Index) -> NDArray[np.intp]:
+        """Return the number of the unit that each of some elements is in."""
+        grid = tuple(-(-size // n) for size, n in zip(self.shape, unit, strict=True))
+        where = [i // n for i, n in zip(indices, unit, strict=True)]
+        return np.ravel_multi_index(where, grid)
 
     def plan(self, path: str) -> ArrayPlan:
         """Describe the array in pieces that are each one run of its bytes, for `read_piece`."""
@@ -121,6 +150,10 @@ class ArrayReader(ABC):
     ) -> None:
         out[where] = self._read_points(index, found, points)
 
+    def _chunk_work(self, axes: Sequence[Axis]) -> int:
+        """Return how many bytes of each chunk, at most, are decoded to read a box with items."""
+        return self.decoded_nbytes
+
     def _find(self, index: Index) -> Any:
         """Return what is needed to read a unit; called where jobs are made, which run anywhere."""
         return None
@@ -136,6 +169,15 @@ class ArrayReader(ABC):
     @abstractmethod
     def _read_unit(self, index: Index, out: Bytes) -> None:
         """Read a whole unit, padding included."""
+
+
+def _count_chunks(axis: Axis, chunk: int) -> int:
+    """Return how many chunks the ascending indices along an axis are in."""
+    if len(axis) == 0:
+        return 0
+    if isinstance(axis, range):
+        return min(len(axis), axis[-1] // chunk - axis[0] // chunk + 1)
+    return 1 + int(np.count_nonzero(np.diff(axis // chunk)))
 
 
 class Located(NamedTuple):
@@ -155,6 +197,8 @@ class ChunkedArray(ArrayReader):
         As for `ArrayReader`.
     locate
         Finds a chunk. It is called where jobs are made, and these run anywhere.
+    in_blocks
+        Whether parts of a chunk can be decoded. If not, all of it is, whatever is asked for.
     concurrency
         How many reads at a time pay off.
     """
@@ -166,13 +210,32 @@ class ChunkedArray(ArrayReader):
         dtype: np.dtype[Any],
         chunks: tuple[int, ...],
         locate: Callable[[Index], Located],
+        in_blocks: bool,
         concurrency: int = 1,
     ) -> None:
         super().__init__(label, shape, dtype, chunks)
-        self._locate = locate
+        self._locate, self._in_blocks = locate, in_blocks
         if concurrency > 1:
             concurrency = max(2, min(concurrency, REMOTE_IN_FLIGHT_BYTES // self.unit_nbytes))
         self.concurrency = concurrency
+
+    def points_work(self, indices: Sequence[NDArray[np.intp]]) -> int:
+        """Return how many bytes are decoded to read single elements."""
+        work = super().points_work(indices)
+        return min(work, indices[0].size * _core.DEFAULT_BLOCK_BYTES) if self._in_blocks else work
+
+    def _chunk_work(self, axes: Sequence[Axis]) -> int:
+        if not self._in_blocks:
+            return self.decoded_nbytes
+        # From the first to the last index of the first axis that has several in one chunk.
+        stride = span = self.unit_nbytes
+        for axis, size in zip(axes, self.chunks, strict=True):
+            stride //= size
+            extent = min(size, int(axis[-1]) - int(axis[0]) + 1)
+            span = extent * stride
+            if extent > 1:
+                break
+        return min(self.unit_nbytes, max(span, _core.DEFAULT_BLOCK_BYTES))
 
     def _read_unit(self, index: Index, out: Bytes) -> None:
         self._read(index, self._find(index), Wanted.whole(out))
@@ -263,14 +326,23 @@ class LibraryArray(ArrayReader):
         error: type[Exception],
         read_points: Callable[[Sequence[NDArray[np.intp]]], NDArray[Any]] | None = None,
     ) -> None:
-        slab = chunk_shape(shape, dtype.itemsize, _SLAB_BYTES)
-        super().__init__(label, shape, dtype, chunks or slab, slab)
-        self.decoded_nbytes = math.prod(chunks or ()) * dtype.itemsize
+        unit = chunk_shape(shape, dtype.itemsize, _SLAB_BYTES)
+        decoded_nbytes = math.prod(chunks or ()) * dtype.itemsize
+        # Larger chunks one by one: the library would decode each for every slab of it, and several
+        # at a time.
+        self._is_large = decoded_nbytes > _SLAB_BYTES
+        if chunks is not None and self._is_large:
+            unit = chunks
+        super().__init__(label, shape, dtype, chunks or unit, unit)
+        self.decoded_nbytes = decoded_nbytes
         self._read, self._read_all_points, self._error = read, read_points, error
         self.concurrency = concurrency
 
     def box_jobs(self, axes: Sequence[Axis], out: NDArray[Any]) -> Iterator[Job]:
         """Yield what together reads a box into `out`: one job, or as many as overlap."""
+        if self._is_large:
+            yield from super().box_jobs(axes, out)
+            return
         if out.size == 0:
             return
         lengths = out.shape
@@ -285,7 +357,7 @@ class LibraryArray(ArrayReader):
 
     def read_points(self, indices: Sequence[NDArray[np.intp]], out: NDArray[Any]) -> None:
         """Read single elements into `out`; all have one dimension."""
-        if self._read_all_points is None:
+        if self._read_all_points is None or self._is_large:
             super().read_points(indices, out)
             return
         with named_errors(self.label, self._error):

@@ -56,6 +56,9 @@ _FLETCHER32_BYTES = 4
 class Format(Protocol):
     """How a chunk's bytes are stored."""
 
+    #: Whether parts of a chunk can be decoded.
+    in_blocks: bool
+
     def reading(self, stored: Known, wanted: Wanted) -> Reading:
         """Read parts of a chunk."""
 
@@ -79,6 +82,8 @@ class RawFormat:
     is_padded
         Whether the chunks at the array's edges have the size of the others.
     """
+
+    in_blocks = True
 
     def __init__(self, is_padded: bool = True) -> None:
         self._is_padded = is_padded
@@ -121,6 +126,8 @@ class _WholeFormat(ABC):
     scratch
         Memory to decode to what is not wanted as it is.
     """
+
+    in_blocks = False
 
     def __init__(self, item_size: int = 1, scratch: ThreadBuffer | None = None) -> None:
         self._shuffle = Shuffle(item_size) if item_size > 1 else None
@@ -230,6 +237,8 @@ class Fletcher32Format:
         How the bytes before the checksum are stored.
     """
 
+    in_blocks = False
+
     def __init__(self, form: Format) -> None:
         self._form = form
 
@@ -258,6 +267,8 @@ class FrameFormat:
     keep_heads
         Remember where the blocks of stored chunks are, by their keys.
     """
+
+    in_blocks = True
 
     def __init__(self, keep_heads: bool = True) -> None:
         self._heads: OrderedDict[Hashable, Head] | None = OrderedDict() if keep_heads else None

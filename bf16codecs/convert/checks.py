@@ -15,8 +15,13 @@ __all__ = ["check_restored_size", "compare_names", "read_index"]
 
 
 def check_restored_size(reader: StoreReader) -> None:
-    """Refuse a store whose files would be larger than the caller allows, or than is credible."""
+    """Refuse a store whose files would be larger than the caller allows, or than is credible.
+
+    So are chunks that are far larger than their arrays: all of them have to be decoded.
+    """
     reader.check_size(sum(file.size for file in reader.info.files), "the original files")
+    arrays = map(reader.array, reader.info.paths.values())
+    reader.check_size(sum(array.whole_work for array in arrays), "the chunks of all tensors")
 
 
 def read_index(reader: StoreReader) -> bytes:

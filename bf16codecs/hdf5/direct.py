@@ -163,7 +163,7 @@ def dataset_array(
     source, file = decoding.source, decoding.file_of(dataset)
     formats = partial(_left_format, decoding, filters, dtype.itemsize)
     stored = _StoredChunks(dataset, dtype, chunks, formats, source, file, is_complete)
-    return ChunkedArray(label, shape, dtype, chunks, stored.locate)
+    return ChunkedArray(label, shape, dtype, chunks, stored.locate, form.in_blocks)
 
 
 def _left_format(

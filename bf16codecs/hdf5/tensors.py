@@ -179,7 +179,8 @@ def read_tensor(
     shape = tuple(len(axis) for axis in box.axes)
     in_place = out is not None and out.shape == shape and _selects_all(box.then)
     whole = out if out is not None and in_place else np.empty(shape, array.dtype)
-    run_all(array.box_jobs(box.axes, whole), array.concurrency)
+    jobs = array.box_jobs(box.axes, whole)
+    run_all(jobs, array.concurrency, array.box_work(box.axes).each)
     selected = whole[box.then]
     if out is None or in_place:
         return selected

@@ -128,14 +128,16 @@ class LazyTensor:
         parsed = parse_selection(selection, self.shape)
         if isinstance(parsed, Points):
             points = [i.reshape(-1) for i in parsed.indices]
-            self._check_size(points[0].size)
+            self._check_size(points[0].size, self._array.points_work(points))
             found = np.empty(points[0].size, self._array.dtype)
             self._reader().read_points(points, found)
             return found.reshape(parsed.indices[0].shape).view(self.dtype)
         shape = [len(axis) for axis in parsed.axes]
-        self._check_size(math.prod(shape))
+        work = self._array.box_work(parsed.axes)
+        self._check_size(math.prod(shape), work.total)
         box = np.empty(shape, self._array.dtype)
-        run_all(self._reader().box_jobs(parsed.axes, box), self._array.concurrency)
+        jobs = self._reader().box_jobs(parsed.axes, box)
+        run_all(jobs, self._array.concurrency, work.each)
         return box.view(self.dtype)[parsed.then]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
@@ -194,9 +196,9 @@ class LazyTensor:
         self._home.opened.check_header(self.name)
         return self._array
 
-    def _check_size(self, items: int) -> None:
-        """Refuse a selection that is larger than what may be decoded at once."""
-        nbytes = items * self._array.dtype.itemsize
+    def _check_size(self, items: int, work: int) -> None:
+        """Refuse a selection that has, or for which is decoded, more than a call may decode."""
+        nbytes = max(items * self._array.dtype.itemsize, work)
         self._home.opened.check_size(nbytes, f"of tensor {self.name!r:.80}")
 
     def _jobs(self, out: dict[str, NDArray[Any]]) -> Iterator[Job]:
@@ -210,13 +212,14 @@ def read_all(tensors: Iterable[LazyTensor]) -> dict[str, NDArray[Any]]:
     """Read whole tensors of one model into new arrays, all of them in parallel."""
     tensors = list(tensors)
     if tensors:
-        nbytes = sum(tensor.nbytes for tensor in tensors)
+        nbytes = sum(max(t.nbytes, t._array.whole_work) for t in tensors)
         tensors[0]._home.opened.check_size(nbytes, f"{len(tensors)} tensors")
     arrays: dict[str, NDArray[Any]] = {}
     # At least 1: here no lock of HDF5's is held, and one tensor that only HDF5 reads must not keep
     # the others to one thread.
     concurrency = max(1, min((tensor._array.concurrency for tensor in tensors), default=1))
-    run_all((job for tensor in tensors for job in tensor._jobs(arrays)), concurrency)
+    largest = max((t._array.decoded_nbytes for t in tensors if t.size), default=0)
+    run_all((job for tensor in tensors for job in tensor._jobs(arrays)), concurrency, largest)
     return arrays
 
 

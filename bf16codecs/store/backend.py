@@ -66,6 +66,7 @@ class StoreReader(ABC):
         self._arrays: dict[str, ArrayReader] = {}
         self._tensors: dict[str, StoredTensor] = {}
         self._checked: set[str] = set()
+        self._allowed = 0
 
     @property
     def names(self) -> list[str]:
@@ -159,7 +160,9 @@ class StoreReader(ABC):
 
     def check_size(self, nbytes: int, what: str) -> None:
         """Refuse to decode more than the caller allows, or than the store's size makes credible."""
-        self._limits.check(nbytes, self._size_of_at_least, f"{self.where}: {what}")
+        if nbytes > self._allowed:  # asked for once: to find the size may take a request
+            self._limits.check(nbytes, self._size_of_at_least, f"{self.where}: {what}")
+            self._allowed = nbytes
 
     def _size_of_at_least(self, enough: int) -> int:
         """Return the store's size, or less if that is enough and costs less to find out."""

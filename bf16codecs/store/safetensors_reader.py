@@ -85,7 +85,8 @@ class SafetensorsReader(StoreReader):
     def _open(self, path: str, label: str) -> ArrayReader:
         plan = self._plans[path]
         locate = partial(self._locate, plan, self._files[plan.file])
-        return ChunkedArray(label, plan.shape, np.dtype(plan.dtype), plan.chunks, locate)
+        dtype = np.dtype(plan.dtype)
+        return ChunkedArray(label, plan.shape, dtype, plan.chunks, locate, in_blocks=True)
 
     def _locate(self, plan: ArrayPlan, file: SharedFile, index: Index) -> Located:
         piece = plan.piece(index)

@@ -206,7 +206,13 @@ class ZarrReader(StoreReader):
                 return _library_array(label, array)
         locate = partial(self._locate, form, path, parsed)
         return ChunkedArray(
-            label, parsed.shape, parsed.dtype, parsed.chunks, locate, self._source.concurrency
+            label,
+            parsed.shape,
+            parsed.dtype,
+            parsed.chunks,
+            locate,
+            form.in_blocks,
+            self._source.concurrency,
         )
 
     def _locate(self, form: Format, path: str, array: ParsedArray, index: Index) -> Located:

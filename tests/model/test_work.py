@@ -1,0 +1,177 @@
+"""What has to be decoded for a call is bounded, and not only what the call returns."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import numcodecs
+import numpy as np
+import pytest
+import zarr
+
+import bf16codecs
+from bf16codecs._chunks.array import LibraryArray
+from bf16codecs._chunks.formats import ZstdFormat
+from bf16codecs.convert import safetensors_to_hdf5, verify_store, zarr_to_safetensors
+from bf16codecs.hdf5 import read_tensor
+from bf16codecs.store import StoreError
+from edit_store import edit_array
+from lazy_models import write_safetensors, write_store
+
+CHUNK = 1 << 22
+ROWS = 12
+ARRAYS = {"w": np.zeros((ROWS, CHUNK), np.uint8)}
+ARRAYS["w"][:, 5] = range(1, ROWS + 1)
+OPTIONS: dict[str, Any] = {"codec": "zstd", "chunk_size": CHUNK}
+
+
+def in_form(path: Path, form: str) -> Path:
+    """Write the arrays in chunks that are rows."""
+    if form == "hdf5":
+        pytest.importorskip("hdf5plugin")
+        source = write_safetensors(path / "m.safetensors", ARRAYS)
+        safetensors_to_hdf5(source, path / "m.h5", **OPTIONS)
+        return path / "m.h5"
+    store = write_store(path / "m.zarr", ARRAYS, **OPTIONS)
+    if form == "gzip":
+        group = zarr.open_group(store)
+        zarr.create_array(
+            group.store,
+            name="w",
+            data=ARRAYS["w"],
+            chunks=(1, CHUNK),
+            compressors=zarr.codecs.GzipCodec(level=9),
+            config={"write_empty_chunks": True},
+            overwrite=True,
+        )
+        zarr.consolidate_metadata(group.store)
+    return store
+
+
+@pytest.fixture(scope="module", params=["zstd", "gzip", "hdf5"])
+def store(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return in_form(tmp_path_factory.mktemp("work"), request.param)
+
+
+@pytest.fixture
+def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bf16codecs._limits._SMALL", 2 * CHUNK)
+    monkeypatch.setattr("bf16codecs._limits._RATIO", 10)
+
+
+MANY = [
+    np.s_[:, 3:7],
+    np.s_[::5, 3:7],
+    np.s_[[0, 5, 11], 3:7],
+    np.s_[:, [3, 9]],
+    np.s_[..., 5],
+    np.s_[[0, 5, 11], [3, 5, 5]],
+]
+FEW = [
+    np.s_[3:5, 3:7],
+    np.s_[::11, 5],
+    np.s_[-1],
+    np.s_[[0, 0, 1, 0], [3, 5, 5, 1000]],
+    np.s_[:0, 5],
+    np.s_[[], []],
+]
+
+
+def test_slices_that_need_many_chunks(store: Path, small_limits: None) -> None:
+    """48 bytes of 12 chunks of 1 GiB each took 3 GB of memory, and half a minute."""
+    with bf16codecs.open_model(store) as model:
+        for selection in FEW:
+            assert (model["w"][selection] == ARRAYS["w"][selection]).all()
+        for selection in MANY:
+            with pytest.raises(StoreError, match=r"tensor 'w': \d+ bytes once decoded.*max_bytes"):
+                model["w"][selection]
+    with bf16codecs.open_model(store, max_bytes=ROWS * CHUNK) as model:
+        for selection in (*FEW, *MANY):
+            assert (model["w"][selection] == ARRAYS["w"][selection]).all()
+    with bf16codecs.open_model(store, max_bytes=2 * CHUNK) as model:
+        assert (model["w"][3:5, 5] == (4, 5)).all()
+        for selection in MANY:
+            with pytest.raises(StoreError, match=f"more than max_bytes allows \\({2 * CHUNK}\\)"):
+                model["w"][selection]
+
+
+@pytest.mark.parametrize("codec", ["arithmetic", "none"])
+def test_slices_of_blocks(tmp_path: Path, small_limits: None, codec: str) -> None:
+    """Chunks that are decoded in part count as far as that goes."""
+    arrays = {"w": ARRAYS["w"].view("bfloat16")}
+    with bf16codecs.open_model(
+        write_store(tmp_path / "m.zarr", arrays, codec=codec, chunk_size=CHUNK)
+    ) as model:
+        for selection in (*FEW, *MANY):
+            expected = arrays["w"][selection]
+            assert model["w"][selection].tobytes() == expected.tobytes()
+        if codec == "arithmetic":  # the others are there
+            with pytest.raises(StoreError, match="max_bytes"):
+                model["w"][:, :: CHUNK // 4]
+
+
+def test_chunks_that_are_far_larger_than_their_arrays(tmp_path: Path, small_limits: None) -> None:
+    names = [f"t{i}" for i in range(3)]
+    small = {name: np.zeros((1, 4), np.uint8) for name in names}
+    store = write_store(tmp_path / "m.zarr", small, codec="zstd")
+    for name in names:
+        edit_array(
+            store,
+            name,
+            lambda node: node["chunk_grid"]["configuration"].update(chunk_shape=[1, CHUNK]),
+        )
+        (store / name / "c.0.0").write_bytes(numcodecs.Zstd().encode(bytes(CHUNK)))
+    with bf16codecs.open_model(store) as model:
+        assert not model["t0"][...].any()
+        assert not any(array.any() for array in model.load(names=names[:2]).values())
+        with pytest.raises(StoreError, match="3 tensors: 12582912 bytes once decoded"):
+            model.load()
+    for read in (verify_store, lambda path: zarr_to_safetensors(path, tmp_path / "back")):
+        with pytest.raises(StoreError, match="chunks of all tensors: 12582912 bytes once decoded"):
+            read(store)
+
+
+@pytest.fixture
+def decoders(monkeypatch: pytest.MonkeyPatch) -> set[int]:
+    """Return the threads that decode chunks, of four."""
+    threads: set[int] = set()
+    for owner, name in ((ZstdFormat, "_decode"), (LibraryArray, "_read_named")):
+        method = getattr(owner, name)
+
+        def recorded(*args: Any, method: Any = method) -> Any:
+            threads.add(threading.get_ident())
+            return method(*args)
+
+        wrapped = staticmethod(recorded) if owner is ZstdFormat else recorded
+        monkeypatch.setattr(owner, name, wrapped)
+    before = bf16codecs.get_num_threads()
+    bf16codecs.set_num_threads(4)
+    yield threads
+    bf16codecs.set_num_threads(before)
+
+
+def test_as_many_chunks_at_a_time_as_memory_allows(
+    store: Path, decoders: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bf16codecs._chunks.array._SLAB_BYTES", CHUNK // 2)
+    reads = (lambda w: w[:, 3:7], lambda w: w[list(range(ROWS)), [5] * ROWS], lambda w: w[...])
+    here = {threading.get_ident()}
+    with bf16codecs.open_model(store) as model:
+        for read in (*reads, lambda w: model.load()["w"]):
+            monkeypatch.setattr("bf16codecs._threads.IN_FLIGHT_BYTES", 8 * CHUNK)
+            decoders.clear()
+            expected = read(model["w"])
+            assert decoders - here, "nothing was decoded in parallel"
+            monkeypatch.setattr("bf16codecs._threads.IN_FLIGHT_BYTES", 2 * CHUNK - 1)
+            decoders.clear()
+            assert (read(model["w"]) == expected).all()
+            assert decoders == here
+    if store.suffix == ".h5":
+        import h5py
+
+        with h5py.File(store) as file:
+            decoders.clear()
+            read_tensor(file["w"], np.s_[:, 3:7])
+            assert decoders == here
