@@ -39,6 +39,9 @@ Bytes = NDArray[np.uint8]
 #: Source name for synthetic data: four matrices of normal numbers, sigma 0.011 to 0.048.
 GAUSSIAN = "gaussian"
 
+# Of small models: more tensors measure nothing new, and each call takes microseconds at least.
+_MAX_TENSORS = 10_000
+
 # Tensors of other dtypes are left out, so that all rows of a table are comparable.
 _DTYPE = "BF16"
 
@@ -329,7 +332,7 @@ def run(
     tensors : sequence of uint8 ndarray
         What to encode.
     nbytes : int
-        The tensors are copied until they take at least this much.
+        The tensors are copied until they take at least this much, or are 10,000.
     repeats : int
         Rounds; medians are reported, with the lowest and highest.
     threads : int
@@ -350,7 +353,7 @@ def run(
         If there cannot be so many threads.
     """
     total = sum(tensor.nbytes for tensor in tensors)
-    copies = max(1, -(-nbytes // total))
+    copies = max(1, min(-(-nbytes // total), _MAX_TENSORS // len(tensors)))
     data = [tensor.copy() for _ in range(copies) for tensor in tensors]
     out = [np.zeros_like(tensor) for tensor in data]
     results = []

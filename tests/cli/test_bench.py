@@ -47,6 +47,13 @@ def test_figures_fit_together(results: list[bench.Result]) -> None:
     assert by_name["BF16Huffman"].ratio > 1.45
 
 
+def test_small_models_are_not_copied_without_an_end() -> None:
+    """One item, a hundred million times, took 6 GB before it was first encoded."""
+    results = bench.run([np.zeros(2, np.uint8)], repeats=1, names=["split"])
+    assert [r.nbytes for r in results] == [20_000] * 2
+    assert all(r.exact for r in results)
+
+
 def test_threads_are_put_back() -> None:
     before = _core.get_num_threads()
     bench.run([np.zeros(1000, np.uint8)], nbytes=1, repeats=1, threads=before + 1, names=["split"])
