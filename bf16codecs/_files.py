@@ -32,6 +32,9 @@ HAS_PREADV = hasattr(os, "preadv")
 _READ = os.O_RDONLY | sum(
     getattr(os, name, 0) for name in ("O_BINARY", "O_CLOEXEC", "O_NONBLOCK", "O_NOCTTY")
 )
+# An array's path has 32 parts at most, and a chunk's key "c" and 31 folders more. A walk holds a
+# descriptor for each level, of which systems allow 256 and more.
+_MAX_DEPTH = 64
 _HAS_OPENAT = os.open in os.supports_dir_fd and hasattr(os, "O_NOFOLLOW")
 
 
@@ -122,7 +125,7 @@ class Folder:
         Raises
         ------
         StoreError
-            If the path is, or is in, a symbolic link.
+            If the path is, or is in, a symbolic link, or folders are nested deeper than in stores.
         """
         if path and self._has_link(path.split("/")):
             raise _is_link(path)
@@ -135,18 +138,27 @@ class Folder:
         """Yield the status of everything that is no folder, below a path in the folder."""
         if hasattr(self, "_descriptor") and hasattr(os, "fwalk"):
             with suppress(FileNotFoundError):
-                top = os.stat(path or ".", dir_fd=self._descriptor, follow_symlinks=False)
-                if not stat.S_ISDIR(top.st_mode):
+                status = os.stat(path or ".", dir_fd=self._descriptor, follow_symlinks=False)
+                if not stat.S_ISDIR(status.st_mode):
                     return  # fwalk() would open a pipe, and wait
-            for _, _, names, here in os.fwalk(path or ".", dir_fd=self._descriptor):
+            top = path or "."
+            for folder, folders, names, here in os.fwalk(top, dir_fd=self._descriptor):
+                self._refuse_depth(folder[len(top) :], folders)
                 for name in names:
                     with suppress(FileNotFoundError):
                         yield os.stat(name, dir_fd=here, follow_symlinks=False)
             return
-        for folder, _, names in os.walk(os.path.join(self.path, path)):
+        top = os.path.join(self.path, path) if path else self.path
+        for folder, folders, names in os.walk(top):
+            self._refuse_depth(folder[len(top) :], folders)
             for name in names:
                 with suppress(FileNotFoundError):
                     yield os.lstat(os.path.join(folder, name))
+
+    def _refuse_depth(self, below: str, folders: list[str]) -> None:
+        """Refuse what is nested too deep, before it is walked through."""
+        if folders and below.count(os.sep) >= _MAX_DEPTH:
+            raise StoreError(f"{self.path}: has folders {_MAX_DEPTH} levels deep, as no store has")
 
     def _open_at(self, folders: list[str], name: str) -> int:
         here = self._descriptor

@@ -92,6 +92,23 @@ def test_the_size_of_a_pipe_is_not_waited_for(store):
 
 
 @posix
+@pytest.mark.parametrize("by_descriptor", [True, False])
+def test_folders_without_an_end(store, monkeypatch, by_descriptor):
+    """1,500 of them ended in a RecursionError, and 300 with no descriptor left."""
+    if not by_descriptor:
+        monkeypatch.delattr(os, "fwalk", raising=False)
+    folder = store / "w" / Path(*["d"] * 63)
+    folder.mkdir(parents=True)
+    with closing(open_store(store)) as reader:
+        assert 0 < reader.stored_nbytes("w") < reader.total_nbytes()
+    (folder / Path(*["d"] * 200)).mkdir(parents=True)
+    with closing(open_store(store)) as reader:
+        for size in (reader.total_nbytes, lambda: reader.stored_nbytes("w")):
+            with pytest.raises(StoreError, match=r"m\.zarr: has folders 64") as caught:
+                size()
+            assert "\n" not in str(caught.value)
+
+
 def test_a_store_may_be_named_by_a_link(store, tmp_path, arrays):
     (tmp_path / "link.zarr").symlink_to(store)
     with bf16codecs.open_model(tmp_path / "link.zarr") as model:
