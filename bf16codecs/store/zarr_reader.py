@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -23,12 +24,13 @@ from bf16codecs._chunks.array import ArrayReader, ChunkedArray, Index, LibraryAr
 from bf16codecs._chunks.formats import RAW, Format, FrameFormat, ZstdFormat
 from bf16codecs._chunks.grid import grid_indices
 from bf16codecs._chunks.indexing import Axis
+from bf16codecs._chunks.sources import LocalKeys
 from bf16codecs._chunks.stored import KeySource
 from bf16codecs._frames import PREFIX
 from bf16codecs._limits import Limits
-from bf16codecs._messages import named_errors
+from bf16codecs._messages import named_errors, one_line
 from bf16codecs.codecs import CODECS
-from bf16codecs.errors import StoreError
+from bf16codecs.errors import BF16CodecsError, StoreError
 from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo
 from bf16codecs.store.zarr_metadata import (
@@ -203,7 +205,7 @@ class ZarrReader(StoreReader):
         if parsed is None or form is None:
             array = self._zarr_array(path, label)
             with named_errors(label):
-                return _library_array(label, array)
+                return _library_array(label, array, isinstance(self._source, LocalKeys))
         locate = partial(self._locate, form, path, parsed)
         return ChunkedArray(
             label,
@@ -261,15 +263,33 @@ def _leads_elsewhere(part: str) -> bool:
     return part in ("", ".", "..") or not part.isprintable() or bool(set(part) & set("\\:%?#"))
 
 
-def _library_array(label: str, array: zarr.Array) -> LibraryArray:
+@contextmanager
+def _decoding_errors(is_local: bool) -> Iterator[None]:
+    """Make a `StoreError` of what fails in zarr's codecs.
+
+    Not where it could be a server that failed: errors of aiohttp and botocore are no OSErrors.
+    """
+    try:
+        yield
+    except (OSError, MemoryError, BF16CodecsError):
+        raise
+    except Exception as e:
+        if not is_local:
+            raise
+        raise StoreError(one_line(e)) from e
+
+
+def _library_array(label: str, array: zarr.Array, is_local: bool) -> LibraryArray:
     def read(axes: Sequence[Axis], out: NDArray[Any]) -> None:
         selection = tuple(
             slice(a.start, a.stop, a.step) if isinstance(a, range) else a for a in axes
         )
-        out[...] = array.oindex[selection] if selection else array[()]
+        with _decoding_errors(is_local):
+            out[...] = array.oindex[selection] if selection else array[()]
 
     def read_points(points: Sequence[NDArray[np.intp]]) -> NDArray[Any]:
-        return np.asarray(array.vindex[tuple(points)])
+        with _decoding_errors(is_local):
+            return np.asarray(array.vindex[tuple(points)])
 
     dtype = array.dtype.newbyteorder("=")
     if dtype.kind in "biufc":

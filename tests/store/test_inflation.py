@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import os
 import zipfile
@@ -139,3 +140,43 @@ def test_a_chunk_of_more_than_a_gigabyte_in_memory(tmp_path, arrays, monkeypatch
     monkeypatch.setattr("bf16codecs._limits._SMALL", 1000)
     with bf16codecs.open_model(in_memory(path)) as model:
         assert model.load()["w"].tobytes() == arrays["w"].tobytes()
+
+
+READS = [lambda w: w[...], lambda w: w[3, 4], lambda w: w[[3, 40], [4, 5]]]
+
+
+@pytest.mark.parametrize(
+    ("form", "content"),
+    [
+        ("gzip", gzip.compress(b"short")),
+        ("blosc", numcodecs.Blosc().encode(b"short")),
+        ("shards", b"no index"),
+    ],
+    ids=["gzip", "blosc", "shards"],
+)
+def test_what_zarr_cannot_decode_is_no_failure_of_a_file(tmp_path, arrays, form, content):
+    path = rewritten(write_store(tmp_path / "m.zarr", arrays), arrays["w"], **FORMS[form])
+    for chunk in (path / "w" / "c").rglob("*"):
+        if chunk.is_file():
+            chunk.write_bytes(content)
+    packed = zip_folder(path, tmp_path / "m.zip", zipfile.ZIP_DEFLATED)
+    # An error in what is in memory could be a server's: they have no class in common.
+    for place, error in ((path, StoreError), (packed, StoreError), (in_memory(path), OSError)):
+        for read in READS:
+            with bf16codecs.open_model(place) as model, pytest.raises(error, match="tensor 'w': "):
+                read(model["w"])
+
+
+def test_a_file_that_cannot_be_read_is_no_damage(tmp_path, arrays, monkeypatch):
+    path = rewritten(write_store(tmp_path / "m.zarr", arrays), arrays["w"], **FORMS["gzip"])
+
+    def fail(*args: Any) -> int:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    for read in READS:
+        with bf16codecs.open_model(path) as model:
+            read(model["w"])
+            with monkeypatch.context() as patch:
+                patch.setattr("bf16codecs._files._read_some", fail)
+                with pytest.raises(OSError, match="tensor 'w': .*" + os.strerror(errno.EIO)):
+                    read(model["w"])
