@@ -9,6 +9,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+import zarr
 from zarr.storage import LocalStore
 
 from bf16codecs import hdf5
@@ -137,6 +138,21 @@ def test_chunks_that_a_store_lacks_are_no_fill_values(source, tmp_path, blocked)
         assert (model["b"][:20] == 1).all()
         with pytest.raises(StoreError, match="missing"):
             model["b"][-1]
+
+
+@pytest.mark.parametrize("compressor", [None, zarr.codecs.ZstdCodec(), zarr.codecs.GzipCodec()])
+@pytest.mark.parametrize("chunks", [(5, 50), (1, 50), (100, 32), (100, 100), (64, 5)])
+def test_chunks_that_are_larger_than_their_array(store, source, tmp_path, compressor, chunks):
+    group = zarr.open_group(store)
+    values, attributes = group["a"][...], dict(group["a"].attrs)
+    options = {"chunks": chunks, "compressors": compressor, "attributes": attributes}
+    zarr.create_array(group.store, name="a", data=values, overwrite=True, **options)
+    zarr.consolidate_metadata(group.store)
+    verify_store(store, source)
+    zarr_to_safetensors(store, tmp_path / "back")
+    assert (tmp_path / "back").read_bytes() == source.read_bytes()
+    with open_model(store) as model:
+        assert model["a"][...].tobytes() == model.load()["a"].tobytes() == values.tobytes()
 
 
 @pytest.mark.parametrize("shuffles", [1, 2])

@@ -145,6 +145,9 @@ def test_little_padding() -> None:
 def test_not_contiguous() -> None:
     assert not ArrayPlan("x", "uint8", (10, 10), (5, 5)).is_contiguous
     assert ArrayPlan("x", "uint8", (10, 10), (1, 5)).is_contiguous
+    assert not ArrayPlan("x", "uint8", (10, 10), (2, 16)).is_contiguous
+    assert ArrayPlan("x", "uint8", (10, 10), (1, 16)).is_contiguous
+    assert ArrayPlan("x", "uint8", (10, 10), (16, 10)).is_contiguous
 
 
 @pytest.mark.parametrize(
