@@ -258,7 +258,7 @@ def test_two_tensors_that_swapped_their_paths_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "tensors", [{"w": "w"}, {"w": "w", "n": "n", "m": "n"}, {"x": "w", "n": "n"}]
+    "tensors", [{"w": "w"}, {"w": "w", "n": "n", "m": "n"}, {"x": "w", "n": "n"}, {}]
 )
 def test_tensors_that_the_header_does_not_have_are_refused(store, tensors):
     def change(root: dict[str, Any]) -> None:
