@@ -13,6 +13,9 @@ from bf16codecs import _core
 
 __all__ = ["ArrayPlan", "Piece", "chunk_shape", "grid_indices"]
 
+# Of divisors: 5 ms.
+_MAX_TRIES = 1 << 17
+
 
 @dataclass(frozen=True)
 class Piece:
@@ -147,8 +150,15 @@ def _even_length(size: int, limit: int) -> int:
     """Choose a chunk length of at most `limit` that pads the last chunk little."""
     if limit >= size:
         return size
-    for length in range(limit, limit // 2, -1):
-        if size % length == 0:
-            return length
+    lengths = range(limit, limit // 2, -1)
+    counts = range(-(-size // limit), -(-size // max(1, limit // 2)))
+    # The longest that divides evenly, looked for among what is fewer: foreign metadata may claim
+    # any size, and only where that is terabytes are both too many.
+    if len(lengths) <= len(counts):
+        even = (length for length in lengths[:_MAX_TRIES] if size % length == 0)
+    else:
+        even = (size // count for count in counts[:_MAX_TRIES] if size % count == 0)
+    for length in even:
+        return length
     count = -(-size // limit)
     return -(-size // count)

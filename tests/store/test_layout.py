@@ -25,6 +25,7 @@ from bf16codecs.errors import UnsupportedVersionError
 from bf16codecs.safetensors import read_header
 from bf16codecs.store import CodecChoice, StoreError, StoreInfo
 from bf16codecs.store.paths import array_paths
+from measured_reads import linux
 from models import TRICKY_NAMES, every_dtype, write_model
 
 SAFE_SEGMENT = re.compile(r"[A-Za-z0-9_=-]{1,160}")
@@ -140,6 +141,28 @@ def test_little_padding() -> None:
         count = -(-rows // chunk)
         assert chunk * count - rows < count
         assert count <= max(2 * -(-rows // 100), 1)
+
+
+@given(st.integers(1, 5000), st.integers(1, 300))
+def test_the_longest_length_that_divides_evenly(size: int, limit: int) -> None:
+    even = [n for n in range(limit // 2 + 1, limit + 1) if size % n == 0]
+    if limit < size and even:
+        assert chunk_shape((size,), 1, limit) == (max(even),)
+
+
+@linux
+@pytest.mark.parametrize("size", [(1 << 40) + 15, (1 << 59) + 1])
+def test_lengths_without_an_end(run_python: Any, size: int) -> None:
+    """Metadata of a few bytes, which zarr has to decode, took 0.4 s to open."""
+    code = """
+import resource, sys
+from bf16codecs._chunks.grid import chunk_shape
+
+resource.setrlimit(resource.RLIMIT_CPU, (10, 10))
+for _ in range(100):
+    assert 1 << 23 < chunk_shape((int(sys.argv[1]),), 1, 1 << 24)[0] <= 1 << 24
+"""
+    run_python(code, str(size))
 
 
 def test_not_contiguous() -> None:
