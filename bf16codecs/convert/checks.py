@@ -19,9 +19,9 @@ def check_restored_size(reader: StoreReader) -> None:
 
     So are chunks that are far larger than their arrays: all of them have to be decoded.
     """
-    reader.check_size(sum(file.size for file in reader.info.files), "the original files")
     arrays = map(reader.array, reader.info.paths.values())
-    reader.check_size(sum(array.whole_work for array in arrays), "the chunks of all tensors")
+    work = sum(array.whole_work for array in arrays)
+    reader.check_size(sum(file.size for file in reader.info.files), "the original files", work)
 
 
 def read_index(reader: StoreReader) -> bytes:

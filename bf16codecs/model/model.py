@@ -161,9 +161,8 @@ class Model:
         if framework not in _FRAMEWORKS:
             raise ValueError(f"framework must be numpy or torch, not {framework!r}")
         if names is None and not self._names:
-            _ = (
-                self._home.opened.headers
-            )  # compared with the list; tensors do so when they are read
+            # Tensors are compared with the headers when they are read: here there are none.
+            _ = self._home.opened.headers
         tensors = [self[name] for name in (self.keys() if names is None else names)]
         if _FRAMEWORKS[framework] == "torch":
             return _load_torch(tensors, device)

@@ -198,8 +198,8 @@ class LazyTensor:
 
     def _check_size(self, items: int, work: int) -> None:
         """Refuse a selection that has, or for which is decoded, more than a call may decode."""
-        nbytes = max(items * self._array.dtype.itemsize, work)
-        self._home.opened.check_size(nbytes, f"of tensor {self.name!r:.80}")
+        nbytes = items * self._array.dtype.itemsize
+        self._home.opened.check_size(nbytes, f"of tensor {self.name!r:.80}", work)
 
     def _jobs(self, out: dict[str, NDArray[Any]]) -> Iterator[Job]:
         """Yield jobs that together read the whole tensor into a new array in `out`."""
@@ -212,8 +212,9 @@ def read_all(tensors: Iterable[LazyTensor]) -> dict[str, NDArray[Any]]:
     """Read whole tensors of one model into new arrays, all of them in parallel."""
     tensors = list(tensors)
     if tensors:
-        nbytes = sum(max(t.nbytes, t._array.whole_work) for t in tensors)
-        tensors[0]._home.opened.check_size(nbytes, f"{len(tensors)} tensors")
+        nbytes = sum(tensor.nbytes for tensor in tensors)
+        work = sum(tensor._array.whole_work for tensor in tensors)
+        tensors[0]._home.opened.check_size(nbytes, f"{len(tensors)} tensors", work)
     arrays: dict[str, NDArray[Any]] = {}
     # At least 1: here no lock of HDF5's is held, and one tensor that only HDF5 reads must not keep
     # the others to one thread.

@@ -158,8 +158,14 @@ class StoreReader(ABC):
     def _header_tensors(self) -> dict[str, TensorInfo]:
         return {tensor.name: tensor for header in self.headers for tensor in header.tensors}
 
-    def check_size(self, nbytes: int, what: str) -> None:
-        """Refuse to decode more than the caller allows, or than the store's size makes credible."""
+    def check_size(self, nbytes: int, what: str, work: int = 0) -> None:
+        """Refuse data that are larger than the caller allows, or than the store makes credible.
+
+        So is more `work`, the bytes of the chunks that are decoded for them. What the caller
+        allows does not bound it: a column may be small, and in every chunk.
+        """
+        if self._limits.max_bytes is None:
+            nbytes = max(nbytes, work)
         if nbytes > self._allowed:  # asked for once: to find the size may take a request
             self._limits.check(nbytes, self._size_of_at_least, f"{self.where}: {what}")
             self._allowed = nbytes

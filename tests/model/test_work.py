@@ -87,14 +87,12 @@ def test_slices_that_need_many_chunks(store: Path, small_limits: None) -> None:
         for selection in MANY:
             with pytest.raises(StoreError, match=r"tensor 'w': \d+ bytes once decoded.*max_bytes"):
                 model["w"][selection]
-    with bf16codecs.open_model(store, max_bytes=ROWS * CHUNK) as model:
+    # The caller's limit is one of what a call returns, which takes memory.
+    with bf16codecs.open_model(store, max_bytes=CHUNK) as model:
         for selection in (*FEW, *MANY):
             assert (model["w"][selection] == ARRAYS["w"][selection]).all()
-    with bf16codecs.open_model(store, max_bytes=2 * CHUNK) as model:
-        assert (model["w"][3:5, 5] == (4, 5)).all()
-        for selection in MANY:
-            with pytest.raises(StoreError, match=f"more than max_bytes allows \\({2 * CHUNK}\\)"):
-                model["w"][selection]
+        with pytest.raises(StoreError, match=f"more than max_bytes allows \\({CHUNK}\\)"):
+            model["w"][3:5]
 
 
 @pytest.mark.parametrize("codec", ["arithmetic", "none"])
@@ -129,7 +127,7 @@ def test_chunks_that_are_far_larger_than_their_arrays(tmp_path: Path, small_limi
         with pytest.raises(StoreError, match="3 tensors: 12582912 bytes once decoded"):
             model.load()
     for read in (verify_store, lambda path: zarr_to_safetensors(path, tmp_path / "back")):
-        with pytest.raises(StoreError, match="chunks of all tensors: 12582912 bytes once decoded"):
+        with pytest.raises(StoreError, match="original files: 12582912 bytes once decoded"):
             read(store)
 
 
