@@ -10,6 +10,7 @@ _Bytes: TypeAlias = Buffer | NDArray[Any]
 
 FORMAT_VERSION: int
 DEFAULT_BLOCK_BYTES: int
+MAX_BLOCK_BYTES: int
 CODECS: dict[str, int]
 DTYPES: dict[str, int]
 ITEM_SIZES: dict[str, int]  # of a dtype, in bytes

@@ -158,7 +158,9 @@ class Folder:
     def _refuse_depth(self, below: str, folders: list[str]) -> None:
         """Refuse what is nested too deep, before it is walked through."""
         if folders and below.count(os.sep) >= _MAX_DEPTH:
-            raise StoreError(f"{self.path}: has folders {_MAX_DEPTH} levels deep, as no store has")
+            raise StoreError(
+                f"{self.path}: has more than {_MAX_DEPTH} levels of folders, as no store has"
+            )
 
     def _open_at(self, folders: list[str], name: str) -> int:
         here = self._descriptor

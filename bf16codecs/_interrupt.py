@@ -69,8 +69,8 @@ def check() -> None:
         raise Interrupted(_noted)
 
 
-def finish(what: str) -> None:
-    """Note what is complete now, and stays: a signal comes too late for it."""
+def finish(what: str | None) -> None:
+    """Note what is complete now, and stays: a signal comes too late for it. None is nothing."""
     global _finished
     _finished = what
 

@@ -80,6 +80,11 @@ class ArrayReader(ABC):
         return Work(count * each, each)
 
     @property
+    def scratch_nbytes(self) -> int:
+        """How much memory reading a chunk takes beside what it is read into."""
+        return self.decoded_nbytes
+
+    @property
     def whole_work(self) -> int:
         """How many bytes are decoded to read all of it."""
         return self.box_work([range(size) for size in self.shape]).total
@@ -219,10 +224,15 @@ class ChunkedArray(ArrayReader):
             concurrency = max(2, min(concurrency, REMOTE_IN_FLIGHT_BYTES // self.unit_nbytes))
         self.concurrency = concurrency
 
+    @property
+    def scratch_nbytes(self) -> int:
+        """How much memory reading a chunk takes beside what it is read into."""
+        return 0 if self._in_blocks else self.decoded_nbytes
+
     def points_work(self, indices: Sequence[NDArray[np.intp]]) -> int:
         """Return how many bytes are decoded to read single elements."""
         work = super().points_work(indices)
-        return min(work, indices[0].size * _core.DEFAULT_BLOCK_BYTES) if self._in_blocks else work
+        return min(work, indices[0].size * _core.MAX_BLOCK_BYTES) if self._in_blocks else work
 
     def _chunk_work(self, axes: Sequence[Axis]) -> int:
         if not self._in_blocks:
@@ -235,7 +245,8 @@ class ChunkedArray(ArrayReader):
             span = extent * stride
             if extent > 1:
                 break
-        return min(self.unit_nbytes, max(span, _core.DEFAULT_BLOCK_BYTES))
+        # The span begins and ends within a block.
+        return min(self.unit_nbytes, span + 2 * _core.MAX_BLOCK_BYTES)
 
     def _read_unit(self, index: Index, out: Bytes) -> None:
         self._read(index, self._find(index), Wanted.whole(out))
@@ -340,10 +351,10 @@ class LibraryArray(ArrayReader):
 
     def box_jobs(self, axes: Sequence[Axis], out: NDArray[Any]) -> Iterator[Job]:
         """Yield what together reads a box into `out`: one job, or as many as overlap."""
-        if self._is_large:
-            yield from super().box_jobs(axes, out)
-            return
         if out.size == 0:
+            return
+        if self._is_large or self._reads_around(axes):
+            yield from super().box_jobs(axes, out)
             return
         lengths = out.shape
         if self.concurrency > 1:
@@ -362,6 +373,15 @@ class LibraryArray(ArrayReader):
             return
         with named_errors(self.label, self._error):
             out[...] = self._read_all_points(indices)
+
+    def _reads_around(self, axes: Sequence[Axis]) -> bool:
+        """Tell whether HDF5, which reads all that encloses a box, would read far more than that."""
+        enclosing = math.prod(int(axis[-1]) - int(axis[0]) + 1 for axis in axes)
+        return (
+            self.concurrency == 0
+            and enclosing * self.dtype.itemsize > _SLAB_BYTES
+            and enclosing > 2 * math.prod(map(len, axes))
+        )
 
     def _read_named(self, axes: Sequence[Axis], out: NDArray[Any]) -> None:
         with named_errors(self.label, self._error):

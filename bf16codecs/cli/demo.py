@@ -14,6 +14,7 @@ from typing import Any
 import click
 import numpy as np
 
+from bf16codecs import _interrupt
 from bf16codecs.cli.console import format_rate, format_size, print_table, show
 from bf16codecs.cli.options import command
 from bf16codecs.convert.convert import safetensors_to_zarr, zarr_to_safetensors
@@ -55,6 +56,7 @@ def _measure(model: Path, folder: Path, codec: str, level: str | None) -> _Resul
     store, restored = folder / f"{codec}-{level}.zarr", folder / f"{codec}-{level}.safetensors"
     summary = safetensors_to_zarr(model, store, codec=codec, level=level)
     zarr_to_safetensors(store, restored)
+    _interrupt.finish(None)  # both are temporary
     data = np.fromfile(model, np.uint8, offset=read_header(model).data_start)
     values = data.size // 2
     data = np.resize(data[: values * 2], _MEASURED_BYTES)

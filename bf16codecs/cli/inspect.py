@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from bf16codecs._limits import Limits
 from bf16codecs.cli.console import (
     format_rate,
     format_size,
@@ -25,12 +26,13 @@ __all__ = ["info", "plugin_path", "verify"]
 
 @click.command()
 @click.argument("store")
+@max_bytes_option
 @command
-def info(store: str) -> None:
+def info(store: str, max_bytes: int | None) -> None:
     """List the tensors of STORE: shapes, dtypes, codecs, sizes, ratios."""
     rows = []
     raw = stored = 0
-    with closing(open_store(store)) as reader:
+    with closing(open_store(store, limits=Limits(max_bytes))) as reader:
         headers = reader.headers
         tensors = [tensor for header in headers for tensor in header.tensors]
         for tensor, array in zip(tensors, stored_arrays(reader, headers), strict=True):

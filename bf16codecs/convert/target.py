@@ -57,7 +57,10 @@ def is_kind(path: Path, kind: Kind) -> bool:
 
 def has_only(path: Path, names: Sequence[str]) -> bool:
     """Tell whether a path is a folder with nothing but files of these names."""
-    return path.is_dir() and {p.name for p in path.iterdir()} <= set(names)
+    try:
+        return path.is_dir() and {p.name for p in path.iterdir()} <= set(names)
+    except OSError:  # it cannot be read
+        return False
 
 
 @contextmanager

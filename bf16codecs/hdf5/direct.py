@@ -172,7 +172,8 @@ def _left_format(
     """Return how a chunk is stored for which the filters of a mask were left out."""
     used = [number for i, number in enumerate(filters) if not filter_mask >> i & 1]
     form = decoding.format_of(used, item_size)
-    assert form is not None, "what is left of known filters is known"
+    if form is None:
+        raise StoreError("filters were left out, and the others are not known")
     return form
 
 

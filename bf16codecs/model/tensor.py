@@ -199,7 +199,7 @@ class LazyTensor:
     def _check_size(self, items: int, work: int) -> None:
         """Refuse a selection that has, or for which is decoded, more than a call may decode."""
         nbytes = items * self._array.dtype.itemsize
-        self._home.opened.check_size(nbytes, f"of tensor {self.name!r:.80}", work)
+        self._home.opened.check_size(nbytes, f"tensor {self.name!r:.80}", work)
 
     def _jobs(self, out: dict[str, NDArray[Any]]) -> Iterator[Job]:
         """Yield jobs that together read the whole tensor into a new array in `out`."""
@@ -219,7 +219,7 @@ def read_all(tensors: Iterable[LazyTensor]) -> dict[str, NDArray[Any]]:
     # At least 1: here no lock of HDF5's is held, and one tensor that only HDF5 reads must not keep
     # the others to one thread.
     concurrency = max(1, min((tensor._array.concurrency for tensor in tensors), default=1))
-    largest = max((t._array.decoded_nbytes for t in tensors if t.size), default=0)
+    largest = max((t._array.scratch_nbytes for t in tensors if t.size), default=0)
     run_all((job for tensor in tensors for job in tensor._jobs(arrays)), concurrency, largest)
     return arrays
 

@@ -66,7 +66,7 @@ class StoreReader(ABC):
         self._arrays: dict[str, ArrayReader] = {}
         self._tensors: dict[str, StoredTensor] = {}
         self._checked: set[str] = set()
-        self._allowed = 0
+        self._largest_allowed = 0
 
     @property
     def names(self) -> list[str]:
@@ -164,11 +164,11 @@ class StoreReader(ABC):
         So is more `work`, the bytes of the chunks that are decoded for them. What the caller
         allows does not bound it: a column may be small, and in every chunk.
         """
-        if self._limits.max_bytes is None:
-            nbytes = max(nbytes, work)
-        if nbytes > self._allowed:  # asked for once: to find the size may take a request
+        if self._limits.max_bytes is None and work > nbytes:
+            nbytes, what = work, f"the chunks of {what}"
+        if nbytes > self._largest_allowed:  # asked for once: to find the size may take a request
             self._limits.check(nbytes, self._size_of_at_least, f"{self.where}: {what}")
-            self._allowed = nbytes
+            self._largest_allowed = nbytes
 
     def _size_of_at_least(self, enough: int) -> int:
         """Return the store's size, or less if that is enough and costs less to find out."""

@@ -66,7 +66,8 @@ class StrictStore(WrapperStore[Store]):
     ) -> Buffer | None:
         """Return a value or a part of it."""
         if key.endswith(_METADATA):
-            return await self._get(key, prototype, byte_range)
+            with named_errors(key, OSError):
+                return await self._get(key, prototype, byte_range)
         with named_errors(f"chunk {key}", OSError):
             reply = await self._get(key, prototype, byte_range)
             if reply is None:

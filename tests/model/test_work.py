@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numcodecs
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ import bf16codecs
 from bf16codecs._chunks.array import LibraryArray
 from bf16codecs._chunks.formats import ZstdFormat
 from bf16codecs.convert import safetensors_to_hdf5, verify_store, zarr_to_safetensors
-from bf16codecs.hdf5 import read_tensor
+from bf16codecs.hdf5 import direct, read_tensor
 from bf16codecs.store import StoreError
 from edit_store import edit_array
 from lazy_models import write_safetensors, write_store
@@ -96,8 +97,11 @@ def test_slices_that_need_many_chunks(store: Path, small_limits: None) -> None:
 
 
 @pytest.mark.parametrize("codec", ["arithmetic", "none"])
-def test_slices_of_blocks(tmp_path: Path, small_limits: None, codec: str) -> None:
+def test_slices_of_blocks(
+    tmp_path: Path, small_limits: None, monkeypatch: pytest.MonkeyPatch, codec: str
+) -> None:
     """Chunks that are decoded in part count as far as that goes."""
+    monkeypatch.setattr("bf16codecs._core.MAX_BLOCK_BYTES", 1 << 16)
     arrays = {"w": ARRAYS["w"].view("bfloat16")}
     with bf16codecs.open_model(
         write_store(tmp_path / "m.zarr", arrays, codec=codec, chunk_size=CHUNK)
@@ -129,6 +133,39 @@ def test_chunks_that_are_far_larger_than_their_arrays(tmp_path: Path, small_limi
     for read in (verify_store, lambda path: zarr_to_safetensors(path, tmp_path / "back")):
         with pytest.raises(StoreError, match="original files: 12582912 bytes once decoded"):
             read(store)
+
+
+def test_blocks_of_any_size_count(tmp_path: Path, small_limits: None) -> None:
+    """A frame's blocks may have 4 MiB, whatever this package writes."""
+    arrays = {"w": np.zeros((64, 1 << 21), "bfloat16")}
+    store = write_store(tmp_path / "m.zarr", arrays, chunk_size=1 << 22)
+    with (
+        bf16codecs.open_model(store) as model,
+        pytest.raises(StoreError, match="chunks of tensor 'w': 268435456 bytes once decoded"),
+    ):
+        model["w"][:, 5]
+
+
+def test_steps_through_a_dataset_without_chunks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """HDF5 reads all that encloses a box."""
+    monkeypatch.setattr("bf16codecs._chunks.array._SLAB_BYTES", 1000)
+    values = np.arange(60 * 50, dtype="i4").reshape(60, 50)
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["x"] = values
+        regions: list[int] = []
+        read = direct.read_region
+
+        def recorded(dataset: Any, region: Any, out: Any) -> None:
+            regions.append(out.size)
+            read(dataset, region, out)
+
+        monkeypatch.setattr(direct, "read_region", recorded)
+        for selection in (np.s_[::59, ::49], np.s_[[0, 30], 1:3], np.s_[3:5, 7:9]):
+            found = read_tensor(file["x"], selection)
+            assert (found == values[selection]).all()
+    assert max(regions) <= 250
 
 
 @pytest.fixture
@@ -167,8 +204,6 @@ def test_as_many_chunks_at_a_time_as_memory_allows(
             assert (read(model["w"]) == expected).all()
             assert decoders == here
     if store.suffix == ".h5":
-        import h5py
-
         with h5py.File(store) as file:
             decoders.clear()
             read_tensor(file["w"], np.s_[:, 3:7])

@@ -9,9 +9,10 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import bf16codecs
-from bf16codecs import hdf5
+from bf16codecs import cli, hdf5
 from bf16codecs.convert import hdf5_to_safetensors, safetensors_to_hdf5, verify_store
 from bf16codecs.errors import CodecError, StoreError
 from bf16codecs.hdf5.types import file_type
@@ -119,6 +120,9 @@ def test_what_libhdf5_alone_decodes_needs_the_callers_word(store, tmp_path, filt
     with bf16codecs.open_model(store, max_bytes=1 << 20) as model:
         assert model["w"][...].tobytes() == RAW
         assert model["w"][5:50:3, 7].tobytes() == WEIGHTS[5:50:3, 7].tobytes()
+    for options, status in (([], 1), (["--max-bytes", "1M"], 0)):
+        result = CliRunner().invoke(cli.main, ["info", str(store), *options])
+        assert result.exit_code == status, result.output
     hdf5_to_safetensors(store, back, max_bytes=1 << 20)
     assert back.read_bytes() == (tmp_path / "m.safetensors").read_bytes()
     with h5py.File(store) as file:

@@ -20,6 +20,7 @@ nb::dict numbers_by_name(const Named<Number> (&names)[n]) {
 void publish_names(nb::module_& module) {
   module.attr("FORMAT_VERSION") = kFormatVersion;
   module.attr("DEFAULT_BLOCK_BYTES") = kDefaultBlockBytes;
+  module.attr("MAX_BLOCK_BYTES") = kMaxBlockBytes;
   module.attr("CODECS") = numbers_by_name(kCodecNames);
   module.attr("DTYPES") = numbers_by_name(kDTypeNames);
   module.attr("LEVELS") = numbers_by_name(kLevelNames);
