@@ -15,14 +15,14 @@ from bf16codecs import _core
 from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.blocks import Wanted, touched_ranges
 from bf16codecs._chunks.formats import Format, read
-from bf16codecs._chunks.grid import ArrayPlan, Piece, chunk_shape, grid_indices
+from bf16codecs._chunks.grid import ArrayPlan, Piece, chunk_shape
 from bf16codecs._chunks.indexing import Axis, as_index, cut_box
 from bf16codecs._chunks.stored import Range, Source
 from bf16codecs._limits import REMOTE_IN_FLIGHT_BYTES
 from bf16codecs._messages import named_errors
 from bf16codecs._threads import run_all
 
-__all__ = ["ArrayReader", "ChunkedArray", "Index", "Job", "LibraryArray", "Located"]
+__all__ = ["SLAB_BYTES", "ArrayReader", "ChunkedArray", "Index", "Job", "Located", "Points"]
 
 Job = Callable[[], None]
 #: Of a chunk, along each axis.
@@ -30,8 +30,8 @@ Index = tuple[int, ...]
 #: Indices of single elements in a chunk, one array for each axis.
 Points = tuple[NDArray[np.intp], ...]
 
-# What is not read chunk by chunk is read in slabs of at most this size, or one row.
-_SLAB_BYTES = 1 << 24
+#: What is not read chunk by chunk is read in slabs of at most this size, or one row.
+SLAB_BYTES = 1 << 24
 
 
 class Work(NamedTuple):
@@ -137,7 +137,7 @@ class ArrayReader(ABC):
         plan = ArrayPlan(path, self.dtype.name, self.shape, self._unit)
         if plan.is_contiguous:
             return plan
-        slab = chunk_shape(self.shape, self.dtype.itemsize, _SLAB_BYTES)
+        slab = chunk_shape(self.shape, self.dtype.itemsize, SLAB_BYTES)
         return ArrayPlan(path, self.dtype.name, self.shape, slab)
 
     def read_piece(self, piece: Piece, out: Bytes) -> None:
@@ -307,106 +307,3 @@ class ChunkedArray(ArrayReader):
             chunk.source.open(chunk.key) as stored,
         ):
             read(chunk.form, stored, wanted)
-
-
-class LibraryArray(ArrayReader):
-    """An array that only another library reads: coded by others, sharded, not in chunks.
-
-    Parameters
-    ----------
-    label, shape, dtype, chunks
-        As for `ArrayReader`; None if it has no chunks.
-    read
-        Reads a box of the array, given as for `box_jobs`, into an array of its shape.
-    concurrency
-        How many reads at a time pay off; 0 if all have to happen where jobs are made.
-    error
-        What errors of the library become.
-    read_points
-        Reads single elements, if the library has a better way than boxes around them.
-    """
-
-    def __init__(
-        self,
-        label: str,
-        shape: tuple[int, ...],
-        dtype: np.dtype[Any],
-        chunks: tuple[int, ...] | None,
-        read: Callable[[Sequence[Axis], NDArray[Any]], None],
-        concurrency: int,
-        error: type[Exception],
-        read_points: Callable[[Sequence[NDArray[np.intp]]], NDArray[Any]] | None = None,
-    ) -> None:
-        unit = chunk_shape(shape, dtype.itemsize, _SLAB_BYTES)
-        decoded_nbytes = math.prod(chunks or ()) * dtype.itemsize
-        # Larger chunks one by one: the library would decode each for every slab of it, and several
-        # at a time.
-        self._is_large = decoded_nbytes > _SLAB_BYTES
-        if chunks is not None and self._is_large:
-            unit = chunks
-        super().__init__(label, shape, dtype, chunks or unit, unit)
-        self.decoded_nbytes = decoded_nbytes
-        self._read, self._read_all_points, self._error = read, read_points, error
-        self.concurrency = concurrency
-
-    def box_jobs(self, axes: Sequence[Axis], out: NDArray[Any]) -> Iterator[Job]:
-        """Yield what together reads a box into `out`: one job, or as many as overlap."""
-        if out.size == 0:
-            return
-        if self._is_large or self._reads_around(axes):
-            yield from super().box_jobs(axes, out)
-            return
-        lengths = out.shape
-        if self.concurrency > 1:
-            lengths = chunk_shape(out.shape, self.dtype.itemsize, 2 * _SLAB_BYTES)
-        counts = [-(-size // length) for size, length in zip(out.shape, lengths, strict=True)]
-        for index in grid_indices(counts):
-            parts = [slice(i * n, (i + 1) * n) for i, n in zip(index, lengths, strict=True)]
-            piece = [axis[part] for axis, part in zip(axes, parts, strict=True)]
-            place: Any = (*parts, ...)
-            yield partial(self._read_named, piece, out[place])
-
-    def read_points(self, indices: Sequence[NDArray[np.intp]], out: NDArray[Any]) -> None:
-        """Read single elements into `out`; all have one dimension."""
-        if self._read_all_points is None or self._is_large:
-            super().read_points(indices, out)
-            return
-        with named_errors(self.label, self._error):
-            out[...] = self._read_all_points(indices)
-
-    def _reads_around(self, axes: Sequence[Axis]) -> bool:
-        """Tell whether HDF5, which reads all that encloses a box, would read far more than that."""
-        enclosing = math.prod(int(axis[-1]) - int(axis[0]) + 1 for axis in axes)
-        return (
-            self.concurrency == 0
-            and enclosing * self.dtype.itemsize > _SLAB_BYTES
-            and enclosing > 2 * math.prod(map(len, axes))
-        )
-
-    def _read_named(self, axes: Sequence[Axis], out: NDArray[Any]) -> None:
-        with named_errors(self.label, self._error):
-            self._read(axes, out)
-
-    def _read_box(self, index: Index, found: None, axes: Sequence[Axis], out: NDArray[Any]) -> None:
-        origins = [i * n for i, n in zip(index, self._unit, strict=True)]
-        axes = [_moved(axis, origin) for axis, origin in zip(axes, origins, strict=True)]
-        self._read_named(axes, out)
-
-    def _read_points(self, index: Index, found: None, points: Points) -> NDArray[Any]:
-        box = [range(int(p.min()), int(p.max()) + 1) for p in points]
-        values = np.empty([len(axis) for axis in box], self.dtype)
-        self._read_box(index, found, box, values)
-        return values[tuple(p - axis.start for p, axis in zip(points, box, strict=True))]
-
-    def _read_unit(self, index: Index, out: Bytes) -> None:
-        sizes = zip(index, self._unit, self.shape, strict=True)
-        axes = [range(min(n, size - i * n)) for i, n, size in sizes]
-        shape = [len(axis) for axis in axes]
-        nbytes = math.prod(shape) * self.dtype.itemsize
-        self._read_box(index, None, axes, out[:nbytes].view(self.dtype).reshape(shape))
-
-
-def _moved(axis: Axis, origin: int) -> Axis:
-    if isinstance(axis, range):
-        return range(axis.start + origin, axis.stop + origin, axis.step)
-    return axis + origin

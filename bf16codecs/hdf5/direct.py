@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from bf16codecs import _core
 from bf16codecs._buffers import Bytes, ThreadBuffer
-from bf16codecs._chunks.array import ArrayReader, ChunkedArray, Index, LibraryArray, Located
+from bf16codecs._chunks.array import ArrayReader, ChunkedArray, Index, Located
 from bf16codecs._chunks.formats import (
     RAW,
     DeflateFormat,
@@ -33,6 +33,7 @@ from bf16codecs._chunks.formats import (
     encode_zstd,
 )
 from bf16codecs._chunks.indexing import Axis, as_index
+from bf16codecs._chunks.library import LibraryArray
 from bf16codecs._chunks.sources import FilePart, FileSource
 from bf16codecs._chunks.stored import InMemory
 from bf16codecs._files import HAS_PREADV, SharedFile

@@ -20,10 +20,11 @@ import zarr
 from numpy.typing import NDArray
 from zarr.storage import StorePath
 
-from bf16codecs._chunks.array import ArrayReader, ChunkedArray, Index, LibraryArray, Located
+from bf16codecs._chunks.array import ArrayReader, ChunkedArray, Index, Located
 from bf16codecs._chunks.formats import RAW, Format, FrameFormat, ZstdFormat
 from bf16codecs._chunks.grid import grid_indices
 from bf16codecs._chunks.indexing import Axis
+from bf16codecs._chunks.library import LibraryArray
 from bf16codecs._chunks.sources import LocalKeys
 from bf16codecs._chunks.stored import KeySource
 from bf16codecs._frames import PREFIX

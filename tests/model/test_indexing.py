@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import bf16codecs
-from bf16codecs._chunks.array import LibraryArray
 from bf16codecs._chunks.indexing import parse_selection
+from bf16codecs._chunks.library import LibraryArray
 from bf16codecs.convert import safetensors_to_hdf5
 from bits import assert_same_bits
 from lazy_models import weights, write_safetensors, write_store
