@@ -70,8 +70,9 @@ class StrictStore(WrapperStore[Store]):
                 return await self._get(key, prototype, byte_range)
         with named_errors(f"chunk {key}", OSError):
             reply = await self._get(key, prototype, byte_range)
-            if reply is None:
-                raise StoreError("it is missing")
+            # To zarr, an empty shard is one without any chunks.
+            if reply is None or len(reply) == 0:
+                raise StoreError("it is missing, or empty")
             if self._check is not None:
                 await asyncio.to_thread(self._check, reply.as_numpy_array(), byte_range)
         return reply

@@ -18,7 +18,7 @@ from bf16codecs import cli
 from bf16codecs.convert import safetensors_to_zarr, verify_store
 from bf16codecs.store.hdf5_writer import Hdf5Writer
 from bf16codecs.store.zarr_writer import ZarrWriter
-from commands import start
+from commands import ended, start
 from folders import names_in
 from models import entry, file_bytes, write_model
 
@@ -103,7 +103,7 @@ def test_interruption_leaves_nothing(
         small = write_model(model.with_name("small"), [("x", "BF16", (4, 4))])
         done(command, small, store)
     process = interrupt(model, target, number, *(["--overwrite"] if existing else []))
-    out, err = process.communicate(timeout=60)
+    out, err = ended(process)
     assert process.returncode == status, err
     assert (out, err) == ("", f"{command}: {message}\n")
     left = names_in(model.parent) - {"small"}
@@ -139,7 +139,7 @@ ZarrWriter.finish = finish_and_send
 def test_signal_that_python_drops(model: Path, name: str, status: int, verify: str) -> None:
     before = SWALLOWED.format(name=name)
     process = start("st2zarr", model, model.with_name("m.zarr"), verify, before=before)
-    out, err = process.communicate(timeout=60)
+    out, err = ended(process)
     assert (process.returncode, out, len(err.splitlines())) == (status, "", 1), err
     assert names_in(model.parent) == {"m.safetensors"}
 
@@ -170,7 +170,7 @@ asyncio.run_coroutine_threadsafe = run_and_send
 def test_signal_in_what_zarr_does(model: Path, begins: bool) -> None:
     before = IN_ZARR.format(begins=begins)
     process = start("st2zarr", model, model.with_name("m.zarr"), before=before)
-    assert process.communicate(timeout=60)[1] == "st2zarr: terminated\n"
+    assert ended(process)[1] == "st2zarr: terminated\n"
     assert process.returncode == 143
     assert names_in(model.parent) == {"m.safetensors"}
 
@@ -207,7 +207,7 @@ def hang(*args, **options):
 bf16codecs.cli.inspect.open_store = hang
 """
     process = start("bf16codecs", "info", "x", before=before)
-    out, err = process.communicate(timeout=60)
+    out, err = ended(process)
     assert (process.returncode, out, err) == (143, "in vain\n", "bf16codecs info: terminated\n")
 
 
@@ -231,12 +231,12 @@ def test_signals_do_not_interrupt_the_clean_up(model: Path) -> None:
     store = model.with_name("m.zarr")
     before = IMPATIENT + SWALLOWED.format(name="SIGTERM")
     process = start("st2zarr", model, store, before=before)
-    assert process.communicate(timeout=60)[1] == "st2zarr: terminated\n"
+    assert ended(process)[1] == "st2zarr: terminated\n"
     assert names_in(model.parent) == {"m.safetensors"}
     done("st2zarr", model, store)
     process = start("st2zarr", model, store, "--overwrite", before=IMPATIENT)
     text = f"st2zarr: terminated, but {store} is complete\n"
-    assert process.communicate(timeout=60)[1] == text
+    assert ended(process)[1] == text
     assert process.returncode == 143
     assert names_in(model.parent) == {"m.safetensors", "m.zarr"}
     verify_store(store, model)
@@ -247,7 +247,7 @@ def test_signals_that_are_ignored_stay_so(model: Path) -> None:
     """As `nohup` does."""
     before = "signal.signal(signal.SIGHUP, signal.SIG_IGN)" + SWALLOWED.format(name="SIGHUP")
     process = start("st2zarr", model, model.with_name("m.zarr"), before=before)
-    process.communicate(timeout=60)
+    ended(process)
     assert process.returncode == 0
 
 
@@ -271,7 +271,7 @@ assert during and all(each == before for each in during)
 def test_kill_leaves_no_target_and_the_next_run_cleans_up(model: Path, target: str) -> None:
     store = model.with_name(target)
     process = interrupt(model, target, signal.SIGKILL)
-    process.communicate(timeout=60)
+    ended(process)
     assert not store.exists()
     assert list(model.parent.glob(".bf16codecs-*.tmp"))
     done(KINDS[target][0], model, store)
@@ -289,7 +289,7 @@ def test_disk_that_takes_no_more(model: Path, target: str, codec: str) -> None:
 
     def refused(command: str, *args: Any) -> None:
         process = start(command, *args, before=LIMIT)
-        out, err = process.communicate(timeout=60)
+        out, err = ended(process)
         assert (process.returncode, out, len(err.splitlines())) == (1, "", 1), err
         assert "File too large" in err
 
@@ -322,7 +322,7 @@ def test_progress_is_for_terminals(model: Path, tmp_path: Path) -> None:
             if not part:
                 break
             text += part
-        process.communicate(timeout=60)
+        ended(process)
         os.close(leader)
         assert process.returncode == 0
         shown.append(text.decode())

@@ -111,6 +111,17 @@ def test_chunks_that_zarr_would_inflate(tmp_path, run_python, arrays, form, wher
     assert sum("inflates to more than" in line for line in lines) == 4, lines
 
 
+@pytest.mark.parametrize("is_remote", [False, True])
+def test_an_empty_shard_is_not_one_of_fill_values(tmp_path, arrays, is_remote):
+    path = write_store(tmp_path / "m.zarr", arrays)
+    rewritten(path, arrays["w"], **FORMS["shards"])
+    (path / "w/c/0/0").write_bytes(b"")
+    with bf16codecs.open_model(in_memory(path) if is_remote else path) as model:
+        for read in (model.load, lambda: model["w"][:3], lambda: model["w"].zarr[:3]):
+            with pytest.raises((StoreError, OSError), match="missing, or empty"):
+                read()
+
+
 def test_codecs_that_may_inflate_without_a_limit_need_the_callers(tmp_path, arrays):
     compressors = [zarr.codecs.GzipCodec(), zarr.codecs.GzipCodec()]
     path = write_store(tmp_path / "m.zarr", arrays)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from typing import Any
@@ -24,7 +25,7 @@ sys.argv[0] = {command!r}
 from bf16codecs.cli import {entry} as entry
 entry()
 """
-    return [sys.executable, "-c", code, *map(str, args)]
+    return [sys.executable, "-X", "faulthandler", "-c", code, *map(str, args)]
 
 
 def start(command: str, *args: Any, before: str = "", **options: Any) -> subprocess.Popen[str]:
@@ -37,3 +38,13 @@ def start(command: str, *args: Any, before: str = "", **options: Any) -> subproc
         text=True,
         env=package_environment(**options),
     )
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """Return what a process printed; one that hangs shows its stacks."""
+    try:
+        return process.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGABRT)
+        out, err = process.communicate()
+        raise AssertionError(f"it hangs: {out}{err}") from None
