@@ -15,7 +15,7 @@ from bf16codecs import _core
 from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.blocks import Wanted, touched_ranges
 from bf16codecs._chunks.formats import Format, read
-from bf16codecs._chunks.grid import ArrayPlan, Piece, chunk_shape
+from bf16codecs._chunks.grid import ArrayPlan, Piece, chunk_counts, chunk_shape
 from bf16codecs._chunks.indexing import Axis, as_index, cut_box
 from bf16codecs._chunks.stored import Range, Source
 from bf16codecs._limits import REMOTE_IN_FLIGHT_BYTES
@@ -128,9 +128,8 @@ class ArrayReader(ABC):
 
     def _numbers(self, indices: Sequence[NDArray[np.intp]], unit: Index) -> NDArray[np.intp]:
         """Return the number of the unit that each of some elements is in."""
-        grid = tuple(-(-size // n) for size, n in zip(self.shape, unit, strict=True))
         where = [i // n for i, n in zip(indices, unit, strict=True)]
-        return np.ravel_multi_index(where, grid)
+        return np.ravel_multi_index(where, chunk_counts(self.shape, unit))
 
     def plan(self, path: str) -> ArrayPlan:
         """Describe the array in pieces that are each one run of its bytes, for `read_piece`."""

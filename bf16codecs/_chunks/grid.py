@@ -11,7 +11,7 @@ import numpy as np
 
 from bf16codecs import _core
 
-__all__ = ["ArrayPlan", "Piece", "chunk_shape", "grid_indices"]
+__all__ = ["ArrayPlan", "Piece", "chunk_counts", "chunk_shape", "grid_indices"]
 
 # Of divisors: 5 ms.
 _MAX_TRIES = 1 << 17
@@ -87,8 +87,7 @@ class ArrayPlan:
 
     def pieces(self) -> Iterator[Piece]:
         """Yield the chunks in the order of their bytes; the array must be contiguous."""
-        counts = [-(-s // c) for s, c in zip(self.shape, self.chunks, strict=True)]
-        return map(self.piece, grid_indices(counts))
+        return map(self.piece, grid_indices(chunk_counts(self.shape, self.chunks)))
 
     def piece(self, index: tuple[int, ...]) -> Piece:
         """Return a chunk; the array must be contiguous."""
@@ -98,6 +97,11 @@ class ArrayPlan:
             items *= min(chunk, size - i * chunk)
             stride *= size
         return Piece(self, index, self.offset + before * self.item_size, items * self.item_size)
+
+
+def chunk_counts(shape: Sequence[int], chunks: Sequence[int]) -> tuple[int, ...]:
+    """Return how many chunks an array has along each axis."""
+    return tuple(-(-size // length) for size, length in zip(shape, chunks, strict=True))
 
 
 def grid_indices(counts: Sequence[int]) -> Iterator[tuple[int, ...]]:

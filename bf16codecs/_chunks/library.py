@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.array import SLAB_BYTES, ArrayReader, Index, Job, Points
-from bf16codecs._chunks.grid import chunk_shape, grid_indices
+from bf16codecs._chunks.grid import chunk_counts, chunk_shape, grid_indices
 from bf16codecs._chunks.indexing import Axis
 from bf16codecs._messages import named_errors
 
@@ -69,8 +69,7 @@ class LibraryArray(ArrayReader):
         lengths = out.shape
         if self.concurrency > 1:
             lengths = chunk_shape(out.shape, self.dtype.itemsize, 2 * SLAB_BYTES)
-        counts = [-(-size // length) for size, length in zip(out.shape, lengths, strict=True)]
-        for index in grid_indices(counts):
+        for index in grid_indices(chunk_counts(out.shape, lengths)):
             parts = [slice(i * n, (i + 1) * n) for i, n in zip(index, lengths, strict=True)]
             piece = [axis[part] for axis, part in zip(axes, parts, strict=True)]
             place: Any = (*parts, ...)

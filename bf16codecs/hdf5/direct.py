@@ -32,6 +32,7 @@ from bf16codecs._chunks.formats import (
     ZstdFormat,
     encode_zstd,
 )
+from bf16codecs._chunks.grid import chunk_counts
 from bf16codecs._chunks.indexing import Axis, as_index
 from bf16codecs._chunks.library import LibraryArray
 from bf16codecs._chunks.sources import FilePart, FileSource
@@ -185,8 +186,7 @@ def _refuse_unwritten(dataset: Any, nbytes: int, chunks: Index | None) -> None:
             found, expected = dataset.get_storage_size(), nbytes
         else:
             found = dataset.get_num_chunks()
-            counts = [-(-size // n) for size, n in zip(dataset.shape, chunks, strict=True)]
-            expected = math.prod(counts)
+            expected = math.prod(chunk_counts(dataset.shape, chunks))
     if found < expected:
         raise StoreError("a part of it is missing")
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bf16codecs._buffers import ThreadBuffer, layout_for
-from bf16codecs._chunks.grid import chunk_shape, grid_indices
+from bf16codecs._chunks.grid import chunk_counts, chunk_shape, grid_indices
 from bf16codecs._chunks.indexing import Points, parse_selection
 from bf16codecs._threads import run_ahead, run_all, worker_count
 from bf16codecs.codecs import FrameCodec
@@ -123,8 +123,8 @@ def _write_chunks(dataset: Any, compression: Compression, array: NDArray[Any]) -
         # This thread's next chunk reuses the memory.
         return index, chunk.copy() if data is chunk else data
 
-    counts = [-(-size // n) for size, n in zip(array.shape, target.chunks, strict=True)]
-    jobs = (partial(encode, index) for index in grid_indices(counts))
+    indices = grid_indices(chunk_counts(array.shape, target.chunks))
+    jobs = (partial(encode, index) for index in indices)
     with contextlib.closing(run_ahead(jobs, worker_count())) as encoded:
         for index, data in encoded:
             target.put(index, data)

@@ -22,7 +22,7 @@ from zarr.storage import StorePath
 
 from bf16codecs._chunks.array import ArrayReader, ChunkedArray, Index, Located
 from bf16codecs._chunks.formats import RAW, Format, FrameFormat, ZstdFormat
-from bf16codecs._chunks.grid import grid_indices
+from bf16codecs._chunks.grid import chunk_counts, grid_indices
 from bf16codecs._chunks.indexing import Axis
 from bf16codecs._chunks.library import LibraryArray
 from bf16codecs._chunks.sources import LocalKeys
@@ -124,8 +124,7 @@ class ZarrReader(StoreReader):
         """Ask for the size of one chunk after the other: there may be fewer than the shape says."""
         array = self._made_array(path, self.label(path))
         stored = array.shards or array.chunks
-        counts = [-(-size // length) for size, length in zip(array.shape, stored, strict=True)]
-        for index in grid_indices(counts):
+        for index in grid_indices(chunk_counts(array.shape, stored)):
             key = array.metadata.encode_chunk_key(index)
             size = self._source.size(f"{path}/{key}")
             if size == 0:
