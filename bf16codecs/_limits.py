@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from bf16codecs.errors import StoreError
 
@@ -82,13 +83,13 @@ def check_metadata(nbytes: int, stored: Callable[[], int] | None = None) -> None
             raise StoreError(f"{nbytes} bytes of metadata made of {size}: not credible")
 
 
-def check_parsed(document: bytes | bytearray, stored: Callable[[], int]) -> None:
+def check_parsed(document: Any, stored: Callable[[], int]) -> None:
     """Refuse JSON that was compressed if its values would take too much memory.
 
     Parameters
     ----------
     document
-        The text.
+        The text, in any buffer.
     stored
         Returns the size that it is stored in; called for large ones only.
 
@@ -97,10 +98,14 @@ def check_parsed(document: bytes | bytearray, stored: Callable[[], int]) -> None
     StoreError
         If they would.
     """
-    if len(document) > _SMALL_METADATA:
-        nbytes = len(document) + _SIGN_BYTES * sum(map(document.count, _SIGNS))
-        if nbytes > max(_SMALL_PARSED, _PARSED_RATIO * stored()):
-            raise StoreError(f"{len(document)} bytes of metadata made of {stored()}: not credible")
+    if memoryview(document).nbytes <= _SMALL_METADATA:
+        return
+    text = bytes(document)
+    nbytes = len(text) + _SIGN_BYTES * sum(map(text.count, _SIGNS))
+    if nbytes > _SMALL_PARSED:
+        size = stored()
+        if nbytes > _PARSED_RATIO * size:
+            raise StoreError(f"{len(text)} bytes of metadata made of {size}: not credible")
 
 
 def stored_limit(nbytes: int) -> int:

@@ -197,7 +197,7 @@ class StoreSource(KeySource):
         document = _as_bytes(reply)
         stored = partial(self._stored_size, key, document.size)
         check_metadata(document.size, stored)
-        check_parsed(document.tobytes(), stored)
+        check_parsed(document, stored)
         return document
 
     def _stored_size(self, key: str, nbytes: int) -> int:

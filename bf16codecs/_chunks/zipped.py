@@ -121,7 +121,7 @@ class ZipSource(LocalKeys):
         check_metadata(member.file_size, lambda: member.compress_size)
         whole = _ZipMember(self._file, self._starts[key], member)
         (document,) = whole.read(AtMost(member.file_size))
-        check_parsed(document.tobytes(), lambda: member.compress_size)
+        check_parsed(document, lambda: member.compress_size)
         return document
 
     def size(self, key: str) -> int:
