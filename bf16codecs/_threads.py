@@ -165,10 +165,10 @@ def run_ahead(
             yield job()
         return
     run: _Run[Result] = _Run(workers)
-    if run.start() == 0:
-        yield from run_ahead(itertools.chain(first, jobs), 1)
-        return
     try:
+        if run.start() == 0:
+            yield from run_ahead(itertools.chain(first, jobs), 1)
+            return
         for job in itertools.chain(first, jobs):
             run.add(job)
             if len(run.pending) >= workers + waiting:
