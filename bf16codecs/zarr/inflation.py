@@ -33,9 +33,10 @@ ChunkCheck = Callable[[Bytes, ByteRequest | None], None]
 _Inflates = Callable[[Bytes, int], bool]
 
 # Codecs whose output is as large as their input, or an item's size times that at most.
-_STEADY = {"bytes", "transpose", "crc32c", "crc32", "shuffle", "delta", "bitround", "astype"}
-# It knows the chunk's size, and decodes no other.
-_STEADY.add(BF16BlocksCodec.codec_id)
+_STEADY = {
+    *("bytes", "transpose", "crc32c", "crc32", "shuffle", "delta", "bitround", "astype"),
+    BF16BlocksCodec.codec_id,  # it knows the chunk's size, and decodes no other
+}
 # Of a shard's index: the offset and size of each chunk, and a checksum.
 _ENTRY, _CHECKSUM, _NO_CHUNK = 16, 4, (1 << 64) - 1
 
