@@ -15,6 +15,7 @@ import zarr
 import bf16codecs
 from bf16codecs._chunks.formats import ZstdFormat
 from bf16codecs._chunks.library import LibraryArray
+from bf16codecs._threads import codec_threads
 from bf16codecs.convert import safetensors_to_hdf5, verify_store, zarr_to_safetensors
 from bf16codecs.hdf5 import direct, read_tensor
 from bf16codecs.store import StoreError
@@ -181,10 +182,8 @@ def decoders(monkeypatch: pytest.MonkeyPatch) -> set[int]:
 
         wrapped = staticmethod(recorded) if owner is ZstdFormat else recorded
         monkeypatch.setattr(owner, name, wrapped)
-    before = bf16codecs.get_num_threads()
-    bf16codecs.set_num_threads(4)
-    yield threads
-    bf16codecs.set_num_threads(before)
+    with codec_threads(4):
+        yield threads
 
 
 def test_as_many_chunks_at_a_time_as_memory_allows(
