@@ -31,26 +31,24 @@ KINDS: dict[str, tuple[str, str, type]] = {
     "m.h5": ("st2h5", "h52st", Hdf5Writer),
 }
 
-#: Let writers wait, once they have written a chunk, until a signal has arrived.
+#: Let writers wait, once they have written a chunk, until a signal has arrived. That is when the
+#: system delivers it: the handler may have to wait for the main thread, and that for a writer.
 WAITING = """
-import os, threading
+import os, select
 from {module} import {writer} as Writer
 
-arrived, install, write = threading.Event(), signal.signal, Writer.write
-
-def install_noting(number, handler):
-    def note(*args):
-        arrived.set()
-        return handler(*args)
-    return install(number, note if callable(handler) else handler)
+arrived, told = os.pipe()
+os.set_blocking(told, False)
+signal.set_wakeup_fd(told)
+write = Writer.write
 
 def write_and_wait(self, *args):
     result = write(self, *args)
     os.write({pipe}, b"x")
-    arrived.wait(60)
+    select.select([arrived], [], [], 60)
     return result
 
-signal.signal, Writer.write = install_noting, write_and_wait
+Writer.write = write_and_wait
 """
 
 #: A file may not grow over 100 kB.
