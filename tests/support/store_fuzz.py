@@ -117,7 +117,7 @@ class Watch:
                 case "case", *case:
                     self._case = tuple(case)
                     self._since = time.monotonic()
-                    self._spent, self._held = self._figures()
+                    self._spent, self._held, _ = self._figures()
                 case "verdict", verdict:
                     assert self._case is not None
                     _, name, label, _ = self._case
@@ -135,23 +135,27 @@ class Watch:
 
     def _excess(self) -> str:
         """Return what the child takes too much of, if it does."""
-        spent, held = self._figures()
+        spent, held, is_waiting = self._figures()
         if held - self._held > _TOO_MUCH_MEMORY * 1e6 * self._plan.megabytes:
             return "memory beyond all bounds"
         if spent - self._spent > self._plan.seconds:
             return "time"
-        waited = time.monotonic() - self._since > _TOO_LONG * self._plan.seconds
-        return "hangs" if waited and spent - self._spent < self._plan.seconds / 2 else ""
+        # On a busy machine, one that would run has to wait for the processor.
+        is_late = time.monotonic() - self._since > _TOO_LONG * self._plan.seconds
+        return "hangs" if is_late and is_waiting else ""
 
-    def _figures(self) -> tuple[float, int]:
-        """Return seconds of processor time, and bytes of memory; 0 where the system has none."""
+    def _figures(self) -> tuple[float, int, bool]:
+        """Return seconds of processor time, bytes of memory, and whether the child is idle.
+
+        The first two are 0 where the system has none of them.
+        """
         try:
             text = Path(f"/proc/{self._process.pid}/stat").read_text()
         except OSError:
-            return 0.0, 0
+            return 0.0, 0, True
         fields = text.rpartition(")")[2].split()
         seconds = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-        return seconds, int(fields[21]) * os.sysconf("SC_PAGE_SIZE")
+        return seconds, int(fields[21]) * os.sysconf("SC_PAGE_SIZE"), fields[0] != "R"
 
     def _lose(self, group: str) -> int:
         """End the child and note what it was doing; return the case behind that."""

@@ -60,7 +60,10 @@ class Plan:
 
 def families(seed: Seed) -> dict[str, Sequence[Mutant]]:
     """Return all that can be done to a seed."""
-    found: dict[str, Sequence[Mutant]] = {"bytes": Bytes(seed), "json": Json(documents(seed))}
+    found: dict[str, Sequence[Mutant]] = {
+        "bytes": Bytes(seed),
+        "json": Json(documents(seed), unchecked=seed.unchecked_tensors),
+    }
     if headers := stored_headers(seed):
         found["header"] = Json(headers, EVERYTHING)
     if seed.is_folder and not seed.is_in_memory:

@@ -88,8 +88,7 @@ class Driver:
         self._names = names_in(path.parent)
         # Where only parts of chunks are asked for, nothing tells how long these are: what cuts an
         # array into other chunks goes unnoticed (docs/trust.md, "What is not promised").
-        regions = [region for found in seed.unchecked.values() for region in found]
-        self._ranged = {tensor for _, _, tensor in regions} if seed.is_in_memory else set()
+        self._ranged = seed.unchecked_tensors if seed.is_in_memory else frozenset[str]()
 
     def drive(self, unknowable: frozenset[str], turn: int) -> Verdict:
         """Read the store in every way.

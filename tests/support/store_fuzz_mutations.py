@@ -128,6 +128,7 @@ class Bytes(Family):
 # --- JSON -----------------------------------------------------------------------------------------
 
 _DEEP = 100_000
+_TRANSPOSED = '[{"name":"transpose","configuration":{"order":[1,0]}},{"name":"bytes"}]'
 #: Texts that a value is replaced by.
 VALUES = [
     *(
@@ -168,7 +169,7 @@ VALUES = [
     *("[4611686018427387904]", "[4294967296,4294967296]", "[9223372036854775808,0]", "[-1]"),
     *('{"name":"zstd"}', '{"id":"zstd"}', '{"name":"x"}', '{"id":"pickle"}', '{"a":{"b":{}}}'),
     *('[{"name":"bytes"}]', '[{"name":"bytes"},{"name":"zstd","configuration":{"level":3}}]'),
-    *('[{"name":"transpose","configuration":{"order":[1,0]}},{"name":"bytes"}]', '{"":0}'),
+    *(_TRANSPOSED, '{"":0}'),
     *("[" * _DEEP + "]" * _DEEP, '{"a":' * _DEEP + "1" + "}" * _DEEP),
     "[" + ",".join(["1"] * 100_000) + "]",
 ]
@@ -236,14 +237,19 @@ class Json(Family):
         By name: the text, and what makes changes of a store from another text.
     unknowable
         As of `Mutant`.
+    unchecked
+        Tensors without a checksum in their chunks. The order of items in those is the metadata's
+        word alone (docs/trust.md, "What is not promised").
     """
 
     def __init__(
         self,
         documents: Mapping[str, tuple[bytes, Callable[[bytes], Mapping[str, Content]]]],
         unknowable: frozenset[str] = frozenset(),
+        unchecked: frozenset[str] = frozenset(),
     ) -> None:
         self._documents, self._unknowable = documents, unknowable
+        self._unchecked = unchecked
         self._trees = {name: json.loads(text) for name, (text, _) in documents.items()}
         self._places = [(name, at) for name, tree in self._trees.items() for at in _walk(tree)]
         # Values by their depth, and by their key too.
@@ -256,16 +262,18 @@ class Json(Family):
     def make(self, place: int, operation: int | str) -> Mutant:
         """Change a value, or what is around it."""
         name, at = self._places[place]
-        tree = self._trees[name]
+        tree, unknowable = self._trees[name], self._unknowable
         if isinstance(operation, int):
             raw = {at: self._member(at, VALUES[operation])}
             what = VALUES[operation][:40]
+            if VALUES[operation] == _TRANSPOSED:
+                unknowable |= self._unchecked
         else:
             raw, what = self._edit(tree, place, name, at, operation), operation
         text = raw[()] if () in raw else _dump(tree, raw)
         where = ".".join(map(str, at))
         changes = self._documents[name][1](text.encode())
-        return Mutant(f"{name} {where}: {what}", changes, self._unknowable)
+        return Mutant(f"{name} {where}: {what}", changes, unknowable)
 
     def _member(self, at: Path_, text: str) -> str:
         return f"{_text(at[-1])}:{text}" if at and isinstance(at[-1], str) else text
