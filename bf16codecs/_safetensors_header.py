@@ -1,13 +1,16 @@
 """Safetensors headers, parsed and checked.
 
-What the reference implementation refuses is refused here, and duplicate tensor names too, of which
-it silently keeps the last.
+What the reference implementation refuses is refused here, but for values that nobody looks at and
+that are nested beyond its 128 levels. Duplicate names are refused too, of which it silently keeps
+the last.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -32,6 +35,10 @@ __all__ = [
 
 MAX_HEADER_BYTES = MAX_METADATA_BYTES
 _U64 = 1 << 64
+
+# What JSON's grammar allows and the reference does not take for a whole number, or for text.
+_ODD_NUMBER = re.compile(rb"-0|[0-9]{300}")
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +89,32 @@ def json_object(raw: bytes, where: str) -> list[tuple[str, Any]]:
     def refuse_constant(text: str) -> None:
         raise SafetensorsError(f"{where}: {text} is not JSON")
 
+    def finite(text: str) -> float:
+        if math.isinf(number := float(text)):
+            raise SafetensorsError(f"{where}: {text:.40} is out of range")
+        return number
+
+    def whole(text: str) -> int | float:
+        return finite(text) if text == "-0" or len(text) > 300 else int(text)
+
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as e:
         raise SafetensorsError(f"{where}: not UTF-8 at byte {e.start}") from None
     try:
-        value = json.loads(text, object_pairs_hook=pairs_hook, parse_constant=refuse_constant)
+        value = json.loads(
+            text,
+            object_pairs_hook=pairs_hook,
+            parse_constant=refuse_constant,
+            parse_float=finite,
+            parse_int=whole if _ODD_NUMBER.search(raw) else None,
+        )
+        if _SURROGATE.search(raw):
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
     except SafetensorsError:
         raise
+    except UnicodeEncodeError:
+        raise SafetensorsError(f"{where}: text that is not valid Unicode") from None
     except (ValueError, RecursionError) as e:
         raise SafetensorsError(f"{where}: not valid JSON: {e}") from None
     if not isinstance(value, dict):
@@ -118,10 +143,6 @@ def _nbytes(bits: int, shape: Iterable[int], where: str) -> int:
 
 def _tensor(name: str, entry: Any, where: str) -> TensorInfo:
     where = f"{where}: tensor {name!r}"
-    try:
-        name.encode("utf-8")
-    except UnicodeEncodeError:
-        raise SafetensorsError(f"{where}: name is not valid Unicode") from None
     if not isinstance(entry, dict):
         raise SafetensorsError(f"{where}: not a JSON object")
     for key in ("dtype", "shape", "data_offsets"):
@@ -257,4 +278,6 @@ def read_header(path: str | os.PathLike[str]) -> Header:
 
 def is_plain_name(name: str) -> bool:
     """Return whether `name` is a file name without folders, which cannot lead out of a folder."""
-    return name.isprintable() and name not in ("", ".", "..") and not set(name) & set("/\\:")
+    if not 0 < len(name) <= 255:  # file systems allow as many characters, or bytes
+        return False
+    return name.isprintable() and name not in (".", "..") and not set(name) & set("/\\:")

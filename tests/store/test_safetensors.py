@@ -79,6 +79,11 @@ REFUSED = {
     "empty tensor inside another": ({"a": entry("U8", [2]), "b": entry("U8", [0], 1)}, b"ab"),
     "packed dtype ends in a byte": ({"a": {**entry("F4", [3]), "data_offsets": [0, 2]}}, b"ab"),
     "surrogate in a name": (RIGHT.replace(b'"a"', b'"\\ud800"'), b"ab"),
+    "surrogate in metadata": (b'{"__metadata__":{"k":"\\uDFFF"}}', b""),
+    "surrogate that nobody reads": (RIGHT.replace(b"}}", b',"x":["\\ud800"]}}'), b"ab"),
+    "negative zero": (RIGHT.replace(b"[0, 2]", b"[-0, 2]"), b"ab"),
+    "number out of range": (RIGHT.replace(b"}}", b',"x":1e999}}'), b"ab"),
+    "long number out of range": (RIGHT.replace(b"}}", b',"x":-' + b"9" * 400 + b"}}"), b"ab"),
 }
 
 #: What the reference implementation accepts and this one refuses on purpose.
@@ -104,7 +109,8 @@ ACCEPTED = {
     "leading space": (b" \n\t\r" + RIGHT, b"ab"),
     "trailing space": (RIGHT + b" \n\t\r", b"ab"),
     "null metadata": ({**a(), "__metadata__": None}, b"ab"),
-    "unknown key": (a(more=[1]), b"ab"),
+    "unknown key": (a(more=[1, -1.5e300, 2**70]), b"ab"),
+    "negative zero that nobody reads": (RIGHT.replace(b"}}", b',"x":-0}}'), b"ab"),
     "escaped pair of surrogates": (RIGHT.replace(b'"a"', b'"\\ud83d\\ude00"'), b"ab"),
     "offsets out of order": ({"b": entry("U8", [1], 2), "a": entry("U8", [2])}, b"abc"),
     "empties share offsets": (
@@ -276,6 +282,7 @@ def test_index_is_found_and_kept(shards: Path) -> None:
         ({"a": "x\\m-1.safetensors"}, "not a plain file name"),
         ({"a": ".."}, "not a plain file name"),
         ({"a": ""}, "not a plain file name"),
+        ({"a": "x" * 100_000}, "is in 'xxx.*, not a plain file name"),
         ({"a": 1}, "not a plain file name"),
         ({"c": "m-1.safetensors"}, "'c' is not in m-1"),
         ({"a": "m-1.safetensors"}, "m-2.safetensors is not in"),
