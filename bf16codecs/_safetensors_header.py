@@ -95,7 +95,8 @@ def json_object(raw: bytes, where: str) -> list[tuple[str, Any]]:
         return number
 
     def whole(text: str) -> int | float:
-        return finite(text) if text == "-0" or len(text) > 300 else int(text)
+        number = finite(text)
+        return number if text == "-0" else int(text)
 
     try:
         text = raw.decode("utf-8")
