@@ -128,6 +128,8 @@ class Bytes(Family):
 # --- JSON -----------------------------------------------------------------------------------------
 
 _DEEP = 100_000
+# The order of an array's items is the metadata's word (docs/trust.md, "What is not promised"): in
+# format 3 by a codec, and in format 2 by "order".
 _TRANSPOSED = '[{"name":"transpose","configuration":{"order":[1,0]}},{"name":"bytes"}]'
 #: Texts that a value is replaced by.
 VALUES = [
@@ -268,6 +270,8 @@ class Json(Family):
             what = VALUES[operation][:40]
             if VALUES[operation] == _TRANSPOSED:
                 unknowable |= self._unchecked
+            elif at and at[-1] == "order" and VALUES[operation] == '"F"':
+                unknowable |= EVERYTHING
         else:
             raw, what = self._edit(tree, place, name, at, operation), operation
         text = raw[()] if () in raw else _dump(tree, raw)
