@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import ml_dtypes  # noqa: F401  (makes its names known to numpy.dtype)
@@ -52,11 +52,52 @@ def parse_array(zarr_format: int, document: dict[str, Any]) -> ParsedArray | Non
         If they make no sense.
     """
     try:
+        _check_order(zarr_format, document)
         return (_parse_v3 if zarr_format == 3 else _parse_v2)(document)
     except StoreError:
         raise
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise StoreError(f"damaged array metadata: {one_line(error)}") from error
+
+
+def _check_order(zarr_format: int, document: dict[str, Any]) -> None:
+    """Refuse an array whose items, or their bytes, stand in another order than docs/store.md says.
+
+    Nothing else would tell where chunks have no checksum of their items: one bit makes `<i8` of
+    `>i8`.
+
+    Raises
+    ------
+    StoreError
+        If they do.
+    """
+    if zarr_format == 2:
+        is_big, is_c_order = str(document.get("dtype")).startswith(">"), document["order"] == "C"
+    else:
+        codecs = list(_all_codecs(document.get("codecs")))
+        endians = [configuration.get("endian") for _, configuration in codecs]
+        is_big = any(endian not in (None, "little") for endian in endians)
+        is_c_order = all(name != "transpose" for name, _ in codecs)
+    if is_big:
+        raise StoreError("is big-endian")
+    if not is_c_order:
+        raise StoreError("is not in C order")
+
+
+def _all_codecs(found: Any) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """Yield names and configurations of codecs, and of those inside of shards."""
+    left = [found]
+    while left:
+        codec = left.pop()
+        if isinstance(codec, list):
+            left += codec
+        elif isinstance(codec, dict):
+            given = codec.get("configuration")
+            configuration = given if isinstance(given, dict) else {}
+            yield codec.get("name"), configuration
+            left.append(configuration.get("codecs"))
+        else:
+            yield codec, {}
 
 
 def named_shape(document: dict[str, Any]) -> tuple[int, ...] | None:
@@ -107,7 +148,7 @@ def _parse_v3(document: dict[str, Any]) -> ParsedArray | None:
 def _parse_v2(document: dict[str, Any]) -> ParsedArray | None:
     shape, chunks = _shapes(document["shape"], document["chunks"])
     name = document["dtype"]
-    if not isinstance(name, str) or document["order"] != "C" or document.get("filters"):
+    if not isinstance(name, str) or document.get("filters"):
         return None
     if name not in _DTYPES:
         dtype = np.dtype(name)

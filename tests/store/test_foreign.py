@@ -155,6 +155,41 @@ def test_chunks_that_are_larger_than_their_array(store, source, tmp_path, compre
         assert model["a"][...].tobytes() == model.load()["a"].tobytes() == values.tobytes()
 
 
+BIG = zarr.codecs.BytesCodec(endian="big")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"serializer": BIG}, "is big-endian"),
+        ({"filters": zarr.codecs.TransposeCodec(order=(1, 0))}, "is not in C order"),
+        ({"shards": (40, 8), "chunks": (20, 8), "serializer": BIG}, "is big-endian"),
+        ({"zarr_format": 2, "order": "F"}, "is not in C order"),
+        ({"zarr_format": 2, "dtype": ">f4"}, "is big-endian"),
+    ],
+)
+def test_another_order_of_items_or_bytes_is_refused(source, tmp_path, options, message):
+    store = tmp_path / "m.zarr"
+    zarr_format = options.get("zarr_format", 3)
+    safetensors_to_zarr(source, store, codec="none", zarr_format=zarr_format)
+    group = zarr.open_group(store)
+    values, attributes = group["b"][...], dict(group["b"].attrs)
+    options = {"dtype": values.dtype, "shape": values.shape, "compressors": None, **options}
+    array = zarr.create_array(
+        group.store, name="b", attributes=attributes, overwrite=True, **options
+    )
+    array[...] = values
+    zarr.consolidate_metadata(group.store)
+    with open_model(store) as model:
+        assert model["a"][...].size
+        for read in (model.load, lambda: model["b"], lambda: model["b"][...]):
+            with pytest.raises(StoreError, match=f"'b'.*{message}"):
+                read()
+    for read_all in (verify_store, lambda path: zarr_to_safetensors(path, tmp_path / "back")):
+        with pytest.raises(StoreError, match=message):
+            read_all(store)
+
+
 @pytest.mark.parametrize("shuffles", [1, 2])
 def test_filters_that_are_repeated_are_left_to_hdf5(tmp_path, shuffles):
     hdf5.filters.require_zstd()

@@ -62,7 +62,7 @@ def families(seed: Seed) -> dict[str, Sequence[Mutant]]:
     """Return all that can be done to a seed."""
     found: dict[str, Sequence[Mutant]] = {
         "bytes": Bytes(seed),
-        "json": Json(documents(seed), unchecked=seed.unchecked_tensors),
+        "json": Json(documents(seed)),
     }
     if headers := stored_headers(seed):
         found["header"] = Json(headers, EVERYTHING)

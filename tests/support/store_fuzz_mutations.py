@@ -128,8 +128,6 @@ class Bytes(Family):
 # --- JSON -----------------------------------------------------------------------------------------
 
 _DEEP = 100_000
-# The order of an array's items is the metadata's word (docs/trust.md, "What is not promised"): in
-# format 3 by a codec, and in format 2 by "order".
 _TRANSPOSED = '[{"name":"transpose","configuration":{"order":[1,0]}},{"name":"bytes"}]'
 #: Texts that a value is replaced by.
 VALUES = [
@@ -158,6 +156,9 @@ VALUES = [
         '"bfloat16"',
         '"float64"',
         '"<f8"',
+        '">f4"',
+        '">i8"',
+        '"big"',
         '"|O"',
         '"|S9"',
         '"<M8[ns]"',
@@ -239,19 +240,14 @@ class Json(Family):
         By name: the text, and what makes changes of a store from another text.
     unknowable
         As of `Mutant`.
-    unchecked
-        Tensors without a checksum in their chunks. The order of items in those is the metadata's
-        word alone (docs/trust.md, "What is not promised").
     """
 
     def __init__(
         self,
         documents: Mapping[str, tuple[bytes, Callable[[bytes], Mapping[str, Content]]]],
         unknowable: frozenset[str] = frozenset(),
-        unchecked: frozenset[str] = frozenset(),
     ) -> None:
         self._documents, self._unknowable = documents, unknowable
-        self._unchecked = unchecked
         self._trees = {name: json.loads(text) for name, (text, _) in documents.items()}
         self._places = [(name, at) for name, tree in self._trees.items() for at in _walk(tree)]
         # Values by their depth, and by their key too.
@@ -264,20 +260,16 @@ class Json(Family):
     def make(self, place: int, operation: int | str) -> Mutant:
         """Change a value, or what is around it."""
         name, at = self._places[place]
-        tree, unknowable = self._trees[name], self._unknowable
+        tree = self._trees[name]
         if isinstance(operation, int):
             raw = {at: self._member(at, VALUES[operation])}
             what = VALUES[operation][:40]
-            if VALUES[operation] == _TRANSPOSED:
-                unknowable |= self._unchecked
-            elif at and at[-1] == "order" and VALUES[operation] == '"F"':
-                unknowable |= EVERYTHING
         else:
             raw, what = self._edit(tree, place, name, at, operation), operation
         text = raw[()] if () in raw else _dump(tree, raw)
         where = ".".join(map(str, at))
         changes = self._documents[name][1](text.encode())
-        return Mutant(f"{name} {where}: {what}", changes, unknowable)
+        return Mutant(f"{name} {where}: {what}", changes, self._unknowable)
 
     def _member(self, at: Path_, text: str) -> str:
         return f"{_text(at[-1])}:{text}" if at and isinstance(at[-1], str) else text

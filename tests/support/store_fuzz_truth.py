@@ -93,11 +93,6 @@ class Seed:
     #: Tensors and headers, by the paths of their arrays.
     names: dict[str, str] = field(default_factory=dict)
 
-    @property
-    def unchecked_tensors(self) -> frozenset[str]:
-        """All tensors of `unchecked`."""
-        return frozenset(tensor for found in self.unchecked.values() for _, _, tensor in found)
-
     @cached_property
     def truth(self) -> Truth:
         """What the store holds."""
