@@ -104,7 +104,7 @@ class StoreReader(ABC):
             with named_errors(self.label(path)):
                 _check_attributes(name, array, attributes)
             dtype = attributes.get("dtype")
-            if dtype is None and self.has_near_headers:
+            if dtype is None and self._needs_header(path):
                 dtype = self._header_tensors[name].dtype
             self._tensors[name] = StoredTensor(array, dtype)
         return self._tensors[name]

@@ -117,8 +117,11 @@ class ZarrReader(StoreReader):
         return size
 
     def _needs_header(self, path: str) -> bool:
-        # A server is asked for the header only where the array does not say its shape twice.
-        return self.has_near_headers or named_shape(self._document(path)) is None
+        # A server is asked for the header only where the array does not say its shape twice, or
+        # whose it is.
+        if self.has_near_headers or named_shape(self._document(path)) is None:
+            return True
+        return not {"tensor", "dtype"} <= self.attributes(path).keys()
 
     def _chunk_sizes(self, path: str) -> Iterator[int]:
         """Ask for the size of one chunk after the other: there may be fewer than the shape says."""

@@ -96,6 +96,31 @@ def test_raw_chunks_with_bytes_behind_them_are_refused_wherever_they_are(store):
             model["a"][:]
 
 
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_an_array_that_does_not_say_whose_it_is_is_compared_with_the_header(
+    source, tmp_path, zarr_format
+):
+    store = tmp_path / "m.zarr"
+    safetensors_to_zarr(source, store, codec="none", zarr_format=zarr_format)
+
+    def edit(root):
+        if zarr_format == 2:
+            of_root, of_a = (root["metadata"][path] for path in (".zattrs", "a/.zattrs"))
+        else:
+            of_root = root["attributes"]
+            of_a = root["consolidated_metadata"]["metadata"]["a"]["attributes"]
+        of_root["bf16codecs"]["tensors"]["n"] = "safetensors/header/0"
+        del of_a["bf16codecs"]
+
+    edit_json(store, ".zmetadata" if zarr_format == 2 else "zarr.json", edit)
+    for place in (store, in_memory(store)):
+        with open_model(place) as model:
+            assert model["a"][...].dtype == "bfloat16"
+            for read in (lambda model: model["n"][...], lambda model: model.load()):
+                with pytest.raises(StoreError, match="'n' is I16"):
+                    read(model)
+
+
 def test_commands_for_hdf5_take_no_address():
     with pytest.raises(StoreError, match="not an HDF5 file"):
         hdf5_to_safetensors("memory://m.zarr", "out")
