@@ -71,12 +71,16 @@ class ByteSize(click.ParamType):
         return size
 
 
-# Of Python, where the system has no memory for one more, or the user no right to it.
-_NO_THREAD = "can't start new thread"
+def _is_without_memory(error: BaseException) -> bool:
+    """Tell whether an error says, in one of Python's ways, that there is no memory."""
+    if isinstance(error, SystemError):  # C code has not noticed: json of Python 3.12
+        return isinstance(error.__cause__, MemoryError)
+    # A thread can also be more than the user has a right to.
+    return isinstance(error, MemoryError) or "can't start new thread" in str(error)
 
 
 def _message(error: BaseException) -> str:
-    if isinstance(error, MemoryError) or _NO_THREAD in str(error):
+    if _is_without_memory(error):
         return "not enough memory"
     if isinstance(error, OSError) and error.strerror:
         where = "" if error.filename is None else f"{error.filename}: "
@@ -107,13 +111,13 @@ def _reported_errors() -> Iterator[None]:
         silence_what_is_left()
         say("interrupted")
         sys.exit(128 + signal.SIGINT)
-    except (OSError, ValueError, MemoryError, ImportError, RuntimeError) as e:
+    except (OSError, ValueError, MemoryError, ImportError, RuntimeError, SystemError) as e:
         if isinstance(e, OSError) and e.errno == errno.EPIPE:
             raise  # click ends quietly: the reader of our output has closed it
-        if isinstance(e, RuntimeError) and _NO_THREAD not in str(e):
-            raise
-        if isinstance(e, (MemoryError, RuntimeError)):
+        if _is_without_memory(e):
             silence_what_is_left()
+        elif isinstance(e, (RuntimeError, SystemError)):
+            raise
         say(_message(e))
         sys.exit(1)
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import click
 import pytest
+from click.testing import CliRunner
 
+from bf16codecs.cli import options
 from bf16codecs.convert import safetensors_to_hdf5, safetensors_to_zarr
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="address space is Linux' to limit")
@@ -49,3 +52,22 @@ def test_little_memory(tmp_path: Path, demo_model: Path, run_python, command: st
     assert "Traceback" not in done.stderr
     assert len(done.stderr.splitlines()) == 1, done.stderr
     assert not target.exists()
+
+
+def test_ways_of_saying_that_there_is_no_memory() -> None:
+    """One line for each; an error of C code that is not about memory is a fault of ours."""
+
+    def run(error: BaseException) -> tuple[int, str]:
+        @click.command()
+        @options.command
+        def fail() -> None:
+            raise error
+
+        result = CliRunner().invoke(fail)
+        return result.exit_code, result.output
+
+    of_c = SystemError("returned a result with an exception set")
+    assert run(of_c) == (1, "")  # a traceback, which click's runner keeps for itself
+    of_c.__cause__ = MemoryError()
+    for error in (of_c, MemoryError(), RuntimeError("can't start new thread")):
+        assert run(error) == (1, "fail: not enough memory\n")

@@ -66,6 +66,13 @@ def pause_within(faults: ctypes.CDLL, method: str) -> None:
     setattr(Zstd, method, paused)
 
 
+def kind_of(error: BaseException) -> str:
+    """Return an error's name; of one that Python made of a MemoryError, that of the latter."""
+    if isinstance(error, SystemError) and error.__cause__ is not None:
+        return type(error.__cause__).__name__  # json of Python 3.12, in C
+    return type(error).__name__
+
+
 class Driver:
     def __init__(self, base: Path) -> None:
         self.sources = base / "sources"
@@ -151,7 +158,7 @@ class Driver:
             try:
                 self._convert(request["kind"], "new", folder, overwrite=request["overwrite"])
             except BaseException as e:
-                done["error"], done["said"] = type(e).__name__, str(e)
+                done["error"], done["said"] = kind_of(e), str(e)
             done["count"] = self.faults.faults_stop()
         done["leftover"] = any(w.category is LeftoverWarning for w in caught)
         with open(writing, "w") as pipe:
