@@ -6,6 +6,7 @@
 
 #include "check.h"
 #include "kernels_test.h"
+#include "states.h"
 #include "pairs_tables.h"
 
 namespace bf16codecs::test {
@@ -21,17 +22,6 @@ struct Arenas {
 Arenas& arenas() {
   static Arenas all;
   return all;
-}
-
-struct States {
-  uint32_t x[kMaxLanes];
-  bool operator==(const States&) const = default;
-};
-
-States random_states(Random& random) {
-  States states;
-  for (uint32_t& x : states.x) x = static_cast<uint32_t>((1u << 16) + random.below(0xFFFF0000));
-  return states;
 }
 
 States lowest_states() {

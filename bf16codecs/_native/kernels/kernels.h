@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "kernels/huffman_pack.h"
+#include "kernels/lanes.h"
 
 #if defined(_MSC_VER)
 #define BF16CODECS_INLINE __forceinline
@@ -29,9 +30,6 @@ struct ChecksumState {
   uint64_t c[16] = {};
 };
 
-inline constexpr unsigned kLanesPerGroup = 32;
-inline constexpr unsigned kMaxGroups = 4;
-inline constexpr unsigned kMaxLanes = kLanesPerGroup * kMaxGroups;
 // Symbols that a group of lanes decodes in a step of the pairs mode.
 inline constexpr unsigned kPairSymbols = 2 * kLanesPerGroup;
 
@@ -74,11 +72,6 @@ struct PairsEncoder {
   uint8_t* escapes;  // likewise
   alignas(64) uint32_t x[kMaxLanes];
 };
-
-// x / (f g), with x < 2^16 f g, as x * (reciprocal of f) * (reciprocal of g) in binary32 makes up
-// to seven roundings of 2^-24. A bias of 2^-21 in each reciprocal outweighs them, and together
-// they stay below 1 / 2^16, a quotient's unit.
-inline constexpr float kReciprocalBias = 1.0f / (1 << 21);
 
 inline constexpr unsigned kWindowSymbols = 16;
 

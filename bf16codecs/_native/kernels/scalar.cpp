@@ -48,10 +48,6 @@ void histogram(const uint8_t* plane, size_t n, uint8_t, uint32_t counts[256]) {
   }
 }
 
-constexpr unsigned place(unsigned lane) {
-  return lane < 16 ? 2 * lane : 2 * (lane - 16) + 1;
-}
-
 // Decodes one group: 64 symbols by their places, and whether any of them is an escape.
 bool decode_group(const PairsTable& table, uint32_t x[kLanesPerGroup], uint8_t symbols[64],
                   uint8_t entries[64]) {
@@ -61,7 +57,7 @@ bool decode_group(const PairsTable& table, uint32_t x[kLanesPerGroup], uint8_t s
     const uint8_t i = table.slot_entry[a], j = table.slot_entry[b];
     const uint32_t fi = table.frequency[i], fj = table.frequency[j];
     x[lane] = fi * fj * (x[lane] >> 16) + fi * (b - table.start[j]) + (a - table.start[i]);
-    const unsigned p = place(lane);
+    const unsigned p = lane_place(lane);
     entries[p] = i, entries[p + 32] = j;
     symbols[p] = table.symbol[i], symbols[p + 32] = table.symbol[j];
     escaped |= i == table.escape || j == table.escape;
@@ -130,7 +126,7 @@ void pairs_encode(PairsEncoder& e, const uint8_t* plane, size_t steps) {
     const uint8_t* symbols = plane + kPairSymbols * group;
     uint32_t* x = e.x + kLanesPerGroup * (group % e.groups);
     for (unsigned lane = kLanesPerGroup; lane-- != 0;) {
-      const unsigned p = place(lane);
+      const unsigned p = lane_place(lane);
       encode_pair(e, x[lane], e.entry[e.entry_of[symbols[p]]],
                   e.entry[e.entry_of[symbols[p + 32]]]);
     }

@@ -1,13 +1,9 @@
 #include "rans/frequencies.h"
 
 #include <algorithm>
-#include <array>
-#include <bit>
 
 namespace bf16codecs {
 namespace {
-
-constexpr uint32_t kMaxFrequency = 1u << kWideBits;
 
 // Each squaring of the mantissa doubles the logarithm and so gives its next bit.
 constexpr uint32_t log2_by_squaring(uint32_t x) {
@@ -23,15 +19,11 @@ constexpr uint32_t log2_by_squaring(uint32_t x) {
   return result;
 }
 
-constexpr std::array<uint32_t, kMaxFrequency + 1> make_log_table() {
-  std::array<uint32_t, kMaxFrequency + 1> table{};
-  for (uint32_t x = 1; x <= kMaxFrequency; ++x) table[x] = log2_by_squaring(x);
+constexpr LogTable make_log_table() {
+  LogTable table{};
+  for (uint32_t x = 1; x < table.size(); ++x) table[x] = log2_by_squaring(x);
   return table;
 }
-
-// Computed by the compiler: encoding a small plane spends half of its time on this table, and one
-// that is made at first use costs a check every time.
-constexpr std::array<uint32_t, kMaxFrequency + 1> kLogTable = make_log_table();
 
 // What one more (or one less) in the i-th frequency costs: negative is a gain.
 int64_t step_cost(uint32_t count, uint32_t frequency, int direction) {
@@ -42,11 +34,9 @@ int64_t step_cost(uint32_t count, uint32_t frequency, int direction) {
 
 }  // namespace
 
-uint32_t log2_fixed(uint32_t x) {
-  const unsigned width = static_cast<unsigned>(std::bit_width(x));
-  const unsigned shift = width > kWideBits ? width - kWideBits : 0;
-  return kLogTable[x >> shift] + (shift << 16);
-}
+// Computed by the compiler: encoding a small plane spends half of its time on this table, and one
+// that is made at first use costs a check every time.
+constexpr LogTable kLogTable = make_log_table();
 
 void normalize(const uint32_t* counts, size_t n, uint64_t total, unsigned bits,
                uint16_t* frequencies) {

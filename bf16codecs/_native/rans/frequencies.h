@@ -1,5 +1,7 @@
 #pragma once
 
+#include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -7,10 +9,17 @@ namespace bf16codecs {
 
 inline constexpr unsigned kWideBits = 12;
 
+using LogTable = std::array<uint32_t, (1u << kWideBits) + 1>;
+extern const LogTable kLogTable;
+
 // log2(x) in units of 2^-16, rounded down, for x >= 1; above 4096 only the 12 leading bits of x
 // count. Integers alone, because the encoder's choices depend on it and its bytes must be the same
 // on every platform.
-uint32_t log2_fixed(uint32_t x);
+inline uint32_t log2_fixed(uint32_t x) {
+  const unsigned width = static_cast<unsigned>(std::bit_width(x));
+  const unsigned shift = width > kWideBits ? width - kWideBits : 0;
+  return kLogTable[x >> shift] + (shift << 16);
+}
 
 // Turns counts into frequencies of at least 1 whose sum is 2^bits, with nearly the smallest
 // coded size.

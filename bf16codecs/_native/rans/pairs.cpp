@@ -17,7 +17,6 @@ constexpr unsigned kMaxEntries = 16;
 constexpr unsigned kBucket = 16;  // slots in a bucket
 constexpr uint8_t kNoEscape = 255;
 constexpr uint8_t kEscapeFlag = 0x40;
-constexpr uint32_t kLowestState = 1u << 16;
 
 // The rule that lets one threshold a bucket find the entry of any slot.
 bool fits_buckets(const PairsEntries& entries) {

@@ -12,10 +12,7 @@ namespace bf16codecs {
 namespace {
 
 constexpr uint32_t kSlots = 1u << kWideBits;
-constexpr uint32_t kLowestState = 1u << 16;
 constexpr size_t kBitmapSize = 32;
-
-constexpr unsigned place(unsigned lane) { return lane < 16 ? 2 * lane : 2 * (lane - 16) + 1; }
 
 // The symbols that occur, in ascending order, with their counts and frequencies.
 struct Alphabet {
@@ -80,7 +77,7 @@ uint8_t* encode_steps(const Alphabet& alphabet, const uint8_t* plane, size_t ste
     const uint8_t* symbols = plane + kLanesPerGroup * group;
     uint32_t* lanes = x + kLanesPerGroup * (group % groups);
     for (unsigned lane = kLanesPerGroup; lane-- != 0;) {
-      const EncoderSymbol s = table[symbols[place(lane)]];
+      const EncoderSymbol s = table[symbols[lane_place(lane)]];
       uint32_t state = lanes[lane];
       if (state >> (32 - kWideBits) >= s.frequency) {
         words -= 2;
@@ -143,7 +140,7 @@ struct Words {
 void decode_lanes(const SlotTable& table, uint32_t* x, uint8_t* symbols) {
   for (unsigned lane = 0; lane < kLanesPerGroup; ++lane) {
     const uint32_t slot = x[lane] % kSlots;
-    symbols[place(lane)] = table.symbol[slot];
+    symbols[lane_place(lane)] = table.symbol[slot];
     x[lane] = table.slot[slot].frequency * (x[lane] / kSlots) + table.slot[slot].offset;
   }
 }

@@ -7,21 +7,6 @@
 namespace bf16codecs {
 namespace {
 
-// Gives each lane of the mask the next word.
-constexpr LanePermutations make_expand() {
-  LanePermutations expand{};
-  for (unsigned m = 0; m < 256; ++m) {
-    unsigned rank = 0;
-    for (unsigned j = 0; j < 8; ++j) {
-      expand.set(m, j, rank);
-      rank += m >> j & 1;
-    }
-  }
-  return expand;
-}
-
-constexpr LanePermutations kExpand = make_expand();
-
 // A table's rows.
 struct DecoderRows {
   uint8x16_t base, threshold, last, frequency, start, symbol, escape;
@@ -66,21 +51,6 @@ BF16CODECS_INLINE void decode_16(const DecoderRows& t, Octet x[2], uint8x16_t& i
   advance(x[0], vmull_u8(vget_low_u8(fi), vget_low_u8(fj)),
           vaddw_u8(vmull_u8(vget_low_u8(fi), vget_low_u8(rb)), vget_low_u8(ra)));
   advance(x[1], vmull_high_u8(fi, fj), vaddw_high_u8(vmull_high_u8(fi, rb), ra));
-}
-
-// if (x < 2^16) x = x << 16 | next word, lane by lane.
-BF16CODECS_INLINE void renormalize(Octet x[4], const uint8_t*& words) {
-  uint16x8_t low[4];
-  BF16CODECS_UNROLL
-  for (unsigned k = 0; k < 4; ++k) low[k] = vceqzq_u16(x[k].high);
-  const WordUse use(low);
-  BF16CODECS_UNROLL
-  for (unsigned k = 0; k < 4; ++k) {
-    const uint8x16_t next = vqtbl1q_u8(vld1q_u8(words + use.begin(k)), use.row(kExpand, k));
-    x[k].high = vbslq_u16(low[k], x[k].low, x[k].high);
-    x[k].low = vbslq_u16(low[k], vreinterpretq_u16_u8(next), x[k].low);
-  }
-  words += use.end(3);
 }
 
 // 32 symbols as a plane.

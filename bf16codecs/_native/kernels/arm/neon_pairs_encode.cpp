@@ -7,20 +7,6 @@
 namespace bf16codecs {
 namespace {
 
-// Moves the words of the mask's lanes to the end.
-constexpr LanePermutations make_compress() {
-  LanePermutations compress{};
-  for (unsigned m = 0; m < 256; ++m) {
-    unsigned at = 8;
-    for (unsigned j = 8; j-- != 0;) {
-      if ((m >> j & 1) != 0) compress.set(m, --at, j);
-    }
-  }
-  return compress;
-}
-
-constexpr LanePermutations kCompress = make_compress();
-
 // The entries' bytes, apart: a byte look-up finds all of an entry's.
 struct EncoderRows {
   uint8x16_t frequency, start;
@@ -45,35 +31,9 @@ struct EncoderRows {
     const uint8x16_t b1 = vqtbl1q_u8(reciprocal.val[1], index);
     const uint8x16_t b2 = vqtbl1q_u8(reciprocal.val[2], index);
     const uint8x16_t b3 = vqtbl1q_u8(reciprocal.val[3], index);
-    const uint16x8_t v = vreinterpretq_u16_u8(vzip1q_u8(b0, b1));
-    const uint16x8_t w = vreinterpretq_u16_u8(vzip1q_u8(b2, b3));
-    inverse[0] = vreinterpretq_f32_u16(vzip1q_u16(v, w));
-    inverse[1] = vreinterpretq_f32_u16(vzip2q_u16(v, w));
-    const uint16x8_t y = vreinterpretq_u16_u8(vzip2q_u8(b0, b1));
-    const uint16x8_t z = vreinterpretq_u16_u8(vzip2q_u8(b2, b3));
-    inverse[2] = vreinterpretq_f32_u16(vzip1q_u16(y, z));
-    inverse[3] = vreinterpretq_f32_u16(vzip2q_u16(y, z));
+    zip_floats(b0, b1, b2, b3, inverse);
   }
 };
-
-// if (x >> 16 >= f) emit x, x >>= 16, from the last lane to the first. Writes up to 16 bytes
-// below `words`.
-BF16CODECS_INLINE void emit(Octet x[4], const uint16x8_t f[4], uint8_t*& words) {
-  uint16x8_t full[4];
-  BF16CODECS_UNROLL
-  for (unsigned k = 0; k < 4; ++k) full[k] = vcgeq_u16(x[k].high, f[k]);
-  const WordUse use(full);
-  words -= use.end(3);
-  // From the last to the first: what is below the words of one octet is the next one's.
-  BF16CODECS_UNROLL
-  for (unsigned turn = 0; turn < 4; ++turn) {
-    const unsigned k = 3 - turn;
-    const uint8x16_t right = vqtbl1q_u8(vreinterpretq_u8_u16(x[k].low), use.row(kCompress, k));
-    vst1q_u8(words + use.end(k) - 16, right);
-    x[k].low = vbslq_u16(full[k], x[k].high, x[k].low);
-    x[k].high = vbicq_u16(x[k].high, full[k]);
-  }
-}
 
 struct Divided {
   uint32x4_t q, r2, r;  // x / f, x % f / f[i], x % f
@@ -139,7 +99,9 @@ BF16CODECS_INLINE void encode_group(PairsEncoder& e, const EncoderRows& t, const
     f[2 * h] = vmull_u8(vget_low_u8(fi[h]), vget_low_u8(fj));
     f[2 * h + 1] = vmull_high_u8(fi[h], fj);
   }
-  emit(x, f, words);
+  uint16x8_t full[4];
+  for (unsigned k = 0; k < 4; ++k) full[k] = vcgeq_u16(x[k].high, f[k]);  // x >> 16 >= f
+  emit(x, full, words);
   for (unsigned h = 0; h < 2; ++h) {
     float32x4_t inverse_i[4], inverse_j[4];
     t.invert(entries[h], inverse_i), t.invert(entries[2 + h], inverse_j);

@@ -1,43 +1,11 @@
 // The pairs mode's kernels for AVX2. Each group of vector instructions is preceded by the
 // scalar formula that it computes.
 
-#include "kernels/x86/avx2.h"
+#include "kernels/x86/avx2_lanes.h"
 #include "kernels/x86/pairs.h"
 
 namespace bf16codecs {
 namespace {
-
-// Byte j of mask[m]: for expanding, how many bits of m are set below bit j; for compressing to
-// the right, which bit of m lands in dword j.
-struct LaneTables {
-  uint8_t expand[256][8], compress[256][8];
-};
-
-constexpr LaneTables make_lane_tables() {
-  LaneTables tables{};
-  for (unsigned m = 0; m < 256; ++m) {
-    unsigned rank = 0;
-    for (unsigned j = 0; j < 8; ++j) {
-      tables.expand[m][j] = static_cast<uint8_t>(rank);
-      rank += m >> j & 1;
-    }
-    unsigned at = 8;
-    for (unsigned j = 8; j-- != 0;) {
-      if ((m >> j & 1) != 0) tables.compress[m][--at] = static_cast<uint8_t>(j);
-    }
-  }
-  return tables;
-}
-
-constexpr LaneTables kLaneTables = make_lane_tables();
-
-BF16CODECS_INLINE __m256i lane_permutation(const uint8_t row[8]) {
-  return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(row)));
-}
-
-BF16CODECS_INLINE unsigned lane_mask(__m256i v) {
-  return static_cast<unsigned>(_mm256_movemask_ps(_mm256_castsi256_ps(v)));
-}
 
 // A table's rows. There are too few registers to keep them, so they are read where they lie.
 BF16CODECS_INLINE __m256i look_up(const uint8_t row[64], __m256i index) {
@@ -53,8 +21,7 @@ BF16CODECS_INLINE __m256i at_least(__m256i a, __m256i b) {
 BF16CODECS_INLINE __m256i decode_half(const PairsTable& t, __m256i& even, __m256i& odd,
                                       __m256i& entries) {
   const __m256i nibble = _mm256_set1_epi8(15), byte = _mm256_set1_epi16(255);
-  const __m256i word = _mm256_set1_epi32(0xFFFF);
-  const __m256i slots = _mm256_blend_epi16(even, _mm256_slli_epi32(odd, 16), 0xAA);
+  const __m256i slots = lower_halves(even, odd);
 
   // entry = base[bucket] + (slot >= threshold[bucket]), in the last bucket last[slot % 16]
   const __m256i bucket = _mm256_and_si256(_mm256_srli_epi16(slots, 4), nibble);
@@ -72,22 +39,11 @@ BF16CODECS_INLINE __m256i decode_half(const PairsTable& t, __m256i& even, __m256
   const __m256i r = _mm256_add_epi16(_mm256_mullo_epi16(_mm256_srli_epi16(rest, 8), fi),
                                      _mm256_and_si256(rest, byte));
   // x = f (x >> 16) + r
-  even =
-      _mm256_add_epi32(_mm256_mullo_epi32(_mm256_srli_epi32(even, 16), _mm256_and_si256(f, word)),
-                       _mm256_and_si256(r, word));
-  odd = _mm256_add_epi32(_mm256_mullo_epi32(_mm256_srli_epi32(odd, 16), _mm256_srli_epi32(f, 16)),
-                         _mm256_srli_epi32(r, 16));
+  even = _mm256_add_epi32(_mm256_mullo_epi32(_mm256_srli_epi32(even, 16), even_lanes(f)),
+                          even_lanes(r));
+  odd =
+      _mm256_add_epi32(_mm256_mullo_epi32(_mm256_srli_epi32(odd, 16), odd_lanes(f)), odd_lanes(r));
   return look_up(t.symbol, e);
-}
-
-// if (x < 2^16) x = x << 16 | next word, lane by lane.
-BF16CODECS_INLINE void renormalize(__m256i& x, const uint8_t*& words) {
-  const __m256i low = _mm256_cmpeq_epi32(_mm256_srli_epi32(x, 16), _mm256_setzero_si256());
-  const unsigned mask = lane_mask(low);
-  const __m256i next = _mm256_permutevar8x32_epi32(_mm256_cvtepu16_epi32(load16(words)),
-                                                   lane_permutation(kLaneTables.expand[mask]));
-  words += 2 * popcount(mask);
-  x = _mm256_blendv_epi8(x, _mm256_or_si256(_mm256_slli_epi32(x, 16), next), low);
 }
 
 // 64 symbols as a plane, in two halves.
@@ -156,20 +112,6 @@ size_t decode(PairsDecoder& d, const uint8_t* limit, Sink sink, size_t steps) {
   }
 }
 
-// if (x >> 16 >= f) emit x, x >>= 16, from the last lane to the first. Writes 16 bytes below
-// `words` of which the lower ones are not yet final.
-BF16CODECS_INLINE void emit(__m256i& x, __m256i f, uint8_t*& words) {
-  const __m256i high = _mm256_srli_epi32(x, 16);
-  const __m256i keep = _mm256_cmpgt_epi32(f, high);
-  const unsigned full = ~lane_mask(keep) & 255;
-  const __m256i right = _mm256_permutevar8x32_epi32(_mm256_and_si256(x, _mm256_set1_epi32(0xFFFF)),
-                                                    lane_permutation(kLaneTables.compress[full]));
-  store16(words - 16,
-          _mm_packus_epi32(_mm256_castsi256_si128(right), _mm256_extracti128_si256(right, 1)));
-  words -= 2 * popcount(full);
-  x = _mm256_blendv_epi8(high, x, keep);
-}
-
 // table[index mod 16]
 BF16CODECS_INLINE __m256i look_up16(const uint32_t table[16], __m256i index) {
   const __m256 low = _mm256_castsi256_ps(_mm256_permutevar8x32_epi32(load(table), index));
@@ -199,7 +141,7 @@ BF16CODECS_INLINE void encode_lanes(const PairsEncoder& e, __m256i& x, __m256i i
   const __m256 first_inverse = look_up16(e.reciprocal, i);
   const __m256i f1 = _mm256_and_si256(first, word);
   const __m256i f = _mm256_and_si256(_mm256_mullo_epi16(first, second), word);
-  emit(x, f, words);
+  emit(x, _mm256_cmpgt_epi32(f, odd_lanes(x)), words);  // x >> 16 >= f
 
   // q = x / f, r = x % f: the product is the quotient or one less
   const __m256 inverse = _mm256_mul_ps(first_inverse, look_up16(e.reciprocal, j));

@@ -1,0 +1,145 @@
+#pragma once
+
+// What the rANS kernels for NEON share: eight lanes in two registers.
+
+#include "kernels/arm/neon.h"
+
+namespace bf16codecs {
+
+// A permutation of eight words for each mask of eight lanes.
+struct LanePermutations {
+  alignas(64) uint8_t row[256][16];
+
+  constexpr void set(unsigned mask, unsigned lane, unsigned from) {
+    row[mask][2 * lane] = static_cast<uint8_t>(2 * from);
+    row[mask][2 * lane + 1] = static_cast<uint8_t>(2 * from + 1);
+  }
+};
+
+// The states of eight lanes, x = high << 16 | low.
+struct Octet {
+  uint16x8_t low, high;
+};
+
+static BF16CODECS_INLINE uint16x8_t lower_halves(uint32x4_t v, uint32x4_t w) {
+  return vuzp1q_u16(vreinterpretq_u16_u32(v), vreinterpretq_u16_u32(w));
+}
+static BF16CODECS_INLINE uint16x8_t upper_halves(uint32x4_t v, uint32x4_t w) {
+  return vuzp2q_u16(vreinterpretq_u16_u32(v), vreinterpretq_u16_u32(w));
+}
+
+static BF16CODECS_INLINE Octet load_states(const uint32_t x[8]) {
+  const uint32x4_t v = vld1q_u32(x), w = vld1q_u32(x + 4);
+  return {lower_halves(v, w), upper_halves(v, w)};
+}
+
+static BF16CODECS_INLINE void store_states(uint32_t x[8], const Octet& octet) {
+  vst1q_u32(x, vreinterpretq_u32_u16(vzip1q_u16(octet.low, octet.high)));
+  vst1q_u32(x + 4, vreinterpretq_u32_u16(vzip2q_u16(octet.low, octet.high)));
+}
+
+// One bit for each of 32 bytes that are 0 or 255, in the first four bytes.
+static BF16CODECS_INLINE uint8x16_t bit_mask(uint8x16_t v, uint8x16_t w) {
+  const uint8x16_t bits = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201));
+  uint8x16_t sums = vpaddq_u8(vandq_u8(v, bits), vandq_u8(w, bits));
+  sums = vpaddq_u8(sums, sums);
+  return vpaddq_u8(sums, sums);
+}
+
+static BF16CODECS_INLINE uint32_t first_dword(uint8x16_t v) {
+  return vgetq_lane_u32(vreinterpretq_u32_u8(v), 0);
+}
+
+// Which of a group's lanes read or write a word: byte k of `lanes` has a bit for each lane of
+// octet k, byte k of `bytes` says how many bytes those of octets 0 to k take together.
+struct WordUse {
+  uint32_t lanes, bytes;
+
+  BF16CODECS_INLINE explicit WordUse(const uint16x8_t users[4]) {
+    const uint8x16_t mask =
+        bit_mask(vuzp1q_u8(vreinterpretq_u8_u16(users[0]), vreinterpretq_u8_u16(users[1])),
+                 vuzp1q_u8(vreinterpretq_u8_u16(users[2]), vreinterpretq_u8_u16(users[3])));
+    lanes = first_dword(mask);
+    bytes = first_dword(vcntq_u8(mask)) * 0x02020202;
+  }
+  BF16CODECS_INLINE uint8x16_t row(const LanePermutations& table, unsigned octet) const {
+    return vld1q_u8(table.row[lanes >> 8 * octet & 255]);
+  }
+  BF16CODECS_INLINE unsigned begin(unsigned octet) const { return octet == 0 ? 0 : end(octet - 1); }
+  BF16CODECS_INLINE unsigned end(unsigned octet) const { return bytes >> 8 * octet & 255; }
+};
+
+// Gives each lane of the mask the next word.
+static constexpr LanePermutations make_expand() {
+  LanePermutations expand{};
+  for (unsigned m = 0; m < 256; ++m) {
+    unsigned rank = 0;
+    for (unsigned j = 0; j < 8; ++j) {
+      expand.set(m, j, rank);
+      rank += m >> j & 1;
+    }
+  }
+  return expand;
+}
+
+static constexpr LanePermutations kExpand = make_expand();
+
+// if (x < 2^16) x = x << 16 | next word, lane by lane.
+static BF16CODECS_INLINE void renormalize(Octet x[4], const uint8_t*& words) {
+  uint16x8_t low[4];
+  BF16CODECS_UNROLL
+  for (unsigned k = 0; k < 4; ++k) low[k] = vceqzq_u16(x[k].high);
+  const WordUse use(low);
+  BF16CODECS_UNROLL
+  for (unsigned k = 0; k < 4; ++k) {
+    const uint8x16_t next = vqtbl1q_u8(vld1q_u8(words + use.begin(k)), use.row(kExpand, k));
+    x[k].high = vbslq_u16(low[k], x[k].low, x[k].high);
+    x[k].low = vbslq_u16(low[k], vreinterpretq_u16_u8(next), x[k].low);
+  }
+  words += use.end(3);
+}
+
+// Moves the words of the mask's lanes to the end.
+static constexpr LanePermutations make_compress() {
+  LanePermutations compress{};
+  for (unsigned m = 0; m < 256; ++m) {
+    unsigned at = 8;
+    for (unsigned j = 8; j-- != 0;) {
+      if ((m >> j & 1) != 0) compress.set(m, --at, j);
+    }
+  }
+  return compress;
+}
+
+static constexpr LanePermutations kCompress = make_compress();
+
+// if (full) emit x, x >>= 16, from the last lane to the first. Writes up to 16 bytes
+// below `words`.
+static BF16CODECS_INLINE void emit(Octet x[4], const uint16x8_t full[4], uint8_t*& words) {
+  const WordUse use(full);
+  words -= use.end(3);
+  // From the last to the first: what is below the words of one octet is the next one's.
+  BF16CODECS_UNROLL
+  for (unsigned turn = 0; turn < 4; ++turn) {
+    const unsigned k = 3 - turn;
+    const uint8x16_t right = vqtbl1q_u8(vreinterpretq_u8_u16(x[k].low), use.row(kCompress, k));
+    vst1q_u8(words + use.end(k) - 16, right);
+    x[k].low = vbslq_u16(full[k], x[k].high, x[k].low);
+    x[k].high = vbicq_u16(x[k].high, full[k]);
+  }
+}
+
+// 16 floats of their bytes.
+static BF16CODECS_INLINE void zip_floats(uint8x16_t b0, uint8x16_t b1, uint8x16_t b2, uint8x16_t b3,
+                                         float32x4_t floats[4]) {
+  const uint16x8_t v = vreinterpretq_u16_u8(vzip1q_u8(b0, b1));
+  const uint16x8_t w = vreinterpretq_u16_u8(vzip1q_u8(b2, b3));
+  floats[0] = vreinterpretq_f32_u16(vzip1q_u16(v, w));
+  floats[1] = vreinterpretq_f32_u16(vzip2q_u16(v, w));
+  const uint16x8_t y = vreinterpretq_u16_u8(vzip2q_u8(b0, b1));
+  const uint16x8_t z = vreinterpretq_u16_u8(vzip2q_u8(b2, b3));
+  floats[2] = vreinterpretq_f32_u16(vzip1q_u16(y, z));
+  floats[3] = vreinterpretq_f32_u16(vzip2q_u16(y, z));
+}
+
+}  // namespace bf16codecs
