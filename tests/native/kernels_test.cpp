@@ -33,6 +33,7 @@ void test_all() {
     test_planes(*set);
     test_pairs(*set);
     test_huffman_pack(*set);
+    test_magnitudes(*set);
     std::printf("kernels: %s\n", set->name);
   }
   const uint64_t digest = test_frames();

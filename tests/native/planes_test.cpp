@@ -86,6 +86,41 @@ void test_histograms(const Kernels& kernels, size_t n, Random& random) {
   }
 }
 
+void test_differing_bits(const Kernels& kernels, size_t n, Random& random) {
+  const Bytes a = random.bytes(8 * n), b = random.bytes(8 * n);
+  for (const Against side : kBothSides) {
+    const uint8_t *x = arenas().a.holding(a, side), *y = arenas().b.holding(b, side);
+    CHECK(kernels.differing_bits(x, y, n) == kScalarKernels.differing_bits(x, y, n));
+    CHECK(kernels.differing_bits(x, x, n) == 0);
+  }
+}
+
+void test_columns(const Kernels& kernels, size_t n, Random& random) {
+  constexpr int kLimits[] = {127, 511, 4095, 32767};
+  const Bytes classes = random.bytes(2 * n);
+  Bytes columns(2 * n);
+  for (size_t i = 0; i < n; ++i) {
+    const int column = static_cast<int>((classes[2 * i] | classes[2 * i + 1] << 8) % 4095) - 2047;
+    const auto word = static_cast<int16_t>(column);
+    std::memcpy(columns.data() + 2 * i, &word, 2);
+  }
+  for (const int most : kLimits) {
+    for (const int row : {0, static_cast<int>(random.below(static_cast<unsigned>(most))), most}) {
+      for (unsigned step = 0; step < 4; ++step) {
+        for (const Against side : kBothSides) {
+          const auto* from =
+              reinterpret_cast<const int16_t*>(arenas().a.holding(columns, side));
+          auto* const expected = reinterpret_cast<uint16_t*>(arenas().b.room(2 * n, side));
+          auto* const scales = reinterpret_cast<uint16_t*>(arenas().c.room(2 * n, side));
+          kScalarKernels.add_columns(from, step, row, most, n, expected);
+          kernels.add_columns(from, step, row, most, n, scales);
+          CHECK(std::equal(scales, scales + n, expected));
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 
 void test_planes(const Kernels& kernels) {
@@ -96,6 +131,9 @@ void test_planes(const Kernels& kernels) {
   Bytes all(kMost);  // every item
   for (size_t i = 0; i < kMost; ++i) all[i] = static_cast<uint8_t>(i % 2 == 0 ? i / 2 : i / 512);
   test_split_and_merge(kernels, all);
+
+  for (size_t n = 0; n < 100; ++n) test_columns(kernels, n, random);
+  for (size_t n = 0; n < 40; ++n) test_differing_bits(kernels, n, random);
 
   for (size_t n = 0; n < 300; ++n) test_histograms(kernels, n, random);
   // Where counters of 4 and of 8 bits are full, for vectors of 16, 32 and 64 bytes.

@@ -9,6 +9,7 @@
 
 #include "kernels/huffman_pack.h"
 #include "kernels/lanes.h"
+#include "kernels/magnitudes.h"
 
 #if defined(_MSC_VER)
 #define BF16CODECS_INLINE __forceinline
@@ -80,13 +81,16 @@ struct Kernels {
 
   void (*checksum)(ChecksumState& state, const uint8_t* bytes, size_t stripes);
 
-  // 16-bit items, rotated left by one, to planes and back.
+  // 16-bit items, rotated left by one: to numbers, and to planes and back.
+  void (*load_keys16)(const uint8_t* items, size_t n, uint16_t* keys);
   void (*split16)(const uint8_t* items, size_t n, uint8_t* high, uint8_t* low);
   void (*merge16)(const uint8_t* high, const uint8_t* low, size_t n, uint8_t* items);
 
   // counts[s] += occurrences of s. Quickest where nearly all symbols are among the
   // kWindowSymbols from `window` on.
   void (*histogram)(const uint8_t* plane, size_t n, uint8_t window, uint32_t counts[256]);
+
+  const MagnitudeKernels* magnitudes;
 
   // Decodes whole steps into `plane` while steps are left and decoder.words <= limit; returns
   // the steps left. kWordMargin bytes after `limit` must be readable.
@@ -106,6 +110,14 @@ struct Kernels {
   // give the same bytes, are as fast.
   size_t (*huffman_pack)(BitSink& sink, const uint16_t entries[kPackEntries],
                          const uint8_t* symbols, size_t n);
+
+  // scales[i] = row + columns[i] 2^step, but at least 0 and at most `most`. 0 <= row <= most < 2^15,
+  // and the terms have 15 bits and a sign.
+  void (*add_columns)(const int16_t* columns, unsigned step, int row, int most, size_t n,
+                      uint16_t* scales);
+
+  // How many bits of two strings of 8 n bytes differ.
+  size_t (*differing_bits)(const uint8_t* a, const uint8_t* b, size_t n);
 };
 
 extern const Kernels kScalarKernels;

@@ -1,5 +1,6 @@
 // The portable kernels: the definition that the other instruction sets are tested against.
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 
@@ -17,6 +18,10 @@ void checksum(ChecksumState& state, const uint8_t* bytes, size_t stripes) {
       state.c[j] = std::rotl(state.c[j], 23) + state.a[j];
     }
   }
+}
+
+void load_keys16(const uint8_t* items, size_t n, uint16_t* keys) {
+  for (size_t i = 0; i < n; ++i) keys[i] = std::rotl(load_le<uint16_t>(items + 2 * i), 1);
 }
 
 void split16(const uint8_t* items, size_t n, uint8_t* high, uint8_t* low) {
@@ -136,18 +141,37 @@ void pairs_encode(PairsEncoder& e, const uint8_t* plane, size_t steps) {
   }
 }
 
+void add_columns(const int16_t* columns, unsigned step, int row, int most, size_t n,
+                 uint16_t* scales) {
+  for (size_t i = 0; i < n; ++i) {
+    scales[i] = static_cast<uint16_t>(std::clamp(row + columns[i] * (1 << step), 0, most));
+  }
+}
+
+size_t differing_bits(const uint8_t* a, const uint8_t* b, size_t n) {
+  size_t count = 0;
+  for (size_t i = 0; i < 8 * n; i += 8) {
+    count += static_cast<size_t>(std::popcount(load_le<uint64_t>(a + i) ^ load_le<uint64_t>(b + i)));
+  }
+  return count;
+}
+
 }  // namespace
 
 const Kernels kScalarKernels = {
     .name = "scalar",
     .checksum = checksum,
+    .load_keys16 = load_keys16,
     .split16 = split16,
     .merge16 = merge16,
     .histogram = histogram,
+    .magnitudes = &kScalarMagnitudeKernels,
     .pairs_decode = pairs_decode,
     .pairs_decode16 = pairs_decode16,
     .pairs_encode = pairs_encode,
     .huffman_pack = nullptr,
+    .add_columns = add_columns,
+    .differing_bits = differing_bits,
 };
 
 }  // namespace bf16codecs

@@ -25,6 +25,16 @@ void checksum(ChecksumState& state, const uint8_t* bytes, size_t stripes) {
     vst1q_u64(state.a + 2 * i, a[i]), vst1q_u64(state.c + 2 * i, c[i]);
 }
 
+void load_keys16(const uint8_t* items, size_t n, uint16_t* keys) {
+  size_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    const uint16x8_t v = vreinterpretq_u16_u8(vld1q_u8(items + 2 * i));
+    // item << 1 | item >> 15
+    vst1q_u16(keys + i, vsliq_n_u16(vshrq_n_u16(v, 15), v, 1));
+  }
+  if (i < n) kScalarKernels.load_keys16(items + 2 * i, n - i, keys + i);
+}
+
 void split16(const uint8_t* items, size_t n, uint8_t* high, uint8_t* low) {
   size_t i = 0;
   for (; i + 16 <= n; i += 16) {
@@ -102,18 +112,45 @@ void histogram(const uint8_t* plane, size_t n, uint8_t window, uint32_t counts[2
   for (; i < n; ++i) ++counts[plane[i]];
 }
 
+// Sums that overflow are above every limit.
+void add_columns(const int16_t* columns, unsigned step, int row, int most, size_t n,
+                 uint16_t* scales) {
+  const int16x8_t from = vdupq_n_s16(static_cast<int16_t>(row));
+  const int16x8_t limit = vdupq_n_s16(static_cast<int16_t>(most));
+  const int16x8_t shift = vdupq_n_s16(static_cast<int16_t>(step));
+  size_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    const int16x8_t sum = vqaddq_s16(from, vshlq_s16(vld1q_s16(columns + i), shift));
+    const int16x8_t within = vmaxq_s16(vminq_s16(sum, limit), vdupq_n_s16(0));
+    vst1q_u16(scales + i, vreinterpretq_u16_s16(within));
+  }
+  kScalarKernels.add_columns(columns + i, step, row, most, n - i, scales + i);
+}
+
+size_t differing_bits(const uint8_t* a, const uint8_t* b, size_t n) {
+  size_t count = 0, i = 0;
+  for (; i + 16 <= 8 * n; i += 16) {
+    count += vaddlvq_u8(vcntq_u8(veorq_u8(vld1q_u8(a + i), vld1q_u8(b + i))));
+  }
+  return count + kScalarKernels.differing_bits(a + i, b + i, n - i / 8);
+}
+
 }  // namespace
 
 const Kernels kNeonKernels = {
     .name = "neon",
     .checksum = checksum,
+    .load_keys16 = load_keys16,
     .split16 = split16,
     .merge16 = merge16,
     .histogram = histogram,
+    .magnitudes = &kNeonMagnitudeKernels,
     .pairs_decode = neon_pairs_decode,
     .pairs_decode16 = neon_pairs_decode16,
     .pairs_encode = neon_pairs_encode,
     .huffman_pack = nullptr,
+    .add_columns = add_columns,
+    .differing_bits = differing_bits,
 };
 
 }  // namespace bf16codecs

@@ -30,4 +30,6 @@ size_t neon_pairs_decode16(PairsDecoder& decoder, const uint8_t* limit, const ui
                            uint8_t* items, size_t steps);
 void neon_pairs_encode(PairsEncoder& encoder, const uint8_t* plane, size_t steps);
 
+extern const MagnitudeKernels kNeonMagnitudeKernels;
+
 }  // namespace bf16codecs

@@ -3,6 +3,7 @@
 
 #include "kernels/bits.h"
 #include "kernels/x86/avx2.h"
+#include "kernels/x86/differing_bits.h"
 
 namespace bf16codecs {
 namespace {
@@ -22,14 +23,22 @@ void checksum(ChecksumState& state, const uint8_t* bytes, size_t stripes) {
   for (unsigned i = 0; i < 4; ++i) store(state.a + 4 * i, a[i]), store(state.c + 4 * i, c[i]);
 }
 
+// item << 1 | item >> 15
+BF16CODECS_INLINE __m256i rotated(__m256i items) {
+  return _mm256_or_si256(_mm256_slli_epi16(items, 1), _mm256_srli_epi16(items, 15));
+}
+
+void load_keys16(const uint8_t* items, size_t n, uint16_t* keys) {
+  size_t i = 0;
+  for (; i + 16 <= n; i += 16) store(keys + i, rotated(load(items + 2 * i)));
+  if (i < n) kScalarKernels.load_keys16(items + 2 * i, n - i, keys + i);
+}
+
 void split16(const uint8_t* items, size_t n, uint8_t* high, uint8_t* low) {
   const __m256i byte = _mm256_set1_epi16(255);
-  // item >> 7 and item << 1 | item >> 15, a byte of each
+  // a byte of item >> 7, and of the rotated item
   const auto high_of = [&](__m256i v) { return _mm256_and_si256(_mm256_srli_epi16(v, 7), byte); };
-  const auto low_of = [&](__m256i v) {
-    const __m256i rotated = _mm256_or_si256(_mm256_slli_epi16(v, 1), _mm256_srli_epi16(v, 15));
-    return _mm256_and_si256(rotated, byte);
-  };
+  const auto low_of = [&](__m256i v) { return _mm256_and_si256(rotated(v), byte); };
   size_t i = 0;
   for (; i + 32 <= n; i += 32) {
     const __m256i v = load(items + 2 * i), w = load(items + 2 * i + 32);
@@ -98,18 +107,36 @@ void histogram(const uint8_t* plane, size_t n, uint8_t window, uint32_t counts[2
   for (; i < n; ++i) ++counts[plane[i]];
 }
 
+// Sums that overflow are above every limit.
+void add_columns(const int16_t* columns, unsigned step, int row, int most, size_t n,
+                 uint16_t* scales) {
+  const __m256i from = _mm256_set1_epi16(static_cast<int16_t>(row));
+  const __m256i limit = _mm256_set1_epi16(static_cast<int16_t>(most));
+  const __m128i shift = _mm_cvtsi32_si128(static_cast<int>(step));
+  size_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    const __m256i sum = _mm256_adds_epi16(from, _mm256_sll_epi16(load(columns + i), shift));
+    store(scales + i, _mm256_max_epi16(_mm256_min_epi16(sum, limit), _mm256_setzero_si256()));
+  }
+  kScalarKernels.add_columns(columns + i, step, row, most, n - i, scales + i);
+}
+
 }  // namespace
 
 const Kernels kAvx2Kernels = {
     .name = "avx2",
     .checksum = checksum,
+    .load_keys16 = load_keys16,
     .split16 = split16,
     .merge16 = merge16,
     .histogram = histogram,
+    .magnitudes = &kAvx2MagnitudeKernels,
     .pairs_decode = avx2_pairs_decode,
     .pairs_decode16 = avx2_pairs_decode16,
     .pairs_encode = avx2_pairs_encode,
     .huffman_pack = nullptr,
+    .add_columns = add_columns,
+    .differing_bits = differing_bits,
 };
 
 }  // namespace bf16codecs

@@ -42,4 +42,6 @@ size_t avx2_pairs_decode16(PairsDecoder& decoder, const uint8_t* limit, const ui
                            uint8_t* items, size_t steps);
 void avx2_pairs_encode(PairsEncoder& encoder, const uint8_t* plane, size_t steps);
 
+extern const MagnitudeKernels kAvx2MagnitudeKernels;
+
 }  // namespace bf16codecs

@@ -3,6 +3,7 @@
 
 #include "kernels/bits.h"
 #include "kernels/x86/avx512.h"
+#include "kernels/x86/differing_bits.h"
 
 namespace bf16codecs {
 namespace {
@@ -21,13 +22,27 @@ void checksum(ChecksumState& state, const uint8_t* bytes, size_t stripes) {
   store(state.c, c0), store(state.c + 8, c1);
 }
 
+// item << 1 | item >> 15
+BF16CODECS_INLINE __m512i rotated(__m512i items) {
+  return _mm512_or_si512(_mm512_slli_epi16(items, 1), _mm512_srli_epi16(items, 15));
+}
+
+void load_keys16(const uint8_t* items, size_t n, uint16_t* keys) {
+  size_t i = 0;
+  for (; i + 32 <= n; i += 32) store(keys + i, rotated(load(items + 2 * i)));
+  if (i < n) {
+    const __mmask32 rest = (1u << (n - i)) - 1;
+    const __m512i v = _mm512_maskz_loadu_epi16(rest, items + 2 * i);
+    _mm512_mask_storeu_epi16(keys + i, rest, rotated(v));
+  }
+}
+
 // High byte of 32 items rotated left by one: item >> 7; low byte: item << 1 | item >> 15.
 BF16CODECS_INLINE __m256i high_bytes(__m512i items) {
   return _mm512_cvtepi16_epi8(_mm512_srli_epi16(items, 7));
 }
 BF16CODECS_INLINE __m256i low_bytes(__m512i items) {
-  return _mm512_cvtepi16_epi8(
-      _mm512_or_si512(_mm512_slli_epi16(items, 1), _mm512_srli_epi16(items, 15)));
+  return _mm512_cvtepi16_epi8(rotated(items));
 }
 
 void split16(const uint8_t* items, size_t n, uint8_t* high, uint8_t* low) {
@@ -92,18 +107,41 @@ void histogram(const uint8_t* plane, size_t n, uint8_t window, uint32_t counts[2
   for (; i < n; ++i) ++counts[plane[i]];
 }
 
+// Sums that overflow are above every limit.
+void add_columns(const int16_t* columns, unsigned step, int row, int most, size_t n,
+                 uint16_t* scales) {
+  const __m512i from = _mm512_set1_epi16(static_cast<int16_t>(row));
+  const __m512i limit = _mm512_set1_epi16(static_cast<int16_t>(most));
+  const __m128i shift = _mm_cvtsi32_si128(static_cast<int>(step));
+  const auto scales_of = [&](__m512i v) {
+    const __m512i sum = _mm512_adds_epi16(from, _mm512_sll_epi16(v, shift));
+    return _mm512_max_epi16(_mm512_min_epi16(sum, limit), _mm512_setzero_si512());
+  };
+  size_t i = 0;
+  for (; i + 32 <= n; i += 32) store(scales + i, scales_of(load(columns + i)));
+  if (i < n) {
+    const __mmask32 rest = (1u << (n - i)) - 1;
+    _mm512_mask_storeu_epi16(scales + i, rest,
+                             scales_of(_mm512_maskz_loadu_epi16(rest, columns + i)));
+  }
+}
+
 }  // namespace
 
 const Kernels kAvx512Kernels = {
     .name = "avx512",
     .checksum = checksum,
+    .load_keys16 = load_keys16,
     .split16 = split16,
     .merge16 = merge16,
     .histogram = histogram,
+    .magnitudes = &kAvx512MagnitudeKernels,
     .pairs_decode = avx512_pairs_decode,
     .pairs_decode16 = avx512_pairs_decode16,
     .pairs_encode = avx512_pairs_encode,
     .huffman_pack = avx512_huffman_pack,
+    .add_columns = add_columns,
+    .differing_bits = differing_bits,
 };
 
 }  // namespace bf16codecs

@@ -38,4 +38,6 @@ void avx512_pairs_encode(PairsEncoder& encoder, const uint8_t* plane, size_t ste
 size_t avx512_huffman_pack(BitSink& sink, const uint16_t entries[kPackEntries],
                            const uint8_t* symbols, size_t n);
 
+extern const MagnitudeKernels kAvx512MagnitudeKernels;
+
 }  // namespace bf16codecs

@@ -1,0 +1,49 @@
+// The portable kernels of magnitudes: the definition that the others are tested against.
+
+#include "kernels/magnitudes.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace bf16codecs {
+namespace {
+
+// One product and one conversion: nothing that platforms round differently.
+inline uint32_t magnitude(const MagnitudeShape& shape, uint16_t key, float weight) {
+  const uint32_t inside = std::min(std::max(key, shape.first), shape.last);
+  const float x = std::bit_cast<float>((inside << shape.shift) + shape.bias) * weight;
+  return static_cast<uint32_t>(static_cast<int32_t>(x < kMostMagnitude ? x : kMostMagnitude));
+}
+
+// As many as 32 bits hold the sum of.
+constexpr size_t kSummed = 128;
+
+MagnitudeSum sum(const MagnitudeShape& shape, const uint16_t* keys, const float* weights,
+                 size_t n) {
+  MagnitudeSum total{0, 0};
+  for (size_t at = 0; at < n; at += kSummed) {
+    const size_t end = std::min(n, at + kSummed);
+    uint32_t part = 0, nonzero = 0;
+    if (weights == nullptr) {
+      for (size_t i = at; i < end; ++i) part += magnitude(shape, keys[i], 1.0f);
+    } else {
+      for (size_t i = at; i < end; ++i) part += magnitude(shape, keys[i], weights[i]);
+    }
+    for (size_t i = at; i < end; ++i) nonzero += keys[i] > 1;
+    total.sum += part;
+    total.nonzero += nonzero;
+  }
+  return total;
+}
+
+void add(const MagnitudeShape& shape, const uint16_t* keys, float weight, size_t n,
+         uint32_t* sums) {
+  const MagnitudeShape own = shape;  // that no sum lies in, as far as a compiler knows
+  for (size_t i = 0; i < n; ++i) sums[i] += magnitude(own, keys[i], weight);
+}
+
+}  // namespace
+
+const MagnitudeKernels kScalarMagnitudeKernels = {.sum = sum, .add = add};
+
+}  // namespace bf16codecs
