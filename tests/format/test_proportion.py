@@ -9,13 +9,13 @@ import pytest
 import reference_encoder as build
 from bf16codecs import _core
 from bf16codecs.errors import CorruptDataError
-from reference_model import SECTION
+from reference_grid import SECTION
+from reference_grid_encoder import write_rows
 from reference_model_encoder import (
     Numbers,
     long_period_model,
     scale_payload,
     write_model,
-    write_rows,
 )
 from reference_planes import CONSTANT, JOINED, SCALE
 

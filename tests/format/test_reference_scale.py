@@ -12,8 +12,9 @@ import reference_encoder as build
 from bf16codecs import _core
 from both_decoders import both_agree, both_decode, both_refuse, changed_bits
 from contents import lcg_bytes, lcg_words, matrix, weights
-from reference_model import KEY_BITS, SECTION, largest_scale
-from reference_model_encoder import Numbers, scale_payload, write_model, write_rows
+from reference_grid import KEY_BITS, SECTION, largest_scale
+from reference_grid_encoder import REFUSED_GRIDS, write_rows
+from reference_model_encoder import Numbers, scale_payload, write_model
 from reference_planes import CONSTANT, JOINED, SCALE, STORED
 
 ARITHMETIC, BEST = 3, 1
@@ -200,22 +201,7 @@ MODEL = write_model([PLAIN])
 @pytest.mark.parametrize(
     "numbers",
     [
-        replace(PLAIN, run=(0, 15)),
-        replace(PLAIN, run=(0, 1)),
-        replace(PLAIN, run=(1, -1)),
-        replace(PLAIN, run=(0, 1 << 15)),
-        replace(PLAIN, run=(1 << 15, 0)),
-        replace(PLAIN, run=(-1, 0)),
-        replace(PLAIN, period=(0, 15), columns=[0] * 15),
-        replace(PLAIN, period=(0, -5)),
-        replace(PLAIN, period=(32767, 32767)),
-        replace(PLAIN, period=(1, 0)),
-        replace(PLAIN, base=-1),
-        replace(PLAIN, base=largest_scale(0) + 1),
-        replace(PLAIN, steps=(4, 0)),
-        replace(PLAIN, steps=(0, 4)),
-        replace(PLAIN, steps=(-1, 0)),
-        replace(PLAIN, steps=(0, -1)),
+        *(replace(PLAIN, **numbers) for numbers in REFUSED_GRIDS),
         replace(PLAIN, zero=-1),
         replace(PLAIN, escape_less_1=-1),
         replace(PLAIN, zero=4000, escape_less_1=32),
@@ -226,9 +212,6 @@ MODEL = write_model([PLAIN])
         replace(PLAIN, differences=[-256, *[0] * 43]),
         replace(PLAIN, differences=[*[0] * 43, 511]),
         replace(PLAIN, differences=[255, -511, *[0] * 42]),
-        replace(PLAIN, period=(0, 16), columns=[2048, *[0] * 15]),
-        replace(PLAIN, period=(0, 16), columns=[*[0] * 15, -2048]),
-        replace(PLAIN, period=(0, 16), columns=[*[0] * 15, 500_000]),
     ],
 )
 def test_models_with_numbers_out_of_range(numbers):

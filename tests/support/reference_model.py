@@ -6,12 +6,23 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import accumulate
 
+from reference_grid import (
+    FRACTION_BITS,
+    KEY_BITS,
+    SECTION,
+    AdaptiveInteger,
+    Grid,
+    GridReader,
+    RangeDecoder,
+    clamp,
+    column_terms,
+    largest_scale,
+    planes_of,
+    row_terms,
+)
 from reference_planes import Reader, must
 
 OCT = 4096
-SECTION = 1 << 22
-KEY_BITS = [16, 16, 16, 16, 8, 8]  # of dtype 0 ... 5
-FRACTION_BITS = [8, 11, 8, 5, 4, 3]
 
 # --- Fixed-point functions -----------------------------------------------------------------------
 
@@ -40,10 +51,6 @@ def log2(x: int) -> int:
             y >>= 1
             f += 1
     return OCT * w + f
-
-
-def clamp(x: int, low: int, high: int) -> int:
-    return max(low, min(x, high))
 
 
 # --- Symbols -------------------------------------------------------------------------------------
@@ -81,87 +88,16 @@ def symbols_of(dtype: int) -> list[Symbol]:
     return [*found, Symbol(0, 0), Symbol(0, KEY_BITS[dtype])]
 
 
-# --- Adaptive integers ---------------------------------------------------------------------------
-
-
-class Bit:
-    """The probability of an adaptive bit."""
-
-    RATES = [1, 2, 2, 3, 3, 4, 4, 4]
-
-    def __init__(self) -> None:
-        self.p = 32768
-        self.updates = 0
-
-    def update(self, bit: int) -> None:
-        rate = self.RATES[self.updates] if self.updates < 8 else 5
-        self.updates += 1
-        self.p += (65536 - self.p) >> rate if bit else -(self.p >> rate)
-        self.p = clamp(self.p, 512, 65024)
-
-
-class RangeDecoder:
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.at = 4
-        self.low, self.high = 0, 2**32 - 1
-        self.code = int.from_bytes(data[:4].ljust(4, b"\0"), "big")
-
-    def bit(self, model: Bit) -> int:
-        middle = self.low + ((self.high - self.low) * model.p >> 16)
-        bit = int(self.code <= middle)
-        if bit:
-            self.high = middle
-        else:
-            self.low = middle + 1
-        while self.low >> 24 == self.high >> 24:
-            fresh = self.data[self.at] if self.at < len(self.data) else 0
-            self.at += 1
-            self.low = self.low << 8 & 0xFFFFFFFF
-            self.high = self.high << 8 & 0xFFFFFFFF | 255
-            self.code = self.code << 8 & 0xFFFFFFFF | fresh
-        model.update(bit)
-        return bit
-
-
-class AdaptiveInteger:
-    def __init__(self, decoder: RangeDecoder) -> None:
-        self.decoder = decoder
-        self.zero, self.sign = Bit(), Bit()
-        self.width = [Bit() for _ in range(19)]
-        self.tree = [[Bit() for _ in range(16)] for _ in range(5)]
-
-    def read(self) -> int:
-        bit = self.decoder.bit
-        if bit(self.zero):
-            return 0
-        is_negative = bit(self.sign)
-        n = 0
-        while n < 19 and bit(self.width[n]):
-            n += 1
-        node = 1
-        for _ in range(n):
-            node = 2 * node + bit(self.tree[min(n, 4)][node] if node < 16 else Bit())
-        return -node if is_negative else node
-
-
 # --- The model -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Section:
+class Section(Grid):
     """What a section's scales and frequencies depend on."""
 
-    dtype: int
-    run: int
-    period: int
-    base: int
-    row_step: int
-    column_step: int
     zero: int
     escape: int
     curve: list[int]
-    columns: list[int]
 
     @property
     def tables(self) -> list[list[int]]:
@@ -197,57 +133,23 @@ def weight_of(symbol: Symbol, t: int, curve: tuple[int, ...]) -> int:
     return exp2(clamp(symbol.width - penalty + height + 24 * OCT, 0, 31 * OCT))
 
 
-def largest_scale(dtype: int) -> int:
-    return (16 << KEY_BITS[dtype] - FRACTION_BITS[dtype]) - 1
-
-
 def read_model(side: bytes, dtype: int, n_items: int) -> list[Section]:
     """Read the sections of a frame's model."""
     decoder = RangeDecoder(side)
-    length, base, step, frequency, column, curve = (AdaptiveInteger(decoder) for _ in range(6))
+    grids = GridReader(decoder, dtype, n_items, len(side))
+    frequency, curve = AdaptiveInteger(decoder), AdaptiveInteger(decoder)
     sections: list[Section] = []
-    n_columns = 0
-
-    def read_length() -> int:
-        high, low = length.read(), length.read()
-        must(0 <= high < 1 << 15 and 0 <= low < 1 << 15, "a half of a length")
-        value = (high << 15) + low
-        must(value == 0 or value >= 16, "a run or period below 16")
-        return value
-
     for begin in range(0, n_items, SECTION):
-        run, period = read_length(), read_length()
-        must(period <= min(SECTION, n_items - begin), "more columns than items")
-        level = base.read()
-        must(0 <= level <= largest_scale(dtype), "a section's scale")
-        steps = step.read(), step.read()
-        must(all(0 <= s <= 3 for s in steps), "a step")
+        numbers = grids.read_numbers(begin)
         zero, escape = frequency.read(), frequency.read() + 1
         must(zero >= 0 and escape >= 1 and zero + escape <= 4032, "frequencies of zero and escape")
         differences = [curve.read() for _ in range(44)]
         must(all(abs(difference) <= 510 for difference in differences), "a difference of heights")
         heights = list(accumulate(differences))
         must(all(abs(height) <= 255 for height in heights), "a height")
-        n_columns += period
-        must(n_columns <= 1024 * (len(side) + 4), "too many columns")
-        columns = read_columns(step, column, period, sections[-1] if sections else None)
-        sections.append(Section(dtype, run, period, level, *steps, zero, escape, heights, columns))
+        columns = grids.read_columns(period=numbers[2])
+        sections.append(Section(*numbers, columns, zero, escape, heights))
     return sections
-
-
-def read_columns(
-    step: AdaptiveInteger, column: AdaptiveInteger, period: int, before: Section | None
-) -> list[int]:
-    if period == 0:
-        return []
-    change = step.read()
-    must(change in (0, 1), "change")
-    columns = [column.read() for _ in range(period)]
-    if change:
-        must(before is not None and before.period == period, "change of another period")
-        columns = [c + b for c, b in zip(columns, before.columns, strict=True)]
-    must(all(abs(c) <= 2047 for c in columns), "a column's class")
-    return columns
 
 
 # --- Payload of a block --------------------------------------------------------------------------
@@ -255,10 +157,7 @@ def read_columns(
 
 def decode_scale(payload: bytes, sections: list[Section], first: int, n: int) -> list[bytes]:
     """Return the planes of a block of `n` items, the first of which is number `first`."""
-    keys = decode_keys(payload, sections, first, n)
-    if KEY_BITS[sections[0].dtype] == 8:
-        return [bytes(keys)]
-    return [bytes(key >> 8 for key in keys), bytes(key & 255 for key in keys)]
+    return planes_of(decode_keys(payload, sections, first, n), sections[0].dtype)
 
 
 def decode_keys(payload: bytes, sections: list[Section], first: int, n: int) -> list[int]:
@@ -295,19 +194,6 @@ def decode_keys(payload: bytes, sections: list[Section], first: int, n: int) -> 
 
 
 def block_scales(rows: bytes, section: Section, first: int, n: int) -> list[int]:
-    decoder = RangeDecoder(rows)
-    offset = AdaptiveInteger(decoder).read()
-    row, run, period = AdaptiveInteger(decoder), section.run, section.period
-    n_runs = (first + n - 1) // run - first // run + 1 if run else 0
-    classes = [row.read() for _ in range(n_runs)]
-    must(all(abs(c) <= 2047 for c in classes), "a row's class")
-
-    def scale(i: int) -> int:
-        s = section.base + offset
-        if run:
-            s += classes[i // run - first // run] << section.row_step
-        if period:
-            s += section.columns[i % period] << section.column_step
-        return clamp(s, 0, largest_scale(section.dtype))
-
-    return [scale(i) for i in range(first, first + n)]
+    largest = largest_scale(section.dtype)
+    terms = zip(row_terms(rows, section, first, n), column_terms(section, first, n), strict=True)
+    return [clamp(row + column, 0, largest) for row, column in terms]

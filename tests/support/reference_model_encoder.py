@@ -7,105 +7,35 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from reference_model import (
-    FRACTION_BITS,
-    KEY_BITS,
-    AdaptiveInteger,
-    Bit,
-    Section,
-    block_scales,
-    symbols_of,
-)
-
-
-class RangeEncoder:
-    def __init__(self) -> None:
-        self.data = bytearray()
-        self.low, self.high = 0, 2**32 - 1
-
-    def bit(self, model: Bit, bit: int) -> None:
-        middle = self.low + ((self.high - self.low) * model.p >> 16)
-        if bit:
-            self.high = middle
-        else:
-            self.low = middle + 1
-        while self.low >> 24 == self.high >> 24:
-            self.data.append(self.low >> 24)
-            self.low = self.low << 8 & 0xFFFFFFFF
-            self.high = self.high << 8 & 0xFFFFFFFF | 255
-        model.update(bit)
-
-    def finish(self) -> bytes:
-        return bytes(self.data) + self.high.to_bytes(4, "big")
-
-
-class Writer(AdaptiveInteger):
-    """An adaptive integer that is written."""
-
-    def __init__(self, encoder: RangeEncoder) -> None:
-        super().__init__(decoder=None)
-        self.encoder = encoder
-
-    def write(self, value: int) -> None:
-        bit = self.encoder.bit
-        bit(self.zero, int(value == 0))
-        if value == 0:
-            return
-        bit(self.sign, int(value < 0))
-        n = abs(value).bit_length() - 1
-        for position in range(n):
-            bit(self.width[position], 1)
-        if n < 19:
-            bit(self.width[n], 0)
-        node = 1
-        for position in reversed(range(n)):
-            low = abs(value) >> position & 1
-            bit(self.tree[min(n, 4)][node] if node < 16 else Bit(), low)
-            node = 2 * node + low
+from reference_grid import FRACTION_BITS, KEY_BITS
+from reference_grid_encoder import GridNumbers, GridWriter, RangeEncoder, Writer
+from reference_model import Section, block_scales, symbols_of
 
 
 @dataclass
-class Numbers:
+class Numbers(GridNumbers):
     """The numbers of a section as they are written, unchecked."""
 
-    run: tuple[int, int] = (0, 0)
-    period: tuple[int, int] = (0, 0)
-    base: int = 16 * 121
-    steps: tuple[int, int] = (0, 0)
     zero: int = 0
     escape_less_1: int = 40
     differences: list[int] = field(default_factory=lambda: [0] * 44)
-    change: int = 0
-    columns: list[int] = field(default_factory=list)
 
     def section(self, dtype: int, before: Section | None = None) -> Section:
         """Return the section that a decoder reads from them."""
-        columns = self.columns
-        if self.change:
-            columns = [a + b for a, b in zip(columns, before.columns, strict=True)]
-        run, period = ((high << 15) + low for high, low in (self.run, self.period))
         heights = list(accumulate(self.differences))
-        zero, escape = self.zero, self.escape_less_1 + 1
-        return Section(dtype, run, period, self.base, *self.steps, zero, escape, heights, columns)
+        return Section(*self.grid(dtype, before), self.zero, self.escape_less_1 + 1, heights)
 
 
 def write_model(sections: Sequence[Numbers]) -> bytes:
     encoder = RangeEncoder()
-    length, base, step, frequency, column, curve = (Writer(encoder) for _ in range(6))
+    grids, frequency, curve = GridWriter(encoder), Writer(encoder), Writer(encoder)
     for numbers in sections:
-        for half in (*numbers.run, *numbers.period):
-            length.write(half)
-        base.write(numbers.base)
-        for value in numbers.steps:
-            step.write(value)
+        grids.write_numbers(numbers)
         frequency.write(numbers.zero)
         frequency.write(numbers.escape_less_1)
         for difference in numbers.differences:
             curve.write(difference)
-        if numbers.period != (0, 0):
-            step.write(numbers.change)
-            for value in numbers.columns:
-                column.write(value)
+        grids.write_columns(numbers)
     return encoder.finish()
 
 
@@ -120,15 +50,6 @@ def long_period_model(period: int, size: int) -> bytes:
     for half in (0, 0, period >> 15, period & 0x7FFF):
         length.write(half)
     return (bytes(encoder.data) + encoder.low.to_bytes(4, "big")).ljust(size, b"\0")
-
-
-def write_rows(offset: int = 0, classes: Sequence[int] = ()) -> bytes:
-    encoder = RangeEncoder()
-    Writer(encoder).write(offset)
-    row = Writer(encoder)
-    for value in classes:
-        row.write(value)
-    return encoder.finish()
 
 
 def scale_payload(keys: Sequence[int], section: Section, first: int, rows: bytes) -> bytes:

@@ -3,6 +3,7 @@
 
 #include "format/errors.h"
 #include "format/little_endian.h"
+#include "grid/grid.h"
 #include "scale/rans64.h"
 #include "scale/tables.h"
 
@@ -69,24 +70,7 @@ void decode_steps(const DecodeTables& tables, unsigned fraction, Lanes& lanes,
   lanes.words = words;
 }
 
-RowScales read_rows(const Section& section, const uint8_t* bytes, size_t size, uint64_t first,
-                    size_t n) {
-  SideDecoder coder(bytes, size);
-  AdaptiveInteger offset, row;
-  RowScales scales;
-  scales.offset = offset.get(coder);
-  scales.rows.resize(rows_in(section, first, n));
-  for (auto& value : scales.rows) {
-    const int decoded = row.get(coder);
-    if (decoded < -kMaxClass || decoded > kMaxClass) {
-      throw CorruptDataError("scale model: row scale out of range");
-    }
-    value = static_cast<int16_t>(decoded);
-  }
-  return scales;
-}
-
-// The payload's parts (docs/format.md, "Modelled block").
+// The payload's parts (docs/format_scale.md, "Payload of a block of n items").
 struct Payload {
   const uint8_t *side, *states, *words, *end;
   size_t side_size;
@@ -152,7 +136,7 @@ void decode(const Model& model, const uint8_t* bytes, size_t size, uint64_t firs
   const Payload payload(bytes, size, n);
   const KeyFormat format(model.layout());
   const Section& section = model.section(first);
-  const RowScales rows = read_rows(section, payload.side, payload.side_size, first, n);
+  const RowScales rows = grid::read_rows(section, payload.side, payload.side_size, first, n);
   const SymbolSet symbols(format);
   Frequencies frequencies;
   model_frequencies(symbols, section, frequencies);

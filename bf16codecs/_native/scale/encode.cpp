@@ -3,7 +3,9 @@
 #include <memory>
 
 #include "format/little_endian.h"
-#include "scale/fixed_point.h"
+#include "grid/fixed_point.h"
+#include "grid/grid.h"
+#include "grid/keys.h"
 #include "scale/rans64.h"
 #include "scale/scales.h"
 #include "scale/tables.h"
@@ -98,12 +100,12 @@ RowScales fit_rows(const KeyFormat& format, const Section& section, const uint16
   const Magnitudes magnitudes(format, section.base / static_cast<int>(kScaleSteps));
   const Scales scales =
       row_scales(magnitudes, keys, first, n, section.run, section.inverse_columns);
-  const int center = section.base * kScaleUnit + kScaleUnit / 2;
+  const int center = grid::center_of(section.base);
   const int mean = mean_log_scale(scales);
   RowScales best, moved;
   moved.offset = (mean - center + (mean >= center ? kScaleUnit / 2 : -kScaleUnit / 2)) / kScaleUnit;
   const int moved_center = center + moved.offset * kScaleUnit;
-  constexpr uint64_t kOffsetCost = 8 * kOctave;
+  constexpr uint64_t kOffsetCost = 8 * grid::kOctave;
   if (section.run == 0) {
     const uint64_t gain = cost_of_one(scales, center);
     return cost_of_one(scales, moved_center) + kOffsetCost < gain ? moved : best;
@@ -114,14 +116,6 @@ RowScales fit_rows(const KeyFormat& format, const Section& section, const uint16
   return moved_cost + kOffsetCost < cost ? moved : best;
 }
 
-std::vector<uint8_t> write_rows(const RowScales& scales) {
-  SideEncoder coder;
-  AdaptiveInteger offset, row;
-  offset.put(coder, scales.offset);
-  for (const int value : scales.rows) row.put(coder, value);
-  return coder.finish();
-}
-
 }  // namespace
 
 size_t encode(const Model& model, const uint8_t* items, uint64_t first, size_t n,
@@ -130,9 +124,9 @@ size_t encode(const Model& model, const uint8_t* items, uint64_t first, size_t n
   const KeyFormat format(model.layout());
   const Section& section = model.section(first);
   std::vector<uint16_t> keys(n);
-  load_keys(model.layout(), items, n, keys.data());
+  grid::load_keys(model.layout(), items, n, keys.data());
   const RowScales rows = fit_rows(format, section, keys.data(), first, n);
-  const std::vector<uint8_t> side = write_rows(rows);
+  const std::vector<uint8_t> side = grid::write_rows(rows);
   const size_t rest = n % kLanes, coded = n - rest - kSeedItems;
   const size_t head = 2 + side.size() + 8 * kLanes;
   if (side.size() > UINT16_MAX || head + 2 * rest > capacity) return 0;

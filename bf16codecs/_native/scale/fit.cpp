@@ -2,15 +2,24 @@
 #include <array>
 #include <cstdlib>
 
-#include "scale/fixed_point.h"
+#include "grid/find_row.h"
+#include "grid/fixed_point.h"
+#include "grid/grid.h"
+#include "grid/keys.h"
 #include "scale/scales.h"
 #include "scale/tables.h"
 
 namespace bf16codecs::scale {
+
+using grid::exp2_floor;
+using grid::kMaxClass;
+using grid::kOctave;
+using grid::kSectionItems;
+using grid::log2_floor;
+
 namespace {
 
 constexpr int kCurveUnit = kOctave / 8;
-constexpr size_t kMinRow = 16;  // shorter ones carry too little: look for a longer period
 
 // The exponent that a Gaussian's standard deviation has if these are Gaussian: just below the
 // largest that is not rare.
@@ -24,15 +33,6 @@ int typical_exponent(const KeyFormat& format, const std::vector<uint16_t>& keys)
   return static_cast<int>(e) - 1;
 }
 
-// How many items share a row scale. Very short rows are taken together, and of very long ones
-// a part is enough.
-uint32_t choose_run(size_t row) {
-  constexpr size_t kShort = 128, kLong = 8192, kDefault = 1024;
-  if (row == 0) return kDefault;
-  if (row < kShort) return static_cast<uint32_t>((kShort + row - 1) / row * row);
-  return static_cast<uint32_t>(row <= kLong ? row : kDefault);
-}
-
 class SectionFit {
  public:
   SectionFit(const KeyFormat& format, const std::vector<uint16_t>& keys, uint64_t first)
@@ -43,8 +43,8 @@ class SectionFit {
 
   Section fit(size_t row, const Section* before) {
     constexpr size_t kMinRows = 4;
-    section_.run = choose_run(row);
-    if (row >= kMinRow && row <= keys_.size() / kMinRows) fit_columns(row, before);
+    section_.run = grid::choose_run(row);
+    if (row >= grid::kMinRow && row <= keys_.size() / kMinRows) fit_columns(row, before);
     fit_rows();
     fit_curve();
     return std::move(section_);
@@ -88,14 +88,11 @@ class SectionFit {
     const Scales by_row = rows(section_.inverse_columns);
     const int center = mean_log_scale(by_row);
     section_.base = static_cast<uint16_t>(std::clamp(center / kScaleUnit, 0, format_.max_scale()));
-    Choice choice = choose_step(by_row, base_center());
+    Choice choice = choose_step(by_row, grid::center_of(section_.base));
     section_.row_step = choice.step;
     if (choice.classes.empty()) section_.run = 0;
     scales_.rows = std::move(choice.classes);
   }
-
-  // Middle of the base's interval, in 4096ths of an octave.
-  int base_center() const { return section_.base * kScaleUnit + kScaleUnit / 2; }
 
   static std::vector<int> centered(const Scales& scales) {
     const int center = mean_log_scale(scales);
@@ -220,8 +217,8 @@ Model Model::fit(const Layout& layout, const uint8_t* items, size_t n, size_t ro
   std::vector<uint16_t> keys;
   for (size_t first = 0; first < n; first += kSectionItems) {
     keys.resize(std::min(kSectionItems, n - first));
-    load_keys(layout, items + first * layout.planes(), keys.size(), keys.data());
-    if (first == 0 && row < kMinRow) row = find_row(format, keys);
+    grid::load_keys(layout, items + first * layout.planes(), keys.size(), keys.data());
+    if (first == 0 && row < grid::kMinRow) row = grid::find_row(format, keys);
     const Section* before = first ? &model.sections_.back() : nullptr;
     model.sections_.push_back(SectionFit(format, keys, first).fit(row, before));
   }

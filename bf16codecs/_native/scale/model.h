@@ -2,7 +2,7 @@
 
 // The scale model: BF16Arithmetic(level="best"). It codes the leading two bytes of every item
 // (planes 0 and 1, or plane 0 alone where items have one byte) with one symbol and raw bits,
-// given the scale of the item's row and column (docs/format.md, "Scale model").
+// given the scale of the item's row and column (docs/format_scale.md).
 
 #include <array>
 #include <cstddef>
@@ -10,23 +10,16 @@
 #include <vector>
 
 #include "format/layout.h"
+#include "grid/grid.h"
 
 namespace bf16codecs::scale {
 
-// A frame's items are described in sections of this many; every block lies in one section.
-inline constexpr size_t kSectionItems = size_t{1} << 22;
 inline constexpr unsigned kCurveNodes = 44;
 
-// What the items of one section have in common. Scales are in 16ths of an octave.
-struct Section {
-  uint32_t run = 0;                          // items that share one row scale; 0: a whole block
-  uint32_t period = 0;                       // length of a row, for columns; 0: no column scales
-  uint16_t base = 0;                         // scale of an item in a row and a column of class 0
-  uint8_t row_step = 0, column_step = 0;     // log2 of what one class more adds to the scale
+// What the items of one section have in common.
+struct Section : grid::Grid {
   std::array<int16_t, kCurveNodes> curve{};  // 8 log2 of density over a Gaussian's
   uint16_t zero_frequency = 0, escape_frequency = 1;  // of 4096
-  bool columns_change = false;   // columns are written as changes to the section before
-  std::vector<int16_t> columns;  // class of each column
   // For encoding, what rows are estimated with: inverse scales of the columns.
   std::vector<uint32_t> inverse_columns;
 };
@@ -48,7 +41,7 @@ class Model {
 
   const Layout& layout() const { return layout_; }
   // The section of the item at this place in the frame.
-  const Section& section(uint64_t item) const { return sections_[item / kSectionItems]; }
+  const Section& section(uint64_t item) const { return sections_[item / grid::kSectionItems]; }
 
  private:
   Layout layout_;

@@ -2,9 +2,16 @@
 
 #include <algorithm>
 
-#include "scale/fixed_point.h"
+#include "grid/fixed_point.h"
+#include "grid/grid.h"
 
 namespace bf16codecs::scale {
+
+using grid::exp2_floor;
+using grid::for_each_piece;
+using grid::kOctave;
+using grid::log2_floor;
+
 namespace {
 
 constexpr int kUnitBits = 15;           // a magnitude of 1 at the exponent
@@ -12,39 +19,12 @@ constexpr uint32_t kLargest = 1 << 24;  // times 2^16 inverse scale, 2^22 times:
 constexpr int kInverseBits = 10;
 constexpr int kMaxInverse = 6 * kOctave;
 constexpr int kDeviation = 1334;  // log2 of a Gaussian's standard deviation over its mean |x|
-constexpr int kHalfLog2E = 2955;  // log2(e) / 2 in 4096ths
-
-// Bits lost an item, in 4096ths, where a Gaussian's scale is taken too large or too small.
-class Mismatch {
- public:
-  constexpr Mismatch() {
-    for (int i = 0; i < kSize; ++i) {
-      const int excess = (i - kSize / 2) * kStep;
-      const auto square = static_cast<int64_t>(exp2_floor(16 * kOctave - 2 * excess) >> 4);
-      const int64_t loss = excess + (((square - kOctave) * kHalfLog2E) >> 12);
-      loss_[i] = loss < 0 ? 0 : static_cast<uint32_t>(loss);
-    }
-  }
-
-  uint64_t operator()(int excess) const {
-    return loss_[std::clamp((excess + kStep / 2) / kStep + kSize / 2, 0, kSize - 1)];
-  }
-
- private:
-  static constexpr int kStep = kOctave / 64, kSize = 16 * 64;
-  uint32_t loss_[kSize] = {};
-};
-constexpr Mismatch mismatch;
-
-int rounded_ratio(int x, int unit) {
-  return (x >= 0 ? x + unit / 2 : x - unit / 2) / unit;
-}
 
 }  // namespace
 
 Magnitudes::Magnitudes(const KeyFormat& format, int exponent)
-    : shift_(format.fraction - format.lookup_bits()), exponent_(exponent) {
-  const unsigned g = format.lookup_bits();
+    : shift_(format.fraction - lookup_bits(format)), exponent_(exponent) {
+  const unsigned g = lookup_bits(format);
   values_.resize(size_t{1} << (format.bits - shift_));
   for (size_t i = 0; i < values_.size(); ++i) {
     const int e = static_cast<int>(i >> g);
@@ -137,90 +117,6 @@ Scales column_scales(const Magnitudes& magnitudes, const uint16_t* keys, uint64_
   };
   for_each_piece(run, period, first, n, add);
   return to_scales(magnitudes, sums, std::move(counts));
-}
-
-int mean_log_scale(const Scales& scales) {
-  int64_t sum = 0, count = 0;
-  for (size_t i = 0; i < scales.count.size(); ++i) {
-    sum += scales.log_scale[i] * static_cast<int64_t>(scales.count[i]);
-    count += static_cast<int64_t>(scales.count[i]);
-  }
-  return count ? static_cast<int>(sum / count) : 0;
-}
-
-uint64_t cost_of_one(const Scales& scales, int center) {
-  uint64_t cost = 0;
-  for (size_t i = 0; i < scales.count.size(); ++i) {
-    cost += scales.count[i] * mismatch(center - scales.log_scale[i]);
-  }
-  return cost;
-}
-
-namespace {
-
-// Prices of classes by how often each is used, in 4096ths of a bit.
-class Prices {
- public:
-  explicit Prices(const std::vector<int16_t>& classes) {
-    const auto [least, most] = std::minmax_element(classes.begin(), classes.end());
-    least_ = *least;
-    std::vector<uint32_t> uses(static_cast<size_t>(*most - *least + 1));
-    for (const int16_t c : classes) ++uses[static_cast<size_t>(c - least_)];
-    const int log_total = log2_floor(classes.size());
-    unused_ = log_total + kNew;
-    for (const uint32_t n : uses) {
-      prices_.push_back(n ? log_total - log2_floor(n) : unused_);
-      if (n) to_learn_ += kNew;
-    }
-  }
-
-  int of(int c) const {
-    const auto place = static_cast<size_t>(c - least_);  // wraps to a large one below the least
-    return place < prices_.size() ? prices_[place] : unused_;
-  }
-  // What an adaptive coder pays to learn them.
-  uint64_t to_learn() const { return to_learn_; }
-
- private:
-  static constexpr int kNew = 4 * kOctave;
-  std::vector<int> prices_;
-  int least_, unused_;
-  uint64_t to_learn_ = 0;
-};
-
-}  // namespace
-
-uint64_t choose_classes(const Scales& scales, int center, int unit, std::vector<int16_t>& classes) {
-  constexpr int kRounds = 2, kReach = 3;
-  const size_t n = scales.count.size();
-  const auto wanted = [&](size_t i) {
-    return scales.count[i] ? std::clamp(rounded_ratio(scales.log_scale[i] - center, unit),
-                                        kReach - kMaxClass, kMaxClass - kReach)
-                           : 0;
-  };
-  classes.resize(n);
-  for (size_t i = 0; i < n; ++i) classes[i] = static_cast<int16_t>(wanted(i));
-  uint64_t cost = 0;
-  for (int round = 0; round < kRounds; ++round) {
-    const Prices prices(classes);
-    cost = prices.to_learn();
-    for (size_t i = 0; i < n; ++i) {
-      uint64_t best = UINT64_MAX;
-      const auto consider = [&](int c) {
-        const uint64_t loss = mismatch(c * unit + center - scales.log_scale[i]);
-        const uint64_t price = scales.count[i] * loss + static_cast<uint64_t>(prices.of(c));
-        if (price < best) {
-          best = price;
-          classes[i] = static_cast<int16_t>(c);
-        }
-      };
-      const int middle = wanted(i);
-      for (int c = middle - kReach; c <= middle + kReach; ++c) consider(c);
-      consider(0);
-      cost += best;
-    }
-  }
-  return cost;
 }
 
 }  // namespace bf16codecs::scale

@@ -7,11 +7,16 @@
 #include <cstdint>
 #include <vector>
 
+#include "grid/classes.h"
 #include "scale/tables.h"
 
 namespace bf16codecs::scale {
 
-inline constexpr int kScaleUnit = 4096 / static_cast<int>(kScaleSteps);  // in 4096ths of an octave
+using grid::choose_classes;
+using grid::cost_of_one;
+using grid::kScaleUnit;
+using grid::mean_log_scale;
+using grid::Scales;
 
 // |x| as a number, for keys near an exponent; far smaller ones are 0, far larger ones saturate.
 class Magnitudes {
@@ -35,11 +40,6 @@ std::vector<uint32_t> inverse_scales(const std::vector<int>& log_scales);
 // The same of a section's columns; none if it has none.
 std::vector<uint32_t> inverse_columns(const Section& section);
 
-struct Scales {
-  std::vector<int> log_scale;   // 4096ths of an octave
-  std::vector<uint64_t> count;  // items behind the estimate; 0 if all are zero
-};
-
 // Scales of the runs of items [first, first + n), given inverse scales of the columns.
 Scales row_scales(const Magnitudes& magnitudes, const uint16_t* keys, uint64_t first, size_t n,
                   uint64_t run, const std::vector<uint32_t>& columns);
@@ -47,18 +47,5 @@ Scales row_scales(const Magnitudes& magnitudes, const uint16_t* keys, uint64_t f
 // Scales of the columns, given inverse scales of the runs.
 Scales column_scales(const Magnitudes& magnitudes, const uint16_t* keys, uint64_t first, size_t n,
                      uint64_t run, uint64_t period, const std::vector<uint32_t>& rows);
-
-int mean_log_scale(const Scales& scales);
-
-// Chooses classes, worth `unit` 4096ths of an octave each, so that scales (less `center`) and
-// classes together cost least; returns that cost in 4096ths of a bit.
-uint64_t choose_classes(const Scales& scales, int center, int unit, std::vector<int16_t>& classes);
-
-// Length of the rows in which scales repeat, 0 if there are none: the shortest lag at which
-// logarithms of the magnitudes correlate.
-size_t find_row(const KeyFormat& format, const std::vector<uint16_t>& keys);
-
-// What it costs to leave them all at `center`.
-uint64_t cost_of_one(const Scales& scales, int center);
 
 }  // namespace bf16codecs::scale

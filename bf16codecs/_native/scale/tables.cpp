@@ -1,35 +1,14 @@
 #include "scale/tables.h"
 
-#include <bit>
-
-#include "format/little_endian.h"
-#include "scale/fixed_point.h"
+#include "grid/fixed_point.h"
 
 namespace bf16codecs::scale {
+
+using grid::exp2_floor;
+using grid::kOctave;
+using grid::log2_floor;
+
 namespace {
-
-unsigned fraction_bits(DType dtype) {
-  switch (dtype) {
-    case DType::float16:
-      return 11;
-    case DType::float64:
-      return 5;
-    case DType::float8_e4m3fn:
-      return 4;
-    case DType::float8_e5m2:
-      return 3;
-    default:
-      return 8;
-  }
-}
-
-template <typename T>
-void load_rotated(const uint8_t* items, size_t n, unsigned bits, uint16_t* keys) {
-  for (size_t i = 0; i < n; ++i) {
-    const T item = std::rotl(load_le<T>(items + sizeof(T) * i), 1);
-    keys[i] = static_cast<uint16_t>(item >> (8 * sizeof(T) - bits));
-  }
-}
 
 // Octaves that are split into 2^bits symbols: most where a Gaussian is densest.
 struct SplitOctave {
@@ -46,23 +25,6 @@ constexpr int kMaxLogMass = 24 * kOctave;
 constexpr int kHalfLog2E = 2955;  // log2(e) / 2 in 4096ths
 
 }  // namespace
-
-KeyFormat::KeyFormat(const Layout& layout)
-    : bits(layout.planes() == 1 ? 8 : 16), fraction(fraction_bits(layout.dtype)) {}
-
-void load_keys(const Layout& layout, const uint8_t* items, size_t n, uint16_t* keys) {
-  const unsigned bits = KeyFormat(layout).bits;
-  switch (layout.planes()) {
-    case 1:
-      return load_rotated<uint8_t>(items, n, bits, keys);
-    case 2:
-      return load_rotated<uint16_t>(items, n, bits, keys);
-    case 4:
-      return load_rotated<uint32_t>(items, n, bits, keys);
-    default:
-      return load_rotated<uint64_t>(items, n, bits, keys);
-  }
-}
 
 SymbolSet::SymbolSet(const KeyFormat& format) {
   add_range(format, -22, 3);
@@ -97,8 +59,8 @@ void SymbolSet::add_octave(const KeyFormat& format, int exponent, unsigned split
 }
 
 SymbolLookup::SymbolLookup(const KeyFormat& format, const SymbolSet& symbols)
-    : shift_(format.fraction - format.lookup_bits()),
-      lookup_bits_(format.lookup_bits()),
+    : shift_(format.fraction - lookup_bits(format)),
+      lookup_bits_(lookup_bits(format)),
       below_(static_cast<unsigned>(-kLowestExponent) << lookup_bits_),
       size_(kOctaves << lookup_bits_),
       zero_(symbols.zero()),
@@ -206,7 +168,7 @@ void ScaleMap::fill(size_t begin, size_t n, uint16_t* scales) const {
       scales[i] = static_cast<uint16_t>(std::clamp(scale + added, 0, most));
     }
   };
-  for_each_piece(section_.run, section_.period, from, n, fill_piece);
+  grid::for_each_piece(section_.run, section_.period, from, n, fill_piece);
 }
 
 }  // namespace bf16codecs::scale

@@ -1,43 +1,37 @@
 #pragma once
 
-// Inside the scale model: keys, symbols, frequencies, and how classes become scales.
+// Inside the scale model: symbols, frequencies, and how classes become scales.
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
-#include "scale/adaptive_coder.h"
+#include "grid/grid.h"
+#include "grid/keys.h"
 #include "scale/model.h"
 
 namespace bf16codecs::scale {
 
-inline constexpr unsigned kScaleSteps = 16;  // scales in an octave
-inline constexpr unsigned kModelBits = 12;   // frequencies are in 4096ths
+using grid::KeyFormat;
+using grid::kScaleSteps;
+using grid::RowScales;
+
+inline constexpr unsigned kModelBits = 12;  // frequencies are in 4096ths
 inline constexpr unsigned kModelTotal = 1u << kModelBits;
 inline constexpr unsigned kMaxSymbols = 56;
 inline constexpr unsigned kSymbolStride = 64;
 inline constexpr int kLowestExponent = -22, kHighestExponent = 6;  // of a symbol, over the scale's
-inline constexpr unsigned kLookupBits = 4;  // fraction bits that distinguish symbols
+inline constexpr unsigned kLookupBits = 4;  // fraction bits that distinguish symbols, at most
 inline constexpr size_t kLanes = 4;
 // The last items, which the lanes' seeds hold.
 inline constexpr size_t kSeedItems = 2 * kLanes;
-inline constexpr size_t kTile = 4096;   // items handled between two passes
-inline constexpr int kMaxClass = 2047;  // of a row or a column, either sign
+inline constexpr size_t kTile = 4096;  // items handled between two passes
 
-// The leading (at most 16) bits of a rotated item: an exponent field, then fraction bits.
-struct KeyFormat {
-  unsigned bits;      // of the key
-  unsigned fraction;  // of these, after the exponent; the sign is the lowest unless cut off
-
-  explicit KeyFormat(const Layout& layout);
-  int max_scale() const { return static_cast<int>(kScaleSteps << (bits - fraction)) - 1; }
-  unsigned lookup_bits() const { return std::min(fraction, kLookupBits); }
-  uint16_t mask() const { return static_cast<uint16_t>((1u << bits) - 1); }
-};
-
-void load_keys(const Layout& layout, const uint8_t* items, size_t n, uint16_t* keys);
+// How many of a key's fraction bits distinguish symbols.
+inline unsigned lookup_bits(const KeyFormat& format) {
+  return std::min(format.fraction, kLookupBits);
+}
 
 // A symbol stands for 2^raw_bits consecutive keys, from `base` on, counted from the key
 // whose exponent is the scale's; the zero symbol and the escape count from key 0.
@@ -95,40 +89,6 @@ class SymbolLookup {
 
 void model_frequencies(const SymbolSet& symbols, const Section& section,
                        Frequencies& frequencies);
-
-// Scales of a block's rows over the section's base: an offset and a class for each run.
-struct RowScales {
-  int offset = 0;
-  std::vector<int16_t> rows;
-};
-
-// Number of runs that items [first, first + n) touch.
-inline size_t rows_in(const Section& section, uint64_t first, size_t n) {
-  if (section.run == 0) return 0;
-  return static_cast<size_t>((first + n - 1) / section.run - first / section.run) + 1;
-}
-
-// Calls function(begin, end, row, column) for pieces of items [first, first + n) that lie in one
-// run and one row: begin and end count from first, row counts the block's runs, column is that
-// of `begin`.
-template <typename Function>
-void for_each_piece(uint64_t run, uint64_t period, uint64_t first, size_t n, Function function) {
-  size_t row = 0;
-  uint64_t row_left = run ? run - first % run : UINT64_MAX;
-  uint64_t column = period ? first % period : 0;
-  for (size_t begin = 0; begin < n;) {
-    uint64_t length = std::min<uint64_t>(n - begin, row_left);
-    if (period) length = std::min(length, period - column);
-    const size_t end = begin + static_cast<size_t>(length);
-    function(begin, end, row, static_cast<size_t>(column));
-    begin = end;
-    if (period && (column += length) == period) column = 0;
-    if ((row_left -= length) == 0) {
-      row_left = run;
-      ++row;
-    }
-  }
-}
 
 // Gives the scales of a block's items.
 class ScaleMap {

@@ -2,90 +2,53 @@
 // numbers, blocks anywhere in them, and payloads that an encoder wrote with such a model, sound and
 // damaged.
 //
-// An input is numbers. They are coded to a model here: in the bits of an adaptive coder, no mutation
-// of a fuzzer would change one number alone.
+// An input is numbers, which are coded to a model here.
 
 #include "scale/model.h"
 
 #include <algorithm>
 
 #include "core.h"
+#include "grid/grid.h"
+#include "grid/keys.h"
+#include "model_numbers.h"
 #include "planes.h"
 #include "scale/tables.h"
 
 namespace bf16codecs::fuzz {
 namespace {
 
-using scale::AdaptiveInteger;
-using scale::SideEncoder;
-
 constexpr unsigned kMostSections = 3;
 
-// Writes models of numbers, most of them within their limits. One that is not is enough for a
-// decoder to refuse the model.
+// Writes a scale model's numbers.
 class ModelWriter {
  public:
-  ModelWriter(Reader& in, int max_scale) : in_(in), max_scale_(max_scale), wild_(in.u8()) {}
+  ModelWriter(Reader& in, int max_scale) : in_(in), numbers_(in, max_scale, in.u8()) {}
 
   void put_section() {
-    put_length(in_.u16());
-    const uint32_t period = read_period();
-    put_length(period);
-    put(base_, in_.u16(), 0, max_scale_);
-    put(steps_, in_.u8(), 0, 3);
-    put(steps_, in_.u8(), 0, 3);
+    const uint32_t period = numbers_.put_grid_head();
     const int zero = in_.u16() % 4032;
-    put(frequencies_, zero, 0, 4031);
-    put(frequencies_, in_.u16(), 0, 4031 - zero);
+    numbers_.put(frequencies_, zero, 0, 4031);
+    numbers_.put(frequencies_, in_.u16(), 0, 4031 - zero);
     put_curve();
-    if (period == 0) return;
-    const bool change = in_.u8() % 4 == 0;
-    put(steps_, change, 0, 1);
-    put_columns(period);
+    numbers_.put_columns(period);
   }
-  std::vector<uint8_t> finish() { return coder_.finish(); }
+  std::vector<uint8_t> finish() { return numbers_.finish(); }
 
  private:
-  // Reduces a number to its limits, unless it is the wild one.
-  void put(AdaptiveInteger& model, int value, int least, int most) {
-    if (wild_-- != 1) value = least + static_cast<int>(static_cast<unsigned>(value - least) %
-                                                       static_cast<unsigned>(most - least + 1));
-    model.put(coder_, value);
-  }
-  // Seldom a long one, which takes most of an input's time.
-  uint32_t read_period() {
-    const uint8_t kind = in_.u8();
-    return kind % 2 != 0 ? 0 : kind < 248 ? in_.u16() % 512 : in_.u16();
-  }
-  // Below 16 there is none but 0.
-  void put_length(uint32_t length) {
-    if (length < 16 && wild_ != 1) length = 0;
-    put(lengths_, static_cast<int>(length >> 15), 0, 0x7FFF);
-    put(lengths_, static_cast<int>(length & 0x7FFF), 0, 0x7FFF);
-  }
   void put_curve() {
     int height = 0;
     for (unsigned node = 0; node < scale::kCurveNodes; ++node) {
       const int change = static_cast<int8_t>(in_.u8());
       const int next = std::clamp(height + 4 * change, -255, 255);
-      put(curve_, next - height, -510, 510);
+      numbers_.put(curve_, next - height, -510, 510);
       height = next;
-    }
-  }
-  // A few numbers again and again: the changes to them, section by section, may add up to too much.
-  void put_columns(size_t period) {
-    int16_t some[8];
-    for (int16_t& number : some) number = static_cast<int16_t>(in_.u16());
-    for (size_t i = 0; i < period; ++i) {
-      put(column_, some[i % std::size(some)], -scale::kMaxClass, scale::kMaxClass);
     }
   }
 
   Reader& in_;
-  int max_scale_;
-  unsigned wild_;  // so many numbers before the one that keeps no limits; 0: all keep them
-  SideEncoder coder_;
-  AdaptiveInteger lengths_, base_, steps_, frequencies_, column_, curve_;
+  NumberWriter numbers_;
+  grid::AdaptiveInteger frequencies_, curve_;
 };
 
 struct Planes {
@@ -134,7 +97,7 @@ void test_block(const scale::Model& model, Reader& in, unsigned sections) {
   const Layout& layout = model.layout();
   Block block;
   block.n = in.left() / layout.planes();
-  block.first = seed % sections * scale::kSectionItems + seed % (scale::kSectionItems - block.n);
+  block.first = seed % sections * grid::kSectionItems + seed % (grid::kSectionItems - block.n);
   const Bytes rest(in.rest(), in.rest() + in.left());
   if (block.n < scale::kSeedItems) return;
 
@@ -165,9 +128,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Reader in(data, size);
   const Layout layout{DType{static_cast<uint8_t>(in.u8() % kDTypes)}, false};
   const unsigned sections = 1 + in.u8() % kMostSections;
-  ModelWriter writer(in, scale::KeyFormat(layout).max_scale());
+  ModelWriter writer(in, grid::KeyFormat(layout).max_scale());
   for (unsigned i = 0; i < sections; ++i) writer.put_section();
-  const uint64_t items = sections * scale::kSectionItems;
+  const uint64_t items = sections * grid::kSectionItems;
   const auto read = [&](const Bytes& model) {
     return scale::Model::read(layout, model.data(), model.size(), items, 0, items);
   };

@@ -1,7 +1,7 @@
 #pragma once
 
-// Adaptive binary range coding of the scale model's side information: the few numbers that
-// describe a section or a block (docs/format.md, "Side information").
+// Adaptive binary range coding of side information: the few numbers that describe a section or a
+// block (docs/format_scale.md, "Adaptive integers").
 
 #include <algorithm>
 #include <array>
@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-namespace bf16codecs::scale {
+namespace bf16codecs::grid {
 
 // Probability of a 1 in 65536ths, and how often it was updated.
 struct AdaptiveBit {
@@ -137,4 +137,4 @@ class AdaptiveInteger {
   std::array<std::array<AdaptiveBit, 16>, 5> tree_;
 };
 
-}  // namespace bf16codecs::scale
+}  // namespace bf16codecs::grid

@@ -1,12 +1,12 @@
 #pragma once
 
-// Fixed-point powers and logarithms of the scale model (docs/format.md, "Scale model"). Integers
+// Fixed-point powers and logarithms (docs/format_scale.md, "Fixed-point functions"). Integers
 // alone: tables are derived from them on both sides and must agree on every platform.
 
 #include <bit>
 #include <cstdint>
 
-namespace bf16codecs::scale {
+namespace bf16codecs::grid {
 
 inline constexpr int kOctave = 4096;  // one octave: a factor of two
 
@@ -49,4 +49,4 @@ constexpr int log2_floor(uint64_t x) {
   return whole * kOctave + fraction;
 }
 
-}  // namespace bf16codecs::scale
+}  // namespace bf16codecs::grid

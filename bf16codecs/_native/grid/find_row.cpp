@@ -1,8 +1,8 @@
+#include "grid/find_row.h"
+
 #include <algorithm>
 
-#include "scale/scales.h"
-
-namespace bf16codecs::scale {
+namespace bf16codecs::grid {
 namespace {
 
 int mean(const std::vector<int>& values) {
@@ -35,9 +35,27 @@ int32_t product_sum(const int16_t* a, const int16_t* b, size_t n) {
 
 }  // namespace
 
+int64_t root_up(int64_t x) {
+  int64_t root = 1;
+  while (root * root < x) ++root;
+  return root;
+}
+
+size_t first_outstanding(const std::vector<int64_t>& agreements, int64_t least) {
+  std::vector<int64_t> sorted(agreements);
+  const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
+  std::nth_element(sorted.begin(), middle, sorted.end());
+  const int64_t usual = *middle;
+  const int64_t most = *std::max_element(agreements.begin(), agreements.end()) - usual;
+  if (most <= least) return 0;
+  for (size_t i = 0; i < agreements.size(); ++i) {
+    if ((agreements[i] - usual) * 5 >= most * 4) return (i + 1) * kLagUnit;
+  }
+  return 0;
+}
+
 size_t find_row(const KeyFormat& format, const std::vector<uint16_t>& keys) {
   constexpr size_t kMinItems = 1 << 12, kMost = 1 << 15;
-  constexpr size_t kUnit = 16;  // rows of other lengths show at a multiple of theirs
   constexpr int64_t kSigmas = 5;
   if (keys.size() < kMinItems) return 0;
 
@@ -47,23 +65,11 @@ size_t find_row(const KeyFormat& format, const std::vector<uint16_t>& keys) {
   const std::vector<int16_t> logs = log_magnitudes(format, keys.data(), longest + products);
   const int64_t variance = product_sum(logs.data(), logs.data(), products);
   std::vector<int64_t> together;
-  for (size_t lag = kUnit; lag <= longest; lag += kUnit) {
+  for (size_t lag = kLagUnit; lag <= longest; lag += kLagUnit) {
     together.push_back(product_sum(logs.data(), logs.data() + lag, products));
   }
-  // Where scales drift, all lags correlate somewhat: only what stands out counts.
-  std::vector<int64_t> sorted(together);
-  std::nth_element(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2),
-                   sorted.end());
-  const int64_t usual = sorted[sorted.size() / 2];
-  const int64_t most = *std::max_element(together.begin(), together.end()) - usual;
-  int64_t root = 1;
-  while (root * root < static_cast<int64_t>(products)) ++root;
-  const int64_t chance = variance / root;  // one standard deviation
-  if (most <= kSigmas * chance) return 0;
-  for (size_t i = 0; i < together.size(); ++i) {
-    if ((together[i] - usual) * 5 >= most * 4) return (i + 1) * kUnit;
-  }
-  return 0;
+  return first_outstanding(together,
+                           kSigmas * (variance / root_up(static_cast<int64_t>(products))));
 }
 
-}  // namespace bf16codecs::scale
+}  // namespace bf16codecs::grid

@@ -1,0 +1,26 @@
+#pragma once
+
+// Items as keys, which order them by magnitude (docs/format_scale.md, "Keys").
+
+#include <cstddef>
+#include <cstdint>
+
+#include "format/layout.h"
+
+namespace bf16codecs::grid {
+
+inline constexpr unsigned kScaleSteps = 16;  // scales in an octave
+
+// The leading (at most 16) bits of a rotated item: an exponent field, then fraction bits.
+struct KeyFormat {
+  unsigned bits;      // of the key
+  unsigned fraction;  // of these, after the exponent; the sign is the lowest unless cut off
+
+  explicit KeyFormat(const Layout& layout);
+  int max_scale() const { return static_cast<int>(kScaleSteps << (bits - fraction)) - 1; }
+  uint16_t mask() const { return static_cast<uint16_t>((1u << bits) - 1); }
+};
+
+void load_keys(const Layout& layout, const uint8_t* items, size_t n, uint16_t* keys);
+
+}  // namespace bf16codecs::grid
