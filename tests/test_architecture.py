@@ -52,7 +52,7 @@ NATIVE_LAYERS = [
     {"format", "options"},
     {"planes", "histogram", "huffman", "rans", "threads"},
     {"grid"},
-    {"scale"},
+    {"scale", "tiles"},
     {"block"},
     {"codec"},
     {"bindings", "hdf5"},

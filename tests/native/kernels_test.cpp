@@ -9,6 +9,7 @@
 
 #include "check.h"
 #include "kernels/dispatch.h"
+#include "tiles_tables.h"
 
 namespace bf16codecs::test {
 namespace {
@@ -28,12 +29,15 @@ void test_all() {
   const std::vector<const Kernels*> sets = available_kernels();
   CHECK(sets.front() == &kScalarKernels);
   CHECK(sets.size() > 1 || !processor_has_more_than_scalar());
+  test_tile_tables();
   for (const Kernels* set : sets) {
     // The scalar set against itself tests the tests: that what they give a kernel is allowed.
     test_planes(*set);
     test_pairs(*set);
     test_huffman_pack(*set);
+    test_tiles(*set);
     test_magnitudes(*set);
+    test_tiles_ahead(*set);
     std::printf("kernels: %s\n", set->name);
   }
   const uint64_t digest = test_frames();

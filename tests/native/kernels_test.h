@@ -11,7 +11,9 @@ namespace bf16codecs::test {
 void test_planes(const Kernels& kernels);  // checksum, split16, merge16, histogram
 void test_pairs(const Kernels& kernels);   // pairs_decode, pairs_decode16, pairs_encode
 void test_huffman_pack(const Kernels& kernels);
-void test_magnitudes(const Kernels& kernels);  // load_keys16 and those of Kernels::magnitudes
+void test_tiles(const Kernels& kernels);        // those of Kernels::tiles
+void test_tiles_ahead(const Kernels& kernels);  // TileKernels::decode_restore
+void test_magnitudes(const Kernels& kernels);   // load_keys16 and those of Kernels::magnitudes
 
 // Encodes and decodes whole frames, sound and damaged ones, with the instruction set in use.
 // Returns a digest of all the bytes and errors that came out.

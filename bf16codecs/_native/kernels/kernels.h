@@ -10,6 +10,7 @@
 #include "kernels/huffman_pack.h"
 #include "kernels/lanes.h"
 #include "kernels/magnitudes.h"
+#include "kernels/tiles.h"
 
 #if defined(_MSC_VER)
 #define BF16CODECS_INLINE __forceinline
@@ -118,6 +119,8 @@ struct Kernels {
 
   // How many bits of two strings of 8 n bytes differ.
   size_t (*differing_bits)(const uint8_t* a, const uint8_t* b, size_t n);
+
+  const TileKernels* tiles;
 };
 
 extern const Kernels kScalarKernels;

@@ -172,6 +172,7 @@ const Kernels kScalarKernels = {
     .huffman_pack = nullptr,
     .add_columns = add_columns,
     .differing_bits = differing_bits,
+    .tiles = &kScalarTileKernels,
 };
 
 }  // namespace bf16codecs

@@ -151,6 +151,7 @@ const Kernels kNeonKernels = {
     .huffman_pack = nullptr,
     .add_columns = add_columns,
     .differing_bits = differing_bits,
+    .tiles = &kScalarTileKernels,
 };
 
 }  // namespace bf16codecs

@@ -137,6 +137,7 @@ const Kernels kAvx2Kernels = {
     .huffman_pack = nullptr,
     .add_columns = add_columns,
     .differing_bits = differing_bits,
+    .tiles = &kScalarTileKernels,
 };
 
 }  // namespace bf16codecs

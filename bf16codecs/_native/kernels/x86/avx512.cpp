@@ -142,6 +142,7 @@ const Kernels kAvx512Kernels = {
     .huffman_pack = avx512_huffman_pack,
     .add_columns = add_columns,
     .differing_bits = differing_bits,
+    .tiles = &kScalarTileKernels,
 };
 
 }  // namespace bf16codecs

@@ -1,0 +1,152 @@
+#pragma once
+
+// What the kernels of the tiles mode work on (docs/format_tiles.md).
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/lanes.h"
+
+namespace bf16codecs {
+
+inline constexpr size_t kTileItems = 8192;
+// The last tile has what is left: less than one and a half, in whole records.
+inline constexpr size_t kMaxTileItems = kTileItems + kTileItems / 2;
+inline constexpr size_t kRecordItems = 64;
+inline constexpr unsigned kStepItems = kLanesPerGroup;  // that are coded with one table
+inline constexpr unsigned kTileClasses = 4;
+inline constexpr unsigned kTileEntries = 32;  // the last one is the escape
+inline constexpr unsigned kMaxIntervalLog2 = 5;
+inline constexpr unsigned kScaleFractions = 16;  // of an octave
+inline constexpr int kSymbolOrigin = 208;        // symbol of an item whose exponent is its scale's
+inline constexpr unsigned kMaxRawBits = 8;
+
+static constexpr size_t record_size(unsigned raw_bits) { return kRecordItems / 8 * raw_bits; }
+
+// Bytes that a kernel may read, and write, past the end of its symbols, scales, keys and records.
+inline constexpr size_t kTileSlack = 64;
+// Bytes that a decoder may read past the words that its steps can use.
+inline constexpr size_t kTileWordMargin = 64;
+
+// One class's table for decoding.
+struct TileTable {
+  alignas(64) uint16_t alias[kTileEntries];    // of a bucket: threshold << 8 | alias
+  alignas(64) uint16_t shift[kTileEntries];    // of a bucket
+  alignas(64) uint16_t coder[kTileEntries];    // of an entry: n << 13 | f
+  alignas(64) uint16_t symbols[kTileEntries];  // of an entry: (2^n - 1) << 8 | base
+  // The same by buckets, of their own entries [0] and of their aliases [1].
+  alignas(64) uint16_t threshold[kTileEntries];
+  alignas(64) uint16_t bucket_frequency[2][kTileEntries];  // f << 4
+  alignas(64) uint16_t bucket_symbols[2][kTileEntries];    // base << 8 | n
+  // The same spelled out, where TileKernels::reads_slots asks for it:
+  // entry << 27 | n << 24 | rank << 12 | f.
+  uint32_t slot[4096];
+};
+
+inline constexpr unsigned kTilePieces = 2 * kTileEntries;
+inline constexpr unsigned kPieceSpan = 32;  // positions that have a piece to begin with
+
+// One class's table for encoding. Rank r of entry j has position P = first[j] + r. A piece is
+// positions whose slots are of one entry and bucket: first those of the entry's own bucket, then
+// those of each bucket that has it as alias. P's piece is the first one, from max(pieces[j],
+// piece_at[P div 32]) on, with P <= last[k]; it is at most `steps` further.
+struct TileCodeTable {
+  alignas(64) uint8_t entry_of[256];           // of a symbol
+  alignas(64) uint16_t coder[kTileEntries];    // of an entry: n << 13 | f
+  alignas(64) float reciprocal[kTileEntries];  // 4096 / f, less kReciprocalBias of it
+  alignas(64) uint16_t first[kTileEntries];
+  alignas(64) uint16_t pieces[kTileEntries];  // an entry's first one
+  alignas(64) uint8_t piece_at[4096 / kPieceSpan];
+  alignas(64) uint16_t place[kTilePieces];                // P's slot is (32 P + place[k]) mod 2^16
+  alignas(64) uint16_t last[kTilePieces + kTileEntries];  // 65535 past the last piece
+  unsigned steps;
+  // The same spelled out, where TileKernels::reads_code_slots asks for it: P's slot is slot[P].
+  uint16_t slot[4096];
+};
+
+struct TileDecoder {
+  unsigned groups;       // 1, 2 or 4
+  const uint8_t* words;  // the next word
+  alignas(64) uint32_t x[kMaxLanes];
+};
+
+struct TileEncoder {
+  unsigned groups;
+  uint8_t* words;  // words are written downwards from here
+  alignas(64) uint32_t x[kMaxLanes];
+};
+
+// How the items of a tile are ordered by class: which items of each 64 are in which class, and
+// where each class begins in the order.
+struct TileOrder {
+  uint64_t mask[kMaxTileItems / kRecordItems][kTileClasses];
+  uint32_t begin[kTileClasses + 1];
+  // Where each 64's items of a class begin in the order, if the kernels of a set use it.
+  alignas(64) uint16_t place[kMaxTileItems / kRecordItems][kTileClasses];
+};
+
+// What a tile's symbols and raw bits are taken from, or put together to.
+struct TileShape {
+  unsigned classes;     // 1 or 4
+  unsigned raw_bits;    // R
+  uint16_t key_mask;    // 2^(key bits) - 1
+  uint16_t first, end;  // lo and hi; for encoding
+  bool to_items;        // give items of 16 bits, which are keys rotated to the right; for decoding
+};
+
+// Escapes of a block that is decoded.
+struct TileEscapes {
+  const uint8_t* next;  // u16 each
+  const uint8_t* end;
+  bool overrun;  // one was needed past the end; 0 was used
+};
+
+// A decoded tile, to be restored.
+struct TileItems {
+  const TileOrder* order;
+  const uint8_t* symbols;
+  const uint16_t* scales;
+  const uint8_t* records;
+  size_t n;
+  uint8_t* out;
+};
+
+struct TileKernels {
+  // Orders n items, whole records, by the classes (S mod 16) div 4.
+  void (*order)(const uint16_t* scales, size_t n, TileOrder& order);
+
+  // Decodes steps, a multiple of the groups, to symbols in their order. Reads up to kTileWordMargin
+  // bytes past the two for each symbol. `classes` has each step's table.
+  void (*decode)(TileDecoder& decoder, const TileTable tables[], const uint8_t* classes,
+                 size_t steps, uint8_t* symbols);
+  bool reads_slots;  // TileTable::slot
+
+  // Puts n items, whole records, together: ordered symbols, scales and records to keys, or items, of
+  // two bytes. `order` is not read if there is one class.
+  void (*restore)(const TileShape& shape, const TileOrder& order, const uint8_t* symbols,
+                  const uint16_t* scales, const uint8_t* records, size_t n, TileEscapes& escapes,
+                  uint8_t* out);
+
+  // The two in one: decodes a tile while the one before it is restored. Null where this is no
+  // quicker.
+  void (*decode_restore)(TileDecoder& decoder, const TileTable tables[], const uint8_t* classes,
+                         size_t steps, uint8_t* symbols, const TileShape& shape,
+                         const TileItems& before, TileEscapes& escapes);
+
+  // The inverse: keys to symbols, in their order, and records. Appends escapes, and returns their
+  // end.
+  uint16_t* (*arrange)(const TileShape& shape, const TileOrder& order, const uint16_t* keys,
+                       const uint16_t* scales, size_t n, uint8_t* symbols, uint8_t* records,
+                       uint16_t* escapes);
+
+  // Encodes steps, a multiple of the groups, from the last to the first. A step writes at most 32
+  // words, and kEncodeMargin bytes below them may be overwritten.
+  void (*encode)(TileEncoder& encoder, const TileCodeTable tables[], const uint8_t* classes,
+                 size_t steps, const uint8_t* symbols);
+  bool reads_code_slots;  // TileCodeTable::slot
+};
+
+// The definition, and what other instruction sets take where they have nothing better.
+extern const TileKernels kScalarTileKernels;
+
+}  // namespace bf16codecs

@@ -1,0 +1,45 @@
+#pragma once
+
+// The tables of the tiles mode (docs/format_tiles.md, "Classes and tables").
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/tiles.h"
+
+namespace bf16codecs::tiles {
+
+inline constexpr unsigned kEscapeEntry = kTileEntries - 1;
+inline constexpr unsigned kMaxIntervals = kTileEntries - 1;
+inline constexpr unsigned kTableTotal = 4096;
+inline constexpr unsigned kMaxFrequency = kTableTotal - 1;
+
+// The intervals of one class, in ascending order, without gaps.
+struct Intervals {
+  unsigned n = 0;
+  uint8_t base[kMaxIntervals] = {};
+  uint8_t log2[kMaxIntervals] = {};
+  uint16_t frequency[kMaxIntervals] = {};
+};
+
+// The largest n for which 2^n symbols from `first` on are an interval that ends at `end` or before.
+unsigned largest_interval(unsigned first, unsigned end);
+
+// What the frequency of an interval of 2^log2 symbols is a multiple of.
+inline unsigned frequency_unit(unsigned log2) {
+  return log2 == kMaxIntervalLog2 ? 2 : 1;
+}
+
+// Where each slot belongs.
+struct AliasTable {
+  uint16_t threshold[kTileEntries], alias[kTileEntries], shift[kTileEntries];
+
+  // The sum of the frequencies is kTableTotal, and none of them is kTableTotal.
+  explicit AliasTable(const uint16_t frequency[kTileEntries]);
+};
+
+TileTable make_table(const Intervals& intervals, unsigned escape_frequency, bool with_slots);
+TileCodeTable make_code_table(const Intervals& intervals, unsigned escape_frequency,
+                              bool with_slots);
+
+}  // namespace bf16codecs::tiles
