@@ -72,4 +72,4 @@ def test_thread_count_does_not_change_frames():
 
 
 def test_names_the_instruction_set_in_use():
-    assert bf16codecs.active_isa() in ("scalar", "avx2", "avx512", "neon")
+    assert bf16codecs.active_isa() in ("scalar", "avx2", "avx512", "avx512vbmi2", "neon")

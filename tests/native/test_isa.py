@@ -51,6 +51,7 @@ def test_processor_is_used_to_the_full() -> None:
         expected += ["avx2"] if {"avx2", "bmi1"} <= flags else []
         wide = {"avx512f", "avx512bw", "avx512dq", "avx512vl"}
         expected += ["avx512"] if wide <= flags else []
+        expected += ["avx512vbmi2"] if wide | {"avx512vbmi", "avx512_vbmi2"} <= flags else []
     else:
         expected += ["neon"] if platform.machine() == "aarch64" else []
     assert expected == ISAS

@@ -47,18 +47,20 @@ constexpr bool has_all(uint64_t value, uint64_t bits) {
 }
 
 struct Support {
-  bool avx2 = false, avx512 = false;
+  bool avx2 = false, avx512 = false, avx512vbmi2 = false;
 
   Support() {
     constexpr uint32_t kPopcntOsxsave = 1u << 23 | 1u << 27, kLzcnt = 1u << 5;
     constexpr uint32_t kBmiAvx2 = 1u << 3 | 1u << 5;
     constexpr uint32_t kAvx512 = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31;  // F, DQ, BW, VL
+    constexpr uint32_t kVbmi = 1u << 1 | 1u << 6;  // VBMI, VBMI2
     constexpr uint64_t kYmm = 0x06, kZmm = 0xE6;  // XCR0: SSE, AVX; opmask, ZMM
     if (cpuid(0).eax < 7 || !has_all(cpuid(1).ecx, kPopcntOsxsave)) return;
-    const uint32_t features = cpuid(7).ebx;
-    avx2 = has_all(features, kBmiAvx2) && has_all(cpuid(0x80000001).ecx, kLzcnt) &&
+    const Registers features = cpuid(7);
+    avx2 = has_all(features.ebx, kBmiAvx2) && has_all(cpuid(0x80000001).ecx, kLzcnt) &&
            has_all(saved_state(), kYmm);
-    avx512 = avx2 && has_all(features, kAvx512) && has_all(saved_state(), kZmm);
+    avx512 = avx2 && has_all(features.ebx, kAvx512) && has_all(saved_state(), kZmm);
+    avx512vbmi2 = avx512 && has_all(features.ecx, kVbmi);
   }
 };
 
@@ -72,6 +74,7 @@ std::vector<const Kernels*> available_kernels() {
   const Support support;
   if (support.avx2) sets.push_back(&kAvx2Kernels);
   if (support.avx512) sets.push_back(&kAvx512Kernels);
+  if (support.avx512vbmi2) sets.push_back(&kAvx512Vbmi2Kernels);
 #elif defined(__AARCH64EL__) || defined(_M_ARM64)
   sets.push_back(&kNeonKernels);
 #endif

@@ -125,8 +125,9 @@ struct Kernels {
 
 extern const Kernels kScalarKernels;
 #if defined(__x86_64__) || defined(_M_X64)
-extern const Kernels kAvx2Kernels;    // AVX2
-extern const Kernels kAvx512Kernels;  // AVX-512 F, BW, DQ, VL
+extern const Kernels kAvx2Kernels;         // AVX2
+extern const Kernels kAvx512Kernels;       // AVX-512 F, BW, DQ, VL
+extern const Kernels kAvx512Vbmi2Kernels;  // and VBMI, VBMI2: tiles
 #endif
 #if defined(__AARCH64EL__) || defined(_M_ARM64)
 extern const Kernels kNeonKernels;  // the baseline of little-endian AArch64

@@ -2,7 +2,7 @@
 // computes.
 
 #include "kernels/bits.h"
-#include "kernels/x86/avx2.h"
+#include "kernels/x86/avx2_tiles.h"
 #include "kernels/x86/differing_bits.h"
 
 namespace bf16codecs {
@@ -137,7 +137,7 @@ const Kernels kAvx2Kernels = {
     .huffman_pack = nullptr,
     .add_columns = add_columns,
     .differing_bits = differing_bits,
-    .tiles = &kScalarTileKernels,
+    .tiles = &kAvx2TileKernels,
 };
 
 }  // namespace bf16codecs

@@ -126,23 +126,28 @@ void add_columns(const int16_t* columns, unsigned step, int row, int most, size_
   }
 }
 
+constexpr Kernels kernels_with(const char* name, const TileKernels& tiles) {
+  return {
+      .name = name,
+      .checksum = checksum,
+      .load_keys16 = load_keys16,
+      .split16 = split16,
+      .merge16 = merge16,
+      .histogram = histogram,
+      .magnitudes = &kAvx512MagnitudeKernels,
+      .pairs_decode = avx512_pairs_decode,
+      .pairs_decode16 = avx512_pairs_decode16,
+      .pairs_encode = avx512_pairs_encode,
+      .huffman_pack = avx512_huffman_pack,
+      .add_columns = add_columns,
+      .differing_bits = differing_bits,
+      .tiles = &tiles,
+  };
+}
+
 }  // namespace
 
-const Kernels kAvx512Kernels = {
-    .name = "avx512",
-    .checksum = checksum,
-    .load_keys16 = load_keys16,
-    .split16 = split16,
-    .merge16 = merge16,
-    .histogram = histogram,
-    .magnitudes = &kAvx512MagnitudeKernels,
-    .pairs_decode = avx512_pairs_decode,
-    .pairs_decode16 = avx512_pairs_decode16,
-    .pairs_encode = avx512_pairs_encode,
-    .huffman_pack = avx512_huffman_pack,
-    .add_columns = add_columns,
-    .differing_bits = differing_bits,
-    .tiles = &kScalarTileKernels,
-};
+constexpr Kernels kAvx512Kernels = kernels_with("avx512", kAvx512TileKernels);
+constexpr Kernels kAvx512Vbmi2Kernels = kernels_with("avx512vbmi2", kAvx512Vbmi2TileKernels);
 
 }  // namespace bf16codecs

@@ -11,6 +11,9 @@ namespace bf16codecs {
 static BF16CODECS_INLINE unsigned popcount(unsigned v) {
   return static_cast<unsigned>(_mm_popcnt_u32(v));
 }
+static BF16CODECS_INLINE uint64_t popcount64(uint64_t v) {
+  return static_cast<uint64_t>(_mm_popcnt_u64(v));
+}
 static BF16CODECS_INLINE __m512i load(const void* p) {
   return _mm512_loadu_si512(p);
 }
@@ -38,6 +41,14 @@ void avx512_pairs_encode(PairsEncoder& encoder, const uint8_t* plane, size_t ste
 size_t avx512_huffman_pack(BitSink& sink, const uint16_t entries[kPackEntries],
                            const uint8_t* symbols, size_t n);
 
+void avx512_tile_order(const uint16_t* scales, size_t n, TileOrder& order);
+void avx512_tile_decode(TileDecoder& decoder, const TileTable tables[], const uint8_t* classes,
+                        size_t steps, uint8_t* symbols);
+void avx512_tile_encode(TileEncoder& encoder, const TileCodeTable tables[],
+                        const uint8_t* classes, size_t steps, const uint8_t* symbols);
+
 extern const MagnitudeKernels kAvx512MagnitudeKernels;
+extern const TileKernels kAvx512TileKernels;
+extern const TileKernels kAvx512Vbmi2TileKernels;
 
 }  // namespace bf16codecs

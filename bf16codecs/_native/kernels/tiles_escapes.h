@@ -1,0 +1,38 @@
+#pragma once
+
+// What the vector kernels of the tiles mode do with keys one by one, for escapes. Each file that
+// includes this has a copy of its own, built for its instruction set.
+
+#include "kernels/bits.h"
+#include "kernels/kernels.h"
+
+namespace bf16codecs {
+namespace {
+
+// Puts escapes in the places of the mask.
+inline BF16CODECS_COLD void patch_escapes(uint64_t places, bool to_items, TileEscapes& escapes,
+                                          uint8_t* out) {
+  for (; places != 0; places &= places - 1) {
+    unsigned key = 0;
+    if (escapes.next == escapes.end) {
+      escapes.overrun = true;
+    } else {
+      key = escapes.next[0] | static_cast<unsigned>(escapes.next[1]) << 8;
+      escapes.next += 2;
+    }
+    if (to_items) key = key >> 1 | key << 15;
+    uint8_t* const word = out + 2 * first_bit(places);
+    word[0] = static_cast<uint8_t>(key);
+    word[1] = static_cast<uint8_t>(key >> 8);
+  }
+}
+
+// Appends the keys in the places of the mask.
+inline BF16CODECS_COLD uint16_t* save_escapes(uint64_t places, const uint16_t* keys,
+                                              uint16_t* escapes) {
+  for (; places != 0; places &= places - 1) *escapes++ = keys[first_bit(places)];
+  return escapes;
+}
+
+}  // namespace
+}  // namespace bf16codecs

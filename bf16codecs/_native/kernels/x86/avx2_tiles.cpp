@@ -1,0 +1,328 @@
+// The tiles mode's kernels for AVX2, without the coder. Each group of vector instructions is
+// preceded by the scalar formula that it computes.
+
+#include "kernels/x86/avx2_tiles.h"
+#include "kernels/tiles_items.h"
+
+namespace bf16codecs {
+namespace {
+
+constexpr unsigned kQuarter = kRecordItems / 4;  // the items of a register
+
+BF16CODECS_INLINE unsigned popcount64(uint64_t v) {
+  return static_cast<unsigned>(_mm_popcnt_u64(v));
+}
+
+// A bit for each of 64 bytes, the one in bit 7.
+BF16CODECS_INLINE uint64_t byte_mask(__m256i low, __m256i high) {
+  return static_cast<uint32_t>(_mm256_movemask_epi8(low)) |
+         static_cast<uint64_t>(static_cast<uint32_t>(_mm256_movemask_epi8(high))) << 32;
+}
+
+// --- the order
+// ------------------------------------------------------------------------------------
+
+void order(const uint16_t* scales, size_t n, TileOrder& order) {
+  const __m256i low_byte = _mm256_set1_epi16(255);
+  uint32_t counts[kTileClasses] = {};
+  for (size_t record = 0; record < n / kRecordItems; ++record, scales += kRecordItems) {
+    __m256i s[2];  // the low bytes of the scales
+    BF16CODECS_UNROLL
+    for (unsigned i = 0; i < 2; ++i) {
+      s[i] = pack(_mm256_and_si256(load(scales + 32 * i), low_byte),
+                  _mm256_and_si256(load(scales + 32 * i + 16), low_byte));
+    }
+    // bits 3 and 2, which are a class
+    const uint64_t high = byte_mask(_mm256_slli_epi16(s[0], 4), _mm256_slli_epi16(s[1], 4));
+    const uint64_t low = byte_mask(_mm256_slli_epi16(s[0], 5), _mm256_slli_epi16(s[1], 5));
+    const uint64_t masks[kTileClasses] = {~high & ~low, ~high & low, high & ~low, high & low};
+    BF16CODECS_UNROLL
+    for (unsigned c = 0; c < kTileClasses; ++c) {
+      order.mask[record][c] = masks[c];
+      counts[c] += popcount64(masks[c]);
+    }
+  }
+  order.begin[0] = 0;
+  for (unsigned c = 0; c < kTileClasses; ++c) order.begin[c + 1] = order.begin[c] + counts[c];
+}
+
+BF16CODECS_INLINE __m128i load8(const uint8_t* p) {
+  return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+}
+
+// The symbols of a record, in the order of its items.
+struct Symbols {
+  __m128i quarter[4];
+
+  BF16CODECS_INLINE uint64_t zeros() const {
+    uint64_t mask = 0;
+    BF16CODECS_UNROLL
+    for (unsigned k = 0; k < 4; ++k) {
+      const __m128i zero = _mm_cmpeq_epi8(quarter[k], _mm_setzero_si128());
+      mask |= static_cast<uint64_t>(_mm_movemask_epi8(zero)) << kQuarter * k;
+    }
+    return mask;
+  }
+};
+
+// Takes 8 items' symbols from the classes' lists.
+BF16CODECS_INLINE __m128i take8(const uint64_t masks[kTileClasses], unsigned first,
+                                const uint8_t* next[kTileClasses]) {
+  __m128i symbols = _mm_setzero_si128();
+  BF16CODECS_UNROLL
+  for (unsigned c = 0; c < kTileClasses; ++c) {
+    const unsigned mask = masks[c] >> first & 255;
+    const __m128i places = load8(kByteTables.expand[mask]);
+    symbols = _mm_or_si128(symbols, _mm_shuffle_epi8(load8(next[c]), places));
+    next[c] += popcount(mask);
+  }
+  return symbols;
+}
+
+BF16CODECS_INLINE Symbols take_record(const uint64_t masks[kTileClasses],
+                                      const uint8_t* next[kTileClasses]) {
+  Symbols symbols;
+  BF16CODECS_UNROLL
+  for (unsigned k = 0; k < 4; ++k) {
+    const __m128i first = take8(masks, kQuarter * k, next);
+    symbols.quarter[k] = _mm_unpacklo_epi64(first, take8(masks, kQuarter * k + 8, next));
+  }
+  return symbols;
+}
+
+BF16CODECS_INLINE Symbols load_record(const uint8_t* symbols) {
+  return {{load16(symbols), load16(symbols + 16), load16(symbols + 32), load16(symbols + 48)}};
+}
+
+// Puts symbols, in the order of their items, in the order of the classes. What is written past a
+// class's end belongs to the next one, which comes later.
+void partition(const TileOrder& order, const uint8_t* symbols, size_t n, uint8_t* ordered) {
+  for (unsigned c = 0; c < kTileClasses; ++c) {
+    uint8_t* next = ordered + order.begin[c];
+    for (size_t i = 0; i < n; i += kRecordItems) {
+      const uint64_t mask = order.mask[i / kRecordItems][c];
+      BF16CODECS_UNROLL
+      for (unsigned k = 0; k < kRecordItems; k += 8) {
+        const unsigned part = mask >> k & 255;
+        const __m128i places = load8(kByteTables.compress[part]);
+        _mm_storel_epi64(reinterpret_cast<__m128i*>(next),
+                         _mm_shuffle_epi8(load8(symbols + i + k), places));
+        next += popcount(part);
+      }
+    }
+  }
+}
+
+// --- keys
+// -----------------------------------------------------------------------------------------
+
+// 8 E 2^R of 16 scales.
+template <unsigned kRawBits>
+BF16CODECS_INLINE __m256i scale_part(__m256i scales) {
+  const __m256i whole = _mm256_and_si256(scales, _mm256_set1_epi16(-16));
+  if constexpr (kRawBits == 0) return _mm256_srli_epi16(whole, 1);
+  return _mm256_slli_epi16(whole, static_cast<int>(kRawBits - 1));
+}
+
+// The raw bits of quarter k of a record.
+template <unsigned kRawBits>
+BF16CODECS_INLINE __m256i load_raw(const uint8_t* record, unsigned k) {
+  constexpr unsigned kBits = kRawBits % 4, kParts = kRawBits / 4;
+  __m256i raw = _mm256_setzero_si256();
+  for (unsigned part = 0; part < kParts; ++part) {
+    // byte of item i mod 32, and of that the half of item i
+    const __m256i bytes = _mm256_cvtepu8_epi16(load16(record + 32 * part + kQuarter * (k % 2)));
+    const __m256i half =
+        k < 2 ? _mm256_and_si256(bytes, _mm256_set1_epi16(15)) : _mm256_srli_epi16(bytes, 4);
+    raw = _mm256_or_si256(raw, _mm256_slli_epi16(half, static_cast<int>(kBits + 4 * part)));
+  }
+  const __m256i bit_of = _mm256_setr_epi16(1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096,
+                                           8192, 16384, INT16_MIN);
+  for (unsigned bit = 0; bit < kBits; ++bit) {
+    // bit i of the quarter's word
+    const uint8_t* const word = record + 32 * kParts + 8 * bit + 2 * k;
+    const __m256i words = _mm256_set1_epi16(static_cast<short>(word[0] | word[1] << 8));
+    const __m256i is_set = _mm256_cmpeq_epi16(_mm256_and_si256(words, bit_of), bit_of);
+    raw = _mm256_or_si256(
+        raw, _mm256_and_si256(is_set, _mm256_set1_epi16(static_cast<short>(1 << bit))));
+  }
+  return raw;
+}
+
+// Stores the raw bits of a record's keys.
+template <unsigned kRawBits>
+BF16CODECS_INLINE void store_raw(uint8_t* record, const __m256i keys[4]) {
+  constexpr unsigned kBits = kRawBits % 4, kParts = kRawBits / 4;
+  const __m256i nibble = _mm256_set1_epi16(15);
+  for (unsigned part = 0; part < kParts; ++part) {
+    __m256i both[2];
+    BF16CODECS_UNROLL
+    for (unsigned k = 0; k < 2; ++k) {
+      // key >> (B + 4 part) & 15, and that of the item 32 on in the upper half
+      const auto shift = static_cast<int>(kBits + 4 * part);
+      const __m256i low = _mm256_and_si256(_mm256_srli_epi16(keys[k], shift), nibble);
+      const __m256i high = _mm256_and_si256(_mm256_srli_epi16(keys[k + 2], shift), nibble);
+      both[k] = _mm256_or_si256(low, _mm256_slli_epi16(high, 4));
+    }
+    store(record + 32 * part, pack(both[0], both[1]));
+  }
+  for (unsigned bit = 0; bit < kBits; ++bit) {
+    // the signs of key << (15 - bit)
+    __m256i signs[2];
+    BF16CODECS_UNROLL
+    for (unsigned k = 0; k < 2; ++k) {
+      const __m256i v = _mm256_slli_epi16(keys[2 * k], static_cast<int>(15 - bit));
+      const __m256i w = _mm256_slli_epi16(keys[2 * k + 1], static_cast<int>(15 - bit));
+      signs[k] = _mm256_permute4x64_epi64(_mm256_packs_epi16(v, w), 0xD8);
+    }
+    const auto mask = static_cast<int64_t>(byte_mask(signs[0], signs[1]));
+    _mm_storel_epi64(reinterpret_cast<__m128i*>(record + 32 * kParts + 8 * bit),
+                     _mm_cvtsi64_si128(mask));
+  }
+}
+
+// --- decoding
+// -------------------------------------------------------------------------------------
+
+// Keys to items, or to themselves.
+struct Rotation {
+  __m128i right, left;
+
+  BF16CODECS_INLINE explicit Rotation(bool to_items)
+      : right(_mm_cvtsi32_si128(to_items ? 1 : 0)), left(_mm_cvtsi32_si128(to_items ? 15 : 16)) {}
+
+  BF16CODECS_INLINE __m256i operator()(__m256i keys) const {
+    return _mm256_or_si256(_mm256_srl_epi16(keys, right), _mm256_sll_epi16(keys, left));
+  }
+};
+
+template <unsigned kRawBits>
+void restore_records(const TileShape& shape, const TileOrder& order, const uint8_t* symbols,
+                     const uint16_t* scales, const uint8_t* records, size_t n, TileEscapes& escapes,
+                     uint8_t* out) {
+  const bool is_ordered = shape.classes != 1;
+  const uint8_t* next[kTileClasses] = {};
+  for (unsigned c = 0; is_ordered && c < kTileClasses; ++c) next[c] = symbols + order.begin[c];
+  const Rotation rotation(shape.to_items);
+  const __m256i key_mask = _mm256_set1_epi16(static_cast<short>(shape.key_mask));
+  const __m256i origin = _mm256_set1_epi16(static_cast<short>(kSymbolOrigin << kRawBits));
+  for (size_t i = 0; i < n; i += kRecordItems, records += record_size(kRawBits)) {
+    const Symbols v =
+        is_ordered ? take_record(order.mask[i / kRecordItems], next) : load_record(symbols + i);
+    BF16CODECS_UNROLL
+    for (unsigned k = 0; k < 4; ++k) {
+      // key = (v + 8 E - 208) 2^R + raw
+      const __m256i low = _mm256_or_si256(
+          _mm256_slli_epi16(_mm256_cvtepu8_epi16(v.quarter[k]), static_cast<int>(kRawBits)),
+          load_raw<kRawBits>(records, k));
+      const __m256i scale = scale_part<kRawBits>(load(scales + i + kQuarter * k));
+      const __m256i keys = _mm256_add_epi16(low, _mm256_sub_epi16(scale, origin));
+      store(out + 2 * (i + kQuarter * k), rotation(_mm256_and_si256(keys, key_mask)));
+    }
+    const uint64_t escaped = v.zeros();
+    if (escaped != 0) [[unlikely]]
+      patch_escapes(escaped, shape.to_items, escapes, out + 2 * i);
+  }
+}
+
+void restore(const TileShape& shape, const TileOrder& order, const uint8_t* symbols,
+             const uint16_t* scales, const uint8_t* records, size_t n, TileEscapes& escapes,
+             uint8_t* out) {
+  const auto restore_with = [&](auto kernel) {
+    kernel(shape, order, symbols, scales, records, n, escapes, out);
+  };
+  switch (shape.raw_bits) {
+    case 0:
+      return restore_with(restore_records<0>);
+    case 1:
+      return restore_with(restore_records<1>);
+    case 2:
+      return restore_with(restore_records<2>);
+    case 5:
+      return restore_with(restore_records<5>);
+    case 8:
+      return restore_with(restore_records<8>);
+    default:  // no dtype's
+      return restore_with(kScalarTileKernels.restore);
+  }
+}
+
+// --- encoding
+// -------------------------------------------------------------------------------------
+
+// The symbols of 16 keys, 0 for escapes.
+template <unsigned kRawBits>
+BF16CODECS_INLINE __m256i symbols_of(__m256i keys, __m256i scales, __m256i first, __m256i most) {
+  // v - lo = (key >> R) - 8 E + (208 - lo),  if (v - lo <= hi - 1 - lo) v else 0
+  const __m256i scale = scale_part<0>(scales);
+  const __m256i v =
+      _mm256_add_epi16(_mm256_sub_epi16(_mm256_srli_epi16(keys, static_cast<int>(kRawBits)), scale),
+                       _mm256_set1_epi16(kSymbolOrigin));
+  const __m256i offset = _mm256_sub_epi16(v, first);
+  return _mm256_and_si256(v, _mm256_cmpeq_epi16(_mm256_min_epu16(offset, most), offset));
+}
+
+template <unsigned kRawBits>
+uint16_t* arrange_records(const TileShape& shape, const TileOrder& order, const uint16_t* keys,
+                          const uint16_t* scales, size_t n, uint8_t* symbols, uint8_t* records,
+                          uint16_t* escapes) {
+  alignas(32) uint8_t buffer[kMaxTileItems];
+  const bool is_ordered = shape.classes != 1;
+  uint8_t* const by_item = is_ordered ? buffer : symbols;
+  const __m256i first = _mm256_set1_epi16(static_cast<short>(shape.first));
+  const __m256i most = _mm256_set1_epi16(static_cast<short>(shape.end - 1 - shape.first));
+  for (size_t i = 0; i < n; i += kRecordItems, records += record_size(kRawBits)) {
+    __m256i key[4], v[4];
+    BF16CODECS_UNROLL
+    for (unsigned k = 0; k < 4; ++k) {
+      key[k] = load(keys + i + kQuarter * k);
+      v[k] = symbols_of<kRawBits>(key[k], load(scales + i + kQuarter * k), first, most);
+    }
+    const __m256i low = pack(v[0], v[1]), high = pack(v[2], v[3]);
+    store(by_item + i, low), store(by_item + i + 32, high);
+    store_raw<kRawBits>(records, key);
+    const __m256i zero = _mm256_setzero_si256();
+    const uint64_t escaped = byte_mask(_mm256_cmpeq_epi8(low, zero), _mm256_cmpeq_epi8(high, zero));
+    if (escaped != 0) [[unlikely]]
+      escapes = save_escapes(escaped, keys + i, escapes);
+  }
+  if (is_ordered) partition(order, buffer, n, symbols);
+  return escapes;
+}
+
+uint16_t* arrange(const TileShape& shape, const TileOrder& order, const uint16_t* keys,
+                  const uint16_t* scales, size_t n, uint8_t* symbols, uint8_t* records,
+                  uint16_t* escapes) {
+  const auto arrange_with = [&](auto kernel) {
+    return kernel(shape, order, keys, scales, n, symbols, records, escapes);
+  };
+  switch (shape.raw_bits) {
+    case 0:
+      return arrange_with(arrange_records<0>);
+    case 1:
+      return arrange_with(arrange_records<1>);
+    case 2:
+      return arrange_with(arrange_records<2>);
+    case 5:
+      return arrange_with(arrange_records<5>);
+    case 8:
+      return arrange_with(arrange_records<8>);
+    default:  // no dtype's
+      return arrange_with(kScalarTileKernels.arrange);
+  }
+}
+
+}  // namespace
+
+const TileKernels kAvx2TileKernels = {
+    .order = order,
+    .decode = avx2_tiles_decode,
+    .reads_slots = false,
+    .restore = restore,
+    .decode_restore = nullptr,
+    .arrange = arrange,
+    .encode = avx2_tiles_encode,
+    .reads_code_slots = true,
+};
+
+}  // namespace bf16codecs
