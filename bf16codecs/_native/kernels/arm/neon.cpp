@@ -1,7 +1,7 @@
 // Kernels for NEON. Each group of vector instructions is preceded by the scalar formula that it
 // computes.
 
-#include "kernels/arm/neon.h"
+#include "kernels/arm/neon_tiles.h"
 #include "kernels/bits.h"
 
 namespace bf16codecs {
@@ -151,7 +151,7 @@ const Kernels kNeonKernels = {
     .huffman_pack = nullptr,
     .add_columns = add_columns,
     .differing_bits = differing_bits,
-    .tiles = &kScalarTileKernels,
+    .tiles = &kNeonTileKernels,
 };
 
 }  // namespace bf16codecs
