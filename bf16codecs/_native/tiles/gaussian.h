@@ -1,0 +1,23 @@
+#pragma once
+
+// The Gaussian tables (docs/format_tiles.md).
+
+#include <array>
+#include <cstdint>
+#include <optional>
+
+#include "tiles/tables.h"
+
+namespace bf16codecs::tiles {
+
+inline constexpr unsigned kGaussianFirst = 96, kGaussianEnd = 240;
+inline constexpr int kMaxChange = 64;  // in eighths of an octave
+
+using Changes = std::array<int8_t, kMaxIntervals>;
+
+// The intervals of a class, of `classes` in all, with changed frequencies; none if the changes
+// leave nothing to the most frequent one.
+std::optional<Intervals> gaussian_intervals(unsigned classes, unsigned c, const Changes& changes,
+                                            unsigned escape_frequency);
+
+}  // namespace bf16codecs::tiles

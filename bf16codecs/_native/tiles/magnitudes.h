@@ -1,0 +1,50 @@
+#pragma once
+
+// The encoder's estimates of scales, by sums of magnitudes. Every magnitude is rounded to an
+// integer before it is added, so that the sums, and the encoder's bytes, are the same on every
+// platform.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "grid/keys.h"
+#include "kernels/magnitudes.h"
+
+namespace bf16codecs::tiles {
+
+// The exponent that a Gaussian's standard deviation has if the keys are Gaussian: just below the
+// largest that is not rare.
+int typical_exponent(const grid::KeyFormat& format, const uint16_t* keys, size_t n);
+
+// |x| as a number, for keys near an exponent: far smaller ones are 0, far larger ones saturate, so
+// that one of them, or an infinity, does not hide all others.
+class Magnitudes {
+ public:
+  Magnitudes(const grid::KeyFormat& format, int exponent);
+
+  // Sums n magnitudes, each times its weight if there are weights, and counts those that are not
+  // zero.
+  MagnitudeSum sum(const uint16_t* keys, size_t n, const float* weights) const;
+  // Adds n magnitudes, each times the weight, to as many sums: up to kMaxAdded times.
+  void add_to(const uint16_t* keys, size_t n, float weight, uint32_t* sums) const;
+  static constexpr size_t kMaxAdded = 128;
+
+  // log2 of a Gaussian's standard deviation, in 4096ths of an octave, from a sum of magnitudes.
+  int log_scale(uint64_t sum, uint64_t count) const;
+
+ private:
+  const MagnitudeKernels* kernels_;
+  int exponent_;
+  MagnitudeShape shape_;
+};
+
+// 2^(-scale / 16), for scales within six octaves.
+float inverse_scale(int scale);
+
+// log2 of the steps in which classes of scales that `count` items each were estimated from are
+// coded best: finer ones cost more than the estimates are worth.
+uint8_t class_step(size_t count);
+
+}  // namespace bf16codecs::tiles

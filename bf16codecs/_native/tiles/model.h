@@ -1,0 +1,129 @@
+#pragma once
+
+// The tiles mode: BF16Arithmetic(level="best"). It codes the leading two bytes of every item
+// (planes 0 and 1, or plane 0 alone where items have one byte) in tiles that are ordered by the
+// scales of rows and columns (docs/format_tiles.md).
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "format/layout.h"
+#include "grid/grid.h"
+#include "grid/keys.h"
+#include "tiles/gaussian.h"
+#include "tiles/items.h"
+#include "tiles/magnitudes.h"
+#include "tiles/tables.h"
+#include "workspace.h"
+
+namespace bf16codecs::tiles {
+
+// What the items of one section have in common.
+struct Section : grid::Grid {
+  unsigned classes = 1;           // 1 or 4
+  unsigned escape_frequency = 1;  // of 4096
+  bool is_gaussian = false;       // the tables are Gaussian ones with changes
+  std::array<Changes, kTileClasses> changes{};
+  unsigned first = 1, end = 2;  // the symbols that are not escapes
+  std::array<Intervals, kTileClasses> intervals;
+};
+
+// Finds the scales of a block's rows. `grid` has to last as long.
+class RowFit {
+ public:
+  RowFit(const grid::KeyFormat& format, const grid::Grid& grid);
+
+  grid::RowScales fit(const Items& items, uint64_t first, size_t n) const;
+
+ private:
+  const grid::Grid* grid_;
+  Magnitudes magnitudes_;
+  std::vector<float> weights_;  // of the columns
+};
+
+// Scales of the rows of a whole section, where it is short enough to be one block.
+struct SectionRows {
+  size_t items = 0;  // of the section; 0: they are not known
+  grid::RowScales scales;
+};
+
+class Model {
+ public:
+  Model() = default;
+  Model(Model&&) = default;  // no copies: its row fits point at its sections
+  Model& operator=(Model&&) = default;
+
+  static bool applies(const Layout& layout) { return !layout.by_byte; }
+  // How many planes, from plane 0 on, the model codes.
+  static size_t planes(const Layout& layout) { return layout.planes() == 1 ? 1 : 2; }
+
+  // Describes n items; `row` is the length of a row in items, 0 if that is not known.
+  static Model fit(const Layout& layout, const uint8_t* items, size_t n, size_t row);
+
+  // Reads what write() wrote, for a frame of n items of which [first, last) are wanted, and keeps
+  // the columns and tables of their sections alone. Throws CorruptDataError.
+  static Model read(const Layout& layout, const uint8_t* bytes, size_t size, uint64_t n,
+                    uint64_t first, uint64_t last);
+  std::vector<uint8_t> write() const;
+
+  const Layout& layout() const { return layout_; }
+  // The section of the item at this place in the frame, and the tables of its classes.
+  const Section& section(uint64_t item) const { return sections_[place_of(item)]; }
+  const TileTable* tables(uint64_t item) const { return tables_[place_of(item)].data(); }
+  const TileCodeTable* code_tables(uint64_t item) const {
+    return code_tables_[place_of(item)].data();
+  }
+  // For encoding: scales of the rows of a block, items [first, first + n).
+  grid::RowScales fit_rows(const Items& items, uint64_t first, size_t n) const;
+  // How many of 4096 items are zeros, where the model was fitted.
+  uint64_t share_of_zeros() const { return share_of_zeros_; }
+
+ private:
+  size_t place_of(uint64_t item) const {
+    return static_cast<size_t>(item / grid::kSectionItems - first_section_);
+  }
+
+  Layout layout_;
+  uint64_t first_section_ = 0;  // of those that are kept
+  std::vector<Section> sections_;
+  std::vector<std::vector<TileTable>> tables_;  // for decoding
+  // For encoding.
+  std::vector<std::vector<TileCodeTable>> code_tables_;
+  std::vector<RowFit> row_fits_;
+  std::vector<SectionRows> rows_;
+  uint64_t share_of_zeros_ = 0;
+};
+
+// What decode() gives at most at a time: the last tile and what is left after it.
+inline constexpr size_t kMaxDecoded = kMaxTileItems + kMaxLanes;
+
+// Codes items [first, first + n) of the frame, which `items` points at. Returns the payload's
+// size, or 0 if it would need more than `capacity` bytes, or if there are too few items; never
+// writes past out + capacity.
+size_t encode(const Model& model, const uint8_t* items, uint64_t first, size_t n, Scratch& scratch,
+              uint8_t* out, size_t capacity);
+
+// Decodes a block tile by tile, so that a caller can use what is decoded while it is in the
+// first-level cache.
+class Reader {
+ public:
+  // A payload of n items, the first of them at `first` in the frame. Throws CorruptDataError.
+  Reader(const Model& model, const uint8_t* payload, size_t size, uint64_t first, size_t n);
+  ~Reader();
+  Reader(const Reader&) = delete;
+  Reader& operator=(const Reader&) = delete;
+
+  // Decodes the next tile, and with the last one the items after it, to keys or to items of 16
+  // bits, two bytes each; returns how many, or 0 after the last. That checks that everything was
+  // used. Reads nothing outside of the payload. Throws CorruptDataError.
+  size_t decode(bool to_items, uint8_t* out);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace bf16codecs::tiles

@@ -1,0 +1,49 @@
+#pragma once
+
+// The parts of a block in the tiles mode (docs/format_tiles.md, "Payload of a block").
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/tiles.h"
+
+namespace bf16codecs::tiles {
+
+// What follows from the number of items and of groups.
+struct Counts {
+  size_t lanes, coded, rest, tiles;
+  size_t records, in_states;  // bytes of records, and how many of these the last states hold
+
+  Counts(size_t n, unsigned groups, unsigned raw_bits)
+      : lanes(kLanesPerGroup * groups),
+        coded(n - n % std::max(kRecordItems, lanes)),
+        rest(n - coded),
+        tiles(std::max<size_t>(1, (coded + kTileItems / 2) / kTileItems)),
+        records(coded / kRecordItems * record_size(raw_bits)),
+        in_states(records >= 2 * lanes ? 2 * lanes : 0) {}
+
+  size_t tile_begin(size_t tile) const { return tile * kTileItems; }
+  size_t tile_size(size_t tile) const {
+    return tile + 1 == tiles ? coded - tile_begin(tile) : kTileItems;
+  }
+};
+
+// The tables of the ordered steps of a tile: each has that of its 17th item's class.
+inline void step_classes(const TileOrder& order, size_t steps, uint8_t* classes) {
+  size_t step = 0;
+  for (unsigned c = 0; c < kTileClasses; ++c) {
+    // Up to the first step whose 17th item is past the class.
+    const size_t end =
+        std::min<size_t>(steps, (order.begin[c + 1] + kStepItems / 2 - 1) / kStepItems);
+    for (; step < end; ++step) classes[step] = static_cast<uint8_t>(c);
+  }
+}
+
+// First states as bits: writes them to out and returns their end; out has room for 5 bytes a lane.
+uint8_t* write_states(const uint32_t* x, size_t lanes, uint8_t* out);
+
+// Reads them; returns their end, or null if they do not end before `end` or have an unused bit.
+const uint8_t* read_states(const uint8_t* p, const uint8_t* end, size_t lanes, uint32_t* x);
+
+}  // namespace bf16codecs::tiles
