@@ -1,0 +1,48 @@
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include "grid/find_row.h"
+#include "kernels/kernels.h"
+#include "tiles/fit.h"
+
+namespace bf16codecs::tiles {
+namespace {
+
+constexpr size_t kWordBits = 64;
+
+// A bit for each item that is larger than those around it, so that the scales of rows do not hide
+// those of columns, and zeros after them for a word. n is a multiple of a word's bits.
+std::vector<uint8_t> large_items(const Items& items, size_t n) {
+  std::vector<uint8_t> bits(n / 8 + kWordBits / 8);
+  for (size_t at = 0; at < n; at += kWordBits) {
+    uint16_t keys[kWordBits];
+    items.load(at, kWordBits, keys);
+    const auto mean = std::accumulate(keys, keys + kWordBits, 0u) / kWordBits;
+    for (size_t i = 0; i < kWordBits; ++i) {
+      uint8_t& byte = bits[(at + i) / 8];
+      byte = static_cast<uint8_t>(byte | (keys[i] > mean) << i % 8);
+    }
+  }
+  return bits;
+}
+
+}  // namespace
+
+size_t find_row(const Items& items, size_t n) {
+  constexpr size_t kMinItems = 1 << 12, kMaxLag = 1 << 15, kMaxProducts = 1 << 16;
+  if (n < kMinItems) return 0;
+  const size_t longest = std::min(n / 16, kMaxLag) / kWordBits * kWordBits;
+  const size_t products = std::min(n / 8, kMaxProducts) / kWordBits * kWordBits;
+  const std::vector<uint8_t> bits = large_items(items, longest + products);
+  std::vector<int64_t> together;
+  for (size_t lag = grid::kLagUnit; lag <= longest; lag += grid::kLagUnit) {
+    const size_t differing =
+        kernels().differing_bits(bits.data(), bits.data() + lag / 8, products / kWordBits);
+    together.push_back(static_cast<int64_t>(products) - 2 * static_cast<int64_t>(differing));
+  }
+  constexpr int64_t kSigmas = 5;  // of agreement by chance
+  return grid::first_outstanding(together, kSigmas * grid::root_up(static_cast<int64_t>(products)));
+}
+
+}  // namespace bf16codecs::tiles
