@@ -5,6 +5,7 @@
 #include "format/checksum.h"
 #include "options.h"
 #include "scale/model.h"
+#include "tiles/model.h"
 #include "workspace.h"
 
 namespace bf16codecs {
@@ -26,7 +27,9 @@ inline size_t block_bound(size_t width, size_t n) { return width + width * n; }
 struct BlockContext {
   Workspace& workspace;
   uint64_t first = 0;  // the block's first item
-  const scale::Model* model = nullptr;     // of the frame, if it has one
+  // The frame's model, if it has one: of version 1, or of version 2.
+  const scale::Model* scale = nullptr;
+  const tiles::Model* tiles = nullptr;
   std::atomic<uint64_t>* saved = nullptr;  // where an encoder adds up the bytes that it saves
 };
 

@@ -70,16 +70,50 @@ PlaneSource decode_plane(const PlaneView& view, size_t n, const Zstd* zstd, uint
     case Mode::rans_wide: wide_decode(view.payload, view.size, scratch, n); break;
     case Mode::zstd: decode_zstd(view, scratch, n, zstd); break;
     case Mode::scale:
-    case Mode::joined: break;  // decode_scale() has the block's first two planes at once
+    case Mode::tiles:
+    case Mode::joined: break;  // decode_with_model() has the block's first two planes at once
   }
   return {scratch, false};
 }
 
-// Decodes planes 0 and 1 of a block in the scale mode.
-void decode_scale(const BlockContext& context, const PlaneView& view, size_t n,
+bool is_modelled(Mode mode) { return mode == Mode::scale || mode == Mode::tiles; }
+
+tiles::Reader tiles_reader(const BlockContext& context, const PlaneView& view, size_t n) {
+  if (context.tiles == nullptr) corrupt("a tiles mode in a frame without a tile model");
+  return tiles::Reader(*context.tiles, view.payload, view.size, context.first, n);
+}
+
+// Decodes planes 0 and 1 of a block in the tiles mode.
+void decode_tiles(const BlockContext& context, const PlaneView& view, size_t n,
                   uint8_t* const planes[]) {
-  if (context.model == nullptr) corrupt("a scale mode in a frame without a model");
-  scale::decode(*context.model, view.payload, view.size, context.first, n, planes);
+  tiles::Reader reader = tiles_reader(context, view, n);
+  const bool has_low = tiles::Model::planes(context.tiles->layout()) == 2;
+  uint8_t keys[2 * tiles::kMaxDecoded];
+  size_t at = 0;
+  while (const size_t decoded = reader.decode(false, keys)) {
+    uint8_t* const high = planes[0] + at;
+    if (has_low) {
+      uint8_t* const low = planes[1] + at;
+      for (size_t i = 0; i < decoded; ++i) low[i] = keys[2 * i], high[i] = keys[2 * i + 1];
+    } else {
+      for (size_t i = 0; i < decoded; ++i) high[i] = keys[2 * i];
+    }
+    at += decoded;
+  }
+}
+
+// The same, of 16-bit items that have no other planes.
+void decode_tiles16(const BlockContext& context, const PlaneView& view, size_t n, Output& out) {
+  tiles::Reader reader = tiles_reader(context, view, n);
+  while (const size_t decoded = reader.decode(true, out.next())) out.advance(2 * decoded);
+}
+
+// Decodes planes 0 and 1 of a block that the frame's model describes.
+void decode_with_model(const BlockContext& context, const PlaneView& view, size_t n,
+                       uint8_t* const planes[]) {
+  if (view.mode == Mode::tiles) return decode_tiles(context, view, n, planes);
+  if (context.scale == nullptr) corrupt("a scale mode in a frame without a scale model");
+  scale::decode(*context.scale, view.payload, view.size, context.first, n, planes);
 }
 
 void decode_and_merge(const Layout& layout, const BlockContext& context,
@@ -95,7 +129,7 @@ void decode_and_merge(const Layout& layout, const BlockContext& context,
     next.read_size = n;
   }
   for (size_t p = 0; p < width; ++p) sources[p] = decode_plane(views[p], n, zstd, decoded[p], next);
-  if (views[0].mode == Mode::scale) decode_scale(context, views[0], n, decoded);
+  if (is_modelled(views[0].mode)) decode_with_model(context, views[0], n, decoded);
   for (size_t i = 0; i < n; i += kStrip) {
     const uint8_t* planes[kMaxItemSize];
     for (size_t p = 0; p < width; ++p) {
@@ -125,11 +159,11 @@ void decode_fused16(const Layout& layout, const PlaneView views[], size_t n, Out
   out.advance(2 * reader.remainder_size());
 }
 
-// The scale mode is plane 0's alone, and takes plane 1 with it where there is one.
+// A model's mode is plane 0's alone, and takes plane 1 with it where there is one.
 void check_joined(size_t width, const PlaneView planes[]) {
   for (size_t i = 0; i < width; ++i) {
-    if (i != 0 && planes[i].mode == Mode::scale) corrupt("a scale mode after the first plane");
-    const bool should_join = i == 1 && planes[0].mode == Mode::scale;
+    if (i != 0 && is_modelled(planes[i].mode)) corrupt("a model's mode after the first plane");
+    const bool should_join = i == 1 && is_modelled(planes[0].mode);
     if ((planes[i].mode == Mode::joined) != should_join) corrupt("a joined mode out of place");
   }
 }
@@ -170,6 +204,8 @@ uint32_t decode_block(const Layout& layout, const BlockContext& context, const u
   if (layout.is_rotated16() && views[0].mode == Mode::rans_pairs &&
       views[1].mode == Mode::stored) {
     decode_fused16(layout, views, n, out);
+  } else if (layout.is_rotated16() && views[0].mode == Mode::tiles) {
+    decode_tiles16(context, views[0], n, out);
   } else {
     decode_and_merge(layout, context, views, n, zstd, out);
   }

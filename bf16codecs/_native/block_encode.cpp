@@ -150,11 +150,11 @@ size_t size_alone(const uint8_t* plane, size_t n) {
 size_t code_with_model(const EncodeOptions& options, const BlockContext& context,
                        const uint8_t* items, size_t n, uint8_t* const planes[], uint8_t* out,
                        Coded coded[]) {
-  if (context.model == nullptr || n < kLeastCoded) return 0;
+  if (context.scale == nullptr || n < kLeastCoded) return 0;
   const size_t joined = scale::Model::planes(options.layout);
   size_t alone = 0;
   for (size_t p = 0; p < joined; ++p) alone += size_alone(planes[p], n);
-  const size_t size = scale::encode(*context.model, items, context.first, n, out,
+  const size_t size = scale::encode(*context.scale, items, context.first, n, out,
                                   joined * n + kModelSlack);
   // Its size is written too: beyond that, the block would outgrow block_bound() by up to 3 bytes.
   if (size == 0 || size >= alone || size + sizeof(uint32_t) > joined * n) return 0;

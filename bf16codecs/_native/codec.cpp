@@ -52,9 +52,21 @@ class Placement {
   bool failed_ = false;
 };
 
+// What all blocks of a frame share, and how it stands in the frame.
+struct FrameModel {
+  std::optional<scale::Model> scale;  // of version 1
+  std::optional<tiles::Model> tiles;  // of version 2
+  std::vector<uint8_t> bytes;
+
+  bool exists() const { return scale || tiles; }
+  BlockContext context(Workspace& workspace, uint64_t first) const {
+    return {workspace, first, scale ? &*scale : nullptr, tiles ? &*tiles : nullptr, nullptr};
+  }
+};
+
 class FrameEncoder {
  public:
-  FrameEncoder(const uint8_t* raw, const EncodeOptions& options, const scale::Model* model,
+  FrameEncoder(const uint8_t* raw, const EncodeOptions& options, const FrameModel& model,
                FrameIndex& index, uint8_t* frame)
       : raw_(raw), options_(options), model_(model), index_(index), frame_(frame),
         placement_(index) {}
@@ -83,8 +95,10 @@ class FrameEncoder {
     uint8_t* const out = known != 0 ? frame_ + known
                                     : workspace.block.at_least(block_bound(header.width(), n));
     Checksum sum;
-    const size_t size = encode_block(options_, {workspace, first, model_, &saved_}, items, n, out,
-                                     header.has_checksums ? &sum : nullptr);
+    BlockContext context = model_.context(workspace, first);
+    context.saved = &saved_;
+    const size_t size =
+        encode_block(options_, context, items, n, out, header.has_checksums ? &sum : nullptr);
     if (header.has_checksums) index_.checksums[b] = sum.value();
     const uint64_t place = placement_.settle(b, size);
     if (known == 0 && place != 0) std::copy_n(out, size, frame_ + place);
@@ -92,7 +106,7 @@ class FrameEncoder {
 
   const uint8_t* raw_;
   const EncodeOptions& options_;
-  const scale::Model* model_;
+  const FrameModel& model_;
   FrameIndex& index_;
   uint8_t* frame_;
   Placement placement_;
@@ -101,18 +115,19 @@ class FrameEncoder {
 
 // Returns 0 where the model saves less than it takes.
 size_t encode_with(const uint8_t* raw, size_t size, const EncodeOptions& options,
-                   const scale::Model* model, std::vector<uint8_t> model_bytes, uint8_t* frame) {
+                   const FrameModel& model, uint8_t* frame) {
   FrameIndex index;
   Header& header = index.header;
   header.codec = options.codec;
   header.layout = options.layout;
   header.block_log2 = options.block_log2;
   header.has_checksums = options.has_checksums;
-  header.has_model = model != nullptr;
-  header.model_size = static_cast<uint32_t>(model_bytes.size());
+  if (model.tiles) header.version = kFormatVersion;
+  header.has_model = model.exists();
+  header.model_size = static_cast<uint32_t>(model.bytes.size());
   header.raw_size = size;
   const size_t blocks = static_cast<size_t>(header.blocks());
-  index.model = std::move(model_bytes);
+  index.model = model.bytes;
   index.tail.assign(raw + size - header.tail_size(), raw + size);
   index.checksums.resize(header.has_checksums ? blocks : 0);
   index.offsets.reserve(blocks + 1);
@@ -128,6 +143,37 @@ size_t encode_with(const uint8_t* raw, size_t size, const EncodeOptions& options
 // A larger model cannot pay.
 uint64_t model_room(uint64_t raw_size) { return raw_size / 64; }
 
+FrameModel scale_model(const uint8_t* raw, size_t size, const EncodeOptions& options) {
+  FrameModel model;
+  model.scale = scale::Model::fit(options.layout, raw, size / options.layout.planes(), options.row);
+  model.bytes = model.scale->write();
+  return model;
+}
+
+// Returns 0 where the frame would be larger than one without a model may be.
+size_t encode_if_it_pays(const uint8_t* raw, size_t size, const EncodeOptions& options,
+                         const FrameModel& model, uint8_t* frame) {
+  if (model.bytes.size() > model_room(size)) return 0;
+  const size_t with = encode_with(raw, size, options, model, frame);
+  return with <= frame_bound(size, options.layout.planes(), options.block_log2) ? with : 0;
+}
+
+// Reads what decoding blocks [first, last) needs of the frame's model.
+FrameModel read_model(const FrameIndex& index, size_t first, size_t last) {
+  FrameModel model;
+  const Header& header = index.header;
+  if (!header.has_model) return model;
+  const uint64_t begin = first * header.block_items(), end = begin + index.items(first, last);
+  const uint8_t* const bytes = index.model.data();
+  const size_t size = index.model.size();
+  if (header.version == kFirstVersion) {
+    model.scale = scale::Model::read(header.layout, bytes, size, header.items(), begin, end);
+  } else {
+    model.tiles = tiles::Model::read(header.layout, bytes, size, header.items(), begin, end);
+  }
+  return model;
+}
+
 }  // namespace
 
 uint64_t encode_room(uint64_t raw_size, const EncodeOptions& options) {
@@ -136,35 +182,25 @@ uint64_t encode_room(uint64_t raw_size, const EncodeOptions& options) {
 }
 
 size_t encode(const uint8_t* raw, size_t size, const EncodeOptions& options, uint8_t* frame) {
-  const Layout& layout = options.layout;
-  if (options.is_best() && scale::Model::applies(layout)) {
-    const scale::Model model = scale::Model::fit(layout, raw, size / layout.planes(), options.row);
-    std::vector<uint8_t> bytes = model.write();
-    if (bytes.size() <= model_room(size)) {
-      const size_t with = encode_with(raw, size, options, &model, std::move(bytes), frame);
-      const uint64_t bound = frame_bound(size, layout.planes(), options.block_log2);
-      if (with != 0 && with <= bound) return with;
-    }
+  if (options.is_best() && scale::Model::applies(options.layout)) {
+    const FrameModel model = scale_model(raw, size, options);
+    const size_t with = encode_if_it_pays(raw, size, options, model, frame);
+    if (with != 0) return with;
   }
-  return encode_with(raw, size, options, nullptr, {}, frame);
+  return encode_with(raw, size, options, {}, frame);
 }
 
 void decode_blocks(const FrameIndex& index, const uint8_t* payload, size_t first, size_t last,
                    const Zstd* zstd, uint8_t* out) {
   const Header& header = index.header;
-  std::optional<scale::Model> model;
-  if (header.has_model) {
-    const uint64_t begin = first * header.block_items();
-    model = scale::Model::read(header.layout, index.model.data(), index.model.size(),
-                               header.items(), begin, begin + index.items(first, last));
-  }
+  const FrameModel model = read_model(index, first, last);
   parallel_for(last - first, [&](size_t i, Workspace& workspace) {
     const size_t b = first + i;
     const uint8_t* block = payload + (index.offsets[b] - index.offsets[first]);
     const size_t size = static_cast<size_t>(index.offsets[b + 1] - index.offsets[b]);
     uint8_t* items = out + i * header.block_items() * header.width();
     try {
-      const BlockContext context{workspace, b * header.block_items(), model ? &*model : nullptr};
+      const BlockContext context = model.context(workspace, b * header.block_items());
       const uint32_t sum = decode_block(header.layout, context, block, size,
                                         index.items(b, b + 1), zstd, header.has_checksums, items);
       if (header.has_checksums && sum != index.checksums[b]) {

@@ -17,7 +17,8 @@ from reference_model_encoder import (
     scale_payload,
     write_model,
 )
-from reference_planes import CONSTANT, JOINED, SCALE
+from reference_planes import CONSTANT, JOINED, SCALE, TILES
+from reference_tiles_encoder import TileNumbers, tiles_payload, write_tile_model
 
 BFLOAT16, FLOAT8 = 0, 4
 
@@ -53,39 +54,55 @@ def decode_limited(run_python, tmp_path):
     return decode
 
 
-def scale_block(numbers: Numbers) -> bytes:
-    payload = scale_payload([1] * 256, numbers.section(BFLOAT16), 0, write_rows())
-    return build.block((SCALE, payload), (JOINED, b""))
+def block_of(mode: int, payload: bytes) -> bytes:
+    return build.block((mode, payload), (JOINED, b""))
 
 
-ZEROS = scale_block(Numbers(base=0, escape_less_1=0))
+# A block of 256 items by version, with the model in which all numbers but a period are 0.
+KEYS = [1] * 256
+OF_SCALE = Numbers(base=0, escape_less_1=0).section(BFLOAT16)
+OF_TILES = TileNumbers(form=0, base=0).section(BFLOAT16)
+BLOCKS = {
+    1: block_of(SCALE, scale_payload(KEYS, OF_SCALE, 0, write_rows())),
+    2: block_of(TILES, tiles_payload(KEYS, OF_TILES)),
+}
 
 
+@pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("size", [13_600, 990_000])
-def test_columns_that_a_model_claims_beyond_its_items(decode_limited, size):
+def test_columns_that_a_model_claims_beyond_its_items(decode_limited, size, version):
     """It took 107 MB for a frame of 14 kB, and 4.1 GB and 47 s for one of 990 kB."""
     model = long_period_model(1024 * size, size)
-    frame = build.frame(1024, [ZEROS] * 2, layout=BFLOAT16, model=model)
+    frame = build.frame(1024, [BLOCKS[version]] * 2, model=model, version=version)
     assert "more columns than items" in decode_limited(frame, mebibytes=16, seconds=5)
 
 
-def test_short_blocks_of_a_section_of_many_columns(decode_limited):
+@pytest.mark.parametrize("version", [1, 2])
+def test_short_blocks_of_a_section_of_many_columns(decode_limited, version):
     """Each block copied 4 million columns for its 256 items: 35 s, where it takes 0.3 s now."""
     n = SECTION // 256
     model = long_period_model(SECTION, SECTION // 1000)
-    frame = build.frame(2 * SECTION, [ZEROS] * n, layout=BFLOAT16, model=model)
+    frame = build.frame(2 * SECTION, [BLOCKS[version]] * n, model=model, version=version)
     assert decode_limited(frame, mebibytes=512, seconds=12) == str(2 * SECTION)
 
 
-def test_sections_after_the_wanted_blocks_are_not_read():
+GRID = {"base": 80, "period": (0, 16), "columns": list(range(16))}
+MODELS = {
+    1: write_model([Numbers(**GRID), Numbers(base=-1)]),
+    2: write_tile_model([TileNumbers(**GRID), TileNumbers(base=-1)]),
+}
+
+
+@pytest.mark.parametrize("version", MODELS)
+def test_sections_after_the_wanted_blocks_are_not_read(version):
     """Reading a block of the first section stops there, whatever the model has after it."""
-    first = Numbers(base=80, period=(0, 16), columns=[0] * 16)
     frame = build.frame(
         2 * SECTION,
         [build.block((CONSTANT, b"\2"))] * 2,
         layout=FLOAT8,
         k=22,
-        model=write_model([first, Numbers(base=-1)]),
+        model=MODELS[version],
+        version=version,
     )
     out = bytearray(SECTION)
     _core.decode_blocks(frame, 0, 1, out)
@@ -95,18 +112,26 @@ def test_sections_after_the_wanted_blocks_are_not_read():
             _core.decode_blocks(frame, *blocks, bytearray(SECTION * (blocks[1] - blocks[0])))
 
 
-def test_columns_that_are_changes_are_read_in_any_section():
+@pytest.mark.parametrize("version", [1, 2])
+def test_columns_that_are_changes_are_read_in_any_section(version):
     """The columns of sections before are dropped when the next has been read, not earlier."""
-    first = Numbers(base=80, period=(0, 16), columns=list(range(16)))
-    change = Numbers(base=80, period=(0, 16), change=1, columns=[1] * 16)
-    one = first.section(FLOAT8)
-    third = change.section(FLOAT8, change.section(FLOAT8, one))
-    keys = list(range(60, 110))
-    payload = scale_payload(keys, third, 2 * SECTION, write_rows())
-    blocks = [build.block((CONSTANT, b"\1"))] * 2 + [build.block((SCALE, payload))]
-    model = write_model([first, change, change])
-    frame = build.frame(2 * SECTION + 50, blocks, layout=FLOAT8, k=22, model=model)
-    out = bytearray(50)
+    kind, write = (Numbers, write_model) if version == 1 else (TileNumbers, write_tile_model)
+    first, change = kind(**GRID), kind(**{**GRID, "change": 1, "columns": [1] * 16})
+    third = change.section(FLOAT8, change.section(FLOAT8, first.section(FLOAT8)))
+    keys = list(range(50, 120))
+    if version == 1:
+        last = (SCALE, scale_payload(keys, third, 2 * SECTION, write_rows()))
+    else:
+        last = (TILES, tiles_payload(keys, third, 2 * SECTION))
+    frame = build.frame(
+        2 * SECTION + 70,
+        [build.block((CONSTANT, b"\1"))] * 2 + [build.block(last)],
+        layout=FLOAT8,
+        k=22,
+        model=write([first, change, change]),
+        version=version,
+    )
+    out = bytearray(70)
     _core.decode_blocks(frame, 2, 3, out)
     assert out == _core.decode(frame)[2 * SECTION :]
     assert out == bytes(key >> 1 | (key & 1) << 7 for key in keys)

@@ -37,18 +37,61 @@ def weights(n: int, seed: int = 0) -> bytes:
     )
 
 
+SHAPES = [(2, 8), (2, 5), (4, 8), (8, 11), (1, 4), (1, 5)]  # width and exponent bits of dtypes
+
+
 def matrix(rows: int, columns: int, dtype: int = 0) -> bytes:
     """Return numbers of a data type whose scale differs from row to row and column to column."""
-    width, exponent_bits = [(2, 8), (2, 5), (4, 8), (8, 11), (1, 4), (1, 5)][dtype]
+    width, exponent_bits = SHAPES[dtype]
     n, other_bits = rows * columns, 8 * width - exponent_bits
-    shifts = np.arange(rows)[:, None] * 7 % 5 + np.arange(columns) * 3 % 4
     highest = (3 << exponent_bits) // 4
-    exponents = highest - shifts.ravel() - falling(n).astype(np.int64)
+    exponents = highest - steps(rows, columns) - falling(n).astype(np.int64)
     rotated = lcg_words(n, 1).astype(np.uint64) << np.uint64(32) | lcg_words(n, 2)
     rotated >>= np.uint64(64 - other_bits)
     rotated |= np.maximum(exponents, 0).astype(np.uint64) << np.uint64(other_bits)
+    return rotated_right(rotated, width)
+
+
+def steps(rows: int, columns: int) -> np.ndarray:
+    """Return a scale for each item of a matrix, 0 to 7 steps."""
+    return (np.arange(rows)[:, None] * 7 % 5 + np.arange(columns) * 3 % 4).ravel()
+
+
+def rotated_right(rotated: np.ndarray, width: int) -> bytes:
+    """Return numbers from their bits with the sign as the lowest one."""
     items = rotated >> np.uint64(1) | (rotated & np.uint64(1)) << np.uint64(8 * width - 1)
     return items.astype(f"<u{width}").tobytes()
+
+
+def gaussian(rows: int, columns: int, dtype: int = 0, quarters: int = 1) -> bytes:
+    """Return a matrix of nearly normal numbers, whose scales differ by quarters of an octave."""
+    width, exponent_bits = SHAPES[dtype]
+    n = rows * columns
+    sums = sum((lcg_words(n, seed) >> 8).astype(np.int64) for seed in range(12)) - (6 << 24)
+    scales = quarters * steps(rows, columns)
+    powers = np.array([256, 304, 362, 431])  # of 2^(1/4)
+    magnitudes = (abs(sums) | 1) * powers[scales % 4] << scales // 4
+    bits = magnitudes.astype(np.float64).view(np.uint64)  # exactly: they are below 2^53
+    exponents = (bits >> np.uint64(52)).astype(np.int64)
+    exponents -= exponents.max() - (15 << exponent_bits) // 16
+    fraction = bits % np.uint64(1 << 52) >> np.uint64(53 - 8 * width + exponent_bits)
+    rotated = np.maximum(exponents, 0).astype(np.uint64) << np.uint64(8 * width - exponent_bits)
+    rotated |= fraction << np.uint64(1) | (sums < 0).astype(np.uint64)
+    return rotated_right(rotated, width)
+
+
+def with_zeros(raw: bytes, dtype: int) -> bytes:
+    """Set every 41st item to 0: level "best" codes many zeros in the scale mode."""
+    items = np.frombuffer(raw, f"<u{SHAPES[dtype][0]}").copy()
+    items[::41] = 0
+    return items.tobytes()
+
+
+def told_by_columns(n: int, step: int, seldom: int = 64) -> bytes:
+    """Return bytes that their column of 64 tells, but for one of `seldom`."""
+    noise = lcg_words(n) >> 16
+    others = np.where(noise % seldom == 0, 1 + noise // seldom % 3, 0)
+    return (80 - np.arange(n) % 64 * 3 % 7 * step + others).astype(np.uint8).tobytes()
 
 
 def choose(n: int, symbols: list[int], odds: list[int], seed: int = 0) -> np.ndarray:

@@ -271,7 +271,7 @@ GOLDENS = {**every_codec_and_dtype(), **rans(), **huffman(), **best(), **every_c
 
 
 def path_of(name: str) -> Path:
-    return FOLDER / f"v{_core.FORMAT_VERSION}-{name}.frame"
+    return FOLDER / f"v1-{name}.frame"
 
 
 def main() -> int:

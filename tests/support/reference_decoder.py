@@ -20,14 +20,17 @@ from reference_planes import (
     JOINED,
     SCALE,
     STORED,
+    TILES,
     Reader,
     TruncatedFrame,
     UnknownVersion,
     must,
 )
+from reference_tiles import TileSection, decode_tiles, read_tile_model
 
 MAGIC = bytes.fromhex("BF16C0DE")
-VERSION = 1
+VERSION = 1  # of frames without tiles
+VERSION_OF_TILES = 2
 WIDTHS = [2, 2, 4, 8, 1, 1]  # of dtype 0 ... 5
 
 
@@ -36,6 +39,7 @@ WIDTHS = [2, 2, 4, 8, 1, 1]  # of dtype 0 ... 5
 
 @dataclass
 class Head:
+    version: int
     codec: int
     dtype: int
     by_byte: bool
@@ -44,7 +48,7 @@ class Head:
     sizes: list[int]
     checksums: list[int] | None
     tail: bytes
-    model: list[Section] | None
+    model: list[Section] | list[TileSection] | None
     size: int  # of all up to the first block
 
     @property
@@ -71,7 +75,7 @@ def read_head(data: bytes) -> Head:
     must(MAGIC.startswith(data[:4]), "another magic")
     reader.take(4)
     version = reader.number(1)
-    if version != VERSION:
+    if version not in (VERSION, VERSION_OF_TILES):
         raise UnknownVersion(f"version {version} is unknown: upgrade")
     codec, layout, blocks, raw_size = (reader.number(w) for w in (1, 1, 1, 8))
     must(reader.number(4) == checksum(data[:16]), "checksum of the header")
@@ -97,7 +101,10 @@ def read_head(data: bytes) -> Head:
     must(head_checksum == checksum(data[24 : reader.at]), "checksum of the head")
     fields = np.frombuffer(table, "<u4").reshape(n_blocks, entry // 4)
     must((fields[:, 0] > 0).all(), "a block of size 0")
+    n_items = raw_size // width
+    read = read_model if version == VERSION else read_tile_model
     return Head(
+        version=version,
         codec=codec,
         dtype=layout & 15,
         by_byte=bool(layout >> 4),
@@ -106,7 +113,7 @@ def read_head(data: bytes) -> Head:
         sizes=fields[:, 0].tolist(),
         checksums=fields[:, 1].tolist() if has_sums else None,
         tail=tail,
-        model=read_model(model, layout & 15, raw_size // width) if has_model else None,
+        model=read(model, layout & 15, n_items) if has_model else None,
         size=reader.at,
     )
 
@@ -128,8 +135,13 @@ def decode_block(data: bytes, head: Head, index: int) -> bytes:
     planes: list[bytes] = []
     for mode, coded in split_block(payload, n, head.width):
         if mode == SCALE:
+            must(head.version == VERSION, "the scale mode in a frame of version 2")
             must(head.model is not None, "the scale mode without a model")
             planes += decode_scale(coded, head.model, head.first_of(index), n)
+        elif mode == TILES:
+            must(head.version == VERSION_OF_TILES, "tiles in a frame of version 1")
+            must(head.model is not None, "tiles without a model")
+            planes += decode_tiles(coded, head.model, head.first_of(index), n)
         elif mode != JOINED:
             planes.append(DECODERS[mode](coded, n))
     raw = join_planes(planes, head.by_byte)
@@ -158,10 +170,11 @@ def split_block(block: bytes, n: int, width: int) -> list[tuple[int, bytes]]:
     """Return mode and payload of every plane, the most significant first."""
     reader = Reader(block)
     modes = list(reader.take(width))
-    must(all(mode in (*DECODERS, SCALE, JOINED) for mode in modes), "unknown mode")
+    must(all(mode in (*DECODERS, SCALE, JOINED, TILES) for mode in modes), "unknown mode")
     must(SCALE not in modes[1:], "the scale mode behind plane 0")
+    must(TILES not in modes[1:], "tiles behind plane 0")
     joined = [p for p, mode in enumerate(modes) if mode == JOINED]
-    must(joined == ([1] if modes[0] == SCALE and width > 1 else []), "the joined mode")
+    must(joined == ([1] if modes[0] in (SCALE, TILES) and width > 1 else []), "the joined mode")
     uncoded = {STORED: n, CONSTANT: 1, JOINED: 0}
     sizes = [uncoded[mode] if mode in uncoded else reader.number(4) for mode in modes]
     payloads = [reader.take(size) for size in reversed(sizes)][::-1]

@@ -37,6 +37,7 @@ def frame(
     tail: bytes = b"",
     sizes: Sequence[int] | None = None,
     model: bytes | None = None,
+    version: int = VERSION,
 ) -> bytes:
     """Put blocks into a frame; `sums` are the checksums of the decoded blocks."""
     if sizes is None:
@@ -53,7 +54,7 @@ def frame(
         size = len(model).to_bytes(4, "little")
         head = size + checksum(size).to_bytes(4, "little") + head + model
         k |= 64
-    start = MAGIC + bytes([VERSION, codec, layout, k]) + raw_size.to_bytes(8, "little")
+    start = MAGIC + bytes([version, codec, layout, k]) + raw_size.to_bytes(8, "little")
     both = struct.pack("<II", checksum(start), checksum(head))
     return start + both + head + b"".join(blocks)
 

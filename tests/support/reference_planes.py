@@ -5,7 +5,7 @@ from __future__ import annotations
 import numcodecs.zstd
 import numpy as np
 
-STORED, CONSTANT, HUFFMAN, RANS_PAIRS, RANS_WIDE, ZSTANDARD, SCALE, JOINED = range(8)
+STORED, CONSTANT, HUFFMAN, RANS_PAIRS, RANS_WIDE, ZSTANDARD, SCALE, JOINED, TILES = range(9)
 LOWEST_STATE = 1 << 16
 
 

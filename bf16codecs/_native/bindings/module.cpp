@@ -161,7 +161,7 @@ nb::dict py_inspect(nb::handle frame_object) {
   const FrameIndex index = whole_frame(frame);
   const Header& header = index.header;
   nb::dict result;
-  result["version"] = kFormatVersion;
+  result["version"] = header.version;
   result["codec"] = name_of(kCodecNames, header.codec);
   result["dtype"] = name_of(kDTypeNames, header.layout.dtype);
   result["by"] = header.layout.by_byte ? "byte" : "field";

@@ -8,7 +8,8 @@
 namespace bf16codecs {
 
 inline constexpr uint8_t kMagic[4] = {0xBF, 0x16, 0xC0, 0xDE};
-inline constexpr uint8_t kFormatVersion = 1;
+// The newest version; frames that need nothing of it have the first.
+inline constexpr uint8_t kFirstVersion = 1, kFormatVersion = 2;
 
 inline constexpr size_t kHeaderSize = 24;   // magic ... checksum of the table
 inline constexpr size_t kHeaderChecked = 16;  // the bytes that the header's checksum covers
@@ -47,8 +48,9 @@ enum class Mode : uint8_t {
   zstd = 5,
   scale = 6,   // the scale model's payload, for this plane and the next
   joined = 7,  // no payload: decoded with the plane before
+  tiles = 8,   // the tile model's payload, likewise; version 2
 };
-inline constexpr unsigned kModes = 8;
+inline constexpr unsigned kModes = 9;
 constexpr bool is_coded(Mode mode) { return mode >= Mode::huffman && mode != Mode::joined; }
 
 inline constexpr size_t kChecksumStripe = 128;

@@ -28,15 +28,18 @@ void check_magic_and_version(const uint8_t* bytes, size_t size) {
   if (!std::equal(bytes, bytes + magic_size, kMagic)) {
     throw CorruptDataError("not a frame of bf16codecs: it does not begin with BF 16 C0 DE");
   }
-  if (size > kVersionAt && bytes[kVersionAt] != kFormatVersion) {
+  if (size > kVersionAt &&
+      (bytes[kVersionAt] < kFirstVersion || bytes[kVersionAt] > kFormatVersion)) {
     throw UnsupportedVersionError("the frame has format version " +
                                   std::to_string(bytes[kVersionAt]) + ", this release reads " +
+                                  std::to_string(kFirstVersion) + " to " +
                                   std::to_string(kFormatVersion) + ": upgrade bf16codecs");
   }
 }
 
 Header parse_fields(const uint8_t* bytes) {
   Header header;
+  header.version = bytes[kVersionAt];
   const uint8_t codec = bytes[kCodecAt], layout = bytes[kLayoutAt], block = bytes[kBlockAt];
   if (!find_number(kCodecNames, codec)) {
     throw CorruptDataError("header: unknown codec " + std::to_string(codec));
@@ -54,7 +57,7 @@ Header parse_fields(const uint8_t* bytes) {
     throw CorruptDataError("header: block size out of range");
   }
   if (header.has_model && header.layout.by_byte) {
-    throw CorruptDataError("header: a scale model of planes that are split by byte");
+    throw CorruptDataError("header: a model of planes that are split by byte");
   }
   header.raw_size = load_le<uint64_t>(bytes + kRawSizeAt);
   return header;
@@ -161,7 +164,7 @@ void check_frame_size(const FrameIndex& index, uint64_t size) {
 void write_head(const FrameIndex& index, uint8_t* frame) {
   const Header& header = index.header;
   std::copy(std::begin(kMagic), std::end(kMagic), frame);
-  frame[kVersionAt] = kFormatVersion;
+  frame[kVersionAt] = header.version;
   frame[kCodecAt] = static_cast<uint8_t>(header.codec);
   frame[kLayoutAt] = static_cast<uint8_t>(static_cast<unsigned>(header.layout.dtype) |
                                           (header.layout.by_byte ? kByByteFlag : 0u));

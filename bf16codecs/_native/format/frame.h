@@ -11,6 +11,7 @@ namespace bf16codecs {
 
 // The first bytes of a frame and what follows from them.
 struct Header {
+  uint8_t version = kFirstVersion;
   Codec codec = Codec::split;
   Layout layout;
   unsigned block_log2 = 0;
@@ -37,7 +38,7 @@ struct FrameIndex {
   std::vector<uint64_t> offsets;    // where each block begins in the frame, and the frame's size
   std::vector<uint32_t> checksums;  // of each block's decoded bytes, or empty
   std::vector<uint8_t> tail;
-  std::vector<uint8_t> model;  // the scale model, shared by all blocks; empty if there is none
+  std::vector<uint8_t> model;  // shared by all blocks; empty if there is none
 
   size_t blocks() const { return offsets.size() - 1; }
   uint64_t frame_size() const { return offsets.back(); }

@@ -36,7 +36,8 @@ inline constexpr Named<Mode> kModeNames[] = {{"stored", Mode::stored},
                                              {"rans_wide", Mode::rans_wide},
                                              {"zstd", Mode::zstd},
                                              {"scale", Mode::scale},
-                                             {"joined", Mode::joined}};
+                                             {"joined", Mode::joined},
+                                             {"tiles", Mode::tiles}};
 static_assert(std::size(kModeNames) == kModes);
 
 // Levels of Codec::arithmetic.
