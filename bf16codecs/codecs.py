@@ -123,9 +123,9 @@ class BF16Arithmetic(_ChecksumCodec):
         ``float64``, ``float8_e4m3fn`` or ``float8_e5m2``. Any bytes round-trip, whatever it is.
     level : {"fast", "best"}
         ``"fast"`` codes the exponent plane, at the speed of memory. ``"best"`` models exponents
-        and mantissas by the scales of rows and columns, for the smallest output, at a twentieth
-        of the speed. It takes the row length from an array's shape, and estimates that of plain
-        bytes.
+        and mantissas by the scales of rows and columns, for the smallest output, at a fifth to a
+        half of the speed. It takes the row length from an array's shape, and estimates that of
+        plain bytes.
     checksum : bool
         Store a checksum per block, and verify it when decoding.
 

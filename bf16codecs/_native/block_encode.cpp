@@ -135,31 +135,68 @@ void split_and_sum(const Layout& layout, const uint8_t* items, size_t n,
   }
 }
 
-// Nearly the size of a plane that is coded alone: constant, stored, or by its order-0 entropy and
-// the lanes' states.
-size_t size_alone(const uint8_t* plane, size_t n) {
-  if (is_constant(plane, n)) return 1;
-  uint32_t counts[256];
-  histogram(plane, n, counts);
+// Splits a sample of a block of n items to the beginnings of the planes; returns its size.
+size_t split_sample(const Layout& layout, const uint8_t* items, size_t n, uint8_t* const planes[]) {
+  constexpr size_t kRuns = 128, kRun = 64;
+  const size_t width = layout.planes(), part = n / kRuns;
+  for (size_t r = 0; r < kRuns; ++r) {
+    uint8_t* at[kMaxItemSize];
+    for (size_t p = 0; p < width; ++p) at[p] = planes[p] + kRun * r;
+    // Somewhere in its part of the block: at one distance they would meet the same columns again
+    // and again.
+    const size_t place = (static_cast<uint32_t>(r * 2654435769u) >> 12) % (part - kRun + 1);
+    split_planes(layout, items + (part * r + place) * width, kRun, at);
+  }
+  return kRuns * kRun;
+}
+
+// Nearly the size of the first planes if each is coded alone: constant, stored, or by its order-0
+// entropy and the lanes' states. That of a sample is rather less than that of all. The planes have
+// room for n symbols each.
+size_t size_alone(const Layout& layout, const uint8_t* items, size_t n, size_t first_planes,
+                  bool is_sampled, uint8_t* const planes[]) {
+  size_t counted = n;
+  if (is_sampled) {
+    counted = split_sample(layout, items, n, planes);
+  } else {
+    split_planes(layout, items, n, planes);
+  }
   const size_t states = sizeof(uint32_t) * kLanesPerGroup << groups_log2(n);
-  return std::min(n, static_cast<size_t>(entropy_size(counts) >> 19) + states);
+  size_t size = 0;
+  for (size_t p = 0; p < first_planes; ++p) {
+    uint32_t counts[256];
+    histogram(planes[p], counted, counts);
+    const uint64_t bits = entropy_size(counts) / counted * n;
+    size += bits == 0 ? 1 : std::min(n, static_cast<size_t>(bits >> 19) + states);
+  }
+  return size;
 }
 
 // Codes the first planes with the frame's model where that is smaller than each plane alone;
-// returns how many planes are done. `out` has room for all planes and kModelSlack.
+// returns how many planes are done. `out` has room for all planes, and for the scale model
+// kModelSlack bytes more.
 size_t code_with_model(const EncodeOptions& options, const BlockContext& context,
                        const uint8_t* items, size_t n, uint8_t* const planes[], uint8_t* out,
                        Coded coded[]) {
-  if (context.scale == nullptr || n < kLeastCoded) return 0;
-  const size_t joined = scale::Model::planes(options.layout);
-  size_t alone = 0;
-  for (size_t p = 0; p < joined; ++p) alone += size_alone(planes[p], n);
-  const size_t size = scale::encode(*context.scale, items, context.first, n, out,
-                                  joined * n + kModelSlack);
+  const bool has_model = context.scale != nullptr || context.tiles != nullptr;
+  if (!has_model || n < kLeastCoded) return 0;
+  const size_t joined = tiles::Model::planes(options.layout);
   // Its size is written too: beyond that, the block would outgrow block_bound() by up to 3 bytes.
-  if (size == 0 || size >= alone || size + sizeof(uint32_t) > joined * n) return 0;
+  const size_t room = joined * n - sizeof(uint32_t);
+  const size_t size =
+      context.tiles != nullptr
+          ? tiles::encode(*context.tiles, items, context.first, n, context.workspace.words, out,
+                          room)
+          : scale::encode(*context.scale, items, context.first, n, out, joined * n + kModelSlack);
+  if (size == 0 || size > room) return 0;
+  // Where there are two planes, signs and mantissas alone would take as long to count as the tiles
+  // to code.
+  constexpr size_t kSampled = size_t{1} << 14;
+  const bool is_sampled = context.tiles != nullptr && joined == 2 && n >= kSampled;
+  const size_t alone = size_alone(options.layout, items, n, joined, is_sampled, planes);
+  if (size >= alone) return 0;
   context.saved->fetch_add(alone - size, std::memory_order_relaxed);
-  coded[0] = {Mode::scale, size};
+  coded[0] = {context.tiles != nullptr ? Mode::tiles : Mode::scale, size};
   for (size_t p = 1; p < joined; ++p) coded[p] = {Mode::joined, 0};
   return joined;
 }
@@ -198,14 +235,21 @@ size_t encode_block(const EncodeOptions& options, const BlockContext& context,
     planes[p] = scratch + p * n;
     payloads[p] = planes[p] + width * n;
   }
-  // The last plane is first in the block, and as a rule it is stored and the others are coded:
-  // so it is split right to where it will lie.
-  if (n >= kLeastCoded) planes[width - 1] = out + width + 4 * (width - 1);
-  split_and_sum(options.layout, items, n, planes, sum);
-
+  // A payload of the tile model lies where it stays if there is no other plane; one of the scale
+  // model may take the room of all planes that it codes.
+  const bool is_in_place = context.tiles != nullptr && width <= 2;
+  uint8_t* const modelled = is_in_place ? out + width + sizeof(uint32_t) : payloads[0];
   Coded coded[kMaxItemSize];
-  // A payload of the model may take the room of all planes that it codes.
-  size_t p = code_with_model(options, context, items, n, planes, payloads[0], coded);
+  size_t p = code_with_model(options, context, items, n, planes, modelled, coded);
+  if (p != 0) payloads[0] = modelled;
+  if (p == width) {
+    if (sum != nullptr) sum->update(items, width * n);
+  } else {
+    // The last plane is first in the block, and as a rule it is stored and the others are coded:
+    // so it is split right to where it will lie.
+    if (n >= kLeastCoded) planes[width - 1] = out + width + 4 * (width - 1);
+    split_and_sum(options.layout, items, n, planes, sum);
+  }
   for (; p < width; ++p) {
     coded[p] = code_plane(options, planes[p], n, payloads[p], context.workspace);
   }

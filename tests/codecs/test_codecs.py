@@ -32,10 +32,16 @@ CODECS = [
     BF16Huffman(dtype="float32"),
     BF16Arithmetic(dtype="float8_e5m2"),
     BF16Zstd(dtype="float64"),
+    BF16Arithmetic(level="best"),
+    BF16Arithmetic(level="best", checksum=False, dtype="float32"),
 ]
 
 codecs = pytest.mark.parametrize("codec", CODECS, ids=repr)
 classes = pytest.mark.parametrize("cls", CLASSES)
+
+
+def best(**options) -> BF16Arithmetic:
+    return BF16Arithmetic(level="best", **options)
 
 
 def weights(n, dtype=BF16):
@@ -90,7 +96,7 @@ def test_numcodecs_own_checks():
         common.check_err_encode_object_buffer(codec)
 
 
-@classes
+@pytest.mark.parametrize("cls", [*CLASSES, best])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("nbytes", [*range(18), 131071, 131072, 131073, 300_001])
 def test_odd_lengths(cls, dtype, nbytes):
@@ -103,7 +109,7 @@ def test_odd_lengths(cls, dtype, nbytes):
 
 @settings(max_examples=60, deadline=None)
 @given(
-    cls=st.sampled_from(CLASSES),
+    cls=st.sampled_from([*CLASSES, best]),
     dtype=st.sampled_from(DTYPES),
     data=st.one_of(
         st.binary(max_size=400),

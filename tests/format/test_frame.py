@@ -27,13 +27,21 @@ from frames import (
     make,
     refuse,
     refuse_head,
+    version_of,
 )
 
 
 def blocks_flipped(frame: bytes):
-    """Yield a frame with bits of its blocks flipped; fewer with a scale model, which is slow."""
+    """Yield a frame with bits of its blocks flipped; fewer with a model, which is slow."""
     step = 5 if has_model(frame) else 1
     return flips(frame, _core.Index(frame).header_size, len(frame), step)
+
+
+def test_frames_have_the_models_of_their_names():
+    models = {"scale model": (1, True), "tiles": (2, True), "tiles, joined": (2, True)}
+    for name in FRAMES:
+        frame, _ = make(name)
+        assert (version_of(frame), has_model(frame)) == models.get(name, (1, False))
 
 
 # --- truncation ----------------------------------------------------------------------------------
@@ -97,7 +105,7 @@ def test_every_bit_of_blocks_with_checksums_is_guarded(name):
         except CorruptDataError:
             continue
         # Bits without meaning: in a Zstandard frame's window size, and in the last byte of rows.
-        assert name in ("zstd", "scale model")
+        assert name in ("zstd", "scale model", "tiles", "tiles, joined")
         assert out == raw
 
 

@@ -12,9 +12,11 @@ from bf16codecs.errors import (
     CorruptDataError,
     TruncatedDataError,
 )
+from contents import gaussian
 from frames import (
     FRAMES,
     make,
+    version_of,
 )
 from reference_planes import CONSTANT
 
@@ -39,6 +41,24 @@ def test_every_range_of_blocks_is_the_slice(name, checksum):
             payload = frame[index.offsets[first] : index.offsets[last]]
             index.decode_block_range(payload, first, last, out)
             assert out.tobytes() == part
+
+
+@pytest.mark.parametrize("dtype", [0, 4])
+def test_blocks_of_any_section(dtype):
+    """A model describes sections of 2^22 items, and later ones by changes to those before."""
+    raw = gaussian(1024, 1000, dtype) * 9
+    frame = _core.encode(raw, 3, dtype, level=1, row=1000, block=1 << 16)
+    assert version_of(frame) == 2
+    index = _core.Index(frame)
+    size = index.block_items * index.item_size
+    out = np.empty(len(raw), np.uint8)
+    _core.decode_into(frame, out)
+    assert out.tobytes() == raw
+    for first, last in ((63, 64), (64, 65), (63, 65), (128, 130), (index.n_blocks - 1, None)):
+        part = raw[first * size : last and last * size]
+        payload = frame[index.offsets[first] : index.offsets[last or index.n_blocks]]
+        index.decode_block_range(payload, first, last or index.n_blocks, out[: len(part)])
+        assert out[: len(part)].tobytes() == part
 
 
 def test_wrong_ranges_and_sizes_of_blocks():

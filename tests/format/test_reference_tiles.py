@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+import reference_decoder as reference
 import reference_encoder as build
+from bf16codecs import _core
 from both_decoders import both_decode
+from contents import gaussian, lcg_bytes, matrix, weights
 from reference_grid import KEY_BITS, SECTION, largest_scale
 from reference_grid_encoder import write_rows
 from reference_planes import CONSTANT, JOINED, TILES
@@ -31,6 +35,61 @@ from tile_frames import (
     tile_keys,
     with_rest,
 )
+
+ARITHMETIC, BEST = 3, 1
+
+
+# --- what the native encoder writes --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", range(6))
+def test_reference_decodes_what_the_encoder_writes(dtype):
+    used = 0
+    for rows, columns in ((60, 64), (33, 100), (150, 96)):
+        raw = matrix(rows, columns, dtype) + b"abcdefg"
+        for row in (0, columns, 16, 1 << 20):
+            for block, checksum in ((0, True), (256, False)):
+                frame = _core.encode(
+                    raw, ARITHMETIC, dtype, level=BEST, block=block, checksum=checksum, row=row
+                )
+                assert both_decode(frame) == raw
+                used += reference.read_head(frame).version == 2
+    assert used > 4
+
+
+def with_lines(*fills: int) -> bytes:
+    """Return a matrix of 100 columns with rows and columns that are all the same."""
+    items = np.frombuffer(gaussian(90, 100), "<u2").reshape(90, 100).copy()
+    for i, fill in enumerate(fills * (8 // len(fills))):
+        items[11 * i % 90] = items[:, 13 * i % 100] = fill
+    return items.tobytes()
+
+
+CONTENTS = {
+    "63": weights(63),
+    "64": weights(64),
+    "weights": weights(20_000),
+    "mixed": weights(9000) + bytes(3000) + lcg_bytes(3000),
+    "all values": np.arange(65536, dtype="<u2").tobytes(),
+    "NaNs": b"\xc0\x7f" * 40 + weights(9000) + b"\x80\xff" * 40,
+    "infinities and NaNs": b"\xc1\x7f\x80\xff" * 5000,
+    "-0": b"\0\x80" * 9000,
+    "equal rows": gaussian(1, 100) * 90,
+    "lines of zeros": with_lines(0),
+    "lines of -0": with_lines(0x8000),
+    "lines of infinities and NaNs": with_lines(0x7F80, 0xFF80, 0x7FC1, 0xFFFF),
+}
+
+
+@pytest.mark.parametrize("content", CONTENTS)
+def test_any_content_at_level_best(content):
+    raw = CONTENTS[content]
+    for dtype in range(6):
+        for block, row in ((0, 0), (8192, 100), (16384, 50)):
+            frame = _core.encode(raw, ARITHMETIC, dtype, level=BEST, block=block, row=row)
+            assert both_decode(frame) == raw
+            assert len(frame) <= _core.bound(len(raw), ARITHMETIC, dtype, block)
+
 
 # --- blocks --------------------------------------------------------------------------------------
 

@@ -17,10 +17,17 @@ import bf16codecs
 from bf16codecs import hdf5
 from bf16codecs.errors import CodecError
 from bits import assert_same_bits
-from contents import lcg_bytes
+from contents import gaussian, lcg_bytes
 
 FLOATS = ["bfloat16", "float8_e4m3fn", "float8_e5m2"]
-FILTERS = [None, hdf5.Split(), hdf5.Split(by="byte"), hdf5.Huffman(), hdf5.Arithmetic()]
+FILTERS = [
+    None,
+    hdf5.Split(),
+    hdf5.Split(by="byte"),
+    hdf5.Huffman(),
+    hdf5.Arithmetic(),
+    hdf5.Arithmetic(level="best"),
+]
 DTYPES = ["bool", "i1", "u1", "i2", ">u2", "i4", "u8", "f2", "f4", ">f4", "f8", "c8", "c16"]
 
 
@@ -52,6 +59,18 @@ def test_every_bit_pattern(file: h5py.File, name: str, compression) -> None:
     raw = np.empty(values.shape, f"u{values.itemsize}")
     dataset.id.read(h5py.h5s.ALL, h5py.h5s.ALL, raw, mtype=dataset.id.get_type())
     assert_same_bits(raw.view(name), values)
+
+
+def test_parts_of_chunks_that_have_a_model(file: h5py.File) -> None:
+    """Neither rows nor columns begin where blocks do."""
+    values = np.frombuffer(gaussian(1100, 700), ml_dtypes.bfloat16).reshape(1100, 700)
+    best = hdf5.Arithmetic(level="best")
+    for chunks in ((1100, 700), (600, 300)):
+        dataset = hdf5.write_tensor(file, f"x{chunks}", values, compression=best, chunks=chunks)
+        file.flush()
+        assert bf16codecs.inspect(dataset.id.read_direct_chunk((0, 0))[1])["version"] == 2
+        for selection in (np.s_[:], np.s_[5], np.s_[370:380, 699:], np.s_[::-250, 3:600:70]):
+            assert_same_bits(hdf5.read_tensor(dataset, selection), values[selection])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

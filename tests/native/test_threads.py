@@ -14,7 +14,7 @@ import pytest
 import bf16codecs
 from bf16codecs import _core
 from bf16codecs.errors import CorruptDataError
-from contents import lcg_bytes, weights
+from contents import gaussian, lcg_bytes, weights, with_zeros
 from waiting import wait_until
 
 CODECS = {"split": 1, "huffman": 2, "arithmetic": 3, "zstd": 4}
@@ -46,6 +46,21 @@ def test_the_number_of_threads_changes_no_byte(codec):
             frames.append(encode(RAW, codec))
             assert _core.decode(frames[-1]) == RAW
     assert len(set(frames)) == 1
+
+
+@pytest.mark.parametrize("dtype", range(6))
+def test_the_number_of_threads_changes_no_byte_of_a_model(dtype):
+    raw = gaussian(80, 300, dtype) + b"x"
+    for content, version in ((raw, 2), (with_zeros(raw[:-1], dtype), 1)):
+        frames = set()
+        for threads in (1, 2, 5):
+            bf16codecs.set_num_threads(threads)
+            for _ in range(3):
+                frame = _core.encode(content, 3, dtype, level=1, block=2048, row=300)
+                assert _core.decode(frame) == content
+                frames.add(frame)
+        assert len(frames) == 1
+        assert bf16codecs.inspect(frame)["version"] == version
 
 
 @codecs

@@ -8,7 +8,7 @@ import pytest
 import bf16codecs
 from bf16codecs import _core
 from bf16codecs.errors import CodecError
-from contents import matrix, weights
+from contents import gaussian, matrix, weights, with_zeros
 
 HEADER = 24
 SPLIT, HUFFMAN, ARITHMETIC, ZSTD = 1, 2, 3, 4
@@ -21,7 +21,9 @@ FRAMES = {
     "arithmetic, blocks": (ARITHMETIC, BFLOAT16, weights(1000) + b"t", {"block": 256}),
     "arithmetic, wide": (ARITHMETIC, FLOAT8, weights(1500), {}),
     "zstd": (ZSTD, BFLOAT16, weights(600), {"level": 3}),
-    "scale model": (ARITHMETIC, FLOAT8, matrix(60, 64, 4) + b"t", {"level": 1, "row": 64}),
+    "scale model": (ARITHMETIC, FLOAT8, with_zeros(matrix(60, 64, 4), 4), {"level": 1, "row": 64}),
+    "tiles": (ARITHMETIC, FLOAT8, gaussian(30, 64, 4), {"level": 1, "row": 64}),
+    "tiles, joined": (ARITHMETIC, BFLOAT16, gaussian(10, 100) + b"t", {"level": 1, "row": 100}),
     "constant": (ARITHMETIC, FLOAT32, bytes(4003), {"block": 256}),
     "tail alone": (HUFFMAN, FLOAT32, b"abc", {}),
     "empty": (HUFFMAN, FLOAT32, b"", {}),
@@ -39,6 +41,10 @@ def flips(frame: bytes, first: int, last: int, step: int = 1):
         flipped = bytearray(frame)
         flipped[bit // 8] ^= 1 << bit % 8
         yield bytes(flipped)
+
+
+def version_of(frame: bytes) -> int:
+    return frame[4]
 
 
 def has_model(frame: bytes) -> bool:

@@ -9,15 +9,18 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+from collections.abc import Iterator
+from itertools import product
 
 import numpy as np
 
 from bf16codecs import _core
 from bf16codecs.errors import CodecError
-from contents import lcg_bytes, weights
+from contents import gaussian, lcg_bytes, matrix, weights, with_zeros
 
 # Lengths around whole steps of 1, 2 and 4 groups of lanes, and around the strips between sums.
 LENGTHS = (0, 1, 63, 64, 65, 127, 128, 1000, 4096, 5001, 8191, 32767, 32768, 40000, 131072, 150001)
+SHAPES = ((20, 64), (60, 33), (150, 96), (90, 250), (7, 3000))
 DAMAGES = 40
 
 
@@ -30,6 +33,21 @@ def contents(n: int) -> list[bytes]:
     wide = np.frombuffer(lcg_bytes(n, 5), np.uint8).astype("<u2") % 24 << 7
     return [plain, outliers.tobytes(), lcg_bytes(2 * n), (rare * 300).astype("<u2").tobytes(),
             wide.tobytes()]  # fmt: skip
+
+
+def cases() -> Iterator[tuple[bytes, dict]]:
+    """Yield what to encode, and how."""
+    for n in LENGTHS:
+        for raw in contents(n):
+            for codec, dtype, level in ((1, 0, 0), (2, 0, 0), (3, 0, 0), (3, 1, 0), (3, 0, 1)):
+                yield raw, {"codec": codec, "dtype": dtype, "level": level}
+    # Rows and columns of every length; blocks that begin and end anywhere in them.
+    for dtype, (rows, columns) in product(range(6), SHAPES):
+        for raw in (gaussian(rows, columns, dtype), matrix(rows, columns, dtype)):
+            for row, block in ((columns, 0), (columns, 1024), (0, 4096), (columns, 16384)):
+                yield raw, {"codec": 3, "dtype": dtype, "level": 1, "row": row, "block": block}
+        raw = with_zeros(gaussian(rows, columns, dtype), dtype)
+        yield raw, {"codec": 3, "dtype": dtype, "level": 1, "row": columns, "block": 2048}
 
 
 def damaged(frame: bytes, rng: random.Random) -> bytes:
@@ -53,18 +71,14 @@ def main() -> None:
     """Print the digests."""
     encoded, decoded = hashlib.sha256(), hashlib.sha256()
     rng = random.Random(0)
-    for n in LENGTHS:
-        for raw in contents(n):
-            for codec, dtype, level in ((1, 0, 0), (2, 0, 0), (3, 0, 0), (3, 1, 0), (3, 0, 1)):
-                if level and n > 10_000:
-                    continue  # the scale model has no kernels
-                frame = _core.encode(raw, codec, dtype, level=level, checksum=False)
-                encoded.update(frame)
-                encoded.update(_core.checksum(frame).to_bytes(4, "little"))
-                assert _core.decode(frame) == raw
-                damages = DAMAGES if n < 10_000 else 4
-                for _ in range(damages if n else 0):
-                    decoded.update(outcome(damaged(frame, rng)))
+    for raw, how in cases():
+        frame = _core.encode(raw, checksum=False, **how)
+        encoded.update(frame)
+        encoded.update(_core.checksum(frame).to_bytes(4, "little"))
+        assert _core.decode(frame) == raw
+        damages = DAMAGES if len(raw) < 20_000 else 4
+        for _ in range(damages if raw else 0):
+            decoded.update(outcome(damaged(frame, rng)))
     print(
         json.dumps(
             {

@@ -24,7 +24,13 @@ pytestmark = [
 ]
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
-CODECS = [BF16Split(), BF16Huffman(), BF16Arithmetic(checksum=False), BF16Zstd(level=5)]
+CODECS = [
+    BF16Split(),
+    BF16Huffman(),
+    BF16Arithmetic(checksum=False),
+    BF16Arithmetic(level="best"),
+    BF16Zstd(level=5),
+]
 codecs = pytest.mark.parametrize("codec", CODECS, ids=repr)
 BLOCK_BYTES = 1 << 19
 

@@ -8,9 +8,11 @@ from zarr.abc.store import RangeByteRequest
 from zarr.storage import MemoryStore
 
 import bf16codecs
+from bf16codecs import BF16Arithmetic
 from bf16codecs._chunks import formats
 from bf16codecs.zarr import BF16BlocksCodec
 from bits import assert_same_bits
+from contents import gaussian
 
 pytestmark = pytest.mark.usefixtures("pipeline")
 
@@ -45,9 +47,10 @@ def weights(shape):
     return np.random.default_rng(0).normal(0, 0.02, shape).astype(BF16)
 
 
-def create(store, data):
+def create(store, data, codec="huffman"):
+    serializer = BF16BlocksCodec(codec)
     return zarr.create_array(
-        store, data=data, chunks=data.shape, serializer=BF16BlocksCodec(), compressors=None
+        store, data=data, chunks=data.shape, serializer=serializer, compressors=None
     )
 
 
@@ -93,6 +96,30 @@ def test_one_row_costs_at_most_two_blocks(rows):
         assert_same_bits(array[row], data[row])
         assert len(store.requests) == 2
         assert store.fetched() < 2 * BLOCK_BYTES
+
+
+@pytest.mark.parametrize(
+    ("selection", "blocks"),
+    [
+        (np.s_[3], [(0, 1)]),
+        (np.s_[235:243, 1050:], [(0, 2)]),
+        (np.s_[-1, ::7], [(4, 5)]),
+        (np.s_[600:602], [(2, 3)]),
+    ],
+)
+def test_parts_of_a_chunk_that_has_a_model(selection, blocks):
+    """Neither rows nor columns begin where blocks do."""
+    data = np.frombuffer(gaussian(1100, 1100), BF16).reshape(1100, 1100)
+    store = CountingStore()
+    array = create(store, data, BF16Arithmetic(level="best"))
+    index, frame = index_of(store), store._store_dict["c/0/0"].to_bytes()
+    assert bf16codecs.inspect(frame)["version"] == 2
+    store.requests.clear()
+    assert_same_bits(array[selection], data[selection])
+    expected = [(index.offsets[a], index.offsets[b]) for a, b in blocks]
+    assert {(r.start, r.end) for r, _ in store.requests[-len(blocks) :]} == {*expected}
+    assert store.fetched() < len(frame) / 2 + 4096
+    assert_same_bits(array[:], data)
 
 
 def test_rows_at_a_time(rows):

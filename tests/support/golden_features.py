@@ -1,0 +1,60 @@
+"""Tells what a frame is an example of, as the reference decoder sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import reference_decoder as reference
+from reference_grid import SECTION, Grid
+from reference_planes import huffman_counts, huffman_size_width
+from reference_tiles import TileSection, coded_items, read_payload, tiles_of
+
+MODES = [
+    "stored", "constant", "huffman", "pairs", "wide", "zstandard", "scale", "joined", "tiles",
+]  # fmt: skip
+
+
+def features(frame: bytes) -> set[str]:
+    head = reference.read_head(frame)
+    found = {f"{len(head.sizes)} blocks", f"tail {len(head.tail)}"}
+    found.add("by byte" if head.by_byte else "by field")
+    found.add("checksums" if head.checksums is not None else "no checksums")
+    if head.model is not None:
+        found.add(f"{len(head.model)} sections")
+    for b, at in enumerate(head.offsets[:-1]):
+        block, n = frame[at : head.offsets[b + 1]], head.items_of(b)
+        for mode, payload in reference.split_block(block, n, head.width):
+            name = MODES[mode]
+            found.add(name)
+            if name in ("scale", "tiles"):
+                section = head.model[head.first_of(b) // SECTION]
+                found |= set(features_of_grid(section))
+            if name == "tiles":
+                found |= set(features_of_tiles(section, payload, n))
+            if name in ("pairs", "wide"):
+                log2_groups = payload[0] >> 4 & 3 if name == "pairs" else payload[0]
+                found.add(f"{name} of {1 << log2_groups}")
+            if name == "pairs":
+                found.add("escapes" if payload[0] & 64 else "no escapes")
+            if name == "huffman":
+                counts = huffman_counts(n)
+                found.add(f"huffman of {len(counts)}")
+                found.add(f"huffman sizes of {huffman_size_width(counts)}")
+    return found
+
+
+def features_of_grid(section: Grid) -> Iterator[str]:
+    yield "rows" if section.run else "no rows"
+    yield "columns" if section.period else "no columns"
+
+
+def features_of_tiles(section: TileSection, payload: bytes, n: int) -> Iterator[str]:
+    parts = read_payload(payload, section.dtype, n)
+    m = coded_items(n, parts.groups)
+    yield f"tiles of {parts.groups}"
+    yield "one tile" if tiles_of(m) == 1 else "several tiles"
+    tables = "Gaussian" if section.form < 2 else "explicit"
+    classes = "one class" if len(section.tables) == 1 else "four classes"
+    yield f"{tables}, {classes}"
+    yield "escaped keys" if parts.escapes else "no escaped keys"
+    yield "stored keys" if parts.rest else "no stored keys"
