@@ -66,7 +66,7 @@ class FrameMutator {
   void mutate() {
     const unsigned choice = random_.below(16);
     if (choice == 0) return mutate_header();
-    if (choice == 1) return mutate_bytes(index_.model);
+    if (choice == 1) return mutate_model();
     if (choice == 2 || blocks_.empty()) return mutate_blocks();
     mutate_block(random_.below(blocks_.size()));
   }
@@ -74,8 +74,8 @@ class FrameMutator {
   // Writes all of it, with sizes and checksums that agree.
   Bytes joined() {
     Header& header = index_.header;
+    if (!header.has_model) index_.model.clear();
     header.model_size = static_cast<uint32_t>(index_.model.size());
-    header.has_model = !index_.model.empty();
     index_.tail.resize(header.tail_size());
     index_.checksums.resize(header.has_checksums ? blocks_.size() : 0);
     index_.offsets.assign(1, header.table_at() + blocks_.size() * header.table_entry() +
@@ -96,15 +96,24 @@ class FrameMutator {
     bytes.resize(LLVMFuzzerMutate(bytes.data(), size, bytes.size()));
   }
 
+  // Seldom of no bytes, which stand for numbers as well.
+  void mutate_model() {
+    index_.header.has_model = true;
+    mutate_bytes(index_.model);
+  }
+
   // The values that read_header() takes; others come of mutating bytes.
   void mutate_header() {
     Header& header = index_.header;
     const uint64_t step = uint64_t{1} << random_.below(header.block_log2 + 3);
-    switch (random_.below(5)) {
+    switch (random_.below(7)) {
       case 0: header.layout.dtype = DType{static_cast<uint8_t>(random_.below(kDTypes))}; break;
       case 1: header.layout.by_byte = !header.layout.by_byte; break;
       case 2: header.block_log2 = kMinBlockLog2 + random_.below(14); break;
       case 3: header.has_checksums = !header.has_checksums; break;
+      case 4: header.has_model = !header.has_model; break;
+      case 5: header.version = header.version == kFormatVersion ? kFirstVersion : kFormatVersion;
+        break;
       default: header.raw_size += random_.below(2) == 0 ? step : 0 - step;
     }
   }
