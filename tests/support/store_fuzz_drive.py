@@ -36,7 +36,7 @@ from bf16codecs.errors import BF16CodecsError, TensorNotFoundError
 from folders import names_in
 from lazy_models import in_memory
 from store_fuzz_mutations import EVERYTHING
-from store_fuzz_truth import HEADER, Seed, Truth
+from store_fuzz_truth import HEADER, Seed, Truth, filters_of
 
 _LONGEST_MESSAGE = 4000
 _FRAME = re.compile(r'File "[^"]*?(bf16codecs/[^"]*)", line (\d+),? in ([\w<>]+)')
@@ -169,10 +169,11 @@ class Driver:
             self._try("list", model.keys)
             self._try("metadata", model.metadata, self._compare_metadata)
             for name in model.keys():  # noqa: SIM118  (as a user lists them)
-                self._try("tensor", partial(model.__getitem__, name), self._read_tensor)
-            self._try("load", model.load, self._compare_load)
+                read = partial(self._read_tensor, model)
+                self._try("tensor", partial(model.__getitem__, name), read)
+            self._try("load", model.load, partial(self._compare_load, model))
 
-    def _read_tensor(self, tensor: bf16codecs.LazyTensor) -> None:
+    def _read_tensor(self, model: bf16codecs.Model, tensor: bf16codecs.LazyTensor) -> None:
         """Read parts of a tensor; with its data, its form has to be right."""
         repr(tensor)
         dtype = tensor.get_dtype()
@@ -196,7 +197,7 @@ class Driver:
                 raise Wrong("data of another dtype", name, dtype, tensor.dtype)
             if self._is_changed(name) or found.tobytes() == expected[selection].tobytes():
                 return
-            if not self._reads_ranges(tensor):
+            if not self._reads_ranges(tensor) and not self._is_refiltered(model, name):
                 raise Wrong("other data", name, selection)
 
         for probe, selection in selections.items():
@@ -213,6 +214,14 @@ class Driver:
             return False
         return isinstance(tensor._array._find((0,) * tensor.ndim).form, RawFormat)
 
+    def _is_refiltered(self, model: bf16codecs.Model, name: str) -> bool:
+        """Tell whether a tensor has other filters than it was written with.
+
+        Which ones an array has is the metadata's word (docs/trust.md, "What is not promised").
+        """
+        filters = self._seed.filters
+        return name in filters and filters_of(model, name) != filters[name]
+
     def _is_changed(self, what: str) -> bool:
         """Tell whether something may differ from the original without an error."""
         return bool(self._unknowable & {what, *EVERYTHING})
@@ -221,12 +230,14 @@ class Driver:
         if not self._is_changed(HEADER) and (metadata or {}) != self._truth.metadata:
             raise Wrong("other metadata", metadata)
 
-    def _compare_load(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+    def _compare_load(self, model: bf16codecs.Model, arrays: Mapping[str, NDArray[Any]]) -> None:
         for name in arrays.keys() ^ self._truth.tensors.keys():
             if not self._is_changed("names"):
                 raise Wrong("other tensors", name)
         for name, array in arrays.items():
-            if not self._is_changed(name) and array.tobytes() != self._truth.tensors[name][2]:
+            if self._is_changed(name) or array.tobytes() == self._truth.tensors[name][2]:
+                continue
+            if not self._is_refiltered(model, name):
                 raise Wrong("other data", name)
 
     # --- conversions ------------------------------------------------------------------------------

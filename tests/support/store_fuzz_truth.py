@@ -92,6 +92,8 @@ class Seed:
     chunk_files: Mapping[str, str] = field(default_factory=dict)
     #: Tensors and headers, by the paths of their arrays.
     names: dict[str, str] = field(default_factory=dict)
+    #: By tensor of a Zarr store: what is done to its items before a codec has them.
+    filters: dict[str, Any] = field(default_factory=dict)
 
     @cached_property
     def truth(self) -> Truth:
@@ -131,7 +133,15 @@ def load_seed(workspace: Path, name: str) -> Seed:
         seed.names = {path: name for name, path in info.paths.items()}
         seed.names |= {file.path: HEADER for file in info.files}
         seed.chunk_files, seed.unchecked = _regions(seed, path)
+        if seed.store.endswith((".zarr", ".zip")):
+            seed.filters = {name: filters_of(model, name) for name in model}
     return seed
+
+
+def filters_of(model: bf16codecs.Model, name: str) -> Any:
+    """Return what is done to a tensor's items before a codec has them, in Zarr format 2."""
+    opened = model._home.opened
+    return opened._document(opened.info.paths[name]).get("filters")
 
 
 def _regions(seed: Seed, path: Path) -> tuple[dict[str, str], dict[str, list[Region]]]:
