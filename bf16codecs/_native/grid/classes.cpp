@@ -30,8 +30,16 @@ class Mismatch {
     return loss_[std::clamp((excess + kStep / 2) / kStep + kSize / 2, 0, kSize - 1)];
   }
 
+  // One of all distances to which every class loses the same.
+  static int typical(int distance) {
+    const int above = kStep / 2 - distance;
+    return kStep / 2 - (above & -kStep) - (above % kStep != 0);
+  }
+
+  static constexpr int kStep = kOctave / 64;
+
  private:
-  static constexpr int kStep = kOctave / 64, kSize = 16 * 64;
+  static constexpr int kSize = 16 * 64;
   uint32_t loss_[kSize] = {};
 };
 constexpr Mismatch mismatch;
@@ -99,8 +107,14 @@ class Prices {
   uint64_t to_learn_;
 };
 
+// A scale's class, and what it and the bits that it loses cost.
+struct Choice {
+  uint64_t cost;
+  int16_t chosen;
+};
+
 // The best class of one scale.
-class Search {
+class Search : public Choice {
  public:
   Search(const Prices& prices, uint64_t count, int distance, int unit)
       : prices_(prices), count_(count), distance_(distance), unit_(unit) {}
@@ -120,9 +134,6 @@ class Search {
     }
     if (middle > 0 ? is_open_below : is_open) consider(0, std::less<>());
   }
-
-  uint64_t cost;
-  int16_t chosen;
 
  private:
   int excess(int c) const { return c * unit_ - distance_; }
@@ -145,6 +156,36 @@ class Search {
   const Prices& prices_;
   const uint64_t count_;
   const int distance_, unit_;
+};
+
+// The best classes of many scales. Columns have the same count, and there may be thousands of them:
+// what was found for one is kept for those that lose the same bits.
+class Searches {
+ public:
+  Searches(const Prices& prices, int unit) : prices_(prices), unit_(unit) {}
+
+  Choice of(uint64_t count, int distance, int middle) {
+    const int typical = Mismatch::typical(distance);
+    const int place = typical / (Mismatch::kStep / 2) + (middle & 1);
+    Found& found = found_[static_cast<unsigned>(place) % std::size(found_)];
+    if (found.middle != middle || found.distance != typical || found.count != count) {
+      Search search(prices_, count, typical, unit_);
+      search.run(middle);
+      found = {search, count, typical, middle};
+    }
+    return found.choice;
+  }
+
+ private:
+  struct Found {
+    Choice choice;
+    uint64_t count;
+    int distance, middle = 2 * kMaxClass;  // which is none
+  };
+
+  const Prices& prices_;
+  const int unit_;
+  Found found_[256];
 };
 
 // What is nearest to each scale, within limits.
@@ -174,12 +215,12 @@ uint64_t choose_classes(const Scales& scales, int center, int unit, std::vector<
     prices.learn(classes);
     cost = prices.to_learn();
     is_new = false;
+    Searches searches(prices, unit);
     for (size_t i = 0; i < classes.size(); ++i) {
-      Search search(prices, scales.count[i], scales.log_scale[i] - center, unit);
-      search.run(nearest[i]);
-      cost += search.cost;
-      is_new |= classes[i] != search.chosen;
-      classes[i] = search.chosen;
+      const Choice best = searches.of(scales.count[i], scales.log_scale[i] - center, nearest[i]);
+      cost += best.cost;
+      is_new |= classes[i] != best.chosen;
+      classes[i] = best.chosen;
     }
   }
   return cost;
