@@ -62,6 +62,17 @@ def test_a_few_rows_of_another_scale_cost_little(factor):
     assert sizes(array.astype(BFLOAT16))[1] < plain * 1.004
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("factor", [2.0**-20, 2.0**-60])
+def test_faint_rows_and_columns_are_told_from_zeros(axis, factor):
+    """Weights that nothing uses decay: they have scales, too."""
+    array = normal(512, 512)
+    plain = sizes(array.astype(BFLOAT16))[1]
+    faint = np.random.default_rng(1).choice(512, 150, replace=False)
+    array[(slice(None),) * axis + (faint,)] *= factor
+    assert sizes(array.astype(BFLOAT16))[1] < plain * 1.004
+
+
 @pytest.mark.parametrize("columns", [96, 512, 1008, 4096])
 def test_rows_of_plain_items_are_found(columns):
     rng = np.random.default_rng(columns)

@@ -73,8 +73,10 @@ def test_every_kind_of_buffer_round_trips(codec, index):
     original = arrays()[index]
     expected = original.tobytes(order="A")
     frame = codec.encode(original)
+    # Level "best" makes use of rows, of which bytes have none.
+    of_bytes = codec.encode(expected) if getattr(codec, "level", "") == "best" else frame
     for buf in (expected, bytearray(expected), memoryview(expected), array.array("b", expected)):
-        assert bytes(codec.encode(buf)) == bytes(frame)
+        assert bytes(codec.encode(buf)) == bytes(of_bytes)
     for buf in (bytes(frame), bytearray(frame), memoryview(frame), np.frombuffer(frame, "u1")):
         assert codec.decode(buf) == expected
     out = np.empty_like(original)

@@ -16,19 +16,13 @@ constexpr size_t kWindow = kTileItems;
 // A section that is no longer may be one block: then its rows are estimated once.
 constexpr size_t kOneBlock = size_t{1} << 18;
 
-// In words, as compilers make vectors of that.
-size_t count_zeros(const uint16_t* keys, size_t n) {
-  constexpr size_t kPart = 4096;
-  size_t count = 0;
-  for (size_t at = 0; at < n; at += kPart) {
-    uint16_t part = 0;
-    for (size_t i = at; i < std::min(n, at + kPart); ++i) {
-      part = static_cast<uint16_t>(part + (keys[i] <= 1));
-    }
-    count += part;
-  }
-  return count;
-}
+// What the encoder keeps of a section.
+struct SectionFit {
+  RowFit row_fit;
+  FittedRows rows;        // of the whole section, where it is short enough to be one block
+  size_t known_rows = 0;  // items of which `rows` are: the section's, or 0
+  std::vector<TileCodeTable> code_tables;
+};
 
 // Counts symbols of some items of a section.
 class Counter {
@@ -40,8 +34,6 @@ class Counter {
              size_t n) {
     items.load(at, n, keys_);
     Scales(format_, grid_, rows, first).fill(static_cast<size_t>(at - first), n, scales_);
-    zeros += count_zeros(keys_, n);
-    counted += n;
     const size_t whole = n / kRecordItems * kRecordItems;
     count_whole(whole);
     for (size_t i = whole; i < n; ++i) {
@@ -52,7 +44,6 @@ class Counter {
   }
 
   SymbolCounts counts{};
-  uint64_t counted = 0, zeros = 0;
 
  private:
   // Ordered by class, the symbols of each are a plane.
@@ -82,60 +73,94 @@ size_t windows_of(size_t n) {
   return std::min(n, std::clamp(n / 8, kLeast, kMost)) / kWindow;
 }
 
+// Zeros among items that were looked at.
+struct Zeros {
+  uint64_t items = 0, zeros = 0;
+
+  void add(size_t n, const FittedRows& rows) { items += n, zeros += rows.zeros; }
+};
+
 // Counts in windows, each with rows that are estimated from it alone if they are not known.
-void count_section(const Items& items, const RowFit& fit, const SectionRows& rows, uint64_t first,
-                   size_t n, Counter& counter) {
+void count_section(const Items& items, const SectionFit& fit, uint64_t first, size_t n,
+                   Counter& counter, Zeros& zeros) {
   const size_t windows = windows_of(n), size = windows == 0 ? n : kWindow;
+  if (fit.known_rows != 0) zeros.add(n, fit.rows);
   for (size_t w = 0; w < std::max<size_t>(1, windows); ++w) {
     const uint64_t at = first + n / std::max<size_t>(1, windows) * w;
-    if (rows.items != 0) {
-      counter.count(items, rows.scales, first, at, size);
+    if (fit.known_rows != 0) {
+      counter.count(items, fit.rows.scales, first, at, size);
     } else {
-      counter.count(items, fit.fit(items, at, size), at, at, size);
+      const FittedRows rows = fit.row_fit.fit(items, at, size);
+      counter.count(items, rows.scales, at, at, size);
+      zeros.add(size, rows);
     }
   }
 }
 
 }  // namespace
 
+// What the encoder keeps; it points at the model's sections.
+struct Model::Fitted {
+  grid::KeyFormat format;
+  std::vector<SectionFit> sections;
+  uint64_t share_of_zeros = 0;  // of 4096 items
+};
+
+Model::Model() = default;
+Model::Model(Model&&) noexcept = default;
+Model& Model::operator=(Model&&) noexcept = default;
+Model::~Model() = default;
+
 Model Model::fit(const Layout& layout, const uint8_t* bytes, size_t n, size_t row) {
   Model model;
   model.layout_ = layout;
-  const grid::KeyFormat format(layout);
+  model.fitted_ = std::make_unique<Fitted>(Fitted{grid::KeyFormat(layout), {}, 0});
+  Fitted& fitted = *model.fitted_;
   const Items items(layout, bytes, 0);
   if (row < grid::kMinRow) row = find_row(items, n);
-  uint64_t zeros = 0, zero_rows = 0, counted = 0;
+  Zeros seen;
+  uint64_t zero_rows = 0;
   model.sections_.reserve(n / grid::kSectionItems + 1);  // their row fits point at them
   for (size_t first = 0; first < n; first += grid::kSectionItems) {
     const size_t count = std::min(grid::kSectionItems, n - first);
     const grid::Grid* const before = first ? &model.sections_.back() : nullptr;
     Section& section = model.sections_.emplace_back();
-    FittedGrid fitted = fit_grid(format, items, first, count, row, before);
-    static_cast<grid::Grid&>(section) = std::move(fitted.grid);
-    zero_rows += fitted.zeros;
-    const RowFit& rows = model.row_fits_.emplace_back(format, section);
-    SectionRows& whole = model.rows_.emplace_back();
-    if (count <= kOneBlock) whole = {count, rows.fit(items, first, count)};
-    const auto counter = std::make_unique<Counter>(format, section);
-    count_section(items, rows, whole, first, count, *counter);
-    zeros += counter->zeros, counted += counter->counted;
+    FittedGrid grid = fit_grid(fitted.format, items, first, count, row, before);
+    static_cast<grid::Grid&>(section) = std::move(grid.grid);
+    zero_rows += grid.zeros;
+    const int exponent = section.base / static_cast<int>(grid::kScaleSteps);
+    SectionFit& fit = fitted.sections.emplace_back(RowFit(fitted.format, section, exponent));
+    if (count <= kOneBlock) {
+      fit.rows = fit.row_fit.fit(items, first, count);
+      fit.known_rows = count;
+    }
+    const auto counter = std::make_unique<Counter>(fitted.format, section);
+    count_section(items, fit, first, count, *counter, seen);
     fit_tables(counter->counts, count, section);
-    std::vector<TileCodeTable>& tables = model.code_tables_.emplace_back();
     for (unsigned c = 0; c < section.classes; ++c) {
-      tables.push_back(make_code_table(section.intervals[c], section.escape_frequency,
-                                       kernels().tiles->reads_code_slots));
+      fit.code_tables.push_back(make_code_table(section.intervals[c], section.escape_frequency,
+                                                kernels().tiles->reads_code_slots));
     }
   }
   // Windows may miss rows of zeros.
-  if (n != 0) model.share_of_zeros_ = std::max(zeros * 4096 / counted, zero_rows * 4096 / n);
+  if (n != 0) {
+    fitted.share_of_zeros = std::max(seen.zeros * 4096 / seen.items, zero_rows * 4096 / n);
+  }
   return model;
 }
 
+const TileCodeTable* Model::code_tables(uint64_t item) const {
+  return fitted_->sections[place_of(item)].code_tables.data();
+}
+
 grid::RowScales Model::fit_rows(const Items& items, uint64_t first, size_t n) const {
-  const size_t section = first / grid::kSectionItems;
-  const SectionRows& rows = rows_[section];
-  if (first % grid::kSectionItems == 0 && n == rows.items) return rows.scales;
-  return row_fits_[section].fit(items, first, n);
+  const SectionFit& fit = fitted_->sections[place_of(first)];
+  if (first % grid::kSectionItems == 0 && n == fit.known_rows) return fit.rows.scales;
+  return fit.row_fit.fit(items, first, n).scales;
+}
+
+uint64_t Model::share_of_zeros() const {
+  return fitted_->share_of_zeros;
 }
 
 }  // namespace bf16codecs::tiles

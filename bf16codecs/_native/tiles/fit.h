@@ -8,10 +8,45 @@
 #include <vector>
 
 #include "format/layout.h"
+#include "grid/classes.h"
 #include "grid/grid.h"
+#include "tiles/magnitudes.h"
 #include "tiles/model.h"
 
 namespace bf16codecs::tiles {
+
+// Scales of a block's rows, and how many of its items are zeros.
+struct FittedRows {
+  grid::RowScales scales;
+  uint64_t zeros = 0;
+};
+
+// Finds the scales of rows. The format and the grid have to last as long.
+class RowFit {
+ public:
+  // Expects magnitudes around `exponent`.
+  RowFit(const grid::KeyFormat& format, const grid::Grid& grid, int exponent);
+
+  // Scales of the runs that items [first, first + n) touch, or of all these items.
+  grid::Scales estimate(const Items& items, uint64_t first, size_t n) const;
+  // Classes of these runs, for a block of these items.
+  FittedRows fit(const Items& items, uint64_t first, size_t n) const;
+
+ private:
+  const grid::KeyFormat* format_;
+  const grid::Grid* grid_;
+  Magnitudes magnitudes_;
+  std::vector<float> weights_;  // of the columns
+};
+
+// Scales of the columns of whole rows, the first of which begins with the item `begin`, beside
+// those of the rows. 1024 rows give a column's scale to 0.001 bits an item.
+grid::Scales column_scales(const grid::KeyFormat& format, const Magnitudes& magnitudes,
+                           const Items& items, uint64_t begin, size_t row, size_t rows);
+
+// Gives the class of the lowest scale to what is all zeros: there a zero is the symbol that is most
+// frequent, where it would be an escape otherwise.
+void sink_zeros(const grid::Scales& scales, int base, unsigned step, std::vector<int16_t>& classes);
 
 // How often each symbol occurs in each class; symbol 0 are the escapes.
 using SymbolCounts = std::array<std::array<uint32_t, 256>, kTileClasses>;

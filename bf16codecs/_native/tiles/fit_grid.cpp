@@ -16,56 +16,6 @@ using grid::kScaleUnit;
 // of magnitudes are not quite the scales that code these items best.
 constexpr uint64_t kOverrated = kOctave / 4;
 
-std::vector<float> column_weights(const Grid& grid) {
-  std::vector<float> weights;
-  weights.reserve(grid.columns.size());
-  for (const int column : grid.columns) {
-    weights.push_back(inverse_scale(column * (1 << grid.column_step)));
-  }
-  return weights;
-}
-
-// Gives the class of the lowest scale to what is all zeros: there a zero is the symbol that is most
-// frequent, where it would be an escape otherwise.
-void sink_zeros(const grid::Scales& scales, int base, unsigned step,
-                std::vector<int16_t>& classes) {
-  const int lowest = std::max(-grid::kMaxClass, -(base >> step) - 1);
-  for (size_t i = 0; i < classes.size(); ++i) {
-    if (scales.count[i] == 0) classes[i] = static_cast<int16_t>(lowest);
-  }
-}
-
-// Scales of the runs that items [first, first + n) touch, given the weights of columns.
-grid::Scales row_scales(const Magnitudes& magnitudes, const Grid& grid,
-                        const std::vector<float>& weights, const Items& items, uint64_t first,
-                        size_t n) {
-  constexpr size_t kLoaded = 4096;
-  const size_t rows = std::max<size_t>(1, grid::rows_in(grid, first, n));
-  std::vector<uint64_t> sums(rows);
-  grid::Scales scales{std::vector<int>(rows), std::vector<uint64_t>(rows)};
-  uint16_t keys[kLoaded];
-  for (size_t at = 0; at < n; at += kLoaded) {
-    const uint64_t from = first + at;
-    const size_t loaded = std::min(kLoaded, n - at);
-    const size_t row_of_first = rows == 1 ? 0 : grid::rows_in(grid, first, at + 1) - 1;
-    const auto add = [&](size_t begin, size_t end, size_t row, size_t column) {
-      const float* const weight = weights.empty() ? nullptr : weights.data() + column;
-      const MagnitudeSum sum = magnitudes.sum(keys + begin, end - begin, weight);
-      sums[row_of_first + row] += sum.sum;
-      scales.count[row_of_first + row] += sum.nonzero;  // zeros carry no scale
-    };
-    items.load(from, loaded, keys);
-    grid::for_each_piece(grid.run, grid.period, from, loaded, add);
-  }
-  for (size_t row = 0; row < rows; ++row) {
-    if (sums[row] == 0) scales.count[row] = 0;
-    if (scales.count[row] != 0) {
-      scales.log_scale[row] = magnitudes.log_scale(sums[row], scales.count[row]);
-    }
-  }
-  return scales;
-}
-
 class GridFit {
  public:
   GridFit(const grid::KeyFormat& format, const Items& items, uint64_t first, size_t n)
@@ -104,10 +54,10 @@ class GridFit {
     const uint64_t begin = (first_ + row - 1) / row * row;
     const size_t rows = static_cast<size_t>((first_ + n_ - begin) / row);
     if (rows == 0) return;
-    const grid::Scales columns = column_scales(begin, row, rows);
+    const grid::Scales columns = column_scales(format_, magnitudes_, items_, begin, row, rows);
     const bool has_zeros =
         std::find(columns.count.begin(), columns.count.end(), 0u) != columns.count.end();
-    const int center = grid::mean_log_scale(columns);
+    const int center = typical_log_scale(columns);
     const uint64_t one = grid::cost_of_one(columns, center);
     // Classes of a step that is as fine as the estimates leave 0.7 bits a column, and take some.
     if (!has_zeros && one <= uint64_t{kOctave} * row) return;
@@ -131,34 +81,16 @@ class GridFit {
     return gain > 0;
   }
 
-  // Of rows from `begin` on. 1024 of them give a column's scale to 0.001 bits an item.
-  grid::Scales column_scales(uint64_t begin, size_t row, size_t rows) const {
-    constexpr size_t kMaxRows = 1024;
-    const size_t stride = (rows + kMaxRows - 1) / kMaxRows;
-    std::vector<uint16_t> keys(row);
-    std::vector<uint32_t> part(row);
-    std::vector<uint64_t> sums(row);
-    size_t added = 0;
-    const auto flush = [&] {
-      for (size_t j = 0; j < row; ++j) sums[j] += part[j];
-      std::fill(part.begin(), part.end(), 0);
-    };
-    for (size_t r = 0; r < rows; r += stride) {
-      items_.load(begin + row * r, row, keys.data());
-      const uint64_t sum = magnitudes_.sum(keys.data(), row, nullptr).sum;
-      if (sum == 0) continue;
-      const int log = magnitudes_.log_scale(sum, row) - exponent_ * kOctave;
-      magnitudes_.add_to(keys.data(), row, inverse_scale(log / kScaleUnit), part.data());
-      if (++added % Magnitudes::kMaxAdded == 0) flush();
+  // The mean of scales that are not far from the section's exponent: some faint rows or columns
+  // would pull that of all out of reach of the others' magnitudes.
+  int typical_log_scale(const grid::Scales& scales) const {
+    constexpr int kFar = 8 * kOctave;
+    grid::Scales near = scales;
+    for (size_t i = 0; i < near.count.size(); ++i) {
+      if (std::abs(near.log_scale[i] - exponent_ * kOctave) > kFar) near.count[i] = 0;
     }
-    flush();
-    grid::Scales scales{std::vector<int>(row), std::vector<uint64_t>(row)};
-    for (size_t j = 0; j < row; ++j) {
-      if (sums[j] == 0) continue;
-      scales.log_scale[j] = magnitudes_.log_scale(sums[j], added);
-      scales.count[j] = rows;
-    }
-    return scales;
+    const bool is_any = std::any_of(near.count.begin(), near.count.end(), [](auto n) { return n; });
+    return grid::mean_log_scale(is_any ? near : scales);
   }
 
   // Steps of a quarter of an octave or more give scales that are all at one place of their classes'
@@ -172,20 +104,20 @@ class GridFit {
   // Finds the base and the step of rows, from some of them, and whether they pay.
   void fit_rows() {
     constexpr size_t kMaxRuns = 64;
-    const std::vector<float> weights = column_weights(grid_);
+    const RowFit rows(format_, grid_, exponent_);
     const size_t run = grid_.run;
     const uint64_t begin = (first_ + run - 1) / run * run;
     const size_t runs = begin < first_ + n_ ? static_cast<size_t>((first_ + n_ - begin) / run) : 0;
     grid::Scales scales;
     const auto add = [&](uint64_t first, size_t n) {
-      const grid::Scales some = row_scales(magnitudes_, grid_, weights, items_, first, n);
+      const grid::Scales some = rows.estimate(items_, first, n);
       scales.log_scale.insert(scales.log_scale.end(), some.log_scale.begin(), some.log_scale.end());
       scales.count.insert(scales.count.end(), some.count.begin(), some.count.end());
     };
     const size_t stride = runs / kMaxRuns + 1;
     for (size_t r = 0; r < runs; r += stride) add(begin + run * r, run);
     if (runs == 0) add(first_, n_);
-    const int mean = grid::mean_log_scale(scales);
+    const int mean = typical_log_scale(scales);
     grid_.row_step = class_step(run);
     grid_.base =
         static_cast<uint16_t>(std::clamp(aligned(mean / kScaleUnit), 0, format_.max_scale()));
@@ -242,29 +174,6 @@ class GridFit {
 FittedGrid fit_grid(const grid::KeyFormat& format, const Items& items, uint64_t first, size_t n,
                     size_t row, const Grid* before) {
   return GridFit(format, items, first, n).fit(row, before);
-}
-
-RowFit::RowFit(const grid::KeyFormat& format, const Grid& grid)
-    : grid_(&grid),
-      magnitudes_(format, grid.base / static_cast<int>(grid::kScaleSteps)),
-      weights_(column_weights(grid)) {}
-
-grid::RowScales RowFit::fit(const Items& items, uint64_t first, size_t n) const {
-  constexpr uint64_t kOffsetCost = 8 * kOctave;
-  const grid::Scales scales = row_scales(magnitudes_, *grid_, weights_, items, first, n);
-  const int center = grid::center_of(grid_->base);
-  const int away = grid::mean_log_scale(scales) - center;
-  // By whole steps of the rows, so that the base's place in its class stays.
-  const int unit = kScaleUnit << (grid_->run == 0 ? 0 : grid_->row_step);
-  const int moved = center + (away + (away >= 0 ? unit / 2 : -unit / 2)) / unit * unit;
-  const bool pays =
-      grid::cost_of_one(scales, moved) + kOffsetCost < grid::cost_of_one(scales, center);
-  grid::RowScales rows;
-  if (pays) rows.offset = (moved - center) / kScaleUnit;
-  if (grid_->run == 0) return rows;
-  grid::choose_classes(scales, pays ? moved : center, unit, rows.rows);
-  sink_zeros(scales, grid_->base + rows.offset, grid_->row_step, rows.rows);
-  return rows;
 }
 
 }  // namespace bf16codecs::tiles

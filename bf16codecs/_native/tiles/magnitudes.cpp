@@ -14,8 +14,9 @@ namespace {
 
 using grid::kOctave;
 
-constexpr int kUnitBits = 16;  // a magnitude of 1 at the exponent
-constexpr int kReach = 32;     // octaves around the exponent that are told apart
+constexpr int kUnitBits = 16;
+static_assert(Magnitudes::kUnit == 1 << kUnitBits);
+constexpr int kReach = 32;  // octaves around the exponent that are told apart
 constexpr unsigned kFloatBits = 23, kFloatBias = 127;
 constexpr int kDeviation = 1334;  // log2 of a Gaussian's standard deviation over its mean |x|
 
@@ -25,19 +26,19 @@ int log2_of(uint64_t x) {
   return static_cast<int>(log2_fixed(static_cast<uint32_t>(x >> shift)) >> 4) + shift * kOctave;
 }
 
-constexpr int kMostScale = 6 * static_cast<int>(grid::kScaleSteps);
+constexpr int kSteps = static_cast<int>(grid::kScaleSteps);
 
-// 2^(-s / 16) for s = -kMostScale ... kMostScale
-constexpr std::array<float, 2 * kMostScale + 1> make_inverse_scales() {
-  constexpr int kBits = 16;
-  std::array<float, 2 * kMostScale + 1> table{};
-  for (int s = -kMostScale; s <= kMostScale; ++s) {
-    const uint64_t power = grid::exp2_floor(kBits * kOctave - s * grid::kScaleUnit);
-    table[static_cast<size_t>(s + kMostScale)] = static_cast<float>(power) / (1 << kBits);
+// 2^(-f / 16) for f = 0 ... 15
+constexpr std::array<float, kSteps> make_inverse_fractions() {
+  constexpr int kBits = 24;
+  std::array<float, kSteps> table{};
+  for (int f = 0; f < kSteps; ++f) {
+    const uint64_t power = grid::exp2_floor(kBits * kOctave - f * grid::kScaleUnit);
+    table[static_cast<size_t>(f)] = static_cast<float>(power) / (1 << kBits);
   }
   return table;
 }
-constexpr std::array<float, 2 * kMostScale + 1> kInverseScales = make_inverse_scales();
+constexpr std::array<float, kSteps> kInverseFractions = make_inverse_fractions();
 
 }  // namespace
 
@@ -76,9 +77,22 @@ int Magnitudes::log_scale(uint64_t sum, uint64_t count) const {
   return log2_of(sum) - log2_of(count) + (exponent_ - kUnitBits) * kOctave + kDeviation;
 }
 
+int faint_scale(const grid::KeyFormat& format, const std::vector<uint16_t>& keys) {
+  const Magnitudes magnitudes(format, typical_exponent(format, keys.data(), keys.size()));
+  const MagnitudeSum sum = magnitudes.sum(keys.data(), keys.size(), nullptr);
+  return magnitudes.log_scale(std::max<uint64_t>(1, sum.sum), sum.nonzero);
+}
+
+int log_weight(float weight) {
+  return log2_of(static_cast<uint64_t>(weight * 65536)) - 16 * kOctave;
+}
+
 float inverse_scale(int scale) {
-  const int inside = std::clamp(scale, -kMostScale, kMostScale);
-  return kInverseScales[static_cast<size_t>(inside + kMostScale)];
+  const int inside = std::clamp(scale, -kReach * kSteps, kReach * kSteps) + kReach * kSteps;
+  const auto octaves = static_cast<uint32_t>(inside / kSteps) - kReach;
+  const auto bits =
+      std::bit_cast<uint32_t>(kInverseFractions[static_cast<size_t>(inside % kSteps)]);
+  return std::bit_cast<float>(bits - (octaves << kFloatBits));
 }
 
 // Rounding to steps of d nats costs count d^2 / 12 nats, and naming a step -log d: least together

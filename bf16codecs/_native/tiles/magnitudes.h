@@ -30,6 +30,7 @@ class Magnitudes {
   // Adds n magnitudes, each times the weight, to as many sums: up to kMaxAdded times.
   void add_to(const uint16_t* keys, size_t n, float weight, uint32_t* sums) const;
   static constexpr size_t kMaxAdded = 128;
+  static constexpr float kUnit = 1 << 16;  // a magnitude of 1 at the exponent
 
   // log2 of a Gaussian's standard deviation, in 4096ths of an octave, from a sum of magnitudes.
   int log_scale(uint64_t sum, uint64_t count) const;
@@ -40,7 +41,14 @@ class Magnitudes {
   MagnitudeShape shape_;
 };
 
-// 2^(-scale / 16), for scales within six octaves.
+// The scale of keys of which any is not zero, for where their magnitudes beside those of others
+// are.
+int faint_scale(const grid::KeyFormat& format, const std::vector<uint16_t>& keys);
+
+// log2 of a weight above 2^-16, in 4096ths of an octave.
+int log_weight(float weight);
+
+// 2^(-scale / 16), for scales within 32 octaves: magnitudes that are further away are all the same.
 float inverse_scale(int scale);
 
 // log2 of the steps in which classes of scales that `count` items each were estimated from are

@@ -15,7 +15,6 @@
 #include "grid/keys.h"
 #include "tiles/gaussian.h"
 #include "tiles/items.h"
-#include "tiles/magnitudes.h"
 #include "tiles/tables.h"
 #include "workspace.h"
 
@@ -31,30 +30,12 @@ struct Section : grid::Grid {
   std::array<Intervals, kTileClasses> intervals;
 };
 
-// Finds the scales of a block's rows. `grid` has to last as long.
-class RowFit {
- public:
-  RowFit(const grid::KeyFormat& format, const grid::Grid& grid);
-
-  grid::RowScales fit(const Items& items, uint64_t first, size_t n) const;
-
- private:
-  const grid::Grid* grid_;
-  Magnitudes magnitudes_;
-  std::vector<float> weights_;  // of the columns
-};
-
-// Scales of the rows of a whole section, where it is short enough to be one block.
-struct SectionRows {
-  size_t items = 0;  // of the section; 0: they are not known
-  grid::RowScales scales;
-};
-
 class Model {
  public:
-  Model() = default;
-  Model(Model&&) = default;  // no copies: its row fits point at its sections
-  Model& operator=(Model&&) = default;
+  Model();
+  Model(Model&&) noexcept;
+  Model& operator=(Model&&) noexcept;
+  ~Model();
 
   static bool applies(const Layout& layout) { return !layout.by_byte; }
   // How many planes, from plane 0 on, the model codes.
@@ -73,15 +54,16 @@ class Model {
   // The section of the item at this place in the frame, and the tables of its classes.
   const Section& section(uint64_t item) const { return sections_[place_of(item)]; }
   const TileTable* tables(uint64_t item) const { return tables_[place_of(item)].data(); }
-  const TileCodeTable* code_tables(uint64_t item) const {
-    return code_tables_[place_of(item)].data();
-  }
-  // For encoding: scales of the rows of a block, items [first, first + n).
+
+  // Of a model that was fitted: tables for encoding, scales of the rows of a block, items
+  // [first, first + n), and how many of 4096 items are zeros.
+  const TileCodeTable* code_tables(uint64_t item) const;
   grid::RowScales fit_rows(const Items& items, uint64_t first, size_t n) const;
-  // How many of 4096 items are zeros, where the model was fitted.
-  uint64_t share_of_zeros() const { return share_of_zeros_; }
+  uint64_t share_of_zeros() const;
 
  private:
+  struct Fitted;
+
   size_t place_of(uint64_t item) const {
     return static_cast<size_t>(item / grid::kSectionItems - first_section_);
   }
@@ -90,11 +72,7 @@ class Model {
   uint64_t first_section_ = 0;  // of those that are kept
   std::vector<Section> sections_;
   std::vector<std::vector<TileTable>> tables_;  // for decoding
-  // For encoding.
-  std::vector<std::vector<TileCodeTable>> code_tables_;
-  std::vector<RowFit> row_fits_;
-  std::vector<SectionRows> rows_;
-  uint64_t share_of_zeros_ = 0;
+  std::unique_ptr<Fitted> fitted_;              // for encoding
 };
 
 // What decode() gives at most at a time: the last tile and what is left after it.
