@@ -62,6 +62,15 @@ def test_a_few_rows_of_another_scale_cost_little(factor):
     assert sizes(array.astype(BFLOAT16))[1] < plain * 1.004
 
 
+@pytest.mark.parametrize(
+    ("items", "bits"), [(256, 10.0), (512, 8.7), (1024, 8.0), (2048, 7.8), (4096, 7.6)]
+)
+def test_small_vectors_have_models_too(items, bits):
+    """Weights of norms: 46 bytes are the frame's own."""
+    array = (1 + 0.1 * normal(1, items)).astype(BFLOAT16).ravel()
+    assert sizes(array)[1] * 8 / items < bits
+
+
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("factor", [2.0**-20, 2.0**-60])
 def test_faint_rows_and_columns_are_told_from_zeros(axis, factor):

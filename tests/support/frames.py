@@ -23,7 +23,7 @@ FRAMES = {
     "zstd": (ZSTD, BFLOAT16, weights(600), {"level": 3}),
     "scale model": (ARITHMETIC, FLOAT8, with_zeros(matrix(60, 64, 4), 4), {"level": 1, "row": 64}),
     "tiles": (ARITHMETIC, FLOAT8, gaussian(30, 64, 4), {"level": 1, "row": 64}),
-    "tiles, joined": (ARITHMETIC, BFLOAT16, gaussian(10, 100) + b"t", {"level": 1, "row": 100}),
+    "tiles, joined": (ARITHMETIC, BFLOAT16, gaussian(11, 100) + b"t", {"level": 1, "row": 100}),
     "constant": (ARITHMETIC, FLOAT32, bytes(4003), {"block": 256}),
     "tail alone": (HUFFMAN, FLOAT32, b"abc", {}),
     "empty": (HUFFMAN, FLOAT32, b"", {}),
