@@ -242,10 +242,7 @@ def tiles() -> dict[str, Golden]:
             partial(gaussian, 150, 64), {"Gaussian, four classes", "one tile"}, row=64
         ),
         "tiles-explicit": tiles_golden(
-            partial(gaussian, 150, 64, 4, 4),
-            {"explicit, one class", "no escaped keys"},
-            e4m3fn,
-            row=64,
+            partial(gaussian, 100, 64, 4, 4), {"explicit, one class", "no escaped keys"}, e4m3fn
         ),
         "tiles-explicit-four-classes": tiles_golden(
             partial(told_by_columns, 20_000, 1),

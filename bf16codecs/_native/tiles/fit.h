@@ -64,7 +64,8 @@ FittedGrid fit_grid(const grid::KeyFormat& format, const Items& items, uint64_t 
 // agree on being large.
 size_t find_row(const Items& items, size_t n);
 
-// Chooses classes and tables for what was counted; `items` is how many the section has.
-void fit_tables(const SymbolCounts& counts, uint64_t items, Section& section);
+// Chooses classes and tables for what was counted; `items` is how many the section has, of keys of
+// so many bits.
+void fit_tables(const SymbolCounts& counts, uint64_t items, unsigned key_bits, Section& section);
 
 }  // namespace bf16codecs::tiles

@@ -153,11 +153,13 @@ uint64_t outside(const Sums& sums, const Section& section) {
   return sums.of(0, 256) - sums.of(section.first, section.end - section.first);
 }
 
-// Bits of the items that were counted, in one class, with its intervals.
-uint64_t coded_bits(const Sums& sums, const Section& section, const Intervals& intervals) {
-  constexpr uint64_t kKeyBits = 16 * kBit, kTotalBits = 12 * kBit;
-  uint64_t bits =
-      outside(sums, section) * (kTotalBits - log2_of(section.escape_frequency) + kKeyBits);
+// Bits of the items that were counted, in one class, with its intervals. `key_bits` are what an
+// escape takes besides.
+uint64_t coded_bits(const Sums& sums, unsigned key_bits, const Section& section,
+                    const Intervals& intervals) {
+  constexpr uint64_t kTotalBits = 12 * kBit;
+  const uint64_t escape = kTotalBits - log2_of(section.escape_frequency) + key_bits * kBit;
+  uint64_t bits = outside(sums, section) * escape;
   for (unsigned j = 0; j < intervals.n; ++j) {
     const uint64_t each = kTotalBits - log2_of(intervals.frequency[j]) + intervals.log2[j] * kBit;
     bits += sums.of(intervals, j) * each;
@@ -178,6 +180,7 @@ struct Found {
   std::vector<Sums> by_class;
   Sums all;
   uint64_t weight;  // how many items each one that was counted stands for
+  unsigned key_bits;
 
   // A class that is hardly met is expected to look like all of them.
   const Sums& expected(unsigned classes, unsigned c) const {
@@ -203,8 +206,9 @@ Choice choose_explicit(const Found& found, unsigned classes) {
     Intervals& intervals = section.intervals[c];
     intervals = Splitter(expected, found.weight).split(section.first, section.end);
     set_frequencies(expected, kTableTotal - section.escape_frequency, intervals);
-    choice.bits += coded_bits(found.of(classes, c), section, intervals) * found.weight +
-                   intervals.n * kIntervalCost;
+    choice.bits +=
+        coded_bits(found.of(classes, c), found.key_bits, section, intervals) * found.weight +
+        intervals.n * kIntervalCost;
   }
   return choice;
 }
@@ -287,19 +291,20 @@ Choice choose_gaussian(const Found& found, unsigned classes) {
       intervals = plain;
     }
     section.intervals[c] = *intervals;
-    choice.bits += coded_bits(found.of(classes, c), section, *intervals) * found.weight + bits;
+    choice.bits +=
+        coded_bits(found.of(classes, c), found.key_bits, section, *intervals) * found.weight + bits;
   }
   return choice;
 }
 
 }  // namespace
 
-void fit_tables(const SymbolCounts& counts, uint64_t items, Section& section) {
+void fit_tables(const SymbolCounts& counts, uint64_t items, unsigned key_bits, Section& section) {
   Counts all{};
   for (const Counts& of : counts) {
     for (unsigned v = 0; v < 256; ++v) all[v] += of[v];
   }
-  Found found{{counts.begin(), counts.end()}, Sums(all), 1};
+  Found found{{counts.begin(), counts.end()}, Sums(all), 1, key_bits};
   found.weight = std::max<uint64_t>(1, items / std::max<uint64_t>(1, found.all.of(0, 256)));
   Choice best = choose_gaussian(found, 1);
   for (Choice& other :
