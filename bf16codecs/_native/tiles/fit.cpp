@@ -129,7 +129,8 @@ Model Model::fit(const Layout& layout, const uint8_t* bytes, size_t n, size_t ro
     static_cast<grid::Grid&>(section) = std::move(grid.grid);
     zero_rows += grid.zeros;
     const int exponent = section.base / static_cast<int>(grid::kScaleSteps);
-    SectionFit& fit = fitted.sections.emplace_back(RowFit(fitted.format, section, exponent));
+    SectionFit& fit = fitted.sections.emplace_back(
+        SectionFit{RowFit(fitted.format, section, exponent), {}, 0, {}});
     if (count <= kOneBlock) {
       fit.rows = fit.row_fit.fit(items, first, count);
       fit.known_rows = count;
