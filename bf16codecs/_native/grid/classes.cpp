@@ -67,21 +67,76 @@ namespace {
 
 constexpr int kReach = 3;  // how far a class may be from the one that is nearest to the scale
 
+// Scales of one count that lose the same bits in every class: they are given the same one. Columns
+// have one count, and 4096 of them make some 250 groups.
+struct Group {
+  uint64_t count;
+  int distance, nearest;  // to the center; class
+  uint32_t scales;
+  int16_t chosen;
+};
+
+struct Groups {
+  std::vector<Group> groups;
+  std::vector<uint32_t> of_scale;
+
+  Groups(const Scales& scales, int center, int unit) : of_scale(scales.count.size()) {
+    const int log_unit = std::countr_zero(static_cast<unsigned>(unit));
+    std::fill(std::begin(last_), std::end(last_), kNone);
+    for (size_t i = 0; i < of_scale.size(); ++i) {
+      const uint64_t count = scales.count[i];
+      const int away = count == 0 ? 0 : scales.log_scale[i] - center;
+      const int steps = (std::abs(away) + unit / 2) >> log_unit;
+      const int nearest =
+          std::clamp(away < 0 ? -steps : steps, kReach - kMaxClass, kMaxClass - kReach);
+      const uint32_t group = find(count, Mismatch::typical(away), nearest);
+      of_scale[i] = group;
+      ++groups[group].scales;
+    }
+  }
+
+ private:
+  static constexpr uint32_t kNone = UINT32_MAX;
+
+  // Finds a group where the last one of its kind was, or begins one.
+  uint32_t find(uint64_t count, int distance, int nearest) {
+    const int place = distance / (Mismatch::kStep / 2) + (nearest & 1);
+    uint32_t& last = last_[static_cast<unsigned>(place) % std::size(last_)];
+    if (last != kNone) {
+      const Group& group = groups[last];
+      if (group.distance == distance && group.nearest == nearest && group.count == count) {
+        return last;
+      }
+    }
+    last = static_cast<uint32_t>(groups.size());
+    groups.push_back({count, distance, nearest, 0, static_cast<int16_t>(nearest)});
+    return last;
+  }
+
+  uint32_t last_[256];
+};
+
 // Prices of classes by how often each is used, in 4096ths of a bit.
 class Prices {
  public:
-  // Of classes that are near these, and of 0.
-  explicit Prices(const std::vector<int16_t>& nearest) {
-    const auto [least, most] = std::minmax_element(nearest.begin(), nearest.end());
-    first_ = prices_ + kMaxClass + std::min(*least - kReach, 0);
-    end_ = prices_ + kMaxClass + std::max(*most + kReach, 0) + 1;
+  // Of classes that are near those of the groups, and of 0.
+  explicit Prices(const std::vector<Group>& groups) {
+    int least = 0, most = 0;
+    for (const Group& group : groups) {
+      least = std::min(least, group.nearest - kReach);
+      most = std::max(most, group.nearest + kReach);
+    }
+    first_ = prices_ + kMaxClass + least;
+    end_ = prices_ + kMaxClass + most + 1;
   }
 
-  // Finds them, where these are the classes that are used.
-  void learn(const std::vector<int16_t>& classes) {
+  // Finds them, where `scales` have the classes that their groups have now.
+  void learn(const std::vector<Group>& groups, size_t scales) {
     std::fill(first_, end_, 0);
-    for (const int16_t c : classes) ++prices_[c + kMaxClass];
-    const int log_total = log2_floor_quickly(classes.size());
+    for (const Group& group : groups) {
+      prices_[group.chosen + kMaxClass] += static_cast<int>(group.scales);
+    }
+    const int log_total = log2_floor_quickly(scales);
     const int unused = log_total + kNew;
     cheapest_ = unused;
     to_learn_ = 0;
@@ -107,14 +162,8 @@ class Prices {
   uint64_t to_learn_;
 };
 
-// A scale's class, and what it and the bits that it loses cost.
-struct Choice {
-  uint64_t cost;
-  int16_t chosen;
-};
-
 // The best class of one scale.
-class Search : public Choice {
+class Search {
  public:
   Search(const Prices& prices, uint64_t count, int distance, int unit)
       : prices_(prices), count_(count), distance_(distance), unit_(unit) {}
@@ -134,6 +183,9 @@ class Search : public Choice {
     }
     if (middle > 0 ? is_open_below : is_open) consider(0, std::less<>());
   }
+
+  uint64_t cost;
+  int16_t chosen;
 
  private:
   int excess(int c) const { return c * unit_ - distance_; }
@@ -158,71 +210,29 @@ class Search : public Choice {
   const int distance_, unit_;
 };
 
-// The best classes of many scales. Columns have the same count, and there may be thousands of them:
-// what was found for one is kept for those that lose the same bits.
-class Searches {
- public:
-  Searches(const Prices& prices, int unit) : prices_(prices), unit_(unit) {}
-
-  Choice of(uint64_t count, int distance, int middle) {
-    const int typical = Mismatch::typical(distance);
-    const int place = typical / (Mismatch::kStep / 2) + (middle & 1);
-    Found& found = found_[static_cast<unsigned>(place) % std::size(found_)];
-    if (found.middle != middle || found.distance != typical || found.count != count) {
-      Search search(prices_, count, typical, unit_);
-      search.run(middle);
-      found = {search, count, typical, middle};
-    }
-    return found.choice;
-  }
-
- private:
-  struct Found {
-    Choice choice;
-    uint64_t count;
-    int distance, middle = 2 * kMaxClass;  // which is none
-  };
-
-  const Prices& prices_;
-  const int unit_;
-  Found found_[256];
-};
-
-// What is nearest to each scale, within limits.
-std::vector<int16_t> nearest_classes(const Scales& scales, int center, int unit) {
-  const int log_unit = std::countr_zero(static_cast<unsigned>(unit));
-  std::vector<int16_t> classes(scales.count.size());
-  for (size_t i = 0; i < classes.size(); ++i) {
-    if (scales.count[i] == 0) continue;
-    const int away = scales.log_scale[i] - center;
-    const int steps = (std::abs(away) + unit / 2) >> log_unit;
-    classes[i] = static_cast<int16_t>(
-        std::clamp(away < 0 ? -steps : steps, kReach - kMaxClass, kMaxClass - kReach));
-  }
-  return classes;
-}
-
 }  // namespace
 
 uint64_t choose_classes(const Scales& scales, int center, int unit, std::vector<int16_t>& classes) {
   constexpr int kRounds = 2;
-  const std::vector<int16_t> nearest = nearest_classes(scales, center, unit);
-  Prices prices(nearest);
-  classes = nearest;
+  Groups all(scales, center, unit);
+  Prices prices(all.groups);
   uint64_t cost = 0;
   bool is_new = true;
   for (int round = 0; round < kRounds && is_new; ++round) {
-    prices.learn(classes);
+    prices.learn(all.groups, all.of_scale.size());
     cost = prices.to_learn();
     is_new = false;
-    Searches searches(prices, unit);
-    for (size_t i = 0; i < classes.size(); ++i) {
-      const Choice best = searches.of(scales.count[i], scales.log_scale[i] - center, nearest[i]);
-      cost += best.cost;
-      is_new |= classes[i] != best.chosen;
-      classes[i] = best.chosen;
+    for (Group& group : all.groups) {
+      Search search(prices, group.count, group.distance, unit);
+      search.run(group.nearest);
+      cost += search.cost * group.scales;
+      is_new |= group.chosen != search.chosen;
+      group.chosen = search.chosen;
     }
   }
+  classes.resize(all.of_scale.size());
+  std::transform(all.of_scale.begin(), all.of_scale.end(), classes.begin(),
+                 [&](uint32_t group) { return all.groups[group].chosen; });
   return cost;
 }
 

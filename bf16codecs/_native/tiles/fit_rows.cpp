@@ -11,15 +11,6 @@ namespace {
 using grid::kOctave;
 using grid::kScaleUnit;
 
-std::vector<float> column_weights(const grid::Grid& grid) {
-  std::vector<float> weights;
-  weights.reserve(grid.columns.size());
-  for (const int column : grid.columns) {
-    weights.push_back(inverse_scale(column * (1 << grid.column_step)));
-  }
-  return weights;
-}
-
 // Keys of the `row`-th run that items [first, first + n) touch.
 std::vector<uint16_t> keys_of_run(const grid::Grid& grid, const Items& items, uint64_t first,
                                   size_t n, size_t row) {
@@ -45,7 +36,7 @@ RowFit::RowFit(const grid::KeyFormat& format, const grid::Grid& grid, int expone
     : format_(&format),
       grid_(&grid),
       magnitudes_(format, exponent),
-      weights_(column_weights(grid)) {}
+      weights_(inverse_scales(grid.columns, grid.column_step)) {}
 
 grid::Scales RowFit::estimate(const Items& items, uint64_t first, size_t n) const {
   constexpr size_t kLoaded = 4096;

@@ -22,8 +22,8 @@ constexpr int kDeviation = 1334;  // log2 of a Gaussian's standard deviation ove
 
 // log2(x) in 4096ths of an octave, of the 12 leading bits of x.
 int log2_of(uint64_t x) {
-  const int shift = std::max(0, static_cast<int>(std::bit_width(x)) - 32);
-  return static_cast<int>(log2_fixed(static_cast<uint32_t>(x >> shift)) >> 4) + shift * kOctave;
+  const int shift = std::max(0, static_cast<int>(std::bit_width(x)) - static_cast<int>(kWideBits));
+  return static_cast<int>(kLogTable[x >> shift] >> 4) + shift * kOctave;
 }
 
 constexpr int kSteps = static_cast<int>(grid::kScaleSteps);
@@ -87,12 +87,15 @@ int log_weight(float weight) {
   return log2_of(static_cast<uint64_t>(weight * 65536)) - 16 * kOctave;
 }
 
-float inverse_scale(int scale) {
-  const int inside = std::clamp(scale, -kReach * kSteps, kReach * kSteps) + kReach * kSteps;
-  const auto octaves = static_cast<uint32_t>(inside / kSteps) - kReach;
-  const auto bits =
-      std::bit_cast<uint32_t>(kInverseFractions[static_cast<size_t>(inside % kSteps)]);
-  return std::bit_cast<float>(bits - (octaves << kFloatBits));
+std::vector<float> inverse_scales(const std::vector<int16_t>& classes, unsigned step) {
+  std::vector<float> inverse(classes.size());
+  for (size_t i = 0; i < classes.size(); ++i) {
+    const int scale = std::clamp(classes[i] * (1 << step), -kReach * kSteps, kReach * kSteps);
+    const auto above = static_cast<unsigned>(scale + kReach * kSteps);
+    const auto fraction = std::bit_cast<uint32_t>(kInverseFractions[above % kSteps]);
+    inverse[i] = std::bit_cast<float>(fraction - ((above / kSteps - kReach) << kFloatBits));
+  }
+  return inverse;
 }
 
 // Rounding to steps of d nats costs count d^2 / 12 nats, and naming a step -log d: least together

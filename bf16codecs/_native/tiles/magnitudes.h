@@ -48,8 +48,9 @@ int faint_scale(const grid::KeyFormat& format, const std::vector<uint16_t>& keys
 // log2 of a weight above 2^-16, in 4096ths of an octave.
 int log_weight(float weight);
 
-// 2^(-scale / 16), for scales within 32 octaves: magnitudes that are further away are all the same.
-float inverse_scale(int scale);
+// What makes magnitudes alike whose scales have these classes, each worth 2^step 16ths of an
+// octave: 2^(-scale / 16), within 32 octaves. Magnitudes that are further away are all the same.
+std::vector<float> inverse_scales(const std::vector<int16_t>& classes, unsigned step);
 
 // log2 of the steps in which classes of scales that `count` items each were estimated from are
 // coded best: finer ones cost more than the estimates are worth.
