@@ -90,7 +90,7 @@ def test_every_bit_of_the_head_is_guarded(name, checksum):
     for flipped in flips(frame, 0, 4):
         refuse_head(flipped, CorruptDataError)
     for flipped in flips(frame, 4, 5):
-        refuse_head(flipped, UnsupportedVersionError)
+        refuse_head(flipped, UnsupportedVersionError if flipped[4] else CorruptDataError)
     for flipped in flips(frame, 5, _core.Index(frame).header_size):
         refuse_head(flipped, CorruptDataError)
 
@@ -137,10 +137,18 @@ def test_errors_tell_what_and_where():
         _core.decode(frame[:-1])
 
 
-def test_an_unknown_version_is_told_before_anything_else_is_looked_at():
-    for version in {*range(256)} - {*range(1, _core.FORMAT_VERSION + 1)}:
+def test_a_newer_version_is_told_before_anything_else_is_looked_at():
+    for version in range(_core.FORMAT_VERSION + 1, 256):
         refuse_head(build.MAGIC + bytes([version]), UnsupportedVersionError)
         refuse_head(build.MAGIC + bytes([version]) + bytes(100), UnsupportedVersionError)
+
+
+def test_version_0_is_damage_and_no_reason_to_upgrade():
+    frame, _ = make("arithmetic")
+    for damaged in (build.MAGIC + b"\0", build.MAGIC + bytes(100), frame[:4] + b"\0" + frame[5:]):
+        refuse_head(damaged, CorruptDataError)
+        with pytest.raises(CorruptDataError, match=r"no format version 0$"):
+            _core.decode(damaged)
 
 
 @pytest.mark.parametrize(

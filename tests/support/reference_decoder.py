@@ -75,6 +75,7 @@ def read_head(data: bytes) -> Head:
     must(MAGIC.startswith(data[:4]), "another magic")
     reader.take(4)
     version = reader.number(1)
+    must(version > 0, "version 0")
     if version not in (VERSION, VERSION_OF_TILES):
         raise UnknownVersion(f"version {version} is unknown: upgrade")
     codec, layout, blocks, raw_size = (reader.number(w) for w in (1, 1, 1, 8))

@@ -28,8 +28,12 @@ void check_magic_and_version(const uint8_t* bytes, size_t size) {
   if (!std::equal(bytes, bytes + magic_size, kMagic)) {
     throw CorruptDataError("not a frame of bf16codecs: it does not begin with BF 16 C0 DE");
   }
-  if (size > kVersionAt &&
-      (bytes[kVersionAt] < kFirstVersion || bytes[kVersionAt] > kFormatVersion)) {
+  if (size <= kVersionAt) return;
+  if (bytes[kVersionAt] < kFirstVersion) {
+    throw CorruptDataError("header: there is no format version " +
+                           std::to_string(bytes[kVersionAt]));
+  }
+  if (bytes[kVersionAt] > kFormatVersion) {
     throw UnsupportedVersionError("the frame has format version " +
                                   std::to_string(bytes[kVersionAt]) + ", this release reads " +
                                   std::to_string(kFirstVersion) + " to " +
