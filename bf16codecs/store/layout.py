@@ -74,6 +74,8 @@ class StoreInfo:
                 f" bf16codecs reads ({LAYOUT_VERSION}): upgrade bf16codecs"
             )
         try:
+            if content["layout"] < 1:
+                raise ValueError(f"there is no layout {content['layout']}")
             if not isinstance(content["files"], list) or not isinstance(
                 content["tensors"], Mapping
             ):

@@ -216,6 +216,8 @@ def test_newer_layout_says_upgrade() -> None:
     [
         lambda a: a.clear(),
         lambda a: a["bf16codecs"].update(layout="1"),
+        lambda a: a["bf16codecs"].update(layout=0),
+        lambda a: a["bf16codecs"].update(layout=-1),
         lambda a: a["bf16codecs"].pop("files"),
         lambda a: a["bf16codecs"].update(files=3),
         lambda a: a["bf16codecs"]["files"][0].pop("sha256"),
