@@ -7,10 +7,15 @@ from contextlib import contextmanager
 
 from bf16codecs.errors import BF16CodecsError, StoreError
 
-__all__ = ["named_errors", "one_line"]
+__all__ = ["counted", "named_errors", "one_line"]
 
 # A message may quote what a store says, which may be of any length.
 _LONGEST = 1000
+
+
+def counted(n: int, noun: str) -> str:
+    """Return a number of things in words: ``"1 byte"``, ``"2 bytes"``."""
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
 def one_line(error: BaseException) -> str:

@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 from bf16codecs._dtypes import DTYPE_BITS
 from bf16codecs._files import open_to_read
 from bf16codecs._limits import MAX_METADATA_BYTES
+from bf16codecs._messages import counted
 from bf16codecs.errors import SafetensorsError, StoreError
 
 __all__ = [
@@ -138,7 +139,9 @@ def _nbytes(bits: int, shape: Iterable[int], where: str) -> int:
     if count * bits >= _U64:
         raise SafetensorsError(f"{where}: size overflows 64 bits")
     if count * bits % 8:
-        raise SafetensorsError(f"{where}: {count} items of {bits} bits do not fill whole bytes")
+        raise SafetensorsError(
+            f"{where}: no whole bytes in {counted(count, 'item')} of {bits} bits"
+        )
     return count * bits // 8
 
 
@@ -162,7 +165,7 @@ def _tensor(name: str, entry: Any, where: str) -> TensorInfo:
     nbytes = _nbytes(DTYPE_BITS[dtype], shape, where)
     if nbytes != stop - start:
         raise SafetensorsError(
-            f"{where}: {dtype} of shape {shape!r:.80} needs {nbytes} bytes,"
+            f"{where}: {dtype} of shape {shape!r:.80} needs {counted(nbytes, 'byte')},"
             f" data_offsets give {stop - start}"
         )
     return TensorInfo(name, dtype, tuple(shape), start, stop)
@@ -218,11 +221,11 @@ def parse_header(raw: bytes, data_size: int, where: str) -> Header:
         end = tensor.stop
     if end > data_size:
         raise SafetensorsError(
-            f"{where}: truncated: the tensors need {end} bytes, the file has {data_size}"
+            f"{where}: truncated: the tensors need {counted(end, 'byte')}, the file has {data_size}"
             f" after its header"
         )
     if end < data_size:
-        raise SafetensorsError(f"{where}: {data_size - end} bytes after the last tensor")
+        raise SafetensorsError(f"{where}: {counted(data_size - end, 'byte')} after the last tensor")
     return Header(raw, tuple(tensors), metadata)
 
 
@@ -260,7 +263,9 @@ def read_header(path: str | os.PathLike[str]) -> Header:
     with open_file(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size < 8:
-            raise SafetensorsError(f"{path}: truncated: {size} bytes hold no safetensors header")
+            raise SafetensorsError(
+                f"{path}: truncated: no safetensors header in {counted(size, 'byte')}"
+            )
         length = int.from_bytes(file.read(8), "little")
         if length > MAX_HEADER_BYTES:
             raise SafetensorsError(
@@ -269,7 +274,7 @@ def read_header(path: str | os.PathLike[str]) -> Header:
             )
         if length > size - 8:
             raise SafetensorsError(
-                f"{path}: truncated: header of {length} bytes in a file of {size}"
+                f"{path}: truncated: header of {counted(length, 'byte')} in a file of {size}"
             )
         raw = file.read(length)
     if len(raw) != length:

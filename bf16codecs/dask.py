@@ -23,6 +23,7 @@ from distributed import Client, Future, KilledWorker, as_completed
 
 from bf16codecs import _core
 from bf16codecs._chunks.grid import ArrayPlan, Piece
+from bf16codecs._messages import counted
 from bf16codecs._paths import absolute, given_path
 from bf16codecs._threads import codec_threads
 from bf16codecs.convert.convert import safetensors_to_zarr as _safetensors_to_zarr
@@ -155,7 +156,7 @@ def _verify(
     pieces = [piece for array in stored_arrays(reader, headers) for piece in array.pieces()]
     sums = [expected.pop((piece.array.file, piece.offset), None) for piece in pieces]
     if expected:
-        raise CorruptDataError(f"{reader.where}: {len(expected)} chunks were not read back")
+        raise CorruptDataError(f"{reader.where}: not read back: {counted(len(expected), 'chunk')}")
     batches = _batches(zip(pieces, sums, strict=True), lambda pair: pair[0].nbytes)
     results = client.map(partial(_verify_batch, reader.where, threads), list(batches), pure=False)
     with _cancelled_after_errors(client, results):

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from bf16codecs import _core
 from bf16codecs._buffers import Bytes, ThreadBuffer
 from bf16codecs._chunks.stored import Range
+from bf16codecs._messages import counted
 from bf16codecs.errors import CorruptDataError, TruncatedDataError
 
 __all__ = ["Head", "Wanted", "block_runs", "touched_blocks", "touched_ranges"]
@@ -235,12 +236,15 @@ class Head:
         index = self._index = _core.Index(prefix)
         if index.raw_size != nbytes:
             raise CorruptDataError(
-                f"the frame holds {index.raw_size} bytes, a chunk of this array has {nbytes}"
+                f"the frame holds {counted(index.raw_size, 'byte')},"
+                f" a chunk of this array has {nbytes}"
             )
         if size is not None and size < index.frame_size:
-            raise TruncatedDataError(f"the frame has {size} bytes of {index.frame_size}")
+            raise TruncatedDataError(f"the frame has {counted(size, 'byte')} of {index.frame_size}")
         if size is not None and size > index.frame_size:
-            raise CorruptDataError(f"{size - index.frame_size} bytes after the frame's end")
+            raise CorruptDataError(
+                f"{counted(size - index.frame_size, 'byte')} after the frame's end"
+            )
         self.nbytes = nbytes
         self.offsets = tuple(index.offsets)
         self.block_bytes = index.block_items * index.item_size
@@ -256,7 +260,7 @@ class Head:
         origin, stop = self.range_of(run)
         if payload.size != stop - origin:
             raise TruncatedDataError(
-                f"{payload.size} bytes where {stop - origin} were expected, at {origin}"
+                f"{counted(payload.size, 'byte')} where {stop - origin} were expected, at {origin}"
             )
         reach = wanted.base + wanted.out.size
         inner = max(first, min(last, -(-wanted.base // size)))

@@ -21,6 +21,7 @@ from bf16codecs._buffers import Bytes, ThreadBuffer
 from bf16codecs._chunks.blocks import Head, Wanted, block_runs
 from bf16codecs._chunks.stored import AtMost, InMemory, Known, Range, Request, StoredChunk
 from bf16codecs._limits import stored_limit
+from bf16codecs._messages import counted
 from bf16codecs.errors import CorruptDataError, TruncatedDataError
 
 __all__ = [
@@ -93,7 +94,9 @@ class RawFormat:
         if stored.size is not None and stored.size > wanted.nbytes:
             raise CorruptDataError(f"{stored.size} bytes, more than the {wanted.nbytes} of a chunk")
         if self._is_padded and stored.size is not None and stored.size < wanted.nbytes:
-            raise TruncatedDataError(f"{stored.size} bytes where {wanted.nbytes} were expected")
+            raise TruncatedDataError(
+                f"{counted(stored.size, 'byte')} where {wanted.nbytes} were expected"
+            )
         if stored.size is None and wanted.ranges == [(0, wanted.nbytes)]:
             data = yield from _whole(stored, wanted.nbytes)
             if data.size > wanted.nbytes:
@@ -109,7 +112,7 @@ class RawFormat:
 
 def _put(part: Bytes, start: int, stop: int, wanted: Wanted) -> None:
     if part.size < stop - start:
-        raise TruncatedDataError(f"{part.size} bytes where {stop - start} were expected")
+        raise TruncatedDataError(f"{counted(part.size, 'byte')} where {stop - start} were expected")
     wanted.put(start, part)
 
 
@@ -138,7 +141,9 @@ class _WholeFormat(ABC):
         data = yield from _whole(stored, wanted.nbytes)
         # Before memory is taken for a chunk of the size that the array's metadata claim.
         if wanted.nbytes > self._most(data.size):
-            raise CorruptDataError(f"{data.size} bytes cannot hold a chunk of {wanted.nbytes}")
+            raise CorruptDataError(
+                f"{counted(data.size, 'byte')} cannot hold a chunk of {wanted.nbytes}"
+            )
         if wanted.is_whole and self._shuffle is None:
             self._decode(data, wanted.out)
             return
@@ -174,7 +179,7 @@ class ZstdFormat(_WholeFormat):
         size = _core.zstd_content_size(stored)
         if size is not None and size != out.size:
             raise CorruptDataError(
-                f"the frame holds {size} bytes, a chunk of this array has {out.size}"
+                f"the frame holds {counted(size, 'byte')}, a chunk of this array has {out.size}"
             )
         try:
             # Never writes more than `out` has. Of frames that state their size it accepts less,
@@ -202,12 +207,15 @@ class DeflateFormat(_WholeFormat):
         except zlib.error as e:
             raise CorruptDataError(str(e)) from e
         if len(content) > out.size:
-            raise CorruptDataError(f"it inflates to more than the {out.size} bytes of a chunk")
+            raise CorruptDataError(
+                f"it inflates to more than the {counted(out.size, 'byte')} of a chunk"
+            )
         if not inflater.eof:
             raise TruncatedDataError("its deflated data end too early")
         if len(content) < out.size:
             raise CorruptDataError(
-                f"it inflates to {len(content)} bytes, a chunk of this array has {out.size}"
+                f"it inflates to {counted(len(content), 'byte')},"
+                f" a chunk of this array has {out.size}"
             )
         out[:] = np.frombuffer(content, np.uint8)
 
@@ -246,7 +254,9 @@ class Fletcher32Format:
         """Read parts of a chunk: see `Format`."""
         data = yield from _whole(stored, wanted.nbytes)
         if data.size <= _FLETCHER32_BYTES:
-            raise TruncatedDataError(f"{data.size} bytes, with a checksum of {_FLETCHER32_BYTES}")
+            raise TruncatedDataError(
+                f"{counted(data.size, 'byte')}, with a checksum of {_FLETCHER32_BYTES}"
+            )
         try:
             Fletcher32().decode(data)
         except RuntimeError as e:

@@ -14,6 +14,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from bf16codecs._limits import CONNECT_SECONDS, MAX_BODY_BYTES, READ_SECONDS
+from bf16codecs._messages import counted
 from bf16codecs.errors import StoreError
 
 if TYPE_CHECKING:
@@ -110,7 +111,9 @@ def _bounded_response() -> type[aiohttp.ClientResponse]:
                 size += len(part)
                 if size > limit and self.ok:
                     why = "it may have no end" if asked is None else "the server ignores ranges"
-                    raise StoreError(f"{self.url}: asked for {limit} bytes, got more: {why}")
+                    raise StoreError(
+                        f"{self.url}: asked for {counted(limit, 'byte')}, got more: {why}"
+                    )
                 if size > _ERROR_BYTES and not self.ok:
                     self.close()
                     break

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from bf16codecs._buffers import Bytes
+from bf16codecs._messages import counted
 from bf16codecs.errors import StoreError
 
 __all__ = [
@@ -134,6 +135,6 @@ def check_range(
     """Refuse a reply that is longer than the range asked for: it holds other bytes."""
     if count > stop - start:
         raise error(
-            f"{where}asked for {stop - start} bytes at {start}, got {count}:"
+            f"{where}asked for {counted(stop - start, 'byte')} at {start}, got {count}:"
             " the server ignores ranges"
         )

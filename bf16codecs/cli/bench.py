@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from bf16codecs._messages import counted
 from bf16codecs.bench import Result, machine, run, tensors_of, to_csv, to_json
 from bf16codecs.cli.console import format_size, print_table, show
 from bf16codecs.cli.options import THREADS, ByteSize, command
@@ -96,9 +97,12 @@ def bench(
             progress=status,
         )
     versions = ", ".join(f"{name} {version}" for name, version in where.versions.items())
-    show(f"{where.cpu}, {where.cores} cores, {where.isa}, {threads} threads; {versions}")
     show(
-        f"{len(tensors)} tensors of {format_size(sum(t.nbytes for t in tensors))},"
+        f"{where.cpu}, {counted(where.cores, 'core')}, {where.isa},"
+        f" {counted(threads, 'thread')}; {versions}"
+    )
+    show(
+        f"{counted(len(tensors), 'tensor')} of {format_size(sum(t.nbytes for t in tensors))},"
         f" copied to {format_size(results[0].nbytes)}, {repeats} rounds"
     )
     print_table(_HEADER, [_row(result) for result in results])

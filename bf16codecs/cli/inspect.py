@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from bf16codecs._limits import Limits
+from bf16codecs._messages import counted
 from bf16codecs.cli.console import (
     format_rate,
     format_size,
@@ -51,7 +52,7 @@ def info(store: str, max_bytes: int | None) -> None:
             )
         files = list(reader.info.files) + ([reader.info.index] if reader.info.index else [])
     total = (
-        f"{len(rows)} tensors",
+        counted(len(rows), "tensor"),
         "",
         "",
         "",
@@ -78,8 +79,9 @@ def verify(store: str, src: str | None, quiet: bool, **options: Any) -> None:
     if not quiet:
         same = "" if src is None else f", identical to {printable(src)}"
         show(
-            f"{printable(store)}: {summary.tensors} tensors, {format_size(summary.nbytes)}, intact"
-            f"{same}, {format_rate(summary.nbytes, summary.seconds)}"
+            f"{printable(store)}: {counted(summary.tensors, 'tensor')},"
+            f" {format_size(summary.nbytes)}, intact{same},"
+            f" {format_rate(summary.nbytes, summary.seconds)}"
         )
 
 

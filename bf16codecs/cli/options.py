@@ -16,6 +16,7 @@ import click
 
 from bf16codecs import _core
 from bf16codecs._interrupt import Interrupted
+from bf16codecs._messages import counted
 from bf16codecs._threads import MAX_THREADS
 from bf16codecs.cli.console import (
     format_rate,
@@ -209,7 +210,7 @@ def report(source: str, target: str, summary: Summary, note: str = "") -> None:
     if note == "restored":
         sizes.reverse()
     show(
-        f"{printable(source)} -> {printable(target)}: {summary.tensors} tensors,"
+        f"{printable(source)} -> {printable(target)}: {counted(summary.tensors, 'tensor')},"
         f" {sizes[0]} -> {sizes[1]} (ratio {ratio:.3f}),"
         f" {format_rate(summary.nbytes, summary.seconds)}{', ' if note else ''}{note}"
     )

@@ -15,6 +15,7 @@ from bf16codecs import _core
 from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.grid import ArrayPlan, Piece
 from bf16codecs._limits import IN_FLIGHT_BYTES
+from bf16codecs._messages import counted
 from bf16codecs._threads import run_ahead, worker_count
 from bf16codecs.errors import CorruptDataError, SafetensorsError
 from bf16codecs.safetensors import Header, Source, SourceFile
@@ -226,7 +227,7 @@ def verify_packed(
 
     unpack(reader, headers, consume, check_digests=False, progress=progress)
     if remaining:
-        raise CorruptDataError(f"{reader.where}: {len(remaining)} chunks were not read back")
+        raise CorruptDataError(f"{reader.where}: not read back: {counted(len(remaining), 'chunk')}")
 
 
 #: Encodes all arrays of a source into a writer: `encode`.

@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from bf16codecs._messages import counted
 from bf16codecs.errors import TensorNotFoundError
 from bf16codecs.model.tensor import Home, LazyTensor, read_all
 
@@ -181,7 +182,7 @@ class Model:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<Model {self._where}: {len(self)} tensors>"
+        return f"<Model {self._where}: {counted(len(self), 'tensor')}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return open_model, self._home.arguments

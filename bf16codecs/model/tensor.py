@@ -17,6 +17,7 @@ from bf16codecs._chunks.array import ArrayReader, Job
 from bf16codecs._chunks.indexing import Points, parse_selection
 from bf16codecs._dtypes import ARRAY_DTYPES, DTYPE_NAMES
 from bf16codecs._limits import Limits
+from bf16codecs._messages import counted
 from bf16codecs._paths import absolute, given_path
 from bf16codecs._threads import run_all
 from bf16codecs.store.backend import StoreReader
@@ -214,7 +215,7 @@ def read_all(tensors: Iterable[LazyTensor]) -> dict[str, NDArray[Any]]:
     if tensors:
         nbytes = sum(tensor.nbytes for tensor in tensors)
         work = sum(tensor._array.whole_work for tensor in tensors)
-        tensors[0]._home.opened.check_size(nbytes, f"{len(tensors)} tensors", work)
+        tensors[0]._home.opened.check_size(nbytes, counted(len(tensors), "tensor"), work)
     arrays: dict[str, NDArray[Any]] = {}
     # At least 1: here no lock of HDF5's is held, and one tensor that only HDF5 reads must not keep
     # the others to one thread.

@@ -12,7 +12,7 @@ import numpy as np
 
 from bf16codecs import _core
 from bf16codecs._chunks.stored import KeySource
-from bf16codecs._messages import named_errors, one_line
+from bf16codecs._messages import counted, named_errors, one_line
 from bf16codecs.errors import StoreError
 
 __all__ = ["ParsedArray", "named_shape", "parse_array", "read_json", "read_root"]
@@ -177,7 +177,9 @@ def _shapes(shape: Any, chunks: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
         if not isinstance(sizes, list) or not all(type(n) is int and n >= least for n in sizes):
             raise ValueError(f"{sizes!r:.80} is not a shape")
     if len(shape) != len(chunks):
-        raise ValueError(f"chunks of {len(chunks)} dimensions in an array of {len(shape)}")
+        raise ValueError(
+            f"chunks of {counted(len(chunks), 'dimension')} in an array of {len(shape)}"
+        )
     return tuple(shape), tuple(chunks)
 
 

@@ -109,6 +109,19 @@ def test_quiet_prints_nothing(model: Path, tmp_path: Path, target: str) -> None:
 
 
 @pytest.mark.parametrize("target", CONVERTERS)
+def test_one_tensor_is_not_called_tensors(tmp_path: Path, target: str) -> None:
+    model, store = write_model(tmp_path / "m", [("a", "BF16", (64, 8))]), tmp_path / target
+    to, back = CONVERTERS[target]
+    assert ": 1 tensor, " in done(to, model, store)
+    assert "\n1 tensor  " in done("bf16codecs", "info", store)
+    assert ": 1 tensor, " in done("bf16codecs", "verify", store)
+    assert ": 1 tensor, " in done(back, store, tmp_path / "back")
+    with model.open("ab") as file:
+        file.write(b"!")
+    assert refused(to, model, tmp_path / f"new-{target}").endswith(" 1 byte after the last tensor")
+
+
+@pytest.mark.parametrize("target", CONVERTERS)
 def test_existing_targets(model: Path, tmp_path: Path, target: str) -> None:
     to, back = CONVERTERS[target]
     store = tmp_path / target

@@ -80,6 +80,18 @@ def test_longer_frames_are_corrupt(name):
         refuse(frame + more, CorruptDataError)
 
 
+def test_errors_count_one_byte_and_two_bytes():
+    frame, raw = make("arithmetic")
+    with pytest.raises(CorruptDataError, match=r"^1 byte after the frame's end$"):
+        bf16codecs.decode(frame + b"\0")
+    with pytest.raises(CorruptDataError, match=r"^2 bytes after the frame's end$"):
+        bf16codecs.decode(frame + b"\0\0")
+    with pytest.raises(TruncatedDataError, match=r"^the frame has 1 byte of at least 24$"):
+        bf16codecs.decode(frame[:1])
+    with pytest.raises(ValueError, match=rf"^out has 1 byte, the data have {len(raw)}$"):
+        bf16codecs.decode(frame, out=bytearray(1))
+
+
 # --- damage --------------------------------------------------------------------------------------
 
 

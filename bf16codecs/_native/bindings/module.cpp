@@ -92,7 +92,7 @@ nb::bytes py_decode(nb::handle frame_object) {
 
 void check_room(const Target& out, size_t wanted) {
   if (out.size() != wanted) {
-    throw nb::value_error(("out has " + std::to_string(out.size()) + " bytes, the data have " +
+    throw nb::value_error(("out has " + counted(out.size(), "byte") + ", the data have " +
                            std::to_string(wanted)).c_str());
   }
 }
@@ -125,7 +125,7 @@ size_t index_decode(const FrameIndex& index, nb::handle payload_object, size_t f
   const uint64_t wanted = index.offsets[last] - index.offsets[first];
   if (payload.size() < wanted) {
     throw TruncatedDataError("blocks " + std::to_string(first) + " to " + std::to_string(last) +
-                             " have " + std::to_string(payload.size()) + " bytes of " +
+                             " have " + counted(payload.size(), "byte") + " of " +
                              std::to_string(wanted));
   }
   if (payload.size() != wanted) throw nb::value_error("payload is longer than its blocks");

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstdint>
 #include <stdexcept>
+#include <string>
 
 namespace bf16codecs {
 
@@ -18,5 +20,10 @@ struct TruncatedDataError : CodecError {
 struct UnsupportedVersionError : CodecError {
   using CodecError::CodecError;
 };
+
+// "1 byte", "2 bytes", for messages.
+inline std::string counted(uint64_t n, const char* noun) {
+  return std::to_string(n) + " " + noun + (n == 1 ? "" : "s");
+}
 
 }  // namespace bf16codecs

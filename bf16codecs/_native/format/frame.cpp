@@ -19,7 +19,7 @@ constexpr size_t kHeaderSumAt = 16, kTableSumAt = 20;
 constexpr uint8_t kByByteFlag = 0x10, kModelFlag = 0x40, kChecksumFlag = 0x80;
 
 [[noreturn]] void truncated(uint64_t expected, size_t size) {
-  throw TruncatedDataError("the frame has " + std::to_string(size) + " bytes of at least " +
+  throw TruncatedDataError("the frame has " + counted(size, "byte") + " of at least " +
                            std::to_string(expected));
 }
 
@@ -156,12 +156,11 @@ FrameIndex read_index(const uint8_t* bytes, size_t size) {
 
 void check_frame_size(const FrameIndex& index, uint64_t size) {
   if (size < index.frame_size()) {
-    throw TruncatedDataError("the frame has " + std::to_string(size) + " bytes of " +
+    throw TruncatedDataError("the frame has " + counted(size, "byte") + " of " +
                              std::to_string(index.frame_size()));
   }
   if (size > index.frame_size()) {
-    throw CorruptDataError(std::to_string(size - index.frame_size()) +
-                           " bytes after the frame's end");
+    throw CorruptDataError(counted(size - index.frame_size(), "byte") + " after the frame's end");
   }
 }
 

@@ -176,7 +176,7 @@ size_t room_for_chunk(size_t size, std::span<const unsigned> values, const void*
     is_expected |= size == dataset.size;
   });
   if (largest != 0 && !is_expected && is_settled) {
-    throw CorruptDataError("it has " + std::to_string(size) + " bytes, and the dataset's chunks " +
+    throw CorruptDataError("it has " + counted(size, "byte") + ", and the dataset's chunks " +
                            std::to_string(largest));
   }
   return std::max(size, largest);

@@ -63,7 +63,7 @@ size_t encode_chunk(const EncodeOptions& options, bool is_optional, size_t nbyte
 
 void check_chunk_size(size_t expected, uint64_t size) {
   if (expected != 0 && size != expected) {
-    throw CorruptDataError("it has " + std::to_string(size) + " bytes, and cd_values[4] says " +
+    throw CorruptDataError("it has " + counted(size, "byte") + ", and cd_values[4] says " +
                            std::to_string(expected));
   }
 }
