@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import closing
 from typing import Any
 
@@ -31,20 +32,22 @@ __all__ = ["info", "plugin_path", "verify"]
 @command
 def info(store: str, max_bytes: int | None) -> None:
     """List the tensors of STORE: shapes, dtypes, codecs, sizes, ratios."""
-    rows = []
+    rows, codecs = [], Counter[str]()
     raw = stored = 0
     with closing(open_store(store, limits=Limits(max_bytes))) as reader:
         headers = reader.headers
         tensors = [tensor for header in headers for tensor in header.tensors]
         for tensor, array in zip(tensors, stored_arrays(reader, headers), strict=True):
             size = reader.stored_nbytes(array.path)
+            codec = reader.codec_name(array.path)
+            codecs[f"{codec} {reader.codec_level(array.path)}".rstrip()] += 1
             raw, stored = raw + tensor.nbytes, stored + size
             rows.append(
                 (
                     tensor.name,
                     tensor.dtype,
                     "x".join(map(str, tensor.shape)) or "scalar",
-                    reader.codec_name(array.path),
+                    codec,
                     format_size(tensor.nbytes),
                     format_size(size),
                     f"{tensor.nbytes / max(1, size):.3f}",
@@ -61,6 +64,10 @@ def info(store: str, max_bytes: int | None) -> None:
         f"{raw / max(1, stored):.3f}",
     )
     print_table(("tensor", "dtype", "shape", "codec", "size", "stored", "ratio"), rows, total)
+    # Not in the table, which is too wide for many terminals as it is.
+    names = (f"{printable(name)} ({counted(n, 'tensor')})" for name, n in codecs.items())
+    if codecs:
+        show(f"codecs: {', '.join(names)}")
     for file in files:
         show(f"{printable(file.name)}: {file.size} bytes, SHA-256 {printable(file.sha256)}")
 

@@ -24,6 +24,7 @@ __all__ = [
     "Split",
     "Zstd",
     "cd_values",
+    "codec_level",
     "codec_name",
     "filter_name",
     "filters_of",
@@ -54,6 +55,9 @@ def register() -> None:
     if not h5py.h5z.register_filter(_filter_class()):
         raise ImportError("h5py's libhdf5 does not accept the filter of bf16codecs")
 
+
+# Of `cd_values`; zeros at their end are left out.
+_LEVEL_AT = 3
 
 #: The filter's number.
 FILTER_ID = _core.HDF5_FILTER_ID
@@ -254,9 +258,21 @@ def filters_of(properties: Any) -> list[tuple[int, tuple[int, ...]]]:
 
 def codec_name(dataset: Any) -> str:
     """Name what a dataset is filtered with: ``"arithmetic"``, ``"shuffle+zstd"``, ``"none"``."""
+    return "+".join(_codec_or_filter(*each) for each in _filters(dataset)) or "none"
+
+
+def codec_level(dataset: Any) -> str:
+    """Name the level of a dataset's arithmetic coder: ``"fast"``, ``"best"``, or ``""``."""
+    names = {level: name for name, level in _core.LEVELS.items()}
+    for number, values in _filters(dataset):
+        if number == FILTER_ID and values[:1] == (_core.CODECS["arithmetic"],):
+            return names.get((*values, 0, 0, 0)[_LEVEL_AT], "")
+    return ""
+
+
+def _filters(dataset: Any) -> list[tuple[int, tuple[int, ...]]]:
     with phil:
-        filters = filters_of(dataset.get_create_plist())
-    return "+".join(_codec_or_filter(*each) for each in filters) or "none"
+        return filters_of(dataset.get_create_plist())
 
 
 def _codec_or_filter(number: int, values: tuple[int, ...]) -> str:

@@ -210,6 +210,10 @@ class StoreReader(ABC):
     def codec_name(self, path: str) -> str:
         """Return the name of an array's codec, as `bf16codecs info` shows it."""
 
+    def codec_level(self, path: str) -> str:
+        """Return the level of an array's arithmetic codec; of other codecs ``""``."""
+        return ""
+
     @abstractmethod
     def close(self) -> None:
         """Release what is open."""

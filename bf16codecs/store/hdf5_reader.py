@@ -15,7 +15,7 @@ from bf16codecs._limits import Limits, check_metadata
 from bf16codecs._messages import named_errors, one_line
 from bf16codecs.errors import StoreError
 from bf16codecs.hdf5.direct import Decoding, dataset_array
-from bf16codecs.hdf5.filters import codec_name
+from bf16codecs.hdf5.filters import codec_level, codec_name
 from bf16codecs.hdf5.types import array_dtype
 from bf16codecs.store.backend import StoredTensor, StoreReader
 from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo
@@ -74,6 +74,10 @@ class Hdf5Reader(StoreReader):
     def codec_name(self, path: str) -> str:
         """Return the name of an array's filters."""
         return codec_name(self._dataset(path))
+
+    def codec_level(self, path: str) -> str:
+        """Return the level of an array's arithmetic codec; of other codecs ``""``."""
+        return codec_level(self._dataset(path))
 
     def close(self) -> None:
         """Release what is open."""

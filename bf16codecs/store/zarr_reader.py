@@ -20,6 +20,7 @@ import zarr
 from numpy.typing import NDArray
 from zarr.storage import StorePath
 
+from bf16codecs import _core
 from bf16codecs._chunks.array import ArrayReader, ChunkedArray, Index, Located
 from bf16codecs._chunks.formats import RAW, Format, FrameFormat, ZstdFormat
 from bf16codecs._chunks.grid import chunk_counts, grid_indices
@@ -30,7 +31,7 @@ from bf16codecs._chunks.stored import KeySource
 from bf16codecs._frames import PREFIX
 from bf16codecs._limits import Limits
 from bf16codecs._messages import named_errors, one_line
-from bf16codecs.codecs import CODECS
+from bf16codecs.codecs import CODECS, BF16Arithmetic
 from bf16codecs.errors import BF16CodecsError, StoreError
 from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo
@@ -155,16 +156,30 @@ class ZarrReader(StoreReader):
 
     def codec_name(self, path: str) -> str:
         """Return the name of an array's codec."""
-        document = self._document(path)
         with named_errors(self.label(path)):
-            if self._zarr_format == 2:
-                codecs = [{"name": (document.get("compressor") or {"id": "none"})["id"]}]
-            else:
-                codecs = [c if isinstance(c, dict) else {"name": c} for c in document["codecs"]]
-                if codecs[0]["name"] == _BLOCKS:
-                    codecs[0] = codecs[0]["configuration"]["codec"]
+            codecs = self._codecs(path)
             names = [c["name"].removeprefix(PREFIX) for c in codecs if c["name"] != "bytes"]
             return "+".join(names) or "none"
+
+    def codec_level(self, path: str) -> str:
+        """Return the level of an array's arithmetic codec; of other codecs ``""``."""
+        with named_errors(self.label(path)):
+            for codec in self._codecs(path):
+                if codec["name"] == BF16Arithmetic.codec_id:
+                    level = codec.get("configuration", {}).get("level", "fast")
+                    return level if level in list(_core.LEVELS) else ""
+        return ""
+
+    def _codecs(self, path: str) -> list[dict[str, Any]]:
+        """Return names and configurations of an array's codecs, in either format as in 3."""
+        document = self._document(path)
+        if self._zarr_format == 2:
+            compressor = document.get("compressor") or {"id": "none"}
+            return [{"name": compressor["id"], "configuration": compressor}]
+        codecs = [c if isinstance(c, dict) else {"name": c} for c in document["codecs"]]
+        if codecs[0]["name"] == _BLOCKS:
+            codecs[0] = codecs[0]["configuration"]["codec"]
+        return codecs
 
     def close(self) -> None:
         """Release what is open."""

@@ -8,11 +8,13 @@ import re
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
+import zarr
 from click.testing import CliRunner, Result
 
 import bf16codecs
@@ -267,7 +269,39 @@ def test_info(store: Path, model: Path) -> None:
     assert lines[1].split()[:6] == ["a", "BF16", "64x8", "arithmetic", "1.02", "kB"]
     assert lines[2].split()[:6] == ["b", "I32", "50", "zstd", "200", "B"]
     assert lines[3].startswith("2 tensors")
-    assert lines[4].startswith(f"m.safetensors: {model.stat().st_size} bytes, SHA-256 ")
+    assert lines[4] == "codecs: arithmetic fast (1 tensor), zstd (1 tensor)"
+    assert lines[5].startswith(f"m.safetensors: {model.stat().st_size} bytes, SHA-256 ")
+
+
+@pytest.mark.parametrize("target", ["m.zarr", "2.zarr", "m.zip", "m.h5"])
+def test_info_tells_the_levels_of_arithmetic_coding(
+    demo_model: Path, tmp_path: Path, target: str
+) -> None:
+    to, store = CONVERTERS.get(target, ("st2zarr",))[0], tmp_path / target
+    zarr_format = ("--zarr-format", "2") if target == "2.zarr" else ()
+    for level in ("fast", "best"):
+        done(to, demo_model, store, "--overwrite", "--level", level, *zarr_format)
+        lines = done("bf16codecs", "info", store).splitlines()
+        assert lines[-2] == f"codecs: arithmetic {level} (39 tensors)"
+    done(to, demo_model, store, "--overwrite", "--codec", "huffman", *zarr_format)
+    assert "\ncodecs: huffman (39 tensors)\n" in done("bf16codecs", "info", store)
+
+
+def test_info_of_a_store_of_both_levels(demo_model: Path, tmp_path: Path) -> None:
+    """Its metadata say so of each array, which another writer may have chosen."""
+    store = tmp_path / "m.zarr"
+    done("st2zarr", demo_model, store)
+    group = zarr.open_group(store)
+    path = group.attrs["bf16codecs"]["tensors"]["lm_head.weight"]
+
+    def change(root: Any, level: object) -> None:
+        (blocks,) = root["consolidated_metadata"]["metadata"][path]["codecs"]
+        blocks["configuration"]["codec"]["configuration"]["level"] = level
+
+    for level, codec in (("best", "arithmetic best"), ("no", "arithmetic"), (["x"], "arithmetic")):
+        edit_json(store, "zarr.json", partial(change, level=level))
+        text = done("bf16codecs", "info", store)
+        assert f"\ncodecs: {codec} (1 tensor), arithmetic fast (38 tensors)\n" in text
 
 
 def test_info_shows_any_name_whole(tmp_path: Path) -> None:
