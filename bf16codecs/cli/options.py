@@ -178,8 +178,11 @@ def conversion_options(function: Callable[..., None]) -> Callable[..., None]:
         click.option(
             "--level",
             callback=_checked_level,
-            help=f"{ZSTD_LEVELS[0]} to {ZSTD_LEVELS[-1]} for zstd;"
-            f" {' or '.join(_core.LEVELS)} for arithmetic.",
+            help=f"{ZSTD_LEVELS[0]} to {ZSTD_LEVELS[-1]} for zstd (default: 3);"
+            f" {' or '.join(_core.LEVELS)} for arithmetic (default: fast)."
+            " best is 1 % smaller, takes 1.25 times as long to convert, and loads as fast, but"
+            " without vector instructions decodes at a third of the speed; readers that know format"
+            " version 1 alone refuse it.",
         ),
         click.option(
             "--chunk-size",

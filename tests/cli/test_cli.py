@@ -22,6 +22,7 @@ from bf16codecs import cli, hdf5
 from bf16codecs._version import __version__
 from bf16codecs.cli.console import format_size, printable
 from bf16codecs.cli.options import ByteSize
+from bf16codecs.store.choice import CodecChoice
 from checkout import package_environment
 from edit_store import edit_json
 from folders import files_in
@@ -261,6 +262,14 @@ def test_version_and_help() -> None:
     assert isinstance(cli.main, click.Group)
     for name in cli.main.commands:
         assert done("bf16codecs", name, "--help").startswith("Usage: bf16codecs " + name)
+
+
+@pytest.mark.parametrize("command", ["st2zarr", "st2h5"])
+def test_help_tells_the_defaults_of_levels_and_what_best_costs(command: str) -> None:
+    text = " ".join(done(command, "--help").split())
+    assert f"for zstd (default: {CodecChoice('zstd').for_dtype('bfloat16').level})" in text
+    assert f"for arithmetic (default: {CodecChoice().for_dtype('bfloat16').level})" in text
+    assert all(cost in text for cost in ("1 % smaller", "1.25 times as long", "format version 1"))
 
 
 def test_info(store: Path, model: Path) -> None:
