@@ -4,6 +4,7 @@ import json
 import re
 import runpy
 import sys
+from itertools import product
 
 import ml_dtypes
 import numpy as np
@@ -98,6 +99,54 @@ def test_examples_of_the_page_run(tmp_path, monkeypatch):
     for example in examples:
         exec(example, names)
     assert len(list(tmp_path.iterdir())) == 3
+
+
+BYTES = {"name": "bytes", "configuration": {"endian": "little"}}
+PLACE = {"shape": (64, 100), "dtype": "bfloat16"}
+#: How zarr is called in the page's table, by the first column.
+CALLS = {
+    "`create_array(compressors=c)`, `compressors=[c]`": [
+        lambda c, **to: zarr.create_array(**to, **PLACE, compressors=c),
+        lambda c, **to: zarr.create_array(**to, **PLACE, compressors=[c]),
+    ],
+    "`zarr.open(..., compressor=c)`, `save_array(..., compressor=c)`": [
+        lambda c, **to: zarr.open(**to, **PLACE, mode="w", compressor=c),
+        lambda c, **to: zarr.save_array(**to, arr=np.zeros((64, 100)), compressor=c),
+    ],
+    '`zarr.open(..., codecs=[{"name": "bytes", ...}, c])`': [
+        lambda c, **to: zarr.open(**to, **PLACE, mode="w", codecs=[BYTES, c]),
+    ],
+    "`create_array(filters=[c], compressors=None)`": [
+        lambda c, **to: zarr.create_array(**to, **PLACE, filters=[c], compressors=None),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    "codec",
+    [cls() for cls in CODECS.values()] + [bf16codecs.BF16Arithmetic(level="best")],
+    ids=repr,
+)
+def test_zarr_takes_and_refuses_codecs_as_the_table_says(codec):
+    text = (ROOT / "docs" / "codecs.md").read_text()
+    (table,) = re.findall(r"^\| call .*\n.*\n((?:\|.*\n)+)", text, re.MULTILINE)
+    rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in table.splitlines()]
+    assert [call for call, _, _ in rows] == list(CALLS)
+    weights = np.random.default_rng(0).normal(0, 0.02, (64, 100)).astype("bfloat16")
+    for name, *answers in rows:
+        for (zarr_format, answer), call in product(enumerate(answers, start=2), CALLS[name]):
+            store = {}
+            if not answer.startswith("yes"):
+                assert answer.startswith("zarr refuses ")
+                with pytest.raises((TypeError, ValueError)):
+                    call(codec, store=store, zarr_format=zarr_format)
+                continue
+            call(codec, store=store, zarr_format=zarr_format)
+            array = zarr.open_array(store)
+            assert str(codec.codec_id) in str(array.metadata.to_dict())
+            if array.dtype == weights.dtype:
+                array[:] = weights
+                assert zarr.open_array(store)[:].tobytes() == weights.tobytes()
 
 
 def run_example(monkeypatch, capsys, name, *arguments):
