@@ -1,5 +1,7 @@
 """Lossless compression of model weights in Zarr and HDF5."""
 
+import os as _os
+import warnings as _warnings
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
@@ -9,6 +11,7 @@ from numcodecs.registry import register_codec as _register_codec
 from bf16codecs import errors
 from bf16codecs import zarr as _zarr
 from bf16codecs._core import active_isa, get_num_threads, set_num_threads
+from bf16codecs._core import isas as _isas
 from bf16codecs._version import __version__
 from bf16codecs.codecs import (
     CODECS as _CODECS,
@@ -47,6 +50,16 @@ __all__ = [
 for _codec in _CODECS.values():
     _register_codec(_codec)
 _zarr.register()
+
+# No error: a variable that is set for a fleet must not stop its older machines.
+_wanted_isa = _os.environ.get("BF16CODECS_ISA")
+if _wanted_isa and _wanted_isa != active_isa():
+    _warnings.warn(
+        f"BF16CODECS_ISA is {_wanted_isa!r:.80}, which this machine does not have: it has"
+        f" {', '.join(_isas())}; {active_isa()} is used",
+        RuntimeWarning,
+        stacklevel=2,
+    )
 
 
 def __getattr__(name: str) -> _Any:

@@ -63,5 +63,13 @@ def test_bytes_and_errors_are_the_scalar_ones(isa: str, scalar: dict[str, str]) 
 
 
 def test_unknown_set_is_the_best_one(run_python) -> None:
-    code = "from bf16codecs import _core; print(_core.active_isa())"
-    assert run_python(code, BF16CODECS_ISA="mmx").stdout.strip() == ISAS[-1]
+    code = "import bf16codecs; print(bf16codecs.active_isa())"
+    for isa in ("mmx", "AVX2", "scalar ", "x" * 10_000):
+        done = run_python(code, BF16CODECS_ISA=isa)
+        assert done.stdout.strip() == ISAS[-1]
+        assert f"RuntimeWarning: BF16CODECS_ISA is '{isa[:70]}" in done.stderr
+        assert f"it has {', '.join(ISAS)}; {ISAS[-1]} is used\n" in done.stderr
+        assert len(done.stderr) < 500
+    for isa in ("", *ISAS):
+        done = run_python(code, BF16CODECS_ISA=isa)
+        assert (done.stdout.strip(), done.stderr) == (isa or ISAS[-1], "")
