@@ -1,6 +1,6 @@
 #pragma once
 
-// The tables of the tiles mode (docs/format_tiles.md, "Classes and tables").
+// The tables of the tiles mode (docs/format_tiles.md, "Table classes").
 
 #include <cstddef>
 #include <cstdint>
