@@ -78,16 +78,21 @@ Model Model::read(const Layout& layout, const uint8_t* bytes, size_t size, uint6
                   uint64_t first, uint64_t last) {
   Model model;
   model.layout_ = layout;
+  model.first_section_ = first / grid::kSectionItems;
   std::vector<Section>& sections = model.sections_;
   SideDecoder coder(bytes, size);
   GridReader grids(size, grid::KeyFormat(layout).max_scale());
   SideModels models;
-  const Section none;
+  Section skipped;  // the last one before those that are wanted, which the next one needs
   for (uint64_t begin = 0; begin < last; begin += grid::kSectionItems) {
     const uint64_t items = std::min<uint64_t>(grid::kSectionItems, n - begin);
-    const Section& before = begin ? sections.back() : none;
-    sections.push_back(get_section(models, grids, coder, before, items));
-    if (begin != 0 && begin <= first) sections[sections.size() - 2].columns = {};
+    const Section& before = sections.empty() ? skipped : sections.back();
+    Section section = get_section(models, grids, coder, before, items);
+    if (begin / grid::kSectionItems < model.first_section_) {
+      skipped = std::move(section);
+    } else {
+      sections.push_back(std::move(section));
+    }
   }
   return model;
 }

@@ -34,17 +34,20 @@ class Model {
   static Model fit(const Layout& layout, const uint8_t* items, size_t n, size_t row);
 
   // Reads what write() wrote, for a frame of n items of which [first, last) are wanted, and keeps
-  // the columns of their sections alone. Throws CorruptDataError.
+  // their sections alone. Throws CorruptDataError.
   static Model read(const Layout& layout, const uint8_t* bytes, size_t size, uint64_t n,
                     uint64_t first, uint64_t last);
   std::vector<uint8_t> write() const;
 
   const Layout& layout() const { return layout_; }
   // The section of the item at this place in the frame.
-  const Section& section(uint64_t item) const { return sections_[item / grid::kSectionItems]; }
+  const Section& section(uint64_t item) const {
+    return sections_[static_cast<size_t>(item / grid::kSectionItems - first_section_)];
+  }
 
  private:
   Layout layout_;
+  uint64_t first_section_ = 0;  // of those that are kept
   std::vector<Section> sections_;
 };
 
