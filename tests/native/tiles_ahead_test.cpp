@@ -85,8 +85,7 @@ void test_both(const TileKernels& kernels, const TileModel& model, const Before&
   Bytes symbols(decoded + kTileSlack), expected_symbols(symbols.size());
 
   TileEscapes expected_list = before.list();
-  kernels.restore(before.shape, before.order, before.symbols.data(), before.scales.data(),
-                  before.records.data(), n, expected_list, expected_out.data());
+  kernels.restore(before.shape, before.items(expected_out.data()), expected_list);
   TileDecoder expected = coded.decoder();
   kernels.decode(expected, tables.data(), coded.classes.data(), steps, expected_symbols.data());
 

@@ -213,10 +213,13 @@ Restored restore(const TileKernels& kernels, const Tile& tile, const Arranged& s
       reinterpret_cast<const uint8_t*>(holding(arenas().escapes, list, 0, side));
   TileEscapes next{escapes, escapes + 2 * list.size(), false};
   uint8_t* const out = empty(arenas().keys, 2 * n + kTileSlack, side);
-  kernels.restore(tile.shape, tile.order,
-                  holding(arenas().symbols, source.symbols, kTileSlack, side),
-                  holding(arenas().scales, tile.scales, kTileSlack, side),
-                  holding(arenas().records, source.records, kTileSlack, side), n, next, out);
+  const TileItems items = {&tile.order,
+                           holding(arenas().symbols, source.symbols, kTileSlack, side),
+                           holding(arenas().scales, tile.scales, kTileSlack, side),
+                           holding(arenas().records, source.records, kTileSlack, side),
+                           n,
+                           out};
+  kernels.restore(tile.shape, items, next);
   CHECK(next.end == escapes + 2 * list.size());
   return {{out, out + 2 * n}, static_cast<size_t>(next.next - escapes), next.overrun};
 }

@@ -126,10 +126,9 @@ uint16_t next_escape(TileEscapes& escapes) {
   return load_le<uint16_t>(escapes.next - 2);
 }
 
-void restore(const TileShape& shape, const TileOrder& order, const uint8_t* symbols,
-             const uint16_t* scales, const uint8_t* records, size_t n, TileEscapes& escapes,
-             uint8_t* out) {
-  ClassLists<const uint8_t> lists(shape, order, symbols);
+void restore(const TileShape& shape, const TileItems& items, TileEscapes& escapes) {
+  auto [order, symbols, scales, records, n, out] = items;
+  ClassLists<const uint8_t> lists(shape, *order, symbols);
   uint8_t v[kRecordItems], raw[kRecordItems];
   uint16_t keys[kRecordItems];
   const unsigned class_mask = shape.classes == 1 ? 0 : kTileClasses - 1;

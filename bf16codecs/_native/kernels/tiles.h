@@ -121,11 +121,8 @@ struct TileKernels {
                  size_t steps, uint8_t* symbols);
   bool reads_slots;  // TileTable::slot
 
-  // Puts n items, whole records, together: ordered symbols, scales and records to keys, or items, of
-  // two bytes. `order` is not read if there is one class.
-  void (*restore)(const TileShape& shape, const TileOrder& order, const uint8_t* symbols,
-                  const uint16_t* scales, const uint8_t* records, size_t n, TileEscapes& escapes,
-                  uint8_t* out);
+  // Puts a tile together: ordered symbols, scales and records to keys, or items, of two bytes.
+  void (*restore)(const TileShape& shape, const TileItems& items, TileEscapes& escapes);
 
   // The two in one: decodes a tile while the one before it is restored. Null where this is no
   // quicker.

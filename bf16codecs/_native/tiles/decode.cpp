@@ -158,8 +158,7 @@ struct Reader::State {
       check_escapes();  // before the next tile, so that every instruction set has the same error
       take_words();
     } else {
-      kernels().tiles->restore(shape, t.order, t.symbols, t.scales, items.records, t.n, escapes,
-                               out);
+      kernels().tiles->restore(shape, items, escapes);
       check_escapes();
     }
   }

@@ -202,16 +202,15 @@ struct KeyMaker {
   }
 };
 
-void restore(const TileShape& shape, const TileOrder& order, const uint8_t* symbols,
-             const uint16_t* scales, const uint8_t* records, size_t n, TileEscapes& escapes,
-             uint8_t* out) {
+void restore(const TileShape& shape, const TileItems& items, TileEscapes& escapes) {
   const bool is_ordered = shape.classes != 1;
+  auto [order, symbols, scales, records, n, out] = items;
   const uint8_t* next[kTileClasses] = {};
-  for (unsigned c = 0; is_ordered && c < kTileClasses; ++c) next[c] = symbols + order.begin[c];
+  for (unsigned c = 0; is_ordered && c < kTileClasses; ++c) next[c] = symbols + order->begin[c];
   const KeyMaker keys(shape);
   for (size_t i = 0; i < n; i += kRecordItems, out += 2 * kRecordItems) {
     const RecordBytes v =
-        is_ordered ? take_record(order.mask[i / kRecordItems], next) : load_record(symbols + i);
+        is_ordered ? take_record(order->mask[i / kRecordItems], next) : load_record(symbols + i);
     const RecordBytes raw = load_raw(records, shape.raw_bits);
     records += record_size(shape.raw_bits);
     BF16CODECS_UNROLL

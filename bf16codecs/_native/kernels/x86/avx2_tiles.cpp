@@ -197,18 +197,17 @@ struct Rotation {
 };
 
 template <unsigned kRawBits>
-void restore_records(const TileShape& shape, const TileOrder& order, const uint8_t* symbols,
-                     const uint16_t* scales, const uint8_t* records, size_t n, TileEscapes& escapes,
-                     uint8_t* out) {
+void restore_records(const TileShape& shape, const TileItems& items, TileEscapes& escapes) {
   const bool is_ordered = shape.classes != 1;
+  auto [order, symbols, scales, records, n, out] = items;
   const uint8_t* next[kTileClasses] = {};
-  for (unsigned c = 0; is_ordered && c < kTileClasses; ++c) next[c] = symbols + order.begin[c];
+  for (unsigned c = 0; is_ordered && c < kTileClasses; ++c) next[c] = symbols + order->begin[c];
   const Rotation rotation(shape.to_items);
   const __m256i key_mask = _mm256_set1_epi16(static_cast<short>(shape.key_mask));
   const __m256i origin = _mm256_set1_epi16(static_cast<short>(kSymbolOrigin << kRawBits));
   for (size_t i = 0; i < n; i += kRecordItems, records += record_size(kRawBits)) {
     const Symbols v =
-        is_ordered ? take_record(order.mask[i / kRecordItems], next) : load_record(symbols + i);
+        is_ordered ? take_record(order->mask[i / kRecordItems], next) : load_record(symbols + i);
     BF16CODECS_UNROLL
     for (unsigned k = 0; k < 4; ++k) {
       // key = (v + 8 E - 208) 2^R + raw
@@ -225,25 +224,20 @@ void restore_records(const TileShape& shape, const TileOrder& order, const uint8
   }
 }
 
-void restore(const TileShape& shape, const TileOrder& order, const uint8_t* symbols,
-             const uint16_t* scales, const uint8_t* records, size_t n, TileEscapes& escapes,
-             uint8_t* out) {
-  const auto restore_with = [&](auto kernel) {
-    kernel(shape, order, symbols, scales, records, n, escapes, out);
-  };
+void restore(const TileShape& shape, const TileItems& items, TileEscapes& escapes) {
   switch (shape.raw_bits) {
     case 0:
-      return restore_with(restore_records<0>);
+      return restore_records<0>(shape, items, escapes);
     case 1:
-      return restore_with(restore_records<1>);
+      return restore_records<1>(shape, items, escapes);
     case 2:
-      return restore_with(restore_records<2>);
+      return restore_records<2>(shape, items, escapes);
     case 5:
-      return restore_with(restore_records<5>);
+      return restore_records<5>(shape, items, escapes);
     case 8:
-      return restore_with(restore_records<8>);
+      return restore_records<8>(shape, items, escapes);
     default:  // no dtype's
-      return restore_with(kScalarTileKernels.restore);
+      return kScalarTileKernels.restore(shape, items, escapes);
   }
 }
 

@@ -258,10 +258,7 @@ BF16CODECS_INLINE auto choose_restore(unsigned raw_bits) {
 }
 
 template <typename Classes>
-void restore(const TileShape& shape, const TileOrder& order, const uint8_t* symbols,
-             const uint16_t* scales, const uint8_t* records, size_t n, TileEscapes& escapes,
-             uint8_t* out) {
-  const TileItems items = {&order, symbols, scales, records, n, out};
+void restore(const TileShape& shape, const TileItems& items, TileEscapes& escapes) {
   const unsigned raw_bits = shape.raw_bits;
   const auto one = shape.to_items ? choose_restore<Classes, 1, true>(raw_bits)
                                   : choose_restore<Classes, 1, false>(raw_bits);

@@ -179,8 +179,7 @@ void decode_restore(TileDecoder& d, const TileTable tables[], const uint8_t* cla
   if (d.groups == 2 && kernel != nullptr) {
     return kernel(d, tables, classes, steps, symbols, shape, before, escapes);
   }
-  restore<Classes>(shape, *before.order, before.symbols, before.scales, before.records, before.n,
-                   escapes, before.out);
+  restore<Classes>(shape, before, escapes);
   decode(d, tables, classes, steps, symbols);
 }
 
