@@ -1,19 +1,16 @@
-// Decoding a tile while the one before it is restored, against the one after the other.
+// Decoding a tile while the one before it is restored, against the one after the other, with no
+// more memory than kernels/tiles.h says.
 
 #include <algorithm>
-#include <cstring>
 
 #include "check.h"
 #include "kernels_test.h"
+#include "states.h"
+#include "tiles_arenas.h"
 #include "tiles_tables.h"
 
 namespace bf16codecs::test {
 namespace {
-
-Bytes padded(Bytes bytes) {
-  bytes.resize(bytes.size() + kTileSlack, 0x5A);
-  return bytes;
-}
 
 // Noise of which one symbol in `rarity` is an escape.
 Bytes random_symbols(size_t n, unsigned rarity, Random& random) {
@@ -32,24 +29,32 @@ struct Before {
   Bytes symbols, records;
   Words escapes;  // fewer than there are, now and then
 
-  Before(const TileKernels& kernels, const TileModel& model, const KeyLayout& layout,
-         bool to_items, size_t n, Random& random)
-      : shape{model.classes, layout.raw_bits, static_cast<uint16_t>((1u << layout.key_bits) - 1),
-              static_cast<uint16_t>(model.first), static_cast<uint16_t>(model.end), to_items},
+  Before(const TileKernels& kernels, const TileModel& model, const KeyLayout& layout, bool to_items,
+         size_t n, Random& random)
+      : shape{model.classes,
+              layout.raw_bits,
+              static_cast<uint16_t>((1u << layout.key_bits) - 1),
+              static_cast<uint16_t>(model.first),
+              static_cast<uint16_t>(model.end),
+              to_items},
         scales(random_scales(n, ScaleKind::near, layout.scale_limit(), random)),
-        symbols(padded(random_symbols(n, 2 + random.below(500), random))),
-        records(padded(random.bytes(n / 8 * layout.raw_bits))),
+        symbols(random_symbols(n, 2 + random.below(500), random)),
+        records(random.bytes(n / 8 * layout.raw_bits)),
         escapes(random_words(random.below(2) * n, shape.key_mask + 1, random)) {
-    scales.resize(n + kTileSlack / 2);
     kernels.order(scales.data(), n, order);
   }
 
-  size_t size() const { return scales.size() - kTileSlack / 2; }
-  TileItems items(uint8_t* out) const {
-    return {&order, symbols.data(), scales.data(), records.data(), size(), out};
+  TileItems items(uint8_t* out, Against side) const {
+    return {shape.classes == 1 ? &no_order() : &order,
+            holding(arenas().symbols, symbols, kTileSlack, side),
+            holding(arenas().scales, scales, 0, side),
+            holding(arenas().records, records, 0, side),
+            scales.size(),
+            out};
   }
-  TileEscapes list() const {
-    const auto* const begin = reinterpret_cast<const uint8_t*>(escapes.data());
+  TileEscapes list(Against side) const {
+    const auto* const begin =
+        reinterpret_cast<const uint8_t*>(holding(arenas().escapes, escapes, 0, side));
     return {begin, begin + 2 * escapes.size(), false};
   }
 };
@@ -58,46 +63,65 @@ struct Before {
 struct Coded {
   unsigned groups;
   Bytes words, classes;
-  uint32_t states[kMaxLanes];
+  States states;
 
   Coded(const TileModel& model, unsigned n_groups, size_t steps, Random& random)
       : groups(n_groups),
-        words(random.bytes(2 * kStepItems * steps + kTileWordMargin)),
-        classes(steps) {
+        words(random.bytes(2 * kStepItems * steps)),
+        classes(steps),
+        states(random_states(random)) {
     for (uint8_t& c : classes) c = static_cast<uint8_t>(random.below(model.classes));
-    for (uint32_t& x : states) {
-      x = static_cast<uint32_t>(kLowestState + random.below(0xFFFF0000));
-    }
   }
 
-  TileDecoder decoder() const {
-    TileDecoder d{groups, words.data(), {}};
-    std::copy_n(states, kMaxLanes, d.x);
+  TileDecoder decoder(Against side) const {
+    TileDecoder d{groups, holding(arenas().words, words, 0, side), {}};
+    std::copy_n(states.x, kMaxLanes, d.x);
     return d;
   }
 };
 
+struct Result {
+  Bytes out, symbols;
+  size_t escapes, words;
+  bool overrun;
+  States states;
+  bool operator==(const Result&) const = default;
+};
+
+Result run(const TileKernels& kernels, const TileModel& model, const Before& before,
+           const Coded& coded, bool at_once, Against side) {
+  const TileTable* const tables = (kernels.reads_slots ? model.tables : model.rows).data();
+  const uint8_t* const classes = coded.classes.data();
+  const size_t steps = coded.classes.size();
+  const Output out(arenas().keys, 2 * before.scales.size(), 0, side);
+  const Output symbols(arenas().decoded, kStepItems * steps, 0, side);
+  const TileItems items = before.items(out.data(), side);
+  const TileEscapes all = before.list(side);
+  TileEscapes list = all;
+  const TileDecoder start = coded.decoder(side);
+  TileDecoder d = start;
+  if (at_once) {
+    kernels.decode_restore(d, tables, classes, steps, symbols.data(), before.shape, items, list);
+  } else {
+    kernels.restore(before.shape, items, list);
+    kernels.decode(d, tables, classes, steps, symbols.data());
+  }
+  Result result{out.bytes(),
+                symbols.bytes(),
+                static_cast<size_t>(list.next - all.next),
+                static_cast<size_t>(d.words - start.words),
+                list.overrun,
+                {}};
+  std::copy_n(d.x, kLanesPerGroup * d.groups, result.states.x);
+  return result;
+}
+
 void test_both(const TileKernels& kernels, const TileModel& model, const Before& before,
                const Coded& coded) {
-  const std::vector<TileTable>& tables = kernels.reads_slots ? model.tables : model.rows;
-  const size_t n = before.size(), steps = coded.classes.size(), decoded = kStepItems * steps;
-  Bytes out(2 * n + kTileSlack), expected_out(out.size());
-  Bytes symbols(decoded + kTileSlack), expected_symbols(symbols.size());
-
-  TileEscapes expected_list = before.list();
-  kernels.restore(before.shape, before.items(expected_out.data()), expected_list);
-  TileDecoder expected = coded.decoder();
-  kernels.decode(expected, tables.data(), coded.classes.data(), steps, expected_symbols.data());
-
-  TileEscapes list = before.list();
-  TileDecoder d = coded.decoder();
-  kernels.decode_restore(d, tables.data(), coded.classes.data(), steps, symbols.data(),
-                         before.shape, before.items(out.data()), list);
-  CHECK(std::equal(out.begin(), out.end() - kTileSlack, expected_out.begin()));
-  CHECK(std::equal(symbols.begin(), symbols.end() - kTileSlack, expected_symbols.begin()));
-  CHECK(list.next == expected_list.next && list.overrun == expected_list.overrun);
-  CHECK(d.words == expected.words);
-  CHECK(std::equal(d.x, d.x + kLanesPerGroup * d.groups, expected.x));
+  const Result expected = run(kernels, model, before, coded, false, Against::back);
+  for (const Against side : kBothSides) {
+    CHECK(run(kernels, model, before, coded, true, side) == expected);
+  }
 }
 
 }  // namespace
