@@ -23,10 +23,8 @@ inline constexpr unsigned kMaxRawBits = 8;
 
 static constexpr size_t record_size(unsigned raw_bits) { return kRecordItems / 8 * raw_bits; }
 
-// Bytes that a kernel may read, and write, past the end of its symbols, scales, keys and records.
+// Bytes that some kernels may read, or overwrite, past the end of symbols.
 inline constexpr size_t kTileSlack = 64;
-// Bytes that a decoder may read past the words that its steps can use.
-inline constexpr size_t kTileWordMargin = 64;
 
 // One class's table for decoding.
 struct TileTable {
@@ -81,7 +79,8 @@ struct TileEncoder {
 struct TileOrder {
   uint64_t mask[kMaxTileItems / kRecordItems][kTileClasses];
   uint32_t begin[kTileClasses + 1];
-  // Where each 64's items of a class begin in the order, if the kernels of a set use it.
+  // Where each 64's items of a class begin in the order, if the kernels of a set use it; noise
+  // where there are no items.
   alignas(64) uint16_t place[kMaxTileItems / kRecordItems][kTileClasses];
 };
 
@@ -101,27 +100,30 @@ struct TileEscapes {
   bool overrun;  // one was needed past the end; 0 was used
 };
 
-// A decoded tile, to be restored.
+// A decoded tile of n items, whole records, to be restored.
 struct TileItems {
-  const TileOrder* order;
-  const uint8_t* symbols;
+  const TileOrder* order;  // not read where there is one class
+  const uint8_t* symbols;  // n, in the tile's order, and kTileSlack bytes that may be read
   const uint16_t* scales;
   const uint8_t* records;
   size_t n;
-  uint8_t* out;
+  uint8_t* out;  // 2 n bytes
 };
 
+// A kernel reads and writes what is said here, and nothing before or after it: kTileSlack is only
+// where it is named. What it writes must not overlap anything else.
 struct TileKernels {
   // Orders n items, whole records, by the classes (S mod 16) div 4.
   void (*order)(const uint16_t* scales, size_t n, TileOrder& order);
 
-  // Decodes steps, a multiple of the groups, to symbols in their order. Reads up to kTileWordMargin
-  // bytes past the two for each symbol. `classes` has each step's table.
+  // Decodes steps, a multiple of the groups, to kStepItems symbols each, in their order. Reads
+  // nothing past two bytes of words for each symbol, which may be more than it uses. `classes` has
+  // each step's table.
   void (*decode)(TileDecoder& decoder, const TileTable tables[], const uint8_t* classes,
                  size_t steps, uint8_t* symbols);
   bool reads_slots;  // TileTable::slot
 
-  // Puts a tile together: ordered symbols, scales and records to keys, or items, of two bytes.
+  // Puts a tile together: symbols, scales and records to keys, or items, of two bytes.
   void (*restore)(const TileShape& shape, const TileItems& items, TileEscapes& escapes);
 
   // The two in one: decodes a tile while the one before it is restored. Null where this is no
@@ -130,14 +132,16 @@ struct TileKernels {
                          size_t steps, uint8_t* symbols, const TileShape& shape,
                          const TileItems& before, TileEscapes& escapes);
 
-  // The inverse: keys to symbols, in their order, and records. Appends escapes, and returns their
-  // end.
+  // The inverse, of n items, whole records: keys to symbols, in their order, and records. Up to
+  // kTileSlack bytes after the symbols may be overwritten. `order` is not read where there is one
+  // class. Appends escapes, of which there is room for n, and returns their end.
   uint16_t* (*arrange)(const TileShape& shape, const TileOrder& order, const uint16_t* keys,
                        const uint16_t* scales, size_t n, uint8_t* symbols, uint8_t* records,
                        uint16_t* escapes);
 
-  // Encodes steps, a multiple of the groups, from the last to the first. A step writes at most 32
-  // words, and kEncodeMargin bytes below them may be overwritten.
+  // Encodes steps, a multiple of the groups, from the last to the first. Up to kTileSlack bytes
+  // after the symbols may be read. A step writes at most 32 words, and kEncodeMargin bytes below
+  // them may be overwritten.
   void (*encode)(TileEncoder& encoder, const TileCodeTable tables[], const uint8_t* classes,
                  size_t steps, const uint8_t* symbols);
   bool reads_code_slots;  // TileCodeTable::slot

@@ -64,9 +64,9 @@ class Words {
   // Makes room for decoding `items` items from `next`.
   void prepare(size_t items) {
     const size_t left = this->left();
-    if (left >= 2 * items + kTileWordMargin || !tail_.empty()) return;
+    if (left >= 2 * items || !tail_.empty()) return;
     // Whatever is used of it before it is seen to run out, a tile's words follow.
-    tail_.resize(left + 2 * kMaxTileItems + kTileWordMargin);
+    tail_.resize(left + 2 * kMaxTileItems);
     std::memcpy(tail_.data(), next, left);
     reset(tail_.data(), tail_.data() + left);
   }
@@ -83,7 +83,7 @@ class Words {
 struct Tile {
   size_t n;
   TileOrder order;
-  alignas(64) uint16_t scales[kMaxTileItems + kTileSlack];
+  alignas(64) uint16_t scales[kMaxTileItems];
   alignas(64) uint8_t symbols[kMaxTileItems + kTileSlack];
 };
 
@@ -209,7 +209,7 @@ struct Reader::State {
   const bool is_ahead = kernels().tiles->decode_restore != nullptr;
   Tile tiles[2];
   alignas(64) uint8_t last_records[record_size(kMaxRawBits) * kMaxTileItems / kRecordItems +
-                                   2 * kMaxLanes + kTileSlack];
+                                   2 * kMaxLanes];
   uint8_t classes[kMaxTileItems / kStepItems];
 };
 

@@ -30,10 +30,10 @@ struct Parts {
     size_t total = kAlign;
     const auto reserve = [&](size_t size) {
       const size_t at = total;
-      total += (size + kTileSlack + kAlign - 1) / kAlign * kAlign;
+      total += (size + kAlign - 1) / kAlign * kAlign;
       return at;
     };
-    const size_t symbols_at = reserve(counts.coded);
+    const size_t symbols_at = reserve(counts.coded + kTileSlack);
     const size_t classes_at = reserve(counts.coded / kStepItems);
     const size_t records_at = reserve(counts.records);
     const size_t escapes_at = reserve(2 * (most_escapes(counts.coded) + kMaxTileItems));
@@ -52,8 +52,8 @@ struct Parts {
 // One tile on its way to symbols.
 struct Tile {
   TileOrder order;
-  alignas(64) uint16_t scales[kMaxTileItems + kTileSlack];
-  alignas(64) uint16_t keys[kMaxTileItems + kTileSlack];
+  alignas(64) uint16_t scales[kMaxTileItems];
+  alignas(64) uint16_t keys[kMaxTileItems];
 };
 
 // Takes the symbols, records and escapes of all tiles; returns the end of the escapes, or null if

@@ -25,7 +25,7 @@ class PayloadWriter {
         scales_(scales_of(model, block)),
         symbols_(counts_.coded + kTileSlack),
         classes_(counts_.coded / kStepItems),
-        records_(counts_.records + kTileSlack),
+        records_(counts_.records),
         escapes_(counts_.coded) {}
 
   Bytes write() {
@@ -39,10 +39,8 @@ class PayloadWriter {
   void arrange(size_t t) {
     const size_t at = counts_.tile_begin(t), n = counts_.tile_size(t);
     const auto part = [&](const Words& words) {
-      Words result(words.begin() + static_cast<ptrdiff_t>(at),
-                   words.begin() + static_cast<ptrdiff_t>(at + n));
-      result.resize(n + kTileSlack / 2);
-      return result;
+      const auto begin = words.begin() + static_cast<ptrdiff_t>(at);
+      return Words(begin, begin + static_cast<ptrdiff_t>(n));
     };
     const Words keys = part(block_.keys), scales = part(scales_);
     TileOrder order{};
