@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import replace
 
@@ -9,9 +10,18 @@ import pytest
 
 import reference_encoder as build
 from both_decoders import both_agree, both_decode, both_refuse, changed_bits
+from checkout import ROOT
 from reference_grid import SECTION
 from reference_planes import CONSTANT, JOINED, TILES, FormatError
-from reference_tile_tables import ESCAPE, TOTAL, alias_slots
+from reference_tile_tables import (
+    CHANGE_LIMIT,
+    ESCAPE,
+    GAUSSIAN_HI,
+    GAUSSIAN_LO,
+    POWERS,
+    TOTAL,
+    alias_slots,
+)
 from reference_tiles_encoder import (
     NO_CHANGES,
     TileNumbers,
@@ -60,6 +70,40 @@ def is_valid(numbers: TileNumbers) -> bool:
     return True
 
 
+# --- the document --------------------------------------------------------------------------------
+
+PAGE = (ROOT / "docs" / "format_tiles.md").read_text("utf-8")
+CHAPTER = PAGE.partition("\n## Gaussian tables\n")[2].partition("\n## ")[0]
+ROWS = re.findall(r"^\| ([^|]*\d) \| ([\d: ]+) \|$", CHAPTER, re.MULTILINE)
+
+
+def numbers_after(start: str, text: str = CHAPTER) -> list[int]:
+    """Return the numbers that follow each other in the document's text, whatever its lines are."""
+    found = re.search(re.escape(start) + r"((?:\d+,? ?)+)", " ".join(text.split()))
+    assert found, start
+    return [int(number) for number in found[1].replace(",", "").split()]
+
+
+def test_gaussian_tables_are_those_of_the_document():
+    """With an escape of frequency 1 the frequencies are the numbers that they are made of.
+
+    The tests below compare the core's tables with these.
+    """
+    names = ["C = 1", "C = 4, class 0", "class 1", "class 2", "class 3"]
+    assert [name for name, _ in ROWS] == names
+    tables = [t for numbers in (ONE, FOUR) for t in replace(numbers, escape=1).section(0).tables]
+    for (_, row), table in zip(ROWS, tables, strict=True):
+        intervals = [tuple(map(int, interval.split(":"))) for interval in row.split()]
+        assert list(zip(table.n, table.f, strict=True))[:ESCAPE] == intervals
+
+
+def test_numbers_of_gaussian_tables_are_those_of_the_document():
+    assert numbers_after("T = ") == POWERS
+    assert numbers_after("lo = ") == [GAUSSIAN_LO]
+    assert numbers_after("hi = ") == [GAUSSIAN_HI]
+    assert numbers_after("a change outside +-", PAGE) == [CHANGE_LIMIT]
+
+
 # --- without changes -----------------------------------------------------------------------------
 
 
@@ -72,8 +116,7 @@ def test_gaussian_tables_of_any_data_type(dtype, log2_groups, numbers):
         check_tiles(tile_keys(n, dtype), numbers, dtype=dtype, log2_groups=log2_groups)
 
 
-def test_gaussian_tables_are_those_of_the_document():
-    """With an escape of frequency 1 the frequencies are the numbers that they are made of."""
+def test_gaussian_tables_have_all_slots():
     for numbers in (replace(ONE, escape=1), replace(FOUR, escape=1)):
         for table in numbers.section(0).tables:
             assert sum(table.f) == TOTAL
@@ -84,8 +127,6 @@ def test_gaussian_tables_are_those_of_the_document():
             assert Counter(alias_slots(table.f)) == Counter(
                 (j, rank) for j, f in enumerate(table.f) for rank in range(f)
             )
-    (table,) = replace(ONE, escape=1).section(0).tables
-    assert table.f[:12] == (1, 2, 7, 9, 18, 37, 74, 147, 292, 561, 526, 473)
 
 
 @FORMS
