@@ -11,10 +11,6 @@
 namespace bf16codecs {
 namespace {
 
-uint8_t class_of(uint16_t scale) {
-  return static_cast<uint8_t>(scale % kScaleFractions / (kScaleFractions / kTileClasses));
-}
-
 constexpr uint64_t kOneInEach = 0x0101010101010101;
 
 // A byte of 0 or 1 for each bit.

@@ -21,6 +21,14 @@ inline constexpr unsigned kScaleFractions = 16;  // of an octave
 inline constexpr int kSymbolOrigin = 208;        // symbol of an item whose exponent is its scale's
 inline constexpr unsigned kMaxRawBits = 8;
 
+// Kernels of vectors take these for granted.
+static_assert(kRecordItems == 64 && kTileClasses == 4 && kScaleFractions == 16);
+
+// The class, of four, of an item with this scale.
+static constexpr uint8_t class_of(uint16_t scale) {
+  return static_cast<uint8_t>(scale % kScaleFractions / (kScaleFractions / kTileClasses));
+}
+
 static constexpr size_t record_size(unsigned raw_bits) { return kRecordItems / 8 * raw_bits; }
 
 // Bytes that some kernels may read, or overwrite, past the end of symbols.
@@ -113,7 +121,7 @@ struct TileItems {
 // A kernel reads and writes what is said here, and nothing before or after it: kTileSlack is only
 // where it is named. What it writes must not overlap anything else.
 struct TileKernels {
-  // Orders n items, whole records, by the classes (S mod 16) div 4.
+  // Orders n items, whole records, by class_of() their scales.
   void (*order)(const uint16_t* scales, size_t n, TileOrder& order);
 
   // Decodes steps, a multiple of the groups, to kStepItems symbols each, in their order. Reads

@@ -6,6 +6,9 @@
 
 namespace bf16codecs::tiles {
 
+// The grid's scales are what kernels take apart.
+static_assert(grid::kScaleSteps == kScaleFractions);
+
 void Scales::fill(size_t begin, size_t n, uint16_t* scales) const {
   const uint64_t from = first_ + begin;
   const size_t first_row =

@@ -19,8 +19,6 @@
 namespace bf16codecs {
 namespace {
 
-static_assert(kRecordItems == 64 && kTileClasses == 4 && kScaleFractions == 16);
-
 // Of 64 items, the first 32 and the others.
 struct Halves {
   __m512i first, second;
