@@ -89,7 +89,7 @@ def test_gaussian_tables_are_those_of_the_document():
 
     The tests below compare the core's tables with these.
     """
-    names = ["C = 1", "C = 4, class 0", "class 1", "class 2", "class 3"]
+    names = ["C = 1", "C = 4, table class 0", *(f"table class {c}" for c in (1, 2, 3))]
     assert [name for name, _ in ROWS] == names
     tables = [t for numbers in (ONE, FOUR) for t in replace(numbers, escape=1).section(0).tables]
     for (_, row), table in zip(ROWS, tables, strict=True):
