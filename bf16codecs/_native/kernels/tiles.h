@@ -24,7 +24,7 @@ inline constexpr unsigned kMaxRawBits = 8;
 // Kernels of vectors take these for granted.
 static_assert(kRecordItems == 64 && kTileClasses == 4 && kScaleFractions == 16);
 
-// The class, of four, of an item with this scale.
+// The table class, of four, of an item with this scale.
 static constexpr uint8_t class_of(uint16_t scale) {
   return static_cast<uint8_t>(scale % kScaleFractions / (kScaleFractions / kTileClasses));
 }
