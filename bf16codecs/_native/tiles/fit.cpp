@@ -39,7 +39,7 @@ class Counter {
     for (size_t i = whole; i < n; ++i) {
       const unsigned symbol = static_cast<unsigned>(keys_[i] >> raw_bits(format_)) + kSymbolOrigin -
                               scales_[i] / kScaleFractions * 8;
-      ++counts[scales_[i] % 16 / 4][symbol < 256 ? symbol : 0];
+      ++counts[class_of(scales_[i])][symbol < 256 ? symbol : 0];
     }
   }
 
@@ -60,10 +60,10 @@ class Counter {
   const grid::KeyFormat& format_;
   const grid::Grid& grid_;
   TileOrder order_;
-  alignas(64) uint16_t keys_[kWindow + kTileSlack], scales_[kWindow + kTileSlack];
+  alignas(64) uint16_t keys_[kWindow], scales_[kWindow];
   alignas(64) uint8_t symbols_[kWindow + kTileSlack];
-  uint16_t escapes_[kWindow + kTileSlack];
-  uint8_t records_[record_size(kMaxRawBits) * kWindow / kRecordItems + kTileSlack];
+  uint16_t escapes_[kWindow];
+  uint8_t records_[record_size(kMaxRawBits) * kWindow / kRecordItems];
 };
 
 // How many windows of a section of n items are counted: an eighth of it, within limits. Tables that
