@@ -94,8 +94,8 @@ class SideDecoder {
   uint32_t low_ = 0, high_ = UINT32_MAX, code_ = 0;
 };
 
-// A signed integer as adaptive bits: is it zero, its sign, and the magnitude less one as an
-// exponent in unary and the bits after the leading one, where the first four are adaptive.
+// A signed integer as adaptive bits: is it zero, its sign, and the magnitude as an exponent in unary
+// and the bits after the leading one, where the first four are adaptive.
 class AdaptiveInteger {
  public:
   static constexpr int kMax = (1 << 20) - 1;

@@ -2,7 +2,6 @@
 #include <array>
 #include <cstdlib>
 
-#include "grid/find_row.h"
 #include "grid/fixed_point.h"
 #include "grid/grid.h"
 #include "grid/keys.h"
@@ -218,7 +217,7 @@ Model Model::fit(const Layout& layout, const uint8_t* items, size_t n, size_t ro
   for (size_t first = 0; first < n; first += kSectionItems) {
     keys.resize(std::min(kSectionItems, n - first));
     grid::load_keys(layout, items + first * layout.planes(), keys.size(), keys.data());
-    if (first == 0 && row < grid::kMinRow) row = grid::find_row(format, keys);
+    if (first == 0 && row < grid::kMinRow) row = find_row(format, keys);
     const Section* before = first ? &model.sections_.back() : nullptr;
     model.sections_.push_back(SectionFit(format, keys, first).fit(row, before));
   }

@@ -48,4 +48,8 @@ Scales row_scales(const Magnitudes& magnitudes, const uint16_t* keys, uint64_t f
 Scales column_scales(const Magnitudes& magnitudes, const uint16_t* keys, uint64_t first, size_t n,
                      uint64_t run, uint64_t period, const std::vector<uint32_t>& rows);
 
+// Length of the rows in which scales repeat, 0 if there are none: the shortest lag at which
+// logarithms of the magnitudes correlate.
+size_t find_row(const grid::KeyFormat& format, const std::vector<uint16_t>& keys);
+
 }  // namespace bf16codecs::scale

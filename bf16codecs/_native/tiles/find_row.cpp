@@ -2,7 +2,7 @@
 #include <numeric>
 #include <vector>
 
-#include "grid/find_row.h"
+#include "grid/lags.h"
 #include "kernels/kernels.h"
 #include "tiles/fit.h"
 

@@ -1,10 +1,10 @@
 #pragma once
 
+// The lags at which items agree, of which the length of a row is one.
+
 #include <cstddef>
 #include <cstdint>
 #include <vector>
-
-#include "grid/keys.h"
 
 namespace bf16codecs::grid {
 
@@ -18,9 +18,5 @@ int64_t root_up(int64_t x);
 // 0 if none exceeds the usual one by more than `least`. Where scales drift, all lags agree
 // somewhat.
 size_t first_outstanding(const std::vector<int64_t>& agreements, int64_t least);
-
-// Length of the rows in which scales repeat, 0 if there are none: the shortest lag at which
-// logarithms of the magnitudes correlate.
-size_t find_row(const KeyFormat& format, const std::vector<uint16_t>& keys);
 
 }  // namespace bf16codecs::grid

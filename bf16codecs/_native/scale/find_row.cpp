@@ -1,8 +1,10 @@
-#include "grid/find_row.h"
-
 #include <algorithm>
 
-namespace bf16codecs::grid {
+#include "grid/keys.h"
+#include "grid/lags.h"
+#include "scale/scales.h"
+
+namespace bf16codecs::scale {
 namespace {
 
 int mean(const std::vector<int>& values) {
@@ -13,7 +15,7 @@ int mean(const std::vector<int>& values) {
 
 // Logarithms of magnitudes in 8ths of an octave, less their mean, and cut where the long tail of
 // small numbers would drown the rest.
-std::vector<int16_t> log_magnitudes(const KeyFormat& format, const uint16_t* keys, size_t n) {
+std::vector<int16_t> log_magnitudes(const grid::KeyFormat& format, const uint16_t* keys, size_t n) {
   constexpr int kBelow = 20, kAbove = 60;
   const unsigned shift = format.fraction - std::min(format.fraction, 3u);
   std::vector<int> logs(n);
@@ -35,26 +37,7 @@ int32_t product_sum(const int16_t* a, const int16_t* b, size_t n) {
 
 }  // namespace
 
-int64_t root_up(int64_t x) {
-  int64_t root = 1;
-  while (root * root < x) ++root;
-  return root;
-}
-
-size_t first_outstanding(const std::vector<int64_t>& agreements, int64_t least) {
-  std::vector<int64_t> sorted(agreements);
-  const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
-  std::nth_element(sorted.begin(), middle, sorted.end());
-  const int64_t usual = *middle;
-  const int64_t most = *std::max_element(agreements.begin(), agreements.end()) - usual;
-  if (most <= least) return 0;
-  for (size_t i = 0; i < agreements.size(); ++i) {
-    if ((agreements[i] - usual) * 5 >= most * 4) return (i + 1) * kLagUnit;
-  }
-  return 0;
-}
-
-size_t find_row(const KeyFormat& format, const std::vector<uint16_t>& keys) {
+size_t find_row(const grid::KeyFormat& format, const std::vector<uint16_t>& keys) {
   constexpr size_t kMinItems = 1 << 12, kMost = 1 << 15;
   constexpr int64_t kSigmas = 5;
   if (keys.size() < kMinItems) return 0;
@@ -65,11 +48,11 @@ size_t find_row(const KeyFormat& format, const std::vector<uint16_t>& keys) {
   const std::vector<int16_t> logs = log_magnitudes(format, keys.data(), longest + products);
   const int64_t variance = product_sum(logs.data(), logs.data(), products);
   std::vector<int64_t> together;
-  for (size_t lag = kLagUnit; lag <= longest; lag += kLagUnit) {
+  for (size_t lag = grid::kLagUnit; lag <= longest; lag += grid::kLagUnit) {
     together.push_back(product_sum(logs.data(), logs.data() + lag, products));
   }
-  return first_outstanding(together,
-                           kSigmas * (variance / root_up(static_cast<int64_t>(products))));
+  return grid::first_outstanding(
+      together, kSigmas * (variance / grid::root_up(static_cast<int64_t>(products))));
 }
 
-}  // namespace bf16codecs::grid
+}  // namespace bf16codecs::scale
