@@ -106,15 +106,64 @@ Bytes damaged(const Bytes& frame, Random& random) {
   return result;
 }
 
-void test_frame(const Bytes& raw, const EncodeOptions& options, unsigned damages, Digest& digest,
-                Random& random) {
-  const Bytes frame = encode_frame(raw, options);
+// Returns the frame.
+Bytes test_frame(const Bytes& raw, const EncodeOptions& options, unsigned damages, Digest& digest,
+                 Random& random) {
+  Bytes frame = encode_frame(raw, options);
   digest.update(frame.data(), frame.size());
   for (const Against side : kBothSides) CHECK(decode(frame, raw.size(), side) == raw);
-  if (raw.size() < 8) return;  // it has no block
+  if (raw.size() < 8) return frame;  // it has no block
   for (; damages != 0; --damages) {
     const Bytes outcome = decode(damaged(frame, random), raw.size(), kBothSides[damages % 2]);
     digest.update(outcome.data(), outcome.size());
+  }
+  return frame;
+}
+
+struct Format {
+  DType dtype;
+  unsigned bytes, exponent_bits;
+};
+constexpr Format kFormats[] = {{DType::bfloat16, 2, 8},      {DType::float16, 2, 5},
+                               {DType::float32, 4, 8},       {DType::float64, 8, 11},
+                               {DType::float8_e4m3fn, 1, 4}, {DType::float8_e5m2, 1, 5}};
+
+// A matrix whose rows and columns have scales.
+Bytes graded(const Format& format, size_t n, size_t row, Random& random) {
+  const unsigned fraction_bits = 8 * format.bytes - 1 - format.exponent_bits;
+  const unsigned middle = 1u << (format.exponent_bits - 1);
+  Bytes raw;
+  for (size_t i = 0; i < n; ++i) {
+    const uint64_t bits = random.next();
+    const unsigned grade = static_cast<unsigned>(i / row * 7 % 3 + i % row * 5 % 4);
+    const unsigned below = static_cast<unsigned>(std::countr_zero(bits | 1u << 20));
+    const uint64_t exponent = middle + grade - std::min(below, middle);
+    const uint64_t fraction = random.next() >> (64 - fraction_bits);
+    const uint64_t item =
+        exponent << fraction_bits | fraction | (bits >> 63) << (8 * format.bytes - 1);
+    for (unsigned b = 0; b < format.bytes; ++b) raw.push_back(static_cast<uint8_t>(item >> 8 * b));
+  }
+  return raw;
+}
+
+// The models of level "best", whose encoder computes with floats.
+void test_best(Digest& digest, Random& random) {
+  constexpr size_t kRow = 100;
+  for (const Format& format : kFormats) {
+    for (const size_t n : {700, 9000, 40000, 300000}) {
+      if (n * format.bytes > kMost) continue;
+      const Bytes raw = graded(format, n, kRow, random);
+      for (const size_t row : {size_t{0}, kRow, size_t{4096}}) {
+        EncodeOptions options;
+        options.codec = Codec::arithmetic;
+        options.level = kBest;
+        options.layout = {format.dtype, false};
+        options.row = row;
+        const Bytes frame = test_frame(raw, options, 1, digest, random);
+        const Header header = read_index(frame.data(), frame.size()).header;
+        CHECK(row != kRow || n < 9000 || (header.has_model && header.version == kFormatVersion));
+      }
+    }
   }
 }
 
@@ -145,6 +194,7 @@ uint64_t test_frames() {
       }
     }
   }
+  test_best(digest, random);
   return digest.value();
 }
 

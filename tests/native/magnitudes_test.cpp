@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 
 #include "check.h"
 #include "kernels_test.h"
@@ -79,13 +80,14 @@ Keys random_keys(size_t n, const KeyLayout& layout, int exponent, KeyKind kind, 
   return keys;
 }
 
-// 2^-6 to 2^6.
+// 2^-32 to 2^32, half of them within 2^-6 and 2^6.
 Weights random_weights(size_t n, Random& random) {
   Weights weights(n);
   for (float& w : weights) {
     const float fraction = 1.0f + static_cast<float>(random.below(1u << 23)) / (1u << 23);
-    const unsigned octave = random.below(13);
-    w = octave == 12 ? 64.0f : fraction * static_cast<float>(1u << octave) / 64;
+    const int most = random.below(2) != 0 ? 32 : 6;
+    const int octave = static_cast<int>(random.below(2 * static_cast<unsigned>(most) + 1)) - most;
+    w = octave == most ? std::ldexp(1.0f, most) : std::ldexp(fraction, octave);
   }
   return weights;
 }
