@@ -31,7 +31,7 @@ constexpr size_t kLeastCoded = 64;
 // 2^-16 bits a symbol: 0.125. Exponents lose 0.01 bits to the pairs' short probabilities.
 constexpr uint64_t kWideSaving = 1 << 13;
 
-// The scale model's encoder works in tiles and needs room for the worst case of one.
+// The scale model's encoder needs room for the worst case of the items that it codes at a time.
 constexpr size_t kModelSlack = size_t{1} << 16;
 
 bool is_constant(const uint8_t* plane, size_t n) {

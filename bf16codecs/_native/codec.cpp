@@ -168,7 +168,7 @@ size_t encode_if_it_pays(const uint8_t* raw, size_t size, const EncodeOptions& o
 // Encodes once more with the scale model, and keeps that if it is smaller by more than 0.01 bits an
 // item. Returns the size of what is kept.
 size_t encode_again(const uint8_t* raw, size_t size, const EncodeOptions& options,
-                         size_t with_tiles, uint8_t* frame) {
+                    size_t with_tiles, uint8_t* frame) {
   std::vector<uint8_t> other(encode_room(size, options));
   const FrameModel model = scale_model(raw, size, options);
   const size_t with_scale = encode_if_it_pays(raw, size, options, model, other.data());

@@ -40,8 +40,8 @@ unsigned initial_threads() {
   return processors();
 }
 
-// Of idle workspaces that are larger than blocks of the default size need (3 MiB), only these many
-// are kept. 32 of the largest would hold 672 MiB; as it is, 32 hold at most 28 x 4 + 4 x 21 = 196.
+// Of idle workspaces that are larger than blocks of the default size need (3.3 MiB), only these many
+// are kept. 32 of the largest would hold 832 MiB; as it is, 32 hold at most 28 x 4 + 4 x 26 = 216.
 constexpr ptrdiff_t kLargeKept = 4;
 
 bool is_large(const Workspace& workspace) { return workspace.size() > size_t{4} << 20; }

@@ -10,7 +10,7 @@
 namespace bf16codecs::tiles {
 namespace {
 
-// More lanes hide more latency, and each costs 11 bits.
+// More lanes hide more latency, and each costs 4 bits.
 unsigned groups_log2_for(size_t n) {
   return n < size_t{1} << 15 ? 0 : n < size_t{1} << 18 ? 1 : 2;
 }
@@ -27,7 +27,7 @@ struct Parts {
 
   Parts(const Counts& counts, Scratch& scratch) {
     constexpr size_t kAlign = 64;
-    size_t total = kAlign;
+    size_t total = 0;
     const auto reserve = [&](size_t size) {
       const size_t at = total;
       total += (size + kAlign - 1) / kAlign * kAlign;
@@ -38,9 +38,9 @@ struct Parts {
     const size_t records_at = reserve(counts.records);
     const size_t escapes_at = reserve(2 * (most_escapes(counts.coded) + kMaxTileItems));
     const size_t words_at = reserve(2 * counts.coded + kEncodeMargin);
-    void* base = scratch.at_least(total);
-    base = std::align(kAlign, 1, base, total);
-    auto* const bytes = static_cast<uint8_t*>(base) - kAlign;
+    size_t room = total + kAlign;
+    void* base = scratch.at_least(room);
+    auto* const bytes = static_cast<uint8_t*>(std::align(kAlign, total, base, room));
     symbols = bytes + symbols_at;
     classes = bytes + classes_at;
     records = bytes + records_at;

@@ -21,7 +21,7 @@ struct FittedRows {
   uint64_t zeros = 0;
 };
 
-// Finds the scales of rows. The format and the grid have to last as long.
+// Finds the scales of rows. The grid has to last as long.
 class RowFit {
  public:
   // Expects magnitudes around `exponent`.
@@ -33,7 +33,7 @@ class RowFit {
   FittedRows fit(const Items& items, uint64_t first, size_t n) const;
 
  private:
-  const grid::KeyFormat* format_;
+  grid::KeyFormat format_;
   const grid::Grid* grid_;
   Magnitudes magnitudes_;
   std::vector<float> weights_;  // of the columns

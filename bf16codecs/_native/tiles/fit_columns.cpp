@@ -64,7 +64,7 @@ std::vector<uint16_t> some_of_column(const Items& items, uint64_t begin, size_t 
 grid::Scales column_scales(const grid::KeyFormat& format, const Magnitudes& magnitudes,
                            const Items& items, uint64_t begin, size_t row, size_t rows) {
   const Sums sums = sum_columns(magnitudes, items, begin, row, rows);
-  const float mean_weight = sums.weights / static_cast<float>(std::max<size_t>(1, sums.rows));
+  const float mean_weight = sums.rows == 0 ? 1 : sums.weights / static_cast<float>(sums.rows);
   grid::Scales scales{std::vector<int>(row), std::vector<uint64_t>(row, rows)};
   for (size_t j = 0; j < row; ++j) {
     if (sums.of_column[j] != 0) {

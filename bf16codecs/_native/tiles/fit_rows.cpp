@@ -33,7 +33,7 @@ void sink_zeros(const grid::Scales& scales, int base, unsigned step,
 }
 
 RowFit::RowFit(const grid::KeyFormat& format, const grid::Grid& grid, int exponent)
-    : format_(&format),
+    : format_(format),
       grid_(&grid),
       magnitudes_(format, exponent),
       weights_(inverse_scales(grid.columns, grid.column_step)) {}
@@ -61,7 +61,7 @@ grid::Scales RowFit::estimate(const Items& items, uint64_t first, size_t n) cons
     if (scales.count[row] == 0) continue;
     scales.log_scale[row] = sums[row] != 0
                                 ? magnitudes_.log_scale(sums[row], scales.count[row])
-                                : faint_scale(*format_, keys_of_run(*grid_, items, first, n, row));
+                                : faint_scale(format_, keys_of_run(*grid_, items, first, n, row));
   }
   return scales;
 }

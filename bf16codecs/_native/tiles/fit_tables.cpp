@@ -22,13 +22,13 @@ uint64_t log2_of(uint64_t count) {
   return count == 0 ? 0 : log2_fixed(static_cast<uint32_t>(count));
 }
 
-using Counts = std::array<uint32_t, 256>;
+using ClassCounts = std::array<uint32_t, 256>;
 
 // Sums of counts from symbol 0 up to, not with, each symbol.
 struct Sums {
   uint64_t below[257];
 
-  explicit Sums(const Counts& counts) {
+  explicit Sums(const ClassCounts& counts) {
     below[0] = 0;
     for (unsigned v = 0; v < 256; ++v) below[v + 1] = below[v] + counts[v];
   }
@@ -300,8 +300,8 @@ Choice choose_gaussian(const Found& found, unsigned classes) {
 }  // namespace
 
 void fit_tables(const SymbolCounts& counts, uint64_t items, unsigned key_bits, Section& section) {
-  Counts all{};
-  for (const Counts& of : counts) {
+  ClassCounts all{};
+  for (const ClassCounts& of : counts) {
     for (unsigned v = 0; v < 256; ++v) all[v] += of[v];
   }
   Found found{{counts.begin(), counts.end()}, Sums(all), 1, key_bits};

@@ -25,7 +25,7 @@ class Items {
   }
 
  private:
-  const Layout& layout_;
+  Layout layout_;
   const uint8_t* items_;
   uint64_t first_;
 };

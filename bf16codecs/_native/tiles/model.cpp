@@ -201,6 +201,7 @@ Model Model::read(const Layout& layout, const uint8_t* bytes, size_t size, uint6
     if (begin / grid::kSectionItems < model.first_section_) continue;
     model.sections_.push_back(section);
     std::vector<TileTable>& tables = model.tables_.emplace_back();
+    tables.reserve(section.classes);
     for (unsigned c = 0; c < section.classes; ++c) {
       tables.push_back(
           make_table(section.intervals[c], section.escape_frequency, kernels().tiles->reads_slots));
