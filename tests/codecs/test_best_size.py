@@ -1,4 +1,4 @@
-"""What level "best" may be expected to save, and that it never costs more than level "fast"."""
+"""What level "best" may be expected to save, and that it is not larger than level "fast"."""
 
 from __future__ import annotations
 
