@@ -316,6 +316,20 @@ def _measure(
     )
 
 
+def _wanted(contenders: list[Contender], names: Sequence[str] | None) -> list[Contender]:
+    """Return memcpy and the contenders with one of these in their names, or all."""
+    if names is None:
+        return contenders
+    first, *others = contenders
+    found = [c for c in others if any(n.lower() in c.name.lower() for n in names)]
+    if not found:
+        raise ValueError(
+            f"no codec has {' or '.join(map(repr, names))} in its name; there are"
+            f" {', '.join(c.name for c in others)}"
+        )
+    return [first, *found]
+
+
 def run(
     tensors: Sequence[Bytes],
     *,
@@ -350,7 +364,7 @@ def run(
     Raises
     ------
     ValueError
-        If there cannot be so many threads.
+        If there cannot be so many threads, or no contender has one of the names.
     """
     total = sum(tensor.nbytes for tensor in tensors)
     copies = max(1, min(-(-nbytes // total), _MAX_TENSORS // len(tensors)))
@@ -359,10 +373,7 @@ def run(
     results = []
     keep_freed_memory()
     with codec_threads(threads):
-        for contender in _contenders(threads):
-            wanted = names is None or any(n.lower() in contender.name.lower() for n in names)
-            if contender.name != "memcpy" and not wanted:
-                continue
+        for contender in _wanted(list(_contenders(threads)), names):
             if progress is not None:
                 progress(contender.name)
             results.append(_measure(contender, data, out, repeats))

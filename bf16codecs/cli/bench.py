@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -86,6 +87,9 @@ def bench(
     and decodes each tensor alone, into warm buffers where it can. Rates are medians; ratios to
     memcpy are taken in the same round.
     """
+    for path in (csv_file, json_file):
+        if path is not None and not Path(path).parent.is_dir():
+            raise FileNotFoundError(errno.ENOENT, "No such folder", str(Path(path).parent))
     tensors, where = tensors_of(src), machine(threads)
     with _status_line() as status:
         results = run(
@@ -103,7 +107,7 @@ def bench(
     )
     show(
         f"{counted(len(tensors), 'tensor')} of {format_size(sum(t.nbytes for t in tensors))},"
-        f" copied to {format_size(results[0].nbytes)}, {repeats} rounds"
+        f" copied to {format_size(results[0].nbytes)}, {counted(repeats, 'round')}"
     )
     print_table(_HEADER, [_row(result) for result in results])
     if csv_file is not None:

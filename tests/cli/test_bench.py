@@ -97,3 +97,15 @@ def test_bad_source_is_one_line(tmp_path, source: str) -> None:
     done = CliRunner().invoke(main, ["bench", source])
     assert done.exit_code == 1
     assert done.stderr.count("\n") == 1
+
+
+def test_what_cannot_be_is_said_before_it_is_measured(tmp_path) -> None:
+    for arguments, error in (
+        (["--only", "bset"], "no codec has 'bset' in its name; there are BF16Split, BF16Huffman, "),
+        (["--csv", str(tmp_path / "no" / "t.csv")], f"{tmp_path / 'no'}: No such folder"),
+        (["--json", str(tmp_path / "no" / "t.json")], f"{tmp_path / 'no'}: No such folder"),
+    ):
+        done = CliRunner().invoke(main, ["bench", DEMO, "--size", "1M", *arguments])
+        assert done.exit_code == 1
+        assert error in done.stderr
+        assert done.stdout == ""
