@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
-__all__ = ["absolute", "given_path"]
+__all__ = ["absolute", "given_path", "require_folder_of"]
 
 
 def given_path(path: str | os.PathLike[str], of: str) -> str:
@@ -43,3 +44,9 @@ def absolute(path: str | os.PathLike[str]) -> str:
     if name == "..":
         return os.path.realpath(text)
     return os.path.abspath(os.path.join(os.path.realpath(folder), name))
+
+
+def require_folder_of(target: Path) -> None:
+    """Raise FileNotFoundError if the folder in which a file is to be made is not there."""
+    if not target.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "No such folder", str(target.parent))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from pathlib import Path
 import click
 
 from bf16codecs._messages import counted
+from bf16codecs._paths import require_folder_of
 from bf16codecs.bench import Result, machine, run, tensors_of, to_csv, to_json
 from bf16codecs.cli.console import format_size, print_table, show
 from bf16codecs.cli.options import THREADS, ByteSize, command
@@ -88,8 +88,8 @@ def bench(
     memcpy are taken in the same round.
     """
     for path in (csv_file, json_file):
-        if path is not None and not Path(path).parent.is_dir():
-            raise FileNotFoundError(errno.ENOENT, "No such folder", str(Path(path).parent))
+        if path is not None:
+            require_folder_of(Path(path))
     tensors, where = tensors_of(src), machine(threads)
     with _status_line() as status:
         results = run(

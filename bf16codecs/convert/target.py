@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from bf16codecs import _interrupt
-from bf16codecs._paths import absolute
+from bf16codecs._paths import absolute, require_folder_of
 from bf16codecs._replace import WORKING_PREFIX, WorkingFolder, recover
 from bf16codecs._sync import sync_tree
 from bf16codecs.errors import BF16CodecsError, LeftoverWarning
@@ -123,8 +123,7 @@ def _named_errors(target: Path) -> Iterator[None]:
 
 def _check(target: Path, overwrite: bool, may_replace: Callable[[Path], bool], path: Path) -> None:
     """Raise if the target may not be made: of what is at `path`, there or moved from there."""
-    if not target.parent.is_dir():
-        raise FileNotFoundError(errno.ENOENT, "No such folder", str(target.parent))
+    require_folder_of(target)
     while True:
         try:
             found = path.lstat()
