@@ -80,9 +80,11 @@ class Arena {
     CHECK(size <= size_);
     return side == Against::front ? begin_ : begin_ + (size_ - size);
   }
-  uint8_t* holding(const Bytes& bytes, Against side) {
-    uint8_t* const at = room(bytes.size(), side);
-    for (size_t i = 0; i < bytes.size(); ++i) at[i] = bytes[i];
+  // Values, and `slack` bytes that a kernel may read after them.
+  template <typename T>
+  T* holding(const std::vector<T>& values, Against side, size_t slack = 0) {
+    auto* const at = reinterpret_cast<T*>(room(sizeof(T) * values.size() + slack, side));
+    for (size_t i = 0; i < values.size(); ++i) at[i] = values[i];
     return at;
   }
 

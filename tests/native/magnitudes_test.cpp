@@ -22,13 +22,6 @@ Arenas& arenas() {
   return all;
 }
 
-template <typename T>
-T* holding(Arena& arena, const std::vector<T>& values, Against side) {
-  auto* const at = reinterpret_cast<T*>(arena.room(sizeof(T) * values.size(), side));
-  std::copy(values.begin(), values.end(), at);
-  return at;
-}
-
 using Keys = std::vector<uint16_t>;
 using Weights = std::vector<float>;
 
@@ -101,8 +94,8 @@ void test_sum(const MagnitudeKernels& kernels, const MagnitudeShape& shape, cons
   const MagnitudeKernels& scalar = kScalarMagnitudeKernels;
   const size_t n = keys.size();
   for (const Against side : kBothSides) {
-    const uint16_t* const k = holding(arenas().keys, keys, side);
-    const float* const w = holding(arenas().weights, weights, side);
+    const uint16_t* const k = arenas().keys.holding(keys, side);
+    const float* const w = arenas().weights.holding(weights, side);
     CHECK(kernels.sum(shape, k, nullptr, n) == scalar.sum(shape, k, nullptr, n));
     CHECK(kernels.sum(shape, k, w, n) == scalar.sum(shape, k, w, n));
   }
@@ -116,8 +109,8 @@ void test_add(const MagnitudeKernels& kernels, const MagnitudeShape& shape, cons
   std::vector<uint32_t> expected = start;
   kScalarMagnitudeKernels.add(shape, keys.data(), weight, n, expected.data());
   for (const Against side : kBothSides) {
-    uint32_t* const sums = holding(arenas().sums, start, side);
-    kernels.add(shape, holding(arenas().keys, keys, side), weight, n, sums);
+    uint32_t* const sums = arenas().sums.holding(start, side);
+    kernels.add(shape, arenas().keys.holding(keys, side), weight, n, sums);
     CHECK(std::equal(expected.begin(), expected.end(), sums));
   }
 }
@@ -160,7 +153,7 @@ void test_load_keys(const Kernels& kernels, const Bytes& items) {
   Keys expected(n);
   kScalarKernels.load_keys16(items.data(), n, expected.data());
   for (const Against side : kBothSides) {
-    uint16_t* const keys = holding(arenas().sums, Keys(n, 0xA5A5), side);
+    uint16_t* const keys = arenas().sums.holding(Keys(n, 0xA5A5), side);
     kernels.load_keys16(arenas().keys.holding(items, side), n, keys);
     CHECK(std::equal(expected.begin(), expected.end(), keys));
   }

@@ -46,15 +46,15 @@ struct Before {
 
   TileItems items(uint8_t* out, Against side) const {
     return {shape.classes == 1 ? &no_order() : &order,
-            holding(arenas().symbols, symbols, kTileSlack, side),
-            holding(arenas().scales, scales, 0, side),
-            holding(arenas().records, records, 0, side),
+            arenas().symbols.holding(symbols, side, kTileSlack),
+            arenas().scales.holding(scales, side),
+            arenas().records.holding(records, side),
             scales.size(),
             out};
   }
   TileEscapes list(Against side) const {
     const auto* const begin =
-        reinterpret_cast<const uint8_t*>(holding(arenas().escapes, escapes, 0, side));
+        reinterpret_cast<const uint8_t*>(arenas().escapes.holding(escapes, side));
     return {begin, begin + 2 * escapes.size(), false};
   }
 };
@@ -74,7 +74,7 @@ struct Coded {
   }
 
   TileDecoder decoder(Against side) const {
-    TileDecoder d{groups, holding(arenas().words, words, 0, side), {}};
+    TileDecoder d{groups, arenas().words.holding(words, side), {}};
     std::copy_n(states.x, kMaxLanes, d.x);
     return d;
   }

@@ -22,14 +22,6 @@ inline TileArenas& arenas() {
   return all;
 }
 
-// Values, and `slack` bytes that a kernel may read after them.
-template <typename T>
-T* holding(Arena& arena, const std::vector<T>& values, size_t slack, Against side) {
-  auto* const at = reinterpret_cast<T*>(arena.room(sizeof(T) * values.size() + slack, side));
-  std::copy(values.begin(), values.end(), at);
-  return at;
-}
-
 // What a kernel writes: `size` bytes, after which it may overwrite `slack`, and nothing else. On
 // the side without a guard, bytes tell.
 class Output {

@@ -37,7 +37,7 @@ Encoded encode(const TileKernels& kernels, const TileModel& model, unsigned grou
   const std::vector<TileCodeTable>& tables =
       kernels.reads_code_slots ? model.code_tables : model.code_rows;
   kernels.encode(e, tables.data(), classes.data(), classes.size(),
-                 holding(arenas().symbols, symbols, kTileSlack, side));
+                 arenas().symbols.holding(symbols, side, kTileSlack));
   Encoded result{{e.words, end}, {}};
   std::copy_n(e.x, kMaxLanes, result.states.x);
   return result;
@@ -65,7 +65,7 @@ Decoded decode(const TileKernels& kernels, const TileModel& model, unsigned grou
   const size_t n = kStepItems * classes.size();
   Bytes words = source.words;
   words.resize(2 * n, 0x5A);
-  const uint8_t* const begin = holding(arenas().words, words, 0, side);
+  const uint8_t* const begin = arenas().words.holding(words, side);
   TileDecoder d{groups, begin, {}};
   std::copy_n(source.states.x, kMaxLanes, d.x);
   const Output symbols(arenas().symbols, n, 0, side);
@@ -162,7 +162,7 @@ void order_alike(const TileKernels& kernels, Tile& tile) {
   kScalarTileKernels.order(tile.scales.data(), n, expected);
   for (const Against side : kBothSides) {
     std::memset(&tile.order, 0x5A, sizeof tile.order);
-    kernels.order(holding(arenas().scales, tile.scales, 0, side), n, tile.order);
+    kernels.order(arenas().scales.holding(tile.scales, side), n, tile.order);
     CHECK(same_order(tile.order, expected));
   }
 }
@@ -185,13 +185,13 @@ Restored restore(const TileKernels& kernels, const Tile& tile, const Arranged& s
   const size_t n = tile.scales.size();
   const Words& list = source.escapes;
   const auto* const escapes =
-      reinterpret_cast<const uint8_t*>(holding(arenas().escapes, list, 0, side));
+      reinterpret_cast<const uint8_t*>(arenas().escapes.holding(list, side));
   TileEscapes next{escapes, escapes + 2 * list.size(), false};
   const Output out(arenas().keys, 2 * n, 0, side);
   const TileItems items = {&tile.order_in_use(),
-                           holding(arenas().symbols, source.symbols, kTileSlack, side),
-                           holding(arenas().scales, tile.scales, 0, side),
-                           holding(arenas().records, source.records, 0, side),
+                           arenas().symbols.holding(source.symbols, side, kTileSlack),
+                           arenas().scales.holding(tile.scales, side),
+                           arenas().records.holding(source.records, side),
                            n,
                            out.data()};
   kernels.restore(tile.shape, items, next);
@@ -213,8 +213,8 @@ Arranged arrange(const TileKernels& kernels, const Tile& tile, const Words& keys
   const Output symbols(arenas().symbols, n, kTileSlack, side);
   const Output records(arenas().records, size, 0, side);
   uint16_t* const end = kernels.arrange(
-      tile.shape, tile.order_in_use(), holding(arenas().keys, keys, 0, side),
-      holding(arenas().scales, tile.scales, 0, side), n, symbols.data(), records.data(), escapes);
+      tile.shape, tile.order_in_use(), arenas().keys.holding(keys, side),
+      arenas().scales.holding(tile.scales, side), n, symbols.data(), records.data(), escapes);
   return {symbols.bytes(), records.bytes(), {escapes, end}};
 }
 
