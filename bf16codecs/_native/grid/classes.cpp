@@ -12,8 +12,6 @@
 namespace bf16codecs::grid {
 namespace {
 
-constexpr int kHalfLog2E = 2955;  // log2(e) / 2 in 4096ths
-
 // Bits lost an item, in 4096ths, where a Gaussian's scale is taken too large or too small.
 class Mismatch {
  public:

@@ -13,6 +13,9 @@ namespace bf16codecs::grid {
 
 inline constexpr int kScaleUnit = 4096 / static_cast<int>(kScaleSteps);  // in 4096ths of an octave
 
+// log2 of a Gaussian's standard deviation over its mean |x|, in 4096ths.
+inline constexpr int kDeviation = 1334;
+
 // Middle of a scale's interval, in 4096ths of an octave.
 inline int center_of(int scale) { return scale * kScaleUnit + kScaleUnit / 2; }
 

@@ -8,7 +8,8 @@
 
 namespace bf16codecs::grid {
 
-inline constexpr int kOctave = 4096;  // one octave: a factor of two
+inline constexpr int kOctave = 4096;     // one octave: a factor of two
+inline constexpr int kHalfLog2E = 2955;  // log2(e) / 2
 
 namespace detail {
 // 2^(2^-(i+1)) x 2^30, rounded, for i = 0 ... 11.

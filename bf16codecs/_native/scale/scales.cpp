@@ -18,7 +18,6 @@ constexpr int kUnitBits = 15;           // a magnitude of 1 at the exponent
 constexpr uint32_t kLargest = 1 << 24;  // times 2^16 inverse scale, 2^22 times: below 2^63
 constexpr int kInverseBits = 10;
 constexpr int kMaxInverse = 6 * kOctave;
-constexpr int kDeviation = 1334;  // log2 of a Gaussian's standard deviation over its mean |x|
 
 }  // namespace
 
@@ -42,7 +41,7 @@ Magnitudes::Magnitudes(const KeyFormat& format, int exponent)
 
 int Magnitudes::log_scale(uint64_t sum, uint64_t count) const {
   return log2_floor(sum) - log2_floor(count) + (exponent_ - kUnitBits - kInverseBits) * kOctave +
-         kDeviation;
+         grid::kDeviation;
 }
 
 std::vector<uint32_t> inverse_scales(const std::vector<int>& log_scales) {

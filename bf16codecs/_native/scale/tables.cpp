@@ -5,6 +5,7 @@
 namespace bf16codecs::scale {
 
 using grid::exp2_floor;
+using grid::kHalfLog2E;
 using grid::kOctave;
 using grid::log2_floor;
 
@@ -22,7 +23,6 @@ constexpr SplitOctave kSplitOctaves[] = {{-8, 0}, {-7, 0}, {-6, 0}, {-5, 0}, {-4
 constexpr int kNodesPerOctave = 4;
 constexpr int kFirstNode = -6 * kOctave;
 constexpr int kMaxLogMass = 24 * kOctave;
-constexpr int kHalfLog2E = 2955;  // log2(e) / 2 in 4096ths
 
 }  // namespace
 

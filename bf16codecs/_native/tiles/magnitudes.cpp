@@ -18,7 +18,6 @@ constexpr int kUnitBits = 16;
 static_assert(Magnitudes::kUnit == 1 << kUnitBits);
 constexpr int kReach = 32;  // octaves around the exponent that are told apart
 constexpr unsigned kFloatBits = 23, kFloatBias = 127;
-constexpr int kDeviation = 1334;  // log2 of a Gaussian's standard deviation over its mean |x|
 
 // log2(x) in 4096ths of an octave, of the 12 leading bits of x.
 int log2_of(uint64_t x) {
@@ -74,7 +73,7 @@ void Magnitudes::add_to(const uint16_t* keys, size_t n, float weight, uint32_t* 
 }
 
 int Magnitudes::log_scale(uint64_t sum, uint64_t count) const {
-  return log2_of(sum) - log2_of(count) + (exponent_ - kUnitBits) * kOctave + kDeviation;
+  return log2_of(sum) - log2_of(count) + (exponent_ - kUnitBits) * kOctave + grid::kDeviation;
 }
 
 int faint_scale(const grid::KeyFormat& format, const std::vector<uint16_t>& keys) {
