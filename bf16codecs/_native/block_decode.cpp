@@ -7,6 +7,7 @@
 #include "format/checksum.h"
 #include "format/errors.h"
 #include "format/little_endian.h"
+#include "grid/keys.h"
 #include "huffman/huffman.h"
 #include "planes.h"
 #include "rans/rans.h"
@@ -87,7 +88,7 @@ tiles::Reader tiles_reader(const BlockContext& context, const PlaneView& view, s
 void decode_tiles(const BlockContext& context, const PlaneView& view, size_t n,
                   uint8_t* const planes[]) {
   tiles::Reader reader = tiles_reader(context, view, n);
-  const bool has_low = tiles::Model::planes(context.tiles->layout()) == 2;
+  const bool has_low = grid::key_planes(context.tiles->layout()) == 2;
   uint8_t keys[2 * tiles::kMaxDecoded];
   size_t at = 0;
   while (const size_t decoded = reader.decode(false, keys)) {

@@ -4,6 +4,7 @@
 #include "block.h"
 #include "format/checksum.h"
 #include "format/little_endian.h"
+#include "grid/keys.h"
 #include "histogram.h"
 #include "huffman/huffman.h"
 #include "planes.h"
@@ -180,7 +181,7 @@ size_t code_with_model(const EncodeOptions& options, const BlockContext& context
                        Coded coded[]) {
   const bool has_model = context.scale != nullptr || context.tiles != nullptr;
   if (!has_model || n < kLeastCoded) return 0;
-  const size_t joined = tiles::Model::planes(options.layout);
+  const size_t joined = grid::key_planes(options.layout);
   // Its size is written too: beyond that, the block would outgrow block_bound() by up to 3 bytes.
   const size_t room = joined * n - sizeof(uint32_t);
   const size_t size =

@@ -11,6 +11,7 @@
 #include "block.h"
 #include "format/checksum.h"
 #include "format/errors.h"
+#include "grid/keys.h"
 #include "threads/pool.h"
 
 namespace bf16codecs {
@@ -218,7 +219,7 @@ uint64_t encode_room(uint64_t raw_size, const EncodeOptions& options) {
 }
 
 size_t encode(const uint8_t* raw, size_t size, const EncodeOptions& options, uint8_t* frame) {
-  if (options.is_best() && tiles::Model::applies(options.layout)) {
+  if (options.is_best() && grid::has_keys(options.layout)) {
     const size_t best = encode_best(raw, size, options, frame);
     if (best != 0) return best;
   }

@@ -21,6 +21,12 @@ struct KeyFormat {
   uint16_t mask() const { return static_cast<uint16_t>((1u << bits) - 1); }
 };
 
+// Whether a model can describe the items: those of planes by byte are not rotated.
+inline bool has_keys(const Layout& layout) { return !layout.by_byte; }
+
+// How many planes, from plane 0 on, the keys are, and so a model codes.
+inline size_t key_planes(const Layout& layout) { return layout.planes() == 1 ? 1 : 2; }
+
 void load_keys(const Layout& layout, const uint8_t* items, size_t n, uint16_t* keys);
 
 }  // namespace bf16codecs::grid

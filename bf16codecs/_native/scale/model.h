@@ -26,10 +26,6 @@ struct Section : grid::Grid {
 
 class Model {
  public:
-  static bool applies(const Layout& layout) { return !layout.by_byte; }
-  // How many planes, from plane 0 on, the model codes.
-  static size_t planes(const Layout& layout) { return layout.planes() == 1 ? 1 : 2; }
-
   // Describes n items; `row` is the length of a row in items, 0 if that is not known.
   static Model fit(const Layout& layout, const uint8_t* items, size_t n, size_t row);
 

@@ -66,7 +66,7 @@ Planes split(const Layout& layout, const Bytes& items, size_t n) {
   split_planes(layout, items.data(), n, at);
   Planes planes(n);
   planes.high = all[0];
-  if (scale::Model::planes(layout) == 2) planes.low = all[1];
+  if (grid::key_planes(layout) == 2) planes.low = all[1];
   return planes;
 }
 
@@ -84,7 +84,7 @@ std::string decode(const scale::Model& model, const Bytes& payload, const Block&
 
 Bytes encode(const scale::Model& model, const Bytes& items, const Block& block) {
   constexpr size_t kSlack = size_t{1} << 16;  // for a tile's worst case (block_encode.cpp)
-  Bytes payload(scale::Model::planes(model.layout()) * block.n + kSlack);
+  Bytes payload(grid::key_planes(model.layout()) * block.n + kSlack);
   payload.resize(scale::encode(model, items.data(), block.first, block.n, payload.data(),
                                payload.size()));
   payload.shrink_to_fit();
