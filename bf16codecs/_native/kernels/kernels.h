@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/delta.h"
 #include "kernels/huffman_pack.h"
 #include "kernels/lanes.h"
 #include "kernels/magnitudes.h"
@@ -121,6 +122,7 @@ struct Kernels {
   size_t (*differing_bits)(const uint8_t* a, const uint8_t* b, size_t n);
 
   const TileKernels* tiles;
+  const DeltaKernels* delta;
 };
 
 extern const Kernels kScalarKernels;

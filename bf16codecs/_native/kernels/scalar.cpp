@@ -173,6 +173,7 @@ const Kernels kScalarKernels = {
     .add_columns = add_columns,
     .differing_bits = differing_bits,
     .tiles = &kScalarTileKernels,
+    .delta = &kScalarDeltaKernels,
 };
 
 }  // namespace bf16codecs

@@ -152,6 +152,7 @@ const Kernels kNeonKernels = {
     .add_columns = add_columns,
     .differing_bits = differing_bits,
     .tiles = &kNeonTileKernels,
+    .delta = &kScalarDeltaKernels,
 };
 
 }  // namespace bf16codecs

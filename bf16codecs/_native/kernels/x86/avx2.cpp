@@ -138,6 +138,7 @@ const Kernels kAvx2Kernels = {
     .add_columns = add_columns,
     .differing_bits = differing_bits,
     .tiles = &kAvx2TileKernels,
+    .delta = &kScalarDeltaKernels,
 };
 
 }  // namespace bf16codecs

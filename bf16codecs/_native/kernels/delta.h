@@ -1,0 +1,94 @@
+#pragma once
+
+// What the kernels of the difference mode work on (docs/format_differences.md).
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/lanes.h"
+
+namespace bf16codecs {
+
+inline constexpr unsigned kDeltaClasses = 16;
+inline constexpr unsigned kDeltaEntries = 16;  // the last one is the escape
+inline constexpr unsigned kDeltaEscape = kDeltaEntries - 1;
+inline constexpr unsigned kDeltaPlaces = 64;
+inline constexpr unsigned kDeltaStep = kLanesPerGroup;  // items of a step
+inline constexpr unsigned kMaxDeltaRaw = 8;             // r
+// Numbers whose v is above this are escapes; larger ones than 16 bits have are 65535.
+inline constexpr unsigned kMaxDeltaValue = 127;
+
+// Of a class's entry j: n[j], and the v that it begins with.
+inline constexpr uint8_t kDeltaBits[kDeltaEntries] = {0, 0, 0, 0, 0, 0, 0, 0,
+                                                      1, 1, 1, 1, 4, 5, 6, 0};
+inline constexpr uint8_t kDeltaBase[kDeltaEntries] = {0, 1,  2,  3,  4,  5,  6,  7,
+                                                      8, 10, 12, 14, 16, 32, 64, 0};
+
+// How items of 16 bits have classes and numbers.
+struct DeltaShape {
+  int origin;
+  unsigned step, places;
+  unsigned fraction;  // bits below the exponent, with the sign
+  unsigned near;      // the first class whose numbers have signs
+  unsigned near_raw;  // r of these classes
+  alignas(64) uint8_t class_of[kDeltaPlaces];
+};
+
+// The tables of all classes of a section; [16 c + j] is of entry j of class c.
+struct DeltaTables {
+  unsigned classes;
+  alignas(64) uint8_t raw[kDeltaClasses];                     // r
+  alignas(64) uint16_t start[kDeltaClasses * kDeltaEntries];  // the sum of f before the entry
+  alignas(64) uint16_t coder[kDeltaClasses * kDeltaEntries];  // q << 12 | f
+  // `start` of the entries that a search by halves compares with: of 8; of 4 and 12; and so on.
+  alignas(64) uint16_t search1[kDeltaClasses], search2[2 * kDeltaClasses],
+      search4[4 * kDeltaClasses], search8[8 * kDeltaClasses];
+  // The same spelled out, where DeltaKernels::reads_slots asks for it, or else null: of slot a of
+  // class c, [4096 c + a] is entry << 28 | q << 24 | rank << 12 | f.
+  const uint32_t* slots;
+};
+
+struct DeltaDecoder {
+  unsigned groups;       // 1, 2 or 4
+  const uint8_t* words;  // the next word
+  alignas(64) uint32_t x[kMaxLanes];
+};
+
+struct DeltaEncoder {
+  unsigned groups;
+  uint8_t* words;  // words are written downwards from here
+  alignas(64) uint32_t x[kMaxLanes];
+};
+
+// A kernel reads and writes what is said here, and nothing before or after it. What it writes must
+// not overlap anything else, but `items` may be `base`.
+struct DeltaKernels {
+  // Classes of n items whose base's items have 16 bits.
+  void (*classify16)(const DeltaShape& shape, const uint8_t* base, const uint16_t* scales, size_t n,
+                     uint8_t* classes);
+
+  // Coded numbers of n items of 16 bits in these classes, by relation 0, with low = 0.
+  void (*subtract16)(const DeltaShape& shape, const uint8_t* base, const uint8_t* items,
+                     const uint16_t* scales, const uint8_t* classes, size_t n, uint16_t* numbers);
+
+  // The inverse.
+  void (*add16)(const DeltaShape& shape, const uint8_t* base, const uint16_t* numbers,
+                const uint16_t* scales, const uint8_t* classes, size_t n, uint8_t* items);
+
+  // Decodes steps, a multiple of the groups, to coded numbers, and to masks of the items that are
+  // escapes, whose numbers are 0. Reads nothing past 64 bytes of words for each step, which may be
+  // more than it uses.
+  void (*decode)(DeltaDecoder& decoder, const DeltaTables& tables, const uint8_t* classes,
+                 size_t steps, uint16_t* numbers, uint32_t* escapes);
+  bool reads_slots;
+
+  // Encodes steps, a multiple of the groups, from the last to the first, and gives the masks of
+  // escapes. A step writes at most 32 words, and kEncodeMargin bytes below them may be overwritten.
+  void (*encode)(DeltaEncoder& encoder, const DeltaTables& tables, const uint8_t* classes,
+                 const uint16_t* numbers, size_t steps, uint32_t* escapes);
+};
+
+// The definition, and what other instruction sets take where they have nothing better.
+extern const DeltaKernels kScalarDeltaKernels;
+
+}  // namespace bf16codecs
