@@ -6,10 +6,12 @@
 
 #include "format/errors.h"
 #include "format/little_endian.h"
+#include "grid/item_scales.h"
 #include "kernels/kernels.h"
+#include "rans/payload.h"
+#include "rans/states.h"
 #include "tiles/model.h"
 #include "tiles/payload.h"
-#include "tiles/scales.h"
 
 namespace bf16codecs::tiles {
 namespace {
@@ -17,29 +19,6 @@ namespace {
 [[noreturn]] void corrupt(const char* what) {
   throw CorruptDataError(std::string("tiles: ") + what);
 }
-
-// Reads fields from the front of a payload.
-class Fields {
- public:
-  Fields(const uint8_t* bytes, size_t size) : next(bytes), end_(bytes + size) {}
-
-  const uint8_t* take(size_t size) {
-    if (size > left()) corrupt("a payload that is shorter than its parts");
-    next += size;
-    return next - size;
-  }
-  template <typename T>
-  T number() {
-    return load_le<T>(take(sizeof(T)));
-  }
-  size_t left() const { return static_cast<size_t>(end_ - next); }
-  const uint8_t* end() const { return end_; }
-
-  const uint8_t* next;
-
- private:
-  const uint8_t* end_;
-};
 
 unsigned read_groups(Fields& fields) {
   const auto head = fields.number<uint8_t>();
@@ -55,30 +34,6 @@ const uint8_t* as_words(const uint8_t* keys, size_t n, size_t key_size,
   for (size_t i = 0; i < n; ++i) extended[2 * i] = keys[i];
   return extended.data();
 }
-
-// The words. The last ones are moved to where a decoder can read past them.
-class Words {
- public:
-  void reset(const uint8_t* words, const uint8_t* end) { next = words, end_ = end; }
-
-  // Makes room for decoding `items` items from `next`.
-  void prepare(size_t items) {
-    const size_t left = this->left();
-    if (left >= 2 * items || !tail_.empty()) return;
-    // Whatever is used of it before it is seen to run out, a tile's words follow.
-    tail_.resize(left + 2 * kMaxTileItems);
-    std::memcpy(tail_.data(), next, left);
-    reset(tail_.data(), tail_.data() + left);
-  }
-  size_t left() const { return static_cast<size_t>(end_ - next); }
-  bool overrun() const { return next > end_; }
-
-  const uint8_t* next = nullptr;
-
- private:
-  const uint8_t* end_ = nullptr;
-  std::vector<uint8_t> tail_;
-};
 
 struct Tile {
   size_t n;
@@ -131,7 +86,7 @@ struct Reader::State {
       kernels().tiles->order(t.scales, t.n, t.order);
       step_classes(t.order, t.n / kStepItems, classes);
     }
-    words.prepare(t.n);
+    words.prepare(2 * t.n);
     decoder.words = words.next;
     return t;
   }
@@ -196,11 +151,11 @@ struct Reader::State {
   const grid::KeyFormat format;
   const TileTable* tables;
   const grid::RowScales rows;
-  const Scales scales;
+  const grid::ItemScales scales;
   const Counts counts;
   TileShape shape;
   TileDecoder decoder;
-  Words words;
+  Words words{2 * kMaxTileItems};
   const uint8_t *records = nullptr, *rest = nullptr;
   TileEscapes escapes;
   std::vector<uint8_t> escape_words, rest_words;  // of 8-bit keys
@@ -208,13 +163,13 @@ struct Reader::State {
 
   const bool is_ahead = kernels().tiles->decode_restore != nullptr;
   Tile tiles[2];
-  alignas(64) uint8_t last_records[record_size(kMaxRawBits) * kMaxTileItems / kRecordItems +
-                                   2 * kMaxLanes];
+  alignas(64) uint8_t
+      last_records[record_size(kMaxRawBits) * kMaxTileItems / kRecordItems + 2 * kMaxLanes];
   uint8_t classes[kMaxTileItems / kStepItems];
 };
 
 Reader::Reader(const Model& model, const uint8_t* payload, size_t size, uint64_t first, size_t n) {
-  Fields fields(payload, size);
+  Fields fields("tiles", payload, size);
   const auto rows_size = fields.number<uint16_t>();
   const uint8_t* const row_bytes = fields.take(rows_size);
   grid::RowScales rows = grid::read_rows(model.section(first), row_bytes, rows_size, first, n);

@@ -2,10 +2,11 @@
 #include <memory>
 
 #include "format/little_endian.h"
+#include "grid/item_scales.h"
 #include "kernels/kernels.h"
+#include "rans/states.h"
 #include "tiles/fit.h"
 #include "tiles/payload.h"
-#include "tiles/scales.h"
 
 namespace bf16codecs::tiles {
 namespace {
@@ -59,7 +60,7 @@ struct Tile {
 // Takes the symbols, records and escapes of all tiles; returns the end of the escapes, or null if
 // there are too many.
 const uint16_t* arrange(const Section& section, const grid::KeyFormat& format, const Items& items,
-                        uint64_t first, const Counts& counts, const Scales& scales,
+                        uint64_t first, const Counts& counts, const grid::ItemScales& scales,
                         const Parts& parts) {
   const TileKernels& kernel = *kernels().tiles;
   const TileShape shape{section.classes,
@@ -125,7 +126,7 @@ size_t encode(const Model& model, const uint8_t* items, uint64_t first, size_t n
   const grid::RowScales rows = model.fit_rows(source, first, n);
   const std::vector<uint8_t> side = grid::write_rows(rows);
   const Parts parts(counts, scratch);
-  const Scales scales(format, section, rows, first);
+  const grid::ItemScales scales(format, section, rows, first);
   const uint16_t* const escapes_end =
       arrange(section, format, source, first, counts, scales, parts);
   if (escapes_end == nullptr || side.size() > UINT16_MAX) return 0;

@@ -4,8 +4,8 @@
 #include <memory>
 
 #include "grid/classes.h"
+#include "grid/item_scales.h"
 #include "kernels/kernels.h"
-#include "tiles/scales.h"
 
 namespace bf16codecs::tiles {
 namespace {
@@ -33,7 +33,7 @@ class Counter {
   void count(const Items& items, const grid::RowScales& rows, uint64_t first, uint64_t at,
              size_t n) {
     items.load(at, n, keys_);
-    Scales(format_, grid_, rows, first).fill(static_cast<size_t>(at - first), n, scales_);
+    grid::ItemScales(format_, grid_, rows, first).fill(static_cast<size_t>(at - first), n, scales_);
     const size_t whole = n / kRecordItems * kRecordItems;
     count_whole(whole);
     for (size_t i = whole; i < n; ++i) {

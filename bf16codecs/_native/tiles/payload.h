@@ -40,10 +40,4 @@ inline void step_classes(const TileOrder& order, size_t steps, uint8_t* classes)
   }
 }
 
-// First states as bits: writes them to out and returns their end; out has room for 5 bytes a lane.
-uint8_t* write_states(const uint32_t* x, size_t lanes, uint8_t* out);
-
-// Reads them; returns their end, or null if they do not end before `end` or have an unused bit.
-const uint8_t* read_states(const uint8_t* p, const uint8_t* end, size_t lanes, uint32_t* x);
-
 }  // namespace bf16codecs::tiles

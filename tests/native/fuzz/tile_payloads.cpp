@@ -3,10 +3,12 @@
 #include <algorithm>
 
 #include "format/little_endian.h"
+#include "grid/item_scales.h"
 #include "grid/keys.h"
 #include "kernels/kernels.h"
+#include "rans/states.h"
 #include "tiles/payload.h"
-#include "tiles/scales.h"
+
 
 namespace bf16codecs::fuzz {
 namespace {
@@ -95,7 +97,7 @@ class PayloadWriter {
     append(field, sizeof field);
     uint8_t states[5 * kMaxLanes];
     append(states, static_cast<size_t>(
-                       tiles::write_states(encoder_.x, counts_.lanes, states) - states));
+                       write_states(encoder_.x, counts_.lanes, states) - states));
     append(records_.data(), counts_.records - counts_.in_states);
     append_keys(escapes_.data(), n_escapes_, payload);
     append_keys(block_.keys.data() + counts_.coded, counts_.rest, payload);
@@ -128,7 +130,7 @@ class PayloadWriter {
 Words scales_of(const tiles::Model& model, const TileBlock& block) {
   const grid::KeyFormat format(model.layout());
   Words scales(block.keys.size());
-  tiles::Scales(format, model.section(block.first), block.rows, block.first)
+  grid::ItemScales(format, model.section(block.first), block.rows, block.first)
       .fill(0, scales.size(), scales.data());
   return scales;
 }

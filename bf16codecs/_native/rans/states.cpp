@@ -1,12 +1,13 @@
 // The lanes' first states. Their high halves are as short as their values allow: that saves 4.5
 // bits a lane, 0.004 bits an item where 64 lanes code 64 K items.
 
+#include "rans/states.h"
+
 #include <bit>
 
 #include "format/little_endian.h"
-#include "tiles/payload.h"
 
-namespace bf16codecs::tiles {
+namespace bf16codecs {
 
 uint8_t* write_states(const uint32_t* x, size_t lanes, uint8_t* out) {
   const auto log2_high = [&](size_t lane) {
@@ -50,4 +51,4 @@ const uint8_t* read_states(const uint8_t* p, const uint8_t* end, size_t lanes, u
   return bits == 0 ? p : nullptr;
 }
 
-}  // namespace bf16codecs::tiles
+}  // namespace bf16codecs

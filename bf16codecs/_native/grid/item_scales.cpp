@@ -1,15 +1,15 @@
-#include "tiles/scales.h"
+#include "grid/item_scales.h"
 
 #include <algorithm>
 
 #include "kernels/kernels.h"
 
-namespace bf16codecs::tiles {
+namespace bf16codecs::grid {
 
 // The grid's scales are what kernels take apart.
-static_assert(grid::kScaleSteps == kScaleFractions);
+static_assert(kScaleSteps == kScaleFractions);
 
-void Scales::fill(size_t begin, size_t n, uint16_t* scales) const {
+void ItemScales::fill(size_t begin, size_t n, uint16_t* scales) const {
   const uint64_t from = first_ + begin;
   const size_t first_row =
       grid_.run ? static_cast<size_t>(from / grid_.run - first_ / grid_.run) : 0;
@@ -24,7 +24,7 @@ void Scales::fill(size_t begin, size_t n, uint16_t* scales) const {
     kernels().add_columns(grid_.columns.data() + column, grid_.column_step, scale, most_, end - at,
                           scales + at);
   };
-  grid::for_each_piece(grid_.run, grid_.period, from, n, fill_piece);
+  for_each_piece(grid_.run, grid_.period, from, n, fill_piece);
 }
 
-}  // namespace bf16codecs::tiles
+}  // namespace bf16codecs::grid

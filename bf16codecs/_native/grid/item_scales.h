@@ -1,6 +1,6 @@
 #pragma once
 
-// The scales of a block's items (docs/format_tiles.md, "Scales").
+// The scales of a block's items, by their rows and columns (docs/format_tiles.md, "Scales").
 
 #include <cstddef>
 #include <cstdint>
@@ -8,22 +8,21 @@
 #include "grid/grid.h"
 #include "grid/keys.h"
 
-namespace bf16codecs::tiles {
+namespace bf16codecs::grid {
 
-class Scales {
+class ItemScales {
  public:
-  Scales(const grid::KeyFormat& format, const grid::Grid& grid, const grid::RowScales& rows,
-         uint64_t first)
+  ItemScales(const KeyFormat& format, const Grid& grid, const RowScales& rows, uint64_t first)
       : grid_(grid), rows_(rows), most_(format.max_scale()), first_(first) {}
 
   // Scales of items [begin, begin + n) of the block.
   void fill(size_t begin, size_t n, uint16_t* scales) const;
 
  private:
-  const grid::Grid& grid_;
-  const grid::RowScales& rows_;
+  const Grid& grid_;
+  const RowScales& rows_;
   int most_;
   uint64_t first_;
 };
 
-}  // namespace bf16codecs::tiles
+}  // namespace bf16codecs::grid

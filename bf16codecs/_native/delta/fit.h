@@ -1,0 +1,32 @@
+#pragma once
+
+// Inside the encoder of the difference mode: how a section's classes and tables are found.
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "delta/model.h"
+#include "grid/grid.h"
+
+namespace bf16codecs::delta {
+
+// Some items of a section, from all over it: their bytes one after the other, and their scales
+// where a grid gives them.
+struct Sample {
+  std::vector<uint8_t> base, items;
+  std::vector<uint16_t> scales;
+
+  size_t size() const { return scales.size(); }
+};
+
+// Chooses relation, low bytes, and without a grid the one scale of the sample's items.
+void fit_scale(const Layout& layout, Sample& sample, bool has_scales, Section& section);
+
+// Chooses classes: at most `most` of them.
+void fit_classes(const Layout& layout, const Sample& sample, unsigned most, Section& section);
+
+// Chooses the classes' raw bits and weights.
+void fit_codes(const Layout& layout, const Sample& sample, Section& section);
+
+}  // namespace bf16codecs::delta

@@ -1,0 +1,251 @@
+// Scale, classes and tables of a section, from a sample of its items.
+
+#include <algorithm>
+#include <array>
+#include <bit>
+
+#include "delta/fit.h"
+#include "delta/numbers.h"
+#include "format/little_endian.h"
+#include "grid/fixed_point.h"
+#include "grid/keys.h"
+
+namespace bf16codecs::delta {
+namespace {
+
+using grid::kOctave;
+using grid::kScaleSteps;
+
+// Numbers of far classes that seem this large are too large to show the scale: their items may be
+// near.
+constexpr int kMaxInformative(unsigned fraction) {
+  return static_cast<int>(fraction) - 2;
+}
+
+// A mean number from which on no more low bytes are split off: with less, the low bytes would show
+// how small the differences are.
+constexpr unsigned kLeastMean = 4;
+
+// log2 of numerator / denominator, in 4096ths.
+int log2_ratio(uint64_t numerator, uint64_t denominator) {
+  constexpr unsigned kUp = 20;
+  return grid::log2_floor(std::max<uint64_t>(1, (numerator << kUp) / denominator)) -
+         static_cast<int>(kUp) * kOctave;
+}
+
+// Numbers of a sample as those of one far class.
+std::vector<uint16_t> far_numbers(const Layout& layout, const Sample& sample, Section section) {
+  const size_t n = sample.size();
+  section.shape.near = 1;
+  std::vector<uint16_t> numbers(n);
+  std::vector<uint8_t> classes(n), low_bytes(section.low * n);
+  uint8_t* low[kMaxItemSize];
+  for (unsigned k = 0; k < section.low; ++k) low[k] = low_bytes.data() + n * k;
+  Numbers(layout, section)
+      .subtract(sample.base.data(), sample.items.data(), sample.scales.data(), classes.data(), n,
+                numbers.data(), low);
+  return numbers;
+}
+
+// What is known of the items whose base has one exponent.
+struct Exponent {
+  uint64_t sum = 0, count = 0;  // of numbers
+
+  int log_mean() const { return log2_ratio(sum, count); }
+};
+
+std::vector<Exponent> by_exponent(const Layout& layout, const Sample& sample,
+                                  const std::vector<uint16_t>& numbers) {
+  const grid::KeyFormat format(layout);
+  std::vector<Exponent> exponents(size_t{1} << (format.bits - format.fraction));
+  std::vector<uint16_t> keys(sample.size());
+  grid::load_keys(layout, sample.base.data(), sample.size(), keys.data());
+  for (size_t i = 0; i < keys.size(); ++i) {
+    Exponent& exponent = exponents[keys[i] >> format.fraction];
+    exponent.sum += numbers[i];
+    ++exponent.count;
+  }
+  return exponents;
+}
+
+// The sum of the numbers' lengths in bits.
+uint64_t total_length(const std::vector<uint16_t>& numbers) {
+  uint64_t sum = 0;
+  for (const uint16_t number : numbers) sum += static_cast<uint64_t>(std::bit_width(number));
+  return sum;
+}
+
+// Integers that cross zero look different from floats that do.
+void fit_relation(const Layout& layout, const Sample& sample, Section& section) {
+  uint64_t least = UINT64_MAX;
+  for (const Relation relation : {Relation::ordered, Relation::plain, Relation::exclusive_or}) {
+    Section tried = section;
+    tried.relation = relation;
+    const uint64_t length = total_length(far_numbers(layout, sample, tried));
+    // Without classes, a relation has to gain more than these do.
+    if (least != UINT64_MAX && length + least / 8 >= least) continue;
+    least = length;
+    section.relation = relation;
+  }
+}
+
+// log2 of the mean difference in the places of the exponents' lowest bits, plus the exponent: the
+// same for all of them where rounding alone tells them apart.
+int mean_log_scale(const std::vector<Exponent>& exponents, const Section& section) {
+  const int fraction = static_cast<int>(section.shape.fraction);
+  int64_t sum = 0, weight = 0;
+  int highest = 0;
+  uint64_t most = 0;
+  for (int e = 0; e < static_cast<int>(exponents.size()); ++e) {
+    const Exponent& exponent = exponents[static_cast<size_t>(e)];
+    if (exponent.count == 0) continue;
+    if (exponent.count > most) most = exponent.count, highest = e;
+    const int log_mean = exponent.log_mean() + 8 * static_cast<int>(section.low) * kOctave;
+    if (exponent.sum == 0 || log_mean > kMaxInformative(section.shape.fraction) * kOctave) continue;
+    const auto count = static_cast<int64_t>(exponent.count);
+    sum += count * (log_mean + (e - fraction) * kOctave);
+    weight += count;
+  }
+  // Where no difference is small, the base says nothing: all items are near.
+  return weight == 0 ? (highest + 2) * kOctave : static_cast<int>(sum / weight);
+}
+
+}  // namespace
+
+void fit_scale(const Layout& layout, Sample& sample, bool has_scales, Section& section) {
+  const size_t width = layout.planes();
+  section.low = width > 2 ? static_cast<unsigned>(width) - 2 : 0;
+  fit_relation(layout, sample, section);
+  for (;; --section.low) {
+    const std::vector<uint16_t> numbers = far_numbers(layout, sample, section);
+    const std::vector<Exponent> exponents = by_exponent(layout, sample, numbers);
+    uint64_t sum = 0;
+    for (const uint16_t number : numbers) sum += std::min<uint16_t>(number, 64 * kLeastMean);
+    if (section.low != 0 && sum < kLeastMean * numbers.size()) continue;
+    section.shape.near_raw = near_raw_bits(layout.dtype, section.low);
+    if (has_scales) return;
+    const int log_scale = mean_log_scale(exponents, section);
+    const int octave = (log_scale + kOctave / 2) >> 12;
+    const int most = grid::KeyFormat(layout).max_scale() / static_cast<int>(kScaleSteps);
+    section.base =
+        static_cast<uint16_t>(std::clamp(octave, 0, most) * static_cast<int>(kScaleSteps));
+    std::fill(sample.scales.begin(), sample.scales.end(), section.base);
+    return;
+  }
+}
+
+namespace {
+
+// Places on their way to classes.
+struct Group {
+  uint64_t count = 0;
+  unsigned places = 0;
+  bool is_near = false;
+};
+
+// How many of the sample's items are in each of the places.
+std::vector<Group> count_places(const Layout& layout, const Sample& sample, Section section) {
+  std::vector<Group> groups(section.shape.places);
+  for (unsigned i = 0; i < section.shape.places; ++i)
+    section.shape.class_of[i] = static_cast<uint8_t>(i);
+  std::vector<uint8_t> classes(sample.size());
+  Numbers(layout, section)
+      .classify(sample.base.data(), sample.scales.data(), sample.size(), classes.data());
+  for (const uint8_t c : classes) ++groups[c].count;
+  for (Group& group : groups) group.places = 1;
+  return groups;
+}
+
+// Joins the group with a neighbour of its kind; returns false if it has none.
+bool join(std::vector<Group>& groups, size_t i) {
+  const auto is_possible = [&](size_t a, size_t b) {
+    return b < groups.size() && groups[a].is_near == groups[b].is_near;
+  };
+  const bool with_next = is_possible(i, i + 1), with_last = i != 0 && is_possible(i - 1, i);
+  if (!with_next && !with_last) return false;
+  const size_t at =
+      with_last && (!with_next || groups[i - 1].count <= groups[i + 1].count) ? i - 1 : i;
+  groups[at].count += groups[at + 1].count;
+  groups[at].places += groups[at + 1].places;
+  groups.erase(groups.begin() + static_cast<std::ptrdiff_t>(at) + 1);
+  return true;
+}
+
+// Joins groups until each has enough items for a table, and there are at most `most`.
+void join_small(std::vector<Group>& groups, size_t items, unsigned most) {
+  constexpr size_t kLeastShare = 128;
+  for (;;) {
+    size_t smallest = groups.size();
+    for (size_t i = 0; i < groups.size(); ++i) {
+      if (smallest == groups.size() || groups[i].count < groups[smallest].count) smallest = i;
+    }
+    if (groups.size() <= most && groups[smallest].count * kLeastShare >= items) return;
+    if (join(groups, smallest)) continue;
+    // The only one of its kind.
+    if (groups.size() == 1) return;
+    for (Group& group : groups) group.is_near = false;
+  }
+}
+
+}  // namespace
+
+void fit_classes(const Layout& layout, const Sample& sample, unsigned most, Section& section) {
+  DeltaShape& shape = section.shape;
+  shape.places = 1, shape.near = 1;
+  if (section.relation != Relation::ordered || sample.size() == 0) return section.classes.resize(1);
+  // Places are octaves, from those where one item in 2000 changes to those with larger differences
+  // than the base's items.
+  constexpr int kLowest = -12, kHighest = 3;
+  const int fraction = static_cast<int>(shape.fraction);
+  const int lowest = std::max(kLowest, -fraction - 4) - (fraction > 11 ? fraction - 8 : 0);
+  shape.step = 4;
+  shape.origin = -lowest * static_cast<int>(kScaleSteps);
+  shape.places = static_cast<unsigned>(std::min(kHighest - lowest, static_cast<int>(kDeltaPlaces)));
+  std::vector<Group> groups = count_places(layout, sample, section);
+  for (size_t i = 0; i < groups.size(); ++i) groups[i].is_near = static_cast<int>(i) + lowest >= 0;
+  join_small(groups, sample.size(), most);
+  unsigned place = 0;
+  shape.near = static_cast<unsigned>(groups.size());
+  for (unsigned c = 0; c < groups.size(); ++c) {
+    if (groups[c].is_near) shape.near = std::min(shape.near, c);
+    for (unsigned i = 0; i < groups[c].places; ++i)
+      shape.class_of[place++] = static_cast<uint8_t>(c);
+  }
+  section.classes.resize(groups.size());
+}
+
+void fit_codes(const Layout& layout, const Sample& sample, Section& section) {
+  const size_t n = sample.size();
+  std::vector<uint8_t> classes(n), low_bytes(section.low * n);
+  std::vector<uint16_t> numbers(n);
+  uint8_t* low[kMaxItemSize];
+  for (unsigned k = 0; k < section.low; ++k) low[k] = low_bytes.data() + n * k;
+  const Numbers of(layout, section);
+  of.classify(sample.base.data(), sample.scales.data(), n, classes.data());
+  of.subtract(sample.base.data(), sample.items.data(), sample.scales.data(), classes.data(), n,
+              numbers.data(), low);
+  std::array<Exponent, kDeltaClasses> means{};
+  for (size_t i = 0; i < n; ++i) {
+    means[classes[i]].sum += numbers[i];
+    ++means[classes[i]].count;
+  }
+  uint32_t counts[kDeltaClasses][kDeltaEntries] = {};
+  for (unsigned c = 0; c < section.classes.size(); ++c) {
+    // So many raw bits that numbers are 3 to 6 on average.
+    int raw = static_cast<int>(section.shape.near_raw);
+    if (c < section.shape.near) {
+      raw = means[c].sum == 0 ? 0 : (means[c].log_mean() >> 12) - 1;
+      raw = std::clamp(raw, 0, static_cast<int>(kMaxDeltaRaw));
+    }
+    section.classes[c].raw = static_cast<uint8_t>(raw);
+  }
+  for (size_t i = 0; i < n; ++i) {
+    const unsigned c = classes[i], v = static_cast<unsigned>(numbers[i] >> section.classes[c].raw);
+    ++counts[c][entry_of(v)];
+  }
+  for (unsigned c = 0; c < section.classes.size(); ++c) {
+    choose_weights(counts[c], layout.planes(), section.classes[c]);
+  }
+}
+
+}  // namespace bf16codecs::delta

@@ -1,0 +1,98 @@
+#pragma once
+
+// The difference mode: items coded given those of a base (docs/format_differences.md).
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "delta/tables.h"
+#include "format/layout.h"
+#include "grid/grid.h"
+#include "workspace.h"
+
+namespace bf16codecs::delta {
+
+enum class Relation : uint8_t { ordered = 0, plain = 1, exclusive_or = 2 };
+
+// What the items of one section have in common.
+struct Section : grid::Grid {
+  Relation relation = Relation::ordered;
+  unsigned low = 0;  // bytes of a number that have planes of their own
+  DeltaShape shape{};
+  std::vector<ClassCode> classes;
+};
+
+// Bits below the exponent, with the sign: Fw.
+unsigned fraction_bits(DType dtype);
+
+// r of near classes.
+unsigned near_raw_bits(DType dtype, unsigned low);
+
+class Model {
+ public:
+  // Describes n items by those of their base. `row` is the length of a row in items, 0 if that is
+  // not known; scales of rows and columns are looked for if `with_grid`.
+  static Model fit(const Layout& layout, const uint8_t* base, const uint8_t* items, size_t n,
+                   size_t row, bool with_grid);
+
+  // Reads what write() wrote, for a version of n items of which [first, last) are wanted, and keeps
+  // the columns and tables of their sections alone. Throws CorruptDataError.
+  static Model read(const Layout& layout, const uint8_t* bytes, size_t size, uint64_t n,
+                    uint64_t first, uint64_t last);
+  std::vector<uint8_t> write() const;
+
+  const Layout& layout() const { return layout_; }
+  // The section of the item at this place in the version, and its tables.
+  const Section& section(uint64_t item) const { return sections_[place_of(item)]; }
+  const DeltaTables& tables(uint64_t item) const { return tables_[place_of(item)].get(); }
+
+  // Scales of the rows of items [first, first + n), which `base` and `items` point at.
+  grid::RowScales fit_rows(const uint8_t* base, const uint8_t* items, uint64_t first,
+                           size_t n) const;
+
+ private:
+  size_t place_of(uint64_t item) const {
+    return static_cast<size_t>(item / grid::kSectionItems - first_section_);
+  }
+
+  Layout layout_;
+  uint64_t first_section_ = 0;  // of those that are kept
+  std::vector<Section> sections_;
+  std::vector<Tables> tables_;
+};
+
+// Codes items [first, first + n) of the version; `base` and `items` point at the first of them.
+// Puts the numbers' low bytes in low[0 ... section.low - 1], the most significant first. Returns
+// the payload's size, or 0 if it would need more than `capacity` bytes, or if there are too few
+// items; never writes past out + capacity.
+size_t encode(const Model& model, const uint8_t* base, const uint8_t* items, uint64_t first,
+              size_t n, Scratch& scratch, uint8_t* const low[], uint8_t* out, size_t capacity);
+
+// Decodes a block strip by strip, so that a caller can use what is decoded while it is in the
+// first-level cache.
+class Reader {
+ public:
+  // A payload of n items, the first of them at `first` in the version, where `base` points at the
+  // first item of its block. Throws CorruptDataError.
+  Reader(const Model& model, const uint8_t* base, const uint8_t* payload, size_t size,
+         uint64_t first, size_t n);
+  ~Reader();
+  Reader(const Reader&) = delete;
+  Reader& operator=(const Reader&) = delete;
+
+  // How many items the next call of decode() gives: 0 after the last.
+  size_t next() const;
+
+  // Decodes the next strip; low[k] has its numbers' low bytes, as encode() gives them. `items` may
+  // be the memory of its base. With the last strip, checks that everything was used. Throws
+  // CorruptDataError.
+  void decode(const uint8_t* const low[], uint8_t* items);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace bf16codecs::delta
