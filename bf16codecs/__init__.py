@@ -23,6 +23,7 @@ from bf16codecs.codecs import (
     BF16Zstd,
     bound,
     decode,
+    encode_delta,
     inspect,
 )
 
@@ -40,6 +41,7 @@ __all__ = [
     "active_isa",
     "bound",
     "decode",
+    "encode_delta",
     "errors",
     "get_num_threads",
     "inspect",

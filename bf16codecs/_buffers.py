@@ -21,7 +21,9 @@ __all__ = [
     "Bytes",
     "ThreadBuffer",
     "byte_view",
+    "check_same_dtype",
     "dtype_name",
+    "is_shifted",
     "layout_for",
     "row_length",
     "writable_byte_view",
@@ -93,6 +95,20 @@ def row_length(buf: Any, layout: str) -> int:
     ):
         return 0
     return int(buf.shape[-1] if buf.flags.c_contiguous else buf.shape[0])
+
+
+def check_same_dtype(buf: Any, base: Any) -> None:
+    """Raise ValueError where both are arrays of floating-point numbers, but of different types."""
+    names = [array.dtype.name for array in (buf, base) if isinstance(array, np.ndarray)]
+    if all(name in _core.DTYPES for name in names) and len(set(names)) > 1:
+        raise ValueError(f"the base has the data type {names[1]}, and what is encoded {names[0]}")
+
+
+def is_shifted(base: Bytes, out: Bytes) -> bool:
+    """Tell whether two buffers share memory, but not the same bytes in the same place."""
+    if base.size == 0 or base.ctypes.data == out.ctypes.data:
+        return False
+    return np.may_share_memory(base, out)
 
 
 class ThreadBuffer(threading.local):

@@ -9,10 +9,16 @@ import numpy as np
 from numcodecs.abc import Codec
 
 from bf16codecs import _core
-from bf16codecs._buffers import Bytes, byte_view, writable_byte_view
+from bf16codecs._buffers import (
+    Bytes,
+    byte_view,
+    check_same_dtype,
+    is_shifted,
+    writable_byte_view,
+)
 from bf16codecs.errors import CorruptDataError
 
-__all__ = ["PREFIX", "FrameCodec", "decode", "decode_array", "inspect"]
+__all__ = ["PREFIX", "FrameCodec", "decode", "decode_array", "encode_delta", "inspect"]
 
 #: What the ids of this package's codecs begin with.
 PREFIX = "bf16codecs."
@@ -88,9 +94,12 @@ class FrameCodec(Codec, FrozenDict):
             The frame. It depends only on `buf` (at level "best" on its shape too) and the codec's
             parameters.
         """
-        return _core.encode(
-            byte_view(buf), self.number, _core.DTYPES[self.dtype], **self._native_parameters(buf)
-        )
+        return self._encode(buf)
+
+    def _encode(self, buf: Any, base: Bytes | None = None) -> bytes:
+        parameters = self._native_parameters(buf)
+        dtype = _core.DTYPES[self.dtype]
+        return _core.encode(byte_view(buf), self.number, dtype, base=base, **parameters)
 
     def decode(self, buf: Any, out: Any = None) -> Any:
         """Decode a frame of any codec of this package, as `bf16codecs.decode` does.
@@ -146,7 +155,51 @@ class FrameCodec(Codec, FrozenDict):
         return type(self).from_config, (dict(self["configuration"]),)
 
 
-def decode(buf: Any, out: Any = None) -> Any:
+def encode_delta(codec: FrameCodec, buf: Any, base: Any) -> bytes:
+    """Encode a buffer as a frame of what differs from a base.
+
+    Each number is coded given the base's number in the same place: of two checkpoints of one run, or of
+    a model and what it was fine-tuned from, much less is left than of one alone. The frame has the
+    base's digest, and `decode` needs the same bytes again.
+
+    Parameters
+    ----------
+    codec : codec of this package
+        Its `dtype` says what the numbers are. At level "best", scales of rows and columns of what
+        differs are looked for.
+    buf, base : buffer or array
+        Any contiguous memory, as `FrameCodec.encode` takes it, of the same size.
+
+    Returns
+    -------
+    bytes
+        The frame, in format version 2.
+
+    Raises
+    ------
+    ValueError
+        If `base` has another size, or another data type than `buf` where both have one, or if the
+        codec splits planes by byte.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import bf16codecs
+    >>> base = np.linspace(1, 2, 100_000, dtype="f4")
+    >>> frame = bf16codecs.encode_delta(bf16codecs.BF16Arithmetic("float32"), base * 1.0001, base)
+    >>> len(frame) < 0.6 * base.nbytes
+    True
+    >>> restored = np.frombuffer(bf16codecs.decode(frame, base=base), "f4")
+    >>> bool((restored == base * 1.0001).all())
+    True
+    """
+    if not isinstance(codec, FrameCodec):
+        raise TypeError(f"codec must be a codec of bf16codecs, not {codec!r}")
+    check_same_dtype(buf, base)
+    return codec._encode(buf, base=byte_view(base))
+
+
+def decode(buf: Any, out: Any = None, base: Any = None) -> Any:
     """Decode a frame of any codec of this package.
 
     Parameters
@@ -154,7 +207,10 @@ def decode(buf: Any, out: Any = None) -> Any:
     buf : buffer
         The frame.
     out : writable buffer or array, optional
-        Where to put the decoded bytes: contiguous, and of exactly their size.
+        Where to put the decoded bytes: contiguous, and of exactly their size. It may be `base`
+        itself, which is then decoded in place.
+    base : buffer or array, optional
+        What the frame was encoded against, if it is of `encode_delta`. Others do not need it.
 
     Returns
     -------
@@ -164,6 +220,8 @@ def decode(buf: Any, out: Any = None) -> Any:
     ------
     bf16codecs.errors.CodecError
         If `buf` is not an intact frame.
+    bf16codecs.errors.BaseMismatchError
+        If it needs a base, and there is none, or `base` is another. Nothing is written then.
     ValueError
         If `out` has another size, is not contiguous, or is read-only.
 
@@ -174,9 +232,13 @@ def decode(buf: Any, out: Any = None) -> Any:
     b'weights'
     """
     frame = byte_view(buf)
+    base_bytes = None if base is None else byte_view(base)
     if out is None:
-        return _core.decode(frame)
-    _core.decode_into(frame, writable_byte_view(out))
+        return _core.decode(frame, base_bytes)
+    out_bytes = writable_byte_view(out)
+    if base_bytes is not None and is_shifted(base_bytes, out_bytes):
+        base_bytes = base_bytes.copy()
+    _core.decode_into(frame, out_bytes, base_bytes)
     return out
 
 
@@ -209,7 +271,8 @@ def inspect(buf: Any) -> dict[str, Any]:
         ``version``, ``codec``, ``dtype``, ``by``, ``checksum``, ``raw_size`` and
         ``encoded_size`` in bytes, ``block_items``, and ``blocks``: of each its ``items``,
         ``offset`` and ``size`` in the frame, ``checksum``, and its ``planes`` with ``mode`` and
-        ``size``.
+        ``size``. A frame of differences also has ``steps``, how many versions it holds, their
+        ``parents``, and ``base``, the digest of a base that it needs, or None.
 
     Raises
     ------

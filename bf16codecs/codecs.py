@@ -15,7 +15,7 @@ import numpy as np
 
 from bf16codecs import _core
 from bf16codecs._buffers import dtype_name, row_length
-from bf16codecs._frames import PREFIX, FrameCodec, decode, decode_array, inspect
+from bf16codecs._frames import PREFIX, FrameCodec, decode, decode_array, encode_delta, inspect
 
 __all__ = [
     "CODECS",
@@ -28,6 +28,7 @@ __all__ = [
     "bound",
     "decode",
     "decode_array",
+    "encode_delta",
     "inspect",
 ]
 

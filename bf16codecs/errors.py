@@ -2,6 +2,7 @@
 
 __all__ = [
     "BF16CodecsError",
+    "BaseMismatchError",
     "CodecError",
     "CorruptDataError",
     "LeftoverWarning",
@@ -30,6 +31,10 @@ class CorruptDataError(CodecError):
 
 class TruncatedDataError(CodecError):
     """The data end before the frame does."""
+
+
+class BaseMismatchError(CodecError):
+    """The frame has differences to a base, and this is another one, or none."""
 
 
 class UnsupportedVersionError(CodecError):

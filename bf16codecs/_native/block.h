@@ -2,6 +2,7 @@
 
 #include <atomic>
 
+#include "delta/model.h"
 #include "format/checksum.h"
 #include "options.h"
 #include "scale/model.h"
@@ -17,30 +18,34 @@ struct PlaneView {
   size_t size;
 };
 
-// Finds the planes of a block of n items. Throws CorruptDataError.
+// Finds the planes of a block of n items; a same block has none. Throws CorruptDataError.
 void parse_block(size_t width, size_t n, const uint8_t* block, size_t size, PlaneView planes[]);
 
 // The largest encoding of a block of n items.
-inline size_t block_bound(size_t width, size_t n) { return width + width * n; }
+inline size_t block_bound(size_t width, size_t n) {
+  return width + width * n;
+}
 
 // Where a block lies in its frame, and what else its coding needs.
 struct BlockContext {
   Workspace& workspace;
-  uint64_t first = 0;  // the block's first item
+  uint64_t first = 0;  // the block's first item, of the version's
   // The frame's model, if it has one: of version 1, or of version 2.
   const scale::Model* scale = nullptr;
   const tiles::Model* tiles = nullptr;
+  // The block's base, if it has one, and the model of differences to it.
+  const uint8_t* base = nullptr;
+  const delta::Model* delta = nullptr;
   std::atomic<uint64_t>* saved = nullptr;  // where an encoder adds up the bytes that it saves
 };
 
 // Encodes n items to out, which has room for block_bound(); returns the size. Adds the items'
 // bytes to `sum`, unless it is null.
-size_t encode_block(const EncodeOptions& options, const BlockContext& context,
-                    const uint8_t* items, size_t n, uint8_t* out, Checksum* sum);
+size_t encode_block(const EncodeOptions& options, const BlockContext& context, const uint8_t* items,
+                    size_t n, uint8_t* out, Checksum* sum);
 
 // Decodes a block of n items; returns the checksum of the decoded bytes if it is wanted.
 uint32_t decode_block(const Layout& layout, const BlockContext& context, const uint8_t* block,
-                      size_t size, size_t n, const Zstd* zstd, bool want_checksum,
-                      uint8_t* items);
+                      size_t size, size_t n, const Zstd* zstd, bool want_checksum, uint8_t* items);
 
 }  // namespace bf16codecs

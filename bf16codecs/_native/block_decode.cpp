@@ -18,6 +18,8 @@ namespace {
 // Items that are merged, or decoded, between two updates of the checksum: they are still in the
 // first-level cache then.
 constexpr size_t kStrip = 4096;
+// What the difference mode decodes at most at a time.
+constexpr size_t kMaxStrip = kStrip + kMaxLanes;
 
 [[noreturn]] void corrupt(const char* what) {
   throw CorruptDataError(std::string("block: ") + what);
@@ -62,22 +64,36 @@ struct PlaneSource {
 PlaneSource decode_plane(const PlaneView& view, size_t n, const Zstd* zstd, uint8_t* scratch,
                          const UsedNext& next) {
   switch (view.mode) {
-    case Mode::stored: return {view.payload, false};
+    case Mode::stored:
+      return {view.payload, false};
     case Mode::constant:
-      std::memset(scratch, view.payload[0], std::min(n, kStrip));
+      std::memset(scratch, view.payload[0], std::min(n, kMaxStrip));
       return {scratch, true};
-    case Mode::huffman: huffman_decode(view.payload, view.size, scratch, n, next); break;
-    case Mode::rans_pairs: decode_pairs(view, scratch, n); break;
-    case Mode::rans_wide: wide_decode(view.payload, view.size, scratch, n); break;
-    case Mode::zstd: decode_zstd(view, scratch, n, zstd); break;
+    case Mode::huffman:
+      huffman_decode(view.payload, view.size, scratch, n, next);
+      break;
+    case Mode::rans_pairs:
+      decode_pairs(view, scratch, n);
+      break;
+    case Mode::rans_wide:
+      wide_decode(view.payload, view.size, scratch, n);
+      break;
+    case Mode::zstd:
+      decode_zstd(view, scratch, n, zstd);
+      break;
     case Mode::scale:
     case Mode::tiles:
-    case Mode::joined: break;  // decode_with_model() has the block's first two planes at once
+    case Mode::same:
+    case Mode::difference:
+    case Mode::joined:
+      break;  // decoded with others at once
   }
   return {scratch, false};
 }
 
-bool is_modelled(Mode mode) { return mode == Mode::scale || mode == Mode::tiles; }
+bool is_modelled(Mode mode) {
+  return mode == Mode::scale || mode == Mode::tiles;
+}
 
 tiles::Reader tiles_reader(const BlockContext& context, const PlaneView& view, size_t n) {
   if (context.tiles == nullptr) corrupt("a tiles mode in a frame without a tile model");
@@ -117,8 +133,8 @@ void decode_with_model(const BlockContext& context, const PlaneView& view, size_
   scale::decode(*context.scale, view.payload, view.size, context.first, n, planes);
 }
 
-void decode_and_merge(const Layout& layout, const BlockContext& context,
-                      const PlaneView views[], size_t n, const Zstd* zstd, Output& out) {
+void decode_and_merge(const Layout& layout, const BlockContext& context, const PlaneView views[],
+                      size_t n, const Zstd* zstd, Output& out) {
   const size_t width = layout.planes();
   uint8_t* const scratch = context.workspace.planes.at_least(width * (n + kPlaneSlack));
   PlaneSource sources[kMaxItemSize];
@@ -160,13 +176,56 @@ void decode_fused16(const Layout& layout, const PlaneView views[], size_t n, Out
   out.advance(2 * reader.remainder_size());
 }
 
-// A model's mode is plane 0's alone, and takes plane 1 with it where there is one.
-void check_joined(size_t width, const PlaneView planes[]) {
-  for (size_t i = 0; i < width; ++i) {
-    if (i != 0 && is_modelled(planes[i].mode)) corrupt("a model's mode after the first plane");
-    const bool should_join = i == 1 && is_modelled(planes[0].mode);
-    if ((planes[i].mode == Mode::joined) != should_join) corrupt("a joined mode out of place");
+// Copies a block from its base, which it may be.
+void decode_same(const BlockContext& context, size_t size, Output& out) {
+  if (context.base == nullptr) corrupt("a same mode without a base");
+  if (out.next() != context.base) std::memcpy(out.next(), context.base, size);
+  out.advance(size);
+}
+
+// Decodes a block of differences, with the low planes of their numbers.
+void decode_difference(const Layout& layout, const BlockContext& context, const PlaneView views[],
+                       size_t n, const Zstd* zstd, Output& out) {
+  if (context.delta == nullptr || context.base == nullptr) {
+    corrupt("a difference mode in a version without a difference model");
   }
+  const size_t width = layout.planes(), low = context.delta->section(context.first).low;
+  uint8_t* const scratch = context.workspace.planes.at_least(width * (n + kMaxStrip));
+  PlaneSource sources[kMaxItemSize];
+  for (size_t p = 1; p < width; ++p) {
+    if ((views[p].mode == Mode::joined) != (p < width - low)) corrupt("a joined mode out of place");
+    sources[p] = decode_plane(views[p], n, zstd, scratch + p * (n + kMaxStrip), {});
+  }
+  delta::Reader reader(*context.delta, context.base, views[0].payload, views[0].size, context.first,
+                       n);
+  size_t at = 0;
+  while (const size_t strip = reader.next()) {
+    const uint8_t* planes[kMaxItemSize];
+    for (size_t k = 0; k < low; ++k) {
+      const PlaneSource& source = sources[width - low + k];
+      planes[k] = source.symbols + (source.is_repeated ? 0 : at);
+    }
+    reader.decode(planes, out.next());
+    out.advance(strip * width);
+    at += strip;
+  }
+}
+
+// A mode of several planes is plane 0's alone. How many are joined to a difference is up to the
+// model.
+void check_joined(size_t width, const PlaneView planes[]) {
+  const Mode first = planes[0].mode;
+  const size_t joined = first == Mode::same ? width : is_modelled(first) ? 2 : 1;
+  for (size_t i = 1; i < width; ++i) {
+    const Mode mode = planes[i].mode;
+    if (mode == Mode::same || mode == Mode::difference || is_modelled(mode)) {
+      corrupt("a mode of several planes after the first one");
+    }
+    if (first != Mode::difference && (mode == Mode::joined) != (i < joined)) {
+      corrupt("a joined mode out of place");
+    }
+  }
+  if (first == Mode::joined) corrupt("a joined mode out of place");
 }
 
 }  // namespace
@@ -197,14 +256,16 @@ void parse_block(size_t width, size_t n, const uint8_t* block, size_t size, Plan
 }
 
 uint32_t decode_block(const Layout& layout, const BlockContext& context, const uint8_t* block,
-                      size_t size, size_t n, const Zstd* zstd, bool want_checksum,
-                      uint8_t* items) {
+                      size_t size, size_t n, const Zstd* zstd, bool want_checksum, uint8_t* items) {
   PlaneView views[kMaxItemSize];
   parse_block(layout.planes(), n, block, size, views);
   Output out(items, want_checksum);
-  if (layout.is_rotated16() && views[0].mode == Mode::rans_pairs &&
-      views[1].mode == Mode::stored) {
+  if (layout.is_rotated16() && views[0].mode == Mode::rans_pairs && views[1].mode == Mode::stored) {
     decode_fused16(layout, views, n, out);
+  } else if (views[0].mode == Mode::same) {
+    decode_same(context, n * layout.planes(), out);
+  } else if (views[0].mode == Mode::difference) {
+    decode_difference(layout, context, views, n, zstd, out);
   } else if (layout.is_rotated16() && views[0].mode == Mode::tiles) {
     decode_tiles16(context, views[0], n, out);
   } else {

@@ -77,8 +77,8 @@ Coded code_smallest(const Counts& counts, const uint8_t* plane, size_t n, uint8_
   return {Mode::rans_wide, wide_encode(plane, n, counts.of, out, capacity, words)};
 }
 
-Coded code_arithmetic(Counts& counts, const uint8_t* plane, size_t n, uint8_t* out,
-                      size_t capacity, Scratch& words) {
+Coded code_arithmetic(Counts& counts, const uint8_t* plane, size_t n, uint8_t* out, size_t capacity,
+                      Scratch& words) {
   const PairsChoice pairs = choose_pairs(counts.of, counts.is_sample);
   if (pairs.size != UINT64_MAX &&
       pairs.size <= entropy_size(counts.of) + kWideSaving * counts.counted) {
@@ -123,9 +123,12 @@ Coded code_plane(const EncodeOptions& options, const uint8_t* plane, size_t n, u
   return coded.size == 0 ? Coded{} : coded;
 }
 
+// Items that lie side by side in a sample.
+constexpr size_t kRun = 64;
+
 // Splits a block, and sums it if `sum` is there, in one pass over the items.
-void split_and_sum(const Layout& layout, const uint8_t* items, size_t n,
-                   uint8_t* const planes[], Checksum* sum) {
+void split_and_sum(const Layout& layout, const uint8_t* items, size_t n, uint8_t* const planes[],
+                   Checksum* sum) {
   const size_t width = layout.planes();
   for (size_t i = 0; i < n; i += kStrip) {
     const size_t strip = std::min(kStrip, n - i);
@@ -136,11 +139,12 @@ void split_and_sum(const Layout& layout, const uint8_t* items, size_t n,
   }
 }
 
-// Splits a sample of a block of n items to the beginnings of the planes; returns its size.
-size_t split_sample(const Layout& layout, const uint8_t* items, size_t n, uint8_t* const planes[]) {
-  constexpr size_t kRuns = 128, kRun = 64;
-  const size_t width = layout.planes(), part = n / kRuns;
-  for (size_t r = 0; r < kRuns; ++r) {
+// Splits `runs` samples of a block of n items, of kRun items each, to the beginnings of the planes;
+// returns how many items they have.
+size_t split_sample(const Layout& layout, const uint8_t* items, size_t n, size_t runs,
+                    uint8_t* const planes[]) {
+  const size_t width = layout.planes(), part = n / runs;
+  for (size_t r = 0; r < runs; ++r) {
     uint8_t* at[kMaxItemSize];
     for (size_t p = 0; p < width; ++p) at[p] = planes[p] + kRun * r;
     // Somewhere in its part of the block: at one distance they would meet the same columns again
@@ -148,17 +152,17 @@ size_t split_sample(const Layout& layout, const uint8_t* items, size_t n, uint8_
     const size_t place = (static_cast<uint32_t>(r * 2654435769u) >> 12) % (part - kRun + 1);
     split_planes(layout, items + (part * r + place) * width, kRun, at);
   }
-  return kRuns * kRun;
+  return runs * kRun;
 }
 
 // Nearly the size of the first planes if each is coded alone: constant, stored, or by its order-0
-// entropy and the lanes' states. That of a sample is rather less than that of all. The planes have
-// room for n symbols each.
+// entropy and the lanes' states. That of a sample of so many runs, 0 for all items, is rather less
+// than that of all. The planes have room for n symbols each.
 size_t size_alone(const Layout& layout, const uint8_t* items, size_t n, size_t first_planes,
-                  bool is_sampled, uint8_t* const planes[]) {
+                  size_t runs, uint8_t* const planes[]) {
   size_t counted = n;
-  if (is_sampled) {
-    counted = split_sample(layout, items, n, planes);
+  if (runs != 0) {
+    counted = split_sample(layout, items, n, runs, planes);
   } else {
     split_planes(layout, items, n, planes);
   }
@@ -192,9 +196,9 @@ size_t code_with_model(const EncodeOptions& options, const BlockContext& context
   if (size == 0 || size > room) return 0;
   // Where there are two planes, signs and mantissas alone would take as long to count as the tiles
   // to code.
-  constexpr size_t kSampled = size_t{1} << 14;
+  constexpr size_t kSampled = size_t{1} << 14, kRuns = 128;
   const bool is_sampled = context.tiles != nullptr && joined == 2 && n >= kSampled;
-  const size_t alone = size_alone(options.layout, items, n, joined, is_sampled, planes);
+  const size_t alone = size_alone(options.layout, items, n, joined, is_sampled ? kRuns : 0, planes);
   if (size >= alone) return 0;
   context.saved->fetch_add(alone - size, std::memory_order_relaxed);
   coded[0] = {context.tiles != nullptr ? Mode::tiles : Mode::scale, size};
@@ -224,37 +228,102 @@ uint8_t* write_block(size_t width, size_t n, const Coded coded[], uint8_t* const
   return end;
 }
 
-}  // namespace
-
-size_t encode_block(const EncodeOptions& options, const BlockContext& context,
-                    const uint8_t* items, size_t n, uint8_t* out, Checksum* sum) {
-  const size_t width = std::min(options.layout.planes(), kMaxItemSize);  // for GCC's warnings
-  uint8_t* const scratch = context.workspace.planes.at_least(2 * width * n + kModelSlack);
+// Where the planes of a block and their payloads are put together.
+struct Room {
   uint8_t* planes[kMaxItemSize];
   uint8_t* payloads[kMaxItemSize];
-  for (size_t p = 0; p < width; ++p) {
-    planes[p] = scratch + p * n;
-    payloads[p] = planes[p] + width * n;
+
+  Room(size_t width, size_t n, Workspace& workspace) {
+    uint8_t* const scratch = workspace.planes.at_least(2 * width * n + kModelSlack);
+    for (size_t p = 0; p < width; ++p) {
+      planes[p] = scratch + p * n;
+      payloads[p] = planes[p] + width * n;
+    }
   }
+};
+
+// Encodes the items without their base.
+size_t encode_whole(const EncodeOptions& options, const BlockContext& context, const uint8_t* items,
+                    size_t n, uint8_t* out, Checksum* sum) {
+  const size_t width = std::min(options.layout.planes(), kMaxItemSize);  // for GCC's warnings
+  Room room(width, n, context.workspace);
   // A payload of the tile model lies where it stays if there is no other plane; one of the scale
   // model may take the room of all planes that it codes.
   const bool is_in_place = context.tiles != nullptr && width <= 2;
-  uint8_t* const modelled = is_in_place ? out + width + sizeof(uint32_t) : payloads[0];
+  uint8_t* const modelled = is_in_place ? out + width + sizeof(uint32_t) : room.payloads[0];
   Coded coded[kMaxItemSize];
-  size_t p = code_with_model(options, context, items, n, planes, modelled, coded);
-  if (p != 0) payloads[0] = modelled;
+  size_t p = code_with_model(options, context, items, n, room.planes, modelled, coded);
+  if (p != 0) room.payloads[0] = modelled;
   if (p == width) {
     if (sum != nullptr) sum->update(items, width * n);
   } else {
     // The last plane is first in the block, and as a rule it is stored and the others are coded:
     // so it is split right to where it will lie.
-    if (n >= kLeastCoded) planes[width - 1] = out + width + 4 * (width - 1);
-    split_and_sum(options.layout, items, n, planes, sum);
+    if (n >= kLeastCoded) room.planes[width - 1] = out + width + 4 * (width - 1);
+    split_and_sum(options.layout, items, n, room.planes, sum);
   }
   for (; p < width; ++p) {
-    coded[p] = code_plane(options, planes[p], n, payloads[p], context.workspace);
+    coded[p] = code_plane(options, room.planes[p], n, room.payloads[p], context.workspace);
   }
-  return static_cast<size_t>(write_block(width, n, coded, planes, payloads, out) - out);
+  return static_cast<size_t>(write_block(width, n, coded, room.planes, room.payloads, out) - out);
+}
+
+size_t write_same(size_t width, uint8_t* out) {
+  out[0] = static_cast<uint8_t>(Mode::same);
+  std::fill_n(out + 1, width - 1, static_cast<uint8_t>(Mode::joined));
+  return width;
+}
+
+// Encodes the items as differences to their base; returns 0 if that is larger than they are.
+size_t encode_difference(const EncodeOptions& options, const BlockContext& context,
+                         const uint8_t* items, size_t n, uint8_t* out) {
+  const size_t width = std::min(options.layout.planes(), kMaxItemSize);
+  const size_t low = context.delta->section(context.first).low, joined = width - low;
+  Room room(width, n, context.workspace);
+  Coded coded[kMaxItemSize];
+  const size_t capacity = joined * n - sizeof(uint32_t);
+  const size_t size =
+      delta::encode(*context.delta, context.base, items, context.first, n, context.workspace.words,
+                    room.planes + joined, room.payloads[0], capacity);
+  if (size == 0) return 0;
+  coded[0] = {Mode::difference, size};
+  for (size_t p = 1; p < joined; ++p) coded[p] = {Mode::joined, 0};
+  for (size_t p = joined; p < width; ++p) {
+    coded[p] = code_plane(options, room.planes[p], n, room.payloads[p], context.workspace);
+  }
+  return static_cast<size_t>(write_block(width, n, coded, room.planes, room.payloads, out) - out);
+}
+
+// Whether the items are likely to be smaller without their base than `size`.
+bool is_smaller_whole(const EncodeOptions& options, const BlockContext& context,
+                      const uint8_t* items, size_t n, size_t size) {
+  if (options.codec == Codec::split) return false;  // which codes nothing without a base
+  const size_t width = options.layout.planes();
+  // Nothing but zeros, and few other numbers, take less than half of their size alone: a short look
+  // is enough to find them.
+  const size_t runs = 2 * size < width * n ? 16 : 128;
+  Room room(width, n, context.workspace);
+  return size_alone(options.layout, items, n, width, n < runs * kRun * 2 ? 0 : runs, room.planes) <
+         size;
+}
+
+}  // namespace
+
+size_t encode_block(const EncodeOptions& options, const BlockContext& context, const uint8_t* items,
+                    size_t n, uint8_t* out, Checksum* sum) {
+  const size_t width = options.layout.planes();
+  if (context.base == nullptr) return encode_whole(options, context, items, n, out, sum);
+  size_t size = 0;
+  if (std::memcmp(context.base, items, width * n) == 0) {
+    size = write_same(width, out);
+  } else if (context.delta != nullptr && n >= kLeastCoded) {
+    size = encode_difference(options, context, items, n, out);
+    if (size != 0 && is_smaller_whole(options, context, items, n, size)) size = 0;
+    if (size != 0) context.saved->fetch_add(width * n - size, std::memory_order_relaxed);
+  }
+  if (size == 0) return encode_whole(options, context, items, n, out, sum);
+  if (sum != nullptr) sum->update(items, width * n);
+  return size;
 }
 
 }  // namespace bf16codecs

@@ -1,76 +1,70 @@
-#include "codec.h"
-
 #include <algorithm>
 #include <atomic>
-#include <condition_variable>
-#include <cstring>
-#include <mutex>
-#include <optional>
-#include <string>
+#include <memory>
+#include <vector>
 
+#include "base.h"
 #include "block.h"
+#include "codec.h"
 #include "format/checksum.h"
-#include "format/errors.h"
+#include "frame_model.h"
 #include "grid/keys.h"
+#include "placement.h"
 #include "threads/pool.h"
 
 namespace bf16codecs {
 namespace {
 
-// The places of blocks that several threads encode. A block's place is known once all blocks before
-// it have been encoded. Tasks begin in order, so the first block without a place is always being
-// encoded by a thread that waits for no other.
-class Placement {
- public:
-  explicit Placement(FrameIndex& index) : offsets_(index.offsets) {}
+// What is encoded: items, in how many versions, and what these are coded against.
+struct Plan {
+  const uint8_t* raw;
+  size_t size;
+  const uint8_t* base = nullptr;  // outside of the frame
+  BaseDigest base_digest;
+  std::vector<uint16_t> parents;   // of versions; none in a frame without differences
+  std::vector<FrameModel> models;  // of each version
 
-  // Where block b begins, if that is known already, or else 0.
-  uint64_t place_if_known(size_t b) {
-    const std::lock_guard lock(mutex_);
-    return b < offsets_.size() ? offsets_[b] : 0;
-  }
-
-  // Waits until the place of block b is known, and settles that of the next.
-  uint64_t settle(size_t b, size_t size) {
-    std::unique_lock lock(mutex_);
-    placed_.wait(lock, [&] { return failed_ || b < offsets_.size(); });
-    if (failed_) return 0;
-    offsets_.push_back(offsets_[b] + size);
-    placed_.notify_all();
-    return offsets_[b];
-  }
-
-  void fail() {
-    const std::lock_guard lock(mutex_);
-    failed_ = true;
-    placed_.notify_all();
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable placed_;
-  std::vector<uint64_t>& offsets_;
-  bool failed_ = false;
+  bool has_differences() const { return !parents.empty(); }
 };
 
-// What all blocks of a frame share, and how it stands in the frame.
-struct FrameModel {
-  std::optional<scale::Model> scale;  // of version 1
-  std::optional<tiles::Model> tiles;  // of version 2
-  std::vector<uint8_t> bytes;
+Header make_header(const EncodeOptions& options, const Plan& plan) {
+  Header header;
+  header.codec = options.codec;
+  header.layout = options.layout;
+  header.block_log2 = options.block_log2;
+  header.has_checksums = options.has_checksums;
+  header.raw_size = plan.size;
+  header.has_differences = plan.has_differences();
+  header.versions = plan.parents.size() > 1 ? static_cast<uint16_t>(plan.parents.size()) : 1;
+  header.base_digest = plan.base_digest.digest;
+  const bool has_model = std::any_of(plan.models.begin(), plan.models.end(),
+                                     [](const FrameModel& model) { return model.exists(); });
+  header.has_model = has_model || header.versions > 1;
+  if (plan.has_differences() || (has_model && plan.models[0].tiles))
+    header.version = kFormatVersion;
+  return header;
+}
 
-  bool exists() const { return scale || tiles; }
-  BlockContext context(Workspace& workspace, uint64_t first) const {
-    return {workspace, first, scale ? &*scale : nullptr, tiles ? &*tiles : nullptr, nullptr};
+// The frame's model, as it is written.
+std::vector<uint8_t> model_bytes(const Header& header, const Plan& plan) {
+  if (!header.has_model) return {};
+  if (!header.has_differences) return plan.models[0].bytes;
+  std::vector<Version> versions(plan.models.size());
+  for (size_t v = 0; v < versions.size(); ++v) {
+    versions[v] = {plan.parents[v], plan.models[v].kind(), plan.models[v].bytes};
   }
-};
+  return write_versions(versions);
+}
 
 class FrameEncoder {
  public:
-  FrameEncoder(const uint8_t* raw, const EncodeOptions& options, const FrameModel& model,
-               FrameIndex& index, uint8_t* frame)
-      : raw_(raw), options_(options), model_(model), index_(index), frame_(frame),
-        placement_(index) {}
+  FrameEncoder(const Plan& plan, const EncodeOptions& options, FrameIndex& index, uint8_t* frame)
+      : plan_(plan),
+        options_(options),
+        index_(index),
+        frame_(frame),
+        placement_(index.offsets),
+        saved_(std::make_unique<std::atomic<uint64_t>[]>(plan.models.size())) {}
 
   void encode(size_t b, Workspace& workspace) {
     try {
@@ -81,23 +75,30 @@ class FrameEncoder {
     }
   }
 
-  // Bytes that the model saves over coding each plane alone.
-  uint64_t saved() const { return saved_; }
+  // Bytes that a version's model saves: over coding each plane alone, or storing what differs.
+  uint64_t saved(size_t version) const { return saved_[version]; }
 
  private:
   void encode_or_throw(size_t b, Workspace& workspace) {
     const Header& header = index_.header;
-    const size_t first = b * header.block_items();
-    const size_t n =
-        static_cast<size_t>(std::min<uint64_t>(header.block_items(), header.items() - first));
-    const uint8_t* items = raw_ + first * header.width();
+    const size_t width = header.width(), n = index_.items(b, b + 1);
+    const size_t version = b / static_cast<size_t>(header.version_blocks());
+    const size_t before = version * static_cast<size_t>(header.version_items());
+    const size_t first = static_cast<size_t>(header.first_item(b)) - before;
+    const uint8_t* const items = plan_.raw + (before + first) * width;
 
     const uint64_t known = placement_.place_if_known(b);
-    uint8_t* const out = known != 0 ? frame_ + known
-                                    : workspace.block.at_least(block_bound(header.width(), n));
+    uint8_t* const out =
+        known != 0 ? frame_ + known : workspace.block.at_least(block_bound(width, n));
     Checksum sum;
-    BlockContext context = model_.context(workspace, first);
-    context.saved = &saved_;
+    BlockContext context = plan_.models[version].context(workspace, first);
+    context.saved = &saved_[version];
+    if (plan_.base != nullptr) {
+      context.base = plan_.base + first * width;
+    } else if (plan_.has_differences() && plan_.parents[version] != kNoParent) {
+      const size_t parent = plan_.parents[version] * static_cast<size_t>(header.version_items());
+      context.base = plan_.raw + (parent + first) * width;
+    }
     const size_t size =
         encode_block(options_, context, items, n, out, header.has_checksums ? &sum : nullptr);
     if (header.has_checksums) index_.checksums[b] = sum.value();
@@ -105,64 +106,59 @@ class FrameEncoder {
     if (known == 0 && place != 0) std::copy_n(out, size, frame_ + place);
   }
 
-  const uint8_t* raw_;
+  const Plan& plan_;
   const EncodeOptions& options_;
-  const FrameModel& model_;
   FrameIndex& index_;
   uint8_t* frame_;
   Placement placement_;
-  std::atomic<uint64_t> saved_{0};
+  std::unique_ptr<std::atomic<uint64_t>[]> saved_;
 };
 
-// Returns 0 where the model saves less than it takes.
-size_t encode_with(const uint8_t* raw, size_t size, const EncodeOptions& options,
-                   const FrameModel& model, uint8_t* frame) {
+// Removes the models that save less than they take; returns whether there are any.
+bool remove_unpaid(const FrameEncoder& encoder, Plan& plan) {
+  bool is_any = false;
+  for (size_t v = 0; v < plan.models.size(); ++v) {
+    FrameModel& model = plan.models[v];
+    if (!model.exists() || encoder.saved(v) > kModelSizeField + model.bytes.size()) continue;
+    model = {};
+    is_any = true;
+  }
+  return is_any;
+}
+
+// Returns 0 where a model saves less than it takes, and removes it.
+size_t encode_with(Plan& plan, const EncodeOptions& options, uint8_t* frame) {
   FrameIndex index;
-  Header& header = index.header;
-  header.codec = options.codec;
-  header.layout = options.layout;
-  header.block_log2 = options.block_log2;
-  header.has_checksums = options.has_checksums;
-  if (model.tiles) header.version = kFormatVersion;
-  header.has_model = model.exists();
-  header.model_size = static_cast<uint32_t>(model.bytes.size());
-  header.raw_size = size;
+  Header& header = index.header = make_header(options, plan);
+  index.model = model_bytes(header, plan);
+  header.model_size = static_cast<uint32_t>(index.model.size());
   const size_t blocks = static_cast<size_t>(header.blocks());
-  index.model = model.bytes;
-  index.tail.assign(raw + size - header.tail_size(), raw + size);
+  index.base_checksums = plan.base_digest.blocks;
+  index.tail.assign(plan.raw + plan.size - header.tail_size(), plan.raw + plan.size);
   index.checksums.resize(header.has_checksums ? blocks : 0);
   index.offsets.reserve(blocks + 1);
   index.offsets.push_back(header.head_size());
 
-  FrameEncoder encoder(raw, options, model, index, frame);
+  FrameEncoder encoder(plan, options, index, frame);
   parallel_for(blocks, [&](size_t b, Workspace& workspace) { encoder.encode(b, workspace); });
-  if (header.has_model && encoder.saved() <= kModelSizeField + header.model_size) return 0;
+  if (remove_unpaid(encoder, plan)) return 0;
   write_head(index, frame);
   return static_cast<size_t>(index.frame_size());
 }
 
-// A larger model cannot pay: it takes a fourth of a bit an item, and the least ones some bytes.
-uint64_t model_room(uint64_t raw_size) { return 64 + raw_size / 64; }
-
-FrameModel scale_model(const uint8_t* raw, size_t size, const EncodeOptions& options) {
-  FrameModel model;
-  model.scale = scale::Model::fit(options.layout, raw, size / options.layout.planes(), options.row);
-  model.bytes = model.scale->write();
-  return model;
-}
-
-FrameModel tile_model(const uint8_t* raw, size_t size, const EncodeOptions& options) {
-  FrameModel model;
-  model.tiles = tiles::Model::fit(options.layout, raw, size / options.layout.planes(), options.row);
-  model.bytes = model.tiles->write();
-  return model;
+// Of one version without a base, with this model or none.
+Plan whole_plan(const uint8_t* raw, size_t size, FrameModel model) {
+  Plan plan{raw, size, nullptr, {}, {}, {}};
+  plan.models.push_back(std::move(model));
+  return plan;
 }
 
 // Returns 0 where the frame would be larger than one without a model may be.
 size_t encode_if_it_pays(const uint8_t* raw, size_t size, const EncodeOptions& options,
-                         const FrameModel& model, uint8_t* frame) {
+                         FrameModel model, uint8_t* frame) {
   if (model.bytes.size() > model_room(size)) return 0;
-  const size_t with = encode_with(raw, size, options, model, frame);
+  Plan plan = whole_plan(raw, size, std::move(model));
+  const size_t with = encode_with(plan, options, frame);
   return with <= frame_bound(size, options.layout.planes(), options.block_log2) ? with : 0;
 }
 
@@ -171,8 +167,8 @@ size_t encode_if_it_pays(const uint8_t* raw, size_t size, const EncodeOptions& o
 size_t encode_again(const uint8_t* raw, size_t size, const EncodeOptions& options,
                     size_t with_tiles, uint8_t* frame) {
   std::vector<uint8_t> other(encode_room(size, options));
-  const FrameModel model = scale_model(raw, size, options);
-  const size_t with_scale = encode_if_it_pays(raw, size, options, model, other.data());
+  const size_t with_scale =
+      encode_if_it_pays(raw, size, options, fit_scale_model(raw, size, options), other.data());
   const size_t worth = size / options.layout.planes() / 800;
   if (with_scale == 0 || (with_tiles != 0 && with_scale + worth >= with_tiles)) return with_tiles;
   std::copy_n(other.data(), with_scale, frame);
@@ -180,78 +176,89 @@ size_t encode_again(const uint8_t* raw, size_t size, const EncodeOptions& option
 }
 
 // Whether the scale model may well be worth its time. It has a symbol for zeros: one costs up to 20
-// bits less. And it takes 10 bytes less to begin with, up to a third of a bit for each of few items.
-bool may_gain_by_scale(const tiles::Model& model, uint64_t items) {
+// bits less. And it takes 10 bytes less to begin with, up to a third of a bit for each of few
+// items.
+bool may_gain_by_scale(uint64_t share_of_zeros, uint64_t items) {
   constexpr uint64_t kFewZeros = 2;  // of 4096
   constexpr uint64_t kFewItems = 1 << 10;
-  return model.share_of_zeros() > kFewZeros || items <= kFewItems;
+  return share_of_zeros > kFewZeros || items <= kFewItems;
 }
 
 // Encodes with the model that is best, or returns 0 if none pays.
 size_t encode_best(const uint8_t* raw, size_t size, const EncodeOptions& options, uint8_t* frame) {
-  const FrameModel model = tile_model(raw, size, options);
-  const size_t with_tiles = encode_if_it_pays(raw, size, options, model, frame);
-  if (!may_gain_by_scale(*model.tiles, size / options.layout.planes())) return with_tiles;
+  FrameModel model = fit_tile_model(raw, size, options);
+  const uint64_t zeros = model.tiles->share_of_zeros();
+  const size_t with_tiles = encode_if_it_pays(raw, size, options, std::move(model), frame);
+  if (!may_gain_by_scale(zeros, size / options.layout.planes())) return with_tiles;
   return encode_again(raw, size, options, with_tiles, frame);
 }
 
-// Reads what decoding blocks [first, last) needs of the frame's model.
-FrameModel read_model(const FrameIndex& index, size_t first, size_t last) {
-  FrameModel model;
-  const Header& header = index.header;
-  if (!header.has_model) return model;
-  const uint64_t begin = first * header.block_items(), end = begin + index.items(first, last);
-  const uint8_t* const bytes = index.model.data();
-  const size_t size = index.model.size();
-  if (header.version == kFirstVersion) {
-    model.scale = scale::Model::read(header.layout, bytes, size, header.items(), begin, end);
-  } else {
-    model.tiles = tiles::Model::read(header.layout, bytes, size, header.items(), begin, end);
+size_t encode_until_it_pays(Plan& plan, const EncodeOptions& options, uint8_t* frame) {
+  for (;;) {
+    if (const size_t size = encode_with(plan, options, frame); size != 0) return size;
   }
-  return model;
+}
+
+// Gives a version a model, unless that is larger than can pay.
+void add_model(FrameModel model, size_t size, Plan& plan) {
+  plan.models.push_back(model.bytes.size() <= model_room(size) ? std::move(model) : FrameModel{});
+}
+
+size_t encode_to_base(const uint8_t* raw, size_t size, const EncodeOptions& options,
+                      const uint8_t* base, uint8_t* frame) {
+  Plan plan{raw, size, base, {}, {0}, {}};
+  plan.models.emplace_back();
+  plan.base_digest = digest_base(make_header(options, plan), base);
+  if (std::equal(raw, raw + size, base)) return encode_until_it_pays(plan, options, frame);
+  plan.models.clear();
+  add_model(fit_delta_model(base, raw, size, options), size, plan);
+  return encode_until_it_pays(plan, options, frame);
+}
+
+// Each version against the one whose number has one bit less set: at most log2 of their number away
+// from the first.
+size_t encode_versions(const uint8_t* raw, size_t size, const EncodeOptions& options,
+                       uint8_t* frame) {
+  const size_t version = size / options.steps;
+  Plan plan{raw, size, nullptr, {}, {}, {}};
+  for (unsigned v = 0; v < options.steps; ++v) {
+    const uint8_t* const items = raw + v * version;
+    plan.parents.push_back(v == 0 ? kNoParent : static_cast<uint16_t>(v & (v - 1)));
+    if (size == 0 || (v == 0 && !options.is_best())) {
+      plan.models.emplace_back();
+    } else if (v == 0) {
+      add_model(fit_tile_model(items, version, options), version, plan);
+    } else {
+      add_model(fit_delta_model(raw + plan.parents[v] * version, items, version, options), version,
+                plan);
+    }
+  }
+  return encode_until_it_pays(plan, options, frame);
 }
 
 }  // namespace
 
 uint64_t encode_room(uint64_t raw_size, const EncodeOptions& options) {
-  return frame_bound(raw_size, options.layout.planes(), options.block_log2) +
-         (options.is_best() ? kModelSizeField + model_room(raw_size) : 0);
+  const size_t width = options.layout.planes();
+  const uint64_t plain = frame_bound(raw_size, width, options.block_log2);
+  if (!options.has_base && options.steps == 1) {
+    return plain + (options.is_best() ? kModelSizeField + model_room(raw_size) : 0);
+  }
+  const auto versions = static_cast<uint16_t>(options.steps);
+  return frame_bound(raw_size, width, options.block_log2, versions) + kModelSizeField + 1 +
+         versions * model_room(raw_size / versions);
 }
 
-size_t encode(const uint8_t* raw, size_t size, const EncodeOptions& options, uint8_t* frame) {
+size_t encode(const uint8_t* raw, size_t size, const EncodeOptions& options, const uint8_t* base,
+              uint8_t* frame) {
+  if (options.has_base) return encode_to_base(raw, size, options, base, frame);
+  if (options.steps > 1) return encode_versions(raw, size, options, frame);
   if (options.is_best() && grid::has_keys(options.layout)) {
     const size_t best = encode_best(raw, size, options, frame);
     if (best != 0) return best;
   }
-  return encode_with(raw, size, options, {}, frame);
-}
-
-void decode_blocks(const FrameIndex& index, const uint8_t* payload, size_t first, size_t last,
-                   const Zstd* zstd, uint8_t* out) {
-  const Header& header = index.header;
-  const FrameModel model = read_model(index, first, last);
-  parallel_for(last - first, [&](size_t i, Workspace& workspace) {
-    const size_t b = first + i;
-    const uint8_t* block = payload + (index.offsets[b] - index.offsets[first]);
-    const size_t size = static_cast<size_t>(index.offsets[b + 1] - index.offsets[b]);
-    uint8_t* items = out + i * header.block_items() * header.width();
-    try {
-      const BlockContext context = model.context(workspace, b * header.block_items());
-      const uint32_t sum = decode_block(header.layout, context, block, size,
-                                        index.items(b, b + 1), zstd, header.has_checksums, items);
-      if (header.has_checksums && sum != index.checksums[b]) {
-        throw CorruptDataError("its checksum does not match");
-      }
-    } catch (const CorruptDataError& error) {
-      throw CorruptDataError("block " + std::to_string(b) + " of " +
-                             std::to_string(index.blocks()) + ", at byte " +
-                             std::to_string(index.offsets[b]) + ": " + error.what());
-    }
-  });
-  if (last == index.blocks()) {
-    std::copy(index.tail.begin(), index.tail.end(),
-              out + index.items(first, last) * header.width());
-  }
+  Plan plan = whole_plan(raw, size, {});
+  return encode_with(plan, options, frame);
 }
 
 }  // namespace bf16codecs

@@ -25,8 +25,8 @@ void merge(const uint8_t* const planes[], size_t n, uint8_t* items) {
   for (size_t i = 0; i < n; ++i) {
     T item = 0;
     for (unsigned p = 0; p < w; ++p) {
-      item = static_cast<T>(item | static_cast<T>(static_cast<T>(planes[p][i])
-                                                  << (8 * (w - 1 - p))));
+      item =
+          static_cast<T>(item | static_cast<T>(static_cast<T>(planes[p][i]) << (8 * (w - 1 - p))));
     }
     store_le(items + w * i, std::rotr(item, kRotation));
   }
@@ -43,10 +43,14 @@ void with_items(const Layout& layout, Function function) {
     }
   };
   switch (layout.planes()) {
-    case 1: return rotated(uint8_t{});
-    case 2: return rotated(uint16_t{});
-    case 4: return rotated(uint32_t{});
-    default: return rotated(uint64_t{});
+    case 1:
+      return rotated(uint8_t{});
+    case 2:
+      return rotated(uint16_t{});
+    case 4:
+      return rotated(uint32_t{});
+    default:
+      return rotated(uint64_t{});
   }
 }
 

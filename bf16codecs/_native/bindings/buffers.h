@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <new>
+#include <optional>
 
 #include "huge_pages.h"
 
@@ -34,6 +35,21 @@ class Buffer {
 struct Source : Buffer {
   explicit Source(nb::handle object) : Buffer(object, PyBUF_SIMPLE) {}
 };
+// The same, or None.
+class OptionalSource {
+ public:
+  explicit OptionalSource(nb::handle object) {
+    if (!object.is_none()) source_.emplace(object);
+  }
+
+  explicit operator bool() const { return source_.has_value(); }
+  const uint8_t* data() const { return source_ ? source_->data() : nullptr; }
+  size_t size() const { return source_ ? source_->size() : 0; }
+
+ private:
+  std::optional<Source> source_;
+};
+
 struct Target : Buffer {
   explicit Target(nb::handle object) : Buffer(object, PyBUF_WRITABLE) {}
 };

@@ -5,6 +5,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -34,12 +35,35 @@ Number number_from(const char* what, const Named<Number> (&names)[n], int number
                               ", and must be " + listed(names));
 }
 
-DType dtype_from(int number) { return number_from("dtype", kDTypeNames, number); }
-Codec codec_from(int number) { return number_from("codec", kCodecNames, number); }
+DType dtype_from(int number) {
+  return number_from("dtype", kDTypeNames, number);
+}
+Codec codec_from(int number) {
+  return number_from("codec", kCodecNames, number);
+}
+
+void check_versions(const EncodeOptions& options, size_t size, const OptionalSource& base) {
+  if ((options.steps > 1 || base) && options.layout.by_byte) {
+    throw std::invalid_argument("planes that are split by byte have no differences");
+  }
+  if (base && base.size() != size) {
+    throw std::invalid_argument("the base has " + counted(base.size(), "byte") +
+                                ", and what is encoded has " + std::to_string(size));
+  }
+  if (options.steps < 1 || options.steps >= kNoParent) {
+    throw std::invalid_argument("steps must be 1 to 65534");
+  }
+  if (size % (options.steps * options.layout.planes()) != 0 && options.steps > 1) {
+    throw std::invalid_argument(counted(size, "byte") + " are not " +
+                                std::to_string(options.steps) + " steps of whole items");
+  }
+}
 
 nb::bytes py_encode(nb::handle raw_object, int codec, int dtype, bool by_byte, int level,
-                    bool with_checksum, size_t block, size_t row) {
+                    bool with_checksum, size_t block, size_t row, unsigned steps,
+                    nb::handle base_object) {
   const Source raw(raw_object);
+  const OptionalSource base(base_object);
   const Zstd zstd = zstd_hooks();
   EncodeOptions options;
   options.codec = codec_from(codec);
@@ -48,12 +72,15 @@ nb::bytes py_encode(nb::handle raw_object, int codec, int dtype, bool by_byte, i
   options.has_checksums = with_checksum;
   options.block_log2 = block_log2_for(block, options.layout.planes());
   options.row = row;
+  options.steps = steps;
+  options.has_base = bool(base);
   options.zstd = &zstd;
+  check_versions(options, raw.size(), base);
   NewBytes frame(encode_room(raw.size(), options));
   size_t size = 0;
   {
     const nb::gil_scoped_release release;
-    size = encode(raw.data(), raw.size(), options, frame.data());
+    size = encode(raw.data(), raw.size(), options, base.data(), frame.data());
   }
   return frame.shrunk_to(size);
 }
@@ -65,15 +92,41 @@ void check_blocks(const FrameIndex& index, size_t first, size_t last) {
   }
 }
 
-void decode_range(const FrameIndex& index, const uint8_t* payload, size_t first, size_t last,
-                  uint8_t* out) {
+void decode_whole(const FrameIndex& index, const uint8_t* payload,
+                  const OptionalSource& base, uint8_t* out) {
+  const bool needs_base = index.header.needs_base();
+  if (needs_base && !base) {
+    throw BaseMismatchError("the frame has differences to a base, and there is none: give base=");
+  }
   const Zstd zstd = zstd_hooks();
   const nb::gil_scoped_release release;
-  if (first == last) {
-    std::copy(index.tail.begin(), index.tail.end(), out);
-  } else {
-    decode_blocks(index, payload, first, last, &zstd, out);
+  if (needs_base) check_base(index, base.data(), base.size());
+  decode_frame(index, payload, &zstd, needs_base ? base.data() : nullptr, out);
+}
+
+// Decodes blocks of one version; `base` has the items of the same places.
+void decode_range(const FrameIndex& index, const uint8_t* payload, size_t first, size_t last,
+                  const OptionalSource& base, uint8_t* out) {
+  const Header& header = index.header;
+  if (header.has_differences) {
+    const size_t version = first / static_cast<size_t>(header.version_blocks());
+    if ((last - 1) / header.version_blocks() != version) {
+      throw std::out_of_range("blocks of several versions");
+    }
+    const bool has_base = index.versions[version].has_base();
+    if (has_base && !base) {
+      throw BaseMismatchError("the blocks have differences to a base, and there is none");
+    }
+    const size_t wanted = index.items(first, last) * header.width();
+    if (has_base && base.size() != wanted) {
+      throw BaseMismatchError("the base of the blocks has " + counted(base.size(), "byte") +
+                              " of " + std::to_string(wanted));
+    }
   }
+  const Zstd zstd = zstd_hooks();
+  const nb::gil_scoped_release release;
+  if (header.needs_base()) check_base_blocks(index, base.data(), first, last);
+  decode_blocks(index, payload, first, last, &zstd, base.data(), out);
 }
 
 FrameIndex whole_frame(const Source& frame) {
@@ -82,44 +135,49 @@ FrameIndex whole_frame(const Source& frame) {
   return index;
 }
 
-nb::bytes py_decode(nb::handle frame_object) {
+nb::bytes py_decode(nb::handle frame_object, nb::handle base_object) {
   const Source frame(frame_object);
+  const OptionalSource base(base_object);
   const FrameIndex index = whole_frame(frame);
   NewBytes raw(index.header.raw_size);
-  decode_range(index, frame.data() + index.offsets[0], 0, index.blocks(), raw.data());
+  decode_whole(index, frame.data() + index.offsets[0], base, raw.data());
   return raw.whole();
 }
 
 void check_room(const Target& out, size_t wanted) {
   if (out.size() != wanted) {
-    throw nb::value_error(("out has " + counted(out.size(), "byte") + ", the data have " +
-                           std::to_string(wanted)).c_str());
+    throw nb::value_error(
+        ("out has " + counted(out.size(), "byte") + ", the data have " + std::to_string(wanted))
+            .c_str());
   }
 }
 
-size_t py_decode_into(nb::handle frame_object, nb::handle out_object) {
+size_t py_decode_into(nb::handle frame_object, nb::handle out_object, nb::handle base_object) {
   const Source frame(frame_object);
+  const OptionalSource base(base_object);
   const Target out(out_object);
   const FrameIndex index = whole_frame(frame);
   check_room(out, index.header.raw_size);
-  decode_range(index, frame.data() + index.offsets[0], 0, index.blocks(), out.data());
+  decode_whole(index, frame.data() + index.offsets[0], base, out.data());
   return out.size();
 }
 
-size_t py_decode_blocks(nb::handle frame_object, size_t first, size_t last,
-                        nb::handle out_object) {
+size_t py_decode_blocks(nb::handle frame_object, size_t first, size_t last, nb::handle out_object,
+                        nb::handle base_object) {
   const Source frame(frame_object);
+  const OptionalSource base(base_object);
   const Target out(out_object);
   const FrameIndex index = whole_frame(frame);
   check_blocks(index, first, last);
   check_room(out, index.raw_size(first, last));
-  decode_range(index, frame.data() + index.offsets[first], first, last, out.data());
+  decode_range(index, frame.data() + index.offsets[first], first, last, base, out.data());
   return out.size();
 }
 
-size_t index_decode(const FrameIndex& index, nb::handle payload_object, size_t first,
-                    size_t last, nb::handle out_object) {
+size_t index_decode(const FrameIndex& index, nb::handle payload_object, size_t first, size_t last,
+                    nb::handle out_object, nb::handle base_object) {
   const Source payload(payload_object);
+  const OptionalSource base(base_object);
   const Target out(out_object);
   check_blocks(index, first, last);
   const uint64_t wanted = index.offsets[last] - index.offsets[first];
@@ -130,8 +188,24 @@ size_t index_decode(const FrameIndex& index, nb::handle payload_object, size_t f
   }
   if (payload.size() != wanted) throw nb::value_error("payload is longer than its blocks");
   check_room(out, index.raw_size(first, last));
-  decode_range(index, payload.data(), first, last, out.data());
+  decode_range(index, payload.data(), first, last, base, out.data());
   return out.size();
+}
+
+nb::str hex(uint64_t number) {
+  char text[17];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(number));
+  return nb::str(text);
+}
+
+// Of each version; None of those that have none.
+nb::list parents(const FrameIndex& index) {
+  nb::list result;
+  if (index.header.versions == 1) return result;
+  for (const Version& version : index.versions) {
+    result.append(version.has_base() ? nb::object(nb::int_(version.parent)) : nb::none());
+  }
+  return result;
 }
 
 nb::dict inspect_block(const FrameIndex& index, const uint8_t* frame, size_t b) {
@@ -169,6 +243,11 @@ nb::dict py_inspect(nb::handle frame_object) {
   result["raw_size"] = header.raw_size;
   result["encoded_size"] = index.frame_size();
   result["block_items"] = header.block_items();
+  if (header.has_differences) {
+    result["steps"] = header.versions;
+    result["parents"] = parents(index);
+    result["base"] = header.needs_base() ? nb::object(hex(header.base_digest)) : nb::none();
+  }
   nb::list blocks;
   for (size_t b = 0; b < index.blocks(); ++b) {
     blocks.append(inspect_block(index, frame.data(), b));
@@ -189,6 +268,8 @@ void translate(const std::exception_ptr& p, void*) {
     raise_as("CorruptDataError", e.what());
   } catch (const TruncatedDataError& e) {
     raise_as("TruncatedDataError", e.what());
+  } catch (const BaseMismatchError& e) {
+    raise_as("BaseMismatchError", e.what());
   } catch (const UnsupportedVersionError& e) {
     raise_as("UnsupportedVersionError", e.what());
   } catch (const CodecError& e) {
@@ -209,10 +290,12 @@ NB_MODULE(_core, m) {
   publish_names(m);
 
   m.def("encode", &py_encode, "src"_a, "codec"_a, "dtype"_a, nb::kw_only(), "by_byte"_a = false,
-        "level"_a = 0, "checksum"_a = true, "block"_a = 0, "row"_a = 0);
-  m.def("decode", &py_decode, "src"_a);
-  m.def("decode_into", &py_decode_into, "src"_a, "out"_a);
-  m.def("decode_blocks", &py_decode_blocks, "src"_a, "first"_a, "last"_a, "out"_a);
+        "level"_a = 0, "checksum"_a = true, "block"_a = 0, "row"_a = 0, "steps"_a = 1,
+        "base"_a = nb::none());
+  m.def("decode", &py_decode, "src"_a, "base"_a = nb::none());
+  m.def("decode_into", &py_decode_into, "src"_a, "out"_a, "base"_a = nb::none());
+  m.def("decode_blocks", &py_decode_blocks, "src"_a, "first"_a, "last"_a, "out"_a,
+        "base"_a = nb::none());
   m.def("inspect", &py_inspect, "src"_a);
   m.def(
       "bound",
@@ -269,7 +352,10 @@ NB_MODULE(_core, m) {
       .def_prop_ro("block_items", [](const FrameIndex& i) { return i.header.block_items(); })
       .def_prop_ro("item_size", [](const FrameIndex& i) { return i.header.width(); })
       .def_prop_ro("n_blocks", &FrameIndex::blocks)
+      .def_prop_ro("needs_base", [](const FrameIndex& i) { return i.header.needs_base(); })
+      .def_prop_ro("parents", &parents)
       .def_prop_ro("offsets", [](const FrameIndex& i) { return i.offsets; })
       .def_prop_ro("frame_size", &FrameIndex::frame_size)
-      .def("decode_block_range", &index_decode, "payload"_a, "first"_a, "last"_a, "out"_a);
+      .def("decode_block_range", &index_decode, "payload"_a, "first"_a, "last"_a, "out"_a,
+           "base"_a = nb::none());
 }

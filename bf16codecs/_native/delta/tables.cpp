@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "grid/fixed_point.h"
+
 namespace bf16codecs::delta {
 namespace {
 
@@ -29,21 +31,64 @@ void fill_slots(const Frequencies& frequencies, const ClassCode& code, uint32_t*
 
 }  // namespace
 
+void choose_weights(const uint32_t counts[kDeltaEntries], size_t width, ClassCode& code) {
+  // Each count as quarters, and one more for what the sample may have missed.
+  std::array<uint64_t, kDeltaEntries> likely;
+  uint64_t total = 0, most = 0;
+  for (unsigned j = 0; j < kDeltaEntries; ++j) total += likely[j] = 4 * uint64_t{counts[j]} + 1;
+  for (unsigned j = 0; j < kDeltaEscape; ++j) {
+    // An entry of many raw bits takes a share that is worth more than it saves where it is rare:
+    // an escape takes 12 bits and the item.
+    const unsigned q = raw_bits(code, j);
+    const uint64_t taken = total * frequency_unit(q) * 3 / (2 * kTotal);
+    const uint64_t saved = likely[j] * (12 + 8 * width - q);
+    if (saved < taken) likely[j] = 0;
+    most = std::max(most, likely[j]);
+  }
+  most = std::max(most, likely[kDeltaEscape]);
+  const int top = grid::log2_floor(most);
+  for (unsigned j = 0; j < kDeltaEntries; ++j) {
+    if (likely[j] == 0) {
+      code.weights[j] = 0;
+      continue;
+    }
+    constexpr int kEighth = grid::kOctave / 8;
+    const int below = (top - grid::log2_floor(likely[j]) + kEighth / 2) / kEighth;
+    code.weights[j] = static_cast<uint8_t>(std::max(1, static_cast<int>(kMaxWeight) - below));
+  }
+  Frequencies frequencies;
+  if (make_frequencies(code, frequencies)) return;
+  // Something that always makes some.
+  for (unsigned j = 0; j < kDeltaEntries; ++j) {
+    code.weights[j] = j == kDeltaEscape || raw_bits(code, j) <= kMaxDeltaRaw + 1;
+  }
+}
+
 bool make_frequencies(const ClassCode& code, Frequencies& frequencies) {
   uint64_t sum = 0;
   for (const uint8_t weight : code.weights) sum += power_of(weight);
   if (sum == 0) return false;
-  unsigned total = 0, largest = 0;
+  unsigned total = 0, largest = kDeltaEscape;
+  frequencies[kDeltaEscape] = 0;
   for (unsigned j = 0; j < kDeltaEntries; ++j) {
-    const uint64_t power = power_of(code.weights[j]);
-    const uint64_t least = power == 0 ? 0 : least_frequency(raw_bits(code, j));
-    frequencies[j] = static_cast<uint16_t>(std::max(least, (kTotal * power + sum / 2) / sum));
+    const uint64_t power = power_of(code.weights[j]), unit = frequency_unit(raw_bits(code, j));
+    const uint64_t units = (kTotal * power + sum * unit / 2) / (sum * unit);
+    frequencies[j] = static_cast<uint16_t>(power == 0 ? 0 : unit * std::max<uint64_t>(1, units));
     total += frequencies[j];
-    if (frequencies[j] > frequencies[largest]) largest = j;
+    if (j != kDeltaEscape &&
+        frequencies[j] > (largest == kDeltaEscape ? 0 : frequencies[largest])) {
+      largest = j;
+    }
   }
-  const unsigned others = total - frequencies[largest];
-  if (others == 0 || others + least_frequency(raw_bits(code, largest)) > kTotal) return false;
-  frequencies[largest] = static_cast<uint16_t>(kTotal - others);
+  if (largest == kDeltaEscape) return false;
+  // What is left goes to the largest in its units, and what is less than one of them to the escape.
+  const int unit = static_cast<int>(frequency_unit(raw_bits(code, largest)));
+  const int left = static_cast<int>(kTotal) - static_cast<int>(total);
+  const int rest = (left % unit + unit) % unit;
+  const int most = frequencies[largest] + left - rest;
+  if (most < unit) return false;
+  frequencies[largest] = static_cast<uint16_t>(most);
+  frequencies[kDeltaEscape] = static_cast<uint16_t>(frequencies[kDeltaEscape] + rest);
   return true;
 }
 

@@ -3,6 +3,7 @@
 // The tables of the difference mode (docs/format_differences.md, "The difference model").
 
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -25,10 +26,20 @@ inline unsigned raw_bits(const ClassCode& code, unsigned entry) {
   return entry == kDeltaEscape ? 0 : kDeltaBits[entry] + code.raw;
 }
 
-// The least frequency of an entry that occurs: with less, a state might need two words.
-inline unsigned least_frequency(unsigned raw_bits) {
+// What the frequency of an entry is a multiple of: otherwise a state might need two words.
+inline unsigned frequency_unit(unsigned raw_bits) {
   return raw_bits > 4 ? 1u << (raw_bits - 4) : 1;
 }
+
+// The entry of a number whose bits above r are v.
+inline unsigned entry_of(unsigned v) {
+  if (v < 8) return v;
+  if (v < 16) return 4 + v / 2;
+  return v > kMaxDeltaValue ? kDeltaEscape : 7 + static_cast<unsigned>(std::bit_width(v));
+}
+
+// Chooses weights by how often each entry occurs in a class of items of `width` bytes.
+void choose_weights(const uint32_t counts[kDeltaEntries], size_t width, ClassCode& code);
 
 using Frequencies = std::array<uint16_t, kDeltaEntries>;
 

@@ -20,14 +20,28 @@ void Checksum::update(const uint8_t* bytes, size_t size) {
   size_ += size;
 }
 
-uint32_t Checksum::value() const {
+uint64_t Checksum::digest() const {
   uint64_t h = size_;
   for (unsigned j = 0; j < 16; ++j) {
     for (const uint64_t z : {state_.a[j], state_.c[j]}) {
       h = std::rotl(h ^ z, 29) * 0x9E3779B97F4A7C15u;
     }
   }
-  return static_cast<uint32_t>(h ^ h >> 32);
+  return h;
+}
+
+uint32_t Checksum::value() const {
+  return fold(digest());
+}
+
+uint32_t fold(uint64_t digest) {
+  return static_cast<uint32_t>(digest ^ digest >> 32);
+}
+
+uint64_t digest(const uint8_t* bytes, size_t size) {
+  Checksum sum;
+  sum.update(bytes, size);
+  return sum.digest();
 }
 
 uint32_t checksum(const uint8_t* bytes, size_t size) {

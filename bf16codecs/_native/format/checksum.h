@@ -9,6 +9,7 @@ namespace bf16codecs {
 class Checksum {
  public:
   void update(const uint8_t* bytes, size_t size);
+  uint64_t digest() const;  // not folded
   uint32_t value() const;
 
  private:
@@ -16,6 +17,9 @@ class Checksum {
   uint64_t size_ = 0;
 };
 
+uint32_t fold(uint64_t digest);
+
 uint32_t checksum(const uint8_t* bytes, size_t size);
+uint64_t digest(const uint8_t* bytes, size_t size);
 
 }  // namespace bf16codecs

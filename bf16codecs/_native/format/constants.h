@@ -11,9 +11,10 @@ inline constexpr uint8_t kMagic[4] = {0xBF, 0x16, 0xC0, 0xDE};
 // The newest version; frames that need nothing of it have the first.
 inline constexpr uint8_t kFirstVersion = 1, kFormatVersion = 2;
 
-inline constexpr size_t kHeaderSize = 24;   // magic ... checksum of the table
+inline constexpr size_t kHeaderSize = 24;     // magic ... checksum of the table
 inline constexpr size_t kHeaderChecked = 16;  // the bytes that the header's checksum covers
 inline constexpr size_t kModelSizeField = 8;  // after the header of a frame that has a model
+inline constexpr size_t kBaseField = 16;      // and after that of one that has differences
 
 inline constexpr unsigned kMinBlockLog2 = 8;
 inline constexpr size_t kMaxBlockBytes = size_t{1} << 22;
@@ -46,12 +47,22 @@ enum class Mode : uint8_t {
   rans_pairs = 3,
   rans_wide = 4,
   zstd = 5,
-  scale = 6,   // the scale model's payload, for this plane and the next
-  joined = 7,  // no payload: decoded with the plane before
-  tiles = 8,   // the tile model's payload, likewise; version 2
+  scale = 6,        // the scale model's payload, for this plane and the next
+  joined = 7,       // no payload: decoded with the plane before
+  tiles = 8,        // the tile model's payload, likewise; version 2
+  same = 9,         // no payload: all planes are the base's; version 2
+  difference = 10,  // to the base, of this plane and those joined to it; version 2
 };
-inline constexpr unsigned kModes = 9;
-constexpr bool is_coded(Mode mode) { return mode >= Mode::huffman && mode != Mode::joined; }
+inline constexpr unsigned kModes = 11;
+constexpr bool is_coded(Mode mode) {
+  return mode >= Mode::huffman && mode != Mode::joined && mode != Mode::same;
+}
+
+// What a version of a frame with differences has for a model.
+enum class ModelKind : uint8_t { none = 0, difference = 1, tiles = 2 };
+inline constexpr unsigned kModelKinds = 3;
+inline constexpr size_t kVersionEntry = 7;  // of the table of versions: parent, kind, size
+inline constexpr uint16_t kNoParent = 65535;
 
 inline constexpr size_t kChecksumStripe = 128;
 

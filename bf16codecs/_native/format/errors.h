@@ -17,6 +17,9 @@ struct CorruptDataError : CodecError {
 struct TruncatedDataError : CodecError {
   using CodecError::CodecError;
 };
+struct BaseMismatchError : CodecError {
+  using CodecError::CodecError;
+};
 struct UnsupportedVersionError : CodecError {
   using CodecError::CodecError;
 };

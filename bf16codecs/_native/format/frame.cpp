@@ -16,7 +16,8 @@ namespace {
 // Offsets of the header's fields.
 constexpr size_t kVersionAt = 4, kCodecAt = 5, kLayoutAt = 6, kBlockAt = 7, kRawSizeAt = 8;
 constexpr size_t kHeaderSumAt = 16, kTableSumAt = 20;
-constexpr uint8_t kByByteFlag = 0x10, kModelFlag = 0x40, kChecksumFlag = 0x80;
+constexpr uint8_t kByByteFlag = 0x10, kDifferenceFlag = 0x20, kModelFlag = 0x40,
+                  kChecksumFlag = 0x80;
 
 [[noreturn]] void truncated(uint64_t expected, size_t size) {
   throw TruncatedDataError("the frame has " + counted(size, "byte") + " of at least " +
@@ -56,24 +57,97 @@ Header parse_fields(const uint8_t* bytes) {
   header.block_log2 = block & 31;
   header.has_checksums = (block & kChecksumFlag) != 0;
   header.has_model = (block & kModelFlag) != 0;
-  if ((block & 0x20) != 0 || header.block_log2 < kMinBlockLog2 ||
-      header.block_items() * header.width() > kMaxBlockBytes) {
+  header.has_differences = (block & kDifferenceFlag) != 0;
+  if (header.has_differences && header.version == kFirstVersion) {
+    throw CorruptDataError("header: differences in a frame of version 1");
+  }
+  if (header.block_log2 < kMinBlockLog2 || header.block_items() * header.width() > kMaxBlockBytes) {
     throw CorruptDataError("header: block size out of range");
   }
-  if (header.has_model && header.layout.by_byte) {
+  if ((header.has_model || header.has_differences) && header.layout.by_byte) {
     throw CorruptDataError("header: a model of planes that are split by byte");
   }
   header.raw_size = load_le<uint64_t>(bytes + kRawSizeAt);
   return header;
 }
 
+// Fields that have checksums of their own: a reader of ranges relies on them before it has the
+// whole head.
+void check_field(const uint8_t* field, size_t size, const char* what) {
+  if (load_le<uint32_t>(field + size) != checksum(field, size)) {
+    throw CorruptDataError(std::string("header: the checksum of ") + what + " does not match");
+  }
+}
+
+void parse_base_field(const uint8_t* field, Header& header) {
+  check_field(field, kBaseField - 4, "the base");
+  header.versions = load_le<uint16_t>(field);
+  header.base_digest = load_le<uint64_t>(field + 4);
+  if (header.versions == 0) throw CorruptDataError("header: no versions");
+  if (load_le<uint16_t>(field + 2) != 0) throw CorruptDataError("header: unknown bits of the base");
+  if (header.versions == 1) return;
+  if (header.raw_size % (header.versions * header.width()) != 0) {
+    throw CorruptDataError("header: " + counted(header.raw_size, "byte") + " are not " +
+                           std::to_string(header.versions) + " versions of whole items");
+  }
+  if (header.base_digest != 0 || !header.has_model) {
+    throw CorruptDataError("header: versions without a table, or with a base outside");
+  }
+}
+
+[[noreturn]] void bad_versions(const char* what) {
+  throw CorruptDataError(std::string("versions: ") + what);
+}
+
+void check_version(const Version& version, size_t number, size_t size) {
+  if (version.parent != kNoParent && version.parent >= std::max<size_t>(number, 1)) {
+    bad_versions("a parent that is no earlier version");
+  }
+  if (number == 0 && version.parent != kNoParent) bad_versions("a parent of the first one");
+  if (version.kind == ModelKind::difference && !version.has_base()) {
+    bad_versions("a difference model without a base");
+  }
+  if (version.kind == ModelKind::none && size != 0) bad_versions("a model of no kind");
+}
+
+ModelKind kind_from(uint8_t kind) {
+  if (kind >= kModelKinds) bad_versions("an unknown kind of model");
+  return ModelKind{kind};
+}
+
+// The models of a frame's versions.
+std::vector<Version> parse_versions(const Header& header, const std::vector<uint8_t>& model) {
+  std::vector<Version> versions(header.versions);
+  if (header.versions == 1) {
+    versions[0].parent = 0;
+    if (!header.has_model) return versions;
+    if (model.empty() || model[0] == 0) bad_versions("a model of no kind");
+    versions[0].kind = kind_from(model[0]);
+    versions[0].model.assign(model.begin() + 1, model.end());
+    return versions;
+  }
+  if (model.size() < kVersionEntry * versions.size()) bad_versions("a table that is cut off");
+  const uint8_t* entry = model.data();
+  size_t at = kVersionEntry * versions.size();
+  for (size_t v = 0; v < versions.size(); ++v, entry += kVersionEntry) {
+    const size_t size = load_le<uint32_t>(entry + 3);
+    versions[v].parent = load_le<uint16_t>(entry);
+    versions[v].kind = kind_from(entry[2]);
+    check_version(versions[v], v, size);
+    if (size > model.size() - at) bad_versions("models past their end");
+    versions[v].model.assign(model.begin() + static_cast<std::ptrdiff_t>(at),
+                             model.begin() + static_cast<std::ptrdiff_t>(at + size));
+    at += size;
+  }
+  if (at != model.size()) bad_versions("bytes after the models");
+  return versions;
+}
+
 }  // namespace
 
 size_t FrameIndex::items(size_t first, size_t last) const {
-  const uint64_t total = header.items();
-  const uint64_t begin = std::min<uint64_t>(first * header.block_items(), total);
-  const uint64_t end = std::min<uint64_t>(last * header.block_items(), total);
-  return static_cast<size_t>(end - begin);
+  if (first == last) return 0;
+  return static_cast<size_t>(header.first_item(last) - header.first_item(first));
 }
 
 size_t FrameIndex::raw_size(size_t first, size_t last) const {
@@ -91,8 +165,12 @@ unsigned block_log2_for(size_t block_items, size_t width) {
   return static_cast<unsigned>(std::countr_zero(items));
 }
 
-uint64_t frame_bound(uint64_t raw_size, size_t width, unsigned block_log2) {
+uint64_t frame_bound(uint64_t raw_size, size_t width, unsigned block_log2, uint16_t versions) {
   Header header;
+  header.has_differences = versions != 0;
+  header.versions = std::max<uint16_t>(1, versions);
+  header.has_model = versions > 1;
+  header.model_size = versions > 1 ? static_cast<uint32_t>(kVersionEntry * versions) : 0;
   header.layout.dtype = width == 1   ? DType::float8_e4m3fn
                         : width == 2 ? DType::bfloat16
                         : width == 4 ? DType::float32
@@ -103,6 +181,25 @@ uint64_t frame_bound(uint64_t raw_size, size_t width, unsigned block_log2) {
   return header.head_size() + header.blocks() * width + header.items() * width;
 }
 
+std::vector<uint8_t> write_versions(const std::vector<Version>& versions) {
+  std::vector<uint8_t> bytes;
+  if (versions.size() == 1) {
+    bytes.push_back(static_cast<uint8_t>(versions[0].kind));
+  } else {
+    bytes.resize(kVersionEntry * versions.size());
+  }
+  uint8_t* entry = bytes.data();
+  for (size_t v = 0; versions.size() > 1 && v < versions.size(); ++v, entry += kVersionEntry) {
+    store_le(entry, versions[v].parent);
+    entry[2] = static_cast<uint8_t>(versions[v].kind);
+    store_le(entry + 3, static_cast<uint32_t>(versions[v].model.size()));
+  }
+  for (const Version& version : versions) {
+    bytes.insert(bytes.end(), version.model.begin(), version.model.end());
+  }
+  return bytes;
+}
+
 Header read_header(const uint8_t* bytes, size_t size) {
   check_magic_and_version(bytes, size);
   if (size < kHeaderSize) truncated(kHeaderSize, size);
@@ -111,13 +208,14 @@ Header read_header(const uint8_t* bytes, size_t size) {
   }
   Header header = parse_fields(bytes);
   if (header.has_model) {
-    // It has its own checksum: a reader of ranges relies on it before it has the whole head.
-    if (size < header.table_at()) truncated(header.table_at(), size);
+    if (size < header.base_at()) truncated(header.base_at(), size);
     const uint8_t* const field = bytes + kHeaderSize;
-    if (load_le<uint32_t>(field + 4) != checksum(field, 4)) {
-      throw CorruptDataError("header: the checksum of the model's size does not match");
-    }
+    check_field(field, 4, "the model's size");
     header.model_size = load_le<uint32_t>(field);
+  }
+  if (header.has_differences) {
+    if (size < header.table_at()) truncated(header.table_at(), size);
+    parse_base_field(bytes + header.base_at(), header);
   }
   return header;
 }
@@ -127,8 +225,9 @@ FrameIndex read_index(const uint8_t* bytes, size_t size) {
   const Header& header = index.header = read_header(bytes, size);
   // Checked before it is used in arithmetic: a raw size near 2^64 must not overflow.
   if (header.blocks() > size / header.table_entry() || header.head_size() > size) {
-    truncated(header.table_at() + std::min<uint64_t>(header.blocks(), UINT64_MAX / 16) *
-                                      header.table_entry(), size);
+    truncated(header.table_at() +
+                  std::min<uint64_t>(header.blocks(), UINT64_MAX / 16) * header.table_entry(),
+              size);
   }
   const size_t head = static_cast<size_t>(header.head_size());
   if (load_le<uint32_t>(bytes + kTableSumAt) != checksum(bytes + kHeaderSize, head - kHeaderSize)) {
@@ -145,12 +244,15 @@ FrameIndex read_index(const uint8_t* bytes, size_t size) {
     }
     index.offsets.push_back(offset);
     offset += block_size;
-    if (header.has_checksums) index.checksums.push_back(load_le<uint32_t>(entry + 4));
+    const uint8_t* sum = entry + 4;
+    if (header.has_checksums) index.checksums.push_back(load_le<uint32_t>(sum)), sum += 4;
+    if (header.needs_base()) index.base_checksums.push_back(load_le<uint32_t>(sum));
   }
   index.offsets.push_back(offset);
   const uint8_t* const model = entry + header.tail_size();
   index.tail.assign(entry, model);
   index.model.assign(model, model + header.model_size);
+  if (header.has_differences) index.versions = parse_versions(header, index.model);
   return index;
 }
 
@@ -171,18 +273,27 @@ void write_head(const FrameIndex& index, uint8_t* frame) {
   frame[kCodecAt] = static_cast<uint8_t>(header.codec);
   frame[kLayoutAt] = static_cast<uint8_t>(static_cast<unsigned>(header.layout.dtype) |
                                           (header.layout.by_byte ? kByByteFlag : 0u));
-  frame[kBlockAt] =
-      static_cast<uint8_t>(header.block_log2 | (header.has_model ? kModelFlag : 0u) |
-                           (header.has_checksums ? kChecksumFlag : 0u));
+  frame[kBlockAt] = static_cast<uint8_t>(header.block_log2 | (header.has_model ? kModelFlag : 0u) |
+                                         (header.has_differences ? kDifferenceFlag : 0u) |
+                                         (header.has_checksums ? kChecksumFlag : 0u));
   store_le(frame + kRawSizeAt, header.raw_size);
   if (header.has_model) {
     store_le(frame + kHeaderSize, header.model_size);
     store_le(frame + kHeaderSize + 4, checksum(frame + kHeaderSize, 4));
   }
+  if (header.has_differences) {
+    uint8_t* const field = frame + header.base_at();
+    store_le(field, header.versions);
+    store_le(field + 2, uint16_t{0});
+    store_le(field + 4, header.base_digest);
+    store_le(field + kBaseField - 4, checksum(field, kBaseField - 4));
+  }
   uint8_t* entry = frame + header.table_at();
   for (size_t b = 0; b < index.blocks(); ++b, entry += header.table_entry()) {
     store_le(entry, static_cast<uint32_t>(index.offsets[b + 1] - index.offsets[b]));
-    if (header.has_checksums) store_le(entry + 4, index.checksums[b]);
+    uint8_t* sum = entry + 4;
+    if (header.has_checksums) store_le(sum, index.checksums[b]), sum += 4;
+    if (header.needs_base()) store_le(sum, index.base_checksums[b]);
   }
   entry = std::copy(index.tail.begin(), index.tail.end(), entry);
   entry = std::copy(index.model.begin(), index.model.end(), entry);

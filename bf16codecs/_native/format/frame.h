@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -17,19 +18,43 @@ struct Header {
   unsigned block_log2 = 0;
   bool has_checksums = true;
   bool has_model = false;
+  bool has_differences = false;
+  uint16_t versions = 1;
   uint32_t model_size = 0;
   uint64_t raw_size = 0;
+  uint64_t base_digest = 0;  // of a base outside of the frame
 
   size_t width() const { return layout.planes(); }
   size_t block_items() const { return size_t{1} << block_log2; }
   uint64_t items() const { return raw_size / width(); }
   size_t tail_size() const { return static_cast<size_t>(raw_size % width()); }
-  uint64_t blocks() const { return items() / block_items() + (items() % block_items() != 0); }
-  size_t table_entry() const { return has_checksums ? 8 : 4; }
-  size_t table_at() const { return kHeaderSize + (has_model ? kModelSizeField : 0); }
+  uint64_t version_items() const { return items() / versions; }
+  uint64_t version_blocks() const {
+    return version_items() / block_items() + (version_items() % block_items() != 0);
+  }
+  uint64_t blocks() const { return versions * version_blocks(); }
+  // The first item of a block, of all versions' items.
+  uint64_t first_item(uint64_t block) const {
+    if (versions == 1) return std::min<uint64_t>(block * block_items(), items());
+    const uint64_t whole_versions = block / version_blocks(), place = block % version_blocks();
+    return whole_versions * version_items() + place * block_items();
+  }
+  bool needs_base() const { return has_differences && versions == 1; }
+  size_t table_entry() const { return 4 + (has_checksums ? 4u : 0u) + (needs_base() ? 4u : 0u); }
+  size_t base_at() const { return kHeaderSize + (has_model ? kModelSizeField : 0); }
+  size_t table_at() const { return base_at() + (has_differences ? kBaseField : 0); }
   uint64_t head_size() const {
     return table_at() + blocks() * table_entry() + tail_size() + model_size;
   }
+};
+
+// What a version is coded with.
+struct Version {
+  uint16_t parent = kNoParent;  // of the same frame; 0 stands for the base if that is outside of it
+  ModelKind kind = ModelKind::none;
+  std::vector<uint8_t> model;
+
+  bool has_base() const { return parent != kNoParent; }
 };
 
 // A frame's head: header, block table, tail and model.
@@ -37,8 +62,10 @@ struct FrameIndex {
   Header header;
   std::vector<uint64_t> offsets;    // where each block begins in the frame, and the frame's size
   std::vector<uint32_t> checksums;  // of each block's decoded bytes, or empty
+  std::vector<uint32_t> base_checksums;  // of each block of a base outside of the frame
   std::vector<uint8_t> tail;
-  std::vector<uint8_t> model;  // shared by all blocks; empty if there is none
+  std::vector<uint8_t> model;     // shared by all blocks; empty if there is none
+  std::vector<Version> versions;  // of a frame with differences
 
   size_t blocks() const { return offsets.size() - 1; }
   uint64_t frame_size() const { return offsets.back(); }
@@ -51,8 +78,11 @@ struct FrameIndex {
 // std::invalid_argument for one that is not a power of two within the limits.
 unsigned block_log2_for(size_t block_items, size_t width);
 
-// The largest frame of `raw_size` bytes.
-uint64_t frame_bound(uint64_t raw_size, size_t width, unsigned block_log2);
+// The largest frame of `raw_size` bytes; with `versions` != 0, of one with differences.
+uint64_t frame_bound(uint64_t raw_size, size_t width, unsigned block_log2, uint16_t versions = 0);
+
+// The frame's model, of versions.
+std::vector<uint8_t> write_versions(const std::vector<Version>& versions);
 
 // Reads a header from the first bytes of a frame. Throws UnsupportedVersionError,
 // CorruptDataError, or TruncatedDataError if they are fewer than its fields take.

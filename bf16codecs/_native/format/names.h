@@ -23,21 +23,21 @@ inline constexpr Named<Codec> kCodecNames[] = {{"split", Codec::split},
                                                {"arithmetic", Codec::arithmetic},
                                                {"zstd", Codec::zstd}};
 
-inline constexpr Named<DType> kDTypeNames[] = {
-    {"bfloat16", DType::bfloat16},           {"float16", DType::float16},
-    {"float32", DType::float32},             {"float64", DType::float64},
-    {"float8_e4m3fn", DType::float8_e4m3fn}, {"float8_e5m2", DType::float8_e5m2}};
+inline constexpr Named<DType> kDTypeNames[] = {{"bfloat16", DType::bfloat16},
+                                               {"float16", DType::float16},
+                                               {"float32", DType::float32},
+                                               {"float64", DType::float64},
+                                               {"float8_e4m3fn", DType::float8_e4m3fn},
+                                               {"float8_e5m2", DType::float8_e5m2}};
 static_assert(std::size(kDTypeNames) == kDTypes);
 
-inline constexpr Named<Mode> kModeNames[] = {{"stored", Mode::stored},
-                                             {"constant", Mode::constant},
-                                             {"huffman", Mode::huffman},
-                                             {"rans_pairs", Mode::rans_pairs},
-                                             {"rans_wide", Mode::rans_wide},
-                                             {"zstd", Mode::zstd},
-                                             {"scale", Mode::scale},
-                                             {"joined", Mode::joined},
-                                             {"tiles", Mode::tiles}};
+inline constexpr Named<Mode> kModeNames[] = {
+    {"stored", Mode::stored},        {"constant", Mode::constant},
+    {"huffman", Mode::huffman},      {"rans_pairs", Mode::rans_pairs},
+    {"rans_wide", Mode::rans_wide},  {"zstd", Mode::zstd},
+    {"scale", Mode::scale},          {"joined", Mode::joined},
+    {"tiles", Mode::tiles},          {"same", Mode::same},
+    {"difference", Mode::difference}};
 static_assert(std::size(kModeNames) == kModes);
 
 // Levels of Codec::arithmetic.

@@ -48,11 +48,16 @@ inline ZstdFrame zstd_frame(const uint8_t* bytes, size_t size) {
   const size_t end = zstd_blocks_end(bytes, size, at + width);
   if (end == SIZE_MAX) return {};
   switch (width) {
-    case 0: return {kNoContentSize, end};
-    case 1: return {bytes[at], end};
-    case 2: return {load_le<uint16_t>(bytes + at) + 256u, end};
-    case 4: return {load_le<uint32_t>(bytes + at), end};
-    default: return {load_le<uint64_t>(bytes + at), end};
+    case 0:
+      return {kNoContentSize, end};
+    case 1:
+      return {bytes[at], end};
+    case 2:
+      return {load_le<uint16_t>(bytes + at) + 256u, end};
+    case 4:
+      return {load_le<uint32_t>(bytes + at), end};
+    default:
+      return {load_le<uint64_t>(bytes + at), end};
   }
 }
 

@@ -47,18 +47,20 @@ bool is_useless(const EncodeOptions& options, size_t frame_size, size_t nbytes) 
   return frame_size >= nbytes && options.codec != Codec::split;
 }
 
-size_t encode_chunk(const EncodeOptions& options, bool is_optional, size_t nbytes,
-                    size_t* buf_size, void** buf) {
+size_t encode_chunk(const EncodeOptions& options, bool is_optional, size_t nbytes, size_t* buf_size,
+                    void** buf) {
   const uint64_t room = encode_room(nbytes, options);
   Chunk frame = allocate(room);
-  const size_t size = encode(static_cast<const uint8_t*>(*buf), nbytes, options, frame.get());
+  const size_t size =
+      encode(static_cast<const uint8_t*>(*buf), nbytes, options, nullptr, frame.get());
   if (is_optional && is_useless(options, size, nbytes)) return 0;
   return hand_over(std::move(frame), static_cast<size_t>(room), size, buf_size, buf);
 }
 
 [[noreturn]] void refuse_zstd(const uint8_t*, size_t, uint8_t*, size_t) {
-  throw CodecError("it has Zstandard planes, which the plugin cannot decode: read the dataset"
-                   " with the Python package's bf16codecs.hdf5.read_tensor");
+  throw CodecError(
+      "it has Zstandard planes, which the plugin cannot decode: read the dataset"
+      " with the Python package's bf16codecs.hdf5.read_tensor");
 }
 
 void check_chunk_size(size_t expected, uint64_t size) {
@@ -80,7 +82,10 @@ size_t decode_chunk(std::span<const unsigned> values, size_t nbytes, size_t* buf
   const size_t size = static_cast<size_t>(raw_size), room = room_for_chunk(size, values, caller);
   Chunk raw = allocate(room);
   const Zstd zstd{nullptr, refuse_zstd};
-  decode_blocks(index, frame + index.offsets[0], 0, index.blocks(), &zstd, raw.get());
+  if (index.header.needs_base()) {
+    throw CodecError("its frame needs a base, which HDF5 cannot give it");
+  }
+  decode_frame(index, frame + index.offsets[0], &zstd, nullptr, raw.get());
   std::memset(raw.get() + size, 0, room - size);
   return hand_over(std::move(raw), room, size, buf_size, buf);
 }

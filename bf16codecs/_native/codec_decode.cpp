@@ -1,0 +1,115 @@
+#include <algorithm>
+#include <string>
+
+#include "base.h"
+#include "block.h"
+#include "codec.h"
+#include "format/checksum.h"
+#include "format/errors.h"
+#include "frame_model.h"
+#include "threads/pool.h"
+
+namespace bf16codecs {
+namespace {
+
+// Decodes one block and checks its checksum.
+void decode_one(const FrameIndex& index, size_t b, const BlockContext& context,
+                const uint8_t* block, const Zstd* zstd, uint8_t* items) {
+  const size_t size = static_cast<size_t>(index.offsets[b + 1] - index.offsets[b]);
+  const bool has_checksums = index.header.has_checksums;
+  try {
+    const uint32_t sum = decode_block(index.header.layout, context, block, size,
+                                      index.items(b, b + 1), zstd, has_checksums, items);
+    if (has_checksums && sum != index.checksums[b]) {
+      throw CorruptDataError("its checksum does not match");
+    }
+  } catch (const CorruptDataError& error) {
+    throw CorruptDataError("block " + std::to_string(b) + " of " + std::to_string(index.blocks()) +
+                           ", at byte " + std::to_string(index.offsets[b]) + ": " + error.what());
+  }
+}
+
+// Decodes all versions: a place's blocks one after the other, those of several places at once.
+void decode_versions(const FrameIndex& index, const uint8_t* payload, const Zstd* zstd,
+                     uint8_t* out) {
+  const Header& header = index.header;
+  const size_t places = static_cast<size_t>(header.version_blocks()), width = header.width();
+  const size_t version_size = static_cast<size_t>(header.version_items()) * width;
+  std::vector<FrameModel> models;
+  for (size_t v = 0; v < header.versions; ++v) {
+    models.push_back(read_model(index, v * places, (v + 1) * places));
+  }
+  parallel_for(places, [&](size_t place, Workspace& workspace) {
+    const size_t first = place * header.block_items();
+    for (size_t v = 0; v < header.versions; ++v) {
+      const size_t b = v * places + place;
+      BlockContext context = models[v].context(workspace, first);
+      const Version& version = index.versions[v];
+      if (version.has_base()) context.base = out + version.parent * version_size + first * width;
+      decode_one(index, b, context, payload + (index.offsets[b] - index.offsets[0]), zstd,
+                 out + v * version_size + first * width);
+    }
+  });
+}
+
+}  // namespace
+
+void check_base(const FrameIndex& index, const uint8_t* base, size_t size) {
+  if (size != index.header.raw_size) {
+    throw BaseMismatchError("the base has " + counted(size, "byte") +
+                            ", and the frame is of differences to " +
+                            std::to_string(index.header.raw_size));
+  }
+  const BaseDigest found = digest_base(index.header, base);
+  if (found.digest != index.header.base_digest || found.blocks != index.base_checksums) {
+    throw BaseMismatchError(
+        "this is not the base that the frame was encoded with: its digest is another");
+  }
+}
+
+void check_base_blocks(const FrameIndex& index, const uint8_t* base, size_t first, size_t last) {
+  const Header& header = index.header;
+  const uint64_t begin = header.first_item(first);
+  for (size_t b = first; b < last; ++b) {
+    const size_t at = static_cast<size_t>(header.first_item(b) - begin) * header.width();
+    if (checksum(base + at, index.items(b, b + 1) * header.width()) != index.base_checksums[b]) {
+      throw BaseMismatchError("block " + std::to_string(b) + " of " +
+                              std::to_string(index.blocks()) +
+                              ": this is not the base that the frame was encoded with");
+    }
+  }
+}
+
+void decode_blocks(const FrameIndex& index, const uint8_t* payload, size_t first, size_t last,
+                   const Zstd* zstd, const uint8_t* base, uint8_t* out) {
+  const Header& header = index.header;
+  const FrameModel model = read_model(index, first, last);
+  const uint64_t begin = header.first_item(first);
+  const uint64_t before = first / header.version_blocks() * header.version_items();
+  parallel_for(last - first, [&](size_t i, Workspace& workspace) {
+    const size_t b = first + i;
+    const uint64_t item = header.first_item(b);
+    const size_t at = static_cast<size_t>(item - begin) * header.width();
+    BlockContext context = model.context(workspace, item - before);
+    context.base = base != nullptr ? base + at : nullptr;
+    decode_one(index, b, context, payload + (index.offsets[b] - index.offsets[first]), zstd,
+               out + at);
+  });
+  if (last == index.blocks()) {
+    std::copy(index.tail.begin(), index.tail.end(),
+              out + index.items(first, last) * header.width());
+  }
+}
+
+void decode_frame(const FrameIndex& index, const uint8_t* payload, const Zstd* zstd,
+                  const uint8_t* base, uint8_t* out) {
+  if (index.blocks() == 0) {
+    std::copy(index.tail.begin(), index.tail.end(), out);
+  } else if (index.header.versions > 1) {
+    decode_versions(index, payload, zstd, out);
+  } else {
+    decode_blocks(index, payload, 0, index.blocks(), zstd, base, out);
+  }
+}
+
+}  // namespace bf16codecs

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+namespace bf16codecs {
+
+// The places of blocks that several threads encode. A block's place is known once all blocks before
+// it have been encoded. Tasks begin in order, so the first block without a place is always being
+// encoded by a thread that waits for no other.
+class Placement {
+ public:
+  explicit Placement(std::vector<uint64_t>& offsets) : offsets_(offsets) {}
+
+  // Where block b begins, if that is known already, or else 0.
+  uint64_t place_if_known(size_t b) {
+    const std::lock_guard lock(mutex_);
+    return b < offsets_.size() ? offsets_[b] : 0;
+  }
+
+  // Waits until the place of block b is known, and settles that of the next.
+  uint64_t settle(size_t b, size_t size) {
+    std::unique_lock lock(mutex_);
+    placed_.wait(lock, [&] { return failed_ || b < offsets_.size(); });
+    if (failed_) return 0;
+    offsets_.push_back(offsets_[b] + size);
+    placed_.notify_all();
+    return offsets_[b];
+  }
+
+  void fail() {
+    const std::lock_guard lock(mutex_);
+    failed_ = true;
+    placed_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable placed_;
+  std::vector<uint64_t>& offsets_;
+  bool failed_ = false;
+};
+
+}  // namespace bf16codecs
