@@ -2,6 +2,7 @@
 
 // What the tests of the native core share: a check, random numbers, memory between guards.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -91,6 +92,33 @@ class Arena {
  private:
   uint8_t* begin_;
   size_t size_;
+};
+
+// What a kernel writes: `size` bytes, after which it may overwrite `slack`, and nothing else. On
+// the side without a guard, bytes tell.
+class Output {
+ public:
+  Output(Arena& arena, size_t size, size_t slack, Against side) : size_(size) {
+    const size_t room = size + slack;
+    uint8_t* const begin = arena.room(room + kWatched, side);
+    data_ = side == Against::front ? begin : begin + kWatched;
+    watched_ = side == Against::front ? begin + room : begin;
+    std::fill_n(begin, room + kWatched, kUntouched);
+  }
+
+  uint8_t* data() const { return data_; }
+  Bytes bytes() const {
+    const auto is_untouched = [](uint8_t byte) { return byte == kUntouched; };
+    CHECK(std::all_of(watched_, watched_ + kWatched, is_untouched));
+    return {data_, data_ + size_};
+  }
+
+ private:
+  static constexpr size_t kWatched = 256;
+  static constexpr uint8_t kUntouched = 0xA5;
+
+  size_t size_;
+  uint8_t *data_, *watched_;
 };
 
 }  // namespace bf16codecs::test

@@ -7,6 +7,7 @@
 
 #include "check.h"
 #include "codec.h"
+#include "digest.h"
 #include "format/errors.h"
 #include "kernels_test.h"
 
@@ -23,18 +24,6 @@ Arenas& arenas() {
   static Arenas all;
   return all;
 }
-
-// FNV-1a, which has nothing in common with what is tested.
-class Digest {
- public:
-  void update(const uint8_t* bytes, size_t n) {
-    for (size_t i = 0; i < n; ++i) value_ = (value_ ^ bytes[i]) * 0x100000001B3;
-  }
-  uint64_t value() const { return value_; }
-
- private:
-  uint64_t value_ = 0xCBF29CE484222325;
-};
 
 enum class Content { weights, outliers, few, noise, constant };
 constexpr Content kContents[] = {Content::weights, Content::outliers, Content::few, Content::noise,
