@@ -107,10 +107,21 @@ class Output {
   }
 
   uint8_t* data() const { return data_; }
+  template <typename T>
+  T* of() const {
+    return reinterpret_cast<T*>(data_);
+  }
   Bytes bytes() const {
     const auto is_untouched = [](uint8_t byte) { return byte == kUntouched; };
     CHECK(std::all_of(watched_, watched_ + kWatched, is_untouched));
     return {data_, data_ + size_};
+  }
+  template <typename T>
+  std::vector<T> values() const {
+    const Bytes all = bytes();
+    std::vector<T> result(size_ / sizeof(T));
+    std::copy(of<T>(), of<T>() + result.size(), result.begin());
+    return result;
   }
 
  private:

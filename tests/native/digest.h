@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace bf16codecs::test {
 
@@ -12,6 +13,14 @@ class Digest {
  public:
   void update(const uint8_t* bytes, size_t n) {
     for (size_t i = 0; i < n; ++i) value_ = (value_ ^ bytes[i]) * 0x100000001B3;
+  }
+  template <typename T>
+  void update(const std::vector<T>& values) {
+    for (const T value : values) {
+      for (unsigned byte = 0; byte < sizeof(T); ++byte) {
+        value_ = (value_ ^ (value >> 8 * byte & 255)) * 0x100000001B3;
+      }
+    }
   }
   uint64_t value() const { return value_; }
 

@@ -1,6 +1,7 @@
 // Runs the kernels of every instruction set that this processor has against the scalar ones, and
 // whole frames with the best set, or with what BF16CODECS_ISA names. Prints what ran; the digest
-// in the last line is the same for every instruction set and platform.
+// in the last line, of frames and of differences, is the same for every instruction set and
+// platform.
 
 #include "kernels_test.h"
 
@@ -8,6 +9,7 @@
 #include <cstring>
 
 #include "check.h"
+#include "digest.h"
 #include "kernels/dispatch.h"
 #include "tiles_tables.h"
 
@@ -30,6 +32,7 @@ void test_all() {
   CHECK(sets.front() == &kScalarKernels);
   CHECK(sets.size() > 1 || !processor_has_more_than_scalar());
   test_tile_tables();
+  std::vector<uint64_t> digests;
   for (const Kernels* set : sets) {
     // The scalar set against itself tests the tests: that what they give a kernel is allowed.
     test_planes(*set);
@@ -38,10 +41,13 @@ void test_all() {
     test_tiles(*set);
     test_magnitudes(*set);
     test_tiles_ahead(*set);
+    digests = {test_delta(*set), test_delta_items(*set)};
     std::printf("kernels: %s\n", set->name);
   }
-  const uint64_t digest = test_frames();
-  std::printf("frames: %s\ndigest: %016" PRIx64 "\n", kernels().name, digest);
+  digests.push_back(test_frames());
+  Digest digest;
+  digest.update(digests);
+  std::printf("frames: %s\ndigest: %016" PRIx64 "\n", kernels().name, digest.value());
 }
 
 }  // namespace

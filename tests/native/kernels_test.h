@@ -15,6 +15,11 @@ void test_tiles(const Kernels& kernels);        // those of Kernels::tiles
 void test_tiles_ahead(const Kernels& kernels);  // TileKernels::decode_restore
 void test_magnitudes(const Kernels& kernels);   // load_keys16 and those of Kernels::magnitudes
 
+// Those of Kernels::delta: for coding, and for differences. Both return a digest of all that came
+// out.
+uint64_t test_delta(const Kernels& kernels);
+uint64_t test_delta_items(const Kernels& kernels);
+
 // Encodes and decodes whole frames, sound and damaged ones, with the instruction set in use.
 // Returns a digest of all the bytes and errors that came out.
 uint64_t test_frames();

@@ -1,0 +1,51 @@
+#pragma once
+
+// Tables and numbers of the difference mode for tests.
+
+#include <vector>
+
+#include "check.h"
+#include "delta/tables.h"
+#include "kernels/delta.h"
+
+namespace bf16codecs::test {
+
+// How the frequencies of a class are spread: anyhow; falling, as those of checkpoints do; with most
+// entries absent; all but one as low as can be, that one an entry or the escape; or powers of two.
+enum class DeltaSpread { any, falling, few, one_entry, escape, powers };
+inline constexpr DeltaSpread kDeltaSpreads[] = {DeltaSpread::any,    DeltaSpread::falling,
+                                                DeltaSpread::few,    DeltaSpread::one_entry,
+                                                DeltaSpread::escape, DeltaSpread::powers};
+
+delta::ClassCode random_code(DeltaSpread spread, Random& random);
+
+// The tables of a section.
+class DeltaModel {
+ public:
+  explicit DeltaModel(const std::vector<delta::ClassCode>& classes)
+      : slots_(classes, true), rows_(classes, false) {}
+
+  // Without slots where the kernels say that they do not read them.
+  const DeltaTables& tables(const DeltaKernels& kernels) const {
+    return kernels.reads_slots ? slots_.get() : rows_.get();
+  }
+  const DeltaTables& tables() const { return rows_.get(); }
+  unsigned classes() const { return tables().classes; }
+  // Whether all that is encoded comes back: 16 f must be a multiple of 2^q, or else there are
+  // states from which an encoder gets below 2^16, with a word or without.
+  bool is_exact() const;
+
+  // The number of an item of class c: by frequency, or of any entry, absent ones and the escape
+  // included.
+  uint16_t likely_number(unsigned c, Random& random) const;
+  uint16_t any_number(unsigned c, Random& random) const;
+
+ private:
+  uint16_t number_of(unsigned c, unsigned entry, Random& random) const;
+
+  delta::Tables slots_, rows_;
+};
+
+DeltaModel random_delta_model(unsigned classes, DeltaSpread spread, Random& random);
+
+}  // namespace bf16codecs::test
