@@ -142,7 +142,7 @@ constexpr Kernels kernels_with(const char* name, const TileKernels& tiles) {
       .add_columns = add_columns,
       .differing_bits = differing_bits,
       .tiles = &tiles,
-      .delta = &kScalarDeltaKernels,
+      .delta = &kAvx512DeltaKernels,
   };
 }
 

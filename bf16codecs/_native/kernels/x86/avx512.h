@@ -47,6 +47,7 @@ void avx512_tile_decode(TileDecoder& decoder, const TileTable tables[], const ui
 void avx512_tile_encode(TileEncoder& encoder, const TileCodeTable tables[],
                         const uint8_t* classes, size_t steps, const uint8_t* symbols);
 
+extern const DeltaKernels kAvx512DeltaKernels;
 extern const MagnitudeKernels kAvx512MagnitudeKernels;
 extern const TileKernels kAvx512TileKernels;
 extern const TileKernels kAvx512Vbmi2TileKernels;

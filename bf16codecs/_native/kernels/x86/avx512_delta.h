@@ -1,0 +1,83 @@
+#pragma once
+
+// What the difference mode's kernels for AVX-512 share: how entries are found. Each file that
+// includes this has a copy of its own, built for its instruction set. Tables of words are looked up
+// by the low bits of an index, 5 of one register and 6 of two; the bits above do not count.
+
+#include "kernels/x86/avx512.h"
+
+namespace bf16codecs {
+namespace {
+
+BF16CODECS_INLINE __m512i words_of(unsigned v) {
+  return _mm512_set1_epi16(static_cast<int16_t>(v));
+}
+
+// 16 words, twice: the fifth bit of an index does not count either.
+BF16CODECS_INLINE __m512i load_twice(const uint16_t table[16]) {
+  return _mm512_broadcast_i64x4(load32(reinterpret_cast<const uint8_t*>(table)));
+}
+
+// Of an entry: n, or what makes q negative of the escape, whatever r is.
+alignas(32) constexpr uint16_t kEntryBits[kDeltaEntries] = {0, 0, 0, 0, 0, 0, 0, 0,
+                                                            1, 1, 1, 1, 4, 5, 6, 0x8000};
+alignas(32) constexpr uint16_t kEntryBase[kDeltaEntries] = {0, 1,  2,  3,  4,  5,  6,  7,
+                                                            8, 10, 12, 14, 16, 32, 64, 0};
+
+// Tables of up to 2^kClassBits classes for a search by halves.
+template <unsigned kClassBits>
+struct Search {
+  static constexpr unsigned kLast = kClassBits == 3 ? 2 : 4;  // registers
+  __m512i of1, of2, of4[kLast / 2], of8[kLast], raw, bits, base;
+
+  BF16CODECS_INLINE explicit Search(const DeltaTables& t)
+      : of1(load_twice(t.search1)),
+        of2(load(t.search2)),
+        raw(_mm512_cvtepu8_epi16(
+            _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(t.raw))))),
+        bits(load_twice(kEntryBits)),
+        base(load_twice(kEntryBase)) {
+    for (unsigned i = 0; i < kLast / 2; ++i) of4[i] = load(t.search4 + 32 * i);
+    for (unsigned i = 0; i < kLast; ++i) of8[i] = load(t.search8 + 32 * i);
+  }
+
+  // The word of search4 or search8 of 2^kClassBits classes, in order.
+  BF16CODECS_INLINE __m512i look_up4(__m512i i) const {
+    if constexpr (kClassBits == 3) return _mm512_permutexvar_epi16(i, of4[0]);
+    return _mm512_permutex2var_epi16(of4[0], i, of4[kLast / 2 - 1]);
+  }
+  BF16CODECS_INLINE __m512i look_up8(__m512i i, __mmask32 upper) const {
+    const __m512i low = _mm512_permutex2var_epi16(of8[0], i, of8[1]);
+    if constexpr (kClassBits == 3) return low;
+    return _mm512_mask_blend_epi16(upper, low,
+                                   _mm512_permutex2var_epi16(of8[kLast - 2], i, of8[kLast - 1]));
+  }
+};
+
+// Of 32 items: entries, with the classes above; frequencies; and 65535 - rank.
+struct Found {
+  __m512i entries, f, last;
+};
+
+// The last entry whose start is not above a: with ~a, `start + ~a` is negative where it is not. The
+// largest of these as unsigned numbers is start + ~a of the entry found, and the smallest of the
+// others that of the next one: their difference is f, which is quicker than to look it up.
+template <unsigned kClassBits>
+BF16CODECS_INLINE Found find(const Search<kClassBits>& t, __m512i classes, __m512i slots) {
+  const __m512i not_a = _mm512_ternarylogic_epi32(slots, slots, words_of(4095), 0x5F);
+  __m512i last = not_a, next = _mm512_add_epi16(not_a, words_of(4096)), i = classes;
+  const auto descend = [&](__m512i starts) {
+    const __m512i d = _mm512_add_epi16(starts, not_a);
+    last = _mm512_max_epu16(last, d);
+    next = _mm512_min_epu16(next, d);
+    i = _mm512_sub_epi16(_mm512_add_epi16(i, i), _mm512_srai_epi16(d, 15));
+  };
+  descend(_mm512_permutexvar_epi16(i, t.of1));
+  descend(_mm512_permutexvar_epi16(i, t.of2));
+  descend(t.look_up4(i));
+  descend(t.look_up8(i, _mm512_test_epi16_mask(classes, words_of(8))));
+  return {i, _mm512_sub_epi16(next, last), last};
+}
+
+}  // namespace
+}  // namespace bf16codecs
