@@ -102,6 +102,160 @@ void decode(DeltaDecoder& d, const DeltaTables& tables, const uint8_t* classes, 
   kernel(d, tables, classes, steps, numbers, escapes);
 }
 
+// Entries by v below 64.
+struct EntryOf {
+  uint16_t entry[64];
+};
+
+constexpr EntryOf make_entry_of() {
+  EntryOf table{};
+  for (unsigned v = 0; v < 64; ++v) {
+    unsigned j = kDeltaEscape - 1;
+    while (kDeltaBase[j] > v) --j;
+    table.entry[v] = static_cast<uint16_t>(j);
+  }
+  return table;
+}
+
+alignas(64) constexpr EntryOf kEntryOf = make_entry_of();
+
+// Tables of up to 2^kClassBits classes, for encoding.
+template <unsigned kClassBits>
+struct CodeTables {
+  const DeltaTables& all;
+  __m512i raw, escape_start;
+
+  BF16CODECS_INLINE explicit CodeTables(const DeltaTables& t) : all(t) {
+    alignas(64) uint16_t start[32] = {};
+    for (unsigned c = 0; c < kDeltaClasses; ++c) {
+      start[c] = t.start[kDeltaEntries * c + kDeltaEscape];
+    }
+    raw = load_raw(t);
+    escape_start = load(start);
+  }
+
+  // table[16 c + j] of entry j of class c
+  BF16CODECS_INLINE __m512i look_up(const uint16_t* table, __m512i c, __m512i j) const {
+    const __m512i i = _mm512_or_si512(_mm512_slli_epi16(c, 4), j);
+    const auto of4 = [&](unsigned first) {
+      const uint16_t* const t = table + kDeltaEntries * first;
+      return _mm512_mask_blend_epi16(_mm512_test_epi16_mask(c, words_of(4)),
+                                     _mm512_permutex2var_epi16(load(t), i, load(t + 32)),
+                                     _mm512_permutex2var_epi16(load(t + 64), i, load(t + 96)));
+    };
+    if constexpr (kClassBits == 3) return of4(0);
+    return _mm512_mask_blend_epi16(_mm512_test_epi16_mask(c, words_of(8)), of4(0), of4(8));
+  }
+};
+
+// What 32 items need to be encoded, in words.
+struct Symbols {
+  __m512i f, q, raw, start;
+};
+
+// v = number >> r;  q << 12 | f = coder[16 c + entry of v];  where f is 0, that of the escape
+template <unsigned kClassBits>
+BF16CODECS_INLINE Symbols prepare(const CodeTables<kClassBits>& t, const uint8_t* classes,
+                                  const uint16_t* numbers, uint32_t& escapes) {
+  const __m512i c = _mm512_cvtepu8_epi16(load32(classes)), number = load(numbers);
+  const __m512i v = _mm512_srlv_epi16(number, _mm512_permutexvar_epi16(c, t.raw));
+  __m512i entry = _mm512_permutex2var_epi16(load(kEntryOf.entry), v, load(kEntryOf.entry + 32));
+  const __mmask32 is_last = _mm512_cmpge_epu16_mask(v, words_of(64));
+  const __mmask32 is_large = _mm512_cmpgt_epu16_mask(v, words_of(kMaxDeltaValue));
+  entry = _mm512_mask_mov_epi16(entry, is_last, words_of(kDeltaEscape - 1));
+  entry = _mm512_mask_mov_epi16(entry, is_large, words_of(kDeltaEscape));
+  const __m512i coder = t.look_up(t.all.coder, c, entry);
+  Symbols s;
+  s.f = _mm512_and_si512(coder, words_of(4095));
+  s.q = _mm512_srli_epi16(coder, 12);
+  s.start = t.look_up(t.all.start, c, entry);
+  const __mmask32 is_absent = _mm512_testn_epi16_mask(s.f, s.f);
+  s.start = _mm512_mask_permutexvar_epi16(s.start, is_absent, c, t.escape_start);
+  s.f = _mm512_mask_sub_epi16(s.f, is_absent, words_of(4096), s.start);
+  s.q = _mm512_mask_mov_epi16(s.q, is_absent, _mm512_setzero_si512());
+  s.raw = _mm512_andnot_si512(_mm512_sllv_epi16(words_of(0xFFFF), s.q), number);
+  escapes = is_large | is_absent;
+  return s;
+}
+
+// if (x >> (20 - q) >= f) emit x, x >>= 16, from the last lane to the first.
+BF16CODECS_INLINE void emit(__m512i& x, __m512i f, __m512i q, uint8_t*& words) {
+  const __m512i high = _mm512_srlv_epi32(x, _mm512_sub_epi32(_mm512_set1_epi32(20), q));
+  const __mmask16 full = _mm512_cmpge_epu32_mask(high, f);
+  const unsigned count = popcount(full);
+  words -= 2 * count;
+  _mm256_mask_storeu_epi16(words, static_cast<__mmask16>((1u << count) - 1),
+                           _mm512_cvtepi32_epi16(_mm512_mask_compress_epi32(x, full, x)));
+  x = _mm512_mask_srli_epi32(x, full, x, 16);
+}
+
+// x = x << q | raw;  x = x / f << 12 | (start + x % f)
+//
+// Rounded towards zero, x as binary32 and its quotient by f lack less than 2^-23 each, so that the
+// quotient is never too large. As x / f < 2^20 it lacks less than 2^-2: it is at most 1 too small.
+BF16CODECS_INLINE __m512i divide(__m512i x, __m512i f, __m512i q, __m512i raw, __m512i start) {
+  constexpr int kDown = _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC;
+  x = _mm512_or_si512(_mm512_sllv_epi32(x, q), raw);
+  const __m512 quotient =
+      _mm512_div_round_ps(_mm512_cvt_roundepu32_ps(x, kDown), _mm512_cvtepi32_ps(f), kDown);
+  __m512i high = _mm512_cvttps_epi32(quotient);
+  __m512i rest = _mm512_sub_epi32(x, _mm512_mullo_epi32(high, f));
+  const __mmask16 short_by_1 = _mm512_cmpge_epu32_mask(rest, f);
+  high = _mm512_mask_sub_epi32(high, short_by_1, high, _mm512_set1_epi32(-1));
+  rest = _mm512_mask_sub_epi32(rest, short_by_1, rest, f);
+  return _mm512_add_epi32(_mm512_slli_epi32(high, 12), _mm512_add_epi32(start, rest));
+}
+
+// A step of each group.
+template <unsigned kGroups, unsigned kClassBits>
+BF16CODECS_INLINE void encode_groups(const CodeTables<kClassBits>& tables, const uint8_t* classes,
+                                     const uint16_t* numbers, Group x[kGroups], uint8_t*& words,
+                                     uint32_t* escapes) {
+  BF16CODECS_UNROLL
+  for (unsigned i = 0; i < kGroups; ++i) {
+    const unsigned g = kGroups - 1 - i;
+    const Symbols s =
+        prepare(tables, classes + kDeltaStep * g, numbers + kDeltaStep * g, escapes[g]);
+    const __m512i odd_f = odd_words(s.f), odd_q = odd_words(s.q);
+    const __m512i even_f = even_words(s.f), even_q = even_words(s.q);
+    emit(x[g].odd, odd_f, odd_q, words);
+    emit(x[g].even, even_f, even_q, words);
+    x[g].odd = divide(x[g].odd, odd_f, odd_q, odd_words(s.raw), odd_words(s.start));
+    x[g].even = divide(x[g].even, even_f, even_q, even_words(s.raw), even_words(s.start));
+  }
+}
+
+template <unsigned kGroups, unsigned kClassBits>
+void encode_steps(DeltaEncoder& e, const DeltaTables& t, const uint8_t* classes,
+                  const uint16_t* numbers, size_t steps, uint32_t* escapes) {
+  const CodeTables<kClassBits> tables(t);
+  Group x[kGroups];
+  for (unsigned g = 0; g < kGroups; ++g) x[g] = {load(e.x + 32 * g), load(e.x + 32 * g + 16)};
+  uint8_t* words = e.words;
+  while (steps != 0) {
+    steps -= kGroups;
+    encode_groups<kGroups>(tables, classes + kDeltaStep * steps, numbers + kDeltaStep * steps, x,
+                           words, escapes + steps);
+  }
+  for (unsigned g = 0; g < kGroups; ++g) {
+    store(e.x + 32 * g, x[g].even), store(e.x + 32 * g + 16, x[g].odd);
+  }
+  e.words = words;
+}
+
+template <unsigned kClassBits>
+BF16CODECS_INLINE auto choose_encode(unsigned groups) {
+  return groups == 1   ? encode_steps<1, kClassBits>
+         : groups == 2 ? encode_steps<2, kClassBits>
+                       : encode_steps<4, kClassBits>;
+}
+
+void encode(DeltaEncoder& e, const DeltaTables& tables, const uint8_t* classes,
+            const uint16_t* numbers, size_t steps, uint32_t* escapes) {
+  const auto kernel = tables.classes <= 8 ? choose_encode<3>(e.groups) : choose_encode<4>(e.groups);
+  kernel(e, tables, classes, numbers, steps, escapes);
+}
+
 void classify16(const DeltaShape& shape, const uint8_t* base, const uint16_t* scales, size_t n,
                 uint8_t* classes) {
   kScalarDeltaKernels.classify16(shape, base, scales, n, classes);
@@ -115,11 +269,6 @@ void subtract16(const DeltaShape& shape, const uint8_t* base, const uint8_t* ite
 void add16(const DeltaShape& shape, const uint8_t* base, const uint16_t* numbers,
            const uint16_t* scales, const uint8_t* classes, size_t n, uint8_t* items) {
   kScalarDeltaKernels.add16(shape, base, numbers, scales, classes, n, items);
-}
-
-void encode(DeltaEncoder& e, const DeltaTables& tables, const uint8_t* classes,
-            const uint16_t* numbers, size_t steps, uint32_t* escapes) {
-  kScalarDeltaKernels.encode(e, tables, classes, numbers, steps, escapes);
 }
 
 }  // namespace

@@ -18,6 +18,12 @@ BF16CODECS_INLINE __m512i load_twice(const uint16_t table[16]) {
   return _mm512_broadcast_i64x4(load32(reinterpret_cast<const uint8_t*>(table)));
 }
 
+// r of each class.
+BF16CODECS_INLINE __m512i load_raw(const DeltaTables& t) {
+  const __m128i raw = _mm_load_si128(reinterpret_cast<const __m128i*>(t.raw));
+  return _mm512_cvtepu8_epi16(_mm256_broadcastsi128_si256(raw));
+}
+
 // Of an entry: n, or what makes q negative of the escape, whatever r is.
 alignas(32) constexpr uint16_t kEntryBits[kDeltaEntries] = {0, 0, 0, 0, 0, 0, 0, 0,
                                                             1, 1, 1, 1, 4, 5, 6, 0x8000};
@@ -33,8 +39,7 @@ struct Search {
   BF16CODECS_INLINE explicit Search(const DeltaTables& t)
       : of1(load_twice(t.search1)),
         of2(load(t.search2)),
-        raw(_mm512_cvtepu8_epi16(
-            _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(t.raw))))),
+        raw(load_raw(t)),
         bits(load_twice(kEntryBits)),
         base(load_twice(kEntryBase)) {
     for (unsigned i = 0; i < kLast / 2; ++i) of4[i] = load(t.search4 + 32 * i);
