@@ -256,27 +256,12 @@ void encode(DeltaEncoder& e, const DeltaTables& tables, const uint8_t* classes,
   kernel(e, tables, classes, numbers, steps, escapes);
 }
 
-void classify16(const DeltaShape& shape, const uint8_t* base, const uint16_t* scales, size_t n,
-                uint8_t* classes) {
-  kScalarDeltaKernels.classify16(shape, base, scales, n, classes);
-}
-
-void subtract16(const DeltaShape& shape, const uint8_t* base, const uint8_t* items,
-                const uint16_t* scales, const uint8_t* classes, size_t n, uint16_t* numbers) {
-  kScalarDeltaKernels.subtract16(shape, base, items, scales, classes, n, numbers);
-}
-
-void add16(const DeltaShape& shape, const uint8_t* base, const uint16_t* numbers,
-           const uint16_t* scales, const uint8_t* classes, size_t n, uint8_t* items) {
-  kScalarDeltaKernels.add16(shape, base, numbers, scales, classes, n, items);
-}
-
 }  // namespace
 
 const DeltaKernels kAvx512DeltaKernels = {
-    .classify16 = classify16,
-    .subtract16 = subtract16,
-    .add16 = add16,
+    .classify16 = avx512_delta_classify16,
+    .subtract16 = avx512_delta_subtract16,
+    .add16 = avx512_delta_add16,
     .decode = decode,
     .reads_slots = false,
     .encode = encode,

@@ -7,6 +7,15 @@
 #include "kernels/x86/avx512.h"
 
 namespace bf16codecs {
+
+void avx512_delta_classify16(const DeltaShape& shape, const uint8_t* base, const uint16_t* scales,
+                             size_t n, uint8_t* classes);
+void avx512_delta_subtract16(const DeltaShape& shape, const uint8_t* base, const uint8_t* items,
+                             const uint16_t* scales, const uint8_t* classes, size_t n,
+                             uint16_t* numbers);
+void avx512_delta_add16(const DeltaShape& shape, const uint8_t* base, const uint16_t* numbers,
+                        const uint16_t* scales, const uint8_t* classes, size_t n, uint8_t* items);
+
 namespace {
 
 BF16CODECS_INLINE __m512i words_of(unsigned v) {
