@@ -1,8 +1,8 @@
 // Kernels for AVX-512 F, BW, DQ and VL. Each group of vector instructions is preceded by the
 // scalar formula that it computes.
 
-#include "kernels/bits.h"
 #include "kernels/x86/avx512.h"
+#include "kernels/bits.h"
 #include "kernels/x86/differing_bits.h"
 
 namespace bf16codecs {
@@ -126,7 +126,8 @@ void add_columns(const int16_t* columns, unsigned step, int row, int most, size_
   }
 }
 
-constexpr Kernels kernels_with(const char* name, const TileKernels& tiles) {
+constexpr Kernels kernels_with(const char* name, const TileKernels& tiles,
+                               const DeltaKernels& delta) {
   return {
       .name = name,
       .checksum = checksum,
@@ -142,13 +143,14 @@ constexpr Kernels kernels_with(const char* name, const TileKernels& tiles) {
       .add_columns = add_columns,
       .differing_bits = differing_bits,
       .tiles = &tiles,
-      .delta = &kAvx512DeltaKernels,
+      .delta = &delta,
   };
 }
 
 }  // namespace
 
-constexpr Kernels kAvx512Kernels = kernels_with("avx512", kAvx512TileKernels);
-constexpr Kernels kAvx512Vbmi2Kernels = kernels_with("avx512vbmi2", kAvx512Vbmi2TileKernels);
+constexpr Kernels kAvx512Kernels = kernels_with("avx512", kAvx512TileKernels, kAvx512DeltaKernels);
+constexpr Kernels kAvx512Vbmi2Kernels =
+    kernels_with("avx512vbmi2", kAvx512Vbmi2TileKernels, kAvx512Vbmi2DeltaKernels);
 
 }  // namespace bf16codecs

@@ -48,6 +48,7 @@ void avx512_tile_encode(TileEncoder& encoder, const TileCodeTable tables[],
                         const uint8_t* classes, size_t steps, const uint8_t* symbols);
 
 extern const DeltaKernels kAvx512DeltaKernels;
+extern const DeltaKernels kAvx512Vbmi2DeltaKernels;
 extern const MagnitudeKernels kAvx512MagnitudeKernels;
 extern const TileKernels kAvx512TileKernels;
 extern const TileKernels kAvx512Vbmi2TileKernels;

@@ -6,6 +6,12 @@
 namespace bf16codecs {
 namespace {
 
+struct Index {
+  static BF16CODECS_INLINE __m512i append(__m512i i, __m512i d) {
+    return _mm512_sub_epi16(_mm512_add_epi16(i, i), _mm512_srai_epi16(d, 15));
+  }
+};
+
 constexpr __mmask32 kOddWords = 0xAAAAAAAA;
 
 // Two registers of states: lanes 0-15 and 16-31 of a group. Words of both are even and odd ones of
@@ -30,7 +36,7 @@ template <unsigned kClassBits>
 BF16CODECS_INLINE __m512i decode_group(const Search<kClassBits>& t, const uint8_t* classes,
                                        Group& x, __mmask32& escapes) {
   const __m512i c = _mm512_cvtepu8_epi16(load32(classes));
-  const Found found = find(t, c, x.low_words());
+  const Found found = find<Index>(t, c, x.low_words());
   // r = raw[c];  q = entry == escape ? 0 : n[entry] + r
   const __m512i r = _mm512_permutexvar_epi16(c, t.raw);
   const __m512i bits = _mm512_permutexvar_epi16(found.entries, t.bits);
@@ -250,13 +256,13 @@ BF16CODECS_INLINE auto choose_encode(unsigned groups) {
                        : encode_steps<4, kClassBits>;
 }
 
-void encode(DeltaEncoder& e, const DeltaTables& tables, const uint8_t* classes,
-            const uint16_t* numbers, size_t steps, uint32_t* escapes) {
+}  // namespace
+
+void avx512_delta_encode(DeltaEncoder& e, const DeltaTables& tables, const uint8_t* classes,
+                         const uint16_t* numbers, size_t steps, uint32_t* escapes) {
   const auto kernel = tables.classes <= 8 ? choose_encode<3>(e.groups) : choose_encode<4>(e.groups);
   kernel(e, tables, classes, numbers, steps, escapes);
 }
-
-}  // namespace
 
 const DeltaKernels kAvx512DeltaKernels = {
     .classify16 = avx512_delta_classify16,
@@ -264,7 +270,7 @@ const DeltaKernels kAvx512DeltaKernels = {
     .add16 = avx512_delta_add16,
     .decode = decode,
     .reads_slots = false,
-    .encode = encode,
+    .encode = avx512_delta_encode,
 };
 
 }  // namespace bf16codecs

@@ -1,8 +1,16 @@
 #pragma once
 
 // What the difference mode's kernels for AVX-512 share: how entries are found. Each file that
-// includes this has a copy of its own, built for its instruction set. Tables of words are looked up
-// by the low bits of an index, 5 of one register and 6 of two; the bits above do not count.
+// includes this has a copy of its own, built for its instruction set, and says how an index goes
+// on:
+//
+//   struct Index {
+//     // 2 i + 1 where d is negative, otherwise 2 i.
+//     static __m512i append(__m512i i, __m512i d);
+//   };
+//
+// Tables of words are looked up by the low bits of an index, 5 of one register and 6 of two; the
+// bits above do not count.
 
 #include "kernels/x86/avx512.h"
 
@@ -15,6 +23,8 @@ void avx512_delta_subtract16(const DeltaShape& shape, const uint8_t* base, const
                              uint16_t* numbers);
 void avx512_delta_add16(const DeltaShape& shape, const uint8_t* base, const uint16_t* numbers,
                         const uint16_t* scales, const uint8_t* classes, size_t n, uint8_t* items);
+void avx512_delta_encode(DeltaEncoder& encoder, const DeltaTables& tables, const uint8_t* classes,
+                         const uint16_t* numbers, size_t steps, uint32_t* escapes);
 
 namespace {
 
@@ -76,7 +86,7 @@ struct Found {
 // The last entry whose start is not above a: with ~a, `start + ~a` is negative where it is not. The
 // largest of these as unsigned numbers is start + ~a of the entry found, and the smallest of the
 // others that of the next one: their difference is f, which is quicker than to look it up.
-template <unsigned kClassBits>
+template <typename Index, unsigned kClassBits>
 BF16CODECS_INLINE Found find(const Search<kClassBits>& t, __m512i classes, __m512i slots) {
   const __m512i not_a = _mm512_ternarylogic_epi32(slots, slots, words_of(4095), 0x5F);
   __m512i last = not_a, next = _mm512_add_epi16(not_a, words_of(4096)), i = classes;
@@ -84,7 +94,7 @@ BF16CODECS_INLINE Found find(const Search<kClassBits>& t, __m512i classes, __m51
     const __m512i d = _mm512_add_epi16(starts, not_a);
     last = _mm512_max_epu16(last, d);
     next = _mm512_min_epu16(next, d);
-    i = _mm512_sub_epi16(_mm512_add_epi16(i, i), _mm512_srai_epi16(d, 15));
+    i = Index::append(i, d);
   };
   descend(_mm512_permutexvar_epi16(i, t.of1));
   descend(_mm512_permutexvar_epi16(i, t.of2));

@@ -1,0 +1,144 @@
+// The difference mode's decoder for AVX-512 with VBMI and VBMI2: states as words, which are shifted
+// in pairs and expanded. Each group of vector instructions is preceded by the scalar formula that
+// it computes.
+
+#include "kernels/x86/avx512_delta.h"
+
+namespace bf16codecs {
+namespace {
+
+struct Index {
+  static BF16CODECS_INLINE __m512i append(__m512i i, __m512i d) {
+    return _mm512_shldi_epi16(i, d, 1);
+  }
+};
+
+// The states of a group's 32 lanes: their low and their high words.
+struct Planes {
+  __m512i low, high;
+};
+
+Planes load_planes(const uint32_t x[32]) {
+  const __m512i even = load(x), odd = load(x + 16);
+  const auto half = [](__m512i v) { return _mm512_cvtepi32_epi16(v); };
+  const auto join = [](__m256i a, __m256i b) {
+    return _mm512_inserti64x4(_mm512_castsi256_si512(a), b, 1);
+  };
+  return {join(half(even), half(odd)),
+          join(half(_mm512_srli_epi32(even, 16)), half(_mm512_srli_epi32(odd, 16)))};
+}
+
+void store_planes(uint32_t x[32], const Planes& planes) {
+  const auto join = [](__m256i low, __m256i high) {
+    return _mm512_or_si512(_mm512_cvtepu16_epi32(low),
+                           _mm512_slli_epi32(_mm512_cvtepu16_epi32(high), 16));
+  };
+  store(x, join(_mm512_castsi512_si256(planes.low), _mm512_castsi512_si256(planes.high)));
+  store(x + 16,
+        join(_mm512_extracti64x4_epi64(planes.low, 1), _mm512_extracti64x4_epi64(planes.high, 1)));
+}
+
+// Words that an expansion would take from memory, for which it waits until it has the mask.
+BF16CODECS_INLINE __m512i load_early(const uint8_t* words) {
+  __m512i v = load(words);
+#if defined(__GNUC__)
+  __asm__("" : "+v"(v));
+#endif
+  return v;
+}
+
+// Classes, as words, in the order of the lanes.
+BF16CODECS_INLINE __m512i load_classes(const uint8_t* classes) {
+  alignas(64) static constexpr uint8_t kOrder[64] = {
+      0,  0, 2,  0, 4,  0, 6,  0, 8,  0, 10, 0, 12, 0, 14, 0,  //
+      16, 0, 18, 0, 20, 0, 22, 0, 24, 0, 26, 0, 28, 0, 30, 0,  //
+      1,  0, 3,  0, 5,  0, 7,  0, 9,  0, 11, 0, 13, 0, 15, 0,  //
+      17, 0, 19, 0, 21, 0, 23, 0, 25, 0, 27, 0, 29, 0, 31, 0};
+  return _mm512_maskz_permutexvar_epi8(0x5555555555555555, load(kOrder),
+                                       _mm512_castsi256_si512(load32(classes)));
+}
+
+// Words in the order of the items.
+BF16CODECS_INLINE __m512i in_order(__m512i lanes) {
+  alignas(64) static constexpr uint16_t kOrder[32] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
+                                                      21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
+                                                      11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+  return _mm512_permutexvar_epi16(load(kOrder), lanes);
+}
+
+// Decodes 32 numbers.
+template <unsigned kClassBits>
+BF16CODECS_INLINE __m512i decode_group(const Search<kClassBits>& t, const uint8_t* classes,
+                                       Planes& x, const uint8_t*& words, uint32_t& escapes) {
+  const __m512i c = load_classes(classes);
+  const Found found = find<Index>(t, c, x.low);
+  // r = raw[c];  q = entry == escape ? 0 : n[entry] + r
+  const __m512i r = _mm512_permutexvar_epi16(c, t.raw);
+  const __m512i bits = _mm512_permutexvar_epi16(found.entries, t.bits);
+  const __m512i q = _mm512_max_epi16(_mm512_add_epi16(bits, r), _mm512_setzero_si512());
+  const __m512i base = _mm512_sllv_epi16(_mm512_permutexvar_epi16(found.entries, t.base), r);
+  escapes = _mm512_movepi16_mask(in_order(bits));
+
+  // x = f (x >> 12) + rank: what is added to the high word's product has 16 bits
+  const __m512i f16 = _mm512_slli_epi16(found.f, 4);
+  const __m512i rank = _mm512_xor_si512(found.last, words_of(0xFFFF));
+  const __m512i more =
+      _mm512_add_epi16(_mm512_mullo_epi16(found.f, _mm512_srli_epi16(x.low, 12)), rank);
+  const __m512i low = _mm512_add_epi16(_mm512_mullo_epi16(f16, x.high), more);
+  const __m512i carry = _mm512_min_epu16(_mm512_subs_epu16(more, low), words_of(1));
+  const __m512i high = _mm512_add_epi16(_mm512_mulhi_epu16(f16, x.high), carry);
+
+  // number = (base << r) + (x & (2^q - 1));  x >>= q;  if (x < 2^16) x = x << 16 | next word
+  const __m512i above = _mm512_sllv_epi16(words_of(0xFFFF), q);
+  const __m512i numbers = _mm512_ternarylogic_epi32(base, above, low, 0xF2);
+  const __mmask32 is_low = _mm512_testn_epi16_mask(high, above);
+  x.low = _mm512_shrdv_epi16(low, high, q);
+  x.high = _mm512_mask_mov_epi16(_mm512_srlv_epi16(high, q), is_low, x.low);
+  x.low = _mm512_mask_expand_epi16(x.low, is_low, load_early(words));
+  words += 2 * popcount(is_low);
+  return in_order(numbers);
+}
+
+template <unsigned kGroups, unsigned kClassBits>
+void decode_steps(DeltaDecoder& d, const DeltaTables& tables, const uint8_t* classes, size_t steps,
+                  uint16_t* numbers, uint32_t* escapes) {
+  const Search<kClassBits> search(tables);
+  Planes x[kGroups];
+  for (unsigned g = 0; g < kGroups; ++g) x[g] = load_planes(d.x + 32 * g);
+  const uint8_t* words = d.words;
+  for (size_t step = 0; step < steps; step += kGroups) {
+    BF16CODECS_UNROLL
+    for (unsigned g = 0; g < kGroups; ++g) {
+      store(numbers, decode_group(search, classes, x[g], words, escapes[step + g]));
+      classes += kDeltaStep, numbers += kDeltaStep;
+    }
+  }
+  for (unsigned g = 0; g < kGroups; ++g) store_planes(d.x + 32 * g, x[g]);
+  d.words = words;
+}
+
+template <unsigned kClassBits>
+BF16CODECS_INLINE auto choose_decode(unsigned groups) {
+  return groups == 1   ? decode_steps<1, kClassBits>
+         : groups == 2 ? decode_steps<2, kClassBits>
+                       : decode_steps<4, kClassBits>;
+}
+
+void decode(DeltaDecoder& d, const DeltaTables& tables, const uint8_t* classes, size_t steps,
+            uint16_t* numbers, uint32_t* escapes) {
+  const auto kernel = tables.classes <= 8 ? choose_decode<3>(d.groups) : choose_decode<4>(d.groups);
+  kernel(d, tables, classes, steps, numbers, escapes);
+}
+
+}  // namespace
+
+const DeltaKernels kAvx512Vbmi2DeltaKernels = {
+    .classify16 = avx512_delta_classify16,
+    .subtract16 = avx512_delta_subtract16,
+    .add16 = avx512_delta_add16,
+    .decode = decode,
+    .reads_slots = false,
+    .encode = avx512_delta_encode,
+};
+
+}  // namespace bf16codecs
