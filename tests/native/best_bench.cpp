@@ -1,7 +1,9 @@
 // Level "best" beside level "fast" and beside the scale model of format version 1, in turns: whole
 // frames in cache, one thread, in its own processor time.
 //
-//     best_bench FILE ROW [ITEMS]     the file's first items as bfloat16, in rows of ROW items
+//     best_bench FILE ROW [ITEMS [BASE]]   the file's first items as bfloat16, in rows of ROW
+//     items,
+//                                          and as differences to those of BASE
 //
 // Prints medians and the range of all rounds, in GB/s of items, and bits an item. BF16CODECS_ISA
 // chooses the instruction set.
@@ -61,21 +63,31 @@ struct Frame {
   size_t size = 0;
 };
 
-Contender of_level(const char* name, int level, size_t row, const std::vector<uint8_t>& raw,
-                   Frame& frame, std::vector<uint8_t>& decoded) {
+// What is measured: items, and perhaps a base.
+struct Data {
+  std::vector<uint8_t> raw, base;
+  size_t row;
+};
+
+Contender of_level(const char* name, int level, bool with_base, const Data& data, Frame& frame,
+                   std::vector<uint8_t>& decoded) {
   EncodeOptions options;
   options.codec = Codec::arithmetic;
   options.level = level;
-  options.row = row;
-  frame.bytes.resize(encode_room(raw.size(), options));
+  options.row = data.row;
+  options.has_base = with_base;
+  frame.bytes.resize(encode_room(data.raw.size(), options));
+  const uint8_t* const base = with_base ? data.base.data() : nullptr;
   return {name,
-          [&raw, &frame, options] {
-            return frame.size = encode(raw.data(), raw.size(), options, frame.bytes.data());
+          [&data, &frame, options, base] {
+            return frame.size =
+                       encode(data.raw.data(), data.raw.size(), options, base, frame.bytes.data());
           },
-          [&frame, &decoded] {
+          [&data, &frame, &decoded, base] {
             const FrameIndex index = read_index(frame.bytes.data(), frame.size);
-            decode_blocks(index, frame.bytes.data() + index.offsets[0], 0, index.blocks(), nullptr,
-                          decoded.data());
+            if (base != nullptr) check_base(index, base, data.base.size());
+            decode_frame(index, frame.bytes.data() + index.offsets[0], nullptr, base,
+                         decoded.data());
           }};
 }
 
@@ -115,14 +127,23 @@ struct ScaleModel {
   }
 };
 
-bool compare(const std::vector<uint8_t>& raw, size_t row) {
-  Frame fast, best;
-  std::vector<uint8_t> decoded(raw.size()), decoded_best(raw.size());
-  ScaleModel scale{raw, row};
-  Contender contenders[] = {of_level("fast", kFast, row, raw, fast, decoded),
-                            of_level("best", kBest, row, raw, best, decoded_best),
-                            {"scale model", [&] { return scale.encode(); },
-                             [&] { scale.decode(); }}};
+bool compare(const Data& data) {
+  constexpr size_t kFrames = 4;
+  const std::vector<uint8_t>& raw = data.raw;
+  Frame frames[kFrames];
+  std::vector<uint8_t> decoded[kFrames];
+  for (auto& of : decoded) of.resize(raw.size());
+  ScaleModel scale{raw, data.row};
+  std::vector<Contender> contenders = {
+      of_level("fast", kFast, false, data, frames[0], decoded[0]),
+      of_level("best", kBest, false, data, frames[1], decoded[1]),
+      {"scale model", [&] { return scale.encode(); }, [&] { scale.decode(); }}};
+  const size_t measured = data.base.empty() ? 2 : kFrames;
+  if (!data.base.empty()) {
+    contenders.pop_back();
+    contenders.push_back(of_level("fast, base", kFast, true, data, frames[2], decoded[2]));
+    contenders.push_back(of_level("best, base", kBest, true, data, frames[3], decoded[3]));
+  }
   for (int round = 0; round < kRounds; ++round) {
     for (Contender& c : contenders) {
       c.encoding.measure(raw.size(), [&] { c.size = c.encode(); });
@@ -137,7 +158,7 @@ bool compare(const std::vector<uint8_t>& raw, size_t row) {
     c.decoding.print();
     std::printf("\n");
   }
-  return decoded == raw && decoded_best == raw;
+  return std::all_of(decoded, decoded + measured, [&](const auto& of) { return of == raw; });
 }
 
 }  // namespace
@@ -145,17 +166,23 @@ bool compare(const std::vector<uint8_t>& raw, size_t row) {
 
 int main(int argc, char** argv) {
   using namespace bf16codecs;
+  const auto read = [](const char* path, size_t size) {
+    std::vector<uint8_t> bytes(size);
+    std::FILE* const file = std::fopen(path, "rb");
+    const bool is_read = file != nullptr && std::fread(bytes.data(), 1, size, file) == size;
+    if (file != nullptr) std::fclose(file);
+    if (is_read) return bytes;
+    std::fprintf(stderr, "usage: best_bench FILE ROW [ITEMS [BASE]]: %s is no such file\n", path);
+    std::exit(2);
+  };
   const size_t items = argc > 3 ? std::strtoull(argv[3], nullptr, 10) : size_t{1} << 18;
-  std::vector<uint8_t> raw(2 * items);
-  std::FILE* file = argc > 2 ? std::fopen(argv[1], "rb") : nullptr;
-  if (file == nullptr || std::fread(raw.data(), 1, raw.size(), file) != raw.size()) {
-    std::fprintf(stderr, "usage: best_bench FILE ROW [ITEMS]\n");
-    return 2;
-  }
-  std::fclose(file);
+  Data data;
+  data.raw = read(argc > 2 ? argv[1] : "", 2 * items);
+  data.row = std::strtoull(argv[2], nullptr, 10);
+  if (argc > 4) data.base = read(argv[4], 2 * items);
   set_num_threads(1);
   std::printf("%s, %zu items, GB/s\n", kernels().name, items);
-  const bool exact = compare(raw, std::strtoull(argv[2], nullptr, 10));
+  const bool exact = compare(data);
   if (!exact) std::fprintf(stderr, "a frame did not come back\n");
   return exact ? 0 : 1;
 }

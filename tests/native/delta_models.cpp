@@ -21,7 +21,7 @@ delta::ClassCode powers_code(Random& random) {
     unsigned j = i == 0 ? kDeltaEscape : random.below(kDeltaEscape), tries = kDeltaEntries;
     const auto fits = [&] {
       return code.weights[j] == 0 &&
-             delta::least_frequency(delta::raw_bits(code, j)) <= 1u << exponents[i];
+             delta::frequency_unit(delta::raw_bits(code, j)) <= 1u << exponents[i];
     };
     for (; !fits() && tries != 0; --tries) j = (j + 1) % kDeltaEscape;
     if (tries == 0) return {};

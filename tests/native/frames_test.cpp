@@ -65,7 +65,7 @@ Bytes decode(const Bytes& frame, size_t raw_size, Against side) {
   uint8_t* const out = arenas().out.room(raw_size, side);
   std::fill_n(out, raw_size, uint8_t{0xA5});
   try {
-    decode_blocks(index, bytes + index.offsets.front(), 0, index.blocks(), nullptr, out);
+    decode_frame(index, bytes + index.offsets.front(), nullptr, nullptr, out);
   } catch (const CorruptDataError& error) {
     const std::string text = error.what();
     return {text.begin(), text.end()};
@@ -78,7 +78,8 @@ Bytes encode_frame(const Bytes& raw, const EncodeOptions& options) {
   Bytes result;
   for (const Against side : kBothSides) {
     uint8_t* const frame = arenas().frame.room(room, side);
-    const size_t size = encode(arenas().raw.holding(raw, side), raw.size(), options, frame);
+    const size_t size =
+        encode(arenas().raw.holding(raw, side), raw.size(), options, nullptr, frame);
     if (side != kBothSides[0]) CHECK(Bytes(frame, frame + size) == result);
     result.assign(frame, frame + size);
   }

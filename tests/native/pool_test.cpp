@@ -82,10 +82,10 @@ void test_exceptions(size_t n, Random& random) {
 // Blocks that several threads encode find their places in the frame, and every call gets the same.
 void test_frames(const Bytes& raw, const Bytes& expected, const EncodeOptions& options) {
   Bytes frame(static_cast<size_t>(encode_room(raw.size(), options))), out(raw.size());
-  const size_t size = encode(raw.data(), raw.size(), options, frame.data());
+  const size_t size = encode(raw.data(), raw.size(), options, nullptr, frame.data());
   CHECK(size == expected.size() && std::equal(expected.begin(), expected.end(), frame.begin()));
   const FrameIndex index = read_index(frame.data(), size);
-  decode_blocks(index, frame.data() + index.offsets[0], 0, index.blocks(), nullptr, out.data());
+  decode_frame(index, frame.data() + index.offsets[0], nullptr, nullptr, out.data());
   CHECK(out == raw);
 }
 
@@ -151,7 +151,7 @@ void test_pool() {
   options.block_log2 = 12;
   set_num_threads(1);
   Bytes frame(static_cast<size_t>(encode_room(raw.size(), options)));
-  frame.resize(encode(raw.data(), raw.size(), options, frame.data()));
+  frame.resize(encode(raw.data(), raw.size(), options, nullptr, frame.data()));
 
   set_num_threads(4);
   CHECK(get_num_threads() == 4);

@@ -15,7 +15,9 @@ const Kernels* in_use = &kScalarKernels;
 
 // In place of kernels/active.cpp and of the pool: the linker takes the core's own files only for
 // what is not defined yet.
-const Kernels& kernels() { return *in_use; }
+const Kernels& kernels() {
+  return *in_use;
+}
 
 // A new workspace for each task: in one that is left from a larger block, no sanitizer would see a
 // step outside, or bytes that nobody wrote.
@@ -63,19 +65,22 @@ const std::vector<const Kernels*>& instruction_sets() {
   return sets;
 }
 
-void use(const Kernels& set) { in_use = &set; }
+void use(const Kernels& set) {
+  in_use = &set;
+}
 
 bool Outcome::operator==(const Outcome& other) const {
   if (error != other.error) return false;
-  return !error.empty() || (size == other.size && std::equal(bytes.get(), bytes.get() + size,
-                                                             other.bytes.get()));
+  return !error.empty() ||
+         (size == other.size && std::equal(bytes.get(), bytes.get() + size, other.bytes.get()));
 }
 
 bool is_whole_frame(const uint8_t* data, size_t size, FrameIndex& index) {
   return error_of([&] {
            index = read_index(data, size);
            check_frame_size(index, size);
-         }).empty();
+         })
+      .empty();
 }
 
 bool is_frame_to_decode(const uint8_t* data, size_t size, FrameIndex& index) {
@@ -97,7 +102,7 @@ Outcome decode(const FrameIndex& index, const uint8_t* frame, size_t first, size
     payload = copy.data();
   }
   outcome.error = error_of(
-      [&] { decode_blocks(index, payload, first, last, &zstd(), outcome.bytes.get()); });
+      [&] { decode_blocks(index, payload, first, last, &zstd(), nullptr, outcome.bytes.get()); });
   return outcome;
 }
 

@@ -45,7 +45,7 @@ Bytes read_raw(Reader& in) {
 
 Bytes encoded(const Bytes& raw, const EncodeOptions& options) {
   Bytes frame(static_cast<size_t>(encode_room(raw.size(), options)));
-  frame.resize(encode(raw.data(), raw.size(), options, frame.data()));
+  frame.resize(encode(raw.data(), raw.size(), options, nullptr, frame.data()));
   CHECK(frame.size() <= frame_bound(raw.size(), options.layout.planes(), options.block_log2));
   return frame;
 }
