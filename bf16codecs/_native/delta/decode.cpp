@@ -36,6 +36,7 @@ struct Reader::State {
         rows(std::move(row_scales)),
         scales(grid::KeyFormat(model.layout()), model.section(first), rows, first),
         numbers(model.layout(), model.section(first)),
+        has_scales(model.section(first).run != 0 || model.section(first).period != 0),
         tables(model.tables(first)),
         counts(n, groups),
         base(base_items) {
@@ -55,7 +56,8 @@ struct Reader::State {
   // Decodes n items from item `at` on, whole steps.
   void decode(size_t n, const uint8_t* const low[], uint8_t* items) {
     const size_t steps = n / kDeltaStep;
-    scales.fill(at, n, strip_scales);
+    // Where there is one scale, it is there already.
+    if (at == 0 || has_scales) scales.fill(at, n, strip_scales);
     numbers.classify(base, strip_scales, n, classes);
     words.prepare(kStepBytes * steps);
     decoder.words = words.next;
@@ -91,6 +93,7 @@ struct Reader::State {
   const grid::RowScales rows;
   const grid::ItemScales scales;
   const Numbers numbers;
+  const bool has_scales;
   const DeltaTables& tables;
   const Counts counts;
   const uint8_t* base;

@@ -17,7 +17,7 @@ namespace {
 
 // More lanes hide more latency, and each costs 20 bits.
 unsigned groups_log2_for(size_t n) {
-  return n < size_t{1} << 15 ? 0 : n < size_t{1} << 18 ? 1 : 2;
+  return n < size_t{1} << 15 ? 0 : n < size_t{1} << 17 ? 1 : 2;
 }
 
 // Where the parts of a block are collected before their sizes are known.
@@ -73,7 +73,7 @@ class BlockEncoder {
       const uint8_t* const base = base_ + width_ * at;
       uint8_t* low_at[kMaxItemSize];
       for (unsigned k = 0; k < section.low; ++k) low_at[k] = low[k] + at;
-      scales.fill(at, n, strip_scales);
+      if (at == 0 || section.run != 0 || section.period != 0) scales.fill(at, n, strip_scales);
       numbers.classify(base, strip_scales, n, parts_.classes + at);
       numbers.subtract(base, items_ + width_ * at, strip_scales, parts_.classes + at, n,
                        parts_.numbers + at, low_at);

@@ -9,17 +9,21 @@
 namespace bf16codecs::delta {
 namespace {
 
-// Items that are sampled: a sixteenth of a section, within limits. The tables of a tensor of 64 K
-// items have about 90 entries: with 4 K items they cost 0.016 bits more than with all.
-size_t sample_size(size_t n, bool is_best) {
+// Items that show scale and classes.
+constexpr size_t kShapeItems = size_t{1} << 11;
+
+// Items that show how often the entries occur: a part of the section, within limits. The tables of
+// a tensor of 64 K items have about 90 entries: with 4 K items they cost 0.016 bits more than with
+// all.
+size_t counted_items(size_t n, bool is_best) {
   if (is_best) return std::clamp(n / 2, size_t{1} << 14, size_t{1} << 17);
-  return std::clamp(n / 16, size_t{1} << 12, size_t{1} << 15);
+  return std::clamp(n / 32, size_t{1} << 12, size_t{1} << 15);
 }
 
 // Takes windows from all over the n items at `base` and `items`, a section that begins at `first`.
 Sample take_sample(const Layout& layout, const uint8_t* base, const uint8_t* items, size_t n,
                    size_t wanted) {
-  constexpr size_t kWindow = 256;
+  constexpr size_t kWindow = 128;
   const size_t width = layout.planes();
   const size_t windows = n <= wanted ? 1 : wanted / kWindow;
   const size_t window = n <= wanted ? n : kWindow;
@@ -49,11 +53,14 @@ Model Model::fit(const Layout& layout, const uint8_t* base, const uint8_t* items
     const size_t count = std::min(grid::kSectionItems, n - first);
     Section& section = model.sections_.emplace_back();
     section.shape.fraction = fraction_bits(layout.dtype);
-    Sample sample = take_sample(layout, base + width * first, items + width * first, count,
-                                sample_size(count, with_grid));
+    const uint8_t *const from = base + width * first, *const to = items + width * first;
+    Sample sample = take_sample(layout, from, to, count, kShapeItems);
     fit_scale(layout, sample, false, section);
     fit_classes(layout, sample, with_grid ? kDeltaClasses : kFastClasses, section);
-    fit_codes(layout, sample, section);
+    fit_raw_bits(layout, sample, section);
+    sample = take_sample(layout, from, to, count, counted_items(count, with_grid));
+    std::fill(sample.scales.begin(), sample.scales.end(), section.base);
+    fit_weights(layout, sample, section);
     model.tables_.emplace_back(section.classes, false);
   }
   return model;

@@ -26,7 +26,10 @@ void fit_scale(const Layout& layout, Sample& sample, bool has_scales, Section& s
 // Chooses classes: at most `most` of them.
 void fit_classes(const Layout& layout, const Sample& sample, unsigned most, Section& section);
 
-// Chooses the classes' raw bits and weights.
-void fit_codes(const Layout& layout, const Sample& sample, Section& section);
+// Chooses the raw bits of far classes.
+void fit_raw_bits(const Layout& layout, const Sample& sample, Section& section);
+
+// Chooses the classes' weights.
+void fit_weights(const Layout& layout, const Sample& sample, Section& section);
 
 }  // namespace bf16codecs::delta

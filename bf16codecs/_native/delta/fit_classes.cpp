@@ -75,8 +75,19 @@ uint64_t total_length(const std::vector<uint16_t>& numbers) {
   return sum;
 }
 
+// The first items of a sample.
+Sample first_items(const Layout& layout, const Sample& sample, size_t n) {
+  n = std::min(n, sample.size());
+  const auto size = static_cast<std::ptrdiff_t>(n * layout.planes());
+  return {{sample.base.begin(), sample.base.begin() + size},
+          {sample.items.begin(), sample.items.begin() + size},
+          std::vector<uint16_t>(n)};
+}
+
 // Integers that cross zero look different from floats that do.
-void fit_relation(const Layout& layout, const Sample& sample, Section& section) {
+void fit_relation(const Layout& layout, const Sample& of, Section& section) {
+  constexpr size_t kEnough = 512;
+  const Sample sample = first_items(layout, of, kEnough);
   uint64_t least = UINT64_MAX;
   for (const Relation relation : {Relation::ordered, Relation::plain, Relation::exclusive_or}) {
     Section tried = section;
@@ -214,24 +225,46 @@ void fit_classes(const Layout& layout, const Sample& sample, unsigned most, Sect
   section.classes.resize(groups.size());
 }
 
-void fit_codes(const Layout& layout, const Sample& sample, Section& section) {
-  const size_t n = sample.size();
-  std::vector<uint8_t> classes(n), low_bytes(section.low * n);
-  std::vector<uint16_t> numbers(n);
-  uint8_t* low[kMaxItemSize];
-  for (unsigned k = 0; k < section.low; ++k) low[k] = low_bytes.data() + n * k;
-  const Numbers of(layout, section);
-  of.classify(sample.base.data(), sample.scales.data(), n, classes.data());
-  of.subtract(sample.base.data(), sample.items.data(), sample.scales.data(), classes.data(), n,
-              numbers.data(), low);
-  std::array<Exponent, kDeltaClasses> means{};
-  for (size_t i = 0; i < n; ++i) {
-    means[classes[i]].sum += numbers[i];
-    ++means[classes[i]].count;
+namespace {
+
+// Classes and numbers of a sample.
+struct Coded {
+  std::vector<uint8_t> classes;
+  std::vector<uint16_t> numbers;
+
+  Coded(const Layout& layout, const Sample& sample, const Section& section)
+      : classes(sample.size()), numbers(sample.size()) {
+    const size_t n = sample.size();
+    std::vector<uint8_t> low_bytes(section.low * n);
+    uint8_t* low[kMaxItemSize];
+    for (unsigned k = 0; k < section.low; ++k) low[k] = low_bytes.data() + n * k;
+    const Numbers of(layout, section);
+    of.classify(sample.base.data(), sample.scales.data(), n, classes.data());
+    of.subtract(sample.base.data(), sample.items.data(), sample.scales.data(), classes.data(), n,
+                numbers.data(), low);
   }
-  uint32_t counts[kDeltaClasses][kDeltaEntries] = {};
+};
+
+// The entries of all v, and of those above.
+struct EntryTable {
+  uint8_t of[kMaxDeltaValue + 2];
+
+  EntryTable() {
+    for (unsigned v = 0; v <= kMaxDeltaValue + 1; ++v) of[v] = static_cast<uint8_t>(entry_of(v));
+  }
+};
+
+}  // namespace
+
+void fit_raw_bits(const Layout& layout, const Sample& sample, Section& section) {
+  const Coded coded(layout, sample, section);
+  std::array<Exponent, kDeltaClasses> means{};
+  for (size_t i = 0; i < sample.size(); ++i) {
+    means[coded.classes[i]].sum += coded.numbers[i];
+    ++means[coded.classes[i]].count;
+  }
   for (unsigned c = 0; c < section.classes.size(); ++c) {
-    // So many raw bits that numbers are 3 to 6 on average.
+    // So many that numbers are 3 to 6 on average above them.
     int raw = static_cast<int>(section.shape.near_raw);
     if (c < section.shape.near) {
       raw = means[c].sum == 0 ? 0 : (means[c].log_mean() >> 12) - 1;
@@ -239,9 +272,17 @@ void fit_codes(const Layout& layout, const Sample& sample, Section& section) {
     }
     section.classes[c].raw = static_cast<uint8_t>(raw);
   }
-  for (size_t i = 0; i < n; ++i) {
-    const unsigned c = classes[i], v = static_cast<unsigned>(numbers[i] >> section.classes[c].raw);
-    ++counts[c][entry_of(v)];
+}
+
+void fit_weights(const Layout& layout, const Sample& sample, Section& section) {
+  static const EntryTable entries;
+  const Coded coded(layout, sample, section);
+  uint8_t raw[kDeltaClasses] = {};
+  for (unsigned c = 0; c < section.classes.size(); ++c) raw[c] = section.classes[c].raw;
+  uint32_t counts[kDeltaClasses][kDeltaEntries] = {};
+  for (size_t i = 0; i < sample.size(); ++i) {
+    const unsigned c = coded.classes[i];
+    ++counts[c][entries.of[std::min<unsigned>(coded.numbers[i] >> raw[c], kMaxDeltaValue + 1)]];
   }
   for (unsigned c = 0; c < section.classes.size(); ++c) {
     choose_weights(counts[c], layout.planes(), section.classes[c]);
