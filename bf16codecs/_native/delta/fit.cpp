@@ -1,8 +1,12 @@
 #include "delta/fit.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
+#include <optional>
 
+#include "delta/fit_grid.h"
+#include "grid/fixed_point.h"
 #include "grid/item_scales.h"
 #include "grid/keys.h"
 
@@ -20,57 +24,111 @@ size_t counted_items(size_t n, bool is_best) {
   return std::clamp(n / 32, size_t{1} << 12, size_t{1} << 15);
 }
 
-// Takes windows from all over the n items at `base` and `items`, a section that begins at `first`.
-Sample take_sample(const Layout& layout, const uint8_t* base, const uint8_t* items, size_t n,
-                   size_t wanted) {
-  constexpr size_t kWindow = 128;
-  const size_t width = layout.planes();
-  const size_t windows = n <= wanted ? 1 : wanted / kWindow;
-  const size_t window = n <= wanted ? n : kWindow;
-  Sample sample;
-  sample.base.resize(width * window * windows);
-  sample.items.resize(sample.base.size());
-  sample.scales.resize(window * windows);
-  for (size_t w = 0; w < windows; ++w) {
-    // Neighbours begin in other columns, whatever the length of a row.
-    const size_t at = n / windows * w;
-    std::memcpy(sample.base.data() + width * window * w, base + width * at, width * window);
-    std::memcpy(sample.items.data() + width * window * w, items + width * at, width * window);
+// A section of a version that is fitted.
+class SectionFit {
+ public:
+  SectionFit(const Layout& layout, const uint8_t* base, const uint8_t* items, uint64_t first,
+             size_t n)
+      : layout_(layout), base_(base), items_(items), first_(first), n_(n) {}
+
+  Section fast() const {
+    constexpr unsigned kClasses = 8;
+    return fit(blank(), nullptr, kShapeItems, counted_items(n_, false), {4, kClasses}).section;
   }
-  return sample;
-}
+
+  // The same with scales of rows and columns, where they are worth more than they take.
+  Section best(size_t row, const grid::Grid* before) const {
+    const size_t counted = counted_items(n_, true);
+    Fitted one = fit(blank(), nullptr, counted, counted, {4, kDeltaClasses});
+    if (!has_grid(layout_) || one.section.relation != Relation::ordered) return one.section;
+    Section with_grid = blank();
+    static_cast<grid::Grid&>(with_grid) = fit_grid(layout_, base_, items_, first_, n_, row, before);
+    const grid::RowScales rows = fit_rows(layout_, with_grid, base_, items_, first_, n_);
+    const Fitted other = fit(with_grid, &rows, counted, counted, {3, kDeltaClasses});
+    return other.bits + 8 * grid::write_rows(rows).size() < one.bits ? other.section : one.section;
+  }
+
+ private:
+  struct Resolution {
+    unsigned step, classes;
+  };
+  struct Fitted {
+    Section section;
+    uint64_t bits = 0;  // of all items, and of the model
+  };
+
+  Section blank() const {
+    Section section;
+    section.shape.fraction = fraction_bits(layout_.dtype);
+    return section;
+  }
+
+  Fitted fit(Section section, const grid::RowScales* rows, size_t shape_items, size_t items,
+             Resolution resolution) const {
+    Sample sample = take_sample(section, rows, shape_items);
+    fit_scale(layout_, sample, rows != nullptr, section);
+    section.shape.step = resolution.step;
+    fit_classes(layout_, sample, resolution.classes, section);
+    fit_raw_bits(layout_, sample, section);
+    if (items != shape_items) {
+      sample = take_sample(section, rows, items);
+      if (rows == nullptr) std::fill(sample.scales.begin(), sample.scales.end(), section.base);
+    }
+    const uint64_t bits = fit_weights(layout_, sample, section);
+    const uint64_t all = sample.size() == 0 ? 0 : bits * n_ / sample.size();
+    return {std::move(section), all + 8 * section.period / 3};
+  }
+
+  // Takes windows from all over the section.
+  Sample take_sample(const Section& section, const grid::RowScales* rows, size_t wanted) const {
+    constexpr size_t kWindow = 128;
+    const size_t width = layout_.planes();
+    const size_t windows = n_ <= wanted ? 1 : wanted / kWindow;
+    const size_t window = n_ <= wanted ? n_ : kWindow;
+    Sample sample;
+    sample.base.resize(width * window * windows);
+    sample.items.resize(sample.base.size());
+    sample.scales.resize(window * windows);
+    std::optional<grid::ItemScales> scales;
+    if (rows != nullptr) scales.emplace(grid::KeyFormat(layout_), section, *rows, first_);
+    for (size_t w = 0; w < windows; ++w) {
+      const size_t at = n_ / windows * w;
+      std::memcpy(sample.base.data() + width * window * w, base_ + width * at, width * window);
+      std::memcpy(sample.items.data() + width * window * w, items_ + width * at, width * window);
+      if (scales) scales->fill(at, window, sample.scales.data() + window * w);
+    }
+    return sample;
+  }
+
+  const Layout& layout_;
+  const uint8_t *base_, *items_;
+  const uint64_t first_;
+  const size_t n_;
+};
 
 }  // namespace
 
 Model Model::fit(const Layout& layout, const uint8_t* base, const uint8_t* items, size_t n,
-                 size_t row, bool with_grid) {
-  static_cast<void>(row);
-  constexpr unsigned kFastClasses = 8;
+                 size_t row, bool is_best) {
   Model model;
   model.layout_ = layout;
   const size_t width = layout.planes();
+  model.sections_.reserve(n / grid::kSectionItems + 1);
   for (size_t first = 0; first < n; first += grid::kSectionItems) {
     const size_t count = std::min(grid::kSectionItems, n - first);
-    Section& section = model.sections_.emplace_back();
-    section.shape.fraction = fraction_bits(layout.dtype);
-    const uint8_t *const from = base + width * first, *const to = items + width * first;
-    Sample sample = take_sample(layout, from, to, count, kShapeItems);
-    fit_scale(layout, sample, false, section);
-    fit_classes(layout, sample, with_grid ? kDeltaClasses : kFastClasses, section);
-    fit_raw_bits(layout, sample, section);
-    sample = take_sample(layout, from, to, count, counted_items(count, with_grid));
-    std::fill(sample.scales.begin(), sample.scales.end(), section.base);
-    fit_weights(layout, sample, section);
-    model.tables_.emplace_back(section.classes, false);
+    const SectionFit fit(layout, base + width * first, items + width * first, first, count);
+    const grid::Grid* const before = first != 0 ? &model.sections_.back() : nullptr;
+    model.sections_.push_back(is_best ? fit.best(row, before) : fit.fast());
+    model.tables_.emplace_back(model.sections_.back().classes, false);
   }
   return model;
 }
 
 grid::RowScales Model::fit_rows(const uint8_t* base, const uint8_t* items, uint64_t first,
                                 size_t n) const {
-  static_cast<void>(base), static_cast<void>(items);
   const Section& of = section(first);
-  return {0, std::vector<int16_t>(grid::rows_in(of, first, n))};
+  if (of.run == 0 && of.period == 0) return {};
+  return delta::fit_rows(layout_, of, base, items, first, n);
 }
 
 }  // namespace bf16codecs::delta

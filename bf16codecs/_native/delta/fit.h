@@ -23,13 +23,13 @@ struct Sample {
 // Chooses relation, low bytes, and without a grid the one scale of the sample's items.
 void fit_scale(const Layout& layout, Sample& sample, bool has_scales, Section& section);
 
-// Chooses classes: at most `most` of them.
+// Chooses classes: at most `most` of them, of places as large as section.shape.step says.
 void fit_classes(const Layout& layout, const Sample& sample, unsigned most, Section& section);
 
 // Chooses the raw bits of far classes.
 void fit_raw_bits(const Layout& layout, const Sample& sample, Section& section);
 
-// Chooses the classes' weights.
-void fit_weights(const Layout& layout, const Sample& sample, Section& section);
+// Chooses the classes' weights; returns nearly how many bits the sample takes, its tables included.
+uint64_t fit_weights(const Layout& layout, const Sample& sample, Section& section);
 
 }  // namespace bf16codecs::delta

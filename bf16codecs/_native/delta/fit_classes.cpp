@@ -209,11 +209,13 @@ void fit_classes(const Layout& layout, const Sample& sample, unsigned most, Sect
   constexpr int kLowest = -12, kHighest = 3;
   const int fraction = static_cast<int>(shape.fraction);
   const int lowest = std::max(kLowest, -fraction - 4) - (fraction > 11 ? fraction - 8 : 0);
-  shape.step = 4;
+  const int in_octave = static_cast<int>(kScaleSteps >> shape.step);
   shape.origin = -lowest * static_cast<int>(kScaleSteps);
-  shape.places = static_cast<unsigned>(std::min(kHighest - lowest, static_cast<int>(kDeltaPlaces)));
+  shape.places = static_cast<unsigned>(
+      std::min((kHighest - lowest) * in_octave, static_cast<int>(kDeltaPlaces)));
   std::vector<Group> groups = count_places(layout, sample, section);
-  for (size_t i = 0; i < groups.size(); ++i) groups[i].is_near = static_cast<int>(i) + lowest >= 0;
+  for (size_t i = 0; i < groups.size(); ++i)
+    groups[i].is_near = static_cast<int>(i) >= -lowest * in_octave;
   join_small(groups, sample.size(), most);
   unsigned place = 0;
   shape.near = static_cast<unsigned>(groups.size());
@@ -274,7 +276,7 @@ void fit_raw_bits(const Layout& layout, const Sample& sample, Section& section) 
   }
 }
 
-void fit_weights(const Layout& layout, const Sample& sample, Section& section) {
+uint64_t fit_weights(const Layout& layout, const Sample& sample, Section& section) {
   static const EntryTable entries;
   const Coded coded(layout, sample, section);
   uint8_t raw[kDeltaClasses] = {};
@@ -284,9 +286,12 @@ void fit_weights(const Layout& layout, const Sample& sample, Section& section) {
     const unsigned c = coded.classes[i];
     ++counts[c][entries.of[std::min<unsigned>(coded.numbers[i] >> raw[c], kMaxDeltaValue + 1)]];
   }
+  uint64_t bits = 0;  // in 4096ths
   for (unsigned c = 0; c < section.classes.size(); ++c) {
     choose_weights(counts[c], layout.planes(), section.classes[c]);
+    bits += coded_bits(counts[c], layout.planes(), section.classes[c]);
   }
+  return bits >> 12;
 }
 
 }  // namespace bf16codecs::delta

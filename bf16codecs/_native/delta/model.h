@@ -33,9 +33,9 @@ unsigned near_raw_bits(DType dtype, unsigned low);
 class Model {
  public:
   // Describes n items by those of their base. `row` is the length of a row in items, 0 if that is
-  // not known; scales of rows and columns are looked for if `with_grid`.
+  // not known, to look for scales of rows and columns if it `is_best`.
   static Model fit(const Layout& layout, const uint8_t* base, const uint8_t* items, size_t n,
-                   size_t row, bool with_grid);
+                   size_t row, bool is_best);
 
   // Reads what write() wrote, for a version of n items of which [first, last) are wanted, and keeps
   // the columns and tables of their sections alone. Throws CorruptDataError.

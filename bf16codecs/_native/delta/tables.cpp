@@ -64,6 +64,20 @@ void choose_weights(const uint32_t counts[kDeltaEntries], size_t width, ClassCod
   }
 }
 
+uint64_t coded_bits(const uint32_t counts[kDeltaEntries], size_t width, const ClassCode& code) {
+  Frequencies frequencies{};
+  make_frequencies(code, frequencies);
+  uint64_t bits = 0;
+  for (unsigned j = 0; j < kDeltaEntries; ++j) {
+    const bool is_coded = frequencies[j] != 0 && j != kDeltaEscape;
+    const unsigned f = frequencies[is_coded ? j : kDeltaEscape];
+    const auto raw = static_cast<unsigned>(is_coded ? raw_bits(code, j) : 8 * width);
+    const auto cost = static_cast<uint64_t>(grid::log2_floor(kTotal) - grid::log2_floor(f));
+    bits += counts[j] * (cost + raw * uint64_t{grid::kOctave});
+  }
+  return bits;
+}
+
 bool make_frequencies(const ClassCode& code, Frequencies& frequencies) {
   uint64_t sum = 0;
   for (const uint8_t weight : code.weights) sum += power_of(weight);

@@ -41,6 +41,9 @@ inline unsigned entry_of(unsigned v) {
 // Chooses weights by how often each entry occurs in a class of items of `width` bytes.
 void choose_weights(const uint32_t counts[kDeltaEntries], size_t width, ClassCode& code);
 
+// What entries that occur so often take, in 4096ths of a bit.
+uint64_t coded_bits(const uint32_t counts[kDeltaEntries], size_t width, const ClassCode& code);
+
 using Frequencies = std::array<uint16_t, kDeltaEntries>;
 
 // Returns false if no frequencies with the sum kTotal follow from the weights.
