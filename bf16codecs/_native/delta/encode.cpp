@@ -17,7 +17,7 @@ namespace {
 
 // More lanes hide more latency, and each costs 20 bits.
 unsigned groups_log2_for(size_t n) {
-  return n < size_t{1} << 15 ? 0 : n < size_t{1} << 17 ? 1 : 2;
+  return n < size_t{1} << 17 ? 0 : n < size_t{1} << 18 ? 1 : 2;
 }
 
 // Where the parts of a block are collected before their sizes are known.
