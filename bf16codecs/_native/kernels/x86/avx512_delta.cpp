@@ -33,10 +33,8 @@ BF16CODECS_INLINE __m512i odd_words(__m512i v) {
 
 // Decodes 32 numbers.
 template <unsigned kClassBits>
-BF16CODECS_INLINE __m512i decode_group(const Search<kClassBits>& t, const uint8_t* classes,
-                                       Group& x, __mmask32& escapes) {
-  const __m512i c = _mm512_cvtepu8_epi16(load32(classes));
-  const Found found = find<Index>(t, c, x.low_words());
+BF16CODECS_INLINE __m512i decode_group(const Search<kClassBits>& t, __m512i c, const Found& found,
+                                       Group& x, uint32_t& escapes) {
   // r = raw[c];  q = entry == escape ? 0 : n[entry] + r
   const __m512i r = _mm512_permutexvar_epi16(c, t.raw);
   const __m512i bits = _mm512_permutexvar_epi16(found.entries, t.bits);
@@ -45,11 +43,10 @@ BF16CODECS_INLINE __m512i decode_group(const Search<kClassBits>& t, const uint8_
   escapes = _mm512_movepi16_mask(bits);
 
   // x = f (x >> 12) + rank
-  const __m512i rank = _mm512_xor_si512(found.last, words_of(0xFFFF));
   x.even = _mm512_add_epi32(_mm512_mullo_epi32(_mm512_srli_epi32(x.even, 12), even_words(found.f)),
-                            even_words(rank));
+                            even_words(found.rank));
   x.odd = _mm512_add_epi32(_mm512_mullo_epi32(_mm512_srli_epi32(x.odd, 12), odd_words(found.f)),
-                           odd_words(rank));
+                           odd_words(found.rank));
 
   // number = (base << r) + (x & (2^q - 1));  x >>= q
   const __m512i above = _mm512_sllv_epi16(words_of(0xFFFF), q);
@@ -75,12 +72,17 @@ void decode_steps(DeltaDecoder& d, const DeltaTables& tables, const uint8_t* cla
   for (unsigned g = 0; g < kGroups; ++g) x[g] = {load(d.x + 32 * g), load(d.x + 32 * g + 16)};
   const uint8_t* words = d.words;
   for (size_t step = 0; step < steps; step += kGroups) {
+    __m512i c[kGroups], slots[kGroups];
+    Found found[kGroups];
     BF16CODECS_UNROLL
     for (unsigned g = 0; g < kGroups; ++g) {
-      __mmask32 escaped;
+      c[g] = _mm512_cvtepu8_epi16(load32(classes + kDeltaStep * g)), slots[g] = x[g].low_words();
+    }
+    find<Index, kGroups>(search, c, slots, found);
+    BF16CODECS_UNROLL
+    for (unsigned g = 0; g < kGroups; ++g) {
       store(numbers + kDeltaStep * g,
-            decode_group(search, classes + kDeltaStep * g, x[g], escaped));
-      escapes[step + g] = escaped;
+            decode_group(search, c[g], found[g], x[g], escapes[step + g]));
     }
     BF16CODECS_UNROLL
     for (unsigned g = 0; g < kGroups; ++g) {

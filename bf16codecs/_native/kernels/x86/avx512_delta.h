@@ -78,29 +78,55 @@ struct Search {
   }
 };
 
-// Of 32 items: entries, with the classes above; frequencies; and 65535 - rank.
+// Of 32 items: entries, with the classes above; frequencies; and ranks.
 struct Found {
-  __m512i entries, f, last;
+  __m512i entries, f, rank;
 };
 
-// The last entry whose start is not above a: with ~a, `start + ~a` is negative where it is not. The
+// The search of one group. With ~a, `start + ~a` is negative where start is not above a. The
 // largest of these as unsigned numbers is start + ~a of the entry found, and the smallest of the
 // others that of the next one: their difference is f, which is quicker than to look it up.
-template <typename Index, unsigned kClassBits>
-BF16CODECS_INLINE Found find(const Search<kClassBits>& t, __m512i classes, __m512i slots) {
-  const __m512i not_a = _mm512_ternarylogic_epi32(slots, slots, words_of(4095), 0x5F);
-  __m512i last = not_a, next = _mm512_add_epi16(not_a, words_of(4096)), i = classes;
-  const auto descend = [&](__m512i starts) {
+template <typename Index>
+struct Place {
+  __m512i not_a, last, next, i;
+
+  BF16CODECS_INLINE void begin(__m512i classes, __m512i slots) {
+    not_a = _mm512_ternarylogic_epi32(slots, slots, words_of(4095), 0x5F);
+    last = not_a;
+    next = _mm512_add_epi16(not_a, words_of(4096));
+    i = classes;
+  }
+  BF16CODECS_INLINE void descend(__m512i starts) {
     const __m512i d = _mm512_add_epi16(starts, not_a);
     last = _mm512_max_epu16(last, d);
     next = _mm512_min_epu16(next, d);
     i = Index::append(i, d);
-  };
-  descend(_mm512_permutexvar_epi16(i, t.of1));
-  descend(_mm512_permutexvar_epi16(i, t.of2));
-  descend(t.look_up4(i));
-  descend(t.look_up8(i, _mm512_test_epi16_mask(classes, words_of(8))));
-  return {i, _mm512_sub_epi16(next, last), last};
+  }
+  BF16CODECS_INLINE Found found() const {
+    return {i, _mm512_sub_epi16(next, last), _mm512_xor_si512(last, words_of(0xFFFF))};
+  }
+};
+
+// The last entries whose starts are not above a, of several groups in turns: a processor does not
+// look far enough ahead to begin with one before the other ends.
+template <typename Index, unsigned kGroups, unsigned kClassBits>
+BF16CODECS_INLINE void find(const Search<kClassBits>& t, const __m512i classes[kGroups],
+                            const __m512i slots[kGroups], Found found[kGroups]) {
+  Place<Index> at[kGroups];
+  BF16CODECS_UNROLL
+  for (unsigned g = 0; g < kGroups; ++g) at[g].begin(classes[g], slots[g]);
+  BF16CODECS_UNROLL
+  for (unsigned g = 0; g < kGroups; ++g) at[g].descend(_mm512_permutexvar_epi16(at[g].i, t.of1));
+  BF16CODECS_UNROLL
+  for (unsigned g = 0; g < kGroups; ++g) at[g].descend(_mm512_permutexvar_epi16(at[g].i, t.of2));
+  BF16CODECS_UNROLL
+  for (unsigned g = 0; g < kGroups; ++g) at[g].descend(t.look_up4(at[g].i));
+  BF16CODECS_UNROLL
+  for (unsigned g = 0; g < kGroups; ++g) {
+    at[g].descend(t.look_up8(at[g].i, _mm512_test_epi16_mask(classes[g], words_of(8))));
+  }
+  BF16CODECS_UNROLL
+  for (unsigned g = 0; g < kGroups; ++g) found[g] = at[g].found();
 }
 
 }  // namespace

@@ -68,10 +68,8 @@ BF16CODECS_INLINE __m512i in_order(__m512i lanes) {
 
 // Decodes 32 numbers.
 template <unsigned kClassBits>
-BF16CODECS_INLINE __m512i decode_group(const Search<kClassBits>& t, const uint8_t* classes,
+BF16CODECS_INLINE __m512i decode_group(const Search<kClassBits>& t, __m512i c, const Found& found,
                                        Planes& x, const uint8_t*& words, uint32_t& escapes) {
-  const __m512i c = load_classes(classes);
-  const Found found = find<Index>(t, c, x.low);
   // r = raw[c];  q = entry == escape ? 0 : n[entry] + r
   const __m512i r = _mm512_permutexvar_epi16(c, t.raw);
   const __m512i bits = _mm512_permutexvar_epi16(found.entries, t.bits);
@@ -81,9 +79,8 @@ BF16CODECS_INLINE __m512i decode_group(const Search<kClassBits>& t, const uint8_
 
   // x = f (x >> 12) + rank: what is added to the high word's product has 16 bits
   const __m512i f16 = _mm512_slli_epi16(found.f, 4);
-  const __m512i rank = _mm512_xor_si512(found.last, words_of(0xFFFF));
   const __m512i more =
-      _mm512_add_epi16(_mm512_mullo_epi16(found.f, _mm512_srli_epi16(x.low, 12)), rank);
+      _mm512_add_epi16(_mm512_mullo_epi16(found.f, _mm512_srli_epi16(x.low, 12)), found.rank);
   const __m512i low = _mm512_add_epi16(_mm512_mullo_epi16(f16, x.high), more);
   const __m512i carry = _mm512_min_epu16(_mm512_subs_epu16(more, low), words_of(1));
   const __m512i high = _mm512_add_epi16(_mm512_mulhi_epu16(f16, x.high), carry);
@@ -107,11 +104,19 @@ void decode_steps(DeltaDecoder& d, const DeltaTables& tables, const uint8_t* cla
   for (unsigned g = 0; g < kGroups; ++g) x[g] = load_planes(d.x + 32 * g);
   const uint8_t* words = d.words;
   for (size_t step = 0; step < steps; step += kGroups) {
+    __m512i c[kGroups], slots[kGroups];
+    Found found[kGroups];
     BF16CODECS_UNROLL
     for (unsigned g = 0; g < kGroups; ++g) {
-      store(numbers, decode_group(search, classes, x[g], words, escapes[step + g]));
-      classes += kDeltaStep, numbers += kDeltaStep;
+      c[g] = load_classes(classes + kDeltaStep * g), slots[g] = x[g].low;
     }
+    find<Index, kGroups>(search, c, slots, found);
+    BF16CODECS_UNROLL
+    for (unsigned g = 0; g < kGroups; ++g) {
+      store(numbers + kDeltaStep * g,
+            decode_group(search, c[g], found[g], x[g], words, escapes[step + g]));
+    }
+    classes += kDeltaStep * kGroups, numbers += kDeltaStep * kGroups;
   }
   for (unsigned g = 0; g < kGroups; ++g) store_planes(d.x + 32 * g, x[g]);
   d.words = words;
