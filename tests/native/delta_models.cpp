@@ -66,14 +66,6 @@ delta::ClassCode random_code(DeltaSpread spread, Random& random) {
   }
 }
 
-bool DeltaModel::is_exact() const {
-  for (unsigned at = 0; at < kDeltaEntries * classes(); ++at) {
-    const unsigned f = tables().coder[at] & 4095, q = tables().coder[at] >> 12;
-    if (16 * f % (1u << q) != 0) return false;
-  }
-  return true;
-}
-
 uint16_t DeltaModel::number_of(unsigned c, unsigned entry, Random& random) const {
   const unsigned r = tables().raw[c];
   if (entry == kDeltaEscape) {

@@ -31,9 +31,6 @@ class DeltaModel {
   }
   const DeltaTables& tables() const { return rows_.get(); }
   unsigned classes() const { return tables().classes; }
-  // Whether all that is encoded comes back: 16 f must be a multiple of 2^q, or else there are
-  // states from which an encoder gets below 2^16, with a word or without.
-  bool is_exact() const;
 
   // The number of an item of class c: by frequency, or of any entry, absent ones and the escape
   // included.
