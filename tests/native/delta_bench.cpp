@@ -23,8 +23,8 @@
 namespace bf16codecs::test {
 namespace {
 
-constexpr size_t kItems = size_t{1} << 16, kSteps = kItems / kDeltaStep;
-constexpr int kRounds = 15, kCalls = 32;
+constexpr size_t kItems = size_t{1} << 18, kSteps = kItems / kDeltaStep;
+constexpr int kRounds = 15, kCalls = 8;
 
 double processor_time() {
   timespec t;

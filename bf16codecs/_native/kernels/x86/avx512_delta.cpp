@@ -161,7 +161,15 @@ struct Symbols {
   __m512i f, q, raw, start;
 };
 
-// v = number >> r;  q << 12 | f = coder[16 c + entry of v];  where f is 0, that of the escape
+BF16CODECS_INLINE Symbols even_words(const Symbols& s) {
+  return {even_words(s.f), even_words(s.q), even_words(s.raw), even_words(s.start)};
+}
+BF16CODECS_INLINE Symbols odd_words(const Symbols& s) {
+  return {odd_words(s.f), odd_words(s.q), odd_words(s.raw), odd_words(s.start)};
+}
+
+// v = number >> r;  q << 12 | f = coder[16 c + entry of v];  where f is 0, that of the escape,
+// whose start and f are all that is left of 4096
 template <unsigned kClassBits>
 BF16CODECS_INLINE Symbols prepare(const CodeTables<kClassBits>& t, const uint8_t* classes,
                                   const uint16_t* numbers, uint32_t& escapes) {
@@ -187,9 +195,9 @@ BF16CODECS_INLINE Symbols prepare(const CodeTables<kClassBits>& t, const uint8_t
 }
 
 // if (x >> (20 - q) >= f) emit x, x >>= 16, from the last lane to the first.
-BF16CODECS_INLINE void emit(__m512i& x, __m512i f, __m512i q, uint8_t*& words) {
-  const __m512i high = _mm512_srlv_epi32(x, _mm512_sub_epi32(_mm512_set1_epi32(20), q));
-  const __mmask16 full = _mm512_cmpge_epu32_mask(high, f);
+BF16CODECS_INLINE void emit(__m512i& x, const Symbols& s, uint8_t*& words) {
+  const __m512i high = _mm512_srlv_epi32(x, _mm512_sub_epi32(_mm512_set1_epi32(20), s.q));
+  const __mmask16 full = _mm512_cmpge_epu32_mask(high, s.f);
   const unsigned count = popcount(full);
   words -= 2 * count;
   _mm256_mask_storeu_epi16(words, static_cast<__mmask16>((1u << count) - 1),
@@ -199,37 +207,41 @@ BF16CODECS_INLINE void emit(__m512i& x, __m512i f, __m512i q, uint8_t*& words) {
 
 // x = x << q | raw;  x = x / f << 12 | (start + x % f)
 //
-// Rounded towards zero, x as binary32 and its quotient by f lack less than 2^-23 each, so that the
-// quotient is never too large. As x / f < 2^20 it lacks less than 2^-2: it is at most 1 too small.
-BF16CODECS_INLINE __m512i divide(__m512i x, __m512i f, __m512i q, __m512i raw, __m512i start) {
+// Rounded towards zero, x as binary32 and its quotient by f lack less than 2^-23 of themselves, so
+// that the quotient is never too large. It is below 2^20, as x >> (20 - q) was below f, or x is
+// below 2^16 and 2^q at most 16 f: it lacks less than 2^-2, and is at most 1 too small.
+BF16CODECS_INLINE __m512i divide(__m512i x, const Symbols& s) {
   constexpr int kDown = _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC;
-  x = _mm512_or_si512(_mm512_sllv_epi32(x, q), raw);
+  x = _mm512_or_si512(_mm512_sllv_epi32(x, s.q), s.raw);
   const __m512 quotient =
-      _mm512_div_round_ps(_mm512_cvt_roundepu32_ps(x, kDown), _mm512_cvtepi32_ps(f), kDown);
+      _mm512_div_round_ps(_mm512_cvt_roundepu32_ps(x, kDown), _mm512_cvtepi32_ps(s.f), kDown);
   __m512i high = _mm512_cvttps_epi32(quotient);
-  __m512i rest = _mm512_sub_epi32(x, _mm512_mullo_epi32(high, f));
-  const __mmask16 short_by_1 = _mm512_cmpge_epu32_mask(rest, f);
+  __m512i rest = _mm512_sub_epi32(x, _mm512_mullo_epi32(high, s.f));
+  const __mmask16 short_by_1 = _mm512_cmpge_epu32_mask(rest, s.f);
   high = _mm512_mask_sub_epi32(high, short_by_1, high, _mm512_set1_epi32(-1));
-  rest = _mm512_mask_sub_epi32(rest, short_by_1, rest, f);
-  return _mm512_add_epi32(_mm512_slli_epi32(high, 12), _mm512_add_epi32(start, rest));
+  rest = _mm512_mask_sub_epi32(rest, short_by_1, rest, s.f);
+  return _mm512_add_epi32(_mm512_slli_epi32(high, 12), _mm512_add_epi32(s.start, rest));
 }
 
-// A step of each group.
+// A step of each group. They take turns: one after the other, four of them took 1.4 times as long.
 template <unsigned kGroups, unsigned kClassBits>
 BF16CODECS_INLINE void encode_groups(const CodeTables<kClassBits>& tables, const uint8_t* classes,
                                      const uint16_t* numbers, Group x[kGroups], uint8_t*& words,
                                      uint32_t* escapes) {
+  Symbols s[kGroups];
+  BF16CODECS_UNROLL
+  for (unsigned g = 0; g < kGroups; ++g) {
+    s[g] = prepare(tables, classes + kDeltaStep * g, numbers + kDeltaStep * g, escapes[g]);
+  }
   BF16CODECS_UNROLL
   for (unsigned i = 0; i < kGroups; ++i) {
     const unsigned g = kGroups - 1 - i;
-    const Symbols s =
-        prepare(tables, classes + kDeltaStep * g, numbers + kDeltaStep * g, escapes[g]);
-    const __m512i odd_f = odd_words(s.f), odd_q = odd_words(s.q);
-    const __m512i even_f = even_words(s.f), even_q = even_words(s.q);
-    emit(x[g].odd, odd_f, odd_q, words);
-    emit(x[g].even, even_f, even_q, words);
-    x[g].odd = divide(x[g].odd, odd_f, odd_q, odd_words(s.raw), odd_words(s.start));
-    x[g].even = divide(x[g].even, even_f, even_q, even_words(s.raw), even_words(s.start));
+    emit(x[g].odd, odd_words(s[g]), words);
+    emit(x[g].even, even_words(s[g]), words);
+  }
+  BF16CODECS_UNROLL
+  for (unsigned g = 0; g < kGroups; ++g) {
+    x[g] = {divide(x[g].even, even_words(s[g])), divide(x[g].odd, odd_words(s[g]))};
   }
 }
 

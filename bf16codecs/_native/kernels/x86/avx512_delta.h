@@ -107,8 +107,9 @@ struct Place {
   }
 };
 
-// The last entries whose starts are not above a, of several groups in turns: a processor does not
-// look far enough ahead to begin with one before the other ends.
+// The last entries whose starts are not above a, of all groups in turns: a processor does not look
+// far enough ahead to begin with one before the other ends. With VBMI2, four groups decode at 12.1
+// GB/s instead of 9.1.
 template <typename Index, unsigned kGroups, unsigned kClassBits>
 BF16CODECS_INLINE void find(const Search<kClassBits>& t, const __m512i classes[kGroups],
                             const __m512i slots[kGroups], Found found[kGroups]) {

@@ -148,7 +148,8 @@ void avx512_delta_classify16(const DeltaShape& shape, const uint8_t* base, const
   });
 }
 
-// Most models have no near classes, and those that do have items of them among any 32.
+// Where there are no near classes, the branch is foreseen; where there are, nearly any 32 items
+// have some of them.
 void avx512_delta_subtract16(const DeltaShape& shape, const uint8_t* base, const uint8_t* items,
                              const uint16_t* scales, const uint8_t* classes, size_t n,
                              uint16_t* numbers) {
