@@ -1,7 +1,8 @@
 """A second decoder in plain Python, written from docs/format.md alone.
 
 It is the document as a program: one function a section, in the document's order, nothing made
-fast. The modes of planes are in reference_planes.py. Every rule that the document says a decoder
+fast. The modes of planes are in reference_planes.py, those of differences in
+reference_differences.py. Every rule that the document says a decoder
 must hold raises `FormatError` here, so the tests can compare both what is decoded and what is
 refused.
 """
@@ -13,11 +14,26 @@ from itertools import accumulate
 
 import numpy as np
 
-from reference_model import Section, decode_scale, read_model
+from reference_checksum import checksum
+from reference_difference_model import WIDTHS
+from reference_differences import (
+    BaseField,
+    Version,
+    blocks_of,
+    check_base,
+    check_base_block,
+    decode_difference,
+    read_base_field,
+    read_versions,
+)
+from reference_grid import SECTION
+from reference_model import decode_scale, read_model
 from reference_planes import (
     CONSTANT,
     DECODERS,
+    DIFFERENCE,
     JOINED,
+    SAME,
     SCALE,
     STORED,
     TILES,
@@ -26,12 +42,11 @@ from reference_planes import (
     UnknownVersion,
     must,
 )
-from reference_tiles import TileSection, decode_tiles, read_tile_model
+from reference_tiles import decode_tiles, read_tile_model
 
 MAGIC = bytes.fromhex("BF16C0DE")
-VERSION = 1  # of frames without tiles
+VERSION = 1  # of frames without tiles and differences
 VERSION_OF_TILES = 2
-WIDTHS = [2, 2, 4, 8, 1, 1]  # of dtype 0 ... 5
 
 
 # --- Frame ---------------------------------------------------------------------------------------
@@ -48,7 +63,9 @@ class Head:
     sizes: list[int]
     checksums: list[int] | None
     tail: bytes
-    model: list[Section] | list[TileSection] | None
+    versions: list[Version]  # one, with the frame's model, in a frame without differences
+    base: BaseField | None
+    base_checksums: list[int] | None  # of the blocks of a base that is not in the frame
     size: int  # of all up to the first block
 
     @property
@@ -57,98 +74,172 @@ class Head:
 
     @property
     def n_items(self) -> int:
-        return self.raw_size // self.width
+        """The number of items of a version."""
+        return self.raw_size // self.width // len(self.versions)
+
+    @property
+    def n_blocks(self) -> int:
+        """The number of blocks of a version."""
+        return blocks_for(self.n_items, self.block_items)
+
+    def version_of(self, block: int) -> Version:
+        return self.versions[block // self.n_blocks]
 
     def first_of(self, block: int) -> int:
-        return block * self.block_items
+        """Return the number that a block's first item has in its version."""
+        return block % self.n_blocks * self.block_items
 
     def items_of(self, block: int) -> int:
         return min(self.block_items, self.n_items - self.first_of(block))
+
+    def section_of(self, block: int):
+        model = self.version_of(block).model
+        return None if model is None else model[self.first_of(block) // SECTION]
 
     @property
     def offsets(self) -> list[int]:
         return list(accumulate(self.sizes, initial=self.size))
 
 
+def blocks_for(items: int, block_items: int) -> int:
+    return -(-items // block_items)
+
+
 def read_head(data: bytes) -> Head:
     reader = Reader(data, too_short=TruncatedFrame)
-    must(MAGIC.startswith(data[:4]), "another magic")
+    version, codec, layout, blocks, raw_size = read_header(reader)
+    head_checksum = reader.number(4)
+    check_layout(version, codec, layout, blocks)
+    has_sums, has_model, has_base = (bool(blocks >> bit & 1) for bit in (7, 6, 5))
+    width, block_items = WIDTHS[layout & 15], 1 << (blocks & 31)
+
+    model_size = 0
+    if has_model:
+        model_size = reader.number(4)
+        must(reader.number(4) == checksum(data[24:28]), "checksum of the model's size")
+    base = read_base_field(reader) if has_base else None
+    is_outside = base is not None and base.is_outside
+    n_versions = 1 if base is None else base.versions
+    must(n_versions == 1 or raw_size % (n_versions * width) == 0, "versions with a tail")
+    n_items = raw_size // width // n_versions
+    n_blocks = n_versions * blocks_for(n_items, block_items)
+    entry = 4 * (1 + has_sums + is_outside)
+    table = reader.take(n_blocks * entry)
+    tail = reader.take(raw_size % width)
+    model = reader.take(model_size) if has_model else None
+    must(head_checksum == checksum(data[24 : reader.at]), "checksum of the head")
+    fields = np.frombuffer(table, "<u4").reshape(n_blocks, entry // 4)
+    must((fields[:, 0] > 0).all(), "a block of size 0")
+    return Head(
+        version=version,
+        codec=codec,
+        dtype=layout & 15,
+        by_byte=bool(layout >> 4),
+        block_items=block_items,
+        raw_size=raw_size,
+        sizes=fields[:, 0].tolist(),
+        checksums=fields[:, 1].tolist() if has_sums else None,
+        tail=tail,
+        versions=read_models(version, base, model, layout & 15, n_items),
+        base=base,
+        base_checksums=fields[:, -1].tolist() if is_outside else None,
+        size=reader.at,
+    )
+
+
+def read_header(reader: Reader) -> tuple[int, int, int, int, int]:
+    """Return version, codec, layout, byte 7 and raw size."""
+    must(MAGIC.startswith(reader.data[:4]), "another magic")
     reader.take(4)
     version = reader.number(1)
     must(version > 0, "version 0")
     if version not in (VERSION, VERSION_OF_TILES):
         raise UnknownVersion(f"version {version} is unknown: upgrade")
     codec, layout, blocks, raw_size = (reader.number(w) for w in (1, 1, 1, 8))
-    must(reader.number(4) == checksum(data[:16]), "checksum of the header")
-    head_checksum = reader.number(4)
+    must(reader.number(4) == checksum(reader.data[:16]), "checksum of the header")
+    return version, codec, layout, blocks, raw_size
+
+
+def check_layout(version: int, codec: int, layout: int, blocks: int) -> None:
     must(1 <= codec <= 4, "unknown codec")
     must(layout & 15 < len(WIDTHS), "unknown dtype")
     must(layout >> 5 == 0, "bits 5-7 of the layout are set")
-    has_sums, has_model = bool(blocks >> 7), bool(blocks >> 6 & 1)
-    must(blocks >> 5 & 1 == 0, "bit 5 of byte 7 is set")
+    has_model, has_base = blocks >> 6 & 1, blocks >> 5 & 1
+    must(not has_base or version == VERSION_OF_TILES, "bit 5 of byte 7 is set")
     must(not (has_model and layout >> 4), "a model and by byte")
-    width, k = WIDTHS[layout & 15], blocks & 31
-    must(8 <= k and width << k <= 1 << 22, "k is outside its limits")
+    must(not (has_base and layout >> 4), "differences and by byte")
+    k = blocks & 31
+    must(8 <= k and WIDTHS[layout & 15] << k <= 1 << 22, "k is outside its limits")
 
-    model_size = 0
-    if has_model:
-        model_size = reader.number(4)
-        must(reader.number(4) == checksum(data[24:28]), "checksum of the model's size")
-    n_blocks = -(-(raw_size // width) >> k)
-    entry = 8 if has_sums else 4
-    table = reader.take(n_blocks * entry)
-    tail = reader.take(raw_size % width)
-    model = reader.take(model_size)
-    must(head_checksum == checksum(data[24 : reader.at]), "checksum of the head")
-    fields = np.frombuffer(table, "<u4").reshape(n_blocks, entry // 4)
-    must((fields[:, 0] > 0).all(), "a block of size 0")
-    n_items = raw_size // width
+
+def read_models(
+    version: int, base: BaseField | None, model: bytes | None, dtype: int, n_items: int
+) -> list[Version]:
+    if base is not None:
+        return read_versions(base.versions, model, dtype, n_items)
     read = read_model if version == VERSION else read_tile_model
-    return Head(
-        version=version,
-        codec=codec,
-        dtype=layout & 15,
-        by_byte=bool(layout >> 4),
-        block_items=1 << k,
-        raw_size=raw_size,
-        sizes=fields[:, 0].tolist(),
-        checksums=fields[:, 1].tolist() if has_sums else None,
-        tail=tail,
-        model=read(model, layout & 15, n_items) if has_model else None,
-        size=reader.at,
-    )
+    return [Version(model=None if model is None else read(model, dtype, n_items))]
 
 
-def decode(data: bytes) -> bytes:
-    """Decode a frame."""
+def decode(data: bytes, base: bytes | None = None) -> bytes:
+    """Decode a frame; the base is for those of one version, if they are coded against it."""
     data = bytes(data)
     head = read_head(data)
+    below: list[bytes] = []
+    if head.base is not None and head.base.is_outside:
+        sizes = head.block_items * head.width, head.width
+        base = check_base(base, head.raw_size, head.base.digest, sizes)
+        below = blocks_of(base, *sizes)
     if len(data) < head.offsets[-1]:
         raise TruncatedFrame("ends before its last block does")
     must(len(data) == head.offsets[-1], "is longer than its last block's end")
-    return b"".join(decode_block(data, head, b) for b in range(len(head.sizes))) + head.tail
+    decoded: list[bytes] = []
+    for b in range(len(head.sizes)):
+        parent = head.version_of(b).parent
+        if parent is None:
+            decoded.append(decode_block(data, head, b))
+        else:
+            place = b % head.n_blocks
+            own = below[b] if below else decoded[parent * head.n_blocks + place]
+            decoded.append(decode_block(data, head, b, own))
+    return b"".join(decoded) + head.tail
 
 
-def decode_block(data: bytes, head: Head, index: int) -> bytes:
-    """Decode one block of a frame, the tail not included."""
-    n = head.items_of(index)
-    payload = data[head.offsets[index] : head.offsets[index + 1]]
-    planes: list[bytes] = []
-    for mode, coded in split_block(payload, n, head.width):
-        if mode == SCALE:
-            must(head.version == VERSION, "the scale mode in a frame of version 2")
-            must(head.model is not None, "the scale mode without a model")
-            planes += decode_scale(coded, head.model, head.first_of(index), n)
-        elif mode == TILES:
-            must(head.version == VERSION_OF_TILES, "tiles in a frame of version 1")
-            must(head.model is not None, "tiles without a model")
-            planes += decode_tiles(coded, head.model, head.first_of(index), n)
-        elif mode != JOINED:
-            planes.append(DECODERS[mode](coded, n))
-    raw = join_planes(planes, head.by_byte)
+def decode_block(data: bytes, head: Head, index: int, base: bytes | None = None) -> bytes:
+    """Decode one block of a frame, given the bytes of its base's if it has a base."""
+    if head.base_checksums is not None:
+        check_base_block(base, head.base_checksums[index])
+    planes = split_block(data, head, index)
+    mode, coded = planes[0]
+    if mode == SAME:
+        raw = base
+    elif mode == DIFFERENCE:
+        section, n = head.section_of(index), head.items_of(index)
+        low = [DECODERS[m](payload, n) for m, payload in planes[head.width - section.low :]]
+        raw = decode_difference(coded, low, section, head.first_of(index), base)
+    else:
+        raw = join_planes(decode_planes(head, index, planes), head.by_byte)
     if head.checksums is not None:
         must(checksum(raw) == head.checksums[index], "checksum of a block")
     return raw
+
+
+def decode_planes(head: Head, index: int, planes: list[tuple[int, bytes]]) -> list[bytes]:
+    """Decode the planes of a block that is coded without a base."""
+    version, n = head.version_of(index), head.items_of(index)
+    decoded: list[bytes] = []
+    for mode, coded in planes:
+        if mode == SCALE:
+            must(head.version == VERSION, "the scale mode in a frame of version 2")
+            must(version.model is not None, "the scale mode without a model")
+            decoded += decode_scale(coded, version.model, head.first_of(index), n)
+        elif mode == TILES:
+            must(head.version == VERSION_OF_TILES, "tiles in a frame of version 1")
+            must(version.model is not None and not version.has_base, "tiles without a model")
+            decoded += decode_tiles(coded, version.model, head.first_of(index), n)
+        elif mode != JOINED:
+            decoded.append(DECODERS[mode](coded, n))
+    return decoded
 
 
 # --- Element layout ------------------------------------------------------------------------------
@@ -167,38 +258,31 @@ def join_planes(planes: list[bytes], by_byte: bool) -> bytes:
 # --- Block ---------------------------------------------------------------------------------------
 
 
-def split_block(block: bytes, n: int, width: int) -> list[tuple[int, bytes]]:
+def split_block(data: bytes, head: Head, index: int) -> list[tuple[int, bytes]]:
     """Return mode and payload of every plane, the most significant first."""
-    reader = Reader(block)
-    modes = list(reader.take(width))
-    must(all(mode in (*DECODERS, SCALE, JOINED, TILES) for mode in modes), "unknown mode")
-    must(SCALE not in modes[1:], "the scale mode behind plane 0")
-    must(TILES not in modes[1:], "tiles behind plane 0")
+    reader = Reader(data[head.offsets[index] : head.offsets[index + 1]])
+    modes = list(reader.take(head.width))
+    known = (*DECODERS, SCALE, JOINED, TILES, SAME, DIFFERENCE)
+    must(all(mode in known for mode in modes), "unknown mode")
+    for mode in (SCALE, TILES, SAME, DIFFERENCE):
+        must(mode not in modes[1:], f"mode {mode} behind plane 0")
+    version = head.version_of(index)
+    if modes[0] in (SAME, DIFFERENCE):
+        must(version.has_base, "the same as no base, or a difference to it")
+    must(modes[0] != DIFFERENCE or version.model is not None, "a difference without a model")
     joined = [p for p, mode in enumerate(modes) if mode == JOINED]
-    must(joined == ([1] if modes[0] in (SCALE, TILES) and width > 1 else []), "the joined mode")
-    uncoded = {STORED: n, CONSTANT: 1, JOINED: 0}
+    must(joined == joined_planes(modes[0], head, index), "the joined mode")
+    uncoded = {STORED: head.items_of(index), CONSTANT: 1, JOINED: 0, SAME: 0}
     sizes = [uncoded[mode] if mode in uncoded else reader.number(4) for mode in modes]
     payloads = [reader.take(size) for size in reversed(sizes)][::-1]
     must(reader.left == 0, "payloads do not fill the block")
     return list(zip(modes, payloads, strict=True))
 
 
-# --- Checksum ------------------------------------------------------------------------------------
-
-M64 = (1 << 64) - 1
-
-
-def rotate_left(x: int, bits: int) -> int:
-    return (x << bits | x >> (64 - bits)) & M64
-
-
-def checksum(data: bytes) -> int:
-    padded = data + bytes(-len(data) % 128)
-    a, c = np.zeros((2, 16), np.uint64)
-    for v in np.frombuffer(padded, "<u8").reshape(-1, 16):
-        a = a + v
-        c = (c << np.uint64(23) | c >> np.uint64(41)) + a
-    h = len(data)
-    for z in np.stack([a, c], axis=1).ravel().tolist():
-        h = rotate_left(h ^ z, 29) * 0x9E3779B97F4A7C15 & M64
-    return (h ^ h >> 32) & 0xFFFFFFFF
+def joined_planes(mode: int, head: Head, index: int) -> list[int]:
+    """Return the planes that are joined to a plane 0 of this mode."""
+    if mode == SAME:
+        return list(range(1, head.width))
+    if mode == DIFFERENCE:
+        return list(range(1, head.width - head.section_of(index).low))
+    return [1] if mode in (SCALE, TILES) and head.width > 1 else []

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from reference_decoder import MAGIC, VERSION, WIDTHS, checksum
+from reference_checksum import checksum
+from reference_decoder import MAGIC, VERSION, WIDTHS
 from reference_planes import (
     CONSTANT,
     JOINED,
@@ -24,6 +25,9 @@ from reference_planes import (
     huffman_size_width,
     rans_places,
 )
+
+
+BASE_FIELD = 16  # bytes
 
 
 def frame(
@@ -38,18 +42,23 @@ def frame(
     sizes: Sequence[int] | None = None,
     model: bytes | None = None,
     version: int = VERSION,
+    base: bytes | None = None,
+    base_sums: Sequence[int] | None = None,
 ) -> bytes:
-    """Put blocks into a frame; `sums` are the checksums of the decoded blocks."""
+    """Put blocks into a frame; `sums` are the checksums of the decoded blocks.
+
+    `base` is the base field, and `base_sums` are the checksums of the base's blocks.
+    """
     if sizes is None:
         sizes = [len(block) for block in blocks]
-    if sums is None:
-        table = struct.pack(f"<{len(sizes)}I", *sizes)
-    else:
-        table = b"".join(
-            struct.pack("<II", size, total) for size, total in zip(sizes, sums, strict=True)
-        )
-        k |= 128
+    columns = [column for column in (sizes, sums, base_sums) if column is not None]
+    table = b"".join(struct.pack(f"<{len(entry)}I", *entry) for entry in zip(*columns, strict=True))
     head = table + tail
+    if sums is not None:
+        k |= 128
+    if base is not None:
+        head = base + head
+        k |= 32
     if model is not None:
         size = len(model).to_bytes(4, "little")
         head = size + checksum(size).to_bytes(4, "little") + head + model
@@ -79,9 +88,13 @@ def head_sizes(data: bytes) -> tuple[int, int, int, int]:
     """
     width = WIDTHS[min(data[6] & 15, len(WIDTHS) - 1)]
     raw_size = int.from_bytes(data[8:16], "little")
-    n_blocks = -(-(raw_size // width) >> (data[7] & 31))
-    entry = 8 if data[7] >> 7 else 4
     at, model = (32, int.from_bytes(data[24:28], "little")) if data[7] & 64 else (24, 0)
+    versions, has_base = 1, bool(data[7] & 32)
+    if has_base:
+        versions = max(1, int.from_bytes(data[at : at + 2], "little"))
+        at += BASE_FIELD
+    n_blocks = versions * -(-(raw_size // width // versions) >> (data[7] & 31))
+    entry = 4 * (1 + (data[7] >> 7) + (has_base and versions == 1))
     return at, entry, n_blocks, at + n_blocks * entry + raw_size % width + model
 
 
@@ -93,7 +106,11 @@ def repaired(data: bytes) -> bytes:
     data[16:20] = checksum(bytes(data[:16])).to_bytes(4, "little")
     if data[7] & 64 and len(data) >= 32:
         data[28:32] = checksum(bytes(data[24:28])).to_bytes(4, "little")
-    size = head_sizes(data)[3]
+    table, _, _, size = head_sizes(data)
+    if data[7] & 32 and len(data) >= table:
+        data[table - 4 : table] = checksum(bytes(data[table - BASE_FIELD : table - 4])).to_bytes(
+            4, "little"
+        )
     if len(data) >= size:
         data[20:24] = checksum(bytes(data[24:size])).to_bytes(4, "little")
     return bytes(data)

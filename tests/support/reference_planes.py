@@ -6,6 +6,7 @@ import numcodecs.zstd
 import numpy as np
 
 STORED, CONSTANT, HUFFMAN, RANS_PAIRS, RANS_WIDE, ZSTANDARD, SCALE, JOINED, TILES = range(9)
+SAME, DIFFERENCE = 9, 10
 LOWEST_STATE = 1 << 16
 
 
@@ -19,6 +20,10 @@ class TruncatedFrame(FormatError):
 
 class UnknownVersion(FormatError):
     """The frame has another format version."""
+
+
+class OtherBase(FormatError):
+    """The base is not this frame's, or there is none."""
 
 
 def must(condition: bool | np.bool_, otherwise: str) -> None:

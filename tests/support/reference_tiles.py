@@ -134,7 +134,7 @@ def read_tile_model(side: bytes, dtype: int, n_items: int) -> list[TileSection]:
 # --- Scales, symbols and classes -----------------------------------------------------------------
 
 
-def tile_scales(rows: bytes, section: TileSection, first: int, n: int) -> list[int]:
+def tile_scales(rows: bytes, section: Grid, first: int, n: int) -> list[int]:
     largest = largest_scale(section.dtype)
     terms = zip(row_terms(rows, section, first, n), column_terms(section, first, n), strict=True)
     return [clamp(clamp(row, 0, largest) + column, 0, largest) for row, column in terms]
