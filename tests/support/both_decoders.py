@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
+
 import numpy as np
 import pytest
 
+import bf16codecs
 import reference_decoder as reference
 import reference_encoder as build
-from bf16codecs import _core
+from bf16codecs import _core, errors
 from bf16codecs.errors import CorruptDataError
 from contents import choose
-from reference_planes import STORED, FormatError
+from reference_planes import STORED, FormatError, OtherBase
 
 FLOAT8 = 4  # a layout of one plane
 
@@ -37,6 +40,52 @@ def both_refuse(frame: bytes) -> None:
         reference.decode(frame)
     with pytest.raises(CorruptDataError):
         _core.decode(frame)
+
+
+# --- Differences ---------------------------------------------------------------------------------
+
+NATIVE_HAS_DIFFERENCES = "base" in inspect.signature(bf16codecs.decode).parameters
+
+
+def both_decode_to_base(frame: bytes, base: bytes | None = None) -> bytes:
+    """Return what a frame decodes to, with the native core as well if it knows differences."""
+    raw = reference.decode(frame, base)
+    if NATIVE_HAS_DIFFERENCES:
+        assert bf16codecs.decode(frame, base=base) == raw
+    return raw
+
+
+def both_agree_to_base(frame: bytes, base: bytes | None = None) -> None:
+    """Check that both decode a frame to the same bytes, or both refuse it."""
+    try:
+        both_decode_to_base(frame, base)
+    except FormatError:
+        native_refuses(frame, base, errors.CodecError)
+
+
+def both_refuse_to_base(frame: bytes, base: bytes | None = None, match: str = "") -> None:
+    """Check that both refuse a frame as damaged, the reference decoder for the reason given."""
+    with pytest.raises(FormatError, match=match) as caught:
+        reference.decode(frame, base)
+    assert not isinstance(caught.value, OtherBase)
+    native_refuses(frame, base, CorruptDataError)
+
+
+def both_refuse_base(frame: bytes, base: bytes | None = None) -> None:
+    """Check that both refuse a base, which is not that of the frame."""
+    with pytest.raises(OtherBase):
+        reference.decode(frame, base)
+    if NATIVE_HAS_DIFFERENCES:
+        native_refuses(frame, base, errors.BaseMismatchError)
+
+
+def native_refuses(frame: bytes, base: bytes | None, error: type[Exception]) -> None:
+    if NATIVE_HAS_DIFFERENCES:
+        with pytest.raises(error):
+            bf16codecs.decode(frame, base=base)
+
+
+# --- Planes --------------------------------------------------------------------------------------
 
 
 def plane_frame(mode: int, payload: bytes, n: int) -> bytes:

@@ -18,6 +18,7 @@ from reference_planes import (
     CONSTANT,
     JOINED,
     LOWEST_STATE,
+    SAME,
     STORED,
     huffman_codes,
     huffman_counts,
@@ -25,7 +26,6 @@ from reference_planes import (
     huffman_size_width,
     rans_places,
 )
-
 
 BASE_FIELD = 16  # bytes
 
@@ -76,7 +76,8 @@ def one_block(block: bytes, n: int, layout: int = 0, k: int = 8) -> bytes:
 def block(*planes: tuple[int, bytes]) -> bytes:
     """Put planes, the most significant first, each a mode and a payload, into a block."""
     modes = bytes(mode for mode, _ in planes)
-    coded = [len(payload) for mode, payload in planes if mode not in (STORED, CONSTANT, JOINED)]
+    uncoded = (STORED, CONSTANT, JOINED, SAME)
+    coded = [len(payload) for mode, payload in planes if mode not in uncoded]
     sizes = struct.pack(f"<{len(coded)}I", *coded)
     return modes + sizes + b"".join(payload for _, payload in reversed(planes))
 
@@ -108,9 +109,8 @@ def repaired(data: bytes) -> bytes:
         data[28:32] = checksum(bytes(data[24:28])).to_bytes(4, "little")
     table, _, _, size = head_sizes(data)
     if data[7] & 32 and len(data) >= table:
-        data[table - 4 : table] = checksum(bytes(data[table - BASE_FIELD : table - 4])).to_bytes(
-            4, "little"
-        )
+        own = bytes(data[table - BASE_FIELD : table - 4])
+        data[table - 4 : table] = checksum(own).to_bytes(4, "little")
     if len(data) >= size:
         data[20:24] = checksum(bytes(data[24:size])).to_bytes(4, "little")
     return bytes(data)
