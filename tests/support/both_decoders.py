@@ -63,7 +63,7 @@ def both_agree_to_base(frame: bytes, base: bytes | None = None) -> None:
         native_refuses(frame, base, errors.CodecError)
 
 
-def both_refuse_to_base(frame: bytes, base: bytes | None = None, match: str = "") -> None:
+def both_refuse_to_base(frame: bytes, base: bytes | None = None, match: str | None = None) -> None:
     """Check that both refuse a frame as damaged, the reference decoder for the reason given."""
     with pytest.raises(FormatError, match=match) as caught:
         reference.decode(frame, base)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import reference_decoder as reference
-from reference_grid import Grid
+from reference_grid import SECTION, Grid
 from reference_planes import huffman_counts, huffman_size_width
 from reference_tiles import TileSection, coded_items, read_payload, tiles_of
 
@@ -19,7 +19,7 @@ def features(frame: bytes) -> set[str]:
     found = {f"{len(head.sizes)} blocks", f"tail {len(head.tail)}"}
     found.add("by byte" if head.by_byte else "by field")
     found.add("checksums" if head.checksums is not None else "no checksums")
-    model = head.versions[0].model
+    model = head.versions[0].scale or head.versions[0].tiles
     if model is not None:
         found.add(f"{len(model)} sections")
     for b in range(len(head.sizes)):
@@ -28,7 +28,7 @@ def features(frame: bytes) -> set[str]:
             name = MODES[mode]
             found.add(name)
             if name in ("scale", "tiles"):
-                section = head.section_of(b)
+                section = model[head.first_of(b) // SECTION]
                 found |= set(features_of_grid(section))
             if name == "tiles":
                 found |= set(features_of_tiles(section, payload, n))

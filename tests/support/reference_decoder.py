@@ -15,7 +15,7 @@ from itertools import accumulate
 import numpy as np
 
 from reference_checksum import checksum
-from reference_difference_model import WIDTHS
+from reference_difference_model import WIDTHS, DifferenceSection
 from reference_differences import (
     BaseField,
     Version,
@@ -92,9 +92,10 @@ class Head:
     def items_of(self, block: int) -> int:
         return min(self.block_items, self.n_items - self.first_of(block))
 
-    def section_of(self, block: int):
-        model = self.version_of(block).model
-        return None if model is None else model[self.first_of(block) // SECTION]
+    def difference_section_of(self, block: int) -> DifferenceSection:
+        model = self.version_of(block).differences
+        must(model is not None, "a difference without a model of differences")
+        return model[self.first_of(block) // SECTION]
 
     @property
     def offsets(self) -> list[int]:
@@ -177,8 +178,11 @@ def read_models(
 ) -> list[Version]:
     if base is not None:
         return read_versions(base.versions, model, dtype, n_items)
-    read = read_model if version == VERSION else read_tile_model
-    return [Version(model=None if model is None else read(model, dtype, n_items))]
+    if model is None:
+        return [Version()]
+    if version == VERSION:
+        return [Version(scale=read_model(model, dtype, n_items))]
+    return [Version(tiles=read_tile_model(model, dtype, n_items))]
 
 
 def decode(data: bytes, base: bytes | None = None) -> bytes:
@@ -214,7 +218,7 @@ def decode_block(data: bytes, head: Head, index: int, base: bytes | None = None)
     if mode == SAME:
         raw = base
     elif mode == DIFFERENCE:
-        section, n = head.section_of(index), head.items_of(index)
+        section, n = head.difference_section_of(index), head.items_of(index)
         low = [DECODERS[m](payload, n) for m, payload in planes[head.width - section.low :]]
         raw = decode_difference(coded, low, section, head.first_of(index), base)
     else:
@@ -230,13 +234,11 @@ def decode_planes(head: Head, index: int, planes: list[tuple[int, bytes]]) -> li
     decoded: list[bytes] = []
     for mode, coded in planes:
         if mode == SCALE:
-            must(head.version == VERSION, "the scale mode in a frame of version 2")
-            must(version.model is not None, "the scale mode without a model")
-            decoded += decode_scale(coded, version.model, head.first_of(index), n)
+            must(version.scale is not None, "the scale mode without its model")
+            decoded += decode_scale(coded, version.scale, head.first_of(index), n)
         elif mode == TILES:
-            must(head.version == VERSION_OF_TILES, "tiles in a frame of version 1")
-            must(version.model is not None and not version.has_base, "tiles without a model")
-            decoded += decode_tiles(coded, version.model, head.first_of(index), n)
+            must(version.tiles is not None, "tiles without their model")
+            decoded += decode_tiles(coded, version.tiles, head.first_of(index), n)
         elif mode != JOINED:
             decoded.append(DECODERS[mode](coded, n))
     return decoded
@@ -266,10 +268,8 @@ def split_block(data: bytes, head: Head, index: int) -> list[tuple[int, bytes]]:
     must(all(mode in known for mode in modes), "unknown mode")
     for mode in (SCALE, TILES, SAME, DIFFERENCE):
         must(mode not in modes[1:], f"mode {mode} behind plane 0")
-    version = head.version_of(index)
     if modes[0] in (SAME, DIFFERENCE):
-        must(version.has_base, "the same as no base, or a difference to it")
-    must(modes[0] != DIFFERENCE or version.model is not None, "a difference without a model")
+        must(head.version_of(index).has_base, "the same as no base, or a difference to it")
     joined = [p for p, mode in enumerate(modes) if mode == JOINED]
     must(joined == joined_planes(modes[0], head, index), "the joined mode")
     uncoded = {STORED: head.items_of(index), CONSTANT: 1, JOINED: 0, SAME: 0}
@@ -284,5 +284,5 @@ def joined_planes(mode: int, head: Head, index: int) -> list[int]:
     if mode == SAME:
         return list(range(1, head.width))
     if mode == DIFFERENCE:
-        return list(range(1, head.width - head.section_of(index).low))
+        return list(range(1, head.width - head.difference_section_of(index).low))
     return [1] if mode in (SCALE, TILES) and head.width > 1 else []

@@ -30,12 +30,13 @@ STEP_LIMIT = 4
 ORIGIN_LIMIT = 16383
 PLACES = 64
 CLASSES = 16
-RAW_LIMIT = 9
+RAW_LIMIT = 8
 WEIGHT_LIMIT = 96
 
 ESCAPE = 15  # the entry
 FIRST = [*range(8), 8, 10, 12, 14, 16, 32, 64]  # v of an entry
 MORE = [0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 4, 5, 6]  # bits below v of it
+WITHOUT_MORE = [*range(8), ESCAPE]
 
 # --- Frequencies ---------------------------------------------------------------------------------
 
@@ -58,15 +59,25 @@ def raw_bits_of(raw: int) -> list[int]:
     return [*(n + raw for n in MORE), 0]
 
 
+def least_of(raw: int) -> list[int]:
+    """Return the least frequency of each entry, of which its own is a multiple."""
+    least = [1 << max(0, q - 4) for q in raw_bits_of(raw)]
+    return [*least[:ESCAPE], least[0]]
+
+
 def frequencies(weights: list[int], raw: int) -> tuple[int, ...]:
+    """Return the frequencies of a class.
+
+    With 16 f a multiple of 2^q, each state of an encoder has one that a decoder comes from.
+    """
     w = [POWERS[(g - 1) % 8] << (g - 1) // 8 if g else 0 for g in weights]
     total = sum(w)
-    least = [max(1, 1 << q >> 4) for q in raw_bits_of(raw)]
+    least = least_of(raw)
     f = [
-        max(least[j], (TOTAL * w[j] + total // 2) // total) if weights[j] else 0
-        for j in range(len(weights))
+        max(own, (TOTAL * w[j] + total // 2) // total // own * own) if weights[j] else 0
+        for j, own in enumerate(least)
     ]
-    largest = f.index(max(f))
+    largest = max(WITHOUT_MORE, key=f.__getitem__)
     f[largest] += TOTAL - sum(f)
     must(least[largest] <= f[largest] < TOTAL, "the largest frequency")
     return tuple(f)

@@ -25,16 +25,19 @@ from reference_tiles import LANES, TileSection, read_states, read_tile_model, ti
 
 OUTSIDE = -1  # the parent of a version whose base is not in the frame
 NO_PARENT = 65535
+NO_MODEL, DIFFERENCE_MODEL, TILE_MODEL = range(3)  # kinds
 
 # --- Versions and the base field -----------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Version:
-    """What blocks of a version are decoded with."""
+    """What blocks of a version are decoded with; it has one model at most."""
 
     parent: int | None = None
-    model: list[Section] | list[TileSection] | list[DifferenceSection] | None = None
+    scale: list[Section] | None = None
+    tiles: list[TileSection] | None = None
+    differences: list[DifferenceSection] | None = None
 
     @property
     def has_base(self) -> bool:
@@ -63,23 +66,33 @@ def read_base_field(reader: Reader) -> BaseField:
 
 def read_versions(versions: int, model: bytes | None, dtype: int, n_items: int) -> list[Version]:
     """Read the models of versions, of `n_items` each."""
+    reader = Reader(model or b"")
     if versions == 1:
-        only = None if model is None else read_difference_model(model, dtype, n_items)
-        return [Version(OUTSIDE, only)]
+        if model is None:
+            return [Version(OUTSIDE)]
+        kind = reader.number(1)
+        must(kind != NO_MODEL, "a model of no kind")
+        return [read_version(OUTSIDE, kind, reader.take(reader.left), dtype, n_items)]
     must(model is not None, "versions without a model")
-    reader = Reader(model)
-    entries = [(reader.number(2), reader.number(4)) for _ in range(versions)]
+    entries = [[reader.number(width) for width in (2, 1, 4)] for _ in range(versions)]
     found = []
-    for v, (parent, size) in enumerate(entries):
-        must(parent == NO_PARENT or parent < v, "a parent that does not come before")
-        is_whole = parent == NO_PARENT
-        read = read_tile_model if is_whole else read_difference_model
-        own = reader.take(size)
-        found.append(
-            Version(None if is_whole else parent, read(own, dtype, n_items) if size else None)
-        )
+    for v, (parent, kind, size) in enumerate(entries):
+        must(parent == NO_PARENT or parent < v, "a parent that is no earlier version")
+        own = None if parent == NO_PARENT else parent
+        found.append(read_version(own, kind, reader.take(size), dtype, n_items))
     must(reader.left == 0, "models do not fill the model")
     return found
+
+
+def read_version(parent: int | None, kind: int, side: bytes, dtype: int, n_items: int) -> Version:
+    must(kind in (NO_MODEL, DIFFERENCE_MODEL, TILE_MODEL), "an unknown kind of model")
+    if kind == NO_MODEL:
+        must(not side, "a model of no kind")
+        return Version(parent)
+    if kind == TILE_MODEL:
+        return Version(parent, tiles=read_tile_model(side, dtype, n_items))
+    must(parent is not None, "a difference model without a base")
+    return Version(parent, differences=read_difference_model(side, dtype, n_items))
 
 
 # --- The base ------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ Like the reference decoder it follows docs/format_differences.md and not the nat
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
@@ -28,7 +29,10 @@ from reference_difference_model import (
     zigzag,
 )
 from reference_differences import (
+    DIFFERENCE_MODEL,
+    NO_MODEL,
     NO_PARENT,
+    TILE_MODEL,
     DifferencePayload,
     blocks_of,
     coded_items,
@@ -44,8 +48,9 @@ from reference_tiles_encoder import pack_states
 
 # --- The difference model ------------------------------------------------------------------------
 
-#: Weights of numbers that are small more often than not.
-FALLING = [60, 56, 52, 48, 44, 40, 36, 32, 36, 32, 28, 24, 36, 28, 20, 8]
+#: Weights of numbers that are small more often than not. With many raw bits, where others have a
+#: high least frequency, that of entry 0 must have the room for it.
+FALLING = [90, 70, 62, 54, 46, 38, 30, 24, 30, 22, 16, 12, 20, 12, 6, 8]
 
 
 @dataclass
@@ -262,10 +267,8 @@ def whole_block(raw: bytes, width: int) -> bytes:
 
 
 def base_field(versions: int = 1, digest: int = 0, zero: int = 0) -> bytes:
-    field_ = b"".join(
-        value.to_bytes(width, "little") for value, width in ((versions, 2), (zero, 2), (digest, 8))
-    )
-    return field_ + checksum(field_).to_bytes(4, "little")
+    numbers = struct.pack("<HHQ", versions, zero, digest)
+    return numbers + checksum(numbers).to_bytes(4, "little")
 
 
 def sums_of(raw: bytes, dtype: int, k: int) -> list[int]:
@@ -274,38 +277,61 @@ def sums_of(raw: bytes, dtype: int, k: int) -> list[int]:
 
 def frame_to_base(
     raw: bytes,
-    base: bytes,
+    below: bytes,
     blocks: Sequence[bytes],
     dtype: int = 0,
     *,
     k: int = 8,
-    sums: bool = True,
+    sums: bool | list[int] = True,
+    model: bytes | None = None,
+    kind: int = DIFFERENCE_MODEL,
     **options,
 ) -> bytes:
-    """Return a frame of blocks that are coded against a base outside of it."""
+    """Return a frame of blocks that are coded against what is below them.
+
+    `sums` may be the checksums themselves. The model has its kind put in front of it.
+    """
     width = WIDTHS[dtype]
+    if model is not None:
+        model = bytes([kind]) + model
     given = {
         "layout": dtype,
         "k": k,
-        "sums": sums_of(raw, dtype, k) if sums else None,
+        "sums": sums_of(raw, dtype, k) if sums is True else sums or None,
         "tail": raw[len(raw) - len(raw) % width :],
+        "model": model,
         "version": 2,
-        "base": base_field(1, digest_of_base(base, width << k, width)),
-        "base_sums": sums_of(base, dtype, k),
+        "base": base_field(1, digest_of_base(below, width << k, width)),
+        "base_sums": sums_of(below, dtype, k),
     }
     return build.frame(len(raw), blocks, **{**given, **options})
 
 
 def model_of_versions(
-    parents: Sequence[int | None], models: Sequence[bytes], sizes: Sequence[int] | None = None
+    parents: Sequence[int | None],
+    models: Sequence[bytes],
+    sizes: Sequence[int] | None = None,
+    kinds: Sequence[int] | None = None,
 ) -> bytes:
-    """Put the models of versions together; `sizes` replaces what their sizes are said to be."""
+    """Put the models of versions together.
+
+    Those that have bytes are of differences if there is a parent, and of tiles if there is none.
+    `sizes` and `kinds` replace what they are said to have and to be.
+    """
     sizes = [len(model) for model in models] if sizes is None else sizes
+    if kinds is None:
+        kinds = [kind_of(*both) for both in zip(parents, models, strict=True)]
     entries = b"".join(
-        (NO_PARENT if parent is None else parent).to_bytes(2, "little") + size.to_bytes(4, "little")
-        for parent, size in zip(parents, sizes, strict=True)
+        struct.pack("<HBI", NO_PARENT if parent is None else parent, kind, size)
+        for parent, kind, size in zip(parents, kinds, sizes, strict=True)
     )
     return entries + b"".join(models)
+
+
+def kind_of(parent: int | None, model: bytes) -> int:
+    if not model:
+        return NO_MODEL
+    return TILE_MODEL if parent is None else DIFFERENCE_MODEL
 
 
 def frame_of_versions(

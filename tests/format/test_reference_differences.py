@@ -1,0 +1,538 @@
+"""Differences: the decoders read what the format allows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import reference_decoder as reference
+import reference_encoder as build
+from bf16codecs import _core
+from both_decoders import NATIVE_HAS_DIFFERENCES, both_decode_to_base
+from contents import lcg_bytes, weights
+from difference_frames import (
+    base_of,
+    check,
+    code_blocks,
+    float_of,
+    frame_of,
+    near_to,
+    numbers_for,
+    plain_numbers,
+    signed_numbers,
+)
+from reference_difference_model import (
+    CLASSES,
+    ESCAPE,
+    EXCLUSIVE_OR,
+    MORE,
+    ORDERED,
+    PLACES,
+    PLAIN,
+    RAW_LIMIT,
+    WIDTHS,
+    expected_magnitude,
+    frequencies,
+    item_of,
+    least_of,
+    order,
+    raw_of_signed,
+    unzigzag,
+    zigzag,
+)
+from reference_differences import bytes_from, items_from
+from reference_differences_encoder import (
+    code_block,
+    code_differences,
+    difference_block,
+    frame_of_versions,
+    frame_to_base,
+    low_planes,
+    model_of_versions,
+    pack_payload,
+    same_block,
+    whole_block,
+    write_difference_model,
+)
+from reference_grid import SECTION, largest_scale
+from reference_grid_encoder import write_rows
+from reference_planes import (
+    CONSTANT,
+    HUFFMAN,
+    JOINED,
+    RANS_PAIRS,
+    RANS_WIDE,
+    STORED,
+    TILES,
+    ZSTANDARD,
+)
+from reference_tiles_encoder import NO_CHANGES, TileNumbers, tiles_payload, write_tile_model
+from tile_frames import expected_of, tile_keys
+
+RELATIONS = [ORDERED, PLAIN, EXCLUSIVE_OR]
+DTYPES = range(6)
+
+
+@pytest.mark.skipif(NATIVE_HAS_DIFFERENCES, reason="the native core is compared")
+def test_native_decoder_knows_differences():
+    pytest.skip("bf16codecs.decode takes no base: only the reference decoder is tested")
+
+
+# --- numbers -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bits", [8, 16, 32, 64])
+def test_zigzag_and_order_are_one_to_one(bits):
+    top = 1 << bits - 1
+    for d in (0, 1, -1, 2, -2, top - 1, -top, 1 - top):
+        assert unzigzag(zigzag(d, bits)) == d
+        assert zigzag(d + 2 * top, bits) == zigzag(d, bits) < 2 * top
+        assert order(order(d % (2 * top), bits), bits) == d % (2 * top)
+    if bits == 8:
+        assert {zigzag(d, 8) for d in range(256)} == set(range(256))
+        places = [order(u, 8) for u in range(256)]
+        assert places[:128] == list(range(128))
+        assert places[128:] == list(range(255, 127, -1))  # -0 is the one below 0
+
+
+@pytest.mark.parametrize("raw", range(RAW_LIMIT + 1))
+def test_frequencies(raw):
+    least = least_of(raw)
+    for seed in range(40):
+        noise = np.frombuffer(lcg_bytes(16, seed), np.uint8)
+        g = (noise % (1 + 96 // (1 + seed % 5))).tolist()
+        g[ESCAPE] = max(1, g[ESCAPE])
+        g[0] = 96  # so that one has room to give
+        if raw == 8:
+            g[14] = 0
+        f = frequencies(g, raw)
+        assert sum(f) == 4096
+        for own, bound, weight in zip(f, least, g, strict=True):
+            assert own % bound == 0
+            assert (own > 0) == (weight > 0)
+
+
+def test_frequencies_of_the_document():
+    assert frequencies([96, *[0] * 14, 1], 0) == (4095, *[0] * 14, 1)
+    assert frequencies([1, *[0] * 14, 1], 0) == (2048, *[0] * 14, 2048)
+    assert frequencies([1, 9, *[0] * 13, 1], 0) == (1024, 2048, *[0] * 13, 1024)
+
+
+# --- blocks --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_relations_with_any_low_bytes(relation, dtype):
+    base = base_of(300, dtype) + b"abcdefg"[: WIDTHS[dtype] - 1]
+    for low in range(WIDTHS[dtype]):
+        raw = near_to(base[: 300 * WIDTHS[dtype]], dtype, shift=8 * low // 2) + b"ABCDEFG"
+        raw = raw[: len(base)]
+        for r in (0, 3, 8):
+            check(raw, base, plain_numbers(relation, dtype, low, r), dtype)
+        check(raw, base, signed_numbers(dtype, low), dtype, sums=False)
+        if relation == ORDERED:
+            check(raw, base, numbers_for(dtype, low), dtype)
+
+
+@pytest.mark.parametrize("log2_groups", [0, 1, 2])
+def test_blocks_of_any_length(log2_groups):
+    numbers = numbers_for()
+    for n in (32, 33, 63, 64, 65, 95, 96, 127, 128, 129, 160, 191, 255, 256):
+        if n >= 32 << log2_groups:
+            for dtype in (0, 4):
+                base = base_of(n, dtype)
+                check(near_to(base, dtype), base, numbers_for(dtype), dtype,
+                      log2_groups=log2_groups)  # fmt: skip
+    base = base_of(3 * 256 + 140)
+    check(near_to(base), base, numbers, log2_groups=log2_groups)
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 63, 64, 65, 511, 512, 513, 575, 577])
+@pytest.mark.parametrize("sums", [False, True])
+def test_raw_sizes(size, sums):
+    """Of a few items there are no differences, and of a tail neither."""
+    base = weights(300)[:size]
+    check(lcg_bytes(size), base, numbers_for(), sums=sums)
+
+
+@pytest.mark.parametrize("step", range(5))
+@pytest.mark.parametrize("n_classes", [1, 3, CLASSES])
+def test_places_and_classes(n_classes, step):
+    base = base_of(512)
+    for near in range(0, n_classes + 1, max(1, n_classes // 3)):
+        raw = [(3 * c + step) % 8 for c in range(near)]
+        for origin in (-16383, -5, 4 * n_classes, 16383):
+            numbers = numbers_for(near=near, raw=raw, n_classes=n_classes, step=step, origin=origin)
+            check(near_to(base)[:512], base[:512], numbers)
+
+
+def test_as_many_places_as_can_be():
+    begins = [place % 5 == 0 for place in range(PLACES - 1)]
+    n_classes = 1 + sum(begins)
+    numbers = numbers_for(
+        begins=[int(bit) for bit in begins], origin=8, step=0, n_classes=n_classes, near=7,
+        raw=[5, 5, 0, 8, 1, 2, 3],
+    )  # fmt: skip
+    base = base_of(700)
+    check(near_to(base), base, numbers)
+
+
+def test_a_grid_of_rows_and_columns():
+    """Classes and what signed numbers are compared with go by the scale of each item."""
+    for dtype in DTYPES:
+        base = base_of(600, dtype)
+        for near in (0, 1, 2):
+            numbers = numbers_for(
+                dtype, near=near, raw=[1, 2][:near], run=(0, 40), period=(0, 40), steps=(2, 1),
+                columns=[7 * c % 23 - 11 for c in range(40)],
+            )  # fmt: skip
+            rows = [
+                write_rows(-3, [5 - c for c in range(8)]),  # items 0 ... 255: runs 0 ... 6
+                write_rows(9, [c * c - 8 for c in range(7)]),
+                write_rows(largest_scale(dtype), [-2047, 2047, 3]),
+            ]
+            check(near_to(base, dtype), base, numbers, dtype, rows=rows)
+
+
+@pytest.mark.parametrize("base", [0, 1, largest_scale(0)])
+@pytest.mark.parametrize("offset", [-(1 << 20) + 1, 0, (1 << 20) - 1])
+def test_scales_at_their_limits(base, offset):
+    below = weights(256)
+    for numbers in (numbers_for(base=base), signed_numbers(base=base)):
+        check(near_to(below), below, numbers, rows=[write_rows(offset)])
+
+
+def test_sections_go_on_from_one_to_the_next():
+    """Sections of many items are made of constant blocks here, to be quick."""
+    first = numbers_for(4, period=(0, 16), columns=list(range(16)))
+    base_end = base_of(150, 4)
+    base, raw_end = bytes(SECTION) + base_end, near_to(base_end, 4)
+    for after in (
+        plain_numbers(PLAIN, 4, raw=2),
+        replace(first, columns=[5] * 16),
+        replace(first, change=1, columns=[1, -1] * 8),
+        replace(first, raw=[3]),
+    ):
+        section = after.section(4, first.section(4))
+        blocks = [
+            build.block((CONSTANT, b"\2")),
+            code_block(raw_end, base_end, section, SECTION),
+        ]
+        model = write_difference_model([first, after])
+        raw = b"\1" * SECTION + raw_end
+        frame = frame_to_base(raw, base, blocks, 4, k=22, model=model)
+        assert both_decode_to_base(frame, base) == raw
+
+
+# --- items ---------------------------------------------------------------------------------------
+
+ALL = np.arange(65536, dtype="<u2")
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [plain_numbers(relation, raw=4) for relation in RELATIONS] + [signed_numbers()],
+    ids=["ordered", "plain", "exclusive or", "signed"],
+)
+def test_all_bfloat16_on_either_side(numbers):
+    check(ALL.tobytes(), (ALL * np.uint16(40503)).tobytes(), numbers, k=16, log2_groups=2)
+
+
+def test_all_bfloat16_next_to_themselves():
+    raw, base = (ALL + np.uint16(3)).tobytes(), ALL.tobytes()
+    for numbers in (numbers_for(near=1, raw=[0]), numbers_for(low=1, near=1, raw=[0])):
+        check(raw, base, numbers, k=16, log2_groups=1)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_items_of_every_kind_on_either_side(relation, dtype):
+    kinds = [
+        float_of(dtype, exponent, fraction, sign)
+        for exponent in (0, 1, 5, -2, -1)  # the first has zeros and subnormals, the last NaNs
+        for fraction in (0, 1, 2, -1)
+        for sign in (0, 1)
+    ]
+    items = [x for x in kinds for _ in kinds]
+    below = [b for _ in kinds for b in kinds]
+    raw, base = bytes_from(items, WIDTHS[dtype]), bytes_from(below, WIDTHS[dtype])
+    for low in {0, WIDTHS[dtype] - 1, WIDTHS[dtype] // 2}:
+        check(raw, base, plain_numbers(relation, dtype, low, raw=2), dtype, k=11)
+        if relation == ORDERED:
+            check(raw, base, signed_numbers(dtype, low), dtype, k=11)
+            check(raw, base, signed_numbers(dtype, low, base=0), dtype, k=11)
+            check(raw, base, signed_numbers(dtype, low, base=largest_scale(dtype)), dtype, k=11)
+
+
+# --- escapes and numbers that no encoder chooses -------------------------------------------------
+
+
+def test_escapes_that_have_an_entry():
+    base = base_of(256)
+    for log2_groups in (0, 1, 2):
+        for low in (0, 1):
+            for escaped in (range(0, 256, 3), range(256)):
+                check(near_to(base), base, numbers_for(low=low), log2_groups=log2_groups,
+                      escaped=escaped)  # fmt: skip
+
+
+def test_entries_without_a_frequency_are_escapes():
+    base = base_of(256)
+    for j in range(ESCAPE):
+        own = [96 if i == j else 0 for i in range(ESCAPE)] + [1]
+        for raw in (0, 2):
+            check(near_to(base), base, replace(plain_numbers(PLAIN, raw=raw), weights=[own]))
+
+
+def test_low_bytes_of_escapes_and_of_the_last_items_are_noise():
+    base = base_of(250)
+    raw, numbers = near_to(base, shift=4), numbers_for(low=1)
+    section = numbers.section(0)
+    parts, lows = code_differences(
+        items_from(raw, 2), items_from(base, 2), section, escaped=range(0, 224, 5)
+    )
+    assert len(parts.rest) == 250 - 224
+    noisy = [5 if i % 5 == 0 or i >= 224 else low for i, low in enumerate(lows)]
+    block = difference_block(pack_payload(parts, 2), [(STORED, bytes(noisy))], 2)
+    frame = frame_to_base(raw, base, [block], model=write_difference_model([numbers]))
+    assert both_decode_to_base(frame, base) == raw
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_numbers_that_go_around(dtype):
+    """Any coded number is valid: what it stands for is taken modulo the item's bits."""
+    width, n = WIDTHS[dtype], 128
+    base = near_to(base_of(n, dtype), dtype)
+    below = items_from(base, width)
+    for numbers in (
+        *(plain_numbers(relation, dtype, width - 1, 8) for relation in RELATIONS),
+        *(signed_numbers(dtype, low) for low in {0, width - 1}),
+    ):
+        section = numbers.section(dtype)
+        (own,) = section.classes
+        top = 64 if own.f[14] else 32
+        forced = {i: ((top + 37 * i % top) << own.raw) + 3 * i % (1 << own.raw) for i in range(n)}
+        parts, lows = code_differences(below, below, section, forced=forced)
+        assert parts.escapes == []
+        items = [
+            item_of(forced[i], lows[i], below[i], numbers.base, own, section) for i in range(n)
+        ]
+        raw = bytes_from(items, width)
+        planes = [(STORED, plane) for plane in low_planes(lows, section.low)]
+        block = difference_block(pack_payload(parts, width), planes, width)
+        model = write_difference_model([numbers])
+        frame = frame_to_base(raw, base, [block], dtype, model=model)
+        assert both_decode_to_base(frame, base) == raw
+
+
+def test_many_words():
+    """The entries of most raw bits, at their least frequency, take a word each."""
+    n = 256
+    weights_of = [*[0] * 12, 1, 1, 1, 90]
+    numbers = replace(plain_numbers(EXCLUSIVE_OR, raw=8), weights=[weights_of])
+    base = weights(n)
+    raw = bytes_from([b ^ 64 << 8 | i for i, b in enumerate(items_from(base, 2))], 2)
+    parts, _ = code_differences(items_from(raw, 2), items_from(base, 2), numbers.section(0))
+    assert parts.escapes == []
+    assert MORE[14] + 8 == 14
+    assert len(parts.words) >= n
+    check(raw, base, numbers)
+
+
+# --- modes ---------------------------------------------------------------------------------------
+
+
+def test_low_planes_of_any_mode():
+    base = base_of(256, 2)
+    raw = near_to(base, 2, shift=9)
+    numbers = numbers_for(2, low=3)
+    section = numbers.section(2)
+    parts, lows = code_differences(items_from(raw, 4), items_from(base, 4), section)
+    planes = low_planes(lows, 3)
+    own = dict.fromkeys(range(256), 16)
+    lengths = dict.fromkeys(range(256), 8)
+    coded = {
+        STORED: lambda plane: plane,
+        HUFFMAN: lambda plane: build.huffman_payload(plane, lengths),
+        RANS_PAIRS: lambda plane: build.pairs_payload(
+            plane, [*[16] * 16], [*range(15), 0], escape=True
+        ),
+        RANS_WIDE: lambda plane: build.wide_payload(plane, own),
+        ZSTANDARD: zstandard,
+    }
+    for mode, code in coded.items():
+        block = difference_block(pack_payload(parts, 4), [(mode, code(p)) for p in planes], 4)
+        frame = frame_to_base(raw, base, [block], 2, model=write_difference_model([numbers]))
+        assert both_decode_to_base(frame, base) == raw
+    mixed = [(ZSTANDARD, zstandard(planes[0])), (STORED, planes[1])]
+    block = difference_block(pack_payload(parts, 4), [*mixed, (STORED, planes[2])], 4)
+    frame = frame_to_base(raw, base, [block], 2, model=write_difference_model([numbers]))
+    assert both_decode_to_base(frame, base) == raw
+
+
+def zstandard(plane: bytes) -> bytes:
+    return build.zstandard_runs(len(plane), *((byte, 1) for byte in plane))
+
+
+def test_constant_low_planes():
+    base = base_of(256)
+    raw = bytes_from([(b + 256 * (i % 3)) % 65536 for i, b in enumerate(items_from(base, 2))], 2)
+    numbers = plain_numbers(PLAIN, low=1)
+    parts, lows = code_differences(items_from(raw, 2), items_from(base, 2), numbers.section(0))
+    assert set(lows) == {0}
+    block = difference_block(pack_payload(parts, 2), [(CONSTANT, b"\0")], 2)
+    frame = frame_to_base(raw, base, [block], model=write_difference_model([numbers]))
+    assert both_decode_to_base(frame, base) == raw
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("sums", [False, True])
+def test_blocks_of_different_modes(dtype, sums):
+    width, numbers = WIDTHS[dtype], numbers_for(dtype)
+    base = base_of(800, dtype)
+    size = 256 * width
+    raw = base[:size] + near_to(base, dtype)[size : 3 * size] + base[3 * size :]
+    section = numbers.section(dtype)
+    blocks = [
+        same_block(width),
+        code_block(raw[size : 2 * size], base[size : 2 * size], section, 256),
+        whole_block(raw[2 * size : 3 * size], width),
+        same_block(width),
+    ]
+    model = write_difference_model([numbers])
+    frame = frame_to_base(raw, base, blocks, dtype, sums=sums, model=model)
+    assert both_decode_to_base(frame, base) == raw
+
+
+def test_without_a_model():
+    base = base_of(512)
+    raw = base[:512] + lcg_bytes(512)
+    frame = frame_to_base(raw, base, [same_block(2), whole_block(raw[512:], 2)])
+    assert both_decode_to_base(frame, base) == raw
+
+
+def test_a_base_that_is_not_needed():
+    """A base given to a frame that needs none is not looked at."""
+    frame = _core.encode(weights(500), 3, 0)
+    assert both_decode_to_base(frame, b"any") == weights(500)
+
+
+# --- versions ------------------------------------------------------------------------------------
+
+V = 300  # items in a version
+
+
+def versions_of(n: int, dtype: int, parents: list[int | None]) -> list[bytes]:
+    found: list[bytes] = []
+    for v, parent in enumerate(parents):
+        below = base_of(n, dtype) if parent is None else found[parent]
+        found.append(near_to(below, dtype, seed=v))
+    return found
+
+
+PARENTS = {
+    "a chain": [None, 0, 1, 2],
+    "a star": [None, 0, 0, 0, 0],
+    "this package's": [None, 0, 0, 2, 0, 4, 4, 6],
+    "all whole": [None, None, None],
+    "two trees": [None, None, 1, 0, 3, 2],
+}
+
+
+@pytest.mark.parametrize("name", PARENTS)
+@pytest.mark.parametrize("sums", [False, True])
+def test_versions(name, sums):
+    parents = PARENTS[name]
+    for dtype in (0, 3, 5):
+        width, raws = WIDTHS[dtype], versions_of(V, dtype, parents)
+        models, blocks = [], []
+        for v, (raw, parent) in enumerate(zip(raws, parents, strict=True)):
+            numbers = numbers_for(dtype, low=v % width)
+            if parent is None:
+                models.append(b"")
+                blocks.append([whole_block(raw[: 256 * width], width),
+                               whole_block(raw[256 * width :], width)])  # fmt: skip
+            else:
+                models.append(write_difference_model([numbers]))
+                blocks.append(code_blocks(raw, raws[parent], numbers.section(dtype), 8))
+        model = model_of_versions(parents, models)
+        frame = frame_of_versions(raws, blocks, model, dtype, sums=sums)
+        assert both_decode_to_base(frame) == b"".join(raws)
+        assert both_decode_to_base(frame, b"not looked at") == b"".join(raws)
+
+
+def test_versions_with_tiles_and_without_models():
+    """A version without a parent may have tiles, one without a model may be the same."""
+    keys = tile_keys(256)
+    tiles = TileNumbers(base=16 * 128, form=0, escape=60, changes=[NO_CHANGES])
+    first = expected_of(keys, 0)
+    second, numbers = near_to(first), numbers_for()
+    blocks = [
+        [build.block((TILES, tiles_payload(keys, tiles.section(0))), (JOINED, b""))],
+        [code_block(second, first, numbers.section(0))],
+        [same_block(2)],
+        [whole_block(second, 2)],
+        [build.block((TILES, tiles_payload(keys, tiles.section(0))), (JOINED, b""))],
+    ]
+    models = [write_tile_model([tiles]), write_difference_model([numbers]), b"", b""]
+    versions = [first, second, second, second, first]
+    for last in (None, 3):  # with a base, too, a version may have tiles
+        model = model_of_versions(
+            [None, 0, 1, None, last], [*models, models[0]], kinds=[2, 1, 0, 0, 2]
+        )
+        frame = frame_of_versions(versions, blocks, model)
+        assert both_decode_to_base(frame) == b"".join(versions)
+
+
+def test_tiles_beside_a_base():
+    keys = tile_keys(256)
+    tiles = TileNumbers(base=16 * 128, form=0, escape=60, changes=[NO_CHANGES])
+    raw = expected_of(keys, 0)
+    base = near_to(raw) + raw
+    blocks = [
+        build.block((TILES, tiles_payload(keys, tiles.section(0))), (JOINED, b"")),
+        same_block(2),
+    ]
+    model = write_tile_model([tiles])
+    frame = frame_to_base(raw * 2, base, blocks, model=model, kind=2)
+    assert both_decode_to_base(frame, base) == raw * 2
+
+
+def test_many_versions():
+    n, raw = 2000, weights(1)
+    blocks = [[whole_block(raw, 2)], *[[same_block(2)]] * (n - 1)]
+    for parents in ([None, *range(n - 1)], [None, *[0] * (n - 1)]):
+        model = model_of_versions(parents, [b""] * n)
+        frame = frame_of_versions([raw] * n, blocks, model)
+        assert both_decode_to_base(frame) == raw * n
+
+
+@pytest.mark.parametrize("n", [2, 3, 1000])
+def test_versions_of_nothing(n):
+    model = model_of_versions([None] * n, [b""] * n)
+    assert both_decode_to_base(frame_of_versions([b""] * n, [], model)) == b""
+
+
+# --- blocks by themselves ------------------------------------------------------------------------
+
+
+def test_a_block_needs_nothing_but_its_base():
+    base = base_of(600)
+    raw = near_to(base)
+    frame = frame_of(raw, base, numbers_for())
+    head = reference.read_head(frame)
+    for b in range(3):
+        own = slice(512 * b, 512 * b + 512)
+        assert reference.decode_block(frame, head, b, base[own]) == raw[own]
+
+
+def test_what_signed_numbers_are_compared_with():
+    """It is the larger one of the base's magnitude and of the scale's power of two."""
+    assert expected_magnitude(0x8000, 16 * 121 + 7, 0) == 121 << 7
+    assert expected_magnitude(0xBF80, 16 * 121 + 7, 0) == 0x3F80
+    assert [raw_of_signed(0, low) for low in range(2)] == [7, 0]
+    assert [raw_of_signed(2, low) for low in range(4)] == [8, 8, 7, 0]
+    assert raw_of_signed(4, 0) == 3
