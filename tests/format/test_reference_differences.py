@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import reference_encoder as build
-from both_decoders import NATIVE_HAS_DIFFERENCES, both_decode_to_base
+from both_decoders import NATIVE_HAS_DIFFERENCES, both_decode_to_base, both_refuse_to_base
 from contents import lcg_bytes, weights
 from difference_frames import (
     base_of,
@@ -31,8 +31,8 @@ from reference_difference_model import (
     WIDTHS,
     frequencies,
     item_of,
-    least_of,
     order,
+    units_of,
     unzigzag,
     zigzag,
 )
@@ -44,11 +44,12 @@ from reference_differences_encoder import (
     frame_to_base,
     low_planes,
     pack_payload,
+    whole_block,
     write_difference_model,
 )
 from reference_grid import SECTION, largest_scale
 from reference_grid_encoder import write_rows
-from reference_planes import CONSTANT, STORED
+from reference_planes import CONSTANT, STORED, FormatError
 
 RELATIONS = [ORDERED, PLAIN, EXCLUSIVE_OR]
 DTYPES = range(6)
@@ -78,7 +79,7 @@ def test_zigzag_and_order_are_one_to_one(bits):
 
 @pytest.mark.parametrize("raw", range(RAW_LIMIT + 1))
 def test_frequencies(raw):
-    least = least_of(raw)
+    units = units_of(raw)
     for seed in range(40):
         noise = np.frombuffer(lcg_bytes(16, seed), np.uint8)
         g = (noise % (1 + 96 // (1 + seed % 5))).tolist()
@@ -88,8 +89,8 @@ def test_frequencies(raw):
             g[14] = 0
         f = frequencies(g, raw)
         assert sum(f) == 4096
-        for own, bound, weight in zip(f, least, g, strict=True):
-            assert own % bound == 0
+        for own, unit, weight in zip(f, units, g, strict=True):
+            assert own % unit == 0
             assert (own > 0) == (weight > 0)
 
 
@@ -97,6 +98,31 @@ def test_frequencies_of_the_document():
     assert frequencies([96, *[0] * 14, 1], 0) == (4095, *[0] * 14, 1)
     assert frequencies([1, *[0] * 14, 1], 0) == (2048, *[0] * 14, 2048)
     assert frequencies([1, 9, *[0] * 13, 1], 0) == (1024, 2048, *[0] * 13, 1024)
+
+
+@pytest.mark.parametrize("raw", range(RAW_LIMIT + 1))
+def test_any_weights(raw):
+    """Both decoders have the same frequencies, or refuse the weights."""
+    base = base_of(128)
+    items, n_refused = near_to(base), 0
+    stored = [whole_block(items, 2)]
+    for seed in range(30):
+        noise = np.frombuffer(lcg_bytes(16, 100 * raw + seed), np.uint8)
+        g = (noise % (2 + 95 * (seed % 4) // 3)).tolist()
+        g[seed % 16] = 96 * (seed % 3 > 0)
+        numbers = replace(plain_numbers(PLAIN, raw=raw), weights=[g])
+        try:
+            frequencies(g, raw)
+            valid = g[ESCAPE] > 0
+        except (FormatError, ZeroDivisionError):
+            valid = False
+        if valid:
+            check(items, base, numbers)
+        else:
+            n_refused += 1
+            model = write_difference_model([numbers])
+            both_refuse_to_base(frame_to_base(items, base, stored, model=model), base)
+    assert n_refused < 30
 
 
 # --- blocks --------------------------------------------------------------------------------------
@@ -310,7 +336,7 @@ def test_numbers_that_go_around(dtype):
 def test_many_words():
     """The entries of most raw bits, at their least frequency, take a word each."""
     n = 256
-    weights_of = [*[0] * 12, 1, 1, 1, 90]
+    weights_of = [90, *[0] * 11, 1, 1, 1, 1]
     numbers = replace(plain_numbers(EXCLUSIVE_OR, raw=8), weights=[weights_of])
     base = weights(n)
     raw = bytes_from([b ^ 64 << 8 | i for i, b in enumerate(items_from(base, 2))], 2)

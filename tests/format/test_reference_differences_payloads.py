@@ -78,7 +78,7 @@ REFUSED: dict[str, tuple] = {
     "weight -1": (replace(ONE, weights=[[-1, *FALLING[1:]]]), "weight"),
     "weight 97 of the escape": (replace(ONE, weights=[[*FALLING[:ESCAPE], 97]]), "weight"),
     "no escape": (replace(ONE, weights=[[*FALLING[:ESCAPE], 0]]), "escape"),
-    "nothing but the escape": (replace(ONE, weights=[[0] * ESCAPE + [5]]), "largest"),
+    "nothing but the escape": (replace(ONE, weights=[[0] * ESCAPE + [5]]), "no entry"),
     "nothing left": (replace(ONE, raw=[8], weights=[[1] * 16]), "largest"),
 }  # fmt: skip
 

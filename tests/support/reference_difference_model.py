@@ -36,7 +36,6 @@ WEIGHT_LIMIT = 96
 ESCAPE = 15  # the entry
 FIRST = [*range(8), 8, 10, 12, 14, 16, 32, 64]  # v of an entry
 MORE = [0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 4, 5, 6]  # bits below v of it
-WITHOUT_MORE = [*range(8), ESCAPE]
 
 # --- Frequencies ---------------------------------------------------------------------------------
 
@@ -59,27 +58,26 @@ def raw_bits_of(raw: int) -> list[int]:
     return [*(n + raw for n in MORE), 0]
 
 
-def least_of(raw: int) -> list[int]:
-    """Return the least frequency of each entry, of which its own is a multiple."""
-    least = [1 << max(0, q - 4) for q in raw_bits_of(raw)]
-    return [*least[:ESCAPE], least[0]]
+def units_of(raw: int) -> list[int]:
+    """Return what the frequency of each entry is a multiple of."""
+    return [1 << max(0, q - 4) for q in raw_bits_of(raw)]
 
 
 def frequencies(weights: list[int], raw: int) -> tuple[int, ...]:
-    """Return the frequencies of a class.
-
-    With 16 f a multiple of 2^q, each state of an encoder has one that a decoder comes from.
-    """
+    """Return the frequencies of a class."""
     w = [POWERS[(g - 1) % 8] << (g - 1) // 8 if g else 0 for g in weights]
-    total = sum(w)
-    least = least_of(raw)
+    total, units = sum(w), units_of(raw)
     f = [
-        max(own, (TOTAL * w[j] + total // 2) // total // own * own) if weights[j] else 0
-        for j, own in enumerate(least)
+        u * max(1, (TOTAL * w[j] + total * u // 2) // (total * u)) if w[j] else 0
+        for j, u in enumerate(units)
     ]
-    largest = max(WITHOUT_MORE, key=f.__getitem__)
-    f[largest] += TOTAL - sum(f)
-    must(least[largest] <= f[largest] < TOTAL, "the largest frequency")
+    largest = f.index(max(f[:ESCAPE]))
+    must(f[largest] > 0, "no entry but the escape")
+    left = TOTAL - sum(f)
+    rest = left % units[largest]
+    f[largest] += left - rest
+    must(f[largest] >= units[largest], "the largest frequency")
+    f[ESCAPE] += rest
     return tuple(f)
 
 
