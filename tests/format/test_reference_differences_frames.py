@@ -7,7 +7,7 @@ import pytest
 import reference_decoder as reference
 import reference_encoder as build
 from bf16codecs import _core
-from both_decoders import both_decode_to_base
+from both_decoders import NATIVE_HAS_DIFFERENCES, both_decode_to_base
 from contents import lcg_bytes, weights
 from difference_frames import base_of, code_blocks, frame_of, near_to, numbers_for, plain_numbers
 from reference_difference_model import PLAIN, WIDTHS, expected_magnitude, raw_of_signed
@@ -37,6 +37,33 @@ from reference_planes import (
 )
 from reference_tiles_encoder import NO_CHANGES, TileNumbers, tiles_payload, write_tile_model
 from tile_frames import expected_of, tile_keys
+
+ARITHMETIC = 3
+
+# --- what the native encoder writes --------------------------------------------------------------
+
+
+@pytest.mark.skipif(not NATIVE_HAS_DIFFERENCES, reason="the native core knows no differences")
+@pytest.mark.parametrize("dtype", range(6))
+def test_reference_decodes_what_the_encoder_writes(dtype):
+    used = 0
+    for n in (0, 5, 40, 700, 3000):
+        base = base_of(n, dtype)
+        versions = [base, near_to(base, dtype), near_to(base, dtype, seed=9), base]
+        tail = b"abcdefg"[: WIDTHS[dtype] - 1]
+        for level in (0, 1):
+            options = {"level": level, "block": 256, "row": 40}
+            raw, below = versions[1] + tail, base + tail
+            frame = _core.encode(raw, ARITHMETIC, dtype, base=below, **options)
+            assert both_decode_to_base(frame, below) == raw
+            used += frame[7] >> 5 & 1
+            if n:
+                raw = b"".join(versions)
+                frame = _core.encode(raw, ARITHMETIC, dtype, steps=len(versions), **options)
+                assert both_decode_to_base(frame) == raw
+                used += frame[7] >> 5 & 1
+    assert used > 4
+
 
 # --- modes ---------------------------------------------------------------------------------------
 

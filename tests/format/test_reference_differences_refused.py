@@ -114,6 +114,7 @@ def test_other_blocks_of_a_base():
     for sums in (True, False):
         assert both_decode_to_base(frame_to_base(RAW, BASE, blocks, sums=sums), BASE) == RAW
         frame = frame_to_base(RAW, BASE, blocks, sums=sums, base_sums=wrong)
+        both_refuse_base(frame, BASE)
         head = reference.read_head(frame)
         with pytest.raises(FormatError, match="another block"):
             reference.decode_block(frame, head, 0, BASE)
