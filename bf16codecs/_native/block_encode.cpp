@@ -283,8 +283,8 @@ size_t encode_difference(const EncodeOptions& options, const BlockContext& conte
   Coded coded[kMaxItemSize];
   const size_t capacity = joined * n - sizeof(uint32_t);
   const size_t size =
-      delta::encode(*context.delta, context.base, items, context.first, n, context.workspace.words,
-                    room.planes + joined, room.payloads[0], capacity);
+      delta::encode(*context.delta, context.base, items, context.first, n, options.is_best(),
+                    context.workspace.words, room.planes + joined, room.payloads[0], capacity);
   if (size == 0) return 0;
   coded[0] = {Mode::difference, size};
   for (size_t p = 1; p < joined; ++p) coded[p] = {Mode::joined, 0};

@@ -15,9 +15,11 @@
 namespace bf16codecs::delta {
 namespace {
 
-// More lanes hide more latency, and each costs 20 bits.
-unsigned groups_log2_for(size_t n) {
-  return n < size_t{1} << 17 ? 0 : n < size_t{1} << 18 ? 1 : 2;
+// More lanes hide more latency, and each costs 20 bits: 0.01 bits an item where 32 more of them
+// code 64 K items, which then decode at 4.3 GB/s instead of 2.8.
+unsigned groups_log2_for(size_t n, bool is_best) {
+  const size_t shift = is_best ? 2 : 0;
+  return n < size_t{1} << (15 + shift) ? 0 : n < size_t{1} << (17 + shift) ? 1 : 2;
 }
 
 // Where the parts of a block are collected before their sizes are known.
@@ -138,8 +140,9 @@ class BlockEncoder {
 }  // namespace
 
 size_t encode(const Model& model, const uint8_t* base, const uint8_t* items, uint64_t first,
-              size_t n, Scratch& scratch, uint8_t* const low[], uint8_t* out, size_t capacity) {
-  const unsigned groups = 1u << groups_log2_for(n);
+              size_t n, bool is_best, Scratch& scratch, uint8_t* const low[], uint8_t* out,
+              size_t capacity) {
+  const unsigned groups = 1u << groups_log2_for(n, is_best);
   if (Counts(n, groups).coded == 0) return 0;
   const grid::RowScales rows = model.fit_rows(base, items, first, n);
   BlockEncoder block(model, base, items, first, n, groups, scratch);

@@ -65,10 +65,11 @@ class Model {
 
 // Codes items [first, first + n) of the version; `base` and `items` point at the first of them.
 // Puts the numbers' low bytes in low[0 ... section.low - 1], the most significant first. Returns
-// the payload's size, or 0 if it would need more than `capacity` bytes, or if there are too few
-// items; never writes past out + capacity.
+// the payload's size, which may be smaller and slower if it `is_best`, or 0 if it would need more
+// than `capacity` bytes, or if there are too few items; never writes past out + capacity.
 size_t encode(const Model& model, const uint8_t* base, const uint8_t* items, uint64_t first,
-              size_t n, Scratch& scratch, uint8_t* const low[], uint8_t* out, size_t capacity);
+              size_t n, bool is_best, Scratch& scratch, uint8_t* const low[], uint8_t* out,
+              size_t capacity);
 
 // Decodes a block strip by strip, so that a caller can use what is decoded while it is in the
 // first-level cache.
