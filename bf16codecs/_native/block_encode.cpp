@@ -280,6 +280,8 @@ size_t encode_difference(const EncodeOptions& options, const BlockContext& conte
   const size_t width = std::min(options.layout.planes(), kMaxItemSize);
   const size_t low = context.delta->section(context.first).low, joined = width - low;
   Room room(width, n, context.workspace);
+  // A payload lies where it stays if there is no other plane.
+  if (low == 0) room.payloads[0] = out + width + sizeof(uint32_t);
   Coded coded[kMaxItemSize];
   const size_t capacity = joined * n - sizeof(uint32_t);
   const size_t size =

@@ -14,7 +14,7 @@ namespace bf16codecs::delta {
 namespace {
 
 // Items that show scale and classes.
-constexpr size_t kShapeItems = size_t{1} << 11;
+constexpr size_t kShapeItems = size_t{1} << 10;
 
 // Items that show how often the entries occur: a part of the section, within limits. The tables of
 // a tensor of 64 K items have about 90 entries: with 4 K items they cost 0.016 bits more than with
@@ -45,7 +45,8 @@ class SectionFit {
     static_cast<grid::Grid&>(with_grid) = fit_grid(layout_, base_, items_, first_, n_, row, before);
     const grid::RowScales rows = fit_rows(layout_, with_grid, base_, items_, first_, n_);
     const Fitted other = fit(with_grid, &rows, counted, counted, {3, kDeltaClasses});
-    return other.bits + 8 * grid::write_rows(rows).size() < one.bits ? other.section : one.section;
+    const bool pays = bits(other, grid::write_rows(rows).size()) < bits(one, 0);
+    return pays ? other.section : one.section;
   }
 
  private:
@@ -54,8 +55,16 @@ class SectionFit {
   };
   struct Fitted {
     Section section;
-    uint64_t bits = 0;  // of all items, and of the model
+    Sample sample;
   };
+
+  // Nearly the bits of all items, and of what scales take.
+  uint64_t bits(const Fitted& fitted, size_t rows_size) const {
+    constexpr uint64_t kColumn = 3;
+    const uint64_t sampled = coded_bits(layout_, fitted.sample, fitted.section);
+    const size_t items = std::max<size_t>(1, fitted.sample.size());
+    return sampled * n_ / items + 8 * rows_size + kColumn * fitted.section.period;
+  }
 
   Section blank() const {
     Section section;
@@ -74,9 +83,8 @@ class SectionFit {
       sample = take_sample(section, rows, items);
       if (rows == nullptr) std::fill(sample.scales.begin(), sample.scales.end(), section.base);
     }
-    const uint64_t bits = fit_weights(layout_, sample, section);
-    const uint64_t all = sample.size() == 0 ? 0 : bits * n_ / sample.size();
-    return {std::move(section), all + 8 * section.period / 3};
+    fit_weights(layout_, sample, section);
+    return {std::move(section), std::move(sample)};
   }
 
   // Takes windows from all over the section.

@@ -86,7 +86,7 @@ Sample first_items(const Layout& layout, const Sample& sample, size_t n) {
 
 // Integers that cross zero look different from floats that do.
 void fit_relation(const Layout& layout, const Sample& of, Section& section) {
-  constexpr size_t kEnough = 512;
+  constexpr size_t kEnough = 256;
   const Sample sample = first_items(layout, of, kEnough);
   uint64_t least = UINT64_MAX;
   for (const Relation relation : {Relation::ordered, Relation::plain, Relation::exclusive_or}) {
@@ -276,20 +276,38 @@ void fit_raw_bits(const Layout& layout, const Sample& sample, Section& section) 
   }
 }
 
-uint64_t fit_weights(const Layout& layout, const Sample& sample, Section& section) {
+namespace {
+
+// How often the entries of each class occur.
+using Counts = std::array<std::array<uint32_t, kDeltaEntries>, kDeltaClasses>;
+
+Counts count_entries(const Layout& layout, const Sample& sample, const Section& section) {
   static const EntryTable entries;
   const Coded coded(layout, sample, section);
   uint8_t raw[kDeltaClasses] = {};
   for (unsigned c = 0; c < section.classes.size(); ++c) raw[c] = section.classes[c].raw;
-  uint32_t counts[kDeltaClasses][kDeltaEntries] = {};
+  Counts counts{};
   for (size_t i = 0; i < sample.size(); ++i) {
     const unsigned c = coded.classes[i];
     ++counts[c][entries.of[std::min<unsigned>(coded.numbers[i] >> raw[c], kMaxDeltaValue + 1)]];
   }
+  return counts;
+}
+
+}  // namespace
+
+void fit_weights(const Layout& layout, const Sample& sample, Section& section) {
+  const Counts counts = count_entries(layout, sample, section);
+  for (unsigned c = 0; c < section.classes.size(); ++c) {
+    choose_weights(counts[c].data(), layout.planes(), section.classes[c]);
+  }
+}
+
+uint64_t coded_bits(const Layout& layout, const Sample& sample, const Section& section) {
+  const Counts counts = count_entries(layout, sample, section);
   uint64_t bits = 0;  // in 4096ths
   for (unsigned c = 0; c < section.classes.size(); ++c) {
-    choose_weights(counts[c], layout.planes(), section.classes[c]);
-    bits += coded_bits(counts[c], layout.planes(), section.classes[c]);
+    bits += coded_bits(counts[c].data(), layout.planes(), section.classes[c]);
   }
   return bits >> 12;
 }
