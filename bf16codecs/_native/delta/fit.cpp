@@ -5,23 +5,32 @@
 #include <cstring>
 #include <optional>
 
-#include "delta/fit_grid.h"
 #include "grid/fixed_point.h"
 #include "grid/item_scales.h"
 #include "grid/keys.h"
+#include "tiles/fit.h"
 
 namespace bf16codecs::delta {
 namespace {
 
 // Items that show scale and classes.
-constexpr size_t kShapeItems = size_t{1} << 10;
+constexpr size_t kShapeItems = size_t{1} << 10, kBestShapeItems = size_t{1} << 13;
 
 // Items that show how often the entries occur: a part of the section, within limits. The tables of
 // a tensor of 64 K items have about 90 entries: with 4 K items they cost 0.016 bits more than with
 // all.
 size_t counted_items(size_t n, bool is_best) {
-  if (is_best) return std::clamp(n / 2, size_t{1} << 14, size_t{1} << 17);
+  if (is_best) return std::clamp(n / 4, size_t{1} << 14, size_t{1} << 17);
   return std::clamp(n / 32, size_t{1} << 12, size_t{1} << 15);
+}
+
+// A section that is no longer may be one block: then its rows are estimated once.
+constexpr size_t kOneBlock = size_t{1} << 18;
+
+grid::RowScales find_rows(const grid::KeyFormat& format, const grid::Grid& grid,
+                          const tiles::Items& differences, uint64_t first, size_t n) {
+  const int exponent = grid.base / static_cast<int>(grid::kScaleSteps);
+  return tiles::RowFit(format, grid, exponent).fit(differences, first, n).scales;
 }
 
 // A section of a version that is fitted.
@@ -36,17 +45,24 @@ class SectionFit {
     return fit(blank(), nullptr, kShapeItems, counted_items(n_, false), {4, kClasses}).section;
   }
 
-  // The same with scales of rows and columns, where they are worth more than they take.
-  Section best(size_t row, const grid::Grid* before) const {
+  // The same with scales of rows and columns, where they are worth more than they take; `rows` are
+  // those of the whole section.
+  Section best(size_t row, const grid::Grid* before, grid::RowScales& rows) const {
     const size_t counted = counted_items(n_, true);
-    Fitted one = fit(blank(), nullptr, counted, counted, {4, kDeltaClasses});
-    if (!has_grid(layout_) || one.section.relation != Relation::ordered) return one.section;
+    constexpr Resolution kOctaves{4, kDeltaClasses}, kHalves{3, kDeltaClasses};
+    Fitted one = fit(blank(), nullptr, kBestShapeItems, counted, kOctaves);
+    if (!grid::has_difference_keys(layout_) || one.section.relation != Relation::ordered)
+      return one.section;
     Section with_grid = blank();
-    static_cast<grid::Grid&>(with_grid) = fit_grid(layout_, base_, items_, first_, n_, row, before);
-    const grid::RowScales rows = fit_rows(layout_, with_grid, base_, items_, first_, n_);
-    const Fitted other = fit(with_grid, &rows, counted, counted, {3, kDeltaClasses});
+    const grid::KeyFormat format(layout_);
+    const tiles::Items differences(layout_, items_, first_, base_);
+    if (row < grid::kMinRow) row = tiles::find_row(differences, n_);
+    static_cast<grid::Grid&>(with_grid) =
+        tiles::fit_grid(format, differences, first_, n_, row, before).grid;
+    rows = find_rows(format, with_grid, differences, first_, n_);
+    Fitted other = fit(with_grid, &rows, kBestShapeItems, counted, kHalves);
     const bool pays = bits(other, grid::write_rows(rows).size()) < bits(one, 0);
-    return pays ? other.section : one.section;
+    return std::move(pays ? other : one).section;
   }
 
  private:
@@ -55,15 +71,15 @@ class SectionFit {
   };
   struct Fitted {
     Section section;
-    Sample sample;
+    uint64_t bits = 0;  // of the items that were counted
+    size_t counted = 0;
   };
 
   // Nearly the bits of all items, and of what scales take.
   uint64_t bits(const Fitted& fitted, size_t rows_size) const {
     constexpr uint64_t kColumn = 3;
-    const uint64_t sampled = coded_bits(layout_, fitted.sample, fitted.section);
-    const size_t items = std::max<size_t>(1, fitted.sample.size());
-    return sampled * n_ / items + 8 * rows_size + kColumn * fitted.section.period;
+    return fitted.bits * n_ / std::max<size_t>(1, fitted.counted) + 8 * rows_size +
+           kColumn * fitted.section.period;
   }
 
   Section blank() const {
@@ -83,8 +99,8 @@ class SectionFit {
       sample = take_sample(section, rows, items);
       if (rows == nullptr) std::fill(sample.scales.begin(), sample.scales.end(), section.base);
     }
-    fit_weights(layout_, sample, section);
-    return {std::move(section), std::move(sample)};
+    const uint64_t bits = fit_weights(layout_, sample, section);
+    return {std::move(section), bits, sample.size()};
   }
 
   // Takes windows from all over the section.
@@ -120,13 +136,15 @@ Model Model::fit(const Layout& layout, const uint8_t* base, const uint8_t* items
                  size_t row, bool is_best) {
   Model model;
   model.layout_ = layout;
+  model.fitted_items_ = n;
   const size_t width = layout.planes();
   model.sections_.reserve(n / grid::kSectionItems + 1);
   for (size_t first = 0; first < n; first += grid::kSectionItems) {
     const size_t count = std::min(grid::kSectionItems, n - first);
     const SectionFit fit(layout, base + width * first, items + width * first, first, count);
     const grid::Grid* const before = first != 0 ? &model.sections_.back() : nullptr;
-    model.sections_.push_back(is_best ? fit.best(row, before) : fit.fast());
+    grid::RowScales& rows = model.fitted_rows_.emplace_back();
+    model.sections_.push_back(is_best ? fit.best(row, before, rows) : fit.fast());
     model.tables_.emplace_back(model.sections_.back().classes, false);
   }
   return model;
@@ -136,7 +154,11 @@ grid::RowScales Model::fit_rows(const uint8_t* base, const uint8_t* items, uint6
                                 size_t n) const {
   const Section& of = section(first);
   if (of.run == 0 && of.period == 0) return {};
-  return delta::fit_rows(layout_, of, base, items, first, n);
+  const grid::RowScales& fitted = fitted_rows_[place_of(first)];
+  const bool is_whole = first % grid::kSectionItems == 0 && n == fitted_items_ - first;
+  if (is_whole && n <= kOneBlock) return fitted;
+  return find_rows(grid::KeyFormat(layout_), of, tiles::Items(layout_, items, first, base), first,
+                   n);
 }
 
 }  // namespace bf16codecs::delta

@@ -29,10 +29,7 @@ void fit_classes(const Layout& layout, const Sample& sample, unsigned most, Sect
 // Chooses the raw bits of far classes.
 void fit_raw_bits(const Layout& layout, const Sample& sample, Section& section);
 
-// Nearly how many bits the sample takes.
-uint64_t coded_bits(const Layout& layout, const Sample& sample, const Section& section);
-
-// Chooses the classes' weights.
-void fit_weights(const Layout& layout, const Sample& sample, Section& section);
+// Chooses the classes' weights; returns nearly how many bits the sample takes with them.
+uint64_t fit_weights(const Layout& layout, const Sample& sample, Section& section);
 
 }  // namespace bf16codecs::delta

@@ -296,17 +296,11 @@ Counts count_entries(const Layout& layout, const Sample& sample, const Section& 
 
 }  // namespace
 
-void fit_weights(const Layout& layout, const Sample& sample, Section& section) {
-  const Counts counts = count_entries(layout, sample, section);
-  for (unsigned c = 0; c < section.classes.size(); ++c) {
-    choose_weights(counts[c].data(), layout.planes(), section.classes[c]);
-  }
-}
-
-uint64_t coded_bits(const Layout& layout, const Sample& sample, const Section& section) {
+uint64_t fit_weights(const Layout& layout, const Sample& sample, Section& section) {
   const Counts counts = count_entries(layout, sample, section);
   uint64_t bits = 0;  // in 4096ths
   for (unsigned c = 0; c < section.classes.size(); ++c) {
+    choose_weights(counts[c].data(), layout.planes(), section.classes[c]);
     bits += coded_bits(counts[c].data(), layout.planes(), section.classes[c]);
   }
   return bits >> 12;

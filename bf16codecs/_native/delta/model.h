@@ -61,6 +61,9 @@ class Model {
   uint64_t first_section_ = 0;  // of those that are kept
   std::vector<Section> sections_;
   std::vector<Tables> tables_;
+  // Of a model that was fitted: the scales of its sections' rows, and how many items it is of.
+  std::vector<grid::RowScales> fitted_rows_;
+  uint64_t fitted_items_ = 0;
 };
 
 // Codes items [first, first + n) of the version; `base` and `items` point at the first of them.

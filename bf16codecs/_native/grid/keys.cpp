@@ -1,6 +1,8 @@
 #include "grid/keys.h"
 
 #include <bit>
+#include <cmath>
+#include <limits>
 
 #include "format/little_endian.h"
 #include "kernels/kernels.h"
@@ -31,6 +33,20 @@ void load_rotated(const uint8_t* items, size_t n, unsigned bits, uint16_t* keys)
   }
 }
 
+template <typename Float, typename Bits, typename Item>
+void load_distances(const uint8_t* base, const uint8_t* items, size_t n, uint16_t* keys) {
+  constexpr unsigned kCut = 8 * (sizeof(Bits) - sizeof(Item));
+  constexpr Bits kInfinity = std::bit_cast<Bits>(std::numeric_limits<Float>::infinity());
+  const auto load = [](const uint8_t* from) {
+    return std::bit_cast<Float>(static_cast<Bits>(Bits{load_le<Item>(from)} << kCut));
+  };
+  for (size_t i = 0; i < n; ++i) {
+    const size_t at = sizeof(Item) * i;
+    const Bits bits = std::bit_cast<Bits>(std::fabs(load(items + at) - load(base + at)));
+    keys[i] = static_cast<uint16_t>((bits < kInfinity ? bits : 0) >> (8 * sizeof(Bits) - 17) | 2);
+  }
+}
+
 }  // namespace
 
 KeyFormat::KeyFormat(const Layout& layout)
@@ -46,6 +62,17 @@ void load_keys(const Layout& layout, const uint8_t* items, size_t n, uint16_t* k
       return load_rotated<uint32_t>(items, n, 16, keys);
     default:
       return load_rotated<uint64_t>(items, n, 16, keys);
+  }
+}
+
+void load_difference_keys(const Layout& layout, const uint8_t* base, const uint8_t* items, size_t n,
+                          uint16_t* keys) {
+  if (layout.dtype == DType::bfloat16) {
+    load_distances<float, uint32_t, uint16_t>(base, items, n, keys);
+  } else if (layout.dtype == DType::float32) {
+    load_distances<float, uint32_t, uint32_t>(base, items, n, keys);
+  } else {
+    load_distances<double, uint64_t, uint64_t>(base, items, n, keys);
   }
 }
 

@@ -22,11 +22,27 @@ struct KeyFormat {
 };
 
 // Whether a model can describe the items: those of planes by byte are not rotated.
-inline bool has_keys(const Layout& layout) { return !layout.by_byte; }
+inline bool has_keys(const Layout& layout) {
+  return !layout.by_byte;
+}
 
 // How many planes, from plane 0 on, the keys are, and so a model codes.
-inline size_t key_planes(const Layout& layout) { return layout.planes() == 1 ? 1 : 2; }
+inline size_t key_planes(const Layout& layout) {
+  return layout.planes() == 1 ? 1 : 2;
+}
 
 void load_keys(const Layout& layout, const uint8_t* items, size_t n, uint16_t* keys);
+
+// Whether differences of such items are themselves such items, however small.
+inline bool has_difference_keys(const Layout& layout) {
+  return has_keys(layout) && (layout.dtype == DType::bfloat16 || layout.dtype == DType::float32 ||
+                              layout.dtype == DType::float64);
+}
+
+// The same of how far items are from those of a base, without a sign. They are at least 2, which is
+// not zero: a mean of magnitudes counts what is not zero, and here it has to count what did not
+// change. What is no number is nothing either.
+void load_difference_keys(const Layout& layout, const uint8_t* base, const uint8_t* items, size_t n,
+                          uint16_t* keys);
 
 }  // namespace bf16codecs::grid

@@ -13,20 +13,22 @@ inline unsigned raw_bits(const grid::KeyFormat& format) {
   return format.fraction - 3;
 }
 
-// Items of a frame, read as keys.
+// Items of a frame, read as keys; with a base, what they differ from it.
 class Items {
  public:
-  // `items` points at the item at `first`, the first one that is there.
-  Items(const Layout& layout, const uint8_t* items, uint64_t first)
-      : layout_(layout), items_(items), first_(first) {}
+  // `items`, and `base`, point at the item at `first`, the first one that is there.
+  Items(const Layout& layout, const uint8_t* items, uint64_t first, const uint8_t* base = nullptr)
+      : layout_(layout), items_(items), base_(base), first_(first) {}
 
   void load(uint64_t at, size_t n, uint16_t* keys) const {
-    grid::load_keys(layout_, items_ + (at - first_) * layout_.planes(), n, keys);
+    const uint64_t from = (at - first_) * layout_.planes();
+    if (base_ == nullptr) return grid::load_keys(layout_, items_ + from, n, keys);
+    grid::load_difference_keys(layout_, base_ + from, items_ + from, n, keys);
   }
 
  private:
   Layout layout_;
-  const uint8_t* items_;
+  const uint8_t *items_, *base_;
   uint64_t first_;
 };
 
