@@ -19,10 +19,16 @@ constexpr size_t kShapeItems = size_t{1} << 10, kBestShapeItems = size_t{1} << 1
 // Items that show how often the entries occur: a part of the section, within limits. The tables of
 // a tensor of 64 K items have about 90 entries: with 4 K items they cost 0.016 bits more than with
 // all.
-size_t counted_items(size_t n, bool is_best) {
-  if (is_best) return std::clamp(n / 4, size_t{1} << 14, size_t{1} << 17);
+size_t counted_items(size_t n) {
   return std::clamp(n / 32, size_t{1} << 12, size_t{1} << 15);
 }
+
+// The same of level best, to choose by, and to make the tables of what was chosen: from a fourth of
+// the items these cost 0.004 bits more.
+size_t compared_items(size_t n) {
+  return std::clamp(n / 8, size_t{1} << 13, size_t{1} << 15);
+}
+constexpr size_t kBestCounted = size_t{1} << 18;
 
 // A section that is no longer may be one block: then its rows are estimated once.
 constexpr size_t kOneBlock = size_t{1} << 18;
@@ -42,17 +48,18 @@ class SectionFit {
 
   Section fast() const {
     constexpr unsigned kClasses = 8;
-    return fit(blank(), nullptr, kShapeItems, counted_items(n_, false), {4, kClasses}).section;
+    return fit(blank(), nullptr, kShapeItems, counted_items(n_), {4, kClasses}).section;
   }
 
   // The same with scales of rows and columns, where they are worth more than they take; `rows` are
   // those of the whole section.
   Section best(size_t row, const grid::Grid* before, grid::RowScales& rows) const {
-    const size_t counted = counted_items(n_, true);
+    const size_t compared = compared_items(n_);
     constexpr Resolution kOctaves{4, kDeltaClasses}, kHalves{3, kDeltaClasses};
-    Fitted one = fit(blank(), nullptr, kBestShapeItems, counted, kOctaves);
-    if (!grid::has_difference_keys(layout_) || one.section.relation != Relation::ordered)
-      return one.section;
+    Fitted one = fit(blank(), nullptr, kBestShapeItems, compared, kOctaves);
+    if (!grid::has_difference_keys(layout_) || one.section.relation != Relation::ordered) {
+      return counted(std::move(one.section), nullptr);
+    }
     Section with_grid = blank();
     const grid::KeyFormat format(layout_);
     const tiles::Items differences(layout_, items_, first_, base_);
@@ -60,9 +67,9 @@ class SectionFit {
     static_cast<grid::Grid&>(with_grid) =
         tiles::fit_grid(format, differences, first_, n_, row, before).grid;
     rows = find_rows(format, with_grid, differences, first_, n_);
-    Fitted other = fit(with_grid, &rows, kBestShapeItems, counted, kHalves);
+    Fitted other = fit(with_grid, &rows, kBestShapeItems, compared, kHalves);
     const bool pays = bits(other, grid::write_rows(rows).size()) < bits(one, 0);
-    return std::move(pays ? other : one).section;
+    return counted(std::move(pays ? other : one).section, pays ? &rows : nullptr);
   }
 
  private:
@@ -85,6 +92,14 @@ class SectionFit {
   Section blank() const {
     Section section;
     section.shape.fraction = fraction_bits(layout_.dtype);
+    return section;
+  }
+
+  // The section with tables made from nearly all items.
+  Section counted(Section section, const grid::RowScales* rows) const {
+    Sample sample = take_sample(section, rows, kBestCounted);
+    if (rows == nullptr) std::fill(sample.scales.begin(), sample.scales.end(), section.base);
+    fit_weights(layout_, sample, section);
     return section;
   }
 

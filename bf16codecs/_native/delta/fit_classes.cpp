@@ -286,12 +286,20 @@ Counts count_entries(const Layout& layout, const Sample& sample, const Section& 
   const Coded coded(layout, sample, section);
   uint8_t raw[kDeltaClasses] = {};
   for (unsigned c = 0; c < section.classes.size(); ++c) raw[c] = section.classes[c].raw;
-  Counts counts{};
+  // Several tables, because a run of one entry would wait for its own count otherwise.
+  constexpr size_t kTables = 4;
+  std::array<Counts, kTables> partial{};
   for (size_t i = 0; i < sample.size(); ++i) {
     const unsigned c = coded.classes[i];
-    ++counts[c][entries.of[std::min<unsigned>(coded.numbers[i] >> raw[c], kMaxDeltaValue + 1)]];
+    const unsigned v = std::min<unsigned>(coded.numbers[i] >> raw[c], kMaxDeltaValue + 1);
+    ++partial[i % kTables][c][entries.of[v]];
   }
-  return counts;
+  for (size_t t = 1; t < kTables; ++t) {
+    for (unsigned c = 0; c < kDeltaClasses; ++c) {
+      for (unsigned j = 0; j < kDeltaEntries; ++j) partial[0][c][j] += partial[t][c][j];
+    }
+  }
+  return partial[0];
 }
 
 }  // namespace
