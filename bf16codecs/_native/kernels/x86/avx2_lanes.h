@@ -79,4 +79,25 @@ static BF16CODECS_INLINE __m256i odd_lanes(__m256i v) {
   return _mm256_srli_epi32(v, 16);
 }
 
+struct Divided {
+  __m256i q, r;
+};
+
+// q = x div f,  r = x mod f,  for q < 2^20.
+static BF16CODECS_INLINE Divided divide_lanes(__m256i x, __m256i f) {
+  // 2 (h / f) with h = x div 2 - x div 2^22 is the quotient or short of it by less than 1, before
+  // it is truncated. It is not too large: to binary32, h is exact below 2^24 and the quotient's
+  // rounding does not reach the next half; from there on, two roundings of 2^-24 are less than what
+  // x div 2^22 takes away, of x at least 7/8 of 2^-21. And it is short by at most 1/f where f < 5
+  // and so x < 2^22; else by 1/5 for x mod 2, 1/2 for x div 2^22 and 1/8 for the roundings.
+  const __m256i half = _mm256_sub_epi32(_mm256_srli_epi32(x, 1), _mm256_srli_epi32(x, 22));
+  const __m256 half_quotient = _mm256_div_ps(_mm256_cvtepi32_ps(half), _mm256_cvtepi32_ps(f));
+  __m256i q = _mm256_cvttps_epi32(_mm256_add_ps(half_quotient, half_quotient));
+  __m256i r = _mm256_sub_epi32(x, _mm256_mullo_epi32(q, f));
+  const __m256i exact = _mm256_cmpgt_epi32(f, r);
+  q = _mm256_add_epi32(q, _mm256_andnot_si256(exact, _mm256_set1_epi32(1)));
+  r = _mm256_sub_epi32(r, _mm256_andnot_si256(exact, f));
+  return {q, r};
+}
+
 }  // namespace bf16codecs

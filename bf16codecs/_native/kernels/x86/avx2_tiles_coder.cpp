@@ -208,27 +208,6 @@ BF16CODECS_INLINE __m256i find_entries(const EncodingRows& t, __m256i symbols) {
   return entries;
 }
 
-struct Divided {
-  __m256i q, r;
-};
-
-// q = x div f,  r = x mod f,  for q < 2^20.
-BF16CODECS_INLINE Divided divide(__m256i x, __m256i f) {
-  // 2 (h / f) with h = x div 2 - x div 2^22 is the quotient or short of it by less than 1, before
-  // it is truncated. It is not too large: to binary32, h is exact below 2^24 and the quotient's
-  // rounding does not reach the next half; from there on, two roundings of 2^-24 are less than what
-  // x div 2^22 takes away, of x at least 7/8 of 2^-21. And it is short by at most 1/f where f < 5
-  // and so x < 2^22; else by 1/5 for x mod 2, 1/2 for x div 2^22 and 1/8 for the roundings.
-  const __m256i half = _mm256_sub_epi32(_mm256_srli_epi32(x, 1), _mm256_srli_epi32(x, 22));
-  const __m256 half_quotient = _mm256_div_ps(_mm256_cvtepi32_ps(half), _mm256_cvtepi32_ps(f));
-  __m256i q = _mm256_cvttps_epi32(_mm256_add_ps(half_quotient, half_quotient));
-  __m256i r = _mm256_sub_epi32(x, _mm256_mullo_epi32(q, f));
-  const __m256i exact = _mm256_cmpgt_epi32(f, r);
-  q = _mm256_add_epi32(q, _mm256_andnot_si256(exact, _mm256_set1_epi32(1)));
-  r = _mm256_sub_epi32(r, _mm256_andnot_si256(exact, f));
-  return {q, r};
-}
-
 // Four numbers of a table. Scalar loads are quicker than a gather instruction.
 BF16CODECS_INLINE uint64_t gather4(const uint16_t table[], uint64_t indices) {
   const uint64_t low = table[indices & 0xFFFF] | uint64_t{table[indices >> 16 & 0xFFFF]} << 16;
@@ -289,7 +268,7 @@ BF16CODECS_INLINE void divide(Step& step, const __m256i x[4]) {
     const __m256i words = step.rest[i % 2];
     const __m256i rest = i < 2 ? even_lanes(words) : odd_lanes(words);
     const __m256i shifted = _mm256_sllv_epi32(x[i], step.coder[i].n);
-    step.divided[i] = divide(_mm256_or_si256(shifted, rest), step.coder[i].f);
+    step.divided[i] = divide_lanes(_mm256_or_si256(shifted, rest), step.coder[i].f);
   }
 }
 
