@@ -2,6 +2,7 @@
 // computes.
 
 #include "kernels/bits.h"
+#include "kernels/x86/avx2_delta.h"
 #include "kernels/x86/avx2_tiles.h"
 #include "kernels/x86/differing_bits.h"
 
@@ -138,7 +139,7 @@ const Kernels kAvx2Kernels = {
     .add_columns = add_columns,
     .differing_bits = differing_bits,
     .tiles = &kAvx2TileKernels,
-    .delta = &kScalarDeltaKernels,
+    .delta = &kAvx2DeltaKernels,
 };
 
 }  // namespace bf16codecs
