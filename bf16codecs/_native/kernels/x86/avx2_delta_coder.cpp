@@ -57,14 +57,25 @@ struct ItemBytes {
 // --- decoding
 // -------------------------------------------------------------------------------------
 
-// Decodes an item in eight lanes whose classes are in dwords, with their r; returns the coded
-// numbers, and all bits of the escapes.
-BF16CODECS_INLINE __m256i decode_lanes(const uint32_t slots[], __m256i& x, __m256i classes,
-                                       __m256i raw, __m256i& escapes) {
+// slot = slots[4096 c + x mod 4096]
+BF16CODECS_INLINE __m256i find_slots(const uint32_t slots[], __m256i classes, __m256i x) {
+  const __m256i a = _mm256_and_si256(x, _mm256_set1_epi32(4095));
+  return gather(slots, _mm256_or_si256(_mm256_slli_epi32(classes, 12), a));
+}
+
+BF16CODECS_INLINE void find_slots(const DeltaTables& t, const uint8_t* classes, const __m256i x[4],
+                                  __m256i slots[4]) {
+  BF16CODECS_UNROLL
+  for (unsigned i = 0; i < 2; ++i) {
+    const ItemBytes c(dwords(classes + 16 * i));
+    slots[i] = find_slots(t.slots, c.even, x[i]);
+    slots[2 + i] = find_slots(t.slots, c.odd, x[2 + i]);
+  }
+}
+
+// Decodes an item in eight lanes; returns the coded numbers, and all bits of the escapes.
+BF16CODECS_INLINE __m256i decode_lanes(__m256i slot, __m256i raw, __m256i& x, __m256i& escapes) {
   const __m256i low12 = _mm256_set1_epi32(4095);
-  // slot = slots[4096 c + x mod 4096]
-  const __m256i index = _mm256_or_si256(_mm256_slli_epi32(classes, 12), _mm256_and_si256(x, low12));
-  const __m256i slot = gather(slots, index);
   // x = f (x div 4096) + rank
   const __m256i f = _mm256_and_si256(slot, low12);
   const __m256i rank = _mm256_and_si256(_mm256_srli_epi32(slot, 12), low12);
@@ -79,23 +90,49 @@ BF16CODECS_INLINE __m256i decode_lanes(const uint32_t slots[], __m256i& x, __m25
   return _mm256_add_epi32(_mm256_sllv_epi32(base, raw), rest);
 }
 
-BF16CODECS_INLINE uint32_t decode_step(const DeltaTables& t, __m256i x[4], const uint8_t*& words,
-                                       const uint8_t* classes, uint16_t* numbers) {
+BF16CODECS_INLINE uint32_t decode_step(const DeltaTables& t, const __m256i slots[4],
+                                       const uint8_t* classes, __m256i x[4], const uint8_t*& words,
+                                       uint16_t* numbers) {
   const __m256i raw_row = twice(t.raw);
   __m256i escapes[2];
   BF16CODECS_UNROLL
   for (unsigned i = 0; i < 2; ++i) {
-    const __m256i both = dwords(classes + 16 * i);
-    const ItemBytes c(both), raw(_mm256_shuffle_epi8(raw_row, both));
+    const ItemBytes raw(_mm256_shuffle_epi8(raw_row, dwords(classes + 16 * i)));
     __m256i even_escapes, odd_escapes;
-    const __m256i even = decode_lanes(t.slots, x[i], c.even, raw.even, even_escapes);
-    const __m256i odd = decode_lanes(t.slots, x[2 + i], c.odd, raw.odd, odd_escapes);
+    const __m256i even = decode_lanes(slots[i], raw.even, x[i], even_escapes);
+    const __m256i odd = decode_lanes(slots[2 + i], raw.odd, x[2 + i], odd_escapes);
     store(numbers + 16 * i, lower_halves(even, odd));
     escapes[i] = lower_halves(even_escapes, odd_escapes);
   }
   BF16CODECS_UNROLL
   for (unsigned i = 0; i < 4; ++i) renormalize(x[i], words);
   return item_mask(escapes[0], escapes[1]);
+}
+
+// Steps of kSteps groups, which take turns: a processor does not look far enough ahead to begin
+// with one before the other ends. Two of them were 18 % quicker than one, and 5 % than four.
+template <unsigned kSteps>
+void decode(DeltaDecoder& d, const DeltaTables& tables, const uint8_t* classes, size_t steps,
+            uint16_t* numbers, uint32_t* escapes) {
+  __m256i x[4 * kMaxGroups];
+  for (unsigned i = 0; i < 4 * d.groups; ++i) x[i] = load(d.x + 8 * i);
+  const uint8_t* words = d.words;
+  for (size_t step = 0; step < steps; step += kSteps) {
+    __m256i slots[4 * kSteps];
+    __m256i* const lanes = x + 4 * (step & (d.groups - 1));
+    BF16CODECS_UNROLL
+    for (unsigned i = 0; i < kSteps; ++i) {
+      find_slots(tables, classes + kDeltaStep * (step + i), lanes + 4 * i, slots + 4 * i);
+    }
+    BF16CODECS_UNROLL
+    for (unsigned i = 0; i < kSteps; ++i) {
+      const size_t at = kDeltaStep * (step + i);
+      escapes[step + i] =
+          decode_step(tables, slots + 4 * i, classes + at, lanes + 4 * i, words, numbers + at);
+    }
+  }
+  for (unsigned i = 0; i < 4 * d.groups; ++i) store(d.x + 8 * i, x[i]);
+  d.words = words;
 }
 
 // --- encoding
@@ -189,15 +226,8 @@ BF16CODECS_INLINE void encode_step(const Step& step, __m256i x[4], uint8_t*& wor
 
 void avx2_delta_decode(DeltaDecoder& d, const DeltaTables& tables, const uint8_t* classes,
                        size_t steps, uint16_t* numbers, uint32_t* escapes) {
-  __m256i x[4 * kMaxGroups];
-  for (unsigned i = 0; i < 4 * d.groups; ++i) x[i] = load(d.x + 8 * i);
-  const uint8_t* words = d.words;
-  for (size_t step = 0; step < steps; ++step) {
-    escapes[step] = decode_step(tables, x + 4 * (step & (d.groups - 1)), words,
-                                classes + kDeltaStep * step, numbers + kDeltaStep * step);
-  }
-  for (unsigned i = 0; i < 4 * d.groups; ++i) store(d.x + 8 * i, x[i]);
-  d.words = words;
+  const auto decode_with = d.groups == 1 ? decode<1> : decode<2>;
+  decode_with(d, tables, classes, steps, numbers, escapes);
 }
 
 void avx2_delta_encode(DeltaEncoder& e, const DeltaTables& tables, const uint8_t* classes,
