@@ -38,6 +38,17 @@ static BF16CODECS_INLINE void store_states(uint32_t x[8], const Octet& octet) {
   vst1q_u32(x + 4, vreinterpretq_u32_u16(vzip2q_u16(octet.low, octet.high)));
 }
 
+// The states of four lanes.
+static BF16CODECS_INLINE uint32x4_t first_four(const Octet& x) {
+  return vreinterpretq_u32_u16(vzip1q_u16(x.low, x.high));
+}
+static BF16CODECS_INLINE uint32x4_t last_four(const Octet& x) {
+  return vreinterpretq_u32_u16(vzip2q_u16(x.low, x.high));
+}
+static BF16CODECS_INLINE Octet make_octet(uint32x4_t first, uint32x4_t last) {
+  return {lower_halves(first, last), upper_halves(first, last)};
+}
+
 // One bit for each of 32 bytes that are 0 or 255, in the first four bytes.
 static BF16CODECS_INLINE uint8x16_t bit_mask(uint8x16_t v, uint8x16_t w) {
   const uint8x16_t bits = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201));

@@ -51,17 +51,6 @@ struct Coder {
         n(vreinterpretq_s16_u16(vshrq_n_u16(words, 13))) {}
 };
 
-// The states of four lanes.
-BF16CODECS_INLINE uint32x4_t first_four(const Octet& x) {
-  return vreinterpretq_u32_u16(vzip1q_u16(x.low, x.high));
-}
-BF16CODECS_INLINE uint32x4_t last_four(const Octet& x) {
-  return vreinterpretq_u32_u16(vzip2q_u16(x.low, x.high));
-}
-BF16CODECS_INLINE Octet make_octet(uint32x4_t first, uint32x4_t last) {
-  return {lower_halves(first, last), upper_halves(first, last)};
-}
-
 // --- decoding
 // -------------------------------------------------------------------------------------
 
