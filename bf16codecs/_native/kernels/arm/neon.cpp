@@ -1,6 +1,7 @@
 // Kernels for NEON. Each group of vector instructions is preceded by the scalar formula that it
 // computes.
 
+#include "kernels/arm/neon_delta.h"
 #include "kernels/arm/neon_tiles.h"
 #include "kernels/bits.h"
 
@@ -152,7 +153,7 @@ const Kernels kNeonKernels = {
     .add_columns = add_columns,
     .differing_bits = differing_bits,
     .tiles = &kNeonTileKernels,
-    .delta = &kScalarDeltaKernels,
+    .delta = &kNeonDeltaKernels,
 };
 
 }  // namespace bf16codecs
