@@ -58,7 +58,7 @@ class SectionFit {
     constexpr Resolution kOctaves{4, kDeltaClasses}, kHalves{3, kDeltaClasses};
     Fitted one = fit(blank(), nullptr, kBestShapeItems, compared, kOctaves);
     if (!grid::has_difference_keys(layout_) || one.section.relation != Relation::ordered) {
-      return counted(std::move(one.section), nullptr);
+      return counted(std::move(one.section), {});
     }
     Section with_grid = blank();
     const grid::KeyFormat format(layout_);
@@ -69,7 +69,8 @@ class SectionFit {
     rows = find_rows(format, with_grid, differences, first_, n_);
     Fitted other = fit(with_grid, &rows, kBestShapeItems, compared, kHalves);
     const bool pays = bits(other, grid::write_rows(rows).size()) < bits(one, 0);
-    return counted(std::move(pays ? other : one).section, pays ? &rows : nullptr);
+    if (!pays) rows = {};
+    return counted(std::move(pays ? other : one).section, rows);
   }
 
  private:
@@ -96,10 +97,13 @@ class SectionFit {
   }
 
   // The section with tables made from nearly all items.
-  Section counted(Section section, const grid::RowScales* rows) const {
-    Sample sample = take_sample(section, rows, kBestCounted);
-    if (rows == nullptr) std::fill(sample.scales.begin(), sample.scales.end(), section.base);
-    fit_weights(layout_, sample, section);
+  Section counted(Section section, const grid::RowScales& rows) const {
+    if (n_ > kBestCounted) {
+      fit_weights(layout_, take_sample(section, &rows, kBestCounted), section);
+    } else {
+      const grid::ItemScales scales(grid::KeyFormat(layout_), section, rows, first_);
+      fit_weights(layout_, base_, items_, n_, scales, section);
+    }
     return section;
   }
 

@@ -8,6 +8,7 @@
 
 #include "delta/model.h"
 #include "grid/grid.h"
+#include "grid/item_scales.h"
 
 namespace bf16codecs::delta {
 
@@ -31,5 +32,9 @@ void fit_raw_bits(const Layout& layout, const Sample& sample, Section& section);
 
 // Chooses the classes' weights; returns nearly how many bits the sample takes with them.
 uint64_t fit_weights(const Layout& layout, const Sample& sample, Section& section);
+
+// The same from n items with these scales.
+void fit_weights(const Layout& layout, const uint8_t* base, const uint8_t* items, size_t n,
+                 const grid::ItemScales& scales, Section& section);
 
 }  // namespace bf16codecs::delta

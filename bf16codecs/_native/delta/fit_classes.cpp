@@ -229,22 +229,41 @@ void fit_classes(const Layout& layout, const Sample& sample, unsigned most, Sect
 
 namespace {
 
-// Classes and numbers of a sample.
-struct Coded {
-  std::vector<uint8_t> classes;
-  std::vector<uint16_t> numbers;
+// Classes and coded numbers of some items.
+class Coded {
+ public:
+  static constexpr size_t kMost = 4096;  // at a time
 
-  Coded(const Layout& layout, const Sample& sample, const Section& section)
-      : classes(sample.size()), numbers(sample.size()) {
-    const size_t n = sample.size();
-    std::vector<uint8_t> low_bytes(section.low * n);
-    uint8_t* low[kMaxItemSize];
-    for (unsigned k = 0; k < section.low; ++k) low[k] = low_bytes.data() + n * k;
-    const Numbers of(layout, section);
-    of.classify(sample.base.data(), sample.scales.data(), n, classes.data());
-    of.subtract(sample.base.data(), sample.items.data(), sample.scales.data(), classes.data(), n,
-                numbers.data(), low);
+  Coded(const Layout& layout, const Section& section)
+      : width_(layout.planes()), section_(section), numbers_(layout, section) {
+    for (unsigned k = 0; k < section.low; ++k) low_[k] = low_bytes_[k];
   }
+
+  void code(const uint8_t* base, const uint8_t* items, const uint16_t* scales, size_t n) {
+    numbers_.classify(base, scales, n, classes);
+    numbers_.subtract(base, items, scales, classes, n, numbers, low_);
+  }
+
+  // Calls function(n) for parts of the sample, coded.
+  template <typename Function>
+  void for_each_part(const Sample& sample, Function function) {
+    for (size_t at = 0; at < sample.size(); at += kMost) {
+      const size_t n = std::min(kMost, sample.size() - at);
+      code(sample.base.data() + width_ * at, sample.items.data() + width_ * at,
+           sample.scales.data() + at, n);
+      function(n);
+    }
+  }
+
+  uint8_t classes[kMost];
+  uint16_t numbers[kMost];
+
+ private:
+  const size_t width_;
+  const Section& section_;
+  const Numbers numbers_;
+  uint8_t* low_[kMaxItemSize] = {};
+  uint8_t low_bytes_[kMaxItemSize][kMost];
 };
 
 // The entries of all v, and of those above.
@@ -256,15 +275,55 @@ struct EntryTable {
   }
 };
 
+// How often the entries of each class occur.
+class EntryCounts {
+ public:
+  explicit EntryCounts(const Section& section) {
+    for (unsigned c = 0; c < section.classes.size(); ++c) raw_[c] = section.classes[c].raw;
+  }
+
+  void add(const Coded& coded, size_t n) {
+    static const EntryTable entries;
+    for (size_t i = 0; i < n; ++i) {
+      const unsigned c = coded.classes[i];
+      const unsigned v = std::min<unsigned>(coded.numbers[i] >> raw_[c], kMaxDeltaValue + 1);
+      ++counts_[i % kTables][c][entries.of[v]];
+    }
+  }
+
+  // Chooses the weights; returns the bits that the counted items take.
+  uint64_t choose(size_t width, Section& section) const {
+    uint64_t bits = 0;  // in 4096ths
+    for (unsigned c = 0; c < section.classes.size(); ++c) {
+      uint32_t counts[kDeltaEntries] = {};
+      for (unsigned j = 0; j < kDeltaEntries; ++j) {
+        for (const auto& table : counts_) counts[j] += table[c][j];
+      }
+      choose_weights(counts, width, section.classes[c]);
+      bits += coded_bits(counts, width, section.classes[c]);
+    }
+    return bits >> 12;
+  }
+
+ private:
+  // Several tables, because a run of one entry would wait for its own count otherwise.
+  static constexpr size_t kTables = 4;
+
+  uint8_t raw_[kDeltaClasses] = {};
+  uint32_t counts_[kTables][kDeltaClasses][kDeltaEntries] = {};
+};
+
 }  // namespace
 
 void fit_raw_bits(const Layout& layout, const Sample& sample, Section& section) {
-  const Coded coded(layout, sample, section);
   std::array<Exponent, kDeltaClasses> means{};
-  for (size_t i = 0; i < sample.size(); ++i) {
-    means[coded.classes[i]].sum += coded.numbers[i];
-    ++means[coded.classes[i]].count;
-  }
+  Coded coded(layout, section);
+  coded.for_each_part(sample, [&](size_t n) {
+    for (size_t i = 0; i < n; ++i) {
+      means[coded.classes[i]].sum += coded.numbers[i];
+      ++means[coded.classes[i]].count;
+    }
+  });
   for (unsigned c = 0; c < section.classes.size(); ++c) {
     // So many that numbers are 3 to 6 on average above them.
     int raw = static_cast<int>(section.shape.near_raw);
@@ -276,42 +335,26 @@ void fit_raw_bits(const Layout& layout, const Sample& sample, Section& section) 
   }
 }
 
-namespace {
-
-// How often the entries of each class occur.
-using Counts = std::array<std::array<uint32_t, kDeltaEntries>, kDeltaClasses>;
-
-Counts count_entries(const Layout& layout, const Sample& sample, const Section& section) {
-  static const EntryTable entries;
-  const Coded coded(layout, sample, section);
-  uint8_t raw[kDeltaClasses] = {};
-  for (unsigned c = 0; c < section.classes.size(); ++c) raw[c] = section.classes[c].raw;
-  // Several tables, because a run of one entry would wait for its own count otherwise.
-  constexpr size_t kTables = 4;
-  std::array<Counts, kTables> partial{};
-  for (size_t i = 0; i < sample.size(); ++i) {
-    const unsigned c = coded.classes[i];
-    const unsigned v = std::min<unsigned>(coded.numbers[i] >> raw[c], kMaxDeltaValue + 1);
-    ++partial[i % kTables][c][entries.of[v]];
-  }
-  for (size_t t = 1; t < kTables; ++t) {
-    for (unsigned c = 0; c < kDeltaClasses; ++c) {
-      for (unsigned j = 0; j < kDeltaEntries; ++j) partial[0][c][j] += partial[t][c][j];
-    }
-  }
-  return partial[0];
+uint64_t fit_weights(const Layout& layout, const Sample& sample, Section& section) {
+  EntryCounts counts(section);
+  Coded coded(layout, section);
+  coded.for_each_part(sample, [&](size_t n) { counts.add(coded, n); });
+  return counts.choose(layout.planes(), section);
 }
 
-}  // namespace
-
-uint64_t fit_weights(const Layout& layout, const Sample& sample, Section& section) {
-  const Counts counts = count_entries(layout, sample, section);
-  uint64_t bits = 0;  // in 4096ths
-  for (unsigned c = 0; c < section.classes.size(); ++c) {
-    choose_weights(counts[c].data(), layout.planes(), section.classes[c]);
-    bits += coded_bits(counts[c].data(), layout.planes(), section.classes[c]);
+void fit_weights(const Layout& layout, const uint8_t* base, const uint8_t* items, size_t n,
+                 const grid::ItemScales& scales, Section& section) {
+  const size_t width = layout.planes();
+  EntryCounts counts(section);
+  Coded coded(layout, section);
+  uint16_t part_scales[Coded::kMost];
+  for (size_t at = 0; at < n; at += Coded::kMost) {
+    const size_t part = std::min(Coded::kMost, n - at);
+    scales.fill(at, part, part_scales);
+    coded.code(base + width * at, items + width * at, part_scales, part);
+    counts.add(coded, part);
   }
-  return bits >> 12;
+  counts.choose(width, section);
 }
 
 }  // namespace bf16codecs::delta

@@ -26,15 +26,18 @@ inline constexpr uint8_t kDeltaBase[kDeltaEntries] = {0, 1,  2,  3,  4,  5,  6, 
 
 // How items of 16 bits have classes and numbers.
 struct DeltaShape {
-  int origin;
-  unsigned step, places;
-  unsigned fraction;  // bits below the exponent, with the sign
+  int origin;         // within +-16383
+  unsigned step;      // at most 4
+  unsigned places;    // 1 to kDeltaPlaces
+  unsigned fraction;  // bits below the exponent, with the sign: 8 or 11, of 16-bit items
   unsigned near;      // the first class whose numbers have signs
-  unsigned near_raw;  // r of these classes
+  unsigned near_raw;  // r of these classes, at most kMaxDeltaRaw
   alignas(64) uint8_t class_of[kDeltaPlaces];
 };
 
-// The tables of all classes of a section; [16 c + j] is of entry j of class c.
+// The tables of all classes of a section; [16 c + j] is of entry j of class c. The f of a class
+// have the sum 4096; each is a multiple of 2^(q - 4), and that of the escape is at least 1, so that
+// none is 4096.
 struct DeltaTables {
   unsigned classes;
   alignas(64) uint8_t raw[kDeltaClasses];                     // r
@@ -61,7 +64,8 @@ struct DeltaEncoder {
 };
 
 // A kernel reads and writes what is said here, and nothing before or after it. What it writes must
-// not overlap anything else, but `items` may be `base`.
+// not overlap anything else, but `items` may be `base`. Classes are below shape.near, or those of
+// the tables; scales may be anything.
 struct DeltaKernels {
   // Classes of n items whose base's items have 16 bits.
   void (*classify16)(const DeltaShape& shape, const uint8_t* base, const uint16_t* scales, size_t n,
