@@ -53,6 +53,7 @@ NATIVE_LAYERS = [
     {"planes", "histogram", "huffman", "rans", "threads"},
     {"grid"},
     {"scale", "tiles"},
+    {"delta"},
     {"block"},
     {"codec"},
     {"bindings", "hdf5"},

@@ -1,4 +1,4 @@
-#include "base.h"
+#include "codec/base.h"
 
 #include <algorithm>
 

@@ -1,12 +1,12 @@
 #include <algorithm>
 #include <string>
 
-#include "base.h"
 #include "block.h"
 #include "codec.h"
+#include "codec/base.h"
+#include "codec/frame_model.h"
 #include "format/checksum.h"
 #include "format/errors.h"
-#include "frame_model.h"
 #include "threads/pool.h"
 
 namespace bf16codecs {

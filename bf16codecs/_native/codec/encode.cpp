@@ -3,13 +3,13 @@
 #include <memory>
 #include <vector>
 
-#include "base.h"
 #include "block.h"
 #include "codec.h"
+#include "codec/base.h"
+#include "codec/frame_model.h"
+#include "codec/placement.h"
 #include "format/checksum.h"
-#include "frame_model.h"
 #include "grid/keys.h"
-#include "placement.h"
 #include "threads/pool.h"
 
 namespace bf16codecs {

@@ -1,4 +1,4 @@
-#include "frame_model.h"
+#include "codec/frame_model.h"
 
 namespace bf16codecs {
 
