@@ -1,5 +1,5 @@
-// load_keys16 and the kernels of magnitudes against the scalar ones: for the keys of all dtypes, at
-// exponents and weights out to their limits, and where sums of 32 bits are full.
+// load_keys16, load_distances16 and the kernels of magnitudes against the scalar ones: for the keys
+// of all dtypes, at exponents and weights out to their limits, and where sums of 32 bits are full.
 
 #include <algorithm>
 #include <bit>
@@ -159,12 +159,26 @@ void test_load_keys(const Kernels& kernels, const Bytes& items) {
   }
 }
 
+void test_load_distances(const Kernels& kernels, const Bytes& base, const Bytes& items) {
+  const size_t n = items.size() / 2;
+  Keys expected(n);
+  kScalarKernels.load_distances16(base.data(), items.data(), n, expected.data());
+  for (const Against side : kBothSides) {
+    uint16_t* const keys = arenas().sums.holding(Keys(n, 0xA5A5), side);
+    kernels.load_distances16(base.data(), arenas().keys.holding(items, side), n, keys);
+    CHECK(std::equal(expected.begin(), expected.end(), keys));
+    kernels.load_distances16(arenas().keys.holding(items, side), base.data(), n, keys);
+    CHECK(std::equal(expected.begin(), expected.end(), keys));
+  }
+}
+
 }  // namespace
 
 void test_magnitudes(const Kernels& kernels) {
   Random random(6);
   for (size_t n = 0; n <= 200; ++n) {
     test_load_keys(kernels, random.bytes(2 * n));
+    test_load_distances(kernels, random.bytes(2 * n), random.bytes(2 * n));
     test_magnitudes(*kernels.magnitudes, n, random);
   }
   // Where sums of 32 bits are full, for vectors of 8, 16 and 32 keys.

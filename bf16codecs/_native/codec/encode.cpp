@@ -212,7 +212,16 @@ size_t encode_to_base(const uint8_t* raw, size_t size, const EncodeOptions& opti
   if (std::equal(raw, raw + size, base)) return encode_until_it_pays(plan, options, frame);
   plan.models.clear();
   add_model(fit_delta_model(base, raw, size, options), size, plan);
-  return encode_until_it_pays(plan, options, frame);
+  const size_t with_delta = encode_until_it_pays(plan, options, frame);
+  // Where differences take this much, the items may well take less alone.
+  if (!options.is_best() || 5 * with_delta < 3 * size) return with_delta;
+  plan.models.clear();
+  add_model(fit_tile_model(raw, size, options), size, plan);
+  std::vector<uint8_t> other(encode_room(size, options));
+  const size_t with_tiles = encode_until_it_pays(plan, options, other.data());
+  if (with_tiles >= with_delta) return with_delta;
+  std::copy_n(other.data(), with_tiles, frame);
+  return with_tiles;
 }
 
 // Each version against the one whose number has one bit less set: at most log2 of their number away

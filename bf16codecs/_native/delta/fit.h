@@ -33,8 +33,8 @@ void fit_raw_bits(const Layout& layout, const Sample& sample, Section& section);
 // Chooses the classes' weights; returns nearly how many bits the sample takes with them.
 uint64_t fit_weights(const Layout& layout, const Sample& sample, Section& section);
 
-// The same from n items with these scales.
+// The same from one of so many parts of n items with these scales.
 void fit_weights(const Layout& layout, const uint8_t* base, const uint8_t* items, size_t n,
-                 const grid::ItemScales& scales, Section& section);
+                 size_t stride, const grid::ItemScales& scales, Section& section);
 
 }  // namespace bf16codecs::delta

@@ -343,12 +343,12 @@ uint64_t fit_weights(const Layout& layout, const Sample& sample, Section& sectio
 }
 
 void fit_weights(const Layout& layout, const uint8_t* base, const uint8_t* items, size_t n,
-                 const grid::ItemScales& scales, Section& section) {
+                 size_t stride, const grid::ItemScales& scales, Section& section) {
   const size_t width = layout.planes();
   EntryCounts counts(section);
   Coded coded(layout, section);
   uint16_t part_scales[Coded::kMost];
-  for (size_t at = 0; at < n; at += Coded::kMost) {
+  for (size_t at = 0; at < n; at += stride * Coded::kMost) {
     const size_t part = std::min(Coded::kMost, n - at);
     scales.fill(at, part, part_scales);
     coded.code(base + width * at, items + width * at, part_scales, part);

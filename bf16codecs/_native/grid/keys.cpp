@@ -33,15 +33,12 @@ void load_rotated(const uint8_t* items, size_t n, unsigned bits, uint16_t* keys)
   }
 }
 
-template <typename Float, typename Bits, typename Item>
+template <typename Float, typename Bits>
 void load_distances(const uint8_t* base, const uint8_t* items, size_t n, uint16_t* keys) {
-  constexpr unsigned kCut = 8 * (sizeof(Bits) - sizeof(Item));
   constexpr Bits kInfinity = std::bit_cast<Bits>(std::numeric_limits<Float>::infinity());
-  const auto load = [](const uint8_t* from) {
-    return std::bit_cast<Float>(static_cast<Bits>(Bits{load_le<Item>(from)} << kCut));
-  };
+  const auto load = [](const uint8_t* from) { return std::bit_cast<Float>(load_le<Bits>(from)); };
   for (size_t i = 0; i < n; ++i) {
-    const size_t at = sizeof(Item) * i;
+    const size_t at = sizeof(Bits) * i;
     const Bits bits = std::bit_cast<Bits>(std::fabs(load(items + at) - load(base + at)));
     keys[i] = static_cast<uint16_t>((bits < kInfinity ? bits : 0) >> (8 * sizeof(Bits) - 17) | 2);
   }
@@ -68,11 +65,11 @@ void load_keys(const Layout& layout, const uint8_t* items, size_t n, uint16_t* k
 void load_difference_keys(const Layout& layout, const uint8_t* base, const uint8_t* items, size_t n,
                           uint16_t* keys) {
   if (layout.dtype == DType::bfloat16) {
-    load_distances<float, uint32_t, uint16_t>(base, items, n, keys);
+    kernels().load_distances16(base, items, n, keys);
   } else if (layout.dtype == DType::float32) {
-    load_distances<float, uint32_t, uint32_t>(base, items, n, keys);
+    load_distances<float, uint32_t>(base, items, n, keys);
   } else {
-    load_distances<double, uint64_t, uint64_t>(base, items, n, keys);
+    load_distances<double, uint64_t>(base, items, n, keys);
   }
 }
 

@@ -85,6 +85,8 @@ struct Kernels {
 
   // 16-bit items, rotated left by one: to numbers, and to planes and back.
   void (*load_keys16)(const uint8_t* items, size_t n, uint16_t* keys);
+  // The same of the distance between two bfloat16 items, 0 if that is no number, and at least 2.
+  void (*load_distances16)(const uint8_t* base, const uint8_t* items, size_t n, uint16_t* keys);
   void (*split16)(const uint8_t* items, size_t n, uint8_t* high, uint8_t* low);
   void (*merge16)(const uint8_t* high, const uint8_t* low, size_t n, uint8_t* items);
 
@@ -113,8 +115,8 @@ struct Kernels {
   size_t (*huffman_pack)(BitSink& sink, const uint16_t entries[kPackEntries],
                          const uint8_t* symbols, size_t n);
 
-  // scales[i] = row + columns[i] 2^step, but at least 0 and at most `most`. 0 <= row <= most < 2^15,
-  // and the terms have 15 bits and a sign.
+  // scales[i] = row + columns[i] 2^step, but at least 0 and at most `most`. 0 <= row <= most <
+  // 2^15, and the terms have 15 bits and a sign.
   void (*add_columns)(const int16_t* columns, unsigned step, int row, int most, size_t n,
                       uint16_t* scales);
 

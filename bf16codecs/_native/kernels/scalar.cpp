@@ -24,6 +24,19 @@ void load_keys16(const uint8_t* items, size_t n, uint16_t* keys) {
   for (size_t i = 0; i < n; ++i) keys[i] = std::rotl(load_le<uint16_t>(items + 2 * i), 1);
 }
 
+float bfloat16(const uint8_t* item) {
+  return std::bit_cast<float>(uint32_t{load_le<uint16_t>(item)} << 16);
+}
+
+void load_distances16(const uint8_t* base, const uint8_t* items, size_t n, uint16_t* keys) {
+  constexpr uint32_t kMagnitude = 0x7FFFFFFF, kInfinity = 0x7F800000;
+  for (size_t i = 0; i < n; ++i) {
+    const float difference = bfloat16(items + 2 * i) - bfloat16(base + 2 * i);
+    const uint32_t bits = std::bit_cast<uint32_t>(difference) & kMagnitude;
+    keys[i] = static_cast<uint16_t>((bits < kInfinity ? bits : 0) >> 15 | 2);
+  }
+}
+
 void split16(const uint8_t* items, size_t n, uint8_t* high, uint8_t* low) {
   for (size_t i = 0; i < n; ++i) {
     const unsigned item = load_le<uint16_t>(items + 2 * i);
@@ -151,7 +164,8 @@ void add_columns(const int16_t* columns, unsigned step, int row, int most, size_
 size_t differing_bits(const uint8_t* a, const uint8_t* b, size_t n) {
   size_t count = 0;
   for (size_t i = 0; i < 8 * n; i += 8) {
-    count += static_cast<size_t>(std::popcount(load_le<uint64_t>(a + i) ^ load_le<uint64_t>(b + i)));
+    count +=
+        static_cast<size_t>(std::popcount(load_le<uint64_t>(a + i) ^ load_le<uint64_t>(b + i)));
   }
   return count;
 }
@@ -162,6 +176,7 @@ const Kernels kScalarKernels = {
     .name = "scalar",
     .checksum = checksum,
     .load_keys16 = load_keys16,
+    .load_distances16 = load_distances16,
     .split16 = split16,
     .merge16 = merge16,
     .histogram = histogram,

@@ -35,6 +35,31 @@ void load_keys16(const uint8_t* items, size_t n, uint16_t* keys) {
   if (i < n) kScalarKernels.load_keys16(items + 2 * i, n - i, keys + i);
 }
 
+// Of the lower or upper four items of each half: bits = |item - base|;
+// (bits < infinity ? bits : 0) >> 15
+template <bool kUpper>
+BF16CODECS_INLINE __m256i distances(__m256i base, __m256i items) {
+  const auto number = [](__m256i v) {
+    const __m256i zero = _mm256_setzero_si256();
+    return _mm256_castsi256_ps(kUpper ? _mm256_unpackhi_epi16(zero, v)
+                                      : _mm256_unpacklo_epi16(zero, v));
+  };
+  const __m256i difference = _mm256_castps_si256(_mm256_sub_ps(number(items), number(base)));
+  const __m256i bits = _mm256_and_si256(difference, _mm256_set1_epi32(0x7FFFFFFF));
+  const __m256i is_finite = _mm256_cmpgt_epi32(_mm256_set1_epi32(0x7F800000), bits);
+  return _mm256_srli_epi32(_mm256_and_si256(bits, is_finite), 15);
+}
+
+void load_distances16(const uint8_t* base, const uint8_t* items, size_t n, uint16_t* keys) {
+  size_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    const __m256i b = load(base + 2 * i), x = load(items + 2 * i);
+    const __m256i both = _mm256_packus_epi32(distances<false>(b, x), distances<true>(b, x));
+    store(keys + i, _mm256_or_si256(both, _mm256_set1_epi16(2)));
+  }
+  if (i < n) kScalarKernels.load_distances16(base + 2 * i, items + 2 * i, n - i, keys + i);
+}
+
 void split16(const uint8_t* items, size_t n, uint8_t* high, uint8_t* low) {
   const __m256i byte = _mm256_set1_epi16(255);
   // a byte of item >> 7, and of the rotated item
@@ -128,6 +153,7 @@ const Kernels kAvx2Kernels = {
     .name = "avx2",
     .checksum = checksum,
     .load_keys16 = load_keys16,
+    .load_distances16 = load_distances16,
     .split16 = split16,
     .merge16 = merge16,
     .histogram = histogram,

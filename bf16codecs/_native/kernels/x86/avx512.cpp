@@ -37,6 +37,27 @@ void load_keys16(const uint8_t* items, size_t n, uint16_t* keys) {
   }
 }
 
+// Of 16 items: bits = |item - base|;  (bits < infinity ? bits : 0) >> 15 | 2
+BF16CODECS_INLINE __m256i distances(__m256i base, __m256i items) {
+  const auto number = [](__m256i v) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(v), 16));
+  };
+  const __m512i bits =
+      _mm512_castps_si512(_mm512_abs_ps(_mm512_sub_ps(number(items), number(base))));
+  const __mmask16 is_finite = _mm512_cmplt_epi32_mask(bits, _mm512_set1_epi32(0x7F800000));
+  const __m512i keys = _mm512_maskz_srli_epi32(is_finite, bits, 15);
+  return _mm512_cvtepi32_epi16(_mm512_or_si512(keys, _mm512_set1_epi32(2)));
+}
+
+void load_distances16(const uint8_t* base, const uint8_t* items, size_t n, uint16_t* keys) {
+  size_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    const __m256i v = distances(load32(base + 2 * i), load32(items + 2 * i));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(keys + i), v);
+  }
+  if (i < n) kScalarKernels.load_distances16(base + 2 * i, items + 2 * i, n - i, keys + i);
+}
+
 // High byte of 32 items rotated left by one: item >> 7; low byte: item << 1 | item >> 15.
 BF16CODECS_INLINE __m256i high_bytes(__m512i items) {
   return _mm512_cvtepi16_epi8(_mm512_srli_epi16(items, 7));
@@ -132,6 +153,7 @@ constexpr Kernels kernels_with(const char* name, const TileKernels& tiles,
       .name = name,
       .checksum = checksum,
       .load_keys16 = load_keys16,
+      .load_distances16 = load_distances16,
       .split16 = split16,
       .merge16 = merge16,
       .histogram = histogram,
