@@ -52,12 +52,13 @@ class BlockEncoder {
         items_(items),
         first_(first),
         counts_(n, groups),
-        parts_(counts_, scratch) {
+        parts_(counts_, scratch),
+        has_scales_(section_.run != 0 || section_.period != 0) {
     encoder_.groups = groups;
   }
 
   // Codes strip after strip, from the last one, so that what is between two passes over a strip
-  // stays in the first-level cache: whole blocks of numbers took a third more time.
+  // stays in the first-level cache.
   void code(const grid::RowScales& rows, uint8_t* const low[]) {
     const grid::ItemScales scales(grid::KeyFormat(model_.layout()), section_, rows, first_);
     const Numbers numbers(model_.layout(), section_);
@@ -65,6 +66,7 @@ class BlockEncoder {
     encoder_.words = parts_.words_end;
     for (unsigned k = 0; k < section_.low; ++k)
       std::fill_n(low[k] + counts_.coded, counts_.rest, 0);
+    scales.fill(0, std::min(kStrip, counts_.coded), strip_scales_);
     const size_t strips = (counts_.coded + kStrip - 1) / kStrip;
     for (size_t strip = strips; strip-- != 0;) code_strip(strip * kStrip, scales, numbers, low);
   }
@@ -93,15 +95,15 @@ class BlockEncoder {
  private:
   void code_strip(size_t at, const grid::ItemScales& scales, const Numbers& numbers,
                   uint8_t* const low[]) {
-    alignas(64) uint16_t strip_scales[kStrip], coded[kStrip];
+    alignas(64) uint16_t coded[kStrip];
     alignas(64) uint8_t classes[kStrip];
     const size_t n = std::min(kStrip, counts_.coded - at), steps = n / kDeltaStep;
     const uint8_t* const base = base_ + width_ * at;
     uint8_t* low_at[kMaxItemSize] = {};
     for (unsigned k = 0; k < section_.low; ++k) low_at[k] = low[k] + at;
-    scales.fill(at, n, strip_scales);
-    numbers.classify(base, strip_scales, n, classes);
-    numbers.subtract(base, items_ + width_ * at, strip_scales, classes, n, coded, low_at);
+    if (has_scales_) scales.fill(at, n, strip_scales_);
+    numbers.classify(base, strip_scales_, n, classes);
+    numbers.subtract(base, items_ + width_ * at, strip_scales_, classes, n, coded, low_at);
     uint32_t* const escapes = parts_.escapes + at / kDeltaStep;
     kernels().delta->encode(encoder_, model_.tables(first_), classes, coded, steps, escapes);
     count_escapes(escapes, steps, low_at);
@@ -126,6 +128,8 @@ class BlockEncoder {
   const Parts parts_;
   DeltaEncoder encoder_;
   size_t escapes_ = 0;
+  const bool has_scales_;  // more than one
+  alignas(64) uint16_t strip_scales_[kStrip];
 };
 
 }  // namespace
