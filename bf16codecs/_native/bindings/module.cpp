@@ -108,6 +108,7 @@ void decode_whole(const FrameIndex& index, const uint8_t* payload,
 void decode_range(const FrameIndex& index, const uint8_t* payload, size_t first, size_t last,
                   const OptionalSource& base, uint8_t* out) {
   const Header& header = index.header;
+  const uint8_t* of_blocks = nullptr;  // not what was given for blocks that have no base
   if (header.has_differences) {
     const size_t version = first / static_cast<size_t>(header.version_blocks());
     if ((last - 1) / header.version_blocks() != version) {
@@ -122,11 +123,12 @@ void decode_range(const FrameIndex& index, const uint8_t* payload, size_t first,
       throw BaseMismatchError("the base of the blocks has " + counted(base.size(), "byte") +
                               " of " + std::to_string(wanted));
     }
+    if (has_base) of_blocks = base.data();
   }
   const Zstd zstd = zstd_hooks();
   const nb::gil_scoped_release release;
-  if (header.needs_base()) check_base_blocks(index, base.data(), first, last);
-  decode_blocks(index, payload, first, last, &zstd, base.data(), out);
+  if (header.needs_base()) check_base_blocks(index, of_blocks, first, last);
+  decode_blocks(index, payload, first, last, &zstd, of_blocks, out);
 }
 
 FrameIndex whole_frame(const Source& frame) {
