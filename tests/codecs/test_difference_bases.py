@@ -108,6 +108,18 @@ def test_blocks_alone_need_their_part_of_the_base():
         _core.decode_blocks(frame, 0, 1, np.empty(512, np.uint8), other[:512])
 
 
+def test_a_base_of_another_size_costs_no_memory():
+    """What the frame claims to hold is allocated only for a base of that size."""
+    block = 1 << 22
+    parts = Parts(layout=4, raw_size=block << 14, base_sums=[0] * (1 << 14))
+    parts.flags = parts.flags & ~31 | 22
+    parts.blocks = [same_block(1)] * (1 << 14)
+    frame = parts.joined()  # of 64 GiB
+    for base in (None, b"", BASE):
+        with pytest.raises(BaseMismatchError):
+            bf16codecs.decode(frame, base=base)
+
+
 def test_a_base_is_not_read_where_there_is_none():
     """A base that is given for a frame without differences may be of any size."""
     frame = build.frame(512, [same_block(2)], version=2)

@@ -92,16 +92,21 @@ void check_blocks(const FrameIndex& index, size_t first, size_t last) {
   }
 }
 
-void decode_whole(const FrameIndex& index, const uint8_t* payload,
-                  const OptionalSource& base, uint8_t* out) {
-  const bool needs_base = index.header.needs_base();
-  if (needs_base && !base) {
+// Throws BaseMismatchError unless a frame that needs a base is given its own.
+void check_outside_base(const FrameIndex& index, const OptionalSource& base) {
+  if (!index.header.needs_base()) return;
+  if (!base) {
     throw BaseMismatchError("the frame has differences to a base, and there is none: give base=");
   }
+  const nb::gil_scoped_release release;
+  check_base(index, base.data(), base.size());
+}
+
+void decode_whole(const FrameIndex& index, const uint8_t* payload, const OptionalSource& base,
+                  uint8_t* out) {
   const Zstd zstd = zstd_hooks();
   const nb::gil_scoped_release release;
-  if (needs_base) check_base(index, base.data(), base.size());
-  decode_frame(index, payload, &zstd, needs_base ? base.data() : nullptr, out);
+  decode_frame(index, payload, &zstd, index.header.needs_base() ? base.data() : nullptr, out);
 }
 
 // Decodes blocks of one version; `base` has the items of the same places.
@@ -141,6 +146,7 @@ nb::bytes py_decode(nb::handle frame_object, nb::handle base_object) {
   const Source frame(frame_object);
   const OptionalSource base(base_object);
   const FrameIndex index = whole_frame(frame);
+  check_outside_base(index, base);  // first: of another size, it says nothing of how much memory
   NewBytes raw(index.header.raw_size);
   decode_whole(index, frame.data() + index.offsets[0], base, raw.data());
   return raw.whole();
@@ -160,6 +166,7 @@ size_t py_decode_into(nb::handle frame_object, nb::handle out_object, nb::handle
   const Target out(out_object);
   const FrameIndex index = whole_frame(frame);
   check_room(out, index.header.raw_size);
+  check_outside_base(index, base);
   decode_whole(index, frame.data() + index.offsets[0], base, out.data());
   return out.size();
 }
