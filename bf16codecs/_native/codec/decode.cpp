@@ -29,27 +29,38 @@ void decode_one(const FrameIndex& index, size_t b, const BlockContext& context,
   }
 }
 
-// Decodes all versions: a place's blocks one after the other, those of several places at once.
-void decode_versions(const FrameIndex& index, const uint8_t* payload, const Zstd* zstd,
-                     uint8_t* out) {
+// Decodes versions [begin, end): a place's blocks one after the other, those of several places at
+// once.
+void decode_some_versions(const FrameIndex& index, size_t begin, size_t end, const uint8_t* payload,
+                          const Zstd* zstd, uint8_t* out) {
   const Header& header = index.header;
   const size_t places = static_cast<size_t>(header.version_blocks()), width = header.width();
   const size_t version_size = static_cast<size_t>(header.version_items()) * width;
   std::vector<FrameModel> models;
-  for (size_t v = 0; v < header.versions; ++v) {
+  for (size_t v = begin; v < end; ++v) {
     models.push_back(read_model(index, v * places, (v + 1) * places));
   }
   parallel_for(places, [&](size_t place, Workspace& workspace) {
     const size_t first = place * header.block_items();
-    for (size_t v = 0; v < header.versions; ++v) {
+    for (size_t v = begin; v < end; ++v) {
       const size_t b = v * places + place;
-      BlockContext context = models[v].context(workspace, first);
+      BlockContext context = models[v - begin].context(workspace, first);
       const Version& version = index.versions[v];
       if (version.has_base()) context.base = out + version.parent * version_size + first * width;
       decode_one(index, b, context, payload + (index.offsets[b] - index.offsets[0]), zstd,
                  out + v * version_size + first * width);
     }
   });
+}
+
+void decode_versions(const FrameIndex& index, const uint8_t* payload, const Zstd* zstd,
+                     uint8_t* out) {
+  // A model of a few bytes has tables of up to 256 KiB.
+  constexpr size_t kModelsAtATime = 32;
+  for (size_t v = 0; v < index.header.versions; v += kModelsAtATime) {
+    const size_t end = std::min<size_t>(v + kModelsAtATime, index.header.versions);
+    decode_some_versions(index, v, end, payload, zstd, out);
+  }
 }
 
 }  // namespace
