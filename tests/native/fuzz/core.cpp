@@ -88,21 +88,60 @@ bool is_frame_to_decode(const uint8_t* data, size_t size, FrameIndex& index) {
          index.header.raw_size <= kMostDecoded;
 }
 
-Outcome decode(const FrameIndex& index, const uint8_t* frame, size_t first, size_t last) {
-  static uint8_t unwritten = 0;
-  ++unwritten;  // what a decoder does not write differs from call to call
+Bytes base_of(const FrameIndex& index) {
+  const Header& header = index.header;
+  if (!header.needs_base()) return {};
+  Bytes base(static_cast<size_t>(header.raw_size));
+  const unsigned kind = header.base_digest & 3;
+  test::Random random(header.base_digest);
+  // Zeros; anything; or items of a few exponents.
+  for (size_t i = 0; i < base.size() && kind != 0; ++i) {
+    const bool is_high = i % header.width() == header.width() - 1;
+    base[i] = kind == 1 || !is_high ? random.byte() : static_cast<uint8_t>(0x3C + random.below(4));
+  }
+  return base;
+}
+
+namespace {
+
+// Bytes that no decoder wrote: others from call to call.
+Outcome unwritten(size_t size) {
+  static uint8_t fill = 0;
   Outcome outcome;
-  outcome.size = index.raw_size(first, last);
-  outcome.bytes.reset(new uint8_t[outcome.size]);
-  std::fill_n(outcome.bytes.get(), outcome.size, unwritten);
+  outcome.size = size;
+  outcome.bytes.reset(new uint8_t[size]);
+  std::fill_n(outcome.bytes.get(), size, ++fill);
+  return outcome;
+}
+
+}  // namespace
+
+Outcome decode(const FrameIndex& index, const uint8_t* frame, size_t first, size_t last,
+               const Bytes& base) {
+  Outcome outcome = unwritten(index.raw_size(first, last));
   const uint8_t* payload = frame + index.offsets[first];
   Bytes copy;
   if (last - first != index.blocks()) {
     copy.assign(payload, frame + index.offsets[last]);
     payload = copy.data();
   }
-  outcome.error = error_of(
-      [&] { decode_blocks(index, payload, first, last, &zstd(), nullptr, outcome.bytes.get()); });
+  const bool has_base = index.header.has_differences &&
+                        index.versions[first / index.header.version_blocks()].has_base();
+  outcome.error = error_of([&] {
+    decode_blocks(index, payload, first, last, &zstd(), has_base ? base.data() : nullptr,
+                  outcome.bytes.get());
+  });
+  return outcome;
+}
+
+Outcome decode_all(const FrameIndex& index, const uint8_t* frame, const Bytes& base,
+                   bool in_place) {
+  Outcome outcome = unwritten(static_cast<size_t>(index.header.raw_size));
+  const uint8_t* of_frame = index.header.needs_base() ? base.data() : nullptr;
+  if (in_place) of_frame = std::copy(base.begin(), base.end(), outcome.bytes.get()) - base.size();
+  outcome.error = error_of([&] {
+    decode_frame(index, frame + index.offsets[0], &zstd(), of_frame, outcome.bytes.get());
+  });
   return outcome;
 }
 

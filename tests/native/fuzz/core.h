@@ -44,6 +44,8 @@ std::string error_of(Read read) {
     return std::string("corrupt: ") + error.what();
   } catch (const TruncatedDataError& error) {
     return std::string("truncated: ") + error.what();
+  } catch (const BaseMismatchError& error) {
+    return std::string("base: ") + error.what();
   } catch (const UnsupportedVersionError& error) {
     return std::string("version: ") + error.what();
   }
@@ -56,8 +58,18 @@ bool is_whole_frame(const uint8_t* data, size_t size, FrameIndex& index);
 // Such a frame, with blocks that decode to no more than kMostDecoded.
 bool is_frame_to_decode(const uint8_t* data, size_t size, FrameIndex& index);
 
-// Decodes blocks [first, last), from a copy of their bytes alone if there are others.
-Outcome decode(const FrameIndex& index, const uint8_t* frame, size_t first, size_t last);
+// Something to decode a frame's differences to, which its digest names: no input has to agree with
+// it. Empty if it needs none.
+Bytes base_of(const FrameIndex& index);
+
+// Decodes blocks [first, last) of one version, from a copy of their bytes alone if there are
+// others. `base` has the items of the same places, if the version has a base.
+Outcome decode(const FrameIndex& index, const uint8_t* frame, size_t first, size_t last,
+               const Bytes& base = {});
+
+// Decodes all versions; with `in_place`, the base's memory is what is written.
+Outcome decode_all(const FrameIndex& index, const uint8_t* frame, const Bytes& base,
+                   bool in_place = false);
 
 // In place of Zstandard, which the core does not link: frames of it that hold one raw block, and
 // stand for that block's content again and again.

@@ -1,4 +1,5 @@
-// Whole frames: on every instruction set the same bytes, or the same error.
+// Whole frames: on every instruction set the same bytes, or the same error; in place, too, where
+// they are differences to a base, of which there is any.
 
 #include "core.h"
 #include "format/checksum.h"
@@ -16,20 +17,23 @@ bool sums_agree(const FrameIndex& index, const uint8_t* raw) {
 }
 
 void test(FrameIndex& index, const uint8_t* frame) {
+  const Bytes base = base_of(index);
+  error_of([&] { check_base(index, base.data(), base.size()); });
   // First without the blocks' checksums, or the first damaged block would be the last to be seen.
   const bool has_checksums = index.header.has_checksums;
   index.header.has_checksums = false;
   use(kScalarKernels);
-  const Outcome scalar = decode(index, frame, 0, index.blocks());
+  const Outcome scalar = decode_all(index, frame, base);
   for (const Kernels* set : instruction_sets()) {
     if (set == &kScalarKernels) continue;
     use(*set);
-    CHECK(decode(index, frame, 0, index.blocks()) == scalar);
+    CHECK(decode_all(index, frame, base) == scalar);
   }
+  if (index.header.needs_base()) CHECK(decode_all(index, frame, base, true) == scalar);
   if (!has_checksums) return;
   index.header.has_checksums = true;
   const bool is_sound = scalar.error.empty() && sums_agree(index, scalar.bytes.get());
-  const Outcome checked = decode(index, frame, 0, index.blocks());
+  const Outcome checked = decode_all(index, frame, base);
   CHECK(is_sound ? checked == scalar : !checked.error.empty());
 }
 

@@ -1,5 +1,5 @@
 // Encoders: any bytes with any parameters come back, from no more than the stated size, and every
-// instruction set encodes them to the same frame.
+// instruction set encodes them to the same frame. Some have a base, or are several versions.
 
 #include <algorithm>
 
@@ -21,6 +21,9 @@ EncodeOptions read_options(Reader& in) {
     options.block_log2 = kMinBlockLog2 + in.u8() % (options.block_log2 - kMinBlockLog2 + 4);
   }
   options.row = in.u16();
+  options.has_base = (flags & 48) == 16;
+  if ((flags & 48) == 32) options.steps = 2 + flags / 64 * 2;
+  if (options.has_base || options.steps > 1) options.layout.by_byte = false;
   options.zstd = &zstd();
   return options;
 }
@@ -43,14 +46,50 @@ Bytes read_raw(Reader& in) {
   return raw;
 }
 
-Bytes encoded(const Bytes& raw, const EncodeOptions& options) {
+// Bytes near others: with few bytes changed, most items changed a little, or nothing alike.
+void change(Bytes& bytes, size_t width, test::Random& random) {
+  const unsigned kind = random.below(8), seldom = 1 + random.below(200);
+  const unsigned most = 1 + random.below(random.below(2) == 0 ? 4 : 256);
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    if (kind == 1 ? random.below(seldom) != 0 : kind > 2 && i % width != 0) continue;
+    bytes[i] =
+        static_cast<uint8_t>(bytes[i] + (kind == 0 ? 0 : random.below(kind == 2 ? 256 : most)));
+  }
+}
+
+// What the bytes are coded against, if anything.
+Bytes base_for(const Bytes& raw, const EncodeOptions& options) {
+  if (!options.has_base) return {};
+  Bytes base = raw;
+  test::Random random(raw.size() + options.row);
+  change(base, options.layout.planes(), random);
+  return base;
+}
+
+// As many versions as the options say, each near the one before.
+Bytes with_versions(const Bytes& raw, const EncodeOptions& options) {
+  if (options.steps == 1) return raw;
+  const size_t width = options.layout.planes();
+  Bytes version(raw.begin(), raw.end() - static_cast<ptrdiff_t>(raw.size() % width)), all;
+  test::Random random(raw.size() + options.row);
+  for (unsigned v = 0; v < options.steps; ++v, change(version, width, random)) {
+    all.insert(all.end(), version.begin(), version.end());
+  }
+  return all;
+}
+
+Bytes encoded(const Bytes& raw, const EncodeOptions& options, const Bytes& base) {
   Bytes frame(static_cast<size_t>(encode_room(raw.size(), options)));
-  frame.resize(encode(raw.data(), raw.size(), options, nullptr, frame.data()));
-  CHECK(frame.size() <= frame_bound(raw.size(), options.layout.planes(), options.block_log2));
+  const uint8_t* const of_frame = options.has_base ? base.data() : nullptr;
+  frame.resize(encode(raw.data(), raw.size(), options, of_frame, frame.data()));
+  const auto versions =
+      static_cast<uint16_t>(options.has_base || options.steps > 1 ? options.steps : 0);
+  CHECK(frame.size() <=
+        frame_bound(raw.size(), options.layout.planes(), options.block_log2, versions));
   return frame;
 }
 
-void check_decodes(const Bytes& frame, const Bytes& raw) {
+void check_decodes(const Bytes& frame, const Bytes& raw, const Bytes& base) {
   FrameIndex index;
   CHECK(is_whole_frame(frame.data(), frame.size(), index));
   CHECK(index.header.raw_size == raw.size());
@@ -58,7 +97,8 @@ void check_decodes(const Bytes& frame, const Bytes& raw) {
     CHECK(index.tail == raw);
     return;
   }
-  const Outcome outcome = decode(index, frame.data(), 0, index.blocks());
+  if (index.header.needs_base()) check_base(index, base.data(), base.size());
+  const Outcome outcome = decode_all(index, frame.data(), base);
   CHECK(outcome.error.empty());
   CHECK(std::equal(raw.begin(), raw.end(), outcome.bytes.get()));
 }
@@ -73,13 +113,14 @@ void limit_blocks(size_t raw_size, EncodeOptions& options) {
 
 void test(const Bytes& raw, const EncodeOptions& options) {
   use(kScalarKernels);
-  const Bytes frame = encoded(raw, options);
+  const Bytes base = base_for(raw, options);
+  const Bytes frame = encoded(raw, options, base);
   for (const Kernels* set : instruction_sets()) {
     if (set == &kScalarKernels) continue;
     use(*set);
-    CHECK(encoded(raw, options) == frame);
+    CHECK(encoded(raw, options, base) == frame);
   }
-  check_decodes(frame, raw);
+  check_decodes(frame, raw, base);
 }
 
 }  // namespace
@@ -89,7 +130,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace bf16codecs;
   fuzz::Reader in(data, size);
   EncodeOptions options = fuzz::read_options(in);
-  const fuzz::Bytes raw = fuzz::read_raw(in);
+  const fuzz::Bytes raw = fuzz::with_versions(fuzz::read_raw(in), options);
   fuzz::limit_blocks(raw.size(), options);
   fuzz::test(raw, options);
   return 0;

@@ -67,6 +67,7 @@ class FrameMutator {
     const unsigned choice = random_.below(16);
     if (choice == 0) return mutate_header();
     if (choice == 1) return mutate_model();
+    if (choice == 3 && index_.header.has_differences) return mutate_base();
     if (choice == 2 || blocks_.empty()) return mutate_blocks();
     mutate_block(random_.below(blocks_.size()));
   }
@@ -78,6 +79,7 @@ class FrameMutator {
     header.model_size = static_cast<uint32_t>(index_.model.size());
     index_.tail.resize(header.tail_size());
     index_.checksums.resize(header.has_checksums ? blocks_.size() : 0);
+    index_.base_checksums.resize(header.needs_base() ? blocks_.size() : 0);
     index_.offsets.assign(1, header.table_at() + blocks_.size() * header.table_entry() +
                                  index_.tail.size() + index_.model.size());
     for (const Bytes& block : blocks_) {
@@ -99,14 +101,45 @@ class FrameMutator {
   // Seldom of no bytes, which stand for numbers as well.
   void mutate_model() {
     index_.header.has_model = true;
-    mutate_bytes(index_.model);
+    if (!index_.header.has_differences || index_.versions.size() != index_.header.versions) {
+      return mutate_bytes(index_.model);
+    }
+    mutate_version(index_.versions[random_.below(index_.versions.size())]);
+    index_.model = write_versions(index_.versions);
+  }
+
+  void mutate_version(Version& version) {
+    switch (random_.below(6)) {
+      case 0: version.kind = ModelKind{static_cast<uint8_t>(random_.below(kModelKinds + 1))}; break;
+      case 1: version.parent = static_cast<uint16_t>(random_.below(index_.versions.size())); break;
+      case 2: version.parent = random_.below(2) == 0 ? kNoParent : uint16_t{0}; break;
+      case 3: version = index_.versions[random_.below(index_.versions.size())]; break;
+      default: mutate_bytes(version.model);
+    }
+  }
+
+  // Another base, or one version more, with the blocks of the last one.
+  void mutate_base() {
+    Header& header = index_.header;
+    const size_t versions = index_.versions.size();
+    if (header.versions == 1 || versions != header.versions || random_.below(4) == 0) {
+      header.base_digest = random_.below(2) == 0 ? random_.below(4) : random_.next();
+      return;
+    }
+    const size_t places = static_cast<size_t>(header.version_blocks());
+    if (places > blocks_.size()) return;
+    header.raw_size += header.version_items() * header.width();
+    ++header.versions;
+    index_.versions.push_back(index_.versions.back());
+    for (size_t i = 0; i < places; ++i) blocks_.push_back(blocks_[blocks_.size() - places]);
+    index_.model = write_versions(index_.versions);
   }
 
   // The values that read_header() takes; others come of mutating bytes.
   void mutate_header() {
     Header& header = index_.header;
     const uint64_t step = uint64_t{1} << random_.below(header.block_log2 + 3);
-    switch (random_.below(7)) {
+    switch (random_.below(9)) {
       case 0: header.layout.dtype = DType{static_cast<uint8_t>(random_.below(kDTypes))}; break;
       case 1: header.layout.by_byte = !header.layout.by_byte; break;
       case 2: header.block_log2 = kMinBlockLog2 + random_.below(14); break;
@@ -114,6 +147,9 @@ class FrameMutator {
       case 4: header.has_model = !header.has_model; break;
       case 5: header.version = header.version == kFormatVersion ? kFirstVersion : kFormatVersion;
         break;
+      case 6: header.has_differences = !header.has_differences, header.version = kFormatVersion;
+        break;
+      case 7: header.versions = static_cast<uint16_t>(1 + random_.below(4)); break;
       default: header.raw_size += random_.below(2) == 0 ? step : 0 - step;
     }
   }
@@ -122,7 +158,10 @@ class FrameMutator {
   void mutate_blocks() {
     const uint64_t block_size = index_.header.block_items() * index_.header.width();
     const size_t n = blocks_.size();
-    if (n == 0 || random_.below(3) == 0) {
+    if (n != 0 && index_.header.versions > 1) {
+      const size_t from = random_.below(n), to = random_.below(n);
+      if (from != to) blocks_[to] = blocks_[from];
+    } else if (n == 0 || random_.below(3) == 0) {
       blocks_.push_back(n == 0 ? random_.bytes(8) : blocks_[random_.below(n)]);
       index_.header.raw_size += block_size;
     } else if (random_.below(2) == 0 && index_.header.raw_size >= block_size) {
@@ -135,7 +174,8 @@ class FrameMutator {
 
   void mutate_block(size_t b) {
     const size_t width = index_.header.width();
-    BlockParts parts(width, index_.items(b, b + 1), blocks_[b]);
+    const bool is_known = b < index_.blocks() && index_.header.version_blocks() != 0;
+    BlockParts parts(width, is_known ? index_.items(b, b + 1) : 0, blocks_[b]);
     if (parts.planes.empty() || random_.below(16) == 0) return mutate_bytes(blocks_[b]);
     BlockParts::Plane& plane = parts.planes[random_.below(parts.planes.size())];
     switch (random_.below(8)) {
@@ -169,7 +209,13 @@ void repair(Bytes& frame) {
   if (frame.size() < kHeaderSize + kModelSizeField) return;
   uint8_t* const head = frame.data() + kHeaderSize;
   store_le(frame.data() + kHeaderChecked, checksum(frame.data(), kHeaderChecked));
-  store_le(head + 4, (frame[7] & 0x40) != 0 ? checksum(head, 4) : load_le<uint32_t>(head + 4));
+  const bool has_model = (frame[7] & 0x40) != 0;
+  store_le(head + 4, has_model ? checksum(head, 4) : load_le<uint32_t>(head + 4));
+  const size_t base_at = kHeaderSize + (has_model ? kModelSizeField : 0);
+  if ((frame[7] & 0x20) != 0 && frame.size() >= base_at + kBaseField) {
+    uint8_t* const field = frame.data() + base_at;
+    store_le(field + kBaseField - 4, checksum(field, kBaseField - 4));
+  }
   Header header;
   if (!error_of([&] { header = read_header(frame.data(), frame.size()); }).empty()) return;
   if (header.blocks() > frame.size() || header.head_size() > frame.size()) return;

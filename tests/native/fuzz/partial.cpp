@@ -1,4 +1,5 @@
-// Ranges of blocks: what they give is what each of their blocks gives alone.
+// Ranges of blocks: what they give is what each of their blocks gives alone, and so with a whole
+// frame, in which a version's blocks are coded against those of another.
 
 #include <algorithm>
 
@@ -27,14 +28,52 @@ Outcome joined(const std::vector<Outcome>& blocks, size_t first, size_t last) {
   return all;
 }
 
-void test(const FrameIndex& index, const uint8_t* frame) {
-  const size_t n = index.blocks();
-  std::vector<Outcome> blocks;
-  for (size_t b = 0; b < n; ++b) blocks.push_back(decode(index, frame, b, b + 1));
-  const size_t ranges[][2] = {{0, n}, {0, n / 2 + 1}, {n / 2, n}, {n / 3, n - n / 3}};
-  for (const auto& [first, last] : ranges) {
-    CHECK(decode(index, frame, first, last) == joined(blocks, first, last));
+// What blocks [first, last) are coded against: of the base, or of their version's parent. Returns
+// whether it is known.
+bool find_base(const FrameIndex& index, const Bytes& base, const std::vector<Outcome>& blocks,
+               size_t first, size_t last, Bytes& part) {
+  const Header& header = index.header;
+  if (!header.has_differences) return true;
+  const size_t places = static_cast<size_t>(header.version_blocks()), version = first / places;
+  if (!index.versions[version].has_base()) return true;
+  if (header.needs_base()) {
+    const uint8_t* const at = base.data() + header.first_item(first) * header.width();
+    part.assign(at, at + index.items(first, last) * header.width());
+    return true;
   }
+  const size_t before = (version - index.versions[version].parent) * places;
+  for (size_t b = first; b < last; ++b) {
+    const Outcome& parent = blocks[b - before];
+    if (!parent.error.empty()) return false;
+    part.insert(part.end(), parent.bytes.get(), parent.bytes.get() + parent.size);
+  }
+  return true;
+}
+
+void test_range(const FrameIndex& index, const uint8_t* frame, const Bytes& base,
+                const std::vector<Outcome>& blocks, size_t first, size_t last) {
+  Bytes part;
+  if (first == last || !find_base(index, base, blocks, first, last, part)) return;
+  CHECK(decode(index, frame, first, last, part) == joined(blocks, first, last));
+}
+
+void test(const FrameIndex& index, const uint8_t* frame) {
+  const size_t all = index.blocks(), n = static_cast<size_t>(index.header.version_blocks());
+  const Bytes base = base_of(index);
+  std::vector<Outcome> blocks;
+  for (size_t b = 0; b < all; ++b) {
+    Bytes part;
+    const bool is_known = find_base(index, base, blocks, b, b + 1, part);
+    blocks.push_back(is_known ? decode(index, frame, b, b + 1, part) : Outcome{"no parent", {}, 0});
+  }
+  for (size_t at = 0; at < all; at += n) {
+    const size_t ranges[][2] = {{0, n}, {0, n / 2 + 1}, {n / 2, n}, {n / 3, n - n / 3}};
+    for (const auto& [first, last] : ranges) {
+      test_range(index, frame, base, blocks, at + first, at + last);
+    }
+  }
+  const Outcome whole = decode_all(index, frame, base), by_blocks = joined(blocks, 0, all);
+  CHECK(by_blocks.error.empty() ? whole == by_blocks : !whole.error.empty());
 }
 
 }  // namespace
