@@ -10,13 +10,14 @@ import hashlib
 import json
 import random
 from collections.abc import Iterator
-from itertools import product
+from itertools import chain, product
 
 import numpy as np
 
 from bf16codecs import _core
 from bf16codecs.errors import CodecError
-from contents import gaussian, lcg_bytes, matrix, weights, with_zeros
+from contents import SHAPES as FORMATS
+from contents import falling, gaussian, lcg_bytes, lcg_words, matrix, weights, with_zeros
 
 # Lengths around whole steps of 1, 2 and 4 groups of lanes, and around the strips between sums.
 LENGTHS = (0, 1, 63, 64, 65, 127, 128, 1000, 4096, 5001, 8191, 32767, 32768, 40000, 131072, 150001)
@@ -50,6 +51,46 @@ def cases() -> Iterator[tuple[bytes, dict]]:
         yield raw, {"codec": 3, "dtype": dtype, "level": 1, "row": columns, "block": 2048}
 
 
+def near(base: bytes, dtype: int, seed: int, shift: int, seldom: int) -> bytes:
+    """Return items near others: one of `seldom` differs, by some bits; a few, by their sign."""
+    width = FORMATS[dtype][0]
+    items = np.frombuffer(base, f"<u{width}").astype(np.uint64)
+    n = len(items)
+    words = lcg_words(n, seed).astype(np.uint64)
+    spread = np.uint64(shift) - np.minimum(falling(n, seed + 1), shift).astype(np.uint64)
+    change = (words * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(4)) % (np.uint64(1) << spread)
+    change[lcg_words(n, seed + 2) >> np.uint32(16) >= 65536 // seldom] = 0
+    items = np.where(words & np.uint64(1), items + change, items - change)
+    items[5::37] ^= np.uint64(1 << 8 * width - 1)
+    return (items & np.uint64((1 << 8 * width) - 1)).astype(f"<u{width}").tobytes()
+
+
+DIFFERENCES = ((3, 1), (9, 1), (14, 1), (4, 20), (60, 3))  # bits, and how seldom
+
+
+def difference_cases() -> Iterator[tuple[bytes, dict]]:
+    """Yield the same for differences: to a base, and between versions."""
+    for dtype in range(6):
+        width = FORMATS[dtype][0]
+        for i, n in enumerate((1, 64, 1000, 4096, 5001, 8191, 32767, 33000, 66001)):
+            base = matrix(-(-n // 40), 40, dtype)[: n * width]
+            for seed, (bits, seldom) in enumerate(DIFFERENCES):
+                raw = near(base, dtype, seed, min(bits, 8 * width), seldom)
+                codec, level = ((3, 0), (3, 1), (2, 0))[(i + seed) % 3]
+                how = {"codec": codec, "dtype": dtype, "level": level, "row": 40}
+                yield raw, {**how, "base": base, "block": 1 << 12 if seed % 2 else 0}
+                if n < 9000:
+                    yield base + raw + near(raw, dtype, 50, 3, 2), {**how, "steps": 3}
+    # Blocks of four groups of lanes; every item of 16 bits; and nothing alike.
+    base = matrix(6600, 40, 4)
+    yield near(base, 4, 7, 4, 2), {"codec": 3, "dtype": 4, "base": base, "block": 1 << 22}
+    values = np.arange(65536, dtype="<u2")
+    shuffled = values[np.argsort(lcg_words(65536), kind="stable")]
+    for dtype in (0, 1):
+        yield shuffled.tobytes(), {"codec": 3, "dtype": dtype, "base": values.tobytes()}
+        yield lcg_bytes(9000), {"codec": 3, "dtype": dtype, "base": lcg_bytes(9000, 5)}
+
+
 def damaged(frame: bytes, rng: random.Random) -> bytes:
     """Flip a few bits behind the head, so that a plane fails."""
     data = bytearray(frame)
@@ -59,10 +100,10 @@ def damaged(frame: bytes, rng: random.Random) -> bytes:
     return bytes(data)
 
 
-def outcome(frame: bytes) -> bytes:
+def outcome(frame: bytes, base: bytes | None) -> bytes:
     """Return the decoded bytes, or the error's class and text."""
     try:
-        return _core.decode(frame)
+        return _core.decode(frame, base)
     except CodecError as e:
         return f"{type(e).__name__}: {e}".encode()
 
@@ -71,14 +112,14 @@ def main() -> None:
     """Print the digests."""
     encoded, decoded = hashlib.sha256(), hashlib.sha256()
     rng = random.Random(0)
-    for raw, how in cases():
-        frame = _core.encode(raw, checksum=False, **how)
+    for raw, how in chain(cases(), difference_cases()):
+        frame, base = _core.encode(raw, checksum=False, **how), how.get("base")
         encoded.update(frame)
         encoded.update(_core.checksum(frame).to_bytes(4, "little"))
-        assert _core.decode(frame) == raw
+        assert _core.decode(frame, base) == raw
         damages = DAMAGES if len(raw) < 20_000 else 4
         for _ in range(damages if raw else 0):
-            decoded.update(outcome(damaged(frame, rng)))
+            decoded.update(outcome(damaged(frame, rng), base))
     print(
         json.dumps(
             {
