@@ -38,7 +38,7 @@ struct DifferenceBlock {
 };
 
 // Its payload, by the kernels in use, and the low bytes of its numbers; empty if it has too few
-// items. The core's encoder chooses rows itself, this one takes any.
+// items. The core's encoder takes models that it fitted itself, this one any.
 Bytes difference_payload(const delta::Model& model, const DifferenceBlock& block,
                          std::vector<Bytes>& low);
 
