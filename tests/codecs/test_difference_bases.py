@@ -45,6 +45,16 @@ def test_no_base(codec, checksum):
         bf16codecs.BF16Huffman().decode(frame)
 
 
+def test_what_inspect_says_of_a_base():
+    frame = encode()
+    facts = bf16codecs.inspect(frame)
+    assert facts["base"] == f"{Parts.of(frame).digest:016x}"
+    assert (facts["steps"], facts["parents"]) == (1, [])
+    assert facts["blocks"][0]["planes"][0]["mode"] == "difference"
+    assert "base" not in bf16codecs.inspect(bf16codecs.BF16Huffman().encode(RAW))
+    assert facts["base"] != bf16codecs.inspect(encode(BASE, RAW))["base"]
+
+
 @pytest.mark.parametrize("size", [0, 1, 1999, 2001, 4000])
 def test_bases_of_another_size(size):
     refuse(encode(), np.resize(BASE, size), "the base has")
