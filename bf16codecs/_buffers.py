@@ -25,6 +25,7 @@ __all__ = [
     "dtype_name",
     "is_shifted",
     "layout_for",
+    "row_in_step",
     "row_length",
     "writable_byte_view",
 ]
@@ -83,10 +84,11 @@ def layout_for(dtype: np.dtype[Any]) -> str:
     return _LAYOUT_BY_SIZE.get(dtype.itemsize, "bfloat16")
 
 
-def row_length(buf: Any, layout: str) -> int:
+def row_length(buf: Any, layout: str, steps: int = 1) -> int:
     """Return the items between neighbours in a column, in memory order; 0 if that is unknown.
 
-    It is known for arrays of at least two dimensions whose item size is that of `layout`.
+    It is known for arrays of at least two dimensions whose item size is that of `layout`. Of several
+    steps, each must have several rows.
     """
     if (
         not isinstance(buf, np.ndarray)
@@ -94,7 +96,13 @@ def row_length(buf: Any, layout: str) -> int:
         or buf.dtype.itemsize != _core.ITEM_SIZES[layout]
     ):
         return 0
-    return int(buf.shape[-1] if buf.flags.c_contiguous else buf.shape[0])
+    row = int(buf.shape[-1] if buf.flags.c_contiguous else buf.shape[0])
+    return row if steps == 1 else row_in_step(row, buf.size, steps)
+
+
+def row_in_step(row: int, items: int, steps: int) -> int:
+    """Return the length of the rows in each of some steps, or 0 if they have no rows."""
+    return row if row * steps < items else 0
 
 
 def check_same_dtype(buf: Any, base: Any) -> None:

@@ -16,6 +16,7 @@ from bf16codecs._buffers import (
     is_shifted,
     writable_byte_view,
 )
+from bf16codecs._messages import counted
 from bf16codecs.errors import CorruptDataError
 
 __all__ = ["PREFIX", "FrameCodec", "decode", "decode_array", "encode_delta", "inspect"]
@@ -57,10 +58,13 @@ class FrameCodec(Codec, FrozenDict):
     codec's metadata in Zarr format 3. It is immutable.
 
     Stored metadata contain the subclasses' parameters. So these keep their names, order and
-    defaults; a new one comes last, with a default that keeps the old behaviour.
+    defaults; a new one comes last, with a default that keeps the old behaviour, and is left out
+    where it has that default: older releases refuse what they do not know.
     """
 
     codec_id: ClassVar[str]
+    #: Parameters that are left out where they have their default.
+    _left_out: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, **parameters: Any) -> None:
         dict.__init__(self, name=self.codec_id, configuration=FrozenDict(parameters))
@@ -74,6 +78,19 @@ class FrameCodec(Codec, FrozenDict):
     def dtype(self) -> str:
         """The element layout: how an item's bytes become planes."""
         return self["configuration"]["dtype"]
+
+    @property
+    def steps(self) -> int:
+        """How many versions a buffer holds, each but the first coded against an earlier one."""
+        return self["configuration"].get("steps", 1)
+
+    def check_steps(self, nbytes: int) -> None:
+        """Raise ValueError unless a buffer of `nbytes` has as many items in every step."""
+        if self.steps > 1 and nbytes % (self.steps * _core.ITEM_SIZES[self.dtype]):
+            raise ValueError(
+                f"{counted(nbytes, 'byte')} are not {self.steps} steps of whole {self.dtype} items:"
+                " let the first dimension of the array, or of its chunks, be a multiple of steps"
+            )
 
     def _native_parameters(self, buf: Any) -> dict[str, Any]:
         """Arguments of the native encoder besides codec and data type."""
@@ -135,7 +152,7 @@ class FrameCodec(Codec, FrozenDict):
         codec_id = parameters.pop("id", cls.codec_id)
         if codec_id != cls.codec_id:
             raise ValueError(f"the configuration is for {codec_id!r}, not {cls.codec_id!r}")
-        unknown = parameters.keys() - cls()["configuration"].keys()
+        unknown = parameters.keys() - cls()["configuration"].keys() - cls._left_out
         if unknown:
             names = ", ".join(sorted(map(repr, unknown)))
             raise ValueError(f"{cls.codec_id}: unknown configuration: {names}")
@@ -179,7 +196,7 @@ def encode_delta(codec: FrameCodec, buf: Any, base: Any) -> bytes:
     ------
     ValueError
         If `base` has another size, or another data type than `buf` where both have one, or if the
-        codec splits planes by byte.
+        codec splits planes by byte or has several steps.
 
     Examples
     --------
@@ -195,6 +212,11 @@ def encode_delta(codec: FrameCodec, buf: Any, base: Any) -> bytes:
     """
     if not isinstance(codec, FrameCodec):
         raise TypeError(f"codec must be a codec of bf16codecs, not {codec!r}")
+    if codec.steps > 1:
+        raise ValueError(
+            f"a codec with steps={codec.steps} takes bases from the buffer itself: encode the"
+            " differences to another one with steps=1"
+        )
     check_same_dtype(buf, base)
     return codec._encode(buf, base=byte_view(base))
 

@@ -18,13 +18,18 @@ struct Zstd {
   std::function<void(const uint8_t* payload, size_t size, uint8_t* plane, size_t n)> decompress;
 };
 
+inline constexpr unsigned kMaxSteps = kNoParent - 1;
+// Of a step that is worth a version: of fewer, the table of versions takes more than differences
+// save. Callers of encode() decide.
+inline constexpr size_t kLeastStepBytes = 512;
+
 struct EncodeOptions {
   Codec codec = Codec::huffman;
   Layout layout;
   int level = 0;  // of the arithmetic codec, or of Zstandard
   bool has_checksums = true;
   unsigned block_log2 = 18;
-  unsigned steps = 1;     // versions, at most 65534
+  unsigned steps = 1;     // versions, at most kMaxSteps
   bool has_base = false;  // the frame is of differences to a base outside
   size_t row = 0;         // items in a row of the array, for kBest; 0: not known
   const Zstd* zstd = nullptr;

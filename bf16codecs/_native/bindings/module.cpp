@@ -42,6 +42,11 @@ Codec codec_from(int number) {
   return number_from("codec", kCodecNames, number);
 }
 
+void check_steps(unsigned steps) {
+  if (steps >= 1 && steps <= kMaxSteps) return;
+  throw std::invalid_argument("steps must be 1 to " + std::to_string(kMaxSteps));
+}
+
 void check_versions(const EncodeOptions& options, size_t size, const OptionalSource& base) {
   if ((options.steps > 1 || base) && options.layout.by_byte) {
     throw std::invalid_argument("planes that are split by byte have no differences");
@@ -50,9 +55,7 @@ void check_versions(const EncodeOptions& options, size_t size, const OptionalSou
     throw std::invalid_argument("the base has " + counted(base.size(), "byte") +
                                 ", and what is encoded has " + std::to_string(size));
   }
-  if (options.steps < 1 || options.steps >= kNoParent) {
-    throw std::invalid_argument("steps must be 1 to 65534");
-  }
+  check_steps(options.steps);
   if (size % (options.steps * options.layout.planes()) != 0 && options.steps > 1) {
     throw std::invalid_argument(counted(size, "byte") + " are not " +
                                 std::to_string(options.steps) + " steps of whole items");
@@ -308,13 +311,15 @@ NB_MODULE(_core, m) {
   m.def("inspect", &py_inspect, "src"_a);
   m.def(
       "bound",
-      [](uint64_t nbytes, int codec, int dtype, size_t block) {
+      [](uint64_t nbytes, int codec, int dtype, size_t block, unsigned steps) {
         codec_from(codec);
+        check_steps(steps);
         if (nbytes > PY_SSIZE_T_MAX) throw nb::value_error("no buffer has so many bytes");
         const size_t width = item_size(dtype_from(dtype));
-        return frame_bound(nbytes, width, block_log2_for(block, width));
+        const auto versions = static_cast<uint16_t>(steps == 1 ? 0 : steps);
+        return frame_bound(nbytes, width, block_log2_for(block, width), versions);
       },
-      "nbytes"_a, "codec"_a, "dtype"_a, "block"_a = 0);
+      "nbytes"_a, "codec"_a, "dtype"_a, "block"_a = 0, "steps"_a = 1);
   m.def(
       "header_size",
       [](nb::handle prefix_object) {
