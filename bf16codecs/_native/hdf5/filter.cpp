@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <new>
+#include <stdexcept>
 #include <string>
 
 #include "codec.h"
@@ -47,8 +48,21 @@ bool is_useless(const EncodeOptions& options, size_t frame_size, size_t nbytes) 
   return frame_size >= nbytes && options.codec != Codec::split;
 }
 
-size_t encode_chunk(const EncodeOptions& options, bool is_optional, size_t nbytes, size_t* buf_size,
+// Steps have to divide the chunk. One that is too small for them is encoded without.
+void check_steps(size_t nbytes, EncodeOptions& options) {
+  if (options.steps == 1) return;
+  if (nbytes % (options.steps * options.layout.planes()) != 0) {
+    throw std::invalid_argument("it has " + counted(nbytes, "byte") + ", which are not " +
+                                std::to_string(options.steps) +
+                                " steps of whole items, as cd_values[6] says: let the first"
+                                " dimension of the chunks be a multiple of the steps");
+  }
+  if (nbytes / options.steps < kLeastStepBytes) options.steps = 1;
+}
+
+size_t encode_chunk(EncodeOptions options, bool is_optional, size_t nbytes, size_t* buf_size,
                     void** buf) {
+  check_steps(nbytes, options);
   const uint64_t room = encode_room(nbytes, options);
   Chunk frame = allocate(room);
   const size_t size =
@@ -75,6 +89,11 @@ size_t decode_chunk(std::span<const unsigned> values, size_t nbytes, size_t* buf
   const uint8_t* const frame = static_cast<const uint8_t*>(*buf);
   const FrameIndex index = read_index(frame, nbytes);
   check_frame_size(index, nbytes);
+  if (index.header.needs_base()) {
+    throw CodecError(
+        "its frame has differences to a base outside of it, which HDF5 cannot give: decode the"
+        " stored chunk with the Python package's bf16codecs.decode(frame, base=...)");
+  }
   const uint64_t raw_size = index.header.raw_size;
   if (raw_size == 0) throw CorruptDataError("the frame is empty, which no chunk is");
   check_chunk_size(hdf5_chunk_size(values.size(), values.data()), raw_size);
@@ -82,9 +101,6 @@ size_t decode_chunk(std::span<const unsigned> values, size_t nbytes, size_t* buf
   const size_t size = static_cast<size_t>(raw_size), room = room_for_chunk(size, values, caller);
   Chunk raw = allocate(room);
   const Zstd zstd{nullptr, refuse_zstd};
-  if (index.header.needs_base()) {
-    throw CodecError("its frame needs a base, which HDF5 cannot give it");
-  }
   decode_frame(index, frame + index.offsets[0], &zstd, nullptr, raw.get());
   std::memset(raw.get() + size, 0, room - size);
   return hand_over(std::move(raw), room, size, buf_size, buf);

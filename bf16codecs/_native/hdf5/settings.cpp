@@ -14,7 +14,7 @@ namespace {
 
 // Positions in cd_values.
 constexpr size_t kCodecAt = 0, kDTypeAt = 1, kFlagsAt = 2, kLevelAt = 3, kChunkSizeAt = 4,
-                 kRowAt = 5, kKnownValues = 6;
+                 kRowAt = 5, kStepsAt = 6, kKnownValues = 7;
 
 // All codecs but Zstandard, the last one, which HDF5 has a filter for.
 constexpr std::span kCodecs(kCodecNames, std::size(kCodecNames) - 1);
@@ -64,6 +64,17 @@ int level_from(unsigned value, Codec codec) {
   return *level;
 }
 
+unsigned steps_from(unsigned value, Codec codec) {
+  if (value <= 1) return 1;
+  if (codec != Codec::huffman && codec != Codec::arithmetic) {
+    refuse(kStepsAt, value,
+           "only codecs " + described(Codec::huffman) + " and " + described(Codec::arithmetic) +
+               " have steps");
+  }
+  if (value > kMaxSteps) refuse(kStepsAt, value, "at most " + std::to_string(kMaxSteps) + " steps");
+  return value;
+}
+
 }  // namespace
 
 size_t hdf5_chunk_size(size_t n_values, const unsigned values[]) {
@@ -79,6 +90,7 @@ EncodeOptions hdf5_settings(size_t n_values, const unsigned values[]) {
   options.block_log2 = block_log2_for(0, options.layout.planes());
   options.level = level_from(at(kLevelAt), options.codec);
   options.row = at(kRowAt);
+  options.steps = steps_from(at(kStepsAt), options.codec);
   for (size_t i = kKnownValues; i < n_values; ++i) {
     if (values[i] != 0) refuse(i, values[i], "unknown; a newer release may know it");
   }
