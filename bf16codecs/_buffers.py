@@ -87,8 +87,7 @@ def layout_for(dtype: np.dtype[Any]) -> str:
 def row_length(buf: Any, layout: str, steps: int = 1) -> int:
     """Return the items between neighbours in a column, in memory order; 0 if that is unknown.
 
-    It is known for arrays of at least two dimensions whose item size is that of `layout`. Of several
-    steps, each must have several rows.
+    It is known for arrays of at least two dimensions whose item size is that of `layout`.
     """
     if (
         not isinstance(buf, np.ndarray)
@@ -97,12 +96,12 @@ def row_length(buf: Any, layout: str, steps: int = 1) -> int:
     ):
         return 0
     row = int(buf.shape[-1] if buf.flags.c_contiguous else buf.shape[0])
-    return row if steps == 1 else row_in_step(row, buf.size, steps)
+    return row_in_step(row, buf.size, steps)
 
 
 def row_in_step(row: int, items: int, steps: int) -> int:
-    """Return the length of the rows in each of some steps, or 0 if they have no rows."""
-    return row if row * steps < items else 0
+    """Return `row`, or 0 if it is all that there is of one of several steps."""
+    return row if steps == 1 or row * steps < items else 0
 
 
 def check_same_dtype(buf: Any, base: Any) -> None:

@@ -175,9 +175,9 @@ class FrameCodec(Codec, FrozenDict):
 def encode_delta(codec: FrameCodec, buf: Any, base: Any) -> bytes:
     """Encode a buffer as a frame of what differs from a base.
 
-    Each number is coded given the base's number in the same place: of two checkpoints of one run, or of
-    a model and what it was fine-tuned from, much less is left than of one alone. The frame has the
-    base's digest, and `decode` needs the same bytes again.
+    Each number is coded given the base's number in the same place: of two checkpoints of one run,
+    or of a model and what it was fine-tuned from, much less is left than of one alone. The frame
+    has the base's digest, and `decode` needs the same bytes again.
 
     Parameters
     ----------

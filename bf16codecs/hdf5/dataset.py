@@ -10,6 +10,7 @@ import numpy as np
 from h5py._hl.base import phil
 from numpy.typing import NDArray
 
+from bf16codecs._buffers import row_in_step
 from bf16codecs.codecs import FrameCodec
 from bf16codecs.hdf5.filters import FrameFilter, Zstd, cd_values, require_zstd
 from bf16codecs.hdf5.types import file_type
@@ -53,6 +54,11 @@ def create_dataset(
     Returns
     -------
     h5py.h5d.DatasetID
+
+    Raises
+    ------
+    ValueError
+        If a codec has steps that do not divide the chunks.
     """
     with phil:
         links = h5py.h5p.create(h5py.h5p.LINK_CREATE)
@@ -63,17 +69,21 @@ def create_dataset(
         properties.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
         if chunks is not None:
             properties.set_chunk(chunks)
-            nbytes = math.prod(chunks) * dtype.itemsize
-            _set_filters(properties, compression, nbytes, chunks[-1])
+            _set_filters(properties, compression, dtype.itemsize, chunks)
         space = h5py.h5s.create_simple(shape) if shape else h5py.h5s.create(h5py.h5s.SCALAR)
         return h5py.h5d.create(
             group, name.encode(), file_type(dtype), space, dcpl=properties, lcpl=links
         )
 
 
-def _set_filters(properties: Any, compression: Compression, chunk_nbytes: int, row: int) -> None:
+def _set_filters(
+    properties: Any, compression: Compression, item_size: int, chunks: tuple[int, ...]
+) -> None:
     if isinstance(compression, FrameCodec):
-        values = cd_values(compression, chunk_nbytes, row)
+        items = math.prod(chunks)
+        compression.check_steps(items * item_size)
+        row = row_in_step(chunks[-1], items, compression.steps)
+        values = cd_values(compression, items * item_size, row)
         properties.set_filter(FrameFilter.filter_id, h5py.h5z.FLAG_OPTIONAL, values)
     elif isinstance(compression, Zstd):
         require_zstd()

@@ -73,6 +73,7 @@ def cd_values(codec: FrameCodec, chunk_nbytes: int = 0, row: int = 0) -> tuple[i
     values = [codec.number, _core.DTYPES[codec.dtype], flags, level]
     # HDF5's numbers have 32 bits, and larger chunks are possible from HDF5 2.0.
     values += [n if n < 1 << 32 else 0 for n in (chunk_nbytes, row if level else 0)]
+    values.append(codec.steps if codec.steps > 1 else 0)
     while len(values) > 2 and values[-1] == 0:
         values.pop()
     return tuple(values)
@@ -154,6 +155,8 @@ class Huffman(FrameFilter):
         and h5py ``bfloat16``.
     checksum : bool
         Store checksums, and verify them when decoding.
+    steps : int
+        As in `bf16codecs.BF16Huffman`: the first dimension of the chunks is a multiple of it.
 
     Examples
     --------
@@ -167,8 +170,8 @@ class Huffman(FrameFilter):
 
     codec_class = BF16Huffman
 
-    def __init__(self, dtype: str | None = None, checksum: bool = True) -> None:
-        super().__init__(dtype, checksum=checksum)
+    def __init__(self, dtype: str | None = None, checksum: bool = True, steps: int = 1) -> None:
+        super().__init__(dtype, checksum=checksum, steps=steps)
 
 
 class Arithmetic(FrameFilter):
@@ -183,14 +186,20 @@ class Arithmetic(FrameFilter):
         As in `bf16codecs.BF16Arithmetic`.
     checksum : bool
         Store checksums, and verify them when decoding.
+    steps : int
+        As in `bf16codecs.BF16Arithmetic`: the first dimension of the chunks is a multiple of it.
     """
 
     codec_class = BF16Arithmetic
 
     def __init__(
-        self, dtype: str | None = None, level: str = "fast", checksum: bool = True
+        self,
+        dtype: str | None = None,
+        level: str = "fast",
+        checksum: bool = True,
+        steps: int = 1,
     ) -> None:
-        super().__init__(dtype, level=level, checksum=checksum)
+        super().__init__(dtype, level=level, checksum=checksum, steps=steps)
 
 
 def require_zstd() -> None:

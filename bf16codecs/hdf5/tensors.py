@@ -50,7 +50,8 @@ def write_tensor(
     compression : Split, Huffman, Arithmetic, Zstd or None
         The filter. Arrays without dimensions, or without items, are not compressed.
     chunks : sequence of int, optional
-        Shape of the chunks; by default whole rows of at most 32 MiB together.
+        Shape of the chunks; by default whole rows of at most 32 MiB together, and of a codec with
+        steps as many along the first axis.
 
     Returns
     -------
@@ -61,7 +62,7 @@ def write_tensor(
     TypeError
         If the array has neither numbers nor booleans.
     ValueError
-        If `chunks` do not fit, or the dataset exists.
+        If `chunks` do not fit, a codec's steps do not divide them, or the dataset exists.
 
     Examples
     --------
@@ -75,10 +76,11 @@ def write_tensor(
     if not (compression is None or isinstance(compression, (FrameFilter, FrameCodec, Zstd))):
         raise TypeError(f"compression is a filter of bf16codecs.hdf5 or None, not {compression!r}")
     array = np.asarray(array)
-    shape = _chunks_for(array, chunks)
     coder: Compression = compression
     if isinstance(compression, FrameFilter):
         coder = compression.codec_for(layout_for(array.dtype))
+    steps = coder.steps if isinstance(coder, FrameCodec) else 1
+    shape = _chunks_for(array, chunks, steps)
     dataset = create_dataset(group.id, name, array.dtype, array.shape, shape, coder)
     try:
         if shape is not None:
@@ -93,10 +95,19 @@ def write_tensor(
     return h5py.Dataset(dataset)
 
 
-def _chunks_for(array: NDArray[Any], chunks: Sequence[int] | None) -> tuple[int, ...] | None:
+def _chunks_for(
+    array: NDArray[Any], chunks: Sequence[int] | None, steps: int
+) -> tuple[int, ...] | None:
     """Return the shape of chunks, or None for an array that HDF5 cannot chunk."""
     if array.size == 0 or array.ndim == 0:
         return None
+    if chunks is None and steps > 1:
+        if array.ndim == 1 or array.shape[0] < steps:
+            raise ValueError(
+                f"an array of shape {array.shape} has no {steps} steps along its first axis: give"
+                " fewer steps, or chunks"
+            )
+        return (steps, *chunk_shape(array.shape[1:], array.itemsize, _CHUNK_SIZE // steps))
     if chunks is None:
         return chunk_shape(array.shape, array.itemsize, _CHUNK_SIZE)
     shape = tuple(map(operator.index, chunks))
