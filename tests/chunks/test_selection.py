@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bf16codecs._chunks.blocks import touched_blocks
+from bf16codecs._chunks.touched import touched_blocks
 
 
 def blocks_of(runs):

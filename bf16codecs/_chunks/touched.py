@@ -1,0 +1,155 @@
+"""Which bytes of a chunk a selection touches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bf16codecs._chunks.stored import Range
+
+__all__ = ["touched_blocks", "touched_ranges"]
+
+# Wanted ranges are multiples of this: finer ones would cost more than they save.
+_GRAIN = 1 << 16
+
+_Axis = range | NDArray[np.intp]
+
+
+def touched_blocks(
+    selection: Any, shape: tuple[int, ...], item_size: int, block_bytes: int
+) -> list[tuple[int, int]]:
+    """Find the blocks that hold the elements of ``chunk[selection]``.
+
+    The answer may name a block too many and never one too few: the selection itself is left to
+    NumPy, over a chunk in which the other blocks are undefined.
+
+    Parameters
+    ----------
+    selection : tuple
+        Integers, slices and integer arrays, as zarr hands them to partial decoding.
+    shape : tuple of int
+        Shape of the chunk, in C order.
+    item_size : int
+        Bytes of an item.
+    block_bytes : int
+        Bytes of a block.
+
+    Returns
+    -------
+    list of (int, int)
+        Runs of blocks ``[first, last)``, ascending, with gaps between them.
+
+    Examples
+    --------
+    >>> touched_blocks((slice(10, 12), slice(None)), (100, 64), 2, 1024)
+    [(1, 2)]
+    >>> touched_blocks(([0, 99],), (100, 64), 2, 1024)
+    [(0, 1), (12, 13)]
+    """
+    selection = selection if isinstance(selection, tuple) else (selection,)
+    if _is_coordinates(selection, shape):
+        starts = _coordinate_starts(selection, shape, item_size)
+        stops = starts + item_size
+    else:
+        starts, stops = _orthogonal_spans(_axes(selection, shape), shape, item_size, block_bytes)
+    return _runs_of_blocks(starts, stops, block_bytes)
+
+
+def _is_coordinates(selection: tuple[Any, ...], shape: tuple[int, ...]) -> bool:
+    """Return whether integer arrays of one shape select single items."""
+    shapes = {np.shape(s) for s in selection if isinstance(s, np.ndarray) and s.dtype.kind in "iu"}
+    return (
+        len(selection) == len(shape) > 1
+        and len(shapes) == 1
+        and all(isinstance(s, np.ndarray) for s in selection)
+    )
+
+
+def _coordinate_starts(
+    selection: tuple[NDArray[Any], ...], shape: tuple[int, ...], item_size: int
+) -> NDArray[np.intp]:
+    offsets = np.zeros(selection[0].size, np.intp)
+    for index, length in zip(selection, shape, strict=True):
+        offsets *= length
+        offsets += index.ravel() % length
+    return np.unique(offsets) * item_size
+
+
+def _axes(selection: tuple[Any, ...], shape: tuple[int, ...]) -> list[_Axis]:
+    """Return the indices that the selection uses on each axis: maybe too many, never too few."""
+    if any(s is Ellipsis for s in selection):
+        at = next(i for i, s in enumerate(selection) if s is Ellipsis)
+        fill = (slice(None),) * (len(shape) - len(selection) + 1)
+        selection = selection[:at] + fill + selection[at + 1 :]
+    selection += (slice(None),) * (len(shape) - len(selection))
+    if len(selection) != len(shape):  # boolean arrays of several dimensions, or new axes
+        return [range(length) for length in shape]
+    return [_axis(s, length) for s, length in zip(selection, shape, strict=True)]
+
+
+def _axis(selection: Any, length: int) -> _Axis:
+    if isinstance(selection, slice):
+        indices = range(*selection.indices(length))
+        return indices if indices.step > 0 else indices[::-1]
+    index = np.asarray(selection)
+    if index.dtype.kind == "b":
+        return index.nonzero()[0] if index.ndim == 1 else range(length)
+    if index.dtype.kind not in "iu":
+        return range(length)
+    return np.unique(index % length)
+
+
+def _orthogonal_spans(
+    axes: list[_Axis], shape: tuple[int, ...], item_size: int, block_bytes: int
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return byte ranges, ascending, that cover the selected items and touch no other block.
+
+    From the last axis to the first, every index repeats the ranges of the axes after it. Where an
+    axis steps by at most a block, all blocks between neighbouring indices are touched and one
+    range covers them; so there are never more ranges than blocks.
+    """
+    starts, stops = np.zeros(1, np.intp), np.full(1, item_size, np.intp)
+    stride = item_size
+    for axis, length in zip(reversed(axes), reversed(shape), strict=True):
+        if len(axis) == 0:
+            return starts[:0], stops[:0]
+        if stride <= block_bytes:
+            first, last = _runs_of_indices(axis, block_bytes // stride)
+            starts, stops = first * stride + starts[0], last * stride + stops[-1]
+        else:
+            offsets = np.asarray(axis, np.intp)[:, np.newaxis] * stride
+            starts, stops = (offsets + starts).ravel(), (offsets + stops).ravel()
+        stride *= length
+    return starts, stops
+
+
+def _runs_of_indices(axis: _Axis, gap: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return first and last index of each run in which neighbours differ by at most `gap`."""
+    if isinstance(axis, range) and (axis.step <= gap or len(axis) == 1):
+        return np.array([axis[0]], np.intp), np.array([axis[-1]], np.intp)
+    indices = np.asarray(axis, np.intp)
+    breaks = np.flatnonzero(np.diff(indices) > gap)
+    return indices[np.r_[0, breaks + 1]], indices[np.r_[breaks, len(indices) - 1]]
+
+
+def _runs_of_blocks(
+    starts: NDArray[np.intp], stops: NDArray[np.intp], block_bytes: int
+) -> list[tuple[int, int]]:
+    if len(starts) == 0:
+        return []
+    first, last = starts // block_bytes, -(-stops // block_bytes)
+    reach = np.maximum.accumulate(last)
+    new = np.r_[True, first[1:] > reach[:-1]]
+    ends = np.r_[np.flatnonzero(new)[1:] - 1, len(first) - 1]
+    return list(zip(first[new].tolist(), reach[ends].tolist(), strict=True))
+
+
+def touched_ranges(
+    selection: Any, shape: tuple[int, ...], item_size: int, base: int = 0
+) -> list[Range]:
+    """Return the bytes that a selection of an array of `shape`, which begins at `base`, needs."""
+    size = item_size * int(np.prod(shape, dtype=np.intp))
+    runs = touched_blocks(selection, shape, item_size, _GRAIN)
+    return [(base + a * _GRAIN, base + min(b * _GRAIN, size)) for a, b in runs]
