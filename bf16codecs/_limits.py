@@ -22,6 +22,7 @@ __all__ = [
     "READ_SECONDS",
     "REMOTE_IN_FLIGHT_BYTES",
     "Limits",
+    "check_ancestors",
     "check_metadata",
     "check_parsed",
     "is_addressable",
@@ -52,6 +53,8 @@ _PARSED_RATIO, _SMALL_PARSED = 768, 1 << 26
 # The most that weights shrink is 3 times; what shrinks more is constant, such as the moments of an
 # optimizer before its first step, and beside these a store has weights.
 _RATIO, _SMALL = 256, 1 << 30
+# Versions of a frame that this package wrote are up to 16 others away from one that needs none.
+_MOST_ANCESTORS = 16
 
 
 def is_addressable(shape: Sequence[int], item_bits: int) -> bool:
@@ -112,6 +115,28 @@ def stored_limit(nbytes: int) -> int:
     """Return the most bytes that a stored chunk of `nbytes` can have."""
     # No codec grows a chunk by more than a few bytes in a thousand.
     return 2 * nbytes + 4096
+
+
+def check_ancestors(nbytes: int, wanted: int) -> None:
+    """Refuse a part of a frame that comes from too many other versions.
+
+    Parameters
+    ----------
+    nbytes
+        Size of the blocks to decode.
+    wanted
+        Size of those of them that are wanted.
+
+    Raises
+    ------
+    StoreError
+        If they are far more than wanted.
+    """
+    if nbytes > max(_SMALL, (1 + _MOST_ANCESTORS) * wanted):
+        raise StoreError(
+            f"a part with {wanted} bytes in blocks comes from versions with more than"
+            f" {_MOST_ANCESTORS} times as many: read the whole chunk"
+        )
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from bf16codecs._chunks.blocks import Wanted
 from bf16codecs._chunks.formats import Format, read
 from bf16codecs._chunks.grid import ArrayPlan, Piece, chunk_counts, chunk_shape
 from bf16codecs._chunks.indexing import Axis, as_index, cut_box
-from bf16codecs._chunks.stored import Range, Source
+from bf16codecs._chunks.stored import Source
 from bf16codecs._chunks.touched import touched_ranges
 from bf16codecs._limits import REMOTE_IN_FLIGHT_BYTES
 from bf16codecs._messages import named_errors
@@ -253,8 +253,8 @@ class ChunkedArray(ArrayReader):
 
     def _read_points(self, index: Index, found: Located, points: Points) -> NDArray[Any]:
         raw = np.empty(self.unit_nbytes, np.uint8)
-        ranges = touched_ranges(points, self.chunks, self.dtype.itemsize)
-        self._read(index, found, Wanted(self.unit_nbytes, ranges, raw))
+        touched = partial(touched_ranges, points, self.chunks, self.dtype.itemsize)
+        self._read(index, found, Wanted(self.unit_nbytes, touched, raw))
         return raw.view(self.dtype).reshape(self.chunks)[points]
 
     def _read_box(
@@ -283,16 +283,15 @@ class ChunkedArray(ArrayReader):
         local = (as_index(axes[depth], first), *map(as_index, inner))
         # The system provides memory only for the pages that are decoded into.
         raw = np.empty((stop - first) * stride, np.uint8)
-        ranges = touched_ranges(local, shape, self.dtype.itemsize, base)
-        self._read(index, found, Wanted(self.unit_nbytes, ranges, raw, base))
+        touched = partial(touched_ranges, local, shape, self.dtype.itemsize, base=base)
+        self._read(index, found, Wanted(self.unit_nbytes, touched, raw, base))
         out[...] = raw.view(self.dtype).reshape(shape)[local].reshape(out.shape)
 
     def _read_run(self, index: Index, found: Located, base: int, out: NDArray[Any]) -> None:
         """Read one contiguous range of a chunk."""
         run = out if out.flags.c_contiguous else np.empty(out.shape, self.dtype)
         raw = run.reshape(-1).view(np.uint8)
-        ranges: list[Range] = [(base, base + raw.size)]
-        self._read(index, found, Wanted(self.unit_nbytes, ranges, raw, base))
+        self._read(index, found, Wanted.run(self.unit_nbytes, raw, base))
         if run is not out:
             out[...] = run
 

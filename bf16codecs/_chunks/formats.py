@@ -18,7 +18,7 @@ from numcodecs import Fletcher32, Shuffle, Zstd
 
 from bf16codecs import _core
 from bf16codecs._buffers import Bytes, ThreadBuffer
-from bf16codecs._chunks.blocks import Head, Wanted, block_runs
+from bf16codecs._chunks.blocks import Decoder, Head, Wanted, block_runs
 from bf16codecs._chunks.stored import AtMost, InMemory, Known, Range, Request, StoredChunk
 from bf16codecs._limits import stored_limit
 from bf16codecs._messages import counted
@@ -97,7 +97,8 @@ class RawFormat:
             raise TruncatedDataError(
                 f"{counted(stored.size, 'byte')} where {wanted.nbytes} were expected"
             )
-        if stored.size is None and wanted.ranges == [(0, wanted.nbytes)]:
+        wanted_ranges = wanted.ranges()
+        if stored.size is None and wanted_ranges == [(0, wanted.nbytes)]:
             data = yield from _whole(stored, wanted.nbytes)
             if data.size > wanted.nbytes:
                 raise CorruptDataError(
@@ -105,7 +106,7 @@ class RawFormat:
                 )
             _put(data, 0, wanted.nbytes, wanted)
             return
-        for ranges in _batches(wanted.ranges, stored.piece):
+        for ranges in _pieces(wanted_ranges, stored.piece):
             for (start, stop), part in zip(ranges, (yield ranges), strict=True):
                 _put(part, start, stop, wanted)
 
@@ -294,17 +295,15 @@ class FrameFormat:
             if head.n_blocks == 0:  # less than one item
                 wanted.put(0, np.frombuffer(_core.decode(frame), np.uint8))
                 return
-            for run in block_runs(wanted.ranges, head.block_bytes, head.n_blocks):
-                start, stop = head.range_of(run)
-                head.decode(frame[start:stop], run, wanted, self._scratch)
+            decoder = Decoder(head, wanted, self._scratch)
+            for batch in head.batches(wanted, None):
+                decoder.decode(batch, [frame[slice(*head.range_of(run))] for run in batch.runs])
             return
         if head is None:
             head = yield from self._read_head(stored, wanted.nbytes)
-        runs = block_runs(wanted.ranges, head.block_bytes, head.n_blocks)
-        for batch in _batches(runs, stored.piece and max(1, stored.piece // head.block_bytes)):
-            payloads = yield [head.range_of(run) for run in batch]
-            for run, payload in zip(batch, payloads, strict=True):
-                head.decode(payload, run, wanted, self._scratch)
+        decoder = Decoder(head, wanted, self._scratch)
+        for batch in head.batches(wanted, stored.piece):
+            decoder.decode(batch, (yield [head.range_of(run) for run in batch.runs]))
 
     def _known_head(self, stored: Known) -> Head | None:
         if self._heads is None or stored.key is None:
@@ -345,12 +344,12 @@ def _is_one_request(stored: Known, wanted: Wanted) -> bool:
         return True
     if stored.piece is not None:
         return False
-    runs = block_runs(wanted.ranges, block, -(-wanted.nbytes // block))
+    runs = block_runs(wanted.ranges(), block, -(-wanted.nbytes // block))
     touched = sum(last - first for first, last in runs) * block
     return touched >= _WHOLE_SHARE * wanted.nbytes
 
 
-def _batches(ranges: Sequence[Range], length: int | None) -> Iterator[Sequence[Range]]:
+def _pieces(ranges: Sequence[Range], length: int | None) -> Iterator[Sequence[Range]]:
     """Yield all ranges at once, or, if `length` is given, pieces of at most that, one by one."""
     if length is None:
         yield ranges

@@ -9,52 +9,52 @@ from numpy.typing import NDArray
 
 from bf16codecs._chunks.stored import Range
 
-__all__ = ["touched_blocks", "touched_ranges"]
-
-# Wanted ranges are multiples of this: finer ones would cost more than they save.
-_GRAIN = 1 << 16
+__all__ = ["touched_ranges"]
 
 _Axis = range | NDArray[np.intp]
 
 
-def touched_blocks(
-    selection: Any, shape: tuple[int, ...], item_size: int, block_bytes: int
-) -> list[tuple[int, int]]:
-    """Find the blocks that hold the elements of ``chunk[selection]``.
+def touched_ranges(
+    selection: Any, shape: tuple[int, ...], item_size: int, gap: int, base: int = 0
+) -> list[Range]:
+    """Find the bytes that hold the elements of ``array[selection]``.
 
-    The answer may name a block too many and never one too few: the selection itself is left to
-    NumPy, over a chunk in which the other blocks are undefined.
+    The answer may have a byte too many and never one too few: the selection itself is left to
+    NumPy, over an array in which the other bytes are undefined.
 
     Parameters
     ----------
     selection : tuple
         Integers, slices and integer arrays, as zarr hands them to partial decoding.
     shape : tuple of int
-        Shape of the chunk, in C order.
+        Shape of the array, in C order.
     item_size : int
         Bytes of an item.
-    block_bytes : int
-        Bytes of a block.
+    gap : int
+        Fewer bytes than these between two ranges do not part them. So there are never more ranges
+        than times that the array has so many bytes, and one more.
+    base : int
+        Where the array begins.
 
     Returns
     -------
     list of (int, int)
-        Runs of blocks ``[first, last)``, ascending, with gaps between them.
+        Ascending.
 
     Examples
     --------
-    >>> touched_blocks((slice(10, 12), slice(None)), (100, 64), 2, 1024)
-    [(1, 2)]
-    >>> touched_blocks(([0, 99],), (100, 64), 2, 1024)
-    [(0, 1), (12, 13)]
+    >>> touched_ranges((slice(10, 12), slice(None)), (100, 64), 2, 1024)
+    [(1280, 1536)]
+    >>> touched_ranges(([0, 99],), (100, 64), 2, 1024)
+    [(0, 128), (12672, 12800)]
     """
     selection = selection if isinstance(selection, tuple) else (selection,)
     if _is_coordinates(selection, shape):
         starts = _coordinate_starts(selection, shape, item_size)
         stops = starts + item_size
     else:
-        starts, stops = _orthogonal_spans(_axes(selection, shape), shape, item_size, block_bytes)
-    return _runs_of_blocks(starts, stops, block_bytes)
+        starts, stops = _orthogonal_spans(_axes(selection, shape), shape, item_size, gap)
+    return _joined(starts + base, stops + base, gap)
 
 
 def _is_coordinates(selection: tuple[Any, ...], shape: tuple[int, ...]) -> bool:
@@ -102,21 +102,20 @@ def _axis(selection: Any, length: int) -> _Axis:
 
 
 def _orthogonal_spans(
-    axes: list[_Axis], shape: tuple[int, ...], item_size: int, block_bytes: int
+    axes: list[_Axis], shape: tuple[int, ...], item_size: int, gap: int
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return byte ranges, ascending, that cover the selected items and touch no other block.
+    """Return byte ranges, ascending, that cover the selected items.
 
     From the last axis to the first, every index repeats the ranges of the axes after it. Where an
-    axis steps by at most a block, all blocks between neighbouring indices are touched and one
-    range covers them; so there are never more ranges than blocks.
+    axis steps by at most `gap`, one range covers neighbouring indices and what is between them.
     """
     starts, stops = np.zeros(1, np.intp), np.full(1, item_size, np.intp)
     stride = item_size
     for axis, length in zip(reversed(axes), reversed(shape), strict=True):
         if len(axis) == 0:
             return starts[:0], stops[:0]
-        if stride <= block_bytes:
-            first, last = _runs_of_indices(axis, block_bytes // stride)
+        if stride <= gap:
+            first, last = _runs_of_indices(axis, gap // stride)
             starts, stops = first * stride + starts[0], last * stride + stops[-1]
         else:
             offsets = np.asarray(axis, np.intp)[:, np.newaxis] * stride
@@ -134,22 +133,10 @@ def _runs_of_indices(axis: _Axis, gap: int) -> tuple[NDArray[np.intp], NDArray[n
     return indices[np.r_[0, breaks + 1]], indices[np.r_[breaks, len(indices) - 1]]
 
 
-def _runs_of_blocks(
-    starts: NDArray[np.intp], stops: NDArray[np.intp], block_bytes: int
-) -> list[tuple[int, int]]:
+def _joined(starts: NDArray[np.intp], stops: NDArray[np.intp], gap: int) -> list[Range]:
+    """Return the ranges, with those joined that are closer than `gap`."""
     if len(starts) == 0:
         return []
-    first, last = starts // block_bytes, -(-stops // block_bytes)
-    reach = np.maximum.accumulate(last)
-    new = np.r_[True, first[1:] > reach[:-1]]
-    ends = np.r_[np.flatnonzero(new)[1:] - 1, len(first) - 1]
-    return list(zip(first[new].tolist(), reach[ends].tolist(), strict=True))
-
-
-def touched_ranges(
-    selection: Any, shape: tuple[int, ...], item_size: int, base: int = 0
-) -> list[Range]:
-    """Return the bytes that a selection of an array of `shape`, which begins at `base`, needs."""
-    size = item_size * int(np.prod(shape, dtype=np.intp))
-    runs = touched_blocks(selection, shape, item_size, _GRAIN)
-    return [(base + a * _GRAIN, base + min(b * _GRAIN, size)) for a, b in runs]
+    is_first = np.r_[True, starts[1:] - stops[:-1] >= gap]
+    last = np.r_[np.flatnonzero(is_first)[1:] - 1, len(stops) - 1]
+    return list(zip(starts[is_first].tolist(), stops[last].tolist(), strict=True))

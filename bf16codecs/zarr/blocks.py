@@ -6,6 +6,7 @@ import asyncio
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -99,9 +100,11 @@ class BF16BlocksCodec(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):
         return type(self)(CODECS[self.codec](dtype=layout))
 
     def validate(self, *, shape: tuple[int, ...], dtype: Any, chunk_grid: Any) -> None:
-        """Refuse data types without a fixed size."""
+        """Refuse data types without a fixed size, and chunks that steps do not divide."""
         if not isinstance(dtype, HasItemSize):
             raise TypeError(f"{self.codec_id} takes data types of a fixed size, not {dtype}")
+        if isinstance(self.codec, FrameCodec):
+            check_chunk_steps(self.codec, dtype, chunk_grid)
 
     def compute_encoded_size(self, input_byte_length: int, chunk_spec: ArraySpec) -> int:
         """Raise: the size depends on the data. `bf16codecs.bound` gives its limit."""
@@ -152,6 +155,16 @@ class BF16BlocksCodec(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):
         return part.result
 
 
+def check_chunk_steps(codec: FrameCodec, dtype: Any, chunk_grid: Any) -> None:
+    """Raise ValueError if a codec's steps do not divide the chunks of an array.
+
+    Of chunks inside shards it is not known here how large they are: encoding refuses these.
+    """
+    chunk = getattr(chunk_grid, "chunk_shape", None)
+    if chunk is not None and isinstance(dtype, HasItemSize):
+        codec.check_steps(math.prod(chunk) * dtype.item_size)
+
+
 class _Part(Known):
     """Part of a chunk that is being read, while fetching is left to the caller.
 
@@ -163,8 +176,8 @@ class _Part(Known):
         nbytes, item_size = _chunk_bytes(chunk_spec), chunk_spec.dtype.to_native_dtype().itemsize
         self._selection, self._spec = selection, chunk_spec
         self._raw = np.empty(nbytes, np.uint8)
-        ranges = touched_ranges(selection, chunk_spec.shape, item_size)
-        self._reading = _FORMAT.reading(self, Wanted(nbytes, ranges, self._raw))
+        touched = partial(touched_ranges, selection, chunk_spec.shape, item_size)
+        self._reading = _FORMAT.reading(self, Wanted(nbytes, touched, self._raw))
         self._requests: list[RangeByteRequest | None] = []
         self._has_begun = False
         self.result: NDBuffer | None = None

@@ -1,0 +1,253 @@
+"""Parts of frames of several versions: what is fetched, decoded and kept for them."""
+
+import tracemalloc
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bf16codecs import BF16Arithmetic, _core, encode_delta
+from bf16codecs._chunks import blocks, formats
+from bf16codecs._chunks.blocks import Wanted
+from bf16codecs._chunks.formats import FrameFormat, read
+from bf16codecs._chunks.stored import AtMost, InMemory
+from bf16codecs._chunks.touched import touched_ranges
+from bf16codecs.errors import BaseMismatchError, CodecError, StoreError
+from versions import ancestors, fields, with_parents
+
+FLOAT32 = _core.DTYPES["float32"]
+
+
+class Stored(InMemory):
+    """Notes what is read of a frame; with a `piece`, as from a local file."""
+
+    def __init__(self, frame, piece=None):
+        super().__init__(frame)
+        self.ranges, self._piece = [], piece
+        self.size = len(frame) if piece else None
+
+    @property
+    def piece(self):
+        return self._piece
+
+    def read(self, request):
+        all_of_it = [(0, self._data.size)]
+        self.ranges += all_of_it if isinstance(request, AtMost) else request
+        return super().read(request)
+
+    def fetched(self):
+        return sum(stop - start for start, stop in self.ranges)
+
+
+@pytest.fixture
+def decoded(monkeypatch):
+    """Return the list of blocks that are decoded from now on."""
+    found = []
+
+    class Index:
+        def __init__(self, prefix):
+            self._index = _Index(prefix)
+
+        def __getattr__(self, name):
+            return getattr(self._index, name)
+
+        def decode_block_range(self, payload, first, last, out, base):
+            found.extend(range(first, last))
+            self._index.decode_block_range(payload, first, last, out, base)
+
+    _Index = _core.Index
+    monkeypatch.setattr(blocks._core, "Index", Index)
+    return found
+
+
+def encode(array, block=256, codec="arithmetic", **options):
+    raw = array.reshape(-1).view(np.uint8)
+    number = _core.CODECS[codec]
+    return _core.encode(raw, number, FLOAT32, steps=len(array), block=block, **options)
+
+
+def read_selection(stored, array, selection):
+    raw = np.full(array.nbytes, 0xAA, np.uint8)
+    touched = partial(touched_ranges, selection, array.shape, array.itemsize)
+    read(FrameFormat(keep_heads=False), stored, Wanted(array.nbytes, touched, raw))
+    return raw.view(array.dtype).reshape(array.shape)[selection]
+
+
+def read_run(stored, nbytes, start, stop):
+    """Read bytes of a chunk into memory of which nothing around them is touched."""
+    memory = np.full(stop - start + 64, 0x55, np.uint8)
+    out = memory[32:-32]
+    read(FrameFormat(keep_heads=False), stored, Wanted.run(nbytes, out, start))
+    assert (memory[:32] == 0x55).all()
+    assert (memory[-32:] == 0x55).all()
+    return out.tobytes()
+
+
+@st.composite
+def frames(draw):
+    """Draw versions of a few blocks each, the last one short, with any parents."""
+    steps = draw(st.integers(1, 9))
+    array = fields(steps, draw(st.integers(1, 30)), draw(st.integers(1, 40)))
+    frame = encode(array, draw(st.sampled_from([256, 512])), checksum=False)
+    if steps > 1 and draw(st.booleans()):
+        parents = [draw(st.integers(0, max(0, v - 1))) for v in range(steps)]
+        frame = with_parents(frame, parents)
+        array = np.frombuffer(_core.decode(frame), "f4").reshape(array.shape)
+    return frame, array
+
+
+def selections(length):
+    bound = st.integers(-length, length) | st.none()
+    return st.integers(-length, length - 1) | st.builds(
+        slice, bound, bound, st.integers(1, length) | st.none()
+    )
+
+
+pieces = st.sampled_from([None, 1, 2048, 1 << 20])
+
+
+@settings(max_examples=200)
+@given(data=st.data(), case=frames(), piece=pieces, is_large=st.booleans())
+def test_any_part_is_numpys(data, case, piece, is_large):
+    frame, array = case
+    with pytest.MonkeyPatch.context() as patch:
+        if is_large:  # too large to be read at once
+            patch.setattr(formats._core, "DEFAULT_BLOCK_BYTES", 16)
+        selection = tuple(data.draw(selections(n)) for n in array.shape)
+        found = read_selection(Stored(frame, piece), array, selection)
+        np.testing.assert_array_equal(found.view("u4"), array[selection].view("u4"))
+        start, stop = sorted(data.draw(st.integers(0, array.nbytes)) for _ in "ab")
+        if start < stop:
+            found = read_run(Stored(frame, piece), array.nbytes, start, stop)
+            assert found == array.tobytes()[start:stop]
+
+
+@pytest.fixture
+def large(monkeypatch):
+    """16 versions of 40 blocks; the last of each has 100 items."""
+    monkeypatch.setattr(formats, "_PREFIX_BYTES", 48)
+    monkeypatch.setattr(formats, "_PREFIX_SHIFT", 40)
+    monkeypatch.setattr(formats._core, "DEFAULT_BLOCK_BYTES", 1024)
+    array = fields(16, 39 * 256 + 100)
+    return array, encode(array)
+
+
+def expected_blocks(versions, places):
+    wanted = {a for v in versions for a in (v, *ancestors(v))}
+    return sorted(40 * v + place for v in wanted for place in places)
+
+
+@pytest.mark.parametrize("piece", [None, 1 << 20])
+@pytest.mark.parametrize(
+    ("selection", "versions", "places"),
+    [
+        (np.s_[0], [0], range(40)),
+        (np.s_[7], [7], range(40)),
+        (np.s_[15], [15], range(40)),
+        (np.s_[7, 300], [7], [1]),
+        (np.s_[7, -1], [7], [39]),
+        (np.s_[6, 250:260], [6], [0, 1]),
+        (np.s_[5:8, 600], [5, 6, 7], [2]),
+        (np.s_[::5], [0, 5, 10, 15], range(40)),
+        (np.s_[[3, 12]], [3, 12], range(40)),
+        (np.s_[11:11], [], []),
+    ],
+    ids=str,
+)
+def test_touched_blocks_and_their_ancestors_alone(
+    large, decoded, selection, versions, places, piece
+):
+    array, frame = large
+    # Each block that is not needed is damaged: nobody looks.
+    needed = expected_blocks(versions, places)
+    offsets = _core.Index(frame).offsets
+    damaged = bytearray(frame)
+    for block in set(range(640)) - set(needed):
+        damaged[offsets[block] : offsets[block + 1]] = bytes(offsets[block + 1] - offsets[block])
+    stored = Stored(bytes(damaged), piece)
+    np.testing.assert_array_equal(read_selection(stored, array, selection), array[selection])
+    assert sorted(decoded) == needed
+    head, payloads = stored.ranges[:2], stored.ranges[2:]
+    assert [head[0][0], head[1][1]] == [0, _core.Index(frame).header_size]
+    assert sum(b - a for a, b in payloads) == sum(offsets[b + 1] - offsets[b] for b in needed)
+
+
+def test_one_request_for_each_run_of_blocks(large):
+    array, frame = large
+    offsets = _core.Index(frame).offsets
+    stored = Stored(frame)
+    read_selection(stored, array, np.s_[5:8])
+    runs = [(0, 40), (4 * 40, 8 * 40)]  # 5, 6 and 7 come from 4, and that from 0
+    assert stored.ranges[2:] == [(offsets[a], offsets[b]) for a, b in runs]
+
+
+def test_small_versions_are_read_from_files_together():
+    array = fields(64, 1000)
+    frame = encode(array, 1024)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(formats._core, "DEFAULT_BLOCK_BYTES", 1024)
+        stored = Stored(frame, 1 << 16)
+        np.testing.assert_array_equal(read_selection(stored, array, np.s_[:]), array)
+    assert len(stored.ranges) == 1 + 4
+
+
+@pytest.mark.parametrize("piece", [None, 1 << 20])
+def test_a_damaged_version_and_those_that_come_from_it(large, piece):
+    array, frame = large
+    offsets = _core.Index(frame).offsets
+    damaged = bytearray(frame)
+    damaged[offsets[4 * 40 + 10] + 20] ^= 1
+    for version in range(16):
+        stored = Stored(bytes(damaged), piece)
+        if 4 in (version, *ancestors(version)):
+            with pytest.raises(CodecError, match="block 170 of 640"):
+                read_selection(stored, array, np.s_[version])
+            stored = Stored(bytes(damaged), piece)
+            np.testing.assert_array_equal(
+                read_selection(stored, array, np.s_[version, 11 * 256 :]),
+                array[version, 11 * 256 :],
+            )
+        else:
+            np.testing.assert_array_equal(
+                read_selection(stored, array, np.s_[version]), array[version]
+            )
+
+
+@pytest.mark.parametrize("piece", [None, 1 << 20])
+def test_memory_does_not_grow_with_the_number_of_ancestors(piece):
+    """Each of 24 versions of 4 MiB comes from the one before."""
+    array = np.tile(fields(1, 1 << 20), (24, 1))
+    frame = with_parents(encode(array, 0, checksum=False), [max(0, v - 1) for v in range(24)])
+    stored = Stored(frame, piece)
+    out = np.empty(4 << 20, np.uint8)
+    wanted = Wanted.run(array.nbytes, out, 23 * out.size)
+    tracemalloc.start()
+    try:
+        read(FrameFormat(keep_heads=False), stored, wanted)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert out.tobytes() == array[23].tobytes()
+    assert peak < (4 << 20)
+
+
+def test_far_more_ancestors_than_this_package_writes_are_refused(monkeypatch):
+    monkeypatch.setattr("bf16codecs._limits._SMALL", 1 << 16)
+    array = fields(40, 3000)
+    frame = with_parents(encode(array, checksum=False), [max(0, v - 1) for v in range(40)])
+    array = np.frombuffer(_core.decode(frame), "f4").reshape(array.shape)
+    with pytest.raises(StoreError, match="read the whole chunk"):
+        read_selection(Stored(frame), array, np.s_[39])
+    found = read_selection(Stored(frame), array, np.s_[:])
+    np.testing.assert_array_equal(found.view("u4"), array.view("u4"))
+    found = read_selection(Stored(frame), array, np.s_[15])
+    np.testing.assert_array_equal(found.view("u4"), array[15].view("u4"))
+
+
+def test_frames_with_a_base_outside_are_refused():
+    array = fields(2, 3000)
+    frame = encode_delta(BF16Arithmetic("float32"), array[1], array[0])
+    with pytest.raises(BaseMismatchError, match="base="):
+        read_selection(Stored(frame), array[1], np.s_[5])
