@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 import zarr
 from zarr.abc.store import RangeByteRequest
-from zarr.storage import MemoryStore
 
 import bf16codecs
 from bf16codecs import BF16Arithmetic
@@ -13,34 +12,12 @@ from bf16codecs._chunks import formats
 from bf16codecs.zarr import BF16BlocksCodec
 from bits import assert_same_bits
 from contents import gaussian
+from counting_store import CountingStore
 
 pytestmark = pytest.mark.usefixtures("pipeline")
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 BLOCK_BYTES = 1 << 19
-
-
-class CountingStore(MemoryStore):
-    """Notes what is read of chunks."""
-
-    def __init__(self):
-        super().__init__()
-        self.requests = []
-
-    def note(self, key, byte_range, reply):
-        if "zarr.json" not in key:
-            self.requests.append((byte_range, None if reply is None else len(reply)))
-        return reply
-
-    async def get(self, key, prototype=None, byte_range=None):
-        return self.note(key, byte_range, await super().get(key, prototype, byte_range))
-
-    def get_sync(self, key, *, prototype=None, byte_range=None):
-        reply = super().get_sync(key, prototype=prototype, byte_range=byte_range)
-        return self.note(key, byte_range, reply)
-
-    def fetched(self):
-        return sum(length or 0 for _, length in self.requests)
 
 
 def weights(shape):

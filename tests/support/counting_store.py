@@ -1,0 +1,26 @@
+"""A store of zarr that notes what is read of it."""
+
+from zarr.storage import MemoryStore
+
+
+class CountingStore(MemoryStore):
+    """Notes what is read of chunks."""
+
+    def __init__(self):
+        super().__init__()
+        self.requests = []
+
+    def note(self, key, byte_range, reply):
+        if "zarr.json" not in key:
+            self.requests.append((byte_range, None if reply is None else len(reply)))
+        return reply
+
+    async def get(self, key, prototype=None, byte_range=None):
+        return self.note(key, byte_range, await super().get(key, prototype, byte_range))
+
+    def get_sync(self, key, *, prototype=None, byte_range=None):
+        reply = super().get_sync(key, prototype=prototype, byte_range=byte_range)
+        return self.note(key, byte_range, reply)
+
+    def fetched(self):
+        return sum(length or 0 for _, length in self.requests)
