@@ -20,7 +20,7 @@ from bf16codecs.codecs import (
     FrameCodec,
     decode_array,
 )
-from bf16codecs.zarr.blocks import BF16BlocksCodec
+from bf16codecs.zarr.blocks import BF16BlocksCodec, check_chunk_steps
 from bf16codecs.zarr.dtypes import register_data_types
 
 if TYPE_CHECKING:
@@ -44,8 +44,8 @@ class _FrameBytesCodec(BytesBytesCodec):
     def __post_init__(self) -> None:
         parameters = {field.name: getattr(self, field.name) for field in fields(self)}
         codec = self._frame_codec(**parameters)
-        for name, value in codec["configuration"].items():
-            object.__setattr__(self, name, value)
+        for name in parameters:
+            object.__setattr__(self, name, getattr(codec, name))
         object.__setattr__(self, "_codec", codec)
 
     @classmethod
@@ -58,8 +58,12 @@ class _FrameBytesCodec(BytesBytesCodec):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the codec as array metadata."""
-        parameters = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {"name": self._frame_codec.codec_id, "configuration": parameters}
+        codec: FrameCodec = self._codec  # type: ignore[attr-defined]
+        return {"name": codec.codec_id, "configuration": dict(codec["configuration"])}
+
+    def validate(self, *, shape: tuple[int, ...], dtype: Any, chunk_grid: Any) -> None:
+        """Refuse chunks that steps do not divide."""
+        check_chunk_steps(self._codec, dtype, chunk_grid)  # type: ignore[attr-defined]
 
     def compute_encoded_size(self, input_byte_length: int, chunk_spec: ArraySpec) -> int:
         """Raise: the size depends on the data. `bf16codecs.bound` gives its limit."""
@@ -100,6 +104,7 @@ class BF16HuffmanCodec(_FrameBytesCodec):
     _frame_codec = BF16Huffman
     dtype: str = "bfloat16"
     checksum: bool = True
+    steps: int = 1
 
 
 @dataclass(frozen=True)
@@ -110,6 +115,7 @@ class BF16ArithmeticCodec(_FrameBytesCodec):
     dtype: str = "bfloat16"
     level: str = "fast"
     checksum: bool = True
+    steps: int = 1
 
 
 @dataclass(frozen=True)
