@@ -24,6 +24,7 @@ SETTINGS = {
     (3, 1, 2, 0): BF16Arithmetic("float16", checksum=False),
     (3, 0, 0, 1): BF16Arithmetic(level="best"),
     (3, 0, 0, 0, 0, 0): BF16Arithmetic(),
+    (3, 0, 0, 0, 0, 0, 1): BF16Arithmetic(),
 }
 
 
@@ -60,7 +61,9 @@ def test_rows_are_told_for_level_best() -> None:
         (2, 0, 1),  # by bytes
         (2, 0, 0, 1),  # a level
         (3, 0, 0, 2),
-        (2, 0, 0, 0, 0, 0, 1),  # of a later release
+        (1, 0, 0, 0, 0, 0, 2),  # steps
+        (2, 0, 0, 0, 0, 0, 65535),
+        (2, 0, 0, 0, 0, 0, 0, 1),  # of a later release
     ],
 )
 @pytest.mark.parametrize("flags", [0, plugin.OPTIONAL])

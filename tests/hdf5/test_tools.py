@@ -17,6 +17,7 @@ import plugin
 from bf16codecs import hdf5
 from bf16codecs.convert import hdf5_to_safetensors, safetensors_to_hdf5
 from bits import assert_same_bits, bits
+from hdf5_tools import dumped, filters, tool
 
 pytestmark = pytest.mark.skipif(
     shutil.which("h5dump") is None or shutil.which("h5repack") is None,
@@ -24,34 +25,6 @@ pytestmark = pytest.mark.skipif(
 )
 
 FLOATS = ["bfloat16", "float8_e4m3fn", "float8_e5m2"]
-
-
-def tool(*arguments: object) -> str:
-    """Run a program of HDF5 that finds the plugin, and return what it prints."""
-    done = subprocess.run(
-        [str(a) for a in arguments],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "HDF5_PLUGIN_PATH": plugin.PLUGIN_FOLDER, "LC_ALL": "C"},
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr + done.stdout
-    assert "bf16codecs:" not in done.stderr, done.stderr
-    return done.stdout
-
-
-def dumped(path: Path, dataset: str, *options: str) -> np.ndarray:
-    """Return the numbers that h5dump prints."""
-    text = tool("h5dump", "-d", dataset, *options, "-y", "-w", "0", "-m", "%.9g", path)
-    (data,) = re.findall(r"DATA \{(.*?)\}", text, re.DOTALL)
-    return np.array([float(x) for x in data.split(",")], np.float32)
-
-
-def filters(path: Path, dataset: str) -> tuple[list[str], str]:
-    """Return the ids and parameters of filters as h5dump shows them."""
-    text = tool("h5dump", "-p", "-H", "-d", dataset, path)
-    (parameters,) = re.findall(r"PARAMS \{ (.*?) \}", text) or [""]
-    return re.findall(r"FILTER_ID (\d+)", text), parameters
 
 
 def every_pattern(name: str) -> np.ndarray:
