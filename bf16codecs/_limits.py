@@ -53,8 +53,8 @@ _PARSED_RATIO, _SMALL_PARSED = 768, 1 << 26
 # The most that weights shrink is 3 times; what shrinks more is constant, such as the moments of an
 # optimizer before its first step, and beside these a store has weights.
 _RATIO, _SMALL = 256, 1 << 30
-# Versions of a frame that this package wrote are up to 16 others away from one that needs none.
-_MOST_ANCESTORS = 16
+# Versions of a frame that this package wrote come from at most 15 others.
+_MOST_ANCESTORS = 15
 
 
 def is_addressable(shape: Sequence[int], item_bits: int) -> bool:

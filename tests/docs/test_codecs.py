@@ -64,8 +64,12 @@ def test_schema_describes_the_codec(name):
     schema, cls = load(name), CODECS[name.removeprefix("bf16codecs.")]
     assert not list(violations(dict(cls()), schema))
     parameters = schema["properties"]["configuration"]["properties"]
-    assert {k: p["default"] for k, p in parameters.items()} == cls()["configuration"]
-    for key, bad in [("dtype", "int8"), ("level", 0), ("level", "no"), ("by", "bit"), ("x", 1)]:
+    left_out = {"steps": 1} if "steps" in parameters else {}
+    defaults = {k: p["default"] for k, p in parameters.items()}
+    assert defaults == {**cls()["configuration"], **left_out}
+    if left_out:
+        assert not list(violations(dict(cls(steps=65534)), schema))
+    for key, bad in [("dtype", "int8"), ("level", 0), ("level", "no"), ("by", "bit"), ("x", 1), ("steps", 0)]:
         data = {"name": name, "configuration": {key: bad}}
         assert list(violations(data, schema))
         with pytest.raises((TypeError, ValueError)):
@@ -76,6 +80,8 @@ def test_schema_describes_the_serializer():
     schema = load("bf16codecs.blocks")
     for cls in CODECS.values():
         assert not list(violations(BF16BlocksCodec(cls()).to_dict(), schema))
+    for cls in (CODECS["huffman"], CODECS["arithmetic"]):
+        assert not list(violations(BF16BlocksCodec(cls(steps=8)).to_dict(), schema))
     assert list(violations(BF16BlocksCodec().to_dict() | {"more": 1}, schema))
 
 
@@ -94,11 +100,11 @@ def test_examples_of_the_page_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = (ROOT / "docs" / "codecs.md").read_text()
     examples = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    assert len(examples) == 3
+    assert len(examples) == 4
     names = {}
     for example in examples:
         exec(example, names)
-    assert len(list(tmp_path.iterdir())) == 3
+    assert len(list(tmp_path.iterdir())) == 4
 
 
 BYTES = {"name": "bytes", "configuration": {"endian": "little"}}
