@@ -69,7 +69,14 @@ def test_schema_describes_the_codec(name):
     assert defaults == {**cls()["configuration"], **left_out}
     if left_out:
         assert not list(violations(dict(cls(steps=65534)), schema))
-    for key, bad in [("dtype", "int8"), ("level", 0), ("level", "no"), ("by", "bit"), ("x", 1), ("steps", 0)]:
+    for key, bad in [
+        ("dtype", "int8"),
+        ("level", 0),
+        ("level", "no"),
+        ("by", "bit"),
+        ("x", 1),
+        ("steps", 0),
+    ]:
         data = {"name": name, "configuration": {key: bad}}
         assert list(violations(data, schema))
         with pytest.raises((TypeError, ValueError)):
