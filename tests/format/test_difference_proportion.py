@@ -92,7 +92,13 @@ def versions(kind: int, model: bytes, n: int = MOST) -> bytes:
 
 @limited
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "model"), [(DIFFERENCE, least_model()), (TILES, bytes(4))])
+@pytest.mark.parametrize(
+    ("kind", "model"),
+    [
+        pytest.param(DIFFERENCE, least_model(), id="differences"),
+        pytest.param(TILES, bytes(4), id="tiles"),
+    ],
+)
 def test_tables_of_many_versions(read_limited, kind, model):
     """Those of all versions at once took 5 GB, for 400 kB."""
     frame = versions(kind, model, n := 20_000)
