@@ -233,7 +233,9 @@ size_t encode_versions(const uint8_t* raw, size_t size, const EncodeOptions& opt
   for (unsigned v = 0; v < options.steps; ++v) {
     const uint8_t* const items = raw + v * version;
     plan.parents.push_back(v == 0 ? kNoParent : static_cast<uint16_t>(v & (v - 1)));
-    if (size == 0 || (v == 0 && !options.is_best())) {
+    const bool is_same =
+        v != 0 && std::equal(items, items + version, raw + plan.parents[v] * version);
+    if (size == 0 || is_same || (v == 0 && !options.is_best())) {
       plan.models.emplace_back();
     } else if (v == 0) {
       add_model(fit_tile_model(items, version, options), version, plan);
@@ -243,6 +245,23 @@ size_t encode_versions(const uint8_t* raw, size_t size, const EncodeOptions& opt
     }
   }
   return encode_until_it_pays(plan, options, frame);
+}
+
+// Encodes without versions, too, and keeps that if it is smaller than `with`.
+size_t encode_alone(const uint8_t* raw, size_t size, EncodeOptions options, size_t with,
+                    uint8_t* frame) {
+  options.steps = 1;
+  std::vector<uint8_t> other(encode_room(size, options));
+  const size_t alone = encode(raw, size, options, nullptr, other.data());
+  if (alone >= with) return with;
+  std::copy_n(other.data(), alone, frame);
+  return alone;
+}
+
+// Versions of a few KiB may cost more than they share: each has a model, states and a head.
+bool may_be_smaller_alone(const EncodeOptions& options, size_t size, size_t with) {
+  constexpr size_t kFew = size_t{1} << 15;
+  return size / options.steps < kFew && 2 * with > size;
 }
 
 }  // namespace
@@ -261,7 +280,11 @@ uint64_t encode_room(uint64_t raw_size, const EncodeOptions& options) {
 size_t encode(const uint8_t* raw, size_t size, const EncodeOptions& options, const uint8_t* base,
               uint8_t* frame) {
   if (options.has_base) return encode_to_base(raw, size, options, base, frame);
-  if (options.steps > 1) return encode_versions(raw, size, options, frame);
+  if (options.steps > 1) {
+    const size_t with = encode_versions(raw, size, options, frame);
+    const bool is_doubtful = may_be_smaller_alone(options, size, with);
+    return is_doubtful ? encode_alone(raw, size, options, with, frame) : with;
+  }
   if (options.is_best() && grid::has_keys(options.layout)) {
     const size_t best = encode_best(raw, size, options, frame);
     if (best != 0) return best;
