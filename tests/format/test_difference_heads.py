@@ -127,7 +127,7 @@ def test_no_versions():
 
 
 def test_versions_of_parts_of_items():
-    for n in (7, 11, 1000, 65535):
+    for n in (7, 11, 1000, 65534):
         parts = versions()
         parts.n_versions = n
         refuse_head(parts.joined(), CorruptDataError)

@@ -22,7 +22,7 @@ from reference_grid import Bit
 from reference_grid_encoder import GridNumbers, GridWriter, RangeEncoder, Writer
 
 FLOAT8 = 4
-MOST = 65535  # versions
+MOST = 65534  # versions
 
 LIMITED = """
 import resource, sys

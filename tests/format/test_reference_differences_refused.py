@@ -59,7 +59,7 @@ from reference_tiles_encoder import TileNumbers, write_tile_model
 
 # --- heads and base fields -----------------------------------------------------------------------
 
-DIGEST = digest_of_base(BASE, 512, 2)
+DIGEST = digest_of_base(BASE)
 
 
 def test_differences_where_there_are_none():

@@ -76,7 +76,7 @@ DeltaShape random_shape(Random& random) {
   DeltaShape shape{};
   shape.origin = static_cast<int>(random.below(32767)) - 16383;
   if (random.below(2) != 0) shape.origin = static_cast<int>(random.below(512));
-  shape.step = random.below(5);
+  shape.shift = random.below(5);
   shape.places = 1 + random.below(kDeltaPlaces);
   shape.fraction = random.below(2) == 0 ? 8 : 11;
   unsigned c = 0;

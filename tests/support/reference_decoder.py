@@ -191,9 +191,8 @@ def decode(data: bytes, base: bytes | None = None) -> bytes:
     head = read_head(data)
     below: list[bytes] = []
     if head.base is not None and head.base.is_outside:
-        sizes = head.block_items * head.width, head.width
-        base = check_base(base, head.raw_size, head.base.digest, sizes)
-        below = blocks_of(base, *sizes)
+        base = check_base(base, head.raw_size, head.base.digest)
+        below = blocks_of(base, head.block_items * head.width, head.width)
     if len(data) < head.offsets[-1]:
         raise TruncatedFrame("ends before its last block does")
     must(len(data) == head.offsets[-1], "is longer than its last block's end")

@@ -23,6 +23,7 @@ from reference_planes import LOWEST_STATE, OtherBase, Reader, must, rans_places
 from reference_tile_tables import TOTAL
 from reference_tiles import LANES, TileSection, read_states, read_tile_model, tile_scales
 
+SPAN = 1 << 19  # of a base, that has a digest of its own
 OUTSIDE = -1  # the parent of a version whose base is not in the frame
 NO_PARENT = 65535
 NO_MODEL, DIFFERENCE_MODEL, TILE_MODEL = range(3)  # kinds
@@ -58,7 +59,7 @@ def read_base_field(reader: Reader) -> BaseField:
     begin = reader.at
     versions, zero, expected = (reader.number(width) for width in (2, 2, 8))
     must(reader.number(4) == checksum(reader.data[begin : begin + 12]), "checksum of the base")
-    must(versions >= 1, "no versions")
+    must(1 <= versions < NO_PARENT, "no versions, or too many")
     must(zero == 0, "a part of the base field that is not zero")
     must(versions == 1 or expected == 0, "the digest of a base that is in the frame")
     return BaseField(versions, expected)
@@ -104,16 +105,16 @@ def blocks_of(base: bytes, block_size: int, width: int) -> list[bytes]:
     return [base[at : min(at + block_size, end)] for at in range(0, end, block_size)]
 
 
-def digest_of_base(base: bytes, block_size: int, width: int) -> int:
-    digests = [digest(block).to_bytes(8, "little") for block in blocks_of(base, block_size, width)]
-    return digest(b"".join(digests) + base[len(base) - len(base) % width :])
+def digest_of_base(base: bytes) -> int:
+    spans = [base[i : i + SPAN] for i in range(0, len(base), SPAN)]
+    return digest(b"".join(digest(span).to_bytes(8, "little") for span in spans))
 
 
-def check_base(base: bytes | None, raw_size: int, expected: int, sizes: tuple[int, int]) -> bytes:
-    """Return the base if it is the frame's; `sizes` are those of a block and an item, in bytes."""
+def check_base(base: bytes | None, raw_size: int, expected: int) -> bytes:
+    """Return the base if it is the frame's."""
     if base is None:
         raise OtherBase("a frame of differences without its base")
-    if len(base) != raw_size or digest_of_base(base, *sizes) != expected:
+    if len(base) != raw_size or digest_of_base(base) != expected:
         raise OtherBase("another base")
     return base
 

@@ -301,7 +301,7 @@ def frame_to_base(
         "tail": raw[len(raw) - len(raw) % width :],
         "model": model,
         "version": 2,
-        "base": base_field(1, digest_of_base(below, width << k, width)),
+        "base": base_field(1, digest_of_base(below)),
         "base_sums": sums_of(below, dtype, k),
     }
     return build.frame(len(raw), blocks, **{**given, **options})

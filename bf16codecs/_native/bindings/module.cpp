@@ -56,6 +56,9 @@ void check_versions(const EncodeOptions& options, size_t size, const OptionalSou
                                 ", and what is encoded has " + std::to_string(size));
   }
   check_steps(options.steps);
+  if (base && options.steps != 1) {
+    throw std::invalid_argument("steps have their bases in the frame: there is no other");
+  }
   if (size % (options.steps * options.layout.planes()) != 0 && options.steps > 1) {
     throw std::invalid_argument(counted(size, "byte") + " are not " +
                                 std::to_string(options.steps) + " steps of whole items");
@@ -99,7 +102,9 @@ void check_blocks(const FrameIndex& index, size_t first, size_t last) {
 void check_outside_base(const FrameIndex& index, const OptionalSource& base) {
   if (!index.header.needs_base()) return;
   if (!base) {
-    throw BaseMismatchError("the frame has differences to a base, and there is none: give base=");
+    throw BaseMismatchError(
+        "the frame has differences to a base, and there is none: give it as "
+        "bf16codecs.decode(frame, base=...)");
   }
   const nb::gil_scoped_release release;
   check_base(index, base.data(), base.size());

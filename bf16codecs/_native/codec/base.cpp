@@ -8,19 +8,32 @@
 
 namespace bf16codecs {
 
-BaseDigest digest_base(const Header& header, const uint8_t* base) {
-  const size_t blocks = static_cast<size_t>(header.blocks());
-  const size_t block = header.block_items() * header.width();
-  const size_t whole = static_cast<size_t>(header.items()) * header.width();
-  BaseDigest result{0, std::vector<uint32_t>(blocks)};
-  std::vector<uint8_t> digests(sizeof(uint64_t) * blocks);
-  parallel_for(blocks, [&](size_t b, Workspace&) {
-    const uint64_t of_block = digest(base + block * b, std::min(block, whole - block * b));
-    store_le(digests.data() + sizeof(uint64_t) * b, of_block);
-    result.blocks[b] = fold(of_block);
+namespace {
+
+// What has a digest of its own: as large as a block of the default size, whose checksum it gives.
+constexpr size_t kSpan = kDefaultBlockBytes;
+
+// The digest of each span of bytes, the last of which may be shorter.
+std::vector<uint64_t> digest_spans(const uint8_t* bytes, size_t size, size_t span) {
+  std::vector<uint64_t> digests(size / span + (size % span != 0));
+  parallel_for(digests.size(), [&](size_t i, Workspace&) {
+    digests[i] = digest(bytes + span * i, std::min(span, size - span * i));
   });
-  digests.insert(digests.end(), base + whole, base + header.raw_size);
-  result.digest = digest(digests.data(), digests.size());
+  return digests;
+}
+
+}  // namespace
+
+BaseDigest digest_base(const Header& header, const uint8_t* base) {
+  const size_t size = static_cast<size_t>(header.raw_size), tail = header.tail_size();
+  const std::vector<uint64_t> spans = digest_spans(base, size, kSpan);
+  const size_t block = header.block_items() * header.width();
+  const bool is_alike = block == kSpan && tail == 0;
+  const std::vector<uint64_t> blocks = is_alike ? spans : digest_spans(base, size - tail, block);
+  std::vector<uint8_t> string(sizeof(uint64_t) * spans.size());
+  for (size_t i = 0; i < spans.size(); ++i) store_le(string.data() + 8 * i, spans[i]);
+  BaseDigest result{digest(string.data(), string.size()), {}};
+  for (const uint64_t of_block : blocks) result.blocks.push_back(fold(of_block));
   return result;
 }
 

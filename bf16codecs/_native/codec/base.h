@@ -11,7 +11,7 @@
 namespace bf16codecs {
 
 struct BaseDigest {
-  uint64_t digest = 0;
+  uint64_t digest = 0;           // of its bytes
   std::vector<uint32_t> blocks;  // checksums
 };
 

@@ -1,7 +1,6 @@
 #include "delta/fit.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <optional>
 
@@ -75,7 +74,7 @@ class SectionFit {
 
  private:
   struct Resolution {
-    unsigned step, classes;
+    unsigned shift, classes;
   };
   struct Fitted {
     Section section;
@@ -107,7 +106,7 @@ class SectionFit {
              Resolution resolution) const {
     Sample sample = take_sample(section, rows, shape_items);
     fit_scale(layout_, sample, rows != nullptr, section);
-    section.shape.step = resolution.step;
+    section.shape.shift = resolution.shift;
     fit_classes(layout_, sample, resolution.classes, section);
     fit_raw_bits(layout_, sample, section);
     if (items != shape_items) {

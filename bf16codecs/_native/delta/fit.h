@@ -24,7 +24,7 @@ struct Sample {
 // Chooses relation, low bytes, and without a grid the one scale of the sample's items.
 void fit_scale(const Layout& layout, Sample& sample, bool has_scales, Section& section);
 
-// Chooses classes: at most `most` of them, of places as large as section.shape.step says.
+// Chooses classes: at most `most` of them, of places as large as section.shape.shift says.
 void fit_classes(const Layout& layout, const Sample& sample, unsigned most, Section& section);
 
 // Chooses the raw bits of far classes.

@@ -71,7 +71,7 @@ void fit_classes(const Layout& layout, const Sample& sample, unsigned most, Sect
   constexpr int kLowest = -12, kHighest = 3;
   const int fraction = static_cast<int>(shape.fraction);
   const int lowest = std::max(kLowest, -fraction - 4) - (fraction > 11 ? fraction - 8 : 0);
-  const int in_octave = static_cast<int>(grid::kScaleSteps >> shape.step);
+  const int in_octave = static_cast<int>(grid::kScaleSteps >> shape.shift);
   shape.origin = -lowest * static_cast<int>(grid::kScaleSteps);
   shape.places = static_cast<unsigned>(
       std::min((kHighest - lowest) * in_octave, static_cast<int>(kDeltaPlaces)));

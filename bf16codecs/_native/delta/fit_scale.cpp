@@ -17,7 +17,7 @@ using grid::kScaleSteps;
 
 // Numbers of far classes that seem this large are too large to show the scale: their items may be
 // near.
-constexpr int kMaxInformative(unsigned fraction) {
+int most_informative(unsigned fraction) {
   return static_cast<int>(fraction) - 2;
 }
 
@@ -94,7 +94,8 @@ int mean_log_scale(const std::vector<Mean>& exponents, const Section& section) {
     if (exponent.count == 0) continue;
     if (exponent.count > most) most = exponent.count, highest = e;
     const int log_mean = exponent.log() + 8 * static_cast<int>(section.low) * kOctave;
-    if (exponent.sum == 0 || log_mean > kMaxInformative(section.shape.fraction) * kOctave) continue;
+    if (exponent.sum == 0 || log_mean > most_informative(section.shape.fraction) * kOctave)
+      continue;
     const auto count = static_cast<int64_t>(exponent.count);
     sum += count * (log_mean + (e - fraction) * kOctave);
     weight += count;

@@ -20,7 +20,7 @@ using grid::SideDecoder;
 using grid::SideEncoder;
 
 constexpr int kMaxOrigin = 16383;
-constexpr int kMaxStep = 4;
+constexpr int kMaxShift = 4;
 
 [[noreturn]] void corrupt(const char* what) {
   throw CorruptDataError(std::string("difference model: ") + what);
@@ -40,7 +40,7 @@ class Writer {
     grids_.put_columns(coder_, section, before);
     put(learnt_.range, static_cast<unsigned>(section.relation));
     put(learnt_.range, section.low);
-    put(learnt_.range, section.shape.step);
+    put(learnt_.range, section.shape.shift);
     learnt_.place.put(coder_, section.shape.origin);
     put(learnt_.range, section.shape.places - 1);
     const uint8_t* const class_of = section.shape.class_of;
@@ -93,7 +93,7 @@ class SectionReader {
     DeltaShape& shape = section.shape;
     shape.fraction = fraction_bits(layout_.dtype);
     shape.near_raw = near_raw_bits(layout_.dtype, section.low);
-    shape.step = number(0, kMaxStep);
+    shape.shift = number(0, kMaxShift);
     shape.origin = get_within(learnt_.place, coder_, -kMaxOrigin, kMaxOrigin);
     shape.places = 1 + number(0, kDeltaPlaces - 1);
     unsigned c = 0;

@@ -17,7 +17,7 @@ class Items {
 
   int place(T base, uint16_t scale) const {
     const int exponent = static_cast<int>(magnitude(base) >> (shape_.fraction - 1));
-    const int place = (scale - 16 * exponent + shape_.origin) >> shape_.step;
+    const int place = (scale - 16 * exponent + shape_.origin) >> shape_.shift;
     return std::clamp(place, 0, static_cast<int>(shape_.places) - 1);
   }
 

@@ -83,7 +83,9 @@ void parse_base_field(const uint8_t* field, Header& header) {
   check_field(field, kBaseField - 4, "the base");
   header.versions = load_le<uint16_t>(field);
   header.base_digest = load_le<uint64_t>(field + 4);
-  if (header.versions == 0) throw CorruptDataError("header: no versions");
+  if (header.versions == 0 || header.versions == kNoParent) {
+    throw CorruptDataError("header: there are no " + counted(header.versions, "version"));
+  }
   if (load_le<uint16_t>(field + 2) != 0) throw CorruptDataError("header: unknown bits of the base");
   if (header.versions == 1) return;
   if (header.raw_size % (header.versions * header.width()) != 0) {

@@ -44,7 +44,7 @@ void classify16(const DeltaShape& shape, const uint8_t* base, const uint16_t* sc
   const int last = static_cast<int>(shape.places) - 1;
   for (size_t i = 0; i < n; ++i) {
     const int exponent = magnitude(load_le<uint16_t>(base + 2 * i)) >> (shape.fraction - 1);
-    const int place = (scales[i] - 16 * exponent + shape.origin) >> shape.step;
+    const int place = (scales[i] - 16 * exponent + shape.origin) >> shape.shift;
     classes[i] = shape.class_of[std::clamp(place, 0, last)];
   }
 }

@@ -24,12 +24,12 @@ inline constexpr uint8_t kDeltaBits[kDeltaEntries] = {0, 0, 0, 0, 0, 0, 0, 0,
 inline constexpr uint8_t kDeltaBase[kDeltaEntries] = {0, 1,  2,  3,  4,  5,  6,  7,
                                                       8, 10, 12, 14, 16, 32, 64, 0};
 
-// How items of 16 bits have classes and numbers.
+// How items have classes and numbers.
 struct DeltaShape {
   int origin;         // within +-16383
-  unsigned step;      // at most 4
+  unsigned shift;     // at most 4
   unsigned places;    // 1 to kDeltaPlaces
-  unsigned fraction;  // bits below the exponent, with the sign: 8 or 11, of 16-bit items
+  unsigned fraction;  // bits below the exponent, with the sign; of items of 16 bits 8 or 11
   unsigned near;      // the first class whose numbers have signs
   unsigned near_raw;  // r of these classes, at most kMaxDeltaRaw
   alignas(64) uint8_t class_of[kDeltaPlaces];
@@ -64,8 +64,8 @@ struct DeltaEncoder {
 };
 
 // A kernel reads and writes what is said here, and nothing before or after it. What it writes must
-// not overlap anything else, but `items` may be `base`. Classes are below shape.near, or those of
-// the tables; scales may be anything.
+// not overlap anything else, but `items` may be `base`. Classes that a kernel takes are those of
+// the shape's places, or of the tables; scales may be anything.
 struct DeltaKernels {
   // Classes of n items whose base's items have 16 bits.
   void (*classify16)(const DeltaShape& shape, const uint8_t* base, const uint16_t* scales, size_t n,

@@ -42,7 +42,7 @@ class Classifier {
   explicit BF16CODECS_INLINE Classifier(const DeltaShape& shape)
       : origin_(vdupq_n_s16(static_cast<int16_t>(shape.origin))),
         exponent_(counts(1 - static_cast<int>(shape.fraction))),
-        step_(counts(-static_cast<int>(shape.step))),
+        step_(counts(-static_cast<int>(shape.shift))),
         last_(vdup_n_u8(static_cast<uint8_t>(shape.places - 1))) {
     for (unsigned i = 0; i < 4; ++i) class_of_.val[i] = vld1q_u8(shape.class_of + 16 * i);
   }

@@ -39,7 +39,7 @@ class Classifier {
       : origin_(words(static_cast<unsigned>(shape.origin))),
         last_(_mm256_set1_epi8(static_cast<char>(shape.places - 1))),
         exponent_(count(shape.fraction - 1)),
-        step_(count(shape.step)) {
+        step_(count(shape.shift)) {
     for (unsigned i = 0; i < 4; ++i) {
       class_of_[i] = _mm256_broadcastsi128_si256(load16(shape.class_of + 16 * i));
     }

@@ -136,7 +136,7 @@ void avx512_delta_classify16(const DeltaShape& shape, const uint8_t* base, const
   const __m512i more = words_of(shape.origin > 0 ? static_cast<unsigned>(shape.origin) : 0);
   const __m512i less = words_of(shape.origin < 0 ? static_cast<unsigned>(-shape.origin) : 0);
   const __m512i last = words_of(shape.places - 1);
-  const __m128i fraction = count_of(shape.fraction - 1), step = count_of(shape.step);
+  const __m128i fraction = count_of(shape.fraction - 1), step = count_of(shape.shift);
   for_each_32(n, [&](const auto& items, size_t i) {
     const __m512i exponents = _mm512_srl_epi16(magnitude(items.words(base + 2 * i)), fraction);
     __m512i t = _mm512_adds_epu16(items.words(scales + i), more);
