@@ -35,8 +35,10 @@ Bytes = NDArray[np.uint8]
 _LAYOUT_BY_SIZE = {1: "float8_e4m3fn", 4: "float32", 8: "float64", 16: "float64"}
 
 
-def byte_view(buf: Any) -> Bytes:
+def byte_view(buf: Any, name: str = "") -> Bytes:
     """View any contiguous buffer, in C or Fortran order, as one dimension of bytes.
+
+    Errors say that it is called `name`, if that is given.
 
     Raises
     ------
@@ -45,7 +47,17 @@ def byte_view(buf: Any) -> Bytes:
     ValueError
         If its memory is not contiguous.
     """
-    return ensure_contiguous_ndarray(buf).reshape(-1).view(np.uint8)
+    try:
+        return ensure_contiguous_ndarray(buf).reshape(-1).view(np.uint8)
+    except TypeError as error:
+        if not name:
+            raise
+        kind = type(buf).__name__
+        raise TypeError(f"{name} must be a buffer or a NumPy array, not {kind}: {error}") from error
+    except ValueError as error:
+        if not name:
+            raise
+        raise ValueError(f"{name}: {error}; numpy.ascontiguousarray() makes it so") from error
 
 
 def writable_byte_view(out: Any) -> Bytes:
@@ -58,7 +70,7 @@ def writable_byte_view(out: Any) -> Bytes:
     ValueError
         If its memory is not contiguous, or read-only.
     """
-    view = byte_view(out)
+    view = byte_view(out, "out")
     if not view.flags.writeable:
         raise ValueError("out is read-only")
     return view
@@ -109,6 +121,9 @@ def check_same_dtype(buf: Any, base: Any) -> None:
     names = [array.dtype.name for array in (buf, base) if isinstance(array, np.ndarray)]
     if all(name in _core.DTYPES for name in names) and len(set(names)) > 1:
         raise ValueError(f"the base has the data type {names[1]}, and what is encoded {names[0]}")
+    orders = {array.dtype.isnative for array in (buf, base) if isinstance(array, np.ndarray)}
+    if len(orders) > 1:
+        raise ValueError("the base and what is encoded have different byte orders")
 
 
 def is_shifted(base: Bytes, out: Bytes) -> bool:

@@ -118,7 +118,7 @@ class FrameCodec(Codec, FrozenDict):
         dtype = _core.DTYPES[self.dtype]
         return _core.encode(byte_view(buf), self.number, dtype, base=base, **parameters)
 
-    def decode(self, buf: Any, out: Any = None) -> Any:
+    def decode(self, buf: Any, out: Any = None, base: Any = None) -> Any:
         """Decode a frame of any codec of this package, as `bf16codecs.decode` does.
 
         Parameters
@@ -127,6 +127,8 @@ class FrameCodec(Codec, FrozenDict):
             The frame.
         out : writable buffer or array, optional
             Where to put the decoded bytes: contiguous, and of exactly their size.
+        base : buffer or array, optional
+            What the frame was encoded against, if it is of `bf16codecs.encode_delta`.
 
         Returns
         -------
@@ -135,11 +137,11 @@ class FrameCodec(Codec, FrozenDict):
         Raises
         ------
         bf16codecs.errors.CodecError
-            If `buf` is not an intact frame.
+            If `buf` is not an intact frame, or needs another base.
         ValueError
             If `out` has another size, is not contiguous, or is read-only.
         """
-        return decode(buf, out)
+        return decode(buf, out, base)
 
     def get_config(self) -> dict[str, Any]:
         """Return the parameters with the codec's id, as numcodecs and Zarr format 2 store them."""
@@ -194,9 +196,11 @@ def encode_delta(codec: FrameCodec, buf: Any, base: Any) -> bytes:
 
     Raises
     ------
+    TypeError
+        If `codec` is no codec of this package, or `buf` or `base` is no buffer.
     ValueError
-        If `base` has another size, or another data type than `buf` where both have one, or if the
-        codec splits planes by byte or has several steps.
+        If `base` has another size, is an array of another type of floating-point numbers or of
+        another byte order, or is not contiguous; or if the codec splits by byte or has steps.
 
     Examples
     --------
@@ -211,14 +215,14 @@ def encode_delta(codec: FrameCodec, buf: Any, base: Any) -> bytes:
     True
     """
     if not isinstance(codec, FrameCodec):
-        raise TypeError(f"codec must be a codec of bf16codecs, not {codec!r}")
+        raise TypeError(f"codec must be a codec of bf16codecs, not {type(codec).__name__}")
     if codec.steps > 1:
         raise ValueError(
             f"a codec with steps={codec.steps} takes bases from the buffer itself: encode the"
             " differences to another one with steps=1"
         )
     check_same_dtype(buf, base)
-    return codec._encode(buf, base=byte_view(base))
+    return codec._encode(buf, base=byte_view(base, "base"))
 
 
 def decode(buf: Any, out: Any = None, base: Any = None) -> Any:
@@ -230,7 +234,7 @@ def decode(buf: Any, out: Any = None, base: Any = None) -> Any:
         The frame.
     out : writable buffer or array, optional
         Where to put the decoded bytes: contiguous, and of exactly their size. It may be `base`
-        itself, which is then decoded in place.
+        itself, which is then decoded in place; if the frame is damaged, what was there is lost.
     base : buffer or array, optional
         What the frame was encoded against, if it is of `encode_delta`. Others do not need it.
 
@@ -254,7 +258,7 @@ def decode(buf: Any, out: Any = None, base: Any = None) -> Any:
     b'weights'
     """
     frame = byte_view(buf)
-    base_bytes = None if base is None else byte_view(base)
+    base_bytes = None if base is None else byte_view(base, "base")
     if out is None:
         return _core.decode(frame, base_bytes)
     out_bytes = writable_byte_view(out)

@@ -273,7 +273,9 @@ def _steps(steps: Any) -> dict[str, int]:
 
 
 def bound(nbytes: int, codec: FrameCodec | str) -> int:
-    """Return the largest possible size of a frame of `nbytes` bytes.
+    """Return the largest possible size of what `codec.encode` makes of `nbytes` bytes.
+
+    A frame of `encode_delta` may have 16 bytes more, and 4 for each block.
 
     Parameters
     ----------

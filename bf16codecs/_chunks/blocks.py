@@ -30,6 +30,9 @@ _GAP = 1 << 16
 # How many blocks of a version are decoded at a time where others need them, and threads for it.
 _TOGETHER = 4
 
+#: Small blocks are decoded so many bytes at a time.
+_TASK_BYTES = 8 << 20
+
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
@@ -201,7 +204,9 @@ class Head:
         """
         if piece is None:
             # All is fetched at once, and decoded in parts if versions between have to be kept.
-            length = max(_TOGETHER, _core.get_num_threads()) if len(self.parents) > 1 else None
+            # A task reads the model of its version: few large tasks read it seldom.
+            few = max(_TOGETHER, _core.get_num_threads(), _TASK_BYTES // self.block_bytes)
+            length = few if len(self.parents) > 1 else None
             tasks = list(self._tasks(wanted, length))
             yield Batch(tasks, _joined(sorted(map(self.run_of, tasks))))
             return

@@ -102,10 +102,14 @@ def _chunks_for(
     if array.size == 0 or array.ndim == 0:
         return None
     if chunks is None and steps > 1:
-        if array.ndim == 1 or array.shape[0] < steps:
+        if array.ndim == 1:
             raise ValueError(
-                f"an array of shape {array.shape} has no {steps} steps along its first axis: give"
-                " fewer steps, or chunks"
+                f"an array of shape {array.shape} has no axis but that of its steps: give chunks"
+            )
+        if array.shape[0] < steps:
+            raise ValueError(
+                f"an array of shape {array.shape} has fewer than {steps} steps along its first"
+                " axis: give fewer steps"
             )
         return (steps, *chunk_shape(array.shape[1:], array.itemsize, _CHUNK_SIZE // steps))
     if chunks is None:
@@ -113,6 +117,11 @@ def _chunks_for(
     shape = tuple(map(operator.index, chunks))
     if len(shape) != array.ndim or not all(map(operator.le, shape, array.shape)) or min(shape) < 1:
         raise ValueError(f"chunks {shape} do not fit into an array of shape {array.shape}")
+    if array.ndim > 1 and shape[0] % steps != 0:
+        raise ValueError(
+            f"chunks {shape} have {shape[0]} steps along the first axis, no multiple of the codec's"
+            f" {steps}: give chunks of {steps} along it"
+        )
     return shape
 
 

