@@ -56,6 +56,7 @@ def encode(
     block: int = 0,
     row: int = 0,
     steps: int = 1,
+    may_drop_steps: bool = False,
     base: _Bytes | None = None,
 ) -> bytes: ...
 def decode(src: _Bytes, base: _Bytes | None = None) -> bytes: ...

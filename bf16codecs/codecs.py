@@ -90,7 +90,8 @@ class _StepsCodec(_ChecksumCodec):
         self.check_steps(nbytes)
         # The table of the versions would take more than their differences save.
         pays = nbytes >= self.steps * _core.LEAST_STEP_BYTES
-        return {**super()._native_parameters(buf), "steps": self.steps if pays else 1}
+        steps = self.steps if pays else 1
+        return {**super()._native_parameters(buf), "steps": steps, "may_drop_steps": True}
 
 
 class BF16Huffman(_StepsCodec):

@@ -29,9 +29,8 @@ __all__ = ["Batch", "Decoder", "Head", "Wanted", "block_runs"]
 _GAP = 1 << 16
 # How many blocks of a version are decoded at a time where others need them, and threads for it.
 _TOGETHER = 4
-
-#: Small blocks are decoded so many bytes at a time.
-_TASK_BYTES = 8 << 20
+# And how many bytes, where blocks are small: each task reads the model of its version.
+_TASK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +203,6 @@ class Head:
         """
         if piece is None:
             # All is fetched at once, and decoded in parts if versions between have to be kept.
-            # A task reads the model of its version: few large tasks read it seldom.
             few = max(_TOGETHER, _core.get_num_threads(), _TASK_BYTES // self.block_bytes)
             length = few if len(self.parents) > 1 else None
             tasks = list(self._tasks(wanted, length))

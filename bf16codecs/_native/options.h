@@ -29,9 +29,10 @@ struct EncodeOptions {
   int level = 0;  // of the arithmetic codec, or of Zstandard
   bool has_checksums = true;
   unsigned block_log2 = 18;
-  unsigned steps = 1;     // versions, at most kMaxSteps
-  bool has_base = false;  // the frame is of differences to a base outside
-  size_t row = 0;         // items in a row of the array, for kBest; 0: not known
+  bool may_drop_steps = false;  // encode without versions where that is smaller
+  unsigned steps = 1;           // versions, at most kMaxSteps
+  bool has_base = false;        // the frame is of differences to a base outside
+  size_t row = 0;               // items in a row of the array, for kBest; 0: not known
   const Zstd* zstd = nullptr;
 
   bool is_best() const { return codec == Codec::arithmetic && level == kBest; }

@@ -68,7 +68,7 @@ void check_versions(const EncodeOptions& options, size_t size, const OptionalSou
 
 nb::bytes py_encode(nb::handle raw_object, int codec, int dtype, bool by_byte, int level,
                     bool with_checksum, size_t block, size_t row, unsigned steps,
-                    nb::handle base_object) {
+                    bool may_drop_steps, nb::handle base_object) {
   const Source raw(raw_object);
   const OptionalSource base(base_object);
   const Zstd zstd = zstd_hooks();
@@ -80,6 +80,7 @@ nb::bytes py_encode(nb::handle raw_object, int codec, int dtype, bool by_byte, i
   options.block_log2 = block_log2_for(block, options.layout.planes());
   options.row = row;
   options.steps = steps;
+  options.may_drop_steps = may_drop_steps;
   options.has_base = bool(base);
   options.zstd = &zstd;
   check_versions(options, raw.size(), base);
@@ -309,7 +310,7 @@ NB_MODULE(_core, m) {
 
   m.def("encode", &py_encode, "src"_a, "codec"_a, "dtype"_a, nb::kw_only(), "by_byte"_a = false,
         "level"_a = 0, "checksum"_a = true, "block"_a = 0, "row"_a = 0, "steps"_a = 1,
-        "base"_a = nb::none());
+        "may_drop_steps"_a = false, "base"_a = nb::none());
   m.def("decode", &py_decode, "src"_a, "base"_a = nb::none());
   m.def("decode_into", &py_decode_into, "src"_a, "out"_a, "base"_a = nb::none());
   m.def("decode_blocks", &py_decode_blocks, "src"_a, "first"_a, "last"_a, "out"_a,

@@ -282,7 +282,7 @@ size_t encode(const uint8_t* raw, size_t size, const EncodeOptions& options, con
   if (options.has_base) return encode_to_base(raw, size, options, base, frame);
   if (options.steps > 1) {
     const size_t with = encode_versions(raw, size, options, frame);
-    const bool is_doubtful = may_be_smaller_alone(options, size, with);
+    const bool is_doubtful = options.may_drop_steps && may_be_smaller_alone(options, size, with);
     return is_doubtful ? encode_alone(raw, size, options, with, frame) : with;
   }
   if (options.is_best() && grid::has_keys(options.layout)) {

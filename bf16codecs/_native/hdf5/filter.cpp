@@ -57,6 +57,7 @@ void check_steps(size_t nbytes, EncodeOptions& options) {
                                 " steps of whole items, as cd_values[6] says: let the first"
                                 " dimension of the chunks be a multiple of the steps");
   }
+  options.may_drop_steps = true;
   if (nbytes / options.steps < kLeastStepBytes) options.steps = 1;
 }
 
