@@ -31,6 +31,8 @@ _GAP = 1 << 16
 _TOGETHER = 4
 # And how many bytes, where blocks are small: each task reads the model of its version.
 _TASK_BYTES = 1 << 20
+# What a block counts at least among those that are decoded for others: it has a model to read.
+_LEAST_COST = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +232,7 @@ class Head:
         """Yield tasks of at most `length` blocks, which `wanted.out` has all or none."""
         edges = self._edges(wanted)
         runs = self._wanted_runs(wanted)
-        block = min(self.block_bytes, self.version_bytes)
+        block = max(_LEAST_COST, min(self.block_bytes, self.version_bytes))
         chosen = sum(last - first for own in runs.values() for first, last in own)
         count = 0
         for places, versions in _sections(runs):
