@@ -16,11 +16,11 @@ goldens = pytest.mark.parametrize("name", GOLDENS)
 
 @goldens
 def test_golden_decodes(name):
-    frame, raw = path_of(name).read_bytes(), GOLDENS[name].raw()
-    assert bf16codecs.decode(frame) == raw
-    assert reference_decoder.decode(frame) == raw
+    frame, raw, base = path_of(name).read_bytes(), GOLDENS[name].raw(), GOLDENS[name].base_bytes()
+    assert bf16codecs.decode(frame, base=base) == raw
+    assert reference_decoder.decode(frame, base) == raw
     out = np.empty(len(raw), np.uint8)
-    bf16codecs.decode(frame, out=out)
+    bf16codecs.decode(frame, out=out, base=base)
     assert out.tobytes() == raw
 
 
@@ -61,4 +61,17 @@ def test_goldens_cover_every_mode_and_form():
         "no escaped keys",
         "2 sections",
     }
-    assert forms | modes | others | tiles <= found
+    differences = {
+        "same",
+        "difference",
+        "versions",
+        "ordered",
+        "plain",
+        "exclusive or",
+        "near classes",
+        "no near classes",
+        "escapes of differences",
+        "last items",
+        *(f"differences of {groups}" for groups in (1, 2, 4)),
+    }
+    assert forms | modes | others | tiles | differences <= found

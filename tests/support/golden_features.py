@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import reference_decoder as reference
+from difference_goldens import features_of_difference
 from reference_grid import SECTION, Grid
 from reference_planes import huffman_counts, huffman_size_width
 from reference_tiles import TileSection, coded_items, read_payload, tiles_of
 
 MODES = [
     "stored", "constant", "huffman", "pairs", "wide", "zstandard", "scale", "joined", "tiles",
+    "same", "difference",
 ]  # fmt: skip
 
 
@@ -19,14 +21,21 @@ def features(frame: bytes) -> set[str]:
     found = {f"{len(head.sizes)} blocks", f"tail {len(head.tail)}"}
     found.add("by byte" if head.by_byte else "by field")
     found.add("checksums" if head.checksums is not None else "no checksums")
-    model = head.versions[0].scale or head.versions[0].tiles
+    own = head.versions[0]
+    model = own.scale or own.tiles or own.differences
     if model is not None:
         found.add(f"{len(model)} sections")
+    if len(head.versions) > 1:
+        found.add("versions")
     for b in range(len(head.sizes)):
         n = head.items_of(b)
         for mode, payload in reference.split_block(frame, head, b):
             name = MODES[mode]
             found.add(name)
+            if name == "difference":
+                section = head.difference_section_of(b)
+                found |= set(features_of_grid(section))
+                found |= set(features_of_difference(section, payload, n))
             if name in ("scale", "tiles"):
                 section = model[head.first_of(b) // SECTION]
                 found |= set(features_of_grid(section))

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+import difference_goldens
 import reference_decoder as reference
 from bf16codecs import _core
 from contents import choose, gaussian, lcg_bytes, lcg_words, matrix, told_by_columns, weights
@@ -44,14 +45,18 @@ class Golden:
     has: frozenset[str] = frozenset()
     version: int = 1
     has_tiles_now: bool = False  # level "best" prefers them
+    base: Callable[[], bytes] | None = None
 
     @property
     def is_written_alike(self) -> bool:
         """Whether encoders still write these bytes. Releases of Zstandard compress differently."""
         return self.codec != "zstd" and not self.has_tiles_now
 
+    def base_bytes(self) -> bytes | None:
+        return None if self.base is None else self.base()
+
     def encode(self) -> bytes:
-        options = {"level": LEVELS.get(self.codec, 0), **self.options}
+        options = {"level": LEVELS.get(self.codec, 0), **self.options, "base": self.base_bytes()}
         return _core.encode(self.raw(), CODECS[self.codec], DTYPES.index(self.dtype), **options)
 
 
@@ -292,6 +297,15 @@ def tiles_golden(
     return Golden("arithmetic", raw, dtype, {"level": 1, **options}, frozenset(has), version=2)
 
 
+def with_differences() -> dict[str, Golden]:
+    return {
+        name: Golden("arithmetic", version=2, **{**parts, "dtype": DTYPES[parts["dtype"]]})
+        for name, parts in (
+            difference_goldens.differences() | difference_goldens.versions()
+        ).items()
+    }
+
+
 def few_zeros_and_nans(rows: int) -> bytes:
     """Return a matrix with one zero, for with many there are no tiles, and some NaNs."""
     items = np.frombuffer(gaussian(rows, 64, quarters=4), "<u2").copy()
@@ -324,6 +338,7 @@ GOLDENS = {
     **huffman(),
     **best(),
     **tiles(),
+    **with_differences(),
     **every_codec(),
     **others(),
 }
@@ -339,7 +354,7 @@ def write(name: str, force: bool) -> int:
     is_kept = path.exists() and not (force and golden.version > RELEASED)
     frame = path.read_bytes() if is_kept else golden.encode()
     missing = golden.has - features(frame)
-    if missing or reference.decode(frame) != golden.raw():
+    if missing or reference.decode(frame, golden.base_bytes()) != golden.raw():
         raise SystemExit(
             f"{name}: is no golden of {', '.join(sorted(missing))}: {sorted(features(frame))}"
         )
