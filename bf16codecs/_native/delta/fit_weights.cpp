@@ -51,7 +51,7 @@ struct EntryTable {
   uint8_t of[kMaxDeltaValue + 2];
 
   EntryTable() {
-    for (unsigned v = 0; v <= kMaxDeltaValue + 1; ++v) of[v] = static_cast<uint8_t>(entry_of(v));
+    for (unsigned v = 0; v <= kMaxDeltaValue + 1; ++v) of[v] = static_cast<uint8_t>(delta_entry(v));
   }
 };
 

@@ -3,7 +3,6 @@
 // The tables of the difference mode (docs/format_differences.md, "The difference model").
 
 #include <array>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -29,13 +28,6 @@ inline unsigned raw_bits(const ClassCode& code, unsigned entry) {
 // What the frequency of an entry is a multiple of: otherwise a state might need two words.
 inline unsigned frequency_unit(unsigned raw_bits) {
   return raw_bits > 4 ? 1u << (raw_bits - 4) : 1;
-}
-
-// The entry of a number whose bits above r are v.
-inline unsigned entry_of(unsigned v) {
-  if (v < 8) return v;
-  if (v < 16) return 4 + v / 2;
-  return v > kMaxDeltaValue ? kDeltaEscape : 7 + static_cast<unsigned>(std::bit_width(v));
 }
 
 // Chooses weights by how often each entry occurs in a class of items of `width` bytes.

@@ -36,11 +36,16 @@ void load_rotated(const uint8_t* items, size_t n, unsigned bits, uint16_t* keys)
 template <typename Float, typename Bits>
 void load_distances(const uint8_t* base, const uint8_t* items, size_t n, uint16_t* keys) {
   constexpr Bits kInfinity = std::bit_cast<Bits>(std::numeric_limits<Float>::infinity());
-  const auto load = [](const uint8_t* from) { return std::bit_cast<Float>(load_le<Bits>(from)); };
+  // Subnormal numbers count as zeros: what a processor makes of them is up to its settings.
+  const auto normal = [](Bits bits) { return (bits & kInfinity) != 0 ? bits : Bits{0}; };
+  const auto load = [&](const uint8_t* from) {
+    return std::bit_cast<Float>(normal(load_le<Bits>(from)));
+  };
   for (size_t i = 0; i < n; ++i) {
     const size_t at = sizeof(Bits) * i;
     const Bits bits = std::bit_cast<Bits>(std::fabs(load(items + at) - load(base + at)));
-    keys[i] = static_cast<uint16_t>((bits < kInfinity ? bits : 0) >> (8 * sizeof(Bits) - 17) | 2);
+    keys[i] =
+        static_cast<uint16_t>((bits < kInfinity ? normal(bits) : 0) >> (8 * sizeof(Bits) - 17) | 2);
   }
 }
 

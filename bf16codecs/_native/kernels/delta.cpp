@@ -3,7 +3,6 @@
 #include "kernels/delta.h"
 
 #include <algorithm>
-#include <bit>
 
 #include "format/little_endian.h"
 
@@ -112,12 +111,6 @@ void decode(DeltaDecoder& d, const DeltaTables& tables, const uint8_t* classes, 
   d.words = words;
 }
 
-unsigned entry_of(unsigned v) {
-  if (v < 8) return v;
-  if (v < 16) return 4 + v / 2;
-  return v > kMaxDeltaValue ? kDeltaEscape : 8 + static_cast<unsigned>(std::bit_width(v)) - 1;
-}
-
 void encode(DeltaEncoder& e, const DeltaTables& tables, const uint8_t* classes,
             const uint16_t* numbers, size_t steps, uint32_t* escapes) {
   uint8_t* words = e.words;
@@ -128,7 +121,7 @@ void encode(DeltaEncoder& e, const DeltaTables& tables, const uint8_t* classes,
       const unsigned place = lane_place(lane);
       const size_t i = kDeltaStep * step + place;
       const unsigned c = classes[i];
-      unsigned at = kDeltaEntries * c + entry_of(numbers[i] >> tables.raw[c]);
+      unsigned at = kDeltaEntries * c + delta_entry(numbers[i] >> tables.raw[c]);
       if ((tables.coder[at] & 4095) == 0) at = kDeltaEntries * c + kDeltaEscape;
       mask |= uint32_t{at % kDeltaEntries == kDeltaEscape} << place;
       const uint32_t f = tables.coder[at] & 4095, q = tables.coder[at] >> 12;

@@ -24,6 +24,13 @@ inline constexpr uint8_t kDeltaBits[kDeltaEntries] = {0, 0, 0, 0, 0, 0, 0, 0,
 inline constexpr uint8_t kDeltaBase[kDeltaEntries] = {0, 1,  2,  3,  4,  5,  6,  7,
                                                       8, 10, 12, 14, 16, 32, 64, 0};
 
+// The entry of a number whose bits above r are v.
+static constexpr unsigned delta_entry(unsigned v) {
+  if (v < 8) return v;
+  if (v < 16) return 4 + v / 2;
+  return v < 32 ? 12 : v < 64 ? 13 : v <= kMaxDeltaValue ? 14 : kDeltaEscape;
+}
+
 // How items have classes and numbers.
 struct DeltaShape {
   int origin;         // within +-16383

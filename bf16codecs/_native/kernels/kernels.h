@@ -86,6 +86,7 @@ struct Kernels {
   // 16-bit items, rotated left by one: to numbers, and to planes and back.
   void (*load_keys16)(const uint8_t* items, size_t n, uint16_t* keys);
   // The same of the distance between two bfloat16 items, 0 if that is no number, and at least 2.
+  // Subnormal numbers, and distances, count as zeros.
   void (*load_distances16)(const uint8_t* base, const uint8_t* items, size_t n, uint16_t* keys);
   void (*split16)(const uint8_t* items, size_t n, uint8_t* high, uint8_t* low);
   void (*merge16)(const uint8_t* high, const uint8_t* low, size_t n, uint8_t* items);

@@ -24,15 +24,21 @@ void load_keys16(const uint8_t* items, size_t n, uint16_t* keys) {
   for (size_t i = 0; i < n; ++i) keys[i] = std::rotl(load_le<uint16_t>(items + 2 * i), 1);
 }
 
+// Subnormal numbers count as zeros: what a processor makes of them is up to its settings.
+uint32_t normal_bits(uint32_t bits) {
+  constexpr uint32_t kExponent = 0x7F800000;
+  return (bits & kExponent) != 0 ? bits : 0;
+}
+
 float bfloat16(const uint8_t* item) {
-  return std::bit_cast<float>(uint32_t{load_le<uint16_t>(item)} << 16);
+  return std::bit_cast<float>(normal_bits(uint32_t{load_le<uint16_t>(item)} << 16));
 }
 
 void load_distances16(const uint8_t* base, const uint8_t* items, size_t n, uint16_t* keys) {
   constexpr uint32_t kMagnitude = 0x7FFFFFFF, kInfinity = 0x7F800000;
   for (size_t i = 0; i < n; ++i) {
     const float difference = bfloat16(items + 2 * i) - bfloat16(base + 2 * i);
-    const uint32_t bits = std::bit_cast<uint32_t>(difference) & kMagnitude;
+    const uint32_t bits = normal_bits(std::bit_cast<uint32_t>(difference) & kMagnitude);
     keys[i] = static_cast<uint16_t>((bits < kInfinity ? bits : 0) >> 15 | 2);
   }
 }

@@ -27,15 +27,18 @@ void checksum(ChecksumState& state, const uint8_t* bytes, size_t stripes) {
 }
 
 void load_distances16(const uint8_t* base, const uint8_t* items, size_t n, uint16_t* keys) {
-  // bits = |item - base|;  (bits < infinity ? bits : 0) >> 15 | 2
+  // bits = |item - base|;  (bits is normal, or zero ? bits : 0) >> 15 | 2
   const uint32x4_t infinity = vdupq_n_u32(0x7F800000);
-  const auto number = [](uint16x4_t item) { return vreinterpretq_f32_u32(vshll_n_u16(item, 16)); };
+  const auto normal = [&](uint32x4_t bits) { return vandq_u32(bits, vtstq_u32(bits, infinity)); };
+  const auto number = [&](uint16x4_t item) {
+    return vreinterpretq_f32_u32(normal(vshll_n_u16(item, 16)));
+  };
   size_t i = 0;
   for (; i + 4 <= n; i += 4) {
     const uint16x4_t x = vreinterpret_u16_u8(vld1_u8(items + 2 * i));
     const uint16x4_t b = vreinterpret_u16_u8(vld1_u8(base + 2 * i));
     const uint32x4_t bits = vreinterpretq_u32_f32(vabdq_f32(number(x), number(b)));
-    const uint32x4_t finite = vandq_u32(bits, vcltq_u32(bits, infinity));
+    const uint32x4_t finite = vandq_u32(normal(bits), vcltq_u32(bits, infinity));
     vst1_u16(keys + i, vorr_u16(vshrn_n_u32(finite, 15), vdup_n_u16(2)));
   }
   if (i < n) kScalarKernels.load_distances16(base + 2 * i, items + 2 * i, n - i, keys + i);

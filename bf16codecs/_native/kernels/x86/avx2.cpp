@@ -36,18 +36,21 @@ void load_keys16(const uint8_t* items, size_t n, uint16_t* keys) {
 }
 
 // Of the lower or upper four items of each half: bits = |item - base|;
-// (bits < infinity ? bits : 0) >> 15
+// (bits is normal, or zero ? bits : 0) >> 15
 template <bool kUpper>
 BF16CODECS_INLINE __m256i distances(__m256i base, __m256i items) {
-  const auto number = [](__m256i v) {
-    const __m256i zero = _mm256_setzero_si256();
-    return _mm256_castsi256_ps(kUpper ? _mm256_unpackhi_epi16(zero, v)
-                                      : _mm256_unpacklo_epi16(zero, v));
+  const __m256i zero = _mm256_setzero_si256(), infinity = _mm256_set1_epi32(0x7F800000);
+  const auto normal = [&](__m256i v) {
+    return _mm256_andnot_si256(_mm256_cmpeq_epi32(_mm256_and_si256(v, infinity), zero), v);
+  };
+  const auto number = [&](__m256i v) {
+    return _mm256_castsi256_ps(
+        normal(kUpper ? _mm256_unpackhi_epi16(zero, v) : _mm256_unpacklo_epi16(zero, v)));
   };
   const __m256i difference = _mm256_castps_si256(_mm256_sub_ps(number(items), number(base)));
   const __m256i bits = _mm256_and_si256(difference, _mm256_set1_epi32(0x7FFFFFFF));
-  const __m256i is_finite = _mm256_cmpgt_epi32(_mm256_set1_epi32(0x7F800000), bits);
-  return _mm256_srli_epi32(_mm256_and_si256(bits, is_finite), 15);
+  const __m256i is_finite = _mm256_cmpgt_epi32(infinity, bits);
+  return _mm256_srli_epi32(_mm256_and_si256(normal(bits), is_finite), 15);
 }
 
 void load_distances16(const uint8_t* base, const uint8_t* items, size_t n, uint16_t* keys) {

@@ -37,15 +37,19 @@ void load_keys16(const uint8_t* items, size_t n, uint16_t* keys) {
   }
 }
 
-// Of 16 items: bits = |item - base|;  (bits < infinity ? bits : 0) >> 15 | 2
+// Of 16 items: bits = |item - base|;  (bits is normal, or zero ? bits : 0) >> 15 | 2
 BF16CODECS_INLINE __m256i distances(__m256i base, __m256i items) {
-  const auto number = [](__m256i v) {
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(v), 16));
+  const __m512i infinity = _mm512_set1_epi32(0x7F800000);
+  const auto number = [&](__m256i v) {
+    const __m512i bits = _mm512_slli_epi32(_mm512_cvtepu16_epi32(v), 16);
+    const __mmask16 is_normal = _mm512_test_epi32_mask(bits, infinity);
+    return _mm512_castsi512_ps(_mm512_maskz_mov_epi32(is_normal, bits));
   };
   const __m512i bits =
       _mm512_castps_si512(_mm512_abs_ps(_mm512_sub_ps(number(items), number(base))));
-  const __mmask16 is_finite = _mm512_cmplt_epi32_mask(bits, _mm512_set1_epi32(0x7F800000));
-  const __m512i keys = _mm512_maskz_srli_epi32(is_finite, bits, 15);
+  const __mmask16 is_finite = _mm512_cmplt_epi32_mask(bits, infinity);
+  const __mmask16 is_normal = _mm512_mask_test_epi32_mask(is_finite, bits, infinity);
+  const __m512i keys = _mm512_maskz_srli_epi32(is_normal, bits, 15);
   return _mm512_cvtepi32_epi16(_mm512_or_si512(keys, _mm512_set1_epi32(2)));
 }
 
