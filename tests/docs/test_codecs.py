@@ -187,3 +187,9 @@ def test_read_plain_zarr(tmp_path, monkeypatch, capsys):
         "layer/weight: bfloat16 (3, 4) [0 1 2]",
         "scale: float32 () 2.5",
     ]
+
+
+def test_keep_checkpoints(monkeypatch, capsys):
+    output = run_example(monkeypatch, capsys, "keep_checkpoints.py")
+    alone, chain, steps = map(float, re.findall(r"\d+\.\d\d", output))
+    assert chain < steps < 0.5 * alone
