@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import reference_encoder as build
-from both_decoders import NATIVE_HAS_DIFFERENCES, both_decode_to_base, both_refuse_to_base
+from both_decoders import both_decode_to_base, both_refuse_to_base
 from contents import lcg_bytes, weights
 from difference_frames import (
     base_of,
@@ -53,11 +53,6 @@ from reference_planes import CONSTANT, STORED, FormatError
 
 RELATIONS = [ORDERED, PLAIN, EXCLUSIVE_OR]
 DTYPES = range(6)
-
-
-@pytest.mark.skipif(NATIVE_HAS_DIFFERENCES, reason="the native core is compared")
-def test_native_decoder_knows_differences():
-    pytest.skip("bf16codecs.decode takes no base: only the reference decoder is tested")
 
 
 # --- numbers -------------------------------------------------------------------------------------
