@@ -17,7 +17,6 @@ ITEM_SIZES: dict[str, int]  # of a dtype, in bytes
 LEVELS: dict[str, int]  # of the arithmetic codec
 MODES: list[str]  # of planes, by number
 MAX_STEPS: int
-LEAST_STEP_BYTES: int  # of a step that is worth a version
 HDF5_FILTER_ID: int
 HDF5_FLAGS: dict[str, int]  # in cd_values
 

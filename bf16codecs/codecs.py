@@ -86,12 +86,8 @@ class _StepsCodec(_ChecksumCodec):
     _left_out = frozenset({"steps"})
 
     def _native_parameters(self, buf: Any) -> dict[str, Any]:
-        nbytes = byte_view(buf).size
-        self.check_steps(nbytes)
-        # The table of the versions would take more than their differences save.
-        pays = nbytes >= self.steps * _core.LEAST_STEP_BYTES
-        steps = self.steps if pays else 1
-        return {**super()._native_parameters(buf), "steps": steps, "may_drop_steps": True}
+        self.check_steps(byte_view(buf).size)
+        return {**super()._native_parameters(buf), "steps": self.steps, "may_drop_steps": True}
 
 
 class BF16Huffman(_StepsCodec):

@@ -19,10 +19,6 @@ struct Zstd {
 };
 
 inline constexpr unsigned kMaxSteps = kNoParent - 1;
-// Of a step that is worth a version: of fewer, the table of versions takes more than differences
-// save. Callers of encode() decide.
-inline constexpr size_t kLeastStepBytes = 512;
-
 struct EncodeOptions {
   Codec codec = Codec::huffman;
   Layout layout;

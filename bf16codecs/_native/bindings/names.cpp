@@ -23,7 +23,6 @@ void publish_names(nb::module_& module) {
   module.attr("DEFAULT_BLOCK_BYTES") = kDefaultBlockBytes;
   module.attr("MAX_BLOCK_BYTES") = kMaxBlockBytes;
   module.attr("MAX_STEPS") = kMaxSteps;
-  module.attr("LEAST_STEP_BYTES") = kLeastStepBytes;
   module.attr("CODECS") = numbers_by_name(kCodecNames);
   module.attr("DTYPES") = numbers_by_name(kDTypeNames);
   module.attr("LEVELS") = numbers_by_name(kLevelNames);

@@ -247,6 +247,9 @@ size_t encode_versions(const uint8_t* raw, size_t size, const EncodeOptions& opt
   return encode_until_it_pays(plan, options, frame);
 }
 
+// Of fewer bytes, the table of versions takes more than their differences save.
+constexpr size_t kLeastStepBytes = 512;
+
 // Encodes without versions, too, and keeps that if it is smaller than `with`.
 size_t encode_alone(const uint8_t* raw, size_t size, EncodeOptions options, size_t with,
                     uint8_t* frame) {
@@ -280,7 +283,9 @@ uint64_t encode_room(uint64_t raw_size, const EncodeOptions& options) {
 size_t encode(const uint8_t* raw, size_t size, const EncodeOptions& options, const uint8_t* base,
               uint8_t* frame) {
   if (options.has_base) return encode_to_base(raw, size, options, base, frame);
-  if (options.steps > 1) {
+  const bool has_steps =
+      options.steps > 1 && (!options.may_drop_steps || size / options.steps >= kLeastStepBytes);
+  if (has_steps) {
     const size_t with = encode_versions(raw, size, options, frame);
     const bool is_doubtful = options.may_drop_steps && may_be_smaller_alone(options, size, with);
     return is_doubtful ? encode_alone(raw, size, options, with, frame) : with;

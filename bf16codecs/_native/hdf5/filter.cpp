@@ -48,8 +48,8 @@ bool is_useless(const EncodeOptions& options, size_t frame_size, size_t nbytes) 
   return frame_size >= nbytes && options.codec != Codec::split;
 }
 
-// Steps have to divide the chunk. One that is too small for them is encoded without.
-void check_steps(size_t nbytes, EncodeOptions& options) {
+// Steps have to divide the chunk.
+void check_steps(size_t nbytes, const EncodeOptions& options) {
   if (options.steps == 1) return;
   if (nbytes % (options.steps * options.layout.planes()) != 0) {
     throw std::invalid_argument("it has " + counted(nbytes, "byte") + ", which are not " +
@@ -57,13 +57,12 @@ void check_steps(size_t nbytes, EncodeOptions& options) {
                                 " steps of whole items, as cd_values[6] says: let the first"
                                 " dimension of the chunks be a multiple of the steps");
   }
-  options.may_drop_steps = true;
-  if (nbytes / options.steps < kLeastStepBytes) options.steps = 1;
 }
 
 size_t encode_chunk(EncodeOptions options, bool is_optional, size_t nbytes, size_t* buf_size,
                     void** buf) {
   check_steps(nbytes, options);
+  options.may_drop_steps = true;
   const uint64_t room = encode_room(nbytes, options);
   Chunk frame = allocate(room);
   const size_t size =
