@@ -36,7 +36,7 @@ struct Reader::State {
         rows(std::move(row_scales)),
         scales(grid::KeyFormat(model.layout()), model.section(first), rows, first),
         numbers(model.layout(), model.section(first)),
-        has_scales(model.section(first).run != 0 || model.section(first).period != 0),
+        has_one_scale(model.section(first).has_one_scale()),
         tables(model.tables(first)),
         counts(n, groups),
         base(base_items) {
@@ -57,7 +57,7 @@ struct Reader::State {
   void decode(size_t n, const uint8_t* const low[], uint8_t* items) {
     const size_t steps = n / kDeltaStep;
     // Where there is one scale, it is there already.
-    if (at == 0 || has_scales) scales.fill(at, n, strip_scales);
+    if (at == 0 || !has_one_scale) scales.fill(at, n, strip_scales);
     numbers.classify(base, strip_scales, n, classes);
     words.prepare(kStepBytes * steps);
     decoder.words = words.next;
@@ -93,7 +93,7 @@ struct Reader::State {
   const grid::RowScales rows;
   const grid::ItemScales scales;
   const Numbers numbers;
-  const bool has_scales;
+  const bool has_one_scale;
   const DeltaTables& tables;
   const Counts counts;
   const uint8_t* base;

@@ -51,8 +51,7 @@ class BlockEncoder {
         items_(items),
         first_(first),
         counts_(n, groups),
-        parts_(counts_, scratch),
-        has_scales_(section_.run != 0 || section_.period != 0) {
+        parts_(counts_, scratch) {
     encoder_.groups = groups;
   }
 
@@ -63,8 +62,9 @@ class BlockEncoder {
     const Numbers numbers(model_.layout(), section_);
     std::fill_n(encoder_.x, counts_.lanes, kLowestState);
     encoder_.words = parts_.words_end;
-    for (unsigned k = 0; k < section_.low; ++k)
+    for (unsigned k = 0; k < section_.low; ++k) {
       std::fill_n(low[k] + counts_.coded, counts_.rest, 0);
+    }
     scales.fill(0, std::min(kStrip, counts_.coded), strip_scales_);
     const size_t strips = (counts_.coded + kStrip - 1) / kStrip;
     for (size_t strip = strips; strip-- != 0;) code_strip(strip * kStrip, scales, numbers, low);
@@ -100,7 +100,7 @@ class BlockEncoder {
     const uint8_t* const base = base_ + width_ * at;
     uint8_t* low_at[kMaxItemSize] = {};
     for (unsigned k = 0; k < section_.low; ++k) low_at[k] = low[k] + at;
-    if (has_scales_) scales.fill(at, n, strip_scales_);
+    if (!section_.has_one_scale()) scales.fill(at, n, strip_scales_);
     numbers.classify(base, strip_scales_, n, classes);
     numbers.subtract(base, items_ + width_ * at, strip_scales_, classes, n, coded, low_at);
     uint32_t* const escapes = parts_.escapes + at / kDeltaStep;
@@ -127,7 +127,6 @@ class BlockEncoder {
   const Parts parts_;
   DeltaEncoder encoder_;
   size_t escapes_ = 0;
-  const bool has_scales_;  // more than one
   alignas(64) uint16_t strip_scales_[kStrip];
 };
 

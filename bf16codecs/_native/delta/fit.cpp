@@ -91,7 +91,7 @@ class SectionFit {
 
   Section blank() const {
     Section section;
-    section.shape.fraction = fraction_bits(layout_.dtype);
+    section.shape.fraction = fraction_bits(layout_);
     return section;
   }
 
@@ -167,7 +167,7 @@ Model Model::fit(const Layout& layout, const uint8_t* base, const uint8_t* items
 grid::RowScales Model::fit_rows(const uint8_t* base, const uint8_t* items, uint64_t first,
                                 size_t n) const {
   const Section& of = section(first);
-  if (of.run == 0 && of.period == 0) return {};
+  if (of.has_one_scale()) return {};
   const grid::RowScales& fitted = fitted_rows_[place_of(first)];
   const bool is_whole = first % grid::kSectionItems == 0 && n == fitted_items_ - first;
   if (is_whole && n <= kOneBlock) return fitted;

@@ -116,7 +116,7 @@ void fit_scale(const Layout& layout, Sample& sample, bool has_scales, Section& s
     uint64_t sum = 0;
     for (const uint16_t number : numbers) sum += std::min<uint16_t>(number, 64 * kLeastMean);
     if (section.low != 0 && sum < kLeastMean * numbers.size()) continue;
-    section.shape.near_raw = near_raw_bits(layout.dtype, section.low);
+    section.shape.near_raw = near_raw_bits(layout, section.low);
     if (has_scales) return;
     const int log_scale = mean_log_scale(exponents, section);
     const int octave = (log_scale + kOctave / 2) >> 12;

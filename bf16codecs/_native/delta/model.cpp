@@ -91,8 +91,8 @@ class SectionReader {
     section.relation = Relation{static_cast<uint8_t>(number(0, 2))};
     section.low = number(0, static_cast<int>(layout_.planes()) - 1);
     DeltaShape& shape = section.shape;
-    shape.fraction = fraction_bits(layout_.dtype);
-    shape.near_raw = near_raw_bits(layout_.dtype, section.low);
+    shape.fraction = fraction_bits(layout_);
+    shape.near_raw = near_raw_bits(layout_, section.low);
     shape.shift = number(0, kMaxShift);
     shape.origin = get_within(learnt_.place, coder_, -kMaxOrigin, kMaxOrigin);
     shape.places = 1 + number(0, kDeltaPlaces - 1);
@@ -147,25 +147,13 @@ class SectionReader {
 
 }  // namespace
 
-unsigned fraction_bits(DType dtype) {
-  switch (dtype) {
-    case DType::bfloat16:
-      return 8;
-    case DType::float16:
-      return 11;
-    case DType::float32:
-      return 24;
-    case DType::float64:
-      return 53;
-    case DType::float8_e4m3fn:
-      return 4;
-    default:
-      return 3;
-  }
+unsigned fraction_bits(const Layout& layout) {
+  const grid::KeyFormat format(layout);
+  return static_cast<unsigned>(8 * layout.planes()) - (format.bits - format.fraction);
 }
 
-unsigned near_raw_bits(DType dtype, unsigned low) {
-  const int bits = static_cast<int>(fraction_bits(dtype)) - 1 - 8 * static_cast<int>(low);
+unsigned near_raw_bits(const Layout& layout, unsigned low) {
+  const int bits = static_cast<int>(fraction_bits(layout)) - 1 - 8 * static_cast<int>(low);
   return static_cast<unsigned>(std::clamp(bits, 0, static_cast<int>(kMaxDeltaRaw)));
 }
 

@@ -25,10 +25,10 @@ struct Section : grid::Grid {
 };
 
 // Bits below the exponent, with the sign: Fw.
-unsigned fraction_bits(DType dtype);
+unsigned fraction_bits(const Layout& layout);
 
 // r of near classes.
-unsigned near_raw_bits(DType dtype, unsigned low);
+unsigned near_raw_bits(const Layout& layout, unsigned low);
 
 class Model {
  public:

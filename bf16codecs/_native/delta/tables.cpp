@@ -7,11 +7,8 @@
 namespace bf16codecs::delta {
 namespace {
 
-// 2^(i / 8) in 4096ths.
-constexpr uint32_t kPowers[8] = {4096, 4467, 4871, 5312, 5793, 6317, 6889, 7512};
-
 uint64_t power_of(unsigned weight) {
-  return weight == 0 ? 0 : uint64_t{kPowers[(weight - 1) % 8]} << (weight - 1) / 8;
+  return weight == 0 ? 0 : uint64_t{grid::kEighths[(weight - 1) % 8]} << (weight - 1) / 8;
 }
 
 void fill_search(DeltaTables& tables, unsigned c) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <span>
 #include <stdexcept>
 #include <string>
 
@@ -118,7 +119,7 @@ ModelKind kind_from(uint8_t kind) {
 }
 
 // The models of a frame's versions.
-std::vector<Version> parse_versions(const Header& header, const std::vector<uint8_t>& model) {
+std::vector<Version> parse_versions(const Header& header, std::span<const uint8_t> model) {
   std::vector<Version> versions(header.versions);
   if (header.versions == 1) {
     versions[0].parent = 0;
@@ -253,8 +254,11 @@ FrameIndex read_index(const uint8_t* bytes, size_t size) {
   index.offsets.push_back(offset);
   const uint8_t* const model = entry + header.tail_size();
   index.tail.assign(entry, model);
-  index.model.assign(model, model + header.model_size);
-  if (header.has_differences) index.versions = parse_versions(header, index.model);
+  if (header.has_differences) {
+    index.versions = parse_versions(header, {model, header.model_size});
+  } else {
+    index.model.assign(model, model + header.model_size);
+  }
   return index;
 }
 

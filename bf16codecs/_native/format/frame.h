@@ -64,7 +64,8 @@ struct FrameIndex {
   std::vector<uint32_t> checksums;  // of each block's decoded bytes, or empty
   std::vector<uint32_t> base_checksums;  // of each block of a base outside of the frame
   std::vector<uint8_t> tail;
-  std::vector<uint8_t> model;     // shared by all blocks; empty if there is none
+  // Shared by all blocks; empty if there is none, or if it was read as that of versions.
+  std::vector<uint8_t> model;
   std::vector<Version> versions;  // of a frame with differences
 
   size_t blocks() const { return offsets.size() - 1; }

@@ -8,7 +8,10 @@
 
 namespace bf16codecs::grid {
 
-inline constexpr int kOctave = 4096;     // one octave: a factor of two
+inline constexpr int kOctave = 4096;  // one octave: a factor of two
+
+// 2^(i / 8) in 4096ths.
+inline constexpr uint32_t kEighths[8] = {4096, 4467, 4871, 5312, 5793, 6317, 6889, 7512};
 inline constexpr int kHalfLog2E = 2955;  // log2(e) / 2
 
 namespace detail {

@@ -24,6 +24,8 @@ struct Grid {
   uint8_t row_step = 0, column_step = 0;  // log2 of what one class more adds to the scale
   bool columns_change = false;            // columns are written as changes to the section before
   std::vector<int16_t> columns;           // class of each column
+
+  bool has_one_scale() const { return run == 0 && period == 0; }  // in a block
 };
 
 // Scales of a block's rows over the grid's base: an offset and a class for each run.

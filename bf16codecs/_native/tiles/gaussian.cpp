@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "grid/fixed_point.h"
+
 namespace bf16codecs::tiles {
 namespace {
 
@@ -30,12 +32,9 @@ constexpr Gaussian kGaussian[1 + kTileClasses] = {
       192, 159, 130, 104, 82, 63, 48,  62,  32,  16,  7,   3,   1,   1,   1}},
 };
 
-// 2^(i / 8) in 4096ths.
-constexpr uint64_t kPowers[8] = {4096, 4467, 4871, 5312, 5793, 6317, 6889, 7512};
-
 uint64_t changed(unsigned weight, int change) {
   const auto eighths = static_cast<unsigned>(change + kMaxChange);
-  return (weight * kPowers[eighths % 8]) << (eighths / 8);
+  return (uint64_t{weight} * grid::kEighths[eighths % 8]) << (eighths / 8);
 }
 
 }  // namespace
