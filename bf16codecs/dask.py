@@ -26,7 +26,7 @@ from bf16codecs._chunks.grid import ArrayPlan, Piece
 from bf16codecs._messages import counted
 from bf16codecs._paths import absolute, given_path
 from bf16codecs._threads import codec_threads
-from bf16codecs.convert.convert import safetensors_to_zarr as _safetensors_to_zarr
+from bf16codecs.convert import safetensors_to_zarr as _safetensors_to_zarr
 from bf16codecs.convert.pipeline import Encoded, Engine, Packed, Progress, read_chunk
 from bf16codecs.convert.summary import Summary
 from bf16codecs.errors import CorruptDataError

@@ -19,7 +19,7 @@ from bf16codecs.cli.options import (
     sync_option,
     threads_option,
 )
-from bf16codecs.convert.convert import (
+from bf16codecs.convert import (
     hdf5_to_safetensors,
     safetensors_to_hdf5,
     safetensors_to_zarr,

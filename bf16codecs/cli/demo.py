@@ -17,7 +17,7 @@ import numpy as np
 from bf16codecs import _interrupt
 from bf16codecs.cli.console import format_rate, format_size, print_table, show
 from bf16codecs.cli.options import command
-from bf16codecs.convert.convert import safetensors_to_zarr, zarr_to_safetensors
+from bf16codecs.convert import safetensors_to_zarr, zarr_to_safetensors
 from bf16codecs.safetensors import read_header
 from bf16codecs.store.choice import CodecChoice
 

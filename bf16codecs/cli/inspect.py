@@ -19,7 +19,7 @@ from bf16codecs.cli.console import (
     show,
 )
 from bf16codecs.cli.options import command, max_bytes_option, quiet_option, threads_option
-from bf16codecs.convert.convert import verify_store
+from bf16codecs.convert import verify_store
 from bf16codecs.store.backend import stored_arrays
 from bf16codecs.store.opening import open_store
 

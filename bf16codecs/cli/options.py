@@ -27,7 +27,7 @@ from bf16codecs.cli.console import (
 )
 from bf16codecs.cli.signals import handled_signals, shown_warnings, silence_what_is_left
 from bf16codecs.codecs import ZSTD_LEVELS
-from bf16codecs.convert.convert import DEFAULT_CHUNK_SIZE, DEFAULT_CODEC
+from bf16codecs.convert import DEFAULT_CHUNK_SIZE, DEFAULT_CODEC
 from bf16codecs.convert.summary import Summary
 from bf16codecs.store.choice import CODEC_NAMES, CodecChoice
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from bf16codecs._dtypes import DTYPE_BITS, DTYPE_NAMES
 from bf16codecs._torch_tensors import as_tensor
-from bf16codecs.convert.convert import safetensors_to_zarr
+from bf16codecs.convert import safetensors_to_zarr
 from bf16codecs.model.model import open_model
 from bf16codecs.safetensors import Source, SourceFile, parse_header
 

@@ -1,0 +1,134 @@
+"""Restoring safetensors files from model stores."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+from bf16codecs._buffers import Bytes
+from bf16codecs._chunks.grid import Piece
+from bf16codecs._files import write_all
+from bf16codecs._limits import Limits
+from bf16codecs._paths import given_path
+from bf16codecs._threads import codec_threads
+from bf16codecs.convert.checks import check_restored_size, read_index
+from bf16codecs.convert.pipeline import file_prefix, unpack
+from bf16codecs.convert.summary import Progress, Summary, summarize
+from bf16codecs.convert.target import absolute_target, has_only, new_target
+from bf16codecs.store.backend import StoreReader
+from bf16codecs.store.opening import Kind, open_store
+
+__all__ = ["hdf5_to_safetensors", "zarr_to_safetensors"]
+
+
+def zarr_to_safetensors(
+    store: str | os.PathLike[str],
+    dst: str | os.PathLike[str],
+    *,
+    threads: int | None = None,
+    overwrite: bool = False,
+    max_bytes: int | None = None,
+    sync: bool = True,
+    progress: Progress | None = None,
+) -> Summary:
+    """Restore the original file, or the folder of shards with its index, from a model store.
+
+    Parameters
+    ----------
+    store
+        A folder, a ZIP file, or an address that zarr opens.
+    dst
+        The file to make, or the folder if the store has several files or an index. It appears
+        only when it is complete and has the original's SHA-256.
+    threads
+        How many threads may work.
+    overwrite
+        Replace an existing file, or a folder that has files of the same names only.
+    max_bytes
+        The most bytes that the restored files may have. By default 1 GiB, or 256 times the store's
+        size if that is more, which no real model meets.
+    sync
+        Flush the files to the disk before they get their names.
+    progress
+        Called now and then with the phase, the bytes done and all bytes.
+
+    Returns
+    -------
+    Summary
+
+    Raises
+    ------
+    StoreError
+        If the store is incomplete.
+    bf16codecs.errors.CodecError
+        If data are damaged. The target is not made then.
+    FileExistsError
+        If the target exists and `overwrite` is false, or it has other files.
+    ValueError
+        If an option makes no sense, or the target is in the store or contains it.
+    """
+    limits = Limits(max_bytes)
+    with closing(open_store(store, Kind.FOLDER, Kind.ZIP, limits=limits)) as reader:
+        return _restore(reader, dst, threads, overwrite, sync, progress)
+
+
+def hdf5_to_safetensors(
+    file: str | os.PathLike[str],
+    dst: str | os.PathLike[str],
+    *,
+    threads: int | None = None,
+    overwrite: bool = False,
+    max_bytes: int | None = None,
+    sync: bool = True,
+    progress: Progress | None = None,
+) -> Summary:
+    """Restore the original file, or the folder of shards with its index, from an HDF5 file.
+
+    Parameters and errors are those of `zarr_to_safetensors`.
+    """
+    with closing(open_store(file, Kind.HDF5, limits=Limits(max_bytes))) as reader:
+        return _restore(reader, dst, threads, overwrite, sync, progress)
+
+
+def _restore(
+    reader: StoreReader,
+    dst: str | os.PathLike[str],
+    threads: int | None,
+    overwrite: bool,
+    sync: bool,
+    progress: Progress | None,
+) -> Summary:
+    """Restore from any kind of store."""
+    start = time.perf_counter()
+    headers = reader.headers
+    index = read_index(reader)
+    check_restored_size(reader)
+    names = [file.name for file in reader.info.files]
+    if reader.info.index is not None:
+        names.append(reader.info.index.name)
+    as_folder = reader.info.index is not None or len(names) > 1
+    local = [] if "://" in reader.where else [Path(reader.where)]
+    target = absolute_target(given_path(dst, "target"), local)
+    if local and local[0].resolve() in target.resolve().parents:
+        raise ValueError(f"{dst}: lies in the store")
+    may_replace = partial(has_only, names=names) if as_folder else Path.is_file
+    with codec_threads(threads), new_target(target, overwrite, may_replace, sync) as temporary:
+        if as_folder:
+            temporary.mkdir()
+        paths = [temporary / name for name in names] if as_folder else [temporary]
+        for path, header in zip(paths, headers, strict=False):
+            with open(path, "xb") as file:
+                file.write(file_prefix(header))
+        if reader.info.index is not None:
+            paths[-1].write_bytes(index)
+
+        def consume(number: int, piece: Piece, data: Bytes) -> None:
+            with open(paths[number], "r+b", buffering=0) as file:
+                file.seek(piece.offset)
+                write_all(file, data)
+
+        unpack(reader, headers, consume, True, progress and partial(progress, "restore"))
+    return summarize(reader, headers, start)

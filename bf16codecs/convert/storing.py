@@ -1,0 +1,206 @@
+"""Converting safetensors files to model stores."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+from bf16codecs._paths import given_path
+from bf16codecs._threads import codec_threads
+from bf16codecs.convert.checks import compare_names, read_index
+from bf16codecs.convert.pipeline import LOCAL, Engine, pack
+from bf16codecs.convert.summary import Progress, Summary
+from bf16codecs.convert.target import absolute_target, is_kind, new_target
+from bf16codecs.safetensors import Source, open_source
+from bf16codecs.store.backend import StoreWriter
+from bf16codecs.store.choice import CodecChoice
+from bf16codecs.store.opening import Kind, open_store
+from bf16codecs.store.zarr_writer import ZarrWriter
+
+__all__ = [
+    "DEFAULT_CHUNK_SIZE",
+    "DEFAULT_CODEC",
+    "safetensors_to_hdf5",
+    "safetensors_to_zarr",
+]
+
+# 8 to 64 MiB convert equally fast; smaller ones take less memory, and a slice where a reader
+# decodes whole chunks (format 2) less time.
+DEFAULT_CHUNK_SIZE = 16 << 20
+DEFAULT_CODEC = "arithmetic"
+
+
+def safetensors_to_zarr(
+    src: str | os.PathLike[str] | Source,
+    store: str | os.PathLike[str],
+    *,
+    codec: str = DEFAULT_CODEC,
+    level: str | int | None = None,
+    chunk_size: int = DEFAULT_CHUNK_SIZE,
+    threads: int | None = None,
+    zarr_format: int = 3,
+    verify: bool = True,
+    overwrite: bool = False,
+    sync: bool = True,
+    progress: Progress | None = None,
+    engine: Engine = LOCAL,
+) -> Summary:
+    """Convert safetensors files to a model store in Zarr.
+
+    Parameters
+    ----------
+    src
+        A safetensors file, a folder of shards, or a `*.safetensors.index.json`.
+    store
+        The store to make: a folder, or a ZIP file if the name ends in ``.zip``. It appears only
+        when it is complete, and not at all after an error.
+    codec
+        ``"huffman"``, ``"arithmetic"``, ``"zstd"``, ``"split"`` or ``"none"``, for floats.
+    level
+        Of ``"zstd"`` 1 to 22, of ``"arithmetic"`` ``"fast"`` or ``"best"``.
+    chunk_size
+        Largest size of a chunk, in bytes.
+    threads
+        Number of threads; by default `bf16codecs.get_num_threads()`.
+    zarr_format
+        3 or 2.
+    verify
+        Read the finished store again and compare it with the source.
+    overwrite
+        Replace an existing store.
+    sync
+        Flush the store to the disk before it gets its name, so that it survives a loss of power.
+    progress
+        Called now and then with the phase (``"convert"``, ``"verify"``), the bytes done and the
+        total bytes.
+    engine
+        Who does the work: by default this process; `bf16codecs.dask.cluster` gives another.
+
+    Returns
+    -------
+    Summary
+
+    Raises
+    ------
+    SafetensorsError
+        If the source is damaged.
+    FileExistsError
+        If `store` exists and `overwrite` is false, or it is not a store.
+    ValueError
+        If an option makes no sense, or the target is or contains the source.
+    OSError
+        If a file cannot be read or written.
+    """
+    if zarr_format not in (2, 3):
+        raise ValueError(f"zarr_format must be 2 or 3, not {zarr_format!r}")
+    as_zip = os.fspath(store).lower().endswith(".zip")
+    return _to_store(
+        src,
+        store,
+        make_writer=partial(
+            ZarrWriter,
+            choice=CodecChoice(codec, level),
+            zarr_format=zarr_format,
+            as_zip=as_zip,
+            sync_shared=sync,
+        ),
+        kind=Kind.ZIP if as_zip else Kind.FOLDER,
+        chunk_size=chunk_size,
+        threads=threads,
+        verify=verify,
+        overwrite=overwrite,
+        sync=sync,
+        progress=progress,
+        engine=engine,
+    )
+
+
+def safetensors_to_hdf5(
+    src: str | os.PathLike[str] | Source,
+    file: str | os.PathLike[str],
+    *,
+    codec: str = DEFAULT_CODEC,
+    level: str | int | None = None,
+    chunk_size: int = DEFAULT_CHUNK_SIZE,
+    threads: int | None = None,
+    verify: bool = True,
+    overwrite: bool = False,
+    sync: bool = True,
+    progress: Progress | None = None,
+) -> Summary:
+    """Convert safetensors files to a model store in HDF5.
+
+    Parameters are those of `safetensors_to_zarr`; `file` is the HDF5 file to make. The codec
+    ``"zstd"`` uses HDF5's own filters, and needs hdf5plugin.
+
+    Returns
+    -------
+    Summary
+
+    Raises
+    ------
+    SafetensorsError
+        If the source is damaged.
+    FileExistsError
+        If `file` exists and `overwrite` is false, or it is not an HDF5 file.
+    """
+    # h5py is imported by those who have HDF5 files.
+    from bf16codecs.store.hdf5_writer import MAX_CHUNK_SIZE, Hdf5Writer
+
+    if chunk_size > MAX_CHUNK_SIZE:
+        raise ValueError(f"HDF5 chunks have {MAX_CHUNK_SIZE} bytes at most, not {chunk_size}")
+    return _to_store(
+        src,
+        file,
+        make_writer=partial(Hdf5Writer, choice=CodecChoice(codec, level)),
+        kind=Kind.HDF5,
+        chunk_size=chunk_size,
+        threads=threads,
+        verify=verify,
+        overwrite=overwrite,
+        sync=sync,
+        progress=progress,
+    )
+
+
+def _to_store(
+    src: str | os.PathLike[str] | Source,
+    store: str | os.PathLike[str],
+    *,
+    make_writer: Callable[[Path], StoreWriter],
+    kind: Kind,
+    chunk_size: int,
+    threads: int | None,
+    verify: bool,
+    overwrite: bool,
+    sync: bool,
+    progress: Progress | None,
+    engine: Engine = LOCAL,
+) -> Summary:
+    """Convert into any kind of store."""
+    start = time.perf_counter()
+    if chunk_size < 1:
+        raise ValueError(f"chunk_size must be positive, not {chunk_size}")
+    source = src if isinstance(src, Source) else open_source(src)
+    target = absolute_target(given_path(store, "target"), source.paths)
+    may_replace = partial(is_kind, kind=kind)
+    with codec_threads(threads), new_target(target, overwrite, may_replace, sync) as temporary:
+        with closing(make_writer(temporary)) as writer:
+            report = progress and partial(progress, "convert")
+            packed = pack(source, writer, chunk_size, verify, report, engine.encode)
+        if verify:
+            with closing(open_store(temporary, kind)) as reader:
+                headers = reader.headers
+                compare_names(reader, headers, read_index(reader), source)
+                engine.verify(reader, headers, packed, progress and partial(progress, "verify"))
+    return Summary(
+        len(source.files),
+        sum(len(file.header.tensors) for file in source.files),
+        packed.nbytes,
+        packed.stored_nbytes,
+        time.perf_counter() - start,
+    )
