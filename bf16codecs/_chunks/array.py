@@ -261,37 +261,37 @@ class ChunkedArray(ArrayReader):
         self, index: Index, found: Located, axes: Sequence[Axis], out: NDArray[Any]
     ) -> None:
         # Leading axes of one index only set the offset; the next axis is the first that varies.
-        base, stride, depth = 0, self.unit_nbytes, 0
+        offset, stride, depth = 0, self.unit_nbytes, 0
         for axis, size in zip(axes, self.chunks, strict=True):
             stride //= size
             if len(axis) > 1:
                 break
-            base += int(axis[0]) * stride
+            offset += int(axis[0]) * stride
             depth += 1
         if depth == len(axes):
-            self._read_run(index, found, base, out)
+            self._read_run(index, found, offset, out)
             return
         first, stop = int(axes[depth][0]), int(axes[depth][-1]) + 1
-        base += first * stride
+        offset += first * stride
         rest = self.chunks[depth + 1 :]
         dense = stop - first == len(axes[depth])
         inner = axes[depth + 1 :]
         if dense and all(len(a) == n for a, n in zip(inner, rest, strict=True)):
-            self._read_run(index, found, base, out)
+            self._read_run(index, found, offset, out)
             return
         shape = (stop - first, *rest)
         local = (as_index(axes[depth], first), *map(as_index, inner))
         # The system provides memory only for the pages that are decoded into.
         raw = np.empty((stop - first) * stride, np.uint8)
-        touched = partial(touched_ranges, local, shape, self.dtype.itemsize, base=base)
-        self._read(index, found, Wanted(self.unit_nbytes, touched, raw, base))
+        touched = partial(touched_ranges, local, shape, self.dtype.itemsize, base=offset)
+        self._read(index, found, Wanted(self.unit_nbytes, touched, raw, offset))
         out[...] = raw.view(self.dtype).reshape(shape)[local].reshape(out.shape)
 
-    def _read_run(self, index: Index, found: Located, base: int, out: NDArray[Any]) -> None:
+    def _read_run(self, index: Index, found: Located, offset: int, out: NDArray[Any]) -> None:
         """Read one contiguous range of a chunk."""
         run = out if out.flags.c_contiguous else np.empty(out.shape, self.dtype)
         raw = run.reshape(-1).view(np.uint8)
-        self._read(index, found, Wanted.run(self.unit_nbytes, raw, base))
+        self._read(index, found, Wanted.run(self.unit_nbytes, raw, offset))
         if run is not out:
             out[...] = run
 

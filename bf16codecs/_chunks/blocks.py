@@ -47,20 +47,20 @@ class Wanted:
         Returns the chunk's bytes that are wanted: ranges, ascending, without overlap. Those that
         are closer than its argument may be one.
     out : uint8 ndarray
-        The chunk's bytes from `base` on. What lies between the ranges is undefined.
-    base : int
+        The chunk's bytes from `offset` on. What lies between the ranges is undefined.
+    offset : int
         The first byte of the chunk that `out` holds.
     """
 
     nbytes: int
     touched: Callable[[int], Sequence[Range]]
     out: Bytes
-    base: int = 0
+    offset: int = 0
 
     @classmethod
-    def run(cls, nbytes: int, out: Bytes, base: int) -> Wanted:
+    def run(cls, nbytes: int, out: Bytes, offset: int) -> Wanted:
         """Want all that `out` holds."""
-        return cls(nbytes, lambda gap: [(base, base + out.size)], out, base)
+        return cls(nbytes, lambda gap: [(offset, offset + out.size)], out, offset)
 
     @classmethod
     def whole(cls, out: Bytes) -> Wanted:
@@ -78,16 +78,17 @@ class Wanted:
 
     def place(self, start: int, stop: int) -> Bytes | None:
         """Return where `out` has some of the chunk's bytes, or None if it has not all of them."""
-        if start < self.base or stop > self.base + self.out.size:
+        if start < self.offset or stop > self.offset + self.out.size:
             return None
-        return self.out[start - self.base : stop - self.base]
+        return self.out[start - self.offset : stop - self.offset]
 
     def put(self, start: int, content: Bytes) -> None:
         """Copy what `out` holds of the chunk's bytes from `start` on."""
-        first = max(start, self.base)
-        last = min(start + content.size, self.base + self.out.size)
+        first = max(start, self.offset)
+        last = min(start + content.size, self.offset + self.out.size)
         if first < last:
-            self.out[first - self.base : last - self.base] = content[first - start : last - start]
+            place = self.out[first - self.offset : last - self.offset]
+            place[:] = content[first - start : last - start]
 
 
 def block_runs(ranges: Iterable[Range], block_bytes: int, n_blocks: int) -> list[Range]:
@@ -273,7 +274,7 @@ class Head:
     def _edges(self, wanted: Wanted) -> set[int]:
         """Return the places at which `wanted.out` begins, ends, or has a block in part."""
         places = set()
-        for byte in (wanted.base, wanted.base + wanted.out.size):
+        for byte in (wanted.offset, wanted.offset + wanted.out.size):
             place, rest = divmod(byte % self.version_bytes, self.block_bytes)
             place = min(place, self.version_blocks - 1)
             places |= {place, place + 1} if rest else {place}
