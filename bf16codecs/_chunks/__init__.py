@@ -1,6 +1,6 @@
 """Reading chunks of arrays, whatever holds them: the only copy of each step.
 
 To read a selection, `indexing` takes it apart, `grid` says which chunks it touches, `blocks` which
-blocks of these, `formats` how they are stored, and `sources` where their bytes lie. `array` puts
-that together.
+blocks of these, `formats` and `frames` how they are stored, and `sources` where their bytes lie.
+`array` puts that together.
 """

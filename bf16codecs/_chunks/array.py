@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from bf16codecs import _core
 from bf16codecs._buffers import Bytes
-from bf16codecs._chunks.blocks import Wanted
 from bf16codecs._chunks.formats import Format, read
 from bf16codecs._chunks.grid import ArrayPlan, Piece, chunk_counts, chunk_shape
 from bf16codecs._chunks.indexing import Axis, as_index, cut_box
 from bf16codecs._chunks.stored import Source
 from bf16codecs._chunks.touched import touched_ranges
+from bf16codecs._chunks.wanted import Wanted
 from bf16codecs._limits import REMOTE_IN_FLIGHT_BYTES
 from bf16codecs._messages import named_errors
 from bf16codecs._threads import run_all

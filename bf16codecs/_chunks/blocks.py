@@ -1,4 +1,4 @@
-"""The blocks of frames: which ones are wanted, where they lie, and decoding them.
+"""The blocks of frames: which ones are wanted, and where they lie.
 
 A frame holds versions, most frames one. A block of a version is coded alone, or against the block
 in the same place of an earlier version. So what is wanted of a version takes the same places of
@@ -7,88 +7,27 @@ those that it comes from.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-import numpy as np
-
 from bf16codecs import _core
-from bf16codecs._buffers import Bytes, ThreadBuffer
+from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.stored import Range
+from bf16codecs._chunks.wanted import Wanted
 from bf16codecs._limits import check_ancestors
 from bf16codecs._messages import counted
 from bf16codecs.errors import BaseMismatchError, CorruptDataError, TruncatedDataError
 
-__all__ = ["Batch", "Decoder", "Head", "Wanted", "block_runs"]
+__all__ = ["Batch", "Head", "Task", "block_runs"]
 
-# Gaps between wanted ranges that cost more to leave out than to read.
-_GAP = 1 << 16
 # How many blocks of a version are decoded at a time where others need them, and threads for it.
 _TOGETHER = 4
 # And how many bytes, where blocks are small: each task reads the model of its version.
 _TASK_BYTES = 1 << 20
 # What a block counts at least among those that are decoded for others: it has a model to read.
 _LEAST_COST = 1 << 16
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """The part of a chunk that is wanted, and where it goes.
-
-    Attributes
-    ----------
-    nbytes : int
-        The chunk's size, padding included.
-    touched : callable
-        Returns the chunk's bytes that are wanted: ranges, ascending, without overlap. Those that
-        are closer than its argument may be one.
-    out : uint8 ndarray
-        The chunk's bytes from `offset` on. What lies between the ranges is undefined.
-    offset : int
-        The first byte of the chunk that `out` holds.
-    """
-
-    nbytes: int
-    touched: Callable[[int], Sequence[Range]]
-    out: Bytes
-    offset: int = 0
-
-    @classmethod
-    def run(cls, nbytes: int, out: Bytes, offset: int) -> Wanted:
-        """Want all that `out` holds."""
-        return cls(nbytes, lambda gap: [(offset, offset + out.size)], out, offset)
-
-    @classmethod
-    def whole(cls, out: Bytes) -> Wanted:
-        """Want all of a chunk."""
-        return cls.run(out.size, out, 0)
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether `out` holds the whole chunk."""
-        return self.out.size == self.nbytes
-
-    def ranges(self, gap: int = _GAP) -> Sequence[Range]:
-        """Return the ranges; those that are closer than `gap`, or than pays, may be one."""
-        return self.touched(min(gap, _GAP))
-
-    def place(self, start: int, stop: int) -> Bytes | None:
-        """Return where `out` has some of the chunk's bytes, or None if it has not all of them."""
-        if start < self.offset or stop > self.offset + self.out.size:
-            return None
-        return self.out[start - self.offset : stop - self.offset]
-
-    def put(self, start: int, content: Bytes) -> None:
-        """Copy what `out` holds of the chunk's bytes from `start` on."""
-        first = max(start, self.offset)
-        last = min(start + content.size, self.offset + self.out.size)
-        if first < last:
-            place = self.out[first - self.offset : last - self.offset]
-            place[:] = content[first - start : last - start]
 
 
 def block_runs(ranges: Iterable[Range], block_bytes: int, n_blocks: int) -> list[Range]:
@@ -313,83 +252,3 @@ def _parts(places: Range, length: int | None, edges: Iterable[int]) -> Iterator[
     if length is not None:
         cuts.update(range(first, last, length))
     yield from pairwise(sorted(cuts))
-
-
-class _Decoded(NamedTuple):
-    """Blocks of a version that others are coded against."""
-
-    content: Bytes
-    is_own: bool
-    #: How many others there still are.
-    children: int
-
-
-class Decoder:
-    """Decodes the batches of one part of a chunk, and keeps what later ones are coded against.
-
-    Versions that `wanted.out` does not hold take memory of their own, which a version takes over
-    from its parent where no other needs that. So there are never more of them than versions that
-    are wanted and not yet decoded, and one.
-
-    Parameters
-    ----------
-    head
-        Of the frame.
-    wanted
-        The part.
-    scratch
-        Memory for blocks that nothing else needs.
-    """
-
-    def __init__(self, head: Head, wanted: Wanted, scratch: ThreadBuffer) -> None:
-        self._head, self._wanted, self._scratch = head, wanted, scratch
-        self._decoded: dict[int, _Decoded] = {}
-        self._free: list[Bytes] = []
-
-    def decode(self, batch: Batch, payloads: Sequence[Bytes]) -> None:
-        """Decode a batch from the bytes of its runs of blocks."""
-        head = self._head
-        for run, payload in zip(batch.runs, payloads, strict=True):
-            start, stop = head.range_of(run)
-            if payload.size != stop - start:
-                raise TruncatedDataError(
-                    f"{counted(payload.size, 'byte')} where {stop - start} were expected,"
-                    f" at {start}"
-                )
-        firsts = [first for first, _ in batch.runs]
-        for task in batch.tasks:
-            blocks = head.run_of(task)
-            at = bisect_right(firsts, blocks[0]) - 1
-            origin = head.offsets[firsts[at]]
-            start, stop = head.range_of(blocks)
-            self._decode(task, blocks, payloads[at][start - origin : stop - origin])
-
-    def _decode(self, task: Task, run: Range, payload: Bytes) -> None:
-        start, stop = self._head.span(task.version, task.places)
-        base = self._base_of(task)
-        out = self._wanted.place(start, stop)
-        is_own = out is None
-        if out is None:
-            out = self._room(stop - start) if task.children else self._scratch.get(stop - start)
-        self._head.index.decode_block_range(payload, *run, out, base)
-        if is_own:
-            self._wanted.put(start, out)
-        if task.children:
-            self._decoded[task.version] = _Decoded(out, is_own, task.children)
-
-    def _base_of(self, task: Task) -> Bytes | None:
-        """Return what a task's blocks are coded against, which may be overwritten with them."""
-        parent = self._head.parents[task.version]
-        if parent is None:
-            return None
-        base = self._decoded.pop(parent)
-        if base.children > 1:
-            self._decoded[parent] = base._replace(children=base.children - 1)
-        elif base.is_own:
-            self._free.append(base.content)
-        return base.content
-
-    def _room(self, size: int) -> Bytes:
-        """Return memory that was needed before, the base's too, or new one."""
-        content = self._free.pop() if self._free else np.empty(size, np.uint8)
-        return content[:size] if content.size >= size else np.empty(size, np.uint8)

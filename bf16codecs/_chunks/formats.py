@@ -1,4 +1,4 @@
-"""How chunks are stored: as they are, by common compressors, or as frames of this package.
+"""How chunks are stored: as they are, by common compressors, or as frames, which `frames` reads.
 
 A format says which bytes of a stored chunk it needs and decodes them, and leaves fetching them to
 whoever drives it: `read` for those that block, zarr's event loop otherwise.
@@ -6,11 +6,9 @@ whoever drives it: `read` for those that block, zarr's event loop otherwise.
 
 from __future__ import annotations
 
-import threading
 import zlib
 from abc import ABC, abstractmethod
-from collections import OrderedDict
-from collections.abc import Generator, Hashable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -18,8 +16,8 @@ from numcodecs import Fletcher32, Shuffle, Zstd
 
 from bf16codecs import _core
 from bf16codecs._buffers import Bytes, ThreadBuffer
-from bf16codecs._chunks.blocks import Decoder, Head, Wanted, block_runs
 from bf16codecs._chunks.stored import AtMost, InMemory, Known, Range, Request, StoredChunk
+from bf16codecs._chunks.wanted import Wanted
 from bf16codecs._limits import stored_limit
 from bf16codecs._messages import counted
 from bf16codecs.errors import CorruptDataError, TruncatedDataError
@@ -29,24 +27,18 @@ __all__ = [
     "DeflateFormat",
     "Fletcher32Format",
     "Format",
-    "FrameFormat",
     "RawFormat",
     "Reading",
     "ShuffledFormat",
     "ZstdFormat",
     "encode_zstd",
     "read",
+    "read_whole",
 ]
 
 #: Asks for ranges of a stored chunk, or for all of it, and is sent what they hold.
 Reading = Generator[Request, Sequence[Bytes], None]
 
-# Where this share of a chunk's blocks is touched, one request for all of it is the better one.
-_WHOLE_SHARE = 0.75
-# The first read. It holds the head of a frame, whose block table has 8 bytes for each block.
-_PREFIX_BYTES = 4096
-_PREFIX_SHIFT = 15
-_MAX_HEADS = 1024
 # A block of a Zstandard frame: at least so many bytes, for at most so many (RFC 8878, 3.1.1.2).
 _ZSTD_BLOCK_STORED, _ZSTD_BLOCK = 4, 1 << 17
 # Two bits for each 258 bytes.
@@ -99,7 +91,7 @@ class RawFormat:
             )
         wanted_ranges = wanted.ranges()
         if stored.size is None and wanted_ranges == [(0, wanted.nbytes)]:
-            data = yield from _whole(stored, wanted.nbytes)
+            data = yield from read_whole(stored, wanted.nbytes)
             if data.size > wanted.nbytes:
                 raise CorruptDataError(
                     f"{data.size} bytes, more than the {wanted.nbytes} of a chunk"
@@ -139,7 +131,7 @@ class _WholeFormat(ABC):
 
     def reading(self, stored: Known, wanted: Wanted) -> Reading:
         """Read parts of a chunk: see `Format`."""
-        data = yield from _whole(stored, wanted.nbytes)
+        data = yield from read_whole(stored, wanted.nbytes)
         # Before memory is taken for a chunk of the size that the array's metadata claim.
         if wanted.nbytes > self._most(data.size):
             raise CorruptDataError(
@@ -253,7 +245,7 @@ class Fletcher32Format:
 
     def reading(self, stored: Known, wanted: Wanted) -> Reading:
         """Read parts of a chunk: see `Format`."""
-        data = yield from _whole(stored, wanted.nbytes)
+        data = yield from read_whole(stored, wanted.nbytes)
         if data.size <= _FLETCHER32_BYTES:
             raise TruncatedDataError(
                 f"{counted(data.size, 'byte')}, with a checksum of {_FLETCHER32_BYTES}"
@@ -270,85 +262,6 @@ def encode_zstd(chunk: Bytes, level: int, item_size: int) -> bytes:
     return Zstd(level).encode(chunk if item_size == 1 else Shuffle(item_size).encode(chunk))
 
 
-class FrameFormat:
-    """Chunks that are frames of this package, which are read block by block.
-
-    Parameters
-    ----------
-    keep_heads
-        Remember where the blocks of stored chunks are, by their keys.
-    """
-
-    in_blocks = True
-
-    def __init__(self, keep_heads: bool = True) -> None:
-        self._heads: OrderedDict[Hashable, Head] | None = OrderedDict() if keep_heads else None
-        self._lock = threading.Lock()
-        self._scratch = ThreadBuffer()
-
-    def reading(self, stored: Known, wanted: Wanted) -> Reading:
-        """Read parts of a chunk: see `Format`."""
-        head = self._known_head(stored)
-        if head is None and _is_one_request(stored, wanted):
-            frame = yield from _whole(stored, wanted.nbytes)
-            head = Head(frame, wanted.nbytes, frame.size)
-            if head.n_blocks == 0:  # less than one item
-                wanted.put(0, np.frombuffer(_core.decode(frame), np.uint8))
-                return
-            decoder = Decoder(head, wanted, self._scratch)
-            for batch in head.batches(wanted, None):
-                decoder.decode(batch, [frame[slice(*head.range_of(run))] for run in batch.runs])
-            return
-        if head is None:
-            head = yield from self._read_head(stored, wanted.nbytes)
-        decoder = Decoder(head, wanted, self._scratch)
-        for batch in head.batches(wanted, stored.piece):
-            decoder.decode(batch, (yield [head.range_of(run) for run in batch.runs]))
-
-    def _known_head(self, stored: Known) -> Head | None:
-        if self._heads is None or stored.key is None:
-            return None
-        with self._lock:
-            head = self._heads.get(stored.key)
-            if head is not None:
-                self._heads.move_to_end(stored.key)
-            return head
-
-    def _read_head(
-        self, stored: Known, nbytes: int
-    ) -> Generator[Sequence[Range], Sequence[Bytes], Head]:
-        size = max(_PREFIX_BYTES, nbytes >> _PREFIX_SHIFT)
-        (prefix,) = yield [(0, size)]
-        header_size = _core.header_size(prefix)
-        if header_size > stored_limit(nbytes):
-            raise CorruptDataError(f"a block table of {header_size} bytes for a chunk of {nbytes}")
-        if header_size > prefix.size == size:
-            prefix = prefix.copy()  # its memory may be that of the next read
-            (rest,) = yield [(size, header_size)]
-            prefix = np.concatenate([prefix, rest])
-        head = Head(prefix, nbytes, stored.size)
-        if head.offsets[-1] > stored_limit(nbytes):
-            raise CorruptDataError(f"it claims {head.offsets[-1]} bytes for a chunk of {nbytes}")
-        if self._heads is not None and stored.key is not None:
-            with self._lock:
-                self._heads[stored.key] = head
-                if len(self._heads) > _MAX_HEADS:
-                    self._heads.popitem(last=False)
-        return head
-
-
-def _is_one_request(stored: Known, wanted: Wanted) -> bool:
-    """Tell whether to read all of a frame without a look at where its blocks are."""
-    block = _core.DEFAULT_BLOCK_BYTES
-    if wanted.nbytes <= block:
-        return True
-    if stored.piece is not None:
-        return False
-    runs = block_runs(wanted.ranges(), block, -(-wanted.nbytes // block))
-    touched = sum(last - first for first, last in runs) * block
-    return touched >= _WHOLE_SHARE * wanted.nbytes
-
-
 def _pieces(ranges: Sequence[Range], length: int | None) -> Iterator[Sequence[Range]]:
     """Yield all ranges at once, or, if `length` is given, pieces of at most that, one by one."""
     if length is None:
@@ -359,7 +272,7 @@ def _pieces(ranges: Sequence[Range], length: int | None) -> Iterator[Sequence[Ra
             yield [(first, min(first + length, stop))]
 
 
-def _whole(stored: Known, nbytes: int) -> Generator[AtMost, Sequence[Bytes], Bytes]:
+def read_whole(stored: Known, nbytes: int) -> Generator[AtMost, Sequence[Bytes], Bytes]:
     """Read all of a stored chunk, whose size has to make sense."""
     limit = stored_limit(nbytes)
     if stored.size is not None and stored.size > limit:

@@ -27,11 +27,11 @@ from bf16codecs._chunks.formats import (
     DeflateFormat,
     Fletcher32Format,
     Format,
-    FrameFormat,
     ShuffledFormat,
     ZstdFormat,
     encode_zstd,
 )
+from bf16codecs._chunks.frames import FrameFormat
 from bf16codecs._chunks.grid import chunk_counts
 from bf16codecs._chunks.indexing import Axis, as_index
 from bf16codecs._chunks.library import LibraryArray

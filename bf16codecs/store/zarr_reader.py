@@ -22,7 +22,8 @@ from zarr.storage import StorePath
 
 from bf16codecs import _core
 from bf16codecs._chunks.array import ArrayReader, ChunkedArray, Index, Located
-from bf16codecs._chunks.formats import RAW, Format, FrameFormat, ZstdFormat
+from bf16codecs._chunks.formats import RAW, Format, ZstdFormat
+from bf16codecs._chunks.frames import FrameFormat
 from bf16codecs._chunks.grid import chunk_counts, grid_indices
 from bf16codecs._chunks.indexing import Axis
 from bf16codecs._chunks.library import LibraryArray

@@ -17,10 +17,11 @@ from zarr.core.config import config
 from zarr.core.dtype.common import HasItemSize
 
 from bf16codecs._buffers import layout_for
-from bf16codecs._chunks.blocks import Wanted
-from bf16codecs._chunks.formats import FrameFormat, read
+from bf16codecs._chunks.formats import read
+from bf16codecs._chunks.frames import FrameFormat
 from bf16codecs._chunks.stored import AtMost, InMemory, Known, Request, check_range
 from bf16codecs._chunks.touched import touched_ranges
+from bf16codecs._chunks.wanted import Wanted
 from bf16codecs._frames import PREFIX
 from bf16codecs.codecs import CODECS, FrameCodec
 from bf16codecs.errors import CorruptDataError

@@ -9,11 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bf16codecs import BF16Arithmetic, _core, encode_delta
-from bf16codecs._chunks import blocks, formats
-from bf16codecs._chunks.blocks import Wanted
-from bf16codecs._chunks.formats import FrameFormat, read
+from bf16codecs._chunks import blocks, frames
+from bf16codecs._chunks.formats import read
+from bf16codecs._chunks.frames import FrameFormat
 from bf16codecs._chunks.stored import AtMost, InMemory
 from bf16codecs._chunks.touched import touched_ranges
+from bf16codecs._chunks.wanted import Wanted
 from bf16codecs.errors import BaseMismatchError, CodecError, StoreError
 from versions import ancestors, fields, with_parents
 
@@ -86,7 +87,7 @@ def read_run(stored, nbytes, start, stop):
 
 
 @st.composite
-def frames(draw):
+def several_versions(draw):
     """Draw versions of a few blocks each, the last one short, with any parents."""
     steps = draw(st.integers(1, 9))
     array = fields(steps, draw(st.integers(1, 30)), draw(st.integers(1, 40)))
@@ -109,12 +110,12 @@ pieces = st.sampled_from([None, 1, 2048, 1 << 20])
 
 
 @settings(max_examples=200)
-@given(data=st.data(), case=frames(), piece=pieces, is_large=st.booleans())
+@given(data=st.data(), case=several_versions(), piece=pieces, is_large=st.booleans())
 def test_any_part_is_numpys(data, case, piece, is_large):
     frame, array = case
     with pytest.MonkeyPatch.context() as patch:
         if is_large:  # too large to be read at once
-            patch.setattr(formats._core, "DEFAULT_BLOCK_BYTES", 16)
+            patch.setattr(frames._core, "DEFAULT_BLOCK_BYTES", 16)
         selection = tuple(data.draw(selections(n)) for n in array.shape)
         found = read_selection(Stored(frame, piece), array, selection)
         np.testing.assert_array_equal(found.view("u4"), array[selection].view("u4"))
@@ -127,9 +128,9 @@ def test_any_part_is_numpys(data, case, piece, is_large):
 @pytest.fixture
 def large(monkeypatch):
     """16 versions of 40 blocks; the last of each has 100 items."""
-    monkeypatch.setattr(formats, "_PREFIX_BYTES", 48)
-    monkeypatch.setattr(formats, "_PREFIX_SHIFT", 40)
-    monkeypatch.setattr(formats._core, "DEFAULT_BLOCK_BYTES", 1024)
+    monkeypatch.setattr(frames, "_PREFIX_BYTES", 48)
+    monkeypatch.setattr(frames, "_PREFIX_SHIFT", 40)
+    monkeypatch.setattr(frames._core, "DEFAULT_BLOCK_BYTES", 1024)
     array = fields(16, 39 * 256 + 100)
     return array, encode(array)
 
@@ -187,7 +188,7 @@ def test_small_versions_are_read_from_files_together():
     array = fields(64, 1000)
     frame = encode(array, 1024)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(formats._core, "DEFAULT_BLOCK_BYTES", 1024)
+        patch.setattr(frames._core, "DEFAULT_BLOCK_BYTES", 1024)
         stored = Stored(frame, 1 << 16)
         np.testing.assert_array_equal(read_selection(stored, array, np.s_[:]), array)
     assert len(stored.ranges) == 1 + 4

@@ -1,0 +1,98 @@
+"""Decoding the blocks of a part of a chunk, after those that they are coded against."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from bf16codecs._buffers import Bytes, ThreadBuffer
+from bf16codecs._chunks.blocks import Batch, Head, Task
+from bf16codecs._chunks.stored import Range
+from bf16codecs._chunks.wanted import Wanted
+from bf16codecs._messages import counted
+from bf16codecs.errors import TruncatedDataError
+
+__all__ = ["Decoder"]
+
+
+class _Decoded(NamedTuple):
+    """Blocks of a version that others are coded against."""
+
+    content: Bytes
+    is_own: bool
+    #: How many others there still are.
+    children: int
+
+
+class Decoder:
+    """Decodes the batches of one part of a chunk, and keeps what later ones are coded against.
+
+    Versions that `wanted.out` does not hold take memory of their own, which a version takes over
+    from its parent where no other needs that. So there are never more of them than versions that
+    are wanted and not yet decoded, and one.
+
+    Parameters
+    ----------
+    head
+        Of the frame.
+    wanted
+        The part.
+    scratch
+        Memory for blocks that nothing else needs.
+    """
+
+    def __init__(self, head: Head, wanted: Wanted, scratch: ThreadBuffer) -> None:
+        self._head, self._wanted, self._scratch = head, wanted, scratch
+        self._decoded: dict[int, _Decoded] = {}
+        self._free: list[Bytes] = []
+
+    def decode(self, batch: Batch, payloads: Sequence[Bytes]) -> None:
+        """Decode a batch from the bytes of its runs of blocks."""
+        head = self._head
+        for run, payload in zip(batch.runs, payloads, strict=True):
+            start, stop = head.range_of(run)
+            if payload.size != stop - start:
+                raise TruncatedDataError(
+                    f"{counted(payload.size, 'byte')} where {stop - start} were expected,"
+                    f" at {start}"
+                )
+        firsts = [first for first, _ in batch.runs]
+        for task in batch.tasks:
+            blocks = head.run_of(task)
+            at = bisect_right(firsts, blocks[0]) - 1
+            origin = head.offsets[firsts[at]]
+            start, stop = head.range_of(blocks)
+            self._decode(task, blocks, payloads[at][start - origin : stop - origin])
+
+    def _decode(self, task: Task, run: Range, payload: Bytes) -> None:
+        start, stop = self._head.span(task.version, task.places)
+        base = self._base_of(task)
+        out = self._wanted.place(start, stop)
+        is_own = out is None
+        if out is None:
+            out = self._room(stop - start) if task.children else self._scratch.get(stop - start)
+        self._head.index.decode_block_range(payload, *run, out, base)
+        if is_own:
+            self._wanted.put(start, out)
+        if task.children:
+            self._decoded[task.version] = _Decoded(out, is_own, task.children)
+
+    def _base_of(self, task: Task) -> Bytes | None:
+        """Return what a task's blocks are coded against, which may be overwritten with them."""
+        parent = self._head.parents[task.version]
+        if parent is None:
+            return None
+        base = self._decoded.pop(parent)
+        if base.children > 1:
+            self._decoded[parent] = base._replace(children=base.children - 1)
+        elif base.is_own:
+            self._free.append(base.content)
+        return base.content
+
+    def _room(self, size: int) -> Bytes:
+        """Return memory that was needed before, the base's too, or new one."""
+        content = self._free.pop() if self._free else np.empty(size, np.uint8)
+        return content[:size] if content.size >= size else np.empty(size, np.uint8)

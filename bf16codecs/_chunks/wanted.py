@@ -1,0 +1,70 @@
+"""The part of a chunk that is wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from bf16codecs._buffers import Bytes
+from bf16codecs._chunks.stored import Range
+
+__all__ = ["Wanted"]
+
+# Gaps between wanted ranges that cost more to leave out than to read.
+_GAP = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The part of a chunk that is wanted, and where it goes.
+
+    Attributes
+    ----------
+    nbytes : int
+        The chunk's size, padding included.
+    touched : callable
+        Returns the chunk's bytes that are wanted: ranges, ascending, without overlap. Those that
+        are closer than its argument may be one.
+    out : uint8 ndarray
+        The chunk's bytes from `offset` on. What lies between the ranges is undefined.
+    offset : int
+        The first byte of the chunk that `out` holds.
+    """
+
+    nbytes: int
+    touched: Callable[[int], Sequence[Range]]
+    out: Bytes
+    offset: int = 0
+
+    @classmethod
+    def run(cls, nbytes: int, out: Bytes, offset: int) -> Wanted:
+        """Want all that `out` holds."""
+        return cls(nbytes, lambda gap: [(offset, offset + out.size)], out, offset)
+
+    @classmethod
+    def whole(cls, out: Bytes) -> Wanted:
+        """Want all of a chunk."""
+        return cls.run(out.size, out, 0)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether `out` holds the whole chunk."""
+        return self.out.size == self.nbytes
+
+    def ranges(self, gap: int = _GAP) -> Sequence[Range]:
+        """Return the ranges; those that are closer than `gap`, or than pays, may be one."""
+        return self.touched(min(gap, _GAP))
+
+    def place(self, start: int, stop: int) -> Bytes | None:
+        """Return where `out` has some of the chunk's bytes, or None if it has not all of them."""
+        if start < self.offset or stop > self.offset + self.out.size:
+            return None
+        return self.out[start - self.offset : stop - self.offset]
+
+    def put(self, start: int, content: Bytes) -> None:
+        """Copy what `out` holds of the chunk's bytes from `start` on."""
+        first = max(start, self.offset)
+        last = min(start + content.size, self.offset + self.out.size)
+        if first < last:
+            place = self.out[first - self.offset : last - self.offset]
+            place[:] = content[first - start : last - start]
