@@ -15,7 +15,7 @@ from bf16codecs import _core
 from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.formats import Format, read
 from bf16codecs._chunks.grid import ArrayPlan, Piece, chunk_counts, chunk_shape
-from bf16codecs._chunks.indexing import Axis, as_index, cut_box
+from bf16codecs._chunks.indexing import Axis, as_index, cut_box, cut_run
 from bf16codecs._chunks.stored import Source
 from bf16codecs._chunks.touched import touched_ranges
 from bf16codecs._chunks.wanted import Wanted
@@ -150,6 +150,30 @@ class ArrayReader(ABC):
         for job in self.box_jobs(region, values):
             job()
 
+    def read_run(self, start: int, stop: int, out: Bytes) -> None:
+        """Read a range of the array's bytes, little-endian and in C order.
+
+        Parameters
+        ----------
+        start, stop
+            The first byte, and the one after the last. They may lie within an item.
+        out
+            Memory of the range's size.
+        """
+        size, stored = self.dtype.itemsize, self.dtype.newbyteorder("<")
+        first, last = start // size, -(-stop // size)
+        is_direct = self.dtype == stored and (last - first) * size == out.size
+        raw = out if is_direct else np.empty((last - first) * size, np.uint8)
+        values = rest = raw.view(self.dtype)
+        for axes in cut_run(self.shape, first, last):
+            shape = [len(axis) for axis in axes]
+            box, rest = np.split(rest, [math.prod(shape)])
+            for job in self.box_jobs(axes, box.reshape(shape)):
+                job()
+        if not is_direct:
+            in_order = values.astype(stored, copy=False).view(np.uint8)
+            out[:] = in_order[start - first * size : stop - first * size]
+
     def _put_points(
         self, index: Index, found: Any, points: Points, out: NDArray[Any], where: NDArray[np.intp]
     ) -> None:
@@ -220,6 +244,7 @@ class ChunkedArray(ArrayReader):
     ) -> None:
         super().__init__(label, shape, dtype, chunks)
         self._locate, self._in_blocks = locate, in_blocks
+        self._plan = ArrayPlan(label, dtype.name, shape, chunks)
         if concurrency > 1:
             concurrency = max(2, min(concurrency, REMOTE_IN_FLIGHT_BYTES // self.unit_nbytes))
         self.concurrency = concurrency
@@ -228,6 +253,19 @@ class ChunkedArray(ArrayReader):
     def scratch_nbytes(self) -> int:
         """How much memory reading a chunk takes beside what it is read into."""
         return 0 if self._in_blocks else self.decoded_nbytes
+
+    def read_run(self, start: int, stop: int, out: Bytes) -> None:
+        """Read a range of the array's bytes, straight into `out` where chunks are such ranges."""
+        if not self._plan.is_contiguous or self.dtype != self.dtype.newbyteorder("<"):
+            super().read_run(start, stop, out)
+            return
+        while start < stop:
+            piece = self._plan.piece_at(start)
+            local = start - piece.offset
+            run, out = np.split(out, [min(stop - start, piece.nbytes - local)])
+            wanted = Wanted.run(self.unit_nbytes, run, local)
+            self._read(piece.index, self._find(piece.index), wanted)
+            start += run.size
 
     def points_work(self, indices: Sequence[NDArray[np.intp]]) -> int:
         """Return how many bytes are decoded to read single elements."""

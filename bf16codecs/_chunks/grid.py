@@ -98,6 +98,15 @@ class ArrayPlan:
             stride *= size
         return Piece(self, index, self.offset + before * self.item_size, items * self.item_size)
 
+    def piece_at(self, byte: int) -> Piece:
+        """Return the chunk that has a byte of the array; the array must be contiguous."""
+        rest, stride, index = byte // self.item_size, math.prod(self.shape), []
+        for size, chunk in zip(self.shape, self.chunks, strict=True):
+            stride //= size
+            at, rest = divmod(rest, stride)
+            index.append(at // chunk)
+        return self.piece(tuple(index))
+
 
 def chunk_counts(shape: Sequence[int], chunks: Sequence[int]) -> tuple[int, ...]:
     """Return how many chunks an array has along each axis."""

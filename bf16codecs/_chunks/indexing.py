@@ -7,6 +7,7 @@ selection; where several integer arrays pick points, those points are read.
 from __future__ import annotations
 
 import itertools
+import math
 import operator
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Axis", "Box", "Points", "Segment", "as_index", "cut_box", "parse_selection"]
+__all__ = ["Axis", "Box", "Points", "Segment", "as_index", "cut_box", "cut_run", "parse_selection"]
 
 #: Ascending indices along an axis.
 Axis = range | NDArray[np.intp]
@@ -187,6 +188,31 @@ def _cut_axis(axis: Axis, chunk: int) -> Iterator[Segment]:
     for first, last in itertools.pairwise(bounds if len(axis) else []):
         number = int(numbers[first])
         yield Segment(number, axis[first:last] - number * chunk, slice(first, last))
+
+
+def cut_run(shape: Sequence[int], first: int, last: int) -> Iterator[list[range]]:
+    """Cut consecutive items of an array, in C order, into boxes: at most two for each axis.
+
+    Examples
+    --------
+    >>> list(cut_run((4, 10), 7, 35))
+    [[range(0, 1), range(7, 10)], [range(1, 3), range(0, 10)], [range(3, 4), range(0, 5)]]
+    """
+    if first == last:
+        return
+    if not shape:
+        yield []
+        return
+    row = math.prod(shape[1:])
+    (i, begin), (j, end) = divmod(first, row), divmod(last, row)
+    if begin:
+        rest = cut_run(shape[1:], begin, end if i == j else row)
+        yield from ([range(i, i + 1), *axes] for axes in rest)
+        i += 1
+    if i < j:
+        yield [range(i, j), *map(range, shape[1:])]
+    if end and i <= j:
+        yield from ([range(j, j + 1), *axes] for axes in cut_run(shape[1:], 0, end))
 
 
 def as_index(axis: Axis, offset: int = 0) -> slice | NDArray[np.intp]:

@@ -1,0 +1,122 @@
+"""Ranges of an array's bytes, wherever chunks and blocks begin and end."""
+
+import itertools
+import math
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bf16codecs import BF16Arithmetic, _core
+from bf16codecs._chunks import frames
+from bf16codecs._chunks.formats import RAW, ZstdFormat, encode_zstd
+from bf16codecs._chunks.frames import FrameFormat
+from bf16codecs._chunks.indexing import as_index, cut_run
+from bf16codecs._chunks.library import LibraryArray
+from bf16codecs.errors import TruncatedDataError
+from noted_chunks import NotedSource, chunked_array, little_endian, read_range
+from versions import fields
+
+shapes = st.lists(st.integers(1, 9), max_size=4).map(tuple)
+FORMS = {
+    "raw": (RAW, lambda index, chunk: chunk.tobytes()),
+    "zstd": (ZstdFormat(), lambda index, chunk: encode_zstd(chunk.tobytes(), 1, 1)),
+    "frames": (FrameFormat(), lambda index, chunk: BF16Arithmetic("float32").encode(chunk)),
+}
+
+
+def in_blocks(index, chunk):
+    """Encode a chunk in blocks of 1 KiB."""
+    dtype = _core.DTYPES["float32"]
+    return _core.encode(chunk.tobytes(), _core.CODECS["arithmetic"], dtype, block=256)
+
+
+def as_library(array, chunks):
+    def read(axes, out):
+        out[...] = array[tuple(map(as_index, axes))]
+
+    return LibraryArray("x", array.shape, array.dtype, chunks, read, 1, OSError)
+
+
+@given(shapes, st.data())
+def test_consecutive_items_are_cut_into_few_boxes(shape, data):
+    count = math.prod(shape)
+    first, last = sorted(data.draw(st.integers(0, count)) for _ in "ab")
+    boxes = list(cut_run(shape, first, last))
+    items = np.arange(count).reshape(shape)
+    found = [items[tuple(slice(a.start, a.stop) for a in box)].ravel() for box in boxes]
+    assert list(itertools.chain.from_iterable(found)) == list(range(first, last))
+    assert len(boxes) <= max(1, 2 * len(shape) - 1)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@settings(max_examples=60)
+@given(shapes, st.sampled_from(["uint8", "bool", "<f4", ">f4", "complex128"]), st.data())
+def test_any_range_of_any_array(form, shape, dtype, data):
+    array = np.random.default_rng(0).integers(0, 2, shape).astype(dtype)
+    chunks = tuple(data.draw(st.integers(1, n)) for n in shape)
+    chunked = chunked_array("x", array, chunks, NotedSource(), *FORMS[form])
+    for reader in (chunked, as_library(array, chunks)):
+        start, stop = sorted(data.draw(st.integers(0, array.nbytes)) for _ in "ab")
+        assert read_range(reader, start, stop) == little_endian(array)[start:stop]
+
+
+@pytest.fixture
+def small_heads(monkeypatch):
+    """Let chunks of a few kB be read as those of many blocks are."""
+    monkeypatch.setattr(frames, "_PREFIX_BYTES", 48)
+    monkeypatch.setattr(frames, "_PREFIX_SHIFT", 40)
+    monkeypatch.setattr(_core, "DEFAULT_BLOCK_BYTES", 1024)
+
+
+@pytest.mark.usefixtures("small_heads")
+@pytest.mark.parametrize("piece", [None, 2048])
+def test_of_frames_the_touched_blocks_alone(piece):
+    array = fields(1, 20, 1024)[0]  # chunks of 32 KiB: 8 rows, of 4 blocks each
+    source = NotedSource(piece)
+    reader = chunked_array("x", array, (8, 1024), source, FrameFormat(), in_blocks)
+    for chunk in range(3):  # to keep the heads
+        read_range(reader, chunk << 15, (chunk << 15) + 1)
+    for start, stop, blocks in [
+        (1030, 1034, {0: [1]}),
+        (1023, 1025, {0: [0, 1]}),
+        (30 << 10, 34 << 10, {0: [30, 31], 1: [0, 1]}),
+        (70 << 10, 80 << 10, {2: range(6, 16)}),
+        (4096, 4096, {}),
+    ]:
+        source.ranges.clear()
+        assert read_range(reader, start, stop) == array.tobytes()[start:stop]
+        expected = 0
+        for chunk, own in blocks.items():
+            offsets = _core.Index(source.chunks["x", (chunk, 0)]).offsets
+            expected += sum(offsets[b + 1] - offsets[b] for b in own)
+        assert source.fetched("x") == expected
+
+
+@pytest.mark.usefixtures("small_heads")
+@pytest.mark.parametrize("make", [chunked_array, lambda label, array, *_: as_library(array, None)])
+@pytest.mark.parametrize("chunks", [(4, 1 << 18), (16, 1 << 16)])
+def test_memory_is_in_proportion_to_the_range(make, chunks):
+    array = fields(1, 16, 1 << 18)[0]
+    reader = make("x", array, chunks, NotedSource(1 << 16), FrameFormat(), in_blocks)
+    out = np.empty(1 << 20, np.uint8)
+    reader.read_run(0, out.size, out)
+    tracemalloc.start()
+    try:
+        reader.read_run(4097, 4097 + out.size, out)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert out.tobytes() == array.tobytes()[4097 : 4097 + out.size]
+    assert peak < 2 * out.size
+
+
+def test_errors_name_the_chunk():
+    array = fields(1, 20, 1024)[0]
+    source = NotedSource()
+    reader = chunked_array("x", array, (8, 1024), source, FrameFormat(), in_blocks)
+    source.chunks["x", (1, 0)] = source.chunks["x", (1, 0)][:-1]
+    with pytest.raises(TruncatedDataError, match=r"x, chunk \(1, 0\): "):
+        read_range(reader, 30 << 10, 34 << 10)

@@ -1,0 +1,102 @@
+"""Arrays whose stored chunks are in memory, and note what is read of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from bf16codecs._buffers import Bytes, ThreadBuffer
+from bf16codecs._chunks.array import ChunkedArray, Index, Located
+from bf16codecs._chunks.formats import Format
+from bf16codecs._chunks.grid import ArrayPlan
+from bf16codecs._chunks.stored import AtMost, Request, Source, StoredChunk
+
+Key = tuple[str, Index]
+
+
+class NotedSource(Source):
+    """Chunks by label and index, read as local files are: into memory that the next read takes.
+
+    With a `piece`, the chunks are read in pieces of that size; without, each in few requests.
+    """
+
+    def __init__(self, piece: int | None = None) -> None:
+        self.chunks: dict[Key, bytes] = {}
+        self.ranges: list[tuple[Key, int, int]] = []
+        self.piece, self.buffer = piece, ThreadBuffer()
+
+    def open(self, key: Key) -> StoredChunk:
+        return _NotedChunk(self, key)
+
+    def fetched(self, label: str) -> int:
+        """Return how many bytes were read of an array's chunks."""
+        return sum(stop - start for key, start, stop in self.ranges if key[0] == label)
+
+
+class _NotedChunk(StoredChunk):
+    def __init__(self, source: NotedSource, key: Key) -> None:
+        self._source, self.key = source, key
+        self._data = np.frombuffer(source.chunks[key], np.uint8)
+        self.size = self._data.size if source.piece else None
+
+    @property
+    def piece(self) -> int | None:
+        return self._source.piece
+
+    def read(self, request: Request) -> Sequence[Bytes]:
+        ranges = [(0, self._data.size)] if isinstance(request, AtMost) else request
+        ranges = [(start, min(stop, self._data.size)) for start, stop in ranges]
+        self._source.ranges += [(self.key, *r) for r in ranges]
+        rest = self._source.buffer.get(sum(stop - start for start, stop in ranges))
+        parts = []
+        for start, stop in ranges:
+            part, rest = rest[: stop - start], rest[stop - start :]
+            part[:] = self._data[start:stop]
+            parts.append(part)
+        return parts
+
+
+def padded_chunks(array: Any, chunks: Index) -> dict[Index, np.ndarray]:
+    """Cut an array into chunks, the last of which are padded with its fill value."""
+    plan = ArrayPlan("", array.dtype.name, array.shape, chunks)
+    found = {}
+    for index in np.ndindex(*(-(-n // c) for n, c in zip(array.shape, chunks, strict=True))):
+        part = array[tuple(slice(i * c, (i + 1) * c) for i, c in zip(index, chunks, strict=True))]
+        chunk = np.full(chunks, plan.fill_value, array.dtype)
+        chunk[tuple(map(slice, part.shape))] = part
+        found[index] = chunk
+    return found
+
+
+def chunked_array(
+    label: str,
+    array: Any,
+    chunks: Index,
+    source: NotedSource,
+    form: Format,
+    encode: Callable[[Index, Any], bytes],
+    **options: Any,
+) -> ChunkedArray:
+    """Store an array's chunks in a source, and return what reads them."""
+    for index, chunk in padded_chunks(array, chunks).items():
+        source.chunks[label, index] = encode(index, chunk)
+
+    def locate(index: Index) -> Located:
+        return Located(form, source, (label, index))
+
+    return ChunkedArray(label, array.shape, array.dtype, chunks, locate, form.in_blocks, **options)
+
+
+def little_endian(array: Any) -> bytes:
+    return array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
+
+
+def read_range(reader: Any, start: int, stop: int) -> bytes:
+    """Read a range into memory of which nothing around it is touched."""
+    memory = np.full(stop - start + 64, 0x55, np.uint8)
+    reader.read_run(start, stop, memory[32 : memory.size - 32])
+    assert (memory[:32] == 0x55).all()
+    assert (memory[memory.size - 32 :] == 0x55).all()
+    return memory[32 : memory.size - 32].tobytes()
