@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -18,10 +19,11 @@ from bf16codecs._chunks.grid import ArrayPlan, Piece, chunk_counts, chunk_shape
 from bf16codecs._chunks.indexing import Axis, as_index, cut_box, cut_run
 from bf16codecs._chunks.stored import Source
 from bf16codecs._chunks.touched import touched_ranges
-from bf16codecs._chunks.wanted import Wanted
+from bf16codecs._chunks.wanted import Base, Wanted
 from bf16codecs._limits import REMOTE_IN_FLIGHT_BYTES
 from bf16codecs._messages import named_errors
 from bf16codecs._threads import run_all
+from bf16codecs.errors import StoreError
 
 __all__ = ["SLAB_BYTES", "ArrayReader", "ChunkedArray", "Index", "Job", "Located", "Points"]
 
@@ -230,6 +232,14 @@ class ChunkedArray(ArrayReader):
         Whether parts of a chunk can be decoded. If not, all of it is, whatever is asked for.
     concurrency
         How many reads at a time pay off.
+    base
+        What chunks may be coded against: reads bytes of another array of this shape and data type.
+        Where a chunk is padded, its base is that array's bytes with the same padding.
+
+    Raises
+    ------
+    StoreError
+        If there is a base, and chunks are not each one run of the array's bytes.
     """
 
     def __init__(
@@ -241,10 +251,13 @@ class ChunkedArray(ArrayReader):
         locate: Callable[[Index], Located],
         in_blocks: bool,
         concurrency: int = 1,
+        base: Base | None = None,
     ) -> None:
         super().__init__(label, shape, dtype, chunks)
-        self._locate, self._in_blocks = locate, in_blocks
+        self._locate, self._in_blocks, self._base = locate, in_blocks, base
         self._plan = ArrayPlan(label, dtype.name, shape, chunks)
+        if base is not None and not self._plan.is_contiguous:
+            raise StoreError(f"{label}: only chunks of whole rows have a base, not {chunks}")
         if concurrency > 1:
             concurrency = max(2, min(concurrency, REMOTE_IN_FLIGHT_BYTES // self.unit_nbytes))
         self.concurrency = concurrency
@@ -338,9 +351,21 @@ class ChunkedArray(ArrayReader):
             return self._locate(index)
 
     def _read(self, index: Index, chunk: Located, wanted: Wanted) -> None:
+        if self._base is not None:
+            wanted = replace(wanted, base=partial(self._read_base, self._base, index))
         name = chunk.key if isinstance(chunk.key, str) else index
         with (
             named_errors(f"{self.label}, chunk {name}", OSError),
             chunk.source.open(chunk.key) as stored,
         ):
             read(chunk.form, stored, wanted)
+
+    def _read_base(self, base: Base, index: Index, start: int, stop: int, out: Bytes) -> None:
+        """Read a range of a chunk's base."""
+        piece = self._plan.piece(index)
+        stored, padding = np.split(out, [max(0, min(stop, piece.nbytes) - start)])
+        if stored.size:
+            base(piece.offset + start, piece.offset + start + stored.size, stored)
+        if padding.size:
+            # Of whole items: blocks begin with one, as the padding does, and end with one.
+            padding.view(self.dtype.newbyteorder("<"))[:] = self._plan.fill_value

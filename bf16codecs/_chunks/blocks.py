@@ -18,7 +18,7 @@ from bf16codecs._chunks.stored import Range
 from bf16codecs._chunks.wanted import Wanted
 from bf16codecs._limits import check_ancestors
 from bf16codecs._messages import counted
-from bf16codecs.errors import BaseMismatchError, CorruptDataError, TruncatedDataError
+from bf16codecs.errors import CorruptDataError, TruncatedDataError
 
 __all__ = ["Batch", "Head", "Task", "block_runs"]
 
@@ -81,6 +81,7 @@ class Head:
     __slots__ = (
         "block_bytes",
         "index",
+        "items_end",
         "n_blocks",
         "offsets",
         "parents",
@@ -95,11 +96,6 @@ class Head:
                 f"the frame holds {counted(index.raw_size, 'byte')},"
                 f" a chunk of this array has {nbytes}"
             )
-        if index.needs_base:
-            raise BaseMismatchError(
-                "the frame has differences to a base outside of it, which arrays do not have:"
-                " decode the stored chunk with bf16codecs.decode(frame, base=...)"
-            )
         if size is not None and size < index.frame_size:
             raise TruncatedDataError(f"the frame has {counted(size, 'byte')} of {index.frame_size}")
         if size is not None and size > index.frame_size:
@@ -111,6 +107,8 @@ class Head:
         self.n_blocks = index.n_blocks
         #: Of each version, the one that it is coded against.
         self.parents: Sequence[int | None] = tuple(index.parents) or (None,)
+        #: Where the chunk's last whole item ends.
+        self.items_end = nbytes - nbytes % index.item_size
         #: Blocks, and bytes, of a version.
         self.version_blocks = index.n_blocks // len(self.parents)
         self.version_bytes = nbytes // len(self.parents)

@@ -13,7 +13,7 @@ from bf16codecs._chunks.blocks import Batch, Head, Task
 from bf16codecs._chunks.stored import Range
 from bf16codecs._chunks.wanted import Wanted
 from bf16codecs._messages import counted
-from bf16codecs.errors import TruncatedDataError
+from bf16codecs.errors import BaseMismatchError, TruncatedDataError
 
 __all__ = ["Decoder"]
 
@@ -45,9 +45,33 @@ class Decoder:
     """
 
     def __init__(self, head: Head, wanted: Wanted, scratch: ThreadBuffer) -> None:
+        if head.index.needs_base and wanted.base is None:
+            raise BaseMismatchError(
+                "the frame has differences to a base outside of it: open the store with"
+                " bf16codecs.open_model, or decode the chunk with"
+                " bf16codecs.decode(frame, base=...)"
+            )
         self._head, self._wanted, self._scratch = head, wanted, scratch
         self._decoded: dict[int, _Decoded] = {}
         self._free: list[Bytes] = []
+        #: Of places, the base outside of the frame.
+        self._outside: dict[Range, Bytes] = {}
+
+    def read_base(self, batch: Batch) -> None:
+        """Read what a batch needs of a base outside of the frame, to where it will be decoded.
+
+        To be called before the batch's own bytes are read: they may lie in memory that reading the
+        base takes, as may what a thread keeps for blocks.
+        """
+        if not self._head.index.needs_base or self._wanted.base is None:
+            return
+        for task in batch.tasks:
+            start, stop = self._head.span(task.version, task.places)
+            place = self._wanted.place(start, stop)
+            base = np.empty(stop - start, np.uint8) if place is None else place
+            base = base[: min(stop, self._head.items_end) - start]
+            self._wanted.base(start, start + base.size, base)
+            self._outside[task.places] = base
 
     def decode(self, batch: Batch, payloads: Sequence[Bytes]) -> None:
         """Decode a batch from the bytes of its runs of blocks."""
@@ -84,7 +108,7 @@ class Decoder:
         """Return what a task's blocks are coded against, which may be overwritten with them."""
         parent = self._head.parents[task.version]
         if parent is None:
-            return None
+            return self._outside.pop(task.places, None)
         base = self._decoded.pop(parent)
         if base.children > 1:
             self._decoded[parent] = base._replace(children=base.children - 1)

@@ -254,6 +254,8 @@ class Fletcher32Format:
             Fletcher32().decode(data)
         except RuntimeError as e:
             raise CorruptDataError("its bytes do not have Fletcher's checksum behind them") from e
+        if wanted.base is not None:
+            data = data.copy()  # its memory may be that in which the base is read
         read(self._form, InMemory(data[:-_FLETCHER32_BYTES]), wanted)
 
 

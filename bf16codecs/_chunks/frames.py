@@ -50,17 +50,21 @@ class FrameFormat:
         if head is None and _is_one_request(stored, wanted):
             frame = yield from read_whole(stored, wanted.nbytes)
             head = Head(frame, wanted.nbytes, frame.size)
-            if head.n_blocks == 0:  # less than one item
-                wanted.put(0, np.frombuffer(_core.decode(frame), np.uint8))
-                return
             decoder = Decoder(head, wanted, self._scratch)
+            if head.index.needs_base:
+                frame = frame.copy()  # its memory may be that in which the base is read
+            if head.n_blocks == 0:
+                wanted.put(0, _decoded_tail(frame, head, wanted))
+                return
             for batch in head.batches(wanted, None):
+                decoder.read_base(batch)
                 decoder.decode(batch, [frame[slice(*head.range_of(run))] for run in batch.runs])
             return
         if head is None:
             head = yield from self._read_head(stored, wanted.nbytes)
         decoder = Decoder(head, wanted, self._scratch)
         for batch in head.batches(wanted, stored.piece):
+            decoder.read_base(batch)
             decoder.decode(batch, (yield [head.range_of(run) for run in batch.runs]))
 
     def _known_head(self, stored: Known) -> Head | None:
@@ -93,6 +97,15 @@ class FrameFormat:
                 if len(self._heads) > _MAX_HEADS:
                     self._heads.popitem(last=False)
         return head
+
+
+def _decoded_tail(frame: Bytes, head: Head, wanted: Wanted) -> Bytes:
+    """Decode a frame of less than one item."""
+    base = None
+    if wanted.base is not None and head.index.needs_base:
+        base = np.empty(wanted.nbytes, np.uint8)
+        wanted.base(0, base.size, base)
+    return np.frombuffer(_core.decode(frame, base), np.uint8)
 
 
 def _is_one_request(stored: Known, wanted: Wanted) -> bool:

@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.stored import Range
 
-__all__ = ["Wanted"]
+__all__ = ["Base", "Wanted"]
+
+#: Reads a range of a base, given by its first byte and the one after the last, into memory.
+Base = Callable[[int, int, Bytes], None]
 
 # Gaps between wanted ranges that cost more to leave out than to read.
 _GAP = 1 << 16
@@ -29,12 +32,15 @@ class Wanted:
         The chunk's bytes from `offset` on. What lies between the ranges is undefined.
     offset : int
         The first byte of the chunk that `out` holds.
+    base : Base or None
+        What the chunk may be coded against: reads ranges of `nbytes` other bytes.
     """
 
     nbytes: int
     touched: Callable[[int], Sequence[Range]]
     out: Bytes
     offset: int = 0
+    base: Base | None = None
 
     @classmethod
     def run(cls, nbytes: int, out: Bytes, offset: int) -> Wanted:

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bf16codecs import BF16Arithmetic, _core
-from bf16codecs._chunks import frames
 from bf16codecs._chunks.formats import RAW, ZstdFormat, encode_zstd
 from bf16codecs._chunks.frames import FrameFormat
 from bf16codecs._chunks.indexing import as_index, cut_run
@@ -61,14 +60,6 @@ def test_any_range_of_any_array(form, shape, dtype, data):
     for reader in (chunked, as_library(array, chunks)):
         start, stop = sorted(data.draw(st.integers(0, array.nbytes)) for _ in "ab")
         assert read_range(reader, start, stop) == little_endian(array)[start:stop]
-
-
-@pytest.fixture
-def small_heads(monkeypatch):
-    """Let chunks of a few kB be read as those of many blocks are."""
-    monkeypatch.setattr(frames, "_PREFIX_BYTES", 48)
-    monkeypatch.setattr(frames, "_PREFIX_SHIFT", 40)
-    monkeypatch.setattr(_core, "DEFAULT_BLOCK_BYTES", 1024)
 
 
 @pytest.mark.usefixtures("small_heads")

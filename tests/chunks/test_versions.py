@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bf16codecs import BF16Arithmetic, _core, encode_delta
-from bf16codecs._chunks import blocks, frames
 from bf16codecs._chunks.formats import read
 from bf16codecs._chunks.frames import FrameFormat
 from bf16codecs._chunks.stored import AtMost, InMemory
@@ -40,27 +39,6 @@ class Stored(InMemory):
 
     def fetched(self):
         return sum(stop - start for start, stop in self.ranges)
-
-
-@pytest.fixture
-def decoded(monkeypatch):
-    """Return the list of blocks that are decoded from now on."""
-    found = []
-
-    class Index:
-        def __init__(self, prefix):
-            self._index = _Index(prefix)
-
-        def __getattr__(self, name):
-            return getattr(self._index, name)
-
-        def decode_block_range(self, payload, first, last, out, base):
-            found.extend(range(first, last))
-            self._index.decode_block_range(payload, first, last, out, base)
-
-    _Index = _core.Index
-    monkeypatch.setattr(blocks._core, "Index", Index)
-    return found
 
 
 def encode(array, block=256, codec="arithmetic", **options):
@@ -115,7 +93,7 @@ def test_any_part_is_numpys(data, case, piece, is_large):
     frame, array = case
     with pytest.MonkeyPatch.context() as patch:
         if is_large:  # too large to be read at once
-            patch.setattr(frames._core, "DEFAULT_BLOCK_BYTES", 16)
+            patch.setattr(_core, "DEFAULT_BLOCK_BYTES", 16)
         selection = tuple(data.draw(selections(n)) for n in array.shape)
         found = read_selection(Stored(frame, piece), array, selection)
         np.testing.assert_array_equal(found.view("u4"), array[selection].view("u4"))
@@ -126,11 +104,8 @@ def test_any_part_is_numpys(data, case, piece, is_large):
 
 
 @pytest.fixture
-def large(monkeypatch):
+def large(small_heads):
     """16 versions of 40 blocks; the last of each has 100 items."""
-    monkeypatch.setattr(frames, "_PREFIX_BYTES", 48)
-    monkeypatch.setattr(frames, "_PREFIX_SHIFT", 40)
-    monkeypatch.setattr(frames._core, "DEFAULT_BLOCK_BYTES", 1024)
     array = fields(16, 39 * 256 + 100)
     return array, encode(array)
 
@@ -188,7 +163,7 @@ def test_small_versions_are_read_from_files_together():
     array = fields(64, 1000)
     frame = encode(array, 1024)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(frames._core, "DEFAULT_BLOCK_BYTES", 1024)
+        patch.setattr(_core, "DEFAULT_BLOCK_BYTES", 1024)
         stored = Stored(frame, 1 << 16)
         np.testing.assert_array_equal(read_selection(stored, array, np.s_[:]), array)
     assert len(stored.ranges) == 1 + 4

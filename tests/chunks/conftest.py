@@ -1,0 +1,37 @@
+"""Fixtures that tests of chunks share."""
+
+from __future__ import annotations
+
+import pytest
+
+from bf16codecs import _core
+from bf16codecs._chunks import blocks, frames
+
+
+@pytest.fixture
+def small_heads(monkeypatch) -> None:
+    """Let chunks of a few kB be read as those of many blocks are."""
+    monkeypatch.setattr(frames, "_PREFIX_BYTES", 48)
+    monkeypatch.setattr(frames, "_PREFIX_SHIFT", 40)
+    monkeypatch.setattr(_core, "DEFAULT_BLOCK_BYTES", 1024)
+
+
+@pytest.fixture
+def decoded(monkeypatch) -> list[int]:
+    """Return the list of blocks that are decoded from now on."""
+    found = []
+
+    class Index:
+        def __init__(self, prefix):
+            self._index = _Index(prefix)
+
+        def __getattr__(self, name):
+            return getattr(self._index, name)
+
+        def decode_block_range(self, payload, first, last, out, base):
+            found.extend(range(first, last))
+            self._index.decode_block_range(payload, first, last, out, base)
+
+    _Index = _core.Index
+    monkeypatch.setattr(blocks._core, "Index", Index)
+    return found

@@ -1,0 +1,274 @@
+"""Chunks coded against another array, which may be coded against another one in turn."""
+
+from __future__ import annotations
+
+import tracemalloc
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numcodecs import Fletcher32
+
+from bf16codecs import BF16Arithmetic, _core, encode_delta
+from bf16codecs._chunks.formats import RAW, Fletcher32Format, read
+from bf16codecs._chunks.frames import FrameFormat
+from bf16codecs._chunks.stored import InMemory
+from bf16codecs._chunks.wanted import Wanted
+from bf16codecs._threads import run_all
+from bf16codecs.errors import BaseMismatchError, StoreError
+from bits import assert_same_bits
+from noted_chunks import NotedSource, chunked_array, padded_chunks, read_range
+from versions import fields
+
+ROWS, COLUMNS = 20, 1024  # of 4 KiB
+
+
+def encode(raw, base=None, block=256, dtype="float32", codec="arithmetic", **options):
+    """Encode in blocks of 1 KiB, or of `block` items."""
+    content = raw.reshape(-1).view(np.uint8)
+    below = None if base is None else base.reshape(-1).view(np.uint8)
+    number = _core.CODECS[codec]
+    return _core.encode(content, number, _core.DTYPES[dtype], block=block, base=below, **options)
+
+
+def differing(base, chunks, **options):
+    """Return what encodes the chunks of an array against those of another."""
+    below = padded_chunks(base, chunks)
+    return lambda index, chunk: encode(chunk, below[index], **options)
+
+
+def chain(piece):
+    """Return three arrays, of other chunks and blocks each, and what reads the last.
+
+    They share a source and a format, and with these the memory that a thread reads and decodes to.
+    """
+    arrays = fields(3, ROWS, COLUMNS)
+    source, form = NotedSource(piece), FrameFormat()
+    first = chunked_array("0", arrays[0], (8, COLUMNS), source, form, lambda i, c: encode(c))
+    encoded = differing(arrays[0], (3, COLUMNS), block=512)
+    second = chunked_array("1", arrays[1], (3, COLUMNS), source, form, encoded, base=first.read_run)
+    encoded = differing(arrays[1], (13, COLUMNS), block=1024)
+    third = chunked_array(
+        "2", arrays[2], (13, COLUMNS), source, form, encoded, base=second.read_run
+    )
+    return source, arrays[2], third
+
+
+pieces = pytest.mark.parametrize("piece", [None, 2048])
+
+
+@pieces
+@pytest.mark.usefixtures("small_heads")
+@settings(max_examples=60)
+@given(st.data())
+def test_any_part_through_several_bases(piece, data):
+    _, array, reader = chain(piece)
+    start, stop = sorted(data.draw(st.integers(0, array.nbytes)) for _ in "ab")
+    assert read_range(reader, start, stop) == array.tobytes()[start:stop]
+    axes = [range(*data.draw(st.slices(n).map(lambda s, n=n: s.indices(n)))) for n in array.shape]
+    axes = [axis if axis.step > 0 else axis[::-1] for axis in axes]
+    box = np.empty([len(axis) for axis in axes], array.dtype)
+    run_all(reader.box_jobs(axes, box), 4)
+    assert_same_bits(box, array[np.ix_(*axes)])
+    points = [
+        np.array(data.draw(st.lists(st.integers(0, n - 1), min_size=4, max_size=4)))
+        for n in array.shape
+    ]
+    found = np.empty(4, array.dtype)
+    reader.read_points(points, found)
+    assert_same_bits(found, array[tuple(points)])
+
+
+@pytest.mark.usefixtures("small_heads")
+@pytest.mark.parametrize(("start", "stop"), [(5000, 5004), (4095, 4097), (8190, 60_000)])
+def test_of_each_base_the_touched_blocks_alone(start, stop):
+    source, array, reader = chain(2048)
+    assert read_range(reader, 0, array.nbytes) == array.tobytes()  # keeps the heads
+    source.ranges.clear()
+    assert read_range(reader, start, stop) == array.tobytes()[start:stop]
+    for label, rows, block in (("2", 13, 4096), ("1", 3, 2048), ("0", 8, 1024)):
+        chunk = rows * 4 * COLUMNS
+        expected = 0
+        bounds = []
+        for index in range(start // chunk, -(-stop // chunk)):
+            first = max(0, start - index * chunk) // block
+            last = -(-min(chunk, stop - index * chunk) // block)
+            offsets = _core.Index(source.chunks[label, (index, 0)]).offsets
+            expected += offsets[last] - offsets[first]
+            bounds += [index * chunk + first * block, index * chunk + last * block]
+        assert source.fetched(label) == expected
+        start, stop = bounds[0], min(bounds[-1], array.nbytes)
+
+
+def test_decoded_in_the_bases_place(small_heads):
+    """What is wanted whole is decoded where the base was read to; of the rest, nothing is."""
+    base, array = fields(2, COLUMNS * 8)
+    places = []
+
+    def read_base(start, stop, out):
+        places.append((start, stop, out.ctypes.data))
+        out[:] = base.view(np.uint8)[start:stop]
+
+    memory = np.empty(6000, np.uint8)
+    wanted = replace(Wanted.run(array.nbytes, memory, 500), base=read_base)
+    read(FrameFormat(), InMemory(encode(array, base)), wanted)
+    assert memory.tobytes() == array.tobytes()[500:6500]
+    assert sorted((a, b) for a, b, _ in places) == [(0, 1024), (1024, 6144), (6144, 7168)]
+    (within,) = [address for a, _, address in places if a == 1024]
+    assert within == memory.ctypes.data + 524
+
+
+def test_a_base_is_not_read_where_none_is_needed():
+    array = fields(1, 3000)
+
+    def refuse(start, stop, out):
+        raise AssertionError
+
+    reader = chunked_array(
+        "x", array, (1, 3000), NotedSource(), FrameFormat(), lambda i, c: encode(c), base=refuse
+    )
+    assert read_range(reader, 0, array.nbytes) == array.tobytes()
+    reader = chunked_array(
+        "x", array, (1, 1500), NotedSource(), RAW, lambda i, c: c.tobytes(), base=refuse
+    )
+    assert read_range(reader, 3, 9000) == array.tobytes()[3:9000]
+
+
+@pieces
+@pytest.mark.parametrize("is_large", [True, False])
+def test_another_base_gives_no_output(request, piece, is_large):
+    if is_large:
+        request.getfixturevalue("small_heads")
+    arrays = fields(2, ROWS, COLUMNS)
+    other = arrays[0].copy()
+    other[3, 5] += 1
+    raw = other.view(np.uint8).reshape(-1)
+    reader = chunked_array(
+        "x",
+        arrays[1],
+        (8, COLUMNS),
+        NotedSource(piece),
+        FrameFormat(),
+        differing(arrays[0], (8, COLUMNS)),
+        base=lambda start, stop, out: np.copyto(out, raw[start:stop]),
+    )
+    wrong = 3 * 4 * COLUMNS  # where the wrong block begins
+    for start, stop in ((wrong, wrong + 1024), (0, arrays.nbytes // 2), (wrong + 9, wrong + 11)):
+        memory = np.full(stop - start, 0x55, np.uint8)
+        with pytest.raises(BaseMismatchError, match=r"chunk \(0, 0\): block 12 of 32: this is not"):
+            reader.read_run(start, stop, memory)
+        found = memory[max(0, wrong - start) :][:1024]
+        assert np.isin(found, [0x55, *raw[wrong : wrong + 1024]]).all()
+    assert (
+        read_range(reader, wrong + 1024, wrong + 4096)
+        == (arrays[1].tobytes()[wrong + 1024 : wrong + 4096])
+    )
+
+
+@pieces
+@pytest.mark.parametrize("is_large", [True, False])
+def test_a_base_is_asked_for_where_there_is_none(request, piece, is_large):
+    if is_large:
+        request.getfixturevalue("small_heads")
+    arrays = fields(2, ROWS, COLUMNS)
+    reader = chunked_array(
+        "x",
+        arrays[1],
+        (8, COLUMNS),
+        NotedSource(piece),
+        FrameFormat(),
+        differing(arrays[0], (8, COLUMNS)),
+    )
+    with pytest.raises(BaseMismatchError, match=r"open_model, or .*decode\(frame, base=\.\.\.\)"):
+        read_range(reader, 0, 4)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float8_e4m3fn", "complex64", "int16"])
+@pytest.mark.parametrize("chunks", [(1, 3, 33), (1, 1, 20), (3, 4, 33)])
+def test_padding_is_that_of_the_chunk(dtype, chunks):
+    """Frames know their base by its bytes, those of the padding included."""
+    arrays = (100 * fields(2, 2, 4, 33)).astype(dtype)
+    layout = "float32" if dtype == "complex64" else "bfloat16" if dtype == "int16" else dtype
+    codec, below = BF16Arithmetic(layout), padded_chunks(arrays[0], chunks)
+    base = arrays[0].reshape(-1).view(np.uint8)
+    for encoded in (
+        lambda index, chunk: encode(chunk, below[index], dtype=layout),
+        lambda index, chunk: encode_delta(codec, chunk, below[index]),
+    ):
+        reader = chunked_array(
+            "x",
+            arrays[1],
+            chunks,
+            NotedSource(),
+            FrameFormat(),
+            encoded,
+            base=lambda start, stop, out: np.copyto(out, base[start:stop]),
+        )
+        assert read_range(reader, 0, base.size) == arrays[1].tobytes()
+        for index, chunk in padded_chunks(arrays[1], chunks).items():
+            out = np.empty(chunk.nbytes, np.uint8)
+            reader.read_piece(reader.plan("x").piece(index), out)
+            assert out.tobytes() == chunk.tobytes()
+
+
+@pytest.mark.parametrize("items", [1, 3, 7, 8, 9, 2051])
+def test_bytes_after_the_last_item(items):
+    """Of arrays whose items are smaller than the frame's."""
+    arrays = np.random.default_rng(0).integers(0, 256, (2, items), "u1")
+    reader = chunked_array(
+        "x",
+        arrays[1],
+        (items,),
+        NotedSource(),
+        FrameFormat(),
+        differing(arrays[0], (items,), dtype="float64"),
+        base=lambda start, stop, out: np.copyto(out, arrays[0, start:stop]),
+    )
+    for start in range(0, items, 100):
+        assert read_range(reader, start, items) == arrays[1].tobytes()[start:]
+
+
+def test_behind_a_checksum_of_hdf5(small_heads):
+    """The chunk is in memory that the base's reading takes."""
+    arrays = fields(2, ROWS, COLUMNS)
+    source, form, chunks = NotedSource(1 << 20), FrameFormat(), (8, COLUMNS)
+    base = chunked_array("0", arrays[0], chunks, source, form, lambda i, c: encode(c))
+    encoded = differing(arrays[0], chunks)
+    reader = chunked_array(
+        "1",
+        arrays[1],
+        chunks,
+        source,
+        Fletcher32Format(form),
+        lambda index, chunk: Fletcher32().encode(encoded(index, chunk)),
+        base=base.read_run,
+    )
+    assert read_range(reader, 9, 50_000) == arrays[1].tobytes()[9:50_000]
+
+
+def test_chunks_of_anything_but_whole_rows_have_no_base():
+    array = fields(1, 20, 30)[0]
+    make = chunked_array
+    with pytest.raises(StoreError, match="only chunks of whole rows have a base"):
+        make("x", array, (20, 15), NotedSource(), RAW, lambda i, c: b"", base=read_range)
+
+
+def test_memory_is_in_proportion_to_the_range(small_heads):
+    arrays = fields(2, 4, 1 << 19)
+    form, source, chunks = FrameFormat(), NotedSource(1 << 16), (4, 1 << 19)
+    base = chunked_array("0", arrays[0], chunks, source, form, lambda i, c: encode(c))
+    reader = chunked_array(
+        "1", arrays[1], chunks, source, form, differing(arrays[0], chunks), base=base.read_run
+    )
+    out = np.empty(1 << 19, np.uint8)
+    reader.read_run(0, out.size, out)
+    tracemalloc.start()
+    try:
+        reader.read_run(4097, 4097 + out.size, out)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert out.tobytes() == arrays[1].tobytes()[4097 : 4097 + out.size]
+    assert peak < out.size
