@@ -22,12 +22,13 @@ import numpy as np
 from distributed import Client, Future, KilledWorker, as_completed
 
 from bf16codecs import _core
-from bf16codecs._chunks.grid import ArrayPlan, Piece
+from bf16codecs._chunks.grid import Piece
 from bf16codecs._messages import counted
 from bf16codecs._paths import absolute, given_path
 from bf16codecs._threads import codec_threads
 from bf16codecs.convert import safetensors_to_zarr as _safetensors_to_zarr
 from bf16codecs.convert.pipeline import Encoded, Engine, Packed, Progress, read_chunk
+from bf16codecs.convert.plan import ModelPlan
 from bf16codecs.convert.summary import Summary
 from bf16codecs.errors import CorruptDataError
 from bf16codecs.safetensors import Header, Source, SourceFile
@@ -118,7 +119,7 @@ def _encode(
     threads: int,
     source: Source,
     writer: Any,
-    arrays: Sequence[ArrayPlan],
+    plan: ModelPlan,
     keep_checksums: bool,
     progress: Progress | None,
 ) -> Encoded:
@@ -126,14 +127,16 @@ def _encode(
     if not isinstance(writer, ZarrWriter):
         raise ValueError("only Zarr stores can be written by several processes")
     files = [replace(file, header=_NO_HEADER) for file in source.files]
-    pieces = (piece for array in arrays for piece in array.pieces())
+    if plan.differences:
+        raise ValueError("on a dask cluster, no differences to a base can be made")
+    pieces = (piece for array in plan.arrays for piece in array.pieces())
     batches = list(_batches(pieces, lambda piece: piece.nbytes))
     task = partial(_encode_batch, files, writer.shared(), keep_checksums, threads)
     # Digests take longest, since a file is hashed in one go: they start first.
     digests = client.map(_digest, files, [f.header.file_size for f in source.files], pure=False)
     results = client.map(task, batches, pure=False)
     with _cancelled_after_errors(client, [*digests, *results]):
-        done, stored, total = 0, 0, sum(array.nbytes for array in arrays)
+        done, stored, total = 0, 0, sum(array.nbytes for array in plan.arrays)
         checksums: dict[tuple[int, int], int] = {}
         for nbytes, stored_nbytes, sums in _completed(client, results):
             done, stored = done + nbytes, stored + stored_nbytes
@@ -184,7 +187,8 @@ def _encode_batch(
             data = read_chunk(files[piece.array.file], piece, chunk)
             if keep_checksums:
                 checksums[piece.array.file, piece.offset] = _core.checksum(data)
-            stored += writer.write(piece, chunk)
+            if piece.array.is_written:
+                stored += writer.write(piece, chunk)
     return sum(piece.nbytes for piece in pieces), stored, checksums
 
 

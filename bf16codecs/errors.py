@@ -7,6 +7,7 @@ __all__ = [
     "CorruptDataError",
     "LeftoverWarning",
     "SafetensorsError",
+    "StepNotFoundError",
     "StoreError",
     "TensorNotFoundError",
     "TruncatedDataError",
@@ -54,6 +55,13 @@ class TensorNotFoundError(BF16CodecsError, KeyError):
 
     def __str__(self) -> str:
         # KeyError would show the message as a quoted string.
+        return str(self.args[0])
+
+
+class StepNotFoundError(BF16CodecsError, KeyError):
+    """The run has no such step."""
+
+    def __str__(self) -> str:
         return str(self.args[0])
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from bf16codecs import _core
 
-__all__ = ["ArrayPlan", "Piece", "chunk_counts", "chunk_shape", "grid_indices"]
+__all__ = ["ArrayPlan", "Piece", "chunk_counts", "chunk_shape", "fill_value", "grid_indices"]
 
 # Of divisors: 5 ms.
 _MAX_TRIES = 1 << 17
@@ -46,6 +46,10 @@ class ArrayPlan:
     file: int = 0
     #: Offset of the array's bytes in the file.
     offset: int = 0
+    #: Whether it is written: not if another array stands in for it, as for tied embeddings.
+    is_written: bool = True
+    #: Whether it is written as a difference to the same tensor of a base.
+    has_base: bool = False
 
     @property
     def item_size(self) -> int:
@@ -79,11 +83,8 @@ class ArrayPlan:
 
     @property
     def fill_value(self) -> Any:
-        """The fill value, NaN for floats: docs/store.md, "Fill values"."""
-        dtype = np.dtype(self.dtype)
-        if dtype.kind == "c":
-            return complex(math.nan, math.nan)
-        return math.nan if self.dtype in _core.DTYPES else dtype.type(0)
+        """The fill value: see the function of this name."""
+        return fill_value(np.dtype(self.dtype))
 
     def pieces(self) -> Iterator[Piece]:
         """Yield the chunks in the order of their bytes; the array must be contiguous."""
@@ -106,6 +107,13 @@ class ArrayPlan:
             at, rest = divmod(rest, stride)
             index.append(at // chunk)
         return self.piece(tuple(index))
+
+
+def fill_value(dtype: np.dtype[Any]) -> Any:
+    """Return the fill value of arrays, NaN for floats: docs/store.md, "Fill values"."""
+    if dtype.kind == "c":
+        return complex(math.nan, math.nan)
+    return math.nan if dtype.name in _core.DTYPES else dtype.type(0)
 
 
 def chunk_counts(shape: Sequence[int], chunks: Sequence[int]) -> tuple[int, ...]:

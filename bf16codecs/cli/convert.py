@@ -10,6 +10,7 @@ import click
 
 from bf16codecs.cli.console import progress_bar
 from bf16codecs.cli.options import (
+    base_option,
     command,
     conversion_options,
     max_bytes_option,
@@ -21,13 +22,14 @@ from bf16codecs.cli.options import (
 )
 from bf16codecs.convert import (
     hdf5_to_safetensors,
+    rebase_store,
     safetensors_to_hdf5,
     safetensors_to_zarr,
     zarr_to_safetensors,
 )
 from bf16codecs.convert.summary import Summary
 
-__all__ = ["h52st", "st2h5", "st2zarr", "zarr2st"]
+__all__ = ["h52st", "rebase", "st2h5", "st2zarr", "zarr2st"]
 
 
 def _run(
@@ -87,6 +89,7 @@ def _convert_on(address: str) -> Callable[..., Summary]:
 @click.command()
 @click.argument("store")
 @click.argument("dst")
+@base_option
 @threads_option
 @max_bytes_option
 @overwrite_option
@@ -117,6 +120,7 @@ def st2h5(src: str, file: str, **options: Any) -> None:
 @click.command()
 @click.argument("file")
 @click.argument("dst")
+@base_option
 @threads_option
 @max_bytes_option
 @overwrite_option
@@ -129,3 +133,36 @@ def h52st(file: str, dst: str, **options: Any) -> None:
     DST is the file to make, or the folder if FILE holds several files.
     """
     _run(hdf5_to_safetensors, file, dst, "restored", **options)
+
+
+@click.command()
+@click.argument("store")
+@click.option(
+    "--onto",
+    metavar="MODEL",
+    help="The new base: a store of any kind, or safetensors; auto:DIR takes the best in DIR."
+    "  [default: none, the store becomes whole]",
+)
+@base_option
+@threads_option
+@max_bytes_option
+@click.option(
+    "--verify/--no-verify",
+    default=True,
+    show_default=True,
+    help="Read the finished store again and compare.",
+)
+@sync_option
+@quiet_option
+@command
+def rebase(store: str, onto: str | None, **options: Any) -> None:
+    """Rewrite STORE so that it needs no base, or another one.
+
+    It keeps its codec, and is replaced in one step.
+    """
+    quiet, verify = options.pop("quiet"), options["verify"]
+    with progress_bar(quiet) as progress:
+        summary = rebase_store(store, onto, progress=progress, **options)
+    if not quiet:
+        note = "whole" if onto is None else "rebased"
+        report(store, store, summary, f"{note}{', verified' if verify else ''}")

@@ -18,10 +18,16 @@ from bf16codecs.cli.console import (
     progress_bar,
     show,
 )
-from bf16codecs.cli.options import command, max_bytes_option, quiet_option, threads_option
+from bf16codecs.cli.options import (
+    base_option,
+    command,
+    max_bytes_option,
+    quiet_option,
+    threads_option,
+)
 from bf16codecs.convert import verify_store
 from bf16codecs.store.backend import stored_arrays
-from bf16codecs.store.opening import open_store
+from bf16codecs.store.opening import Opening, open_store
 
 __all__ = ["info", "plugin_path", "verify"]
 
@@ -34,13 +40,13 @@ def info(store: str, max_bytes: int | None) -> None:
     """List the tensors of STORE: shapes, dtypes, codecs, sizes, ratios."""
     rows, codecs = [], Counter[str]()
     raw = stored = 0
-    with closing(open_store(store, limits=Limits(max_bytes))) as reader:
+    opening = Opening(limits=Limits(max_bytes), with_base=False)
+    with closing(open_store(store, opening=opening)) as reader:
         headers = reader.headers
         tensors = [tensor for header in headers for tensor in header.tensors]
         for tensor, array in zip(tensors, stored_arrays(reader, headers), strict=True):
-            size = reader.stored_nbytes(array.path)
-            codec = reader.codec_name(array.path)
-            codecs[f"{codec} {reader.codec_level(array.path)}".rstrip()] += 1
+            size, codec, level = reader.storage(array.path)
+            codecs[f"{codec} {level}".rstrip()] += 1
             raw, stored = raw + tensor.nbytes, stored + size
             rows.append(
                 (
@@ -53,6 +59,7 @@ def info(store: str, max_bytes: int | None) -> None:
                     f"{tensor.nbytes / max(1, size):.3f}",
                 )
             )
+        base = reader.info.base
         files = list(reader.info.files) + ([reader.info.index] if reader.info.index else [])
     total = (
         counted(len(rows), "tensor"),
@@ -68,6 +75,9 @@ def info(store: str, max_bytes: int | None) -> None:
     names = (f"{printable(name)} ({counted(n, 'tensor')})" for name, n in codecs.items())
     if codecs:
         show(f"codecs: {', '.join(names)}")
+    if base is not None:
+        step = "" if base.step is None else f", step {base.step}"
+        show(f"base: {printable(base.path)}{step}")
     for file in files:
         show(f"{printable(file.name)}: {file.size} bytes, SHA-256 {printable(file.sha256)}")
 
@@ -75,6 +85,7 @@ def info(store: str, max_bytes: int | None) -> None:
 @click.command()
 @click.argument("store")
 @click.argument("src", required=False)
+@base_option
 @threads_option
 @max_bytes_option
 @quiet_option

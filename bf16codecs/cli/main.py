@@ -6,6 +6,7 @@ import click
 
 from bf16codecs._version import __version__
 from bf16codecs.cli.bench import bench
+from bf16codecs.cli.convert import rebase
 from bf16codecs.cli.demo import demo
 from bf16codecs.cli.inspect import info, plugin_path, verify
 
@@ -18,5 +19,5 @@ def main() -> None:
     """Lossless compression of model weights in Zarr and HDF5."""
 
 
-for _command in (bench, demo, info, plugin_path, verify):
+for _command in (bench, demo, info, plugin_path, rebase, verify):
     main.add_command(_command)

@@ -34,6 +34,7 @@ from bf16codecs.store.choice import CODEC_NAMES, CodecChoice
 __all__ = [
     "THREADS",
     "ByteSize",
+    "base_option",
     "command",
     "conversion_options",
     "max_bytes_option",
@@ -146,6 +147,11 @@ max_bytes_option = click.option(
     help="Largest size of the original files, such as 100G."
     "  [default: 1G, or 256 times the store's size]",
 )
+base_option = click.option(
+    "--base",
+    metavar="MODEL",
+    help="The base that the store has differences to, if it is not where the store says.",
+)
 overwrite_option = click.option("--overwrite", is_flag=True, help="Replace an existing target.")
 sync_option = click.option(
     "--sync/--no-sync",
@@ -190,6 +196,12 @@ def conversion_options(function: Callable[..., None]) -> Callable[..., None]:
             default=DEFAULT_CHUNK_SIZE,
             help=f"Largest chunk, such as 32M.  [default: {DEFAULT_CHUNK_SIZE >> 20}M]",
         ),
+        click.option(
+            "--base",
+            metavar="MODEL",
+            help="Store what differs from MODEL: a store of any kind, or safetensors; local, or an"
+            " address. auto:DIR takes the best of the models in DIR.",
+        ),
         threads_option,
         click.option(
             "--verify/--no-verify",
@@ -217,3 +229,5 @@ def report(source: str, target: str, summary: Summary, note: str = "") -> None:
         f" {sizes[0]} -> {sizes[1]} (ratio {ratio:.3f}),"
         f" {format_rate(summary.nbytes, summary.seconds)}{', ' if note else ''}{note}"
     )
+    if summary.base:
+        show(printable(summary.base))

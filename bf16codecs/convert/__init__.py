@@ -1,6 +1,7 @@
 """Conversion between safetensors files and model stores."""
 
 from bf16codecs.convert.pipeline import LOCAL, Engine
+from bf16codecs.convert.rebasing import rebase_store
 from bf16codecs.convert.restoring import hdf5_to_safetensors, zarr_to_safetensors
 from bf16codecs.convert.storing import (
     DEFAULT_CHUNK_SIZE,
@@ -21,6 +22,7 @@ __all__ = [
     "Summary",
     "hdf5_to_safetensors",
     "open_store",
+    "rebase_store",
     "safetensors_to_hdf5",
     "safetensors_to_zarr",
     "verify_store",

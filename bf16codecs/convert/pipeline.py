@@ -12,16 +12,21 @@ from typing import Any
 import numpy as np
 
 from bf16codecs import _core
-from bf16codecs._buffers import Bytes
+from bf16codecs._buffers import Bytes, ThreadBuffer
 from bf16codecs._chunks.grid import ArrayPlan, Piece
 from bf16codecs._limits import IN_FLIGHT_BYTES
 from bf16codecs._messages import counted
 from bf16codecs._threads import run_ahead, worker_count
+from bf16codecs.convert.bases import Base
+from bf16codecs.convert.plan import ModelPlan, plan_model
 from bf16codecs.errors import CorruptDataError, SafetensorsError
 from bf16codecs.safetensors import Header, Source, SourceFile
-from bf16codecs.store.backend import StoreReader, StoreWriter, stored_arrays
-from bf16codecs.store.layout import StoredFile, StoreInfo
-from bf16codecs.store.plan import INDEX_PATH, header_path, plan_arrays, plan_bytes
+from bf16codecs.store.backend import StoreReader, stored_arrays
+from bf16codecs.store.entries import ROUNDED, StoredFile
+from bf16codecs.store.layout import StoreInfo
+from bf16codecs.store.paths import array_paths
+from bf16codecs.store.plan import INDEX_PATH, header_path, plan_bytes
+from bf16codecs.store.writer import StoreWriter
 
 __all__ = [
     "LOCAL",
@@ -109,20 +114,25 @@ def _in_file_order(
 def encode(
     source: Source,
     writer: StoreWriter,
-    arrays: Sequence[ArrayPlan],
+    plan: ModelPlan,
     keep_checksums: bool,
     progress: Progress | None,
 ) -> Encoded:
     """Encode all tensors, reading every byte of them once."""
+    buffer = ThreadBuffer()
 
     def work(piece: Piece, chunk: Bytes) -> tuple[int, int | None]:
         data = read_chunk(source.files[piece.array.file], piece, chunk)
-        return writer.write(piece, chunk), _core.checksum(data) if keep_checksums else None
+        size = 0
+        if piece.array.is_written:
+            base = plan.read_base(piece, buffer.get(chunk.size)) if piece.array.has_base else None
+            size = writer.write(piece, chunk, base)
+        return size, _core.checksum(data) if keep_checksums else None
 
     digests = [hashlib.sha256(file_prefix(file.header)) for file in source.files]
     checksums: dict[tuple[int, int], int] = {}
     stored = 0
-    with closing(_in_file_order(work, arrays, progress)) as pieces:
+    with closing(_in_file_order(work, plan.arrays, progress)) as pieces:
         for piece, data, (size, checksum) in pieces:
             digests[piece.array.file].update(data.data)
             stored += size
@@ -138,17 +148,17 @@ def pack(
     keep_checksums: bool,
     progress: Progress | None = None,
     encode: Encode = encode,
+    base: Base | None = None,
 ) -> Packed:
     """Write a model into a store; `encode` writes the tensors."""
-    paths, arrays = plan_arrays(source, chunk_size)
-    for array in arrays:
-        writer.create(array)
+    before = [file.state() for file in source.files]
+    plan = plan_model(source, chunk_size, None if base is None else base.model)
+    _create(writer, plan)
     stored = [
         _write_bytes(writer, header_path(i), file.header.raw, chunk_size)
         for i, file in enumerate(source.files)
     ]
-    before = [file.state() for file in source.files]
-    encoded = encode(source, writer, arrays, keep_checksums, progress)
+    encoded = encode(source, writer, plan, keep_checksums, progress)
     for file, state in zip(source.files, before, strict=True):
         if file.state() != state:
             raise SafetensorsError(f"{file.path}: changed while it was read")
@@ -161,11 +171,22 @@ def pack(
         raw, path = source.index_raw, INDEX_PATH
         stored.append(_write_bytes(writer, path, raw, chunk_size))
         index = StoredFile(source.index.name, len(raw), hashlib.sha256(raw).hexdigest(), path)
-    info = StoreInfo(files, index, paths)
+    reference = None if base is None else base.reference
+    info = StoreInfo(files, index, plan.paths, reference, plan.differences)
     stored.append(writer.finish(info))
     stored_nbytes = encoded.stored_nbytes + sum(stored)
     nbytes = source.nbytes + len(source.index_raw)
     return Packed(info, nbytes, stored_nbytes, encoded.checksums)
+
+
+def _create(writer: StoreWriter, plan: ModelPlan) -> None:
+    for array in plan.arrays:
+        if array.is_written:
+            writer.create(array)
+    # Where a tensor shares another's array, HDF5 can still have it at the path it would have had.
+    for name, path in array_paths(plan.paths).items():
+        if path != plan.paths[name] and not plan.paths[name].endswith(ROUNDED):
+            writer.share(path, plan.paths[name])
 
 
 def _write_bytes(writer: StoreWriter, path: str, raw: bytes, chunk_size: int) -> int:
@@ -231,7 +252,7 @@ def verify_packed(
 
 
 #: Encodes all arrays of a source into a writer: `encode`.
-Encode = Callable[[Source, Any, Sequence[ArrayPlan], bool, Progress | None], Encoded]
+Encode = Callable[[Source, Any, ModelPlan, bool, Progress | None], Encoded]
 #: Compares a store with what was packed into it: `verify_packed`.
 Verify = Callable[[StoreReader, Sequence[Header], Packed, Progress | None], None]
 

@@ -19,7 +19,7 @@ from bf16codecs.convert.pipeline import file_prefix, unpack
 from bf16codecs.convert.summary import Progress, Summary, summarize
 from bf16codecs.convert.target import absolute_target, has_only, new_target
 from bf16codecs.store.backend import StoreReader
-from bf16codecs.store.opening import Kind, open_store
+from bf16codecs.store.opening import Kind, Opening, open_store
 
 __all__ = ["hdf5_to_safetensors", "zarr_to_safetensors"]
 
@@ -30,6 +30,7 @@ def zarr_to_safetensors(
     *,
     threads: int | None = None,
     overwrite: bool = False,
+    base: str | os.PathLike[str] | None = None,
     max_bytes: int | None = None,
     sync: bool = True,
     progress: Progress | None = None,
@@ -47,6 +48,8 @@ def zarr_to_safetensors(
         How many threads may work.
     overwrite
         Replace an existing file, or a folder that has files of the same names only.
+    base
+        The model that the store has differences to, if it is not where the store says.
     max_bytes
         The most bytes that the restored files may have. By default 1 GiB, or 256 times the store's
         size if that is more, which no real model meets.
@@ -62,7 +65,9 @@ def zarr_to_safetensors(
     Raises
     ------
     StoreError
-        If the store is incomplete.
+        If the store is incomplete, or its base is missing.
+    bf16codecs.errors.BaseMismatchError
+        If its base is another model, or was altered.
     bf16codecs.errors.CodecError
         If data are damaged. The target is not made then.
     FileExistsError
@@ -70,8 +75,8 @@ def zarr_to_safetensors(
     ValueError
         If an option makes no sense, or the target is in the store or contains it.
     """
-    limits = Limits(max_bytes)
-    with closing(open_store(store, Kind.FOLDER, Kind.ZIP, limits=limits)) as reader:
+    opening = Opening(limits=Limits(max_bytes), base=base)
+    with closing(open_store(store, Kind.FOLDER, Kind.ZIP, opening=opening)) as reader:
         return _restore(reader, dst, threads, overwrite, sync, progress)
 
 
@@ -81,6 +86,7 @@ def hdf5_to_safetensors(
     *,
     threads: int | None = None,
     overwrite: bool = False,
+    base: str | os.PathLike[str] | None = None,
     max_bytes: int | None = None,
     sync: bool = True,
     progress: Progress | None = None,
@@ -89,7 +95,8 @@ def hdf5_to_safetensors(
 
     Parameters and errors are those of `zarr_to_safetensors`.
     """
-    with closing(open_store(file, Kind.HDF5, limits=Limits(max_bytes))) as reader:
+    opening = Opening(limits=Limits(max_bytes), base=base)
+    with closing(open_store(file, Kind.HDF5, opening=opening)) as reader:
         return _restore(reader, dst, threads, overwrite, sync, progress)
 
 

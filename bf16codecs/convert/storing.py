@@ -9,16 +9,19 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 
+from bf16codecs._messages import counted
 from bf16codecs._paths import given_path
 from bf16codecs._threads import codec_threads
+from bf16codecs.convert.bases import Base, opened_base
 from bf16codecs.convert.checks import compare_names, read_index
 from bf16codecs.convert.pipeline import LOCAL, Engine, pack
 from bf16codecs.convert.summary import Progress, Summary
 from bf16codecs.convert.target import absolute_target, is_kind, new_target
 from bf16codecs.safetensors import Source, open_source
-from bf16codecs.store.backend import StoreWriter
 from bf16codecs.store.choice import CodecChoice
-from bf16codecs.store.opening import Kind, open_store
+from bf16codecs.store.layout import StoreInfo
+from bf16codecs.store.opening import Kind, Opening, open_store
+from bf16codecs.store.writer import StoreWriter
 from bf16codecs.store.zarr_writer import ZarrWriter
 
 __all__ = [
@@ -42,6 +45,7 @@ def safetensors_to_zarr(
     level: str | int | None = None,
     chunk_size: int = DEFAULT_CHUNK_SIZE,
     threads: int | None = None,
+    base: str | os.PathLike[str] | None = None,
     zarr_format: int = 3,
     verify: bool = True,
     overwrite: bool = False,
@@ -66,6 +70,9 @@ def safetensors_to_zarr(
         Largest size of a chunk, in bytes.
     threads
         Number of threads; by default `bf16codecs.get_num_threads()`.
+    base
+        A model, whatever holds it: its path or address. Tensors that it has too are stored as what
+        differs, and reading the store needs it. By default there is none.
     zarr_format
         3 or 2.
     verify
@@ -90,25 +97,30 @@ def safetensors_to_zarr(
         If the source is damaged.
     FileExistsError
         If `store` exists and `overwrite` is false, or it is not a store.
+    StoreError
+        If the base is not a model, or has no tensor in common with the source.
     ValueError
-        If an option makes no sense, or the target is or contains the source.
+        If an option makes no sense, or the target is or contains the source or the base.
     OSError
         If a file cannot be read or written.
     """
     if zarr_format not in (2, 3):
         raise ValueError(f"zarr_format must be 2 or 3, not {zarr_format!r}")
     as_zip = os.fspath(store).lower().endswith(".zip")
+    choice = CodecChoice(codec, level)
     return _to_store(
         src,
         store,
         make_writer=partial(
             ZarrWriter,
-            choice=CodecChoice(codec, level),
+            choice=choice,
             zarr_format=zarr_format,
             as_zip=as_zip,
             sync_shared=sync,
         ),
         kind=Kind.ZIP if as_zip else Kind.FOLDER,
+        choice=choice,
+        base=base,
         chunk_size=chunk_size,
         threads=threads,
         verify=verify,
@@ -127,6 +139,7 @@ def safetensors_to_hdf5(
     level: str | int | None = None,
     chunk_size: int = DEFAULT_CHUNK_SIZE,
     threads: int | None = None,
+    base: str | os.PathLike[str] | None = None,
     verify: bool = True,
     overwrite: bool = False,
     sync: bool = True,
@@ -153,11 +166,14 @@ def safetensors_to_hdf5(
 
     if chunk_size > MAX_CHUNK_SIZE:
         raise ValueError(f"HDF5 chunks have {MAX_CHUNK_SIZE} bytes at most, not {chunk_size}")
+    choice = CodecChoice(codec, level)
     return _to_store(
         src,
         file,
-        make_writer=partial(Hdf5Writer, choice=CodecChoice(codec, level)),
+        make_writer=partial(Hdf5Writer, choice=choice),
         kind=Kind.HDF5,
+        choice=choice,
+        base=base,
         chunk_size=chunk_size,
         threads=threads,
         verify=verify,
@@ -173,6 +189,8 @@ def _to_store(
     *,
     make_writer: Callable[[Path], StoreWriter],
     kind: Kind,
+    choice: CodecChoice,
+    base: str | os.PathLike[str] | None,
     chunk_size: int,
     threads: int | None,
     verify: bool,
@@ -188,12 +206,18 @@ def _to_store(
     source = src if isinstance(src, Source) else open_source(src)
     target = absolute_target(given_path(store, "target"), source.paths)
     may_replace = partial(is_kind, kind=kind)
-    with codec_threads(threads), new_target(target, overwrite, may_replace, sync) as temporary:
+    with (
+        codec_threads(threads),
+        opened_base(base, source, target, choice) as found,
+        new_target(target, overwrite, may_replace, sync) as temporary,
+    ):
         with closing(make_writer(temporary)) as writer:
             report = progress and partial(progress, "convert")
-            packed = pack(source, writer, chunk_size, verify, report, engine.encode)
+            on = found if isinstance(found, Base) else None
+            packed = pack(source, writer, chunk_size, verify, report, engine.encode, on)
         if verify:
-            with closing(open_store(temporary, kind)) as reader:
+            opening = Opening(base=None if on is None else on.model)
+            with closing(open_store(temporary, kind, opening=opening)) as reader:
                 headers = reader.headers
                 compare_names(reader, headers, read_index(reader), source)
                 engine.verify(reader, headers, packed, progress and partial(progress, "verify"))
@@ -203,4 +227,14 @@ def _to_store(
         packed.nbytes,
         packed.stored_nbytes,
         time.perf_counter() - start,
+        _base_note(packed.info, found),
     )
+
+
+def _base_note(info: StoreInfo, found: Base | str) -> str:
+    """Say what the base is, and why, or why there is none."""
+    if isinstance(found, str) or info.base is None:
+        return str(found)
+    differences, tensors = len(info.differences), len(info.paths)
+    note = f"base {info.base.path}: {differences} of {counted(tensors, 'tensor')} as differences"
+    return f"{note}; {found.reason}" if found.reason else note

@@ -25,6 +25,8 @@ class Summary:
     nbytes: int
     stored_nbytes: int
     seconds: float
+    #: What the store depends on, in words.
+    base: str = ""
 
 
 def summarize(reader: StoreReader, headers: Sequence[Header], start: float) -> Summary:

@@ -34,7 +34,9 @@ _ADVICE = {
 }
 
 
-def absolute_target(target: str | os.PathLike[str], sources: Iterable[Path]) -> Path:
+def absolute_target(
+    target: str | os.PathLike[str], sources: Iterable[Path], what: str = "source"
+) -> Path:
     """Return the target's absolute path; it must not be or contain any of `sources`."""
     text = os.fspath(target)
     if "://" in text:
@@ -43,7 +45,7 @@ def absolute_target(target: str | os.PathLike[str], sources: Iterable[Path]) -> 
     for source in sources:
         resolved = source.resolve()
         if path.resolve() == resolved or path.resolve() in resolved.parents:
-            raise ValueError(f"{text}: would replace the source, {source}")
+            raise ValueError(f"{text}: would replace the {what}, {source}")
     return path
 
 

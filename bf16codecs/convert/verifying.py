@@ -18,7 +18,7 @@ from bf16codecs.convert.pipeline import unpack
 from bf16codecs.convert.summary import Progress, Summary, summarize
 from bf16codecs.errors import CorruptDataError
 from bf16codecs.safetensors import open_source
-from bf16codecs.store.opening import open_store
+from bf16codecs.store.opening import Opening, open_store
 
 __all__ = ["verify_store"]
 
@@ -28,6 +28,7 @@ def verify_store(
     src: str | os.PathLike[str] | None = None,
     *,
     threads: int | None = None,
+    base: str | os.PathLike[str] | None = None,
     max_bytes: int | None = None,
     progress: Progress | None = None,
 ) -> Summary:
@@ -39,7 +40,7 @@ def verify_store(
         A folder, a ZIP file, an HDF5 file, or an address that zarr understands.
     src
         The safetensors file, folder of shards or index that it has to be a copy of.
-    threads, max_bytes, progress
+    threads, base, max_bytes, progress
         As for `zarr_to_safetensors`.
 
     Returns
@@ -53,8 +54,9 @@ def verify_store(
     """
     start = time.perf_counter()
     source = None if src is None else open_source(src)
+    opening = Opening(limits=Limits(max_bytes), base=base)
     with (
-        closing(open_store(store, limits=Limits(max_bytes))) as reader,
+        closing(open_store(store, opening=opening)) as reader,
         codec_threads(threads),
     ):
         headers = reader.headers

@@ -37,6 +37,7 @@ from bf16codecs._chunks.indexing import Axis, as_index
 from bf16codecs._chunks.library import LibraryArray
 from bf16codecs._chunks.sources import FilePart, FileSource
 from bf16codecs._chunks.stored import InMemory
+from bf16codecs._chunks.wanted import Base
 from bf16codecs._files import HAS_PREADV, SharedFile
 from bf16codecs.codecs import FrameCodec
 from bf16codecs.errors import StoreError
@@ -127,7 +128,12 @@ class Decoding:
 
 
 def dataset_array(
-    dataset: Any, label: str, decoding: Decoding, *, is_complete: bool = False
+    dataset: Any,
+    label: str,
+    decoding: Decoding,
+    *,
+    is_complete: bool = False,
+    base: Base | None = None,
 ) -> ArrayReader:
     """Return what reads a dataset.
 
@@ -144,11 +150,14 @@ def dataset_array(
         Whether every chunk must have been written, and will be read: then they are found at once,
         and nobody waits for HDF5's lock later. Otherwise, missing ones are fill values.
 
+    base : callable, optional
+        Reads the base, if chunks are differences: see `ChunkedArray`.
+
     Raises
     ------
     StoreError
-        If it has other filters, and HDF5 is not trusted; or, with `is_complete`, if something that
-        is left to HDF5 was never written.
+        If it has other filters, and HDF5 is not trusted, or there is a base; or, with
+        `is_complete`, if something that is left to HDF5 was never written.
     """
     with phil:
         dtype, shape = array_dtype(dataset.get_type()), tuple(dataset.shape)
@@ -158,6 +167,8 @@ def dataset_array(
         filters = [number for number, _ in filters_of(properties)]
     form = decoding.format_of(filters, dtype.itemsize)
     if chunks is None or form is None:
+        if base is not None:
+            raise StoreError("it was stored anew by other software, which has no base for it")
         if is_complete:
             _refuse_unwritten(dataset, math.prod(shape) * dtype.itemsize, chunks)
         # Only where jobs are made: that thread may hold HDF5's lock already.
@@ -165,7 +176,7 @@ def dataset_array(
     source, file = decoding.source, decoding.file_of(dataset)
     formats = partial(_left_format, decoding, filters, dtype.itemsize)
     stored = _StoredChunks(dataset, dtype, chunks, formats, source, file, is_complete)
-    return ChunkedArray(label, shape, dtype, chunks, stored.locate, form.in_blocks)
+    return ChunkedArray(label, shape, dtype, chunks, stored.locate, form.in_blocks, base=base)
 
 
 def _left_format(

@@ -19,6 +19,7 @@ def open_model(
     path: Any,
     storage_options: Mapping[str, Any] | None = None,
     max_bytes: int | None = None,
+    base: Any = None,
 ) -> Model:
     """Open a model and read only its metadata.
 
@@ -33,6 +34,9 @@ def open_model(
     max_bytes : int, optional
         The most bytes that a call may decode, for stores from strangers. By default 1 GiB, or 256
         times the store's size if that is more, which no real model meets.
+    base : str, path, zarr.abc.store.Store or Model, optional
+        The model that the store has differences to, if it is not where the store says. A `Model`
+        stays open when this one is closed.
 
     Returns
     -------
@@ -44,8 +48,10 @@ def open_model(
     FileNotFoundError
         If nothing is at that path.
     bf16codecs.store.StoreError
-        If it is not a model store, or a damaged one. Reading raises it for what is larger than
-        `max_bytes`.
+        If it is not a model store, or a damaged one, or its base is missing. Reading raises it for
+        what is larger than `max_bytes`.
+    bf16codecs.errors.BaseMismatchError
+        If its base is another model. Reading raises it where the base was altered.
     ValueError
         If `path` is empty, or a path and not an address has `storage_options`.
     bf16codecs.errors.UnsupportedVersionError
@@ -59,7 +65,7 @@ def open_model(
     ...     model["model.norm.weight"][:3]
     array([1.125, 1.14062, 1.13281], dtype=bfloat16)
     """
-    return Model(path, storage_options, max_bytes)
+    return Model(path, storage_options, max_bytes, base)
 
 
 class Model:
@@ -73,8 +79,10 @@ class Model:
         path: Any,
         storage_options: Mapping[str, Any] | None = None,
         max_bytes: int | None = None,
+        base: Any = None,
     ) -> None:
-        self._home = Home(path, storage_options, max_bytes)
+        opened = base._home if isinstance(base, Model) else base
+        self._home: Home = Home(path, storage_options, max_bytes, opened)
         self._where = self._home.opened.where
         self._names = dict.fromkeys(self._home.opened.names)
 

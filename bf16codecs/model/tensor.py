@@ -21,7 +21,7 @@ from bf16codecs._messages import counted
 from bf16codecs._paths import absolute, given_path
 from bf16codecs._threads import run_all
 from bf16codecs.store.backend import StoreReader
-from bf16codecs.store.opening import open_any
+from bf16codecs.store.opening import Opening, open_any
 
 if TYPE_CHECKING:
     import dask.array
@@ -42,18 +42,23 @@ class Home:
     ----------
     source, options, max_bytes
         As `bf16codecs.open_model` takes them.
+    base
+        As it takes it, or the home of a model that is open.
     """
 
     def __init__(
-        self, source: Any, options: Mapping[str, Any] | None, max_bytes: int | None
+        self,
+        source: Any,
+        options: Mapping[str, Any] | None,
+        max_bytes: int | None,
+        base: Any = None,
     ) -> None:
-        if isinstance(source, (str, os.PathLike)):
-            source = given_path(source, "model")
-            # Another process may have another working directory.
-            source = source if "://" in source else absolute(source)
+        source, base = _fixed(source, "model"), _fixed(base, "base")
         #: What opens the model again, in another process too.
-        self.arguments = source, options, max_bytes
-        self._opened: StoreReader | None = open_any(source, options, Limits(max_bytes))
+        self.arguments = source, options, max_bytes, base
+        opened_base = base.opened if isinstance(base, Home) else base
+        opening = Opening(options, Limits(max_bytes), opened_base)
+        self._opened: StoreReader | None = open_any(source, opening)
 
     @property
     def opened(self) -> StoreReader:
@@ -62,11 +67,22 @@ class Home:
             raise ValueError(f"{self.arguments[0]}: the model is closed")
         return self._opened
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Home, self.arguments
+
     def close(self) -> None:
         """Release what is open."""
         if self._opened is not None:
             self._opened.close()
             self._opened = None
+
+
+def _fixed(place: Any, what: str) -> Any:
+    """Make a path absolute: another process may have another working directory."""
+    if not isinstance(place, (str, os.PathLike)):
+        return place
+    text = given_path(place, what)
+    return text if "://" in text else absolute(text)
 
 
 class LazyTensor:

@@ -6,14 +6,14 @@ docs/store.md is the normative description of its layout.
 from bf16codecs.errors import StoreError
 from bf16codecs.store.backend import (
     StoreReader,
-    StoreWriter,
     read_bytes,
-    read_headers,
     stored_arrays,
 )
 from bf16codecs.store.choice import CodecChoice
-from bf16codecs.store.layout import ATTRIBUTES_KEY, LAYOUT_VERSION, StoredFile, StoreInfo
+from bf16codecs.store.entries import StoredFile
+from bf16codecs.store.layout import ATTRIBUTES_KEY, LAYOUT_VERSION, StoreInfo
 from bf16codecs.store.plan import plan_arrays, plan_bytes
+from bf16codecs.store.writer import StoreWriter
 
 __all__ = [
     "ATTRIBUTES_KEY",
@@ -27,6 +27,5 @@ __all__ = [
     "plan_arrays",
     "plan_bytes",
     "read_bytes",
-    "read_headers",
     "stored_arrays",
 ]

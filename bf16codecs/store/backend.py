@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import zarr
@@ -15,25 +14,24 @@ import zarr
 from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.array import ArrayReader
 from bf16codecs._chunks.grid import ArrayPlan, Piece
-from bf16codecs._dtypes import ARRAY_DTYPES, DTYPE_BITS
-from bf16codecs._limits import Limits, check_metadata, check_parsed, is_addressable
+from bf16codecs._chunks.rounded import RoundedArray
+from bf16codecs._frames import PREFIX
+from bf16codecs._limits import Limits, check_metadata, check_parsed
 from bf16codecs._messages import named_errors
 from bf16codecs.errors import StoreError
 from bf16codecs.safetensors import Header, TensorInfo, parse_header
-from bf16codecs.store.layout import StoredFile, StoreInfo
-from bf16codecs.store.plan import array_form
+from bf16codecs.store.checks import check_array, check_attributes, check_form
+from bf16codecs.store.entries import ROUNDED, Difference, StoredFile
+from bf16codecs.store.layout import StoreInfo
+from bf16codecs.store.plan import difference_form
 
 __all__ = [
+    "Storage",
     "StoreReader",
-    "StoreWriter",
     "StoredTensor",
     "read_bytes",
-    "read_headers",
     "stored_arrays",
 ]
-
-
-_ARRAY_DTYPES = {"uint8", *ARRAY_DTYPES.values()}
 
 
 class StoredTensor(NamedTuple):
@@ -41,6 +39,14 @@ class StoredTensor(NamedTuple):
 
     array: ArrayReader
     dtype: str | None
+
+
+class Storage(NamedTuple):
+    """How a tensor is stored: bytes, and names of codec and level."""
+
+    nbytes: int
+    codec: str
+    level: str
 
 
 class StoreReader(ABC):
@@ -58,11 +64,24 @@ class StoreReader(ABC):
 
     #: Whether reading the safetensors headers costs little: no request to a server.
     has_near_headers = True
+    #: Of a store in Zarr, 3 or 2; of others, 0.
+    zarr_format = 0
+    #: Opens the base that `info` names.
+    open_base: Callable[[], StoreReader]
+    #: Whether the base is closed with this store.
+    closes_base = True
 
     def __init__(self, where: str, info: StoreInfo, limits: Limits) -> None:
-        self.where, self.info, self._limits = where, info, limits
+        self.where, self.info, self.limits = where, info, limits
+        #: Path or address, and the number of a step if it is one of a run.
+        self.location: tuple[str, int | None] = where, None
         self._labels = {path: f"tensor {name!r:.300}" for name, path in info.paths.items()}
+        if info.run is not None:
+            forms = info.run.tensors.items()
+            self._labels |= {f.path: f"tensor {name!r:.300}" for name, own in forms for f in own}
         self._labels |= {file.path: f"header of {file.name!r:.300}" for file in info.files}
+        self._names = {path: name for name, path in info.paths.items()}
+        self._bases: dict[str, ArrayReader] = {}
         self._arrays: dict[str, ArrayReader] = {}
         self._tensors: dict[str, StoredTensor] = {}
         self._checked: set[str] = set()
@@ -74,7 +93,7 @@ class StoreReader(ABC):
         return list(self.info.paths)
 
     def array(self, path: str) -> ArrayReader:
-        """Return an array of the store.
+        """Return an array of the store, or what stands in for one.
 
         Raises
         ------
@@ -83,12 +102,55 @@ class StoreReader(ABC):
         """
         # Without a lock: opening may ask a server, or wait for HDF5's lock, and twice does no harm.
         if path not in self._arrays:
-            array = self._open(path, self.label(path))
+            array = self._open_any(path)
             with named_errors(self.label(path)):
-                _check_array(array)
+                check_array(array)
             self.check_size(array.decoded_nbytes, f"a chunk of {self._labels.get(path, path)}")
             self._arrays.setdefault(path, array)
         return self._arrays[path]
+
+    def _open_any(self, path: str) -> ArrayReader:
+        label = self.label(path)
+        if path.endswith(ROUNDED):
+            array = self.array(path.removesuffix(ROUNDED))
+            if array.dtype != np.float32:
+                raise StoreError(f"{label}: it is the rounding of {array.dtype}, not of float32")
+            return RoundedArray(array)
+        difference = self.info.differences.get(path)
+        if difference is None:
+            return self._open(path, label)
+        return self._open_difference(path, difference, label)
+
+    @cached_property
+    def base(self) -> StoreReader | None:
+        """The model that this store has differences to, opened when it is first asked for.
+
+        Raises
+        ------
+        StoreError, OSError
+            If it cannot be opened.
+        BaseMismatchError
+            If it is another one.
+        """
+        return None if self.info.base is None else self.open_base()
+
+    def read_base(self, path: str, start: int, stop: int, out: Bytes) -> None:
+        """Read bytes [start, stop) of the base's tensor that a difference is of."""
+        self._base_array(path).read_run(start, stop, out)
+
+    def _base_array(self, path: str) -> ArrayReader:
+        if path not in self._bases:
+            assert self.base is not None
+            difference = self.info.differences[path]
+            name = self._names[path]
+            array = self.base.counterpart(name, *difference_form(name, difference))
+            if array is None:
+                raise StoreError(
+                    f"{self.label(path)}: its base, {self.base.where}, has no such tensor of the"
+                    " same dtype and shape"
+                )
+            self._bases[path] = array
+        return self._bases[path]
 
     def tensor(self, name: str) -> StoredTensor:
         """Return the array of a tensor, which its attributes do not contradict.
@@ -100,14 +162,47 @@ class StoreReader(ABC):
         """
         if name not in self._tensors:
             path = self.info.paths[name]
-            array, attributes = self.array(path), self.attributes(path)
+            array, attributes = self.array(path), self._attributes_of(path)
             with named_errors(self.label(path)):
-                _check_attributes(name, array, attributes)
+                check_attributes(name, array, attributes)
             dtype = attributes.get("dtype")
             if dtype is None and self._needs_header(path):
                 dtype = self._header_tensors[name].dtype
             self._tensors[name] = StoredTensor(array, dtype)
         return self._tensors[name]
+
+    def counterpart(self, name: str, dtype: str, shape: tuple[int, ...]) -> ArrayReader | None:
+        """Return what a difference to this model can be to: its tensor of a name, or the rounding.
+
+        Parameters
+        ----------
+        name, dtype, shape
+            Of the tensor that is stored as a difference; dtype and shape are those of its array.
+
+        Returns
+        -------
+        ArrayReader or None
+            Of the same dtype and shape. None if this model has no such tensor.
+        """
+        if name not in self.info.paths:
+            return None
+        array = self.tensor(name).array
+        if array.dtype == np.float32 and dtype == "bfloat16":
+            array = RoundedArray(array)
+        return array if (array.dtype.name, array.shape) == (dtype, shape) else None
+
+    def _attributes_of(self, path: str) -> Mapping[str, Any]:
+        """Return what is known of the tensor at a path: its attributes, or what stands for them."""
+        if path.endswith(ROUNDED):
+            return {"dtype": "BF16"}
+        difference = self.info.differences.get(path)
+        if difference is not None:
+            return {"dtype": difference.dtype, "shape": list(difference.shape)}
+        attributes = self.attributes(path)
+        # One of those that share the array.
+        if self.info.paths.get(attributes.get("tensor", "")) == path:
+            attributes = {key: attributes[key] for key in attributes if key != "tensor"}
+        return attributes
 
     def check_header(self, name: str) -> None:
         """Refuse a tensor that `tensor` gave, if it is not what the safetensors header says.
@@ -124,7 +219,7 @@ class StoreReader(ABC):
         with named_errors(self.label(path)):
             if stored.dtype != tensor.dtype:
                 raise StoreError(f"its attributes say {stored.dtype}, its header {tensor.dtype}")
-            _check_form(path, stored.array, tensor)
+            check_form(path, stored.array, tensor)
         self._checked.add(name)
 
     def _needs_header(self, path: str) -> bool:
@@ -158,16 +253,20 @@ class StoreReader(ABC):
     def _header_tensors(self) -> dict[str, TensorInfo]:
         return {tensor.name: tensor for header in self.headers for tensor in header.tensors}
 
+    def digests(self) -> list[str]:
+        """Return the SHA-256 of each file."""
+        return [file.sha256 for file in self.info.files]
+
     def check_size(self, nbytes: int, what: str, work: int = 0) -> None:
         """Refuse data that are larger than the caller allows, or than the store makes credible.
 
         So is more `work`, the bytes of the chunks that are decoded for them. What the caller
         allows does not bound it: a column may be small, and in every chunk.
         """
-        if self._limits.max_bytes is None and work > nbytes:
+        if self.limits.max_bytes is None and work > nbytes:
             nbytes, what = work, f"the chunks of {what}"
         if nbytes > self._largest_allowed:  # asked for once: to find the size may take a request
-            self._limits.check(nbytes, self._size_of_at_least, f"{self.where}: {what}")
+            self.limits.check(nbytes, self._size_of_at_least, f"{self.where}: {what}")
             self._largest_allowed = nbytes
 
     def _size_of_at_least(self, enough: int) -> int:
@@ -190,13 +289,43 @@ class StoreReader(ABC):
     def _open(self, path: str, label: str) -> ArrayReader:
         """Open an array."""
 
+    def _open_difference(self, path: str, difference: Difference, label: str) -> ArrayReader:
+        """Open what is stored as a difference to the base: `read_base` reads that."""
+        raise StoreError(f"{label}: it is a difference, which only Zarr and HDF5 have")
+
     @abstractmethod
     def attributes(self, path: str) -> Mapping[str, Any]:
         """Return the attributes of an array under `bf16codecs`."""
 
-    @abstractmethod
     def zarr_array(self, name: str) -> zarr.Array:
-        """Open a tensor's array with zarr."""
+        """Open a tensor's array with zarr.
+
+        Raises
+        ------
+        ValueError
+            If it has none.
+        """
+        path = self.info.paths[name]
+        if path.endswith(ROUNDED) or path in self.info.differences:
+            what = "rounded from" if path.endswith(ROUNDED) else "stored as a difference to"
+            raise ValueError(f"{self.label(path)}: has no Zarr array: it is {what} another tensor")
+        return self.open_zarr(path)
+
+    @abstractmethod
+    def open_zarr(self, path: str) -> zarr.Array:
+        """Open an array with zarr."""
+
+    def storage(self, path: str) -> Storage:
+        """Return how an array, or what stands in for one, is stored."""
+        if path.endswith(ROUNDED):
+            return Storage(0, "rounded", "")
+        if path in self.info.differences:
+            assert self.info.base is not None
+            codec = self.info.base.codec
+            name = str(codec.get("name", "")).removeprefix(PREFIX)
+            level = str(dict(codec.get("configuration", {})).get("level", ""))
+            return Storage(self.stored_nbytes(path), f"difference+{name}", level)
+        return Storage(self.stored_nbytes(path), self.codec_name(path), self.codec_level(path))
 
     @abstractmethod
     def stored_nbytes(self, path: str) -> int:
@@ -217,54 +346,9 @@ class StoreReader(ABC):
     @abstractmethod
     def close(self) -> None:
         """Release what is open."""
-
-
-class StoreWriter(Protocol):
-    """A store being written; `write` may be called by several threads."""
-
-    def create(self, array: ArrayPlan) -> None:
-        """Prepare an array."""
-
-    def write(self, piece: Piece, chunk: Bytes) -> int:
-        """Encode and write a whole chunk, and return its stored size."""
-
-    def finish(self, info: StoreInfo) -> int:
-        """Write all metadata, close the store, and return the metadata's size."""
-
-    def close(self) -> None:
-        """Release what is open; `finish` does so too."""
-
-
-def _check_array(array: ArrayReader) -> None:
-    """Refuse what no tensor, header or index is stored as."""
-    if array.dtype.name not in _ARRAY_DTYPES:
-        raise StoreError(f"{array.dtype!r:.80} is not the data type of a tensor")
-    if not is_addressable(array.shape, 8 * array.dtype.itemsize):
-        raise StoreError(f"shape {array.shape!r:.80} is larger than any array")
-
-
-def _check_attributes(name: str, array: ArrayReader, attributes: Mapping[str, Any]) -> None:
-    """Compare an array with what its own attributes say of its tensor."""
-    if attributes.get("tensor", name) != name:
-        raise StoreError(f"the array is that of {attributes['tensor']!r:.80}")
-    dtype, shape = attributes.get("dtype"), attributes.get("shape", list(array.shape))
-    if dtype is None:
-        return
-    if not isinstance(dtype, str) or dtype not in DTYPE_BITS:
-        raise StoreError(f"its attributes have {dtype!r:.80} as dtype")
-    if not isinstance(shape, list) or not all(type(n) is int and n >= 0 for n in shape):
-        raise StoreError(f"its attributes have {shape!r:.80} as shape")
-    nbytes = math.prod(shape) * DTYPE_BITS[dtype] // 8
-    _check_form("the array", array, TensorInfo(name, dtype, tuple(shape), 0, nbytes))
-
-
-def _check_form(path: str, array: ArrayReader | ArrayPlan, tensor: TensorInfo) -> None:
-    dtype = np.dtype(array.dtype).name
-    if (dtype, array.shape) != array_form(tensor):
-        raise StoreError(
-            f"{path} is {dtype} of shape {array.shape!r:.80},"
-            f" tensor {tensor.name!r} is {tensor.dtype} of shape {tensor.shape!r:.80}"
-        )
+        base = self.__dict__.get("base")
+        if base is not None and self.closes_base:
+            base.close()
 
 
 def read_bytes(reader: StoreReader, path: str) -> bytes:
@@ -292,11 +376,6 @@ def read_bytes(reader: StoreReader, path: str) -> bytes:
     return bytes(content)
 
 
-def read_headers(reader: StoreReader) -> list[Header]:
-    """Return the checked headers of a store's files: see `StoreReader.headers`."""
-    return reader.headers
-
-
 def stored_arrays(reader: StoreReader, headers: Sequence[Header]) -> list[ArrayPlan]:
     """Return the arrays of all tensors, in the order in which their bytes lie in the files.
 
@@ -313,6 +392,6 @@ def stored_arrays(reader: StoreReader, headers: Sequence[Header]) -> list[ArrayP
                 raise StoreError(f"{reader.where}: no array for tensor {tensor.name!r}")
             plan = reader.plan(path)
             with named_errors(reader.where):
-                _check_form(path, plan, tensor)
+                check_form(path, plan, tensor)
             arrays.append(replace(plan, file=number, offset=header.data_start + tensor.start))
     return arrays

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 from numcodecs import Zstd
 from numcodecs.abc import Codec
 
 from bf16codecs import _core
-from bf16codecs.codecs import CODECS, ZSTD_LEVELS, BF16Arithmetic, BF16Huffman, BF16Split, BF16Zstd
+from bf16codecs._buffers import Bytes, layout_for
+from bf16codecs._chunks.grid import ArrayPlan
+from bf16codecs.codecs import (
+    CODECS,
+    ZSTD_LEVELS,
+    BF16Arithmetic,
+    BF16Huffman,
+    BF16Split,
+    BF16Zstd,
+    FrameCodec,
+    encode_delta,
+)
 
-__all__ = ["CODEC_NAMES", "CodecChoice"]
+__all__ = ["CODEC_NAMES", "CodecChoice", "encode_difference"]
 
 #: What `CodecChoice` and ``--codec`` take.
 CODEC_NAMES = (*CODECS, "none")
@@ -29,6 +41,13 @@ class CodecChoice:
         if self.level is not None and self.name not in ("arithmetic", "zstd"):
             raise ValueError(f"codec {self.name!r} has no levels")
         self.for_dtype("bfloat16")  # checks the level
+
+    def for_difference(self, dtype: str) -> FrameCodec:
+        """Return the codec of differences of a data type: integers are taken as floats."""
+        codec = self.for_dtype(layout_for(np.dtype(dtype)))
+        if not isinstance(codec, FrameCodec):
+            raise ValueError(f"codec {self.name!r} stores no differences: choose another codec")
+        return codec
 
     def for_dtype(self, dtype: str) -> Codec | None:
         """Return the codec of arrays of a data type, or None to store them as they are."""
@@ -51,3 +70,11 @@ class CodecChoice:
                 f" not {self.level!r}"
             ) from None
         return BF16Zstd(level, dtype)
+
+
+def encode_difference(choice: CodecChoice, array: ArrayPlan, chunk: Bytes, base: Bytes) -> bytes:
+    """Encode a chunk of an array as its difference to the same chunk of the base."""
+    # As arrays, since some codecs look at their rows.
+    form = np.dtype(f"u{array.item_size}")
+    rows, base_rows = (part.view(form).reshape(array.chunks) for part in (chunk, base))
+    return encode_delta(choice.for_difference(array.dtype), rows, base_rows)

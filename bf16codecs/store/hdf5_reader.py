@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, NoReturn
 
 import h5py
@@ -18,6 +19,7 @@ from bf16codecs.hdf5.direct import Decoding, dataset_array
 from bf16codecs.hdf5.filters import codec_level, codec_name
 from bf16codecs.hdf5.types import array_dtype
 from bf16codecs.store.backend import StoredTensor, StoreReader
+from bf16codecs.store.entries import Difference
 from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo
 
 __all__ = ["Hdf5Reader"]
@@ -59,7 +61,7 @@ class Hdf5Reader(StoreReader):
             attributes = {} if text is None else json.loads(text)
         return attributes if isinstance(attributes, Mapping) else {}
 
-    def zarr_array(self, name: str) -> NoReturn:
+    def open_zarr(self, path: str) -> NoReturn:
         """Raise: there is none."""
         raise ValueError(f"{self.where}: HDF5 files have no Zarr arrays")
 
@@ -81,6 +83,7 @@ class Hdf5Reader(StoreReader):
 
     def close(self) -> None:
         """Release what is open."""
+        super().close()
         self._arrays.clear()
         with named_errors(self.where, OSError):
             self._file.close()
@@ -89,6 +92,11 @@ class Hdf5Reader(StoreReader):
         dataset = self._dataset(path)
         with named_errors(label):
             return dataset_array(dataset, label, self._decoding, is_complete=True)
+
+    def _open_difference(self, path: str, difference: Difference, label: str) -> ArrayReader:
+        dataset, base = self._dataset(path), partial(self.read_base, path)
+        with named_errors(label):
+            return dataset_array(dataset, label, self._decoding, is_complete=True, base=base)
 
     def _dataset(self, path: str) -> Any:
         """Open a little-endian dataset whose data are in this file."""

@@ -13,16 +13,15 @@ from typing import Any
 
 import h5py
 import numpy as np
-from numpy.typing import NDArray
 
 from bf16codecs import _core
-from bf16codecs._buffers import layout_for
+from bf16codecs._buffers import Bytes, layout_for
 from bf16codecs._chunks.grid import ArrayPlan, Piece
 from bf16codecs.codecs import FrameCodec
 from bf16codecs.hdf5.dataset import Compression, create_dataset, write_region
 from bf16codecs.hdf5.direct import DirectWriter
 from bf16codecs.hdf5.filters import Zstd
-from bf16codecs.store.choice import CodecChoice
+from bf16codecs.store.choice import CodecChoice, encode_difference
 from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo
 from bf16codecs.store.paths import RESERVED_ROOT
 
@@ -65,7 +64,8 @@ class Hdf5Writer:
             dataset = create_dataset(
                 self._file.id, array.path, dtype, array.shape, chunks, compression
             )
-            if ATTRIBUTES_KEY in array.attributes:
+            # Of a difference, the root says all.
+            if ATTRIBUTES_KEY in array.attributes and not array.has_base:
                 attributes = json.dumps(array.attributes[ATTRIBUTES_KEY])
                 h5py.Dataset(dataset).attrs[ATTRIBUTES_KEY] = attributes
             if chunks is not None and compression != "gzip":
@@ -73,6 +73,8 @@ class Hdf5Writer:
         self._targets[array.path] = dataset
 
     def _compression(self, array: ArrayPlan) -> Compression:
+        if array.has_base:
+            return self._choice.for_difference(array.dtype)
         if array.path.startswith(f"{RESERVED_ROOT}/"):
             return "gzip"  # text, for readers without the plugin
         if self._choice.name == "none":
@@ -86,12 +88,20 @@ class Hdf5Writer:
         assert isinstance(codec, FrameCodec)
         return codec
 
-    def write(self, piece: Piece, chunk: NDArray[np.uint8]) -> int:
-        """Encode and write a whole chunk, and return its stored size."""
+    def share(self, path: str, owner: str) -> None:
+        """Let a path lead to the array at another: a hard link."""
+        with self._named_errors():
+            self._file[path] = self._file[owner]
+
+    def write(self, piece: Piece, chunk: Bytes, base: Bytes | None = None) -> int:
+        """Encode and write a whole chunk, or its difference to `base`; return its stored size."""
         target = self._targets[piece.array.path]
         with self._named_errors():
             if isinstance(target, DirectWriter):
-                data = target.encode(chunk)
+                if base is None:
+                    data = target.encode(chunk)
+                else:
+                    data = encode_difference(self._choice, piece.array, chunk, base)
                 target.put(piece.index, data)
                 size = len(data)
             else:

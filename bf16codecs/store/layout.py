@@ -5,29 +5,31 @@ docs/store.md is the normative description.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from bf16codecs._version import __version__
 from bf16codecs.errors import StoreError, UnsupportedVersionError
-from bf16codecs.safetensors import is_plain_name
+from bf16codecs.store.entries import (
+    ROUNDED,
+    BaseReference,
+    Difference,
+    StoredFile,
+    base_entry,
+    base_reference,
+    file_entry,
+    stored_files,
+    tensor_path,
+)
+from bf16codecs.store.run_layout import RunInfo
 
-__all__ = ["ATTRIBUTES_KEY", "LAYOUT_VERSION", "StoreInfo", "StoredFile"]
+__all__ = ["ATTRIBUTES_KEY", "LAYOUT_VERSION", "StoreInfo"]
 
-LAYOUT_VERSION = 1
+#: The newest layout; `StoreInfo.layout` says which one a store needs.
+LAYOUT_VERSION = 2
 ATTRIBUTES_KEY = "bf16codecs"
-
-
-@dataclass(frozen=True)
-class StoredFile:
-    """An original file: its header's array, and the size and SHA-256 to restore."""
-
-    name: str
-    size: int
-    sha256: str
-    #: Array of its header, or of the index's whole content.
-    path: str
 
 
 @dataclass(frozen=True)
@@ -36,23 +38,50 @@ class StoreInfo:
 
     files: tuple[StoredFile, ...]
     index: StoredFile | None
+    #: Of each tensor's array, or what stands in for one: see `ROUNDED` and `differences`.
     paths: Mapping[str, str]
+    base: BaseReference | None = None
+    #: By path.
+    differences: Mapping[str, Difference] = field(default_factory=dict)
+    #: Of a run, which has no files and paths of its own.
+    run: RunInfo | None = None
+
+    @property
+    def layout(self) -> int:
+        """The oldest layout that has all that this store has."""
+        is_shared = len(set(self.paths.values())) < len(self.paths)
+        is_rounded = any(path.endswith(ROUNDED) for path in self.paths.values())
+        is_plain = self.base is None and self.run is None and not is_shared and not is_rounded
+        return 1 if is_plain else 2
 
     def to_attributes(self) -> dict[str, Any]:
         """Return the group's attributes."""
-
-        def entry(file: StoredFile, key: str) -> dict[str, Any]:
-            return {"name": file.name, "size": file.size, "sha256": file.sha256, key: file.path}
-
         content: dict[str, Any] = {
-            "layout": LAYOUT_VERSION,
+            "layout": self.layout,
             "writer": f"bf16codecs {__version__}",
-            "files": [entry(f, "header") for f in self.files],
+        }
+        if self.run is not None:
+            return {ATTRIBUTES_KEY: {**content, **self.run.to_content()}}
+        content |= {
+            "files": [file_entry(f, "header") for f in self.files],
         }
         if self.index is not None:
-            content["index"] = entry(self.index, "path")
-        content["tensors"] = dict(self.paths)
+            content["index"] = file_entry(self.index, "path")
+        if self.base is not None:
+            content["base"] = base_entry(self.base)
+        content["tensors"] = {name: self._tensor_entry(path) for name, path in self.paths.items()}
         return {ATTRIBUTES_KEY: content}
+
+    def _tensor_entry(self, path: str) -> str | dict[str, Any]:
+        if path.endswith(ROUNDED):
+            return {"rounded": path.removesuffix(ROUNDED)}
+        if path not in self.differences:
+            return path
+        difference = self.differences[path]
+        entry = {"difference": path, "dtype": difference.dtype, "shape": list(difference.shape)}
+        if difference.chunks != difference.shape:
+            entry["chunks"] = list(difference.chunks)
+        return entry
 
     @classmethod
     def from_attributes(cls, attributes: Mapping[str, Any], where: str) -> StoreInfo:
@@ -74,34 +103,28 @@ class StoreInfo:
                 f" bf16codecs reads ({LAYOUT_VERSION}): upgrade bf16codecs"
             )
         try:
-            if content["layout"] < 1:
-                raise ValueError(f"there is no layout {content['layout']}")
-            if not isinstance(content["files"], list) or not isinstance(
-                content["tensors"], Mapping
-            ):
-                raise TypeError("files are not a list, or tensors not an object")
-            files = tuple(_stored_file(entry, "header") for entry in content["files"])
-            index = _stored_file(content["index"], "path") if "index" in content else None
-            if index is not None and not index.name.endswith(".json"):
-                raise ValueError(f"{index.name!r:.80} is not the name of an index")
-            paths = dict(content["tensors"])
-            if not all(isinstance(path, str) for path in paths.values()):
-                raise ValueError("an array path is not a string")
-            names = [f.name for f in files] + ([index.name] if index else [])
-            if len(set(names)) != len(names):
-                raise ValueError("two files have the same name")
+            return cls._from_content(content)
         except (KeyError, TypeError, ValueError) as e:
             raise StoreError(f"{where}: damaged store attributes: {e}") from None
-        return cls(files, index, paths)
 
-
-def _stored_file(entry: Mapping[str, Any], key: str) -> StoredFile:
-    file = StoredFile(entry["name"], entry["size"], entry["sha256"], entry[key])
-    if not all(isinstance(text, str) for text in (file.name, file.sha256, file.path)):
-        raise TypeError("a file's name, digest or path is not a string")
-    if type(file.size) is not int or file.size < 0:
-        raise ValueError(f"{file.size!r:.80} is not a file size")
-    # Restoring must not write outside the target.
-    if not is_plain_name(file.name):
-        raise ValueError(f"{file.name!r:.80} is not a plain file name")
-    return file
+    @classmethod
+    def _from_content(cls, content: Mapping[str, Any]) -> StoreInfo:
+        if content["layout"] < 1:
+            raise ValueError(f"there is no layout {content['layout']}")
+        if content["layout"] > 1 and "run" in content:
+            return cls((), None, {}, run=RunInfo.from_content(content))
+        tensors = content["tensors"]
+        if not isinstance(tensors, Mapping):
+            raise TypeError("tensors are not an object")
+        files, index = stored_files(content)
+        if content["layout"] == 1 and not all(isinstance(path, str) for path in tensors.values()):
+            raise ValueError("an array path is not a string")
+        differences: dict[str, Difference] = {}
+        paths = {name: tensor_path(entry, differences) for name, entry in tensors.items()}
+        base = base_reference(content["base"]) if "base" in content else None
+        if differences and base is None:
+            raise ValueError("there are differences, and no base")
+        counts = Counter(paths.values())
+        if any(counts[path] > 1 for path in differences):
+            raise ValueError("two tensors have the same difference")
+        return cls(files, index, paths, base, differences)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -16,17 +18,20 @@ from zarr.storage import LocalStore, StorePath, ZipStore
 from bf16codecs._chunks.sources import FolderSource, StoreSource
 from bf16codecs._chunks.zipped import ZipSource
 from bf16codecs._limits import DEFAULT_LIMITS, Limits
-from bf16codecs._messages import named_errors
+from bf16codecs._messages import named_errors, one_line
 from bf16codecs._paths import given_path
 from bf16codecs._replace import recover_missing
-from bf16codecs.errors import StoreError
+from bf16codecs.errors import BF16CodecsError, StoreError
 from bf16codecs.store.backend import StoreReader
+from bf16codecs.store.bases import ADVICE, check_base, identity, place_of
 from bf16codecs.store.remote import LOCAL_SCHEMES, remote_store
+from bf16codecs.store.run_layout import listed
+from bf16codecs.store.runs import RunReader, StepReader
 from bf16codecs.store.safetensors_reader import SafetensorsReader
 from bf16codecs.store.zarr_reader import ZarrReader
 from bf16codecs.zarr.strict import StrictStore
 
-__all__ = ["Kind", "detect", "open_any", "open_store"]
+__all__ = ["Kind", "Opening", "detect", "open_any", "open_run_store", "open_store", "split_step"]
 
 
 class Kind(Enum):
@@ -38,6 +43,7 @@ class Kind(Enum):
     SAFETENSORS = "a safetensors model"
 
 
+_STEP = re.compile(r"(.+)@(\d{1,19})", re.DOTALL)
 _ZARR_MARKERS = {"zarr.json", ".zgroup", ".zarray", ".zmetadata"}
 _SAFETENSORS_SUFFIXES = (".safetensors", ".safetensors.index.json")
 _HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
@@ -93,19 +99,30 @@ def _detect_folder(path: Path) -> Kind | None:
         # It was being removed: another has its name.
 
 
-def open_any(
-    source: Any, options: Mapping[str, Any] | None = None, limits: Limits = DEFAULT_LIMITS
-) -> StoreReader:
+@dataclass(frozen=True)
+class Opening:
+    """How a model is opened, and the bases that it may have."""
+
+    #: What the file system behind an address takes.
+    options: Mapping[str, Any] | None = None
+    limits: Limits = DEFAULT_LIMITS
+    #: The model's base, if it is not where the model says; an open one is not closed with it.
+    base: Any = None
+    #: Whether the base is opened with the model, and not when it is first needed.
+    with_base: bool = True
+    #: What was opened on the way here: stores and their bases.
+    chain: tuple[str, ...] = ()
+
+
+def open_any(source: Any, opening: Opening = Opening()) -> StoreReader:
     """Open a model, whatever holds it.
 
     Parameters
     ----------
     source : str, path or zarr.abc.store.Store
         A path, an address, or a store of zarr's.
-    options : dict, optional
-        What the file system behind an address takes.
-    limits : Limits
-        What reading it may take.
+    opening : Opening
+        How.
 
     Returns
     -------
@@ -114,27 +131,122 @@ def open_any(
     Raises
     ------
     StoreError
-        If it is not a model.
+        If it is not a model, or its base cannot be opened.
+    BaseMismatchError
+        If its base is another one.
     OSError
         If there is nothing there, or it cannot be read.
     ValueError
         If the path is empty.
     """
+    place, step = split_step(source)
+    return _as_model(_open_raw(place, opening), step, opening)
+
+
+def open_run_store(source: Any, opening: Opening = Opening()) -> RunReader:
+    """Open a run, whatever holds it.
+
+    Parameters and errors are those of `open_any`.
+    """
+    reader = _open_raw(source, opening)
+    if reader.info.run is None:
+        reader.close()
+        raise StoreError(f"{reader.where}: not a run, but one model: open it with open_model")
+    return RunReader(reader)
+
+
+def split_step(source: Any) -> tuple[Any, int | None]:
+    """Split ``run.zarr@600`` into the run and the number of the step; others have none."""
+    if not isinstance(source, (str, os.PathLike)):
+        return source, None
+    text = os.fspath(source)
+    match = _STEP.fullmatch(text)
+    if match is None or (_path_of(text) and os.path.lexists(str(_path_of(text)))):
+        return text, None
+    return match[1], int(match[2])
+
+
+def _open_raw(source: Any, opening: Opening) -> StoreReader:
+    """Open what is at a path or an address: a model, or a run."""
     if isinstance(source, Store):
-        if options:
+        if opening.options:
             raise ValueError("storage_options apply to addresses only, not to a zarr store")
-        return _open_zarr_store(str(source), source, limits)
+        return _open_zarr_store(str(source), source, opening.limits)
     text = os.fspath(source)
     path = _path_of(text)
     if path is None:
-        return _open_zarr_store(text, remote_store(text, dict(options or {})), limits)
-    if options:
+        store = remote_store(text, dict(opening.options or {}))
+        return _open_zarr_store(text, store, opening.limits)
+    if opening.options:
         raise ValueError(f"{text}: storage_options apply to addresses only, not to paths")
-    return _open_path(path, detect(path), limits)
+    return _open_path(path, detect(path), opening.limits)
+
+
+def _as_model(reader: StoreReader, step: int | None, opening: Opening) -> StoreReader:
+    """Take the step of a run, and let a model find its base."""
+    try:
+        run = reader.info.run
+        if run is not None and step is None:
+            example = f", as in {reader.where}@{run.numbers[-1]}" if run.steps else ""
+            raise StoreError(
+                f"{reader.where}: a run, with steps {listed(run.numbers)}: name one of them"
+                f"{example}, or open all with bf16codecs.open_run"
+            )
+        if step is not None:
+            if run is None:
+                raise StoreError(f"{reader.where}: not a run, which alone has a step {step}")
+            reader = StepReader(reader, run.place(step, reader.where))
+        return _with_base(reader, opening)
+    except BaseException:
+        reader.close()
+        raise
+
+
+def _with_base(reader: StoreReader, opening: Opening) -> StoreReader:
+    """Let a model find its base."""
+    if reader.info.base is None:
+        if opening.base is not None:
+            raise ValueError(f"{reader.where}: it has no base, and one was given")
+        return reader
+    reader.open_base = partial(_open_base, reader, opening)
+    if opening.with_base:
+        _ = reader.base
+    return reader
+
+
+def _open_base(reader: StoreReader, opening: Opening) -> StoreReader:
+    """Open the base of a model, and compare it with what the model says of it."""
+    reference = reader.info.base
+    assert reference is not None
+    if isinstance(opening.base, StoreReader):
+        reader.closes_base = False
+        check_base(reference, opening.base, reader.where)
+        return opening.base
+    # The store's own path, without the scheme of local files.
+    where = _path_of(reader.where) or reader.where
+    place = opening.base if opening.base is not None else place_of(reference, where)
+    chain = (*opening.chain, identity(where))
+    name = os.fspath(place) if isinstance(place, (str, os.PathLike)) else str(place)
+    if identity(name) in chain:
+        raise StoreError(f"{reader.where}: its bases go round in a circle: it is its own base")
+    options = opening.options if "://" in name else None
+    try:
+        base = open_any(place, Opening(options, opening.limits, chain=chain))
+    except (BF16CodecsError, OSError, ValueError, ImportError) as e:
+        text = one_line(e)
+        advice = "" if ADVICE in text else f"; {ADVICE}"
+        kind = type(e) if isinstance(e, BF16CodecsError) else StoreError
+        raise kind(f"{reader.where}: its base cannot be opened: {text}{advice}") from e
+    try:
+        check_base(reference, base, reader.where)
+    except BaseException:
+        base.close()
+        raise
+    return base
 
 
 def open_store(
-    store: str | os.PathLike[str], *kinds: Kind, limits: Limits = DEFAULT_LIMITS
+    store: str | os.PathLike[str], *kinds: Kind, opening: Opening = Opening()
 ) -> StoreReader:
     """Open a model store for those who read all of it.
 
@@ -144,8 +256,8 @@ def open_store(
         A path or an address.
     kinds
         What it may be; by default, Zarr in a folder or a ZIP file, or HDF5. Addresses are Zarr's.
-    limits
-        What reading it may take.
+    opening
+        How.
 
     Returns
     -------
@@ -160,17 +272,17 @@ def open_store(
     ValueError
         If the path is empty.
     """
-    text = os.fspath(store)
+    text, step = split_step(store)
     path = _path_of(text)
     if path is None:
         if kinds and Kind.FOLDER not in kinds:
             raise StoreError(f"{text}: not {kinds[0].value}: only Zarr stores have addresses")
-        return open_any(text, limits=limits)
+        return open_any(store, opening)
     kind = detect(path)
     if kind is not None and kind not in (kinds or (Kind.FOLDER, Kind.ZIP, Kind.HDF5)):
         expected = kinds[0].value if kinds else "a model store"
         raise StoreError(f"{text}: not {expected}, but {kind.value}")
-    return _open_path(path, kind, limits)
+    return _as_model(_open_path(path, kind, opening.limits), step, opening)
 
 
 def _path_of(text: str) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,18 @@ from bf16codecs._chunks.grid import ArrayPlan, chunk_shape
 from bf16codecs._dtypes import ARRAY_DTYPES, DTYPE_BITS
 from bf16codecs._limits import is_addressable
 from bf16codecs.safetensors import Source, TensorInfo
+from bf16codecs.store.entries import Difference
 from bf16codecs.store.layout import ATTRIBUTES_KEY
 from bf16codecs.store.paths import RESERVED_ROOT, array_paths
 
-__all__ = ["INDEX_PATH", "array_form", "header_path", "plan_arrays", "plan_bytes"]
+__all__ = [
+    "INDEX_PATH",
+    "array_form",
+    "difference_form",
+    "header_path",
+    "plan_arrays",
+    "plan_bytes",
+]
 
 
 def array_form(tensor: TensorInfo) -> tuple[str, tuple[int, ...]]:
@@ -27,6 +36,12 @@ def array_form(tensor: TensorInfo) -> tuple[str, tuple[int, ...]]:
         if shape and shape[-1] * bits % 8 == 0:
             return "uint8", (*shape[:-1], shape[-1] * bits // 8)
     return "uint8", (tensor.nbytes,)
+
+
+def difference_form(name: str, difference: Difference) -> tuple[str, tuple[int, ...]]:
+    """Return the dtype and shape of the array that a difference is of."""
+    nbytes = math.prod(difference.shape) * DTYPE_BITS[difference.dtype] // 8
+    return array_form(TensorInfo(name, difference.dtype, difference.shape, 0, nbytes))
 
 
 #: Where the index of a sharded model lies.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Mapping
 from functools import partial
@@ -19,7 +20,8 @@ from bf16codecs._limits import DEFAULT_LIMITS
 from bf16codecs.errors import SafetensorsError
 from bf16codecs.safetensors import SourceFile, open_source
 from bf16codecs.store.backend import StoreReader
-from bf16codecs.store.layout import ATTRIBUTES_KEY, StoredFile, StoreInfo
+from bf16codecs.store.entries import StoredFile
+from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo
 from bf16codecs.store.plan import header_path, plan_arrays, plan_bytes
 
 __all__ = ["SafetensorsReader"]
@@ -60,11 +62,15 @@ class SafetensorsReader(StoreReader):
         attributes: Mapping[str, Any] = self._plans[path].attributes[ATTRIBUTES_KEY]
         return attributes
 
-    def zarr_array(self, name: str) -> NoReturn:
+    def open_zarr(self, path: str) -> NoReturn:
         """Raise: there is none."""
         raise ValueError(
             f"{self.where}: safetensors files have no Zarr arrays; convert them with st2zarr"
         )
+
+    def digests(self) -> list[str]:
+        """Compute the SHA-256 of each file."""
+        return [_digest(file) for file in self._files]
 
     def stored_nbytes(self, path: str) -> int:
         """Return the size of a tensor's data."""
@@ -80,6 +86,7 @@ class SafetensorsReader(StoreReader):
 
     def close(self) -> None:
         """Release what is open."""
+        super().close()
         self._source.close()
 
     def _open(self, path: str, label: str) -> ArrayReader:
@@ -91,6 +98,14 @@ class SafetensorsReader(StoreReader):
     def _locate(self, plan: ArrayPlan, file: SharedFile, index: Index) -> Located:
         piece = plan.piece(index)
         return Located(_UNPADDED, self._source, FilePart(file, piece.offset, piece.nbytes))
+
+
+def _digest(file: SharedFile) -> str:
+    digest, buffer, at = hashlib.sha256(), np.empty(_PIECE_BYTES, np.uint8), 0
+    while count := read_at(file.descriptor, at, buffer):
+        digest.update(buffer[:count].data)
+        at += count
+    return digest.hexdigest()
 
 
 def _open_same(file: SourceFile) -> SharedFile:

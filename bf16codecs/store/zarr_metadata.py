@@ -15,7 +15,7 @@ from bf16codecs._chunks.stored import KeySource
 from bf16codecs._messages import counted, named_errors, one_line
 from bf16codecs.errors import StoreError
 
-__all__ = ["ParsedArray", "named_shape", "parse_array", "read_json", "read_root"]
+__all__ = ["ParsedArray", "chunk_key", "named_shape", "parse_array", "read_json", "read_root"]
 
 
 class ParsedArray(NamedTuple):
@@ -28,6 +28,13 @@ class ParsedArray(NamedTuple):
     key: Callable[[tuple[int, ...]], str]
     #: Names of the codecs; "bytes" stands for little-endian items.
     codecs: list[str]
+
+
+def chunk_key(zarr_format: int) -> Callable[[tuple[int, ...]], str]:
+    """Return what maps a chunk's index to its key, as this package writes them."""
+    if zarr_format == 3:
+        return lambda index: ".".join(["c", *map(str, index)])
+    return lambda index: ".".join(map(str, index)) or "0"
 
 
 _DIMENSION = re.compile(r"dim(\d{1,2})_(\d{1,19})")

@@ -35,9 +35,12 @@ from bf16codecs._messages import named_errors, one_line
 from bf16codecs.codecs import CODECS, BF16Arithmetic
 from bf16codecs.errors import BF16CodecsError, StoreError
 from bf16codecs.store.backend import StoreReader
+from bf16codecs.store.entries import ROUNDED, Difference
 from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo
+from bf16codecs.store.plan import difference_form
 from bf16codecs.store.zarr_metadata import (
     ParsedArray,
+    chunk_key,
     named_shape,
     parse_array,
     read_json,
@@ -82,7 +85,7 @@ class ZarrReader(StoreReader):
         self._seen_size = 0
         self._frames, self._zstd = FrameFormat(), ZstdFormat()
         self.has_near_headers = source.concurrency == 1
-        self._zarr_format, attributes, self._documents = read_root(where, source)
+        self.zarr_format, attributes, self._documents = read_root(where, source)
         super().__init__(where, StoreInfo.from_attributes(attributes, where), limits)
 
     def attributes(self, path: str) -> Mapping[str, Any]:
@@ -91,16 +94,15 @@ class ZarrReader(StoreReader):
         ours = attributes.get(ATTRIBUTES_KEY) if isinstance(attributes, Mapping) else None
         return ours if isinstance(ours, Mapping) else {}
 
-    def zarr_array(self, name: str) -> zarr.Array:
-        """Open a tensor's array with zarr."""
-        path = self.info.paths[name]
+    def open_zarr(self, path: str) -> zarr.Array:
+        """Open an array with zarr."""
         store = self._zarr_array(path, self.label(path)).store
         with named_errors(self.label(path)):
             return zarr.open_array(
                 store,
                 path=path,
                 mode="r",
-                zarr_format=self._zarr_format,  # type: ignore[arg-type]
+                zarr_format=self.zarr_format,  # type: ignore[arg-type]
             )
 
     def _zarr_store(self) -> StrictStore:
@@ -111,26 +113,37 @@ class ZarrReader(StoreReader):
 
     def stored_nbytes(self, path: str) -> int:
         """Return the size that an array takes in the store, metadata included."""
-        self._document(path)
+        is_array = path not in self.info.differences
+        if is_array:
+            self._document(path)
         size = self._source.folder_size(path)
         if size is None:
-            keys = [f"{path}/{name}" for name in ("zarr.json", ".zarray", ".zattrs")]
-            size = sum(map(self._source.size, keys)) + sum(self._chunk_sizes(path))
+            names = ("zarr.json", ".zarray", ".zattrs") if is_array else ()
+            size = sum(self._source.size(f"{path}/{name}") for name in names)
+            size += sum(self._chunk_sizes(path))
         return size
 
     def _needs_header(self, path: str) -> bool:
         # A server is asked for the header only where the array does not say its shape twice, or
         # whose it is.
+        if path.endswith(ROUNDED) or path in self.info.differences:
+            return self.has_near_headers
         if self.has_near_headers or named_shape(self._document(path)) is None:
             return True
         return not {"tensor", "dtype"} <= self.attributes(path).keys()
 
     def _chunk_sizes(self, path: str) -> Iterator[int]:
         """Ask for the size of one chunk after the other: there may be fewer than the shape says."""
-        array = self._made_array(path, self.label(path))
-        stored = array.shards or array.chunks
-        for index in grid_indices(chunk_counts(array.shape, stored)):
-            key = array.metadata.encode_chunk_key(index)
+        difference = self.info.differences.get(path)
+        if difference is not None:
+            parsed = self._parsed_difference(path, difference)
+            shape, stored, encode = parsed.shape, parsed.chunks, parsed.key
+        else:
+            array = self._made_array(path, self.label(path))
+            shape, stored = array.shape, array.shards or array.chunks
+            encode = array.metadata.encode_chunk_key
+        for index in grid_indices(chunk_counts(shape, stored)):
+            key = encode(index)
             size = self._source.size(f"{path}/{key}")
             if size == 0:
                 raise StoreError(f"{self.label(path)}, chunk {path}/{key}: it is missing")
@@ -140,7 +153,7 @@ class ZarrReader(StoreReader):
         if not self.has_near_headers and self._seen_size < enough:
             # Of large models, a few chunks are enough, and each is a request.
             self._seen_size = 0
-            for path in self.info.paths.values():
+            for path in self._stored_paths():
                 for size in self._chunk_sizes(path):
                     self._seen_size += size
                     if self._seen_size >= enough:
@@ -151,9 +164,12 @@ class ZarrReader(StoreReader):
         """Return the size of the whole store."""
         size = self._source.folder_size("")
         if size is None:
-            paths = [*self.info.paths.values(), *(file.path for file in self.info.files)]
+            paths = [*self._stored_paths(), *(file.path for file in self.info.files)]
             size = sum(map(self.stored_nbytes, paths))
         return size
+
+    def _stored_paths(self) -> list[str]:
+        return [p for p in dict.fromkeys(self.info.paths.values()) if not p.endswith(ROUNDED)]
 
     def codec_name(self, path: str) -> str:
         """Return the name of an array's codec."""
@@ -174,7 +190,7 @@ class ZarrReader(StoreReader):
     def _codecs(self, path: str) -> list[dict[str, Any]]:
         """Return names and configurations of an array's codecs, in either format as in 3."""
         document = self._document(path)
-        if self._zarr_format == 2:
+        if self.zarr_format == 2:
             compressor = document.get("compressor") or {"id": "none"}
             return [{"name": compressor["id"], "configuration": compressor}]
         codecs = [c if isinstance(c, dict) else {"name": c} for c in document["codecs"]]
@@ -184,6 +200,7 @@ class ZarrReader(StoreReader):
 
     def close(self) -> None:
         """Release what is open."""
+        super().close()
         self._source.close()
         if self._store is not None:
             self._store.close()
@@ -194,7 +211,7 @@ class ZarrReader(StoreReader):
         nbytes = math.prod(array.shards or array.chunks) * array.dtype.itemsize
         self.check_size(nbytes, f"a chunk of {path:.300}")
         with named_errors(label):
-            check = chunk_check(self._document(path), array, self._limits)
+            check = chunk_check(self._document(path), array, self.limits)
             place = StorePath(self._zarr_store().for_chunks_of(nbytes, check), path)
             return zarr.Array.from_dict(place, self._with_attributes(path))
 
@@ -219,7 +236,7 @@ class ZarrReader(StoreReader):
     def _open_array(self, path: str, label: str) -> ArrayReader:
         document = self._document(path)
         with named_errors(label):
-            parsed = parse_array(self._zarr_format, document)
+            parsed = parse_array(self.zarr_format, document)
         form = None if parsed is None else self._format_of(parsed.codecs)
         if parsed is None or form is None:
             array = self._zarr_array(path, label)
@@ -235,6 +252,29 @@ class ZarrReader(StoreReader):
             form.in_blocks,
             self._source.concurrency,
         )
+
+    def _open_difference(self, path: str, difference: Difference, label: str) -> ArrayReader:
+        self._check_path(path)
+        parsed = self._parsed_difference(path, difference)
+        return ChunkedArray(
+            label,
+            parsed.shape,
+            parsed.dtype,
+            parsed.chunks,
+            partial(self._locate, self._frames, path, parsed),
+            in_blocks=True,
+            concurrency=self._source.concurrency,
+            base=partial(self.read_base, path),
+        )
+
+    def _parsed_difference(self, path: str, difference: Difference) -> ParsedArray:
+        """Return what metadata of a difference's array would say."""
+        dtype, shape = difference_form(path, difference)
+        with named_errors(self.label(path)):
+            if len(difference.chunks) != len(shape):
+                raise StoreError(f"chunks of {difference.chunks!r:.80}, array of {shape!r:.80}")
+        key = chunk_key(self.zarr_format)
+        return ParsedArray(shape, np.dtype(dtype), difference.chunks, key, [_BLOCKS])
 
     def _locate(self, form: Format, path: str, array: ParsedArray, index: Index) -> Located:
         return Located(form, self._source, f"{path}/{array.key(index)}")
@@ -254,9 +294,7 @@ class ZarrReader(StoreReader):
 
     def _document(self, path: str) -> dict[str, Any]:
         """Return the metadata of an array, in format 2 with its attributes."""
-        # Keys are made from the path, which must not lead out of the store.
-        if len(path) > _LONGEST_PATH or any(map(_leads_elsewhere, path.split("/"))):
-            raise StoreError(f"{self.where}: {path!r:.80} is not a path in the store")
+        self._check_path(path)
         if path not in self._documents:
             self._documents[path] = self._fetch(path)
         document = self._documents[path]
@@ -268,8 +306,13 @@ class ZarrReader(StoreReader):
             raise StoreError(f"{self.where}: metadata of array {path!r:.300} are not a JSON object")
         return document
 
+    def _check_path(self, path: str) -> None:
+        # Keys are made from the path, which must not lead out of the store.
+        if len(path) > _LONGEST_PATH or any(map(_leads_elsewhere, path.split("/"))):
+            raise StoreError(f"{self.where}: {path!r:.80} is not a path in the store")
+
     def _fetch(self, path: str) -> dict[str, Any] | None:
-        if self._zarr_format == 3:
+        if self.zarr_format == 3:
             return read_json(self.where, self._source, f"{path}/zarr.json")
         document = read_json(self.where, self._source, f"{path}/.zarray")
         if document is not None:

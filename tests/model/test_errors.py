@@ -54,7 +54,7 @@ def test_what_is_no_model(tmp_path, store):
 
 
 def test_a_newer_layout_says_upgrade(store):
-    edit_json(store, "zarr.json", lambda root: root["attributes"]["bf16codecs"].update(layout=2))
+    edit_json(store, "zarr.json", lambda root: root["attributes"]["bf16codecs"].update(layout=3))
     with pytest.raises(UnsupportedVersionError, match="upgrade"):
         open_model(store)
 

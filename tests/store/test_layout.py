@@ -208,7 +208,7 @@ def test_attributes_round_trip() -> None:
 
 def test_newer_layout_says_upgrade() -> None:
     with pytest.raises(UnsupportedVersionError, match="upgrade"):
-        StoreInfo.from_attributes({"bf16codecs": {"layout": 2}}, "x")
+        StoreInfo.from_attributes({"bf16codecs": {"layout": 3}}, "x")
 
 
 @pytest.mark.parametrize(

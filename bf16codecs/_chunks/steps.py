@@ -1,0 +1,155 @@
+"""Arrays whose first axis is the step: one step of them, and several as one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bf16codecs._buffers import Bytes
+from bf16codecs._chunks.array import ArrayReader, Index, Job, Points, Work
+from bf16codecs._chunks.indexing import Axis
+
+__all__ = ["StepView", "StepsArray"]
+
+
+class StepView(ArrayReader):
+    """One step of an array.
+
+    Parameters
+    ----------
+    array
+        Its first axis is the step.
+    place
+        The step's index on that axis.
+    """
+
+    def __init__(self, array: ArrayReader, place: int) -> None:
+        super().__init__(
+            array.label, array.shape[1:], array.dtype, array.chunks[1:], array._unit[1:]
+        )
+        self._array = array
+        #: In which unit along the first axis, and where in it.
+        self._group, self._local = divmod(place, array._unit[0])
+        self.concurrency = array.concurrency
+
+    @property
+    def scratch_nbytes(self) -> int:
+        """How much memory reading a chunk takes beside what it is read into."""
+        return self._array.scratch_nbytes
+
+    def _axes(self, axes: Sequence[Axis]) -> list[Axis]:
+        return [range(self._local, self._local + 1), *axes]
+
+    def _chunk_work(self, axes: Sequence[Axis]) -> int:
+        return self._array._chunk_work(self._axes(axes))
+
+    def _find(self, index: Index) -> Any:
+        return self._array._find((self._group, *index))
+
+    def _read_box(self, index: Index, found: Any, axes: Sequence[Axis], out: NDArray[Any]) -> None:
+        self._array._read_box((self._group, *index), found, self._axes(axes), out[np.newaxis])
+
+    def _read_points(self, index: Index, found: Any, points: Points) -> NDArray[Any]:
+        first = np.full_like(points[0], self._local)
+        return self._array._read_points((self._group, *index), found, (first, *points))
+
+    def _read_unit(self, index: Index, out: Bytes) -> None:
+        sizes = zip(index, self._unit, self.shape, strict=True)
+        axes = [range(min(n, size - i * n)) for i, n, size in sizes]
+        shape = [len(axis) for axis in axes]
+        nbytes = math.prod(shape) * self.dtype.itemsize
+        values = out[:nbytes].view(self.dtype).reshape(shape)
+        self._read_box(index, self._find(index), axes, values)
+
+
+class StepsArray(ArrayReader):
+    """An array each step of which is in one of several arrays, or in none.
+
+    Parameters
+    ----------
+    sources
+        For each step, the array that has it at the same place, or None.
+    fill_value
+        What stands for steps that are in none.
+    """
+
+    def __init__(self, sources: Sequence[ArrayReader | None], fill_value: Any) -> None:
+        first = next(source for source in sources if source is not None)
+        shape = (len(sources), *first.shape[1:])
+        super().__init__(first.label, shape, first.dtype, first.chunks, first._unit)
+        self._sources, self._fill_value = sources, fill_value
+        self._arrays = list({id(s): s for s in sources if s is not None}.values())
+        self.decoded_nbytes = max(array.decoded_nbytes for array in self._arrays)
+        self.concurrency = min(array.concurrency for array in self._arrays)
+
+    @property
+    def scratch_nbytes(self) -> int:
+        """How much memory reading a chunk takes beside what it is read into."""
+        return max(array.scratch_nbytes for array in self._arrays)
+
+    def box_work(self, axes: Sequence[Axis]) -> Work:
+        """Return how many bytes are decoded to read a box."""
+        works = [
+            source.box_work([axes[0][part], *axes[1:]])
+            for source, part in self._parts(axes[0])
+            if source is not None
+        ]
+        return Work(sum(w.total for w in works), max((w.each for w in works), default=0))
+
+    def points_work(self, indices: Sequence[NDArray[np.intp]]) -> int:
+        """Return how many bytes are decoded to read single elements."""
+        return sum(
+            source.points_work([i[where] for i in indices])
+            for source, where in self._split_points(indices[0])
+            if source is not None
+        )
+
+    def box_jobs(self, axes: Sequence[Axis], out: NDArray[Any]) -> Iterator[Job]:
+        """Yield what together reads a box into `out`."""
+        if out.size == 0:
+            return
+        for source, part in self._parts(axes[0]):
+            if source is None:
+                out[part] = self._fill_value
+            else:
+                yield from source.box_jobs([axes[0][part], *axes[1:]], out[part])
+
+    def read_points(self, indices: Sequence[NDArray[np.intp]], out: NDArray[Any]) -> None:
+        """Read single elements into `out`; all have one dimension."""
+        for source, where in self._split_points(indices[0]):
+            if source is None:
+                out[where] = self._fill_value
+                continue
+            found = np.empty(np.count_nonzero(where), self.dtype)
+            source.read_points([i[where] for i in indices], found)
+            out[where] = found
+
+    def _parts(self, steps: Axis) -> Iterator[tuple[ArrayReader | None, slice]]:
+        """Yield runs of steps that are in one array, as parts of the axis."""
+        at = 0
+        for _, group in groupby(steps, key=lambda place: id(self._sources[place])):
+            places = list(group)
+            yield self._sources[places[0]], slice(at, at + len(places))
+            at += len(places)
+
+    def _split_points(
+        self, steps: NDArray[np.intp]
+    ) -> Iterator[tuple[ArrayReader | None, NDArray[np.bool_]]]:
+        for source in [*self._arrays, None]:
+            where = np.array([self._sources[int(place)] is source for place in steps], bool)
+            if where.any():
+                yield source, where
+
+    def _read_box(self, index: Index, found: Any, axes: Sequence[Axis], out: NDArray[Any]) -> None:
+        raise NotImplementedError("its units are those of other arrays")
+
+    def _read_points(self, index: Index, found: Any, points: Points) -> NDArray[Any]:
+        raise NotImplementedError("its units are those of other arrays")
+
+    def _read_unit(self, index: Index, out: Bytes) -> None:
+        raise NotImplementedError("its units are those of other arrays")

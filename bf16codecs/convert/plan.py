@@ -1,0 +1,108 @@
+"""What becomes of a model's tensors in a store: arrays, differences, or nothing at all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from bf16codecs._buffers import Bytes
+from bf16codecs._chunks.array import ArrayReader
+from bf16codecs._chunks.grid import ArrayPlan, Piece
+from bf16codecs.convert.repeated import find_repeated
+from bf16codecs.errors import StoreError
+from bf16codecs.safetensors import Source, TensorInfo
+from bf16codecs.store.backend import StoreReader
+from bf16codecs.store.entries import ROUNDED, Difference
+from bf16codecs.store.plan import plan_arrays
+
+__all__ = ["ModelPlan", "plan_model"]
+
+
+@dataclass(frozen=True)
+class ModelPlan:
+    """Paths of all tensors, arrays in the order of their data, and which of them are differences.
+
+    Attributes
+    ----------
+    paths : mapping
+        By tensor, as `StoreInfo` has them.
+    arrays : list of ArrayPlan
+        One for each tensor; not all are written.
+    differences : mapping
+        By path.
+    bases : mapping
+        By path of a difference, the base's array.
+    """
+
+    paths: Mapping[str, str]
+    arrays: list[ArrayPlan]
+    differences: Mapping[str, Difference]
+    bases: Mapping[str, ArrayReader]
+
+    def read_base(self, piece: Piece, out: Bytes) -> Bytes | None:
+        """Read the base of a whole chunk, padded as that is; None if it has none."""
+        if not piece.array.has_base:
+            return None
+        start = piece.offset - piece.array.offset
+        self.bases[piece.array.path].read_run(start, start + piece.nbytes, out[: piece.nbytes])
+        out[piece.nbytes :].view(piece.array.dtype)[:] = piece.array.fill_value
+        return out
+
+
+def plan_model(source: Source, chunk_size: int, base: StoreReader | None) -> ModelPlan:
+    """Plan a store.
+
+    Parameters
+    ----------
+    source
+        The model.
+    chunk_size
+        Largest size of a chunk, in bytes.
+    base
+        What tensors are stored as differences to, where it has the same ones.
+
+    Raises
+    ------
+    StoreError
+        If the base has none of the tensors.
+    """
+    paths, arrays = plan_arrays(source, chunk_size)
+    tensors = [tensor for file in source.files for tensor in file.header.tensors]
+    repeated = find_repeated(source)
+    by_name = {tensor.name: array for tensor, array in zip(tensors, arrays, strict=True)}
+    differences: dict[str, Difference] = {}
+    bases: dict[str, ArrayReader] = {}
+    planned = []
+    for tensor, array in zip(tensors, arrays, strict=True):
+        name = tensor.name
+        if name in repeated.copies:
+            paths[name] = by_name[repeated.copies[name]].path
+            array = replace(array, path=paths[name], is_written=False)
+        elif name in repeated.roundings:
+            wide = by_name[repeated.roundings[name]]
+            paths[name] = wide.path + ROUNDED
+            # In the pieces in which it will be read.
+            array = replace(array, path=paths[name], chunks=wide.chunks, is_written=False)
+        elif base is not None:
+            found = _counterpart(base, tensor, array)
+            if found is not None:
+                bases[array.path] = found
+                differences[array.path] = Difference(tensor.dtype, tensor.shape, array.chunks)
+                array = replace(array, has_base=True)
+        planned.append(array)
+    if base is not None and not differences and tensors:
+        files = " and ".join(str(file.path) for file in source.files[:1])
+        raise StoreError(
+            f"{files}: has no tensor in common with its base, {base.where}:"
+            " none of the same name, dtype and shape"
+        )
+    return ModelPlan(paths, planned, differences, bases)
+
+
+def _counterpart(base: StoreReader, tensor: TensorInfo, array: ArrayPlan) -> ArrayReader | None:
+    # Scalars are not in chunks in HDF5, and nothing has no difference.
+    if not array.shape or not array.nbytes:
+        return None
+    return base.counterpart(tensor.name, np.dtype(array.dtype).name, array.shape)

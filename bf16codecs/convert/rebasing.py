@@ -1,0 +1,166 @@
+"""Rewriting a store as a whole, or on another base."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bf16codecs._chunks.array import ArrayReader
+from bf16codecs._limits import Limits
+from bf16codecs.convert.checks import check_restored_size, read_index
+from bf16codecs.convert.storing import (
+    DEFAULT_CHUNK_SIZE,
+    safetensors_to_hdf5,
+    safetensors_to_zarr,
+)
+from bf16codecs.convert.summary import Progress, Summary
+from bf16codecs.errors import StoreError
+from bf16codecs.safetensors import Source, SourceFile
+from bf16codecs.store.backend import StoreReader, stored_arrays
+from bf16codecs.store.entries import ROUNDED
+from bf16codecs.store.opening import Kind, Opening, detect, open_store
+
+__all__ = ["rebase_store"]
+
+
+def rebase_store(
+    store: str | os.PathLike[str],
+    onto: str | os.PathLike[str] | None = None,
+    *,
+    base: str | os.PathLike[str] | None = None,
+    threads: int | None = None,
+    max_bytes: int | None = None,
+    verify: bool = True,
+    sync: bool = True,
+    progress: Progress | None = None,
+) -> Summary:
+    """Rewrite a store, in place, so that it needs no base, or another one.
+
+    Parameters
+    ----------
+    store
+        A Zarr store, in a folder or a ZIP file, or an HDF5 file. It keeps its codec and, if it is
+        Zarr, the format. At every moment, what has its name is the old or the new one, complete.
+    onto
+        The new base, as for `safetensors_to_zarr`; by default there is none.
+    base
+        The base that the store has, if it is not where the store says.
+    threads, max_bytes, verify, sync, progress
+        As for `safetensors_to_zarr` and `zarr_to_safetensors`.
+
+    Returns
+    -------
+    Summary
+
+    Raises
+    ------
+    StoreError
+        If it is not a local model store, or damaged, or a base cannot be opened.
+    bf16codecs.errors.BaseMismatchError
+        If its base is another model, or was altered.
+    ValueError
+        If `onto` is the store itself, or has it as its base.
+    """
+    text = os.fspath(store)
+    if "://" in text:
+        raise StoreError(f"{text}: only local stores can be rewritten")
+    opening = Opening(limits=Limits(max_bytes), base=base)
+    with closing(open_store(text, opening=opening)) as reader:
+        check_restored_size(reader)
+        codec, level = _choice_of(reader)
+        options: dict[str, Any] = {
+            "codec": codec,
+            "level": level,
+            "chunk_size": max(DEFAULT_CHUNK_SIZE, _largest_chunk(reader)),
+            "threads": threads,
+            "base": onto,
+            "verify": verify,
+            "overwrite": True,
+            "sync": sync,
+            "progress": progress,
+        }
+        source = _source_of(reader)
+        if detect(text) is Kind.HDF5:
+            return safetensors_to_hdf5(source, text, **options)
+        return safetensors_to_zarr(source, text, zarr_format=reader.zarr_format, **options)
+
+
+def _choice_of(reader: StoreReader) -> tuple[str, str | None]:
+    """Return codec and level that a store was made with."""
+    for path in dict.fromkeys(reader.info.paths.values()):
+        if path.endswith(ROUNDED) or reader.array(path).dtype.kind not in "fV":
+            continue
+        storage = reader.storage(path)
+        return storage.codec.removeprefix("difference+"), storage.level or None
+    return "arithmetic", None
+
+
+def _largest_chunk(reader: StoreReader) -> int:
+    arrays = map(reader.array, dict.fromkeys(reader.info.paths.values()))
+    return max((array.decoded_nbytes for array in arrays), default=0)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A tensor's bytes in a file."""
+
+    start: int
+    stop: int
+    read: Callable[[int, int, NDArray[np.uint8]], None]
+
+
+@dataclass(frozen=True)
+class _StoredFile(SourceFile):
+    """A file that a store holds, read as if it were there."""
+
+    file_name: str
+    parts: tuple[_Part, ...]
+
+    @property
+    def name(self) -> str:
+        """The file's name without folders."""
+        return self.file_name
+
+    def read_into(self, offset: int, out: NDArray[np.uint8]) -> None:
+        """Read tensors' bytes of the file from `offset` on, which counts the header."""
+        for part in self.parts:
+            start, stop = max(offset, part.start), min(offset + out.size, part.stop)
+            if start < stop:
+                part.read(
+                    start - part.start, stop - part.start, out[start - offset : stop - offset]
+                )
+
+    def state(self) -> Any:
+        """Return nothing: chunks are checked as they are read."""
+
+
+@dataclass(frozen=True)
+class _StoredSource(Source):
+    """A model that is read from a store."""
+
+    @property
+    def paths(self) -> list[Path]:
+        """No files: the store may be replaced by what is made of it."""
+        return []
+
+
+def _source_of(reader: StoreReader) -> Source:
+    headers = reader.headers
+    parts: list[list[_Part]] = [[] for _ in headers]
+    for plan in stored_arrays(reader, headers):
+        array: ArrayReader = reader.array(plan.path)
+        stop = plan.offset + plan.nbytes
+        parts[plan.file].append(_Part(plan.offset, stop, array.read_run))
+    files = tuple(
+        _StoredFile(Path(reader.where), header, file.name, tuple(own))
+        for header, file, own in zip(headers, reader.info.files, parts, strict=True)
+    )
+    index = reader.info.index
+    return _StoredSource(files, None if index is None else Path(index.name), read_index(reader))

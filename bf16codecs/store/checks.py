@@ -1,0 +1,54 @@
+"""What an array has to be so that it can be that of a tensor."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from bf16codecs._chunks.array import ArrayReader
+from bf16codecs._chunks.grid import ArrayPlan
+from bf16codecs._dtypes import ARRAY_DTYPES, DTYPE_BITS
+from bf16codecs._limits import is_addressable
+from bf16codecs.errors import StoreError
+from bf16codecs.safetensors import TensorInfo
+from bf16codecs.store.plan import array_form
+
+__all__ = ["check_array", "check_attributes", "check_form"]
+
+_ARRAY_DTYPES = {"uint8", *ARRAY_DTYPES.values()}
+
+
+def check_array(array: ArrayReader) -> None:
+    """Refuse what no tensor, header or index is stored as."""
+    if array.dtype.name not in _ARRAY_DTYPES:
+        raise StoreError(f"{array.dtype!r:.80} is not the data type of a tensor")
+    if not is_addressable(array.shape, 8 * array.dtype.itemsize):
+        raise StoreError(f"shape {array.shape!r:.80} is larger than any array")
+
+
+def check_attributes(name: str, array: ArrayReader, attributes: Mapping[str, Any]) -> None:
+    """Compare an array with what its own attributes say of its tensor."""
+    if attributes.get("tensor", name) != name:
+        raise StoreError(f"the array is that of {attributes['tensor']!r:.80}")
+    dtype, shape = attributes.get("dtype"), attributes.get("shape", list(array.shape))
+    if dtype is None:
+        return
+    if not isinstance(dtype, str) or dtype not in DTYPE_BITS:
+        raise StoreError(f"its attributes have {dtype!r:.80} as dtype")
+    if not isinstance(shape, list) or not all(type(n) is int and n >= 0 for n in shape):
+        raise StoreError(f"its attributes have {shape!r:.80} as shape")
+    nbytes = math.prod(shape) * DTYPE_BITS[dtype] // 8
+    check_form("the array", array, TensorInfo(name, dtype, tuple(shape), 0, nbytes))
+
+
+def check_form(path: str, array: ArrayReader | ArrayPlan, tensor: TensorInfo) -> None:
+    """Refuse an array that is not what a tensor is stored as."""
+    dtype = np.dtype(array.dtype).name
+    if (dtype, array.shape) != array_form(tensor):
+        raise StoreError(
+            f"{path} is {dtype} of shape {array.shape!r:.80},"
+            f" tensor {tensor.name!r} is {tensor.dtype} of shape {tensor.shape!r:.80}"
+        )

@@ -1,0 +1,162 @@
+"""What the attributes of stores are made of: files, differences and bases.
+
+docs/store.md is the normative description.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from bf16codecs.safetensors import DTYPE_BITS, is_plain_name
+
+__all__ = [
+    "ROUNDED",
+    "BaseFile",
+    "BaseReference",
+    "Difference",
+    "StoredFile",
+    "base_entry",
+    "base_reference",
+    "file_entry",
+    "stored_file",
+    "stored_files",
+    "tensor_path",
+]
+
+#: After the path of an FP32 array: its rounding to BF16. No path in a store has this sign.
+ROUNDED = "#bfloat16"
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """An original file: its header's array, and the size and SHA-256 to restore."""
+
+    name: str
+    size: int
+    sha256: str
+    #: Array of its header, or of the index's whole content.
+    path: str
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A tensor that is stored as its difference to the base's; dtype and shape of safetensors."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    chunks: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class BaseFile:
+    """What tells a safetensors file of a base from others; sizes in bytes, digests in hex."""
+
+    name: str
+    size: int
+    sha256: str
+    header_sha256: str
+
+
+@dataclass(frozen=True)
+class BaseReference:
+    """Where the base of a store is, and what it has to be."""
+
+    path: str
+    step: int | None
+    files: tuple[BaseFile, ...]
+    #: That the differences were made with, as in Zarr's metadata.
+    codec: Mapping[str, Any] = field(default_factory=dict)
+
+
+def file_entry(file: StoredFile, key: str) -> dict[str, Any]:
+    """Return what attributes say of a file; `key` stands before its path."""
+    return {"name": file.name, "size": file.size, "sha256": file.sha256, key: file.path}
+
+
+def stored_files(content: Mapping[str, Any]) -> tuple[tuple[StoredFile, ...], StoredFile | None]:
+    """Check the files, and the index, of a model."""
+    if not isinstance(content["files"], list):
+        raise TypeError("files are not a list")
+    files = tuple(stored_file(entry, "header") for entry in content["files"])
+    index = stored_file(content["index"], "path") if "index" in content else None
+    if index is not None and not index.name.endswith(".json"):
+        raise ValueError(f"{index.name!r:.80} is not the name of an index")
+    names = [f.name for f in files] + ([index.name] if index else [])
+    if len(set(names)) != len(names):
+        raise ValueError("two files have the same name")
+    return files, index
+
+
+def stored_file(entry: Mapping[str, Any], key: str) -> StoredFile:
+    """Check what attributes say of a file."""
+    file = StoredFile(entry["name"], _size(entry["size"]), entry["sha256"], entry[key])
+    if not all(isinstance(text, str) for text in (file.name, file.sha256, file.path)):
+        raise TypeError("a file's name, digest or path is not a string")
+    # Restoring must not write outside the target.
+    if not is_plain_name(file.name):
+        raise ValueError(f"{file.name!r:.80} is not a plain file name")
+    return file
+
+
+def _size(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{value!r:.80} is not a file size")
+    return value
+
+
+def tensor_path(entry: Any, differences: dict[str, Difference]) -> str:
+    """Return the path of a tensor, and note what it is if it is a difference."""
+    if not isinstance(entry, (str, Mapping)):
+        raise TypeError(f"{entry!r:.80} is not the place of a tensor")
+    if isinstance(entry, str):
+        path = entry
+    else:
+        path = entry["rounded"] if "rounded" in entry else entry["difference"]
+    if not isinstance(path, str) or "#" in path:
+        raise ValueError(f"{path!r:.80} is not an array path")
+    if isinstance(entry, str):
+        return path
+    if "rounded" in entry:
+        return path + ROUNDED
+    shape = _shape(entry["shape"])
+    chunks = _shape(entry["chunks"]) if "chunks" in entry else shape
+    if not isinstance(entry["dtype"], str) or entry["dtype"] not in DTYPE_BITS:
+        raise ValueError(f"{entry['dtype']!r:.80} is not a dtype")
+    if 0 in chunks:
+        raise ValueError(f"{chunks!r:.80} is not the shape of chunks")
+    differences[path] = Difference(entry["dtype"], shape, chunks)
+    return path
+
+
+def _shape(value: Any) -> tuple[int, ...]:
+    if not isinstance(value, list) or not all(type(n) is int and n >= 0 for n in value):
+        raise ValueError(f"{value!r:.80} is not a shape")
+    return tuple(value)
+
+
+def base_entry(base: BaseReference) -> dict[str, Any]:
+    """Return what attributes say of a base."""
+    entry: dict[str, Any] = {"path": base.path}
+    if base.step is not None:
+        entry["step"] = base.step
+    entry["files"] = [vars(file) for file in base.files]
+    return {**entry, "codec": dict(base.codec)}
+
+
+def base_reference(entry: Mapping[str, Any]) -> BaseReference:
+    """Check what attributes say of a base."""
+    files = tuple(
+        BaseFile(file["name"], _size(file["size"]), file["sha256"], file["header_sha256"])
+        for file in entry["files"]
+    )
+    path, step, codec = entry["path"], entry.get("step"), entry.get("codec")
+    texts = [path, *(text for f in files for text in (f.name, f.sha256, f.header_sha256))]
+    if not files or not all(isinstance(text, str) for text in texts):
+        raise TypeError("the base's path, or a name or digest of its files, is not a string")
+    if not path or not path.isprintable():
+        raise ValueError(f"{path!r:.80} is not the path of a base")
+    if step is not None and type(step) is not int:
+        raise ValueError(f"{step!r:.80} is not a step")
+    return BaseReference(path, step, files, codec if isinstance(codec, Mapping) else {})

@@ -1,0 +1,179 @@
+"""What a run store says of itself: docs/runs.md is the normative description."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from bf16codecs._messages import counted
+from bf16codecs.errors import StepNotFoundError
+from bf16codecs.store.entries import ROUNDED, StoredFile, file_entry, stored_files
+
+__all__ = ["MAX_GROUP", "STEP_PATH", "Form", "RunInfo", "RunStep", "listed"]
+
+#: How many steps a chunk can hold.
+MAX_GROUP = 4096
+#: Of the array with the numbers of the steps.
+STEP_PATH = "step"
+
+#: Places [first, stop) in the list of steps; None for all later ones.
+Span = tuple[int, int | None]
+_ALWAYS: tuple[Span, ...] = ((0, None),)
+
+
+@dataclass(frozen=True)
+class RunStep:
+    """A checkpoint: its number, its files, and the place of the step that it is coded against."""
+
+    number: int
+    files: tuple[StoredFile, ...]
+    index: StoredFile | None
+    parent: int | None = None
+
+
+@dataclass(frozen=True)
+class Form:
+    """Where a tensor is, at some of the steps: a path, or one with `ROUNDED` behind it."""
+
+    path: str
+    at: tuple[Span, ...] = _ALWAYS
+
+    def __contains__(self, place: int) -> bool:
+        return any(first <= place and (stop is None or place < stop) for first, stop in self.at)
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """The contents of a run's attributes."""
+
+    group: int
+    steps: tuple[RunStep, ...] = ()
+    tensors: Mapping[str, tuple[Form, ...]] = field(default_factory=dict)
+    codec: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def numbers(self) -> list[int]:
+        """The numbers of the steps, ascending."""
+        return [step.number for step in self.steps]
+
+    def place(self, number: int, where: str) -> int:
+        """Return where a step is in the list.
+
+        Raises
+        ------
+        StepNotFoundError
+            If there is no such step.
+        """
+        numbers = self.numbers
+        if number not in numbers:
+            raise StepNotFoundError(f"{where}: no step {number}; there are {listed(numbers)}")
+        return numbers.index(number)
+
+    def paths_at(self, place: int) -> dict[str, str]:
+        """Return the path of each tensor at a step."""
+        found = {}
+        for name, forms in self.tensors.items():
+            for form in forms:
+                if place in form:
+                    found[name] = form.path
+        return found
+
+    def to_content(self) -> dict[str, Any]:
+        """Return what the root's attributes say of a run."""
+        return {
+            "run": {"group": self.group, "codec": dict(self.codec)},
+            "steps": [_step_entry(step) for step in self.steps],
+            "tensors": {
+                name: [_form_entry(f) for f in forms] for name, forms in self.tensors.items()
+            },
+        }
+
+    @classmethod
+    def from_content(cls, content: Mapping[str, Any]) -> RunInfo:
+        """Check the attributes of a run.
+
+        Raises
+        ------
+        KeyError, TypeError, ValueError
+            If they are invalid.
+        """
+        group, codec = content["run"]["group"], content["run"].get("codec")
+        if type(group) is not int or not 1 <= group <= MAX_GROUP:
+            raise ValueError(f"{group!r:.80} is not the size of a group")
+        if not isinstance(content["steps"], list) or not isinstance(content["tensors"], Mapping):
+            raise TypeError("steps are not a list, or tensors not an object")
+        steps = tuple(_step(entry, place) for place, entry in enumerate(content["steps"]))
+        if any(a.number >= b.number for a, b in itertools.pairwise(steps)):
+            raise ValueError("the steps do not ascend")
+        tensors = {name: _forms(name, entries) for name, entries in content["tensors"].items()}
+        return cls(group, steps, tensors, codec if isinstance(codec, Mapping) else {})
+
+
+def listed(numbers: Sequence[int]) -> str:
+    """Return steps in words, a few of many."""
+    if not numbers:
+        return "none"
+    if len(numbers) <= 6:
+        return ", ".join(map(str, numbers))
+    ends = [*map(str, numbers[:3]), "...", *map(str, numbers[-2:])]
+    return f"{', '.join(ends)} ({counted(len(numbers), 'step')})"
+
+
+def _step_entry(step: RunStep) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "step": step.number,
+        "files": [file_entry(f, "header") for f in step.files],
+    }
+    if step.index is not None:
+        entry["index"] = file_entry(step.index, "path")
+    return {**entry, "parent": step.parent}
+
+
+def _step(entry: Mapping[str, Any], place: int) -> RunStep:
+    number, parent = entry["step"], entry.get("parent")
+    if type(number) is not int or not 0 <= number < 2**63:
+        raise ValueError(f"{number!r:.80} is not the number of a step")
+    if parent is not None and (type(parent) is not int or not 0 <= parent < place):
+        raise ValueError(f"{parent!r:.80} is not the place of an earlier step")
+    files, index = stored_files(entry)
+    return RunStep(number, files, index, parent)
+
+
+def _form_entry(form: Form) -> dict[str, Any]:
+    if form.path.endswith(ROUNDED):
+        entry: dict[str, Any] = {"rounded": form.path.removesuffix(ROUNDED)}
+    else:
+        entry = {"path": form.path}
+    if form.at != _ALWAYS:
+        entry["at"] = [list(span) for span in form.at]
+    return entry
+
+
+def _forms(name: str, entries: Any) -> tuple[Form, ...]:
+    if not isinstance(entries, list):
+        raise TypeError(f"the forms of {name!r:.80} are not a list")
+    forms = tuple(map(_form, entries))
+    spans = sorted((span for form in forms for span in form.at), key=lambda span: span[0])
+    for (_, stop), (first, _) in itertools.pairwise(spans):
+        if stop is None or stop > first:
+            raise ValueError(f"{name!r:.80} has two forms at one step")
+    return forms
+
+
+def _form(entry: Mapping[str, Any]) -> Form:
+    path = entry["rounded"] if "rounded" in entry else entry["path"]
+    if not isinstance(path, str) or "#" in path:
+        raise ValueError(f"{path!r:.80} is not an array path")
+    spans = tuple(_spans(entry.get("at", [[0, None]])))
+    return Form(path + ROUNDED if "rounded" in entry else path, spans)
+
+
+def _spans(entry: Any) -> Iterator[Span]:
+    for first, stop in entry:
+        if type(first) is not int or not (stop is None or type(stop) is int):
+            raise TypeError("the steps of a form are not pairs of places")
+        if first < 0 or (stop is not None and stop <= first):
+            raise ValueError(f"[{first!r:.40}, {stop!r:.40}] are not places of steps")
+        yield first, stop

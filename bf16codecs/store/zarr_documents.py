@@ -1,0 +1,133 @@
+"""Metadata documents of a Zarr store.
+
+zarr-python makes those of an array; what holds them together is made here, as zarr would.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import zarr
+from numcodecs.abc import Codec
+from zarr.codecs import ZstdCodec
+from zarr.storage import MemoryStore
+
+from bf16codecs._chunks.grid import ArrayPlan
+from bf16codecs.codecs import FrameCodec
+from bf16codecs.zarr.blocks import BF16BlocksCodec
+
+__all__ = ["ZarrDocuments", "as_json"]
+
+
+def as_json(document: Mapping[str, Any]) -> bytes:
+    """Return a document's text, without the indentation that zarr writes: that doubles the size."""
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+class ZarrDocuments:
+    """The metadata of a store's arrays and groups.
+
+    Parameters
+    ----------
+    zarr_format
+        2 or 3.
+    """
+
+    def __init__(self, zarr_format: int) -> None:
+        self._format = zarr_format
+        self._templates: dict[Any, dict[str, Any]] = {}
+        #: Of arrays, by path and name.
+        self._arrays: dict[str, dict[str, Any]] = {}
+
+    def add(self, array: ArrayPlan, codec: Codec | None) -> None:
+        """Add an array."""
+        # Layers repeat: a model has few distinct shapes.
+        key = (array.dtype, array.shape, array.chunks)
+        if key not in self._templates:
+            self._templates[key] = self._make(array, codec)
+        documents = dict(self._templates[key])
+        if self._format == 3:
+            documents["zarr.json"] = {**documents["zarr.json"], "attributes": array.attributes}
+        else:
+            documents[".zattrs"] = {
+                "_ARRAY_DIMENSIONS": array.dimension_names,
+                **array.attributes,
+            }
+        self._arrays[array.path] = documents
+
+    def keys(self, attributes: Mapping[str, Any]) -> Iterator[tuple[str, bytes]]:
+        """Yield all keys and what they hold, those of the root with these attributes last."""
+        nodes = {**{path: self._group({}) for path in self._group_paths()}, **self._arrays}
+        for path, documents in nodes.items():
+            for name, document in documents.items():
+                yield f"{path}/{name}", as_json(document)
+        root = self._group(attributes)
+        ordered = dict(sorted(nodes.items(), key=lambda n: (n[0].count("/"), n[0].casefold())))
+        if self._format == 3:
+            root["zarr.json"]["consolidated_metadata"] = _consolidated_v3(ordered)
+        else:
+            root[".zmetadata"] = _consolidated_v2(root, ordered)
+        for name, document in root.items():
+            yield name, as_json(document)
+
+    def _make(self, array: ArrayPlan, codec: Codec | None) -> dict[str, Any]:
+        """Let zarr make an array's metadata."""
+        options: dict[str, Any] = {"compressors": codec, "chunk_key_encoding": {"name": "v2"}}
+        if self._format == 3:
+            options["chunk_key_encoding"] = {"name": "default", "separator": "."}
+            options["dimension_names"] = array.dimension_names
+            if isinstance(codec, FrameCodec):
+                options.update(serializer=BF16BlocksCodec(codec), compressors=None)
+            elif codec is not None:
+                options["compressors"] = ZstdCodec(level=codec.level, checksum=codec.checksum)
+        store = MemoryStore()
+        zarr.create_array(
+            store,
+            shape=array.shape,
+            chunks=array.chunks,
+            dtype=array.dtype,
+            fill_value=array.fill_value,
+            zarr_format=self._format,  # type: ignore[arg-type]
+            **options,
+        )
+        return {k: json.loads(v.to_bytes()) for k, v in store._store_dict.items()}
+
+    def _group_paths(self) -> list[str]:
+        paths = set()
+        for path in self._arrays:
+            while (path := path.rpartition("/")[0]) and path not in paths:
+                paths.add(path)
+        return sorted(paths)
+
+    def _group(self, attributes: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+        if self._format == 3:
+            return {"zarr.json": {"attributes": attributes, "zarr_format": 3, "node_type": "group"}}
+        return {".zgroup": {"zarr_format": 2}, ".zattrs": dict(attributes)}
+
+
+# Only the root lists members: a group's own entry repeats none.
+_NO_MEMBERS = {"kind": "inline", "must_understand": False, "metadata": {}}
+
+
+def _consolidated_v3(nodes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    metadata = {}
+    for path, documents in nodes.items():
+        node = documents["zarr.json"]
+        if node["node_type"] == "group":
+            node = {**node, "consolidated_metadata": _NO_MEMBERS}
+        metadata[path] = node
+    return {**_NO_MEMBERS, "metadata": metadata}
+
+
+def _consolidated_v2(
+    root: Mapping[str, Any], nodes: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+    metadata = dict(root)
+    for path, documents in nodes.items():
+        for name, document in documents.items():
+            if name == ".zgroup":
+                document = {**document, "consolidated_metadata": _NO_MEMBERS}
+            metadata[f"{path}/{name}"] = document
+    return {"metadata": metadata, "zarr_consolidated_format": 1}

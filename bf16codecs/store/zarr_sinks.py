@@ -1,0 +1,120 @@
+"""Where the keys of a Zarr store are written: a folder, or a ZIP file."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import threading
+import zipfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Protocol
+
+from bf16codecs._files import write_all
+from bf16codecs._sync import sync
+
+__all__ = ["FolderSink", "SharedFolder", "Sink", "ZipSink"]
+
+
+class Sink(Protocol):
+    """Where keys are written, by several threads."""
+
+    def put(self, key: str, data: Any) -> None:
+        """Write a key."""
+
+    def close(self) -> None:
+        """Finish what is being written."""
+
+
+class FolderSink:
+    """Keys as files in a folder."""
+
+    def __init__(self, path: Path) -> None:
+        self._root = path
+        path.mkdir()
+
+    def put(self, key: str, data: Any) -> None:
+        """Write a file."""
+        _make_folder(self._root, os.path.dirname(key))
+        _write_file(os.path.join(self._root, key), data)
+
+    def shared(self, flush: bool) -> SharedFolder:
+        """Return this folder for other processes to write keys to, until it is closed."""
+        (self._root / SharedFolder.UNFINISHED).mkdir(exist_ok=True)
+        return SharedFolder(self._root, flush)
+
+    def close(self) -> None:
+        """Let no other process write from now on."""
+        unfinished = self._root / SharedFolder.UNFINISHED
+        if unfinished.exists():
+            # Renamed in one step: from now on no process can write a key.
+            revoked = unfinished.rename(unfinished.with_name(".revoked"))
+            shutil.rmtree(revoked)
+
+
+class SharedFolder:
+    """Keys as files in a folder, written by processes that may die or be abandoned."""
+
+    UNFINISHED = ".unfinished"
+
+    def __init__(self, root: Path, flush: bool) -> None:
+        self._root, self._flush = root, flush
+
+    def put(self, key: str, data: Any) -> None:
+        """Write a file."""
+        # It gets its name when it is complete. Once the folder of unfinished files is gone the
+        # store is finished, and a process that still writes does no harm.
+        unfinished = os.path.join(self._root, self.UNFINISHED, secrets.token_hex(8))
+        _write_file(unfinished, data)
+        if self._flush:
+            # Here, since no other machine can: it has nothing of the file in its memory.
+            sync(unfinished)
+        _make_folder(self._root, os.path.dirname(key))
+        os.replace(unfinished, os.path.join(self._root, key))
+
+    def close(self) -> None:
+        """Do nothing: every file is complete."""
+
+
+def _make_folder(root: Path, path: str) -> None:
+    """Make a folder below the root, and those above it.
+
+    Never the root itself: if that is gone, somebody has moved it, and what was written with it.
+    """
+    if not path:
+        return
+    whole = os.path.join(root, path)
+    with suppress(FileExistsError):
+        try:
+            os.mkdir(whole)
+        except FileNotFoundError:
+            _make_folder(root, os.path.dirname(path))
+            os.mkdir(whole)
+
+
+def _write_file(path: str, data: Any) -> None:
+    with open(path, "wb", buffering=0) as file:
+        write_all(file, data)
+
+
+class ZipSink:
+    """Keys as the uncompressed members of a ZIP file."""
+
+    def __init__(self, path: Path) -> None:
+        self._zip = zipfile.ZipFile(path, "x", zipfile.ZIP_STORED)
+        self._lock = threading.Lock()
+
+    def put(self, key: str, data: Any) -> None:
+        """Write a member."""
+        # ZipInfo's default date is constant: with one thread, equal stores make equal files.
+        member = zipfile.ZipInfo(key)
+        member.file_size = len(data)
+        member.external_attr = 0o644 << 16
+        with self._lock, self._zip.open(member, "w") as file:
+            file.write(data)
+
+    def close(self) -> None:
+        """Write the directory, and close the file."""
+        with self._lock:
+            self._zip.close()
