@@ -8,7 +8,9 @@
 #include <cstdint>
 #include <new>
 #include <optional>
+#include <string>
 
+#include "format/errors.h"
 #include "huge_pages.h"
 
 namespace bf16codecs {
@@ -81,5 +83,13 @@ class NewBytes {
  private:
   PyObject* object_;
 };
+
+inline void check_room(const Target& out, size_t wanted) {
+  if (out.size() != wanted) {
+    throw nb::value_error(
+        ("out has " + counted(out.size(), "byte") + ", the data have " + std::to_string(wanted))
+            .c_str());
+  }
+}
 
 }  // namespace bf16codecs

@@ -5,15 +5,14 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "bindings/buffers.h"
+#include "bindings/inspect.h"
 #include "bindings/names.h"
 #include "bindings/zstd_hooks.h"
-#include "block.h"
 #include "codec.h"
 #include "format/checksum.h"
 #include "format/errors.h"
@@ -146,35 +145,21 @@ void decode_range(const FrameIndex& index, const uint8_t* payload, size_t first,
   decode_blocks(index, payload, first, last, &zstd, of_blocks, out);
 }
 
-FrameIndex whole_frame(const Source& frame) {
-  FrameIndex index = read_index(frame.data(), frame.size());
-  check_frame_size(index, frame.size());
-  return index;
-}
-
 nb::bytes py_decode(nb::handle frame_object, nb::handle base_object) {
   const Source frame(frame_object);
   const OptionalSource base(base_object);
-  const FrameIndex index = whole_frame(frame);
+  const FrameIndex index = whole_frame(frame.data(), frame.size());
   check_outside_base(index, base);  // first: of another size, it says nothing of how much memory
   NewBytes raw(index.header.raw_size);
   decode_whole(index, frame.data() + index.offsets[0], base, raw.data());
   return raw.whole();
 }
 
-void check_room(const Target& out, size_t wanted) {
-  if (out.size() != wanted) {
-    throw nb::value_error(
-        ("out has " + counted(out.size(), "byte") + ", the data have " + std::to_string(wanted))
-            .c_str());
-  }
-}
-
 size_t py_decode_into(nb::handle frame_object, nb::handle out_object, nb::handle base_object) {
   const Source frame(frame_object);
   const OptionalSource base(base_object);
   const Target out(out_object);
-  const FrameIndex index = whole_frame(frame);
+  const FrameIndex index = whole_frame(frame.data(), frame.size());
   check_room(out, index.header.raw_size);
   check_outside_base(index, base);
   decode_whole(index, frame.data() + index.offsets[0], base, out.data());
@@ -186,7 +171,7 @@ size_t py_decode_blocks(nb::handle frame_object, size_t first, size_t last, nb::
   const Source frame(frame_object);
   const OptionalSource base(base_object);
   const Target out(out_object);
-  const FrameIndex index = whole_frame(frame);
+  const FrameIndex index = whole_frame(frame.data(), frame.size());
   check_blocks(index, first, last);
   check_room(out, index.raw_size(first, last));
   decode_range(index, frame.data() + index.offsets[first], first, last, base, out.data());
@@ -209,70 +194,6 @@ size_t index_decode(const FrameIndex& index, nb::handle payload_object, size_t f
   check_room(out, index.raw_size(first, last));
   decode_range(index, payload.data(), first, last, base, out.data());
   return out.size();
-}
-
-nb::str hex(uint64_t number) {
-  char text[17];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(number));
-  return nb::str(text);
-}
-
-// Of each version; None of those that have none.
-nb::list parents(const FrameIndex& index) {
-  nb::list result;
-  if (index.header.versions == 1) return result;
-  for (const Version& version : index.versions) {
-    result.append(version.has_base() ? nb::object(nb::int_(version.parent)) : nb::none());
-  }
-  return result;
-}
-
-nb::dict inspect_block(const FrameIndex& index, const uint8_t* frame, size_t b) {
-  PlaneView views[kMaxItemSize];
-  const size_t size = static_cast<size_t>(index.offsets[b + 1] - index.offsets[b]);
-  const size_t n = index.items(b, b + 1);
-  parse_block(index.header.width(), n, frame + index.offsets[b], size, views);
-  nb::list planes;
-  for (size_t p = 0; p < index.header.width(); ++p) {
-    nb::dict plane;
-    plane["mode"] = name_of(kModeNames, views[p].mode);
-    plane["size"] = views[p].size;
-    planes.append(plane);
-  }
-  nb::dict block;
-  block["items"] = n;
-  block["offset"] = index.offsets[b];
-  block["size"] = size;
-  block["checksum"] =
-      index.checksums.empty() ? nb::none() : nb::object(nb::int_(index.checksums[b]));
-  block["planes"] = planes;
-  return block;
-}
-
-nb::dict py_inspect(nb::handle frame_object) {
-  const Source frame(frame_object);
-  const FrameIndex index = whole_frame(frame);
-  const Header& header = index.header;
-  nb::dict result;
-  result["version"] = header.version;
-  result["codec"] = name_of(kCodecNames, header.codec);
-  result["dtype"] = name_of(kDTypeNames, header.layout.dtype);
-  result["by"] = header.layout.by_byte ? "byte" : "field";
-  result["checksum"] = header.has_checksums;
-  result["raw_size"] = header.raw_size;
-  result["encoded_size"] = index.frame_size();
-  result["block_items"] = header.block_items();
-  if (header.has_differences) {
-    result["steps"] = header.versions;
-    result["parents"] = parents(index);
-    result["base"] = header.needs_base() ? nb::object(hex(header.base_digest)) : nb::none();
-  }
-  nb::list blocks;
-  for (size_t b = 0; b < index.blocks(); ++b) {
-    blocks.append(inspect_block(index, frame.data(), b));
-  }
-  result["blocks"] = blocks;
-  return result;
 }
 
 void raise_as(const char* name, const char* message) {
@@ -315,7 +236,13 @@ NB_MODULE(_core, m) {
   m.def("decode_into", &py_decode_into, "src"_a, "out"_a, "base"_a = nb::none());
   m.def("decode_blocks", &py_decode_blocks, "src"_a, "first"_a, "last"_a, "out"_a,
         "base"_a = nb::none());
-  m.def("inspect", &py_inspect, "src"_a);
+  m.def(
+      "inspect",
+      [](nb::handle frame_object) {
+        const Source frame(frame_object);
+        return inspect(frame.data(), frame.size());
+      },
+      "src"_a);
   m.def(
       "bound",
       [](uint64_t nbytes, int codec, int dtype, size_t block, unsigned steps) {

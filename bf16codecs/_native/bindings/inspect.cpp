@@ -1,0 +1,89 @@
+#include "bindings/inspect.h"
+
+#include <cstdio>
+
+#include "bindings/buffers.h"
+#include "block.h"
+#include "format/names.h"
+
+namespace bf16codecs {
+namespace {
+
+nb::str hex(uint64_t number) {
+  char text[17];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(number));
+  return nb::str(text);
+}
+
+}  // namespace
+
+nb::list parents(const FrameIndex& index) {
+  nb::list result;
+  if (index.header.versions == 1) return result;
+  for (const Version& version : index.versions) {
+    result.append(version.has_base() ? nb::object(nb::int_(version.parent)) : nb::none());
+  }
+  return result;
+}
+
+namespace {
+
+nb::dict inspect_block(const FrameIndex& index, const uint8_t* frame, size_t b) {
+  PlaneView views[kMaxItemSize];
+  const size_t size = static_cast<size_t>(index.offsets[b + 1] - index.offsets[b]);
+  const size_t n = index.items(b, b + 1);
+  parse_block(index.header.width(), n, frame + index.offsets[b], size, views);
+  nb::list planes;
+  for (size_t p = 0; p < index.header.width(); ++p) {
+    nb::dict plane;
+    plane["mode"] = name_of(kModeNames, views[p].mode);
+    plane["size"] = views[p].size;
+    planes.append(plane);
+  }
+  nb::dict block;
+  block["items"] = n;
+  block["offset"] = index.offsets[b];
+  block["size"] = size;
+  block["checksum"] =
+      index.checksums.empty() ? nb::none() : nb::object(nb::int_(index.checksums[b]));
+  block["planes"] = planes;
+  return block;
+}
+
+nb::dict inspect_frame(const FrameIndex& index, const uint8_t* frame) {
+  const Header& header = index.header;
+  nb::dict result;
+  result["version"] = header.version;
+  result["codec"] = name_of(kCodecNames, header.codec);
+  result["dtype"] = name_of(kDTypeNames, header.layout.dtype);
+  result["by"] = header.layout.by_byte ? "byte" : "field";
+  result["checksum"] = header.has_checksums;
+  result["raw_size"] = header.raw_size;
+  result["encoded_size"] = index.frame_size();
+  result["block_items"] = header.block_items();
+  if (header.has_differences) {
+    result["steps"] = header.versions;
+    result["parents"] = parents(index);
+    result["base"] = header.needs_base() ? nb::object(hex(header.base_digest)) : nb::none();
+  }
+  nb::list blocks;
+  for (size_t b = 0; b < index.blocks(); ++b) {
+    blocks.append(inspect_block(index, frame, b));
+  }
+  result["blocks"] = blocks;
+  return result;
+}
+
+}  // namespace
+
+FrameIndex whole_frame(const uint8_t* bytes, size_t size) {
+  FrameIndex index = read_index(bytes, size);
+  check_frame_size(index, size);
+  return index;
+}
+
+nb::dict inspect(const uint8_t* bytes, size_t size) {
+  return inspect_frame(whole_frame(bytes, size), bytes);
+}
+
+}  // namespace bf16codecs
