@@ -19,7 +19,16 @@ from bf16codecs._buffers import (
 from bf16codecs._messages import counted
 from bf16codecs.errors import CorruptDataError
 
-__all__ = ["PREFIX", "FrameCodec", "decode", "decode_array", "encode_delta", "inspect"]
+__all__ = [
+    "PREFIX",
+    "FrameCodec",
+    "decode",
+    "decode_array",
+    "encode_delta",
+    "encode_version",
+    "inspect",
+    "stated_size",
+]
 
 #: What the ids of this package's codecs begin with.
 PREFIX = "bf16codecs."
@@ -113,13 +122,18 @@ class FrameCodec(Codec, FrozenDict):
         """
         return self._encode(buf)
 
-    def _encode(self, buf: Any, base: Bytes | None = None) -> bytes:
+    def _encode(self, buf: Any, base: Bytes | None = None, block: int = 0) -> bytes:
         parameters = self._native_parameters(buf)
         dtype = _core.DTYPES[self.dtype]
-        return _core.encode(byte_view(buf), self.number, dtype, base=base, **parameters)
+        return _core.encode(
+            byte_view(buf), self.number, dtype, base=base, block=block, **parameters
+        )
 
     def decode(self, buf: Any, out: Any = None, base: Any = None) -> Any:
         """Decode a frame of any codec of this package, as `bf16codecs.decode` does.
+
+        Of a growing frame, a codec with steps gives them all, and bytes of 255, which are NaN, in
+        place of those that are not there yet.
 
         Parameters
         ----------
@@ -137,11 +151,19 @@ class FrameCodec(Codec, FrozenDict):
         Raises
         ------
         bf16codecs.errors.CodecError
-            If `buf` is not an intact frame, or needs another base.
+            If `buf` is not an intact frame, needs another base, or is a growing one for another
+            number of steps.
         ValueError
             If `out` has another size, is not contiguous, or is read-only.
         """
-        return decode(buf, out, base)
+        frame = byte_view(buf)
+        is_padded = self.steps > 1 and _core.is_growing(frame)
+        if is_padded and _core.GrowingIndex(frame).room != self.steps:
+            raise CorruptDataError(
+                f"the growing frame has room for {_core.GrowingIndex(frame).room} versions, and"
+                f" the codec has steps={self.steps}"
+            )
+        return _decode(frame, out, base, is_padded)
 
     def get_config(self) -> dict[str, Any]:
         """Return the parameters with the codec's id, as numcodecs and Zarr format 2 store them."""
@@ -221,8 +243,18 @@ def encode_delta(codec: FrameCodec, buf: Any, base: Any) -> bytes:
             f"a codec with steps={codec.steps} takes bases from the buffer itself: encode the"
             " differences to another one with steps=1"
         )
+    return encode_version(codec, buf, base)
+
+
+def encode_version(codec: FrameCodec, buf: Any, base: Any = None, block: int = 0) -> bytes:
+    """Encode one version with a codec without steps, alone or against a base.
+
+    Its blocks have `block` items, or as many as by default if that is 0.
+    """
+    if base is None:
+        return codec._encode(buf, block=block)
     check_same_dtype(buf, base)
-    return codec._encode(buf, base=byte_view(base, "base"))
+    return codec._encode(buf, byte_view(base, "base"), block)
 
 
 def decode(buf: Any, out: Any = None, base: Any = None) -> Any:
@@ -231,7 +263,7 @@ def decode(buf: Any, out: Any = None, base: Any = None) -> Any:
     Parameters
     ----------
     buf : buffer
-        The frame.
+        The frame. Of a growing one, the versions that are there are decoded, one after the other.
     out : writable buffer or array, optional
         Where to put the decoded bytes: contiguous, and of exactly their size. It may be `base`
         itself, which is then decoded in place; if the frame is damaged, what was there is lost.
@@ -257,29 +289,44 @@ def decode(buf: Any, out: Any = None, base: Any = None) -> Any:
     >>> bf16codecs.decode(bf16codecs.BF16Huffman().encode(b"weights"))
     b'weights'
     """
-    frame = byte_view(buf)
+    return _decode(byte_view(buf), out, base, False)
+
+
+def _decode(frame: Bytes, out: Any, base: Any, padded: bool) -> Any:
+    """Decode a frame, a growing one with or without the versions that are not there."""
     base_bytes = None if base is None else byte_view(base, "base")
     if out is None:
-        return _core.decode(frame, base_bytes)
+        return _core.decode(frame, base_bytes, padded)
     out_bytes = writable_byte_view(out)
     if base_bytes is not None and is_shifted(base_bytes, out_bytes):
         base_bytes = base_bytes.copy()
-    _core.decode_into(frame, out_bytes, base_bytes)
+    _core.decode_into(frame, out_bytes, base_bytes, padded)
     return out
+
+
+def stated_size(frame: Bytes) -> int:
+    """Return the size that a frame says that it decodes to; a growing one with all versions."""
+    if _core.is_growing(frame):
+        return _core.GrowingIndex(frame).raw_size
+    return _core.Index(frame).raw_size
 
 
 def decode_array(buf: Any, most: int | None = None) -> Bytes:
     """Decode a frame into a new array of bytes, which it must not claim to have more than `most`.
 
+    A growing frame is decoded with all its versions; as a few bytes claim many, it needs a `most`.
+
     NumPy asks for huge pages for large arrays, so writing this one for the first time costs
     fewer page faults than the `bytes` that `decode` returns.
     """
     frame = byte_view(buf)
-    size = _core.Index(frame).raw_size
+    size = stated_size(frame)
+    if most is None and _core.is_growing(frame):
+        raise CorruptDataError("a growing frame where a chunk may have any size")
     if most is not None and size > most:
         raise CorruptDataError(f"a frame of {size} bytes where a chunk has {most} at most")
     out = np.empty(size, np.uint8)
-    _core.decode_into(frame, out)
+    _core.decode_into(frame, out, padded=True)
     return out
 
 
@@ -298,7 +345,10 @@ def inspect(buf: Any) -> dict[str, Any]:
         ``encoded_size`` in bytes, ``block_items``, and ``blocks``: of each its ``items``,
         ``offset`` and ``size`` in the frame, ``checksum``, and its ``planes`` with ``mode`` and
         ``size``. A frame of differences also has ``steps``, how many versions it holds, their
-        ``parents``, and ``base``, the digest of a base that it needs, or None.
+        ``parents``, and ``base``, the digest of a base that it needs, or None. Of a growing frame
+        ``codec`` is ``"growing"``, ``steps`` the number of versions that it has room for,
+        ``parents`` are those of the versions that are there, and in place of ``blocks`` it has
+        ``frames``: what is told of each version's, and the ``offset`` of that.
 
     Raises
     ------

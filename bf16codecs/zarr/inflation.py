@@ -20,6 +20,7 @@ from zarr.abc.store import ByteRequest, SuffixByteRequest
 
 from bf16codecs import _core
 from bf16codecs._buffers import Bytes
+from bf16codecs._frames import stated_size
 from bf16codecs._limits import Limits, stored_limit
 from bf16codecs.codecs import CODECS
 from bf16codecs.errors import CorruptDataError, StoreError
@@ -58,7 +59,7 @@ def _zstd(data: Bytes, limit: int) -> bool:
 
 
 def _frame(data: Bytes, limit: int) -> bool:
-    return _core.Index(data).raw_size > limit
+    return stated_size(data) > limit
 
 
 def _stream(make: Callable[[], Any]) -> _Inflates:

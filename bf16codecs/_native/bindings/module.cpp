@@ -10,12 +10,14 @@
 #include <vector>
 
 #include "bindings/buffers.h"
+#include "bindings/growing.h"
 #include "bindings/inspect.h"
 #include "bindings/names.h"
 #include "bindings/zstd_hooks.h"
 #include "codec.h"
 #include "format/checksum.h"
 #include "format/errors.h"
+#include "format/growing.h"
 #include "format/names.h"
 #include "format/zstd_frame.h"
 #include "kernels/dispatch.h"
@@ -26,13 +28,6 @@ using namespace nb::literals;
 
 namespace bf16codecs {
 namespace {
-
-template <typename Number, size_t n>
-Number number_from(const char* what, const Named<Number> (&names)[n], int number) {
-  if (const auto found = find_number(names, number)) return *found;
-  throw std::invalid_argument(std::string(what) + " is " + std::to_string(number) +
-                              ", and must be " + listed(names));
-}
 
 DType dtype_from(int number) {
   return number_from("dtype", kDTypeNames, number);
@@ -145,9 +140,10 @@ void decode_range(const FrameIndex& index, const uint8_t* payload, size_t first,
   decode_blocks(index, payload, first, last, &zstd, of_blocks, out);
 }
 
-nb::bytes py_decode(nb::handle frame_object, nb::handle base_object) {
+nb::bytes py_decode(nb::handle frame_object, nb::handle base_object, bool is_padded) {
   const Source frame(frame_object);
   const OptionalSource base(base_object);
+  if (is_growing(frame.data(), frame.size())) return decode_growing_bytes(frame, is_padded);
   const FrameIndex index = whole_frame(frame.data(), frame.size());
   check_outside_base(index, base);  // first: of another size, it says nothing of how much memory
   NewBytes raw(index.header.raw_size);
@@ -155,10 +151,15 @@ nb::bytes py_decode(nb::handle frame_object, nb::handle base_object) {
   return raw.whole();
 }
 
-size_t py_decode_into(nb::handle frame_object, nb::handle out_object, nb::handle base_object) {
+size_t py_decode_into(nb::handle frame_object, nb::handle out_object, nb::handle base_object,
+                      bool is_padded) {
   const Source frame(frame_object);
   const OptionalSource base(base_object);
   const Target out(out_object);
+  if (is_growing(frame.data(), frame.size())) {
+    decode_growing_into(frame, out, is_padded);
+    return out.size();
+  }
   const FrameIndex index = whole_frame(frame.data(), frame.size());
   check_room(out, index.header.raw_size);
   check_outside_base(index, base);
@@ -232,15 +233,17 @@ NB_MODULE(_core, m) {
   m.def("encode", &py_encode, "src"_a, "codec"_a, "dtype"_a, nb::kw_only(), "by_byte"_a = false,
         "level"_a = 0, "checksum"_a = true, "block"_a = 0, "row"_a = 0, "steps"_a = 1,
         "may_drop_steps"_a = false, "base"_a = nb::none());
-  m.def("decode", &py_decode, "src"_a, "base"_a = nb::none());
-  m.def("decode_into", &py_decode_into, "src"_a, "out"_a, "base"_a = nb::none());
+  m.def("decode", &py_decode, "src"_a, "base"_a = nb::none(), "padded"_a = false);
+  m.def("decode_into", &py_decode_into, "src"_a, "out"_a, "base"_a = nb::none(),
+        "padded"_a = false);
   m.def("decode_blocks", &py_decode_blocks, "src"_a, "first"_a, "last"_a, "out"_a,
         "base"_a = nb::none());
   m.def(
       "inspect",
       [](nb::handle frame_object) {
         const Source frame(frame_object);
-        return inspect(frame.data(), frame.size());
+        return is_growing(frame.data(), frame.size()) ? inspect_growing(frame)
+                                                      : inspect(frame.data(), frame.size());
       },
       "src"_a);
   m.def(
@@ -306,4 +309,5 @@ NB_MODULE(_core, m) {
       .def_prop_ro("frame_size", &FrameIndex::frame_size)
       .def("decode_block_range", &index_decode, "payload"_a, "first"_a, "last"_a, "out"_a,
            "base"_a = nb::none());
+  publish_growing(m);
 }

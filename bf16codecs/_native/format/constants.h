@@ -64,6 +64,11 @@ inline constexpr unsigned kModelKinds = 3;
 inline constexpr size_t kVersionEntry = 7;  // of the table of versions: parent, kind, size
 inline constexpr uint16_t kNoParent = 65535;
 
+// Of growing frames (docs/format_growing.md), to which versions are appended.
+inline constexpr uint8_t kGrowingCodec = 16;  // in place of a codec
+inline constexpr size_t kGrowingHeader = 32, kGrowingEntry = 16;
+inline constexpr uint8_t kNotThere = 255;  // each byte of a version that is not there
+
 inline constexpr size_t kChecksumStripe = 128;
 
 }  // namespace bf16codecs

@@ -25,24 +25,6 @@ constexpr uint8_t kByByteFlag = 0x10, kDifferenceFlag = 0x20, kModelFlag = 0x40,
                            std::to_string(expected));
 }
 
-void check_magic_and_version(const uint8_t* bytes, size_t size) {
-  const size_t magic_size = std::min(size, sizeof kMagic);
-  if (!std::equal(bytes, bytes + magic_size, kMagic)) {
-    throw CorruptDataError("not a frame of bf16codecs: it does not begin with BF 16 C0 DE");
-  }
-  if (size <= kVersionAt) return;
-  if (bytes[kVersionAt] < kFirstVersion) {
-    throw CorruptDataError("header: there is no format version " +
-                           std::to_string(bytes[kVersionAt]));
-  }
-  if (bytes[kVersionAt] > kFormatVersion) {
-    throw UnsupportedVersionError("the frame has format version " +
-                                  std::to_string(bytes[kVersionAt]) + ", this release reads " +
-                                  std::to_string(kFirstVersion) + " to " +
-                                  std::to_string(kFormatVersion) + ": upgrade bf16codecs");
-  }
-}
-
 Header parse_fields(const uint8_t* bytes) {
   Header header;
   header.version = bytes[kVersionAt];
@@ -148,6 +130,24 @@ std::vector<Version> parse_versions(const Header& header, std::span<const uint8_
 
 }  // namespace
 
+void check_magic_and_version(const uint8_t* bytes, size_t size) {
+  const size_t magic_size = std::min(size, sizeof kMagic);
+  if (!std::equal(bytes, bytes + magic_size, kMagic)) {
+    throw CorruptDataError("not a frame of bf16codecs: it does not begin with BF 16 C0 DE");
+  }
+  if (size <= kVersionAt) return;
+  if (bytes[kVersionAt] < kFirstVersion) {
+    throw CorruptDataError("header: there is no format version " +
+                           std::to_string(bytes[kVersionAt]));
+  }
+  if (bytes[kVersionAt] > kFormatVersion) {
+    throw UnsupportedVersionError("the frame has format version " +
+                                  std::to_string(bytes[kVersionAt]) + ", this release reads " +
+                                  std::to_string(kFirstVersion) + " to " +
+                                  std::to_string(kFormatVersion) + ": upgrade bf16codecs");
+  }
+}
+
 size_t FrameIndex::items(size_t first, size_t last) const {
   if (first == last) return 0;
   return static_cast<size_t>(header.first_item(last) - header.first_item(first));
@@ -205,6 +205,9 @@ std::vector<uint8_t> write_versions(const std::vector<Version>& versions) {
 
 Header read_header(const uint8_t* bytes, size_t size) {
   check_magic_and_version(bytes, size);
+  if (size > kCodecAt && bytes[kCodecAt] == kGrowingCodec) {
+    throw CorruptDataError("header: a growing frame, where one of its versions was expected");
+  }
   if (size < kHeaderSize) truncated(kHeaderSize, size);
   if (load_le<uint32_t>(bytes + kHeaderSumAt) != checksum(bytes, kHeaderChecked)) {
     throw CorruptDataError("header: its checksum does not match");

@@ -85,6 +85,10 @@ uint64_t frame_bound(uint64_t raw_size, size_t width, unsigned block_log2, uint1
 // The frame's model, of versions.
 std::vector<uint8_t> write_versions(const std::vector<Version>& versions);
 
+// Throws UnsupportedVersionError or CorruptDataError unless bytes may be the first ones of a frame,
+// as far as there are magic and version.
+void check_magic_and_version(const uint8_t* bytes, size_t size);
+
 // Reads a header from the first bytes of a frame. Throws UnsupportedVersionError,
 // CorruptDataError, or TruncatedDataError if they are fewer than its fields take.
 Header read_header(const uint8_t* bytes, size_t size);
