@@ -12,7 +12,9 @@
 #include <string>
 
 #include "codec.h"
+#include "codec/growing.h"
 #include "format/errors.h"
+#include "format/growing.h"
 #include "hdf5/abi.h"
 #include "hdf5/expected.h"
 #include "hdf5/settings.h"
@@ -20,6 +22,9 @@
 
 namespace bf16codecs {
 namespace {
+
+// What cd_values[4] can state, and chunks of HDF5 have before its version 2.0.
+constexpr uint64_t kMostGrowing = UINT32_MAX;
 
 // libhdf5 and its filters pass chunks in memory from malloc().
 struct Free {
@@ -84,9 +89,43 @@ void check_chunk_size(size_t expected, uint64_t size) {
   }
 }
 
+// Replaces the chunk in *buf by raw_size bytes that decode(out, zstd) writes.
+template <typename Decode>
+size_t decode_to(uint64_t raw_size, std::span<const unsigned> values, size_t* buf_size, void** buf,
+                 const void* caller, Decode decode) {
+  check_chunk_size(hdf5_chunk_size(values.size(), values.data()), raw_size);
+  if (raw_size > SIZE_MAX) throw std::bad_alloc();
+  const size_t size = static_cast<size_t>(raw_size), room = room_for_chunk(size, values, caller);
+  Chunk raw = allocate(room);
+  decode(raw.get(), Zstd{nullptr, refuse_zstd});
+  std::memset(raw.get() + size, 0, room - size);
+  return hand_over(std::move(raw), room, size, buf_size, buf);
+}
+
+size_t decode_growing_chunk(std::span<const unsigned> values, size_t nbytes, size_t* buf_size,
+                            void** buf, const void* caller) {
+  const uint8_t* const bytes = static_cast<const uint8_t*>(*buf);
+  const GrowingIndex index = read_growing(bytes, nbytes);
+  const std::vector<FrameIndex> frames = read_growing_frames(index, bytes, nbytes);
+  // A version may claim 4 MiB for 4 bytes, as a frame may, and a directory 65534 of them for each.
+  if (index.raw_size() > kMostGrowing) {
+    throw CorruptDataError("it has room for " + counted(index.raw_size(), "byte") +
+                           ", and growing chunks have at most " + std::to_string(kMostGrowing));
+  }
+  return decode_to(index.raw_size(), values, buf_size, buf, caller,
+                   [&](uint8_t* out, const Zstd& zstd) {
+                     decode_growing(index, frames, bytes, &zstd, out);
+                     const size_t there = frames.size() * static_cast<size_t>(index.version_size);
+                     std::memset(out + there, kNotThere, index.raw_size() - there);
+                   });
+}
+
 size_t decode_chunk(std::span<const unsigned> values, size_t nbytes, size_t* buf_size, void** buf,
                     const void* caller) {
   const uint8_t* const frame = static_cast<const uint8_t*>(*buf);
+  if (is_growing(frame, nbytes)) {
+    return decode_growing_chunk(values, nbytes, buf_size, buf, caller);
+  }
   const FrameIndex index = read_index(frame, nbytes);
   check_frame_size(index, nbytes);
   if (index.header.needs_base()) {
@@ -96,14 +135,9 @@ size_t decode_chunk(std::span<const unsigned> values, size_t nbytes, size_t* buf
   }
   const uint64_t raw_size = index.header.raw_size;
   if (raw_size == 0) throw CorruptDataError("the frame is empty, which no chunk is");
-  check_chunk_size(hdf5_chunk_size(values.size(), values.data()), raw_size);
-  if (raw_size > SIZE_MAX) throw std::bad_alloc();
-  const size_t size = static_cast<size_t>(raw_size), room = room_for_chunk(size, values, caller);
-  Chunk raw = allocate(room);
-  const Zstd zstd{nullptr, refuse_zstd};
-  decode_frame(index, frame + index.offsets[0], &zstd, nullptr, raw.get());
-  std::memset(raw.get() + size, 0, room - size);
-  return hand_over(std::move(raw), room, size, buf_size, buf);
+  return decode_to(raw_size, values, buf_size, buf, caller, [&](uint8_t* out, const Zstd& zstd) {
+    decode_frame(index, frame + index.offsets[0], &zstd, nullptr, out);
+  });
 }
 
 // The error stack of libhdf5 is out of reach without linking it, so errors go to stderr. One that
