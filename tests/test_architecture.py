@@ -33,7 +33,7 @@ LAYERS = [
     {"_replace", "_safetensors_header"},
     {"safetensors"},
     {"_frames"},
-    {"codecs"},
+    {"_growing", "codecs"},
     {"_chunks"},
     {"zarr", "hdf5"},
     {"store"},

@@ -1,0 +1,119 @@
+"""Writing growing frames, to which versions are appended one by one (docs/format_growing.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from bf16codecs import _core
+from bf16codecs._buffers import byte_view
+from bf16codecs._frames import FrameCodec, encode_version
+from bf16codecs._messages import counted
+
+__all__ = ["Addition", "Version", "append_version", "new_growing_frame"]
+
+
+class Version(NamedTuple):
+    """What a version holds, and what it is coded against."""
+
+    content: Any
+    #: The number of an earlier version, and what that holds.
+    parent: int | None = None
+    base: Any = None
+
+
+class Addition(NamedTuple):
+    """What appending a version writes: its frame, and, once that is durable, its entry."""
+
+    frame: bytes
+    frame_at: int
+    entry: bytes
+    entry_at: int
+
+
+def new_growing_frame(codec: FrameCodec, versions: Sequence[Version]) -> bytes:
+    """Encode a growing frame with its first versions.
+
+    Parameters
+    ----------
+    codec
+        Its steps say for how many versions there is room.
+    versions
+        At least one, all of the same size. Contents and bases are buffers or arrays, as
+        `FrameCodec.encode` takes them: at level "best", rows are those of their shapes.
+
+    Returns
+    -------
+    bytes
+
+    Raises
+    ------
+    ValueError
+        If there are none or too many, or they are no such versions.
+    """
+    if not 0 < len(versions) <= codec.steps:
+        raise ValueError(f"{counted(len(versions), 'version')}, and room for {codec.steps}")
+    nbytes = byte_view(versions[0].content).size
+    frames = [_encode(codec, number, v, nbytes) for number, v in enumerate(versions)]
+    block, dtype = _core.Index(frames[0]).block_items, _core.DTYPES[codec.dtype]
+    directory = bytearray(_core.growing_directory(dtype, block, nbytes, codec.steps))
+    end = len(directory)
+    for number, (frame, version) in enumerate(zip(frames, versions, strict=True)):
+        end += len(frame)
+        entry = _core.growing_entry(end, version.parent)
+        at = _entry_at(len(directory), codec.steps, number, entry)
+        directory[at : at + len(entry)] = entry
+    return b"".join([directory, *frames])
+
+
+def append_version(codec: FrameCodec, directory: Any, version: Version) -> Addition:
+    """Encode what makes a growing frame hold one version more.
+
+    Parameters
+    ----------
+    codec
+        With the data type of the versions that are there.
+    directory : buffer
+        The growing frame's first bytes: at least its directory.
+    version
+        Of the same size as those that are there.
+
+    Returns
+    -------
+    Addition
+        What to write, and where, counted from the growing frame's first byte.
+
+    Raises
+    ------
+    bf16codecs.errors.CodecError
+        If `directory` is not one.
+    ValueError
+        If there is no room, or it is no such version.
+    """
+    index = _core.GrowingIndex(directory)
+    number, dtype = len(index.ends), index.dtype
+    if number == index.room:
+        raise ValueError(f"there are {counted(number, 'version')}, and no room for more")
+    if codec.dtype != dtype:
+        raise ValueError(f"versions of {dtype} are there, and the codec is for {codec.dtype}")
+    frame = _encode(codec, number, version, index.version_size, index.block_items)
+    entry = _core.growing_entry(index.ends[-1] + len(frame), version.parent)
+    entry_at = _entry_at(index.directory_size, index.room, number, entry)
+    return Addition(frame, index.ends[-1], entry, entry_at)
+
+
+def _encode(codec: FrameCodec, number: int, version: Version, nbytes: int, block: int = 0) -> bytes:
+    content, parent, base = version
+    size = byte_view(content).size
+    if size != nbytes:
+        raise ValueError(f"version {number} has {counted(size, 'byte')}, the others {nbytes}")
+    if (parent is None) != (base is None) or not (parent is None or 0 <= parent < number):
+        raise ValueError(f"version {number} needs an earlier one and its content, or neither")
+    if codec.steps > 1:
+        codec = type(codec).from_config({**codec.get_config(), "steps": 1})
+    return encode_version(codec, content, base, block)
+
+
+def _entry_at(directory_size: int, room: int, number: int, entry: bytes) -> int:
+    """Return where an entry lies: those of all versions are at the directory's end."""
+    return directory_size - (room - number) * len(entry)
