@@ -1,12 +1,14 @@
-"""The blocks of frames: which ones are wanted, and where they lie.
+"""Which blocks of a chunk are wanted, and which of its bytes they take.
 
-A frame holds versions, most frames one. A block of a version is coded alone, or against the block
+A chunk holds versions, most chunks one. A block of a version is coded alone, or against the block
 in the same place of an earlier version. So what is wanted of a version takes the same places of
 those that it comes from.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
@@ -18,9 +20,9 @@ from bf16codecs._chunks.stored import Range
 from bf16codecs._chunks.wanted import Wanted
 from bf16codecs._limits import check_ancestors
 from bf16codecs._messages import counted
-from bf16codecs.errors import CorruptDataError, TruncatedDataError
+from bf16codecs.errors import TruncatedDataError
 
-__all__ = ["Batch", "Head", "Task", "block_runs"]
+__all__ = ["Batch", "Fetched", "Head", "Task", "block_runs", "joined"]
 
 # How many blocks of a version are decoded at a time where others need them, and threads for it.
 _TOGETHER = 4
@@ -54,73 +56,89 @@ class Task(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """What is decoded in turn, and the runs of the frame's blocks that it takes."""
+    """What is decoded in turn, and the ranges of the stored chunk that it takes."""
 
     tasks: Sequence[Task]
-    runs: Sequence[Range]
+    ranges: Sequence[Range]
 
 
-class Head:
-    """The part of a frame that says where its blocks are.
+class Fetched:
+    """What was read of a stored chunk.
 
     Parameters
     ----------
-    prefix : buffer
-        The frame's first bytes: at least its header and block table.
-    nbytes : int
-        Size of the chunk that it has to hold.
-    size : int or None
-        Size of the stored frame, if that is known.
+    ranges
+        What was asked for, ascending.
+    contents
+        What each range holds.
 
     Raises
     ------
-    CodecError
-        If it is not such a frame.
+    TruncatedDataError
+        If one is shorter than its range.
     """
 
-    __slots__ = (
-        "block_bytes",
-        "index",
-        "items_end",
-        "n_blocks",
-        "offsets",
-        "parents",
-        "version_blocks",
-        "version_bytes",
-    )
+    def __init__(self, ranges: Sequence[Range], contents: Sequence[Bytes]) -> None:
+        for (start, stop), content in zip(ranges, contents, strict=True):
+            if content.size != stop - start:
+                raise TruncatedDataError(
+                    f"{counted(content.size, 'byte')} where {stop - start} were expected,"
+                    f" at {start}"
+                )
+        self._starts, self._contents = [start for start, _ in ranges], contents
 
-    def __init__(self, prefix: Bytes, nbytes: int, size: int | None) -> None:
-        index = self.index = _core.Index(prefix)
-        if index.raw_size != nbytes:
-            raise CorruptDataError(
-                f"the frame holds {counted(index.raw_size, 'byte')},"
-                f" a chunk of this array has {nbytes}"
-            )
-        if size is not None and size < index.frame_size:
-            raise TruncatedDataError(f"the frame has {counted(size, 'byte')} of {index.frame_size}")
-        if size is not None and size > index.frame_size:
-            raise CorruptDataError(
-                f"{counted(size - index.frame_size, 'byte')} after the frame's end"
-            )
-        self.offsets = tuple(index.offsets)
-        self.block_bytes = index.block_items * index.item_size
-        self.n_blocks = index.n_blocks
-        #: Of each version, the one that it is coded against.
-        self.parents: Sequence[int | None] = tuple(index.parents) or (None,)
+    def part(self, start: int, stop: int) -> Bytes:
+        """Return a range that lies within one that was read."""
+        at = bisect_right(self._starts, start) - 1
+        origin = self._starts[at]
+        return self._contents[at][start - origin : stop - origin]
+
+
+class Head(ABC):
+    """What says where the blocks of a chunk's versions are.
+
+    Parameters
+    ----------
+    nbytes, item_size, block_items
+        Size of the chunk, of its items, and of its blocks in items.
+    parents
+        Of each version, the one that it is coded against.
+    version_bytes
+        Size of a version.
+    """
+
+    #: Whether blocks are coded against a base outside of the chunk.
+    needs_base = False
+    #: Of what lies between blocks, so many bytes are read with them.
+    gap = 0
+
+    def __init__(
+        self,
+        nbytes: int,
+        item_size: int,
+        block_items: int,
+        parents: Sequence[int | None],
+        version_bytes: int,
+    ) -> None:
+        self.block_bytes = block_items * item_size
         #: Where the chunk's last whole item ends.
-        self.items_end = nbytes - nbytes % index.item_size
-        #: Blocks, and bytes, of a version.
-        self.version_blocks = index.n_blocks // len(self.parents)
-        self.version_bytes = nbytes // len(self.parents)
+        self.items_end = nbytes - nbytes % item_size
+        self.parents, self.version_bytes = parents, version_bytes
+        #: Blocks of a version.
+        self.version_blocks = -(-(version_bytes // item_size) // block_items)
 
-    def range_of(self, run: Range) -> Range:
-        """Return where the frame has a run of blocks."""
-        return self.offsets[run[0]], self.offsets[run[1]]
+    @abstractmethod
+    def stored_at(self, task: Task) -> Range:
+        """Return where the stored chunk has a task's blocks."""
 
-    def span(self, version: int, places: Range) -> Range:
-        """Return where the chunk has blocks of a version."""
-        begin, size = version * self.version_bytes, self.version_bytes
-        first, last = places
+    @abstractmethod
+    def decode(self, task: Task, payload: Bytes, out: Bytes, base: Bytes | None) -> None:
+        """Decode a task's blocks from these bytes, against those of the same places."""
+
+    def span(self, task: Task) -> Range:
+        """Return where the chunk has a task's blocks, decoded."""
+        begin, size = task.version * self.version_bytes, self.version_bytes
+        first, last = task.places
         # The last block of a version has what is left of it.
         stop = size if last == self.version_blocks else last * self.block_bytes
         return begin + first * self.block_bytes, begin + stop
@@ -146,25 +164,22 @@ class Head:
             few = max(_TOGETHER, _core.get_num_threads(), _TASK_BYTES // self.block_bytes)
             length = few if len(self.parents) > 1 else None
             tasks = list(self._tasks(wanted, length))
-            yield Batch(tasks, _joined(sorted(map(self.run_of, tasks))))
+            yield Batch(tasks, joined(map(self.stored_at, tasks), self.gap))
             return
         length = max(1, piece // self.block_bytes)
-        tasks, run, size = [], (0, 0), 0
+        tasks, stored, size = [], (0, 0), 0
         for task in self._tasks(wanted, length):
-            (first, last), (start, stop) = self.run_of(task), self.span(task.version, task.places)
+            begin, end = self.stored_at(task)
+            start, stop = self.span(task)
             size += stop - start
-            if tasks and (first != run[1] or size > length * self.block_bytes):
-                yield Batch(tasks, [run])
+            follows = stored[1] <= begin <= stored[1] + self.gap
+            if tasks and (not follows or size > length * self.block_bytes):
+                yield Batch(tasks, [stored])
                 tasks, size = [], stop - start
-            run = (run[0] if tasks else first, last)
+            stored = (stored[0] if tasks else begin, end)
             tasks.append(task)
         if tasks:
-            yield Batch(tasks, [run])
-
-    def run_of(self, task: Task) -> Range:
-        """Return the blocks of a task, counted in the frame."""
-        begin, (first, last) = task.version * self.version_blocks, task.places
-        return begin + first, begin + last
+            yield Batch(tasks, [stored])
 
     def _tasks(self, wanted: Wanted, length: int | None) -> Iterator[Task]:
         """Yield tasks of at most `length` blocks, which `wanted.out` has all or none."""
@@ -218,14 +233,14 @@ class Head:
         return places
 
 
-def _joined(runs: Iterable[Range]) -> list[Range]:
-    """Return ascending runs of blocks, with those joined that follow on each other."""
-    joined: list[Range] = []
-    for first, last in runs:
-        if joined and first == joined[-1][1]:
-            first = joined.pop()[0]
-        joined.append((first, last))
-    return joined
+def joined(ranges: Iterable[Range], gap: int) -> list[Range]:
+    """Return ranges in order, with those joined between which there are at most `gap` bytes."""
+    found: list[Range] = []
+    for start, stop in sorted(ranges):
+        if found and start <= found[-1][1] + gap:
+            start = found.pop()[0]
+        found.append((start, stop))
+    return found
 
 
 def _sections(runs: dict[int, list[Range]]) -> Iterator[tuple[Range, set[int]]]:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from bf16codecs._buffers import Bytes, ThreadBuffer
-from bf16codecs._chunks.blocks import Batch, Head, Task
+from bf16codecs._chunks.blocks import Batch, Fetched, Head, Task
 from bf16codecs._chunks.stored import Range
 from bf16codecs._chunks.wanted import Wanted
-from bf16codecs._messages import counted
-from bf16codecs.errors import BaseMismatchError, TruncatedDataError
+from bf16codecs.errors import BaseMismatchError
 
 __all__ = ["Decoder"]
 
@@ -37,7 +35,7 @@ class Decoder:
     Parameters
     ----------
     head
-        Of the frame.
+        Of the chunk.
     wanted
         The part.
     scratch
@@ -45,7 +43,7 @@ class Decoder:
     """
 
     def __init__(self, head: Head, wanted: Wanted, scratch: ThreadBuffer) -> None:
-        if head.index.needs_base and wanted.base is None:
+        if head.needs_base and wanted.base is None:
             raise BaseMismatchError(
                 "the frame has differences to a base outside of it: open the store with"
                 " bf16codecs.open_model, or decode the chunk with"
@@ -54,51 +52,39 @@ class Decoder:
         self._head, self._wanted, self._scratch = head, wanted, scratch
         self._decoded: dict[int, _Decoded] = {}
         self._free: list[Bytes] = []
-        #: Of places, the base outside of the frame.
+        #: Of places, the base outside of the chunk.
         self._outside: dict[Range, Bytes] = {}
 
     def read_base(self, batch: Batch) -> None:
-        """Read what a batch needs of a base outside of the frame, to where it will be decoded.
+        """Read what a batch needs of a base outside of the chunk, to where it will be decoded.
 
         To be called before the batch's own bytes are read: they may lie in memory that reading the
         base takes, as may what a thread keeps for blocks.
         """
-        if not self._head.index.needs_base or self._wanted.base is None:
+        if not self._head.needs_base or self._wanted.base is None:
             return
         for task in batch.tasks:
-            start, stop = self._head.span(task.version, task.places)
+            start, stop = self._head.span(task)
             place = self._wanted.place(start, stop)
             base = np.empty(stop - start, np.uint8) if place is None else place
             base = base[: min(stop, self._head.items_end) - start]
             self._wanted.base(start, start + base.size, base)
             self._outside[task.places] = base
 
-    def decode(self, batch: Batch, payloads: Sequence[Bytes]) -> None:
-        """Decode a batch from the bytes of its runs of blocks."""
-        head = self._head
-        for run, payload in zip(batch.runs, payloads, strict=True):
-            start, stop = head.range_of(run)
-            if payload.size != stop - start:
-                raise TruncatedDataError(
-                    f"{counted(payload.size, 'byte')} where {stop - start} were expected,"
-                    f" at {start}"
-                )
-        firsts = [first for first, _ in batch.runs]
+    def decode(self, batch: Batch, contents: Sequence[Bytes]) -> None:
+        """Decode a batch from what its ranges hold."""
+        fetched = Fetched(batch.ranges, contents)
         for task in batch.tasks:
-            blocks = head.run_of(task)
-            at = bisect_right(firsts, blocks[0]) - 1
-            origin = head.offsets[firsts[at]]
-            start, stop = head.range_of(blocks)
-            self._decode(task, blocks, payloads[at][start - origin : stop - origin])
+            self._decode(task, fetched.part(*self._head.stored_at(task)))
 
-    def _decode(self, task: Task, run: Range, payload: Bytes) -> None:
-        start, stop = self._head.span(task.version, task.places)
+    def _decode(self, task: Task, payload: Bytes) -> None:
+        start, stop = self._head.span(task)
         base = self._base_of(task)
         out = self._wanted.place(start, stop)
         is_own = out is None
         if out is None:
             out = self._room(stop - start) if task.children else self._scratch.get(stop - start)
-        self._head.index.decode_block_range(payload, *run, out, base)
+        self._head.decode(task, payload, out, base)
         if is_own:
             self._wanted.put(start, out)
         if task.children:

@@ -10,9 +10,10 @@ import numpy as np
 
 from bf16codecs import _core
 from bf16codecs._buffers import Bytes, ThreadBuffer
-from bf16codecs._chunks.blocks import Head, block_runs
+from bf16codecs._chunks.blocks import block_runs
 from bf16codecs._chunks.decoder import Decoder
 from bf16codecs._chunks.formats import Reading, read_whole
+from bf16codecs._chunks.heads import FrameHead
 from bf16codecs._chunks.stored import Known, Range
 from bf16codecs._chunks.wanted import Wanted
 from bf16codecs._limits import stored_limit
@@ -40,7 +41,7 @@ class FrameFormat:
     in_blocks = True
 
     def __init__(self, keep_heads: bool = True) -> None:
-        self._heads: OrderedDict[Hashable, Head] | None = OrderedDict() if keep_heads else None
+        self._heads: OrderedDict[Hashable, FrameHead] | None = OrderedDict() if keep_heads else None
         self._lock = threading.Lock()
         self._scratch = ThreadBuffer()
 
@@ -49,25 +50,25 @@ class FrameFormat:
         head = self._known_head(stored)
         if head is None and _is_one_request(stored, wanted):
             frame = yield from read_whole(stored, wanted.nbytes)
-            head = Head(frame, wanted.nbytes, frame.size)
+            head = FrameHead(frame, wanted.nbytes, frame.size)
             decoder = Decoder(head, wanted, self._scratch)
-            if head.index.needs_base:
+            if head.needs_base:
                 frame = frame.copy()  # its memory may be that in which the base is read
-            if head.n_blocks == 0:
+            if head.version_blocks == 0:
                 wanted.put(0, _decoded_tail(frame, head, wanted))
                 return
             for batch in head.batches(wanted, None):
                 decoder.read_base(batch)
-                decoder.decode(batch, [frame[slice(*head.range_of(run))] for run in batch.runs])
+                decoder.decode(batch, [frame[slice(*r)] for r in batch.ranges])
             return
         if head is None:
             head = yield from self._read_head(stored, wanted.nbytes)
         decoder = Decoder(head, wanted, self._scratch)
         for batch in head.batches(wanted, stored.piece):
             decoder.read_base(batch)
-            decoder.decode(batch, (yield [head.range_of(run) for run in batch.runs]))
+            decoder.decode(batch, (yield batch.ranges))
 
-    def _known_head(self, stored: Known) -> Head | None:
+    def _known_head(self, stored: Known) -> FrameHead | None:
         if self._heads is None or stored.key is None:
             return None
         with self._lock:
@@ -78,7 +79,7 @@ class FrameFormat:
 
     def _read_head(
         self, stored: Known, nbytes: int
-    ) -> Generator[Sequence[Range], Sequence[Bytes], Head]:
+    ) -> Generator[Sequence[Range], Sequence[Bytes], FrameHead]:
         size = max(_PREFIX_BYTES, nbytes >> _PREFIX_SHIFT)
         (prefix,) = yield [(0, size)]
         header_size = _core.header_size(prefix)
@@ -88,9 +89,9 @@ class FrameFormat:
             prefix = prefix.copy()  # its memory may be that of the next read
             (rest,) = yield [(size, header_size)]
             prefix = np.concatenate([prefix, rest])
-        head = Head(prefix, nbytes, stored.size)
-        if head.offsets[-1] > stored_limit(nbytes):
-            raise CorruptDataError(f"it claims {head.offsets[-1]} bytes for a chunk of {nbytes}")
+        head = FrameHead(prefix, nbytes, stored.size)
+        if head.stored_end > stored_limit(nbytes):
+            raise CorruptDataError(f"it claims {head.stored_end} bytes for a chunk of {nbytes}")
         if self._heads is not None and stored.key is not None:
             with self._lock:
                 self._heads[stored.key] = head
@@ -99,10 +100,10 @@ class FrameFormat:
         return head
 
 
-def _decoded_tail(frame: Bytes, head: Head, wanted: Wanted) -> Bytes:
+def _decoded_tail(frame: Bytes, head: FrameHead, wanted: Wanted) -> Bytes:
     """Decode a frame of less than one item."""
     base = None
-    if wanted.base is not None and head.index.needs_base:
+    if wanted.base is not None and head.needs_base:
         base = np.empty(wanted.nbytes, np.uint8)
         wanted.base(0, base.size, base)
     return np.frombuffer(_core.decode(frame, base), np.uint8)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bf16codecs import _core
-from bf16codecs._chunks import blocks, frames
+from bf16codecs._chunks import frames, heads
 
 
 @pytest.fixture
@@ -33,5 +33,5 @@ def decoded(monkeypatch) -> list[int]:
             self._index.decode_block_range(payload, first, last, out, base)
 
     _Index = _core.Index
-    monkeypatch.setattr(blocks._core, "Index", Index)
+    monkeypatch.setattr(heads._core, "Index", Index)
     return found
