@@ -53,12 +53,21 @@ nb::list ends_of(const GrowingIndex& index) {
   return result;
 }
 
+void check_there(const GrowingIndex& index, size_t version) {
+  if (version < index.entries.size()) return;
+  throw std::out_of_range("no version " + std::to_string(version) + ": there are " +
+                          std::to_string(index.entries.size()));
+}
+
+uint64_t head_size_of(const GrowingIndex& index, size_t version, nb::handle prefix_object) {
+  const Source prefix(prefix_object);
+  check_there(index, version);
+  return growing_head_size(index, version, prefix.data(), prefix.size());
+}
+
 FrameIndex frame_of(const GrowingIndex& index, size_t version, nb::handle prefix_object) {
   const Source prefix(prefix_object);
-  if (version >= index.entries.size()) {
-    throw std::out_of_range("no version " + std::to_string(version) + ": there are " +
-                            std::to_string(index.entries.size()));
-  }
+  check_there(index, version);
   return read_growing_frame(index, version, prefix.data(), prefix.size());
 }
 
@@ -148,6 +157,7 @@ void publish_growing(nb::module_& module) {
       .def_prop_ro("item_size", [](const GrowingIndex& i) { return item_size(i.dtype); })
       .def_prop_ro("ends", &ends_of)
       .def_prop_ro("parents", &parents_of)
+      .def("head_size", &head_size_of, "version"_a, "prefix"_a)
       .def("frame", &frame_of, "version"_a, "prefix"_a);
 }
 

@@ -261,7 +261,9 @@ NB_MODULE(_core, m) {
       "header_size",
       [](nb::handle prefix_object) {
         const Source prefix(prefix_object);
-        return read_header(prefix.data(), prefix.size()).head_size();
+        return is_growing(prefix.data(), prefix.size())
+                   ? growing_directory_size(prefix.data(), prefix.size())
+                   : read_header(prefix.data(), prefix.size()).head_size();
       },
       "prefix"_a);
   m.def(

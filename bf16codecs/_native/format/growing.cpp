@@ -40,7 +40,9 @@ std::string fault_of(const GrowingIndex& index) {
   return {};
 }
 
-void read_header_fields(const uint8_t* bytes, GrowingIndex& index) {
+GrowingIndex read_growing_header(const uint8_t* bytes, size_t size) {
+  check_magic_and_version(bytes, size);
+  if (size < kGrowingHeader) truncated(kGrowingHeader, size);
   if (load_le<uint32_t>(bytes + kSumAt) != checksum(bytes, kSumAt)) {
     damaged("the checksum of its header does not match");
   }
@@ -51,11 +53,13 @@ void read_header_fields(const uint8_t* bytes, GrowingIndex& index) {
   if (bytes[kBlockAt] >= 32 || load_le<uint64_t>(bytes + kZeroAt) != 0) {
     damaged("unknown bits of its header");
   }
+  GrowingIndex index;
   index.dtype = DType{bytes[kLayoutAt]};
   index.block_log2 = bytes[kBlockAt];
   index.version_size = load_le<uint64_t>(bytes + kRawSizeAt);
   index.room = load_le<uint32_t>(bytes + kRoomAt);
   if (const std::string fault = fault_of(index); !fault.empty()) damaged(fault);
+  return index;
 }
 
 GrowingEntry read_entry(const GrowingIndex& index, const uint8_t* bytes) {
@@ -80,11 +84,12 @@ bool is_growing(const uint8_t* bytes, size_t size) {
          bytes[kCodecAt] == kGrowingCodec;
 }
 
+uint64_t growing_directory_size(const uint8_t* bytes, size_t size) {
+  return read_growing_header(bytes, size).directory_size();
+}
+
 GrowingIndex read_growing(const uint8_t* bytes, size_t size) {
-  check_magic_and_version(bytes, size);
-  if (size < kGrowingHeader) truncated(kGrowingHeader, size);
-  GrowingIndex index;
-  read_header_fields(bytes, index);
+  GrowingIndex index = read_growing_header(bytes, size);
   if (size < index.directory_size()) truncated(index.directory_size(), size);
   bool has_ended = false;
   for (uint32_t v = 0; v < index.room; ++v) {
@@ -96,6 +101,18 @@ GrowingIndex read_growing(const uint8_t* bytes, size_t size) {
   }
   if (index.entries.empty()) damaged("no version is there");
   return index;
+}
+
+uint64_t growing_head_size(const GrowingIndex& index, size_t version, const uint8_t* bytes,
+                           size_t size) {
+  return in_version(version, [&] {
+    const uint64_t head_size = read_header(bytes, size).head_size();
+    if (head_size > index.frame_size(version)) {
+      throw CorruptDataError("its head has " + counted(head_size, "byte") + ", its frame " +
+                             std::to_string(index.frame_size(version)));
+    }
+    return head_size;
+  });
 }
 
 FrameIndex read_growing_frame(const GrowingIndex& index, size_t version, const uint8_t* bytes,

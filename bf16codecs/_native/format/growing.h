@@ -42,9 +42,17 @@ struct GrowingIndex {
 // Whether the first bytes of a frame are those of a growing one.
 bool is_growing(const uint8_t* bytes, size_t size);
 
+// How many bytes the directory has of which these are the first. Throws as read_growing() does.
+uint64_t growing_directory_size(const uint8_t* bytes, size_t size);
+
 // Reads a directory. `size` is how many bytes of the growing frame there are. Throws
 // UnsupportedVersionError, CorruptDataError, or TruncatedDataError if it is not all there.
 GrowingIndex read_growing(const uint8_t* bytes, size_t size);
+
+// How many bytes the head of a version's frame has, of which `size` are there. Throws as
+// read_header() does.
+uint64_t growing_head_size(const GrowingIndex& index, size_t version, const uint8_t* bytes,
+                           size_t size);
 
 // Reads the head of a version's frame, of which there are `size` bytes, and compares it with the
 // directory. Throws as read_index() does.
