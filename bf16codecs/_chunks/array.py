@@ -143,7 +143,7 @@ class ArrayReader(ABC):
         return ArrayPlan(path, self.dtype.name, self.shape, slab)
 
     def read_piece(self, piece: Piece, out: Bytes) -> None:
-        """Read a piece of `plan`; `out` has room for a whole one, padding included."""
+        """Read a piece of `plan` to the front of `out`, which has room for its padding, too."""
         if piece.array.chunks == self._unit:
             self._read_unit(piece.index, out)
             return
@@ -199,7 +199,7 @@ class ArrayReader(ABC):
 
     @abstractmethod
     def _read_unit(self, index: Index, out: Bytes) -> None:
-        """Read a whole unit, padding included."""
+        """Read a whole unit to the front of `out`, its padding or not."""
 
 
 def _count_chunks(axis: Axis, chunk: int) -> int:
@@ -300,7 +300,9 @@ class ChunkedArray(ArrayReader):
         return min(self.unit_nbytes, span + 2 * _core.MAX_BLOCK_BYTES)
 
     def _read_unit(self, index: Index, out: Bytes) -> None:
-        self._read(index, self._find(index), Wanted.whole(out))
+        # Of an edge chunk what the array has: the rest may be versions that are not there.
+        nbytes = self._plan.piece(index).nbytes
+        self._read(index, self._find(index), Wanted.run(self.unit_nbytes, out[:nbytes], 0))
 
     def _read_points(self, index: Index, found: Located, points: Points) -> NDArray[Any]:
         raw = np.empty(self.unit_nbytes, np.uint8)
