@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bf16codecs import _core
 from bf16codecs.errors import StoreError
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "check_ancestors",
     "check_metadata",
     "check_parsed",
+    "frame_limit",
     "is_addressable",
     "stored_limit",
 ]
@@ -53,6 +55,8 @@ _PARSED_RATIO, _SMALL_PARSED = 768, 1 << 26
 # The most that weights shrink is 3 times; what shrinks more is constant, such as the moments of an
 # optimizer before its first step, and beside these a store has weights.
 _RATIO, _SMALL = 256, 1 << 30
+# Of a version in a growing frame, beside its items: docs/format_growing.md.
+_VERSION_BYTES = 128
 # Versions of a frame that this package wrote come from at most 15 others.
 _MOST_ANCESTORS = 15
 
@@ -115,6 +119,12 @@ def stored_limit(nbytes: int) -> int:
     """Return the most bytes that a stored chunk of `nbytes` can have."""
     # No codec grows a chunk by more than a few bytes in a thousand.
     return 2 * nbytes + 4096
+
+
+def frame_limit(nbytes: int) -> int:
+    """Return the most bytes that a frame of `nbytes` can have, a growing one with its directory."""
+    # Of each version an entry of 16 bytes, and a head, which no item is too small for.
+    return stored_limit(nbytes) + _VERSION_BYTES * min(nbytes, _core.MAX_STEPS)
 
 
 def check_ancestors(nbytes: int, wanted: int) -> None:

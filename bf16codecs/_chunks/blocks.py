@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from bf16codecs import _core
 from bf16codecs._buffers import Bytes
-from bf16codecs._chunks.stored import Range
+from bf16codecs._chunks.stored import Range, Reading
 from bf16codecs._chunks.wanted import Wanted
 from bf16codecs._limits import check_ancestors
 from bf16codecs._messages import counted
@@ -126,6 +126,14 @@ class Head(ABC):
         self.parents, self.version_bytes = parents, version_bytes
         #: Blocks of a version.
         self.version_blocks = -(-(version_bytes // item_size) // block_items)
+
+    def lacks(self, wanted: Wanted) -> bool:
+        """Tell whether a version is wanted that was not there when the head was read."""
+        return False
+
+    def prepare(self, wanted: Wanted, piece: int | None) -> Reading:
+        """Read what else has to be known before `batches` of a part."""
+        yield from ()
 
     @abstractmethod
     def stored_at(self, task: Task) -> Range:

@@ -16,7 +16,15 @@ from numcodecs import Fletcher32, Shuffle, Zstd
 
 from bf16codecs import _core
 from bf16codecs._buffers import Bytes, ThreadBuffer
-from bf16codecs._chunks.stored import AtMost, InMemory, Known, Range, Request, StoredChunk
+from bf16codecs._chunks.stored import (
+    AtMost,
+    InMemory,
+    Known,
+    Range,
+    Reading,
+    StoredChunk,
+    drive,
+)
 from bf16codecs._chunks.wanted import Wanted
 from bf16codecs._limits import stored_limit
 from bf16codecs._messages import counted
@@ -28,16 +36,12 @@ __all__ = [
     "Fletcher32Format",
     "Format",
     "RawFormat",
-    "Reading",
     "ShuffledFormat",
     "ZstdFormat",
     "encode_zstd",
     "read",
     "read_whole",
 ]
-
-#: Asks for ranges of a stored chunk, or for all of it, and is sent what they hold.
-Reading = Generator[Request, Sequence[Bytes], None]
 
 # A block of a Zstandard frame: at least so many bytes, for at most so many (RFC 8878, 3.1.1.2).
 _ZSTD_BLOCK_STORED, _ZSTD_BLOCK = 4, 1 << 17
@@ -58,13 +62,7 @@ class Format(Protocol):
 
 def read(form: Format, stored: StoredChunk, wanted: Wanted) -> None:
     """Read parts of a chunk, and wait for every reply."""
-    reading = form.reading(stored, wanted)
-    try:
-        request = next(reading)
-        while True:
-            request = reading.send(stored.read(request))
-    except StopIteration:
-        return
+    drive(form.reading(stored, wanted), stored)
 
 
 class RawFormat:
@@ -91,7 +89,7 @@ class RawFormat:
             )
         wanted_ranges = wanted.ranges()
         if stored.size is None and wanted_ranges == [(0, wanted.nbytes)]:
-            data = yield from read_whole(stored, wanted.nbytes)
+            data = yield from read_whole(stored, stored_limit(wanted.nbytes))
             if data.size > wanted.nbytes:
                 raise CorruptDataError(
                     f"{data.size} bytes, more than the {wanted.nbytes} of a chunk"
@@ -131,7 +129,7 @@ class _WholeFormat(ABC):
 
     def reading(self, stored: Known, wanted: Wanted) -> Reading:
         """Read parts of a chunk: see `Format`."""
-        data = yield from read_whole(stored, wanted.nbytes)
+        data = yield from read_whole(stored, stored_limit(wanted.nbytes))
         # Before memory is taken for a chunk of the size that the array's metadata claim.
         if wanted.nbytes > self._most(data.size):
             raise CorruptDataError(
@@ -245,7 +243,7 @@ class Fletcher32Format:
 
     def reading(self, stored: Known, wanted: Wanted) -> Reading:
         """Read parts of a chunk: see `Format`."""
-        data = yield from read_whole(stored, wanted.nbytes)
+        data = yield from read_whole(stored, stored_limit(wanted.nbytes))
         if data.size <= _FLETCHER32_BYTES:
             raise TruncatedDataError(
                 f"{counted(data.size, 'byte')}, with a checksum of {_FLETCHER32_BYTES}"
@@ -274,9 +272,8 @@ def _pieces(ranges: Sequence[Range], length: int | None) -> Iterator[Sequence[Ra
             yield [(first, min(first + length, stop))]
 
 
-def read_whole(stored: Known, nbytes: int) -> Generator[AtMost, Sequence[Bytes], Bytes]:
-    """Read all of a stored chunk, whose size has to make sense."""
-    limit = stored_limit(nbytes)
+def read_whole(stored: Known, limit: int) -> Generator[AtMost, Sequence[Bytes], Bytes]:
+    """Read all of a stored chunk, which must not have more bytes than `limit`."""
     if stored.size is not None and stored.size > limit:
         raise CorruptDataError(f"{stored.size} bytes, more than the {limit} it can have")
     (data,) = yield AtMost(limit)

@@ -10,22 +10,20 @@ import numpy as np
 
 from bf16codecs import _core
 from bf16codecs._buffers import Bytes, ThreadBuffer
-from bf16codecs._chunks.blocks import block_runs
+from bf16codecs._chunks.blocks import Head, block_runs
 from bf16codecs._chunks.decoder import Decoder
-from bf16codecs._chunks.formats import Reading, read_whole
-from bf16codecs._chunks.heads import FrameHead
-from bf16codecs._chunks.stored import Known, Range
+from bf16codecs._chunks.formats import read_whole
+from bf16codecs._chunks.growing import GrowingHead
+from bf16codecs._chunks.heads import FrameHead, head_bytes
+from bf16codecs._chunks.stored import InMemory, Known, Range, Reading, drive
 from bf16codecs._chunks.wanted import Wanted
-from bf16codecs._limits import stored_limit
+from bf16codecs._limits import frame_limit
 from bf16codecs.errors import CorruptDataError
 
 __all__ = ["FrameFormat"]
 
 # Where this share of a chunk's blocks is touched, one request for all of it is the better one.
 _WHOLE_SHARE = 0.75
-# The first read. It holds the head of a frame, whose block table has 8 bytes for each block.
-_PREFIX_BYTES = 4096
-_PREFIX_SHIFT = 15
 _MAX_HEADS = 1024
 
 
@@ -41,7 +39,7 @@ class FrameFormat:
     in_blocks = True
 
     def __init__(self, keep_heads: bool = True) -> None:
-        self._heads: OrderedDict[Hashable, FrameHead] | None = OrderedDict() if keep_heads else None
+        self._heads: OrderedDict[Hashable, Head] | None = OrderedDict() if keep_heads else None
         self._lock = threading.Lock()
         self._scratch = ThreadBuffer()
 
@@ -49,26 +47,28 @@ class FrameFormat:
         """Read parts of a chunk: see `Format`."""
         head = self._known_head(stored)
         if head is None and _is_one_request(stored, wanted):
-            frame = yield from read_whole(stored, wanted.nbytes)
-            head = FrameHead(frame, wanted.nbytes, frame.size)
-            decoder = Decoder(head, wanted, self._scratch)
+            whole = yield from read_whole(stored, frame_limit(wanted.nbytes))
+            head = _head_of(whole, wanted.nbytes, whole.size)
             if head.needs_base:
-                frame = frame.copy()  # its memory may be that in which the base is read
+                whole = whole.copy()  # its memory may be that in which the base is read
             if head.version_blocks == 0:
-                wanted.put(0, _decoded_tail(frame, head, wanted))
-                return
-            for batch in head.batches(wanted, None):
-                decoder.read_base(batch)
-                decoder.decode(batch, [frame[slice(*r)] for r in batch.ranges])
+                wanted.put(0, _decoded_tail(whole, head, wanted))
+            else:
+                drive(self._decoding(head, wanted, None), InMemory(whole))
             return
-        if head is None:
+        if head is None or head.lacks(wanted):
             head = yield from self._read_head(stored, wanted.nbytes)
+        yield from self._decoding(head, wanted, stored.piece)
+
+    def _decoding(self, head: Head, wanted: Wanted, piece: int | None) -> Reading:
+        """Read and decode the blocks of a part, given where they are."""
         decoder = Decoder(head, wanted, self._scratch)
-        for batch in head.batches(wanted, stored.piece):
+        yield from head.prepare(wanted, piece)
+        for batch in head.batches(wanted, piece):
             decoder.read_base(batch)
             decoder.decode(batch, (yield batch.ranges))
 
-    def _known_head(self, stored: Known) -> FrameHead | None:
+    def _known_head(self, stored: Known) -> Head | None:
         if self._heads is None or stored.key is None:
             return None
         with self._lock:
@@ -79,18 +79,18 @@ class FrameFormat:
 
     def _read_head(
         self, stored: Known, nbytes: int
-    ) -> Generator[Sequence[Range], Sequence[Bytes], FrameHead]:
-        size = max(_PREFIX_BYTES, nbytes >> _PREFIX_SHIFT)
+    ) -> Generator[Sequence[Range], Sequence[Bytes], Head]:
+        size, limit = head_bytes(nbytes), frame_limit(nbytes)
         (prefix,) = yield [(0, size)]
         header_size = _core.header_size(prefix)
-        if header_size > stored_limit(nbytes):
-            raise CorruptDataError(f"a block table of {header_size} bytes for a chunk of {nbytes}")
+        if header_size > limit:
+            raise CorruptDataError(f"a head of {header_size} bytes for a chunk of {nbytes}")
+        prefix = prefix.copy()  # its memory may be that of the next read
         if header_size > prefix.size == size:
-            prefix = prefix.copy()  # its memory may be that of the next read
             (rest,) = yield [(size, header_size)]
             prefix = np.concatenate([prefix, rest])
-        head = FrameHead(prefix, nbytes, stored.size)
-        if head.stored_end > stored_limit(nbytes):
+        head = _head_of(prefix, nbytes, stored.size)
+        if head.stored_end > limit:
             raise CorruptDataError(f"it claims {head.stored_end} bytes for a chunk of {nbytes}")
         if self._heads is not None and stored.key is not None:
             with self._lock:
@@ -100,7 +100,13 @@ class FrameFormat:
         return head
 
 
-def _decoded_tail(frame: Bytes, head: FrameHead, wanted: Wanted) -> Bytes:
+def _head_of(prefix: Bytes, nbytes: int, size: int | None) -> FrameHead | GrowingHead:
+    if _core.is_growing(prefix):
+        return GrowingHead(prefix, nbytes, size)
+    return FrameHead(prefix, nbytes, size)
+
+
+def _decoded_tail(frame: Bytes, head: Head, wanted: Wanted) -> Bytes:
     """Decode a frame of less than one item."""
     base = None
     if wanted.base is not None and head.needs_base:

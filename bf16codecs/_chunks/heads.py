@@ -9,7 +9,16 @@ from bf16codecs._chunks.stored import Range
 from bf16codecs._messages import counted
 from bf16codecs.errors import CorruptDataError, TruncatedDataError
 
-__all__ = ["FrameHead"]
+__all__ = ["FrameHead", "head_bytes"]
+
+# The first read. It holds the head of a frame, whose block table has 8 bytes for each block.
+_PREFIX_BYTES = 4096
+_PREFIX_SHIFT = 15
+
+
+def head_bytes(nbytes: int) -> int:
+    """Return how many bytes to read for the head of a frame, at first, that holds `nbytes`."""
+    return max(_PREFIX_BYTES, nbytes >> _PREFIX_SHIFT)
 
 
 class FrameHead(Head):

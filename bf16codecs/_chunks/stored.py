@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Sequence
+from collections.abc import Generator, Hashable, Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -18,10 +18,12 @@ __all__ = [
     "KeySource",
     "Known",
     "Range",
+    "Reading",
     "Request",
     "Source",
     "StoredChunk",
     "check_range",
+    "drive",
 ]
 
 #: First byte, and the one after the last.
@@ -36,6 +38,8 @@ class AtMost(NamedTuple):
 
 #: What is asked of a stored chunk.
 Request = Sequence[Range] | AtMost
+#: Asks for ranges of a stored chunk, or for all of it, and is sent what they hold.
+Reading = Generator[Request, Sequence[Bytes], None]
 
 
 class Known:
@@ -138,3 +142,13 @@ def check_range(
             f"{where}asked for {counted(stop - start, 'byte')} at {start}, got {count}:"
             " the server ignores ranges"
         )
+
+
+def drive(reading: Reading, stored: StoredChunk) -> None:
+    """Read what is asked for, and wait for every reply."""
+    try:
+        request = next(reading)
+        while True:
+            request = reading.send(stored.read(request))
+    except StopIteration:
+        return

@@ -34,6 +34,9 @@ class Wanted:
         The first byte of the chunk that `out` holds.
     base : Base or None
         What the chunk may be coded against: reads ranges of `nbytes` other bytes.
+    pads : bool
+        Whether versions that are not there yet are bytes of 255. Otherwise asking for one is an
+        error.
     """
 
     nbytes: int
@@ -41,6 +44,7 @@ class Wanted:
     out: Bytes
     offset: int = 0
     base: Base | None = None
+    pads: bool = False
 
     @classmethod
     def run(cls, nbytes: int, out: Bytes, offset: int) -> Wanted:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -120,7 +120,9 @@ class BF16BlocksCodec(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):
 
     def _decode_sync(self, chunk_bytes: Buffer, chunk_spec: ArraySpec) -> NDBuffer:
         raw = np.empty(_chunk_bytes(chunk_spec), np.uint8)
-        read(_FORMAT, InMemory(chunk_bytes.as_numpy_array()), Wanted.whole(raw))
+        # What is not there yet of a growing frame, zarr may be about to write.
+        wanted = replace(Wanted.whole(raw), pads=True)
+        read(_FORMAT, InMemory(chunk_bytes.as_numpy_array()), wanted)
         return _chunk_array(raw, chunk_spec)
 
     async def _encode_single(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> Buffer:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from bf16codecs import _core
-from bf16codecs._chunks import frames, heads
+from bf16codecs._chunks import heads
 
 
 @pytest.fixture
 def small_heads(monkeypatch) -> None:
     """Let chunks of a few kB be read as those of many blocks are."""
-    monkeypatch.setattr(frames, "_PREFIX_BYTES", 48)
-    monkeypatch.setattr(frames, "_PREFIX_SHIFT", 40)
+    monkeypatch.setattr(heads, "_PREFIX_BYTES", 48)
+    monkeypatch.setattr(heads, "_PREFIX_SHIFT", 40)
     monkeypatch.setattr(_core, "DEFAULT_BLOCK_BYTES", 1024)
 
 

@@ -8,7 +8,7 @@ from zarr.abc.store import RangeByteRequest
 
 import bf16codecs
 from bf16codecs import BF16Arithmetic
-from bf16codecs._chunks import frames
+from bf16codecs._chunks import heads
 from bf16codecs.zarr import BF16BlocksCodec
 from bits import assert_same_bits
 from contents import gaussian
@@ -127,8 +127,8 @@ def test_chunks_of_one_block_are_one_request():
 
 def test_a_block_table_longer_than_the_first_read_is_fetched(rows, monkeypatch):
     store, data, array = rows
-    monkeypatch.setattr(frames, "_PREFIX_BYTES", 40)
-    monkeypatch.setattr(frames, "_PREFIX_SHIFT", 20)
+    monkeypatch.setattr(heads, "_PREFIX_BYTES", 40)
+    monkeypatch.setattr(heads, "_PREFIX_SHIFT", 20)
     assert_same_bits(array[500], data[500])
     header_size = index_of(store).header_size
     assert [(r.start, r.end) for r, _ in store.requests[:2]] == [(0, 40), (40, header_size)]

@@ -1,0 +1,359 @@
+"""Parts of growing frames: what is fetched and decoded of them, and what is not there yet."""
+
+from __future__ import annotations
+
+import tracemalloc
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bf16codecs import _core
+from bf16codecs._chunks.formats import read
+from bf16codecs._chunks.frames import FrameFormat
+from bf16codecs._chunks.stored import AtMost, InMemory
+from bf16codecs._chunks.touched import touched_ranges
+from bf16codecs._chunks.wanted import Wanted
+from bf16codecs.errors import CodecError, CorruptDataError, StoreError, TruncatedDataError
+from growing_frames import HEADER, frames_of, grow, grown, with_entry
+from noted_chunks import NotedSource, chunked_array, read_range
+from versions import ancestors, fields
+
+
+class Stored(InMemory):
+    """Notes what is asked for; with a `piece`, as from a local file."""
+
+    key = "chunk"
+
+    def __init__(self, content, piece=None):
+        super().__init__(content)
+        self.requests, self._piece = [], piece
+        self.size = len(content) if piece else None
+
+    @property
+    def piece(self):
+        return self._piece
+
+    def read(self, request):
+        is_whole = isinstance(request, AtMost)
+        self.requests.append([(0, self._data.size)] if is_whole else list(request))
+        return super().read(request)
+
+    def fetched(self):
+        return [r for request in self.requests for r in request]
+
+
+def read_selection(stored, shape, selection, form=None, dtype="f4"):
+    nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    raw = np.full(nbytes, 0xAA, np.uint8)
+    touched = partial(touched_ranges, selection, shape, np.dtype(dtype).itemsize)
+    read(form or FrameFormat(keep_heads=False), stored, Wanted(nbytes, touched, raw))
+    return raw.view(dtype).reshape(shape)[selection]
+
+
+@st.composite
+def growing_frames(draw):
+    """Draw versions of a few blocks each, with any parents, in more room than they take."""
+    count = draw(st.integers(1, 9))
+    array = fields(count, draw(st.integers(1, 30)), draw(st.integers(1, 40)))
+    parents = [draw(st.none() | st.integers(0, v - 1)) if v else None for v in range(count)]
+    room = count + draw(st.integers(0, 3))
+    block = draw(st.sampled_from([256, 512]))
+    return grow(array, room, parents, block=block), array, room
+
+
+def selections(length):
+    bound = st.integers(-length, length) | st.none()
+    return st.integers(-length, length - 1) | st.builds(
+        slice, bound, bound, st.integers(1, length) | st.none()
+    )
+
+
+pieces = pytest.mark.parametrize("piece", [None, 1, 2048, 1 << 20])
+
+
+@pieces
+@pytest.mark.parametrize("is_large", [True, False])
+@settings(max_examples=50)
+@given(data=st.data(), case=growing_frames(), rest=st.binary(max_size=99))
+def test_any_part_is_numpys(piece, is_large, data, case, rest):
+    growing, array, room = case
+    with pytest.MonkeyPatch.context() as patch:
+        if is_large:  # too large to be read at once
+            patch.setattr(_core, "DEFAULT_BLOCK_BYTES", 16)
+        selection = tuple(data.draw(selections(n)) for n in array.shape)
+        shape = (room, *array.shape[1:])
+        first = selection[0]
+        if isinstance(first, int):
+            first %= len(array)
+        else:
+            first = slice(*(i if i >= 0 else None for i in first.indices(len(array))))
+        selection = (first, *selection[1:])
+        found = read_selection(Stored(growing + rest, piece), shape, selection)
+        np.testing.assert_array_equal(found.view("u4"), array[selection].view("u4"))
+
+
+@pytest.fixture
+def large(small_heads):
+    """13 versions of 40 blocks, the last of which has 100 items; room for 16."""
+    array = fields(13, 39 * 256 + 100)
+    return array, grow(array, 16)
+
+
+def head_sizes(growing):
+    return [_core.Index(frame).header_size for frame in frames_of(growing)]
+
+
+def expected_blocks(growing, versions, places):
+    """Return where blocks of versions, and of those that they come from, are stored."""
+    wanted = sorted({a for v in versions for a in (v, *ancestors(v))})
+    frames, found, begin = frames_of(growing), [], len(growing)
+    for version in reversed(range(len(frames))):
+        begin -= len(frames[version])
+        if version in wanted:
+            offsets = _core.Index(frames[version]).offsets
+            found += [(begin + offsets[p], begin + offsets[p + 1]) for p in places]
+    return sorted(found)
+
+
+@pytest.mark.parametrize("piece", [None, 1 << 20])
+@pytest.mark.parametrize(
+    ("selection", "versions", "places"),
+    [
+        (np.s_[0], [0], range(40)),
+        (np.s_[7], [7], range(40)),
+        (np.s_[7, 300], [7], [1]),
+        (np.s_[7, -1], [7], [39]),
+        (np.s_[12, 250:260], [12], [0, 1]),
+        (np.s_[5:8, 600], [5, 6, 7], [2]),
+        (np.s_[:13:5], [0, 5, 10], range(40)),
+        (np.s_[[3, 12]], [3, 12], range(40)),
+        (np.s_[11:11], [], []),
+    ],
+    ids=str,
+)
+def test_touched_blocks_and_their_ancestors_alone(large, selection, versions, places, piece):
+    array, growing = large
+    # All else is damaged, heads of other versions included: nobody looks.
+    needed = expected_blocks(growing, versions, places)
+    wanted = {a for v in versions for a in (v, *ancestors(v))}
+    damaged = bytearray(growing[: HEADER + 16 * 16].ljust(len(growing), b"\x99"))
+    begin, sizes = HEADER + 16 * 16, head_sizes(growing)
+    for version, frame in enumerate(frames_of(growing)):
+        if version in wanted:
+            damaged[begin : begin + sizes[version]] = frame[: sizes[version]]
+        begin += len(frame)
+    for start, stop in needed:
+        damaged[start:stop] = growing[start:stop]
+    stored = Stored(bytes(damaged), piece)
+    found = read_selection(stored, (16, *array.shape[1:]), selection)
+    np.testing.assert_array_equal(found, array[selection])
+    fetched = sum(stop - start for start, stop in stored.fetched())
+    blocks = sum(stop - start for start, stop in needed)
+    # Directory, heads, and heads of versions that follow on each other once more.
+    assert fetched - blocks <= HEADER + 16 * 16 + 48 + 2 * sum(sizes)
+    if piece is None:
+        assert len(stored.requests) <= 5  # directory and heads in two each: the first is small
+
+
+def test_one_round_of_requests_for_heads_and_one_for_blocks(monkeypatch):
+    monkeypatch.setattr(_core, "DEFAULT_BLOCK_BYTES", 1024)
+    array = fields(13, 40 * 2048)
+    growing = grow(array, 16, block=2048)
+    stored = Stored(growing)
+    found = read_selection(stored, (16, *array.shape[1:]), np.s_[11, 70_000])
+    assert found == array[11, 70_000]
+    prefix, heads, blocks = stored.requests
+    assert prefix == [(0, 4096)]
+    assert len(heads) == 3  # of 8, 10 and 11: that of 0 came with the directory
+    assert blocks == expected_blocks(growing, [11], [34])
+
+
+def test_heads_may_be_long(small_heads):
+    """A model of row and column scales is larger than what is read for a head at first."""
+    array = fields(3, 200, 300)
+    growing = grow(array, 4, level=1, row=300)
+    assert max(head_sizes(growing)) > 48
+    for form in (FrameFormat(), FrameFormat(keep_heads=False)):
+        for version in (2, 1, 0):
+            stored = Stored(growing, 4096)
+            found = read_selection(stored, (4, 200, 300), np.s_[version, 7], form)
+            np.testing.assert_array_equal(found, array[version, 7])
+
+
+@pytest.mark.parametrize("piece", [None, 1 << 20])
+def test_what_is_known_is_not_read_again(large, piece):
+    array, growing = large
+    form, shape = FrameFormat(), (16, *array.shape[1:])
+    read_selection(Stored(growing, piece), shape, np.s_[7, 0], form)
+    stored = Stored(growing, piece)
+    read_selection(stored, shape, np.s_[7, 600], form)
+    assert sorted(stored.fetched()) == expected_blocks(growing, [7], [2])
+    stored = Stored(growing, piece)
+    read_selection(stored, shape, np.s_[5, 600], form)  # 4 and 0 are known from 7
+    assert sorted(stored.fetched())[-1] == expected_blocks(growing, [5], [2])[-1]
+    assert stored.requests[0][0][0] > HEADER + 16 * 16
+
+
+@pytest.mark.parametrize("piece", [None, 1 << 20])
+@pytest.mark.parametrize("is_large", [True, False])
+def test_a_version_that_is_not_there(request, large, piece, is_large):
+    if not is_large:
+        request.getfixturevalue("monkeypatch").setattr(_core, "DEFAULT_BLOCK_BYTES", 1 << 24)
+    array, growing = large
+    for selection, version in ((np.s_[13], 13), (np.s_[::5], 15), (np.s_[:], 15), (np.s_[-2], 14)):
+        message = f"the chunk has 13 of 16 versions, and version {version} was asked for"
+        with pytest.raises(CorruptDataError, match=message):
+            read_selection(Stored(growing, piece), (16, *array.shape[1:]), selection)
+
+
+@pytest.mark.parametrize("piece", [None, 1 << 20])
+@pytest.mark.parametrize("is_large", [True, False])
+def test_padding_where_it_is_asked_for(request, large, piece, is_large):
+    if not is_large:
+        request.getfixturevalue("monkeypatch").setattr(_core, "DEFAULT_BLOCK_BYTES", 1 << 24)
+    array, growing = large
+    nbytes = 16 * array[0].nbytes
+    whole = array.tobytes().ljust(nbytes, b"\xff")
+    for start, stop in ((0, nbytes), (array.nbytes - 9, nbytes - 1), (array.nbytes + 5, nbytes)):
+        out = np.full(stop - start, 0x55, np.uint8)
+        wanted = replace(Wanted.run(nbytes, out, start), pads=True)
+        read(FrameFormat(), Stored(growing, piece), wanted)
+        assert out.tobytes() == whole[start:stop]
+
+
+@pytest.mark.parametrize("piece", [None, 1 << 20])
+def test_a_directory_that_was_kept_is_read_anew(large, piece):
+    array, growing = large
+    form, shape = FrameFormat(), (16, *array.shape[1:])
+    frames, parents = frames_of(growing), _core.GrowingIndex(growing).parents
+    for count in range(1, 14):
+        stored = Stored(grown(frames[:count], parents[:count], 16, array[0].nbytes), piece)
+        last = np.s_[count - 1, 300]
+        assert read_selection(stored, shape, last, form) == array[last]
+        with pytest.raises(CorruptDataError, match=f"{count} of 16 versions"):
+            read_selection(stored, shape, np.s_[count, 300], form)
+        stored.requests.clear()
+        assert read_selection(stored, shape, np.s_[0, 300], form) == array[0, 300]
+        assert min(start for start, _ in stored.fetched()) > 0
+
+
+@pytest.mark.parametrize("piece", [None, 1 << 20])
+def test_a_damaged_version_and_those_that_come_from_it(large, piece):
+    array, growing = large
+    damaged = bytearray(growing)
+    damaged[expected_blocks(growing, [4], [10])[-1][0] + 20] ^= 1
+    for version in range(13):
+        stored = partial(Stored, bytes(damaged), piece)
+        shape = (16, *array.shape[1:])
+        if 4 in (version, *ancestors(version)):
+            with pytest.raises(CodecError, match="version 4: block 10 of 40"):
+                read_selection(stored(), shape, np.s_[version])
+            found = read_selection(stored(), shape, np.s_[version, 11 * 256 :])
+            np.testing.assert_array_equal(found, array[version, 11 * 256 :])
+        else:
+            found = read_selection(stored(), shape, np.s_[version])
+            np.testing.assert_array_equal(found, array[version])
+
+
+@pytest.mark.parametrize("piece", [None, 1 << 20])
+@pytest.mark.parametrize("is_large", [True, False])
+def test_another_parent_is_damage(request, large, piece, is_large):
+    if not is_large:
+        request.getfixturevalue("monkeypatch").setattr(_core, "DEFAULT_BLOCK_BYTES", 1 << 24)
+    array, growing = large
+    ends = _core.GrowingIndex(growing).ends
+    shape = (16, *array.shape[1:])
+    other = with_entry(growing, 6, ends[6], 5)
+    with pytest.raises(CorruptDataError, match="version 6: its parent is not what"):
+        read_selection(Stored(other, piece), shape, np.s_[7, 500])
+    assert read_selection(Stored(other, piece), shape, np.s_[5, 500]) == array[5, 500]
+    for changed, message in (
+        (with_entry(growing, 6, ends[6], 65535), "version 6: its frame needs a base"),
+        (with_entry(growing, 6, ends[6] + 1, 4), "version (6: its frame has|7: not a frame)"),
+        (with_entry(growing, 6, ends[6], 4, 1), "unknown bits of entry 6"),
+    ):
+        with pytest.raises(CorruptDataError, match=message):
+            read_selection(Stored(changed, piece), shape, np.s_[7, 500])
+
+
+@pytest.mark.parametrize("piece", [None, 1 << 20])
+def test_what_is_cut_off(large, piece):
+    array, growing = large
+    shape = (16, *array.shape[1:])
+    for size in (0, 5, 31, 33, HEADER + 255, HEADER + 256, len(growing) - 1):
+        with pytest.raises(TruncatedDataError):
+            read_selection(Stored(growing[:size], piece), shape, np.s_[12])
+
+
+def test_a_chunk_of_another_size(large):
+    array, growing = large
+    with pytest.raises(CorruptDataError, match="a chunk of this array has"):
+        read_selection(Stored(growing), (15, *array.shape[1:]), np.s_[0, 0])
+
+
+@pytest.mark.parametrize("piece", [None, 1 << 20])
+def test_memory_does_not_grow_with_the_number_of_ancestors(piece):
+    """Each of 24 versions of 4 MiB comes from the one before."""
+    array = np.tile(fields(1, 1 << 20), (24, 1))
+    parents = [None, *range(23)]
+    growing = grow(array, 25, parents, block=0)
+    out = np.empty(4 << 20, np.uint8)
+    wanted = Wanted.run(25 * out.size, out, 23 * out.size)
+    tracemalloc.start()
+    try:
+        read(FrameFormat(keep_heads=False), Stored(growing, piece), wanted)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert out.tobytes() == array[23].tobytes()
+    assert peak < (4 << 20)
+
+
+def test_far_more_ancestors_than_this_package_writes_are_refused(monkeypatch):
+    monkeypatch.setattr("bf16codecs._limits._SMALL", 1 << 16)
+    array = fields(40, 3000)
+    growing = grow(array, 40, [None, *range(39)])
+    with pytest.raises(StoreError, match="read the whole chunk"):
+        read_selection(Stored(growing), array.shape, np.s_[39])
+    found = read_selection(Stored(growing), array.shape, np.s_[:])
+    np.testing.assert_array_equal(found, array)
+
+
+@pytest.mark.parametrize("piece", [None, 1 << 20])
+def test_versions_of_one_item(piece, monkeypatch):
+    """Directory and heads take far more than the items."""
+    monkeypatch.setattr(_core, "DEFAULT_BLOCK_BYTES", 16)
+    array = fields(3000, 1)
+    growing = grow(array, 4000)
+    found = read_selection(Stored(growing, piece), (4000, 1), np.s_[:3000])
+    np.testing.assert_array_equal(found, array)
+    assert read_selection(Stored(growing, piece), (4000, 1), np.s_[2999, 0]) == array[2999, 0]
+
+
+@pytest.mark.parametrize("piece", [None, 1 << 20])
+def test_arrays_that_end_where_the_versions_do(small_heads, piece):
+    """Of a padded chunk, only what the array has is asked for."""
+    array = fields(5, 20, 300)
+    source = NotedSource(piece)
+    reader = chunked_array(
+        "x", array, (8, 4, 300), source, FrameFormat(), lambda i, c: grow(c[:5], 8)
+    )
+    for piece_of_array in reader.plan("x").pieces():
+        assert piece_of_array.index[0] == 0
+        rows = slice(4 * piece_of_array.index[1], 4 * piece_of_array.index[1] + 4)
+        box = np.empty((5, 4, 300), "f4")
+        for job in reader.box_jobs([range(5), range(rows.start, rows.stop), range(300)], box):
+            job()
+        np.testing.assert_array_equal(box, array[:, rows])
+    whole = chunked_array(
+        "y", array, (8, 20, 300), source, FrameFormat(), lambda i, c: grow(c[:5], 8)
+    )
+    (piece_of_array,) = whole.plan("y").pieces()
+    out = np.zeros(8 * array[0].nbytes, np.uint8)
+    whole.read_piece(piece_of_array, out)
+    assert out[: array.nbytes].tobytes() == array.tobytes()
+    assert read_range(whole, 7, array.nbytes - 5) == array.tobytes()[7:-5]
