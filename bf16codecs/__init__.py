@@ -28,7 +28,7 @@ from bf16codecs.codecs import (
 )
 
 if _TYPE_CHECKING:
-    from bf16codecs.model.model import LazyTensor, Model, open_model
+    from bf16codecs.model import LazyTensor, Model, Run, open_model, open_run
 
 __all__ = [
     "BF16Arithmetic",
@@ -37,6 +37,7 @@ __all__ = [
     "BF16Zstd",
     "LazyTensor",
     "Model",
+    "Run",
     "__version__",
     "active_isa",
     "bound",
@@ -46,6 +47,7 @@ __all__ = [
     "get_num_threads",
     "inspect",
     "open_model",
+    "open_run",
     "set_num_threads",
 ]
 
@@ -66,7 +68,7 @@ if _wanted_isa and _wanted_isa != active_isa():
 
 def __getattr__(name: str) -> _Any:
     # Imported on first use: zarr's workers need only the codecs.
-    if name in ("LazyTensor", "Model", "open_model"):
+    if name in ("LazyTensor", "Model", "Run", "open_model", "open_run"):
         from bf16codecs import model
 
         return getattr(model, name)

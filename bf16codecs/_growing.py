@@ -10,7 +10,14 @@ from bf16codecs._buffers import byte_view
 from bf16codecs._frames import FrameCodec, encode_version
 from bf16codecs._messages import counted
 
-__all__ = ["Addition", "Version", "append_version", "new_growing_frame"]
+__all__ = ["Addition", "Version", "append_version", "directory_nbytes", "new_growing_frame"]
+
+_HEADER_NBYTES, _ENTRY_NBYTES = 32, 16
+
+
+def directory_nbytes(room: int) -> int:
+    """Return the size of the directory of a growing frame with room for so many versions."""
+    return _HEADER_NBYTES + room * _ENTRY_NBYTES
 
 
 class Version(NamedTuple):

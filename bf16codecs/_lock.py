@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import platform
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from bf16codecs._held import HeldFolder
 
-__all__ = ["LifeLock"]
+__all__ = ["LifeLock", "locked_folder", "try_lock"]
 
 # The first word of a lock file that this package made.
 _MARK = "bf16codecs"
@@ -23,13 +25,15 @@ try:
     import fcntl
 
     # Not lockf(): its locks belong to the process, which may have several of these.
-    def _try_lock(descriptor: int) -> None:
+    def try_lock(descriptor: int) -> None:
+        """Lock a file or a folder, or raise BlockingIOError if another process has."""
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 except ImportError:
     import msvcrt
 
-    def _try_lock(descriptor: int) -> None:
+    def try_lock(descriptor: int) -> None:
+        """Lock a file, or raise PermissionError if another process has."""
         os.lseek(descriptor, _LOCKED_BYTE, os.SEEK_SET)
         msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
 
@@ -44,6 +48,34 @@ def _machine() -> str:
     with suppress(OSError):
         words.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
     return " ".join(words)
+
+
+@contextmanager
+def locked_folder(path: Path) -> Iterator[None]:
+    """Hold the lock of a folder: one process at a time changes what is in it.
+
+    Where folders have no locks, as on Windows and on some network file systems, nothing is locked.
+
+    Raises
+    ------
+    BlockingIOError
+        If another process holds it.
+    """
+    if os.name == "nt":
+        yield
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        try:
+            try_lock(descriptor)
+        except (BlockingIOError, PermissionError):
+            text = "another process is appending to it: try again when that is done"
+            raise BlockingIOError(errno.EWOULDBLOCK, text, str(path)) from None
+        except OSError:
+            pass
+        yield
+    finally:
+        os.close(descriptor)
 
 
 class LifeLock:
@@ -73,7 +105,7 @@ class LifeLock:
         #: Whether it is certain that someone else has it.
         self.is_taken = False
         try:
-            _try_lock(self._descriptor)
+            try_lock(self._descriptor)
             self.is_held = self._is_current()
             self.is_taken = not self.is_held
         except (BlockingIOError, PermissionError):

@@ -6,9 +6,10 @@ It is made in a *working folder* beside its target, `.bf16codecs-<random>.tmp/`:
     new      what is made; after an exchange, what it replaced
     target   where two names cannot be exchanged: the name of the target that becomes `old`
     old      there, what is replaced
+    scratch  what `new` is made of
 
 A working folder whose lock is signed and free is a dead process's. The next process of the same
-user that writes beside it removes these four names, and the folder if that was all. Where death
+user that writes beside it removes these five names, and the folder if that was all. Where death
 came between two renames, the target is missing: whoever asks for it next, if only to read, gives
 it the new content first.
 """
@@ -34,7 +35,7 @@ __all__ = ["WORKING_PREFIX", "WorkingFolder", "recover", "recover_missing"]
 WORKING_PREFIX = ".bf16codecs-"
 _NAME = re.compile(re.escape(WORKING_PREFIX) + r"[0-9a-f]{16}\.tmp")
 
-_LOCK, _NEW, _NOTE, _OLD = "lock", "new", "target", "old"
+_LOCK, _NEW, _NOTE, _OLD, _SCRATCH = "lock", "new", "target", "old", "scratch"
 
 # No name is longer, nor a note.
 _LONGEST_NOTE = 4096
@@ -262,7 +263,7 @@ class WorkingFolder:
         # Once the note is gone, `old` may be incomplete: nobody must give it a name any more.
         self._folder.remove(_NOTE)
         errors = []
-        for name in (_NEW, _OLD):
+        for name in (_NEW, _OLD, _SCRATCH):
             try:
                 self._folder.remove(name)
             except OSError as e:

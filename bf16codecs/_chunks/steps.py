@@ -10,11 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bf16codecs import _core
 from bf16codecs._buffers import Bytes
-from bf16codecs._chunks.array import ArrayReader, Index, Job, Points, Work
+from bf16codecs._chunks.array import ArrayReader, Index, Job, Located, Points, Work
+from bf16codecs._chunks.grid import chunk_counts, grid_indices
 from bf16codecs._chunks.indexing import Axis
+from bf16codecs._growing import directory_nbytes
 
-__all__ = ["StepView", "StepsArray"]
+__all__ = ["StepView", "StepsArray", "step_nbytes"]
 
 
 class StepView(ArrayReader):
@@ -65,6 +68,29 @@ class StepView(ArrayReader):
         nbytes = math.prod(shape) * self.dtype.itemsize
         values = out[:nbytes].view(self.dtype).reshape(shape)
         self._read_box(index, self._find(index), axes, values)
+
+
+def step_nbytes(array: ArrayReader, place: int) -> int:
+    """Return how many bytes the frames of one step take in the chunks of an array.
+
+    Of chunks that are no growing frames, which somebody else has written, an even share.
+    """
+    group, version = divmod(place, array.chunks[0])
+    total = 0
+    counts = chunk_counts(array.shape[1:], array.chunks[1:])
+    for index in grid_indices(counts):
+        found = array._find((group, *index))
+        if not isinstance(found, Located):
+            return 0
+        with found.source.open(found.key) as stored:
+            (head,) = stored.read([(0, directory_nbytes(array.chunks[0]))])
+            if not _core.is_growing(head):
+                total += (stored.size or 0) // array.chunks[0]
+                continue
+        directory = _core.GrowingIndex(head)
+        ends = [directory.directory_size, *directory.ends]
+        total += ends[version + 1] - ends[version] if version + 1 < len(ends) else 0
+    return total
 
 
 class StepsArray(ArrayReader):

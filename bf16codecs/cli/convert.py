@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from bf16codecs._messages import counted
 from bf16codecs.cli.console import progress_bar
 from bf16codecs.cli.options import (
     base_option,
@@ -20,10 +21,14 @@ from bf16codecs.cli.options import (
     sync_option,
     threads_option,
 )
+from bf16codecs.cli.runs import Job, run_job, run_options, step_options
 from bf16codecs.convert import (
+    append_to_run,
     hdf5_to_safetensors,
     rebase_store,
+    run_to_safetensors,
     safetensors_to_hdf5,
+    safetensors_to_run,
     safetensors_to_zarr,
     zarr_to_safetensors,
 )
@@ -34,16 +39,17 @@ __all__ = ["h52st", "rebase", "st2h5", "st2zarr", "zarr2st"]
 
 def _run(
     convert: Callable[..., Summary],
-    source: str,
+    source: Any,
     target: str,
     note: str,
     quiet: bool,
+    name: str = "",
     **options: Any,
 ) -> None:
     with progress_bar(quiet) as progress:
         summary = convert(source, target, progress=progress, **options)
     if not quiet:
-        report(source, target, summary, note)
+        report(name or source, target, summary, note)
 
 
 def _checked(verify: bool) -> str:
@@ -51,9 +57,10 @@ def _checked(verify: bool) -> str:
 
 
 @click.command()
-@click.argument("src")
+@click.argument("src", nargs=-1, required=True)
 @click.argument("store")
 @conversion_options
+@run_options
 @click.option(
     "--zarr-format",
     type=click.Choice(["3", "2"]),
@@ -67,15 +74,28 @@ def _checked(verify: bool) -> str:
     help="Convert on a dask cluster whose workers see SRC and STORE; --threads is per task.",
 )
 @command
-def st2zarr(src: str, store: str, zarr_format: str, dask: str | None, **options: Any) -> None:
+def st2zarr(
+    src: tuple[str, ...], store: str, zarr_format: str, dask: str | None, **options: Any
+) -> None:
     """Convert SRC to a Zarr store.
 
     SRC is a .safetensors file, a folder of shards, or a *.safetensors.index.json. STORE is a
     folder, or a ZIP file if its name ends in .zip.
+
+    With --series, SRC are the checkpoints of a run, and STORE has the step as first axis of each
+    tensor. With --append, SRC becomes one step more of such a store.
     """
-    convert = safetensors_to_zarr if dask is None else _convert_on(dask)
-    note = _checked(options["verify"])
-    _run(convert, src, store, note, zarr_format=int(zarr_format), **options)
+    job = run_job(src, options, {"--dask": dask})
+    convert: Callable[..., Summary]
+    if job is Job.MODEL:
+        convert = safetensors_to_zarr if dask is None else _convert_on(dask)
+    else:
+        convert = safetensors_to_run if job is Job.SERIES else append_to_run
+    source: Any = src if job is Job.SERIES else src[0]
+    name = counted(len(src), "checkpoint") if job is Job.SERIES else src[0]
+    note = {Job.APPEND: "appended"}.get(job, "")
+    note = ", ".join(filter(None, (note, _checked(options["verify"]))))
+    _run(convert, source, store, note, name=name, zarr_format=int(zarr_format), **options)
 
 
 def _convert_on(address: str) -> Callable[..., Summary]:
@@ -95,13 +115,31 @@ def _convert_on(address: str) -> Callable[..., Summary]:
 @overwrite_option
 @sync_option
 @quiet_option
+@step_options
 @command
-def zarr2st(store: str, dst: str, **options: Any) -> None:
+def zarr2st(store: str, dst: str, step: int | None, all_steps: bool, **options: Any) -> None:
     """Restore the original safetensors file or files of STORE, byte for byte.
 
-    DST is the file to make, or a folder if STORE holds several files or an index.
+    DST is the file to make, or a folder if STORE holds several files or an index. Of a run, --step
+    says which one is meant; with --all, DST is a folder for all of them.
     """
-    _run(zarr_to_safetensors, store, dst, "restored", **options)
+    _restore(zarr_to_safetensors, store, dst, step, all_steps, options)
+
+
+def _restore(
+    convert: Callable[..., Summary],
+    store: str,
+    dst: str,
+    step: int | None,
+    all_steps: bool,
+    options: dict[str, Any],
+) -> None:
+    if all_steps:
+        if step is not None or options.pop("base") is not None:
+            raise click.UsageError("--all restores every step of a run: it takes no --step, --base")
+        convert = run_to_safetensors
+    source = store if step is None else f"{store}@{step}"
+    _run(convert, source, dst, "restored", **options)
 
 
 @click.command()
@@ -126,13 +164,15 @@ def st2h5(src: str, file: str, **options: Any) -> None:
 @overwrite_option
 @sync_option
 @quiet_option
+@step_options
 @command
-def h52st(file: str, dst: str, **options: Any) -> None:
+def h52st(file: str, dst: str, step: int | None, all_steps: bool, **options: Any) -> None:
     """Restore the original safetensors file(s) of an HDF5 FILE, byte for byte.
 
-    DST is the file to make, or the folder if FILE holds several files.
+    DST is the file to make, or the folder if FILE holds several files. Of a run, --step says which
+    one is meant; with --all, DST is a folder for all of them.
     """
-    _run(hdf5_to_safetensors, file, dst, "restored", **options)
+    _restore(hdf5_to_safetensors, file, dst, step, all_steps, options)
 
 
 @click.command()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import closing
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from typing import Any
 
 import click
@@ -26,8 +27,10 @@ from bf16codecs.cli.options import (
     threads_option,
 )
 from bf16codecs.convert import verify_store
-from bf16codecs.store.backend import stored_arrays
-from bf16codecs.store.opening import Opening, open_store
+from bf16codecs.store.backend import Storage, StoreReader, stored_arrays
+from bf16codecs.store.opening import Opening, open_models
+from bf16codecs.store.run_layout import listed
+from bf16codecs.store.runs import StepReader
 
 __all__ = ["info", "plugin_path", "verify"]
 
@@ -38,48 +41,102 @@ __all__ = ["info", "plugin_path", "verify"]
 @command
 def info(store: str, max_bytes: int | None) -> None:
     """List the tensors of STORE: shapes, dtypes, codecs, sizes, ratios."""
-    rows, codecs = [], Counter[str]()
-    raw = stored = 0
-    opening = Opening(limits=Limits(max_bytes), with_base=False)
-    with closing(open_store(store, opening=opening)) as reader:
-        headers = reader.headers
-        tensors = [tensor for header in headers for tensor in header.tensors]
-        for tensor, array in zip(tensors, stored_arrays(reader, headers), strict=True):
-            size, codec, level = reader.storage(array.path)
-            codecs[f"{codec} {level}".rstrip()] += 1
-            raw, stored = raw + tensor.nbytes, stored + size
-            rows.append(
-                (
-                    tensor.name,
-                    tensor.dtype,
-                    "x".join(map(str, tensor.shape)) or "scalar",
-                    codec,
-                    format_size(tensor.nbytes),
-                    format_size(size),
-                    f"{tensor.nbytes / max(1, size):.3f}",
-                )
-            )
-        base = reader.info.base
-        files = list(reader.info.files) + ([reader.info.index] if reader.info.index else [])
-    total = (
-        counted(len(rows), "tensor"),
-        "",
-        "",
-        "",
-        format_size(raw),
-        format_size(stored),
-        f"{raw / max(1, stored):.3f}",
-    )
-    print_table(("tensor", "dtype", "shape", "codec", "size", "stored", "ratio"), rows, total)
-    # Not in the table, which is too wide for many terminals as it is.
-    names = (f"{printable(name)} ({counted(n, 'tensor')})" for name, n in codecs.items())
-    if codecs:
-        show(f"codecs: {', '.join(names)}")
+    models = open_models(store, Opening(limits=Limits(max_bytes), with_base=False))
+    with ExitStack() as stack:
+        for model in models:
+            stack.enter_context(closing(model))
+        if isinstance(models[0], StepReader) and len(models) > 1:
+            _show_run(models)
+        else:
+            _show_model(models[0])
+
+
+class _Table:
+    """Rows about tensors, and what they have in common."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[str, ...]] = []
+        self.codecs = Counter[str]()
+        self.raw = self.stored = 0
+
+    def add(self, *, name: str, dtype: str, shape: Any, nbytes: int, storage: Storage) -> None:
+        """Add a tensor of a shape."""
+        self.codecs[f"{storage.codec} {storage.level}".rstrip()] += 1
+        self.raw, self.stored = self.raw + nbytes, self.stored + storage.nbytes
+        text = "x".join(map(str, shape)) or "scalar"
+        sizes = format_size(nbytes), format_size(storage.nbytes)
+        ratio = f"{nbytes / max(1, storage.nbytes):.3f}"
+        self.rows.append((name, dtype, text, storage.codec, *sizes, ratio))
+
+    def show(self) -> None:
+        """Print the table."""
+        sizes = format_size(self.raw), format_size(self.stored)
+        ratio = f"{self.raw / max(1, self.stored):.3f}"
+        total = (counted(len(self.rows), "tensor"), "", "", "", *sizes, ratio)
+        header = ("tensor", "dtype", "shape", "codec", "size", "stored", "ratio")
+        print_table(header, self.rows, total)
+        # Not in the table, which is too wide for many terminals as it is.
+        names = (f"{printable(c)} ({counted(n, 'tensor')})" for c, n in self.codecs.items())
+        if self.codecs:
+            show(f"codecs: {', '.join(names)}")
+
+
+def _show_model(reader: StoreReader) -> None:
+    table, seen = _Table(), set[str]()
+    headers = reader.headers
+    tensors = [tensor for header in headers for tensor in header.tensors]
+    for tensor, array in zip(tensors, stored_arrays(reader, headers), strict=True):
+        storage = reader.storage(array.path)
+        if array.path in seen:
+            storage = Storage(0, "shared", "")
+        seen.add(array.path)
+        table.add(
+            name=tensor.name,
+            dtype=tensor.dtype,
+            shape=tensor.shape,
+            nbytes=tensor.nbytes,
+            storage=storage,
+        )
+    table.show()
+    base = reader.info.base
     if base is not None:
-        step = "" if base.step is None else f", step {base.step}"
+        step = "" if base.step is None else f"@{base.step}"
         show(f"base: {printable(base.path)}{step}")
-    for file in files:
+    for file in [*reader.info.files, *([reader.info.index] if reader.info.index else [])]:
         show(f"{printable(file.name)}: {file.size} bytes, SHA-256 {printable(file.sha256)}")
+
+
+def _show_run(steps: Sequence[StoreReader]) -> None:
+    """Print the tensors of a run, each with the sum of what its steps take."""
+    table = _Table()
+    sizes: dict[str, dict[tuple[str, Any], int]] = {}
+    for step in steps:
+        for header in step.headers:
+            for tensor in header.tensors:
+                forms = sizes.setdefault(tensor.name, {})
+                key = tensor.dtype, tensor.shape
+                forms[key] = forms.get(key, 0) + tensor.nbytes
+    last = steps[-1]
+    assert isinstance(last, StepReader)
+    seen = set[str]()
+    for name, own in last.run.tensors.items():
+        stored = [
+            Storage(0, "shared", "") if form.path in seen else last.store.storage(form.path)
+            for form in own
+        ]
+        seen |= {form.path for form in own}
+        dtypes, shapes = zip(*sizes[name], strict=True)
+        storage = Storage(sum(s.nbytes for s in stored), stored[-1].codec, stored[-1].level)
+        table.add(
+            name=name,
+            dtype="/".join(dict.fromkeys(dtypes)),
+            shape=shapes[-1],
+            nbytes=sum(sizes[name].values()),
+            storage=storage,
+        )
+    table.show()
+    numbers = last.run.numbers
+    show(f"{counted(len(numbers), 'step')}: {listed(numbers)}; groups of {last.run.group}")
 
 
 @click.command()

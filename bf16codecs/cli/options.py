@@ -29,6 +29,7 @@ from bf16codecs.cli.signals import handled_signals, shown_warnings, silence_what
 from bf16codecs.codecs import ZSTD_LEVELS
 from bf16codecs.convert import DEFAULT_CHUNK_SIZE, DEFAULT_CODEC
 from bf16codecs.convert.summary import Summary
+from bf16codecs.errors import BF16CodecsError
 from bf16codecs.store.choice import CODEC_NAMES, CodecChoice
 
 __all__ = [
@@ -73,6 +74,10 @@ class ByteSize(click.ParamType):
         return size
 
 
+#: What a user can cause. Of the last two, some are shortage of memory, and others faults.
+_USERS_ERRORS = (OSError, ValueError, MemoryError, ImportError, RuntimeError, SystemError)
+
+
 def _is_without_memory(error: BaseException) -> bool:
     """Tell whether an error says, in one of Python's ways, that there is no memory."""
     if isinstance(error, SystemError):  # C code has not noticed: json of Python 3.12
@@ -113,7 +118,7 @@ def _reported_errors() -> Iterator[None]:
         silence_what_is_left()
         say("interrupted")
         sys.exit(128 + signal.SIGINT)
-    except (OSError, ValueError, MemoryError, ImportError, RuntimeError, SystemError) as e:
+    except (BF16CodecsError, *_USERS_ERRORS) as e:
         if isinstance(e, OSError) and e.errno == errno.EPIPE:
             raise  # click ends quietly: the reader of our output has closed it
         if _is_without_memory(e):

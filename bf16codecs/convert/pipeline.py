@@ -35,6 +35,7 @@ __all__ = [
     "Packed",
     "Progress",
     "file_prefix",
+    "in_file_order",
     "pack",
     "read_chunk",
     "unpack",
@@ -80,7 +81,7 @@ class Encoded:
     checksums: dict[tuple[int, int], int]
 
 
-def _in_file_order(
+def in_file_order(
     work: Callable[[Piece, Bytes], Any],
     arrays: Sequence[ArrayPlan],
     progress: Progress | None,
@@ -132,7 +133,7 @@ def encode(
     digests = [hashlib.sha256(file_prefix(file.header)) for file in source.files]
     checksums: dict[tuple[int, int], int] = {}
     stored = 0
-    with closing(_in_file_order(work, plan.arrays, progress)) as pieces:
+    with closing(in_file_order(work, plan.arrays, progress)) as pieces:
         for piece, data, (size, checksum) in pieces:
             digests[piece.array.file].update(data.data)
             stored += size
@@ -221,7 +222,7 @@ def unpack(
         consume(piece.array.file, piece, chunk[: piece.nbytes])
 
     arrays = stored_arrays(reader, headers)
-    with closing(_in_file_order(work, arrays, progress)) as pieces:
+    with closing(in_file_order(work, arrays, progress)) as pieces:
         for piece, data, _ in pieces:
             if check_digests:
                 digests[piece.array.file].update(data.data)

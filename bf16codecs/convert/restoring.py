@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -16,12 +17,12 @@ from bf16codecs._paths import given_path
 from bf16codecs._threads import codec_threads
 from bf16codecs.convert.checks import check_restored_size, read_index
 from bf16codecs.convert.pipeline import file_prefix, unpack
-from bf16codecs.convert.summary import Progress, Summary, summarize
+from bf16codecs.convert.summary import Progress, Summary, shifted, summarize
 from bf16codecs.convert.target import absolute_target, has_only, new_target
 from bf16codecs.store.backend import StoreReader
-from bf16codecs.store.opening import Kind, Opening, open_store
+from bf16codecs.store.opening import Kind, Opening, open_run_store, open_store
 
-__all__ = ["hdf5_to_safetensors", "zarr_to_safetensors"]
+__all__ = ["hdf5_to_safetensors", "run_to_safetensors", "zarr_to_safetensors"]
 
 
 def zarr_to_safetensors(
@@ -100,6 +101,65 @@ def hdf5_to_safetensors(
         return _restore(reader, dst, threads, overwrite, sync, progress)
 
 
+def run_to_safetensors(
+    store: str | os.PathLike[str],
+    dst: str | os.PathLike[str],
+    *,
+    threads: int | None = None,
+    overwrite: bool = False,
+    max_bytes: int | None = None,
+    sync: bool = True,
+    progress: Progress | None = None,
+) -> Summary:
+    """Restore the original files of all steps of a run.
+
+    Parameters
+    ----------
+    store
+        A run store: a folder, a ZIP file, an HDF5 file, or an address.
+    dst
+        The folder to make. The files are in it, or, where steps have several files or files of one
+        name, each step's in a folder ``step-600``.
+    threads, overwrite, max_bytes, sync, progress
+        As for `zarr_to_safetensors`. A folder is replaced if it has nothing but such files.
+
+    Returns
+    -------
+    Summary
+
+    Raises
+    ------
+    StoreError
+        If it is not a run, or incomplete.
+    bf16codecs.errors.CodecError
+        If data are damaged. The target is not made then.
+    FileExistsError
+        If the target exists and `overwrite` is false, or it has other files.
+    """
+    start = time.perf_counter()
+    with closing(open_run_store(store, Opening(limits=Limits(max_bytes)))) as run:
+        steps = [run.step(number) for number in run.run.numbers]
+        names = [_names(step) for step in steps]
+        flat = [name for own in names for name in own]
+        if len(flat) > len(steps) or len(set(flat)) < len(flat):
+            folders = [f"step-{number}" for number in run.run.numbers]
+        else:
+            folders = [""] * len(steps)
+        entries = folders if folders and folders[0] else flat
+        target = _target(run, dst)
+        may_replace = partial(has_only, names=entries)
+        total, done, tensors = sum(map(_size, steps)), 0, 0
+        with codec_threads(threads), new_target(target, overwrite, may_replace, sync) as temporary:
+            temporary.mkdir()
+            for step, own, folder in zip(steps, names, folders, strict=True):
+                (temporary / folder).mkdir(exist_ok=True)
+                report = shifted(progress, "restore", done, total)
+                _write(step, [temporary / folder / name for name in own], report)
+                done, tensors = done + _size(step), tensors + len(step.names)
+        stored = run.total_nbytes()
+        return Summary(len(flat), tensors, total, stored, time.perf_counter() - start)
+
+
 def _restore(
     reader: StoreReader,
     dst: str | os.PathLike[str],
@@ -111,31 +171,53 @@ def _restore(
     """Restore from any kind of store."""
     start = time.perf_counter()
     headers = reader.headers
-    index = read_index(reader)
-    check_restored_size(reader)
-    names = [file.name for file in reader.info.files]
-    if reader.info.index is not None:
-        names.append(reader.info.index.name)
+    names = _names(reader)
     as_folder = reader.info.index is not None or len(names) > 1
-    local = [] if "://" in reader.where else [Path(reader.where)]
-    target = absolute_target(given_path(dst, "target"), local)
-    if local and local[0].resolve() in target.resolve().parents:
-        raise ValueError(f"{dst}: lies in the store")
+    target = _target(reader, dst)
     may_replace = partial(has_only, names=names) if as_folder else Path.is_file
     with codec_threads(threads), new_target(target, overwrite, may_replace, sync) as temporary:
         if as_folder:
             temporary.mkdir()
         paths = [temporary / name for name in names] if as_folder else [temporary]
-        for path, header in zip(paths, headers, strict=False):
-            with open(path, "xb") as file:
-                file.write(file_prefix(header))
-        if reader.info.index is not None:
-            paths[-1].write_bytes(index)
-
-        def consume(number: int, piece: Piece, data: Bytes) -> None:
-            with open(paths[number], "r+b", buffering=0) as file:
-                file.seek(piece.offset)
-                write_all(file, data)
-
-        unpack(reader, headers, consume, True, progress and partial(progress, "restore"))
+        _write(reader, paths, progress and partial(progress, "restore"))
     return summarize(reader, headers, start)
+
+
+def _names(reader: StoreReader) -> list[str]:
+    """Return the names of a model's files, the index last."""
+    names = [file.name for file in reader.info.files]
+    return names if reader.info.index is None else [*names, reader.info.index.name]
+
+
+def _size(reader: StoreReader) -> int:
+    return sum(file.size for file in reader.info.files)
+
+
+def _target(reader: StoreReader, dst: str | os.PathLike[str]) -> Path:
+    """Return the absolute target, which must not be in the store or contain it."""
+    where, _ = reader.location
+    local = [] if "://" in where else [Path(where)]
+    target = absolute_target(given_path(dst, "target"), local)
+    if local and local[0].resolve() in target.resolve().parents:
+        raise ValueError(f"{dst}: lies in the store")
+    return target
+
+
+def _write(
+    reader: StoreReader, paths: Sequence[Path], progress: Callable[[int, int], None] | None
+) -> None:
+    """Write the files of a model, the index last; each has to have its SHA-256."""
+    index = read_index(reader)
+    check_restored_size(reader)
+    for path, header in zip(paths, reader.headers, strict=False):
+        with open(path, "xb") as file:
+            file.write(file_prefix(header))
+    if reader.info.index is not None:
+        paths[-1].write_bytes(index)
+
+    def consume(number: int, piece: Piece, data: Bytes) -> None:
+        with open(paths[number], "r+b", buffering=0) as file:
+            file.seek(piece.offset)
+            write_all(file, data)
+
+    unpack(reader, reader.headers, consume, True, progress)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from bf16codecs.safetensors import Header
 from bf16codecs.store.backend import StoreReader
 
-__all__ = ["Progress", "Summary", "summarize"]
+__all__ = ["Progress", "Summary", "shifted", "summarize"]
 
 #: Called with the phase ("convert", "verify" or "restore"), the bytes done, and the total bytes.
 Progress = Callable[[str, int, int], None]
@@ -27,6 +27,15 @@ class Summary:
     seconds: float
     #: What the store depends on, in words.
     base: str = ""
+
+
+def shifted(
+    progress: Progress | None, phase: str, before: int, total: int
+) -> Callable[[int, int], None] | None:
+    """Return what reports the bytes of one model as part of those of several."""
+    if progress is None:
+        return None
+    return lambda done, _: progress(phase, min(before + done, total), total)
 
 
 def summarize(reader: StoreReader, headers: Sequence[Header], start: float) -> Summary:

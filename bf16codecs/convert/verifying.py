@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import closing
-from functools import partial
+from collections.abc import Callable
+from contextlib import ExitStack, closing
 
 import numpy as np
 
 from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.grid import Piece
 from bf16codecs._limits import Limits
+from bf16codecs._messages import counted
 from bf16codecs._threads import codec_threads
 from bf16codecs.convert.checks import check_restored_size, compare_names, read_index
 from bf16codecs.convert.pipeline import unpack
-from bf16codecs.convert.summary import Progress, Summary, summarize
-from bf16codecs.errors import CorruptDataError
-from bf16codecs.safetensors import open_source
-from bf16codecs.store.opening import Opening, open_store
+from bf16codecs.convert.summary import Progress, Summary, shifted
+from bf16codecs.errors import CorruptDataError, StoreError
+from bf16codecs.safetensors import Source, open_source
+from bf16codecs.store.backend import StoreReader
+from bf16codecs.store.opening import Opening, open_models
 
 __all__ = ["verify_store"]
 
@@ -37,7 +39,8 @@ def verify_store(
     Parameters
     ----------
     store
-        A folder, a ZIP file, an HDF5 file, or an address that zarr understands.
+        A folder, a ZIP file, an HDF5 file, or an address that zarr understands. Of a run, all
+        steps are verified, or the one that the path names, as in ``run.zarr@600``.
     src
         The safetensors file, folder of shards or index that it has to be a copy of.
     threads, base, max_bytes, progress
@@ -55,25 +58,45 @@ def verify_store(
     start = time.perf_counter()
     source = None if src is None else open_source(src)
     opening = Opening(limits=Limits(max_bytes), base=base)
-    with (
-        closing(open_store(store, opening=opening)) as reader,
-        codec_threads(threads),
-    ):
-        headers = reader.headers
-        index = read_index(reader)
-        check_restored_size(reader)
-        if source is not None:
-            compare_names(reader, headers, index, source)
+    models = open_models(store, opening)
+    with codec_threads(threads), ExitStack() as stack:
+        for reader in models:
+            stack.enter_context(closing(reader))
+        if source is not None and len(models) > 1:
+            raise StoreError(
+                f"{os.fspath(store)}: a run of {counted(len(models), 'step')}: name the one that is"
+                f" to be compared, as in {models[-1].where}"
+            )
+        total, done, tensors, files = sum(map(_size, models)), 0, 0, 0
+        for reader in models:
+            _verify(reader, source, shifted(progress, "verify", done, total))
+            done, tensors = done + _size(reader), tensors + len(reader.names)
+            files += len(reader.info.files)
+        stored = models[0].total_nbytes() if models else 0
+    return Summary(files, tensors, total, stored, time.perf_counter() - start)
 
-        def consume(file: int, piece: Piece, data: Bytes) -> None:
-            if source is None:
-                return
-            original = np.empty_like(data)
-            source.files[file].read_into(piece.offset, original)
-            if not np.array_equal(data, original):
-                raise CorruptDataError(
-                    f"{reader.where}: {piece.array.path} differs from {source.files[file].path}"
-                )
 
-        unpack(reader, headers, consume, True, progress and partial(progress, "verify"))
-        return summarize(reader, headers, start)
+def _size(reader: StoreReader) -> int:
+    index = reader.info.index
+    return sum(file.size for file in reader.info.files) + (0 if index is None else index.size)
+
+
+def _verify(
+    reader: StoreReader, source: Source | None, progress: Callable[[int, int], None] | None
+) -> None:
+    """Decode all of a model, and compare it with its digests, and with a source if there is one."""
+    headers, index = reader.headers, read_index(reader)
+    check_restored_size(reader)
+    if source is not None:
+        compare_names(reader, headers, index, source)
+
+    def consume(file: int, piece: Piece, data: Bytes) -> None:
+        if source is None:
+            return
+        original = np.empty_like(data)
+        source.files[file].read_into(piece.offset, original)
+        if not np.array_equal(data, original):
+            label = reader.label(piece.array.path)
+            raise CorruptDataError(f"{label} differs from {source.files[file].path}")
+
+    unpack(reader, headers, consume, True, progress)

@@ -2,6 +2,15 @@
 
 from bf16codecs.errors import TensorNotFoundError
 from bf16codecs.model.model import Model, open_model
+from bf16codecs.model.run import Run, RunTensor, open_run
 from bf16codecs.model.tensor import LazyTensor
 
-__all__ = ["LazyTensor", "Model", "TensorNotFoundError", "open_model"]
+__all__ = [
+    "LazyTensor",
+    "Model",
+    "Run",
+    "RunTensor",
+    "TensorNotFoundError",
+    "open_model",
+    "open_run",
+]

@@ -82,7 +82,17 @@ class Model:
         base: Any = None,
     ) -> None:
         opened = base._home if isinstance(base, Model) else base
-        self._home: Home = Home(path, storage_options, max_bytes, opened)
+        self._settle(Home(path, storage_options, max_bytes, opened))
+
+    @classmethod
+    def _at(cls, home: Home) -> Model:
+        """Make a model of what is open."""
+        model = cls.__new__(cls)
+        model._settle(home)
+        return model
+
+    def _settle(self, home: Home) -> None:
+        self._home = home
         self._where = self._home.opened.where
         self._names = dict.fromkeys(self._home.opened.names)
 
@@ -193,11 +203,15 @@ class Model:
         return f"<Model {self._where}: {counted(len(self), 'tensor')}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return open_model, self._home.arguments
+        return _reopened, self._home.arguments
 
     def _hint(self, name: object) -> str:
         near = difflib.get_close_matches(str(name), self._names, n=3)
         return f"; there is {' and '.join(map(repr, near))}" if near else ""
+
+
+def _reopened(*arguments: Any) -> Model:
+    return Model._at(Home(*arguments))
 
 
 def _load_torch(tensors: list[LazyTensor], device: Any) -> dict[str, Any]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import math
 import os
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes  # noqa: F401  (makes its names known to numpy.dtype)
@@ -21,18 +23,23 @@ from bf16codecs._messages import counted
 from bf16codecs._paths import absolute, given_path
 from bf16codecs._threads import run_all
 from bf16codecs.store.backend import StoreReader
-from bf16codecs.store.opening import Opening, open_any
+from bf16codecs.store.opening import Opening, open_any, open_run_store
+from bf16codecs.store.runs import RunReader
 
 if TYPE_CHECKING:
     import dask.array
     import torch
     import zarr
 
-__all__ = ["Home", "LazyTensor", "read_all"]
+__all__ = ["ALL_STEPS", "Home", "LazyTensor", "read_all"]
 
 _SAFETENSORS_NAMES = {item: name for name, item in ARRAY_DTYPES.items()}
 # Of one byte, and stored as bytes.
 _BYTE_DTYPES = {name: item for name, item in DTYPE_NAMES.items() if name not in ARRAY_DTYPES}
+
+
+#: In place of a step: all of them.
+ALL_STEPS = "all"
 
 
 class Home:
@@ -44,6 +51,8 @@ class Home:
         As `bf16codecs.open_model` takes them.
     base
         As it takes it, or the home of a model that is open.
+    step
+        The number of a step, if a run is opened and one of its steps is wanted; or `ALL_STEPS`.
     """
 
     def __init__(
@@ -52,13 +61,33 @@ class Home:
         options: Mapping[str, Any] | None,
         max_bytes: int | None,
         base: Any = None,
+        step: Any = None,
     ) -> None:
         source, base = _fixed(source, "model"), _fixed(base, "base")
         #: What opens the model again, in another process too.
-        self.arguments = source, options, max_bytes, base
+        self.arguments = source, options, max_bytes, base, step
         opened_base = base.opened if isinstance(base, Home) else base
         opening = Opening(options, Limits(max_bytes), opened_base)
-        self._opened: StoreReader | None = open_any(source, opening)
+        self._opened: StoreReader | None
+        if step == ALL_STEPS:
+            self._opened = open_run_store(source, opening)
+        else:
+            self._opened = open_any(source, replace(opening, step=step))
+
+    def at_step(self, number: int) -> Home:
+        """Return the home of a step of this run, which shares all that is open.
+
+        Raises
+        ------
+        StepNotFoundError
+            If there is no such step.
+        """
+        run = self.opened
+        assert isinstance(run, RunReader)
+        home = copy.copy(self)
+        home.arguments = (*self.arguments[:-1], number)
+        home._opened = run.step(number)
+        return home
 
     @property
     def opened(self) -> StoreReader:

@@ -49,6 +49,13 @@ class CodecChoice:
             raise ValueError(f"codec {self.name!r} stores no differences: choose another codec")
         return codec
 
+    def for_run(self, dtype: str, group: int) -> FrameCodec:
+        """Return the codec of arrays over time of a data type, with `group` steps in a chunk."""
+        codec = self.for_difference(dtype)
+        if not isinstance(codec, (BF16Huffman, BF16Arithmetic)):
+            raise ValueError(f"codec {self.name!r} has no steps: choose arithmetic or huffman")
+        return type(codec).from_config({**codec.get_config(), "steps": group})
+
     def for_dtype(self, dtype: str) -> Codec | None:
         """Return the codec of arrays of a data type, or None to store them as they are."""
         if self.name == "none":

@@ -31,7 +31,16 @@ from bf16codecs.store.safetensors_reader import SafetensorsReader
 from bf16codecs.store.zarr_reader import ZarrReader
 from bf16codecs.zarr.strict import StrictStore
 
-__all__ = ["Kind", "Opening", "detect", "open_any", "open_run_store", "open_store", "split_step"]
+__all__ = [
+    "Kind",
+    "Opening",
+    "detect",
+    "open_any",
+    "open_models",
+    "open_run_store",
+    "open_store",
+    "split_step",
+]
 
 
 class Kind(Enum):
@@ -108,6 +117,8 @@ class Opening:
     limits: Limits = DEFAULT_LIMITS
     #: The model's base, if it is not where the model says; an open one is not closed with it.
     base: Any = None
+    #: Which step of a run is opened as a model, if the source does not say.
+    step: int | None = None
     #: Whether the base is opened with the model, and not when it is first needed.
     with_base: bool = True
     #: What was opened on the way here: stores and their bases.
@@ -140,7 +151,7 @@ def open_any(source: Any, opening: Opening = Opening()) -> StoreReader:
         If the path is empty.
     """
     place, step = split_step(source)
-    return _as_model(_open_raw(place, opening), step, opening)
+    return _as_model(_open_raw(place, opening), opening.step if step is None else step, opening)
 
 
 def open_run_store(source: Any, opening: Opening = Opening()) -> RunReader:
@@ -243,6 +254,22 @@ def _open_base(reader: StoreReader, opening: Opening) -> StoreReader:
         base.close()
         raise
     return base
+
+
+def open_models(store: str | os.PathLike[str], opening: Opening = Opening()) -> list[StoreReader]:
+    """Open a model store, or a run store: then a model for each step.
+
+    Parameters and errors are those of `open_store`. Closing the last one closes all.
+    """
+    place, step = split_step(store)
+    path = _path_of(place)
+    if step is not None or (path is not None and detect(path) is Kind.SAFETENSORS):
+        return [open_store(store, opening=opening)]
+    reader = _open_raw(place, opening)
+    if reader.info.run is None:
+        return [_as_model(reader, None, opening)]
+    last = len(reader.info.run.steps) - 1
+    return [StepReader(reader, place, place == last) for place in range(last + 1)]
 
 
 def open_store(

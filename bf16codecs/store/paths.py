@@ -9,10 +9,12 @@ import hashlib
 import re
 from collections.abc import Iterable
 
-__all__ = ["RESERVED_ROOT", "array_paths"]
+__all__ = ["RESERVED_ROOT", "STEP_PATH", "array_paths", "later_paths"]
 
 #: The store's own arrays are under this name, so no tensor's path begins with it.
 RESERVED_ROOT = "safetensors"
+#: In a run, the array with the numbers of the steps.
+STEP_PATH = "step"
 
 _MAX_SEGMENT = 120
 _KEPT_OF_LONG_SEGMENT = 60
@@ -38,6 +40,33 @@ def array_paths(names: Iterable[str]) -> dict[str, str]:
     # Escaping is injective. Shortening is not by itself, so it is checked.
     if len(set(paths.values())) != len(paths):
         raise AssertionError("two tensor names were given one path")
+    return paths
+
+
+def later_paths(names: Iterable[str], taken: Iterable[str], suffix: str) -> dict[str, str]:
+    """Map tensors that come later to paths in a run: docs/runs.md, "Arrays".
+
+    Parameters
+    ----------
+    names
+        The tensors.
+    taken
+        Paths of the arrays that were there before.
+    suffix
+        Behind the names of those whose path would be in the way of others, before the digest of
+        both becomes their path.
+    """
+    arrays = set(taken)
+    spelling = {part.lower(): part for path in arrays for part in (*_prefixes(path), path)}
+    paths = {}
+    for name, path in array_paths(names).items():
+        first, slash, rest = path.partition("/")
+        if first.lower() == STEP_PATH:
+            path = _escape_first(first) + slash + rest
+        folders = list(_prefixes(path))
+        is_free = path.lower() not in spelling and arrays.isdisjoint(folders)
+        is_free &= all(spelling.get(part.lower(), part) == part for part in folders)
+        paths[name] = path if is_free else _digest(f"{name}@{suffix}")
     return paths
 
 

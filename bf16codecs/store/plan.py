@@ -25,10 +25,10 @@ __all__ = [
 ]
 
 
-def array_form(tensor: TensorInfo) -> tuple[str, tuple[int, ...]]:
-    """Return the dtype and shape of a tensor's array."""
+def array_form(tensor: TensorInfo, is_stepped: bool = False) -> tuple[str, tuple[int, ...]]:
+    """Return the dtype and shape of a tensor's array, without the axis of steps it may have."""
     dtype, bits, shape = ARRAY_DTYPES.get(tensor.dtype), DTYPE_BITS[tensor.dtype], tensor.shape
-    if is_addressable(shape, bits):
+    if is_addressable((1, *shape) if is_stepped else shape, bits):
         if dtype is not None:
             return dtype, shape
         if bits == 8:

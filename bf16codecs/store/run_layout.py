@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bf16codecs._messages import counted
 from bf16codecs.errors import StepNotFoundError
 from bf16codecs.store.entries import ROUNDED, StoredFile, file_entry, stored_files
 
-__all__ = ["MAX_GROUP", "STEP_PATH", "Form", "RunInfo", "RunStep", "listed"]
+__all__ = ["MAX_GROUP", "Form", "RunInfo", "RunStep", "listed"]
 
 #: How many steps a chunk can hold.
 MAX_GROUP = 4096
-#: Of the array with the numbers of the steps.
-STEP_PATH = "step"
 
 #: Places [first, stop) in the list of steps; None for all later ones.
 Span = tuple[int, int | None]
@@ -80,6 +78,30 @@ class RunInfo:
                     found[name] = form.path
         return found
 
+    def with_step(self, step: RunStep, paths: Mapping[str, str]) -> RunInfo:
+        """Return this run with one more step.
+
+        Parameters
+        ----------
+        step
+            The step.
+        paths
+            Of each tensor that it has, where it is: as `paths_at` returns them.
+        """
+        place = len(self.steps)
+        tensors = {
+            name: tuple(_ended(forms, place, paths.get(name)))
+            for name, forms in self.tensors.items()
+        }
+        for name, path in paths.items():
+            forms = tensors.get(name, ())
+            if not any(place in form for form in forms):
+                own = [form for form in forms if form.path == path]
+                spans = own[0].at if own else ()
+                others = [form for form in forms if form.path != path]
+                tensors[name] = (*others, Form(path, (*spans, (place, None))))
+        return replace(self, steps=(*self.steps, step), tensors=tensors)
+
     def to_content(self) -> dict[str, Any]:
         """Return what the root's attributes say of a run."""
         return {
@@ -105,10 +127,22 @@ class RunInfo:
         if not isinstance(content["steps"], list) or not isinstance(content["tensors"], Mapping):
             raise TypeError("steps are not a list, or tensors not an object")
         steps = tuple(_step(entry, place) for place, entry in enumerate(content["steps"]))
+        if not steps:
+            raise ValueError("there are no steps")
         if any(a.number >= b.number for a, b in itertools.pairwise(steps)):
             raise ValueError("the steps do not ascend")
         tensors = {name: _forms(name, entries) for name, entries in content["tensors"].items()}
         return cls(group, steps, tensors, codec if isinstance(codec, Mapping) else {})
+
+
+def _ended(forms: Sequence[Form], place: int, path: str | None) -> Iterator[Form]:
+    """Yield the forms of a tensor as they end at a step at which it has the one of a path."""
+    for form in forms:
+        first, stop = form.at[-1]
+        if stop is None and form.path != path:
+            yield replace(form, at=(*form.at[:-1], (first, place)))
+        else:
+            yield form
 
 
 def listed(numbers: Sequence[int]) -> str:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import zarr
 
 from bf16codecs._chunks.array import ArrayReader
 from bf16codecs._chunks.grid import fill_value
-from bf16codecs._chunks.steps import StepsArray, StepView
+from bf16codecs._chunks.steps import StepsArray, StepView, step_nbytes
 from bf16codecs.errors import StoreError
 from bf16codecs.store.backend import StoredTensor, StoreReader
+from bf16codecs.store.entries import ROUNDED
 from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.paths import RESERVED_ROOT
-from bf16codecs.store.run_layout import Form, RunInfo, listed
+from bf16codecs.store.run_layout import Form, RunInfo
 
 __all__ = ["RunReader", "StepReader"]
 
@@ -84,6 +85,21 @@ class StepReader(_PartReader):
         self._place, self._closes_store = place, closes_store
         self.location = store.where, step.number
 
+    def stored_nbytes(self, path: str) -> int:
+        """Return the bytes that the step takes in an array's chunks."""
+        array = self.store.array(path)
+        if path.startswith(f"{RESERVED_ROOT}/"):
+            return self.store.stored_nbytes(path)
+        return step_nbytes(array, self._place) if 0 not in array.shape else 0
+
+    def total_nbytes(self) -> int:
+        """Return the bytes that the step takes in all chunks."""
+        paths = {path for path in self.info.paths.values() if not path.endswith(ROUNDED)}
+        return sum(map(self.stored_nbytes, paths))
+
+    def _size_of_at_least(self, enough: int) -> int:
+        return self.store._size_of_at_least(enough)
+
     def close(self) -> None:
         """Release what is open."""
         if self._closes_store:
@@ -126,18 +142,57 @@ class RunReader(_PartReader):
     def tensor(self, name: str) -> StoredTensor:
         """Return all steps of a tensor as one array, with fill values where it is not there.
 
+        Parameters
+        ----------
+        name
+            The tensor; of one that changes its shape or dtype, also with ``@`` and the first step
+            at which it has the one that is wanted.
+
         Raises
         ------
         StoreError
-            If an array is missing, or the tensor has several shapes or dtypes.
+            If an array is missing, or the tensor changes and the step is not said.
         """
         if name not in self._tensors:
-            forms = self.run.tensors[name]
-            stored = [self._form(name, form) for form in forms]
-            if len({(s.array.dtype, s.array.shape[1:], s.dtype) for s in stored}) > 1:
-                raise StoreError(self._changes(name, forms, stored))
-            self._tensors[name] = StoredTensor(self._joined(forms, stored), stored[0].dtype)
+            tensor, first = name, None
+            if name not in self.run.tensors:
+                tensor, _, number = name.rpartition("@")
+                first = int(number)
+            variants = self.variants(tensor)
+            if first is None and len(variants) > 1:
+                raise StoreError(self._changes(tensor, variants))
+            variant = variants[0] if first is None else dict(self._by_step(variants))[first]
+            stored = [self._form(tensor, form) for form in variant]
+            self._tensors[name] = StoredTensor(self._joined(variant, stored), stored[0].dtype)
         return self._tensors[name]
+
+    def variants(self, name: str) -> list[list[Form]]:
+        """Return the forms of a tensor, those of one dtype and shape together, by first step."""
+        found: dict[Any, list[Form]] = {}
+        for form in self.run.tensors[name]:
+            stored = self._form(name, form)
+            key = stored.array.dtype, stored.array.shape[1:], stored.dtype
+            found.setdefault(key, []).append(form)
+        return sorted(found.values(), key=_first_place)
+
+    def variant_names(self, name: str) -> list[str]:
+        """Return the names by which `tensor` knows what a tensor was over time."""
+        variants = self.variants(name)
+        if len(variants) == 1:
+            return [name]
+        return [f"{name}@{number}" for number, _ in self._by_step(variants)]
+
+    def steps_of(self, name: str) -> list[int]:
+        """Return the steps at which a tensor, named as for `tensor`, is there."""
+        forms: Sequence[Form] = self.run.tensors.get(name, ())
+        if not forms:
+            tensor, _, number = name.rpartition("@")
+            forms = dict(self._by_step(self.variants(tensor)))[int(number)]
+        return [n for place, n in enumerate(self.run.numbers) if any(place in f for f in forms)]
+
+    def _by_step(self, variants: list[list[Form]]) -> Iterator[tuple[int, list[Form]]]:
+        numbers = self.run.numbers
+        return ((numbers[_first_place(variant)], variant) for variant in variants)
 
     def check_header(self, name: str) -> None:
         """Do nothing: each step has a header of its own, with which its reader compares."""
@@ -150,7 +205,7 @@ class RunReader(_PartReader):
         attributes = self._attributes_of(form.path)
         return StoredTensor(array, attributes.get("dtype"))
 
-    def _joined(self, forms: tuple[Form, ...], stored: list[StoredTensor]) -> ArrayReader:
+    def _joined(self, forms: Sequence[Form], stored: list[StoredTensor]) -> ArrayReader:
         n, first = len(self.run.steps), stored[0].array
         sources = [
             next((s.array for form, s in zip(forms, stored, strict=True) if place in form), None)
@@ -161,17 +216,18 @@ class RunReader(_PartReader):
             return first
         return StepsArray(sources, fill_value(first.dtype))
 
-    def _changes(self, name: str, forms: tuple[Form, ...], stored: list[StoredTensor]) -> str:
+    def _changes(self, name: str, variants: list[list[Form]]) -> str:
         """Say what a tensor is at which steps."""
-        numbers = self.run.numbers
         parts = []
-        for form, (array, dtype) in zip(forms, stored, strict=True):
-            steps = [number for place, number in enumerate(numbers) if place in form]
-            parts.append(f"{dtype} of shape {array.shape[1:]} at steps {listed(steps)}")
-        return (
-            f"{self.where}: tensor {name!r:.300} is {', and '.join(parts)}: read it from"
-            f" a step, such as run[{numbers[-1]}][{name!r:.80}]"
-        )
+        for number, variant in self._by_step(variants):
+            array, dtype = self._form(name, variant[0])
+            parts.append(f"from step {number} on {dtype} of shape {array.shape[1:]}")
+        names = " or ".join(repr(variant) for variant in self.variant_names(name))
+        return f"{self.where}: tensor {name!r:.300} is {', '.join(parts)}: read it as {names:.300}"
 
     def _open(self, path: str, label: str) -> ArrayReader:
         return self.store.array(path)
+
+
+def _first_place(forms: Sequence[Form]) -> int:
+    return min(first for form in forms for first, _ in form.at)

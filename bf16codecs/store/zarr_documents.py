@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import zarr
@@ -18,7 +19,7 @@ from bf16codecs._chunks.grid import ArrayPlan
 from bf16codecs.codecs import FrameCodec
 from bf16codecs.zarr.blocks import BF16BlocksCodec
 
-__all__ = ["ZarrDocuments", "as_json"]
+__all__ = ["ZarrDocuments", "as_json", "read_documents"]
 
 
 def as_json(document: Mapping[str, Any]) -> bytes:
@@ -44,7 +45,7 @@ class ZarrDocuments:
     def add(self, array: ArrayPlan, codec: Codec | None) -> None:
         """Add an array."""
         # Layers repeat: a model has few distinct shapes.
-        key = (array.dtype, array.shape, array.chunks)
+        key = (type(array), array.dtype, array.shape, array.chunks)
         if key not in self._templates:
             self._templates[key] = self._make(array, codec)
         documents = dict(self._templates[key])
@@ -56,6 +57,24 @@ class ZarrDocuments:
                 **array.attributes,
             }
         self._arrays[array.path] = documents
+
+    def take(self, nodes: Mapping[str, dict[str, dict[str, Any]]]) -> dict[str, bytes]:
+        """Add the arrays of a store that is there, and return all its keys and what they hold."""
+        for path, documents in nodes.items():
+            if ".zarray" in documents or documents.get("zarr.json", {}).get("node_type") == "array":
+                self._arrays[path] = documents
+        return {
+            f"{path}/{name}": as_json(document)
+            for path, documents in nodes.items()
+            for name, document in documents.items()
+        }
+
+    def extend(self, path: str, length: int) -> None:
+        """Let the first axis of an array have another length."""
+        name = "zarr.json" if self._format == 3 else ".zarray"
+        documents = self._arrays[path]
+        shape = [length, *documents[name]["shape"][1:]]
+        self._arrays[path] = {**documents, name: {**documents[name], "shape": shape}}
 
     def keys(self, attributes: Mapping[str, Any]) -> Iterator[tuple[str, bytes]]:
         """Yield all keys and what they hold, those of the root with these attributes last."""
@@ -105,6 +124,34 @@ class ZarrDocuments:
         if self._format == 3:
             return {"zarr.json": {"attributes": attributes, "zarr_format": 3, "node_type": "group"}}
         return {".zgroup": {"zarr_format": 2}, ".zattrs": dict(attributes)}
+
+
+def read_documents(root: Path, zarr_format: int) -> dict[str, dict[str, dict[str, Any]]]:
+    """Return the documents below the root of a store in a folder, by path and name.
+
+    Those that the root's consolidated metadata have. None if the store is not there yet.
+
+    Raises
+    ------
+    KeyError, ValueError
+        If the root's document is damaged.
+    """
+    document = root / ("zarr.json" if zarr_format == 3 else ".zmetadata")
+    if not document.exists():
+        return {}
+    content = json.loads(document.read_bytes())
+    nodes: dict[str, dict[str, dict[str, Any]]] = {}
+    if zarr_format == 3:
+        for path, node in content["consolidated_metadata"]["metadata"].items():
+            own = {key: node[key] for key in node if key != "consolidated_metadata"}
+            nodes[path] = {"zarr.json": node if node["node_type"] == "array" else own}
+        return nodes
+    for key, member in content["metadata"].items():
+        path, _, name = key.rpartition("/")
+        if path:
+            own = {k: member[k] for k in member if k != "consolidated_metadata"}
+            nodes.setdefault(path, {})[name] = own
+    return nodes
 
 
 # Only the root lists members: a group's own entry repeats none.

@@ -28,11 +28,10 @@ class Sink(Protocol):
 
 
 class FolderSink:
-    """Keys as files in a folder."""
+    """Keys as files in a folder, which is there."""
 
     def __init__(self, path: Path) -> None:
         self._root = path
-        path.mkdir()
 
     def put(self, key: str, data: Any) -> None:
         """Write a file."""

@@ -99,6 +99,8 @@ class ZarrWriter:
         self._format = zarr_format
         #: Written at the end.
         self._documents = ZarrDocuments(zarr_format)
+        if not as_zip:
+            path.mkdir()
         self._sink: ZipSink | FolderSink = (ZipSink if as_zip else FolderSink)(path)
         self._chunks = ChunkWriter(choice, zarr_format, self._sink)
 

@@ -1,0 +1,115 @@
+"""Options of the commands that have to do with runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum, auto
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from bf16codecs.convert.runs import DEFAULT_GROUP, DEFAULT_STEP_SIZE
+from bf16codecs.store.run_layout import MAX_GROUP
+
+__all__ = ["Job", "run_job", "run_options", "step_options"]
+
+_STEP = click.IntRange(0, 2**63 - 1)
+
+
+class Job(Enum):
+    """What a conversion makes: a store of one model, a run, or a run with one step more."""
+
+    MODEL = auto()
+    SERIES = auto()
+    APPEND = auto()
+
+
+def run_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that make runs: see `run_job`."""
+    options = (
+        click.option("--series", is_flag=True, help="Make a run store of several checkpoints."),
+        click.option("--append", is_flag=True, help="Append SRC to the run STORE, or begin it."),
+        click.option(
+            "--step",
+            type=_STEP,
+            help="With --append: which step SRC is.  [default: its metadata or name tell]",
+        ),
+        click.option(
+            "--keyframe-every",
+            type=click.IntRange(1, MAX_GROUP),
+            default=DEFAULT_GROUP,
+            show_default=True,
+            metavar="N",
+            help="Of a new run: every Nth step is coded whole, and those between as differences.",
+        ),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def step_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that say which steps of a run are meant."""
+    options = (
+        click.option("--step", type=_STEP, help="Of a run: the step to restore."),
+        click.option("--all", "all_steps", is_flag=True, help="Of a run: restore all steps."),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def run_job(sources: Sequence[str], options: dict[str, Any], others: Mapping[str, Any]) -> Job:
+    """Find out what to make, and leave only the options in `options` that it takes.
+
+    Parameters
+    ----------
+    sources
+        What is converted.
+    options
+        All options by name, those of `run_options` and of conversions to one model.
+    others
+        Options that runs do not take, by what users call them.
+
+    Raises
+    ------
+    click.UsageError
+        If options contradict each other, or there are too many sources.
+    """
+    series, append = options.pop("series"), options.pop("append")
+    step, every = options.pop("step"), options.pop("keyframe_every")
+    if series and append:
+        raise click.UsageError("--series makes a new run, --append continues one: choose one")
+    if step is not None and not append:
+        raise click.UsageError("--step goes with --append")
+    if not series and len(sources) > 1:
+        raise click.UsageError(
+            f"{len(sources)} sources, and one target: --series makes a run of several checkpoints"
+        )
+    if not series and not append:
+        if _is_given("keyframe_every"):
+            raise click.UsageError("--keyframe-every goes with --series and --append")
+        return Job.MODEL
+    for name, value in {**others, "--base": options.pop("base")}.items():
+        if value is not None:
+            raise click.UsageError(f"{name} does not go with --series and --append")
+    options["keyframe_every"] = every
+    if not _is_given("chunk_size"):
+        options["chunk_size"] = DEFAULT_STEP_SIZE
+    if series:
+        return Job.SERIES
+    if options.pop("overwrite"):
+        raise click.UsageError(
+            "--append does not replace a run: without --overwrite, it adds to it"
+        )
+    options["step"] = step
+    if not _is_given("codec"):
+        options["codec"] = None
+    return Job.APPEND
+
+
+def _is_given(option: str) -> bool:
+    """Tell whether the user gave an option, and did not leave it to its default."""
+    source = click.get_current_context().get_parameter_source(option)
+    return source is not ParameterSource.DEFAULT

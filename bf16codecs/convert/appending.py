@@ -1,0 +1,235 @@
+"""Adding a step to a run."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from bf16codecs._buffers import Bytes, ThreadBuffer
+from bf16codecs._chunks.array import ArrayReader
+from bf16codecs._chunks.grid import ArrayPlan, Piece
+from bf16codecs._chunks.steps import StepView
+from bf16codecs._frames import decode
+from bf16codecs._growing import Version
+from bf16codecs.convert.checks import read_index
+from bf16codecs.convert.parents import choose_parent, max_depth
+from bf16codecs.convert.pipeline import Progress, file_prefix, in_file_order, read_chunk
+from bf16codecs.convert.run_plan import StepPlan, plan_step
+from bf16codecs.convert.sampling import coded_nbytes, take_samples
+from bf16codecs.errors import CorruptDataError, SafetensorsError
+from bf16codecs.safetensors import Source
+from bf16codecs.store.choice import CodecChoice
+from bf16codecs.store.entries import StoredFile
+from bf16codecs.store.layout import StoreInfo
+from bf16codecs.store.plan import header_path, plan_bytes
+from bf16codecs.store.run_layout import RunInfo, RunStep
+from bf16codecs.store.run_writer import RunWriter
+from bf16codecs.store.runs import RunReader
+
+__all__ = ["add_step"]
+
+
+@dataclass(frozen=True)
+class _Parent:
+    """The step that one is coded against, and its tensors' arrays by path."""
+
+    place: int
+    slot: int
+    arrays: Mapping[str, ArrayReader]
+
+
+def add_step(
+    writer: RunWriter,
+    run: RunReader | None,
+    info: RunInfo,
+    source: Source,
+    number: int,
+    choice: CodecChoice,
+    chunk_size: int,
+    verify: bool,
+    progress: Progress | None = None,
+) -> tuple[RunInfo, int]:
+    """Add a checkpoint to a run, and make it part of it.
+
+    Parameters
+    ----------
+    writer
+        Of the run.
+    run, info
+        The run so far, if it has steps, and what it says of itself.
+    source, number
+        The checkpoint, and the number of its step.
+    choice
+        The codec.
+    chunk_size
+        Largest size of one step in a chunk, in bytes.
+    verify
+        Decode every frame from where it was written, and compare.
+    progress
+        Called with the bytes done and the bytes in all.
+
+    Returns
+    -------
+    RunInfo
+        What the run says of itself from now on.
+    int
+        How many bytes were written.
+    """
+    before = [file.state() for file in source.files]
+    plan = plan_step(source, run, info, chunk_size)
+    _prepare(writer, info, plan)
+    parent = _choose(run, info, source, choice)
+    digests, nbytes = _encode(writer, plan, info, source, choice, parent, verify, progress)
+    for file, state in zip(source.files, before, strict=True):
+        if file.state() != state:
+            raise SafetensorsError(f"{file.path}: changed while it was read")
+    files, index, header_nbytes = _write_files(writer, info, run, source, digests)
+    step = RunStep(number, files, index, None if parent is None else parent.place)
+    info = info.with_step(step, plan.paths)
+    nbytes += header_nbytes + writer.write_steps(info.numbers)
+    nbytes += writer.finish(StoreInfo((), None, {}, run=info))
+    return info, nbytes
+
+
+def _prepare(writer: RunWriter, info: RunInfo, plan: StepPlan) -> None:
+    """Create the new arrays, and let the others have the step, too."""
+    steps = len(info.steps) + 1
+    for array in plan.arrays.values():
+        if array.path in plan.new:
+            writer.create(array)
+    forms = {form.path for own in info.tensors.values() for form in own if "#" not in form.path}
+    for path in forms:
+        writer.extend(path, steps)
+
+
+def _choose(
+    run: RunReader | None, info: RunInfo, source: Source, choice: CodecChoice
+) -> _Parent | None:
+    """Choose the step of the group that a new one is coded against."""
+    place = len(info.steps)
+    slot = place % info.group
+    if run is None or slot == 0:
+        return None
+    samples = take_samples(source)
+    group = range(place - slot, place)
+    depths: dict[int, int] = {}
+    sizes: dict[int, int] = {}
+    for earlier in group:
+        parent = info.steps[earlier].parent
+        depths[earlier] = 0 if parent is None else depths.get(parent, 0) + 1
+        with closing(run.step(info.steps[earlier].number)) as reader:
+            size = coded_nbytes(samples, choice, reader)
+        if size is not None:
+            sizes[earlier] = size
+    alone = coded_nbytes(samples, choice) or 0
+    chosen = choose_parent(sizes, alone, depths, max_depth(info.group))
+    if chosen is None:
+        return None
+    paths = info.paths_at(chosen).values()
+    arrays = {path: StepView(run.array(path), chosen) for path in paths if "#" not in path}
+    return _Parent(chosen, chosen - group.start, arrays)
+
+
+def _encode(
+    writer: RunWriter,
+    plan: StepPlan,
+    info: RunInfo,
+    source: Source,
+    choice: CodecChoice,
+    parent: _Parent | None,
+    verify: bool,
+    progress: Progress | None,
+) -> tuple[list[str], int]:
+    """Encode all tensors; return the SHA-256 of each file, and how many bytes were written."""
+    group, slot = divmod(len(info.steps), info.group)
+    bases, decoded = ThreadBuffer(), ThreadBuffer()
+
+    def work(piece: Piece, chunk: Bytes) -> int:
+        read_chunk(source.files[piece.array.file], piece, chunk)
+        if not piece.array.is_written:
+            return 0
+        array = plan.arrays[piece.array.path]
+        base = _read_base(parent, piece, bases.get(chunk.size))
+        version, fill = _version(piece.array, chunk, parent, base), partial(_fill, piece.array)
+        appended = writer.append(array, (group, *piece.index), slot, version, fill)
+        if verify:
+            found = decoded.get(chunk.size)
+            decode(writer.read(appended), found, base)
+            if not np.array_equal(found, chunk):
+                raise CorruptDataError(f"{array.path}: was not read back as it was written")
+        return appended.nbytes
+
+    digests = [hashlib.sha256(file_prefix(file.header)) for file in source.files]
+    nbytes = 0
+    with closing(in_file_order(work, plan.pieces, progress)) as pieces:
+        for piece, data, size in pieces:
+            digests[piece.array.file].update(data.data)
+            nbytes += size
+    return [digest.hexdigest() for digest in digests], nbytes
+
+
+def _read_base(parent: _Parent | None, piece: Piece, out: Bytes) -> Bytes | None:
+    """Read what a chunk is coded against, padded as it is; None if the parent has no such array."""
+    if parent is None or piece.array.path not in parent.arrays:
+        return None
+    start = piece.offset - piece.array.offset
+    array = parent.arrays[piece.array.path]
+    array.read_run(start, start + piece.nbytes, out[: piece.nbytes])
+    out[piece.nbytes :].view(piece.array.dtype)[:] = piece.array.fill_value
+    return out
+
+
+def _version(array: ArrayPlan, chunk: Bytes, parent: _Parent | None, base: Bytes | None) -> Version:
+    # As arrays, since some codecs look at their rows.
+    form = np.dtype(f"u{array.item_size}")
+    rows = chunk.view(form).reshape(array.chunks)
+    if parent is None or base is None:
+        return Version(rows)
+    return Version(rows, parent.slot, base.view(form).reshape(array.chunks))
+
+
+def _fill(array: ArrayPlan) -> Bytes:
+    fill = np.empty(array.chunk_nbytes, np.uint8)
+    fill.view(array.dtype)[:] = array.fill_value
+    return fill
+
+
+def _write_files(
+    writer: RunWriter, info: RunInfo, run: RunReader | None, source: Source, digests: Sequence[str]
+) -> tuple[tuple[StoredFile, ...], StoredFile | None, int]:
+    """Write headers and index; return what to say of the files, and how many bytes were written.
+
+    What the step before has is not written again.
+    """
+    known: dict[bytes, str] = {}
+    if run is not None:
+        with closing(run.step(info.numbers[-1])) as last:
+            pairs = zip(last.headers, last.info.files, strict=True)
+            known = {header.raw: file.path for header, file in pairs}
+            if last.info.index is not None:
+                known[read_index(last)] = last.info.index.path
+    files = [file for step in info.steps for file in (*step.files, step.index) if file is not None]
+    count, nbytes = len({file.path for file in files}), 0
+
+    def place(raw: bytes) -> str:
+        nonlocal count, nbytes
+        if raw not in known:
+            known[raw] = header_path(count)
+            nbytes += writer.write_bytes(plan_bytes(known[raw], len(raw), len(raw)), raw)
+            count += 1
+        return known[raw]
+
+    stored = tuple(
+        StoredFile(file.name, file.header.file_size, digest, place(file.header.raw))
+        for file, digest in zip(source.files, digests, strict=True)
+    )
+    if source.index is None:
+        return stored, None, nbytes
+    raw = source.index_raw
+    digest = hashlib.sha256(raw).hexdigest()
+    return stored, StoredFile(source.index.name, len(raw), digest, place(raw)), nbytes

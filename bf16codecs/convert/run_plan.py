@@ -1,0 +1,147 @@
+"""What becomes of a checkpoint's tensors in a run store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from bf16codecs._chunks.array import ArrayReader
+from bf16codecs._chunks.grid import ArrayPlan, chunk_shape
+from bf16codecs.convert.repeated import find_repeated
+from bf16codecs.errors import StoreError
+from bf16codecs.safetensors import Source, TensorInfo
+from bf16codecs.store.entries import ROUNDED
+from bf16codecs.store.layout import ATTRIBUTES_KEY
+from bf16codecs.store.paths import later_paths
+from bf16codecs.store.plan import array_form
+from bf16codecs.store.run_layout import RunInfo
+from bf16codecs.store.run_writer import RunArray
+from bf16codecs.store.runs import RunReader
+
+__all__ = ["StepPlan", "plan_step"]
+
+
+@dataclass(frozen=True)
+class StepPlan:
+    """Where a checkpoint's tensors go.
+
+    Attributes
+    ----------
+    paths : dict
+        By tensor, as `RunInfo.paths_at` returns them.
+    pieces : list of ArrayPlan
+        One for each tensor, in the order of the data, as they are read; not all are written.
+    arrays : dict
+        By path, what is written to.
+    new : set
+        Those of the paths that are not there yet.
+    """
+
+    paths: dict[str, str]
+    pieces: list[ArrayPlan]
+    arrays: dict[str, RunArray]
+    new: set[str]
+
+
+def plan_step(source: Source, run: RunReader | None, info: RunInfo, chunk_size: int) -> StepPlan:
+    """Plan a step.
+
+    Parameters
+    ----------
+    source
+        The checkpoint.
+    run
+        The run so far, if it has any steps.
+    info
+        What it says of itself.
+    chunk_size
+        Largest size of one step in a chunk, in bytes, of new arrays.
+
+    Raises
+    ------
+    StoreError
+        If the run has none of the tensors, in any form.
+    """
+    tensors = [tensor for file in source.files for tensor in file.header.tensors]
+    repeated = find_repeated(source)
+    stored = {t.name: t for t in tensors if t.name not in {**repeated.copies, **repeated.roundings}}
+    known = _known_paths(run, info, stored)
+    if run is not None and tensors and not info.tensors.keys() & {t.name for t in tensors}:
+        raise StoreError(
+            f"{source.files[0].path}: is not of the run {run.where}: it has none of its tensors"
+        )
+    forms = [form for own in info.tensors.values() for form in own]
+    taken = {form.path for form in forms if not form.path.endswith(ROUNDED)}
+    number = len(info.steps)
+    later = later_paths([name for name in stored if name not in known], taken, str(number))
+    paths = known | later
+    planned = [
+        _plan(tensor, number, file, paths, run, info, chunk_size)
+        for file, own in enumerate(source.files)
+        for tensor in own.header.tensors
+        if tensor.name in stored
+    ]
+    arrays = {array.path: array for array, _ in planned}
+    pieces = {name: piece for name, (_, piece) in zip(stored, planned, strict=True)}
+    for name, owner in repeated.copies.items():
+        paths[name] = paths[owner]
+    for name, owner in repeated.roundings.items():
+        paths[name] = paths[owner] + ROUNDED
+    for name, owner in {**repeated.copies, **repeated.roundings}.items():
+        pieces[name] = replace(pieces[owner], is_written=False)
+    ordered = []
+    for file, own in enumerate(source.files):
+        for tensor in own.header.tensors:
+            dtype, shape = array_form(tensor, is_stepped=True)
+            offset = own.header.data_start + tensor.start
+            piece = replace(pieces[tensor.name], dtype=dtype, shape=shape, file=file, offset=offset)
+            ordered.append(piece)
+    in_order = {tensor.name: paths[tensor.name] for tensor in tensors}
+    return StepPlan(in_order, ordered, arrays, arrays.keys() - taken)
+
+
+def _known_paths(
+    run: RunReader | None, info: RunInfo, tensors: Mapping[str, TensorInfo]
+) -> dict[str, str]:
+    """Return the path of each tensor that was there before with the same dtype and shape."""
+    found: dict[str, str] = {}
+    for name, tensor in tensors.items():
+        for form in info.tensors.get(name, ()):
+            if run is None or form.path.endswith(ROUNDED):
+                continue
+            array = run.array(form.path)
+            attributes = run.attributes(form.path)
+            expected = array_form(tensor, is_stepped=True)
+            is_own = attributes.get("tensor") == name and attributes.get("dtype") == tensor.dtype
+            if is_own and (array.dtype.name, array.shape[1:]) == expected:
+                found[name] = form.path
+    return found
+
+
+def _plan(
+    tensor: TensorInfo,
+    number: int,
+    file: int,
+    paths: Mapping[str, str],
+    run: RunReader | None,
+    info: RunInfo,
+    chunk_size: int,
+) -> tuple[RunArray, ArrayPlan]:
+    """Return a tensor's array, and the pieces that it is read in."""
+    dtype, shape = array_form(tensor, is_stepped=True)
+    path = paths[tensor.name]
+    old: ArrayReader | None = None
+    if run is not None and any(f.path == path for f in info.tensors.get(tensor.name, ())):
+        old = run.array(path)
+    chunks = chunk_shape(shape, np.dtype(dtype).itemsize, chunk_size)
+    chunks = chunks if old is None else old.chunks[1:]
+    attributes: dict[str, Any] = {"tensor": tensor.name, "dtype": tensor.dtype}
+    if shape != tensor.shape:
+        attributes["shape"] = list(tensor.shape)
+    array = RunArray(
+        path, dtype, (number + 1, *shape), (info.group, *chunks), {ATTRIBUTES_KEY: attributes}
+    )
+    return array, ArrayPlan(path, dtype, shape, chunks, file=file)

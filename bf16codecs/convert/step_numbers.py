@@ -1,0 +1,78 @@
+"""Which step of its run a checkpoint is: from its metadata, or from its name."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from bf16codecs.errors import SafetensorsError
+from bf16codecs.safetensors import Source, open_source
+
+__all__ = ["ordered_steps", "step_of"]
+
+_KEYS = ("step", "global_step", "iteration")
+_NAMED = re.compile(
+    r"(?:step|iter(?:ation)?|checkpoint|ckpt|epoch)s?[-_=.]?(\d{1,18})", re.IGNORECASE
+)
+# Not those of fp32, or of model-00001-of-00002.
+_ALONE = re.compile(r"(?<![A-Za-z0-9])(\d{1,18})(?![A-Za-z0-9])")
+_SHARD = re.compile(r"\d+-of-\d+")
+
+
+def step_of(source: Source, path: str | os.PathLike[str]) -> int:
+    """Return the number of a checkpoint's step.
+
+    Its safetensors metadata have it as ``step``, ``global_step`` or ``iteration``; else its name
+    does, or that of its folder: ``model-step00600.safetensors``, ``checkpoint-600``.
+
+    Raises
+    ------
+    SafetensorsError
+        If nothing tells.
+    """
+    for file in source.files:
+        for key in _KEYS:
+            text = file.header.metadata.get(key, "")
+            if text.isdecimal() and text.isascii() and len(text) <= 18:
+                return int(text)
+    absolute = Path(os.path.abspath(path))
+    for name in (absolute.name.removesuffix(".safetensors"), absolute.parent.name):
+        name = _SHARD.sub("", name)
+        found = _NAMED.findall(name) or _ALONE.findall(name)
+        if found:
+            return int(found[-1])
+    raise SafetensorsError(
+        f"{os.fspath(path)}: neither its name nor its metadata tell which step it is:"
+        " append it with --step N"
+    )
+
+
+def ordered_steps(
+    paths: Iterable[str | os.PathLike[str]], given: Sequence[int] | None = None
+) -> list[tuple[int, Source]]:
+    """Open checkpoints, and return them with their steps, ascending.
+
+    Parameters
+    ----------
+    paths
+        Files, folders of shards, or their indexes.
+    given
+        Their steps, if they are not to be looked for.
+
+    Raises
+    ------
+    SafetensorsError
+        If two have the same step, or one has none.
+    """
+    found: dict[int, tuple[Source, str]] = {}
+    for i, path in enumerate(paths):
+        source = open_source(path)
+        number = step_of(source, path) if given is None else given[i]
+        if number in found:
+            raise SafetensorsError(
+                f"{os.fspath(path)}: is step {number}, and so is {found[number][1]}"
+            )
+        found[number] = source, os.fspath(path)
+    return [(number, found[number][0]) for number in sorted(found)]

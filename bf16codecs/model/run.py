@@ -1,0 +1,167 @@
+"""Runs: tensors over time, and each step as a model."""
+
+from __future__ import annotations
+
+import difflib
+import operator
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from bf16codecs._messages import counted
+from bf16codecs.errors import TensorNotFoundError
+from bf16codecs.model.model import Model
+from bf16codecs.model.tensor import ALL_STEPS, Home, LazyTensor
+from bf16codecs.store.runs import RunReader
+
+if TYPE_CHECKING:
+    import xarray
+
+__all__ = ["Run", "RunTensor", "open_run"]
+
+
+def open_run(
+    path: Any,
+    storage_options: Mapping[str, Any] | None = None,
+    max_bytes: int | None = None,
+) -> Run:
+    """Open the checkpoints of a run, and read only their metadata.
+
+    Parameters
+    ----------
+    path : str, path or zarr.abc.store.Store
+        A run store, which ``st2zarr --series`` and ``st2zarr --append`` make: a folder, a ZIP file,
+        an HDF5 file, or an address.
+    storage_options : dict, optional
+        Options of the address's file system: credentials, endpoints, timeouts.
+    max_bytes : int, optional
+        The most bytes that a call may decode: see `open_model`.
+
+    Returns
+    -------
+    Run
+        A context manager; close it when done.
+
+    Raises
+    ------
+    FileNotFoundError
+        If nothing is at that path.
+    bf16codecs.store.StoreError
+        If it is not a run store, or a damaged one.
+    """
+    return Run(Home(path, storage_options, max_bytes, step=ALL_STEPS))
+
+
+class Run:
+    """The checkpoints of a run; `open_run` makes it.
+
+    ``run[600]`` is the model at step 600, ``run["name"]`` a tensor with the step as first axis:
+    index *i* of it is step ``run.steps[i]``. It is a mapping from names to tensors. What is
+    appended after it was opened is not seen.
+    """
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._where = self._reader.where
+        self._names = dict.fromkeys(self._reader.run.tensors)
+
+    @property
+    def steps(self) -> list[int]:
+        """The numbers of the steps, ascending."""
+        return self._reader.run.numbers
+
+    def keys(self) -> list[str]:
+        """Return the names of all tensors that any step has."""
+        return list(self._names)
+
+    def values(self) -> Iterator[RunTensor]:
+        """Yield the tensors."""
+        return (self[name] for name in self.keys())
+
+    def items(self) -> Iterator[tuple[str, RunTensor]]:
+        """Yield names and tensors."""
+        return ((name, self[name]) for name in self.keys())
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.keys())
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._names or key in self.steps
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, str):
+            return self._tensor(key)
+        try:
+            number = operator.index(key)
+        except TypeError:
+            raise TypeError(f"a run has steps and names of tensors, not {key!r:.80}") from None
+        return Model._at(self._home.at_step(number))
+
+    def xarray(self) -> xarray.Dataset:
+        """Return all tensors as a dataset with the coordinate ``step``, read when asked for.
+
+        A tensor that changes its shape or dtype is several variables, named with ``@`` and the
+        first step of each.
+
+        Returns
+        -------
+        xarray.Dataset
+        """
+        from bf16codecs.model._xarray import as_dataset
+
+        names = [v for name in self.keys() for v in self._reader.variant_names(name)]
+        return as_dataset({name: self[name] for name in names}, self.steps)
+
+    def close(self) -> None:
+        """Close the run; its tensors and models can no longer be read."""
+        self._home.close()
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        what = f"{counted(len(self.steps), 'step')}, {counted(len(self), 'tensor')}"
+        return f"<Run {self._where}: {what}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Run, (self._home,)
+
+    @property
+    def _reader(self) -> RunReader:
+        reader = self._home.opened
+        assert isinstance(reader, RunReader)
+        return reader
+
+    def _tensor(self, name: str) -> RunTensor:
+        tensor, _, number = name.rpartition("@")
+        is_variant = tensor in self._names and name in self._reader.variant_names(tensor)
+        if name not in self._names and not (number and is_variant):
+            near = difflib.get_close_matches(name, self._names, n=3)
+            hint = f"; there is {' and '.join(map(repr, near))}" if near else ""
+            raise TensorNotFoundError(f"{self._where}: no step has a tensor {name!r:.300}{hint}")
+        return RunTensor(self._home, name)
+
+
+class RunTensor(LazyTensor):
+    """A tensor over time: a `LazyTensor` whose first axis is the step."""
+
+    @property
+    def steps(self) -> list[int]:
+        """The steps at which it is there; at others, it is NaN, or 0 if it has no NaN."""
+        reader = self._home.opened
+        assert isinstance(reader, RunReader)
+        return reader.steps_of(self.name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        function, arguments = super().__reduce__()
+        return _reopened_tensor, (function, arguments)
+
+
+def _reopened_tensor(function: Any, arguments: Any) -> RunTensor:
+    tensor = function(*arguments)
+    return RunTensor(tensor._home, tensor.name)

@@ -1,0 +1,146 @@
+"""What every kind of run store can do while a step is added to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from bf16codecs import _core
+from bf16codecs._buffers import Bytes
+from bf16codecs._chunks.grid import ArrayPlan
+from bf16codecs._growing import Version, append_version, directory_nbytes, new_growing_frame
+from bf16codecs.codecs import FrameCodec
+from bf16codecs.store.layout import StoreInfo
+
+__all__ = ["Appended", "Fill", "Growth", "RunArray", "RunWriter", "Write", "grow", "start"]
+
+#: Returns a version of fill values.
+Fill = Callable[[], Bytes]
+
+
+@dataclass(frozen=True)
+class RunArray(ArrayPlan):
+    """The array of a tensor over time: its first axis is the step."""
+
+    @property
+    def dimension_names(self) -> list[str]:
+        """Dimension names; those of the tensor's axes count without the step."""
+        return ["step", *(f"dim{axis}_{size}" for axis, size in enumerate(self.shape[1:]))]
+
+
+class Write(NamedTuple):
+    """Bytes, and where in a chunk they belong."""
+
+    at: int
+    content: bytes
+
+
+class Growth(NamedTuple):
+    """What a chunk needs to hold a version more: frames, and, once they are durable, entries."""
+
+    frames: Sequence[Write]
+    entries: Sequence[Write]
+
+
+class Appended(NamedTuple):
+    """A version that was written: how many bytes were, and where its frame is."""
+
+    nbytes: int
+    chunk: str
+    at: int
+    size: int
+
+
+class RunWriter(Protocol):
+    """A run that gets one step more; `append` may be called by several threads."""
+
+    def create(self, array: RunArray) -> None:
+        """Prepare a new array."""
+
+    def extend(self, path: str, steps: int) -> None:
+        """Let an array that was there have a number of steps."""
+
+    def append(
+        self, array: RunArray, index: tuple[int, ...], slot: int, version: Version, fill: Fill
+    ) -> Appended:
+        """Add a version to a chunk, in a place of it.
+
+        Parameters
+        ----------
+        array
+            The array.
+        index
+            Of the chunk.
+        slot
+            Which version it is, in the chunk.
+        version
+            What it holds, and what it is coded against.
+        fill
+            Returns what versions before hold, if they are not there.
+        """
+
+    def read(self, appended: Appended) -> Bytes:
+        """Read the frame of a version back from where it was written."""
+
+    def write_bytes(self, array: ArrayPlan, content: bytes) -> int:
+        """Write an array of bytes, of one chunk; return its stored size."""
+
+    def write_steps(self, numbers: Sequence[int]) -> int:
+        """Write the array with the numbers of the steps; return its stored size."""
+
+    def finish(self, info: StoreInfo) -> int:
+        """Make the step part of the run, in one step; return the size of the metadata."""
+
+    def abandon(self) -> None:
+        """Leave the run as it was; nothing after `finish`."""
+
+    def close(self) -> None:
+        """Release what is open."""
+
+
+def start(codec: FrameCodec, slot: int, version: Version, fill: Fill) -> bytes:
+    """Return a chunk whose first version of use is the one at a place in it."""
+    before = [Version(fill())] * slot if slot else []
+    return new_growing_frame(codec, [*before, version])
+
+
+def grow(codec: FrameCodec, directory: bytes, slot: int, version: Version, fill: Fill) -> Growth:
+    """Return what makes a chunk hold a version at a place in it.
+
+    What the chunk holds there, or behind, is of a step that never became part of the run.
+
+    Parameters
+    ----------
+    codec
+        Of the array.
+    directory
+        The chunk's first bytes: at least its directory.
+    slot, version, fill
+        As `RunWriter.append` takes them.
+    """
+    index = _core.GrowingIndex(directory)
+    size = index.directory_size
+    known = bytearray(directory[:size])
+    first = directory_nbytes(0)
+    entry_size = (size - first) // index.room
+    left_over = list(_cleared(known, first, entry_size, slot, len(index.ends)))
+    frames, entries = left_over, []
+    for number in range(min(slot, len(index.ends)), slot + 1):
+        added = append_version(codec, known, version if number == slot else Version(fill()))
+        known[added.entry_at : added.entry_at + entry_size] = added.entry
+        frames.append(Write(added.frame_at, added.frame))
+        entries.append(Write(added.entry_at, added.entry))
+    return Growth(frames, entries)
+
+
+def _cleared(
+    directory: bytearray, first: int, entry_size: int, slot: int, count: int
+) -> Iterator[Write]:
+    """Take versions from a place on out of a directory, and yield what does so in the file."""
+    nothing = bytes(entry_size)
+    # From the last one on: none may be behind one that is not there.
+    for number in reversed(range(slot, count)):
+        at = first + number * entry_size
+        directory[at : at + entry_size] = nothing
+        yield Write(at, nothing)
