@@ -6,13 +6,12 @@ import errno
 import os
 import platform
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 from bf16codecs._held import HeldFolder
 
-__all__ = ["LifeLock", "locked_folder", "try_lock"]
+__all__ = ["LifeLock", "lock_folder", "try_lock"]
 
 # The first word of a lock file that this package made.
 _MARK = "bf16codecs"
@@ -50,11 +49,14 @@ def _machine() -> str:
     return " ".join(words)
 
 
-@contextmanager
-def locked_folder(path: Path) -> Iterator[None]:
-    """Hold the lock of a folder: one process at a time changes what is in it.
+def lock_folder(path: Path) -> int | None:
+    """Lock a folder: one process at a time changes what is in it.
 
-    Where folders have no locks, as on Windows and on some network file systems, nothing is locked.
+    Returns
+    -------
+    int or None
+        A descriptor, which holds the lock until it is closed. None where folders have no locks, as
+        on Windows.
 
     Raises
     ------
@@ -62,20 +64,17 @@ def locked_folder(path: Path) -> Iterator[None]:
         If another process holds it.
     """
     if os.name == "nt":
-        yield
-        return
+        return None
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        try:
-            try_lock(descriptor)
-        except (BlockingIOError, PermissionError):
-            text = "another process is appending to it: try again when that is done"
-            raise BlockingIOError(errno.EWOULDBLOCK, text, str(path)) from None
-        except OSError:
-            pass
-        yield
-    finally:
+        try_lock(descriptor)
+    except (BlockingIOError, PermissionError):
         os.close(descriptor)
+        text = "another process is appending to it: try again when that is done"
+        raise BlockingIOError(errno.EWOULDBLOCK, text, str(path)) from None
+    except OSError:
+        pass  # there are none, as on some network file systems
+    return descriptor
 
 
 class LifeLock:

@@ -30,7 +30,7 @@ LAYERS = [
         "_torch_tensors",
     },
     {"_lock", "_rename", "_sync"},
-    {"_replace", "_safetensors_header"},
+    {"_journal", "_replace", "_safetensors_header"},
     {"safetensors"},
     {"_frames"},
     {"_growing", "codecs"},

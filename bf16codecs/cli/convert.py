@@ -52,10 +52,6 @@ def _run(
         report(name or source, target, summary, note)
 
 
-def _checked(verify: bool) -> str:
-    return "verified" if verify else ""
-
-
 @click.command()
 @click.argument("src", nargs=-1, required=True)
 @click.argument("store")
@@ -86,16 +82,27 @@ def st2zarr(
     tensor. With --append, SRC becomes one step more of such a store.
     """
     job = run_job(src, options, {"--dask": dask})
-    convert: Callable[..., Summary]
-    if job is Job.MODEL:
-        convert = safetensors_to_zarr if dask is None else _convert_on(dask)
+    convert = safetensors_to_zarr if dask is None else _convert_on(dask)
+    _store(job, convert, src, store, {**options, "zarr_format": int(zarr_format)})
+
+
+def _store(
+    job: Job,
+    convert: Callable[..., Summary],
+    src: tuple[str, ...],
+    target: str,
+    options: dict[str, Any],
+) -> None:
+    """Make a store of one model with `convert`, or a run."""
+    verified = "verified" if options["verify"] else ""
+    if job is Job.SERIES:
+        name = counted(len(src), "checkpoint")
+        _run(safetensors_to_run, src, target, verified, name=name, **options)
+    elif job is Job.APPEND:
+        note = f"appended{', ' if verified else ''}{verified}"
+        _run(append_to_run, src[0], target, note, **options)
     else:
-        convert = safetensors_to_run if job is Job.SERIES else append_to_run
-    source: Any = src if job is Job.SERIES else src[0]
-    name = counted(len(src), "checkpoint") if job is Job.SERIES else src[0]
-    note = {Job.APPEND: "appended"}.get(job, "")
-    note = ", ".join(filter(None, (note, _checked(options["verify"]))))
-    _run(convert, source, store, note, name=name, zarr_format=int(zarr_format), **options)
+        _run(convert, src[0], target, verified, **options)
 
 
 def _convert_on(address: str) -> Callable[..., Summary]:
@@ -143,16 +150,23 @@ def _restore(
 
 
 @click.command()
-@click.argument("src")
+@click.argument("src", nargs=-1, required=True)
 @click.argument("file")
 @conversion_options
+@run_options
 @command
-def st2h5(src: str, file: str, **options: Any) -> None:
+def st2h5(src: tuple[str, ...], file: str, **options: Any) -> None:
     """Convert SRC to an HDF5 file.
 
     SRC is a .safetensors file, a folder of shards, or a *.safetensors.index.json.
+
+    With --series, SRC are the checkpoints of a run, and FILE has the step as first axis of each
+    tensor. With --append, SRC becomes one step more of such a file.
     """
-    _run(safetensors_to_hdf5, src, file, _checked(options["verify"]), **options)
+    job = run_job(src, options, {})
+    if job is not Job.MODEL:
+        options["as_hdf5"] = True
+    _store(job, safetensors_to_hdf5, src, file, options)
 
 
 @click.command()

@@ -31,7 +31,7 @@ from bf16codecs.store.run_layout import RunInfo, RunStep
 from bf16codecs.store.run_writer import RunWriter
 from bf16codecs.store.runs import RunReader
 
-__all__ = ["add_step"]
+__all__ = ["Step", "add_step"]
 
 
 @dataclass(frozen=True)
@@ -43,18 +43,36 @@ class _Parent:
     arrays: Mapping[str, ArrayReader]
 
 
+@dataclass(frozen=True)
+class Step:
+    """A checkpoint that becomes a step of a run, and how.
+
+    Attributes
+    ----------
+    source, number
+        The checkpoint, and the number of its step.
+    choice
+        The codec.
+    chunk_size
+        Largest size of one step in a chunk, in bytes, of new arrays.
+    verify
+        Decode every frame from where it was written, and compare.
+    progress
+        Called with the bytes done and the bytes in all.
+    """
+
+    source: Source
+    number: int
+    choice: CodecChoice
+    chunk_size: int
+    verify: bool
+    progress: Progress | None
+
+
 def add_step(
-    writer: RunWriter,
-    run: RunReader | None,
-    info: RunInfo,
-    source: Source,
-    number: int,
-    choice: CodecChoice,
-    chunk_size: int,
-    verify: bool,
-    progress: Progress | None = None,
+    writer: RunWriter, run: RunReader | None, info: RunInfo, step: Step
 ) -> tuple[RunInfo, int]:
-    """Add a checkpoint to a run, and make it part of it.
+    """Add a checkpoint to a run, and make it part of it; after an error, the run is as before.
 
     Parameters
     ----------
@@ -62,16 +80,8 @@ def add_step(
         Of the run.
     run, info
         The run so far, if it has steps, and what it says of itself.
-    source, number
-        The checkpoint, and the number of its step.
-    choice
-        The codec.
-    chunk_size
-        Largest size of one step in a chunk, in bytes.
-    verify
-        Decode every frame from where it was written, and compare.
-    progress
-        Called with the bytes done and the bytes in all.
+    step
+        The checkpoint.
 
     Returns
     -------
@@ -80,17 +90,28 @@ def add_step(
     int
         How many bytes were written.
     """
+    try:
+        return _add_step(writer, run, info, step)
+    except BaseException:
+        writer.abandon()
+        raise
+
+
+def _add_step(
+    writer: RunWriter, run: RunReader | None, info: RunInfo, step: Step
+) -> tuple[RunInfo, int]:
+    source = step.source
     before = [file.state() for file in source.files]
-    plan = plan_step(source, run, info, chunk_size)
+    plan = plan_step(source, run, info, step.choice, step.chunk_size)
     _prepare(writer, info, plan)
-    parent = _choose(run, info, source, choice)
-    digests, nbytes = _encode(writer, plan, info, source, choice, parent, verify, progress)
+    parent = _choose(run, info, source, step.choice)
+    digests, nbytes = _encode(writer, plan, info, step, parent)
     for file, state in zip(source.files, before, strict=True):
         if file.state() != state:
             raise SafetensorsError(f"{file.path}: changed while it was read")
     files, index, header_nbytes = _write_files(writer, info, run, source, digests)
-    step = RunStep(number, files, index, None if parent is None else parent.place)
-    info = info.with_step(step, plan.paths)
+    place = None if parent is None else parent.place
+    info = info.with_step(RunStep(step.number, files, index, place), plan.paths)
     nbytes += header_nbytes + writer.write_steps(info.numbers)
     nbytes += writer.finish(StoreInfo((), None, {}, run=info))
     return info, nbytes
@@ -139,34 +160,32 @@ def _encode(
     writer: RunWriter,
     plan: StepPlan,
     info: RunInfo,
-    source: Source,
-    choice: CodecChoice,
+    step: Step,
     parent: _Parent | None,
-    verify: bool,
-    progress: Progress | None,
 ) -> tuple[list[str], int]:
     """Encode all tensors; return the SHA-256 of each file, and how many bytes were written."""
     group, slot = divmod(len(info.steps), info.group)
     bases, decoded = ThreadBuffer(), ThreadBuffer()
+    files = step.source.files
 
     def work(piece: Piece, chunk: Bytes) -> int:
-        read_chunk(source.files[piece.array.file], piece, chunk)
+        read_chunk(files[piece.array.file], piece, chunk)
         if not piece.array.is_written:
             return 0
         array = plan.arrays[piece.array.path]
         base = _read_base(parent, piece, bases.get(chunk.size))
         version, fill = _version(piece.array, chunk, parent, base), partial(_fill, piece.array)
         appended = writer.append(array, (group, *piece.index), slot, version, fill)
-        if verify:
+        if step.verify:
             found = decoded.get(chunk.size)
             decode(writer.read(appended), found, base)
             if not np.array_equal(found, chunk):
                 raise CorruptDataError(f"{array.path}: was not read back as it was written")
         return appended.nbytes
 
-    digests = [hashlib.sha256(file_prefix(file.header)) for file in source.files]
+    digests = [hashlib.sha256(file_prefix(file.header)) for file in files]
     nbytes = 0
-    with closing(in_file_order(work, plan.pieces, progress)) as pieces:
+    with closing(in_file_order(work, plan.pieces, step.progress)) as pieces:
         for piece, data, size in pieces:
             digests[piece.array.file].update(data.data)
             nbytes += size

@@ -13,6 +13,7 @@ from bf16codecs._chunks.grid import ArrayPlan, chunk_shape
 from bf16codecs.convert.repeated import find_repeated
 from bf16codecs.errors import StoreError
 from bf16codecs.safetensors import Source, TensorInfo
+from bf16codecs.store.choice import CodecChoice
 from bf16codecs.store.entries import ROUNDED
 from bf16codecs.store.layout import ATTRIBUTES_KEY
 from bf16codecs.store.paths import later_paths
@@ -46,7 +47,9 @@ class StepPlan:
     new: set[str]
 
 
-def plan_step(source: Source, run: RunReader | None, info: RunInfo, chunk_size: int) -> StepPlan:
+def plan_step(
+    source: Source, run: RunReader | None, info: RunInfo, choice: CodecChoice, chunk_size: int
+) -> StepPlan:
     """Plan a step.
 
     Parameters
@@ -57,6 +60,8 @@ def plan_step(source: Source, run: RunReader | None, info: RunInfo, chunk_size: 
         The run so far, if it has any steps.
     info
         What it says of itself.
+    choice
+        The codec.
     chunk_size
         Largest size of one step in a chunk, in bytes, of new arrays.
 
@@ -79,7 +84,7 @@ def plan_step(source: Source, run: RunReader | None, info: RunInfo, chunk_size: 
     later = later_paths([name for name in stored if name not in known], taken, str(number))
     paths = known | later
     planned = [
-        _plan(tensor, number, file, paths, run, info, chunk_size)
+        _plan(tensor, number, file, paths, run, info, choice, chunk_size)
         for file, own in enumerate(source.files)
         for tensor in own.header.tensors
         if tensor.name in stored
@@ -128,6 +133,7 @@ def _plan(
     paths: Mapping[str, str],
     run: RunReader | None,
     info: RunInfo,
+    choice: CodecChoice,
     chunk_size: int,
 ) -> tuple[RunArray, ArrayPlan]:
     """Return a tensor's array, and the pieces that it is read in."""
@@ -142,6 +148,11 @@ def _plan(
     if shape != tensor.shape:
         attributes["shape"] = list(tensor.shape)
     array = RunArray(
-        path, dtype, (number + 1, *shape), (info.group, *chunks), {ATTRIBUTES_KEY: attributes}
+        path,
+        dtype,
+        (number + 1, *shape),
+        (info.group, *chunks),
+        {ATTRIBUTES_KEY: attributes},
+        codec=choice.for_run(dtype, info.group),
     )
     return array, ArrayPlan(path, dtype, shape, chunks, file=file)

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
-import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 
-from bf16codecs._lock import locked_folder
 from bf16codecs._paths import given_path
 from bf16codecs._threads import codec_threads
-from bf16codecs.codecs import FrameCodec
-from bf16codecs.convert.appending import add_step
+from bf16codecs.convert.appending import Step, add_step
+from bf16codecs.convert.run_packing import pack_hdf5, pack_zip
 from bf16codecs.convert.step_numbers import ordered_steps, step_of
 from bf16codecs.convert.storing import DEFAULT_CODEC
 from bf16codecs.convert.summary import Progress, Summary, shifted
 from bf16codecs.convert.target import absolute_target, is_kind, new_target
 from bf16codecs.errors import StoreError
-from bf16codecs.safetensors import Source, open_source
+from bf16codecs.safetensors import open_source
 from bf16codecs.store.choice import CodecChoice
 from bf16codecs.store.opening import Kind, detect, open_run_store
 from bf16codecs.store.run_layout import MAX_GROUP, RunInfo
@@ -48,12 +45,13 @@ def safetensors_to_run(
     chunk_size: int = DEFAULT_STEP_SIZE,
     threads: int | None = None,
     zarr_format: int = 3,
+    as_hdf5: bool = False,
     verify: bool = True,
     overwrite: bool = False,
     sync: bool = True,
     progress: Progress | None = None,
 ) -> Summary:
-    """Convert the checkpoints of a run to one store in Zarr, with the step as first axis.
+    """Convert the checkpoints of a run to one store, with the step as first axis.
 
     Parameters
     ----------
@@ -71,6 +69,8 @@ def safetensors_to_run(
         ``"arithmetic"`` (``"fast"`` or ``"best"``) or ``"huffman"``.
     chunk_size
         Largest size of one step in a chunk, in bytes.
+    as_hdf5
+        Make an HDF5 file.
     threads, zarr_format, verify, overwrite, sync, progress
         As for `safetensors_to_zarr`.
 
@@ -97,24 +97,33 @@ def safetensors_to_run(
         raise ValueError("a run needs at least one checkpoint")
     paths = [path for _, source in checkpoints for path in source.paths]
     target = absolute_target(given_path(store, "target"), paths)
-    as_zip = target.name.lower().endswith(".zip")
-    may_replace = partial(is_kind, kind=Kind.ZIP if as_zip else Kind.FOLDER)
+    kind = _kind_of(target, as_hdf5)
     total = sum(source.nbytes for _, source in checkpoints)
     done = 0
-    with codec_threads(threads), new_target(target, overwrite, may_replace, sync) as temporary:
-        folder = temporary.with_name("scratch") if as_zip else temporary
-        folder.mkdir()
+    with (
+        codec_threads(threads),
+        new_target(target, overwrite, partial(is_kind, kind=kind), sync) as temporary,
+    ):
+        # What does not grow cheaply is made of a folder.
+        is_packed = kind is Kind.ZIP or (kind is Kind.HDF5 and len(checkpoints) > 1)
+        place = temporary.with_name("scratch") if is_packed else temporary
+        written_kind = Kind.FOLDER if is_packed else kind
+        if written_kind is Kind.FOLDER:
+            place.mkdir()
         info = _new_info(choice, keyframe_every)
         for number, source in checkpoints:
-            report = shifted(progress, "convert", done, total)
-            make = partial(ZarrRunWriter, folder, zarr_format, durable=False)
-            info, _ = _add(folder, info, make, source, number, choice, chunk_size, verify, report)
+            with closing(_writer(place, written_kind, zarr_format, durable=False)) as writer:
+                report = shifted(progress, "convert", done, total)
+                with _opened(place, info) as run:
+                    step = Step(source, number, choice, chunk_size, verify, report)
+                    info, _ = add_step(writer, run, info, step)
             done += source.nbytes
-        if as_zip:
-            _pack(folder, temporary)
-    return Summary(
-        len(paths), len(info.tensors), total, _size_of(target), time.perf_counter() - start
-    )
+        if is_packed and kind is Kind.ZIP:
+            pack_zip(place, temporary)
+        elif is_packed:
+            pack_hdf5(place, temporary, choice)
+    seconds = time.perf_counter() - start
+    return Summary(len(paths), len(info.tensors), total, _size_of(target), seconds)
 
 
 def append_to_run(
@@ -128,11 +137,12 @@ def append_to_run(
     chunk_size: int = DEFAULT_STEP_SIZE,
     threads: int | None = None,
     zarr_format: int = 3,
+    as_hdf5: bool = False,
     verify: bool = True,
     sync: bool = True,
     progress: Progress | None = None,
 ) -> Summary:
-    """Append a checkpoint to a run store in a Zarr folder, or begin one.
+    """Append a checkpoint to a run store, in a Zarr folder or an HDF5 file, or begin one.
 
     What is older than the last group of steps is not touched. Whatever happens, the run is as
     before, or has the step.
@@ -142,13 +152,13 @@ def append_to_run(
     src
         A safetensors file, a folder of shards, or their index.
     store
-        The run. If nothing is there, it is made, with `keyframe_every` and `zarr_format`.
+        The run. If nothing is there, it is made, with `keyframe_every`, `zarr_format`, `as_hdf5`.
     step
         The number of the step, above that of the last one; by default the checkpoint's metadata or
         its name tell.
     codec, level
         By default those that the run was made with.
-    keyframe_every, chunk_size, threads, zarr_format, verify, sync, progress
+    keyframe_every, chunk_size, threads, zarr_format, as_hdf5, verify, sync, progress
         As for `safetensors_to_run`.
 
     Returns
@@ -161,7 +171,7 @@ def append_to_run(
     SafetensorsError
         If the source is damaged, or nothing tells which step it is.
     StoreError
-        If `store` is not a run in a folder, or the checkpoint is not of it.
+        If `store` is not a run that can grow, or the checkpoint is not of it.
     ValueError
         If the step is not after the last one, or another option makes no sense.
     BlockingIOError
@@ -183,54 +193,53 @@ def append_to_run(
             chunk_size=chunk_size,
             threads=threads,
             zarr_format=zarr_format,
+            as_hdf5=as_hdf5,
             verify=verify,
             sync=sync,
             progress=progress,
         )
-    if detect(target) is not Kind.FOLDER:
-        raise StoreError(f"{target}: not a run in a Zarr folder, to which alone steps are appended")
-    with codec_threads(threads), locked_folder(target), closing(open_run_store(target)) as run:
+    kind = detect(target)
+    if kind not in (Kind.FOLDER, Kind.HDF5):
+        raise StoreError(f"{target}: not a run in a Zarr folder or an HDF5 file, which alone grow")
+    zarr_format = 3 if (target / "zarr.json").exists() else 2
+    # The writer has the lock: nobody appends between reading what there is and writing.
+    with (
+        codec_threads(threads),
+        closing(_writer(target, kind, zarr_format, durable=sync)) as writer,
+        closing(open_run_store(target)) as run,
+    ):
         info = run.run
         _check_order(run, number)
         choice = _choice_of(info, codec, level)
-        _check_options(choice, info.group, chunk_size, run.zarr_format)
-        make = partial(ZarrRunWriter, target, run.zarr_format, durable=sync)
+        _check_options(choice, info.group, chunk_size, zarr_format)
         report = shifted(progress, "convert", 0, source.nbytes)
-        info, nbytes = _add(target, info, make, source, number, choice, chunk_size, verify, report)
+        checkpoint = Step(source, number, choice, chunk_size, verify, report)
+        _, nbytes = add_step(writer, run, info, checkpoint)
     tensors = sum(len(file.header.tensors) for file in source.files)
     return Summary(len(source.files), tensors, source.nbytes, nbytes, time.perf_counter() - start)
 
 
-def _add(
-    folder: Path,
-    info: RunInfo,
-    make: Callable[[Callable[[str], FrameCodec]], RunWriter],
-    source: Source,
-    number: int,
-    choice: CodecChoice,
-    chunk_size: int,
-    verify: bool,
-    progress: Callable[[int, int], None] | None,
-) -> tuple[RunInfo, int]:
-    """Add a step to the run in a folder; leave it as it was after an error."""
-    with _opened(folder, info) as run:
-        writer = make(partial(choice.for_run, group=info.group))
-        with closing(writer):
-            try:
-                return add_step(
-                    writer, run, info, source, number, choice, chunk_size, verify, progress
-                )
-            except BaseException:
-                writer.abandon()
-                raise
+def _kind_of(target: Path, as_hdf5: bool) -> Kind:
+    if as_hdf5:
+        return Kind.HDF5
+    return Kind.ZIP if target.name.lower().endswith(".zip") else Kind.FOLDER
+
+
+def _writer(path: Path, kind: Kind, zarr_format: int, durable: bool) -> RunWriter:
+    if kind is not Kind.HDF5:
+        return ZarrRunWriter(path, zarr_format, durable)
+    # h5py is imported by those who have HDF5 files.
+    from bf16codecs.store.hdf5_run_writer import Hdf5RunWriter
+
+    return Hdf5RunWriter(path, durable)
 
 
 @contextmanager
-def _opened(folder: Path, info: RunInfo) -> Iterator[RunReader | None]:
+def _opened(place: Path, info: RunInfo) -> Iterator[RunReader | None]:
     if not info.steps:
         yield None
         return
-    with closing(open_run_store(folder)) as run:
+    with closing(open_run_store(place)) as run:
         yield run
 
 
@@ -267,19 +276,6 @@ def _check_order(run: RunReader, number: int) -> None:
             f"{run.where}: step {number} is before the last one, {numbers[-1]}: steps are appended"
             " in their order"
         )
-
-
-def _pack(folder: Path, target: Path) -> None:
-    """Write a folder's files as the uncompressed members of a ZIP file, and remove it."""
-    with zipfile.ZipFile(target, "x", zipfile.ZIP_STORED) as archive:
-        for path in sorted(p for p in folder.rglob("*") if p.is_file()):
-            # With a date that is always the same, equal stores make equal files.
-            member = zipfile.ZipInfo(path.relative_to(folder).as_posix())
-            member.file_size = path.stat().st_size
-            member.external_attr = 0o644 << 16
-            with archive.open(member, "w") as out, open(path, "rb") as file:
-                shutil.copyfileobj(file, out, 1 << 20)
-    shutil.rmtree(folder)
 
 
 def _size_of(store: Path) -> int:

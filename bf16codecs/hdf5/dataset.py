@@ -10,6 +10,7 @@ import numpy as np
 from h5py._hl.base import phil
 from numpy.typing import NDArray
 
+from bf16codecs import _core
 from bf16codecs._buffers import row_in_step
 from bf16codecs.codecs import FrameCodec
 from bf16codecs.hdf5.filters import FrameFilter, Zstd, cd_values, require_zstd
@@ -35,6 +36,7 @@ def create_dataset(
     shape: tuple[int, ...],
     chunks: tuple[int, ...] | None,
     compression: Compression = None,
+    is_growing: bool = False,
 ) -> Any:
     """Create a dataset, and the groups that its path needs.
 
@@ -50,6 +52,8 @@ def create_dataset(
         Shape of the chunks; None for a contiguous dataset, which cannot be compressed.
     compression
         A filter, or the codec that this package's filter is to use; ``"gzip"``; or None.
+    is_growing : bool
+        Whether the first dimension may grow, and what is not written is NaN (or 0).
 
     Returns
     -------
@@ -65,12 +69,18 @@ def create_dataset(
         links.set_create_intermediate_group(True)
         links.set_char_encoding(h5py.h5t.CSET_UTF8)
         properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-        # Every byte is written, so none needs to be filled first.
-        properties.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+        if is_growing and (dtype.name in _core.DTYPES or dtype.kind == "f"):
+            # HDF5 makes one of the dataset's own type of it.
+            properties.set_fill_value(np.array(math.nan, "<f4"))
+        elif not is_growing:
+            # Every byte is written, so none needs to be filled first.
+            properties.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
         if chunks is not None:
             properties.set_chunk(chunks)
             _set_filters(properties, compression, dtype.itemsize, chunks)
-        space = h5py.h5s.create_simple(shape) if shape else h5py.h5s.create(h5py.h5s.SCALAR)
+        largest = (h5py.h5s.UNLIMITED, *shape[1:]) if is_growing else shape
+        scalar = h5py.h5s.SCALAR
+        space = h5py.h5s.create_simple(shape, largest) if shape else h5py.h5s.create(scalar)
         return h5py.h5d.create(
             group, name.encode(), file_type(dtype), space, dcpl=properties, lcpl=links
         )

@@ -25,14 +25,30 @@ from bf16codecs.store.choice import CodecChoice, encode_difference
 from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo
 from bf16codecs.store.paths import RESERVED_ROOT
 
-__all__ = ["MAX_CHUNK_SIZE", "Hdf5Writer"]
+__all__ = ["HDF5_FORMAT", "MAX_CHUNK_SIZE", "Hdf5Writer", "hdf5_errors"]
 
 #: Larger ones need HDF5 2.0.
 MAX_CHUNK_SIZE = (1 << 32) - 1
 
-# The first format in which the index of a single chunk takes no space, and the newest that HDF5
-# 1.10 reads.
-_FORMAT = "v110"
+#: The first format in which the index of a single chunk takes no space, and the newest that HDF5
+#: 1.10 reads.
+HDF5_FORMAT = "v110"
+
+
+@contextmanager
+def hdf5_errors(path: Path) -> Iterator[None]:
+    """Turn libhdf5's errors into one-line OSErrors that name the file."""
+    try:
+        yield
+    except (OSError, RuntimeError) as e:
+        number = re.search(r"errno = (\d+)", str(e))
+        if number:
+            code = int(number[1])
+            raise OSError(code, os.strerror(code), str(path)) from e
+        if isinstance(e, OSError) and e.filename is not None:
+            raise
+        text = " ".join(str(e).split())
+        raise OSError(errno.EIO, f"HDF5 cannot write: {text}", str(path)) from e
 
 
 class Hdf5Writer:
@@ -51,16 +67,16 @@ class Hdf5Writer:
         self._choice = choice
         self._targets: dict[str, DirectWriter | Any] = {}
         self._written = 0
-        with self._named_errors():
+        with hdf5_errors(self._path):
             # A cache of decoded chunks for each dataset would be of no use.
-            self._file = h5py.File(path, "x", libver=(_FORMAT, _FORMAT), rdcc_nbytes=0)
+            self._file = h5py.File(path, "x", libver=(HDF5_FORMAT, HDF5_FORMAT), rdcc_nbytes=0)
 
     def create(self, array: ArrayPlan) -> None:
         """Prepare an array."""
         dtype = np.dtype(array.dtype)
         chunks = array.chunks if array.shape and 0 not in array.shape else None
         compression = self._compression(array)
-        with self._named_errors():
+        with hdf5_errors(self._path):
             dataset = create_dataset(
                 self._file.id, array.path, dtype, array.shape, chunks, compression
             )
@@ -90,13 +106,13 @@ class Hdf5Writer:
 
     def share(self, path: str, owner: str) -> None:
         """Let a path lead to the array at another: a hard link."""
-        with self._named_errors():
+        with hdf5_errors(self._path):
             self._file[path] = self._file[owner]
 
     def write(self, piece: Piece, chunk: Bytes, base: Bytes | None = None) -> int:
         """Encode and write a whole chunk, or its difference to `base`; return its stored size."""
         target = self._targets[piece.array.path]
-        with self._named_errors():
+        with hdf5_errors(self._path):
             if isinstance(target, DirectWriter):
                 if base is None:
                     data = target.encode(chunk)
@@ -114,7 +130,7 @@ class Hdf5Writer:
 
     def finish(self, info: StoreInfo) -> int:
         """Write all metadata, close the store, and return the metadata's size."""
-        with self._named_errors():
+        with hdf5_errors(self._path):
             attributes = info.to_attributes()[ATTRIBUTES_KEY]
             self._file.attrs[ATTRIBUTES_KEY] = json.dumps(attributes)
             self.close()
@@ -123,20 +139,5 @@ class Hdf5Writer:
     def close(self) -> None:
         """Release what is open."""
         self._targets.clear()
-        with self._named_errors():
+        with hdf5_errors(self._path):
             self._file.close()
-
-    @contextmanager
-    def _named_errors(self) -> Iterator[None]:
-        """Turn libhdf5's errors into one-line OSErrors that name the file."""
-        try:
-            yield
-        except (OSError, RuntimeError) as e:
-            number = re.search(r"errno = (\d+)", str(e))
-            if number:
-                code = int(number[1])
-                raise OSError(code, os.strerror(code), str(self._path)) from e
-            if isinstance(e, OSError) and e.filename is not None:
-                raise
-            text = " ".join(str(e).split())
-            raise OSError(errno.EIO, f"HDF5 cannot write: {text}", str(self._path)) from e

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
 
 from bf16codecs import _core
 from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.grid import ArrayPlan
 from bf16codecs._growing import Version, append_version, directory_nbytes, new_growing_frame
-from bf16codecs.codecs import FrameCodec
+from bf16codecs.codecs import BF16Arithmetic, FrameCodec
 from bf16codecs.store.layout import StoreInfo
 
 __all__ = ["Appended", "Fill", "Growth", "RunArray", "RunWriter", "Write", "grow", "start"]
@@ -21,7 +21,12 @@ Fill = Callable[[], Bytes]
 
 @dataclass(frozen=True)
 class RunArray(ArrayPlan):
-    """The array of a tensor over time: its first axis is the step."""
+    """The array of a tensor over time: its first axis is the step.
+
+    Its codec has as many steps as a group of the run.
+    """
+
+    codec: FrameCodec = field(default_factory=BF16Arithmetic)
 
     @property
     def dimension_names(self) -> list[str]:
@@ -47,7 +52,7 @@ class Appended(NamedTuple):
     """A version that was written: how many bytes were, and where its frame is."""
 
     nbytes: int
-    chunk: str
+    chunk: Any
     at: int
     size: int
 

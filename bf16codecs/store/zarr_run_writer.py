@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -17,9 +17,9 @@ from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.grid import ArrayPlan
 from bf16codecs._files import read_at, write_all
 from bf16codecs._growing import Version, directory_nbytes
+from bf16codecs._lock import lock_folder
 from bf16codecs._sync import sync
 from bf16codecs._threads import run_all
-from bf16codecs.codecs import FrameCodec
 from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.paths import STEP_PATH
 from bf16codecs.store.run_writer import Appended, Fill, RunArray, Write, grow, start
@@ -49,20 +49,23 @@ class ZarrRunWriter:
         The store; an empty folder for a new one.
     zarr_format
         2 or 3.
-    codec_of
-        Returns the codec of arrays of a data type; its steps are the run's group.
     durable
         Flush all to the disk, in the order that a loss of power asks for.
+
+    Raises
+    ------
+    BlockingIOError
+        If another process is adding a step.
     """
 
     def __init__(
         self,
         root: Path,
         zarr_format: int,
-        codec_of: Callable[[str], FrameCodec],
         durable: bool,
     ) -> None:
-        self._root, self._durable, self._codec_of = root, durable, codec_of
+        self._root, self._durable = root, durable
+        self._folder_lock = lock_folder(root)
         self._key, self._sink = chunk_key(zarr_format), FolderSink(root)
         self._documents = ZarrDocuments(zarr_format)
         self._before = self._documents.take(read_documents(root, zarr_format))
@@ -74,7 +77,7 @@ class ZarrRunWriter:
 
     def create(self, array: RunArray) -> None:
         """Prepare a new array."""
-        self._documents.add(array, self._codec_of(array.dtype))
+        self._documents.add(array, array.codec)
 
     def extend(self, path: str, steps: int) -> None:
         """Let an array that was there have a number of steps."""
@@ -84,7 +87,7 @@ class ZarrRunWriter:
         self, array: RunArray, index: tuple[int, ...], slot: int, version: Version, fill: Fill
     ) -> Appended:
         """Add a version to a chunk: see `RunWriter`."""
-        key, codec = f"{array.path}/{self._key(index)}", self._codec_of(array.dtype)
+        key, codec = f"{array.path}/{self._key(index)}", array.codec
         directory = self._read(key, 0, directory_nbytes(codec.steps)) if slot else None
         if directory is None:
             content = start(codec, slot, version, fill)
@@ -156,7 +159,10 @@ class ZarrRunWriter:
         self._touched.clear()
 
     def close(self) -> None:
-        """Do nothing: no file stays open."""
+        """Free the lock."""
+        if self._folder_lock is not None:
+            os.close(self._folder_lock)
+            self._folder_lock = None
 
     def _touch(self, key: str, size: int | None) -> None:
         with self._lock:

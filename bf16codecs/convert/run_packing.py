@@ -1,0 +1,69 @@
+"""Packing a run in a folder into one file: ZIP or HDF5."""
+
+from __future__ import annotations
+
+import shutil
+import zipfile
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from bf16codecs._chunks.grid import chunk_counts, grid_indices
+from bf16codecs.store.backend import read_bytes
+from bf16codecs.store.choice import CodecChoice
+from bf16codecs.store.entries import ROUNDED
+from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo
+from bf16codecs.store.opening import open_run_store
+from bf16codecs.store.plan import plan_bytes
+from bf16codecs.store.run_writer import RunArray
+from bf16codecs.store.zarr_metadata import chunk_key
+
+__all__ = ["pack_hdf5", "pack_zip"]
+
+
+def pack_zip(folder: Path, target: Path) -> None:
+    """Write a folder's files as the uncompressed members of a ZIP file."""
+    with zipfile.ZipFile(target, "x", zipfile.ZIP_STORED) as archive:
+        for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+            # With a date that is always the same, equal stores make equal files.
+            member = zipfile.ZipInfo(path.relative_to(folder).as_posix())
+            member.file_size = path.stat().st_size
+            member.external_attr = 0o644 << 16
+            with archive.open(member, "w") as out, open(path, "rb") as file:
+                shutil.copyfileobj(file, out, 1 << 20)
+
+
+def pack_hdf5(folder: Path, target: Path, choice: CodecChoice) -> None:
+    """Write the arrays of a run in a folder, whose chunks are as they are, to an HDF5 file."""
+    # h5py is imported by those who have HDF5 files.
+    from bf16codecs.store.hdf5_run_writer import Hdf5RunWriter
+
+    with (
+        closing(open_run_store(folder)) as run,
+        closing(Hdf5RunWriter(target, durable=False)) as writer,
+    ):
+        key = chunk_key(run.zarr_format)
+        forms = [form.path for own in run.run.tensors.values() for form in own]
+        for path in dict.fromkeys(p for p in forms if not p.endswith(ROUNDED)):
+            stored = run.array(path)
+            array = RunArray(
+                path,
+                np.dtype(stored.dtype).name,
+                stored.shape,
+                stored.chunks,
+                {ATTRIBUTES_KEY: dict(run.attributes(path))},
+            )
+            array = replace(array, codec=choice.for_run(array.dtype, run.run.group))
+            writer.create(array)
+            for index in grid_indices(chunk_counts(array.shape, array.chunks)):
+                chunk = folder / path / key(index)
+                if chunk.exists():  # not of a group that has no such tensor
+                    writer.put(array, index, chunk.read_bytes())
+        files = [f for s in run.run.steps for f in (*s.files, s.index) if f is not None]
+        for path in dict.fromkeys(file.path for file in files):
+            raw = read_bytes(run.store, path)
+            writer.write_bytes(plan_bytes(path, len(raw), len(raw)), raw)
+        writer.write_steps(run.run.numbers)
+        writer.finish(StoreInfo((), None, {}, run=run.run))

@@ -1,0 +1,252 @@
+"""Adds steps to a run store in an HDF5 file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import h5py
+import numpy as np
+from h5py._hl.base import phil
+
+from bf16codecs import _core
+from bf16codecs._buffers import Bytes
+from bf16codecs._chunks.grid import ArrayPlan
+from bf16codecs._growing import Version, directory_nbytes
+from bf16codecs._journal import JournaledFile
+from bf16codecs.hdf5.dataset import create_dataset, write_region
+from bf16codecs.store.hdf5_writer import HDF5_FORMAT, hdf5_errors
+from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo
+from bf16codecs.store.paths import STEP_PATH
+from bf16codecs.store.run_writer import Appended, Fill, Growth, RunArray, grow, start
+
+__all__ = ["Hdf5RunWriter"]
+
+_STEPS_CHUNK = 1 << 12
+# Room for a version, to what the one before it took.
+_MORE = 1.25
+
+
+class Hdf5RunWriter:
+    """Adds a step to a run store in an HDF5 file.
+
+    The file changes in one step, and is not copied: see `JournaledFile`. HDF5 has no way to let a
+    chunk grow. So chunks get room for what is expected: zeros, which take no space on the disk, and
+    into which versions are written. One whose room does not do is written anew.
+
+    Parameters
+    ----------
+    path
+        The file, which is made if it is not there.
+    durable
+        Flush all to the disk, in the order that a loss of power asks for.
+    """
+
+    def __init__(self, path: Path, durable: bool) -> None:
+        self._path = path
+        if not path.exists():
+            with hdf5_errors(path):
+                h5py.File(path, "x", libver=(HDF5_FORMAT, HDF5_FORMAT)).close()
+        self._journaled = JournaledFile(path, durable)
+        try:
+            with hdf5_errors(path):
+                self._file = h5py.File(
+                    self._journaled, "r+", libver=(HDF5_FORMAT, HDF5_FORMAT), rdcc_nbytes=0
+                )
+        except BaseException:
+            self._journaled.abandon()
+            raise
+        self._datasets: dict[str, Any] = {}
+
+    def create(self, array: RunArray) -> None:
+        """Prepare a new array."""
+        dtype = np.dtype(array.dtype)
+        with hdf5_errors(self._path):
+            chunks = tuple(max(1, n) for n in array.chunks)
+            dataset = create_dataset(
+                self._file.id, array.path, dtype, array.shape, chunks, array.codec, is_growing=True
+            )
+            self._datasets[array.path] = dataset
+            attributes = json.dumps(array.attributes[ATTRIBUTES_KEY])
+            h5py.Dataset(dataset).attrs[ATTRIBUTES_KEY] = attributes
+            h5py.h5ds.attach_scale(dataset, self._steps(), 0)
+
+    def extend(self, path: str, steps: int) -> None:
+        """Let an array that was there have a number of steps."""
+        with hdf5_errors(self._path), phil:
+            dataset = self._dataset(path)
+            dataset.set_extent((steps, *dataset.shape[1:]))
+
+    def append(
+        self, array: RunArray, index: tuple[int, ...], slot: int, version: Version, fill: Fill
+    ) -> Appended:
+        """Add a version to a chunk: see `RunWriter`."""
+        dataset = self._dataset(array.path)
+        origin = tuple(i * n for i, n in zip(index, array.chunks, strict=True))
+        place = self._find(dataset, origin) if slot else None
+        if place is None:
+            content = start(array.codec, slot, version, fill)
+            ends = _core.GrowingIndex(content).ends
+            begin = ends[-2] if slot else directory_nbytes(array.codec.steps)
+            room = self._expected_room(dataset, array, index, len(content))
+            self.put(array, index, content + bytes(room))
+            return Appended(len(content), (array.path, origin), begin, ends[-1] - begin)
+        directory = self._read(place, 0, directory_nbytes(array.codec.steps))
+        growth = grow(array.codec, directory, slot, version, fill)
+        last = growth.frames[-1]
+        end = last.at + len(last.content)
+        nbytes = sum(len(write.content) for write in [*growth.frames, *growth.entries])
+        if end <= place.size:
+            self._grow_in_place(place, growth, len(directory))
+        else:
+            grown = _grown(self._read(place, 0, place.size), growth)
+            room = _room(array.codec.steps - slot - 1, len(last.content), len(grown))
+            self.put(array, index, bytes(grown + bytes(room)))
+            nbytes = len(grown)
+        return Appended(nbytes, (array.path, origin), last.at, len(last.content))
+
+    def put(self, array: RunArray, index: tuple[int, ...], content: bytes) -> None:
+        """Write a whole chunk as it is to be stored."""
+        origin = tuple(i * n for i, n in zip(index, array.chunks, strict=True))
+        with hdf5_errors(self._path), phil:
+            self._dataset(array.path).write_direct_chunk(origin, content)
+
+    def read(self, appended: Appended) -> Bytes:
+        """Read the frame of a version back."""
+        path, origin = appended.chunk
+        place = self._find(self._dataset(path), origin)
+        content = b"" if place is None else self._read(place, appended.at, appended.size)
+        return np.frombuffer(content, np.uint8)
+
+    def write_bytes(self, array: ArrayPlan, content: bytes) -> int:
+        """Write a new array of bytes, of one chunk."""
+        with hdf5_errors(self._path):
+            dataset = create_dataset(
+                self._file.id, array.path, np.dtype("u1"), array.shape, array.chunks, "gzip"
+            )
+            write_region(dataset, (slice(0, len(content)),), np.frombuffer(content, np.uint8))
+            return int(dataset.get_storage_size())
+
+    def write_steps(self, numbers: Sequence[int]) -> int:
+        """Write the array with the numbers of the steps."""
+        with hdf5_errors(self._path), phil:
+            dataset, last = self._steps(), len(numbers)
+            first = min(dataset.shape[0], last - 1)
+            dataset.set_extent((last,))
+            write_region(dataset, (slice(first, last),), np.asarray(numbers[first:], "<i8"))
+            return 8 * (last - first)
+
+    def finish(self, info: StoreInfo) -> int:
+        """Write the attributes, and let others see the file as it is now."""
+        with hdf5_errors(self._path):
+            attributes = info.to_attributes()[ATTRIBUTES_KEY]
+            self._file.attrs[ATTRIBUTES_KEY] = json.dumps(attributes)
+            self._close()
+            return self._journaled.commit()
+
+    def abandon(self) -> None:
+        """Leave the file as it was."""
+        with suppress(OSError, RuntimeError, ValueError):
+            self._close()
+        self._journaled.abandon()
+
+    def close(self) -> None:
+        """Release what is open."""
+        self.abandon()
+
+    def _close(self) -> None:
+        self._datasets.clear()
+        self._file.close()
+
+    def _dataset(self, path: str) -> Any:
+        with phil:
+            if path not in self._datasets:
+                self._datasets[path] = h5py.h5d.open(self._file.id, path.encode())
+            return self._datasets[path]
+
+    def _steps(self) -> Any:
+        """Return the dataset of the steps' numbers, a dimension scale."""
+        if STEP_PATH in self._datasets or STEP_PATH in self._file:
+            return self._dataset(STEP_PATH)
+        dataset = create_dataset(
+            self._file.id,
+            STEP_PATH,
+            np.dtype("<i8"),
+            (0,),
+            (_STEPS_CHUNK,),
+            "gzip",
+            is_growing=True,
+        )
+        h5py.h5ds.set_scale(dataset, STEP_PATH.encode())
+        self._datasets[STEP_PATH] = dataset
+        return dataset
+
+    def _find(self, dataset: Any, origin: tuple[int, ...]) -> _Place | None:
+        """Return where the file has a chunk, None if there is none."""
+        with hdf5_errors(self._path), phil:
+            info = dataset.get_chunk_info_by_coord(origin)
+        return None if info.byte_offset is None else _Place(info.byte_offset, info.size)
+
+    def _read(self, place: _Place, at: int, size: int) -> bytes:
+        with phil:  # HDF5 reads and writes at the same file position
+            self._journaled.seek(place.offset + at)
+            return self._journaled.read(min(size, place.size - at))
+
+    def _grow_in_place(self, place: _Place, growth: Growth, directory: int) -> None:
+        """Write a version into the room that a chunk has."""
+        with phil:
+            for write in [*growth.frames, *growth.entries]:
+                if write.at >= directory:
+                    self._journaled.write_unseen(place.offset + write.at, write.content)
+                else:
+                    self._journaled.seek(place.offset + write.at)
+                    self._journaled.write(write.content)
+
+    def _expected_room(
+        self, dataset: Any, array: RunArray, index: tuple[int, ...], nbytes: int
+    ) -> int:
+        """Return the room that a new chunk gets: what is known is the last group's last version."""
+        if index[0] == 0:
+            return 0
+        origin = tuple(i * n for i, n in zip((index[0] - 1, *index[1:]), array.chunks, strict=True))
+        place = self._find(dataset, origin)
+        if place is None:
+            return 0
+        head = self._read(place, 0, directory_nbytes(array.codec.steps))
+        if not _core.is_growing(head):
+            return 0
+        ends = _core.GrowingIndex(head).ends
+        if len(ends) < 2:
+            return 0
+        return _room(array.codec.steps - 1, ends[-1] - ends[-2], nbytes)
+
+
+def _room(count: int, frame: int, nbytes: int) -> int:
+    """Return the room for a number of versions that are like the last one.
+
+    At most three times what is there: after large differences, small ones may follow, and not everybody
+    copies files without the room in them.
+    """
+    return min(int(_MORE * count * frame), 3 * nbytes)
+
+
+class _Place(NamedTuple):
+    """Where a file has a chunk."""
+
+    offset: int
+    size: int
+
+
+def _grown(before: bytes, growth: Growth) -> bytearray:
+    """Return a chunk with what makes it grow."""
+    content = bytearray(before)
+    for write in [*growth.frames, *growth.entries]:
+        end = write.at + len(write.content)
+        content.extend(bytes(max(0, end - len(content))))
+        content[write.at : end] = write.content
+    last = growth.frames[-1]
+    del content[last.at + len(last.content) :]
+    return content
