@@ -100,7 +100,7 @@ def append_version(codec: FrameCodec, directory: Any, version: Version) -> Addit
     index = _core.GrowingIndex(directory)
     number, dtype = len(index.ends), index.dtype
     if number == index.room:
-        raise ValueError(f"there are {counted(number, 'version')}, and no room for more")
+        raise ValueError(f"there is no room for more than {counted(number, 'version')}")
     if codec.dtype != dtype:
         raise ValueError(f"versions of {dtype} are there, and the codec is for {codec.dtype}")
     frame = _encode(codec, number, version, index.version_size, index.block_items)
