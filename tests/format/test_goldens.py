@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import bf16codecs
-import reference_decoder
+import reference_growing
 from folders import names_in
 from golden_features import features
 from make_goldens import FOLDER, GOLDENS, path_of
@@ -18,7 +18,7 @@ goldens = pytest.mark.parametrize("name", GOLDENS)
 def test_golden_decodes(name):
     frame, raw, base = path_of(name).read_bytes(), GOLDENS[name].raw(), GOLDENS[name].base_bytes()
     assert bf16codecs.decode(frame, base=base) == raw
-    assert reference_decoder.decode(frame, base) == raw
+    assert reference_growing.decode(frame, base) == raw
     out = np.empty(len(raw), np.uint8)
     bf16codecs.decode(frame, out=out, base=base)
     assert out.tobytes() == raw

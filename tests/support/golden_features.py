@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 import reference_decoder as reference
 from difference_goldens import features_of_difference
+from growing_goldens import features_of_growing
 from reference_grid import SECTION, Grid
+from reference_growing import is_growing
 from reference_planes import huffman_counts, huffman_size_width
 from reference_tiles import TileSection, coded_items, read_payload, tiles_of
 
@@ -17,6 +19,8 @@ MODES = [
 
 
 def features(frame: bytes) -> set[str]:
+    if is_growing(frame):
+        return features_of_growing(frame, features)
     head = reference.read_head(frame)
     found = {f"{len(head.sizes)} blocks", f"tail {len(head.tail)}"}
     found.add("by byte" if head.by_byte else "by field")

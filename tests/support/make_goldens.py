@@ -23,7 +23,9 @@ from typing import Any
 import numpy as np
 
 import difference_goldens
+import growing_goldens
 import reference_decoder as reference
+import reference_growing
 from bf16codecs import _core
 from contents import choose, gaussian, lcg_bytes, lcg_words, matrix, told_by_columns, weights
 from golden_features import features
@@ -341,6 +343,7 @@ GOLDENS = {
     **with_differences(),
     **every_codec(),
     **others(),
+    **growing_goldens.growing(),
 }
 
 
@@ -354,7 +357,7 @@ def write(name: str, force: bool) -> int:
     is_kept = path.exists() and not (force and golden.version > RELEASED)
     frame = path.read_bytes() if is_kept else golden.encode()
     missing = golden.has - features(frame)
-    if missing or reference.decode(frame, golden.base_bytes()) != golden.raw():
+    if missing or reference_growing.decode(frame, golden.base_bytes()) != golden.raw():
         raise SystemExit(
             f"{name}: is no golden of {', '.join(sorted(missing))}: {sorted(features(frame))}"
         )

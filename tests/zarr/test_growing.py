@@ -1,0 +1,167 @@
+"""Chunks that are growing frames, in both formats: read by zarr, whole and in part, and written."""
+
+import numpy as np
+import pytest
+import zarr
+
+import bf16codecs
+from bf16codecs import BF16Arithmetic, BF16Huffman, _core
+from bf16codecs._growing import Version, append_version, new_growing_frame
+from bf16codecs.errors import CorruptDataError
+from bf16codecs.zarr import BF16BlocksCodec
+from bits import assert_same_bits
+from counting_store import CountingStore
+from growing_frames import ENTRY, HEADER, frames_of
+from versions import ancestors, fields
+
+pytestmark = [
+    pytest.mark.usefixtures("pipeline"),
+    pytest.mark.filterwarnings("ignore:invalid value encountered in equal"),
+]
+
+FIELD = fields(5, 30, 50)  # in a chunk with room for 8
+CODEC = BF16Arithmetic("float32", steps=8)
+FORMS = {
+    "2": {"zarr_format": 2, "compressors": CODEC},
+    "3": {"zarr_format": 3, "compressors": CODEC},
+    "blocks": {"serializer": BF16BlocksCodec(CODEC), "compressors": None},
+}
+forms = pytest.mark.parametrize("form", FORMS)
+
+
+def grown_of(data, codec=CODEC):
+    versions = [Version(data[0])]
+    versions += [Version(data[v], v & v - 1, data[v & v - 1]) for v in range(1, len(data))]
+    return new_growing_frame(codec, versions)
+
+
+def create(path, form, steps=5, content=None):
+    """Make an array of so many steps, in one chunk with room for 8."""
+    array = zarr.create_array(
+        path,
+        shape=(steps, 30, 50),
+        chunks=(8, 30, 50),
+        dtype="f4",
+        fill_value=0,
+        **FORMS[form],
+    )
+    key = "0.0.0" if form == "2" else "c/0/0/0"
+    (path / key).parent.mkdir(parents=True, exist_ok=True)
+    (path / key).write_bytes(grown_of(FIELD) if content is None else content)
+    return array, path / key
+
+
+def check(array, data):
+    assert_same_bits(array[:], data)
+    assert_same_bits(array[3], data[3])
+    assert_same_bits(array[1:5:2, ::7, 2:5], data[1:5:2, ::7, 2:5])
+    assert_same_bits(array.oindex[[1, 4], 2:9, 4], data[[1, 4], 2:9, 4])
+    assert_same_bits(array.vindex[[1, 4], [2, 29], [0, 9]], data[[1, 4], [2, 29], [0, 9]])
+
+
+@forms
+@pytest.mark.parametrize("rest", [b"", b"room for the next"])
+def test_reads_what_is_there(tmp_path, form, rest):
+    array, _ = create(tmp_path, form, content=grown_of(FIELD) + rest)
+    for a in (array, zarr.open_array(tmp_path, mode="r")):
+        check(a, FIELD)
+
+
+@forms
+def test_what_is_not_there(tmp_path, form):
+    array, _ = create(tmp_path, form, steps=8)
+    assert_same_bits(array[:5], FIELD)
+    if form == "blocks":
+        message = "the chunk has 5 of 8 versions, and version 6 was asked for"
+        with pytest.raises(CorruptDataError, match=message):
+            array[6]
+    else:  # zarr decodes whole chunks, and selects then
+        assert_same_bits(array[6:].view("u4"), np.full((2, 30, 50), 0xFFFFFFFF, "u4"))
+
+
+@forms
+def test_a_step_is_appended(tmp_path, form):
+    content = bytearray(grown_of(FIELD[:1]))
+    array, chunk = create(tmp_path, form, 1, bytes(content))
+    for step in range(1, 5):
+        parent = step & step - 1
+        version = Version(FIELD[step], parent, FIELD[parent])
+        addition = append_version(CODEC, content[: HEADER + ENTRY * 8], version)
+        content[addition.frame_at :] = addition.frame
+        chunk.write_bytes(content)  # interrupted before the entry
+        check_steps(tmp_path, FIELD[:step])
+        content[addition.entry_at : addition.entry_at + ENTRY] = addition.entry
+        chunk.write_bytes(content)
+        array.resize((step + 1, 30, 50))
+        check_steps(tmp_path, FIELD[: step + 1])
+    check(array, FIELD)
+
+
+def check_steps(path, data):
+    array = zarr.open_array(path, mode="r")
+    assert_same_bits(array[:], data)
+    assert_same_bits(array[-1, 7:9], data[-1, 7:9])
+
+
+@forms
+def test_zarr_writes_steps_into_the_chunk(tmp_path, form):
+    """Then it is one frame, as zarr writes them."""
+    array, chunk = create(tmp_path, form, steps=8)
+    new = fields(3, 30, 50, seed=1)
+    array[5:] = new
+    assert_same_bits(array[:], np.concatenate([FIELD, new]))
+    assert bf16codecs.inspect(chunk.read_bytes())["codec"] == "arithmetic"
+
+
+@forms
+def test_a_chunk_for_another_number_of_steps(tmp_path, form):
+    codec = BF16Arithmetic("float32", steps=16)
+    array, _ = create(tmp_path, form, content=grown_of(FIELD, codec))
+    with pytest.raises(ValueError, match=r"room for|reshape"):  # zarr's own, in format 3
+        array[:]
+
+
+@forms
+def test_a_chunk_that_claims_any_size(tmp_path, form):
+    codec = BF16Huffman("float32", steps=65534)
+    content = grown_of(np.zeros((1, 1 << 20), "f4"), codec)
+    array, _ = create(tmp_path, form, content=content)
+    with pytest.raises(CorruptDataError):
+        array[:]
+
+
+def test_fetches_the_blocks_of_the_versions_on_the_way():
+    """Of a chunk of 16 MiB: 13 versions of 2 blocks, and 25 rows in the last."""
+    data = fields(13, 281, 1024)
+    codec = BF16Arithmetic("float32", steps=16)
+    store = CountingStore()
+    array = zarr.create_array(
+        store,
+        shape=data.shape,
+        chunks=(16, 281, 1024),
+        dtype="f4",
+        serializer=BF16BlocksCodec(codec),
+        compressors=None,
+        fill_value=0,
+    )
+    array[:1] = 1
+    content = grown_of(data, codec)
+    key = "c/0/0/0"
+    store._store_dict[key] = store._store_dict[key].from_bytes(content)
+    frames, begin = frames_of(content), HEADER + 16 * ENTRY
+    begins = np.cumsum([begin, *map(len, frames)])
+    for selection, place in ((np.s_[11, 5], 0), (np.s_[7, 130:140, 3], 1), (np.s_[12, -1], 2)):
+        store.requests.clear()
+        assert_same_bits(array[selection], data[selection])
+        version = selection[0]
+        wanted = {version, *ancestors(version)}
+        blocks = set()
+        for v in wanted:
+            offsets = _core.Index(frames[v]).offsets
+            blocks.add((int(begins[v]) + offsets[place], offsets[place + 1] - offsets[place]))
+        asked = [(request.start, length) for request, length in store.requests]
+        assert blocks <= set(asked)
+        # The directory with the head of the first version, and the heads of the others.
+        heads = [length for at, length in asked if (at, length) not in blocks]
+        assert len(heads) == len(wanted)
+        assert max(heads) <= 4096
