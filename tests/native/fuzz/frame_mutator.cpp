@@ -54,6 +54,10 @@ class FrameMutator {
   FrameMutator(const Bytes& frame, unsigned seed) : random_(seed) {
     is_frame_ = error_of([&] { index_ = read_index(frame.data(), frame.size()); }).empty();
     if (!is_frame_) return;
+    // Models of versions are kept apart.
+    if (!index_.versions.empty() && index_.header.has_model) {
+      index_.model = write_versions(index_.versions);
+    }
     for (size_t b = 0; b < index_.blocks(); ++b) {
       const uint64_t end = std::min<uint64_t>(index_.offsets[b + 1], frame.size());
       const uint64_t begin = std::min(index_.offsets[b], end);
