@@ -145,6 +145,22 @@ Outcome decode_all(const FrameIndex& index, const uint8_t* frame, const Bytes& b
   return outcome;
 }
 
+bool is_growing_to_decode(const uint8_t* data, size_t size, Growing& growing) {
+  if (!is_growing(data, size)) return false;
+  const std::string error = error_of([&] {
+    growing.index = read_growing(data, size);
+    growing.frames = read_growing_frames(growing.index, data, size);
+  });
+  return error.empty() && growing.index.version_size <= kMostDecoded / growing.frames.size();
+}
+
+Outcome decode_all(const Growing& growing, const uint8_t* data) {
+  Outcome outcome = unwritten(growing.raw_size());
+  outcome.error = error_of(
+      [&] { decode_growing(growing.index, growing.frames, data, &zstd(), outcome.bytes.get()); });
+  return outcome;
+}
+
 const Zstd& zstd() {
   static const Zstd hooks{zstd_compress, zstd_decompress};
   return hooks;

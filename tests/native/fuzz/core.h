@@ -11,6 +11,7 @@
 
 #include "check.h"
 #include "codec.h"
+#include "codec/growing.h"
 #include "format/errors.h"
 #include "kernels/dispatch.h"
 
@@ -70,6 +71,21 @@ Outcome decode(const FrameIndex& index, const uint8_t* frame, size_t first, size
 // Decodes all versions; with `in_place`, the base's memory is what is written.
 Outcome decode_all(const FrameIndex& index, const uint8_t* frame, const Bytes& base,
                    bool in_place = false);
+
+// A growing frame of which all is right but for its blocks.
+struct Growing {
+  GrowingIndex index;
+  std::vector<FrameIndex> frames;
+
+  // Of the versions that are there.
+  size_t raw_size() const { return frames.size() * static_cast<size_t>(index.version_size); }
+};
+
+// Such a growing frame, with versions that decode to no more than kMostDecoded.
+bool is_growing_to_decode(const uint8_t* data, size_t size, Growing& growing);
+
+// Decodes all its versions.
+Outcome decode_all(const Growing& growing, const uint8_t* data);
 
 // In place of Zstandard, which the core does not link: frames of it that hold one raw block, and
 // stand for that block's content again and again.

@@ -1,5 +1,5 @@
 // Whole frames: on every instruction set the same bytes, or the same error; in place, too, where
-// they are differences to a base, of which there is any.
+// they are differences to a base, of which there is any. Growing frames, too.
 
 #include "core.h"
 #include "format/checksum.h"
@@ -37,12 +37,26 @@ void test(FrameIndex& index, const uint8_t* frame) {
   CHECK(is_sound ? checked == scalar : !checked.error.empty());
 }
 
+void test(const Growing& growing, const uint8_t* data) {
+  use(kScalarKernels);
+  const Outcome scalar = decode_all(growing, data);
+  for (const Kernels* set : instruction_sets()) {
+    use(*set);
+    CHECK(decode_all(growing, data) == scalar);
+  }
+}
+
 }  // namespace
 }  // namespace bf16codecs::fuzz
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace bf16codecs;
   FrameIndex index;
-  if (fuzz::is_frame_to_decode(data, size, index)) fuzz::test(index, data);
+  fuzz::Growing growing;
+  if (fuzz::is_growing_to_decode(data, size, growing)) {
+    fuzz::test(growing, data);
+  } else if (fuzz::is_frame_to_decode(data, size, index)) {
+    fuzz::test(index, data);
+  }
   return 0;
 }

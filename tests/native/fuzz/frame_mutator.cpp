@@ -6,6 +6,7 @@
 #include "core.h"
 #include "format/checksum.h"
 #include "format/little_endian.h"
+#include "growing_mutator.h"
 
 // libFuzzer's own mutations: of bytes, and of numbers that it has seen compared.
 extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t max_size);
@@ -234,6 +235,13 @@ size_t mutate_frame(uint8_t* data, size_t size, size_t max_size, unsigned seed) 
   test::Random random(seed);
   const bool whole = random.below(16) == 0, sound = random.below(32) != 0;
   Bytes frame(data, data + size);
+  if (random.below(32) == 0) frame = as_growing(frame, seed);
+  if (is_growing(frame.data(), frame.size())) {
+    frame = mutated_growing(frame, max_size, seed);
+    frame.resize(std::min(frame.size(), max_size));
+    std::copy(frame.begin(), frame.end(), data);
+    return frame.size();
+  }
   FrameMutator mutator(frame, seed);
   if (whole || !mutator.is_frame()) {
     frame.resize(max_size);

@@ -56,12 +56,40 @@ void test_block(const FrameIndex& index, const uint8_t* frame, size_t b) {
   CHECK(end > block.data());
 }
 
+// The same for directories, and the heads that they lead to.
+void test_directory(const GrowingIndex& index, const uint8_t* data, size_t size) {
+  const size_t all = static_cast<size_t>(index.directory_size());
+  Bytes directory(all);
+  write_growing(index, directory.data());
+  CHECK(std::equal(directory.begin(), directory.end(), data));
+  CHECK(growing_directory_size(data, kGrowingHeader) == all);
+  for (const size_t part : {all - 1, all / 2, kGrowingHeader, kGrowingHeader - 1}) {
+    if (part >= all) continue;
+    const Bytes bytes(data, data + part);
+    CHECK(error_of([&] { read_growing(bytes.data(), part); }).starts_with("truncated: "));
+  }
+  for (size_t v = 0; v < index.entries.size() && index.entries[v].end <= size; ++v) {
+    const Bytes frame(data + index.begin(v), data + index.entries[v].end);
+    const std::string error = error_of([&] {
+      const uint64_t head = growing_head_size(index, v, frame.data(), frame.size());
+      CHECK(head <= frame.size());
+      read_growing_frame(index, v, frame.data(), static_cast<size_t>(head));
+    });
+    CHECK(error.empty() || error.find("version " + std::to_string(v)) != std::string::npos);
+  }
+}
+
 }  // namespace
 }  // namespace bf16codecs::fuzz
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace bf16codecs;
   fuzz::use(*fuzz::instruction_sets().back());
+  GrowingIndex growing;
+  if (is_growing(data, size) &&
+      fuzz::error_of([&] { growing = read_growing(data, size); }).empty()) {
+    fuzz::test_directory(growing, data, size);
+  }
   FrameIndex index;
   if (!fuzz::error_of([&] { index = read_index(data, size); }).empty()) return 0;
   fuzz::test_head(index, data);

@@ -76,12 +76,55 @@ void test(const FrameIndex& index, const uint8_t* frame) {
   CHECK(by_blocks.error.empty() ? whole == by_blocks : !whole.error.empty());
 }
 
+// Decodes a version's blocks one by one, each against that of its parent; the first error is kept.
+Outcome by_blocks(const Growing& growing, const uint8_t* data, size_t version,
+                  const std::vector<Outcome>& before) {
+  const FrameIndex& frame = growing.frames[version];
+  const GrowingEntry& entry = growing.index.entries[version];
+  std::vector<Outcome> blocks;
+  size_t at = 0;
+  for (size_t b = 0; b < frame.blocks(); ++b) {
+    Bytes base;
+    std::string error;
+    const size_t size = frame.raw_size(b, b + 1);
+    if (entry.has_parent()) {
+      const Outcome& parent = before[entry.parent];
+      if (!parent.error.empty()) return {"no parent", {}, 0};
+      base.assign(parent.bytes.get() + at, parent.bytes.get() + at + size);
+      error = error_of([&] { check_base_blocks(frame, base.data(), b, b + 1); });
+    }
+    at += size;
+    if (error.empty()) {
+      blocks.push_back(decode(frame, data + growing.index.begin(version), b, b + 1, base));
+    } else {
+      blocks.push_back({error, {}, 0});
+    }
+  }
+  return joined(blocks, 0, blocks.size());
+}
+
+// What the whole of a growing frame gives, its blocks give.
+void test(const Growing& growing, const uint8_t* data) {
+  const Outcome whole = decode_all(growing, data);
+  std::vector<Outcome> versions;
+  for (size_t v = 0; v < growing.frames.size(); ++v) {
+    versions.push_back(by_blocks(growing, data, v, versions));
+  }
+  const Outcome all = joined(versions, 0, versions.size());
+  if (whole.error.empty()) CHECK(all == whole);
+}
+
 }  // namespace
 }  // namespace bf16codecs::fuzz
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace bf16codecs;
   FrameIndex index;
+  fuzz::Growing growing;
+  if (fuzz::is_growing_to_decode(data, size, growing)) {
+    fuzz::use(*fuzz::instruction_sets().back());
+    fuzz::test(growing, data);
+  }
   if (fuzz::is_frame_to_decode(data, size, index) && index.blocks() <= fuzz::kMostBlocks) {
     fuzz::use(*fuzz::instruction_sets().back());
     fuzz::test(index, data);
