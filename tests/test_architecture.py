@@ -50,7 +50,7 @@ NATIVE_LAYERS = [
     {f"format/{name}" for name in ("constants", "errors", "layout", "little_endian", "names")},
     {"kernels", "huge_pages", "workspace"},
     {"format", "options"},
-    {"planes", "histogram", "huffman", "rans", "threads"},
+    {"planes", "histogram", "huffman", "rans", "run_length", "threads"},
     {"grid"},
     {"scale", "tiles"},
     {"delta"},

@@ -13,6 +13,7 @@
 #include "bindings/growing.h"
 #include "bindings/inspect.h"
 #include "bindings/names.h"
+#include "bindings/run_length.h"
 #include "bindings/zstd_hooks.h"
 #include "codec.h"
 #include "format/checksum.h"
@@ -229,6 +230,7 @@ NB_MODULE(_core, m) {
   nb::set_leak_warnings(false);
 #endif
   publish_names(m);
+  publish_run_length(m);
 
   m.def("encode", &py_encode, "src"_a, "codec"_a, "dtype"_a, nb::kw_only(), "by_byte"_a = false,
         "level"_a = 0, "checksum"_a = true, "block"_a = 0, "row"_a = 0, "steps"_a = 1,
