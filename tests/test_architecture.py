@@ -21,6 +21,7 @@ LAYERS = [
     {"_limits", "_paths"},
     {
         "_buffers",
+        "_configured",
         "_dtypes",
         "_files",
         "_held",
