@@ -21,6 +21,7 @@ from bf16codecs.codecs import (
     BF16Huffman,
     BF16Split,
     BF16Zstd,
+    RunLength,
     bound,
     decode,
     encode_delta,
@@ -38,6 +39,7 @@ __all__ = [
     "LazyTensor",
     "Model",
     "Run",
+    "RunLength",
     "__version__",
     "active_isa",
     "bound",
@@ -51,7 +53,7 @@ __all__ = [
     "set_num_threads",
 ]
 
-for _codec in _CODECS.values():
+for _codec in (*_CODECS.values(), RunLength):
     _register_codec(_codec)
 _zarr.register()
 

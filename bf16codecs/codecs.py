@@ -16,6 +16,7 @@ import numpy as np
 from bf16codecs import _core
 from bf16codecs._buffers import byte_view, dtype_name, row_length
 from bf16codecs._frames import PREFIX, FrameCodec, decode, decode_array, encode_delta, inspect
+from bf16codecs._run_length import RunLength
 
 __all__ = [
     "CODECS",
@@ -25,6 +26,7 @@ __all__ = [
     "BF16Split",
     "BF16Zstd",
     "FrameCodec",
+    "RunLength",
     "bound",
     "decode",
     "decode_array",
@@ -241,7 +243,7 @@ class BF16Zstd(_ChecksumCodec):
 #: Zstandard's levels.
 ZSTD_LEVELS = range(1, 23)
 
-#: The codec classes by the short names that commands and `bound` take.
+#: The codec classes of frames by the short names that commands and `bound` take.
 CODECS: dict[str, type[FrameCodec]] = {
     cls.codec_id.removeprefix(PREFIX): cls
     for cls in (BF16Split, BF16Huffman, BF16Arithmetic, BF16Zstd)
@@ -269,7 +271,7 @@ def _steps(steps: Any) -> dict[str, int]:
     return {} if steps == 1 else {"steps": steps}
 
 
-def bound(nbytes: int, codec: FrameCodec | str) -> int:
+def bound(nbytes: int, codec: FrameCodec | RunLength | str) -> int:
     """Return the largest possible size of what `codec.encode` makes of `nbytes` bytes.
 
     A frame of `encode_delta` may have 16 bytes more, and 4 for each block.
@@ -279,7 +281,7 @@ def bound(nbytes: int, codec: FrameCodec | str) -> int:
     nbytes : int
         Number of bytes to encode.
     codec : codec or str
-        A codec of this package, or the name of one, such as ``"huffman"``.
+        A codec of this package, or the name of one that writes frames, such as ``"huffman"``.
 
     Returns
     -------
@@ -304,6 +306,8 @@ def bound(nbytes: int, codec: FrameCodec | str) -> int:
         if name not in CODECS:
             raise ValueError(f"codec must be one of {', '.join(CODECS)}, not {codec!r}")
         codec = CODECS[name]()
+    if isinstance(codec, RunLength):
+        return nbytes + (nbytes + 1) // 2
     if not isinstance(codec, FrameCodec):
         raise TypeError(f"codec must be a codec of bf16codecs or its name, not {codec!r}")
     return _core.bound(nbytes, codec.number, _core.DTYPES[codec.dtype], steps=codec.steps)

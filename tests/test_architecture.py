@@ -33,7 +33,7 @@ LAYERS = [
     {"_lock", "_rename", "_sync"},
     {"_journal", "_replace", "_safetensors_header"},
     {"safetensors"},
-    {"_frames"},
+    {"_frames", "_run_length"},
     {"_growing", "codecs"},
     {"_chunks"},
     {"zarr", "hdf5"},

@@ -20,7 +20,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 GROUPS = {**PROJECT["entry-points"], "console_scripts": PROJECT["scripts"]}
 ENTRY_POINTS = [(group, name, target) for group, e in GROUPS.items() for name, target in e.items()]
-CODECS = ["bf16codecs.split", "bf16codecs.huffman", "bf16codecs.arithmetic", "bf16codecs.zstd"]
+NAMES = ["split", "huffman", "arithmetic", "zstd", "rle"]
+CODECS = [f"bf16codecs.{name}" for name in NAMES]
 
 
 def installed() -> list[importlib.metadata.EntryPoint]:

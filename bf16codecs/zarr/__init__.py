@@ -11,6 +11,7 @@ from bf16codecs.zarr.codecs import (
     BF16HuffmanCodec,
     BF16SplitCodec,
     BF16ZstdCodec,
+    RunLengthCodec,
     register,
 )
 from bf16codecs.zarr.dtypes import BFloat16, Float8E4M3FN, Float8E5M2
@@ -24,5 +25,6 @@ __all__ = [
     "BFloat16",
     "Float8E4M3FN",
     "Float8E5M2",
+    "RunLengthCodec",
     "register",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -11,13 +12,16 @@ from zarr.abc.codec import BytesBytesCodec
 from zarr.core.common import parse_named_configuration
 from zarr.registry import register_codec
 
+from bf16codecs import _run_length
+from bf16codecs._buffers import Bytes
+from bf16codecs._configured import ConfiguredCodec
 from bf16codecs._limits import stored_limit
 from bf16codecs.codecs import (
     BF16Arithmetic,
     BF16Huffman,
     BF16Split,
     BF16Zstd,
-    FrameCodec,
+    RunLength,
     decode_array,
 )
 from bf16codecs.zarr.blocks import BF16BlocksCodec, check_chunk_steps
@@ -27,23 +31,30 @@ if TYPE_CHECKING:
     from zarr.core.array_spec import ArraySpec
     from zarr.core.buffer import Buffer
 
-__all__ = ["BF16ArithmeticCodec", "BF16HuffmanCodec", "BF16SplitCodec", "BF16ZstdCodec", "register"]
+__all__ = [
+    "BF16ArithmeticCodec",
+    "BF16HuffmanCodec",
+    "BF16SplitCodec",
+    "BF16ZstdCodec",
+    "RunLengthCodec",
+    "register",
+]
 
 
 @dataclass(frozen=True)
-class _FrameBytesCodec(BytesBytesCodec):
+class _OwnBytesCodec(BytesBytesCodec):
     """A bytes-to-bytes codec of Zarr format 3 over a codec class of this package.
 
-    Its fields are that class's parameters. Arrays of another data type than `dtype` are compressed
-    less well, but just as exactly.
+    Its fields are that class's parameters.
     """
 
     is_fixed_size = False
-    _frame_codec: ClassVar[type[FrameCodec]]
+    _own: ClassVar[type[ConfiguredCodec]]
+    _decode_array: ClassVar[Callable[[Any, int | None], Bytes]]
 
     def __post_init__(self) -> None:
         parameters = {field.name: getattr(self, field.name) for field in fields(self)}
-        codec = self._frame_codec(**parameters)
+        codec = self._own(**parameters)
         for name in parameters:
             object.__setattr__(self, name, getattr(codec, name))
         object.__setattr__(self, "_codec", codec)
@@ -52,21 +63,17 @@ class _FrameBytesCodec(BytesBytesCodec):
     def from_dict(cls, data: dict[str, Any]) -> Self:
         """Make the codec from array metadata."""
         _, configuration = parse_named_configuration(
-            data, cls._frame_codec.codec_id, require_configuration=False
+            data, cls._own.codec_id, require_configuration=False
         )
-        return cls(**cls._frame_codec.from_config(configuration or {})["configuration"])
+        return cls(**cls._own.from_config(configuration or {})["configuration"])
 
     def to_dict(self) -> dict[str, Any]:
         """Return the codec as array metadata."""
-        codec: FrameCodec = self._codec  # type: ignore[attr-defined]
+        codec: ConfiguredCodec = self._codec  # type: ignore[attr-defined]
         return {"name": codec.codec_id, "configuration": dict(codec["configuration"])}
 
-    def validate(self, *, shape: tuple[int, ...], dtype: Any, chunk_grid: Any) -> None:
-        """Refuse chunks that steps do not divide."""
-        check_chunk_steps(self._codec, dtype, chunk_grid)  # type: ignore[attr-defined]
-
     def compute_encoded_size(self, input_byte_length: int, chunk_spec: ArraySpec) -> int:
-        """Raise: the size depends on the data. `bf16codecs.bound` gives its limit."""
+        """Raise: the size depends on the data."""
         raise NotImplementedError(f"the encoded size of {type(self).__name__} depends on the data")
 
     def _decode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
@@ -74,11 +81,11 @@ class _FrameBytesCodec(BytesBytesCodec):
         has_size = dtype.kind not in "OT"  # texts of any length
         # Codecs before this one may have made the chunk a little larger.
         most = stored_limit(math.prod(chunk_spec.shape) * dtype.itemsize) if has_size else None
-        raw = decode_array(chunk_data.as_numpy_array(), most)
+        raw = type(self)._decode_array(chunk_data.as_numpy_array(), most)
         return chunk_spec.prototype.buffer.from_bytes(raw.data)
 
     def _encode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
-        codec: FrameCodec = self._codec  # type: ignore[attr-defined]
+        codec: ConfiguredCodec = self._codec  # type: ignore[attr-defined]
         return chunk_spec.prototype.buffer.from_bytes(codec.encode(chunk_data.as_numpy_array()))
 
     async def _decode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
@@ -89,10 +96,32 @@ class _FrameBytesCodec(BytesBytesCodec):
 
 
 @dataclass(frozen=True)
+class RunLengthCodec(_OwnBytesCodec):
+    """`RunLength` as a codec of Zarr format 3."""
+
+    _own = RunLength
+    _decode_array = staticmethod(_run_length.decode_array)
+
+
+@dataclass(frozen=True)
+class _FrameBytesCodec(_OwnBytesCodec):
+    """One that writes frames, of numbers.
+
+    Arrays of another data type than `dtype` are compressed less well, but just as exactly.
+    """
+
+    _decode_array = staticmethod(decode_array)
+
+    def validate(self, *, shape: tuple[int, ...], dtype: Any, chunk_grid: Any) -> None:
+        """Refuse chunks that steps do not divide."""
+        check_chunk_steps(self._codec, dtype, chunk_grid)  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True)
 class BF16SplitCodec(_FrameBytesCodec):
     """`BF16Split` as a codec of Zarr format 3."""
 
-    _frame_codec = BF16Split
+    _own = BF16Split
     dtype: str = "bfloat16"
     by: str = "field"
 
@@ -101,7 +130,7 @@ class BF16SplitCodec(_FrameBytesCodec):
 class BF16HuffmanCodec(_FrameBytesCodec):
     """`BF16Huffman` as a codec of Zarr format 3."""
 
-    _frame_codec = BF16Huffman
+    _own = BF16Huffman
     dtype: str = "bfloat16"
     checksum: bool = True
     steps: int = 1
@@ -111,7 +140,7 @@ class BF16HuffmanCodec(_FrameBytesCodec):
 class BF16ArithmeticCodec(_FrameBytesCodec):
     """`BF16Arithmetic` as a codec of Zarr format 3."""
 
-    _frame_codec = BF16Arithmetic
+    _own = BF16Arithmetic
     dtype: str = "bfloat16"
     level: str = "fast"
     checksum: bool = True
@@ -122,7 +151,7 @@ class BF16ArithmeticCodec(_FrameBytesCodec):
 class BF16ZstdCodec(_FrameBytesCodec):
     """`BF16Zstd` as a codec of Zarr format 3."""
 
-    _frame_codec = BF16Zstd
+    _own = BF16Zstd
     level: int = 3
     dtype: str = "bfloat16"
     checksum: bool = True
@@ -130,7 +159,8 @@ class BF16ZstdCodec(_FrameBytesCodec):
 
 def register() -> None:
     """Register the codecs and data types with zarr; importing the package does this."""
-    for cls in (BF16SplitCodec, BF16HuffmanCodec, BF16ArithmeticCodec, BF16ZstdCodec):
-        register_codec(cls._frame_codec.codec_id, cls)
+    frame_codecs = (BF16SplitCodec, BF16HuffmanCodec, BF16ArithmeticCodec, BF16ZstdCodec)
+    for cls in (*frame_codecs, RunLengthCodec):
+        register_codec(cls._own.codec_id, cls)
     register_codec(BF16BlocksCodec.codec_id, BF16BlocksCodec)
     register_data_types()

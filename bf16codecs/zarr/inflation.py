@@ -22,7 +22,7 @@ from bf16codecs import _core
 from bf16codecs._buffers import Bytes
 from bf16codecs._frames import stated_size
 from bf16codecs._limits import Limits, stored_limit
-from bf16codecs.codecs import CODECS
+from bf16codecs.codecs import CODECS, RunLength
 from bf16codecs.errors import CorruptDataError, StoreError
 from bf16codecs.zarr.blocks import BF16BlocksCodec
 
@@ -62,6 +62,10 @@ def _frame(data: Bytes, limit: int) -> bool:
     return stated_size(data) > limit
 
 
+def _runs(data: Bytes, limit: int) -> bool:
+    return _core.rle_decoded_size(data) > limit
+
+
 def _stream(make: Callable[[], Any]) -> _Inflates:
     """Return what decodes a stream up to a limit, to see whether it goes on."""
 
@@ -76,6 +80,7 @@ def _stream(make: Callable[[], Any]) -> _Inflates:
 
 _COMPRESSORS: dict[str, _Inflates] = {
     **{codec.codec_id: _frame for codec in CODECS.values()},
+    RunLength.codec_id: _runs,
     "zstd": _zstd,
     "blosc": _claims(4),
     "lz4": _claims(0),

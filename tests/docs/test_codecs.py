@@ -13,12 +13,12 @@ import zarr
 from zarr.registry import get_codec_class
 
 import bf16codecs
-from bf16codecs.codecs import CODECS
+from bf16codecs.codecs import CODECS, RunLength
 from bf16codecs.zarr import BF16BlocksCodec
 from checkout import ROOT
 
 SCHEMAS = ROOT / "docs" / "zarr-extensions"
-NAMES = [cls.codec_id for cls in CODECS.values()]
+CLASSES = {cls.codec_id: cls for cls in (*CODECS.values(), RunLength)}
 HEADINGS = [
     "## Codec name",
     "## Configuration parameters",
@@ -59,9 +59,9 @@ def load(name):
     return json.loads((SCHEMAS / name / "schema.json").read_text())
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", CLASSES)
 def test_schema_describes_the_codec(name):
-    schema, cls = load(name), CODECS[name.removeprefix("bf16codecs.")]
+    schema, cls = load(name), CLASSES[name]
     assert not list(violations(dict(cls()), schema))
     parameters = schema["properties"]["configuration"]["properties"]
     left_out = {"steps": 1} if "steps" in parameters else {}
@@ -92,7 +92,7 @@ def test_schema_describes_the_serializer():
     assert list(violations(BF16BlocksCodec().to_dict() | {"more": 1}, schema))
 
 
-@pytest.mark.parametrize("name", [*NAMES, "bf16codecs.blocks"])
+@pytest.mark.parametrize("name", [*CLASSES, "bf16codecs.blocks"])
 def test_readme_has_the_usual_headings_and_a_valid_example(name):
     text = (SCHEMAS / name / "README.md").read_text()
     places = [text.index(heading) for heading in HEADINGS]
@@ -137,7 +137,7 @@ CALLS = {
 
 @pytest.mark.parametrize(
     "codec",
-    [cls() for cls in CODECS.values()] + [bf16codecs.BF16Arithmetic(level="best")],
+    [cls() for cls in CLASSES.values()] + [bf16codecs.BF16Arithmetic(level="best")],
     ids=repr,
 )
 def test_zarr_takes_and_refuses_codecs_as_the_table_says(codec):

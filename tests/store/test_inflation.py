@@ -51,6 +51,7 @@ FORMS: dict[str, dict[str, Any]] = {
         "chunks": (32, 32),
         "compressors": [zarr.codecs.Crc32cCodec(), BF16ZstdCodec()],
     },
+    "run lengths": {"chunks": (32, 32), "compressors": bf16codecs.RunLength()},
     "shards": {"chunks": (32, 32), "shards": (64, 32), "compressors": None},
     "shards of zstd": {"chunks": (32, 32), "shards": (64, 32)},
 }
@@ -75,6 +76,7 @@ BOMBS: dict[str, Callable[[], bytes]] = {
     "zstd and crc32c": lambda: zstandard.compress(bytes(1 << 28)),
     "blosc": lambda: numcodecs.Blosc("zstd").encode(bytes(1 << 28)),
     "frames and crc32c": lambda: bf16codecs.BF16Zstd().encode(bytes(1 << 28)),
+    "run lengths": lambda: bf16codecs.RunLength().encode(bytes(1 << 28)),
 }
 
 

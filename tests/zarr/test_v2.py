@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import zarr
 
-from bf16codecs import BF16Arithmetic, BF16Huffman, BF16Split, BF16Zstd
+from bf16codecs import BF16Arithmetic, BF16Huffman, BF16Split, BF16Zstd, RunLength
 from bits import assert_same_bits
 
 # zarr compares every chunk with the fill value; ml_dtypes warns when it compares NaNs.
 pytestmark = pytest.mark.filterwarnings("ignore:invalid value encountered in equal")
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
-CODECS = [BF16Split(), BF16Huffman(), BF16Arithmetic(checksum=False), BF16Zstd(level=5)]
+CODECS = [BF16Split(), BF16Huffman(), BF16Arithmetic(checksum=False), BF16Zstd(5), RunLength()]
 codecs = pytest.mark.parametrize("codec", CODECS, ids=repr)
 
 
