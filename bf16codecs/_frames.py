@@ -83,9 +83,9 @@ class FrameCodec(ConfiguredCodec):
     def _encode(self, buf: Any, base: Bytes | None = None, block: int = 0) -> bytes:
         parameters = self._native_parameters(buf)
         dtype = _core.DTYPES[self.dtype]
-        return _core.encode(
-            byte_view(buf), self.number, dtype, base=base, block=block, **parameters
-        )
+        if block:
+            parameters["block"] = block
+        return _core.encode(byte_view(buf), self.number, dtype, base=base, **parameters)
 
     def decode(self, buf: Any, out: Any = None, base: Any = None) -> Any:
         """Decode a frame of any codec of this package, as `bf16codecs.decode` does.

@@ -1,0 +1,40 @@
+"""BF16Zstd is not larger than what it stands for: shuffling bytes and Zstandard, by hand."""
+
+from __future__ import annotations
+
+import numcodecs
+import numpy as np
+import pytest
+
+from bf16codecs import BF16Zstd, inspect
+from bf16codecs.codecs import ZSTD_LEVELS
+from bf16codecs.safetensors import open_source
+
+
+@pytest.fixture(scope="module")
+def weights(demo_model) -> bytes:
+    """All weights of a small trained model, as one block of 1 MB."""
+    (file,) = open_source(demo_model).files
+    return demo_model.read_bytes()[file.header.data_start :]
+
+
+@pytest.mark.parametrize("level", ZSTD_LEVELS)
+def test_no_larger_than_shuffle_and_zstandard(weights, level):
+    by_hand = numcodecs.Zstd(level).encode(
+        numcodecs.Shuffle(2).encode(np.frombuffer(weights, "u1"))
+    )
+    codec = BF16Zstd(level)
+    frame = codec.encode(weights)
+    assert len(frame) < len(by_hand)
+    assert codec.decode(frame) == weights
+
+
+def test_block_sizes():
+    for dtype, level, items in (
+        ("bfloat16", 3, 1 << 19),
+        ("float16", 12, 1 << 19),
+        ("bfloat16", 4, 1 << 18),
+        ("bfloat16", 19, 1 << 18),
+        ("float32", 3, 1 << 17),
+    ):
+        assert inspect(BF16Zstd(level, dtype).encode(b""))["block_items"] == items
