@@ -1,0 +1,15 @@
+"""Sizes, speeds and memory use of this package beside its installed peers.
+
+Every contender gets the same tensors, one by one, in the same run, and every round trip is
+checked. The tensors are repeated in memory until they take `nbytes`, so that speeds are those of a
+large model and not of a cache; each copy is encoded alone, since a codec that looks far back would
+otherwise find the copy before. Speeds are also given as a ratio to `memcpy` between warm
+buffers, measured in the same round: machines differ by more than codecs do.
+"""
+
+from bf16codecs.bench.data import GAUSSIAN, tensors_of
+from bf16codecs.bench.host import Machine, machine
+from bf16codecs.bench.measure import Result, run
+from bf16codecs.bench.reports import to_csv, to_json
+
+__all__ = ["GAUSSIAN", "Machine", "Result", "machine", "run", "tensors_of", "to_csv", "to_json"]
