@@ -1,0 +1,91 @@
+"""Half precision: float32 numbers as float16, and what they lose by it.
+
+NumPy rounds to the nearest float16, to the even one of two: numbers from 65520 on become infinite,
+those up to 2^-25 zero, and what lies between those and 2^-14 subnormal. A NaN stays one, with its
+sign and the highest bits of its payload; whether it becomes quiet is the processor's choice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["HalfLoss", "from_half", "to_half"]
+
+# The smallest float16 that is not subnormal: below it, relative errors grow up to 1.
+_SMALLEST_NORMAL = 2.0**-14
+
+# Numbers that are compared at a time: in double precision they take some 40 bytes each.
+_AT_A_TIME = 1 << 18
+
+
+def to_half(values: NDArray[np.float32]) -> NDArray[np.float16]:
+    """Return float32 numbers as float16."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return values.astype("<f2")
+
+
+def from_half(halves: NDArray[np.float16]) -> NDArray[np.float32]:
+    """Return float16 numbers as float32, which has all of them."""
+    with np.errstate(invalid="ignore"):
+        return halves.astype("<f4")
+
+
+@dataclass(frozen=True)
+class HalfLoss:
+    """What finite float32 numbers lost when they became float16.
+
+    Attributes
+    ----------
+    absolute : float
+        The largest error; infinite if a number became infinite.
+    relative : float
+        The largest relative error: 1 where a number became zero.
+    relative_of_normal : float
+        The same of numbers that became neither subnormal, nor zero, nor infinite: 2^-11 at most.
+    to_zero, to_infinite : int
+        How many numbers became zero, and infinite.
+    """
+
+    absolute: float = 0.0
+    relative: float = 0.0
+    relative_of_normal: float = 0.0
+    to_zero: int = 0
+    to_infinite: int = 0
+
+    @classmethod
+    def of(cls, values: NDArray[np.float32], halves: NDArray[np.float16]) -> HalfLoss:
+        """Compare float32 numbers with what became of them."""
+        loss = cls()
+        for at in range(0, values.size, _AT_A_TIME):
+            part = slice(at, at + _AT_A_TIME)
+            loss = loss.joined(cls._of_few(values.ravel()[part], halves.ravel()[part]))
+        return loss
+
+    @classmethod
+    def _of_few(cls, values: NDArray[np.float32], halves: NDArray[np.float16]) -> HalfLoss:
+        counted = np.isfinite(values) & (values != 0)
+        before = np.abs(values[counted].astype("f8"))
+        after = np.abs(halves[counted].astype("f8"))
+        error = np.abs(before - after)
+        is_normal = (after >= _SMALLEST_NORMAL) & np.isfinite(after)
+        relative = error / before
+        return cls(
+            absolute=float(error.max(initial=0)),
+            relative=float(relative.max(initial=0)),
+            relative_of_normal=float(relative[is_normal].max(initial=0)),
+            to_zero=int(np.count_nonzero(after == 0)),
+            to_infinite=int(np.count_nonzero(np.isinf(after))),
+        )
+
+    def joined(self, other: HalfLoss) -> HalfLoss:
+        """Return what these numbers and others lost."""
+        return HalfLoss(
+            max(self.absolute, other.absolute),
+            max(self.relative, other.relative),
+            max(self.relative_of_normal, other.relative_of_normal),
+            self.to_zero + other.to_zero,
+            self.to_infinite + other.to_infinite,
+        )
