@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from bf16codecs.bench.data import Bytes
 
-__all__ = ["Contender", "contenders", "copy"]
+__all__ = ["Contender", "contenders", "copy", "of_codec"]
 
 
 @dataclass(frozen=True)
 class Contender:
-    """Something that encodes and decodes one tensor's bytes.
+    """Something that encodes and decodes the bytes of one tensor, or of all tensors as one piece.
 
-    `decode` may write to `out`, a warm buffer of the right size, or return its own.
+    `encode` returns a buffer, or a list of them. `decode` may write to `out`, a warm buffer of the
+    right size, or return its own. `restored` says what it has to give: other bytes than the encoded
+    ones where numbers lose something.
     """
 
     name: str
     encode: Callable[[Bytes], Any]
     decode: Callable[[Any, Bytes], Any]
+    threads: int = 1
+    restored: Callable[[Bytes], Bytes] = lambda data: data
 
 
 def copy(data: Bytes, out: Bytes) -> Bytes:
@@ -32,18 +36,19 @@ def copy(data: Bytes, out: Bytes) -> Bytes:
     return out
 
 
-def _numcodecs(name: str, codec: Any) -> Contender:
+def of_codec(name: str, codec: Any) -> Contender:
+    """Return a codec of numcodecs as a contender."""
     return Contender(name, codec.encode, lambda data, out: codec.decode(data, out=out))
 
 
 def _own() -> Iterator[Contender]:
     from bf16codecs import codecs
 
-    yield _numcodecs("BF16Split", codecs.BF16Split())
-    yield _numcodecs("BF16Huffman", codecs.BF16Huffman())
-    yield _numcodecs("BF16Arithmetic fast", codecs.BF16Arithmetic())
-    yield _numcodecs("BF16Arithmetic best", codecs.BF16Arithmetic(level="best"))
-    yield _numcodecs("BF16Zstd 3", codecs.BF16Zstd())
+    yield of_codec("BF16Split", codecs.BF16Split())
+    yield of_codec("BF16Huffman", codecs.BF16Huffman())
+    yield of_codec("BF16Arithmetic fast", codecs.BF16Arithmetic())
+    yield of_codec("BF16Arithmetic best", codecs.BF16Arithmetic(level="best"))
+    yield of_codec("BF16Zstd 3", codecs.BF16Zstd())
 
 
 def _numcodecs_peers() -> Iterator[Contender]:
@@ -60,9 +65,9 @@ def _numcodecs_peers() -> Iterator[Contender]:
             lambda data, codec=codec: codec.encode(data.view("<u2")),  # type: ignore[misc]
             lambda data, out, codec=codec: codec.decode(data, out=out),  # type: ignore[misc]
         )
-    yield _numcodecs("Zstd 1", numcodecs.Zstd(1))
-    yield _numcodecs("BZ2 1", numcodecs.BZ2(1))
-    yield _numcodecs("LZMA 1", numcodecs.LZMA(preset=1))
+    yield of_codec("Zstd 1", numcodecs.Zstd(1))
+    yield of_codec("BZ2 1", numcodecs.BZ2(1))
+    yield of_codec("LZMA 1", numcodecs.LZMA(preset=1))
 
 
 def _pcodec() -> Iterator[Contender]:
@@ -113,7 +118,7 @@ def _zipnn(threads: int) -> Iterator[Contender]:
 def contenders(threads: int) -> Iterator[Contender]:
     """Yield memcpy, this package's codecs, and every peer that is installed."""
     yield Contender("memcpy", lambda data: data, copy)
-    yield from _own()
+    yield from (replace(own, threads=threads) for own in _own())
     for peers in (
         _numcodecs_peers,
         _pcodec,
@@ -121,6 +126,7 @@ def contenders(threads: int) -> Iterator[Contender]:
         lambda: _zipnn(threads),
     ):
         try:
-            yield from peers()
+            found = list(peers())
         except ImportError:
             continue
+        yield from (replace(peer, threads=threads) for peer in found)

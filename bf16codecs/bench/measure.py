@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from bf16codecs._threads import codec_threads
 from bf16codecs.bench.contenders import Contender, contenders, copy
 from bf16codecs.bench.data import Bytes
 
-__all__ = ["Result", "run"]
+__all__ = ["Result", "measure", "run"]
 
 # Of small models: more tensors measure nothing new, and each call takes microseconds at least.
 _MAX_TENSORS = 10_000
@@ -25,6 +26,7 @@ class Result:
     """One contender's result; rates in GB/s of decoded bytes, ratios to memcpy in their round."""
 
     name: str
+    threads: int
     nbytes: int
     encoded_nbytes: int
     bits_per_value: float
@@ -45,6 +47,11 @@ class Result:
         return self.nbytes / max(1, self.encoded_nbytes)
 
 
+def _encoded_nbytes(encoded: Any) -> int:
+    parts = encoded if isinstance(encoded, list) else [encoded]
+    return sum(memoryview(part).nbytes for part in parts)
+
+
 def _round_trip(
     contender: Contender, data: Sequence[Bytes], out: Sequence[Bytes]
 ) -> tuple[float, float, int, bool]:
@@ -53,9 +60,9 @@ def _round_trip(
     middle = time.perf_counter()
     decoded = [contender.decode(e, o) for e, o in zip(encoded, out, strict=True)]
     end = time.perf_counter()
-    size = sum(memoryview(e).nbytes for e in encoded)
+    size = sum(map(_encoded_nbytes, encoded))
     exact = all(
-        np.array_equal(np.frombuffer(d, np.uint8), tensor)
+        np.array_equal(np.frombuffer(d, np.uint8), contender.restored(tensor))
         for d, tensor in zip(decoded, data, strict=True)
     )
     return middle - start, end - middle, size, exact
@@ -82,8 +89,8 @@ class _Rates:
         return cls(statistics.median(rates), min(rates), max(rates), to_memcpy)
 
 
-def _measure(
-    contender: Contender, data: Sequence[Bytes], out: Sequence[Bytes], repeats: int
+def _measure_one(
+    contender: Contender, data: Sequence[Bytes], out: Sequence[Bytes], item_size: int, repeats: int
 ) -> Result:
     nbytes = sum(tensor.nbytes for tensor in data)
     copying, rounds = [], []
@@ -99,9 +106,10 @@ def _measure(
     size = rounds[0][2]
     return Result(
         name=contender.name,
+        threads=contender.threads,
         nbytes=nbytes,
         encoded_nbytes=size,
-        bits_per_value=16 * size / nbytes,
+        bits_per_value=8 * item_size * size / nbytes,
         encode_gbps=encode.median,
         encode_gbps_min=encode.least,
         encode_gbps_max=encode.most,
@@ -127,6 +135,27 @@ def _wanted(candidates: list[Contender], names: Sequence[str] | None) -> list[Co
             f" {', '.join(c.name for c in others)}"
         )
     return [first, *found]
+
+
+def measure(
+    candidates: Iterable[Contender],
+    data: Sequence[Bytes],
+    *,
+    item_size: int = 2,
+    repeats: int = 5,
+    names: Sequence[str] | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> list[Result]:
+    """Measure contenders, memcpy first, as `run` says, on data of items of `item_size` bytes."""
+    out = [np.zeros_like(piece) for piece in data]
+    results = []
+    keep_freed_memory()
+    for contender in _wanted(list(candidates), names):
+        if progress is not None:
+            progress(contender.name)
+        with codec_threads(contender.threads):
+            results.append(_measure_one(contender, data, out, item_size, repeats))
+    return results
 
 
 def run(
@@ -168,12 +197,4 @@ def run(
     total = sum(tensor.nbytes for tensor in tensors)
     copies = max(1, min(-(-nbytes // total), _MAX_TENSORS // len(tensors)))
     data = [tensor.copy() for _ in range(copies) for tensor in tensors]
-    out = [np.zeros_like(tensor) for tensor in data]
-    results = []
-    keep_freed_memory()
-    with codec_threads(threads):
-        for contender in _wanted(list(contenders(threads)), names):
-            if progress is not None:
-                progress(contender.name)
-            results.append(_measure(contender, data, out, repeats))
-    return results
+    return measure(contenders(threads), data, repeats=repeats, names=names, progress=progress)
