@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["keep_freed_memory", "peak_memory"]
+__all__ = ["give_back_freed_memory", "keep_freed_memory", "peak_memory"]
 
 # Parameters of glibc's mallopt(), and what it takes for "never".
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _NEVER = -1, -3, 1 << 30
@@ -26,6 +26,12 @@ def keep_freed_memory() -> None:
     mallopt = ctypes.CDLL(None).mallopt
     mallopt(_TRIM_THRESHOLD, _NEVER)
     mallopt(_MMAP_THRESHOLD, _NEVER)
+
+
+def give_back_freed_memory() -> None:
+    """Let the system have what the allocator keeps (glibc): a peak is of new memory then."""
+    if platform.libc_ver()[0] == "glibc":
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 @contextmanager

@@ -11,5 +11,18 @@ from bf16codecs.bench.data import GAUSSIAN, tensors_of
 from bf16codecs.bench.host import Machine, machine
 from bf16codecs.bench.measure import Result, run
 from bf16codecs.bench.reports import to_csv, to_json
+from bf16codecs.bench.systems import SYSTEMS, Study, run_system
 
-__all__ = ["GAUSSIAN", "Machine", "Result", "machine", "run", "tensors_of", "to_csv", "to_json"]
+__all__ = [
+    "GAUSSIAN",
+    "SYSTEMS",
+    "Machine",
+    "Result",
+    "Study",
+    "machine",
+    "run",
+    "run_system",
+    "tensors_of",
+    "to_csv",
+    "to_json",
+]

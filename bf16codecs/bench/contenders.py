@@ -27,7 +27,7 @@ class Contender:
     encode: Callable[[Bytes], Any]
     decode: Callable[[Any, Bytes], Any]
     threads: int = 1
-    restored: Callable[[Bytes], Bytes] = lambda data: data
+    restored: Callable[[Bytes], Bytes] | None = None
 
 
 def copy(data: Bytes, out: Bytes) -> Bytes:

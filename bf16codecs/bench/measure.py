@@ -23,7 +23,10 @@ _MAX_TENSORS = 10_000
 
 @dataclass(frozen=True)
 class Result:
-    """One contender's result; rates in GB/s of decoded bytes, ratios to memcpy in their round."""
+    """One contender's result; rates in GB/s of decoded bytes, ratios to memcpy in their round.
+
+    Of lossy ones, `exact` says that they lost only what rounding takes.
+    """
 
     name: str
     threads: int
@@ -40,6 +43,7 @@ class Result:
     decode_to_memcpy: float
     peak_bytes: int | None
     exact: bool
+    lossy: bool
 
     @property
     def ratio(self) -> float:
@@ -61,9 +65,10 @@ def _round_trip(
     decoded = [contender.decode(e, o) for e, o in zip(encoded, out, strict=True)]
     end = time.perf_counter()
     size = sum(map(_encoded_nbytes, encoded))
+    expected = data if contender.restored is None else map(contender.restored, data)
     exact = all(
-        np.array_equal(np.frombuffer(d, np.uint8), contender.restored(tensor))
-        for d, tensor in zip(decoded, data, strict=True)
+        np.array_equal(np.frombuffer(d, np.uint8), tensor)
+        for d, tensor in zip(decoded, expected, strict=True)
     )
     return middle - start, end - middle, size, exact
 
@@ -120,6 +125,7 @@ def _measure_one(
         decode_to_memcpy=decode.to_memcpy,
         peak_bytes=peak_bytes,
         exact=all(r[3] for r in rounds),
+        lossy=contender.restored is not None,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from bf16codecs.bench.host import Machine
@@ -24,7 +24,11 @@ def to_csv(results: Sequence[Result]) -> str:
     return text.getvalue()
 
 
-def to_json(results: Sequence[Result], where: Machine) -> str:
-    """Return machine and results as JSON text."""
+def to_json(
+    results: Sequence[Result], where: Machine, figures: Mapping[str, str] | None = None
+) -> str:
+    """Return machine, results, and figures of other kinds, as JSON text."""
     rows = [asdict(result) | {"ratio": result.ratio} for result in results]
-    return json.dumps({"machine": asdict(where), "results": rows}, indent=2)
+    return json.dumps(
+        {"machine": asdict(where), "results": rows, "figures": dict(figures or {})}, indent=2
+    )

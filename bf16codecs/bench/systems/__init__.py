@@ -1,0 +1,109 @@
+"""The four earlier systems that this package takes over, measured with their own settings.
+
+Each took a model as one piece and cut it into blocks. So its tensors are joined here, those of one
+dtype, and every contender of a system gets that piece.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from bf16codecs.bench.contenders import Contender, copy
+from bf16codecs.bench.data import Payload, payload_of
+from bf16codecs.bench.measure import Result, measure
+from bf16codecs.bench.systems import half_delta, lmc, shuffle_zstd, split_stream
+
+__all__ = ["SYSTEMS", "Study", "run_system"]
+
+
+def _no_figures(payload: Payload) -> Iterator[tuple[str, str]]:
+    yield from ()
+
+
+@dataclass(frozen=True)
+class _System:
+    title: str
+    dtypes: Sequence[str]
+    contenders: Callable[[Payload, Sequence[int]], Iterator[Contender]]
+    figures: Callable[[Payload], Iterator[tuple[str, str]]] = _no_figures
+    takes_base: bool = False
+
+
+#: By the letters that documents call them.
+SYSTEMS = {
+    "A": _System("shuffled bytes and Zstandard", ["BF16"], shuffle_zstd.contenders),
+    "B": _System("split streams", ["BF16"], split_stream.contenders, split_stream.figures),
+    "C": _System("half precision, lossy", ["F32"], half_delta.contenders, half_delta.figures),
+    "D": _System("LMC", ["BF16", "F32"], lmc.contenders, lmc.figures, takes_base=True),
+}
+
+
+@dataclass(frozen=True)
+class Study:
+    """What was found: results, and figures of other kinds by what they are."""
+
+    payload: Payload
+    results: list[Result]
+    figures: dict[str, str]
+
+
+def run_system(
+    system: str,
+    source: str | os.PathLike[str],
+    *,
+    base: str | os.PathLike[str] | None = None,
+    nbytes: int = 1 << 25,
+    repeats: int = 5,
+    threads: int = 1,
+    names: Sequence[str] | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Study:
+    """Measure an earlier system with its settings, and what it was compared with.
+
+    Parameters
+    ----------
+    system : {"A", "B", "C", "D"}
+        Which one.
+    source : path or ``"gaussian"``
+        A safetensors model, or synthetic data.
+    base : path, optional
+        For D: an earlier checkpoint, to which differences are measured too.
+    nbytes : int
+        What goes beyond these bytes of the model is left out: some take seconds a megabyte.
+    repeats : int
+        Rounds.
+    threads : int
+        Contenders that can use several threads are measured with one, and with so many.
+    names, progress
+        As `run` takes them.
+
+    Returns
+    -------
+    Study
+        With memcpy as the first of its results.
+
+    Raises
+    ------
+    ValueError
+        If there is nothing to measure, or `base` does not fit it or the system.
+    """
+    chosen = SYSTEMS[system]
+    if base is not None and not chosen.takes_base:
+        raise ValueError(f"system {system} knows no differences to another model")
+    payload = payload_of(source, chosen.dtypes, nbytes, base)
+    figures = dict(chosen.figures(payload))
+    contenders = [
+        Contender("memcpy", lambda data: data, copy),
+        *chosen.contenders(payload, [1] if threads == 1 else [1, threads]),
+    ]
+    results = measure(
+        contenders,
+        [payload.data],
+        item_size=payload.item_size,
+        repeats=repeats,
+        names=names,
+        progress=progress,
+    )
+    return Study(payload, results, figures)
