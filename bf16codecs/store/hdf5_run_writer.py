@@ -227,8 +227,8 @@ class Hdf5RunWriter:
 def _room(count: int, frame: int, nbytes: int) -> int:
     """Return the room for a number of versions that are like the last one.
 
-    At most three times what is there: after large differences, small ones may follow, and not everybody
-    copies files without the room in them.
+    At most three times what is there: after large differences, small ones may follow, and not
+    everybody copies files without the room in them.
     """
     return min(int(_MORE * count * frame), 3 * nbytes)
 
