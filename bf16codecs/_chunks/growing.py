@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Generator, Mapping, Sequence
 
 from bf16codecs import _core
@@ -48,15 +49,12 @@ class GrowingHead(Head):
                 f"the growing frame has room for {counted(index.raw_size, 'byte')},"
                 f" a chunk of this array has {nbytes}"
             )
-        self._bounds = (index.directory_size, *index.ends)
+        self._bounds, self._size = (index.directory_size, *index.ends), size
         self.stored_end = self._bounds[-1]
-        if size is not None and size < self.stored_end:
-            raise TruncatedDataError(
-                f"the growing frame has {counted(size, 'byte')} of {self.stored_end}"
-            )
-        super().__init__(
-            nbytes, index.item_size, index.block_items, tuple(index.parents), index.version_size
-        )
+        # What was appended after the chunk was opened is not there for this reader.
+        there = len(index.ends) if size is None else bisect_right(index.ends, size)
+        parents = tuple(index.parents[:there])
+        super().__init__(nbytes, index.item_size, index.block_items, parents, index.version_size)
         self._prefix = prefix
         self._head_bytes = max(_HEADER_BYTES, head_bytes(index.version_size))
         #: Of versions that were needed, the frame and where its blocks are in it.
@@ -71,17 +69,11 @@ class GrowingHead(Head):
 
         Raises
         ------
-        CorruptDataError
+        CodecError
             If a version is wanted that is not there, or a head is damaged.
         """
         if self.lacks(wanted):
-            if not wanted.pads:
-                raise CorruptDataError(
-                    f"the chunk has {len(self.parents)} of {counted(self._index.room, 'version')},"
-                    f" and version {self._last_version(wanted)} was asked for"
-                )
-            there = len(self.parents) * self.version_bytes
-            wanted.out[max(0, there - wanted.offset) :] = _NOT_THERE
+            self._pad(wanted)
         ranges = {}
         for version in sorted(self._with_ancestors(self._wanted_runs(wanted))):
             size = 0 if version in self._frames else self._find_head(version)
@@ -103,6 +95,20 @@ class GrowingHead(Head):
                 self._frames[task.version][0].decode_block_range(payload, *task.places, out, base)
             except BaseMismatchError as e:
                 raise CorruptDataError("its parent is not what it was encoded against") from e
+
+    def _pad(self, wanted: Wanted) -> None:
+        """Pad what is not there, if that is asked."""
+        last, there = self._last_version(wanted), len(self.parents)
+        if there + 1 < len(self._bounds) and (wanted.pads or last + 1 < len(self._bounds)):
+            raise TruncatedDataError(
+                f"the growing frame has {self._size} bytes of {self.stored_end}"
+            )
+        if not wanted.pads:
+            raise CorruptDataError(
+                f"the chunk has {there} of {counted(self._index.room, 'version')},"
+                f" and version {last} was asked for"
+            )
+        wanted.out[max(0, there * self.version_bytes - wanted.offset) :] = _NOT_THERE
 
     def _wanted_runs(self, wanted: Wanted) -> dict[int, list[Range]]:
         """Return the runs of wanted blocks of each version that is there."""

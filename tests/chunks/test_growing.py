@@ -289,6 +289,50 @@ def test_what_is_cut_off(large, piece):
             read_selection(Stored(growing[:size], piece), shape, np.s_[12])
 
 
+@pytest.mark.parametrize("pads", [True, False])
+def test_what_is_cut_off_is_not_padded(large, pads):
+    """Nor is it taken for versions that are not there."""
+    array, growing = large
+    nbytes = 16 * array[0].nbytes
+    out = np.empty(nbytes if pads else array.nbytes, np.uint8)
+    wanted = replace(Wanted.run(nbytes, out, 0), pads=pads)
+    for size in (HEADER + 256, len(growing) // 2, len(growing) - 1):
+        with pytest.raises(TruncatedDataError, match=f"has {size} bytes of {len(growing)}"):
+            read(FrameFormat(), Stored(growing[:size], 1 << 20), wanted)
+
+
+def test_what_was_appended_since_the_chunk_was_opened(large):
+    """The directory names it, and the file had not its bytes."""
+    array, growing = large
+    shape, form = (16, *array.shape[1:]), FrameFormat()
+    stored = Stored(growing, 1 << 20)
+    stored.size = _core.GrowingIndex(growing).ends[9]
+    assert read_selection(stored, shape, np.s_[9, 300], form) == array[9, 300]
+    with pytest.raises(TruncatedDataError, match="the growing frame has"):
+        read_selection(stored, shape, np.s_[10, 300], form)
+    # And another one, opened later, with what is known from before.
+    later = Stored(growing, 1 << 20)
+    assert read_selection(later, shape, np.s_[10, 300], form) == array[10, 300]
+
+
+@settings(max_examples=300)
+@given(data=st.data(), piece=st.sampled_from([None, 2048]))
+def test_damage_gives_an_error_or_the_original(data, piece):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_core, "DEFAULT_BLOCK_BYTES", data.draw(st.sampled_from([16, 1 << 20])))
+        array = fields(5, 600)
+        growing = bytearray(grow(array, 6))
+        places = st.integers(0, HEADER + 96) | st.integers(0, len(growing) - 1)
+        for _ in range(data.draw(st.integers(1, 3))):
+            growing[data.draw(places)] ^= 1 << data.draw(st.integers(0, 7))
+        version, item = data.draw(st.integers(0, 4)), data.draw(st.integers(0, 599))
+        try:
+            found = read_selection(Stored(bytes(growing), piece), (6, 600), np.s_[version, item])
+        except CodecError:
+            return
+        assert found == array[version, item]
+
+
 def test_a_chunk_of_another_size(large):
     array, growing = large
     with pytest.raises(CorruptDataError, match="a chunk of this array has"):
