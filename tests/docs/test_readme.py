@@ -48,8 +48,13 @@ def run_command(arguments: list[str], folder: Path) -> str:
 def reader_folder(tmp_path_factory, demo_model) -> Path:
     """Return a folder in which the README's first commands have run."""
     folder = tmp_path_factory.mktemp("readme")
-    shutil.copy(demo_model, folder / "model.safetensors")
-    for line in blocks("sh")[0].splitlines():
+    for name in ("model", "base", "fine", "ckpt/step00600", "ckpt/step00700"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        shutil.copy(demo_model, folder / f"{name}.safetensors")
+    run_command(["st2zarr", "base.safetensors", "base.zarr"], folder)
+    runs = next(block for block in blocks("sh") if "--series" in block)
+    first, *others = runs.replace("ckpt/*", "ckpt/step00600").splitlines()
+    for line in [*blocks("sh")[0].splitlines(), first, *others]:
         run_command(shlex.split(line), folder)
     return folder
 
