@@ -15,7 +15,7 @@ class Coded {
   static constexpr size_t kMost = 4096;  // at a time
 
   Coded(const Layout& layout, const Section& section)
-      : width_(layout.planes()), section_(section), numbers_(layout, section) {
+      : width_(layout.planes()), numbers_(layout, section) {
     for (unsigned k = 0; k < section.low; ++k) low_[k] = low_bytes_[k];
   }
 
@@ -40,7 +40,6 @@ class Coded {
 
  private:
   const size_t width_;
-  const Section& section_;
   const Numbers numbers_;
   uint8_t* low_[kMaxItemSize] = {};
   uint8_t low_bytes_[kMaxItemSize][kMost];
