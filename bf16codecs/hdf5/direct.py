@@ -12,6 +12,7 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
+from io import BufferedReader
 from typing import Any, NamedTuple
 
 import h5py
@@ -59,13 +60,18 @@ class Decoding:
     ----------
     keep_heads
         Remember where the blocks of stored chunks are: not while somebody may write them.
+    given
+        The file, if HDF5 reads it through Python.
     trusts_hdf5
         Leave to HDF5 what is not decoded here. Its filters trust the size of a chunk: of one that
         is too short they read what lies behind it in memory, or crash.
     """
 
-    def __init__(self, keep_heads: bool, trusts_hdf5: bool = True) -> None:
+    def __init__(
+        self, keep_heads: bool, trusts_hdf5: bool = True, given: BufferedReader | None = None
+    ) -> None:
         self.source = FileSource()
+        self._given = given
         self._trusts_hdf5 = trusts_hdf5
         self._frames = FrameFormat(keep_heads)
         self._scratch = ThreadBuffer()
@@ -81,14 +87,19 @@ class Decoding:
         with phil:
             file = h5py.h5i.get_file_id(dataset)
             access = file.get_access_plist()
-            if access.get_driver() != h5py.h5fd.SEC2 or file.get_create_plist().get_userblock():
+            is_own = access.get_driver() == h5py.h5fd.fileobj_driver and self._given is not None
+            if access.get_driver() != h5py.h5fd.SEC2 and not is_own:
                 return None
-            if file.get_intent() != h5py.h5f.ACC_RDONLY or not HAS_PREADV:
+            if file.get_create_plist().get_userblock() or not HAS_PREADV:
                 return None
-            theirs = os.fstat(file.get_vfd_handle())
+            if file.get_intent() != h5py.h5f.ACC_RDONLY:
+                return None
+            given = self._given if is_own else None
+            theirs = os.fstat(file.get_vfd_handle() if given is None else given.fileno())
+            name = os.fsdecode(file.name) if given is None else given.name
             if self._file is None:
                 with contextlib.suppress(OSError):
-                    self._file = SharedFile(os.fsdecode(file.name))
+                    self._file = SharedFile(name)
         if self._file is not None and os.path.samestat(theirs, os.fstat(self._file.descriptor)):
             return self._file
         return None  # the file's name is another one's by now

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, NoReturn
 
@@ -38,10 +39,13 @@ class Hdf5Reader(StoreReader):
 
     def __init__(self, path: str | os.PathLike[str], limits: Limits) -> None:
         where = os.fspath(path)
-        self._decoding = Decoding(keep_heads=True, trusts_hdf5=limits.max_bytes is not None)
         with named_errors(where):
+            # Of a file that is open in this process, HDF5 would give what it knew of it then.
+            given = open(where, "rb") if _is_open(where) else None  # noqa: SIM115
             # A cache of decoded chunks for each dataset would be of no use.
-            self._file = h5py.File(where, "r", rdcc_nbytes=0)
+            self._file = h5py.File(where if given is None else given, "r", rdcc_nbytes=0)
+        self._given = given
+        self._decoding = Decoding(True, limits.max_bytes is not None, given)
         try:
             super().__init__(where, _read_info(self._file, where), limits)
         except BaseException:
@@ -87,6 +91,8 @@ class Hdf5Reader(StoreReader):
         self._arrays.clear()
         with named_errors(self.where, OSError):
             self._file.close()
+        if self._given is not None:
+            self._given.close()
 
     def _open(self, path: str, label: str) -> ArrayReader:
         dataset = self._dataset(path)
@@ -113,6 +119,18 @@ class Hdf5Reader(StoreReader):
             if array_dtype(dataset.get_type()).byteorder == ">":
                 raise StoreError("is big-endian")
         return dataset
+
+
+def _is_open(path: str) -> bool:
+    """Tell whether HDF5 has a file open in this process, under the name that it has now."""
+    with phil:
+        files = h5py.h5f.get_obj_ids(h5py.h5f.OBJ_ALL, h5py.h5f.OBJ_FILE)
+        names = [h5py.h5f.get_name(file) for file in files]
+    for name in names:
+        with suppress(OSError, ValueError):
+            if os.path.samefile(os.fsdecode(name), path):
+                return True
+    return False
 
 
 def _refuse_links(file: Any, path: str) -> None:

@@ -48,8 +48,9 @@ class Hdf5RunWriter:
     def __init__(self, path: Path, durable: bool) -> None:
         self._path = path
         if not path.exists():
+            # Nothing takes the place of what is written anew: who has opened the file reads it on.
             with hdf5_errors(path):
-                h5py.File(path, "x", libver=(HDF5_FORMAT, HDF5_FORMAT)).close()
+                h5py.File(path, "x", libver=(HDF5_FORMAT, HDF5_FORMAT), fs_strategy="none").close()
         self._journaled = JournaledFile(path, durable)
         try:
             with hdf5_errors(path):
