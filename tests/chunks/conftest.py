@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from bf16codecs import _core
 from bf16codecs._chunks import heads
+from growing_frames import grow
+from versions import fields
 
 
 @pytest.fixture
@@ -35,3 +38,10 @@ def decoded(monkeypatch) -> list[int]:
     _Index = _core.Index
     monkeypatch.setattr(heads._core, "Index", Index)
     return found
+
+
+@pytest.fixture
+def large(small_heads) -> tuple[np.ndarray, bytes]:
+    """13 versions of 40 blocks, the last of which has 100 items, in room for 16."""
+    array = fields(13, 39 * 256 + 100)
+    return array, grow(array, 16)

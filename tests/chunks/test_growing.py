@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tracemalloc
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
@@ -14,44 +13,11 @@ from hypothesis import strategies as st
 from bf16codecs import _core
 from bf16codecs._chunks.formats import read
 from bf16codecs._chunks.frames import FrameFormat
-from bf16codecs._chunks.stored import AtMost, InMemory
-from bf16codecs._chunks.touched import touched_ranges
 from bf16codecs._chunks.wanted import Wanted
-from bf16codecs.errors import CodecError, CorruptDataError, StoreError, TruncatedDataError
-from growing_frames import HEADER, frames_of, grow, grown, with_entry
-from noted_chunks import NotedSource, chunked_array, read_range
+from bf16codecs.errors import CorruptDataError, StoreError
+from growing_frames import HEADER, blocks_on_the_way, frames_of, grow, grown, head_sizes
+from noted_chunks import NotedChunk, NotedSource, chunked_array, read_range, read_selection
 from versions import ancestors, fields
-
-
-class Stored(InMemory):
-    """Notes what is asked for; with a `piece`, as from a local file."""
-
-    key = "chunk"
-
-    def __init__(self, content, piece=None):
-        super().__init__(content)
-        self.requests, self._piece = [], piece
-        self.size = len(content) if piece else None
-
-    @property
-    def piece(self):
-        return self._piece
-
-    def read(self, request):
-        is_whole = isinstance(request, AtMost)
-        self.requests.append([(0, self._data.size)] if is_whole else list(request))
-        return super().read(request)
-
-    def fetched(self):
-        return [r for request in self.requests for r in request]
-
-
-def read_selection(stored, shape, selection, form=None, dtype="f4"):
-    nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    raw = np.full(nbytes, 0xAA, np.uint8)
-    touched = partial(touched_ranges, selection, shape, np.dtype(dtype).itemsize)
-    read(form or FrameFormat(keep_heads=False), stored, Wanted(nbytes, touched, raw))
-    return raw.view(dtype).reshape(shape)[selection]
 
 
 @st.composite
@@ -92,31 +58,8 @@ def test_any_part_is_numpys(piece, is_large, data, case, rest):
         else:
             first = slice(*(i if i >= 0 else None for i in first.indices(len(array))))
         selection = (first, *selection[1:])
-        found = read_selection(Stored(growing + rest, piece), shape, selection)
+        found = read_selection(NotedChunk(growing + rest, piece), shape, selection)
         np.testing.assert_array_equal(found.view("u4"), array[selection].view("u4"))
-
-
-@pytest.fixture
-def large(small_heads):
-    """13 versions of 40 blocks, the last of which has 100 items; room for 16."""
-    array = fields(13, 39 * 256 + 100)
-    return array, grow(array, 16)
-
-
-def head_sizes(growing):
-    return [_core.Index(frame).header_size for frame in frames_of(growing)]
-
-
-def expected_blocks(growing, versions, places):
-    """Return where blocks of versions, and of those that they come from, are stored."""
-    wanted = sorted({a for v in versions for a in (v, *ancestors(v))})
-    frames, found, begin = frames_of(growing), [], len(growing)
-    for version in reversed(range(len(frames))):
-        begin -= len(frames[version])
-        if version in wanted:
-            offsets = _core.Index(frames[version]).offsets
-            found += [(begin + offsets[p], begin + offsets[p + 1]) for p in places]
-    return sorted(found)
 
 
 @pytest.mark.parametrize("piece", [None, 1 << 20])
@@ -138,7 +81,7 @@ def expected_blocks(growing, versions, places):
 def test_touched_blocks_and_their_ancestors_alone(large, selection, versions, places, piece):
     array, growing = large
     # All else is damaged, heads of other versions included: nobody looks.
-    needed = expected_blocks(growing, versions, places)
+    needed = blocks_on_the_way(growing, versions, places)
     wanted = {a for v in versions for a in (v, *ancestors(v))}
     damaged = bytearray(growing[: HEADER + 16 * 16].ljust(len(growing), b"\x99"))
     begin, sizes = HEADER + 16 * 16, head_sizes(growing)
@@ -148,7 +91,7 @@ def test_touched_blocks_and_their_ancestors_alone(large, selection, versions, pl
         begin += len(frame)
     for start, stop in needed:
         damaged[start:stop] = growing[start:stop]
-    stored = Stored(bytes(damaged), piece)
+    stored = NotedChunk(bytes(damaged), piece)
     found = read_selection(stored, (16, *array.shape[1:]), selection)
     np.testing.assert_array_equal(found, array[selection])
     fetched = sum(stop - start for start, stop in stored.fetched())
@@ -163,13 +106,13 @@ def test_one_round_of_requests_for_heads_and_one_for_blocks(monkeypatch):
     monkeypatch.setattr(_core, "DEFAULT_BLOCK_BYTES", 1024)
     array = fields(13, 40 * 2048)
     growing = grow(array, 16, block=2048)
-    stored = Stored(growing)
+    stored = NotedChunk(growing)
     found = read_selection(stored, (16, *array.shape[1:]), np.s_[11, 70_000])
     assert found == array[11, 70_000]
     prefix, heads, blocks = stored.requests
     assert prefix == [(0, 4096)]
     assert len(heads) == 3  # of 8, 10 and 11: that of 0 came with the directory
-    assert blocks == expected_blocks(growing, [11], [34])
+    assert blocks == blocks_on_the_way(growing, [11], [34])
 
 
 def test_heads_may_be_long(small_heads):
@@ -179,7 +122,7 @@ def test_heads_may_be_long(small_heads):
     assert max(head_sizes(growing)) > 48
     for form in (FrameFormat(), FrameFormat(keep_heads=False)):
         for version in (2, 1, 0):
-            stored = Stored(growing, 4096)
+            stored = NotedChunk(growing, 4096)
             found = read_selection(stored, (4, 200, 300), np.s_[version, 7], form)
             np.testing.assert_array_equal(found, array[version, 7])
 
@@ -188,13 +131,13 @@ def test_heads_may_be_long(small_heads):
 def test_what_is_known_is_not_read_again(large, piece):
     array, growing = large
     form, shape = FrameFormat(), (16, *array.shape[1:])
-    read_selection(Stored(growing, piece), shape, np.s_[7, 0], form)
-    stored = Stored(growing, piece)
+    read_selection(NotedChunk(growing, piece), shape, np.s_[7, 0], form)
+    stored = NotedChunk(growing, piece)
     read_selection(stored, shape, np.s_[7, 600], form)
-    assert sorted(stored.fetched()) == expected_blocks(growing, [7], [2])
-    stored = Stored(growing, piece)
+    assert sorted(stored.fetched()) == blocks_on_the_way(growing, [7], [2])
+    stored = NotedChunk(growing, piece)
     read_selection(stored, shape, np.s_[5, 600], form)  # 4 and 0 are known from 7
-    assert sorted(stored.fetched())[-1] == expected_blocks(growing, [5], [2])[-1]
+    assert sorted(stored.fetched())[-1] == blocks_on_the_way(growing, [5], [2])[-1]
     assert stored.requests[0][0][0] > HEADER + 16 * 16
 
 
@@ -207,7 +150,7 @@ def test_a_version_that_is_not_there(request, large, piece, is_large):
     for selection, version in ((np.s_[13], 13), (np.s_[::5], 15), (np.s_[:], 15), (np.s_[-2], 14)):
         message = f"the chunk has 13 of 16 versions, and version {version} was asked for"
         with pytest.raises(CorruptDataError, match=message):
-            read_selection(Stored(growing, piece), (16, *array.shape[1:]), selection)
+            read_selection(NotedChunk(growing, piece), (16, *array.shape[1:]), selection)
 
 
 @pytest.mark.parametrize("piece", [None, 1 << 20])
@@ -221,7 +164,7 @@ def test_padding_where_it_is_asked_for(request, large, piece, is_large):
     for start, stop in ((0, nbytes), (array.nbytes - 9, nbytes - 1), (array.nbytes + 5, nbytes)):
         out = np.full(stop - start, 0x55, np.uint8)
         wanted = replace(Wanted.run(nbytes, out, start), pads=True)
-        read(FrameFormat(), Stored(growing, piece), wanted)
+        read(FrameFormat(), NotedChunk(growing, piece), wanted)
         assert out.tobytes() == whole[start:stop]
 
 
@@ -231,7 +174,7 @@ def test_a_directory_that_was_kept_is_read_anew(large, piece):
     form, shape = FrameFormat(), (16, *array.shape[1:])
     frames, parents = frames_of(growing), _core.GrowingIndex(growing).parents
     for count in range(1, 14):
-        stored = Stored(grown(frames[:count], parents[:count], 16, array[0].nbytes), piece)
+        stored = NotedChunk(grown(frames[:count], parents[:count], 16, array[0].nbytes), piece)
         last = np.s_[count - 1, 300]
         assert read_selection(stored, shape, last, form) == array[last]
         with pytest.raises(CorruptDataError, match=f"{count} of 16 versions"):
@@ -241,102 +184,10 @@ def test_a_directory_that_was_kept_is_read_anew(large, piece):
         assert min(start for start, _ in stored.fetched()) > 0
 
 
-@pytest.mark.parametrize("piece", [None, 1 << 20])
-def test_a_damaged_version_and_those_that_come_from_it(large, piece):
-    array, growing = large
-    damaged = bytearray(growing)
-    damaged[expected_blocks(growing, [4], [10])[-1][0] + 20] ^= 1
-    for version in range(13):
-        stored = partial(Stored, bytes(damaged), piece)
-        shape = (16, *array.shape[1:])
-        if 4 in (version, *ancestors(version)):
-            with pytest.raises(CodecError, match="version 4: block 10 of 40"):
-                read_selection(stored(), shape, np.s_[version])
-            found = read_selection(stored(), shape, np.s_[version, 11 * 256 :])
-            np.testing.assert_array_equal(found, array[version, 11 * 256 :])
-        else:
-            found = read_selection(stored(), shape, np.s_[version])
-            np.testing.assert_array_equal(found, array[version])
-
-
-@pytest.mark.parametrize("piece", [None, 1 << 20])
-@pytest.mark.parametrize("is_large", [True, False])
-def test_another_parent_is_damage(request, large, piece, is_large):
-    if not is_large:
-        request.getfixturevalue("monkeypatch").setattr(_core, "DEFAULT_BLOCK_BYTES", 1 << 24)
-    array, growing = large
-    ends = _core.GrowingIndex(growing).ends
-    shape = (16, *array.shape[1:])
-    other = with_entry(growing, 6, ends[6], 5)
-    with pytest.raises(CorruptDataError, match="version 6: its parent is not what"):
-        read_selection(Stored(other, piece), shape, np.s_[7, 500])
-    assert read_selection(Stored(other, piece), shape, np.s_[5, 500]) == array[5, 500]
-    for changed, message in (
-        (with_entry(growing, 6, ends[6], 65535), "version 6: its frame needs a base"),
-        (with_entry(growing, 6, ends[6] + 1, 4), "version (6: its frame has|7: not a frame)"),
-        (with_entry(growing, 6, ends[6], 4, 1), "unknown bits of entry 6"),
-    ):
-        with pytest.raises(CorruptDataError, match=message):
-            read_selection(Stored(changed, piece), shape, np.s_[7, 500])
-
-
-@pytest.mark.parametrize("piece", [None, 1 << 20])
-def test_what_is_cut_off(large, piece):
-    array, growing = large
-    shape = (16, *array.shape[1:])
-    for size in (0, 5, 31, 33, HEADER + 255, HEADER + 256, len(growing) - 1):
-        with pytest.raises(TruncatedDataError):
-            read_selection(Stored(growing[:size], piece), shape, np.s_[12])
-
-
-@pytest.mark.parametrize("pads", [True, False])
-def test_what_is_cut_off_is_not_padded(large, pads):
-    """Nor is it taken for versions that are not there."""
-    array, growing = large
-    nbytes = 16 * array[0].nbytes
-    out = np.empty(nbytes if pads else array.nbytes, np.uint8)
-    wanted = replace(Wanted.run(nbytes, out, 0), pads=pads)
-    for size in (HEADER + 256, len(growing) // 2, len(growing) - 1):
-        with pytest.raises(TruncatedDataError, match=f"has {size} bytes of {len(growing)}"):
-            read(FrameFormat(), Stored(growing[:size], 1 << 20), wanted)
-
-
-def test_what_was_appended_since_the_chunk_was_opened(large):
-    """The directory names it, and the file had not its bytes."""
-    array, growing = large
-    shape, form = (16, *array.shape[1:]), FrameFormat()
-    stored = Stored(growing, 1 << 20)
-    stored.size = _core.GrowingIndex(growing).ends[9]
-    assert read_selection(stored, shape, np.s_[9, 300], form) == array[9, 300]
-    with pytest.raises(TruncatedDataError, match="the growing frame has"):
-        read_selection(stored, shape, np.s_[10, 300], form)
-    # And another one, opened later, with what is known from before.
-    later = Stored(growing, 1 << 20)
-    assert read_selection(later, shape, np.s_[10, 300], form) == array[10, 300]
-
-
-@settings(max_examples=300)
-@given(data=st.data(), piece=st.sampled_from([None, 2048]))
-def test_damage_gives_an_error_or_the_original(data, piece):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_core, "DEFAULT_BLOCK_BYTES", data.draw(st.sampled_from([16, 1 << 20])))
-        array = fields(5, 600)
-        growing = bytearray(grow(array, 6))
-        places = st.integers(0, HEADER + 96) | st.integers(0, len(growing) - 1)
-        for _ in range(data.draw(st.integers(1, 3))):
-            growing[data.draw(places)] ^= 1 << data.draw(st.integers(0, 7))
-        version, item = data.draw(st.integers(0, 4)), data.draw(st.integers(0, 599))
-        try:
-            found = read_selection(Stored(bytes(growing), piece), (6, 600), np.s_[version, item])
-        except CodecError:
-            return
-        assert found == array[version, item]
-
-
 def test_a_chunk_of_another_size(large):
     array, growing = large
     with pytest.raises(CorruptDataError, match="a chunk of this array has"):
-        read_selection(Stored(growing), (15, *array.shape[1:]), np.s_[0, 0])
+        read_selection(NotedChunk(growing), (15, *array.shape[1:]), np.s_[0, 0])
 
 
 @pytest.mark.parametrize("piece", [None, 1 << 20])
@@ -349,7 +200,7 @@ def test_memory_does_not_grow_with_the_number_of_ancestors(piece):
     wanted = Wanted.run(25 * out.size, out, 23 * out.size)
     tracemalloc.start()
     try:
-        read(FrameFormat(keep_heads=False), Stored(growing, piece), wanted)
+        read(FrameFormat(keep_heads=False), NotedChunk(growing, piece), wanted)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -362,8 +213,8 @@ def test_far_more_ancestors_than_this_package_writes_are_refused(monkeypatch):
     array = fields(40, 3000)
     growing = grow(array, 40, [None, *range(39)])
     with pytest.raises(StoreError, match="read the whole chunk"):
-        read_selection(Stored(growing), array.shape, np.s_[39])
-    found = read_selection(Stored(growing), array.shape, np.s_[:])
+        read_selection(NotedChunk(growing), array.shape, np.s_[39])
+    found = read_selection(NotedChunk(growing), array.shape, np.s_[:])
     np.testing.assert_array_equal(found, array)
 
 
@@ -373,9 +224,9 @@ def test_versions_of_one_item(piece, monkeypatch):
     monkeypatch.setattr(_core, "DEFAULT_BLOCK_BYTES", 16)
     array = fields(3000, 1)
     growing = grow(array, 4000)
-    found = read_selection(Stored(growing, piece), (4000, 1), np.s_[:3000])
+    found = read_selection(NotedChunk(growing, piece), (4000, 1), np.s_[:3000])
     np.testing.assert_array_equal(found, array)
-    assert read_selection(Stored(growing, piece), (4000, 1), np.s_[2999, 0]) == array[2999, 0]
+    assert read_selection(NotedChunk(growing, piece), (4000, 1), np.s_[2999, 0]) == array[2999, 0]
 
 
 @pytest.mark.parametrize("piece", [None, 1 << 20])

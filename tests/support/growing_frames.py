@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from bf16codecs import _core
+from versions import ancestors
 
 HEADER, ENTRY, NO_PARENT = 32, 16, 65535
 
@@ -78,6 +79,24 @@ def frames_of(growing: bytes) -> list[bytes]:
     index = _core.GrowingIndex(growing)
     bounds = [index.directory_size, *index.ends]
     return [growing[a:b] for a, b in pairwise(bounds)]
+
+
+def head_sizes(growing: bytes) -> list[int]:
+    return [_core.Index(frame).header_size for frame in frames_of(growing)]
+
+
+def blocks_on_the_way(
+    growing: bytes, versions: Sequence[int], places: Sequence[int]
+) -> list[tuple[int, int]]:
+    """Return where blocks of versions, and of those that they come from, are stored."""
+    wanted = {a for v in versions for a in (v, *ancestors(v))}
+    frames, found, begin = frames_of(growing), [], len(growing)
+    for version in reversed(range(len(frames))):
+        begin -= len(frames[version])
+        if version in wanted:
+            offsets = _core.Index(frames[version]).offsets
+            found += [(begin + offsets[p], begin + offsets[p + 1]) for p in places]
+    return sorted(found)
 
 
 def with_header(growing: bytes, at: int, form: str, value: int) -> bytes:

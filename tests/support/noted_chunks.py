@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from bf16codecs._buffers import Bytes, ThreadBuffer
 from bf16codecs._chunks.array import ChunkedArray, Index, Located
-from bf16codecs._chunks.formats import Format
+from bf16codecs._chunks.formats import Format, read
+from bf16codecs._chunks.frames import FrameFormat
 from bf16codecs._chunks.grid import ArrayPlan
-from bf16codecs._chunks.stored import AtMost, Request, Source, StoredChunk
+from bf16codecs._chunks.stored import AtMost, InMemory, Range, Request, Source, StoredChunk
+from bf16codecs._chunks.touched import touched_ranges
+from bf16codecs._chunks.wanted import Wanted
 
 Key = tuple[str, Index]
 
@@ -56,6 +61,40 @@ class _NotedChunk(StoredChunk):
             part[:] = self._data[start:stop]
             parts.append(part)
         return parts
+
+
+class NotedChunk(InMemory):
+    """One chunk, which notes what is asked of it; with a `piece`, as from a local file."""
+
+    key = "chunk"
+
+    def __init__(self, content: bytes, piece: int | None = None) -> None:
+        super().__init__(content)
+        self.requests: list[list[Range]] = []
+        self._piece = piece
+        self.size = len(content) if piece else None
+
+    @property
+    def piece(self) -> int | None:
+        return self._piece
+
+    def read(self, request: Request) -> Sequence[Bytes]:
+        is_whole = isinstance(request, AtMost)
+        self.requests.append([(0, self._data.size)] if is_whole else list(request))
+        return super().read(request)
+
+    def fetched(self) -> list[Range]:
+        return [r for request in self.requests for r in request]
+
+
+def read_selection(
+    stored: StoredChunk, shape: Index, selection: Any, form: Format | None = None
+) -> Any:
+    """Read a selection of a chunk of float32 numbers."""
+    raw = np.full(4 * math.prod(shape), 0xAA, np.uint8)
+    touched = partial(touched_ranges, selection, shape, 4)
+    read(form or FrameFormat(keep_heads=False), stored, Wanted(raw.size, touched, raw))
+    return raw.view("f4").reshape(shape)[selection]
 
 
 def padded_chunks(array: Any, chunks: Index) -> dict[Index, np.ndarray]:
