@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from bf16codecs._messages import counted
@@ -38,8 +39,23 @@ class Form:
     path: str
     at: tuple[Span, ...] = _ALWAYS
 
+    @property
+    def is_always(self) -> bool:
+        """Whether it is that of all steps."""
+        return self.at == _ALWAYS
+
     def __contains__(self, place: int) -> bool:
         return any(first <= place and (stop is None or place < stop) for first, stop in self.at)
+
+    def places(self, count: int) -> Iterator[int]:
+        """Yield the places of its steps, ascending, in a run of so many."""
+        for first, stop in self.at:
+            yield from range(first, count if stop is None else stop)
+
+    def last(self, count: int) -> int:
+        """Return the place of its last step, in a run of so many."""
+        _, stop = self.at[-1]
+        return (count if stop is None else stop) - 1
 
 
 @dataclass(frozen=True)
@@ -55,6 +71,16 @@ class RunInfo:
     def numbers(self) -> list[int]:
         """The numbers of the steps, ascending."""
         return [step.number for step in self.steps]
+
+    @cached_property
+    def arrays(self) -> dict[str, list[Form]]:
+        """The forms that have each array, by its path."""
+        found: dict[str, list[Form]] = {}
+        for forms in self.tensors.values():
+            for form in forms:
+                if not form.path.endswith(ROUNDED):
+                    found.setdefault(form.path, []).append(form)
+        return found
 
     def place(self, number: int, where: str) -> int:
         """Return where a step is in the list.
@@ -131,7 +157,9 @@ class RunInfo:
             raise ValueError("there are no steps")
         if any(a.number >= b.number for a, b in itertools.pairwise(steps)):
             raise ValueError("the steps do not ascend")
-        tensors = {name: _forms(name, entries) for name, entries in content["tensors"].items()}
+        tensors = {
+            name: _forms(name, entries, len(steps)) for name, entries in content["tensors"].items()
+        }
         return cls(group, steps, tensors, codec if isinstance(codec, Mapping) else {})
 
 
@@ -180,15 +208,15 @@ def _form_entry(form: Form) -> dict[str, Any]:
         entry: dict[str, Any] = {"rounded": form.path.removesuffix(ROUNDED)}
     else:
         entry = {"path": form.path}
-    if form.at != _ALWAYS:
+    if not form.is_always:
         entry["at"] = [list(span) for span in form.at]
     return entry
 
 
-def _forms(name: str, entries: Any) -> tuple[Form, ...]:
-    if not isinstance(entries, list):
-        raise TypeError(f"the forms of {name!r:.80} are not a list")
-    forms = tuple(map(_form, entries))
+def _forms(name: str, entries: Any, count: int) -> tuple[Form, ...]:
+    if not isinstance(entries, list) or not entries:
+        raise TypeError(f"the forms of {name!r:.80} are not a list of some")
+    forms = tuple(_form(entry, count) for entry in entries)
     spans = sorted((span for form in forms for span in form.at), key=lambda span: span[0])
     for (_, stop), (first, _) in itertools.pairwise(spans):
         if stop is None or stop > first:
@@ -196,18 +224,23 @@ def _forms(name: str, entries: Any) -> tuple[Form, ...]:
     return forms
 
 
-def _form(entry: Mapping[str, Any]) -> Form:
+def _form(entry: Mapping[str, Any], count: int) -> Form:
     path = entry["rounded"] if "rounded" in entry else entry["path"]
     if not isinstance(path, str) or "#" in path:
         raise ValueError(f"{path!r:.80} is not an array path")
-    spans = tuple(_spans(entry.get("at", [[0, None]])))
+    spans = tuple(_spans(entry.get("at", [[0, None]]), count))
     return Form(path + ROUNDED if "rounded" in entry else path, spans)
 
 
-def _spans(entry: Any) -> Iterator[Span]:
+def _spans(entry: Any, count: int) -> Iterator[Span]:
+    if not isinstance(entry, list) or not entry:
+        raise TypeError("the steps of a form are not a list of some")
+    after = 0
     for first, stop in entry:
-        if type(first) is not int or not (stop is None or type(stop) is int):
+        end = count if stop is None else stop
+        if type(first) is not int or type(end) is not int:
             raise TypeError("the steps of a form are not pairs of places")
-        if first < 0 or (stop is not None and stop <= first):
+        if not after <= first < end <= count:
             raise ValueError(f"[{first!r:.40}, {stop!r:.40}] are not places of steps")
         yield first, stop
+        after = end

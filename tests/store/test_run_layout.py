@@ -53,6 +53,16 @@ def test_any_history_is_told_and_read_back(history: list[dict[str, str]]) -> Non
     assert StoreInfo.from_attributes(told, "x").run == info
 
 
+def test_forms_know_their_places() -> None:
+    form = Form("a", ((0, 2), (4, None)))
+    assert list(form.places(6)) == [0, 1, 4, 5]
+    assert [place in form for place in range(6)] == [True, True, False, False, True, True]
+    assert (form.last(6), form.is_always) == (5, False)
+    assert (Form("a").last(6), Form("a").is_always) == (5, True)
+    info = run_of([{"a": "x", "b": "x", "c": "x" + ROUNDED}, {"a": "y"}])
+    assert info.arrays == {"x": [Form("x", ((0, 1),))] * 2, "y": [Form("y", ((1, None),))]}
+
+
 def test_steps_by_number() -> None:
     info = run_of([{}] * 9)
     assert info.place(30, "run") == 3
@@ -83,7 +93,13 @@ def test_steps_by_number() -> None:
         lambda a: a["tensors"].update(a=[{}]),
         lambda a: a["tensors"].update(a=[{"path": "a#bfloat16"}]),
         lambda a: a["tensors"].update(a=[{"path": "a"}, {"path": "b"}]),
+        lambda a: a["tensors"].update(a=[]),
+        lambda a: a["tensors"].update(a=[{"path": "a", "at": []}]),
+        lambda a: a["tensors"].update(a=[{"path": "a", "at": {}}]),
         lambda a: a["tensors"].update(a=[{"path": "a", "at": [[0, 0]]}]),
+        lambda a: a["tensors"].update(a=[{"path": "a", "at": [[0, 3]]}]),
+        lambda a: a["tensors"].update(a=[{"path": "a", "at": [[2, None]]}]),
+        lambda a: a["tensors"].update(a=[{"path": "a", "at": [[1, 2], [0, 1]]}]),
         lambda a: a["tensors"].update(a=[{"path": "a", "at": [[0, 2], [1, 3]]}]),
         lambda a: a["tensors"].update(a=[{"path": "a", "at": [0]}]),
         lambda a: a["tensors"].update(a=[{"path": "a", "at": [["0", 1]]}]),
