@@ -64,6 +64,8 @@ class StoreReader(ABC):
 
     #: Whether reading the safetensors headers costs little: no request to a server.
     has_near_headers = True
+    #: Whether its arrays are parts of such that have an axis of steps, too.
+    is_stepped = False
     #: Of a store in Zarr, 3 or 2; of others, 0.
     zarr_format = 0
     #: Opens the base that `info` names.
@@ -164,7 +166,7 @@ class StoreReader(ABC):
             path = self.info.paths[name]
             array, attributes = self.array(path), self._attributes_of(path)
             with named_errors(self.label(path)):
-                check_attributes(name, array, attributes)
+                check_attributes(name, array, attributes, self.is_stepped)
             dtype = attributes.get("dtype")
             if dtype is None and self._needs_header(path):
                 dtype = self._header_tensors[name].dtype
@@ -219,7 +221,7 @@ class StoreReader(ABC):
         with named_errors(self.label(path)):
             if stored.dtype != tensor.dtype:
                 raise StoreError(f"its attributes say {stored.dtype}, its header {tensor.dtype}")
-            check_form(path, stored.array, tensor)
+            check_form(path, stored.array, tensor, self.is_stepped)
         self._checked.add(name)
 
     def _needs_header(self, path: str) -> bool:
@@ -392,6 +394,6 @@ def stored_arrays(reader: StoreReader, headers: Sequence[Header]) -> list[ArrayP
                 raise StoreError(f"{reader.where}: no array for tensor {tensor.name!r}")
             plan = reader.plan(path)
             with named_errors(reader.where):
-                check_form(path, plan, tensor)
+                check_form(path, plan, tensor, reader.is_stepped)
             arrays.append(replace(plan, file=number, offset=header.data_start + tensor.start))
     return arrays

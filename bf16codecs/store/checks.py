@@ -29,7 +29,9 @@ def check_array(array: ArrayReader) -> None:
         raise StoreError(f"shape {array.shape!r:.80} is larger than any array")
 
 
-def check_attributes(name: str, array: ArrayReader, attributes: Mapping[str, Any]) -> None:
+def check_attributes(
+    name: str, array: ArrayReader, attributes: Mapping[str, Any], is_stepped: bool
+) -> None:
     """Compare an array with what its own attributes say of its tensor."""
     if attributes.get("tensor", name) != name:
         raise StoreError(f"the array is that of {attributes['tensor']!r:.80}")
@@ -41,13 +43,15 @@ def check_attributes(name: str, array: ArrayReader, attributes: Mapping[str, Any
     if not isinstance(shape, list) or not all(type(n) is int and n >= 0 for n in shape):
         raise StoreError(f"its attributes have {shape!r:.80} as shape")
     nbytes = math.prod(shape) * DTYPE_BITS[dtype] // 8
-    check_form("the array", array, TensorInfo(name, dtype, tuple(shape), 0, nbytes))
+    check_form("the array", array, TensorInfo(name, dtype, tuple(shape), 0, nbytes), is_stepped)
 
 
-def check_form(path: str, array: ArrayReader | ArrayPlan, tensor: TensorInfo) -> None:
-    """Refuse an array that is not what a tensor is stored as."""
+def check_form(
+    path: str, array: ArrayReader | ArrayPlan, tensor: TensorInfo, is_stepped: bool
+) -> None:
+    """Refuse an array that is not what a tensor is stored as: in a run, `is_stepped`."""
     dtype = np.dtype(array.dtype).name
-    if (dtype, array.shape) != array_form(tensor):
+    if (dtype, array.shape) != array_form(tensor, is_stepped):
         raise StoreError(
             f"{path} is {dtype} of shape {array.shape!r:.80},"
             f" tensor {tensor.name!r} is {tensor.dtype} of shape {tensor.shape!r:.80}"

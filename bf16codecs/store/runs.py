@@ -10,8 +10,10 @@ import zarr
 from bf16codecs._chunks.array import ArrayReader
 from bf16codecs._chunks.grid import fill_value
 from bf16codecs._chunks.steps import StepsArray, StepView, step_nbytes
+from bf16codecs._messages import named_errors
 from bf16codecs.errors import StoreError
 from bf16codecs.store.backend import StoredTensor, StoreReader
+from bf16codecs.store.checks import check_attributes
 from bf16codecs.store.entries import ROUNDED
 from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.paths import RESERVED_ROOT
@@ -50,6 +52,12 @@ class _PartReader(StoreReader):
         """Return the size of the whole store."""
         return self.store.total_nbytes()
 
+    def _size_of_at_least(self, enough: int) -> int:
+        return self.store._size_of_at_least(enough)
+
+    def _needs_header(self, path: str) -> bool:
+        return self.store._needs_header(path)
+
     def codec_name(self, path: str) -> str:
         """Return the name of an array's codec."""
         return self.store.codec_name(path)
@@ -77,6 +85,8 @@ class StepReader(_PartReader):
         Whether closing the step closes the run.
     """
 
+    is_stepped = True
+
     def __init__(self, store: StoreReader, place: int, closes_store: bool = True) -> None:
         assert store.info.run is not None
         step = store.info.run.steps[place]
@@ -96,9 +106,6 @@ class StepReader(_PartReader):
         """Return the bytes that the step takes in all chunks."""
         paths = {path for path in self.info.paths.values() if not path.endswith(ROUNDED)}
         return sum(map(self.stored_nbytes, paths))
-
-    def _size_of_at_least(self, enough: int) -> int:
-        return self.store._size_of_at_least(enough)
 
     def close(self) -> None:
         """Release what is open."""
@@ -154,41 +161,69 @@ class RunReader(_PartReader):
             If an array is missing, or the tensor changes and the step is not said.
         """
         if name not in self._tensors:
-            tensor, first = name, None
-            if name not in self.run.tensors:
-                tensor, _, number = name.rpartition("@")
-                first = int(number)
-            variants = self.variants(tensor)
-            if first is None and len(variants) > 1:
-                raise StoreError(self._changes(tensor, variants))
-            variant = variants[0] if first is None else dict(self._by_step(variants))[first]
-            stored = [self._form(tensor, form) for form in variant]
+            variant = self._variant(name)
+            stored = [self._form(name, form) for form in variant]
             self._tensors[name] = StoredTensor(self._joined(variant, stored), stored[0].dtype)
         return self._tensors[name]
 
+    def zarr_array(self, name: str) -> zarr.Array:
+        """Open a tensor's array with zarr.
+
+        Raises
+        ------
+        ValueError
+            If it has none, or one that is another tensor at some steps.
+        """
+        form, *others = self._variant(name)
+        if form.path.endswith(ROUNDED) or others:
+            what = "in several, or rounded from one"
+            raise ValueError(f"{self.where}: tensor {name!r:.300}: has no Zarr array: it is {what}")
+        owner = self.attributes(form.path).get("tensor")
+        if not form.is_always and owner != self._split(name)[0]:
+            raise ValueError(
+                f"{self.where}: tensor {name!r:.300}: has no Zarr array: at some steps, it is that"
+                f" of {owner!r:.300}"
+            )
+        return self.open_zarr(form.path)
+
     def variants(self, name: str) -> list[list[Form]]:
         """Return the forms of a tensor, those of one dtype and shape together, by first step."""
+        forms = self.run.tensors[name]
+        if len(forms) == 1:
+            return [list(forms)]
         found: dict[Any, list[Form]] = {}
-        for form in self.run.tensors[name]:
+        for form in forms:
             stored = self._form(name, form)
             key = stored.array.dtype, stored.array.shape[1:], stored.dtype
             found.setdefault(key, []).append(form)
         return sorted(found.values(), key=_first_place)
 
     def variant_names(self, name: str) -> list[str]:
-        """Return the names by which `tensor` knows what a tensor was over time."""
-        variants = self.variants(name)
-        if len(variants) == 1:
-            return [name]
-        return [f"{name}@{number}" for number, _ in self._by_step(variants)]
+        """Return the names by which `tensor` knows what a tensor was over time, step for step."""
+        return [f"{name}@{number}" for number, _ in self._by_step(self.variants(name))]
 
     def steps_of(self, name: str) -> list[int]:
         """Return the steps at which a tensor, named as for `tensor`, is there."""
-        forms: Sequence[Form] = self.run.tensors.get(name, ())
-        if not forms:
-            tensor, _, number = name.rpartition("@")
-            forms = dict(self._by_step(self.variants(tensor)))[int(number)]
-        return [n for place, n in enumerate(self.run.numbers) if any(place in f for f in forms)]
+        numbers = self.run.numbers
+        places = (place for form in self._variant(name) for place in form.places(len(numbers)))
+        return [numbers[place] for place in sorted(places)]
+
+    def _variant(self, name: str) -> list[Form]:
+        """Return the forms of a tensor that is named as for `tensor`."""
+        tensor, number = self._split(name)
+        variants = self.variants(tensor)
+        if number is not None:
+            return dict(self._by_step(variants))[number]
+        if len(variants) > 1:
+            raise StoreError(self._changes(name, variants))
+        return variants[0]
+
+    def _split(self, name: str) -> tuple[str, int | None]:
+        """Split a name as for `tensor` into the tensor's and the first step."""
+        if name in self.run.tensors:
+            return name, None
+        tensor, _, number = name.rpartition("@")
+        return tensor, int(number)
 
     def _by_step(self, variants: list[list[Form]]) -> Iterator[tuple[int, list[Form]]]:
         numbers = self.run.numbers
@@ -198,19 +233,21 @@ class RunReader(_PartReader):
         """Do nothing: each step has a header of its own, with which its reader compares."""
 
     def _form(self, name: str, form: Form) -> StoredTensor:
-        array = self.array(form.path)
-        places = [p for p in range(len(self.run.steps)) if p in form]
-        if not array.shape or (places and array.shape[0] <= places[-1]):
+        array, last = self.array(form.path), form.last(len(self.run.steps))
+        if not array.shape or array.shape[0] <= last:
             raise StoreError(f"{self.label(form.path)}: shape {array.shape}, without all steps")
-        attributes = self._attributes_of(form.path)
+        # Of an array that several tensors share, the name is that of one.
+        attributes = {**self._attributes_of(form.path), "tensor": name}
+        with named_errors(self.label(form.path)):
+            check_attributes(name, StepView(array, last), attributes, is_stepped=True)
         return StoredTensor(array, attributes.get("dtype"))
 
     def _joined(self, forms: Sequence[Form], stored: list[StoredTensor]) -> ArrayReader:
         n, first = len(self.run.steps), stored[0].array
-        sources = [
-            next((s.array for form, s in zip(forms, stored, strict=True) if place in form), None)
-            for place in range(n)
-        ]
+        sources: list[ArrayReader | None] = [None] * n
+        for form, own in zip(forms, stored, strict=True):
+            for place in form.places(n):
+                sources[place] = own.array
         # More steps than the root says: an append is under way, or was killed.
         if first.shape[0] == n and all(source is first for source in sources):
             return first

@@ -14,6 +14,7 @@ from bf16codecs import _core
 from bf16codecs._chunks.stored import KeySource
 from bf16codecs._messages import counted, named_errors, one_line
 from bf16codecs.errors import StoreError
+from bf16codecs.store.paths import STEP_PATH
 
 __all__ = ["ParsedArray", "chunk_key", "named_shape", "parse_array", "read_json", "read_root"]
 
@@ -107,8 +108,11 @@ def _all_codecs(found: Any) -> Iterator[tuple[Any, dict[str, Any]]]:
             yield codec, {}
 
 
-def named_shape(document: dict[str, Any]) -> tuple[int, ...] | None:
-    """Return the shape that the names of dimensions have, if they are those of docs/store.md."""
+def named_shape(document: dict[str, Any]) -> tuple[int | None, ...] | None:
+    """Return the shape that the names of dimensions have, if they are those of docs/store.md.
+
+    Of a run, None stands for the first axis: its name has no size.
+    """
     attributes = document.get("attributes")
     if document.get("zarr_format") == 2 and isinstance(attributes, dict):
         names = attributes.get("_ARRAY_DIMENSIONS")
@@ -116,9 +120,11 @@ def named_shape(document: dict[str, Any]) -> tuple[int, ...] | None:
         names = document.get("dimension_names")
     if not isinstance(names, list):
         return None
+    before = [None] if names[:1] == [STEP_PATH] else []
+    names = names[len(before) :]
     matches = [_DIMENSION.fullmatch(n) for n in names if isinstance(n, str)]
     sizes = [int(m[2]) for axis, m in enumerate(matches) if m and int(m[1]) == axis]
-    return tuple(sizes) if len(sizes) == len(names) else None
+    return (*before, *sizes) if len(sizes) == len(names) else None
 
 
 def _parse_v3(document: dict[str, Any]) -> ParsedArray | None:

@@ -142,12 +142,24 @@ class ZarrReader(StoreReader):
             array = self._made_array(path, self.label(path))
             shape, stored = array.shape, array.shards or array.chunks
             encode = array.metadata.encode_chunk_key
-        for index in grid_indices(chunk_counts(shape, stored)):
+        for index in self._chunk_indices(path, chunk_counts(shape, stored), stored):
             key = encode(index)
             size = self._source.size(f"{path}/{key}")
             if size == 0:
                 raise StoreError(f"{self.label(path)}, chunk {path}/{key}: it is missing")
             yield size
+
+    def _chunk_indices(self, path: str, counts: Index, chunks: Index) -> Iterator[Index]:
+        """Yield the indices of chunks that have to be there: of a run, where the tensor is."""
+        run = self.info.run
+        forms = run.arrays.get(path) if run is not None else None
+        if run is None or forms is None or not counts:
+            yield from grid_indices(counts)
+            return
+        places = (place for form in forms for place in form.places(len(run.steps)))
+        for group in dict.fromkeys(place // chunks[0] for place in places):
+            for rest in grid_indices(counts[1:]):
+                yield (group, *rest)
 
     def _size_of_at_least(self, enough: int) -> int:
         if not self.has_near_headers and self._seen_size < enough:
@@ -169,6 +181,8 @@ class ZarrReader(StoreReader):
         return size
 
     def _stored_paths(self) -> list[str]:
+        if self.info.run is not None:
+            return list(self.info.run.arrays)
         return [p for p in dict.fromkeys(self.info.paths.values()) if not p.endswith(ROUNDED)]
 
     def codec_name(self, path: str) -> str:
@@ -229,7 +243,9 @@ class ZarrReader(StoreReader):
     def _open(self, path: str, label: str) -> ArrayReader:
         array = self._open_array(path, label)
         named = named_shape(self._document(path))
-        if named not in (None, array.shape):
+        # Of a run, the name of the first axis has no size.
+        expected = (None, *array.shape[1:]) if named and named[0] is None else array.shape
+        if named not in (None, expected):
             raise StoreError(f"{label}: shape {array.shape}, but its dimensions are named {named}")
         return array
 
