@@ -13,7 +13,10 @@ from xarray.core import indexing
 
 from bf16codecs.model.tensor import LazyTensor
 
-__all__ = ["as_dataset"]
+__all__ = ["STEP", "as_dataset"]
+
+#: Name of the coordinate.
+STEP = "step"
 
 
 class _Array(BackendArray):
@@ -36,9 +39,9 @@ def as_dataset(tensors: Mapping[str, LazyTensor], steps: Sequence[int]) -> xarra
     """Return tensors whose first axis is the step as variables that are read lazily."""
     variables = {
         name: xarray.Variable(
-            ["step", *(f"dim{axis}_{size}" for axis, size in enumerate(tensor.shape[1:]))],
+            [STEP, *(f"dim{axis}_{size}" for axis, size in enumerate(tensor.shape[1:]))],
             indexing.LazilyIndexedArray(_Array(tensor)),
         )
         for name, tensor in tensors.items()
     }
-    return xarray.Dataset(variables, coords={"step": np.asarray(steps, np.int64)})
+    return xarray.Dataset(variables, coords={STEP: np.asarray(steps, np.int64)})

@@ -55,14 +55,18 @@ class Run:
     """The checkpoints of a run; `open_run` makes it.
 
     ``run[600]`` is the model at step 600, ``run["name"]`` a tensor with the step as first axis:
-    index *i* of it is step ``run.steps[i]``. It is a mapping from names to tensors. What is
-    appended after it was opened is not seen.
+    index *i* of it is step ``run.steps[i]``. It is a mapping from names to tensors. A tensor that
+    changes its shape or dtype is several, ``name@0`` and ``name@500``: as it is from these steps
+    on. What is appended after it was opened is not seen.
     """
 
     def __init__(self, home: Home) -> None:
         self._home = home
         self._where = self._reader.where
-        self._names = dict.fromkeys(self._reader.run.tensors)
+        self._names: dict[str, None] = {}
+        for name in self._reader.run.tensors:
+            variants = self._reader.variant_names(name)
+            self._names.update(dict.fromkeys([name] if len(variants) == 1 else variants))
 
     @property
     def steps(self) -> list[int]:
@@ -70,7 +74,7 @@ class Run:
         return self._reader.run.numbers
 
     def keys(self) -> list[str]:
-        """Return the names of all tensors that any step has."""
+        """Return the names of all tensors that any step has, with ``@`` where they change."""
         return list(self._names)
 
     def values(self) -> Iterator[RunTensor]:
@@ -102,17 +106,19 @@ class Run:
     def xarray(self) -> xarray.Dataset:
         """Return all tensors as a dataset with the coordinate ``step``, read when asked for.
 
-        A tensor that changes its shape or dtype is several variables, named with ``@`` and the
-        first step of each.
+        A tensor that has the name of the coordinate gets ``@`` and its first step behind it.
 
         Returns
         -------
         xarray.Dataset
         """
-        from bf16codecs.model._xarray import as_dataset
+        from bf16codecs.model._xarray import STEP, as_dataset
 
-        names = [v for name in self.keys() for v in self._reader.variant_names(name)]
-        return as_dataset({name: self[name] for name in names}, self.steps)
+        tensors = dict(self.items())
+        if STEP in tensors:
+            (name,) = self._reader.variant_names(STEP)
+            tensors[name] = tensors.pop(STEP)
+        return as_dataset(tensors, self.steps)
 
     def close(self) -> None:
         """Close the run; its tensors and models can no longer be read."""
@@ -138,9 +144,11 @@ class Run:
         return reader
 
     def _tensor(self, name: str) -> RunTensor:
-        tensor, _, number = name.rpartition("@")
-        is_variant = tensor in self._names and name in self._reader.variant_names(tensor)
-        if name not in self._names and not (number and is_variant):
+        tensor, _, _ = name.rpartition("@")
+        known = self._reader.run.tensors
+        if name not in known and (
+            tensor not in known or name not in self._reader.variant_names(tensor)
+        ):
             near = difflib.get_close_matches(name, self._names, n=3)
             hint = f"; there is {' and '.join(map(repr, near))}" if near else ""
             raise TensorNotFoundError(f"{self._where}: no step has a tensor {name!r:.300}{hint}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import math
 import os
@@ -23,7 +22,7 @@ from bf16codecs._messages import counted
 from bf16codecs._paths import absolute, given_path
 from bf16codecs._threads import run_all
 from bf16codecs.store.backend import StoreReader
-from bf16codecs.store.opening import Opening, open_any, open_run_store
+from bf16codecs.store.opening import Opening, open_any, open_run_store, split_step
 from bf16codecs.store.runs import RunReader
 
 if TYPE_CHECKING:
@@ -55,6 +54,9 @@ class Home:
         The number of a step, if a run is opened and one of its steps is wanted; or `ALL_STEPS`.
     """
 
+    #: That of the run, if this is a step's and closed with it.
+    _run: Home | None = None
+
     def __init__(
         self,
         source: Any,
@@ -84,15 +86,15 @@ class Home:
         """
         run = self.opened
         assert isinstance(run, RunReader)
-        home = copy.copy(self)
+        home = Home.__new__(Home)
         home.arguments = (*self.arguments[:-1], number)
-        home._opened = run.step(number)
+        home._opened, home._run = run.step(number), self
         return home
 
     @property
     def opened(self) -> StoreReader:
         """The opened model; not after `close`."""
-        if self._opened is None:
+        if self._opened is None or (self._run is not None and self._run._opened is None):
             raise ValueError(f"{self.arguments[0]}: the model is closed")
         return self._opened
 
@@ -223,19 +225,22 @@ class LazyTensor:
 
     @property
     def zarr(self) -> zarr.Array:
-        """The tensor's array, opened by zarr. Reading a missing chunk raises `StoreError`."""
+        """The tensor's array, opened by zarr. Reading a missing chunk raises `StoreError`.
+
+        Of a step of a run, it is the array of all steps.
+        """
         self._reader()
         return self._home.opened.zarr_array(self.name)
 
     def __repr__(self) -> str:
-        return f"LazyTensor({self.name!r}, shape={self.shape}, dtype={self.dtype})"
+        return f"{type(self).__name__}({self.name!r}, shape={self.shape}, dtype={self.dtype})"
 
     def __reduce__(self) -> tuple[Callable[..., LazyTensor], tuple[Any, ...]]:
         return _reopened_tensor, (self._home.arguments, self.name)
 
     def __dask_tokenize__(self) -> Any:
-        source = self._home.arguments[0]
-        return type(self).__name__, str(source), self.name, _version(source)
+        source, *_, step = self._home.arguments
+        return type(self).__name__, str(source), step, self.name, _version(source)
 
     def _reader(self) -> ArrayReader:
         # Not when it is made: a list of all tensors need not read the header.
@@ -284,6 +289,7 @@ def _reopened(reference: bytes) -> Home:
 
 def _version(source: Any) -> Any:
     """Return something that changes when another store takes a local store's path."""
+    source, _ = split_step(source)
     if isinstance(source, str) and "://" not in source:
         for path in (source, os.path.join(source, "zarr.json"), os.path.join(source, ".zattrs")):
             if os.path.isfile(path):
