@@ -59,6 +59,8 @@ class ArrayReader(ABC):
 
     #: How many jobs at a time pay off; 0 if they have to run in the thread that makes them.
     concurrency: int
+    #: Whether a range of its bytes can be read without decoding all of the chunks that it is in.
+    reads_ranges = False
 
     def __init__(
         self,
@@ -255,6 +257,7 @@ class ChunkedArray(ArrayReader):
     ) -> None:
         super().__init__(label, shape, dtype, chunks)
         self._locate, self._in_blocks, self._base = locate, in_blocks, base
+        self.reads_ranges = in_blocks
         self._plan = ArrayPlan(label, dtype.name, shape, chunks)
         if base is not None and not self._plan.is_contiguous:
             raise StoreError(f"{label}: only chunks of whole rows have a base, not {chunks}")

@@ -57,6 +57,7 @@ class RoundedArray(ArrayReader):
         )
         self._array = array
         self.decoded_nbytes, self.concurrency = array.decoded_nbytes, array.concurrency
+        self.reads_ranges = array.reads_ranges
 
     @property
     def scratch_nbytes(self) -> int:

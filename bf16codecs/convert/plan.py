@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bf16codecs._buffers import Bytes
-from bf16codecs._chunks.array import ArrayReader
 from bf16codecs._chunks.grid import ArrayPlan, Piece
+from bf16codecs._chunks.pieces import RangeReader
 from bf16codecs.convert.repeated import find_repeated
 from bf16codecs.errors import StoreError
 from bf16codecs.safetensors import Source, TensorInfo
@@ -39,7 +39,7 @@ class ModelPlan:
     paths: Mapping[str, str]
     arrays: list[ArrayPlan]
     differences: Mapping[str, Difference]
-    bases: Mapping[str, ArrayReader]
+    bases: Mapping[str, RangeReader]
 
     def read_base(self, piece: Piece, out: Bytes) -> Bytes | None:
         """Read the base of a whole chunk, padded as that is; None if it has none."""
@@ -73,7 +73,7 @@ def plan_model(source: Source, chunk_size: int, base: StoreReader | None) -> Mod
     repeated = find_repeated(source)
     by_name = {tensor.name: array for tensor, array in zip(tensors, arrays, strict=True)}
     differences: dict[str, Difference] = {}
-    bases: dict[str, ArrayReader] = {}
+    bases: dict[str, RangeReader] = {}
     planned = []
     for tensor, array in zip(tensors, arrays, strict=True):
         name = tensor.name
@@ -101,7 +101,7 @@ def plan_model(source: Source, chunk_size: int, base: StoreReader | None) -> Mod
     return ModelPlan(paths, planned, differences, bases)
 
 
-def _counterpart(base: StoreReader, tensor: TensorInfo, array: ArrayPlan) -> ArrayReader | None:
+def _counterpart(base: StoreReader, tensor: TensorInfo, array: ArrayPlan) -> RangeReader | None:
     # Scalars are not in chunks in HDF5, and nothing has no difference.
     if not array.shape or not array.nbytes:
         return None

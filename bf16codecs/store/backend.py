@@ -14,6 +14,7 @@ import zarr
 from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.array import ArrayReader
 from bf16codecs._chunks.grid import ArrayPlan, Piece
+from bf16codecs._chunks.pieces import KeptPiece, PiecewiseArray, RangeReader
 from bf16codecs._chunks.rounded import RoundedArray
 from bf16codecs._frames import PREFIX
 from bf16codecs._limits import Limits, check_metadata, check_parsed
@@ -25,13 +26,7 @@ from bf16codecs.store.entries import ROUNDED, Difference, StoredFile
 from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.plan import difference_form
 
-__all__ = [
-    "Storage",
-    "StoreReader",
-    "StoredTensor",
-    "read_bytes",
-    "stored_arrays",
-]
+__all__ = ["Storage", "StoreReader", "StoredTensor", "read_bytes", "stored_arrays"]
 
 
 class StoredTensor(NamedTuple):
@@ -83,7 +78,8 @@ class StoreReader(ABC):
             self._labels |= {f.path: f"tensor {name!r:.300}" for name, own in forms for f in own}
         self._labels |= {file.path: f"header of {file.name!r:.300}" for file in info.files}
         self._names = {path: name for name, path in info.paths.items()}
-        self._bases: dict[str, ArrayReader] = {}
+        self._bases: dict[str, RangeReader] = {}
+        self._kept = KeptPiece()
         self._arrays: dict[str, ArrayReader] = {}
         self._tensors: dict[str, StoredTensor] = {}
         self._checked: set[str] = set()
@@ -140,7 +136,7 @@ class StoreReader(ABC):
         """Read bytes [start, stop) of the base's tensor that a difference is of."""
         self._base_array(path).read_run(start, stop, out)
 
-    def _base_array(self, path: str) -> ArrayReader:
+    def _base_array(self, path: str) -> RangeReader:
         if path not in self._bases:
             assert self.base is not None
             difference = self.info.differences[path]
@@ -173,7 +169,7 @@ class StoreReader(ABC):
             self._tensors[name] = StoredTensor(array, dtype)
         return self._tensors[name]
 
-    def counterpart(self, name: str, dtype: str, shape: tuple[int, ...]) -> ArrayReader | None:
+    def counterpart(self, name: str, dtype: str, shape: tuple[int, ...]) -> RangeReader | None:
         """Return what a difference to this model can be to: its tensor of a name, or the rounding.
 
         Parameters
@@ -183,7 +179,7 @@ class StoreReader(ABC):
 
         Returns
         -------
-        ArrayReader or None
+        RangeReader or None
             Of the same dtype and shape. None if this model has no such tensor.
         """
         if name not in self.info.paths:
@@ -191,7 +187,9 @@ class StoreReader(ABC):
         array = self.tensor(name).array
         if array.dtype == np.float32 and dtype == "bfloat16":
             array = RoundedArray(array)
-        return array if (array.dtype.name, array.shape) == (dtype, shape) else None
+        if (array.dtype.name, array.shape) != (dtype, shape):
+            return None
+        return array if array.reads_ranges else PiecewiseArray(array, self._kept)
 
     def _attributes_of(self, path: str) -> Mapping[str, Any]:
         """Return what is known of the tensor at a path: its attributes, or what stands for them."""

@@ -1,0 +1,80 @@
+"""Ranges of arrays whose chunks are decoded whole, whatever is asked for of them."""
+
+from __future__ import annotations
+
+import threading
+from typing import Protocol
+
+import numpy as np
+
+from bf16codecs._buffers import Bytes
+from bf16codecs._chunks.array import ArrayReader
+
+__all__ = ["KeptPiece", "PiecewiseArray", "RangeReader"]
+
+
+class RangeReader(Protocol):
+    """What can be the base of differences: ranges of an array's bytes."""
+
+    concurrency: int
+
+    def read_run(self, start: int, stop: int, out: Bytes) -> None:
+        """Read a range of the array's bytes."""
+
+
+class KeptPiece(threading.local):
+    """The piece of an array that a thread has decoded last."""
+
+    def __init__(self) -> None:
+        self._owner: object = None
+        self._offset = 0
+        self._memory = np.empty(0, np.uint8)
+
+    def get(self, array: ArrayReader, offset: int) -> Bytes | None:
+        """Return the piece of an array that begins at a byte, if this is it."""
+        return self._memory if (self._owner, self._offset) == (array, offset) else None
+
+    def room(self, nbytes: int) -> Bytes:
+        """Forget the piece, and return memory for another."""
+        self._owner = None
+        if self._memory.size < nbytes:
+            self._memory = np.empty(nbytes, np.uint8)
+        return self._memory
+
+    def put(self, array: ArrayReader, offset: int) -> None:
+        """Say what that memory holds now."""
+        self._owner, self._offset = array, offset
+
+
+class PiecewiseArray:
+    """Reads an array piece by piece, each once if they are asked for in order.
+
+    Differences are read in parts of 2 MiB. From a base in chunks of 16 MiB that were decoded whole
+    for each, loading took eight times as long as the base itself.
+
+    Parameters
+    ----------
+    array
+        The array.
+    kept
+        What is kept of the last piece; several arrays may share it.
+    """
+
+    def __init__(self, array: ArrayReader, kept: KeptPiece) -> None:
+        self._array, self._kept = array, kept
+        self._plan = array.plan(array.label)
+        self.concurrency = array.concurrency
+
+    def read_run(self, start: int, stop: int, out: Bytes) -> None:
+        """Read a range of the array's bytes."""
+        while start < stop:
+            piece = self._plan.piece_at(start)
+            content = self._kept.get(self._array, piece.offset)
+            if content is None:
+                content = self._kept.room(self._plan.chunk_nbytes)
+                self._array.read_piece(piece, content[: self._plan.chunk_nbytes])
+                self._kept.put(self._array, piece.offset)
+            local = start - piece.offset
+            size = min(stop - start, piece.nbytes - local)
+            out[:size] = content[local : local + size]
+            start, out = start + size, out[size:]

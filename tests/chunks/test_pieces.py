@@ -1,0 +1,81 @@
+"""Arrays that are decoded whole as bases: each piece is decoded once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numcodecs import Zstd
+
+from bf16codecs._chunks.array import ArrayReader
+from bf16codecs._chunks.formats import ZstdFormat
+from bf16codecs._chunks.library import LibraryArray
+from bf16codecs._chunks.pieces import KeptPiece, PiecewiseArray
+from bf16codecs._chunks.rounded import RoundedArray, round_to_bfloat16
+from bf16codecs.errors import CodecError
+from noted_chunks import NotedSource, chunked_array, read_range
+
+SHAPE = (50, 64)
+
+
+def array_of(seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=SHAPE).astype(np.float32)
+
+
+def zstd_array(source: NotedSource, array: np.ndarray, chunks: tuple[int, ...]) -> ArrayReader:
+    def encode(index: tuple[int, ...], chunk: np.ndarray) -> bytes:
+        return Zstd(1).encode(chunk)
+
+    return chunked_array(f"{array[0, 0]}", array, chunks, source, ZstdFormat(), encode)
+
+
+@pytest.mark.parametrize("rows", [1, 7, 13, 50])
+def test_each_piece_is_decoded_once(rows: int) -> None:
+    source, array = NotedSource(1 << 20), array_of(0)
+    reader = PiecewiseArray(zstd_array(source, array, (rows, 64)), KeptPiece())
+    raw, found = array.tobytes(), b""
+    for start in range(0, len(raw), 1000):
+        found += read_range(reader, start, min(start + 1000, len(raw)))
+    assert found == raw
+    assert len(source.ranges) == -(-50 // rows)
+    assert read_range(reader, 100, 5000) == raw[100:5000]
+
+
+def test_arrays_that_take_turns() -> None:
+    source, kept = NotedSource(1 << 20), KeptPiece()
+    arrays = [array_of(seed) for seed in range(3)]
+    readers = [
+        PiecewiseArray(zstd_array(source, a, (10 + i, 64)), kept) for i, a in enumerate(arrays)
+    ]
+    for start in range(0, 12000, 700):
+        for array, reader in zip(arrays, readers, strict=True):
+            assert read_range(reader, start, start + 700) == array.tobytes()[start : start + 700]
+
+
+def test_roundings_and_what_a_library_reads() -> None:
+    array = array_of(0)
+    wide = zstd_array(NotedSource(1 << 20), array, (7, 64))
+    expected = round_to_bfloat16(array).tobytes()
+    assert read_range(PiecewiseArray(RoundedArray(wide), KeptPiece()), 3, 6000) == expected[3:6000]
+
+    def read(axes: list[range], out: np.ndarray) -> None:
+        out[...] = array[np.ix_(*axes)]
+
+    library = LibraryArray("x", SHAPE, array.dtype, (7, 9), read, 0, OSError)
+    reader = PiecewiseArray(library, KeptPiece())
+    assert reader.concurrency == 0
+    assert read_range(reader, 3, 6000) == array.tobytes()[3:6000]
+
+
+def test_a_piece_that_fails_is_not_kept() -> None:
+    source, array = NotedSource(1 << 20), array_of(0)
+    reader = PiecewiseArray(zstd_array(source, array, (25, 64)), KeptPiece())
+    (key, other) = source.chunks
+    good = source.chunks[key]
+    assert read_range(reader, 0, 10) == array.tobytes()[:10]
+    assert read_range(reader, 7000, 7010) == array.tobytes()[7000:7010]
+    source.chunks[key] = source.chunks[other][:-2]
+    for _ in range(2):
+        with pytest.raises(CodecError):
+            read_range(reader, 0, 10)
+    source.chunks[key] = good
+    assert read_range(reader, 0, 10) == array.tobytes()[:10]
