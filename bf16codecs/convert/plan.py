@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -15,6 +16,7 @@ from bf16codecs.errors import StoreError
 from bf16codecs.safetensors import Source, TensorInfo
 from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.entries import ROUNDED, Difference
+from bf16codecs.store.layout import ATTRIBUTES_KEY
 from bf16codecs.store.plan import plan_arrays
 
 __all__ = ["ModelPlan", "plan_model"]
@@ -72,11 +74,13 @@ def plan_model(source: Source, chunk_size: int, base: StoreReader | None) -> Mod
     tensors = [tensor for file in source.files for tensor in file.header.tensors]
     repeated = find_repeated(source)
     by_name = {tensor.name: array for tensor, array in zip(tensors, arrays, strict=True)}
+    copies, roundings = _by_owner(repeated.copies), _by_owner(repeated.roundings)
     differences: dict[str, Difference] = {}
     bases: dict[str, RangeReader] = {}
     planned = []
     for tensor, array in zip(tensors, arrays, strict=True):
         name = tensor.name
+        others = copies[name], roundings[name]
         if name in repeated.copies:
             paths[name] = by_name[repeated.copies[name]].path
             array = replace(array, path=paths[name], is_written=False)
@@ -85,20 +89,39 @@ def plan_model(source: Source, chunk_size: int, base: StoreReader | None) -> Mod
             paths[name] = wide.path + ROUNDED
             # In the pieces in which it will be read.
             array = replace(array, path=paths[name], chunks=wide.chunks, is_written=False)
-        elif base is not None:
-            found = _counterpart(base, tensor, array)
-            if found is not None:
-                bases[array.path] = found
-                differences[array.path] = Difference(tensor.dtype, tensor.shape, array.chunks)
-                array = replace(array, has_base=True)
+        elif base is not None and (found := _counterpart(base, tensor, array)) is not None:
+            bases[array.path] = found
+            form = tensor.dtype, tensor.shape, array.chunks
+            differences[array.path] = Difference(name, *form, *others)
+            array = replace(array, has_base=True)
+        else:
+            array = _with_others(array, *others)
         planned.append(array)
-    if base is not None and not differences and tensors:
+    if base is not None and not differences:
         files = " and ".join(str(file.path) for file in source.files[:1])
         raise StoreError(
             f"{files}: has no tensor in common with its base, {base.where}:"
             " none of the same name, dtype and shape"
         )
     return ModelPlan(paths, planned, differences, bases)
+
+
+def _by_owner(followers: Mapping[str, str]) -> defaultdict[str, tuple[str, ...]]:
+    """Return which tensors follow from each."""
+    found: defaultdict[str, tuple[str, ...]] = defaultdict(tuple)
+    for name, owner in followers.items():
+        found[owner] += (name,)
+    return found
+
+
+def _with_others(
+    array: ArrayPlan, copies: tuple[str, ...], roundings: tuple[str, ...]
+) -> ArrayPlan:
+    """Let an array say which other tensors it stands for."""
+    others = {"copies": list(copies), "roundings": list(roundings)}
+    own = {key: names for key, names in others.items() if names}
+    attributes = {**array.attributes[ATTRIBUTES_KEY], **own}
+    return replace(array, attributes={ATTRIBUTES_KEY: attributes})
 
 
 def _counterpart(base: StoreReader, tensor: TensorInfo, array: ArrayPlan) -> RangeReader | None:

@@ -11,6 +11,7 @@ import numpy as np
 from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.rounded import round_to_bfloat16
 from bf16codecs._dtypes import DTYPE_BITS
+from bf16codecs._limits import is_addressable
 from bf16codecs.safetensors import Source, SourceFile, TensorInfo
 
 __all__ = ["Repeated", "find_repeated"]
@@ -88,10 +89,14 @@ def find_repeated(source: Source) -> Repeated:
             copies.update(_find_copies(tensors))
     roundings: dict[str, str] = {}
     for (dtype, shape), tensors in alike.items():
-        if dtype == "BF16" and ("F32", shape) in alike:
+        # Of too many dimensions, they are stored as bytes, which have no rounding.
+        if dtype == "BF16" and ("F32", shape) in alike and is_addressable(shape, 32):
             left = [data for data in tensors if data.tensor.name not in copies]
             roundings.update(_find_roundings(left, alike["F32", shape]))
-    return Repeated(copies, roundings)
+    # The copy of a rounding has no array to share.
+    again = {name: roundings[owner] for name, owner in copies.items() if owner in roundings}
+    copies = {name: owner for name, owner in copies.items() if name not in again}
+    return Repeated(copies, roundings | again)
 
 
 def _find_copies(tensors: list[_Data]) -> Iterator[tuple[str, str]]:

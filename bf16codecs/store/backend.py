@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import zarr
@@ -21,27 +21,13 @@ from bf16codecs._limits import Limits, check_metadata, check_parsed
 from bf16codecs._messages import named_errors
 from bf16codecs.errors import StoreError
 from bf16codecs.safetensors import Header, TensorInfo, parse_header
-from bf16codecs.store.checks import check_array, check_attributes, check_form
+from bf16codecs.store.checks import check_array, check_attributes, check_form, check_owner
 from bf16codecs.store.entries import ROUNDED, Difference, StoredFile
 from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.plan import difference_form
+from bf16codecs.store.tensors import Storage, StoredTensor
 
 __all__ = ["Storage", "StoreReader", "StoredTensor", "read_bytes", "stored_arrays"]
-
-
-class StoredTensor(NamedTuple):
-    """A tensor's array, and the dtype that safetensors knows it by, if the array tells."""
-
-    array: ArrayReader
-    dtype: str | None
-
-
-class Storage(NamedTuple):
-    """How a tensor is stored: bytes, and names of codec and level."""
-
-    nbytes: int
-    codec: str
-    level: str
 
 
 class StoreReader(ABC):
@@ -77,7 +63,6 @@ class StoreReader(ABC):
             forms = info.run.tensors.items()
             self._labels |= {f.path: f"tensor {name!r:.300}" for name, own in forms for f in own}
         self._labels |= {file.path: f"header of {file.name!r:.300}" for file in info.files}
-        self._names = {path: name for name, path in info.paths.items()}
         self._bases: dict[str, RangeReader] = {}
         self._kept = KeptPiece()
         self._arrays: dict[str, ArrayReader] = {}
@@ -140,8 +125,7 @@ class StoreReader(ABC):
         if path not in self._bases:
             assert self.base is not None
             difference = self.info.differences[path]
-            name = self._names[path]
-            array = self.base.counterpart(name, *difference_form(name, difference))
+            array = self.base.counterpart(difference.tensor, *difference_form(difference))
             if array is None:
                 raise StoreError(
                     f"{self.label(path)}: its base, {self.base.where}, has no such tensor of the"
@@ -162,6 +146,9 @@ class StoreReader(ABC):
             path = self.info.paths[name]
             array, attributes = self.array(path), self._attributes_of(path)
             with named_errors(self.label(path)):
+                # An array of a run may be that of other tensors at other steps.
+                if self.location[1] is None:
+                    check_owner(name, attributes, path.endswith(ROUNDED))
                 check_attributes(name, array, attributes, self.is_stepped)
             dtype = attributes.get("dtype")
             if dtype is None and self._needs_header(path):
@@ -194,15 +181,9 @@ class StoreReader(ABC):
     def _attributes_of(self, path: str) -> Mapping[str, Any]:
         """Return what is known of the tensor at a path: its attributes, or what stands for them."""
         if path.endswith(ROUNDED):
-            return {"dtype": "BF16"}
+            return {**self._attributes_of(path.removesuffix(ROUNDED)), "dtype": "BF16"}
         difference = self.info.differences.get(path)
-        if difference is not None:
-            return {"dtype": difference.dtype, "shape": list(difference.shape)}
-        attributes = self.attributes(path)
-        # One of those that share the array.
-        if self.info.paths.get(attributes.get("tensor", "")) == path:
-            attributes = {key: attributes[key] for key in attributes if key != "tensor"}
-        return attributes
+        return self.attributes(path) if difference is None else difference.attributes
 
     def check_header(self, name: str) -> None:
         """Refuse a tensor that `tensor` gave, if it is not what the safetensors header says.

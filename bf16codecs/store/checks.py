@@ -14,9 +14,10 @@ from bf16codecs._dtypes import ARRAY_DTYPES, DTYPE_BITS
 from bf16codecs._limits import is_addressable
 from bf16codecs.errors import StoreError
 from bf16codecs.safetensors import TensorInfo
+from bf16codecs.store.entries import stated_shape
 from bf16codecs.store.plan import array_form
 
-__all__ = ["check_array", "check_attributes", "check_form"]
+__all__ = ["check_array", "check_attributes", "check_form", "check_owner"]
 
 _ARRAY_DTYPES = {"uint8", *ARRAY_DTYPES.values()}
 
@@ -29,21 +30,38 @@ def check_array(array: ArrayReader) -> None:
         raise StoreError(f"shape {array.shape!r:.80} is larger than any array")
 
 
+def check_owner(name: str, attributes: Mapping[str, Any], is_rounded: bool) -> None:
+    """Refuse an array that is, by its own attributes, not that of a tensor.
+
+    Parameters
+    ----------
+    name
+        The tensor.
+    attributes
+        Of the array.
+    is_rounded
+        Whether the tensor is its rounding.
+    """
+    if "tensor" not in attributes:
+        return
+    others = attributes.get("roundings" if is_rounded else "copies", [])
+    is_own = attributes["tensor"] == name and not is_rounded
+    if not is_own and not (isinstance(others, list) and name in others):
+        raise StoreError(f"the array is that of {attributes['tensor']!r:.80}")
+
+
 def check_attributes(
     name: str, array: ArrayReader, attributes: Mapping[str, Any], is_stepped: bool
 ) -> None:
     """Compare an array with what its own attributes say of its tensor."""
-    if attributes.get("tensor", name) != name:
-        raise StoreError(f"the array is that of {attributes['tensor']!r:.80}")
-    dtype, shape = attributes.get("dtype"), attributes.get("shape", list(array.shape))
+    dtype = attributes.get("dtype")
     if dtype is None:
         return
     if not isinstance(dtype, str) or dtype not in DTYPE_BITS:
         raise StoreError(f"its attributes have {dtype!r:.80} as dtype")
-    if not isinstance(shape, list) or not all(type(n) is int and n >= 0 for n in shape):
-        raise StoreError(f"its attributes have {shape!r:.80} as shape")
+    shape = stated_shape(attributes.get("shape", list(array.shape)))
     nbytes = math.prod(shape) * DTYPE_BITS[dtype] // 8
-    check_form("the array", array, TensorInfo(name, dtype, tuple(shape), 0, nbytes), is_stepped)
+    check_form("the array", array, TensorInfo(name, dtype, shape, 0, nbytes), is_stepped)
 
 
 def check_form(

@@ -19,7 +19,9 @@ __all__ = [
     "StoredFile",
     "base_entry",
     "base_reference",
+    "difference_entry",
     "file_entry",
+    "stated_shape",
     "stored_file",
     "stored_files",
     "tensor_path",
@@ -44,9 +46,24 @@ class StoredFile:
 class Difference:
     """A tensor that is stored as its difference to the base's; dtype and shape of safetensors."""
 
+    tensor: str
     dtype: str
     shape: tuple[int, ...]
     chunks: tuple[int, ...]
+    #: Tensors that it stands for, too: those of the same bytes, and its roundings.
+    copies: tuple[str, ...] = ()
+    roundings: tuple[str, ...] = ()
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """What an array would say of its tensor."""
+        others = {"copies": list(self.copies), "roundings": list(self.roundings)}
+        return {
+            "tensor": self.tensor,
+            "dtype": self.dtype,
+            "shape": list(self.shape),
+            **{key: names for key, names in others.items() if names},
+        }
 
 
 @dataclass(frozen=True)
@@ -106,7 +123,16 @@ def _size(value: Any) -> int:
     return value
 
 
-def tensor_path(entry: Any, differences: dict[str, Difference]) -> str:
+def difference_entry(path: str, difference: Difference) -> dict[str, Any]:
+    """Return what attributes say of a tensor that is a difference."""
+    entry = {"difference": path, **difference.attributes}
+    del entry["tensor"]
+    if difference.chunks != difference.shape:
+        entry["chunks"] = list(difference.chunks)
+    return entry
+
+
+def tensor_path(name: str, entry: Any, differences: dict[str, Difference]) -> str:
     """Return the path of a tensor, and note what it is if it is a difference."""
     if not isinstance(entry, (str, Mapping)):
         raise TypeError(f"{entry!r:.80} is not the place of a tensor")
@@ -120,19 +146,40 @@ def tensor_path(entry: Any, differences: dict[str, Difference]) -> str:
         return path
     if "rounded" in entry:
         return path + ROUNDED
-    shape = _shape(entry["shape"])
-    chunks = _shape(entry["chunks"]) if "chunks" in entry else shape
+    if path in differences:
+        raise ValueError(f"{differences[path].tensor!r:.80} and {name!r:.80} are one difference")
+    differences[path] = _difference(name, entry)
+    return path
+
+
+def _difference(name: str, entry: Mapping[str, Any]) -> Difference:
+    shape = stated_shape(entry["shape"])
+    chunks = stated_shape(entry["chunks"]) if "chunks" in entry else shape
     if not isinstance(entry["dtype"], str) or entry["dtype"] not in DTYPE_BITS:
         raise ValueError(f"{entry['dtype']!r:.80} is not a dtype")
     if 0 in chunks:
         raise ValueError(f"{chunks!r:.80} is not the shape of chunks")
-    differences[path] = Difference(entry["dtype"], shape, chunks)
-    return path
+    others = [entry.get(key, []) for key in ("copies", "roundings")]
+    if not all(isinstance(names, list) for names in others):
+        raise TypeError(f"what {name!r:.80} stands for is not a list of tensors")
+    return Difference(name, entry["dtype"], shape, chunks, *map(tuple, others))
 
 
-def _shape(value: Any) -> tuple[int, ...]:
+def stated_shape(value: Any) -> tuple[int, ...]:
+    """Check what attributes say of a shape.
+
+    Raises
+    ------
+    ValueError
+        If it is none, or has more items than 64 bits count.
+    """
     if not isinstance(value, list) or not all(type(n) is int and n >= 0 for n in value):
         raise ValueError(f"{value!r:.80} is not a shape")
+    count = 1
+    for n in value:
+        count *= n
+        if count >> 64:  # the product of a million such numbers takes minutes
+            raise ValueError(f"{value!r:.80} is larger than any tensor")
     return tuple(value)
 
 

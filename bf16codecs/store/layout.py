@@ -5,7 +5,6 @@ docs/store.md is the normative description.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +18,7 @@ from bf16codecs.store.entries import (
     StoredFile,
     base_entry,
     base_reference,
+    difference_entry,
     file_entry,
     stored_files,
     tensor_path,
@@ -69,19 +69,17 @@ class StoreInfo:
             content["index"] = file_entry(self.index, "path")
         if self.base is not None:
             content["base"] = base_entry(self.base)
-        content["tensors"] = {name: self._tensor_entry(path) for name, path in self.paths.items()}
+        content["tensors"] = {name: self._tensor_entry(name) for name in self.paths}
         return {ATTRIBUTES_KEY: content}
 
-    def _tensor_entry(self, path: str) -> str | dict[str, Any]:
+    def _tensor_entry(self, name: str) -> str | dict[str, Any]:
+        path = self.paths[name]
         if path.endswith(ROUNDED):
             return {"rounded": path.removesuffix(ROUNDED)}
-        if path not in self.differences:
+        difference = self.differences.get(path)
+        if difference is None or difference.tensor != name:
             return path
-        difference = self.differences[path]
-        entry = {"difference": path, "dtype": difference.dtype, "shape": list(difference.shape)}
-        if difference.chunks != difference.shape:
-            entry["chunks"] = list(difference.chunks)
-        return entry
+        return difference_entry(path, difference)
 
     @classmethod
     def from_attributes(cls, attributes: Mapping[str, Any], where: str) -> StoreInfo:
@@ -120,11 +118,8 @@ class StoreInfo:
         if content["layout"] == 1 and not all(isinstance(path, str) for path in tensors.values()):
             raise ValueError("an array path is not a string")
         differences: dict[str, Difference] = {}
-        paths = {name: tensor_path(entry, differences) for name, entry in tensors.items()}
+        paths = {name: tensor_path(name, entry, differences) for name, entry in tensors.items()}
         base = base_reference(content["base"]) if "base" in content else None
         if differences and base is None:
             raise ValueError("there are differences, and no base")
-        counts = Counter(paths.values())
-        if any(counts[path] > 1 for path in differences):
-            raise ValueError("two tensors have the same difference")
         return cls(files, index, paths, base, differences)

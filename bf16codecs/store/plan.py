@@ -38,10 +38,10 @@ def array_form(tensor: TensorInfo, is_stepped: bool = False) -> tuple[str, tuple
     return "uint8", (tensor.nbytes,)
 
 
-def difference_form(name: str, difference: Difference) -> tuple[str, tuple[int, ...]]:
+def difference_form(difference: Difference) -> tuple[str, tuple[int, ...]]:
     """Return the dtype and shape of the array that a difference is of."""
     nbytes = math.prod(difference.shape) * DTYPE_BITS[difference.dtype] // 8
-    return array_form(TensorInfo(name, difference.dtype, difference.shape, 0, nbytes))
+    return array_form(TensorInfo(difference.tensor, difference.dtype, difference.shape, 0, nbytes))
 
 
 #: Where the index of a sharded model lies.

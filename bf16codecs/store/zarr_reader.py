@@ -285,7 +285,7 @@ class ZarrReader(StoreReader):
 
     def _parsed_difference(self, path: str, difference: Difference) -> ParsedArray:
         """Return what metadata of a difference's array would say."""
-        dtype, shape = difference_form(path, difference)
+        dtype, shape = difference_form(difference)
         with named_errors(self.label(path)):
             if len(difference.chunks) != len(shape):
                 raise StoreError(f"chunks of {difference.chunks!r:.80}, array of {shape!r:.80}")

@@ -1,0 +1,347 @@
+"""What is stored once: tensors with the same bytes, and FP32 ones with their roundings."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import h5py
+import ml_dtypes
+import numpy as np
+import pytest
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from based_models import KINDS, assert_holds, convert, restore, total_size, write_nearby
+from bf16codecs import open_model
+from bf16codecs._chunks.rounded import round_to_bfloat16
+from bf16codecs.convert import repeated
+from bf16codecs.convert.repeated import find_repeated
+from bf16codecs.safetensors import open_source
+from bf16codecs.store import StoreError
+from bits import assert_same_bits, bits
+from edit_store import edit_json
+from lazy_models import weights, write_safetensors, write_shards
+from models import TRICKY_NAMES, entry, file_bytes
+
+kinds = pytest.mark.parametrize("kind", KINDS)
+
+#: More than is ignored for being small.
+N = 4096
+
+
+def master_weights(seed: int = 0) -> np.ndarray:
+    """Return FP32 numbers of all kinds: NaNs with payloads, infinities, ties, the largest."""
+    words = np.random.default_rng(seed).integers(0, 2**32, N, dtype=np.uint32)
+    words[:512] = 0x7F800000 + np.arange(512) * 0x10203
+    words[512:1024] = 0xFF800000 + np.arange(512) * 0x203
+    words[1024:2048] = 0x3F808000 + np.arange(1024) * 0x8000
+    words[2048:2056] = 0x7F7F7FFF + np.arange(8)  # to infinity, from 0x7F7F8000 on
+    return words.view(np.float32).reshape(64, 64)
+
+
+def rounded(values: np.ndarray) -> np.ndarray:
+    """Round as ml_dtypes does; of a NaN, keep the upper half and make it quiet."""
+    with np.errstate(all="ignore"):
+        result = bits(values.astype(ml_dtypes.bfloat16)).copy()
+    is_nan = np.isnan(values)
+    result[is_nan] = (bits(values)[is_nan] >> 16).astype(np.uint16) | 0x40
+    return result.view(ml_dtypes.bfloat16)
+
+
+def stored(store: Path) -> dict[str, object]:
+    """Return what a store says of each of its tensors."""
+    with open_model(store) as model:
+        content = model._home.opened.info.to_attributes()["bf16codecs"]
+    return content["tensors"]
+
+
+# --- copies ---------------------------------------------------------------------------------------
+
+
+@kinds
+def test_tied_embeddings_are_stored_once(tmp_path: Path, kind: str) -> None:
+    embeddings, other = weights((256, 128)), weights((256, 128), seed=1)
+    arrays = {"b.head": embeddings, "a": other, "a.embed": embeddings, "b": embeddings}
+    source = write_safetensors(tmp_path / "m.safetensors", arrays)
+    store = convert(kind, source, tmp_path / "m")
+    assert stored(store) == {"b.head": "b/head", "a": "a=", "a.embed": "b/head", "b": "b/head"}
+    assert total_size(store) < 0.6 * source.stat().st_size
+    assert_holds(store, source)
+
+
+@kinds
+def test_of_a_difference_too(tmp_path: Path, kind: str) -> None:
+    """The base may have other tensors there, or none."""
+    tied, free = weights((64, 32)), weights((64, 32), seed=1)
+    base = write_safetensors(tmp_path / "base.safetensors", {"head": free, "embed": tied})
+    arrays = {"embed": tied * np.float32(1.01), "other": free}
+    arrays = {name: array.astype(tied.dtype) for name, array in arrays.items()}
+    arrays |= {"head": arrays["embed"], "x.y": arrays["embed"]}
+    source = write_safetensors(tmp_path / "m.safetensors", arrays)
+    for below in (base, convert(kind, base, tmp_path / "base", chunk_size=500)):
+        store = convert(kind, source, tmp_path / f"on-{below.name}", base=below, chunk_size=700)
+        found = stored(store)
+        assert isinstance(found["embed"], dict)
+        assert found["embed"]["copies"] == ["head", "x.y"]
+        assert (found["head"], found["x.y"], found["other"]) == ("embed", "embed", "other")
+        assert_holds(store, source)
+
+
+@kinds
+def test_copies_in_several_files(tmp_path: Path, kind: str) -> None:
+    same, codes = weights((64, 32)), np.arange(3000, dtype=np.int16)
+    shards = [{"b": same, "c": codes}, {"a": same, "d": codes, "e": codes.view(np.uint16)}]
+    source = write_shards(tmp_path / "shards", shards)
+    store = convert(kind, source, tmp_path / "m")
+    assert stored(store) == {"b": "b", "c": "c", "a": "b", "d": "c", "e": "e"}
+    restore(store, tmp_path / "back")
+    for path in source.iterdir():
+        assert (tmp_path / "back" / path.name).read_bytes() == path.read_bytes()
+    assert_holds(store, source)
+
+
+@kinds
+def test_copies_under_tricky_names(tmp_path: Path, kind: str) -> None:
+    same = weights((30, 20))
+    source = write_safetensors(tmp_path / "m.safetensors", dict.fromkeys(TRICKY_NAMES, same))
+    store = convert(kind, source, tmp_path / "m")
+    assert len(set(map(str, stored(store).values()))) == 1
+    assert_holds(store, source)
+
+
+def test_what_is_not_shared(tmp_path: Path) -> None:
+    """Small and constant tensors, other forms of the same bytes, and what differs in one bit."""
+    array = weights((64, 32))
+    nearly = {}
+    for i, at in enumerate([(0, 0), (32, 16), (63, 31)]):
+        other = array.copy()
+        bits(other)[at] ^= 1
+        nearly[f"nearly.{i}"] = other
+    arrays = {
+        "w": array,
+        **nearly,
+        "turned": array.reshape(32, 64),
+        "half": array.view(np.float16),
+        **{f"small.{i}": weights((511,)) for i in range(2)},
+        **{f"zeros.{i}": np.zeros((64, 32), "bfloat16") for i in range(2)},
+        **{f"empty.{i}": weights((0, 3)) for i in range(2)},
+        **{f"scalar.{i}": weights(()) for i in range(2)},
+    }
+    source = write_safetensors(tmp_path / "m", arrays)
+    assert find_repeated(open_source(source)) == ({}, {})
+
+
+@pytest.mark.parametrize("at", [0, 2_000_000, 2_999_999])
+def test_all_parts_are_compared(tmp_path: Path, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What differs outside of the sample; also where that is none, and parts are small."""
+    one = np.random.default_rng(0).integers(0, 256, 3_000_000, dtype=np.uint8)
+    other = one.copy()
+    other[at] ^= 1
+    source = write_safetensors(tmp_path / "m", {"a": one, "b": other, "c": one})
+    assert find_repeated(open_source(source)).copies == {"c": "a"}
+    monkeypatch.setattr(repeated, "_PART_ITEMS", 1 << 16)
+    assert find_repeated(open_source(source)).copies == {"c": "a"}
+
+
+def test_packed_dtypes(tmp_path: Path) -> None:
+    data = np.random.default_rng(0).bytes(3000)
+    header = {
+        "a": entry("F6_E2M3", (40, 100)),
+        "b": entry("F6_E2M3", (40, 100), 3000),
+        "c": entry("F4", (60, 100), 6000),
+        "d": entry("F4", (60, 100), 9000),
+    }
+    source = tmp_path / "m.safetensors"
+    source.write_bytes(file_bytes(header, data * 4))
+    assert find_repeated(open_source(source)).copies == {"b": "a", "d": "c"}
+    for kind in KINDS:
+        assert_holds(convert(kind, source, tmp_path / kind), source)
+
+
+# --- roundings ------------------------------------------------------------------------------------
+
+
+@settings(max_examples=200)
+@given(st.lists(st.integers(0, 2**32 - 1), max_size=50))
+def test_rounding_is_to_nearest_even(words: list[int]) -> None:
+    values = np.array(words, np.uint32).view(np.float32)
+    assert_same_bits(round_to_bfloat16(values), bits(rounded(values)))
+
+
+def test_rounding_of_edges() -> None:
+    cases = {
+        0x3F808000: 0x3F80,  # a tie, to even
+        0x3F818000: 0x3F82,
+        0x3F807FFF: 0x3F80,
+        0x3F808001: 0x3F81,
+        0x7F7F7FFF: 0x7F7F,
+        0x7F7F8000: 0x7F80,  # to infinity
+        0xFF7F8000: 0xFF80,
+        0x7F800000: 0x7F80,
+        0x7F800001: 0x7FC0,  # a NaN whose payload is in the lower half
+        0xFFFFFFFF: 0xFFFF,
+        0x00008000: 0x0000,
+        0x80000001: 0x8000,
+    }
+    values = np.array(list(cases), np.uint32).view(np.float32)
+    assert round_to_bfloat16(values).tolist() == list(cases.values())
+    assert round_to_bfloat16(values[:1].reshape(())).shape == ()
+
+
+@kinds
+@pytest.mark.parametrize("chunk_size", [300, 1 << 20])
+def test_roundings_cost_nothing(tmp_path: Path, kind: str, chunk_size: int) -> None:
+    master = master_weights()
+    arrays = {"low": rounded(master), "master": master, "again": rounded(master)}
+    source = write_safetensors(tmp_path / "m.safetensors", arrays)
+    store = convert(kind, source, tmp_path / "m", chunk_size=chunk_size)
+    found = stored(store)
+    rounding = {"rounded": "master"}
+    assert found == {"low": rounding, "master": "master", "again": rounding}
+    with open_model(store) as model:
+        opened = model._home.opened
+        assert opened.storage(opened.info.paths["low"]) == (0, "rounded", "")
+    assert_holds(store, source)
+
+
+@kinds
+@pytest.mark.parametrize("at", [0, 2048, 4095])
+@pytest.mark.parametrize("flipped", [1, 0x8000])
+def test_a_rounding_with_one_bit_off_is_stored(
+    tmp_path: Path, kind: str, at: int, flipped: int
+) -> None:
+    master = master_weights()
+    low = rounded(master)
+    bits(low).reshape(-1)[at] ^= flipped
+    source = write_safetensors(tmp_path / "m.safetensors", {"low": low, "master": master})
+    store = convert(kind, source, tmp_path / "m")
+    assert stored(store) == {"low": "low", "master": "master"}
+    assert_holds(store, source)
+
+
+def test_truncation_is_no_rounding(tmp_path: Path) -> None:
+    master = master_weights()
+    low = (bits(master) >> 16).astype(np.uint16).view(ml_dtypes.bfloat16)
+    source = write_safetensors(tmp_path / "m.safetensors", {"low": low, "master": master})
+    assert find_repeated(open_source(source)).roundings == {}
+
+
+@kinds
+def test_roundings_of_differences(tmp_path: Path, kind: str) -> None:
+    """And of an FP32 tensor that is stored once for two, against a base of the same form."""
+    arrays = {"z": master_weights(), "low": rounded(master_weights())}
+    base = write_safetensors(tmp_path / "base.safetensors", arrays)
+    near = np.frombuffer(write_nearby(base, tmp_path / "near").read_bytes()[-6 * N :], np.float32)
+    master = near[:N].reshape(64, 64)
+    arrays = {"low": rounded(master), "z": master, "y": master}
+    source = write_safetensors(tmp_path / "m.safetensors", arrays)
+    below = convert(kind, base, tmp_path / "base", chunk_size=500)
+    store = convert(kind, source, tmp_path / "m", base=below, chunk_size=700)
+    found = stored(store)
+    assert isinstance(found["z"], dict)
+    assert found["z"]["copies"] == ["y"]
+    assert found["z"]["roundings"] == ["low"]
+    assert (found["low"], found["y"]) == ({"rounded": "z"}, "z")
+    assert_holds(store, source)
+
+
+def test_more_dimensions_than_arrays_have(tmp_path: Path) -> None:
+    """They are stored as bytes."""
+    shape = [1] * 40 + [N]
+    master = master_weights().reshape(-1)
+    header = {"a": entry("F32", shape), "b": entry("BF16", shape, 4 * N)}
+    header["c"] = entry("F32", shape, 6 * N)
+    source = tmp_path / "m.safetensors"
+    raw = master.tobytes()
+    source.write_bytes(file_bytes(header, raw + rounded(master).tobytes() + raw))
+    for kind in KINDS:
+        store = convert(kind, source, tmp_path / kind)
+        assert stored(store) == {"a": "a", "b": "b", "c": "a"}
+        assert_holds(store, source)
+
+
+# --- what others see ------------------------------------------------------------------------------
+
+
+def test_in_hdf5_each_path_is_there(tmp_path: Path) -> None:
+    """By a hard link, which takes no space; not of roundings, which have no array."""
+    same, master = weights((64, 32)), master_weights()
+    arrays = {"a": same, "x.b": same, "m": master, "low": rounded(master)}
+    source = write_safetensors(tmp_path / "m.safetensors", arrays)
+    with h5py.File(convert("hdf5", source, tmp_path / "m")) as file:
+        assert file["a"] == file["x/b"]
+        assert set(file) == {"a", "x", "m", "safetensors"}
+        assert json.loads(file["a"].attrs["bf16codecs"])["copies"] == ["x.b"]
+        assert file["x/b"].id.get_storage_size() == file["a"].id.get_storage_size()
+
+
+@pytest.mark.parametrize("kind", ["zarr3", "zarr2"])
+def test_in_zarr_each_array_is_there_once(tmp_path: Path, kind: str) -> None:
+    same, master = weights((64, 32)), master_weights()
+    arrays = {"a": same, "x.b": same, "m": master, "low": rounded(master)}
+    source = write_safetensors(tmp_path / "m.safetensors", arrays)
+    store = convert(kind, source, tmp_path / "m")
+    group = zarr.open_group(store, mode="r")
+    assert set(group) == {"a", "m", "safetensors"}
+    assert_same_bits(group["a"][...], same)
+    assert dict(group["m"].attrs)["bf16codecs"]["roundings"] == ["low"]
+    with open_model(store) as model:
+        assert_same_bits(model["x.b"].zarr[...], same)
+        with pytest.raises(ValueError, match=r"'low': has no Zarr array: it is rounded from"):
+            _ = model["low"].zarr
+
+
+# --- damage ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("tensor", "value", "message"),
+    [
+        ("a", "c", "the array is that of 'c'"),
+        ("b", "c", "the array is that of 'c'"),
+        ("c", "a", "the array is that of 'a'"),
+        ("low", "c", "array is that of 'c'"),
+        ("low", {"rounded": "n"}, "the array is that of 'n'"),
+        ("low", {"rounded": "a"}, "the rounding of bfloat16, not of float32"),
+        ("low", {"rounded": "missing"}, "is missing"),
+        ("low", {"rounded": "m#bfloat16"}, "not an array path"),
+        ("low", {"rounded": 5}, "not an array path"),
+        ("low", {}, "damaged store attributes"),
+        ("low", 5, "not the place of a tensor"),
+        ("m", {"rounded": "m"}, "the array is that of 'm'"),
+    ],
+)
+def test_arrays_name_all_that_they_stand_for(
+    tmp_path: Path, tensor: str, value: object, message: str
+) -> None:
+    same, master = weights((64, 32)), master_weights()
+    arrays = {"a": same, "b": same, "c": weights((64, 32), seed=1), "m": master}
+    arrays |= {"low": rounded(master), "n": master_weights(1)}
+    source = write_safetensors(tmp_path / "m.safetensors", arrays)
+    store = convert("zarr3", source, tmp_path / "m")
+
+    def change(root: dict) -> None:
+        root["attributes"]["bf16codecs"]["tensors"][tensor] = value
+
+    edit_json(store, "zarr.json", change)
+    with pytest.raises(StoreError, match=message), open_model(store) as model:
+        model[tensor][...]
+
+
+@pytest.mark.parametrize("names", [5, "a", {"b": 1}, None, [["b"]], [5]])
+def test_what_an_array_says_may_be_anything(tmp_path: Path, names: object) -> None:
+    same = weights((64, 32))
+    source = write_safetensors(tmp_path / "m.safetensors", {"a": same, "b": same})
+    store = convert("zarr3", source, tmp_path / "m")
+
+    def change(root: dict) -> None:
+        attributes = root["consolidated_metadata"]["metadata"]["a"]["attributes"]
+        attributes["bf16codecs"]["copies"] = names
+
+    edit_json(store, "zarr.json", change)
+    with open_model(store) as model:
+        assert_same_bits(model["a"][...], same)
+        with pytest.raises(StoreError, match="the array is that of 'a'"):
+            model["b"][...]

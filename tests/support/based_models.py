@@ -1,0 +1,107 @@
+"""Models beside others that they are stored as differences to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import bf16codecs
+from bf16codecs.convert import (
+    hdf5_to_safetensors,
+    safetensors_to_hdf5,
+    safetensors_to_zarr,
+    verify_store,
+    zarr_to_safetensors,
+)
+from bits import assert_same_bits
+from lazy_models import write_safetensors
+
+#: Two tensors at steps 300 and 399 of a run whose step 400 is the package's demo.
+STEPS = Path(__file__).parents[1] / "codecs" / "steps" / "steps.safetensors"
+NAMES = ["model.embed_tokens.weight", "model.layers.1.mlp.down_proj.weight"]
+
+#: Kinds of store: the ending of their names, and what makes them.
+KINDS: dict[str, tuple[str, Callable[..., Any]]] = {
+    "zarr3": (".zarr", safetensors_to_zarr),
+    "zarr2": (".zarr", partial(safetensors_to_zarr, zarr_format=2)),
+    "zip": (".zarr.zip", safetensors_to_zarr),
+    "hdf5": (".h5", safetensors_to_hdf5),
+}
+
+
+def convert(kind: str, source: Path, store: Path, **options: Any) -> Path:
+    """Make a store of a kind; return its path, which gets the kind's ending."""
+    ending, make = KINDS[kind]
+    path = store.with_name(store.name + ending)
+    make(source, path, **options)
+    return path
+
+
+def restore(store: Path, target: Path, **options: Any) -> Any:
+    """Restore the files of a store of any kind."""
+    make = hdf5_to_safetensors if store.suffix == ".h5" else zarr_to_safetensors
+    return make(store, target, **options)
+
+
+def assert_holds(store: Any, original: Path, **options: Any) -> None:
+    """Read a store in every way, and compare it with what it was made of."""
+    verify_store(store, original, **options)
+    if isinstance(store, Path) and original.is_file():
+        target = original.with_name(f"{original.name}.restored")
+        restore(store, target, **options)
+        assert target.read_bytes() == original.read_bytes()
+        target.unlink()
+    with bf16codecs.open_model(store, **options) as model:
+        assert_same_tensors(model, original)
+
+
+def assert_same_tensors(model: bf16codecs.Model, original: Path) -> None:
+    """Compare the tensors of an open model, whole and in parts, with those of a file."""
+    with bf16codecs.open_model(original) as source:
+        assert model.keys() == source.keys()
+        loaded = model.load()
+        for name, expected in source.items():
+            tensor, whole = model[name], expected[...]
+            assert (tensor.shape, tensor.dtype) == (expected.shape, expected.dtype)
+            assert tensor.get_dtype() == expected.get_dtype()
+            assert_same_bits(loaded[name], whole)
+            if tensor.shape:
+                assert_same_bits(tensor[-1:], whole[-1:])
+                assert_same_bits(tensor[..., ::-3], whole[..., ::-3])
+            if tensor.size:
+                last = tuple(np.array([size - 1, 0]) for size in tensor.shape)
+                assert_same_bits(tensor[last], whole[last])
+
+
+def write_steps(folder: Path, demo_model: Path) -> dict[int, Path]:
+    """Write checkpoints of one run, of two tensors each."""
+    with bf16codecs.open_model(STEPS) as earlier, bf16codecs.open_model(demo_model) as last:
+        arrays = {
+            step: {name: earlier[f"{name}.step{step}"][...] for name in NAMES}
+            for step in (300, 399)
+        }
+        arrays[400] = {name: last[name][...] for name in NAMES}
+    return {
+        step: write_safetensors(folder / f"step{step}.safetensors", tensors)
+        for step, tensors in arrays.items()
+    }
+
+
+def write_nearby(model: Path, path: Path, seed: int = 0) -> Path:
+    """Write a model like another: the last bit of a tenth of the bytes is another one."""
+    raw = np.frombuffer(bytearray(model.read_bytes()), np.uint8)
+    data = raw[8 + int.from_bytes(raw[:8].tobytes(), "little") :]
+    data ^= (np.random.default_rng(seed).random(data.size) < 0.1).astype(np.uint8)
+    path.write_bytes(raw.tobytes())
+    return path
+
+
+def total_size(store: Path) -> int:
+    """Return the size of a store."""
+    if store.is_file():
+        return store.stat().st_size
+    return sum(p.stat().st_size for p in store.rglob("*") if p.is_file())
