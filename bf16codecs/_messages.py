@@ -9,8 +9,9 @@ from bf16codecs.errors import BF16CodecsError, StoreError
 
 __all__ = ["counted", "named_errors", "one_line"]
 
-# A message may quote what a store says, which may be of any length.
-_LONGEST = 1000
+# A message may quote what a store says, which may be of any length. Of a chain of stores, the last
+# one and the reason are at the end.
+_FIRST, _LAST = 600, 400
 
 
 def counted(n: int, noun: str) -> str:
@@ -23,7 +24,7 @@ def one_line(error: BaseException) -> str:
     explains_itself = isinstance(error, (BF16CodecsError, OSError, ValueError)) and str(error)
     text = str(error) if explains_itself else f"{type(error).__name__}: {error}"
     line = " ".join(text.split())
-    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]} ..."
+    return line if len(line) <= _FIRST + _LAST else f"{line[:_FIRST]} ... {line[-_LAST:]}"
 
 
 @contextmanager

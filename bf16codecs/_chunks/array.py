@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -19,11 +20,11 @@ from bf16codecs._chunks.grid import ArrayPlan, Piece, chunk_counts, chunk_shape
 from bf16codecs._chunks.indexing import Axis, as_index, cut_box, cut_run
 from bf16codecs._chunks.stored import Source
 from bf16codecs._chunks.touched import touched_ranges
-from bf16codecs._chunks.wanted import Base, Wanted
+from bf16codecs._chunks.wanted import BASE_ADVICE, Base, Wanted
 from bf16codecs._limits import REMOTE_IN_FLIGHT_BYTES
 from bf16codecs._messages import named_errors
 from bf16codecs._threads import run_all
-from bf16codecs.errors import StoreError
+from bf16codecs.errors import BaseMismatchError, StoreError
 
 __all__ = ["SLAB_BYTES", "ArrayReader", "ChunkedArray", "Index", "Job", "Located", "Points"]
 
@@ -61,6 +62,8 @@ class ArrayReader(ABC):
     concurrency: int
     #: Whether a range of its bytes can be read without decoding all of the chunks that it is in.
     reads_ranges = False
+    #: Where the base is, for messages.
+    base_place = ""
 
     def __init__(
         self,
@@ -362,8 +365,19 @@ class ChunkedArray(ArrayReader):
         with (
             named_errors(f"{self.label}, chunk {name}", OSError),
             chunk.source.open(chunk.key) as stored,
+            self._named_base(),
         ):
             read(chunk.form, stored, wanted)
+
+    @contextmanager
+    def _named_base(self) -> Iterator[None]:
+        """Say which base is another one, and what to do; a base does so about its own."""
+        try:
+            yield
+        except BaseMismatchError as e:
+            if not self.base_place or str(e).endswith(BASE_ADVICE):
+                raise
+            raise BaseMismatchError(f"{e}: {self.base_place} has changed; {BASE_ADVICE}") from e
 
     def _read_base(self, base: Base, index: Index, start: int, stop: int, out: Bytes) -> None:
         """Read a range of a chunk's base."""

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.stored import Range
 
-__all__ = ["Base", "Wanted"]
+__all__ = ["BASE_ADVICE", "Base", "Wanted"]
 
+#: What to do about a base that is not there, or is another one.
+BASE_ADVICE = "name its base with --base, or bf16codecs.open_model(..., base=...)"
 #: Reads a range of a base, given by its first byte and the one after the last, into memory.
 Base = Callable[[int, int, Bytes], None]
 

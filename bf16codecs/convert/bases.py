@@ -20,7 +20,7 @@ from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.bases import files_of, path_to
 from bf16codecs.store.choice import CodecChoice
 from bf16codecs.store.entries import BaseReference
-from bf16codecs.store.opening import detect, open_any
+from bf16codecs.store.opening import Opening, detect, open_any
 
 __all__ = ["AUTO", "Base", "opened_base"]
 
@@ -81,7 +81,8 @@ def opened_base(
             yield reason
             return
         place = str(picked)
-    with closing(open_any(place)) as model:
+    # The new store is the first of the chain.
+    with closing(open_any(place, Opening(chain=("",)))) as model:
         absolute_target(target, _local_chain(model), "base")
         where, step = model.location
         reference = BaseReference(path_to(where, target), step, files_of(model), codec)

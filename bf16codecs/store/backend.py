@@ -16,7 +16,6 @@ from bf16codecs._chunks.array import ArrayReader
 from bf16codecs._chunks.grid import ArrayPlan, Piece
 from bf16codecs._chunks.pieces import KeptPiece, PiecewiseArray, RangeReader
 from bf16codecs._chunks.rounded import RoundedArray
-from bf16codecs._frames import PREFIX
 from bf16codecs._limits import Limits, check_metadata, check_parsed
 from bf16codecs._messages import named_errors
 from bf16codecs.errors import StoreError
@@ -102,7 +101,13 @@ class StoreReader(ABC):
         difference = self.info.differences.get(path)
         if difference is None:
             return self._open(path, label)
-        return self._open_difference(path, difference, label)
+        array = self._open_difference(path, difference, label)
+        if self._opened_base is not None:
+            array.base_place = self._opened_base.where
+            # Some bases are read by the thread that asks for it alone, others by several at a time.
+            below = self._base_array(path).concurrency
+            array.concurrency = max(array.concurrency, below) if below else 0
+        return array
 
     @cached_property
     def base(self) -> StoreReader | None:
@@ -116,6 +121,10 @@ class StoreReader(ABC):
             If it is another one.
         """
         return None if self.info.base is None else self.open_base()
+
+    @property
+    def _opened_base(self) -> StoreReader | None:
+        return self.__dict__.get("base")
 
     def read_base(self, path: str, start: int, stop: int, out: Bytes) -> None:
         """Read bytes [start, stop) of the base's tensor that a difference is of."""
@@ -302,9 +311,7 @@ class StoreReader(ABC):
             return Storage(0, "rounded", "")
         if path in self.info.differences:
             assert self.info.base is not None
-            codec = self.info.base.codec
-            name = str(codec.get("name", "")).removeprefix(PREFIX)
-            level = str(dict(codec.get("configuration", {})).get("level", ""))
+            name, level = self.info.base.codec_and_level
             return Storage(self.stored_nbytes(path), f"difference+{name}", level)
         return Storage(self.stored_nbytes(path), self.codec_name(path), self.codec_level(path))
 
@@ -327,9 +334,8 @@ class StoreReader(ABC):
     @abstractmethod
     def close(self) -> None:
         """Release what is open."""
-        base = self.__dict__.get("base")
-        if base is not None and self.closes_base:
-            base.close()
+        if self._opened_base is not None and self.closes_base:
+            self._opened_base.close()
 
 
 def read_bytes(reader: StoreReader, path: str) -> bytes:

@@ -8,16 +8,28 @@ from __future__ import annotations
 import hashlib
 import os
 import posixpath
+import re
 
+from bf16codecs._chunks.wanted import BASE_ADVICE
 from bf16codecs._paths import absolute
 from bf16codecs.errors import BaseMismatchError, StoreError
 from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.entries import BaseFile, BaseReference
+from bf16codecs.store.remote import path_of
 
-__all__ = ["ADVICE", "check_base", "files_of", "identity", "path_to", "place_of"]
+__all__ = [
+    "MOST_BASES",
+    "check_base",
+    "files_of",
+    "identity",
+    "is_beside",
+    "path_to",
+    "place_of",
+]
 
-#: What to do about a base that is not there, or is another one.
-ADVICE = "name its base with --base, or bf16codecs.open_model(..., base=...)"
+#: Of a model: its base, the base of that, and so on. Reading goes through all of them, by
+#: recursion; with 100, Python's limit of 1000 calls was reached.
+MOST_BASES = 32
 
 
 def path_to(base: str, store: str | os.PathLike[str]) -> str:
@@ -53,31 +65,53 @@ def place_of(reference: BaseReference, where: str) -> str:
     reference
         How the store names it: see `path_to`.
     where
-        The store's own path or address.
+        The store's own path or address; empty if it has none.
 
     Raises
     ------
     StoreError
-        If a store at an address has its base among local files.
+        If a store that is not local has its base among local files, or one without a path or
+        address of its own has it beside it.
     """
     path = reference.path if reference.step is None else f"{reference.path}@{reference.step}"
-    if "://" in path:
+    if "://" in path and path_of(path) is None:
         return path
-    if "://" not in where:
-        folder = os.path.realpath(os.path.dirname(absolute(where)))
-        return os.path.normpath(os.path.join(folder, path))
-    scheme, _, rest = where.rpartition("://")
+    if where and path_of(where) is not None:
+        # Links in its path, to the store too, lead to where it is.
+        folder = os.path.dirname(os.path.realpath(where))
+        return os.path.normpath(os.path.join(folder, path_of(path) or path))
+    if not where:
+        raise StoreError(
+            f"its base, {path}, is beside it, and it has no path itself: {BASE_ADVICE}"
+        )
     if posixpath.isabs(path) or ":" in path or "\\" in path:
-        raise StoreError(f"{where}: its base, {path}, is a local path: {ADVICE}")
+        raise StoreError(f"its base, {path}, is a local path: {BASE_ADVICE}")
+    scheme, host, below = _parts(where)
     # Never above the host, or bucket.
-    host, _, below = rest.rstrip("/").partition("/")
     joined = posixpath.normpath(posixpath.join("/", posixpath.dirname(below), path))
-    return f"{scheme}://{host}{joined}"
+    return f"{scheme}://{host}{joined}" if host else f"{scheme}:/{joined}"
+
+
+def _parts(address: str) -> tuple[str, str, str]:
+    """Return the scheme of an address, its host or bucket, and the path below that."""
+    if "http" in address.partition("://")[0]:
+        address = re.split(r"[?#]", address, maxsplit=1)[0]
+    scheme, _, rest = address.rpartition("://")
+    if scheme.endswith("memory"):
+        return scheme, "", rest.strip("/")
+    host, _, below = rest.rstrip("/").partition("/")
+    return scheme, host, below
+
+
+def is_beside(place: str, where: str) -> bool:
+    """Tell whether two addresses are of one host or bucket."""
+    return _parts(place)[:2] == _parts(where)[:2]
 
 
 def identity(place: str) -> str:
     """Return what tells a model from others in a chain of bases."""
-    return place.rstrip("/") if "://" in place else os.path.realpath(place)
+    path = path_of(place)
+    return place.rstrip("/") if path is None else os.path.realpath(path)
 
 
 def files_of(base: StoreReader) -> tuple[BaseFile, ...]:
@@ -103,17 +137,19 @@ def check_base(reference: BaseReference, base: StoreReader, where: str) -> None:
     found, expected = base.info.files, reference.files
     if len(found) != len(expected):
         names = ", ".join(file.name for file in found)
-        raise BaseMismatchError(f"{where}: {base.where} is not its base: it has {names}; {ADVICE}")
+        raise BaseMismatchError(
+            f"{where}: {base.where} is not its base: it has {names:.200}; {BASE_ADVICE}"
+        )
     for i, (ours, theirs) in enumerate(zip(expected, found, strict=True)):
+        told = [("size", str(ours.size), str(theirs.size))]
         if theirs.sha256:
-            what, digests = "SHA-256", (ours.sha256, theirs.sha256)
+            told.append(("SHA-256", ours.sha256, theirs.sha256))
         else:
             header = hashlib.sha256(base.headers[i].raw).hexdigest()
-            what, digests = "a header of SHA-256", (ours.header_sha256, header)
-        if ours.size != theirs.size:
-            what, digests = "bytes:", (str(ours.size), str(theirs.size))
-        if digests[0] != digests[1]:
-            raise BaseMismatchError(
-                f"{where}: {base.where} is not its base: {theirs.name:.80} has {what}"
-                f" {digests[1]:.16}, that of the base has {digests[0]:.16}; {ADVICE}"
-            )
+            told.append(("header's SHA-256", ours.header_sha256, header))
+        for what, own, other in told:
+            if own != other:
+                raise BaseMismatchError(
+                    f"{where}: {base.where} is not its base: the {what} of {theirs.name:.80} is"
+                    f" {other:.16}, not {own:.16}; {BASE_ADVICE}"
+                )

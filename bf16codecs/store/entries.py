@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from bf16codecs._frames import PREFIX
 from bf16codecs.safetensors import DTYPE_BITS, is_plain_name
 
 __all__ = [
@@ -27,6 +28,8 @@ __all__ = [
     "tensor_path",
 ]
 
+# Of POSIX systems; addresses are no longer.
+_LONGEST_PATH = 4096
 #: After the path of an FP32 array: its rounding to BF16. No path in a store has this sign.
 ROUNDED = "#bfloat16"
 
@@ -85,6 +88,13 @@ class BaseReference:
     files: tuple[BaseFile, ...]
     #: That the differences were made with, as in Zarr's metadata.
     codec: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def codec_and_level(self) -> tuple[str, str]:
+        """The names of the codec and of its level, empty where nothing is said of them."""
+        configuration = self.codec.get("configuration")
+        level = configuration.get("level", "") if isinstance(configuration, Mapping) else ""
+        return str(self.codec.get("name", "")).removeprefix(PREFIX), str(level)
 
 
 def file_entry(file: StoredFile, key: str) -> dict[str, Any]:
@@ -202,8 +212,8 @@ def base_reference(entry: Mapping[str, Any]) -> BaseReference:
     texts = [path, *(text for f in files for text in (f.name, f.sha256, f.header_sha256))]
     if not files or not all(isinstance(text, str) for text in texts):
         raise TypeError("the base's path, or a name or digest of its files, is not a string")
-    if not path or not path.isprintable():
+    if not 0 < len(path) <= _LONGEST_PATH or not path.isprintable():
         raise ValueError(f"{path!r:.80} is not the path of a base")
-    if step is not None and type(step) is not int:
+    if step is not None and (type(step) is not int or step < 0):
         raise ValueError(f"{step!r:.80} is not a step")
     return BaseReference(path, step, files, codec if isinstance(codec, Mapping) else {})

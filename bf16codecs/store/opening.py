@@ -16,6 +16,7 @@ from zarr.core.sync import sync
 from zarr.storage import LocalStore, StorePath, ZipStore
 
 from bf16codecs._chunks.sources import FolderSource, StoreSource
+from bf16codecs._chunks.wanted import BASE_ADVICE
 from bf16codecs._chunks.zipped import ZipSource
 from bf16codecs._journal import carry_out_journal
 from bf16codecs._limits import DEFAULT_LIMITS, Limits
@@ -24,8 +25,14 @@ from bf16codecs._paths import given_path
 from bf16codecs._replace import recover_missing
 from bf16codecs.errors import BF16CodecsError, StoreError
 from bf16codecs.store.backend import StoreReader
-from bf16codecs.store.bases import ADVICE, check_base, identity, place_of
-from bf16codecs.store.remote import LOCAL_SCHEMES, remote_store
+from bf16codecs.store.bases import (
+    MOST_BASES,
+    check_base,
+    identity,
+    is_beside,
+    place_of,
+)
+from bf16codecs.store.remote import path_of, remote_store
 from bf16codecs.store.run_layout import listed
 from bf16codecs.store.runs import RunReader, StepReader
 from bf16codecs.store.safetensors_reader import SafetensorsReader
@@ -56,6 +63,7 @@ class Kind(Enum):
 _STEP = re.compile(r"(.+)@(\d{1,19})", re.DOTALL)
 _ZARR_MARKERS = {"zarr.json", ".zgroup", ".zarray", ".zmetadata"}
 _SAFETENSORS_SUFFIXES = (".safetensors", ".safetensors.index.json")
+_CANNOT = ": its base cannot be opened: "
 _HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 
 
@@ -173,7 +181,7 @@ def split_step(source: Any) -> tuple[Any, int | None]:
         return source, None
     text = os.fspath(source)
     match = _STEP.fullmatch(text)
-    if match is None or (_path_of(text) and os.path.lexists(str(_path_of(text)))):
+    if match is None or (path_of(text) and os.path.lexists(str(path_of(text)))):
         return text, None
     return match[1], int(match[2])
 
@@ -183,9 +191,11 @@ def _open_raw(source: Any, opening: Opening) -> StoreReader:
     if isinstance(source, Store):
         if opening.options:
             raise ValueError("storage_options apply to addresses only, not to a zarr store")
-        return _open_zarr_store(str(source), source, opening.limits)
+        reader = _open_zarr_store(str(source), source, opening.limits)
+        reader.location = _place_of_store(source), None
+        return reader
     text = os.fspath(source)
-    path = _path_of(text)
+    path = path_of(text)
     if path is None:
         store = remote_store(text, dict(opening.options or {}))
         return _open_zarr_store(text, store, opening.limits)
@@ -234,21 +244,34 @@ def _open_base(reader: StoreReader, opening: Opening) -> StoreReader:
         reader.closes_base = False
         check_base(reference, opening.base, reader.where)
         return opening.base
-    # The store's own path, without the scheme of local files.
-    where = _path_of(reader.where) or reader.where
-    place = opening.base if opening.base is not None else place_of(reference, where)
-    chain = (*opening.chain, identity(where))
+    where, _ = reader.location
+    given = opening.base is not None
+    with named_errors(reader.where):
+        place = opening.base if given else place_of(reference, where)
     name = os.fspath(place) if isinstance(place, (str, os.PathLike)) else str(place)
+    chain = (*opening.chain, identity(where) if where else reader.where)
     if identity(name) in chain:
         raise StoreError(f"{reader.where}: its bases go round in a circle: it is its own base")
-    options = opening.options if "://" in name else None
+    if len(chain) > MOST_BASES:
+        raise StoreError(
+            f"{reader.where}: more than {MOST_BASES} bases, each that of another: let"
+            " bf16codecs rebase make one of them whole"
+        )
+    # A stranger's address gets no credentials that are meant for another host.
+    is_known = not isinstance(place, Store) and path_of(name) is None
+    options = opening.options if is_known and (given or is_beside(name, where)) else None
     try:
         base = open_any(place, Opening(options, opening.limits, chain=chain))
     except (BF16CodecsError, OSError, ValueError, ImportError) as e:
         text = one_line(e)
-        advice = "" if ADVICE in text else f"; {ADVICE}"
-        kind = type(e) if isinstance(e, BF16CodecsError) else StoreError
-        raise kind(f"{reader.where}: its base cannot be opened: {text}{advice}") from e
+        # Of a chain, the store that was to be opened is told, and the one that has no base.
+        rest = text.partition(_CANNOT)[2]
+        text = rest if _CANNOT in rest else text
+        advice = "" if BASE_ADVICE in text else f"; {BASE_ADVICE}"
+        kind: type[Exception] = type(e) if isinstance(e, BF16CodecsError) else StoreError
+        if isinstance(e, OSError) and path_of(name) is None:
+            kind = OSError  # of a server, as for the model itself
+        raise kind(f"{reader.where}{_CANNOT}{text}{advice}") from e
     try:
         check_base(reference, base, reader.where)
     except BaseException:
@@ -301,7 +324,7 @@ def open_store(
         If the path is empty.
     """
     text, step = split_step(store)
-    path = _path_of(text)
+    path = path_of(text)
     if path is None:
         if kinds and Kind.FOLDER not in kinds:
             raise StoreError(f"{text}: not {kinds[0].value}: only Zarr stores have addresses")
@@ -311,14 +334,6 @@ def open_store(
         expected = kinds[0].value if kinds else "a model store"
         raise StoreError(f"{text}: not {expected}, but {kind.value}")
     return _as_model(_open_path(path, kind, opening.limits), step, opening)
-
-
-def _path_of(text: str) -> str | None:
-    """Return a local path, with or without a scheme before it; None for an address."""
-    scheme, has_scheme, path = text.partition("://")
-    if not has_scheme:
-        return text
-    return path if scheme.lower() in LOCAL_SCHEMES else None
 
 
 def _open_path(text: str, kind: Kind | None, limits: Limits) -> StoreReader:
@@ -350,6 +365,13 @@ def _open_zarr_store(where: str, store: Store, limits: Limits) -> ZarrReader:
     with named_errors(where, OSError):
         sync(StorePath.open(store, ""))  # a ZipStore may not be open yet
     return ZarrReader(where, StoreSource(store), partial(StrictStore, store), limits)
+
+
+def _place_of_store(store: Store) -> str:
+    """Return the path of a store of zarr's, empty if it has none."""
+    if isinstance(store, LocalStore):
+        return str(store.root)
+    return str(store.path) if isinstance(store, ZipStore) else ""
 
 
 def _local_store(path: Path, source: FolderSource) -> StrictStore:

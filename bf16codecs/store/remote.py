@@ -12,10 +12,18 @@ from bf16codecs._chunks.http import open_session
 from bf16codecs._messages import named_errors, one_line
 from bf16codecs.errors import StoreError
 
-__all__ = ["LOCAL_SCHEMES", "remote_store"]
+__all__ = ["LOCAL_SCHEMES", "path_of", "remote_store"]
 
 #: Of addresses that are paths.
 LOCAL_SCHEMES = ("file", "local")
+
+
+def path_of(text: str) -> str | None:
+    """Return a local path, with or without a scheme before it; None for an address."""
+    scheme, has_scheme, path = text.partition("://")
+    if not has_scheme:
+        return text
+    return path if scheme.lower() in LOCAL_SCHEMES else None
 
 
 def remote_store(url: str, options: dict[str, Any]) -> Store:

@@ -40,6 +40,7 @@ class FileServer:
     def _handler(server) -> type[BaseHTTPRequestHandler]:
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True  # or each reply, of two writes, takes 40 ms
 
             def do_HEAD(self) -> None:
                 self.do_GET()
