@@ -256,8 +256,18 @@ class StoreReader(ABC):
         if self.limits.max_bytes is None and work > nbytes:
             nbytes, what = work, f"the chunks of {what}"
         if nbytes > self._largest_allowed:  # asked for once: to find the size may take a request
-            self.limits.check(nbytes, self._size_of_at_least, f"{self.where}: {what}")
+            self.limits.check(nbytes, self._size_with_base, f"{self.where}: {what}")
             self._largest_allowed = nbytes
+
+    def _size_with_base(self, enough: int) -> int:
+        """Return the size of the store and of its bases, as far as they are open.
+
+        What did not change takes next to nothing: a 30000th of the weights.
+        """
+        size = self._size_of_at_least(enough)
+        if self._opened_base is not None and size < enough:
+            size += self._opened_base._size_with_base(enough - size)
+        return size
 
     def _size_of_at_least(self, enough: int) -> int:
         """Return the store's size, or less if that is enough and costs less to find out."""

@@ -1,0 +1,321 @@
+"""Stores of differences: whatever a model and its base are, the files come back."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from based_models import KINDS, assert_holds, convert, total_size, write_nearby, write_steps
+from bf16codecs import _limits, open_model
+from bf16codecs.convert import safetensors_to_zarr
+from bf16codecs.errors import StoreError
+from bf16codecs.store.layout import StoreInfo
+from folders import names_in
+from lazy_models import weights, write_safetensors, write_shards
+from models import every_dtype, write_model
+from servers import serving
+
+kinds = pytest.mark.parametrize("kind", KINDS)
+
+TENSORS = [("a", "BF16", (64, 40)), ("b", "F32", (30, 7)), ("c", "I32", (200,)), ("s", "F32", ())]
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    return write_model(tmp_path / "base.safetensors", TENSORS, 1)
+
+
+@pytest.fixture
+def fine(base: Path) -> Path:
+    return write_nearby(base, base.with_name("fine.safetensors"))
+
+
+def info_of(store: Path) -> StoreInfo:
+    """Return what a store says of itself."""
+    with open_model(store) as model:
+        return model._home.opened.info
+
+
+def differing(store: Path) -> set[str]:
+    """Return the tensors that a store has as differences."""
+    return {difference.tensor for difference in info_of(store).differences.values()}
+
+
+# --- what a base can be ---------------------------------------------------------------------------
+
+
+@kinds
+@pytest.mark.parametrize(("step", "other"), list(itertools.permutations([300, 399, 400], 2)))
+def test_checkpoints_in_both_orders(
+    demo_model: Path, tmp_path: Path, kind: str, step: int, other: int
+) -> None:
+    steps = write_steps(tmp_path, demo_model)
+    base = convert(kind, steps[other], tmp_path / "base")
+    store = convert(kind, steps[step], tmp_path / "fine", base=base)
+    assert_holds(store, steps[step])
+    is_near = {step, other} == {399, 400}
+    assert total_size(store) < (0.25 if is_near else 0.7) * total_size(base)
+
+
+@contextmanager
+def base_of_kind(kind: str, source: Path) -> Iterator[Any]:
+    """Make a base of a model, and yield its path or address."""
+    folder = source.parent
+    if kind in KINDS:
+        yield convert(kind, source, folder / "base", chunk_size=500)
+    elif kind == "safetensors":
+        yield source
+    elif kind in ("shards", "index"):
+        with open_model(source) as model:
+            arrays = model.load()
+        halves = [{name: arrays[name] for name in names} for names in ("ab", "cs")]
+        shards = write_shards(folder / "shards", halves)
+        yield shards if kind == "shards" else next(shards.glob("*.json"))
+    elif kind == "http":
+        pytest.importorskip("aiohttp")
+        (folder / "served").mkdir()
+        store = convert("zarr3", source, folder / "served" / "base", chunk_size=500)
+        with serving(store.parent) as server:
+            yield f"{server.url}/{store.name}"
+    else:
+        files = pytest.importorskip("fsspec").filesystem("memory")
+        store = convert("zarr3", source, folder / "uploaded")
+        files.put(f"{store}/", "/bases/base.zarr", recursive=True)
+        shutil.rmtree(store)
+        try:
+            yield "memory://bases/base.zarr"
+        finally:
+            files.rm("/bases", recursive=True)
+
+
+@kinds
+@pytest.mark.parametrize("base_kind", [*KINDS, "safetensors", "shards", "index", "http", "memory"])
+@pytest.mark.filterwarnings("ignore:Unclosed client session")
+def test_bases_of_every_kind(base: Path, fine: Path, kind: str, base_kind: str) -> None:
+    with base_of_kind(base_kind, base) as place:
+        store = convert(kind, fine, fine.with_name("fine"), base=place, chunk_size=1000)
+        assert differing(store) == {"a", "b", "c"}
+        assert_holds(store, fine)
+        assert_holds(store, fine, base=place)
+
+
+@kinds
+@pytest.mark.parametrize("chunk_size", [16, 100, 10**9])
+def test_every_dtype_and_chunk_size(tmp_path: Path, kind: str, chunk_size: int) -> None:
+    base = every_dtype(tmp_path / "base.safetensors")
+    fine = write_nearby(base, tmp_path / "fine.safetensors")
+    store = convert(kind, fine, tmp_path / "fine", base=base, chunk_size=chunk_size)
+    with open_model(base) as model:
+        expected = {name for name, tensor in model.items() if tensor.shape and tensor.size}
+    assert differing(store) == expected
+    assert_holds(store, fine)
+
+
+CODECS = ["arithmetic", "arithmetic best", "huffman", "zstd", "zstd 9", "split"]
+
+
+@kinds
+@pytest.mark.parametrize("codec", CODECS)
+def test_every_codec(base: Path, fine: Path, kind: str, codec: str) -> None:
+    if kind == "hdf5" and codec.startswith("zstd"):
+        pytest.importorskip("hdf5plugin")
+    name, _, level = codec.partition(" ")
+    options = {"codec": name, "level": level or None}
+    below = convert(kind, base, base.with_name("base"), **options)
+    assert_holds(convert(kind, fine, fine.with_name("fine"), base=below, **options), fine)
+
+
+@kinds
+def test_a_codec_without_differences_is_refused(base: Path, fine: Path, kind: str) -> None:
+    with pytest.raises(ValueError, match="'none' stores no differences: choose another codec"):
+        convert(kind, fine, fine.with_name("fine"), base=base, codec="none")
+    assert names_in(base.parent) == {base.name, fine.name}
+
+
+def test_chain_of_all_kinds(base: Path, tmp_path: Path) -> None:
+    """Of other chunks and codecs each, and the files themselves at the end."""
+    models, below = [base], base
+    for i, kind in enumerate([*KINDS, *KINDS]):
+        models.append(write_nearby(models[-1], tmp_path / f"{i}.safetensors", i))
+        options = {"chunk_size": 300 * (i + 1), "codec": ["arithmetic", "huffman"][i % 2]}
+        below = convert(kind, models[-1], tmp_path / str(i), base=below, **options)
+        assert_holds(below, models[-1])
+    (tmp_path / "0.zarr").rename(tmp_path / "moved")
+    with pytest.raises(StoreError, match=r"7\.h5: its base .*1\.zarr: its base .*0\.zarr"):
+        open_model(below)
+
+
+def test_shards_of_other_cuts(tmp_path: Path) -> None:
+    """The base has the tensors in one file, and the model in two, with an index."""
+    arrays = {name: weights((30, 50), seed=i) for i, name in enumerate("abcd")}
+    others = {name: (a * np.float32(1.01)).astype(a.dtype) for name, a in arrays.items()}
+    base = write_safetensors(tmp_path / "base.safetensors", others)
+    fine = write_shards(
+        tmp_path / "fine", [{n: arrays[n] for n in "da"}, {n: arrays[n] for n in "cb"}]
+    )
+    for kind in KINDS:
+        store = convert(kind, fine, tmp_path / kind, base=base)
+        assert differing(store) == set("abcd")
+        assert_holds(store, fine)
+
+
+# --- tensors that the base lacks ------------------------------------------------------------------
+
+
+@kinds
+def test_what_the_base_lacks_is_stored_whole(tmp_path: Path, kind: str) -> None:
+    base = write_model(
+        tmp_path / "base.safetensors",
+        [
+            ("same", "BF16", (40, 30)),
+            ("transposed", "BF16", (30, 40)),
+            ("half", "F16", (40, 30)),
+            ("narrow", "BF16", (40, 30)),
+            ("gone", "BF16", (40, 30)),
+            ("scalar", "F32", ()),
+            ("empty", "F32", (0, 3)),
+        ],
+    )
+    fine = write_model(
+        tmp_path / "fine.safetensors",
+        [
+            ("new", "BF16", (40, 30)),
+            ("same", "BF16", (40, 30)),
+            ("transposed", "BF16", (40, 30)),
+            ("half", "BF16", (40, 30)),
+            ("narrow", "F32", (40, 30)),
+            ("scalar", "F32", ()),
+            ("empty", "F32", (0, 3)),
+        ],
+        seed=1,
+    )
+    store = convert(kind, fine, tmp_path / "fine", base=base)
+    assert differing(store) == {"same"}
+    assert_holds(store, fine)
+
+
+@kinds
+def test_nothing_in_common_is_refused(base: Path, tmp_path: Path, kind: str) -> None:
+    for tensors in ([("x", "BF16", (64, 40))], [("a", "BF16", (64, 41))], [("s", "F32", ())], []):
+        fine = write_model(tmp_path / "fine.safetensors", tensors)
+        with pytest.raises(StoreError, match="no tensor in common") as caught:
+            convert(kind, fine, tmp_path / "store", base=base)
+        assert str(fine) in str(caught.value)
+        assert str(base) in str(caught.value)
+    assert names_in(tmp_path) == {base.name, fine.name}
+
+
+@kinds
+def test_bfloat16_against_its_master_weights(tmp_path: Path, kind: str) -> None:
+    """NaNs, infinities and ties among them: what a rounding gives is all the same to a base."""
+    words = np.random.default_rng(0).integers(0, 2**32, (50, 40), dtype=np.uint32)
+    words[0] = 0x7F800000 + np.arange(40) * 0x10001
+    words[1] = 0x3F808000 + np.arange(40) * 0x10000
+    master = {"w": words.view(np.float32)}
+    base = write_safetensors(tmp_path / "base.safetensors", master)
+    with np.errstate(invalid="ignore"):
+        rounded = master["w"].astype("bfloat16")
+    fine = write_safetensors(tmp_path / "fine.safetensors", {"w": rounded})
+    near = write_nearby(fine, tmp_path / "near.safetensors")
+    below = convert(kind, base, tmp_path / "base", chunk_size=900)
+    for source in (fine, near):
+        store = convert(kind, source, tmp_path / source.stem, base=below, chunk_size=700)
+        assert differing(store) == {"w"}
+        assert_holds(store, source)
+    with pytest.raises(StoreError, match="no tensor in common"):
+        convert(kind, base, tmp_path / "other", base=fine)
+
+
+# --- size -----------------------------------------------------------------------------------------
+
+
+@kinds
+def test_what_did_not_change_takes_nothing(tmp_path: Path, kind: str) -> None:
+    arrays = {f"layer.{i}": weights((512, 512), seed=i) for i in range(3)}
+    base = write_safetensors(tmp_path / "base.safetensors", arrays)
+    arrays["layer.2"][5:9] *= 1.5
+    fine = write_safetensors(tmp_path / "fine.safetensors", arrays)
+    store = convert(kind, fine, tmp_path / "fine", base=base)
+    info = info_of(store)
+    with open_model(store) as model:
+        sizes = [model._home.opened.stored_nbytes(path) for path in info.paths.values()]
+    assert max(sizes[:2]) < 200
+    assert sizes[2] < 10_000
+
+
+@kinds
+def test_what_did_not_change_is_credible(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Differences shrink more than 256 times: the bases' sizes count, too."""
+    monkeypatch.setattr(_limits, "_SMALL", 1 << 16)
+    base = write_safetensors(tmp_path / "m.safetensors", {"w": weights((1 << 20,))})
+    below = convert(kind, base, tmp_path / "base")
+    store = convert(kind, base, tmp_path / "fine", base=below)
+    above = convert(kind, base, tmp_path / "above", base=store)
+    assert 256 * total_size(above) < 2 << 20
+    assert_holds(above, base)
+    with pytest.raises(StoreError, match="more than max_bytes allows"):
+        open_model(above, max_bytes=1 << 20)["w"][...]
+
+
+# --- any models -----------------------------------------------------------------------------------
+
+_DTYPES = ["bfloat16", "float32", "float8_e5m2", "int64", "uint8", "bool", "complex64"]
+
+
+@st.composite
+def arrays_of(draw: st.DrawFn) -> dict[str, np.ndarray]:
+    found = {}
+    for name in draw(st.lists(st.sampled_from("abc"), unique=True)):
+        dtype = np.dtype(draw(st.sampled_from(_DTYPES)))
+        shape = draw(st.lists(st.integers(0, 9), max_size=3))
+        rng = np.random.default_rng(draw(st.integers(0, 3)))
+        raw = rng.integers(0, 256, (*shape, dtype.itemsize), dtype=np.uint8)
+        raw &= 1 if dtype.name == "bool" else 255
+        found[name] = raw.reshape(-1).view(dtype).reshape(shape)
+    return found
+
+
+@settings(max_examples=40)
+@given(
+    chain=st.lists(st.tuples(arrays_of(), st.sampled_from([*KINDS])), min_size=2, max_size=4),
+    chunk_size=st.sampled_from([1, 7, 64, 1 << 20]),
+)
+def test_any_models(
+    tmp_path_factory: pytest.TempPathFactory,
+    chain: list[tuple[dict[str, np.ndarray], str]],
+    chunk_size: int,
+) -> None:
+    """Each against the one before, if that has a tensor of the same form."""
+    folder = tmp_path_factory.mktemp("chain")
+    below: dict[str, np.ndarray] = {}
+    store = None
+    for i, (arrays, kind) in enumerate(chain):
+        model = write_safetensors(folder / f"{i}.safetensors", arrays)
+        base = store if any(is_like(a, below.get(name)) for name, a in arrays.items()) else None
+        store = convert(kind, model, folder / str(i), base=base, chunk_size=chunk_size, sync=False)
+        assert_holds(store, model)
+        below = arrays
+
+
+def is_like(array: np.ndarray, other: np.ndarray | None) -> bool:
+    """Tell whether an array can be a difference to another one."""
+    if other is None or array.shape != other.shape or not array.shape or not array.size:
+        return False
+    return (array.dtype, other.dtype) == ("bfloat16", "float32") or array.dtype == other.dtype
+
+
+def test_summary_says_what_the_base_is(base: Path, fine: Path) -> None:
+    summary = safetensors_to_zarr(fine, fine.with_name("fine.zarr"), base=base)
+    assert summary.base == "base base.safetensors: 3 of 4 tensors as differences"
+    assert safetensors_to_zarr(fine, fine.with_name("whole.zarr")).base == ""
