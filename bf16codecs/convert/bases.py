@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from bf16codecs._messages import counted
 from bf16codecs._paths import given_path
 from bf16codecs.convert.sampling import Sample, coded_nbytes, take_samples
 from bf16codecs.convert.target import absolute_target
-from bf16codecs.errors import BF16CodecsError, StoreError
+from bf16codecs.errors import BaseMismatchError, BF16CodecsError, StoreError
 from bf16codecs.safetensors import Source
 from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.bases import files_of, path_to
@@ -36,8 +37,20 @@ class Base:
 
     model: StoreReader
     reference: BaseReference
+    state: Any
     #: Why it was picked, if nobody named it.
     reason: str = ""
+
+    def check_unchanged(self) -> None:
+        """Raise if it is no longer what `reference` says.
+
+        Raises
+        ------
+        BaseMismatchError
+            If it is not.
+        """
+        if self.model.state() != self.state:
+            raise BaseMismatchError(f"{self.model.where}: changed while it was read as a base")
 
 
 @contextmanager
@@ -85,8 +98,9 @@ def opened_base(
     with closing(open_any(place, Opening(chain=("",)))) as model:
         absolute_target(target, _local_chain(model), "base")
         where, step = model.location
+        state = model.state()
         reference = BaseReference(path_to(where, target), step, files_of(model), codec)
-        yield Base(model, reference, reason)
+        yield Base(model, reference, state, reason)
 
 
 def _local_chain(model: StoreReader | None) -> Iterator[Path]:

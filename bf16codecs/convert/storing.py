@@ -208,8 +208,8 @@ def _to_store(
     may_replace = partial(is_kind, kind=kind)
     with (
         codec_threads(threads),
-        opened_base(base, source, target, choice) as found,
         new_target(target, overwrite, may_replace, sync) as temporary,
+        opened_base(base, source, target, choice) as found,
     ):
         with closing(make_writer(temporary)) as writer:
             report = progress and partial(progress, "convert")
@@ -221,6 +221,8 @@ def _to_store(
                 headers = reader.headers
                 compare_names(reader, headers, read_index(reader), source)
                 engine.verify(reader, headers, packed, progress and partial(progress, "verify"))
+        if on is not None:
+            on.check_unchanged()
     return Summary(
         len(source.files),
         sum(len(file.header.tensors) for file in source.files),
@@ -233,8 +235,8 @@ def _to_store(
 
 def _base_note(info: StoreInfo, found: Base | str) -> str:
     """Say what the base is, and why, or why there is none."""
-    if isinstance(found, str) or info.base is None:
-        return str(found)
-    differences, tensors = len(info.differences), len(info.paths)
-    note = f"base {info.base.path}: {differences} of {counted(tensors, 'tensor')} as differences"
+    if isinstance(found, str):
+        return found
+    path, differences, tensors = found.reference.path, len(info.differences), len(info.paths)
+    note = f"base {path}: {differences} of {counted(tensors, 'tensor')} as differences"
     return f"{note}; {found.reason}" if found.reason else note

@@ -247,6 +247,10 @@ class StoreReader(ABC):
         """Return the SHA-256 of each file."""
         return [file.sha256 for file in self.info.files]
 
+    def state(self) -> Any:
+        """Return something that differs once data have changed whose digest is computed."""
+        return None
+
     def check_size(self, nbytes: int, what: str, work: int = 0) -> None:
         """Refuse data that are larger than the caller allows, or than the store makes credible.
 

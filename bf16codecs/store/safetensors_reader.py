@@ -72,6 +72,11 @@ class SafetensorsReader(StoreReader):
         """Compute the SHA-256 of each file."""
         return [_digest(file) for file in self._files]
 
+    def state(self) -> Any:
+        """Return something that differs once a file has changed."""
+        states = [os.fstat(file.descriptor) for file in self._files]
+        return [(status.st_size, status.st_mtime_ns) for status in states]
+
     def stored_nbytes(self, path: str) -> int:
         """Return the size of a tensor's data."""
         return self._plans[path].nbytes
