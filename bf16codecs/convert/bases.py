@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bf16codecs._messages import counted
+from bf16codecs._messages import counted, one_line
 from bf16codecs._paths import given_path
 from bf16codecs.convert.sampling import Sample, coded_nbytes, take_samples
 from bf16codecs.convert.target import absolute_target
@@ -22,6 +22,7 @@ from bf16codecs.store.bases import files_of, path_to
 from bf16codecs.store.choice import CodecChoice
 from bf16codecs.store.entries import BaseReference
 from bf16codecs.store.opening import Opening, detect, open_any
+from bf16codecs.store.remote import path_of
 
 __all__ = ["AUTO", "Base", "opened_base"]
 
@@ -29,6 +30,8 @@ __all__ = ["AUTO", "Base", "opened_base"]
 AUTO = "auto:"
 # What a difference has to gain, by the sample, so that a store depends on another one.
 _LEAST_GAIN = 0.02
+# How many of the models that were tried are told.
+_SHOWN = 5
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,7 @@ def opened_base(
     codec, place = choice.for_difference("bfloat16"), given_path(base, "base")
     reason = ""
     if place.startswith(AUTO):
-        picked, reason = _pick(Path(place.removeprefix(AUTO)), source, target, choice)
+        picked, reason = _pick(place.removeprefix(AUTO), source, target, choice)
         if picked is None:
             yield reason
             return
@@ -107,52 +110,58 @@ def _local_chain(model: StoreReader | None) -> Iterator[Path]:
     """Yield the paths of a model and of its bases, as far as they are local."""
     while model is not None:
         where, _ = model.location
-        if "://" not in where:
-            yield Path(where)
+        path = path_of(where)
+        if path is not None:
+            yield Path(path)
         model = model.base
 
 
 def _pick(
-    folder: Path, source: Source, target: Path, choice: CodecChoice
+    folder: str, source: Source, target: Path, choice: CodecChoice
 ) -> tuple[Path | None, str]:
     """Return the best base in a folder, if any is worth it, and why."""
+    if "://" in folder:
+        raise ValueError(f"{AUTO}{folder}: only local folders are searched for a base")
+    paths = sorted(Path(given_path(folder, "folder of bases")).iterdir())
     samples = take_samples(source)
-    alone = coded_nbytes(samples, choice) or 0
     own = {path.resolve() for path in (target, *source.paths)}
-    sizes: list[tuple[int, Path]] = []
-    seen = 0
-    for path in sorted(folder.iterdir()):
-        if path.resolve() in own or path.name.startswith("."):
-            continue
-        size, is_model = _try(path, samples, target, choice)
-        seen += is_model
-        if size is not None:
-            sizes.append((size, path))
-    if not seen:
-        raise StoreError(f"{AUTO}{folder}: no model is there")
+    # A folder of shards is the source too.
+    own |= {parent for path in own for parent in path.parents}
+    sizes, unread = [], []
+    for path in paths:
+        try:
+            if path.name[0] != "." and path.resolve() not in own and detect(path) is not None:
+                sizes.append((_sample_nbytes(path, samples, target, choice), path))
+        except (BF16CodecsError, OSError) as e:
+            unread.append(one_line(e))
+    if not sizes:
+        reason = f": {unread[0]}" if unread else ""
+        raise StoreError(f"{AUTO}{folder}: no model is there that can be its base{reason}")
+    found = sorted((size, path) for size, path in sizes if size is not None)
+    text, best = _best(found, samples, coded_nbytes(samples, choice) or 0)
+    if not found:
+        text = f"no base: none of {counted(len(sizes), 'model')} in {folder} has a tensor in common"
+    return best, f"{text}; {counted(len(unread), 'model')} could not be read" if unread else text
+
+
+def _best(
+    found: list[tuple[int, Path]], samples: list[Sample], alone: int
+) -> tuple[str, Path | None]:
+    """Return what to say of the bases that were found, and the best if it is worth it."""
     values = sum(sample.data.size // np.dtype(sample.dtype).itemsize for sample in samples)
     bits = 8 / max(1, values)
-    if not sizes:
-        return None, f"no base: none of {counted(seen, 'model')} in {folder} has a tensor in common"
-    sizes.sort()
-    found = ", ".join(f"{path.name} {size * bits:.2f}" for size, path in sizes[:5])
-    text = f"by a sample: {alone * bits:.2f} bits a value alone, as a difference to {found}"
-    best, path = sizes[0]
-    if best > (1 - _LEAST_GAIN) * alone:
-        return None, f"no base is worth it, {text}"
-    return path, text
+    listed = ", ".join(f"{path.name} {size * bits:.2f}" for size, path in found[:_SHOWN])
+    text = f"by a sample: {alone * bits:.2f} bits a value alone, as a difference to {listed}"
+    if not found or found[0][0] > (1 - _LEAST_GAIN) * alone:
+        return f"no base is worth it, {text}", None
+    return text, found[0][1]
 
 
-def _try(
+def _sample_nbytes(
     path: Path, samples: list[Sample], target: Path, choice: CodecChoice
-) -> tuple[int | None, bool]:
-    """Return the samples' size against a model, if it has some of them; and whether it is one."""
-    try:
-        if detect(path) is None:
-            return None, False
-        with closing(open_any(path)) as model:
-            if target in _local_chain(model):
-                return None, True
-            return coded_nbytes(samples, choice, model), True
-    except (BF16CodecsError, OSError):
-        return None, False
+) -> int | None:
+    """Return the samples' size against a model; None if it has none of them, or needs `target`."""
+    with closing(open_any(path)) as model:
+        if target.resolve() in {base.resolve() for base in _local_chain(model)}:
+            return None
+        return coded_nbytes(samples, choice, model)
