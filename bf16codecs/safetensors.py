@@ -57,6 +57,11 @@ class SourceFile:
         """The file's name without folders."""
         return self.path.name
 
+    @property
+    def sha256(self) -> str:
+        """The SHA-256 that it has to have, empty where nobody has said one."""
+        return ""
+
     def read_into(self, offset: int, out: NDArray[np.uint8]) -> None:
         """Read `out.size` bytes of the file from `offset` on, which counts the header.
 

@@ -160,9 +160,13 @@ def pack(
         for i, file in enumerate(source.files)
     ]
     encoded = encode(source, writer, plan, keep_checksums, progress)
-    for file, state in zip(source.files, before, strict=True):
+    for file, state, digest in zip(source.files, before, encoded.digests, strict=True):
         if file.state() != state:
             raise SafetensorsError(f"{file.path}: changed while it was read")
+        if file.sha256 not in ("", digest):
+            raise CorruptDataError(
+                f"{file.path}: {file.name} has another SHA-256 than the original"
+            )
     files = tuple(
         StoredFile(file.name, file.header.file_size, digest, header_path(i))
         for i, (file, digest) in enumerate(zip(source.files, encoded.digests, strict=True))

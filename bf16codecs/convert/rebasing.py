@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from contextlib import closing
@@ -14,9 +15,11 @@ from numpy.typing import NDArray
 
 from bf16codecs._chunks.array import ArrayReader
 from bf16codecs._limits import Limits
+from bf16codecs._paths import given_path
 from bf16codecs.convert.checks import check_restored_size, read_index
 from bf16codecs.convert.storing import (
     DEFAULT_CHUNK_SIZE,
+    DEFAULT_CODEC,
     safetensors_to_hdf5,
     safetensors_to_zarr,
 )
@@ -24,7 +27,8 @@ from bf16codecs.convert.summary import Progress, Summary
 from bf16codecs.errors import StoreError
 from bf16codecs.safetensors import Source, SourceFile
 from bf16codecs.store.backend import StoreReader, stored_arrays
-from bf16codecs.store.entries import ROUNDED
+from bf16codecs.store.choice import CODEC_NAMES
+from bf16codecs.store.entries import ROUNDED, StoredFile
 from bf16codecs.store.opening import Kind, Opening, detect, open_store
 
 __all__ = ["rebase_store"]
@@ -68,17 +72,20 @@ def rebase_store(
     ValueError
         If `onto` is the store itself, or has it as its base.
     """
-    text = os.fspath(store)
+    text = given_path(store, "store")
     if "://" in text:
         raise StoreError(f"{text}: only local stores can be rewritten")
+    text = os.path.realpath(text)  # a link leads to what is rewritten, and stays
     opening = Opening(limits=Limits(max_bytes), base=base)
     with closing(open_store(text, opening=opening)) as reader:
+        if reader.location[1] is not None:
+            raise StoreError(f"{text}: a step of a run, which cannot be rewritten alone")
         check_restored_size(reader)
-        codec, level = _choice_of(reader)
+        codec, level = _choice_of(reader, onto is not None)
         options: dict[str, Any] = {
             "codec": codec,
             "level": level,
-            "chunk_size": max(DEFAULT_CHUNK_SIZE, _largest_chunk(reader)),
+            "chunk_size": _chunk_size(reader),
             "threads": threads,
             "base": onto,
             "verify": verify,
@@ -92,19 +99,31 @@ def rebase_store(
         return safetensors_to_zarr(source, text, zarr_format=reader.zarr_format, **options)
 
 
-def _choice_of(reader: StoreReader) -> tuple[str, str | None]:
-    """Return codec and level that a store was made with."""
+def _choice_of(reader: StoreReader, has_base: bool) -> tuple[str, str | None]:
+    """Return codec and level that a store was made with, if they are those of this package.
+
+    The default one where differences are to be stored and the codec, `none`, stores none.
+    """
+    known = set(CODEC_NAMES) - ({"none"} if has_base else set())
     for path in dict.fromkeys(reader.info.paths.values()):
-        if path.endswith(ROUNDED) or reader.array(path).dtype.kind not in "fV":
+        array = reader.array(path)
+        # In HDF5, scalars and empty arrays have no codec.
+        if path.endswith(ROUNDED) or array.dtype.kind not in "fV" or not math.prod(array.shape):
             continue
         storage = reader.storage(path)
-        return storage.codec.removeprefix("difference+"), storage.level or None
-    return "arithmetic", None
+        codec = storage.codec.rpartition("+")[2]  # behind "difference", or HDF5's shuffle
+        if codec in known and (array.shape or codec != "none"):
+            return codec, storage.level or None
+    return DEFAULT_CODEC, None
 
 
-def _largest_chunk(reader: StoreReader) -> int:
-    arrays = map(reader.array, dict.fromkeys(reader.info.paths.values()))
-    return max((array.decoded_nbytes for array in arrays), default=0)
+def _chunk_size(reader: StoreReader) -> int:
+    """Return a size of chunks that leaves them as they are, roughly."""
+    arrays = list(map(reader.array, dict.fromkeys(reader.info.paths.values())))
+    largest = max((array.decoded_nbytes for array in arrays), default=1)
+    if any(array.chunks != array.shape for array in arrays if math.prod(array.shape)):
+        return largest
+    return max(DEFAULT_CHUNK_SIZE, largest)
 
 
 @dataclass(frozen=True)
@@ -120,13 +139,18 @@ class _Part:
 class _StoredFile(SourceFile):
     """A file that a store holds, read as if it were there."""
 
-    file_name: str
+    file: StoredFile
     parts: tuple[_Part, ...]
 
     @property
     def name(self) -> str:
         """The file's name without folders."""
-        return self.file_name
+        return self.file.name
+
+    @property
+    def sha256(self) -> str:
+        """The SHA-256 that it had before it was stored."""
+        return self.file.sha256
 
     def read_into(self, offset: int, out: NDArray[np.uint8]) -> None:
         """Read tensors' bytes of the file from `offset` on, which counts the header."""
@@ -159,7 +183,7 @@ def _source_of(reader: StoreReader) -> Source:
         stop = plan.offset + plan.nbytes
         parts[plan.file].append(_Part(plan.offset, stop, array.read_run))
     files = tuple(
-        _StoredFile(Path(reader.where), header, file.name, tuple(own))
+        _StoredFile(Path(reader.where), header, file, tuple(own))
         for header, file, own in zip(headers, reader.info.files, parts, strict=True)
     )
     index = reader.info.index
