@@ -286,7 +286,7 @@ def open_models(store: str | os.PathLike[str], opening: Opening = Opening()) -> 
     Parameters and errors are those of `open_store`. Closing the last one closes all.
     """
     place, step = split_step(store)
-    path = _path_of(place)
+    path = path_of(place)
     if step is not None or (path is not None and detect(path) is Kind.SAFETENSORS):
         return [open_store(store, opening=opening)]
     reader = _open_raw(place, opening)
