@@ -64,8 +64,9 @@ class Run:
         self._home = home
         self._where = self._reader.where
         self._names: dict[str, None] = {}
-        for name in self._reader.run.tensors:
-            variants = self._reader.variant_names(name)
+        for name, forms in self._reader.run.tensors.items():
+            # Nearly all have one form, and runs are to open as quickly as models.
+            variants = [name] if len(forms) == 1 else self._reader.variant_names(name)
             self._names.update(dict.fromkeys([name] if len(variants) == 1 else variants))
 
     @property

@@ -217,6 +217,8 @@ def _forms(name: str, entries: Any, count: int) -> tuple[Form, ...]:
     if not isinstance(entries, list) or not entries:
         raise TypeError(f"the forms of {name!r:.80} are not a list of some")
     forms = tuple(_form(entry, count) for entry in entries)
+    if len(forms) == 1:
+        return forms
     spans = sorted((span for form in forms for span in form.at), key=lambda span: span[0])
     for (_, stop), (first, _) in itertools.pairwise(spans):
         if stop is None or stop > first:
@@ -228,8 +230,8 @@ def _form(entry: Mapping[str, Any], count: int) -> Form:
     path = entry["rounded"] if "rounded" in entry else entry["path"]
     if not isinstance(path, str) or "#" in path:
         raise ValueError(f"{path!r:.80} is not an array path")
-    spans = tuple(_spans(entry.get("at", [[0, None]]), count))
-    return Form(path + ROUNDED if "rounded" in entry else path, spans)
+    path = path + ROUNDED if "rounded" in entry else path
+    return Form(path, tuple(_spans(entry["at"], count))) if "at" in entry else Form(path)
 
 
 def _spans(entry: Any, count: int) -> Iterator[Span]:
