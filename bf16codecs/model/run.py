@@ -113,7 +113,10 @@ class Run:
         -------
         xarray.Dataset
         """
-        from bf16codecs.model._xarray import STEP, as_dataset
+        try:
+            from bf16codecs.model._xarray import STEP, as_dataset
+        except ImportError as e:
+            raise ImportError(f"run.xarray() needs xarray: pip install xarray ({e})") from e
 
         tensors = dict(self.items())
         if STEP in tensors:
