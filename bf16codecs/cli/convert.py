@@ -218,5 +218,5 @@ def rebase(store: str, onto: str | None, **options: Any) -> None:
     with progress_bar(quiet) as progress:
         summary = rebase_store(store, onto, progress=progress, **options)
     if not quiet:
-        note = "whole" if onto is None else "rebased"
+        note = "whole" if onto is None else "rewritten"
         report(store, store, summary, f"{note}{', verified' if verify else ''}")

@@ -75,7 +75,7 @@ def rebase_store(
     text = given_path(store, "store")
     if "://" in text:
         raise StoreError(f"{text}: only local stores can be rewritten")
-    text = os.path.realpath(text)  # a link leads to what is rewritten, and stays
+    target = os.path.realpath(text)  # a link leads to what is rewritten, and stays
     opening = Opening(limits=Limits(max_bytes), base=base)
     with closing(open_store(text, opening=opening)) as reader:
         if reader.location[1] is not None:
@@ -95,8 +95,8 @@ def rebase_store(
         }
         source = _source_of(reader)
         if detect(text) is Kind.HDF5:
-            return safetensors_to_hdf5(source, text, **options)
-        return safetensors_to_zarr(source, text, zarr_format=reader.zarr_format, **options)
+            return safetensors_to_hdf5(source, target, **options)
+        return safetensors_to_zarr(source, target, zarr_format=reader.zarr_format, **options)
 
 
 def _choice_of(reader: StoreReader, has_base: bool) -> tuple[str, str | None]:

@@ -1,0 +1,211 @@
+"""The commands with bases: what they print, and how they end."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from based_models import write_nearby
+from bf16codecs import cli
+from bf16codecs.convert import safetensors_to_zarr
+from edit_store import edit_json
+from folders import names_in
+from lazy_models import weights, write_safetensors
+
+COMMANDS = {name: getattr(cli, name) for name in ("st2zarr", "zarr2st", "st2h5", "h52st")}
+
+#: Name of a store: the commands that write and restore it.
+CONVERTERS = {
+    "m.zarr": ("st2zarr", "zarr2st"),
+    "m.zip": ("st2zarr", "zarr2st"),
+    "m.h5": ("st2h5", "h52st"),
+}
+stores = pytest.mark.parametrize("name", CONVERTERS)
+
+
+def run(command: str, *args: object) -> Result:
+    entry = COMMANDS.get(command, cli.main)
+    arguments = [str(a) for a in args] if command in COMMANDS else [command, *map(str, args)]
+    name = command if command in COMMANDS else "bf16codecs"
+    return CliRunner().invoke(entry, arguments, prog_name=name)
+
+
+def done(command: str, *args: object) -> str:
+    result = run(command, *args)
+    assert result.exit_code == 0, result.stderr
+    assert result.stderr == ""
+    return result.stdout
+
+
+def refused(command: str, *args: object) -> str:
+    """Return the one line with which a command ends."""
+    result = run(command, *args)
+    assert result.exit_code == 1, result.output
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert line.isprintable()
+    return line
+
+
+@pytest.fixture
+def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    arrays = {"embed": weights((64, 40)), "norm": weights((40,), "float32"), "ids": np.arange(900)}
+    return write_safetensors(Path("base.safetensors"), arrays)
+
+
+@pytest.fixture
+def fine(base: Path) -> Path:
+    return write_nearby(base, Path("fine.safetensors"))
+
+
+@stores
+@pytest.mark.parametrize("codec", [(), ("--codec", "huffman"), ("--level", "best")])
+def test_there_and_back(name: str, codec: tuple[str, ...], base: Path, fine: Path) -> None:
+    to, back = CONVERTERS[name]
+    done("st2zarr", base, "base.zarr", *codec)
+    lines = done(to, fine, name, "--base", "base.zarr", *codec).splitlines()
+    assert re.match(
+        rf"fine\.safetensors -> {name}: 3 tensors, .* \(ratio \S+\), .*verified$", lines[0]
+    )
+    assert lines[1:] == ["base base.zarr: 3 of 3 tensors as differences"]
+    done(back, name, "back.safetensors")
+    assert Path("back.safetensors").read_bytes() == fine.read_bytes()
+    assert "intact, identical to fine.safetensors" in done("verify", name, fine)
+    assert done(to, fine, name, "--base", "base.zarr", "--overwrite", "--quiet") == ""
+
+
+@stores
+def test_a_base_that_is_named(name: str, base: Path, fine: Path) -> None:
+    to, back = CONVERTERS[name]
+    done("st2zarr", base, "base.zarr")
+    done(to, fine, name, "--base", "base.zarr")
+    os.rename("base.zarr", "moved.zarr")
+    commands = {back: (name, "back"), "bf16codecs verify": (name,), "bf16codecs rebase": (name,)}
+    for command, arguments in commands.items():
+        assert re.fullmatch(
+            rf"{command}: {name}: its base cannot be opened: .*No such file or directory:"
+            r" '\S+/base\.zarr'; name its base with --base, or bf16codecs\.open_model.*",
+            refused(command.split()[-1], *arguments),
+        )
+    done(back, name, "back", "--base", "moved.zarr")
+    assert Path("back").read_bytes() == fine.read_bytes()
+    assert "intact" in done("verify", name, "--base", "moved.zarr")
+    assert "go round in a circle" in refused("verify", name, "--base", name)
+    write_nearby(base, Path("other.safetensors"), seed=9)
+    done("st2zarr", "other.safetensors", "other.zarr")
+    assert re.search(
+        r"other\.zarr is not its base: the SHA-256 of other\.safetensors is \w+, not \w+; name",
+        refused("verify", name, "--base", "other.zarr"),
+    )
+    assert "it has no base, and one was given" in refused("verify", "other.zarr", "--base", base)
+
+
+@stores
+def test_info_opens_no_base(name: str, base: Path, fine: Path) -> None:
+    done(CONVERTERS[name][0], fine, name, "--base", base, "--level", "best")
+    base.unlink()
+    lines = done("info", name).splitlines()
+    assert [line.split()[3] for line in lines[1:4]] == ["difference+arithmetic"] * 3
+    assert "codecs: difference+arithmetic best (3 tensors)" in lines
+    assert "base: base.safetensors" in lines
+    assert re.fullmatch(r"fine\.safetensors: \d+ bytes, SHA-256 \w{64}", lines[-1])
+
+
+def test_info_counts_what_is_shared_once(tmp_path: Path) -> None:
+    tied, master = weights((256, 64)), weights((256, 64), "float32", seed=1)
+    arrays = {"embed": tied, "head": tied, "master": master, "low": master.astype("bfloat16")}
+    source = write_safetensors(tmp_path / "m.safetensors", arrays)
+    for name in CONVERTERS:
+        done(CONVERTERS[name][0], source, tmp_path / name)
+        lines = done("info", tmp_path / name).splitlines()
+        rows = {line.split()[0]: line.split()[3:] for line in lines[1:5]}
+        assert rows["head"][0] == "shared"
+        assert rows["low"][0] == "rounded"
+        assert rows["head"][3:5] == rows["low"][3:5] == ["0", "B"]
+        assert "codecs: arithmetic fast (2 tensors), shared (1 tensor), rounded (1 tensor)" in lines
+        ratio = float(next(line for line in lines if line.startswith("4 tensors")).split()[-1])
+        assert ratio > 1.9
+
+
+def test_auto_says_what_it_picked(base: Path, fine: Path) -> None:
+    os.mkdir("bases")
+    done("st2zarr", base, "bases/base.zarr")
+    out = done("st2zarr", fine, "m.zarr", "--base", "auto:bases")
+    assert re.search(
+        r"\nbase bases/base\.zarr: 3 of 3 tensors as differences; by a sample: \S+ bits a value"
+        r" alone, as a difference to base\.zarr \S+\n$",
+        out,
+    )
+    os.rename("bases/base.zarr", "elsewhere.zarr")
+    line = refused("st2zarr", fine, "x.zarr", "--base", "auto:nowhere")
+    assert line == "st2zarr: nowhere: No such file or directory"
+    line = refused("st2zarr", fine, "x.zarr", "--base", "auto:bases")
+    assert line == "st2zarr: auto:bases: no model is there that can be its base"
+
+
+def test_rebase(base: Path, fine: Path) -> None:
+    done("st2zarr", base, "base.zarr")
+    done("st2zarr", fine, "m.zarr", "--base", "base.zarr")
+    lines = done("rebase", "m.zarr").splitlines()
+    assert len(lines) == 1
+    assert re.match(r"m\.zarr -> m\.zarr: 3 tensors, .*, whole, verified$", lines[0])
+    os.mkdir("bases")
+    os.rename("base.zarr", "bases/base.zarr")
+    lines = done("rebase", "m.zarr", "--onto", "auto:bases", "--no-verify").splitlines()
+    assert lines[0].endswith(", rewritten")
+    assert lines[1].startswith("base bases/base.zarr: 3 of 3 tensors as differences; by a sample")
+    assert done("rebase", "m.zarr", "--onto", base, "--threads", 1, "--quiet", "--no-sync") == ""
+    assert "intact" in done("verify", "m.zarr", fine)
+    assert "would replace the base" in refused("rebase", "m.zarr", "--onto", "m.zarr")
+    assert "a safetensors model" in refused("rebase", base)
+    assert "more than max_bytes allows" in refused("rebase", "m.zarr", "--max-bytes", 1000)
+
+
+def test_errors_are_one_line(base: Path, fine: Path) -> None:
+    done("st2zarr", base, "base.zarr")
+    stranger = write_safetensors(Path("x.safetensors"), {"x": weights((30, 40))})
+    cases = {
+        ("base.zarr", "none"): "'none' stores no differences: choose another codec",
+        ("missing.zarr", "huffman"): "missing.zarr: No such file or directory",
+        ("", "huffman"): "the path of the base is empty",
+        (stranger, "huffman"): "has no tensor in common with its base, x.safetensors",
+        ("x.txt", "huffman"): "x.txt: not a model store",
+    }
+    Path("x.txt").write_text("x")
+    for (place, codec), message in cases.items():
+        line = refused("st2zarr", fine, "m.zarr", "--base", place, "--codec", codec)
+        assert message in line
+    assert "m.zarr" not in names_in(Path())
+    done("st2zarr", fine, "m.zarr", "--base", "base.zarr")
+    done("st2zarr", base, "b.zarr", "--base", "m.zarr")
+
+    def change(root: dict) -> None:
+        root["attributes"]["bf16codecs"]["base"]["path"] = "\u202ebase.zarr"
+
+    edit_json(Path("m.zarr"), "zarr.json", change)
+    assert "damaged store attributes: '\\u202ebase.zarr'" in refused("verify", "b.zarr")
+
+
+def test_a_dask_cluster_makes_no_differences(base: Path, fine: Path) -> None:
+    distributed = pytest.importorskip("distributed")
+    with (
+        distributed.LocalCluster(n_workers=1, processes=False, dashboard_address=None) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        from bf16codecs.dask import safetensors_to_zarr as convert
+
+        with pytest.raises(ValueError, match="on a dask cluster, no differences to a base"):
+            convert(fine, "m.zarr", client, base=base)
+        arrays = {"a": weights((64, 40)), "b": weights((64, 40)), "m": weights((64, 40), "float32")}
+        arrays["low"] = arrays["m"].astype("bfloat16")
+        source = write_safetensors(Path("twice.safetensors"), arrays)
+        convert(source, "m.zarr", client)
+        safetensors_to_zarr(source, "n.zarr")
+    assert Path("m.zarr/zarr.json").read_bytes() == Path("n.zarr/zarr.json").read_bytes()
+    assert "intact" in done("verify", "m.zarr", source)
