@@ -28,6 +28,9 @@ __all__ = ["Hdf5RunWriter"]
 _STEPS_CHUNK = 1 << 12
 # Room for a version, to what the one before it took.
 _MORE = 1.25
+# What a difference is taken to be of a whole version when none is known: one step apart, BF16 is
+# an eighth.
+_FIRST_GUESS = 8
 
 
 class Hdf5RunWriter:
@@ -210,19 +213,16 @@ class Hdf5RunWriter:
         self, dataset: Any, array: RunArray, index: tuple[int, ...], nbytes: int
     ) -> int:
         """Return the room that a new chunk gets: what is known is the last group's last version."""
+        count, guess = array.codec.steps - 1, nbytes // _FIRST_GUESS
         if index[0] == 0:
-            return 0
+            return _room(count, guess, nbytes)
         origin = tuple(i * n for i, n in zip((index[0] - 1, *index[1:]), array.chunks, strict=True))
         place = self._find(dataset, origin)
-        if place is None:
-            return 0
-        head = self._read(place, 0, directory_nbytes(array.codec.steps))
-        if not _core.is_growing(head):
-            return 0
-        ends = _core.GrowingIndex(head).ends
-        if len(ends) < 2:
-            return 0
-        return _room(array.codec.steps - 1, ends[-1] - ends[-2], nbytes)
+        if place is not None:
+            head = self._read(place, 0, directory_nbytes(array.codec.steps))
+            ends = _core.GrowingIndex(head).ends if _core.is_growing(head) else []
+            guess = ends[-1] - ends[-2] if len(ends) > 1 else guess
+        return _room(count, guess, nbytes)
 
 
 def _room(count: int, frame: int, nbytes: int) -> int:
