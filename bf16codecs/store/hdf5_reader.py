@@ -107,6 +107,8 @@ class Hdf5Reader(StoreReader):
     def _dataset(self, path: str) -> Any:
         """Open a little-endian dataset whose data are in this file."""
         with named_errors(f"{self.where}: array {path!r:.300}"):
+            if not self._file:  # closed by whoever gave it as a base
+                raise StoreError("the file is closed")
             # Links and storage may lead to any file, or pipe: HDF5 opens what it follows or reads.
             _refuse_links(self._file.id, path)
             dataset = h5py.h5o.open(self._file.id, path.encode())
