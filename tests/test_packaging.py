@@ -56,7 +56,7 @@ print(type(numcodecs.get_codec({"id": sys.argv[1]})).codec_id)
     assert run_python(code, codec_id).stdout.strip() == codec_id
 
 
-@pytest.mark.parametrize("codec_id", [*CODECS, "bf16codecs.blocks"])
+@pytest.mark.parametrize("codec_id", [*CODECS, "bf16codecs.blocks", "bf16codecs.delta"])
 def test_zarr_finds_codec_without_import(run_python, codec_id: str) -> None:
     code = """
 import sys

@@ -11,6 +11,7 @@ from bf16codecs.zarr.codecs import (
     BF16HuffmanCodec,
     BF16SplitCodec,
     BF16ZstdCodec,
+    DeltaCodec,
     RunLengthCodec,
     register,
 )
@@ -23,6 +24,7 @@ __all__ = [
     "BF16SplitCodec",
     "BF16ZstdCodec",
     "BFloat16",
+    "DeltaCodec",
     "Float8E4M3FN",
     "Float8E5M2",
     "RunLengthCodec",

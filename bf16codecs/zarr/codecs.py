@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from numcodecs import Delta
 from zarr.abc.codec import BytesBytesCodec
 from zarr.core.common import parse_named_configuration
 from zarr.registry import register_codec
@@ -24,6 +25,7 @@ from bf16codecs.codecs import (
     RunLength,
     decode_array,
 )
+from bf16codecs.errors import CorruptDataError
 from bf16codecs.zarr.blocks import BF16BlocksCodec, check_chunk_steps
 from bf16codecs.zarr.dtypes import register_data_types
 
@@ -36,6 +38,7 @@ __all__ = [
     "BF16HuffmanCodec",
     "BF16SplitCodec",
     "BF16ZstdCodec",
+    "DeltaCodec",
     "RunLengthCodec",
     "register",
 ]
@@ -157,10 +160,70 @@ class BF16ZstdCodec(_FrameBytesCodec):
     checksum: bool = True
 
 
+@dataclass(frozen=True)
+class DeltaCodec(BytesBytesCodec):
+    """Differences of consecutive integers, as a codec of Zarr format 3.
+
+    That of zarr-python, `numcodecs.delta`, makes numbers of the integers in arrays of floats.
+
+    Parameters
+    ----------
+    dtype : {"|u1", "<u2", "<u4", "<u8"}
+        How a chunk's bytes are cut into integers.
+    """
+
+    is_fixed_size = True
+    codec_id: ClassVar[str] = "bf16codecs.delta"
+    dtype: str
+
+    def __post_init__(self) -> None:
+        # Differences of floats are rounded, and those of signed integers overflow.
+        if self.dtype not in ("|u1", "<u2", "<u4", "<u8"):
+            raise ValueError(f"dtype must be '|u1', '<u2', '<u4' or '<u8', not {self.dtype!r:.80}")
+        object.__setattr__(self, "_delta", Delta(self.dtype))
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """Make the codec from array metadata."""
+        _, configuration = parse_named_configuration(data, cls.codec_id)
+        if configuration.keys() != {"dtype"}:
+            raise ValueError(f"{cls.codec_id}: its configuration is dtype alone")
+        return cls(str(configuration["dtype"]))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the codec as array metadata."""
+        return {"name": self.codec_id, "configuration": {"dtype": self.dtype}}
+
+    def compute_encoded_size(self, input_byte_length: int, chunk_spec: ArraySpec) -> int:
+        """Return the size itself: differences are as large."""
+        return input_byte_length
+
+    def _decode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
+        return self._apply(self._delta.decode, chunk_data, chunk_spec)  # type: ignore[attr-defined]
+
+    def _encode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
+        return self._apply(self._delta.encode, chunk_data, chunk_spec)  # type: ignore[attr-defined]
+
+    def _apply(self, function: Callable[[Any], Any], chunk: Buffer, spec: ArraySpec) -> Buffer:
+        data, size = chunk.as_numpy_array(), int(self.dtype[-1])
+        if data.size == 0 or data.size % size:
+            raise CorruptDataError(
+                f"a chunk of {data.size} bytes is not one of integers of {8 * size} bits"
+            )
+        return spec.prototype.buffer.from_bytes(function(data).data)
+
+    async def _decode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
+        return await asyncio.to_thread(self._decode_sync, chunk_data, chunk_spec)
+
+    async def _encode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
+        return await asyncio.to_thread(self._encode_sync, chunk_data, chunk_spec)
+
+
 def register() -> None:
     """Register the codecs and data types with zarr; importing the package does this."""
     frame_codecs = (BF16SplitCodec, BF16HuffmanCodec, BF16ArithmeticCodec, BF16ZstdCodec)
     for cls in (*frame_codecs, RunLengthCodec):
         register_codec(cls._own.codec_id, cls)
-    register_codec(BF16BlocksCodec.codec_id, BF16BlocksCodec)
+    for other in (BF16BlocksCodec, DeltaCodec):
+        register_codec(other.codec_id, other)
     register_data_types()

@@ -25,6 +25,7 @@ from bf16codecs._limits import Limits, stored_limit
 from bf16codecs.codecs import CODECS, RunLength
 from bf16codecs.errors import CorruptDataError, StoreError
 from bf16codecs.zarr.blocks import BF16BlocksCodec
+from bf16codecs.zarr.codecs import DeltaCodec
 
 __all__ = ["ChunkCheck", "chunk_check"]
 
@@ -36,6 +37,7 @@ _Inflates = Callable[[Bytes, int], bool]
 # Codecs whose output is as large as their input, or an item's size times that at most.
 _STEADY = {
     *("bytes", "transpose", "crc32c", "crc32", "shuffle", "delta", "bitround", "astype"),
+    *("numcodecs.crc32c", DeltaCodec.codec_id),
     BF16BlocksCodec.codec_id,  # it knows the chunk's size, and decodes no other
 }
 # Of a shard's index: the offset and size of each chunk, and a checksum.
@@ -120,6 +122,10 @@ def chunk_check(
         sharding = document["codecs"][0]["configuration"]
         names = names[1:] or list(map(_name, sharding["codecs"]))
     *inner, last = names or ["bytes"]
+    behind = 0
+    if last == "crc32c" and inner[-1:] and inner[-1] in _COMPRESSORS:
+        *inner, last = inner
+        behind = _CHECKSUM
     is_known = last in _STEADY or last in _COMPRESSORS
     is_plain = sharding is None or sharding.get("index_location", "end") == "end"
     if not (is_known and is_plain and set(inner) <= _STEADY):
@@ -132,7 +138,7 @@ def chunk_check(
     if last in _STEADY:
         return None
     limit = stored_limit(math.prod(array.chunks) * array.dtype.itemsize)
-    check = partial(_check, last, limit)
+    check = partial(_check, last, limit, behind)
     if sharding is None:
         return lambda data, byte_range: check(data)
     shards = array.shards or array.chunks
@@ -144,16 +150,20 @@ def _codec_names(document: Mapping[str, Any]) -> list[str]:
     """Return the names of an array's codecs, the outermost last."""
     if document.get("zarr_format") == 2:
         codecs: Sequence[Any] = [*(document.get("filters") or []), document.get("compressor")]
-        return [_name({"name": c["id"]}) for c in codecs if c is not None]
+        return [_name(f"numcodecs.{c['id']}") for c in codecs if c is not None]
     return list(map(_name, document["codecs"]))
 
 
 def _name(codec: Any) -> str:
-    return str(codec if isinstance(codec, str) else codec["name"]).removeprefix("numcodecs.")
+    name = str(codec if isinstance(codec, str) else codec["name"])
+    # Zarr's checksum is behind a chunk, that of numcodecs may be before it.
+    return name if name == "numcodecs.crc32c" else name.removeprefix("numcodecs.")
 
 
-def _check(name: str, limit: int, data: Bytes) -> None:
-    if _COMPRESSORS[name](np.asarray(data).view(np.uint8), limit):
+def _check(name: str, limit: int, behind: int, data: Bytes) -> None:
+    """Check a chunk that has a checksum of so many bytes behind it, or none."""
+    data = np.asarray(data).view(np.uint8)
+    if _COMPRESSORS[name](data[: data.size - behind], limit):
         raise CorruptDataError(f"it inflates to more than the {limit} bytes that it can have")
 
 

@@ -14,7 +14,7 @@ from zarr.registry import get_codec_class
 
 import bf16codecs
 from bf16codecs.codecs import CODECS, RunLength
-from bf16codecs.zarr import BF16BlocksCodec
+from bf16codecs.zarr import BF16BlocksCodec, DeltaCodec
 from checkout import ROOT
 
 SCHEMAS = ROOT / "docs" / "zarr-extensions"
@@ -92,13 +92,21 @@ def test_schema_describes_the_serializer():
     assert list(violations(BF16BlocksCodec().to_dict() | {"more": 1}, schema))
 
 
-@pytest.mark.parametrize("name", [*CLASSES, "bf16codecs.blocks"])
+def test_schema_describes_the_differences():
+    schema = load("bf16codecs.delta")
+    for dtype in schema["properties"]["configuration"]["properties"]["dtype"]["enum"]:
+        assert not list(violations(DeltaCodec(dtype).to_dict(), schema))
+    assert list(violations({"name": "bf16codecs.delta"}, schema))
+    assert list(violations({"name": "bf16codecs.delta", "configuration": {"dtype": "<f2"}}, schema))
+
+
+@pytest.mark.parametrize("name", [*CLASSES, "bf16codecs.blocks", "bf16codecs.delta"])
 def test_readme_has_the_usual_headings_and_a_valid_example(name):
     text = (SCHEMAS / name / "README.md").read_text()
     places = [text.index(heading) for heading in HEADINGS]
     assert places == sorted(places)
     (example,) = re.findall(r"```json\n(.*?)```", text, re.DOTALL)
-    codec = json.loads(example)["codecs"][-1]
+    (codec,) = (c for c in json.loads(example)["codecs"] if c["name"] == name)
     assert not list(violations(codec, load(name)))
     assert get_codec_class(name).from_dict(codec).to_dict() == codec
 

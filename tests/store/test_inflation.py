@@ -19,7 +19,7 @@ from google_crc32c import value as zarr_crc32c
 
 import bf16codecs
 from bf16codecs.store import StoreError
-from bf16codecs.zarr import BF16ZstdCodec
+from bf16codecs.zarr import BF16ZstdCodec, DeltaCodec
 from edit_store import edit_array, zip_folder
 from lazy_models import in_memory, write_store
 from measured_reads import linux, outcomes
@@ -52,6 +52,10 @@ FORMS: dict[str, dict[str, Any]] = {
         "compressors": [zarr.codecs.Crc32cCodec(), BF16ZstdCodec()],
     },
     "run lengths": {"chunks": (32, 32), "compressors": bf16codecs.RunLength()},
+    "run lengths of differences": {
+        "chunks": (32, 32),
+        "compressors": [DeltaCodec("<u2"), bf16codecs.RunLength(), zarr.codecs.Crc32cCodec()],
+    },
     "shards": {"chunks": (32, 32), "shards": (64, 32), "compressors": None},
     "shards of zstd": {"chunks": (32, 32), "shards": (64, 32)},
 }
@@ -71,12 +75,19 @@ def test_chunks_that_zarr_reads_are_bounded_too(tmp_path, run_python, arrays, fo
     assert sum("more than" in line for line in lines) >= 3, lines
 
 
+def with_crc32c(content: bytes) -> bytes:
+    return content + int(zarr_crc32c(content)).to_bytes(4, "little")
+
+
 BOMBS: dict[str, Callable[[], bytes]] = {
     "gzip": lambda: gzip.compress(bytes(1 << 28)),
     "zstd and crc32c": lambda: zstandard.compress(bytes(1 << 28)),
     "blosc": lambda: numcodecs.Blosc("zstd").encode(bytes(1 << 28)),
     "frames and crc32c": lambda: bf16codecs.BF16Zstd().encode(bytes(1 << 28)),
     "run lengths": lambda: bf16codecs.RunLength().encode(bytes(1 << 28)),
+    "run lengths of differences": lambda: with_crc32c(
+        bf16codecs.RunLength().encode(bytes(1 << 28))
+    ),
 }
 
 
@@ -104,7 +115,7 @@ def test_chunks_that_zarr_would_inflate(tmp_path, run_python, arrays, form, wher
             chunk.unlink()
     if where == "shard":
         index = np.array([0, len(bomb)], "<u8").tobytes()
-        bomb += index + int(zarr_crc32c(index)).to_bytes(4, "little")
+        bomb += with_crc32c(index)
     (path / "w/c/0/0").parent.mkdir(parents=True, exist_ok=True)
     (path / "w/c/0/0").write_bytes(bomb)
     if where == "deflated":
