@@ -2,7 +2,8 @@
 
 NumPy rounds to the nearest float16, to the even one of two: numbers from 65520 on become infinite,
 those up to 2^-25 zero, and what lies between those and 2^-14 subnormal. A NaN stays one, with its
-sign and the highest bits of its payload; whether it becomes quiet is the processor's choice.
+sign and the highest bits of its payload, and becomes quiet: processors disagree about NaNs, and
+what is restored has to have one digest.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ __all__ = ["HalfLoss", "from_half", "to_half"]
 # The smallest float16 that is not subnormal: below it, relative errors grow up to 1.
 _SMALLEST_NORMAL = 2.0**-14
 
+_QUIET_NAN = 0x7E00
+
 # Numbers that are compared at a time: in double precision they take some 40 bytes each.
 _AT_A_TIME = 1 << 18
 
@@ -24,13 +27,22 @@ _AT_A_TIME = 1 << 18
 def to_half(values: NDArray[np.float32]) -> NDArray[np.float16]:
     """Return float32 numbers as float16."""
     with np.errstate(over="ignore", invalid="ignore"):
-        return values.astype("<f2")
+        halves = values.astype("<f2")
+    is_nan = np.isnan(values)
+    if is_nan.any():
+        bits = values.view("<u4")[is_nan]
+        halves.view("<u2")[is_nan] = bits >> 16 & 0x8000 | _QUIET_NAN | bits >> 13 & 0x3FF
+    return halves
 
 
 def from_half(halves: NDArray[np.float16]) -> NDArray[np.float32]:
-    """Return float16 numbers as float32, which has all of them."""
+    """Return float16 numbers as float32, which has all of them; NaNs become quiet."""
     with np.errstate(invalid="ignore"):
-        return halves.astype("<f4")
+        values = halves.astype("<f4")
+    is_nan = np.isnan(halves)
+    if is_nan.any():
+        values.view("<u4")[is_nan] |= np.uint32(_QUIET_NAN << 13)
+    return values
 
 
 @dataclass(frozen=True)

@@ -36,8 +36,7 @@ def test_every_float16_comes_back():
     restored = to_half(from_half(EVERY.view("<f2"))).view("<u2")
     is_nan = np.isnan(EVERY.view("<f2"))
     assert (restored[~is_nan] == EVERY[~is_nan]).all()
-    assert (restored[is_nan] | QUIET == EVERY[is_nan] | QUIET).all()
-    assert np.isnan(restored[is_nan].view("<f2")).all()
+    assert (restored[is_nan] == EVERY[is_nan] | QUIET).all()
 
 
 def test_every_float16_and_what_lies_around_the_middle_of_two():
@@ -92,11 +91,9 @@ def test_nans_stay_nans_and_keep_what_there_is_room_for():
     for sign in (0, 1):
         bits = [sign << 31 | 0x7F800000 | payload for payload in payloads]
         for payload, half in zip(payloads, halves_of(bits), strict=True):
-            assert half & 0x7C00 == 0x7C00
-            assert half & 0x3FF != 0, "it would be infinite"
-            assert half >> 15 == sign
-            if payload >> 13 & 0x1FF:
-                assert half & 0x1FF == payload >> 13 & 0x1FF
+            assert half == sign << 15 | 0x7C00 | QUIET | payload >> 13
+            restored = from_half(np.array(half, "<u2").view("<f2")).view("<u4")
+            assert restored == sign << 31 | 0x7FC00000 | payload >> 13 << 13
 
 
 def test_what_is_lost():
