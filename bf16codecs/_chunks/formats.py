@@ -13,6 +13,7 @@ from typing import Protocol
 
 import numpy as np
 from numcodecs import Fletcher32, Shuffle, Zstd
+from numcodecs.checksum32 import CRC32C
 
 from bf16codecs import _core
 from bf16codecs._buffers import Bytes, ThreadBuffer
@@ -32,10 +33,14 @@ from bf16codecs.errors import CorruptDataError, TruncatedDataError
 
 __all__ = [
     "RAW",
+    "Crc32cFormat",
     "DeflateFormat",
+    "DeltaFormat",
     "Fletcher32Format",
     "Format",
+    "GzipFormat",
     "RawFormat",
+    "RunLengthFormat",
     "ShuffledFormat",
     "ZstdFormat",
     "encode_zstd",
@@ -47,7 +52,11 @@ __all__ = [
 _ZSTD_BLOCK_STORED, _ZSTD_BLOCK = 4, 1 << 17
 # Two bits for each 258 bytes.
 _DEFLATE_RATIO = 1032
-_FLETCHER32_BYTES = 4
+# What zlib calls the header of gzip.
+_GZIP_HEADER = 16 + zlib.MAX_WBITS
+# Of a run of 3 bytes.
+_RUN_RATIO = 85
+_CHECKSUM_BYTES = 4
 
 
 class Format(Protocol):
@@ -192,23 +201,51 @@ class DeflateFormat(_WholeFormat):
 
     @staticmethod
     def _decode(stored: Bytes, out: Bytes) -> None:
-        inflater = zlib.decompressobj()
-        try:
-            content = inflater.decompress(stored.data, out.size + 1)
-        except zlib.error as e:
-            raise CorruptDataError(str(e)) from e
-        if len(content) > out.size:
+        _inflate(stored, out, zlib.MAX_WBITS)
+
+
+class GzipFormat(DeflateFormat):
+    """Chunks that are deflated, with the header of gzip: see `DeflateFormat`."""
+
+    @staticmethod
+    def _decode(stored: Bytes, out: Bytes) -> None:
+        _inflate(stored, out, _GZIP_HEADER)
+
+
+def _inflate(stored: Bytes, out: Bytes, header: int) -> None:
+    inflater = zlib.decompressobj(header)
+    try:
+        content = inflater.decompress(stored.data, out.size + 1)
+    except zlib.error as e:
+        raise CorruptDataError(str(e)) from e
+    if len(content) > out.size:
+        raise CorruptDataError(
+            f"it inflates to more than the {counted(out.size, 'byte')} of a chunk"
+        )
+    if not inflater.eof:
+        raise TruncatedDataError("its deflated data end too early")
+    if len(content) < out.size:
+        raise CorruptDataError(
+            f"it inflates to {counted(len(content), 'byte')}, a chunk of this array has {out.size}"
+        )
+    out[:] = np.frombuffer(content, np.uint8)
+
+
+class RunLengthFormat(_WholeFormat):
+    """Chunks that are run lengths: see `_WholeFormat`."""
+
+    @staticmethod
+    def _most(stored_nbytes: int) -> int:
+        return stored_nbytes * _RUN_RATIO
+
+    @staticmethod
+    def _decode(stored: Bytes, out: Bytes) -> None:
+        size = _core.rle_decoded_size(stored)
+        if size != out.size:
             raise CorruptDataError(
-                f"it inflates to more than the {counted(out.size, 'byte')} of a chunk"
+                f"runs of {counted(size, 'byte')}, a chunk of this array has {out.size}"
             )
-        if not inflater.eof:
-            raise TruncatedDataError("its deflated data end too early")
-        if len(content) < out.size:
-            raise CorruptDataError(
-                f"it inflates to {counted(len(content), 'byte')},"
-                f" a chunk of this array has {out.size}"
-            )
-        out[:] = np.frombuffer(content, np.uint8)
+        _core.rle_decode_into(stored, out)
 
 
 class ShuffledFormat(_WholeFormat):
@@ -225,10 +262,8 @@ class ShuffledFormat(_WholeFormat):
         out[:] = stored
 
 
-class Fletcher32Format:
-    """Chunks with Fletcher's checksum of their stored bytes behind them, as HDF5's filter writes.
-
-    HDF5's filter crashes on chunks that are shorter than the checksum.
+class _ChecksumFormat(ABC):
+    """Chunks with a checksum of their stored bytes behind them.
 
     Parameters
     ----------
@@ -244,17 +279,82 @@ class Fletcher32Format:
     def reading(self, stored: Known, wanted: Wanted) -> Reading:
         """Read parts of a chunk: see `Format`."""
         data = yield from read_whole(stored, stored_limit(wanted.nbytes))
-        if data.size <= _FLETCHER32_BYTES:
+        if data.size <= _CHECKSUM_BYTES:
             raise TruncatedDataError(
-                f"{counted(data.size, 'byte')}, with a checksum of {_FLETCHER32_BYTES}"
+                f"{counted(data.size, 'byte')}, with a checksum of {_CHECKSUM_BYTES}"
             )
         try:
-            Fletcher32().decode(data)
+            self._check(data)
         except RuntimeError as e:
-            raise CorruptDataError("its bytes do not have Fletcher's checksum behind them") from e
+            raise CorruptDataError(f"its bytes do not have {self._name} behind them") from e
         if wanted.base is not None:
             data = data.copy()  # its memory may be that in which the base is read
-        read(self._form, InMemory(data[:-_FLETCHER32_BYTES]), wanted)
+        read(self._form, InMemory(data[:-_CHECKSUM_BYTES]), wanted)
+
+    #: What messages call the checksum.
+    _name: str
+
+    @staticmethod
+    @abstractmethod
+    def _check(data: Bytes) -> None:
+        """Raise RuntimeError if the checksum is another."""
+
+
+class Fletcher32Format(_ChecksumFormat):
+    """Chunks with Fletcher's checksum, as HDF5's filter writes: see `_ChecksumFormat`.
+
+    HDF5's filter crashes on chunks that are shorter than the checksum.
+    """
+
+    _name = "Fletcher's checksum"
+
+    @staticmethod
+    def _check(data: Bytes) -> None:
+        Fletcher32().decode(data)
+
+
+class Crc32cFormat(_ChecksumFormat):
+    """Chunks with the CRC-32C that Zarr's codec writes: see `_ChecksumFormat`."""
+
+    _name = "their CRC-32C"
+
+    @staticmethod
+    def _check(data: Bytes) -> None:
+        CRC32C(location="end").decode(data)
+
+
+class DeltaFormat:
+    """Chunks of 16-bit integers, each as its difference to the one before.
+
+    Parameters
+    ----------
+    form
+        How the differences are stored.
+    """
+
+    in_blocks = False
+
+    def __init__(self, form: Format) -> None:
+        self._form, self._scratch = form, ThreadBuffer()
+
+    def reading(self, stored: Known, wanted: Wanted) -> Reading:
+        """Read parts of a chunk: see `Format`."""
+        if wanted.nbytes % 2:
+            raise CorruptDataError(
+                f"a chunk of {wanted.nbytes} bytes is not one of 16-bit integers"
+            )
+        # Before memory is taken; of run lengths, so many bytes hold less.
+        data = yield from read_whole(stored, stored_limit(wanted.nbytes))
+        if wanted.nbytes > data.size * _DEFLATE_RATIO:
+            raise CorruptDataError(
+                f"{counted(data.size, 'byte')} cannot hold a chunk of {wanted.nbytes}"
+            )
+        content = wanted.out if wanted.is_whole else self._scratch.get(wanted.nbytes)
+        read(self._form, InMemory(data), Wanted.whole(content))
+        items = content.view("<u2")
+        np.cumsum(items, out=items, dtype=items.dtype)
+        if not wanted.is_whole:
+            wanted.put(0, content)
 
 
 def encode_zstd(chunk: Bytes, level: int, item_size: int) -> bytes:

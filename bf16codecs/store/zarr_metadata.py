@@ -15,8 +15,17 @@ from bf16codecs._chunks.stored import KeySource
 from bf16codecs._messages import counted, named_errors, one_line
 from bf16codecs.errors import StoreError
 from bf16codecs.store.paths import STEP_PATH
+from bf16codecs.zarr.codecs import DeltaCodec
 
-__all__ = ["ParsedArray", "chunk_key", "named_shape", "parse_array", "read_json", "read_root"]
+__all__ = [
+    "DELTA",
+    "ParsedArray",
+    "chunk_key",
+    "named_shape",
+    "parse_array",
+    "read_json",
+    "read_root",
+]
 
 
 class ParsedArray(NamedTuple):
@@ -27,7 +36,7 @@ class ParsedArray(NamedTuple):
     chunks: tuple[int, ...]
     #: Maps a chunk's index to its key below the array's path.
     key: Callable[[tuple[int, ...]], str]
-    #: Names of the codecs; "bytes" stands for little-endian items.
+    #: Names of the codecs; "bytes" stands for little-endian items, `DELTA` for 16-bit integers.
     codecs: list[str]
 
 
@@ -37,6 +46,11 @@ def chunk_key(zarr_format: int) -> Callable[[tuple[int, ...]], str]:
         return lambda index: ".".join(["c", *map(str, index)])
     return lambda index: ".".join(map(str, index)) or "0"
 
+
+#: Differences of 16-bit integers, by their name in format 3.
+DELTA = DeltaCodec.codec_id
+_DELTA_V3 = {"name": DELTA, "configuration": {"dtype": "<u2"}}
+_DELTA_V2 = {"id": "delta", "dtype": "<u2", "astype": "<u2"}
 
 _DIMENSION = re.compile(r"dim(\d{1,2})_(\d{1,19})")
 _DTYPES = {
@@ -143,6 +157,8 @@ def _parse_v3(document: dict[str, Any]) -> ParsedArray | None:
         raise ValueError(f"{document['codecs']!r:.80} are not codecs")
     if codecs[0].get("configuration", {}).get("endian", "little") != "little":
         return None
+    if any(c["name"] == DELTA and c != _DELTA_V3 for c in codecs):
+        return None
     if encoding["name"] not in ("default", "v2"):
         return None
     prefixed = encoding["name"] == "default"
@@ -161,7 +177,8 @@ def _parse_v3(document: dict[str, Any]) -> ParsedArray | None:
 def _parse_v2(document: dict[str, Any]) -> ParsedArray | None:
     shape, chunks = _shapes(document["shape"], document["chunks"])
     name = document["dtype"]
-    if not isinstance(name, str) or document.get("filters"):
+    filters = document.get("filters") or []
+    if not isinstance(name, str) or filters not in ([], [_DELTA_V2]):
         return None
     if name not in _DTYPES:
         dtype = np.dtype(name)
@@ -171,7 +188,9 @@ def _parse_v2(document: dict[str, Any]) -> ParsedArray | None:
     separator = document.get("dimension_separator", ".")
     _check_separator(separator)
     compressor, _ = document["compressor"], document["fill_value"]
-    codecs = ["bytes"] if compressor is None else ["bytes", compressor["id"]]
+    codecs = ["bytes", *(DELTA for _ in filters)]
+    if compressor is not None:
+        codecs.append(compressor["id"])
 
     def key(index: tuple[int, ...]) -> str:
         return separator.join(map(str, index)) or "0"

@@ -22,7 +22,16 @@ from zarr.storage import StorePath
 
 from bf16codecs import _core
 from bf16codecs._chunks.array import ArrayReader, ChunkedArray, Index, Located
-from bf16codecs._chunks.formats import RAW, Format, ZstdFormat
+from bf16codecs._chunks.formats import (
+    RAW,
+    Crc32cFormat,
+    DeflateFormat,
+    DeltaFormat,
+    Format,
+    GzipFormat,
+    RunLengthFormat,
+    ZstdFormat,
+)
 from bf16codecs._chunks.frames import FrameFormat
 from bf16codecs._chunks.grid import chunk_counts, grid_indices
 from bf16codecs._chunks.indexing import Axis
@@ -32,13 +41,14 @@ from bf16codecs._chunks.stored import KeySource
 from bf16codecs._frames import PREFIX
 from bf16codecs._limits import Limits
 from bf16codecs._messages import named_errors, one_line
-from bf16codecs.codecs import CODECS, BF16Arithmetic
+from bf16codecs.codecs import CODECS, BF16Arithmetic, RunLength
 from bf16codecs.errors import BF16CodecsError, StoreError
 from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.entries import ROUNDED, Difference
 from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo
 from bf16codecs.store.plan import difference_form
 from bf16codecs.store.zarr_metadata import (
+    DELTA,
     ParsedArray,
     chunk_key,
     named_shape,
@@ -83,7 +93,17 @@ class ZarrReader(StoreReader):
         self._store: StrictStore | None = None
         self._lock = threading.Lock()
         self._seen_size = 0
-        self._frames, self._zstd = FrameFormat(), ZstdFormat()
+        self._frames = FrameFormat()
+        #: Of the codecs after "bytes".
+        self._formats: dict[tuple[str, ...], Format] = {
+            (): RAW,
+            ("zstd",): ZstdFormat(),
+            **{(name,): self._frames for name in _FRAME_CODECS},
+            (DELTA, RunLength.codec_id, "crc32c"): DeltaFormat(Crc32cFormat(RunLengthFormat())),
+            (DELTA, RunLength.codec_id): DeltaFormat(RunLengthFormat()),
+            (DELTA, "gzip"): DeltaFormat(GzipFormat()),
+            (DELTA, "zlib"): DeltaFormat(DeflateFormat()),
+        }
         self.has_near_headers = source.concurrency == 1
         self.zarr_format, attributes, self._documents = read_root(where, source)
         super().__init__(where, StoreInfo.from_attributes(attributes, where), limits)
@@ -205,8 +225,8 @@ class ZarrReader(StoreReader):
         """Return names and configurations of an array's codecs, in either format as in 3."""
         document = self._document(path)
         if self.zarr_format == 2:
-            compressor = document.get("compressor") or {"id": "none"}
-            return [{"name": compressor["id"], "configuration": compressor}]
+            given = [*(document.get("filters") or []), document.get("compressor") or {"id": "none"}]
+            return [{"name": codec["id"], "configuration": codec} for codec in given]
         codecs = [c if isinstance(c, dict) else {"name": c} for c in document["codecs"]]
         if codecs[0]["name"] == _BLOCKS:
             codecs[0] = codecs[0]["configuration"]["codec"]
@@ -299,14 +319,7 @@ class ZarrReader(StoreReader):
         """Return how chunks are stored, or None if only zarr can read them."""
         if codecs == [_BLOCKS]:
             return self._frames
-        if codecs[:1] == ["bytes"]:
-            if len(codecs) == 1:
-                return RAW
-            if codecs[1:] == ["zstd"]:
-                return self._zstd
-            if len(codecs) == 2 and codecs[1] in _FRAME_CODECS:
-                return self._frames
-        return None
+        return self._formats.get(tuple(codecs[1:])) if codecs[:1] == ["bytes"] else None
 
     def _document(self, path: str) -> dict[str, Any]:
         """Return the metadata of an array, in format 2 with its attributes."""
