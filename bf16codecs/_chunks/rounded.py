@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from bf16codecs._buffers import Bytes
-from bf16codecs._chunks.array import ArrayReader, Index, Points
-from bf16codecs._chunks.indexing import Axis
+from bf16codecs._chunks.array import ArrayReader
+from bf16codecs._chunks.converted import ConvertedArray
 
 __all__ = ["RoundedArray", "round_to_bfloat16"]
 
@@ -42,7 +38,7 @@ def round_to_bfloat16(values: NDArray[np.float32]) -> NDArray[np.uint16]:
     return result
 
 
-class RoundedArray(ArrayReader):
+class RoundedArray(ConvertedArray):
     """The rounding of an FP32 array: see `round_to_bfloat16`.
 
     Parameters
@@ -52,38 +48,4 @@ class RoundedArray(ArrayReader):
     """
 
     def __init__(self, array: ArrayReader) -> None:
-        super().__init__(
-            array.label, array.shape, np.dtype(ml_dtypes.bfloat16), array.chunks, array._unit
-        )
-        self._array = array
-        self.decoded_nbytes, self.concurrency = array.decoded_nbytes, array.concurrency
-        self.reads_ranges = array.reads_ranges
-
-    @property
-    def scratch_nbytes(self) -> int:
-        """How much memory reading a chunk takes beside what it is read into."""
-        return self._array.scratch_nbytes + self._array.unit_nbytes
-
-    def points_work(self, indices: Sequence[NDArray[np.intp]]) -> int:
-        """Return how many bytes are decoded to read single elements."""
-        return self._array.points_work(indices)
-
-    def _chunk_work(self, axes: Sequence[Axis]) -> int:
-        return self._array._chunk_work(axes)
-
-    def _find(self, index: Index) -> Any:
-        return self._array._find(index)
-
-    def _read_box(self, index: Index, found: Any, axes: Sequence[Axis], out: NDArray[Any]) -> None:
-        values = np.empty(out.shape, np.float32)
-        self._array._read_box(index, found, axes, values)
-        out[...] = round_to_bfloat16(values).view(self.dtype)
-
-    def _read_points(self, index: Index, found: Any, points: Points) -> NDArray[Any]:
-        values = self._array._read_points(index, found, points)
-        return round_to_bfloat16(np.ascontiguousarray(values)).view(self.dtype)
-
-    def _read_unit(self, index: Index, out: Bytes) -> None:
-        values = np.empty(out.size // self.dtype.itemsize, np.float32)
-        self._array._read_unit(index, values.view(np.uint8))
-        out.view(np.uint16)[:] = round_to_bfloat16(values)
+        super().__init__(array, np.dtype(ml_dtypes.bfloat16), round_to_bfloat16)
