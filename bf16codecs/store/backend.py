@@ -20,7 +20,13 @@ from bf16codecs._limits import Limits, check_metadata, check_parsed
 from bf16codecs._messages import named_errors
 from bf16codecs.errors import StoreError
 from bf16codecs.safetensors import Header, TensorInfo, parse_header
-from bf16codecs.store.checks import check_array, check_attributes, check_form, check_owner
+from bf16codecs.store.checks import (
+    check_array,
+    check_attributes,
+    check_form,
+    check_owner,
+    restored_array,
+)
 from bf16codecs.store.entries import ROUNDED, Difference, StoredFile
 from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.plan import difference_form
@@ -100,7 +106,8 @@ class StoreReader(ABC):
             return RoundedArray(array)
         difference = self.info.differences.get(path)
         if difference is None:
-            return self._open(path, label)
+            array = self._open(path, label)
+            return array if self.info.loss is None else restored_array(array, self.attributes(path))
         array = self._open_difference(path, difference, label)
         if self._opened_base is not None:
             array.base_place = self._opened_base.where
@@ -244,8 +251,8 @@ class StoreReader(ABC):
         return {tensor.name: tensor for header in self.headers for tensor in header.tensors}
 
     def digests(self) -> list[str]:
-        """Return the SHA-256 of each file."""
-        return [file.sha256 for file in self.info.files]
+        """Return the SHA-256 of each file, as it is restored."""
+        return [file.digest for file in self.info.files]
 
     def state(self) -> Any:
         """Return something that differs once data have changed whose digest is computed."""

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from bf16codecs._chunks.array import ArrayReader
+from bf16codecs._chunks.converted import WidenedArray
 from bf16codecs._chunks.grid import ArrayPlan
 from bf16codecs._dtypes import ARRAY_DTYPES, DTYPE_BITS
 from bf16codecs._limits import is_addressable
@@ -17,7 +18,7 @@ from bf16codecs.safetensors import TensorInfo
 from bf16codecs.store.entries import stated_shape
 from bf16codecs.store.plan import array_form
 
-__all__ = ["check_array", "check_attributes", "check_form", "check_owner"]
+__all__ = ["check_array", "check_attributes", "check_form", "check_owner", "restored_array"]
 
 _ARRAY_DTYPES = {"uint8", *ARRAY_DTYPES.values()}
 
@@ -28,6 +29,15 @@ def check_array(array: ArrayReader) -> None:
         raise StoreError(f"{array.dtype!r:.80} is not the data type of a tensor")
     if not is_addressable(array.shape, 8 * array.dtype.itemsize):
         raise StoreError(f"shape {array.shape!r:.80} is larger than any array")
+
+
+def restored_array(array: ArrayReader, attributes: Mapping[str, Any]) -> ArrayReader:
+    """Return an array of a lossy store as what its tensor is: float32, if it became float16."""
+    if "lossy" not in attributes:
+        return array
+    if array.dtype != np.float16:
+        raise StoreError(f"{array.label}: its attributes say lossy, but it is {array.dtype}")
+    return WidenedArray(array)
 
 
 def check_owner(name: str, attributes: Mapping[str, Any], is_rounded: bool) -> None:

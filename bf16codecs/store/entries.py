@@ -1,15 +1,17 @@
-"""What the attributes of stores are made of: files, differences and bases.
+"""What the attributes of stores are made of: files, differences, bases, and what was lost.
 
 docs/store.md is the normative description.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from bf16codecs._frames import PREFIX
+from bf16codecs._half import HalfLoss
 from bf16codecs.safetensors import DTYPE_BITS, is_plain_name
 
 __all__ = [
@@ -22,9 +24,11 @@ __all__ = [
     "base_reference",
     "difference_entry",
     "file_entry",
+    "loss_entry",
     "stated_shape",
     "stored_file",
     "stored_files",
+    "stored_loss",
     "tensor_path",
 ]
 
@@ -43,6 +47,13 @@ class StoredFile:
     sha256: str
     #: Array of its header, or of the index's whole content.
     path: str
+    #: Of what a lossy store restores, which is not the original.
+    restored_sha256: str | None = None
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of what is restored."""
+        return self.sha256 if self.restored_sha256 is None else self.restored_sha256
 
 
 @dataclass(frozen=True)
@@ -99,7 +110,29 @@ class BaseReference:
 
 def file_entry(file: StoredFile, key: str) -> dict[str, Any]:
     """Return what attributes say of a file; `key` stands before its path."""
-    return {"name": file.name, "size": file.size, "sha256": file.sha256, key: file.path}
+    entry = {"name": file.name, "size": file.size, "sha256": file.sha256, key: file.path}
+    if file.restored_sha256 is not None:
+        entry["restored_sha256"] = file.restored_sha256
+    return entry
+
+
+def loss_entry(loss: HalfLoss) -> dict[str, Any]:
+    """Return what attributes say of what was lost: JSON has no infinity."""
+    numbers = vars(loss).items()
+    return {"to": "float16", **{k: "Infinity" if n == math.inf else n for k, n in numbers}}
+
+
+def stored_loss(entry: Mapping[str, Any]) -> HalfLoss:
+    """Check what attributes say of what was lost."""
+    if entry["to"] != "float16":
+        raise ValueError(f"what is lost by {entry['to']!r:.80} is not known")
+    numbers = {field.name: entry[field.name] for field in fields(HalfLoss)}
+    for name, number in numbers.items():
+        if number == "Infinity":
+            numbers[name] = math.inf
+        elif type(number) not in (int, float) or not 0 <= number < math.inf:
+            raise ValueError(f"{number!r:.80} is not what {name} is")
+    return HalfLoss(**numbers)
 
 
 def stored_files(content: Mapping[str, Any]) -> tuple[tuple[StoredFile, ...], StoredFile | None]:
@@ -107,6 +140,9 @@ def stored_files(content: Mapping[str, Any]) -> tuple[tuple[StoredFile, ...], St
     if not isinstance(content["files"], list):
         raise TypeError("files are not a list")
     files = tuple(stored_file(entry, "header") for entry in content["files"])
+    # Otherwise a store could show the digest of a file that it does not restore.
+    if any((file.restored_sha256 is None) == ("lossy" in content) for file in files):
+        raise ValueError("files have a digest of what is restored in lossy stores, and there alone")
     index = stored_file(content["index"], "path") if "index" in content else None
     if index is not None and not index.name.endswith(".json"):
         raise ValueError(f"{index.name!r:.80} is not the name of an index")
@@ -118,8 +154,14 @@ def stored_files(content: Mapping[str, Any]) -> tuple[tuple[StoredFile, ...], St
 
 def stored_file(entry: Mapping[str, Any], key: str) -> StoredFile:
     """Check what attributes say of a file."""
-    file = StoredFile(entry["name"], _size(entry["size"]), entry["sha256"], entry[key])
-    if not all(isinstance(text, str) for text in (file.name, file.sha256, file.path)):
+    file = StoredFile(
+        entry["name"],
+        _size(entry["size"]),
+        entry["sha256"],
+        entry[key],
+        entry.get("restored_sha256"),
+    )
+    if not all(isinstance(text, str) for text in (file.name, file.sha256, file.path, file.digest)):
         raise TypeError("a file's name, digest or path is not a string")
     # Restoring must not write outside the target.
     if not is_plain_name(file.name):

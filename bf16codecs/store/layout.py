@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from bf16codecs._half import HalfLoss
 from bf16codecs._version import __version__
 from bf16codecs.errors import StoreError, UnsupportedVersionError
 from bf16codecs.store.entries import (
@@ -20,7 +21,9 @@ from bf16codecs.store.entries import (
     base_reference,
     difference_entry,
     file_entry,
+    loss_entry,
     stored_files,
+    stored_loss,
     tensor_path,
 )
 from bf16codecs.store.run_layout import RunInfo
@@ -45,14 +48,16 @@ class StoreInfo:
     differences: Mapping[str, Difference] = field(default_factory=dict)
     #: Of a run, which has no files and paths of its own.
     run: RunInfo | None = None
+    #: Of a lossy store, what all tensors lost.
+    loss: HalfLoss | None = None
 
     @property
     def layout(self) -> int:
         """The oldest layout that has all that this store has."""
         is_shared = len(set(self.paths.values())) < len(self.paths)
         is_rounded = any(path.endswith(ROUNDED) for path in self.paths.values())
-        is_plain = self.base is None and self.run is None and not is_shared and not is_rounded
-        return 1 if is_plain else 2
+        is_whole = self.base is None and self.run is None and self.loss is None
+        return 1 if is_whole and not is_shared and not is_rounded else 2
 
     def to_attributes(self) -> dict[str, Any]:
         """Return the group's attributes."""
@@ -69,6 +74,8 @@ class StoreInfo:
             content["index"] = file_entry(self.index, "path")
         if self.base is not None:
             content["base"] = base_entry(self.base)
+        if self.loss is not None:
+            content["lossy"] = loss_entry(self.loss)
         content["tensors"] = {name: self._tensor_entry(name) for name in self.paths}
         return {ATTRIBUTES_KEY: content}
 
@@ -122,4 +129,7 @@ class StoreInfo:
         base = base_reference(content["base"]) if "base" in content else None
         if differences and base is None:
             raise ValueError("there are differences, and no base")
-        return cls(files, index, paths, base, differences)
+        loss = stored_loss(content["lossy"]) if "lossy" in content else None
+        if loss is not None and base is not None:
+            raise ValueError("it is lossy, and has a base")
+        return cls(files, index, paths, base, differences, loss=loss)
