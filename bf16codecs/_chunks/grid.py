@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -50,6 +50,13 @@ class ArrayPlan:
     is_written: bool = True
     #: Whether it is written as a difference to the same tensor of a base.
     has_base: bool = False
+    #: Whether its float32 numbers, which float16 has, are stored as such: see `stored`.
+    is_lossy: bool = False
+
+    @property
+    def stored(self) -> ArrayPlan:
+        """What the store has of it: another array if it is lossy."""
+        return replace(self, dtype="float16", is_lossy=False) if self.is_lossy else self
 
     @property
     def item_size(self) -> int:

@@ -21,26 +21,42 @@ from bf16codecs.codecs import (
     FrameCodec,
     encode_delta,
 )
+from bf16codecs.store.delta import DEFLATE_LEVELS, DeltaChain
 
-__all__ = ["CODEC_NAMES", "CodecChoice", "encode_difference"]
+__all__ = ["CODEC_NAMES", "LOSSY_CODEC_NAMES", "LOSSY_DTYPES", "CodecChoice", "encode_difference"]
 
 #: What `CodecChoice` and ``--codec`` take.
 CODEC_NAMES = (*CODECS, "none")
+#: And what they take for lossy stores.
+LOSSY_CODEC_NAMES = ("arithmetic", "huffman", "zstd", "delta-rle", "delta-deflate")
+#: What FP32 tensors of lossy stores may become.
+LOSSY_DTYPES = ("float16",)
 
 
 @dataclass(frozen=True)
 class CodecChoice:
-    """A codec name and level, as `--codec` and `--level` take them, applied to each data type."""
+    """A codec name and level, as `--codec` and `--level` take them, applied to each data type.
+
+    `lossy` is what FP32 tensors become, as `--lossy` takes it.
+    """
 
     name: str = "arithmetic"
     level: str | int | None = None
+    lossy: str | None = None
 
     def __post_init__(self) -> None:
-        if self.name not in CODEC_NAMES:
+        if self.lossy not in (None, *LOSSY_DTYPES):
+            raise ValueError(f"lossy must be {' or '.join(LOSSY_DTYPES)}, not {self.lossy!r:.80}")
+        if self.lossy is not None and self.name not in LOSSY_CODEC_NAMES:
+            names = f"{', '.join(LOSSY_CODEC_NAMES[:-1])} or {LOSSY_CODEC_NAMES[-1]}"
+            raise ValueError(f"the codec of a lossy store must be {names}, not {self.name!r}")
+        if self.lossy is None and self.name in LOSSY_CODEC_NAMES and self.name not in CODECS:
+            raise ValueError(f"codec {self.name!r} is for lossy stores alone (--lossy float16)")
+        if self.lossy is None and self.name not in CODEC_NAMES:
             raise ValueError(f"codec must be {', '.join(CODECS)} or none, not {self.name!r}")
-        if self.level is not None and self.name not in ("arithmetic", "zstd"):
+        if self.level is not None and self.name not in ("arithmetic", "zstd", "delta-deflate"):
             raise ValueError(f"codec {self.name!r} has no levels")
-        self.for_dtype("bfloat16")  # checks the level
+        self.chain("float16") or self.for_dtype("float16")  # checks the level
 
     def for_difference(self, dtype: str) -> FrameCodec:
         """Return the codec of differences of a data type: integers are taken as floats."""
@@ -60,6 +76,8 @@ class CodecChoice:
         """Return the codec of arrays of a data type, or None to store them as they are."""
         if self.name == "none":
             return None
+        if self.name not in CODECS:
+            return CodecChoice().for_dtype(dtype)
         if dtype not in _core.DTYPES:
             # Integers have no exponent to split off; every Zarr library has this codec.
             return None if self.name == "split" else Zstd(level=3, checksum=True)
@@ -69,14 +87,26 @@ class CodecChoice:
             return BF16Huffman(dtype)
         if self.name == "arithmetic":
             return BF16Arithmetic(dtype, "fast" if self.level is None else str(self.level))
+        return BF16Zstd(self._number(3, ZSTD_LEVELS), dtype)
+
+    def chain(self, dtype: str) -> DeltaChain | None:
+        """Return what codes arrays of a data type in place of `for_dtype`, if something does."""
+        if dtype != "float16" or self.name not in ("delta-rle", "delta-deflate"):
+            return None
+        return DeltaChain(None if self.name == "delta-rle" else self._number(9, DEFLATE_LEVELS))
+
+    def _number(self, default: int, levels: range) -> int:
+        """Return the level, which is a number."""
         try:
-            level = 3 if self.level is None else int(self.level)
+            level = default if self.level is None else int(self.level)
         except ValueError:
+            level = levels.stop
+        if level not in levels:
             raise ValueError(
-                f"level must be between {ZSTD_LEVELS[0]} and {ZSTD_LEVELS[-1]} for zstd,"
+                f"level must be between {levels[0]} and {levels[-1]} for {self.name},"
                 f" not {self.level!r}"
-            ) from None
-        return BF16Zstd(level, dtype)
+            )
+        return level
 
 
 def encode_difference(choice: CodecChoice, array: ArrayPlan, chunk: Bytes, base: Bytes) -> bytes:

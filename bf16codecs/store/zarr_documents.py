@@ -17,6 +17,7 @@ from zarr.storage import MemoryStore
 
 from bf16codecs._chunks.grid import ArrayPlan
 from bf16codecs.codecs import FrameCodec
+from bf16codecs.store.delta import DeltaChain
 from bf16codecs.zarr.blocks import BF16BlocksCodec
 
 __all__ = ["ZarrDocuments", "as_json", "read_documents"]
@@ -42,7 +43,7 @@ class ZarrDocuments:
         #: Of arrays, by path and name.
         self._arrays: dict[str, dict[str, Any]] = {}
 
-    def add(self, array: ArrayPlan, codec: Codec | None) -> None:
+    def add(self, array: ArrayPlan, codec: Codec | DeltaChain | None) -> None:
         """Add an array."""
         # Layers repeat: a model has few distinct shapes.
         key = (type(array), array.dtype, array.shape, array.chunks)
@@ -91,7 +92,7 @@ class ZarrDocuments:
         for name, document in root.items():
             yield name, as_json(document)
 
-    def _make(self, array: ArrayPlan, codec: Codec | None) -> dict[str, Any]:
+    def _make(self, array: ArrayPlan, codec: Codec | DeltaChain | None) -> dict[str, Any]:
         """Let zarr make an array's metadata."""
         options: dict[str, Any] = {"compressors": codec, "chunk_key_encoding": {"name": "v2"}}
         if self._format == 3:
@@ -99,8 +100,10 @@ class ZarrDocuments:
             options["dimension_names"] = array.dimension_names
             if isinstance(codec, FrameCodec):
                 options.update(serializer=BF16BlocksCodec(codec), compressors=None)
-            elif codec is not None:
+            elif isinstance(codec, Codec):
                 options["compressors"] = ZstdCodec(level=codec.level, checksum=codec.checksum)
+        if isinstance(codec, DeltaChain):
+            options.update(codec.array_options(self._format))
         store = MemoryStore()
         zarr.create_array(
             store,

@@ -11,11 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numcodecs.abc import Codec
 
 from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.grid import ArrayPlan, Piece
+from bf16codecs._half import to_half
 from bf16codecs.store.choice import CodecChoice, encode_difference
+from bf16codecs.store.delta import DeltaChain
 from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.zarr_documents import ZarrDocuments
 from bf16codecs.store.zarr_metadata import chunk_key
@@ -41,12 +44,12 @@ class ChunkWriter:
         self._choice = choice
         self._format = zarr_format
         self._sink = sink
-        self._codecs: dict[str, Codec | None] = {}
+        self._codecs: dict[str, Codec | DeltaChain | None] = {}
 
-    def codec(self, dtype: str) -> Codec | None:
+    def codec(self, dtype: str) -> Codec | DeltaChain | None:
         """Return the codec of arrays of a data type."""
         if dtype not in self._codecs:
-            self._codecs[dtype] = self._choice.for_dtype(dtype)
+            self._codecs[dtype] = self._choice.chain(dtype) or self._choice.for_dtype(dtype)
         return self._codecs[dtype]
 
     def write(self, piece: Piece, chunk: Bytes, base: Bytes | None = None) -> int:
@@ -58,7 +61,11 @@ class ChunkWriter:
     def _encode(self, array: ArrayPlan, chunk: Bytes, base: Bytes | None) -> Any:
         if base is not None:
             return encode_difference(self._choice, array, chunk, base)
-        codec = self.codec(array.dtype)
+        if array.is_lossy:  # but not here: float16 has these numbers
+            chunk = to_half(chunk.view(np.float32)).view(np.uint8)
+        codec = self.codec(array.stored.dtype)
+        if isinstance(codec, DeltaChain):
+            return codec.encode(chunk, self._format)
         try:
             return chunk if codec is None else codec.encode(chunk)
         except RuntimeError as e:  # Zstandard's, which has no other reason to fail
@@ -107,7 +114,7 @@ class ZarrWriter:
     def create(self, array: ArrayPlan) -> None:
         """Prepare an array; differences have no metadata."""
         if not array.has_base:
-            self._documents.add(array, self._chunks.codec(array.dtype))
+            self._documents.add(array.stored, self._chunks.codec(array.stored.dtype))
 
     def share(self, path: str, owner: str) -> None:
         """Do nothing: in Zarr, an array has one path."""

@@ -1,0 +1,59 @@
+"""Float16 numbers as differences of their bits, which run lengths or DEFLATE make smaller.
+
+docs/store.md, "Lossy stores", is the normative description.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+from numcodecs import Delta, Zlib
+from numcodecs.checksum32 import CRC32C
+
+from bf16codecs._buffers import Bytes
+from bf16codecs.codecs import RunLength
+from bf16codecs.zarr.codecs import DeltaCodec
+
+__all__ = ["DEFLATE_LEVELS", "DeltaChain"]
+
+DEFLATE_LEVELS = range(1, 10)
+
+_DELTA = "<u2"
+_GZIP_HEADER = 16 + zlib.MAX_WBITS
+
+
+@dataclass(frozen=True)
+class DeltaChain:
+    """Differences, and what comes after them.
+
+    Parameters
+    ----------
+    level
+        Of DEFLATE; None for run lengths.
+    """
+
+    level: int | None
+
+    def encode(self, chunk: Bytes, zarr_format: int) -> bytes:
+        """Encode a chunk as a format of Zarr stores it."""
+        differences = Delta(_DELTA).encode(chunk)
+        if self.level is None:
+            runs = RunLength().encode(differences)
+            return runs if zarr_format == 2 else CRC32C(location="end").encode(runs).tobytes()
+        # Not numcodecs' GZip, which writes the time: equal chunks are equal bytes.
+        header = zlib.MAX_WBITS if zarr_format == 2 else _GZIP_HEADER
+        return zlib.compress(differences, self.level, header)
+
+    def array_options(self, zarr_format: int) -> dict[str, Any]:
+        """Return what zarr calls these codecs when it makes an array."""
+        if zarr_format == 2:
+            after = RunLength() if self.level is None else Zlib(self.level)
+            return {"filters": [Delta(_DELTA)], "compressors": after}
+        chain: list[dict[str, Any]] = [DeltaCodec(_DELTA).to_dict()]
+        if self.level is None:
+            chain += [dict(RunLength()), {"name": "crc32c"}]
+        else:
+            chain += [{"name": "gzip", "configuration": {"level": self.level}}]
+        return {"compressors": chain}
