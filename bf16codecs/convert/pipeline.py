@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy as np
 from bf16codecs import _core
 from bf16codecs._buffers import Bytes, ThreadBuffer
 from bf16codecs._chunks.grid import ArrayPlan, Piece
+from bf16codecs._half import HalfLoss
 from bf16codecs._limits import IN_FLIGHT_BYTES
 from bf16codecs._messages import counted
 from bf16codecs._threads import run_ahead, worker_count
@@ -32,6 +33,8 @@ __all__ = [
     "LOCAL",
     "Encoded",
     "Engine",
+    "Measure",
+    "Measured",
     "Packed",
     "Progress",
     "file_prefix",
@@ -79,6 +82,15 @@ class Encoded:
     digests: list[str]
     stored_nbytes: int
     checksums: dict[tuple[int, int], int]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a lossy store loses: its plan, SHA-256 of each original file, and the loss of all."""
+
+    plan: ModelPlan
+    digests: list[str]
+    loss: HalfLoss
 
 
 def in_file_order(
@@ -150,10 +162,16 @@ def pack(
     progress: Progress | None = None,
     encode: Encode = encode,
     base: Base | None = None,
+    measure: Measure | None = None,
 ) -> Packed:
-    """Write a model into a store; `encode` writes the tensors."""
+    """Write a model into a store; `encode` writes the tensors, `measure` makes it lossy."""
     before = [file.state() for file in source.files]
-    plan = plan_model(source, chunk_size, None if base is None else base.model)
+    plan = plan_model(
+        source, chunk_size, None if base is None else base.model, is_lossy=measure is not None
+    )
+    measured = None if measure is None else measure(plan)
+    if measured is not None:
+        plan = measured.plan
     _create(writer, plan)
     stored = [
         _write_bytes(writer, header_path(i), file.header.raw, chunk_size)
@@ -167,21 +185,34 @@ def pack(
             raise CorruptDataError(
                 f"{file.path}: {file.name} has another SHA-256 than the original"
             )
-    files = tuple(
-        StoredFile(file.name, file.header.file_size, digest, header_path(i))
-        for i, (file, digest) in enumerate(zip(source.files, encoded.digests, strict=True))
-    )
+    files = _stored_files(source, encoded.digests, measured)
     index = None
     if source.index is not None:
         raw, path = source.index_raw, INDEX_PATH
         stored.append(_write_bytes(writer, path, raw, chunk_size))
         index = StoredFile(source.index.name, len(raw), hashlib.sha256(raw).hexdigest(), path)
     reference = None if base is None else base.reference
-    info = StoreInfo(files, index, plan.paths, reference, plan.differences)
+    loss = None if measured is None else measured.loss
+    info = StoreInfo(files, index, plan.paths, reference, plan.differences, loss=loss)
     stored.append(writer.finish(info))
     stored_nbytes = encoded.stored_nbytes + sum(stored)
     nbytes = source.nbytes + len(source.index_raw)
     return Packed(info, nbytes, stored_nbytes, encoded.checksums)
+
+
+def _stored_files(
+    source: Source, digests: Sequence[str], measured: Measured | None
+) -> tuple[StoredFile, ...]:
+    files = [
+        StoredFile(file.name, file.header.file_size, digest, header_path(i))
+        for i, (file, digest) in enumerate(zip(source.files, digests, strict=True))
+    ]
+    if measured is not None:
+        files = [
+            replace(file, sha256=original, restored_sha256=file.sha256)
+            for file, original in zip(files, measured.digests, strict=True)
+        ]
+    return tuple(files)
 
 
 def _create(writer: StoreWriter, plan: ModelPlan) -> None:
@@ -232,9 +263,10 @@ def unpack(
                 digests[piece.array.file].update(data.data)
     if check_digests:
         for file, digest in zip(reader.info.files, digests, strict=True):
-            if digest.hexdigest() != file.sha256:
+            if digest.hexdigest() != file.digest:
+                what = "the original" if reader.info.loss is None else "when it was stored"
                 raise CorruptDataError(
-                    f"{reader.where}: {file.name} has another SHA-256 than the original"
+                    f"{reader.where}: {file.name} has another SHA-256 than {what}"
                 )
 
 
@@ -258,6 +290,8 @@ def verify_packed(
 
 #: Encodes all arrays of a source into a writer: `encode`.
 Encode = Callable[[Source, Any, ModelPlan, bool, Progress | None], Encoded]
+#: Finds out what a lossy store of a plan loses.
+Measure = Callable[[ModelPlan], Measured]
 #: Compares a store with what was packed into it: `verify_packed`.
 Verify = Callable[[StoreReader, Sequence[Header], Packed, Progress | None], None]
 

@@ -17,9 +17,9 @@ from bf16codecs.safetensors import Source, TensorInfo
 from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.entries import ROUNDED, Difference
 from bf16codecs.store.layout import ATTRIBUTES_KEY
-from bf16codecs.store.plan import plan_arrays
+from bf16codecs.store.plan import array_form, plan_arrays
 
-__all__ = ["ModelPlan", "plan_model"]
+__all__ = ["ModelPlan", "is_convertible", "plan_model"]
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,14 @@ class ModelPlan:
         return out
 
 
-def plan_model(source: Source, chunk_size: int, base: StoreReader | None) -> ModelPlan:
+def is_convertible(tensor: TensorInfo) -> bool:
+    """Tell whether a lossy store has a tensor in half precision."""
+    return tensor.dtype == "F32" and array_form(tensor)[0] == "float32"
+
+
+def plan_model(
+    source: Source, chunk_size: int, base: StoreReader | None, is_lossy: bool = False
+) -> ModelPlan:
     """Plan a store.
 
     Parameters
@@ -64,6 +71,8 @@ def plan_model(source: Source, chunk_size: int, base: StoreReader | None) -> Mod
         Largest size of a chunk, in bytes.
     base
         What tensors are stored as differences to, where it has the same ones.
+    is_lossy
+        Store FP32 tensors in half precision: the source's numbers are such.
 
     Raises
     ------
@@ -81,6 +90,7 @@ def plan_model(source: Source, chunk_size: int, base: StoreReader | None) -> Mod
     for tensor, array in zip(tensors, arrays, strict=True):
         name = tensor.name
         others = copies[name], roundings[name]
+        array = replace(array, is_lossy=is_lossy and is_convertible(tensor))
         if name in repeated.copies:
             paths[name] = by_name[repeated.copies[name]].path
             array = replace(array, path=paths[name], is_written=False)

@@ -66,7 +66,7 @@ def rebase_store(
     Raises
     ------
     StoreError
-        If it is not a local model store, or damaged, or a base cannot be opened.
+        If it is not a local model store, or damaged, or lossy, or a base cannot be opened.
     bf16codecs.errors.BaseMismatchError
         If its base is another model, or was altered.
     ValueError
@@ -80,6 +80,8 @@ def rebase_store(
     with closing(open_store(text, opening=opening)) as reader:
         if reader.location[1] is not None:
             raise StoreError(f"{text}: a step of a run, which cannot be rewritten alone")
+        if reader.info.loss is not None:
+            raise StoreError(f"{text}: is lossy: it has no base, and would no longer say so")
         check_restored_size(reader)
         codec, level = _choice_of(reader, onto is not None)
         options: dict[str, Any] = {

@@ -14,7 +14,8 @@ from bf16codecs._paths import given_path
 from bf16codecs._threads import codec_threads
 from bf16codecs.convert.bases import Base, opened_base
 from bf16codecs.convert.checks import compare_names, read_index
-from bf16codecs.convert.pipeline import LOCAL, Engine, pack
+from bf16codecs.convert.lossy import half_source, measure_loss
+from bf16codecs.convert.pipeline import LOCAL, Engine, Measure, pack
 from bf16codecs.convert.summary import Progress, Summary
 from bf16codecs.convert.target import absolute_target, is_kind, new_target
 from bf16codecs.safetensors import Source, open_source
@@ -46,6 +47,7 @@ def safetensors_to_zarr(
     chunk_size: int = DEFAULT_CHUNK_SIZE,
     threads: int | None = None,
     base: str | os.PathLike[str] | None = None,
+    lossy: str | None = None,
     zarr_format: int = 3,
     verify: bool = True,
     overwrite: bool = False,
@@ -63,9 +65,11 @@ def safetensors_to_zarr(
         The store to make: a folder, or a ZIP file if the name ends in ``.zip``. It appears only
         when it is complete, and not at all after an error.
     codec
-        ``"huffman"``, ``"arithmetic"``, ``"zstd"``, ``"split"`` or ``"none"``, for floats.
+        ``"huffman"``, ``"arithmetic"``, ``"zstd"``, ``"split"`` or ``"none"``, for floats. With
+        `lossy`, ``"delta-rle"`` or ``"delta-deflate"`` too, and not the last two.
     level
-        Of ``"zstd"`` 1 to 22, of ``"arithmetic"`` ``"fast"`` or ``"best"``.
+        Of ``"zstd"`` 1 to 22, of ``"delta-deflate"`` 1 to 9, of ``"arithmetic"`` ``"fast"`` or
+        ``"best"``.
     chunk_size
         Largest size of a chunk, in bytes.
     threads
@@ -73,6 +77,10 @@ def safetensors_to_zarr(
     base
         A model, whatever holds it: its path or address. Tensors that it has too are stored as what
         differs, and reading the store needs it. By default there is none.
+    lossy
+        ``"float16"`` stores FP32 tensors in half precision; what this loses is measured first, for
+        which the source is read once more. The store says that it is lossy, and restores FP32
+        tensors with other numbers. By default, nothing is lost.
     zarr_format
         3 or 2.
     verify
@@ -82,8 +90,8 @@ def safetensors_to_zarr(
     sync
         Flush the store to the disk before it gets its name, so that it survives a loss of power.
     progress
-        Called now and then with the phase (``"convert"``, ``"verify"``), the bytes done and the
-        total bytes.
+        Called now and then with the phase (``"measure"`` if `lossy`, ``"convert"``, ``"verify"``),
+        the bytes done and the total bytes.
     engine
         Who does the work: by default this process; `bf16codecs.dask.cluster` gives another.
 
@@ -100,14 +108,17 @@ def safetensors_to_zarr(
     StoreError
         If the base is not a model, or has no tensor in common with the source.
     ValueError
-        If an option makes no sense, or the target is or contains the source or the base.
+        If an option makes no sense, or the target is or contains the source or the base, or a
+        model without FP32 tensors would be stored lossy.
     OSError
         If a file cannot be read or written.
     """
     if zarr_format not in (2, 3):
         raise ValueError(f"zarr_format must be 2 or 3, not {zarr_format!r}")
+    if lossy is not None and (base is not None or engine is not LOCAL):
+        raise ValueError("a lossy store has no base, and is made by one process")
     as_zip = os.fspath(store).lower().endswith(".zip")
-    choice = CodecChoice(codec, level)
+    choice = CodecChoice(codec, level, lossy)
     return _to_store(
         src,
         store,
@@ -204,6 +215,10 @@ def _to_store(
     if chunk_size < 1:
         raise ValueError(f"chunk_size must be positive, not {chunk_size}")
     source = src if isinstance(src, Source) else open_source(src)
+    measure: Measure | None = None
+    if choice.lossy is not None:
+        measure = partial(measure_loss, source, progress and partial(progress, "measure"))
+        source = half_source(source)
     target = absolute_target(given_path(store, "target"), source.paths)
     may_replace = partial(is_kind, kind=kind)
     with (
@@ -214,7 +229,7 @@ def _to_store(
         with closing(make_writer(temporary)) as writer:
             report = progress and partial(progress, "convert")
             on = found if isinstance(found, Base) else None
-            packed = pack(source, writer, chunk_size, verify, report, engine.encode, on)
+            packed = pack(source, writer, chunk_size, verify, report, engine.encode, on, measure)
         if verify:
             opening = Opening(base=None if on is None else on.model)
             with closing(open_store(temporary, kind, opening=opening)) as reader:
@@ -230,6 +245,7 @@ def _to_store(
         packed.stored_nbytes,
         time.perf_counter() - start,
         _base_note(packed.info, found),
+        packed.info.loss,
     )
 
 

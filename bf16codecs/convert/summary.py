@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from bf16codecs._half import HalfLoss
 from bf16codecs.safetensors import Header
 from bf16codecs.store.backend import StoreReader
 
@@ -27,6 +28,8 @@ class Summary:
     seconds: float
     #: What the store depends on, in words.
     base: str = ""
+    #: What the store does not restore, None if it is not lossy.
+    loss: HalfLoss | None = None
 
 
 def shifted(
@@ -47,4 +50,5 @@ def summarize(reader: StoreReader, headers: Sequence[Header], start: float) -> S
         sum(file.size for file in info.files) + (info.index.size if info.index else 0),
         reader.total_nbytes(),
         time.perf_counter() - start,
+        loss=info.loss,
     )

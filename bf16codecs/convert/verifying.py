@@ -15,6 +15,7 @@ from bf16codecs._limits import Limits
 from bf16codecs._messages import counted
 from bf16codecs._threads import codec_threads
 from bf16codecs.convert.checks import check_restored_size, compare_names, read_index
+from bf16codecs.convert.lossy import half_source
 from bf16codecs.convert.pipeline import unpack
 from bf16codecs.convert.summary import Progress, Summary, shifted
 from bf16codecs.errors import CorruptDataError, StoreError
@@ -42,7 +43,8 @@ def verify_store(
         A folder, a ZIP file, an HDF5 file, or an address that zarr understands. Of a run, all
         steps are verified, or the one that the path names, as in ``run.zarr@600``.
     src
-        The safetensors file, folder of shards or index that it has to be a copy of.
+        The safetensors file, folder of shards or index that it has to be a copy of; a lossy store,
+        of that in half precision.
     threads, base, max_bytes, progress
         As for `zarr_to_safetensors`.
 
@@ -73,7 +75,8 @@ def verify_store(
             done, tensors = done + _size(reader), tensors + len(reader.names)
             files += len(reader.info.files)
         stored = models[0].total_nbytes() if models else 0
-    return Summary(files, tensors, total, stored, time.perf_counter() - start)
+        loss = models[0].info.loss if models else None
+    return Summary(files, tensors, total, stored, time.perf_counter() - start, loss=loss)
 
 
 def _size(reader: StoreReader) -> int:
@@ -89,6 +92,8 @@ def _verify(
     check_restored_size(reader)
     if source is not None:
         compare_names(reader, headers, index, source)
+        if reader.info.loss is not None:
+            source = half_source(source)
 
     def consume(file: int, piece: Piece, data: Bytes) -> None:
         if source is None:

@@ -142,8 +142,8 @@ def check_base(reference: BaseReference, base: StoreReader, where: str) -> None:
         )
     for i, (ours, theirs) in enumerate(zip(expected, found, strict=True)):
         told = [("size", str(ours.size), str(theirs.size))]
-        if theirs.sha256:
-            told.append(("SHA-256", ours.sha256, theirs.sha256))
+        if theirs.digest:
+            told.append(("SHA-256", ours.sha256, theirs.digest))
         else:
             header = hashlib.sha256(base.headers[i].raw).hexdigest()
             told.append(("header's SHA-256", ours.header_sha256, header))

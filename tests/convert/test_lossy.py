@@ -1,0 +1,362 @@
+"""Lossy stores: what they hold, what they restore, and that they say so."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as nps
+from safetensors.numpy import save_file
+from zarr.storage import LocalStore, ZipStore
+
+from bf16codecs import open_model
+from bf16codecs._half import HalfLoss, from_half, to_half
+from bf16codecs.convert import (
+    rebase_store,
+    safetensors_to_run,
+    safetensors_to_zarr,
+    verify_store,
+    zarr_to_safetensors,
+)
+from bf16codecs.errors import BaseMismatchError, CorruptDataError, StoreError
+from edit_store import edit_array, edit_json
+from reference_lossy import restored_tensor
+
+CODECS: list[dict[str, Any]] = [
+    {"codec": "delta-rle"},
+    {"codec": "delta-deflate", "level": 6},
+    {"codec": "arithmetic"},
+    {"codec": "huffman"},
+    {"codec": "zstd", "level": 5},
+]
+DELTAS = CODECS[:2]
+codecs = pytest.mark.parametrize("codec", CODECS, ids=lambda c: c["codec"])
+deltas = pytest.mark.parametrize("codec", DELTAS, ids=lambda c: c["codec"])
+formats = pytest.mark.parametrize("zarr_format", [3, 2])
+
+# Numbers at every edge: zeros, subnormals, the largest, infinities, NaNs that are quiet or not.
+EDGES = [0x0, 0x80000000, 0x1, 0x33000000, 0x33000001, 0x387FE000, 0x477FEFFF, 0x477FF000]
+EDGES += [0x7F7FFFFF, 0xFF800000, 0x7F800001, 0xFFC00000, 0x7FD55555, 0x7F802000]
+
+
+def tensors() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    weights = rng.normal(0, 0.02, (90, 33)).astype("f4")
+    return {
+        "w": weights,
+        "w2": weights.copy(),
+        "rounded": weights.astype(ml_dtypes.bfloat16),
+        "edges": np.array(EDGES * 40, "<u4").view("f4"),
+        "every half": np.arange(1 << 16, dtype="<u2").view("<f2").astype("f4"),
+        "scalar": np.array(1e9, "f4"),
+        "empty": np.empty((0, 3), "f4"),
+        "half": rng.normal(0, 1, (40, 5)).astype("f2"),
+        "double": rng.normal(0, 1, (7,)),
+        "ids": np.arange(50),
+    }
+
+
+def lossy(array: np.ndarray) -> np.ndarray:
+    return from_half(to_half(array)) if array.dtype == np.float32 else array
+
+
+def total_loss(arrays: dict[str, np.ndarray]) -> HalfLoss:
+    loss = HalfLoss()
+    for array in arrays.values():
+        if array.dtype == np.float32:
+            loss = loss.joined(HalfLoss.of(array, to_half(array)))
+    return loss
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("lossy") / "m.safetensors"
+    save_file(tensors(), path, {"format": "pt"})
+    return path
+
+
+def convert(source: Path, store: Path, **options: Any) -> Any:
+    return safetensors_to_zarr(source, store, lossy="float16", chunk_size=5000, **options)
+
+
+def restored(source: Path) -> bytes:
+    """Return the file that a lossy store of a source restores."""
+    raw = source.read_bytes()
+    start = 8 + int.from_bytes(raw[:8], "little")
+    out = bytearray(raw)
+    for name, info in json.loads(raw[8:start]).items():
+        if name != "__metadata__" and info["dtype"] == "F32":
+            first, stop = (start + n for n in info["data_offsets"])
+            out[first:stop] = lossy(np.frombuffer(raw[first:stop], "<f4")).tobytes()
+    return bytes(out)
+
+
+@codecs
+@formats
+@pytest.mark.parametrize("name", ["m.zarr", "m.zarr.zip"])
+def test_what_is_restored_and_read(source, tmp_path, codec, zarr_format, name):
+    summary = convert(source, tmp_path / name, zarr_format=zarr_format, **codec)
+    arrays = tensors()
+    assert summary.loss == total_loss(arrays)
+    back = zarr_to_safetensors(tmp_path / name, tmp_path / "back.safetensors")
+    assert back.loss == summary.loss
+    assert (tmp_path / "back.safetensors").read_bytes() == restored(source)
+    assert verify_store(tmp_path / name, source).loss == summary.loss
+    with open_model(tmp_path / name) as model:
+        loaded = model.load()
+        for tensor, array in arrays.items():
+            expected = lossy(array)
+            assert loaded[tensor].dtype == model[tensor].dtype == array.dtype
+            assert loaded[tensor].tobytes() == expected.tobytes()
+        assert model["w"].get_dtype() == "F32"
+        assert model["w"][40:7:-3, 5].tobytes() == lossy(arrays["w"])[40:7:-3, 5].tobytes()
+        assert (
+            model["w"][[3, 80], [4, 5]].tobytes() == lossy(arrays["w"])[[3, 80], [4, 5]].tobytes()
+        )
+        assert model["w"].zarr.dtype == np.float16
+        assert model["w"].zarr[3:].tobytes() == to_half(arrays["w"])[3:].tobytes()
+
+
+@codecs
+@formats
+def test_zarr_alone_reads_the_halves(source, tmp_path, codec, zarr_format):
+    for name in ("m.zarr", "m.zarr.zip"):
+        convert(source, tmp_path / name, zarr_format=zarr_format, **codec)
+        path = tmp_path / name
+        with ZipStore(path, mode="r") if path.is_file() else LocalStore(path) as store:
+            group = zarr.open_group(store, mode="r")
+            for tensor, array in tensors().items():
+                found = group[group.attrs["bf16codecs"]["tensors"][tensor]]
+                if array.dtype == np.float32:
+                    array = to_half(array)
+                    assert found.dtype == np.float16
+                    assert math.isnan(found.fill_value)
+                assert np.asarray(found[...]).tobytes() == array.tobytes()
+
+
+@deltas
+@formats
+def test_arrays_are_what_the_document_says(source, tmp_path, codec, zarr_format):
+    convert(source, tmp_path / "m.zarr", zarr_format=zarr_format, **codec)
+    for tensor, path in (("w", "w"), ("edges", "edges"), ("scalar", "scalar"), ("empty", "empty")):
+        expected = lossy(tensors()[tensor]).tobytes()
+        assert restored_tensor(tmp_path / "m.zarr", path) == expected
+
+
+@settings(max_examples=25)
+@given(
+    nps.arrays("<u4", nps.array_shapes(max_dims=3, max_side=9), elements=st.integers(0, 2**32 - 1))
+)
+def test_any_numbers(tmp_path_factory, bits):
+    folder = tmp_path_factory.mktemp("any")
+    save_file({"x": bits.view("f4")}, folder / "m.safetensors")
+    for zarr_format, codec in ((3, "delta-rle"), (2, "delta-deflate")):
+        store = folder / f"{zarr_format}.zarr"
+        convert(folder / "m.safetensors", store, codec=codec, zarr_format=zarr_format)
+        expected = lossy(bits.view("f4")).tobytes()
+        assert restored_tensor(store, "x") == expected
+        with open_model(store) as model:
+            assert model.load()["x"].tobytes() == expected
+
+
+def test_a_store_says_what_it_lost(source, tmp_path):
+    convert(source, tmp_path / "m.zarr", codec="delta-rle")
+    root = json.loads((tmp_path / "m.zarr/zarr.json").read_text())
+    content = root["attributes"]["bf16codecs"]
+    assert content["layout"] == 2
+    assert (content["lossy"]["to"], content["lossy"]["absolute"]) == ("float16", "Infinity")
+    (file,) = content["files"]
+    assert file["sha256"] != file["restored_sha256"]
+    attributes = root["consolidated_metadata"]["metadata"]["w"]["attributes"]["bf16codecs"]
+    assert attributes["dtype"] == "F32"
+    w = tensors()["w"]
+    one = HalfLoss.of(w, to_half(w))
+    assert attributes["lossy"] == {"to": "float16", **vars(one), "to_zero": 2 * one.to_zero}
+    assert (
+        "lossy" not in root["consolidated_metadata"]["metadata"]["half"]["attributes"]["bf16codecs"]
+    )
+
+
+def test_copies_are_shared_and_roundings_kept(source, tmp_path):
+    convert(source, tmp_path / "m.zarr")
+    attributes = json.loads((tmp_path / "m.zarr/zarr.json").read_text())["attributes"]
+    places = attributes["bf16codecs"]["tensors"]
+    assert places["w2"] == places["w"]
+    assert places["rounded"] == "rounded"
+    exact = {"w": lossy(tensors()["w"])}
+    exact["rounded"] = exact["w"].astype(ml_dtypes.bfloat16)
+    save_file(exact, tmp_path / "exact.safetensors")
+    convert(tmp_path / "exact.safetensors", tmp_path / "exact.zarr")
+    zarr_to_safetensors(tmp_path / "exact.zarr", tmp_path / "back")
+    assert (tmp_path / "back").read_bytes() == (tmp_path / "exact.safetensors").read_bytes()
+
+
+@formats
+def test_stores_are_the_same_bytes_each_time(source, tmp_path, zarr_format):
+    for codec in DELTAS:
+        for name in ("a.zip", "b.zip"):
+            options = {"zarr_format": zarr_format, "threads": 1, "overwrite": True}
+            convert(source, tmp_path / name, **options, **codec)
+        assert (tmp_path / "a.zip").read_bytes() == (tmp_path / "b.zip").read_bytes()
+
+
+def test_a_store_of_several_files(tmp_path):
+    rng = np.random.default_rng(0)
+    folder = tmp_path / "shards"
+    folder.mkdir()
+    weight_map = {}
+    for name in "ab":
+        save_file({name: rng.normal(0, 1, (30, 30)).astype("f4")}, folder / f"{name}.safetensors")
+        weight_map[name] = f"{name}.safetensors"
+    index = json.dumps({"metadata": {}, "weight_map": weight_map})
+    (folder / "m.safetensors.index.json").write_text(index)
+    convert(folder, tmp_path / "m.zarr", codec="delta-deflate")
+    zarr_to_safetensors(tmp_path / "m.zarr", tmp_path / "back")
+    for name in "ab":
+        expected = restored(folder / f"{name}.safetensors")
+        assert (tmp_path / "back" / f"{name}.safetensors").read_bytes() == expected
+    assert (tmp_path / "back" / "m.safetensors.index.json").read_text() == index
+    assert verify_store(tmp_path / "m.zarr", folder).files == 2
+
+
+def test_a_lossy_store_is_a_base_of_what_it_restores(tmp_path):
+    rng = np.random.default_rng(0)
+    old = {"w": rng.normal(0, 1, (64, 64)).astype("f4")}
+    save_file(old, tmp_path / "old.safetensors")
+    convert(tmp_path / "old.safetensors", tmp_path / "old.zarr", codec="delta-rle")
+    save_file({"w": lossy(old["w"]) * np.float32(1.001)}, tmp_path / "new.safetensors")
+    options = {"base": tmp_path / "old.zarr"}
+    safetensors_to_zarr(tmp_path / "new.safetensors", tmp_path / "new.zarr", **options)
+    assert verify_store(tmp_path / "new.zarr", tmp_path / "new.safetensors").loss is None
+    zarr_to_safetensors(tmp_path / "old.zarr", tmp_path / "back.safetensors")
+    verify_store(tmp_path / "new.zarr", base=tmp_path / "back.safetensors")
+    with pytest.raises(BaseMismatchError, match="is not the base"):
+        verify_store(tmp_path / "new.zarr", base=tmp_path / "old.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"lossy": "int8"}, "^lossy must be float16, not 'int8'$"),
+        ({"codec": "delta-rle"}, r"^codec 'delta-rle' is for lossy stores alone"),
+        ({"codec": "delta-rle", "lossy": "float16", "level": 1}, "has no levels"),
+        ({"codec": "delta-deflate", "lossy": "float16", "level": 0}, "between 1 and 9"),
+        ({"codec": "delta-deflate", "lossy": "float16", "level": "10"}, "between 1 and 9"),
+        ({"codec": "delta-deflate", "lossy": "float16", "level": "best"}, "between 1 and 9"),
+        ({"codec": "split", "lossy": "float16"}, "^the codec of a lossy store must be arithmetic"),
+        ({"codec": "none", "lossy": "float16"}, "^the codec of a lossy store must be arithmetic"),
+        ({"lossy": "float16", "base": "old.zarr"}, "^a lossy store has no base"),
+    ],
+)
+def test_options_that_make_no_sense(source, tmp_path, options, message):
+    with pytest.raises(ValueError, match=message):
+        safetensors_to_zarr(source, tmp_path / "m.zarr", **options)
+    assert not list(tmp_path.iterdir())
+
+
+def test_models_without_fp32_are_refused(tmp_path, demo_model):
+    with pytest.raises(ValueError, match=f"{demo_model.name}: has no FP32 tensor"):
+        convert(demo_model, tmp_path / "m.zarr")
+    assert not list(tmp_path.iterdir())
+
+
+def test_lossy_stores_are_not_rewritten_and_make_no_runs(source, tmp_path):
+    convert(source, tmp_path / "m.zarr")
+    with pytest.raises(StoreError, match=r"m\.zarr: is lossy"):
+        rebase_store(tmp_path / "m.zarr")
+    with pytest.raises(ValueError, match="is for lossy stores alone"):
+        safetensors_to_run([source], tmp_path / "run.zarr", codec="delta-rle")
+
+
+def test_the_source_is_compared_in_half_precision(source, tmp_path):
+    convert(source, tmp_path / "m.zarr", codec="delta-rle")
+    arrays = tensors()
+    arrays["w"].view("u4")[0, 0] ^= 1  # half precision has no such bit
+    save_file(arrays, tmp_path / "near.safetensors", {"format": "pt"})
+    verify_store(tmp_path / "m.zarr", tmp_path / "near.safetensors")
+    arrays["w"][0, 0] *= -1
+    save_file(arrays, tmp_path / "other.safetensors", {"format": "pt"})
+    with pytest.raises(CorruptDataError, match="differs from"):
+        verify_store(tmp_path / "m.zarr", tmp_path / "other.safetensors")
+
+
+def read(store: Path) -> None:
+    verify_store(store)
+    with open_model(store) as model:
+        model.load()
+
+
+def _root(change: Any) -> Any:
+    def apply(store: Path) -> None:
+        edit_json(store, "zarr.json", lambda root: change(root["attributes"]["bf16codecs"]))
+
+    return apply
+
+
+def _array(change: Any) -> Any:
+    return lambda store: edit_array(store, "w", change)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (_root(lambda a: a.pop("lossy")), "damaged store attributes: files have a digest"),
+        (_root(lambda a: a["files"][0].pop("restored_sha256")), "files have a digest"),
+        (_root(lambda a: a["files"][0].update(restored_sha256=1)), "is not a string"),
+        (_root(lambda a: a["lossy"].update(to="int8")), "by 'int8' is not known"),
+        (_root(lambda a: a["lossy"].pop("to_zero")), "damaged store attributes: 'to_zero'"),
+        (_root(lambda a: a["lossy"].update(relative=-1)), "-1 is not what relative is"),
+        (_root(lambda a: a["lossy"].update(absolute="much")), "'much' is not what absolute is"),
+        (_root(lambda a: a["lossy"].update(absolute=True)), "True is not what absolute is"),
+        (_root(lambda a: a.update(layout=1)), None),
+        (_root(lambda a: a["files"][0].update(restored_sha256="0")), "than when it was stored"),
+        (_array(lambda n: n["attributes"]["bf16codecs"].pop("lossy")), "float16"),
+        (_array(lambda n: n.update(data_type="bfloat16")), "say lossy, but it is bfloat16"),
+        (_array(lambda n: n["attributes"]["bf16codecs"].update(dtype="F16")), "F16"),
+    ],
+)
+def test_damaged_attributes(source, tmp_path, damage, message):
+    store = tmp_path / "m.zarr"
+    convert(source, store, codec="delta-rle")
+    damage(store)
+    if message is None:  # says nothing of what is in it
+        verify_store(store)
+        return
+    with pytest.raises((StoreError, CorruptDataError), match=message) as caught:
+        read(store)
+    assert "\n" not in str(caught.value)
+
+
+@deltas
+@formats
+def test_damaged_chunks_are_noticed(source, tmp_path, codec, zarr_format):
+    """Those of run lengths in format 2, which have no checksum, by the digest of the file."""
+    store = tmp_path / "m.zarr"
+    convert(source, store, zarr_format=zarr_format, **codec)
+    chunk = store / ("w/c.0.0" if zarr_format == 3 else "w/0.0")
+    good = chunk.read_bytes()
+    other = bytearray(good)
+    other[len(good) // 2] ^= 1
+    for bad in (
+        good[:-1],
+        good[: len(good) // 2],
+        bytes(other),
+        b"",
+        bytes(len(good)),
+    ):
+        chunk.write_bytes(bad)
+        with pytest.raises(
+            (StoreError, ValueError), match=r"tensor 'w2'|another SHA-256"
+        ) as caught:
+            verify_store(store)
+        assert "\n" not in str(caught.value)
+    chunk.write_bytes(good)
+    verify_store(store)
