@@ -32,8 +32,9 @@ from bf16codecs.convert.plan import ModelPlan
 from bf16codecs.convert.summary import Summary
 from bf16codecs.errors import CorruptDataError
 from bf16codecs.safetensors import Header, Source, SourceFile
-from bf16codecs.store.backend import StoreReader, stored_arrays
+from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.opening import open_store
+from bf16codecs.store.whole import stored_arrays
 from bf16codecs.store.zarr_writer import ChunkWriter, ZarrWriter
 
 __all__ = ["cluster", "safetensors_to_zarr"]

@@ -27,10 +27,11 @@ from bf16codecs.cli.options import (
     threads_option,
 )
 from bf16codecs.convert import verify_store
-from bf16codecs.store.backend import Storage, StoreReader, stored_arrays
+from bf16codecs.store.backend import Storage, StoreReader
 from bf16codecs.store.opening import Opening, open_models
 from bf16codecs.store.run_layout import listed
 from bf16codecs.store.runs import StepReader
+from bf16codecs.store.whole import stored_arrays
 
 __all__ = ["info", "plugin_path", "verify"]
 

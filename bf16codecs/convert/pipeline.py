@@ -22,11 +22,12 @@ from bf16codecs.convert.bases import Base
 from bf16codecs.convert.plan import ModelPlan, plan_model
 from bf16codecs.errors import CorruptDataError, SafetensorsError
 from bf16codecs.safetensors import Header, Source, SourceFile
-from bf16codecs.store.backend import StoreReader, stored_arrays
+from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.entries import ROUNDED, StoredFile
 from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.paths import array_paths
 from bf16codecs.store.plan import INDEX_PATH, header_path, plan_bytes
+from bf16codecs.store.whole import stored_arrays
 from bf16codecs.store.writer import StoreWriter
 
 __all__ = [

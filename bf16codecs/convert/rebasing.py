@@ -26,10 +26,11 @@ from bf16codecs.convert.storing import (
 from bf16codecs.convert.summary import Progress, Summary
 from bf16codecs.errors import StoreError
 from bf16codecs.safetensors import Source, SourceFile
-from bf16codecs.store.backend import StoreReader, stored_arrays
+from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.choice import CODEC_NAMES
 from bf16codecs.store.entries import ROUNDED, StoredFile
 from bf16codecs.store.opening import Kind, Opening, detect, open_store
+from bf16codecs.store.whole import stored_arrays
 
 __all__ = ["rebase_store"]
 

@@ -4,15 +4,12 @@ docs/store.md is the normative description of its layout.
 """
 
 from bf16codecs.errors import StoreError
-from bf16codecs.store.backend import (
-    StoreReader,
-    read_bytes,
-    stored_arrays,
-)
+from bf16codecs.store.backend import StoreReader, read_bytes
 from bf16codecs.store.choice import CodecChoice
 from bf16codecs.store.entries import StoredFile
 from bf16codecs.store.layout import ATTRIBUTES_KEY, LAYOUT_VERSION, StoreInfo
 from bf16codecs.store.plan import plan_arrays, plan_bytes
+from bf16codecs.store.whole import stored_arrays
 from bf16codecs.store.writer import StoreWriter
 
 __all__ = [

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 from typing import Any
 
@@ -32,7 +31,7 @@ from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.plan import difference_form
 from bf16codecs.store.tensors import Storage, StoredTensor
 
-__all__ = ["Storage", "StoreReader", "StoredTensor", "read_bytes", "stored_arrays"]
+__all__ = ["Storage", "StoreReader", "StoredTensor", "read_bytes"]
 
 
 class StoreReader(ABC):
@@ -382,24 +381,3 @@ def read_bytes(reader: StoreReader, path: str) -> bytes:
     with named_errors(reader.label(path)):
         check_parsed(content, stored)
     return bytes(content)
-
-
-def stored_arrays(reader: StoreReader, headers: Sequence[Header]) -> list[ArrayPlan]:
-    """Return the arrays of all tensors, in the order in which their bytes lie in the files.
-
-    Raises
-    ------
-    StoreError
-        If an array is missing, or is not what its tensor is stored as.
-    """
-    arrays = []
-    for number, header in enumerate(headers):
-        for tensor in header.tensors:
-            path = reader.info.paths.get(tensor.name)
-            if path is None:
-                raise StoreError(f"{reader.where}: no array for tensor {tensor.name!r}")
-            plan = reader.plan(path)
-            with named_errors(reader.where):
-                check_form(path, plan, tensor, reader.is_stepped)
-            arrays.append(replace(plan, file=number, offset=header.data_start + tensor.start))
-    return arrays
