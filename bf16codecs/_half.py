@@ -67,6 +67,13 @@ class HalfLoss:
     to_zero: int = 0
     to_infinite: int = 0
 
+    def __str__(self) -> str:
+        return (
+            f"largest error {self.absolute:.4g}, relative {self.relative:.4g}"
+            f" ({self.relative_of_normal:.4g} of numbers that stay normal);"
+            f" {self.to_zero} became zero, {self.to_infinite} infinite"
+        )
+
     @classmethod
     def of(cls, values: NDArray[np.float32], halves: NDArray[np.float16]) -> HalfLoss:
         """Compare float32 numbers with what became of them."""

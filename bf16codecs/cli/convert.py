@@ -71,7 +71,12 @@ def _run(
 )
 @command
 def st2zarr(
-    src: tuple[str, ...], store: str, zarr_format: str, dask: str | None, **options: Any
+    src: tuple[str, ...],
+    store: str,
+    zarr_format: str,
+    dask: str | None,
+    lossy: str | None,
+    **options: Any,
 ) -> None:
     """Convert SRC to a Zarr store.
 
@@ -80,9 +85,16 @@ def st2zarr(
 
     With --series, SRC are the checkpoints of a run, and STORE has the step as first axis of each
     tensor. With --append, SRC becomes one step more of such a store.
+
+    With --lossy, FP32 tensors lose what half precision has no room for: zarr2st does not restore
+    SRC, and says so.
     """
-    job = run_job(src, options, {"--dask": dask})
+    if lossy is not None and (dask is not None or options["base"] is not None):
+        raise click.UsageError("--lossy does not go with --base and --dask")
+    job = run_job(src, options, {"--dask": dask, "--lossy": lossy})
     convert = safetensors_to_zarr if dask is None else _convert_on(dask)
+    if lossy is not None:
+        convert = functools.partial(convert, lossy=lossy)
     _store(job, convert, src, store, {**options, "zarr_format": int(zarr_format)})
 
 
@@ -127,6 +139,8 @@ def _convert_on(address: str) -> Callable[..., Summary]:
 def zarr2st(store: str, dst: str, step: int | None, all_steps: bool, **options: Any) -> None:
     """Restore the original safetensors file or files of STORE, byte for byte.
 
+    Of a lossy store, the files have other FP32 numbers: how other ones, is said.
+
     DST is the file to make, or a folder if STORE holds several files or an index. Of a run, --step
     says which one is meant; with --all, DST is a folder for all of them.
     """
@@ -155,7 +169,7 @@ def _restore(
 @conversion_options
 @run_options
 @command
-def st2h5(src: tuple[str, ...], file: str, **options: Any) -> None:
+def st2h5(src: tuple[str, ...], file: str, lossy: str | None, **options: Any) -> None:
     """Convert SRC to an HDF5 file.
 
     SRC is a .safetensors file, a folder of shards, or a *.safetensors.index.json.
@@ -163,6 +177,8 @@ def st2h5(src: tuple[str, ...], file: str, **options: Any) -> None:
     With --series, SRC are the checkpoints of a run, and FILE has the step as first axis of each
     tensor. With --append, SRC becomes one step more of such a file.
     """
+    if lossy is not None:
+        raise click.UsageError("lossy stores are Zarr stores: use st2zarr --lossy")
     job = run_job(src, options, {})
     if job is not Job.MODEL:
         options["as_hdf5"] = True

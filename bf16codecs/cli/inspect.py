@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from bf16codecs._half import HalfLoss
 from bf16codecs._limits import Limits
 from bf16codecs._messages import counted
 from bf16codecs.cli.console import (
@@ -22,12 +23,14 @@ from bf16codecs.cli.console import (
 from bf16codecs.cli.options import (
     base_option,
     command,
+    lossy_line,
     max_bytes_option,
     quiet_option,
     threads_option,
 )
 from bf16codecs.convert import verify_store
 from bf16codecs.store.backend import Storage, StoreReader
+from bf16codecs.store.losses import tensor_loss
 from bf16codecs.store.opening import Opening, open_models
 from bf16codecs.store.run_layout import listed
 from bf16codecs.store.runs import StepReader
@@ -58,6 +61,9 @@ class _Table:
     def __init__(self) -> None:
         self.rows: list[tuple[str, ...]] = []
         self.codecs = Counter[str]()
+        #: Of a lossy store: its largest absolute and relative errors.
+        self.losses: list[tuple[str, str]] = []
+        self.total_loss = ("", "")
         self.raw = self.stored = 0
 
     def add(self, *, name: str, dtype: str, shape: Any, nbytes: int, storage: Storage) -> None:
@@ -73,9 +79,14 @@ class _Table:
         """Print the table."""
         sizes = format_size(self.raw), format_size(self.stored)
         ratio = f"{self.raw / max(1, self.stored):.3f}"
-        total = (counted(len(self.rows), "tensor"), "", "", "", *sizes, ratio)
-        header = ("tensor", "dtype", "shape", "codec", "size", "stored", "ratio")
-        print_table(header, self.rows, total)
+        total: tuple[str, ...] = (counted(len(self.rows), "tensor"), "", "", "", *sizes, ratio)
+        header: tuple[str, ...] = ("tensor", "dtype", "shape", "codec", "size", "stored", "ratio")
+        rows = self.rows
+        if self.losses:
+            header += ("lossy: error", "relative")
+            total += self.total_loss
+            rows = [row + loss for row, loss in zip(rows, self.losses, strict=True)]
+        print_table(header, rows, total)
         # Not in the table, which is too wide for many terminals as it is.
         names = (f"{printable(c)} ({counted(n, 'tensor')})" for c, n in self.codecs.items())
         if self.codecs:
@@ -98,13 +109,25 @@ def _show_model(reader: StoreReader) -> None:
             nbytes=tensor.nbytes,
             storage=storage,
         )
+        if reader.info.loss is not None:
+            table.losses.append(_errors(tensor_loss(reader, array.path)))
+    table.total_loss = _errors(reader.info.loss)
     table.show()
+    if reader.info.loss is not None:
+        show(lossy_line(reader.info.loss))
     base = reader.info.base
     if base is not None:
         step = "" if base.step is None else f"@{base.step}"
         show(f"base: {printable(base.path)}{step}")
     for file in [*reader.info.files, *([reader.info.index] if reader.info.index else [])]:
-        show(f"{printable(file.name)}: {file.size} bytes, SHA-256 {printable(file.sha256)}")
+        show(f"{printable(file.name)}: {file.size} bytes, SHA-256 {printable(file.digest)}")
+        if file.restored_sha256 is not None:
+            show(f"  not that of the original, SHA-256 {printable(file.sha256)}")
+
+
+def _errors(loss: HalfLoss | None) -> tuple[str, str]:
+    """Return the largest absolute and relative error as text."""
+    return ("", "") if loss is None else (f"{loss.absolute:.4g}", f"{loss.relative:.4g}")
 
 
 def _show_run(steps: Sequence[StoreReader]) -> None:
@@ -154,11 +177,15 @@ def verify(store: str, src: str | None, quiet: bool, **options: Any) -> None:
         summary = verify_store(store, src, progress=progress, **options)
     if not quiet:
         same = "" if src is None else f", identical to {printable(src)}"
+        if src is not None and summary.loss is not None:
+            same = f", identical to {printable(src)} in half precision"
         show(
             f"{printable(store)}: {counted(summary.tensors, 'tensor')},"
             f" {format_size(summary.nbytes)}, intact{same},"
             f" {format_rate(summary.nbytes, summary.seconds)}"
         )
+        if summary.loss is not None:
+            show(lossy_line(summary.loss))
 
 
 @click.command()

@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from bf16codecs import _core
+from bf16codecs._half import HalfLoss
 from bf16codecs._interrupt import Interrupted
 from bf16codecs._messages import counted
 from bf16codecs._threads import MAX_THREADS
@@ -30,7 +31,13 @@ from bf16codecs.codecs import ZSTD_LEVELS
 from bf16codecs.convert import DEFAULT_CHUNK_SIZE, DEFAULT_CODEC
 from bf16codecs.convert.summary import Summary
 from bf16codecs.errors import BF16CodecsError
-from bf16codecs.store.choice import CODEC_NAMES, CodecChoice
+from bf16codecs.store.choice import (
+    CODEC_NAMES,
+    LOSSY_CODEC_NAMES,
+    LOSSY_DTYPES,
+    CodecChoice,
+)
+from bf16codecs.store.delta import DEFLATE_LEVELS
 
 __all__ = [
     "THREADS",
@@ -38,6 +45,7 @@ __all__ = [
     "base_option",
     "command",
     "conversion_options",
+    "lossy_line",
     "max_bytes_option",
     "overwrite_option",
     "quiet_option",
@@ -169,9 +177,10 @@ quiet_option = click.option("--quiet", is_flag=True, help="Print nothing but err
 
 def _checked_level(ctx: click.Context, param: click.Parameter, level: str | None) -> str | None:
     try:
-        CodecChoice(ctx.params["codec"], level)
+        CodecChoice(ctx.params["codec"], level, ctx.params["lossy"])
     except ValueError as e:
-        raise click.BadParameter(str(e)) from None
+        error = click.UsageError if level is None else click.BadParameter
+        raise error(str(e)) from None
     return level
 
 
@@ -180,16 +189,24 @@ def conversion_options(function: Callable[..., None]) -> Callable[..., None]:
     options = (
         click.option(
             "--codec",
-            type=click.Choice(CODEC_NAMES),
+            type=click.Choice(list(dict.fromkeys((*CODEC_NAMES, *LOSSY_CODEC_NAMES)))),
             default=DEFAULT_CODEC,
             show_default=True,
             is_eager=True,  # the level is checked against it
-            help="Codec of floating-point tensors.",
+            help="Codec of floating-point tensors; delta-... go with --lossy.",
+        ),
+        click.option(
+            "--lossy",
+            type=click.Choice(LOSSY_DTYPES),
+            is_eager=True,  # so is the codec
+            help="Store FP32 tensors in half precision: the original is not restored (st2zarr).",
         ),
         click.option(
             "--level",
             callback=_checked_level,
             help=f"{ZSTD_LEVELS[0]} to {ZSTD_LEVELS[-1]} for zstd (default: 3);"
+            f" {DEFLATE_LEVELS[0]} to {DEFLATE_LEVELS[-1]} for delta-deflate"
+            f" (default: {DEFLATE_LEVELS[-1]});"
             f" {' or '.join(_core.LEVELS)} for arithmetic (default: fast)."
             " best is 1 % smaller, takes 1.25 times as long to convert, and loads as fast, but"
             " without vector instructions decodes at a third of the speed; readers that know format"
@@ -236,3 +253,10 @@ def report(source: str, target: str, summary: Summary, note: str = "") -> None:
     )
     if summary.base:
         show(printable(summary.base))
+    if summary.loss is not None:
+        show(lossy_line(summary.loss))
+
+
+def lossy_line(loss: HalfLoss) -> str:
+    """Say what a lossy store does not restore."""
+    return f"lossy: FP32 in half precision, not the original: {loss}"

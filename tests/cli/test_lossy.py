@@ -1,0 +1,104 @@
+"""The commands and lossy stores: the word is never missing."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from safetensors.numpy import save_file
+
+from bf16codecs import cli
+from bf16codecs._half import HalfLoss, from_half, to_half
+
+WEIGHTS = np.random.default_rng(0).normal(0, 0.02, (70, 30)).astype("f4")
+LOSS = HalfLoss.of(WEIGHTS, to_half(WEIGHTS))
+LINE = f"lossy: FP32 in half precision, not the original: {LOSS}"
+
+
+def run(command: str, *args: Any) -> Result:
+    function = cli.main if command == "bf16codecs" else getattr(cli, command)
+    return CliRunner().invoke(function, [str(a) for a in args], prog_name=command)
+
+
+def lines(command: str, *args: Any) -> list[str]:
+    result = run(command, *args)
+    assert (result.exit_code, result.stderr) == (0, ""), result.stderr
+    return result.stdout.splitlines()
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "m.safetensors"
+    save_file({"w": WEIGHTS, "half": WEIGHTS.astype("f2")}, path)
+    return path
+
+
+@pytest.mark.parametrize("zarr_format", ["3", "2"])
+@pytest.mark.parametrize(
+    "codec", [["delta-rle"], ["delta-deflate"], ["delta-deflate", "--level", "6"], ["huffman"]]
+)
+def test_every_command_says_lossy(source, tmp_path, codec, zarr_format):
+    store = tmp_path / "m.zarr"
+    options = ["--lossy", "float16", "--zarr-format", zarr_format, "--codec", *codec]
+    assert lines("st2zarr", source, store, *options)[1] == LINE
+    assert lines("zarr2st", store, tmp_path / "back.safetensors")[1] == LINE
+    save_file({"w": from_half(to_half(WEIGHTS)), "half": WEIGHTS.astype("f2")}, tmp_path / "x")
+    assert (tmp_path / "back.safetensors").read_bytes() == (tmp_path / "x").read_bytes()
+    assert lines("bf16codecs", "verify", store)[1] == LINE
+    first, second = lines("bf16codecs", "verify", store, source)
+    assert re.search(r"identical to .*m\.safetensors in half precision,", first)
+    assert second == LINE
+    assert lines("st2zarr", source, tmp_path / "q.zarr", *options, "--quiet") == []
+
+
+def test_info(source, tmp_path):
+    lines("st2zarr", source, tmp_path / "m.zarr", "--lossy", "float16", "--codec", "delta-rle")
+    table = lines("bf16codecs", "info", tmp_path / "m.zarr")
+    assert re.search(r"ratio +lossy: error +relative$", table[0])
+    errors = rf" +{LOSS.absolute:.4g} +{LOSS.relative:.4g}"
+    rows = {line.split()[0]: line for line in table}
+    assert re.search(rf"^w +F32 +70x30 +delta\+rle\+crc32c .*{errors}$", rows["w"])
+    assert re.search(r"^half +F16 +70x30 +delta\+rle\+crc32c .*[\d.]+ *$", rows["half"])
+    assert re.search(rf"^2 tensors .*{errors}$", rows["2"])
+    assert LINE in table
+    assert re.search(r"^m\.safetensors: \d+ bytes, SHA-256 [0-9a-f]{64}$", table[-2])
+    assert re.search(r"^  not that of the original, SHA-256 [0-9a-f]{64}$", table[-1])
+    lines("st2zarr", source, tmp_path / "whole.zarr")
+    assert "lossy" not in "".join(lines("bf16codecs", "info", tmp_path / "whole.zarr"))
+
+
+@pytest.mark.parametrize(
+    ("command", "options", "message"),
+    [
+        ("st2zarr", ["--codec", "delta-rle"], "codec 'delta-rle' is for lossy stores alone"),
+        ("st2zarr", ["--codec", "delta-deflate", "--level", 6], "is for lossy stores alone"),
+        ("st2zarr", ["--lossy", "float16", "--codec", "split"], "not 'split'"),
+        ("st2zarr", ["--lossy", "float16", "--codec", "none"], "not 'none'"),
+        ("st2zarr", ["--lossy", "float32"], "'float32' is not 'float16'"),
+        ("st2zarr", ["--lossy", "float16", "--codec", "delta-rle", "--level", 3], "has no levels"),
+        ("st2zarr", ["--lossy", "float16", "--codec", "delta-deflate", "--level", 0], "1 and 9"),
+        ("st2zarr", ["--lossy", "float16", "--codec", "delta-deflate", "--level", 10], "1 and 9"),
+        ("st2zarr", ["--lossy", "float16", "--base", "m"], "does not go with --base and --dask"),
+        ("st2zarr", ["--lossy", "float16", "--dask", "a:1"], "does not go with --base and --dask"),
+        ("st2zarr", ["--lossy", "float16", "--series"], "does not go with --series and --append"),
+        ("st2zarr", ["--lossy", "float16", "--append"], "does not go with --series and --append"),
+        ("st2h5", ["--lossy", "float16"], "lossy stores are Zarr stores: use st2zarr --lossy"),
+    ],
+)
+def test_wrong_usage(source, tmp_path, command, options, message):
+    result = run(command, source, tmp_path / "target", *options)
+    assert result.exit_code == 2
+    assert message in result.stderr.splitlines()[-1]
+    assert not (tmp_path / "target").exists()
+
+
+def test_models_without_floats_are_named(tmp_path):
+    save_file({"ids": np.arange(9), "half": np.ones(9, "f2")}, tmp_path / "ids.safetensors")
+    result = run("st2zarr", tmp_path / "ids.safetensors", tmp_path / "t", "--lossy", "float16")
+    assert result.exit_code == 1
+    (line,) = result.stderr.splitlines()
+    assert "ids.safetensors: has no FP32 tensor" in line
