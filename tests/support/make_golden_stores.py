@@ -34,6 +34,18 @@ STORES: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "layout1-none.h5": (safetensors_to_hdf5, {"codec": "none"}),
 }
 
+#: Of the same files, with FP32 tensors in half precision.
+LOSSY_STORES: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
+    f"layout2-lossy-{name}.zarr.zip": (safetensors_to_zarr, {"lossy": "float16", **options})
+    for name, options in {
+        "rle-zarr3": {"codec": "delta-rle"},
+        "rle-zarr2": {"codec": "delta-rle", "zarr_format": 2},
+        "deflate-zarr3": {"codec": "delta-deflate", "level": 6},
+        "deflate-zarr2": {"codec": "delta-deflate", "level": 6, "zarr_format": 2},
+        "huffman-zarr3": {"codec": "huffman"},
+    }.items()
+}
+
 #: Name, dtype, shape; names that cannot be paths, forms that arrays do not keep.
 SHARDS: dict[str, list[tuple[str, str, tuple[int, ...]]]] = {
     "model-00001-of-00002.safetensors": [
@@ -99,7 +111,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for name, content in originals().items():
             Path(folder, name).write_bytes(content)
-        for name, (convert, options) in STORES.items():
+        for name, (convert, options) in {**STORES, **LOSSY_STORES}.items():
             if (FOLDER / name).exists():
                 print(f"{name}: kept", file=sys.stderr)
             else:
