@@ -212,7 +212,8 @@ class SharedFile:
 
     def __del__(self) -> None:
         if hasattr(self, "descriptor"):
-            os.close(self.descriptor)
+            with suppress(OSError):  # nothing was written
+                os.close(self.descriptor)
 
 
 def read_at(descriptor: int, offset: int, out: NDArray[np.uint8]) -> int:

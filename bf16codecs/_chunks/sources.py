@@ -32,6 +32,7 @@ from bf16codecs._chunks.stored import (
 )
 from bf16codecs._files import Folder, SharedFile, read_at
 from bf16codecs._limits import MAX_METADATA_BYTES, check_metadata, check_parsed
+from bf16codecs._messages import named_errors
 from bf16codecs.errors import StoreError
 
 __all__ = [
@@ -171,7 +172,8 @@ class FolderSource(LocalKeys):
 
     def folder_size(self, path: str) -> int:
         """Return the size of all files below a path."""
-        return self._folder.size_below(path)
+        with named_errors(self._folder.path, OSError):  # whose own names are those below it
+            return self._folder.size_below(path)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FolderSource, (self._folder.path,)

@@ -71,7 +71,8 @@ class Hdf5Reader(StoreReader):
 
     def stored_nbytes(self, path: str) -> int:
         """Return the size that an array's data take in the file."""
-        return int(self._dataset(path).get_storage_size())
+        with named_errors(self.label(path)):
+            return int(self._dataset(path).get_storage_size())
 
     def total_nbytes(self) -> int:
         """Return the size of the file."""
@@ -79,11 +80,13 @@ class Hdf5Reader(StoreReader):
 
     def codec_name(self, path: str) -> str:
         """Return the name of an array's filters."""
-        return codec_name(self._dataset(path))
+        with named_errors(self.label(path)):
+            return codec_name(self._dataset(path))
 
     def codec_level(self, path: str) -> str:
         """Return the level of an array's arithmetic codec; of other codecs ``""``."""
-        return codec_level(self._dataset(path))
+        with named_errors(self.label(path)):
+            return codec_level(self._dataset(path))
 
     def close(self) -> None:
         """Release what is open."""

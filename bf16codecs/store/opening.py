@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from zarr.abc.store import Store
 from zarr.core.sync import sync
@@ -90,16 +90,24 @@ def detect(path: str | os.PathLike[str]) -> Kind | None:
         return Kind.SAFETENSORS
     if path.exists() and not path.is_file():
         return None  # reading from a pipe or a device may never end
-    with open(path, "rb") as file:
-        if file.read(2) == b"PK":
-            return Kind.ZIP
-        # Behind a user block, whose size is a power of two.
-        size, at = os.fstat(file.fileno()).st_size, 0
-        while at + len(_HDF5_MAGIC) <= size:
-            file.seek(at)
-            if file.read(len(_HDF5_MAGIC)) == _HDF5_MAGIC:
-                return Kind.HDF5
-            at = max(512, 2 * at)
+    try:
+        with open(path, "rb") as file:
+            return _detect_file(file)
+    except OSError as e:
+        e.filename = str(path)  # reading knows the descriptor alone
+        raise
+
+
+def _detect_file(file: BinaryIO) -> Kind | None:
+    if file.read(2) == b"PK":
+        return Kind.ZIP
+    # Behind a user block, whose size is a power of two.
+    size, at = os.fstat(file.fileno()).st_size, 0
+    while at + len(_HDF5_MAGIC) <= size:
+        file.seek(at)
+        if file.read(len(_HDF5_MAGIC)) == _HDF5_MAGIC:
+            return Kind.HDF5
+        at = max(512, 2 * at)
     return None
 
 

@@ -26,14 +26,23 @@ pytestmark = pytest.mark.skipif(
     reason="the interposer is for glibc on Linux",
 )
 
-KINDS = ["m.zarr", "m.zip", "m.h5", "file", "shards"]
+BASED = ["based.zarr", "based.h5"]
+#: Stores that are rewritten in place: there is always an old one.
+REBASED = ["rebased.zarr", "rebased.h5"]
+KINDS = ["m.zarr", "m.zip", "m.h5", "file", "shards", *BASED, *REBASED]
+#: Each kind, with a target that is new, and one that is replaced.
+TARGETS = [(kind, replaced) for kind in KINDS for replaced in (False, True)]
+TARGETS = [(kind, replaced) for kind, replaced in TARGETS if replaced or kind not in REBASED]
+targets = pytest.mark.parametrize(
+    ("kind", "overwrite"), TARGETS, ids=[f"{k}-{'overwrite' if o else 'new'}" for k, o in TARGETS]
+)
 
 # All operations take minutes. CI asks for them; else each run takes others.
 IS_COMPLETE = bool(os.environ.get("BF16CODECS_ALL_FAULTS"))
 STEP = 1 if IS_COMPLETE else 47
 
 # The smallest allocations that fail, in bytes. Below 1 kB, libhdf5 itself crashes.
-SMALLEST = {"m.zarr": 64, "m.zip": 64, "file": 64, "m.h5": 1024, "shards": 1024}
+SMALLEST = {kind: 1024 if kind.endswith((".h5", "shards")) else 64 for kind in KINDS}
 
 Ask = Callable[..., Any]
 
@@ -80,8 +89,7 @@ def ask(base: Path) -> Iterator[Ask]:
 @pytest.mark.slow
 @pytest.mark.parametrize("action", ["fail", "full", "kill"])
 @pytest.mark.parametrize("exchange", [True, False], ids=["exchange", "no exchange"])
-@pytest.mark.parametrize("overwrite", [False, True], ids=["new", "overwrite"])
-@pytest.mark.parametrize("kind", KINDS)
+@targets
 def test_file_operations(ask: Ask, kind: str, overwrite: bool, exchange: bool, action: str) -> None:
     """The old target or the new one, complete, and nothing else after the next run."""
     request = {"kind": kind, "overwrite": overwrite, "exchange": exchange, "action": action}
@@ -102,8 +110,7 @@ def test_allocations(ask: Ask, kind: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("exchange", [True, False], ids=["exchange", "no exchange"])
-@pytest.mark.parametrize("overwrite", [False, True], ids=["new", "overwrite"])
-@pytest.mark.parametrize("kind", KINDS)
+@targets
 def test_power_cuts(ask: Ask, base: Path, kind: str, overwrite: bool, exchange: bool) -> None:
     """Whatever is left of what was not synced, the old target or the new one is there, complete."""
     request = {"kind": kind, "overwrite": overwrite, "exchange": exchange, "action": "fail"}
