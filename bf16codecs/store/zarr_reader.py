@@ -94,16 +94,16 @@ class ZarrReader(StoreReader):
         self._lock = threading.Lock()
         self._seen_size = 0
         self._frames = FrameFormat()
-        #: Of the codecs after "bytes".
-        self._formats: dict[tuple[str, ...], Format] = {
-            (): RAW,
-            ("zstd",): ZstdFormat(),
-            **{(name,): self._frames for name in _FRAME_CODECS},
-            (DELTA, RunLength.codec_id, "crc32c"): DeltaFormat(Crc32cFormat(RunLengthFormat())),
-            (DELTA, RunLength.codec_id): DeltaFormat(RunLengthFormat()),
-            (DELTA, "gzip"): DeltaFormat(GzipFormat()),
-            (DELTA, "zlib"): DeltaFormat(DeflateFormat()),
-        }
+        # By the codecs after "bytes". Not a dict: metadata may have anything as a name.
+        self._formats: list[tuple[list[str], Format]] = [
+            ([], RAW),
+            (["zstd"], ZstdFormat()),
+            *(([name], self._frames) for name in _FRAME_CODECS),
+            ([DELTA, RunLength.codec_id, "crc32c"], DeltaFormat(Crc32cFormat(RunLengthFormat()))),
+            ([DELTA, RunLength.codec_id], DeltaFormat(RunLengthFormat())),
+            ([DELTA, "gzip"], DeltaFormat(GzipFormat())),
+            ([DELTA, "zlib"], DeltaFormat(DeflateFormat())),
+        ]
         self.has_near_headers = source.concurrency == 1
         self.zarr_format, attributes, self._documents = read_root(where, source)
         super().__init__(where, StoreInfo.from_attributes(attributes, where), limits)
@@ -319,7 +319,9 @@ class ZarrReader(StoreReader):
         """Return how chunks are stored, or None if only zarr can read them."""
         if codecs == [_BLOCKS]:
             return self._frames
-        return self._formats.get(tuple(codecs[1:])) if codecs[:1] == ["bytes"] else None
+        if codecs[:1] != ["bytes"]:
+            return None
+        return next((form for names, form in self._formats if names == codecs[1:]), None)
 
     def _document(self, path: str) -> dict[str, Any]:
         """Return the metadata of an array, in format 2 with its attributes."""
