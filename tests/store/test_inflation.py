@@ -54,7 +54,7 @@ FORMS: dict[str, dict[str, Any]] = {
     "run lengths": {"chunks": (32, 32), "compressors": bf16codecs.RunLength()},
     "run lengths of differences": {
         "chunks": (32, 32),
-        "compressors": [DeltaCodec("<u2"), bf16codecs.RunLength(), zarr.codecs.Crc32cCodec()],
+        "compressors": [DeltaCodec("|u1"), bf16codecs.RunLength(), zarr.codecs.Crc32cCodec()],
     },
     "shards": {"chunks": (32, 32), "shards": (64, 32), "compressors": None},
     "shards of zstd": {"chunks": (32, 32), "shards": (64, 32)},
