@@ -47,6 +47,8 @@ FILES = {
 }
 #: More than one block of a frame, and a chunk of little information.
 LONG = [("long", "BF16", (1100, 512))]
+#: FP32 numbers that half precision has: a lossy store of them restores the original.
+HALVES = [("halves", "F32", (24, 16)), ("w.a", "BF16", (24, 16)), ("ids", "U8", (300,))]
 
 Tensors = list[tuple[str, str, tuple[int, ...]]]
 
@@ -60,6 +62,8 @@ def _values(name: str, dtype: str, shape: tuple[int, ...], seed: int) -> bytes:
         return values.tobytes()
     if dtype == "BOOL":
         return bytes(i % 2 for i in range(nbytes))
+    if name == "halves":
+        return rng.normal(0, 0.02, shape).astype("<f2").astype("<f4").tobytes()
     # Exponents close together, like those of weights: every codec finds something to do.
     items = (
         0x3C00 | rng.integers(0, 512, nbytes // 2 + 1) | rng.integers(0, 2, nbytes // 2 + 1) << 15
@@ -77,9 +81,10 @@ def _write_file(path: Path, tensors: Tensors, seed: int) -> None:
 
 
 def write_originals(folder: Path) -> None:
-    """Write the models that stores are made of: a file, one with a long tensor, and two shards."""
+    """Write the models that stores are made of: three files, and two shards."""
     _write_file(folder / "m.safetensors", [t for ts in FILES.values() for t in ts], 1)
     _write_file(folder / "long.safetensors", LONG, 2)
+    _write_file(folder / "halves.safetensors", HALVES, 5)
     (folder / "shards").mkdir()
     weight_map = {}
     for seed, (name, tensors) in enumerate(FILES.items(), 3):
@@ -261,6 +266,16 @@ SEEDS: dict[str, tuple[str, str, Make]] = {
         "m.safetensors",
         partial(_rewritten, change=_compressed_v2, zarr_format=2),
     ),
+    **{
+        f"lossy-zarr{zarr_format}-{codec}": (
+            "m.zarr",
+            "halves.safetensors",
+            _zarr(lossy="float16", codec=codec, zarr_format=zarr_format),
+        )
+        for codec in ("delta-rle", "delta-deflate")
+        for zarr_format in (3, 2)
+    },
+    "lossy-zip": ("m.zarr.zip", "halves.safetensors", _zarr(lossy="float16", codec="huffman")),
     "long-zarr3": ("m.zarr", "long.safetensors", partial(safetensors_to_zarr, **_WHOLE)),
     "long-hdf5": ("m.h5", "long.safetensors", partial(safetensors_to_hdf5, **_WHOLE)),
     "long-zip": ("m.zarr.zip", "long.safetensors", partial(safetensors_to_zarr, **_WHOLE)),
