@@ -247,7 +247,7 @@ ZSTD_LEVELS = range(1, 23)
 
 # Zstandard searches in another way beyond 256 KiB, the planes of a block of the default size. At
 # these levels, weights in planes of twice that take 0.5 to 1.5 % less, and no more time; at the
-# others up to 3 % more (docs/design.md). Items of other sizes would gain less, 0.2 to 0.6 %.
+# others up to 3 % more (docs/design_codecs.md). Items of other sizes would gain less, 0.2 to 0.6 %.
 _LARGER_BLOCKS = {1, 2, 3, 7, 8, 9, 10, 11, 12}
 _LARGER_BLOCK = 1 << 19
 

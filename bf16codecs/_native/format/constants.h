@@ -19,7 +19,7 @@ inline constexpr size_t kBaseField = 16;      // and after that of one that has 
 inline constexpr unsigned kMinBlockLog2 = 8;
 inline constexpr size_t kMaxBlockBytes = size_t{1} << 22;
 // 512 KiB: block and planes stay in a 1 MiB second-level cache, and the states of 128 lanes cost
-// 0.008 bits a bfloat16 value (docs/design.md, "Lanes and block size").
+// 0.008 bits a bfloat16 value (docs/design_codecs.md, "Lanes and block size").
 inline constexpr size_t kDefaultBlockBytes = size_t{1} << 19;
 
 enum class Codec : uint8_t { split = 1, huffman = 2, arithmetic = 3, zstd = 4 };

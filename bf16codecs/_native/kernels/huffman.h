@@ -1,7 +1,7 @@
 #pragma once
 
 // The loop that decodes Huffman streams (docs/format.md, "Huffman plane"): plain integer code, as
-// fast on one instruction set as on another (docs/design.md, "Huffman").
+// fast on one instruction set as on another (docs/design_codecs.md, "Huffman").
 
 #include <cstddef>
 #include <cstdint>
