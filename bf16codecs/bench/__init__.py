@@ -7,6 +7,7 @@ otherwise find the copy before. Speeds are also given as a ratio to `memcpy` bet
 buffers, measured in the same round: machines differ by more than codecs do.
 """
 
+from bf16codecs.bench.checkpoints import RunResult, StepResult, measure_run
 from bf16codecs.bench.data import GAUSSIAN, tensors_of
 from bf16codecs.bench.host import Machine, machine
 from bf16codecs.bench.measure import Result, run
@@ -18,8 +19,11 @@ __all__ = [
     "SYSTEMS",
     "Machine",
     "Result",
+    "RunResult",
+    "StepResult",
     "Study",
     "machine",
+    "measure_run",
     "run",
     "run_system",
     "tensors_of",

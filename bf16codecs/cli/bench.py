@@ -25,7 +25,7 @@ from bf16codecs.bench import (
 from bf16codecs.cli.console import format_size, print_table, show
 from bf16codecs.cli.options import THREADS, ByteSize, command
 
-__all__ = ["bench"]
+__all__ = ["bench", "status_line"]
 
 _HEADER = (
     "codec",
@@ -74,7 +74,7 @@ def _row(r: Result) -> Sequence[str]:
 
 
 @contextmanager
-def _status_line() -> Iterator[Callable[[str], None] | None]:
+def status_line() -> Iterator[Callable[[str], None] | None]:
     """Yield a function that shows what is being measured, or None if not on a terminal."""
     if not sys.stderr.isatty():
         yield None
@@ -135,7 +135,7 @@ def bench(
         raise click.UsageError("--base is for --system D")
     where, figures = machine(threads), {}
     how: dict[str, Any] = {"repeats": repeats, "threads": threads, "names": only or None}
-    with _status_line() as status:
+    with status_line() as status:
         how["progress"] = status
         if system is None:
             tensors = tensors_of(src)

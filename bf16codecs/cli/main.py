@@ -6,6 +6,7 @@ import click
 
 from bf16codecs._version import __version__
 from bf16codecs.cli.bench import bench
+from bf16codecs.cli.bench_run import bench_run
 from bf16codecs.cli.convert import rebase
 from bf16codecs.cli.demo import demo
 from bf16codecs.cli.inspect import info, plugin_path, verify
@@ -19,5 +20,5 @@ def main() -> None:
     """Lossless compression of model weights in Zarr and HDF5."""
 
 
-for _command in (bench, demo, info, plugin_path, rebase, verify):
+for _command in (bench, bench_run, demo, info, plugin_path, rebase, verify):
     main.add_command(_command)

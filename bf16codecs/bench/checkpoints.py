@@ -1,0 +1,250 @@
+"""A run of checkpoints: what it takes, what appending writes, and how quickly it is read.
+
+The same checkpoints are converted to a store each, alone and as differences to each earlier one;
+the smallest of these is what one would choose by hand. All is verified, or compared with its
+SHA-256 when it is restored.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bf16codecs._dtypes import DTYPE_BITS
+from bf16codecs.convert import (
+    append_to_run,
+    hdf5_to_safetensors,
+    safetensors_to_hdf5,
+    safetensors_to_zarr,
+    zarr_to_safetensors,
+)
+from bf16codecs.convert.step_numbers import ordered_steps, step_of
+from bf16codecs.model import open_model, open_run
+from bf16codecs.safetensors import open_source
+from bf16codecs.store.opening import open_run_store
+
+__all__ = ["RunResult", "StepResult", "measure_run"]
+
+# Opening takes a millisecond.
+_OPENINGS = 30
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """One step; sizes in bytes, times in seconds.
+
+    Attributes
+    ----------
+    number, parent : int, int or None
+        The step, and the one that it is coded against in the run.
+    items : int
+        How many numbers it has.
+    whole, smallest : int
+        The size of its store, and of the smallest of this and those with an earlier step as base.
+    base : int or None
+        The base of the smallest.
+    in_run, grown : int
+        What its versions take in the run's chunks, and by how much the run grew.
+    written : int or None
+        What the process wrote to append it, None where the system does not count.
+    whole_seconds, step_seconds : float
+        Restoring it from its whole store, and from the run; medians.
+    """
+
+    number: int
+    parent: int | None
+    items: int
+    whole: int
+    smallest: int
+    base: int | None
+    in_run: int
+    grown: int
+    written: int | None
+    whole_seconds: float
+    step_seconds: float
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """All steps; the size of the run; medians of opening it, and a model, in seconds."""
+
+    steps: list[StepResult]
+    nbytes: int
+    open_seconds: float
+    open_model_seconds: float
+
+
+def measure_run(
+    sources: Sequence[str | os.PathLike[str]],
+    *,
+    as_hdf5: bool = False,
+    repeats: int = 5,
+    threads: int = 1,
+    folder: str | os.PathLike[str] | None = None,
+    progress: Callable[[str], None] | None = None,
+    **options: Any,
+) -> RunResult:
+    """Append checkpoints to a run one by one, and compare it with a store for each.
+
+    Parameters
+    ----------
+    sources : sequence of paths
+        Safetensors models whose names or metadata say their steps.
+    as_hdf5 : bool
+        HDF5 files instead of Zarr folders.
+    repeats : int
+        How often each is restored.
+    threads : int
+        For conversions.
+    folder : path, optional
+        Where there is room for all stores, which are removed; by default that for temporary files.
+    progress : callable, optional
+        Called with what begins.
+    **options
+        `codec`, `level` and `keyframe_every`, as `safetensors_to_run` takes them.
+
+    Returns
+    -------
+    RunResult
+
+    Raises
+    ------
+    SafetensorsError
+        If a source is damaged, or nothing tells its step.
+    """
+    paths = {step_of(open_source(path), path): path for path in sources}
+    numbers = [number for number, _ in ordered_steps(sources)]
+    with tempfile.TemporaryDirectory(dir=folder) as place:
+        stores = _Stores(Path(place), as_hdf5, threads, options)
+        steps = []
+        for i, number in enumerate(numbers):
+            if progress is not None:
+                progress(f"step {number}")
+            steps.append(_measure_step(stores, paths, numbers[: i + 1], repeats))
+        run, whole = stores.run, stores.path(numbers[-1], None)
+        return RunResult(
+            steps,
+            _size(run),
+            _median(lambda: open_run(run).close(), _OPENINGS),
+            _median(lambda: open_model(whole).close(), _OPENINGS),
+        )
+
+
+class _Stores:
+    """The stores of a study, in one folder and of one kind."""
+
+    def __init__(self, folder: Path, as_hdf5: bool, threads: int, options: dict[str, Any]) -> None:
+        self._folder, self._as_hdf5, self._threads = folder, as_hdf5, threads
+        self._run_options = options
+        self._options = {k: v for k, v in options.items() if k != "keyframe_every"}
+        self.run = folder / f"run{self._suffix}"
+
+    @property
+    def _suffix(self) -> str:
+        return ".h5" if self._as_hdf5 else ".zarr"
+
+    def path(self, number: int, base: int | None) -> Path:
+        """Return where a step's store is, whole or with another step as base."""
+        name = str(number) if base is None else f"{number}-on-{base}"
+        return self._folder / f"{name}{self._suffix}"
+
+    def convert(self, source: str | os.PathLike[str], number: int, base: int | None) -> int:
+        """Make the store of a step; return its size."""
+        convert = safetensors_to_hdf5 if self._as_hdf5 else safetensors_to_zarr
+        store = self.path(number, base)
+        on = None if base is None else self.path(base, None)
+        convert(source, store, base=on, threads=self._threads, sync=False, **self._options)
+        return _size(store)
+
+    def append(self, source: str | os.PathLike[str], number: int) -> int | None:
+        """Append a step to the run; return how many bytes this process wrote."""
+        before = _written_nbytes()
+        append_to_run(
+            source,
+            self.run,
+            number,
+            as_hdf5=self._as_hdf5,
+            threads=self._threads,
+            verify=False,
+            **self._run_options,
+        )
+        after = _written_nbytes()
+        return None if before is None or after is None else after - before
+
+    def restore(self, store: str) -> float:
+        """Restore a step's files; return the seconds that it took."""
+        restore = hdf5_to_safetensors if self._as_hdf5 else zarr_to_safetensors
+        target = self._folder / "restored"
+        start = time.perf_counter()
+        restore(store, target, threads=self._threads, overwrite=True, sync=False)
+        return time.perf_counter() - start
+
+
+def _measure_step(
+    stores: _Stores,
+    paths: Mapping[int, str | os.PathLike[str]],
+    numbers: Sequence[int],
+    repeats: int,
+) -> StepResult:
+    """Measure the last of some steps, those before it being there."""
+    number, source = numbers[-1], paths[numbers[-1]]
+    sizes = {base: stores.convert(source, number, base) for base in (None, *numbers[:-1])}
+    smallest = min(sizes, key=sizes.__getitem__)
+    before = _size(stores.run)
+    written = stores.append(source, number)
+    with closing(open_run_store(stores.run)) as run:
+        parent = run.run.steps[-1].parent
+        in_run = run.step(number).total_nbytes()
+    # Warm, and in turns: machines drift.
+    wholes, steps = [], []
+    for _ in range(repeats):
+        wholes.append(stores.restore(str(stores.path(number, None))))
+        steps.append(stores.restore(f"{stores.run}@{number}"))
+    tensors = [t for file in open_source(source).files for t in file.header.tensors]
+    return StepResult(
+        number,
+        None if parent is None else numbers[parent],
+        sum(8 * tensor.nbytes // DTYPE_BITS[tensor.dtype] for tensor in tensors),
+        sizes[None],
+        sizes[smallest],
+        smallest,
+        in_run,
+        _size(stores.run) - before,
+        written,
+        statistics.median(wholes),
+        statistics.median(steps),
+    )
+
+
+def _size(path: Path) -> int:
+    """Return the size of a file, or of all in a folder, without holes: HDF5's runs have some."""
+    files = path.rglob("*") if path.is_dir() else [path]
+    states = [file.stat() for file in files if file.is_file()]
+    return sum(min(s.st_size, 512 * getattr(s, "st_blocks", s.st_size)) for s in states)
+
+
+def _median(call: Callable[[], None], times: int) -> float:
+    """Return how many seconds a call takes, the first one left out."""
+    call()
+    seconds = []
+    for _ in range(times):
+        start = time.perf_counter()
+        call()
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds)
+
+
+def _written_nbytes() -> int | None:
+    """Return how many bytes this process has written (Linux)."""
+    try:
+        lines = Path("/proc/self/io").read_text("utf-8").splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) for line in lines if line.startswith("wchar:")), None)

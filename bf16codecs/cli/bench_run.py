@@ -1,0 +1,111 @@
+"""The `bench-run` command."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bf16codecs._paths import require_folder_of
+from bf16codecs.bench import RunResult, StepResult, machine, measure_run
+from bf16codecs.cli.bench import status_line
+from bf16codecs.cli.console import format_size, print_table, show
+from bf16codecs.cli.options import THREADS, command
+
+__all__ = ["bench_run"]
+
+_HEADER = ("step", "whole", "smallest", "on", "in the run", "on", "wrote", "restored", "from whole")
+
+
+def _row(step: StepResult) -> tuple[str, ...]:
+    def bits(nbytes: int) -> str:
+        return f"{8 * nbytes / max(1, step.items):.3f}"
+
+    def name(number: int | None) -> str:
+        return "" if number is None else str(number)
+
+    return (
+        str(step.number),
+        bits(step.whole),
+        bits(step.smallest),
+        name(step.base),
+        bits(step.grown),
+        name(step.parent),
+        "" if step.written is None else f"{step.written / max(1, step.in_run):.2f}",
+        f"{step.step_seconds:.3f} s",
+        f"{step.whole_seconds:.3f} s",
+    )
+
+
+def _summary(result: RunResult) -> list[str]:
+    smallest = sum(step.smallest for step in result.steps)
+    return [
+        f"run: {format_size(result.nbytes)}, {result.nbytes / smallest:.4f} of the smallest stores"
+        " together",
+        f"opening: {1e3 * result.open_seconds:.2f} ms the run,"
+        f" {1e3 * result.open_model_seconds:.2f} ms the last step's store",
+    ]
+
+
+@click.command("bench-run")
+@click.argument("checkpoints", nargs=-1, required=True, metavar="CHECKPOINT...")
+@click.option(
+    "--codec",
+    type=click.Choice(["arithmetic", "huffman"]),
+    default="arithmetic",
+    show_default=True,
+    help="Codec of the weights.",
+)
+@click.option("--level", type=click.Choice(["fast", "best"]), help="Of arithmetic.")
+@click.option(
+    "--keyframe-every",
+    type=click.IntRange(1),
+    default=16,
+    show_default=True,
+    help="Steps from one that is coded whole to the next.",
+)
+@click.option("--hdf5", is_flag=True, help="HDF5 files instead of Zarr folders.")
+@click.option("--repeats", type=click.IntRange(1), default=5, show_default=True, help="Rounds.")
+@click.option("--threads", type=THREADS, default=1, show_default=True, help="Threads.")
+@click.option("--folder", help="For the stores, all of which are removed.")
+@click.option("--json", "json_file", help="Also write the table to this file, as JSON.")
+@command
+def bench_run(
+    checkpoints: tuple[str, ...],
+    codec: str,
+    level: str | None,
+    keyframe_every: int,
+    hdf5: bool,
+    repeats: int,
+    threads: int,
+    folder: str | None,
+    json_file: str | None,
+) -> None:
+    """Measure what CHECKPOINTs of one run take, each alone, with a base, and as a run.
+
+    Sizes are in bits a value. "smallest" is the smallest of a whole store and of those with an
+    earlier step as base, which is named after it. "wrote" is what appending writes beside what the
+    step takes in the run. Times are medians of restoring the step.
+    """
+    if json_file is not None:
+        require_folder_of(Path(json_file))
+    options: dict[str, Any] = {"codec": codec, "level": level, "keyframe_every": keyframe_every}
+    with status_line() as status:
+        result = measure_run(
+            checkpoints,
+            as_hdf5=hdf5,
+            repeats=repeats,
+            threads=threads,
+            folder=folder,
+            progress=status,
+            **options,
+        )
+    print_table(_HEADER, [_row(step) for step in result.steps])
+    for line in _summary(result):
+        show(line)
+    if json_file is not None:
+        report = {"machine": asdict(machine(threads)), **asdict(result)}
+        Path(json_file).write_text(json.dumps(report, indent=2), encoding="utf-8")
