@@ -21,8 +21,9 @@ from bf16codecs.convert import safetensors_to_hdf5, safetensors_to_zarr
 
 FOLDER = Path(__file__).resolve().parents[1] / "store" / "goldens"
 CHUNK_SIZE = 4096  # several chunks for a matrix, the last one padded
+BASE = "layout2-base.zarr.zip"
 
-#: Name of a store: what converts, and with which options.
+#: Name of a store: what converts, and with which options; a base is another of these stores.
 STORES: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "layout1-zarr3.zarr": (safetensors_to_zarr, {"codec": "arithmetic"}),
     "layout1-zarr2.zarr": (safetensors_to_zarr, {"codec": "huffman", "zarr_format": 2}),
@@ -32,6 +33,21 @@ STORES: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "layout1-arithmetic.h5": (safetensors_to_hdf5, {"codec": "arithmetic"}),
     "layout1-zstd.h5": (safetensors_to_hdf5, {"codec": "zstd"}),
     "layout1-none.h5": (safetensors_to_hdf5, {"codec": "none"}),
+    # Tensors that are stored once, and differences to them.
+    BASE: (safetensors_to_zarr, {}),
+    "layout2-shared.h5": (safetensors_to_hdf5, {"codec": "huffman"}),
+    "layout2-zarr3.zarr": (safetensors_to_zarr, {"base": BASE}),
+    "layout2-zarr2.zarr.zip": (
+        safetensors_to_zarr,
+        {"codec": "huffman", "zarr_format": 2, "base": BASE},
+    ),
+    "layout2-best.zarr.zip": (safetensors_to_zarr, {"level": "best", "base": BASE}),
+    "layout2-zstd.h5": (safetensors_to_hdf5, {"codec": "zstd", "base": "layout2-shared.h5"}),
+    # Of a chain, with chunks of another size.
+    "layout2-chain.h5": (
+        safetensors_to_hdf5,
+        {"base": "layout2-zarr3.zarr", "chunk_size": 3000},
+    ),
 }
 
 #: Of the same files, with FP32 tensors in half precision.
@@ -61,7 +77,21 @@ SHARDS: dict[str, list[tuple[str, str, tuple[int, ...]]]] = {
         ("empty", "F16", (0, 3)),
     ],
 }
-_BITS = {"BF16": 16, "F32": 32, "I64": 64, "F8_E4M3": 8, "F6_E2M3": 6, "BOOL": 8, "F16": 16}
+#: The models of layout 2. Of the others, "head" has the bytes of "embed", and "low" is the rounding
+#: of "master".
+MODEL: list[tuple[str, str, tuple[int, ...]]] = [
+    ("model.embed.weight", "BF16", (53, 96)),
+    ("head.weight", "BF16", (53, 96)),
+    ("low", "BF16", (24, 40)),
+    ("master", "F32", (24, 40)),
+    ("codes", "I16", (700,)),
+    ("wide", "F64", (9, 15)),
+    ("norm", "F16", (5,)),
+    ("step", "I64", ()),
+    ("empty", "F16", (0, 3)),
+]
+_BITS = {"BF16": 16, "F16": 16, "F32": 32, "F64": 64, "I16": 16, "I64": 64}
+_BITS |= {"F8_E4M3": 8, "F6_E2M3": 6, "BOOL": 8}
 
 
 def _numbers(n: int, seed: int) -> np.ndarray:
@@ -77,21 +107,50 @@ def _numbers(n: int, seed: int) -> np.ndarray:
 
 def shard(name: str) -> bytes:
     """Return the content of a safetensors file that the stores are made of."""
-    header: dict[str, Any] = {"__metadata__": {"format": "pt", "shard": name}}
-    data = b""
+    tensors = {}
     for seed, (tensor, dtype, shape) in enumerate(SHARDS[name]):
-        n = int(np.prod(shape, dtype=int)) * _BITS[dtype] // 8
-        raw = _numbers(n, seed)
-        raw = raw & 1 if dtype == "BOOL" else raw
-        header[tensor] = {
-            "dtype": dtype,
-            "shape": list(shape),
-            "data_offsets": [len(data), len(data) + n],
-        }
-        data += raw.tobytes()
+        raw = _numbers(int(np.prod(shape, dtype=int)) * _BITS[dtype] // 8, seed)
+        tensors[tensor] = raw & 1 if dtype == "BOOL" else raw
+    return _file({"format": "pt", "shard": name}, SHARDS[name], tensors)
+
+
+def _file(
+    metadata: dict[str, str],
+    forms: list[tuple[str, str, tuple[int, ...]]],
+    tensors: dict[str, np.ndarray],
+) -> bytes:
+    header: dict[str, Any] = {"__metadata__": metadata}
+    data = b""
+    for tensor, dtype, shape in forms:
+        raw = tensors[tensor].tobytes()
+        offsets = [len(data), len(data) + len(raw)]
+        header[tensor] = {"dtype": dtype, "shape": list(shape), "data_offsets": offsets}
+        data += raw
     raw_header = json.dumps(header).encode()
     raw_header += b" " * (-len(raw_header) % 8)
     return len(raw_header).to_bytes(8, "little") + raw_header + data
+
+
+def model(version: int) -> bytes:
+    """Return a safetensors file of layout 2: each version is near to the one before."""
+    tensors: dict[str, np.ndarray] = {}
+    for seed, (tensor, dtype, shape) in enumerate(MODEL):
+        raw = _numbers(int(np.prod(shape, dtype=int)) * _BITS[dtype] // 8, seed).copy()
+        # The last bits of some bytes are other ones.
+        noise = _numbers(2 * raw.size, seed + 100 * version)[::2]
+        tensors[tensor] = raw ^ (noise & (noise >> 1) & (noise >> 2) & (version > 0))
+    tensors["head.weight"] = tensors["model.embed.weight"]
+    words = tensors["master"].view("<u4")
+    words[:40] = 0x7F800000 + np.arange(40) * 0x10203  # infinity, and NaNs
+    words[40:80] = 0x3F808000 + np.arange(40) * 0x10000  # ties
+    upper, is_nan = words >> 16, (words & 0x7FFFFFFF) > 0x7F800000
+    nearest = (words + 0x7FFF + (upper & 1)) >> 16
+    tensors["low"] = np.where(is_nan, upper | 0x40, nearest).astype("<u2").view(np.uint8)
+    # What no base has.
+    new = [] if version == 0 else [(f"new.{version}", "F16", (20, 33))]
+    for tensor, _, shape in new:
+        tensors[tensor] = _numbers(2 * int(np.prod(shape)), 50)
+    return _file({"format": "pt"}, [*new, *MODEL], tensors)
 
 
 def index() -> bytes:
@@ -100,22 +159,33 @@ def index() -> bytes:
     return json.dumps({"metadata": {}, "weight_map": files}, indent=2).encode()
 
 
-def originals() -> dict[str, bytes]:
-    """Return the files that every golden store restores."""
+def version_of(store: str) -> int:
+    """Return the version of the model in a store of layout 2: how many bases it has."""
+    base = STORES[store][1].get("base")
+    return 0 if base is None else 1 + version_of(base)
+
+
+def originals(store: str) -> dict[str, bytes]:
+    """Return the files that a golden store restores."""
+    if store.startswith("layout2") and store not in LOSSY_STORES:
+        return {"model.safetensors": model(version_of(store))}
     return {"model.safetensors.index.json": index(), **{name: shard(name) for name in SHARDS}}
 
 
 def main() -> None:
     """Write the stores that do not exist."""
     FOLDER.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder:
-        for name, content in originals().items():
-            Path(folder, name).write_bytes(content)
-        for name, (convert, options) in {**STORES, **LOSSY_STORES}.items():
-            if (FOLDER / name).exists():
-                print(f"{name}: kept", file=sys.stderr)
-            else:
-                convert(folder, FOLDER / name, chunk_size=CHUNK_SIZE, **options)
+    for store, (convert, options) in {**STORES, **LOSSY_STORES}.items():
+        if (FOLDER / store).exists():
+            print(f"{store}: kept", file=sys.stderr)
+            continue
+        options = {"chunk_size": CHUNK_SIZE, **options}
+        if "base" in options:
+            options["base"] = FOLDER / options["base"]
+        with tempfile.TemporaryDirectory() as folder:
+            for name, content in originals(store).items():
+                Path(folder, name).write_bytes(content)
+            convert(folder, FOLDER / store, **options)
 
 
 if __name__ == "__main__":
