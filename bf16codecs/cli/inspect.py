@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from typing import Any
 
 import click
@@ -31,9 +30,9 @@ from bf16codecs.cli.options import (
 from bf16codecs.convert import verify_store
 from bf16codecs.store.backend import Storage, StoreReader
 from bf16codecs.store.losses import tensor_loss
-from bf16codecs.store.opening import Opening, open_models
+from bf16codecs.store.opening import Opening, open_either
 from bf16codecs.store.run_layout import listed
-from bf16codecs.store.runs import StepReader
+from bf16codecs.store.runs import RunReader
 from bf16codecs.store.whole import stored_arrays
 
 __all__ = ["info", "plugin_path", "verify"]
@@ -45,14 +44,11 @@ __all__ = ["info", "plugin_path", "verify"]
 @command
 def info(store: str, max_bytes: int | None) -> None:
     """List the tensors of STORE: shapes, dtypes, codecs, sizes, ratios."""
-    models = open_models(store, Opening(limits=Limits(max_bytes), with_base=False))
-    with ExitStack() as stack:
-        for model in models:
-            stack.enter_context(closing(model))
-        if isinstance(models[0], StepReader) and len(models) > 1:
-            _show_run(models)
+    with closing(open_either(store, Opening(limits=Limits(max_bytes), with_base=False))) as reader:
+        if isinstance(reader, RunReader):
+            _show_run(reader)
         else:
-            _show_model(models[0])
+            _show_model(reader)
 
 
 class _Table:
@@ -130,37 +126,25 @@ def _errors(loss: HalfLoss | None) -> tuple[str, str]:
     return ("", "") if loss is None else (f"{loss.absolute:.4g}", f"{loss.relative:.4g}")
 
 
-def _show_run(steps: Sequence[StoreReader]) -> None:
-    """Print the tensors of a run, each with the sum of what its steps take."""
-    table = _Table()
-    sizes: dict[str, dict[tuple[str, Any], int]] = {}
-    for step in steps:
-        for header in step.headers:
-            for tensor in header.tensors:
-                forms = sizes.setdefault(tensor.name, {})
-                key = tensor.dtype, tensor.shape
-                forms[key] = forms.get(key, 0) + tensor.nbytes
-    last = steps[-1]
-    assert isinstance(last, StepReader)
-    seen = set[str]()
-    for name, own in last.run.tensors.items():
+def _show_run(run: RunReader) -> None:
+    """Print the tensors of a run, each with what its steps take together."""
+    table, seen = _Table(), set[str]()
+    for name in run.names:
+        own = run.describe(name)
         stored = [
-            Storage(0, "shared", "") if form.path in seen else last.store.storage(form.path)
-            for form in own
+            Storage(0, "shared", "") if path in seen else run.storage(path) for path in own.paths
         ]
-        seen |= {form.path for form in own}
-        dtypes, shapes = zip(*sizes[name], strict=True)
-        storage = Storage(sum(s.nbytes for s in stored), stored[-1].codec, stored[-1].level)
+        seen.update(own.paths)
         table.add(
             name=name,
-            dtype="/".join(dict.fromkeys(dtypes)),
-            shape=shapes[-1],
-            nbytes=sum(sizes[name].values()),
-            storage=storage,
+            dtype=own.dtype,
+            shape=own.shape,
+            nbytes=own.nbytes,
+            storage=Storage(sum(s.nbytes for s in stored), stored[-1].codec, stored[-1].level),
         )
     table.show()
-    numbers = last.run.numbers
-    show(f"{counted(len(numbers), 'step')}: {listed(numbers)}; groups of {last.run.group}")
+    numbers = run.run.numbers
+    show(f"steps: {listed(numbers)}; groups of {run.run.group}")
 
 
 @click.command()

@@ -138,24 +138,24 @@ def run_to_safetensors(
     """
     start = time.perf_counter()
     with closing(open_run_store(store, Opening(limits=Limits(max_bytes)))) as run:
-        steps = [run.step(number) for number in run.run.numbers]
-        names = [_names(step) for step in steps]
-        flat = [name for own in names for name in own]
+        steps = run.run.steps
+        flat = [name for step in steps for name in step.file_names]
         if len(flat) > len(steps) or len(set(flat)) < len(flat):
-            folders = [f"step-{number}" for number in run.run.numbers]
+            folders = [f"step-{step.number}" for step in steps]
         else:
             folders = [""] * len(steps)
-        entries = folders if folders and folders[0] else flat
         target = _target(run, dst)
-        may_replace = partial(has_only, names=entries)
-        total, done, tensors = sum(map(_size, steps)), 0, 0
+        may_replace = partial(has_only, names=folders if folders[0] else flat)
+        total, done, tensors = sum(step.nbytes for step in steps), 0, 0
+        run.check_size(total, "the original files")
         with codec_threads(threads), new_target(target, overwrite, may_replace, sync) as temporary:
             temporary.mkdir()
-            for step, own, folder in zip(steps, names, folders, strict=True):
+            for step, folder in zip(steps, folders, strict=True):
                 (temporary / folder).mkdir(exist_ok=True)
                 report = shifted(progress, "restore", done, total)
-                _write(step, [temporary / folder / name for name in own], report)
-                done, tensors = done + _size(step), tensors + len(step.names)
+                reader = run.step(step.number)
+                _write(reader, [temporary / folder / name for name in step.file_names], report)
+                done, tensors = done + step.nbytes, tensors + len(reader.names)
         stored = run.total_nbytes()
         return Summary(len(flat), tensors, total, stored, time.perf_counter() - start)
 
@@ -187,10 +187,6 @@ def _names(reader: StoreReader) -> list[str]:
     """Return the names of a model's files, the index last."""
     names = [file.name for file in reader.info.files]
     return names if reader.info.index is None else [*names, reader.info.index.name]
-
-
-def _size(reader: StoreReader) -> int:
-    return sum(file.size for file in reader.info.files)
 
 
 def _target(reader: StoreReader, dst: str | os.PathLike[str]) -> Path:

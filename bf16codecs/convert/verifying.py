@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, closing
+from contextlib import closing
 
 import numpy as np
 
@@ -21,7 +21,8 @@ from bf16codecs.convert.summary import Progress, Summary, shifted
 from bf16codecs.errors import CorruptDataError, StoreError
 from bf16codecs.safetensors import Source, open_source
 from bf16codecs.store.backend import StoreReader
-from bf16codecs.store.opening import Opening, open_models
+from bf16codecs.store.opening import Opening, open_either
+from bf16codecs.store.runs import RunReader
 
 __all__ = ["verify_store"]
 
@@ -60,23 +61,34 @@ def verify_store(
     start = time.perf_counter()
     source = None if src is None else open_source(src)
     opening = Opening(limits=Limits(max_bytes), base=base)
-    models = open_models(store, opening)
-    with codec_threads(threads), ExitStack() as stack:
-        for reader in models:
-            stack.enter_context(closing(reader))
-        if source is not None and len(models) > 1:
-            raise StoreError(
-                f"{os.fspath(store)}: a run of {counted(len(models), 'step')}: name the one that is"
-                f" to be compared, as in {models[-1].where}"
-            )
-        total, done, tensors, files = sum(map(_size, models)), 0, 0, 0
-        for reader in models:
-            _verify(reader, source, shifted(progress, "verify", done, total))
-            done, tensors = done + _size(reader), tensors + len(reader.names)
-            files += len(reader.info.files)
-        stored = models[0].total_nbytes() if models else 0
-        loss = models[0].info.loss if models else None
+    with codec_threads(threads), closing(open_either(store, opening)) as reader:
+        if isinstance(reader, RunReader):
+            files, tensors, total = _verify_run(reader, source, progress)
+        else:
+            files, tensors, total = len(reader.info.files), len(reader.names), _size(reader)
+            _verify(reader, source, shifted(progress, "verify", 0, total))
+        stored, loss = reader.total_nbytes(), reader.info.loss
     return Summary(files, tensors, total, stored, time.perf_counter() - start, loss=loss)
+
+
+def _verify_run(
+    run: RunReader, source: Source | None, progress: Progress | None
+) -> tuple[int, int, int]:
+    """Verify all steps of a run; return how many files, tensors and bytes they have."""
+    steps = run.run.steps
+    if source is not None and len(steps) > 1:
+        raise StoreError(
+            f"{run.where}: a run of {counted(len(steps), 'step')}: name the one that is to be"
+            f" compared, as in {run.where}@{steps[-1].number}"
+        )
+    files, tensors, done, total = 0, 0, 0, sum(step.nbytes for step in steps)
+    run.check_size(total, "the original files")
+    for step in steps:
+        reader = run.step(step.number)
+        _verify(reader, source, shifted(progress, "verify", done, total))
+        files, tensors = files + len(step.files), tensors + len(reader.names)
+        done += step.nbytes
+    return files, tensors, total
 
 
 def _size(reader: StoreReader) -> int:

@@ -63,11 +63,7 @@ class Run:
     def __init__(self, home: Home) -> None:
         self._home = home
         self._where = self._reader.where
-        self._names: dict[str, None] = {}
-        for name, forms in self._reader.run.tensors.items():
-            # Nearly all have one form, and runs are to open as quickly as models.
-            variants = [name] if len(forms) == 1 else self._reader.variant_names(name)
-            self._names.update(dict.fromkeys([name] if len(variants) == 1 else variants))
+        self._names = dict.fromkeys(self._reader.names)
 
     @property
     def steps(self) -> list[int]:

@@ -44,7 +44,7 @@ __all__ = [
     "Opening",
     "detect",
     "open_any",
-    "open_models",
+    "open_either",
     "open_run_store",
     "open_store",
     "split_step",
@@ -179,7 +179,9 @@ def open_run_store(source: Any, opening: Opening = Opening()) -> RunReader:
     reader = _open_raw(source, opening)
     if reader.info.run is None:
         reader.close()
-        raise StoreError(f"{reader.where}: not a run, but one model: open it with open_model")
+        raise StoreError(
+            f"{reader.where}: not a run, but one model: open_run, --append and --all are for runs"
+        )
     return RunReader(reader)
 
 
@@ -288,20 +290,24 @@ def _open_base(reader: StoreReader, opening: Opening) -> StoreReader:
     return base
 
 
-def open_models(store: str | os.PathLike[str], opening: Opening = Opening()) -> list[StoreReader]:
-    """Open a model store, or a run store: then a model for each step.
+def open_either(store: str | os.PathLike[str], opening: Opening = Opening()) -> StoreReader:
+    """Open a model store, or all steps of a run store.
 
-    Parameters and errors are those of `open_store`. Closing the last one closes all.
+    Parameters and errors are those of `open_store`.
+
+    Returns
+    -------
+    StoreReader
+        A `RunReader` if it is a run, and the path names no step.
     """
     place, step = split_step(store)
     path = path_of(place)
     if step is not None or (path is not None and detect(path) is Kind.SAFETENSORS):
-        return [open_store(store, opening=opening)]
+        return open_store(store, opening=opening)
     reader = _open_raw(place, opening)
-    if reader.info.run is None:
-        return [_as_model(reader, None, opening)]
-    last = len(reader.info.run.steps) - 1
-    return [StepReader(reader, place, place == last) for place in range(last + 1)]
+    if reader.info.run is None or opening.base is not None:
+        return _as_model(reader, None, opening)
+    return RunReader(reader)
 
 
 def open_store(

@@ -31,6 +31,16 @@ class RunStep:
     index: StoredFile | None
     parent: int | None = None
 
+    @property
+    def file_names(self) -> list[str]:
+        """The names of its files, the index last."""
+        return [f.name for f in (*self.files, self.index) if f is not None]
+
+    @property
+    def nbytes(self) -> int:
+        """The size of its files."""
+        return sum(f.size for f in (*self.files, self.index) if f is not None)
+
 
 @dataclass(frozen=True)
 class Form:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import zarr
 
@@ -19,7 +20,16 @@ from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.paths import RESERVED_ROOT
 from bf16codecs.store.run_layout import Form, RunInfo
 
-__all__ = ["RunReader", "StepReader"]
+__all__ = ["RunReader", "StepReader", "TensorOverTime"]
+
+
+class TensorOverTime(NamedTuple):
+    """What a tensor of a run is: dtype and shape of safetensors, bytes of all steps, arrays."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    nbytes: int
+    paths: list[str]
 
 
 class _PartReader(StoreReader):
@@ -136,6 +146,16 @@ class RunReader(_PartReader):
         paths = {name: forms[-1].path for name, forms in store.info.run.tensors.items() if forms}
         super().__init__(store, store.where, StoreInfo((), None, paths))
 
+    @property
+    def names(self) -> list[str]:
+        """The tensors, those that change their shape or dtype several times: see `tensor`."""
+        found = []
+        for name in self.run.tensors:
+            # Nearly all have one form, and runs are to open as quickly as models.
+            variants = [name] if len(self.run.tensors[name]) == 1 else self.variant_names(name)
+            found += variants if len(variants) > 1 else [name]
+        return found
+
     def step(self, number: int) -> StepReader:
         """Return the reader of a step, which does not close the run.
 
@@ -165,6 +185,14 @@ class RunReader(_PartReader):
             stored = [self._form(name, form) for form in variant]
             self._tensors[name] = StoredTensor(self._joined(variant, stored), stored[0].dtype)
         return self._tensors[name]
+
+    def describe(self, name: str) -> TensorOverTime:
+        """Tell of a tensor, named as for `tensor`, without a look at the headers."""
+        array, dtype = self.tensor(name)
+        paths = [form.path for form in self._variant(name)]
+        shape = self._attributes_of(paths[0]).get("shape", array.shape[1:])
+        nbytes = math.prod(array.shape[1:]) * array.dtype.itemsize * len(self.steps_of(name))
+        return TensorOverTime(dtype or array.dtype.name, tuple(shape), nbytes, paths)
 
     def zarr_array(self, name: str) -> zarr.Array:
         """Open a tensor's array with zarr.
