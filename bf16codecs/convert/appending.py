@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -12,14 +12,14 @@ import numpy as np
 
 from bf16codecs._buffers import Bytes, ThreadBuffer
 from bf16codecs._chunks.array import ArrayReader
-from bf16codecs._chunks.grid import ArrayPlan, Piece
+from bf16codecs._chunks.grid import ArrayPlan, Piece, chunk_counts, grid_indices
 from bf16codecs._chunks.steps import StepView
 from bf16codecs._frames import decode
 from bf16codecs._growing import Version
 from bf16codecs.convert.checks import read_index
 from bf16codecs.convert.parents import choose_parent, max_depth
 from bf16codecs.convert.pipeline import Progress, file_prefix, in_file_order, read_chunk
-from bf16codecs.convert.run_plan import StepPlan, plan_step
+from bf16codecs.convert.run_plan import StepPlan, plan_step, stored_array
 from bf16codecs.convert.sampling import coded_nbytes, take_samples
 from bf16codecs.errors import CorruptDataError, SafetensorsError
 from bf16codecs.safetensors import Source
@@ -106,6 +106,8 @@ def _add_step(
     _prepare(writer, info, plan)
     parent = _choose(run, info, source, step.choice)
     digests, nbytes = _encode(writer, plan, info, step, parent)
+    if run is not None:
+        nbytes += _fill_up(writer, run, info.grown() - plan.arrays.keys(), step.choice)
     for file, state in zip(source.files, before, strict=True):
         if file.state() != state:
             raise SafetensorsError(f"{file.path}: changed while it was read")
@@ -123,8 +125,7 @@ def _prepare(writer: RunWriter, info: RunInfo, plan: StepPlan) -> None:
     for array in plan.arrays.values():
         if array.path in plan.new:
             writer.create(array)
-    forms = {form.path for own in info.tensors.values() for form in own if "#" not in form.path}
-    for path in forms:
+    for path in info.arrays:
         writer.extend(path, steps)
 
 
@@ -151,8 +152,8 @@ def _choose(
     chosen = choose_parent(sizes, alone, depths, max_depth(info.group))
     if chosen is None:
         return None
-    paths = info.paths_at(chosen).values()
-    arrays = {path: StepView(run.array(path), chosen) for path in paths if "#" not in path}
+    paths = info.arrays.keys() & info.paths_at(chosen).values()
+    arrays = {path: StepView(run.array(path), chosen) for path in paths}
     return _Parent(chosen, chosen - group.start, arrays)
 
 
@@ -216,6 +217,21 @@ def _fill(array: ArrayPlan) -> Bytes:
     fill = np.empty(array.chunk_nbytes, np.uint8)
     fill.view(array.dtype)[:] = array.fill_value
     return fill
+
+
+def _fill_up(writer: RunWriter, run: RunReader, paths: Iterable[str], choice: CodecChoice) -> int:
+    """Add fill values to chunks of tensors that the step lacks; return how many bytes were written.
+
+    So each chunk has all steps of its group: Zarr libraries read it up to the last one.
+    """
+    group, slot = divmod(len(run.run.steps), run.run.group)
+    nbytes = 0
+    for path in sorted(paths):
+        array = stored_array(run, path, choice)
+        fill = partial(_fill, ArrayPlan(path, array.dtype, array.shape[1:], array.chunks[1:]))
+        for index in grid_indices(chunk_counts(array.shape[1:], array.chunks[1:])):
+            nbytes += writer.append(array, (group, *index), slot, Version(fill()), fill).nbytes
+    return nbytes
 
 
 def _write_files(

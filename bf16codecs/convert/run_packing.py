@@ -5,19 +5,15 @@ from __future__ import annotations
 import shutil
 import zipfile
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
 from bf16codecs._chunks.grid import chunk_counts, grid_indices
+from bf16codecs.convert.run_plan import stored_array
 from bf16codecs.store.backend import read_bytes
 from bf16codecs.store.choice import CodecChoice
-from bf16codecs.store.entries import ROUNDED
-from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo
+from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.opening import open_run_store
 from bf16codecs.store.plan import plan_bytes
-from bf16codecs.store.run_writer import RunArray
 from bf16codecs.store.zarr_metadata import chunk_key
 
 __all__ = ["pack_hdf5", "pack_zip"]
@@ -45,17 +41,8 @@ def pack_hdf5(folder: Path, target: Path, choice: CodecChoice) -> None:
         closing(Hdf5RunWriter(target, durable=False)) as writer,
     ):
         key = chunk_key(run.zarr_format)
-        forms = [form.path for own in run.run.tensors.values() for form in own]
-        for path in dict.fromkeys(p for p in forms if not p.endswith(ROUNDED)):
-            stored = run.array(path)
-            array = RunArray(
-                path,
-                np.dtype(stored.dtype).name,
-                stored.shape,
-                stored.chunks,
-                {ATTRIBUTES_KEY: dict(run.attributes(path))},
-            )
-            array = replace(array, codec=choice.for_run(array.dtype, run.run.group))
+        for path in run.run.arrays:
+            array = stored_array(run, path, choice)
             writer.create(array)
             for index in grid_indices(chunk_counts(array.shape, array.chunks)):
                 chunk = folder / path / key(index)

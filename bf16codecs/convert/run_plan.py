@@ -22,7 +22,7 @@ from bf16codecs.store.run_layout import RunInfo
 from bf16codecs.store.run_writer import RunArray
 from bf16codecs.store.runs import RunReader
 
-__all__ = ["StepPlan", "plan_step"]
+__all__ = ["StepPlan", "plan_step", "stored_array"]
 
 
 @dataclass(frozen=True)
@@ -156,3 +156,17 @@ def _plan(
         codec=choice.for_run(dtype, info.group),
     )
     return array, ArrayPlan(path, dtype, shape, chunks, file=file)
+
+
+def stored_array(run: RunReader, path: str, choice: CodecChoice) -> RunArray:
+    """Return an array that a run has."""
+    array = run.array(path)
+    dtype = np.dtype(array.dtype).name
+    return RunArray(
+        path,
+        dtype,
+        array.shape,
+        array.chunks,
+        {ATTRIBUTES_KEY: dict(run.attributes(path))},
+        codec=choice.for_run(dtype, run.run.group),
+    )

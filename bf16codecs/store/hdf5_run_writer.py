@@ -99,7 +99,7 @@ class Hdf5RunWriter:
             self.put(array, index, content + bytes(room))
             return Appended(len(content), (array.path, origin), begin, ends[-1] - begin)
         directory = self._read(place, 0, directory_nbytes(array.codec.steps))
-        growth = grow(array.codec, directory, slot, version, fill)
+        growth = grow(array.codec, directory, slot, version)
         last = growth.frames[-1]
         end = last.at + len(last.content)
         nbytes = sum(len(write.content) for write in [*growth.frames, *growth.entries])

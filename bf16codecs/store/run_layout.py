@@ -92,6 +92,16 @@ class RunInfo:
                     found.setdefault(form.path, []).append(form)
         return found
 
+    def grown(self) -> set[str]:
+        """Return the paths of the arrays that have chunks in the group of the next step."""
+        place = len(self.steps)
+        before = range(place - place % self.group, place)
+        return {
+            path
+            for path, forms in self.arrays.items()
+            if any(earlier in form for earlier in before for form in forms)
+        }
+
     def place(self, number: int, where: str) -> int:
         """Return where a step is in the list.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -10,10 +10,22 @@ from bf16codecs import _core
 from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.grid import ArrayPlan
 from bf16codecs._growing import Version, append_version, directory_nbytes, new_growing_frame
+from bf16codecs._messages import counted
 from bf16codecs.codecs import BF16Arithmetic, FrameCodec
+from bf16codecs.errors import CorruptDataError
 from bf16codecs.store.layout import StoreInfo
 
-__all__ = ["Appended", "Fill", "Growth", "RunArray", "RunWriter", "Write", "grow", "start"]
+__all__ = [
+    "Appended",
+    "Fill",
+    "Growth",
+    "RunArray",
+    "RunWriter",
+    "Write",
+    "cut_off",
+    "grow",
+    "start",
+]
 
 #: Returns a version of fill values.
 Fill = Callable[[], Bytes]
@@ -82,7 +94,7 @@ class RunWriter(Protocol):
         version
             What it holds, and what it is coded against.
         fill
-            Returns what versions before hold, if they are not there.
+            Returns what versions before hold, if the chunk is not there.
         """
 
     def read(self, appended: Appended) -> Bytes:
@@ -110,8 +122,8 @@ def start(codec: FrameCodec, slot: int, version: Version, fill: Fill) -> bytes:
     return new_growing_frame(codec, [*before, version])
 
 
-def grow(codec: FrameCodec, directory: bytes, slot: int, version: Version, fill: Fill) -> Growth:
-    """Return what makes a chunk hold a version at a place in it.
+def grow(codec: FrameCodec, directory: bytes, slot: int, version: Version) -> Growth:
+    """Return what makes a chunk hold a version at a place in it that is not its first.
 
     What the chunk holds there, or behind, is of a step that never became part of the run.
 
@@ -121,31 +133,53 @@ def grow(codec: FrameCodec, directory: bytes, slot: int, version: Version, fill:
         Of the array.
     directory
         The chunk's first bytes: at least its directory.
-    slot, version, fill
+    slot, version
         As `RunWriter.append` takes them.
+
+    Raises
+    ------
+    CodecError
+        If the chunk is damaged, or lacks a version before.
     """
-    index = _core.GrowingIndex(directory)
-    size = index.directory_size
-    known = bytearray(directory[:size])
-    first = directory_nbytes(0)
-    entry_size = (size - first) // index.room
-    left_over = list(_cleared(known, first, entry_size, slot, len(index.ends)))
-    frames, entries = left_over, []
-    for number in range(min(slot, len(index.ends)), slot + 1):
-        added = append_version(codec, known, version if number == slot else Version(fill()))
-        known[added.entry_at : added.entry_at + entry_size] = added.entry
-        frames.append(Write(added.frame_at, added.frame))
-        entries.append(Write(added.entry_at, added.entry))
-    return Growth(frames, entries)
+    cut, known, _ = cut_off(directory, slot, codec.steps)
+    added = append_version(codec, known, version)
+    frame, entry = Write(added.frame_at, added.frame), Write(added.entry_at, added.entry)
+    return Growth([*cut, frame], [entry])
 
 
-def _cleared(
-    directory: bytearray, first: int, entry_size: int, slot: int, count: int
-) -> Iterator[Write]:
-    """Take versions from a place on out of a directory, and yield what does so in the file."""
-    nothing = bytes(entry_size)
-    # From the last one on: none may be behind one that is not there.
-    for number in reversed(range(slot, count)):
-        at = first + number * entry_size
-        directory[at : at + entry_size] = nothing
-        yield Write(at, nothing)
+def cut_off(directory: bytes, slot: int, room: int) -> tuple[list[Write], bytes, int]:
+    """Leave of a chunk the versions before a place that is not its first.
+
+    Parameters
+    ----------
+    directory
+        The chunk's first bytes: at least its directory.
+    slot
+        The place.
+    room
+        How many versions the chunk has room for.
+
+    Returns
+    -------
+    list of Write
+        What takes those behind out of the chunk; nothing if there are none.
+    bytes
+        The directory then.
+    int
+        Where the last of the others ends.
+
+    Raises
+    ------
+    CodecError
+        If the chunk is damaged, or lacks a version before.
+    """
+    first, stop = directory_nbytes(slot), directory_nbytes(room)
+    behind = directory[first:stop]
+    known = directory[:first] + bytes(len(behind))
+    index = _core.GrowingIndex(known)
+    if index.room != room or len(index.ends) != slot:
+        raise CorruptDataError(
+            f"it has {counted(len(index.ends), 'version')} and room for {index.room}: there are"
+            f" {counted(slot, 'step')} in groups of {room}"
+        )
+    return [Write(first, bytes(len(behind)))] if any(behind) else [], known, index.ends[-1]

@@ -95,7 +95,7 @@ class ZarrRunWriter:
             ends = _core.GrowingIndex(content).ends
             begin = ends[-2] if slot else directory_nbytes(codec.steps)
             return Appended(len(content), key, begin, ends[-1] - begin)
-        growth = grow(codec, directory, slot, version, fill)
+        growth = grow(codec, directory, slot, version)
         self._touch(key, os.stat(self._root / key).st_size)
         _write_parts(self._root / key, growth.frames)
         with self._lock:

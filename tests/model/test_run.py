@@ -168,7 +168,7 @@ def test_tensors_that_change_are_several(run: bf16codecs.Run) -> None:
 
 
 def test_zarr_arrays(run: bf16codecs.Run) -> None:
-    for name in ("embed", "always", "scalar"):
+    for name in ("embed", "always", "scalar", "comes.and.goes", "changes@0", "step"):
         array = run[name].zarr
         assert isinstance(array, zarr.Array)
         assert_same_bits(np.asarray(array), run[name][...])
