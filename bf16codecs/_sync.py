@@ -15,7 +15,7 @@ try:
 except ImportError:  # macOS alone has it
     F_FULLFSYNC = None
 
-__all__ = ["sync", "sync_tree"]
+__all__ = ["sync", "sync_files", "sync_names", "sync_tree"]
 
 # How many files are flushed at a time: the disk's queue, not the processor, does the work.
 _CONCURRENT = 16
@@ -61,13 +61,33 @@ def sync_tree(path: Path) -> None:
         files.extend(os.path.join(root, name) for name in names)
         folders.setdefault(root.count(os.sep), []).append(root)
     # A name is of use only when its file is there: files first, inner folders before outer ones.
-    _sync_all(files)
+    sync_files(files)
     for depth in sorted(folders, reverse=True):
-        _sync_all(folders[depth])
+        sync_files(folders[depth])
 
 
-def _sync_all(paths: Iterable[str]) -> None:
+def sync_files(paths: Iterable[str | os.PathLike[str]]) -> None:
+    """Wait until files, or the names in folders, are on the disk, several at a time."""
     run_all((partial(sync, path) for path in paths), _CONCURRENT)
+
+
+def sync_names(root: Path, paths: Iterable[Path]) -> None:
+    """Wait until the names of paths below a root, and of the folders that they are in, are on it.
+
+    Parameters
+    ----------
+    root
+        A folder, whose own name is left alone.
+    paths
+        Files and folders in it, or in folders below it; they may be gone.
+    """
+    folders: dict[int, set[Path]] = {}
+    for path in paths:
+        while path != root:
+            path = path.parent
+            folders.setdefault(len(path.parts), set()).add(path)
+    for depth in sorted(folders, reverse=True):
+        sync_files(path for path in folders[depth] if path.exists())
 
 
 def _raise(error: OSError) -> None:

@@ -16,11 +16,17 @@ from zarr.codecs import ZstdCodec
 from zarr.storage import MemoryStore
 
 from bf16codecs._chunks.grid import ArrayPlan
+from bf16codecs._messages import one_line
 from bf16codecs.codecs import FrameCodec
+from bf16codecs.errors import StoreError
 from bf16codecs.store.delta import DeltaChain
 from bf16codecs.zarr.blocks import BF16BlocksCodec
 
-__all__ = ["ZarrDocuments", "as_json", "read_documents"]
+__all__ = ["ROOT_DOCUMENTS", "ZarrDocuments", "as_json", "read_documents"]
+
+#: Names of what a group has beside arrays and groups, in the order in which they are replaced: the
+#: last one of a format says what the store has.
+ROOT_DOCUMENTS = (".zgroup", ".zattrs", ".zmetadata", "zarr.json")
 
 
 def as_json(document: Mapping[str, Any]) -> bytes:
@@ -129,26 +135,45 @@ class ZarrDocuments:
         return {".zgroup": {"zarr_format": 2}, ".zattrs": dict(attributes)}
 
 
-def read_documents(root: Path, zarr_format: int) -> dict[str, dict[str, dict[str, Any]]]:
-    """Return the documents below the root of a store in a folder, by path and name.
+def read_documents(
+    root: Path, zarr_format: int
+) -> tuple[dict[str, Any], dict[str, dict[str, dict[str, Any]]]]:
+    """Read what the root of a store in a folder says.
 
-    Those that the root's consolidated metadata have. None if the store is not there yet.
+    Returns
+    -------
+    dict
+        The root's attributes; none if the store is not there yet.
+    dict
+        The documents below it, by path and name: those of the consolidated metadata.
 
     Raises
     ------
-    KeyError, ValueError
+    StoreError
         If the root's document is damaged.
     """
     document = root / ("zarr.json" if zarr_format == 3 else ".zmetadata")
     if not document.exists():
-        return {}
-    content = json.loads(document.read_bytes())
+        return {}, {}
+    try:
+        content = json.loads(document.read_bytes())
+        if zarr_format == 3:
+            return dict(content["attributes"]), _nodes_v3(content)
+        return dict(content["metadata"][".zattrs"]), _nodes_v2(content)
+    except (KeyError, TypeError, AttributeError, ValueError) as e:
+        raise StoreError(f"{root}: its consolidated metadata are damaged: {one_line(e)}") from e
+
+
+def _nodes_v3(content: Any) -> dict[str, dict[str, dict[str, Any]]]:
+    nodes = {}
+    for path, node in content["consolidated_metadata"]["metadata"].items():
+        own = {key: node[key] for key in node if key != "consolidated_metadata"}
+        nodes[path] = {"zarr.json": node if node["node_type"] == "array" else own}
+    return nodes
+
+
+def _nodes_v2(content: Any) -> dict[str, dict[str, dict[str, Any]]]:
     nodes: dict[str, dict[str, dict[str, Any]]] = {}
-    if zarr_format == 3:
-        for path, node in content["consolidated_metadata"]["metadata"].items():
-            own = {key: node[key] for key in node if key != "consolidated_metadata"}
-            nodes[path] = {"zarr.json": node if node["node_type"] == "array" else own}
-        return nodes
     for key, member in content["metadata"].items():
         path, _, name = key.rpartition("/")
         if path:

@@ -21,11 +21,19 @@ __all__ = [
     "DELTA",
     "ParsedArray",
     "chunk_key",
+    "leads_elsewhere",
     "named_shape",
     "parse_array",
     "read_json",
     "read_root",
 ]
+
+#: Differences of 16-bit integers, by their name in format 3.
+DELTA = DeltaCodec.codec_id
+_DELTA_V3 = {"name": DELTA, "configuration": {"dtype": "<u2"}}
+_DELTA_V2 = {"id": "delta", "dtype": "<u2", "astype": "<u2"}
+# Of POSIX systems, with room for the store's own.
+_LONGEST_PATH = 2048
 
 
 class ParsedArray(NamedTuple):
@@ -47,10 +55,15 @@ def chunk_key(zarr_format: int) -> Callable[[tuple[int, ...]], str]:
     return lambda index: ".".join(map(str, index)) or "0"
 
 
-#: Differences of 16-bit integers, by their name in format 3.
-DELTA = DeltaCodec.codec_id
-_DELTA_V3 = {"name": DELTA, "configuration": {"dtype": "<u2"}}
-_DELTA_V2 = {"id": "delta", "dtype": "<u2", "astype": "<u2"}
+def leads_elsewhere(path: str) -> bool:
+    """Tell whether a path is none of an array in a store: keys are made of it."""
+    return len(path) > _LONGEST_PATH or any(map(_is_no_name, path.split("/")))
+
+
+def _is_no_name(part: str) -> bool:
+    # Of addresses, `%` may stand for any sign, `?` and `#` end the path.
+    return part in ("", ".", "..") or not part.isprintable() or bool(set(part) & set("\\:%?#"))
+
 
 _DIMENSION = re.compile(r"dim(\d{1,2})_(\d{1,19})")
 _DTYPES = {

@@ -51,6 +51,7 @@ from bf16codecs.store.zarr_metadata import (
     DELTA,
     ParsedArray,
     chunk_key,
+    leads_elsewhere,
     named_shape,
     parse_array,
     read_json,
@@ -66,8 +67,6 @@ _FRAME_CODECS = [codec.codec_id for codec in CODECS.values()]
 _BLOCKS = BF16BlocksCodec.codec_id
 # Reads of arrays that zarr decodes: it uses threads of its own beside these.
 _ZARR_CONCURRENCY = 4
-# Of POSIX systems, with room for the store's own.
-_LONGEST_PATH = 2048
 
 
 class ZarrReader(StoreReader):
@@ -339,7 +338,7 @@ class ZarrReader(StoreReader):
 
     def _check_path(self, path: str) -> None:
         # Keys are made from the path, which must not lead out of the store.
-        if len(path) > _LONGEST_PATH or any(map(_leads_elsewhere, path.split("/"))):
+        if leads_elsewhere(path):
             raise StoreError(f"{self.where}: {path!r:.80} is not a path in the store")
 
     def _fetch(self, path: str) -> dict[str, Any] | None:
@@ -349,11 +348,6 @@ class ZarrReader(StoreReader):
         if document is not None:
             document["attributes"] = read_json(self.where, self._source, f"{path}/.zattrs")
         return document
-
-
-def _leads_elsewhere(part: str) -> bool:
-    # Of addresses, `%` may stand for any sign, `?` and `#` end the path.
-    return part in ("", ".", "..") or not part.isprintable() or bool(set(part) & set("\\:%?#"))
 
 
 @contextmanager
