@@ -9,14 +9,16 @@ from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 
+from bf16codecs import _interrupt
 from bf16codecs._paths import given_path
+from bf16codecs._replace import recover_missing
 from bf16codecs._threads import codec_threads
 from bf16codecs.convert.appending import Step, add_step
 from bf16codecs.convert.run_packing import pack_hdf5, pack_zip
 from bf16codecs.convert.step_numbers import ordered_steps, step_of
 from bf16codecs.convert.storing import DEFAULT_CODEC
 from bf16codecs.convert.summary import Progress, Summary, shifted
-from bf16codecs.convert.target import absolute_target, is_kind, new_target
+from bf16codecs.convert.target import absolute_target, is_kind, new_target, target_errors
 from bf16codecs.errors import StoreError
 from bf16codecs.safetensors import open_source
 from bf16codecs.store.choice import CodecChoice
@@ -176,28 +178,35 @@ def append_to_run(
         If the step is not after the last one, or another option makes no sense.
     BlockingIOError
         If another process is appending to the run.
+    FileExistsError
+        If another process has begun it meanwhile.
     """
     start = time.perf_counter()
     source = open_source(src)
     number = step_of(source, src) if step is None else step
     target = Path(given_path(store, "run"))
     absolute_target(target, source.paths)
-    if not target.exists():
-        return safetensors_to_run(
-            [src],
-            store,
-            steps=[number],
-            keyframe_every=keyframe_every,
-            codec=codec or DEFAULT_CODEC,
-            level=level,
-            chunk_size=chunk_size,
-            threads=threads,
-            zarr_format=zarr_format,
-            as_hdf5=as_hdf5,
-            verify=verify,
-            sync=sync,
-            progress=progress,
-        )
+    recover_missing(target)
+    if not os.path.lexists(target):
+        try:
+            return safetensors_to_run(
+                [src],
+                store,
+                steps=[number],
+                keyframe_every=keyframe_every,
+                codec=codec or DEFAULT_CODEC,
+                level=level,
+                chunk_size=chunk_size,
+                threads=threads,
+                zarr_format=zarr_format,
+                as_hdf5=as_hdf5,
+                verify=verify,
+                sync=sync,
+                progress=progress,
+            )
+        except FileExistsError as e:
+            text = "another process has begun it meanwhile: append again"
+            raise FileExistsError(e.errno, text, str(target)) from e
     kind = detect(target)
     if kind not in (Kind.FOLDER, Kind.HDF5):
         raise StoreError(f"{target}: not a run in a Zarr folder or an HDF5 file, which alone grow")
@@ -205,6 +214,7 @@ def append_to_run(
     # The writer has the lock: nobody appends between reading what there is and writing.
     with (
         codec_threads(threads),
+        target_errors(target),
         closing(_writer(target, kind, zarr_format, durable=sync)) as writer,
         closing(open_run_store(target)) as run,
     ):
@@ -215,6 +225,7 @@ def append_to_run(
         report = shifted(progress, "convert", 0, source.nbytes)
         checkpoint = Step(source, number, choice, chunk_size, verify, report)
         _, nbytes = add_step(writer, run, info, checkpoint)
+        _interrupt.finish(f"{target}, with step {number}")
     tensors = sum(len(file.header.tensors) for file in source.files)
     return Summary(len(source.files), tensors, source.nbytes, nbytes, time.perf_counter() - start)
 

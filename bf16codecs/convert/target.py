@@ -13,13 +13,14 @@ from functools import partial
 from pathlib import Path
 
 from bf16codecs import _interrupt
+from bf16codecs._lock import lock_folder
 from bf16codecs._paths import absolute, require_folder_of
 from bf16codecs._replace import WORKING_PREFIX, WorkingFolder, recover
 from bf16codecs._sync import sync_tree
 from bf16codecs.errors import BF16CodecsError, LeftoverWarning
 from bf16codecs.store.opening import Kind, detect
 
-__all__ = ["absolute_target", "has_only", "is_kind", "new_target"]
+__all__ = ["absolute_target", "has_only", "is_kind", "new_target", "target_errors"]
 
 #: What to do about errors of the system.
 _ADVICE = {
@@ -86,7 +87,7 @@ def new_target(
     recover(target.parent)
     check = partial(_check, target, overwrite, may_replace)
     check(target)
-    with _interrupt.shielded(), _named_errors(target):
+    with _interrupt.shielded(), target_errors(target):
         working = WorkingFolder.make(target.parent, durable=sync)
         try:
             with _interrupt.exposed():
@@ -104,8 +105,11 @@ def new_target(
 
 
 @contextmanager
-def _named_errors(target: Path) -> Iterator[None]:
-    """Let errors name the target, not the hidden folder beside it, and say what to do."""
+def target_errors(target: Path) -> Iterator[None]:
+    """Let errors name the target, not the hidden folder beside it, and say what to do.
+
+    Errors of a call that is given no name, such as `write`, name it, too.
+    """
     hidden = re.compile(re.escape(f"{target.parent / WORKING_PREFIX}") + r"\w+\.tmp(?:[\\/]new)?")
     try:
         yield
@@ -141,3 +145,8 @@ def _check(target: Path, overwrite: bool, may_replace: Callable[[Path], bool], p
                 raise FileExistsError(errno.EEXIST, text, str(target))
     if not overwrite:
         raise FileExistsError(errno.EEXIST, "File exists (--overwrite replaces it)", str(target))
+    if path.is_dir() and not path.is_symlink():
+        # Who appends to a run would go on in what takes its place.
+        lock = lock_folder(path)
+        if lock is not None:
+            os.close(lock)
