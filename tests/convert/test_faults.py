@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 import itertools
-import json
-import os
-import platform
 import random
 import shutil
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from bf16codecs import _replace
-from checkout import ROOT, package_environment
+from fault_process import IS_COMPLETE, STEP, Ask, driven, needs_glibc
 from folders import Files, files_in
 from power_cut import Disk, Record, read_log
 
-pytestmark = pytest.mark.skipif(
-    not sys.platform.startswith("linux") or platform.libc_ver()[0] != "glibc",
-    reason="the interposer is for glibc on Linux",
-)
+pytestmark = needs_glibc
 
 BASED = ["based.zarr", "based.h5"]
 #: Stores that are rewritten in place: there is always an old one.
@@ -37,14 +28,8 @@ targets = pytest.mark.parametrize(
     ("kind", "overwrite"), TARGETS, ids=[f"{k}-{'overwrite' if o else 'new'}" for k, o in TARGETS]
 )
 
-# All operations take minutes. CI asks for them; else each run takes others.
-IS_COMPLETE = bool(os.environ.get("BF16CODECS_ALL_FAULTS"))
-STEP = 1 if IS_COMPLETE else 47
-
 # The smallest allocations that fail, in bytes. Below 1 kB, libhdf5 itself crashes.
 SMALLEST = {kind: 1024 if kind.endswith((".h5", "shards")) else 64 for kind in KINDS}
-
-Ask = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
@@ -54,36 +39,9 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def ask(base: Path) -> Iterator[Ask]:
-    """Start the driver, and return a function that asks it."""
-    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    if compiler is None:
-        pytest.skip("needs a C compiler")
-    library = base / "faults.so"
-    source = ROOT / "tests" / "support" / "faults.c"
-    options = ["-shared", "-fPIC", "-O2", "-fno-builtin", "-Wall", "-Wextra", "-Werror"]
-    subprocess.run([compiler, *options, "-o", library, source, "-ldl"], check=True)
-    support = str(source.parent)
-    environment = package_environment(LD_PRELOAD=str(library))
-    environment["PYTHONPATH"] = os.pathsep.join([environment["PYTHONPATH"], support])
-    driver = subprocess.Popen(
-        [sys.executable, source.with_name("fault_driver.py"), base],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=environment,
-    )
-    assert driver.stdin is not None
-    assert driver.stdout is not None
-    assert driver.stdout.readline() == "ready\n"
-
-    def answer(**request: Any) -> Any:
-        print(json.dumps(request), file=driver.stdin, flush=True)
-        return json.loads(driver.stdout.readline())
-
-    yield answer
-    driver.stdin.close()
-    driver.stdout.close()
-    assert driver.wait() == 0
+    """Return a function that asks the driver."""
+    with driven("fault_driver.py", base) as answer:
+        yield answer
 
 
 @pytest.mark.slow

@@ -106,8 +106,10 @@ def kind_of(error: BaseException) -> str:
 
 
 class Driver:
+    """Conversions to new targets, or over old ones."""
+
     def __init__(self, base: Path) -> None:
-        self.sources = base / "sources"
+        self.base, self.sources = base, base / "sources"
         self.root = base / "root"
         self.faults = ctypes.CDLL(None)
         self.faults.faults_stop.restype = ctypes.c_long
@@ -117,18 +119,22 @@ class Driver:
         ]
         bf16codecs.set_num_threads(1)
         _sync._CONCURRENT = 1  # the same order of operations in each child
+        self.prepare()
+        cleanup_resources()  # zarr's thread would be missing in the children
+
+    def prepare(self) -> None:
+        """Make sources, and what is expected of them."""
         for age in ("old", "new"):
             self._make_sources(self.sources / age, seed=len(age) + (age == "new"))
-        write_nearby(self.sources / "old" / "model", base / "base.safetensors")
+        write_nearby(self.sources / "old" / "model", self.base / "base.safetensors")
         self.expected = {}
         for kind in KINDS:
             for age in ("old", "new"):
-                folder = base / "expected" / kind / age
+                folder = self.base / "expected" / kind / age
                 folder.mkdir(parents=True)
-                shutil.copy(base / "base.safetensors", folder.parent)
+                shutil.copy(self.base / "base.safetensors", folder.parent)
                 self._convert(kind, age, folder)
                 self.expected[kind, age] = files_in(folder)
-        cleanup_resources()  # zarr's thread would be missing in the children
 
     def _make_sources(self, folder: Path, seed: int) -> None:
         (folder / "shards").mkdir(parents=True)
@@ -144,17 +150,26 @@ class Driver:
         # Restored shards have the same names: what is replaced is told apart by its content.
         convert(self.sources / age / source, folder / kind, **options)
 
-    def _prepared(self, kind: str, overwrite: bool) -> Path:
+    def before(self, request: dict[str, Any]) -> Path | None:
+        """Return the folder with what is there before, if anything is."""
+        return self.base / "expected" / request["kind"] / "old" if request["overwrite"] else None
+
+    def change(self, request: dict[str, Any], folder: Path) -> None:
+        """Do that of which an operation fails."""
+        self._convert(request["kind"], "new", folder, overwrite=request["overwrite"])
+
+    def _prepared(self, request: dict[str, Any]) -> Path:
         shutil.rmtree(self.root, ignore_errors=True)
-        if overwrite:
-            shutil.copytree(self.sources.parent / "expected" / kind / "old", self.root)
-        else:
+        before = self.before(request)
+        if before is None:
             self.root.mkdir()
+        else:
+            shutil.copytree(before, self.root)
         return self.root
 
     def run(self, request: dict[str, Any], n: int) -> dict[str, Any]:
-        """Convert in a child; return its number of operations and its error, or {} if killed."""
-        folder = self._prepared(request["kind"], request["overwrite"])
+        """Change it in a child; return its number of operations and its error, or its status."""
+        folder = self._prepared(request)
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:
@@ -183,14 +198,14 @@ class Driver:
                 action,
                 request.get("errno", 0),
                 request["action"] == "full",
-                request["exchange"],
+                request.get("exchange", True),
                 log,
             )
             if request.get("allocation"):
                 for method in ("encode", "decode"):
                     pause_within(self.faults, method)
             try:
-                self._convert(request["kind"], "new", folder, overwrite=request["overwrite"])
+                self.change(request, folder)
             except BaseException as e:
                 done["error"], done["said"] = kind_of(e), str(e)
             done["count"] = self.faults.faults_stop()
@@ -237,7 +252,7 @@ class Driver:
         return [p.name for p in self.root.iterdir()] == [kind]
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Try each, or every `step`-th, operation of a conversion; or log all of them."""
+        """Try each, or every `step`-th, operation; or log all of them."""
         done = self.run({**request, "action": "fail"}, 0)
         if "log" in request:
             return done
@@ -246,8 +261,12 @@ class Driver:
         return {"count": done["count"], "tried": len(tried), "problems": found}
 
 
-if __name__ == "__main__":
-    driver = Driver(Path(sys.argv[1]))
+def serve(driver: Driver) -> None:
+    """Answer requests until there are no more."""
     print("ready", flush=True)
     for line in sys.stdin:
         print(json.dumps(driver.answer(json.loads(line))), flush=True)
+
+
+if __name__ == "__main__":
+    serve(Driver(Path(sys.argv[1])))
