@@ -1,0 +1,345 @@
+"""Checkpoints to a run and back, byte for byte, at once and one by one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import bf16codecs
+from bf16codecs.convert import (
+    append_to_run,
+    run_to_safetensors,
+    safetensors_to_run,
+    safetensors_to_zarr,
+    verify_store,
+    zarr_to_safetensors,
+)
+from bf16codecs.errors import SafetensorsError, StoreError
+from folders import files_in, names_in
+from lazy_models import weights, write_safetensors, write_shards
+from run_stores import (
+    KINDS,
+    Arrays,
+    assert_is_step,
+    drifting,
+    eventful,
+    make_run,
+    restored,
+    write_checkpoints,
+)
+
+STEPS = eventful()
+GROUPS = [1, 2, 3, 4, 16]
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    return write_checkpoints(tmp_path_factory.mktemp("checkpoints"), STEPS)
+
+
+@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_round_trip(checkpoints: list[Path], tmp_path: Path, kind: str, group: int) -> None:
+    store = make_run(kind, checkpoints, tmp_path, keyframe_every=group, chunk_size=256)
+    assert names_in(tmp_path) == {store.name}
+    originals = {path.name: path.read_bytes() for path in checkpoints}
+    assert restored(store, tmp_path / "back") == originals
+    for path, number in zip(checkpoints, STEPS, strict=True):
+        zarr_to_safetensors(f"{store}@{number}", tmp_path / "one", overwrite=True, sync=False)
+        assert (tmp_path / "one").read_bytes() == originals[path.name]
+        verify_store(f"{store}@{number}", path)
+    assert verify_store(store).tensors == sum(map(len, STEPS.values()))
+    if store.is_dir():
+        (tmp_path / "by appends").mkdir()
+        own = make_run(
+            kind,
+            checkpoints,
+            tmp_path / "by appends",
+            by_appends=True,
+            keyframe_every=group,
+            chunk_size=256,
+        )
+        assert files_in(own) == files_in(store)
+
+
+@pytest.mark.parametrize(
+    "options", [{"level": "best"}, {"codec": "huffman"}, {"threads": 3}], ids=str
+)
+def test_codecs_and_threads(checkpoints: list[Path], tmp_path: Path, options: Arrays) -> None:
+    store = make_run("zarr 3", checkpoints, tmp_path, keyframe_every=4, **options)
+    assert restored(store, tmp_path / "back") == {p.name: p.read_bytes() for p in checkpoints}
+    if "threads" in options:
+        (tmp_path / "one").mkdir()
+        one = make_run("zarr 3", checkpoints, tmp_path / "one", keyframe_every=4, threads=1)
+        assert files_in(one) == files_in(store)
+
+
+def test_a_codec_may_change_between_steps(checkpoints: list[Path], tmp_path: Path) -> None:
+    store = make_run("zarr 3", checkpoints[:2], tmp_path)
+    append_to_run(checkpoints[2], store, codec="huffman")
+    append_to_run(checkpoints[3], store, level="best")
+    append_to_run(checkpoints[4], store)
+    assert restored(store, tmp_path / "back") == {p.name: p.read_bytes() for p in checkpoints[:5]}
+    with bf16codecs.open_run(store) as run:
+        expected = np.stack([STEPS[n]["embed"] for n in run.steps])
+        assert run["embed"][...].tobytes() == expected.tobytes()
+        assert np.asarray(run["embed"].zarr).tobytes() == expected.tobytes()
+
+
+# --- real weights ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def trained(demo_model: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Return two tensors of a model at steps 300, 399 and 400, the last with FP32 masters, too."""
+    names = ["model.embed_tokens.weight", "model.layers.1.mlp.down_proj.weight"]
+    earlier = Path(__file__).parents[1] / "codecs" / "steps" / "steps.safetensors"
+    folder = tmp_path_factory.mktemp("trained")
+    with bf16codecs.open_model(earlier) as model:
+        for step in (300, 399):
+            arrays = {name: model[f"{name}.step{step}"][...] for name in names}
+            write_safetensors(folder / f"step{step}.safetensors", arrays)
+    with bf16codecs.open_model(demo_model) as model:
+        arrays = {name: model[name][...] for name in names}
+    # Their own low bits are not at hand; any that are rounded away will do.
+    below = np.random.default_rng(0)
+    for name in names:
+        bits = arrays[name].view("u2").astype("u4") << 16
+        bits += below.integers(-0x7FFF, 0x7FFF, bits.shape).astype("u4")
+        arrays[f"master.{name}"] = bits.view("f4")
+    write_safetensors(folder / "step400.safetensors", arrays)
+    return sorted(folder.iterdir())
+
+
+def test_trained_weights(trained: list[Path], tmp_path: Path) -> None:
+    store = make_run("zarr 3", trained, tmp_path)
+    assert restored(store, tmp_path / "back") == {p.name: p.read_bytes() for p in trained}
+    with bf16codecs.open_run(store) as run:
+        weight, other = run.keys()[:2]
+        assert (
+            run[400][weight][7].tobytes() == bf16codecs.open_model(trained[2])[weight][7].tobytes()
+        )
+        reader = run._reader
+        sizes = [reader.step(n).total_nbytes() for n in (300, 399)]
+        assert run[400]._home.opened.info.paths[other].endswith("#bfloat16")
+    # 6 bits a weight where a whole one takes 10.6; roundings of what is there take nothing.
+    assert sizes[1] < 0.62 * sizes[0]
+    alone = tmp_path / "alone.zarr"
+    masters = {
+        name: tensor[...]
+        for name, tensor in bf16codecs.open_model(trained[2]).items()
+        if name.startswith("master")
+    }
+    safetensors_to_zarr(write_safetensors(tmp_path / "masters.safetensors", masters), alone)
+    with bf16codecs.open_run(store) as run, bf16codecs.open_model(alone) as model:
+        whole = sum(
+            model._home.opened.stored_nbytes(p) for p in model._home.opened.info.paths.values()
+        )
+        assert run._reader.step(400).total_nbytes() < whole
+
+
+# --- any history ----------------------------------------------------------------------------------
+
+VARIANTS = [
+    lambda place: drifting((40, 24), place),
+    lambda place: drifting((40, 24), place, "float32"),
+    lambda place: drifting((40, 24), place, "float32").astype("bfloat16"),
+    lambda place: drifting((40, 24), 0),
+    lambda place: drifting((24, 40), place),
+    lambda place: np.arange(place, place + 600, dtype="int16"),
+    lambda place: np.array(place, "bool"),
+    lambda place: np.empty((0, 3), "float16"),
+]
+NAMES = ["a", "a.b", "A", "b", "step", "safetensors.header.0", "=", ""]
+histories = st.lists(
+    st.dictionaries(st.sampled_from(NAMES), st.integers(0, len(VARIANTS) - 1), min_size=1),
+    min_size=1,
+    max_size=7,
+)
+
+
+@pytest.mark.slow
+@settings(max_examples=25)
+@given(history=histories, group=st.sampled_from([1, 2, 3, 16]), is_appended=st.booleans())
+def test_any_history(
+    tmp_path_factory: pytest.TempPathFactory,
+    history: list[dict[str, int]],
+    group: int,
+    is_appended: bool,
+) -> None:
+    # A checkpoint without any tensor of those before it is of another run.
+    steps: dict[int, Arrays] = {}
+    for place, chosen in enumerate(history):
+        arrays = {name: VARIANTS[which](place) for name, which in chosen.items()}
+        steps[place] = {"always": np.array(place, "int64"), **arrays}
+    folder = tmp_path_factory.mktemp("history")
+    checkpoints = write_checkpoints(folder / "checkpoints", steps)
+    store = make_run("zarr 3", checkpoints, folder, is_appended, keyframe_every=group)
+    assert restored(store, folder / "back") == {p.name: p.read_bytes() for p in checkpoints}
+    with bf16codecs.open_run(store) as run:
+        for number, arrays in steps.items():
+            assert_is_step(run[number], arrays)
+        for tensor in run.values():
+            name = tensor.name.partition("@")[0]
+            for place, own in enumerate(tensor[...]):
+                array = steps[place].get(name)
+                is_there = array is not None and (array.dtype, array.shape) == (
+                    own.dtype,
+                    own.shape,
+                )
+                assert (place in tensor.steps) == is_there
+                if is_there:
+                    assert own.tobytes() == array.tobytes()
+                else:
+                    assert not np.any(own == own) or own.dtype.kind in "bi"
+
+
+# --- sharded checkpoints --------------------------------------------------------------------------
+
+
+def test_shards(tmp_path: Path) -> None:
+    """Indexes and shards change their number, and what is in them."""
+    a, b = weights((64, 24)), weights((30, 8), seed=1)
+    folders = [
+        write_shards(tmp_path / "checkpoint-100", [{"a": a}, {"b": b}]),
+        write_shards(tmp_path / "checkpoint-200", [{"a": a, "b": b}]),
+        write_shards(tmp_path / "checkpoint-300", [{"b": b}, {"a": a}, {"c": a}]),
+    ]
+    (folders[1] / "model.safetensors.index.json").unlink()
+    with_index = folders[0] / "model.safetensors.index.json"
+    store = make_run("zarr 3", [with_index, *folders[1:]], tmp_path, keyframe_every=2)
+    found = {
+        name: content
+        for name, content in restored(store, tmp_path / "back").items()
+        if content is not None
+    }
+    assert found == {
+        f"step-{number}/{path.name}": path.read_bytes()
+        for number, folder in zip((100, 200, 300), folders, strict=True)
+        for path in folder.iterdir()
+    }
+    for number, folder in zip((100, 200, 300), folders, strict=True):
+        verify_store(f"{store}@{number}", folder)
+        target = tmp_path / f"one-{number}"
+        zarr_to_safetensors(f"{store}@{number}", target)
+        expected = files_in(folder) if number != 200 else next(iter(files_in(folder).values()))
+        assert (files_in(target) if target.is_dir() else target.read_bytes()) == expected
+    # a is kept once a step, though two tensors have its bytes at the last one.
+    content = json.loads((store / "zarr.json").read_text())["attributes"]["bf16codecs"]
+    assert content["tensors"]["c"] == [{"path": "a", "at": [[2, None]]}]
+
+
+def test_files_of_one_name(tmp_path: Path) -> None:
+    paths = []
+    for number in (1, 2):
+        folder = tmp_path / f"step{number}"
+        folder.mkdir()
+        paths.append(
+            write_safetensors(folder / "model.safetensors", {"w": drifting((8, 8), number)})
+        )
+    store = make_run("zarr 3", paths, tmp_path)
+    found = restored(store, tmp_path / "back")
+    assert found["step-1/model.safetensors"] == paths[0].read_bytes()
+    assert found["step-2/model.safetensors"] == paths[1].read_bytes()
+    # They are replaced by the same, and nothing else is.
+    run_to_safetensors(store, tmp_path / "back", overwrite=True)
+    with pytest.raises(FileExistsError):
+        run_to_safetensors(store, tmp_path / "back")
+    (tmp_path / "back" / "mine").write_text("x")
+    with pytest.raises(FileExistsError, match="is not overwritten"):
+        run_to_safetensors(store, tmp_path / "back", overwrite=True)
+
+
+# --- what is refused ------------------------------------------------------------------------------
+
+
+def test_series_that_make_no_sense(checkpoints: list[Path], tmp_path: Path) -> None:
+    target = tmp_path / "run.zarr"
+    with pytest.raises(SafetensorsError, match=r"is step 0, and so is .*model-step00000"):
+        safetensors_to_run([*checkpoints, checkpoints[0]], target)
+    with pytest.raises(ValueError, match="at least one"):
+        safetensors_to_run([], target)
+    other = write_safetensors(tmp_path / "step99.safetensors", {"other": weights((8, 8))})
+    with pytest.raises(
+        StoreError, match=r"step99\.safetensors: is not of the run .*: it has none of"
+    ):
+        safetensors_to_run([*checkpoints, other], target)
+    for options in (
+        {"keyframe_every": 0},
+        {"keyframe_every": 5000},
+        {"chunk_size": 0},
+        {"zarr_format": 4},
+        {"codec": "zstd"},
+        {"codec": "none"},
+        {"level": "best", "codec": "huffman"},
+    ):
+        with pytest.raises(ValueError, match=r"must be|has no|stores no differences"):
+            safetensors_to_run(checkpoints, target, **options)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="would replace the source"):
+        safetensors_to_run(checkpoints, checkpoints[0].parent, overwrite=True)
+    assert names_in(tmp_path) == {"step99.safetensors"}
+
+
+def test_the_order_of_sources_does_not_matter(checkpoints: list[Path], tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    one = make_run("zarr 3", checkpoints, tmp_path / "a")
+    other = make_run("zarr 3", checkpoints[::-1], tmp_path / "b")
+    assert files_in(one) == files_in(other)
+    given = tmp_path / "given.zarr"
+    safetensors_to_run(checkpoints[:2], given, steps=[7, 3])
+    with bf16codecs.open_run(given) as run:
+        assert run.steps == [3, 7]
+        assert_is_step(run[7], STEPS[0])
+
+
+def test_existing_targets(checkpoints: list[Path], tmp_path: Path) -> None:
+    store = make_run("zarr 3", checkpoints[:2], tmp_path)
+    before = files_in(store)
+    with pytest.raises(FileExistsError):
+        safetensors_to_run(checkpoints, store)
+    with pytest.raises(SafetensorsError, match="not a safetensors file"):
+        safetensors_to_run([checkpoints[0], Path(__file__)], store, overwrite=True, steps=[1, 2])
+    assert files_in(store) == before
+    safetensors_to_run(checkpoints[:1], store, overwrite=True)
+    with bf16codecs.open_run(store) as run:
+        assert run.steps == [0]
+    assert names_in(tmp_path) == {"run.zarr"}
+
+
+def test_what_is_restored_is_bounded_in_all(
+    checkpoints: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = make_run("zarr 3", checkpoints, tmp_path)
+    total = sum(path.stat().st_size for path in checkpoints)
+    for read in (
+        verify_store,
+        lambda store, **o: run_to_safetensors(store, tmp_path / "back", **o),
+    ):
+        with pytest.raises(StoreError, match=r"the original files: .* more than max_bytes allows"):
+            read(store, max_bytes=total - 1)
+        read(store, max_bytes=total)
+
+
+def test_a_source_that_changes_while_it_is_read(
+    checkpoints: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "step1.safetensors"
+    source.write_bytes(checkpoints[0].read_bytes())
+    from bf16codecs.convert import appending
+
+    choose = appending._choose
+
+    def touch(*args: object) -> object:
+        source.write_bytes(source.read_bytes()[:-1] + b"x")
+        return choose(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(appending, "_choose", touch)
+    with pytest.raises(SafetensorsError, match="changed while it was read"):
+        safetensors_to_run([source], tmp_path / "run.zarr")
+    assert names_in(tmp_path) == {"step1.safetensors"}
