@@ -1,11 +1,8 @@
-"""A file that is changed in one step, and not copied: what it had is changed by a journal.
+"""Journals: what an append to a file changes in place, so that it happens wholly or not at all.
 
-New content goes behind the file's end at once, where nobody looks. Changes of what was there are
-kept in memory. To commit, they are written to a *journal* beside the file, flushed, and carried
-out, and the journal is removed. Whoever finds a complete journal of a dead process carries it out;
-of one that is not complete, nothing was carried out yet, and it is dropped. So the file is as
-before, or has all changes. The journal's lock tells whether its maker is alive, and lets one
-process at a time change the file.
+A *journal* is a file beside another one: docs/runs.md has its format, and when it is made and
+carried out. Its lock tells whether its maker is alive, and lets one process at a time change the
+file.
 """
 
 from __future__ import annotations
@@ -13,208 +10,211 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import stat
 import time
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Mapping
+from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from bf16codecs._lock import try_lock
-from bf16codecs._sync import sync
+from bf16codecs._sync import flush, sync
+from bf16codecs.errors import StoreError
 
-__all__ = ["JOURNAL_SUFFIX", "JournaledFile", "carry_out_journal", "journal_of"]
+__all__ = [
+    "JOURNAL_SUFFIX",
+    "PAGE",
+    "Change",
+    "Journal",
+    "carry_out_journal",
+    "journal_of",
+    "read_at",
+    "settle_journal",
+    "write_at",
+]
 
 JOURNAL_SUFFIX = ".bf16codecs-journal"
-
-_MAGIC = b"bf16codecs journal 1\n"
 # As little as changes in one place of an HDF5 file: with 4096, an append to 39 small tensors wrote
 # six times as much.
-_PAGE = 512
-# Of a living process, carrying out takes as long as writing some pages.
-_TRIES, _SECONDS = 100, 0.02
-_FLAGS = getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
+PAGE = 512
+
+_MAGIC = b"bf16codecs journal 1\n"
+_HEAD = len(_MAGIC) + 24
+_DIGEST = 8
+_ENTRY = 8 + _DIGEST + PAGE
+# How many pages it has at most, which are kept in memory: an append to 57 tensors has 60.
+_MOST_PAGES = 1 << 19
+# Of a file, and of less than 1 MiB, how much larger it may get: chunks have room that is empty.
+_GROWTH, _LEAST = 16, 1 << 20
+# Of a living process, carrying out takes as long as writing some pages, and flushing them.
+_TRIES, _SECONDS = 250, 0.02
+# Of a stranger's store, the journal may be a link, or a pipe.
+_FLAGS = sum(getattr(os, name, 0) for name in ("O_BINARY", "O_CLOEXEC", "O_NOFOLLOW", "O_NONBLOCK"))
 
 
-def journal_of(path: Path) -> Path:
-    """Return where the journal of a file is."""
-    return path.with_name(path.name + JOURNAL_SUFFIX)
+def journal_of(path: str | os.PathLike[str]) -> Path:
+    """Return where the journal of a file is: beside the file itself, not beside a link to it."""
+    return Path(os.path.realpath(path) + JOURNAL_SUFFIX)
 
 
-class JournaledFile:
-    """A file that others see changed only by `commit`, and then whole; h5py takes it as a file.
+class Change(NamedTuple):
+    """What a journal holds: the size of a file before and then, and pages that are new.
+
+    `pages` has, by number, the digest of what a page was, and what it is. Of the last one, what is
+    behind either size does not count.
+    """
+
+    before: int
+    size: int
+    pages: Mapping[int, tuple[bytes, bytes]]
+
+    @classmethod
+    def of(cls, file: int, before: int, size: int, pages: Mapping[int, bytearray]) -> Change:
+        """Return what lets a file have other pages, and another size."""
+        end = min(before, size)
+        changed = [page for page in sorted(pages) if page * PAGE < end]
+        if len(changed) > _MOST_PAGES:
+            raise StoreError(f"{len(changed)} of its pages change at once, more than {_MOST_PAGES}")
+        return cls(
+            before,
+            size,
+            {page: (_digest(_read_page(file, page, end)), bytes(pages[page])) for page in changed},
+        )
+
+    @classmethod
+    def parse(cls, content: bytes) -> Change | None:
+        """Return what a journal holds, None if it is not complete."""
+        body, digest = content[:-32], content[-32:]
+        if not body.startswith(_MAGIC) or hashlib.sha256(body).digest() != digest:
+            return None
+        starts = range(len(_MAGIC), _HEAD, 8)
+        before, size, count = (int.from_bytes(body[at : at + 8], "little") for at in starts)
+        if len(body) != _HEAD + count * _ENTRY:
+            return None
+        pages = {}
+        for at in range(_HEAD, len(body), _ENTRY):
+            former, new = at + 8, at + 8 + _DIGEST
+            pages[int.from_bytes(body[at:former], "little")] = (
+                body[former:new],
+                body[new : new + PAGE],
+            )
+        is_sound = len(pages) == count and list(pages) == sorted(pages)
+        is_inside = all(page * PAGE < min(before, size) for page in pages)
+        return cls(before, size, pages) if is_sound and is_inside else None
+
+    def to_bytes(self) -> bytes:
+        """Return the journal."""
+        numbers = (self.before, self.size, len(self.pages))
+        parts = [_MAGIC, *(number.to_bytes(8, "little") for number in numbers)]
+        for page, (former, new) in self.pages.items():
+            parts += [page.to_bytes(8, "little"), former, new]
+        body = b"".join(parts)
+        return body + hashlib.sha256(body).digest()
+
+    def is_of(self, file: int) -> bool:
+        """Tell whether a file is the one that this is to change, or has begun to change."""
+        now, end = os.fstat(file).st_size, min(self.before, self.size)
+        if not end <= now or self.size > _GROWTH * max(now, _LEAST):
+            return False
+        for page, (former, new) in self.pages.items():
+            found = _read_page(file, page, end)
+            if _digest(found) != former and found != new[: len(found)]:
+                return False
+        return True
+
+    def carry_out(self, file: int, durable: bool) -> None:
+        """Make the changes; a second time, they change nothing."""
+        end = min(self.before, self.size)
+        for page, (_, new) in self.pages.items():
+            write_at(file, page * PAGE, memoryview(new)[: end - page * PAGE])
+        os.ftruncate(file, self.size)
+        if durable:
+            flush(file)
+
+
+class Journal:
+    """The journal of a file, locked while it is open.
 
     Parameters
     ----------
     path
-        The file, which is there.
-    durable
-        Whether a loss of power may come between any two steps.
-
-    Raises
-    ------
-    BlockingIOError
-        If another process is changing it.
+        The file.
     """
 
-    def __init__(self, path: Path, durable: bool) -> None:
-        self._path, self._durable = path, durable
-        self._journal = _Journal(path)
-        try:
-            self._journal.take()
-            self._file = os.open(path, os.O_RDWR | _FLAGS)
-        except BaseException:
-            self._journal.close()
-            raise
-        #: The size that others see. What is behind is new.
-        self._before = self._size = os.fstat(self._file).st_size
-        self._pages: dict[int, bytearray] = {}
-        self._at = 0
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Go to a place, as files do."""
-        origin = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
-        self._at = origin + offset
-        return self._at
-
-    def tell(self) -> int:
-        """Return the place."""
-        return self._at
-
-    def read(self, size: int) -> bytes:
-        """Read at most a number of bytes from the place on."""
-        content = bytearray(max(0, min(size, self._size - self._at)))
-        self.readinto(content)
-        return bytes(content)
-
-    def readinto(self, buffer: Any) -> int:
-        """Read from the place on."""
-        view = memoryview(buffer).cast("B")
-        count = max(0, min(len(view), self._size - self._at))
-        view[:count] = _read(self._file, self._at, count)
-        for page, start, stop in _parts(self._at, min(self._at + count, self._before)):
-            if page in self._pages:
-                begin = page * _PAGE + start - self._at
-                view[begin : begin + stop - start] = self._pages[page][start:stop]
-        self._at += count
-        return count
-
-    def write(self, data: Any) -> int:
-        """Write from the place on."""
-        view = memoryview(data).cast("B")
-        end = self._at + len(view)
-        for page, start, stop in _parts(self._at, min(end, self._before)):
-            if page not in self._pages:
-                self._pages[page] = bytearray(_read(self._file, page * _PAGE, _PAGE))
-            begin = page * _PAGE + start - self._at
-            self._pages[page][start:stop] = view[begin : begin + stop - start]
-        new = max(self._at, self._before)
-        if new < end:
-            content = bytes(view[new - self._at :])
-            # Room for later takes no space on the disk, where nothing was yet.
-            there = max(0, os.fstat(self._file).st_size - new)
-            count = max(len(content.rstrip(b"\0")), min(there, len(content)))
-            _write(self._file, new, memoryview(content)[:count])
-        self._at, self._size = end, max(self._size, end)
-        return len(view)
-
-    def write_unseen(self, at: int, data: bytes) -> None:
-        """Write at once to a place of which nothing that others see speaks."""
-        _write(self._file, at, memoryview(data))
-        for page, start, stop in _parts(at, at + len(data)):
-            if page in self._pages:
-                begin = page * _PAGE + start - at
-                self._pages[page][start:stop] = data[begin : begin + stop - start]
-
-    def truncate(self, size: int | None = None) -> int:
-        """Let the file have a size."""
-        self._size = self._at if size is None else size
-        return self._size
-
-    def flush(self) -> None:
-        """Do nothing: all is written by `commit`."""
-
-    def commit(self) -> int:
-        """Let others see the changes; return how many bytes the journal took, twice written."""
-        if self._durable:
-            os.fsync(self._file)
-        content = self._content()
-        self._journal.write(content, self._durable)
-        _carry_out(self._file, content, self._durable)
-        self._journal.remove()
-        self._close()
-        return 2 * len(content)
-
-    def abandon(self) -> None:
-        """Leave the file as it was."""
-        if self._file >= 0:
-            with suppress(OSError):
-                os.ftruncate(self._file, self._before)
-            self._journal.remove()
-            self._close()
-
-    def _close(self) -> None:
-        os.close(self._file)
-        self._file = -1
-
-    def _content(self) -> bytes:
-        numbers = (self._before, self._size, len(self._pages))
-        parts = [_MAGIC, *(number.to_bytes(8, "little") for number in numbers)]
-        for page in sorted(self._pages):
-            parts += [page.to_bytes(8, "little"), bytes(self._pages[page])]
-        body = b"".join(parts)
-        return body + hashlib.sha256(body).digest()
-
-
-class _Journal:
-    """The journal of a file, locked while it is open."""
-
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._target = os.path.realpath(path)
         self._path = journal_of(path)
         self._file = -1
 
     def take(self) -> None:
-        """Lock it, and carry out what a dead process has left."""
+        """Lock it, and carry out what a dead process has left.
+
+        Raises
+        ------
+        BlockingIOError
+            If another process has it.
+        FileExistsError
+            If it is complete, and of another file.
+        """
+        self.lock()
+        change = self._content()
+        if change is not None and not self._settle(change):
+            self.close()
+            raise self._foreign("is left of an append to another file of this name")
+        os.ftruncate(self._file, 0)
+
+    def settle(self) -> None:
+        """Lock it, carry out what is there if it is of the file, and remove it."""
+        self.lock()
+        change = self._content()
+        if change is not None:
+            self._settle(change)
+        self.remove()
+
+    def lock(self) -> None:
+        """Open it, or make it, and lock it."""
         while True:
-            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | _FLAGS, 0o666)
+            is_new = self._open()
+            if not stat.S_ISREG(os.fstat(self._file).st_mode):
+                self.close()
+                raise self._foreign("is no file")
             try:
                 try_lock(self._file)
             except (BlockingIOError, PermissionError):
+                self.close()
                 text = "another process is appending to it: try again when that is done"
-                name = str(self._path).removesuffix(JOURNAL_SUFFIX)
-                raise BlockingIOError(errno.EWOULDBLOCK, text, name) from None
-            except OSError:
-                pass  # there are no locks
+                raise BlockingIOError(errno.EWOULDBLOCK, text, self._target) from None
+            except OSError as e:
+                if not is_new:  # where there are no locks, the file is one
+                    self.close()
+                    text = (
+                        "another process is appending to it, or was killed: files cannot be locked"
+                        f" here; if there is none, remove {self._path}"
+                    )
+                    raise BlockingIOError(errno.EWOULDBLOCK, text, self._target) from e
             # Who held the lock before may have removed the file.
             with suppress(FileNotFoundError):
                 if os.path.samestat(os.stat(self._path), os.fstat(self._file)):
-                    break
+                    return
             self.close()
-        self.finish()
 
-    def finish(self) -> None:
-        """Carry out what is there, if it is complete, and empty it."""
-        content = _read(self._file, 0, os.fstat(self._file).st_size)
-        if _is_complete(content):
-            target = os.open(str(self._path).removesuffix(JOURNAL_SUFFIX), os.O_RDWR | _FLAGS)
-            try:
-                _carry_out(target, content, durable=True)
-            finally:
-                os.close(target)
-        os.ftruncate(self._file, 0)
-
-    def write(self, content: bytes, durable: bool) -> None:
-        """Write it; once it is complete, the changes will be made."""
-        _write(self._file, 0, memoryview(content))
+    def write(self, change: Change, durable: bool) -> int:
+        """Write it, and return its size; once it is complete, the changes will be made."""
+        content = change.to_bytes()
+        write_at(self._file, 0, memoryview(content))
         if durable:
-            os.fsync(self._file)
+            flush(self._file)
             sync(self._path.parent)
+        return len(content)
 
     def remove(self) -> None:
         """Remove it, and free the lock."""
-        if os.name == "nt":  # where nobody can remove what is open
-            self.close()
-        with suppress(FileNotFoundError):
-            self._path.unlink()
+        if self._file >= 0:
+            if os.name == "nt":  # where nobody can remove what is open
+                os.ftruncate(self._file, 0)
+                self.close()
+            with suppress(FileNotFoundError):
+                self._path.unlink()
         self.close()
 
     def close(self) -> None:
@@ -223,64 +223,101 @@ class _Journal:
             os.close(self._file)
             self._file = -1
 
+    def pending(self) -> Change | None:
+        """Return what is complete and of the file, without a lock."""
+        try:
+            self._file = os.open(self._path, os.O_RDONLY | _FLAGS)
+        except OSError:  # none, or what no journal is
+            return None
+        with closing(self):
+            change = self._content()
+        is_of = change is not None and self._with_target(os.O_RDONLY, change.is_of)
+        return change if is_of else None
 
-def carry_out_journal(path: Path) -> None:
+    def _open(self) -> bool:
+        """Open the file; tell whether it is new."""
+        while True:
+            with suppress(FileExistsError):
+                flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | _FLAGS
+                self._file = os.open(self._path, flags, 0o666)
+                return True
+            with suppress(FileNotFoundError):
+                self._file = os.open(self._path, os.O_RDWR | _FLAGS)
+                return False
+
+    def _content(self) -> Change | None:
+        """Read what is there, unless it is none of the file's: strangers' stores have anything."""
+        state = os.fstat(self._file)
+        pages = min(os.stat(self._target).st_size // PAGE + 1, _MOST_PAGES)
+        if not stat.S_ISREG(state.st_mode) or state.st_size > _HEAD + pages * _ENTRY + 32:
+            return None
+        return Change.parse(read_at(self._file, 0, state.st_size))
+
+    def _foreign(self, what: str) -> FileExistsError:
+        return FileExistsError(errno.EEXIST, f"{what}: remove it", str(self._path))
+
+    def _settle(self, change: Change) -> bool:
+        """Carry out a change, if it is of the file."""
+
+        def carry_out(file: int) -> bool:
+            if not change.is_of(file):
+                return False
+            change.carry_out(file, durable=True)
+            return True
+
+        return self._with_target(os.O_RDWR, carry_out)
+
+    def _with_target(self, flags: int, call: Callable[[int], bool]) -> bool:
+        file = os.open(self._target, flags | _FLAGS)
+        try:
+            return call(file)
+        finally:
+            os.close(file)
+
+
+def carry_out_journal(path: str | os.PathLike[str]) -> None:
     """Finish what a process has begun for a file, if it is dead; wait for one that is alive.
 
     Raises
     ------
     OSError
-        If the changes are complete, and may not be made.
+        If the changes are complete, and may not be made, or are not made in five seconds.
     """
     for _ in range(_TRIES):
-        try:
-            content = journal_of(path).read_bytes()
-        except OSError:
-            return
-        if not _is_complete(content):
+        if Journal(path).pending() is None:
             return  # nothing has been changed yet
-        journal = _Journal(path)
         try:
-            journal.take()
-            journal.remove()
+            settle_journal(path)
             return
-        except BlockingIOError:
-            time.sleep(_SECONDS)
-        finally:
-            journal.close()
+        except BlockingIOError as e:
+            error = e
+        time.sleep(_SECONDS)
+    raise error
 
 
-def _is_complete(content: bytes) -> bool:
-    body, digest = content[:-32], content[-32:]
-    return body.startswith(_MAGIC) and hashlib.sha256(body).digest() == digest
+def settle_journal(path: str | os.PathLike[str]) -> None:
+    """Finish what a dead process has begun for a file, and let it have no journal.
+
+    Raises
+    ------
+    BlockingIOError
+        If a process is changing it.
+    """
+    journal = Journal(path)
+    with closing(journal):
+        journal.settle()
 
 
-def _carry_out(file: int, content: bytes, durable: bool) -> None:
-    at = len(_MAGIC)
-    numbers = (int.from_bytes(content[i : i + 8], "little") for i in (at, at + 8, at + 16))
-    before, size, count = numbers
-    at += 24
-    for _ in range(count):
-        page = int.from_bytes(content[at : at + 8], "little")
-        part = memoryview(content)[at + 8 : at + 8 + _PAGE]
-        # Of the last page, what is behind the file's former end was written at once.
-        _write(file, page * _PAGE, part[: max(0, min(before, size) - page * _PAGE)])
-        at += 8 + _PAGE
-    os.ftruncate(file, size)
-    if durable:
-        os.fsync(file)
+def _digest(content: bytes) -> bytes:
+    return hashlib.sha256(content).digest()[:_DIGEST]
 
 
-def _parts(start: int, stop: int) -> Iterator[tuple[int, int, int]]:
-    """Yield pages, and the range in each, of a range of bytes."""
-    while start < stop:
-        page, first = divmod(start, _PAGE)
-        last = min(_PAGE, first + stop - start)
-        yield page, first, last
-        start += last - first
+def _read_page(file: int, page: int, end: int) -> bytes:
+    """Return what a file has of a page before its end."""
+    return read_at(file, page * PAGE, min(PAGE, end - page * PAGE))
 
 
-def _read(file: int, at: int, size: int) -> bytes:
+def read_at(file: int, at: int, size: int) -> bytes:
     """Read a range, with zeros behind the end."""
     os.lseek(file, at, os.SEEK_SET)
     parts = []
@@ -291,7 +328,8 @@ def _read(file: int, at: int, size: int) -> bytes:
     return b"".join(parts) + bytes(left)
 
 
-def _write(file: int, at: int, data: memoryview) -> None:
+def write_at(file: int, at: int, data: memoryview) -> None:
+    """Write all of some bytes to a place."""
     os.lseek(file, at, os.SEEK_SET)
     while data:
         data = data[os.write(file, data) :]

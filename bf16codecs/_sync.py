@@ -15,7 +15,7 @@ try:
 except ImportError:  # macOS alone has it
     F_FULLFSYNC = None
 
-__all__ = ["sync", "sync_files", "sync_names", "sync_tree"]
+__all__ = ["flush", "sync", "sync_files", "sync_names", "sync_tree"]
 
 # How many files are flushed at a time: the disk's queue, not the processor, does the work.
 _CONCURRENT = 16
@@ -29,7 +29,7 @@ def sync(path: str | os.PathLike[str]) -> None:
     flags = os.O_RDWR if os.name == "nt" else os.O_RDONLY
     descriptor = os.open(path, flags | getattr(os, "O_BINARY", 0))
     try:
-        _flush(descriptor)
+        flush(descriptor)
     except OSError as e:
         # Some network file systems have no such call for folders.
         if not (is_folder and e.errno in (errno.EINVAL, errno.ENOTSUP)):
@@ -39,7 +39,8 @@ def sync(path: str | os.PathLike[str]) -> None:
         os.close(descriptor)
 
 
-def _flush(descriptor: int) -> None:
+def flush(descriptor: int) -> None:
+    """Wait until what was written to an open file, or folder, is on the disk."""
     if F_FULLFSYNC is not None:
         # Where that exists, fsync() leaves data in the disk's own memory.
         try:

@@ -32,7 +32,7 @@ LAYERS = [
     },
     {"_lock", "_rename", "_sync"},
     {"_journal", "_replace", "_safetensors_header"},
-    {"safetensors"},
+    {"_journaled", "safetensors"},
     {"_frames", "_run_length"},
     {"_growing", "codecs"},
     {"_chunks"},

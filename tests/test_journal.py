@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from bf16codecs import _journal
-from bf16codecs._journal import JournaledFile, carry_out_journal, journal_of
+from bf16codecs import _journal, _journaled
+from bf16codecs._journal import (
+    Change,
+    carry_out_journal,
+    journal_of,
+    read_at,
+    settle_journal,
+    write_at,
+)
+from bf16codecs._journaled import JournaledFile
+from bf16codecs.errors import StoreError
 
 
 def change(file: JournaledFile, model: bytearray, rng: random.Random) -> None:
@@ -87,22 +98,37 @@ class Died(BaseException):
     pass
 
 
-def dies_at(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-    """Let the process die, as far as files are concerned, at one of its writes."""
-    write, left = _journal._write, [count]
+def dies_at(monkeypatch: pytest.MonkeyPatch, count: int, error: type[BaseException]) -> None:
+    """Let one of a process's writes fail half-way, and if it dies of it, all later ones."""
+    left = [count]
 
     def dying(file: int, at: int, data: memoryview) -> None:
         left[0] -= 1
         if left[0] == 0:
-            write(file, at, data[: len(data) // 2])
-            raise Died
-        write(file, at, data)
+            write_at(file, at, data[: len(data) // 2])
+            raise error
+        if left[0] < 0 and error is Died:
+            raise error
+        write_at(file, at, data)
 
-    monkeypatch.setattr(_journal, "_write", dying)
+    monkeypatch.setattr(_journal, "write_at", dying)
+    monkeypatch.setattr(_journaled, "write_at", dying)
 
 
-def test_death_at_every_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, outcomes = tmp_path / "file", set()
+def change_and_commit(file: JournaledFile) -> None:
+    for at in (0, 600, 4990):
+        file.seek(at)
+        file.write(b"other one")
+    file.seek(5000)
+    file.write(b"behind" * 100)
+    file.commit()
+
+
+@pytest.mark.parametrize("error", [Died, OSError, KeyboardInterrupt])
+def test_failure_at_every_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
+    path, outcomes = tmp_path / "file", []
     before = random.Random(0).randbytes(5000)
     after = bytearray(before) + b"behind" * 100
     for at in (0, 600, 4990):
@@ -110,27 +136,174 @@ def test_death_at_every_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     for count in range(1, 20):
         path.write_bytes(before)
         with monkeypatch.context() as patch:
-            dies_at(patch, count)
+            dies_at(patch, count, error)
             file = JournaledFile(path, durable=True)
             try:
-                for at in (0, 600, 4990):
-                    file.seek(at)
-                    file.write(b"other one")
-                file.seek(5000)
-                file.write(b"behind" * 100)
-                file.commit()
-            except Died:
-                os.close(file._file)
-                file._journal.close()
+                change_and_commit(file)
+            except error:
+                if error is Died:
+                    os.close(file._file)
+                    file._journal.close()
+                else:
+                    file.abandon()
         carry_out_journal(path)
         found = path.read_bytes()
-        assert found[:5000] == before or found == after
-        outcomes.add(found == after)
+        assert (found[:5000] if error is Died else found) == before or found == after
+        outcomes.append(found == after)
         # The next one finds nothing that disturbs it.
         again = JournaledFile(path, durable=False)
         again.abandon()
         assert list(tmp_path.iterdir()) == [path]
-    assert outcomes == {False, True}
+    # Behind the end, the journal, three pages; then there is no further write to fail.
+    assert outcomes == [False, False] + 17 * [True]
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_full_disk_is_told_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"before")
+    file = JournaledFile(path, durable=False)
+    file.seek(6)
+    with monkeypatch.context() as patch:
+        patch.setattr(_journaled, "write_at", raising(OSError(number, "full")))
+        file.write(b"behind")
+    with pytest.raises(OSError, match="full") as caught:
+        file.commit()
+    assert caught.value.errno == number
+    file.abandon()
+    assert path.read_bytes() == b"before"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def raising(error: BaseException) -> Any:
+    def fail(*args: Any) -> None:
+        raise error
+
+    return fail
+
+
+def left_by_a_dead_process(path: Path, monkeypatch: pytest.MonkeyPatch) -> bytes:
+    """Let a process die when it has written a complete journal; return what is to become of it."""
+    with monkeypatch.context() as patch:
+        patch.setattr(Change, "carry_out", raising(Died()))
+        file = JournaledFile(path, durable=False)
+        with pytest.raises(Died):
+            change_and_commit(file)
+    file.abandon()
+    other, _ = (
+        path.with_name("other"),
+        path.with_name("other").write_bytes(path.read_bytes()[:5000]),
+    )
+    change_and_commit(JournaledFile(other, durable=False))
+    content = other.read_bytes()
+    other.unlink()
+    return content
+
+
+@pytest.fixture
+def file_with_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, bytes]:
+    """Return a file with a complete journal, and what it is when that is carried out."""
+    path = tmp_path / "file"
+    path.write_bytes(random.Random(0).randbytes(5000))
+    return path, left_by_a_dead_process(path, monkeypatch)
+
+
+def test_file_that_took_the_name_is_not_changed(file_with_journal: tuple[Path, bytes]) -> None:
+    path, _ = file_with_journal
+    content = random.Random(1).randbytes(9000)
+    path.write_bytes(content)
+    carry_out_journal(path)
+    assert path.read_bytes() == content
+    with pytest.raises(FileExistsError, match="append to another file of this name: remove it"):
+        JournaledFile(path, durable=False)
+    assert path.read_bytes() == content
+    settle_journal(path)
+    assert not journal_of(path).exists()
+    assert path.read_bytes() == content
+    JournaledFile(path, durable=False).abandon()
+
+
+def test_change_is_completed_where_it_stopped(file_with_journal: tuple[Path, bytes]) -> None:
+    path, content = file_with_journal
+    with open(path, "r+b") as file:
+        file.seek(512)
+        file.write(content[512:1024])  # the page was already written
+    carry_out_journal(path)
+    assert path.read_bytes() == content
+
+
+def test_link_to_a_file(file_with_journal: tuple[Path, bytes], tmp_path: Path) -> None:
+    path, content = file_with_journal
+    (tmp_path / "folder").mkdir()
+    link = tmp_path / "folder" / "link"
+    link.symlink_to(path)
+    carry_out_journal(link)
+    assert path.read_bytes() == content
+    file = JournaledFile(link, durable=True)
+    assert journal_of(path).exists()
+    file.write(b"by the link")
+    file.commit()
+    assert path.read_bytes()[:11] == b"by the link"
+    assert link.is_symlink()
+    assert sorted(tmp_path.iterdir()) == [path, tmp_path / "folder"]
+
+
+def test_file_that_is_replaced_meanwhile(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"before")
+    file = JournaledFile(path, durable=False)
+    file.write(b"after")
+    path.unlink()
+    path.write_bytes(b"another")
+    with pytest.raises(StoreError, match="was replaced meanwhile"):
+        file.commit()
+    file.abandon()
+    assert path.read_bytes() == b"another"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_who_lives_is_waited_for(
+    file_with_journal: tuple[Path, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, content = file_with_journal
+    slow = _journal.Journal(path)
+    slow.lock()
+    naps = []
+    monkeypatch.setattr(_journal.time, "sleep", naps.append)
+    with pytest.raises(BlockingIOError, match="another process"):
+        carry_out_journal(path)
+    assert len(naps) == _journal._TRIES
+    monkeypatch.setattr(_journal.time, "sleep", lambda _: slow.close())
+    carry_out_journal(path)
+    assert path.read_bytes() == content
+
+
+def test_what_a_killed_process_added_is_cut_off(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"0005,left by it" * 1000)
+    file = JournaledFile(path, False, end_of=lambda file: int(read_at(file, 0, 4)))
+    file.seek(0, os.SEEK_END)
+    assert file.tell() == 5
+    file.write(b"new")
+    assert not file._pages
+    file.commit()
+    assert path.read_bytes() == b"0005,new"
+
+
+def test_where_nothing_can_be_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_journal, "try_lock", raising(OSError(errno.ENOLCK, "no locks")))
+    path = tmp_path / "file"
+    path.write_bytes(b"before")
+    file = JournaledFile(path, durable=False)
+    with pytest.raises(BlockingIOError, match=f"if there is none, remove {journal_of(path)}"):
+        JournaledFile(path, durable=False)
+    file.write(b"after!")
+    file.commit()
+    assert path.read_bytes() == b"after!"
+    JournaledFile(path, durable=False).abandon()
+    assert list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "empty"])
@@ -140,7 +313,9 @@ def test_journal_that_is_not_complete_is_dropped(tmp_path: Path, damage: str) ->
     file = JournaledFile(path, durable=False)
     file.seek(0)
     file.write(b"after!")
-    content = bytearray(file._content())
+    change = Change.of(file._file, 6, 6, file._pages)
+    content = bytearray(change.to_bytes())
+    assert Change.parse(bytes(content)) == change
     file.abandon()
     if damage == "cut":
         del content[-1:]
@@ -160,10 +335,10 @@ def test_kill(tmp_path: Path, run_python) -> None:
     path.write_bytes(b"before")
     code = f"""
 import os, signal
-from bf16codecs import _journal
+from bf16codecs import _journal, _journaled
 from pathlib import Path
-_journal._carry_out = lambda *args: os.kill(os.getpid(), signal.SIGKILL)
-file = _journal.JournaledFile(Path({str(path)!r}), True)
+_journal.Change.carry_out = lambda *args: os.kill(os.getpid(), signal.SIGKILL)
+file = _journaled.JournaledFile(Path({str(path)!r}), True)
 file.write(b"after, and longer")
 file.commit()
 """

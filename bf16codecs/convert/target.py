@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from bf16codecs import _interrupt
+from bf16codecs._journal import journal_of, settle_journal
 from bf16codecs._lock import lock_folder
 from bf16codecs._paths import absolute, require_folder_of
 from bf16codecs._replace import WORKING_PREFIX, WorkingFolder, recover
@@ -150,3 +151,5 @@ def _check(target: Path, overwrite: bool, may_replace: Callable[[Path], bool], p
         lock = lock_folder(path)
         if lock is not None:
             os.close(lock)
+    elif not path.is_symlink() and os.path.lexists(journal_of(path)):
+        settle_journal(path)  # what is left of an append has no place in the new file

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import h5py
 from h5py._hl.base import phil
 
 from bf16codecs._chunks.array import ArrayReader
+from bf16codecs._chunks.wanted import Base
+from bf16codecs._journal import Journal, carry_out_journal
 from bf16codecs._limits import Limits, check_metadata
 from bf16codecs._messages import named_errors, one_line
 from bf16codecs.errors import StoreError
@@ -23,7 +25,72 @@ from bf16codecs.store.backend import StoredTensor, StoreReader
 from bf16codecs.store.entries import Difference
 from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo
 
-__all__ = ["Hdf5Reader"]
+__all__ = ["Hdf5Reader", "open_hdf5"]
+
+
+T = TypeVar("T")
+
+# How often a file is opened that changes meanwhile.
+_OPENINGS = 10
+
+
+class _Opened:
+    """A file as it was at some time, with what decodes its chunks."""
+
+    def __init__(self, where: str, limits: Limits) -> None:
+        self._where, self._state = where, os.stat(where)
+        with named_errors(where), ExitStack() as stack:
+            # Of a file that is open in this process, HDF5 would give what it knew of it then.
+            given = open(where, "rb") if _is_open(where) else None  # noqa: SIM115
+            if given is not None:
+                stack.callback(given.close)
+            # A cache of decoded chunks for each dataset would be of no use.
+            self.file = h5py.File(where if given is None else given, "r", rdcc_nbytes=0)
+            stack.pop_all()
+        self._given = given
+        self.decoding = Decoding(True, limits.max_bytes is not None, given)
+
+    def has_changed(self) -> bool:
+        """Tell whether somebody has written to the file since it was opened."""
+        return has_changed(self._where, self._state)
+
+    def close(self) -> None:
+        """Release it."""
+        self.file.close()
+        if self._given is not None:
+            self._given.close()
+
+
+def has_changed(path: str, before: os.stat_result) -> bool:
+    """Tell whether somebody has written to a file, or is to."""
+    try:
+        now = os.stat(path)
+    except OSError:
+        return False
+    is_same = (now.st_size, now.st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+    return os.path.samestat(now, before) and not (is_same and Journal(path).pending() is None)
+
+
+def open_hdf5(path: str | os.PathLike[str], limits: Limits) -> Hdf5Reader:
+    """Open a model store in HDF5, after what a dead process has left to be done for it.
+
+    Raises
+    ------
+    StoreError
+        If it is none, or damaged.
+    OSError
+        If it cannot be opened, or an append that is complete cannot be finished.
+    """
+    where = os.fspath(path)
+    for left in reversed(range(_OPENINGS)):
+        carry_out_journal(where)
+        before = os.stat(where)
+        try:
+            return Hdf5Reader(where, limits)
+        except (OSError, StoreError):
+            if not (left and has_changed(where, before)):
+                raise
+    raise AssertionError
 
 
 class Hdf5Reader(StoreReader):
@@ -39,18 +106,13 @@ class Hdf5Reader(StoreReader):
 
     def __init__(self, path: str | os.PathLike[str], limits: Limits) -> None:
         where = os.fspath(path)
-        with named_errors(where):
-            # Of a file that is open in this process, HDF5 would give what it knew of it then.
-            given = open(where, "rb") if _is_open(where) else None  # noqa: SIM115
-            # A cache of decoded chunks for each dataset would be of no use.
-            self._file = h5py.File(where if given is None else given, "r", rdcc_nbytes=0)
-        self._given = given
-        self._decoding = Decoding(True, limits.max_bytes is not None, given)
-        try:
+        #: What is open, the newest last: arrays of each go on being read.
+        self._opened: list[_Opened] = []
+        with ExitStack() as stack:
+            stack.callback(self._close_all)
+            self._opened.append(_Opened(where, limits))
             super().__init__(where, _read_info(self._file, where), limits)
-        except BaseException:
-            self._file.close()
-            raise
+            stack.pop_all()
 
     def tensor(self, name: str) -> StoredTensor:
         """Return the array of a tensor, checked against the header: HDF5 names no dimensions."""
@@ -60,9 +122,12 @@ class Hdf5Reader(StoreReader):
 
     def attributes(self, path: str) -> Mapping[str, Any]:
         """Return the attributes of an array under `bf16codecs`."""
-        with named_errors(self.label(path)):
-            text = _read_attribute(h5py.Dataset(self._dataset(path)))
-            attributes = {} if text is None else json.loads(text)
+
+        def read(dataset: Any) -> Any:
+            text = _read_attribute(h5py.Dataset(dataset))
+            return {} if text is None else json.loads(text)
+
+        attributes = self._ask(path, self.label(path), read)
         return attributes if isinstance(attributes, Mapping) else {}
 
     def open_zarr(self, path: str) -> NoReturn:
@@ -71,8 +136,7 @@ class Hdf5Reader(StoreReader):
 
     def stored_nbytes(self, path: str) -> int:
         """Return the size that an array's data take in the file."""
-        with named_errors(self.label(path)):
-            return int(self._dataset(path).get_storage_size())
+        return int(self._ask(path, self.label(path), lambda dataset: dataset.get_storage_size()))
 
     def total_nbytes(self) -> int:
         """Return the size of the file."""
@@ -80,38 +144,63 @@ class Hdf5Reader(StoreReader):
 
     def codec_name(self, path: str) -> str:
         """Return the name of an array's filters."""
-        with named_errors(self.label(path)):
-            return codec_name(self._dataset(path))
+        return self._ask(path, self.label(path), codec_name)
 
     def codec_level(self, path: str) -> str:
         """Return the level of an array's arithmetic codec; of other codecs ``""``."""
-        with named_errors(self.label(path)):
-            return codec_level(self._dataset(path))
+        return self._ask(path, self.label(path), codec_level)
 
     def close(self) -> None:
         """Release what is open."""
         super().close()
         self._arrays.clear()
         with named_errors(self.where, OSError):
-            self._file.close()
-        if self._given is not None:
-            self._given.close()
+            self._close_all()
+
+    def _close_all(self) -> None:
+        while self._opened:
+            self._opened.pop().close()
+
+    @property
+    def _file(self) -> h5py.File:
+        if not self._opened:  # closed by whoever gave it as a base
+            raise StoreError("the file is closed")
+        return self._opened[-1].file
 
     def _open(self, path: str, label: str) -> ArrayReader:
-        dataset = self._dataset(path)
-        with named_errors(label):
-            return dataset_array(dataset, label, self._decoding, is_complete=True)
+        return self._array_of(path, label, None)
 
     def _open_difference(self, path: str, difference: Difference, label: str) -> ArrayReader:
-        dataset, base = self._dataset(path), partial(self.read_base, path)
-        with named_errors(label):
-            return dataset_array(dataset, label, self._decoding, is_complete=True, base=base)
+        return self._array_of(path, label, partial(self.read_base, path))
+
+    def _array_of(self, path: str, label: str, base: Base | None) -> ArrayReader:
+        def read(dataset: Any) -> ArrayReader:
+            decoding = self._opened[-1].decoding
+            return dataset_array(dataset, label, decoding, is_complete=True, base=base)
+
+        return self._ask(path, label, read)
+
+    def _ask(self, path: str, label: str, call: Callable[[Any], T]) -> T:
+        """Ask something of a dataset, and once more if the file was appended to in between.
+
+        libhdf5 keeps some of what it read of a file: beside what it then reads of one that has
+        changed, that makes no sense.
+        """
+        for left in reversed(range(_OPENINGS)):
+            try:
+                dataset = self._dataset(path)
+                with named_errors(label):
+                    return call(dataset)
+            except StoreError:
+                if not (left and self._opened and self._opened[-1].has_changed()):
+                    raise
+            carry_out_journal(self.where)
+            self._opened.append(_Opened(self.where, self.limits))
+        raise AssertionError
 
     def _dataset(self, path: str) -> Any:
         """Open a little-endian dataset whose data are in this file."""
         with named_errors(f"{self.where}: array {path!r:.300}"):
-            if not self._file:  # closed by whoever gave it as a base
-                raise StoreError("the file is closed")
             # Links and storage may lead to any file, or pipe: HDF5 opens what it follows or reads.
             _refuse_links(self._file.id, path)
             dataset = h5py.h5o.open(self._file.id, path.encode())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -16,7 +17,8 @@ from bf16codecs import _core
 from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.grid import ArrayPlan
 from bf16codecs._growing import Version, directory_nbytes
-from bf16codecs._journal import JournaledFile
+from bf16codecs._journal import read_at
+from bf16codecs._journaled import JournaledFile
 from bf16codecs.hdf5.dataset import create_dataset, write_region
 from bf16codecs.store.hdf5_writer import HDF5_FORMAT, hdf5_errors
 from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo
@@ -54,7 +56,7 @@ class Hdf5RunWriter:
             # Nothing takes the place of what is written anew: who has opened the file reads it on.
             with hdf5_errors(path):
                 h5py.File(path, "x", libver=(HDF5_FORMAT, HDF5_FORMAT), fs_strategy="none").close()
-        self._journaled = JournaledFile(path, durable)
+        self._journaled = JournaledFile(path, durable, _end_of)
         try:
             with hdf5_errors(path):
                 self._file = h5py.File(
@@ -88,6 +90,7 @@ class Hdf5RunWriter:
         self, array: RunArray, index: tuple[int, ...], slot: int, version: Version, fill: Fill
     ) -> Appended:
         """Add a version to a chunk: see `RunWriter`."""
+        self._journaled.check()
         dataset = self._dataset(array.path)
         origin = tuple(i * n for i, n in zip(index, array.chunks, strict=True))
         place = self._find(dataset, origin) if slot else None
@@ -223,6 +226,17 @@ class Hdf5RunWriter:
             ends = _core.GrowingIndex(head).ends if _core.is_growing(head) else []
             guess = ends[-1] - ends[-2] if len(ends) > 1 else guess
         return _room(count, guess, nbytes)
+
+
+def _end_of(file: int) -> int:
+    """Return where an HDF5 file ends by its superblock: a killed append may have added to it.
+
+    That is of version 2 or 3 where this package wrote it; of others, the size of the file.
+    """
+    head, size = read_at(file, 0, 48), os.fstat(file).st_size
+    is_known = head.startswith(b"\x89HDF\r\n\x1a\n") and head[8] in (2, 3) and head[9] == 8
+    base, end = (int.from_bytes(head[at : at + 8], "little") for at in (12, 28))
+    return min(end, size) if is_known and base == 0 and end >= len(head) else size
 
 
 def _room(count: int, frame: int, nbytes: int) -> int:

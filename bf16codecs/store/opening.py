@@ -18,7 +18,6 @@ from zarr.storage import LocalStore, StorePath, ZipStore
 from bf16codecs._chunks.sources import FolderSource, StoreSource
 from bf16codecs._chunks.wanted import BASE_ADVICE
 from bf16codecs._chunks.zipped import ZipSource
-from bf16codecs._journal import carry_out_journal
 from bf16codecs._limits import DEFAULT_LIMITS, Limits
 from bf16codecs._messages import named_errors, one_line
 from bf16codecs._paths import given_path
@@ -361,11 +360,10 @@ def _open_path(text: str, kind: Kind | None, limits: Limits) -> StoreReader:
     if kind is Kind.SAFETENSORS:
         return SafetensorsReader(path)
     if kind is Kind.HDF5:
-        carry_out_journal(path)
         # h5py is imported only for HDF5 files.
-        from bf16codecs.store.hdf5_reader import Hdf5Reader
+        from bf16codecs.store.hdf5_reader import open_hdf5
 
-        return Hdf5Reader(path, limits)
+        return open_hdf5(path, limits)
     reason = "neither a folder, nor a ZIP or HDF5 file"
     if path.is_dir():
         reason = "no Zarr group and no safetensors files"

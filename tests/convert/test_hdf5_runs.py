@@ -15,7 +15,8 @@ import pytest
 
 import bf16codecs
 import bf16codecs.hdf5
-from bf16codecs._journal import JOURNAL_SUFFIX, JournaledFile
+from bf16codecs._journal import JOURNAL_SUFFIX
+from bf16codecs._journaled import JournaledFile
 from bf16codecs.convert import (
     append_to_run,
     hdf5_to_safetensors,
