@@ -8,6 +8,7 @@ from numcodecs import Zstd
 
 from bf16codecs._chunks.array import ArrayReader
 from bf16codecs._chunks.formats import ZstdFormat
+from bf16codecs._chunks.grid import Piece
 from bf16codecs._chunks.library import LibraryArray
 from bf16codecs._chunks.pieces import KeptPiece, PiecewiseArray
 from bf16codecs._chunks.rounded import RoundedArray, round_to_bfloat16
@@ -38,6 +39,23 @@ def test_each_piece_is_decoded_once(rows: int) -> None:
     assert found == raw
     assert len(source.ranges) == -(-50 // rows)
     assert read_range(reader, 100, 5000) == raw[100:5000]
+
+
+def test_whole_pieces_are_read_to_where_they_are_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    source, array = NotedSource(1 << 20), array_of(0)
+    below, places = zstd_array(source, array, (20, 64)), []
+    read_piece = below.read_piece
+
+    def noted(piece: Piece, out: np.ndarray) -> None:
+        places.append(out)
+        read_piece(piece, out)
+
+    monkeypatch.setattr(below, "read_piece", noted)
+    out = np.empty(array.nbytes, np.uint8)
+    PiecewiseArray(below, KeptPiece()).read_run(0, array.nbytes, out)
+    assert out.tobytes() == array.tobytes()
+    # The last one is smaller than its chunk, whose padding has no room there.
+    assert [np.shares_memory(place, out) for place in places] == [True, True, False]
 
 
 def test_arrays_that_take_turns() -> None:
