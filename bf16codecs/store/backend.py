@@ -53,8 +53,8 @@ class StoreReader(ABC):
     is_stepped = False
     #: Of a store in Zarr, 3 or 2; of others, 0.
     zarr_format = 0
-    #: Opens the base that `info` names.
-    open_base: Callable[[], StoreReader]
+    #: Opens the base that `info` of a reader names.
+    open_base: Callable[[StoreReader], StoreReader]
     #: Whether the base is closed with this store.
     closes_base = True
 
@@ -88,13 +88,14 @@ class StoreReader(ABC):
             If it is missing, or its metadata make no sense.
         """
         # Without a lock: opening may ask a server, or wait for HDF5's lock, and twice does no harm.
-        if path not in self._arrays:
+        arrays = self._arrays  # these, also if another thread closes the store meanwhile
+        if path not in arrays:
             array = self._open_any(path)
             with named_errors(self.label(path)):
                 check_array(array)
             self.check_size(array.decoded_nbytes, f"a chunk of {self._labels.get(path, path)}")
-            self._arrays.setdefault(path, array)
-        return self._arrays[path]
+            arrays.setdefault(path, array)
+        return arrays[path]
 
     def _open_any(self, path: str) -> ArrayReader:
         label = self.label(path)
@@ -126,7 +127,7 @@ class StoreReader(ABC):
         BaseMismatchError
             If it is another one.
         """
-        return None if self.info.base is None else self.open_base()
+        return None if self.info.base is None else self.open_base(self)
 
     @property
     def _opened_base(self) -> StoreReader | None:
@@ -137,7 +138,8 @@ class StoreReader(ABC):
         self._base_array(path).read_run(start, stop, out)
 
     def _base_array(self, path: str) -> RangeReader:
-        if path not in self._bases:
+        bases = self._bases
+        if path not in bases:
             assert self.base is not None
             difference = self.info.differences[path]
             array = self.base.counterpart(difference.tensor, *difference_form(difference))
@@ -146,8 +148,8 @@ class StoreReader(ABC):
                     f"{self.label(path)}: its base, {self.base.where}, has no such tensor of the"
                     " same dtype and shape"
                 )
-            self._bases[path] = array
-        return self._bases[path]
+            bases[path] = array
+        return bases[path]
 
     def tensor(self, name: str) -> StoredTensor:
         """Return the array of a tensor, which its attributes do not contradict.
@@ -157,7 +159,8 @@ class StoreReader(ABC):
         StoreError
             If it is missing, or is not what its attributes say.
         """
-        if name not in self._tensors:
+        tensors = self._tensors
+        if name not in tensors:
             path = self.info.paths[name]
             array, attributes = self.array(path), self._attributes_of(path)
             with named_errors(self.label(path)):
@@ -168,8 +171,8 @@ class StoreReader(ABC):
             dtype = attributes.get("dtype")
             if dtype is None and self._needs_header(path):
                 dtype = self._header_tensors[name].dtype
-            self._tensors[name] = StoredTensor(array, dtype)
-        return self._tensors[name]
+            tensors[name] = StoredTensor(array, dtype)
+        return tensors[name]
 
     def counterpart(self, name: str, dtype: str, shape: tuple[int, ...]) -> RangeReader | None:
         """Return what a difference to this model can be to: its tensor of a name, or the rounding.
@@ -356,6 +359,9 @@ class StoreReader(ABC):
         """Release what is open."""
         if self._opened_base is not None and self.closes_base:
             self._opened_base.close()
+        # Arrays lead to this: in a circle, the memory that chunks were decoded to would wait for
+        # Python's collector, which counts objects, and not how large they are.
+        self._arrays, self._tensors, self._bases = {}, {}, {}
 
 
 def read_bytes(reader: StoreReader, path: str) -> bytes:

@@ -153,7 +153,6 @@ class Hdf5Reader(StoreReader):
     def close(self) -> None:
         """Release what is open."""
         super().close()
-        self._arrays.clear()
         with named_errors(self.where, OSError):
             self._close_all()
 

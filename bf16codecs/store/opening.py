@@ -239,7 +239,7 @@ def _with_base(reader: StoreReader, opening: Opening) -> StoreReader:
         if opening.base is not None:
             raise ValueError(f"{reader.where}: it has no base, and one was given")
         return reader
-    reader.open_base = partial(_open_base, reader, opening)
+    reader.open_base = partial(_open_base, opening=opening)
     if opening.with_base:
         _ = reader.base
     return reader

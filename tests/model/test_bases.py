@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 import shutil
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -198,6 +200,22 @@ for path in sys.argv[1:]:
     paths = [str(store) for store, _ in reversed(chains[kind])]
     extra = int(run_python(code, *paths[:1]).stdout.split()[0]) * 1024 - 2 * SHAPE[0] * SHAPE[1]
     assert extra < 30e6
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_closing_lets_go_of_what_was_decoded(chains: dict[str, Models], kind: str) -> None:
+    """At once: not when Python looks for objects that nothing but themselves leads to."""
+    gc.disable()
+    try:
+        with bf16codecs.open_model(chains[kind][1][0]) as model:
+            model["w"][5]
+            reader = model._home.opened
+            assert reader.base is not None
+            left = [weakref.ref(reader), weakref.ref(reader.base)]
+            del reader
+        assert [found() for found in left] == [None, None]
+    finally:
+        gc.enable()
 
 
 # --- which base -----------------------------------------------------------------------------------
