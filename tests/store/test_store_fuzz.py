@@ -28,6 +28,9 @@ KINDS = [
     "hdf5-filters",
     "zip-none",
     "safetensors-shards",
+    "repeated-hdf5",
+    "based-zarr2",
+    "based-repeated",
 ]
 
 

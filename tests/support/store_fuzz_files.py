@@ -111,12 +111,12 @@ class Files(Family):
             other = self._paths[(place + distance) % len(self._paths)]
             content = self._seed.files[other]
             # Frames do not tell which chunk they are.
-            ours = {tensors[p] for p in (path, other) if p in tensors}
+            ours = frozenset[str]().union(*(tensors[p] for p in (path, other) if p in tensors))
             if name == "swapped with":
                 changes: dict[str, Content] = {path: content, other: raw}
-                return Mutant(f"{path} {name} {other}", changes, frozenset(ours))
+                return Mutant(f"{path} {name} {other}", changes, ours)
             if name == "copy of":
-                return Mutant(f"{path}: {name} {other}", {path: content}, frozenset(ours))
+                return Mutant(f"{path}: {name} {other}", {path: content}, ours)
             relative = os.path.relpath(other, os.path.dirname(path))
             link = _link(relative) if name == "link to" else _outside(content)
             return Mutant(f"{path}: {name} {other}", {path: link})

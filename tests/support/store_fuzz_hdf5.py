@@ -203,5 +203,5 @@ class Objects(Family):
         except (ValueError, TypeError, RuntimeError, OSError, KeyError, AttributeError):
             buffer = io.BytesIO(self._raw)
         # In the end, data of the right form may be any.
-        unknowable = {self._names.get(path, "")} if operation in _OTHER_DATA else set()
-        return Mutant(f"{path}: {operation}", {"": buffer.getvalue()}, frozenset(unknowable))
+        unknowable = self._names.get(path) if operation in _OTHER_DATA else None
+        return Mutant(f"{path}: {operation}", {"": buffer.getvalue()}, unknowable or frozenset())

@@ -121,8 +121,9 @@ class Bytes(Family):
         content, length = BYTE_OPERATIONS[operation](raw, at)
         stop = len(raw) if length < 0 else at + length
         regions = self._seed.unchecked.get(path, [])
-        touched = {name for first, last, name in regions if first < stop and at < last}
-        return Mutant(f"{path} byte {at}: {operation}", {path: content}, frozenset(touched))
+        touched = (names for first, last, names in regions if first < stop and at < last)
+        unknowable = frozenset[str]().union(*touched)
+        return Mutant(f"{path} byte {at}: {operation}", {path: content}, unknowable)
 
 
 # --- JSON -----------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import h5py
 import numpy as np
@@ -20,7 +21,9 @@ import zarr.codecs
 from numcodecs import Blosc, Shuffle, Zlib
 
 import bf16codecs
+from based_models import write_nearby
 from bf16codecs import hdf5
+from bf16codecs._chunks.rounded import round_to_bfloat16
 from bf16codecs.convert import safetensors_to_hdf5, safetensors_to_zarr
 from bf16codecs.zarr import BF16BlocksCodec
 from edit_store import edit_json
@@ -49,6 +52,13 @@ FILES = {
 LONG = [("long", "BF16", (1100, 512))]
 #: FP32 numbers that half precision has: a lossy store of them restores the original.
 HALVES = [("halves", "F32", (24, 16)), ("w.a", "BF16", (24, 16)), ("ids", "U8", (300,))]
+#: What is stored once: w.b has the bytes of w.a, and low is the rounding of master.
+REPEATED = [
+    ("w.a", "BF16", (24, 24)),
+    ("w.b", "BF16", (24, 24)),
+    ("master", "F32", (16, 40)),
+    ("low", "BF16", (16, 40)),
+]
 
 Tensors = list[tuple[str, str, tuple[int, ...]]]
 
@@ -73,18 +83,25 @@ def _values(name: str, dtype: str, shape: tuple[int, ...], seed: int) -> bytes:
 
 def _write_file(path: Path, tensors: Tensors, seed: int) -> None:
     header: dict[str, Any] = {"__metadata__": {"format": "pt", path.name: "x"}}
-    data = b""
+    values: dict[str, bytes] = {}
+    offset = 0
     for i, (name, dtype, shape) in enumerate(tensors):
-        header[name] = entry(dtype, shape, len(data))
-        data += _values(name, dtype, shape, 100 * seed + i)
-    path.write_bytes(file_bytes(header, data))
+        header[name] = entry(dtype, shape, offset)
+        offset = header[name]["data_offsets"][1]
+        values[name] = _values(name, dtype, shape, 100 * seed + i)
+    if "low" in values:
+        values["w.b"] = values["w.a"]
+        master = np.frombuffer(values["master"], np.float32)
+        values["low"] = round_to_bfloat16(master).tobytes()
+    path.write_bytes(file_bytes(header, b"".join(values.values())))
 
 
 def write_originals(folder: Path) -> None:
-    """Write the models that stores are made of: three files, and two shards."""
+    """Write the models that stores are made of: four files, and two shards."""
     _write_file(folder / "m.safetensors", [t for ts in FILES.values() for t in ts], 1)
     _write_file(folder / "long.safetensors", LONG, 2)
     _write_file(folder / "halves.safetensors", HALVES, 5)
+    _write_file(folder / "repeated.safetensors", REPEATED, 6)
     (folder / "shards").mkdir()
     weight_map = {}
     for seed, (name, tensors) in enumerate(FILES.items(), 3):
@@ -196,6 +213,18 @@ def _refiltered(source: Path, store: Path) -> None:
             new.attrs.update(attributes)
 
 
+def _based(source: Path, store: Path, make: Make, on: Make | None = None) -> None:
+    """Make differences to a file beside the source, or to a store of it."""
+    base = source.with_name(f"{source.stem}-base.safetensors")
+    write_nearby(source, base, len(base.name))
+    if on is not None:
+        model, base = base, base.with_name(f"{store.parent.name}-{base.stem}")
+        on(model, base)
+    # Damaged ones are elsewhere.
+    with patch("bf16codecs.convert.bases.path_to", lambda base, store: base):
+        make(source, store, base=base)
+
+
 def _copied(source: Path, store: Path) -> None:
     (shutil.copytree if source.is_dir() else shutil.copy)(source, store)
 
@@ -279,6 +308,26 @@ SEEDS: dict[str, tuple[str, str, Make]] = {
     "long-zarr3": ("m.zarr", "long.safetensors", partial(safetensors_to_zarr, **_WHOLE)),
     "long-hdf5": ("m.h5", "long.safetensors", partial(safetensors_to_hdf5, **_WHOLE)),
     "long-zip": ("m.zarr.zip", "long.safetensors", partial(safetensors_to_zarr, **_WHOLE)),
+    "repeated-zarr3": ("m.zarr", "repeated.safetensors", _zarr()),
+    "repeated-hdf5": ("m.h5", "repeated.safetensors", _hdf5()),
+    "based-zarr3": ("m.zarr", "m.safetensors", partial(_based, make=_zarr())),
+    "based-zarr2": (
+        "m.zarr",
+        "m.safetensors",
+        partial(_based, make=_zarr(codec="huffman", zarr_format=2), on=_hdf5()),
+    ),
+    "based-hdf5": ("m.h5", "m.safetensors", partial(_based, make=_hdf5(), on=_zarr())),
+    "based-zip": ("m.zarr.zip", "m.safetensors", partial(_based, make=_zarr(level="best"))),
+    "based-long": (
+        "m.zarr",
+        "long.safetensors",
+        partial(_based, make=partial(safetensors_to_zarr, **_WHOLE), on=_hdf5()),
+    ),
+    "based-repeated": (
+        "m.zarr",
+        "repeated.safetensors",
+        partial(_based, make=_zarr(), on=partial(_based, make=_zarr(codec="split"))),
+    ),
 }
 
 

@@ -23,12 +23,15 @@ from numpy.typing import NDArray
 import bf16codecs
 from bf16codecs._dtypes import DTYPE_BITS, DTYPE_NAMES
 from bf16codecs._limits import is_addressable
+from bf16codecs.store.entries import ROUNDED
 from store_fuzz_seeds import SEEDS
 
 #: A safetensors header, where tensors are named.
 HEADER = "(header)"
-#: First byte, the one after the last, and the tensor that lies there.
-Region = tuple[int, int, str]
+#: Several where an array stands for its copies and roundings too.
+Names = frozenset[str]
+#: First byte, the one after the last, and the tensors that lie there.
+Region = tuple[int, int, Names]
 
 # Codecs with a checksum of what they hold; Zarr's zstd has one if it is told to.
 _CHECKED = (
@@ -88,12 +91,14 @@ class Seed:
     #: By file: the bytes in which a change goes unnoticed by whoever reads the tensor alone. Where
     #: no codec has a checksum only SHA-256 tells, which `zarr2st` and `verify` look at.
     unchecked: Mapping[str, list[Region]]
-    #: By chunk's file in a folder: the tensor whose chunk it is.
-    chunk_files: Mapping[str, str] = field(default_factory=dict)
+    #: By chunk's file in a folder: the tensors whose chunk it is.
+    chunk_files: Mapping[str, Names] = field(default_factory=dict)
     #: Tensors and headers, by the paths of their arrays.
-    names: dict[str, str] = field(default_factory=dict)
+    names: dict[str, Names] = field(default_factory=dict)
     #: By tensor of a Zarr store: what is done to its items before a codec has them.
     filters: dict[str, Any] = field(default_factory=dict)
+    #: Paths of what is no array, but a difference to a base.
+    differences: frozenset[str] = frozenset()
 
     @cached_property
     def truth(self) -> Truth:
@@ -130,8 +135,11 @@ def load_seed(workspace: Path, name: str) -> Seed:
     seed = Seed(name, store, workspace / "originals" / original, files, {})
     with bf16codecs.open_model(path) as model:
         info = model._home.opened.info
-        seed.names = {path: name for name, path in info.paths.items()}
-        seed.names |= {file.path: HEADER for file in info.files}
+        for tensor, array in info.paths.items():
+            array = array.removesuffix(ROUNDED)
+            seed.names[array] = seed.names.get(array, frozenset()) | {tensor}
+        seed.names |= {file.path: frozenset({HEADER}) for file in info.files}
+        seed.differences = frozenset(info.differences)
         seed.chunk_files, seed.unchecked = _regions(seed, path)
         if seed.store.endswith((".zarr", ".zip")):
             seed.filters = {name: filters_of(model, name) for name in model}
@@ -141,10 +149,11 @@ def load_seed(workspace: Path, name: str) -> Seed:
 def filters_of(model: bf16codecs.Model, name: str) -> Any:
     """Return what is done to a tensor's items before a codec has them, in Zarr format 2."""
     opened = model._home.opened
-    return opened._document(opened.info.paths[name]).get("filters")
+    path = opened.info.paths[name].removesuffix(ROUNDED)
+    return None if path in opened.info.differences else opened._document(path).get("filters")
 
 
-def _regions(seed: Seed, path: Path) -> tuple[dict[str, str], dict[str, list[Region]]]:
+def _regions(seed: Seed, path: Path) -> tuple[dict[str, Names], dict[str, list[Region]]]:
     if seed.is_hdf5:
         return {}, {"": _hdf5_regions(path, seed.names)}
     if seed.store.endswith((".zarr", ".zip")):
@@ -153,26 +162,26 @@ def _regions(seed: Seed, path: Path) -> tuple[dict[str, str], dict[str, list[Reg
         if seed.is_zip:
             members = _zip_members(seed)
         unchecked: dict[str, list[Region]] = {}
-        for key, (tensor, is_checked) in keys.items():
+        for key, (tensors, is_checked) in keys.items():
             file, start, stop = members[key]
             if not is_checked:
-                unchecked.setdefault(file, []).append((start, stop, tensor))
+                unchecked.setdefault(file, []).append((start, stop, tensors))
         return {} if seed.is_zip else {k: t for k, (t, _) in keys.items()}, unchecked
     return {}, _safetensors_regions(seed)
 
 
-def _zarr_chunks(seed: Seed) -> dict[str, tuple[str, bool]]:
+def _zarr_chunks(seed: Seed) -> dict[str, tuple[Names, bool]]:
     """Return the keys of chunks: their tensors, and whether a checksum covers them."""
     keys = seed.files
     if seed.is_zip:
         keys = zip_contents(seed.files[""])
     found = {}
-    for path, tensor in seed.names.items():
+    for path, tensors in seed.names.items():
         for key in keys:
             name = key.removeprefix(f"{path}/")
             if name == key or name in ("zarr.json", ".zarray", ".zattrs"):
                 continue
-            found[key] = tensor, _is_checked(keys, path)
+            found[key] = tensors, path in seed.differences or _is_checked(keys, path)
     return found
 
 
@@ -209,11 +218,11 @@ def _zip_members(seed: Seed) -> dict[str, tuple[str, int, int]]:
     return found
 
 
-def _hdf5_regions(path: Path, names: Mapping[str, str]) -> list[Region]:
+def _hdf5_regions(path: Path, names: Mapping[str, Names]) -> list[Region]:
     """Return the data that no codec of this package covers."""
     regions: list[Region] = []
     with h5py.File(path) as file:
-        for name, tensor in names.items():
+        for name, tensors in names.items():
             dataset = file[name].id
             properties = dataset.get_create_plist()
             filters = [properties.get_filter(i)[0] for i in range(properties.get_nfilters())]
@@ -221,10 +230,10 @@ def _hdf5_regions(path: Path, names: Mapping[str, str]) -> list[Region]:
                 continue
             if properties.get_layout() == h5py.h5d.CHUNKED:
                 chunks = [dataset.get_chunk_info(i) for i in range(dataset.get_num_chunks())]
-                regions += [(c.byte_offset, c.byte_offset + c.size, tensor) for c in chunks]
+                regions += [(c.byte_offset, c.byte_offset + c.size, tensors) for c in chunks]
             elif dataset.get_offset() is not None:
                 start = dataset.get_offset()
-                regions.append((start, start + dataset.get_storage_size(), tensor))
+                regions.append((start, start + dataset.get_storage_size(), tensors))
     return regions
 
 
@@ -237,5 +246,7 @@ def _safetensors_regions(seed: Seed) -> dict[str, list[Region]]:
         for tensor, info in json.loads(raw[8:start]).items():
             if tensor != "__metadata__":
                 first, stop = info["data_offsets"]
-                found.setdefault(name, []).append((start + first, start + stop, tensor))
+                found.setdefault(name, []).append(
+                    (start + first, start + stop, frozenset({tensor}))
+                )
     return found
