@@ -113,8 +113,10 @@ def _show_model(reader: StoreReader) -> None:
         show(lossy_line(reader.info.loss))
     base = reader.info.base
     if base is not None:
-        step = "" if base.step is None else f"@{base.step}"
-        show(f"base: {printable(base.path)}{step}")
+        show(f"base: {printable(base.place)}")
+        for own in base.files:
+            name = f" {own.name}" if len(base.files) > 1 else ""
+            show(printable(f"base SHA-256: {own.sha256}{name}"))
     for file in [*reader.info.files, *([reader.info.index] if reader.info.index else [])]:
         show(f"{printable(file.name)}: {file.size} bytes, SHA-256 {printable(file.digest)}")
         if file.restored_sha256 is not None:

@@ -73,7 +73,7 @@ def place_of(reference: BaseReference, where: str) -> str:
         If a store that is not local has its base among local files, or one without a path or
         address of its own has it beside it.
     """
-    path = reference.path if reference.step is None else f"{reference.path}@{reference.step}"
+    path = reference.place
     if "://" in path and path_of(path) is None:
         return path
     if where and path_of(where) is not None:

@@ -101,6 +101,11 @@ class BaseReference:
     codec: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    def place(self) -> str:
+        """Its path, with the step if it is one of a run."""
+        return self.path if self.step is None else f"{self.path}@{self.step}"
+
+    @property
     def codec_and_level(self) -> tuple[str, str]:
         """The names of the codec and of its level, empty where nothing is said of them."""
         configuration = self.codec.get("configuration")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from pathlib import Path
@@ -10,12 +11,13 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
+import bf16codecs
 from based_models import write_nearby
 from bf16codecs import cli
 from bf16codecs.convert import safetensors_to_zarr
 from edit_store import edit_json
 from folders import names_in
-from lazy_models import weights, write_safetensors
+from lazy_models import weights, write_safetensors, write_shards
 
 COMMANDS = {name: getattr(cli, name) for name in ("st2zarr", "zarr2st", "st2h5", "h52st")}
 
@@ -109,12 +111,27 @@ def test_a_base_that_is_named(name: str, base: Path, fine: Path) -> None:
 @stores
 def test_info_opens_no_base(name: str, base: Path, fine: Path) -> None:
     done(CONVERTERS[name][0], fine, name, "--base", base, "--level", "best")
+    digest = hashlib.sha256(base.read_bytes()).hexdigest()
     base.unlink()
     lines = done("info", name).splitlines()
     assert [line.split()[3] for line in lines[1:4]] == ["difference+arithmetic"] * 3
     assert "codecs: difference+arithmetic best (3 tensors)" in lines
-    assert "base: base.safetensors" in lines
+    at = lines.index("base: base.safetensors")
+    assert lines[at + 1] == f"base SHA-256: {digest}"
+    assert len(lines[at + 1]) <= 80
     assert re.fullmatch(r"fine\.safetensors: \d+ bytes, SHA-256 \w{64}", lines[-1])
+
+
+def test_info_names_the_shards_of_a_base(tmp_path: Path, fine: Path) -> None:
+    with bf16codecs.open_model(fine) as model:
+        arrays = model.load()
+    shards = write_shards(tmp_path / "base", [{name: arrays[name]} for name in arrays])
+    done("st2zarr", fine, "m.zarr", "--base", shards)
+    shown = [line.split() for line in done("info", "m.zarr").splitlines() if "base S" in line]
+    assert shown == [
+        ["base", "SHA-256:", hashlib.sha256(path.read_bytes()).hexdigest(), path.name]
+        for path in sorted(shards.glob("*.safetensors"))
+    ]
 
 
 def test_info_counts_what_is_shared_once(tmp_path: Path) -> None:
