@@ -21,7 +21,7 @@ from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.bases import files_of, path_to
 from bf16codecs.store.choice import CodecChoice
 from bf16codecs.store.entries import BaseReference
-from bf16codecs.store.opening import Opening, detect, open_any
+from bf16codecs.store.opening import Kind, Opening, detect, open_any, open_models
 from bf16codecs.store.remote import path_of
 
 __all__ = ["AUTO", "Base", "opened_base"]
@@ -65,7 +65,8 @@ def opened_base(
     Parameters
     ----------
     base
-        Its path or address; ``"auto:"`` and a folder for the best of the models there, or None.
+        Its path or address; ``"auto:"`` and a folder for the best of the models there, and of the
+        last steps of runs; or None.
     source
         What is converted.
     target
@@ -131,13 +132,13 @@ def _pick(
     for path in paths:
         try:
             if path.name[0] != "." and path.resolve() not in own and detect(path) is not None:
-                sizes.append((_sample_nbytes(path, samples, target, choice), path))
+                sizes.append(_sample_nbytes(path, samples, target, choice))
         except (BF16CodecsError, OSError) as e:
             unread.append(one_line(e))
     if not sizes:
         reason = f": {unread[0]}" if unread else ""
         raise StoreError(f"{AUTO}{folder}: no model is there that can be its base{reason}")
-    found = sorted((size, path) for size, path in sizes if size is not None)
+    found = sorted((size, place) for size, place in sizes if size is not None)
     text, best = _best(found, samples, coded_nbytes(samples, choice) or 0)
     if not found:
         text = f"no base: none of {counted(len(sizes), 'model')} in {folder} has a tensor in common"
@@ -150,7 +151,7 @@ def _best(
     """Return what to say of the bases that were found, and the best if it is worth it."""
     values = sum(sample.data.size // np.dtype(sample.dtype).itemsize for sample in samples)
     bits = 8 / max(1, values)
-    listed = ", ".join(f"{path.name} {size * bits:.2f}" for size, path in found[:_SHOWN])
+    listed = ", ".join(f"{place.name} {size * bits:.2f}" for size, place in found[:_SHOWN])
     text = f"by a sample: {alone * bits:.2f} bits a value alone, as a difference to {listed}"
     if not found or found[0][0] > (1 - _LEAST_GAIN) * alone:
         return f"no base is worth it, {text}", None
@@ -159,9 +160,15 @@ def _best(
 
 def _sample_nbytes(
     path: Path, samples: list[Sample], target: Path, choice: CodecChoice
-) -> int | None:
-    """Return the samples' size against a model; None if it has none of them, or needs `target`."""
-    with closing(open_any(path)) as model:
+) -> tuple[int | None, Path]:
+    """Return the samples' size against a model, or against the last step of a run, and its place.
+
+    The size is None if it has none of them, or needs `target`.
+    """
+    is_file = detect(path) is Kind.SAFETENSORS
+    with closing(open_any(path) if is_file else open_models(path)[-1]) as model:
+        step = model.location[1]
+        place = path if step is None else path.with_name(f"{path.name}@{step}")
         if target.resolve() in {base.resolve() for base in _local_chain(model)}:
-            return None
-        return coded_nbytes(samples, choice, model)
+            return None, place
+        return coded_nbytes(samples, choice, model), place

@@ -253,6 +253,6 @@ def _base_note(info: StoreInfo, found: Base | str) -> str:
     """Say what the base is, and why, or why there is none."""
     if isinstance(found, str):
         return found
-    path, differences, tensors = found.reference.path, len(info.differences), len(info.paths)
-    note = f"base {path}: {differences} of {counted(tensors, 'tensor')} as differences"
+    place, differences, tensors = found.reference.place, len(info.differences), len(info.paths)
+    note = f"base {place}: {differences} of {counted(tensors, 'tensor')} as differences"
     return f"{note}; {found.reason}" if found.reason else note

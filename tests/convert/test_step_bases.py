@@ -1,0 +1,80 @@
+"""Steps of runs as bases of stores."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from based_models import assert_holds, convert, write_steps
+from bf16codecs.cli import main
+from bf16codecs.convert import append_to_run, rebase_store, safetensors_to_run, safetensors_to_zarr
+from bf16codecs.errors import BaseMismatchError
+from bf16codecs.store import StoreError
+
+#: Kinds of runs: their names.
+RUNS = {"zarr3": "run.zarr", "zarr2": "run2.zarr", "zip": "run.zarr.zip", "hdf5": "run.h5"}
+runs = pytest.mark.parametrize("run_kind", RUNS)
+
+
+@pytest.fixture
+def steps(tmp_path: Path, demo_model: Path) -> dict[int, Path]:
+    return write_steps(tmp_path, demo_model)
+
+
+def make_run(kind: str, steps: dict[int, Path], folder: Path) -> Path:
+    """Make a run of steps 300 and 399."""
+    folder.mkdir(exist_ok=True)
+    run = folder / RUNS[kind]
+    options = {"zarr2": {"zarr_format": 2}, "hdf5": {"as_hdf5": True}}.get(kind, {})
+    safetensors_to_run([steps[300], steps[399]], run, **options)
+    return run
+
+
+@runs
+@pytest.mark.parametrize("kind", ["zarr3", "hdf5"])
+def test_there_and_back(kind: str, run_kind: str, steps: dict[int, Path], tmp_path: Path) -> None:
+    run = make_run(run_kind, steps, tmp_path)
+    store = convert(kind, steps[400], tmp_path / "m", base=f"{run}@399")
+    assert_holds(store, steps[400])
+    shown = CliRunner().invoke(main, ["info", str(store)]).stdout.splitlines()
+    assert f"base: {run.name}@399" in shown
+    assert f"base SHA-256: {hashlib.sha256(steps[399].read_bytes()).hexdigest()}" in shown
+    summary = rebase_store(store, f"{run}@300")
+    assert summary.base == f"base {run.name}@300: 2 of 2 tensors as differences"
+    assert_holds(store, steps[400])
+    rebase_store(store)
+    run.rename(tmp_path / "moved")
+    assert_holds(store, steps[400])
+
+
+@runs
+def test_steps_are_told_apart(run_kind: str, steps: dict[int, Path], tmp_path: Path) -> None:
+    run = make_run(run_kind, steps, tmp_path)
+    store = convert("zarr3", steps[400], tmp_path / "m", base=f"{run}@399")
+    assert_holds(store, steps[400], base=steps[399])
+    with pytest.raises(BaseMismatchError, match=rf"{run.name}@300 is not its base: .* SHA-256"):
+        assert_holds(store, steps[400], base=f"{run}@300")
+    with pytest.raises(StoreError, match=f"its base cannot be opened: .*{run.name}: a run, with"):
+        assert_holds(store, steps[400], base=run)
+    with pytest.raises(StoreError, match="a run, with steps 300, 399: name one of them"):
+        convert("zarr3", steps[400], tmp_path / "x", base=run)
+    if run_kind != "zip":  # which is finished
+        append_to_run(steps[400], run, as_hdf5=run_kind == "hdf5")
+        assert_holds(store, steps[400])
+
+
+@runs
+def test_the_last_step_is_tried(run_kind: str, steps: dict[int, Path], tmp_path: Path) -> None:
+    """By auto:, beside other models."""
+    run = make_run(run_kind, steps, tmp_path / "bases")
+    convert("zarr3", steps[300], tmp_path / "bases" / "step300")
+    store = tmp_path / "m.zarr"
+    said = safetensors_to_zarr(steps[400], store, base=f"auto:{tmp_path / 'bases'}").base
+    assert said.startswith(f"base bases/{run.name}@399: 2 of 2 tensors as differences; by a sample")
+    assert f"as a difference to {run.name}@399 " in said
+    assert "step300.zarr " in said
+    assert "could not be read" not in said
+    assert_holds(store, steps[400])
