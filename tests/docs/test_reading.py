@@ -21,8 +21,9 @@ PAGE = (ROOT / "docs" / "reading.md").read_text("utf-8")
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch, demo_model):
-    """Work in a folder that has the demo model's store."""
+    """Work in a folder that has the demo model's store, and one that has it as its base."""
     safetensors_to_zarr(demo_model, tmp_path / "model.zarr")
+    safetensors_to_zarr(demo_model, tmp_path / "fine.zarr", base=tmp_path / "model.zarr")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -35,7 +36,7 @@ def run_example(monkeypatch, name, *arguments):
 def test_the_pages_examples_run(folder, capsys):
     names: dict[str, object] = {}
     examples = re.findall(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```)?", PAGE, re.DOTALL)
-    assert len(examples) == 8
+    assert len(examples) == 9
     for code, output in examples:
         compile(code, "reading.md", "exec")
         if "://" in code:  # needs a network
