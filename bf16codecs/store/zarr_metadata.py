@@ -15,6 +15,7 @@ from bf16codecs._chunks.stored import KeySource
 from bf16codecs._messages import counted, named_errors, one_line
 from bf16codecs.errors import StoreError
 from bf16codecs.store.paths import STEP_PATH
+from bf16codecs.store.remote import path_of
 from bf16codecs.zarr.codecs import DeltaCodec
 
 __all__ = [
@@ -240,7 +241,8 @@ def read_root(where: str, source: KeySource) -> tuple[int, dict[str, Any], dict[
     if collected is None:
         attributes = read_json(where, source, ".zattrs")
         if attributes is None and read_json(where, source, ".zgroup") is None:
-            raise StoreError(f"{where}: not a model store: no Zarr group is there")
+            advice = "; at addresses, only Zarr stores are read" if path_of(where) is None else ""
+            raise StoreError(f"{where}: not a model store: no Zarr group is there{advice}")
         return 2, attributes or {}, {}
     entries = _object(where, collected, "metadata")
     documents = {

@@ -147,6 +147,26 @@ def test_a_remote_store_leads_to_no_local_base(models: dict[str, Path]) -> None:
         files.rm("/far", recursive=True)
 
 
+@pytest.mark.parametrize("name", ["base.h5", "base.safetensors"])
+def test_what_no_address_leads_to(models: dict[str, Path], tmp_path: Path, name: str) -> None:
+    """A base that is read beside a local store, and not beside a remote one."""
+    fsspec = pytest.importorskip("fsspec")
+    files = fsspec.filesystem("memory")
+    convert("hdf5", models["base"], tmp_path / "base")
+    store = convert("zarr3", models["fine"], tmp_path / "m", base=tmp_path / name)
+    try:
+        files.put(f"{store}/", "/far/m.zarr", recursive=True)
+        files.put(str(tmp_path / name), f"/far/{name}")
+        with pytest.raises(
+            StoreError, match=f"far/{name}: .*; at addresses, only Zarr stores are read; name its"
+        ):
+            open_model("memory://far/m.zarr")
+        with open_model("memory://far/m.zarr", base=tmp_path / name) as model:
+            assert_same_tensors(model, models["fine"])
+    finally:
+        files.rm("/far", recursive=True)
+
+
 @pytest.mark.filterwarnings("ignore:Unclosed client session")
 def test_options_are_for_one_host(models: dict[str, Path], tmp_path: Path) -> None:
     """A base at an address of a stranger's choice gets no credentials."""
