@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from typing import Protocol
 
@@ -9,8 +10,13 @@ import numpy as np
 
 from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.array import ArrayReader
+from bf16codecs._chunks.grid import ArrayPlan
+from bf16codecs._chunks.indexing import cut_run
 
-__all__ = ["KeptPiece", "PiecewiseArray", "RangeReader"]
+__all__ = ["KeptPiece", "PiecewiseArray", "RangeReader", "runs_work"]
+
+# What is read of a base at a time, as a rule: see `PiecewiseArray`.
+_PART_BYTES = 1 << 21
 
 
 class RangeReader(Protocol):
@@ -84,3 +90,18 @@ class PiecewiseArray:
                     self._kept.put(self._array, piece.offset)
                 out[:size] = content[local : local + size]
             start, out = start + size, out[size:]
+
+
+def runs_work(array: ArrayReader, nbytes: int) -> int:
+    """Return about how many bytes are decoded to read so many of an array, in order, as a base.
+
+    A part is in few chunks where these are whole rows, and in all of them where they are columns.
+    """
+    size, whole = array.dtype.itemsize, math.prod(array.shape) * array.dtype.itemsize
+    if whole == 0:
+        return 0
+    if ArrayPlan(array.label, array.dtype.name, array.shape, array.chunks).is_contiguous:
+        return nbytes * array.whole_work // whole
+    part = _PART_BYTES if array.reads_ranges else array.plan(array.label).chunk_nbytes
+    boxes = cut_run(array.shape, 0, max(size, min(part, whole)) // size)
+    return sum(array.box_work(axes).total for axes in boxes) * -(-nbytes // part)

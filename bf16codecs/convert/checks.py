@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from bf16codecs.errors import CorruptDataError, StoreError
 from bf16codecs.safetensors import Header, Source, shard_names
 from bf16codecs.store.backend import StoreReader, read_bytes
+from bf16codecs.store.bases import work_with_bases
 from bf16codecs.store.plan import INDEX_PATH
 
 __all__ = ["check_restored_size", "compare_names", "read_index"]
@@ -18,8 +19,10 @@ def check_restored_size(reader: StoreReader) -> None:
 
     So are chunks that are far larger than their arrays: all of them have to be decoded.
     """
-    arrays = map(reader.array, reader.info.paths.values())
-    work = sum(array.whole_work for array in arrays)
+    work = sum(
+        work_with_bases(reader, name, reader.array(path).whole_work)
+        for name, path in reader.info.paths.items()
+    )
     reader.check_size(sum(file.size for file in reader.info.files), "the original files", work)
 
 

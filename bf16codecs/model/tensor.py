@@ -22,6 +22,7 @@ from bf16codecs._messages import counted
 from bf16codecs._paths import absolute, given_path
 from bf16codecs._threads import run_all
 from bf16codecs.store.backend import StoreReader
+from bf16codecs.store.bases import work_with_bases
 from bf16codecs.store.opening import Opening, open_any, open_run_store, split_step
 from bf16codecs.store.runs import RunReader
 
@@ -250,7 +251,9 @@ class LazyTensor:
     def _check_size(self, items: int, work: int) -> None:
         """Refuse a selection that has, or for which is decoded, more than a call may decode."""
         nbytes = items * self._array.dtype.itemsize
-        self._home.opened.check_size(nbytes, f"tensor {self.name!r:.80}", work)
+        opened = self._home.opened
+        work = work_with_bases(opened, self.name, work)
+        opened.check_size(nbytes, f"tensor {self.name!r:.80}", work)
 
     def _jobs(self, out: dict[str, NDArray[Any]]) -> Iterator[Job]:
         """Yield jobs that together read the whole tensor into a new array in `out`."""
@@ -264,8 +267,9 @@ def read_all(tensors: Iterable[LazyTensor]) -> dict[str, NDArray[Any]]:
     tensors = list(tensors)
     if tensors:
         nbytes = sum(tensor.nbytes for tensor in tensors)
-        work = sum(tensor._array.whole_work for tensor in tensors)
-        tensors[0]._home.opened.check_size(nbytes, counted(len(tensors), "tensor"), work)
+        opened = tensors[0]._home.opened
+        work = sum(work_with_bases(opened, t.name, t._array.whole_work) for t in tensors)
+        opened.check_size(nbytes, counted(len(tensors), "tensor"), work)
     arrays: dict[str, NDArray[Any]] = {}
     # At least 1: here no lock of HDF5's is held, and one tensor that only HDF5 reads must not keep
     # the others to one thread.

@@ -10,11 +10,15 @@ import os
 import posixpath
 import re
 
+import numpy as np
+
+from bf16codecs._chunks.pieces import runs_work
 from bf16codecs._chunks.wanted import BASE_ADVICE
 from bf16codecs._paths import absolute
 from bf16codecs.errors import BaseMismatchError, StoreError
 from bf16codecs.store.backend import StoreReader
-from bf16codecs.store.entries import BaseFile, BaseReference
+from bf16codecs.store.entries import ROUNDED, BaseFile, BaseReference, Difference
+from bf16codecs.store.plan import difference_form
 from bf16codecs.store.remote import path_of
 
 __all__ = [
@@ -25,6 +29,7 @@ __all__ = [
     "is_beside",
     "path_to",
     "place_of",
+    "work_with_bases",
 ]
 
 #: Of a model: its base, the base of that, and so on. Reading goes through all of them, by
@@ -153,3 +158,27 @@ def check_base(reference: BaseReference, base: StoreReader, where: str) -> None:
                     f"{where}: {base.where} is not its base: the {what} of {theirs.name:.80} is"
                     f" {other:.16}, not {own:.16}; {BASE_ADVICE}"
                 )
+
+
+def work_with_bases(model: StoreReader, name: str, work: int) -> int:
+    """Return about how many bytes are decoded in all, where `work` of a tensor's own chunks are.
+
+    Without what is decoded of bases, one of a few kilobytes in chunks that are columns could take
+    hundreds of times as much as its size allows.
+    """
+    total, difference = work, _difference(model, name)
+    while difference is not None and model.base is not None:
+        model = model.base
+        if difference.tensor not in model.info.paths:
+            break  # reading says so
+        array = model.tensor(difference.tensor).array
+        dtype, _ = difference_form(difference)
+        work = runs_work(array, work * array.dtype.itemsize // np.dtype(dtype).itemsize)
+        total, difference = total + work, _difference(model, difference.tensor)
+    return total
+
+
+def _difference(model: StoreReader, name: str) -> Difference | None:
+    if not model.info.differences:
+        return None
+    return model.info.differences.get(model.info.paths[name].removesuffix(ROUNDED))
