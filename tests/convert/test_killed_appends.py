@@ -1,0 +1,88 @@
+"""Appends of which an operation fails, or is the last one, or the last before power is lost.
+
+Afterwards the run is as before or has the step, and the next appends make of it what they would
+have made without.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from append_driver import KINDS
+from fault_process import IS_COMPLETE, STEP, Ask, driven, needs_glibc
+from folders import Files, files_in
+from power_cut import Disk, read_log
+
+pytestmark = [needs_glibc, pytest.mark.slow]
+
+# The smallest allocations that fail, in bytes. Below 1 kB, libhdf5 itself crashes.
+SMALLEST = {kind: 1024 if kind.startswith("HDF5") else 64 for kind in KINDS}
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("faults")
+
+
+@pytest.fixture(scope="module")
+def ask(base: Path) -> Iterator[Ask]:
+    """Return a function that asks the driver."""
+    with driven("append_driver.py", base) as answer:
+        yield answer
+
+
+@pytest.mark.parametrize("action", ["fail", "full", "kill"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_file_operations(ask: Ask, kind: str, action: str) -> None:
+    first = random.randint(1, STEP)
+    answer = ask(kind=kind, action=action, first=first, step=STEP)
+    assert answer["problems"] == []
+    assert answer["count"] > 20
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_allocations(ask: Ask, kind: str) -> None:
+    first = random.randint(1, STEP)
+    answer = ask(kind=kind, action="fail", first=first, step=STEP, allocation=SMALLEST[kind])
+    assert answer["problems"] == []
+    assert answer["count"] > 10
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_power_cuts(ask: Ask, base: Path, kind: str) -> None:
+    """Whatever is left of what was not flushed."""
+    done = ask(kind=kind, action="fail", log=str(base / "log"))
+    assert done["error"] is None
+    before = files_in(base / "runs" / kind / str(KINDS[kind][2]))
+    disk = Disk(base / "root", before)
+    seen: dict[frozenset[tuple[str, bytes | None]], Files] = {}
+    for record in read_log(base / "log"):
+        disk.do(record)
+        if IS_COMPLETE or record.name == "rename" or random.random() < 0.1:
+            seen.update((frozenset(state.items()), state) for state in disk.states())
+    # Most are much the same; all of them take as long as everything else here.
+    states = random.sample(list(seen.values()), min(len(seen), 300 if IS_COMPLETE else 30))
+    # The last ones: the command had ended.
+    ended = list(disk.states(again=True))
+    paths = [
+        write(state, base / "cut" / kind / str(n)) for n, state in enumerate([*states, *ended])
+    ]
+    answer = ask(kind=kind, states=[str(path) for path in paths])
+    assert answer["problems"] == []
+    answer = ask(kind=kind, states=[str(path) for path in paths[len(states) :]], has_step=True)
+    assert answer["problems"] == []
+
+
+def write(state: Files, folder: Path) -> Path:
+    """Write files and folders below a new folder."""
+    folder.mkdir(parents=True)
+    for name, content in sorted(state.items()):
+        if content is None:
+            (folder / name).mkdir()
+        else:
+            (folder / name).write_bytes(content)
+    return folder
