@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import struct
 from pathlib import Path
 
@@ -13,12 +14,27 @@ import zarr
 from zarr.storage import LocalStore, ZipStore
 
 import bf16codecs
-from bf16codecs.convert import hdf5_to_safetensors, verify_store, zarr_to_safetensors
+from bf16codecs.convert import (
+    append_to_run,
+    hdf5_to_safetensors,
+    run_to_safetensors,
+    verify_store,
+    zarr_to_safetensors,
+)
 from bf16codecs.safetensors import open_source
 from folders import files_in, names_in
-from make_golden_stores import FOLDER, LOSSY_STORES, STORES, originals, version_of
+from make_golden_stores import (
+    FOLDER,
+    LOSSY_STORES,
+    RUNS,
+    STEPS,
+    STORES,
+    originals,
+    version_of,
+)
 
 goldens = pytest.mark.parametrize("name", STORES)
+runs = pytest.mark.parametrize("name", RUNS)
 
 
 @pytest.fixture
@@ -69,21 +85,21 @@ def test_golden_store_is_read_without_this_package_being_asked(name):
     tensor = f"new/{version}" if version else "model/embed/weight"
     with bf16codecs.open_model(FOLDER / name) as model:
         expected = model[tensor.replace("/", ".")][...]
+    assert read_alone(name, tensor).tobytes() == expected.tobytes()
+
+
+def read_alone(name: str, tensor: str) -> np.ndarray:
+    """Read an array with zarr or h5py alone."""
     if name.endswith(".h5"):
         pytest.importorskip("hdf5plugin")  # has the Zstandard filter
         with h5py.File(FOLDER / name) as file:
             dataset = file[tensor].id
-            found = np.empty(dataset.shape, np.uint16)
+            found = np.empty(dataset.shape, f"u{dataset.get_type().get_size()}")
             dataset.read(h5py.h5s.ALL, h5py.h5s.ALL, found, mtype=dataset.get_type())
-    else:
-        path = FOLDER / name
-        with (
-            ZipStore(path, mode="r")
-            if path.is_file()
-            else LocalStore(path, read_only=True) as store
-        ):
-            found = np.asarray(zarr.open_group(store, mode="r")[tensor])
-    assert found.tobytes() == expected.tobytes()
+            return found
+    path = FOLDER / name
+    with ZipStore(path, mode="r") if path.is_file() else LocalStore(path, read_only=True) as store:
+        return np.asarray(zarr.open_group(store, mode="r")[tensor])
 
 
 def in_half_precision(raw: bytes) -> bytes:
@@ -115,8 +131,59 @@ def test_lossy_golden_store(name, source, tmp_path):
         assert zarr.open_group(store, mode="r")["master"][...].tobytes() == halves.tobytes()
 
 
+@runs
+def test_golden_run_restores_its_files(name, source, tmp_path):
+    convert = hdf5_to_safetensors if name.endswith(".h5") else zarr_to_safetensors
+    run_to_safetensors(FOLDER / name, tmp_path / "restored")
+    assert files_in(tmp_path / "restored") == originals(name)
+    assert verify_store(FOLDER / name).tensors == 38
+    for number in STEPS:
+        one = source / f"step-{number}.safetensors"
+        convert(f"{FOLDER / name}@{number}", tmp_path / "one", overwrite=True)
+        assert (tmp_path / "one").read_bytes() == one.read_bytes()
+        verify_store(f"{FOLDER / name}@{number}", one)
+
+
+@runs
+def test_golden_run_is_read_lazily_and_by_others_alone(name, source):
+    with bf16codecs.open_run(FOLDER / name) as run:
+        assert run.steps == STEPS
+        arrays = {tensor: run[tensor][...] for tensor in run}
+        for place, number in enumerate(STEPS):
+            with bf16codecs.open_model(source / f"step-{number}.safetensors") as model:
+                for tensor, array in model.load().items():
+                    assert run[number][tensor][...].tobytes() == array.tobytes()
+                    key = ("changes@0", "changes@30")[place >= 3] if tensor == "changes" else tensor
+                    assert arrays[key][place].tobytes() == array.tobytes()
+                    assert number in run[key].steps
+        assert run["late"].steps == [10, 20, 30]
+        assert np.isnan(arrays["late"][[0, 4]].astype("f4")).all()
+        # What is stored once is so only while it is the same.
+        paths = [run._reader.run.paths_at(place) for place in range(5)]
+        assert [i for i, p in enumerate(paths) if p["head.weight"] != p["embed.weight"]] == [2]
+        assert [i for i, p in enumerate(paths) if p["low"] != "master#bfloat16"] == [3]
+    for tensor in ("embed.weight", "master", "late"):
+        alone = read_alone(name, tensor.replace(".", "/"))
+        assert alone.tobytes() == arrays[tensor].tobytes()
+
+
+@pytest.mark.parametrize("name", [name for name in RUNS if not name.endswith(".zip")])
+def test_golden_run_grows(name, source, tmp_path):
+    copy = shutil.copytree if (FOLDER / name).is_dir() else shutil.copy
+    run, last = tmp_path / name, source / "step-40.safetensors"
+    copy(FOLDER / name, run)
+    append_to_run(last, run, 50)
+    append_to_run(last, run, 60)
+    verify_store(run)
+    with bf16codecs.open_run(run) as opened:
+        assert opened.steps == [*STEPS, 50, 60]
+        with bf16codecs.open_run(FOLDER / name) as before:
+            for tensor in before:
+                assert opened[tensor][:5].tobytes() == before[tensor][...].tobytes()
+
+
 def test_no_golden_store_is_missing_or_left_over():
-    assert names_in(FOLDER) == {*STORES, *LOSSY_STORES}
+    assert names_in(FOLDER) == {*STORES, *LOSSY_STORES, *RUNS}
 
 
 def test_layouts_are_those_of_their_names():

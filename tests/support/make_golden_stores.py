@@ -17,7 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from bf16codecs.convert import safetensors_to_hdf5, safetensors_to_zarr
+from bf16codecs.convert import (
+    append_to_run,
+    safetensors_to_hdf5,
+    safetensors_to_run,
+    safetensors_to_zarr,
+)
 
 FOLDER = Path(__file__).resolve().parents[1] / "store" / "goldens"
 CHUNK_SIZE = 4096  # several chunks for a matrix, the last one padded
@@ -62,6 +67,13 @@ LOSSY_STORES: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     }.items()
 }
 
+#: Runs, in groups of 3: what is made at once of so many steps, to which the others are appended.
+RUNS: dict[str, tuple[int, dict[str, Any]]] = {
+    "layout2-run.zarr": (1, {}),
+    "layout2-run.zarr.zip": (5, {"codec": "huffman", "zarr_format": 2}),
+    "layout2-run.h5": (2, {"level": "best", "as_hdf5": True}),
+}
+
 #: Name, dtype, shape; names that cannot be paths, forms that arrays do not keep.
 SHARDS: dict[str, list[tuple[str, str, tuple[int, ...]]]] = {
     "model-00001-of-00002.safetensors": [
@@ -90,6 +102,19 @@ MODEL: list[tuple[str, str, tuple[int, ...]]] = [
     ("step", "I64", ()),
     ("empty", "F16", (0, 3)),
 ]
+#: Those of runs. "head" has the bytes of "embed" but at step 20, and "low" is the rounding of
+#: "master" but at step 30; "late" is there from 10 to 30, and "changes" has six rows from 30 on.
+CHECKPOINT: list[tuple[str, str, tuple[int, ...]]] = [
+    ("embed.weight", "BF16", (53, 20)),
+    ("head.weight", "BF16", (53, 20)),
+    ("master", "F32", (24, 30)),
+    ("low", "BF16", (24, 30)),
+    ("late", "BF16", (9, 9)),
+    ("changes", "F16", (5, 6)),
+    ("step", "I64", ()),
+    ("empty", "F16", (0, 3)),
+]
+STEPS = [0, 10, 20, 30, 40]
 _BITS = {"BF16": 16, "F16": 16, "F32": 32, "F64": 64, "I16": 16, "I64": 64}
 _BITS |= {"F8_E4M3": 8, "F6_E2M3": 6, "BOOL": 8}
 
@@ -135,22 +160,47 @@ def model(version: int) -> bytes:
     """Return a safetensors file of layout 2: each version is near to the one before."""
     tensors: dict[str, np.ndarray] = {}
     for seed, (tensor, dtype, shape) in enumerate(MODEL):
-        raw = _numbers(int(np.prod(shape, dtype=int)) * _BITS[dtype] // 8, seed).copy()
-        # The last bits of some bytes are other ones.
-        noise = _numbers(2 * raw.size, seed + 100 * version)[::2]
-        tensors[tensor] = raw ^ (noise & (noise >> 1) & (noise >> 2) & (version > 0))
+        tensors[tensor] = _near(dtype, shape, seed, version)
     tensors["head.weight"] = tensors["model.embed.weight"]
     words = tensors["master"].view("<u4")
     words[:40] = 0x7F800000 + np.arange(40) * 0x10203  # infinity, and NaNs
     words[40:80] = 0x3F808000 + np.arange(40) * 0x10000  # ties
-    upper, is_nan = words >> 16, (words & 0x7FFFFFFF) > 0x7F800000
-    nearest = (words + 0x7FFF + (upper & 1)) >> 16
-    tensors["low"] = np.where(is_nan, upper | 0x40, nearest).astype("<u2").view(np.uint8)
+    tensors["low"] = _rounded(words)
     # What no base has.
     new = [] if version == 0 else [(f"new.{version}", "F16", (20, 33))]
     for tensor, _, shape in new:
         tensors[tensor] = _numbers(2 * int(np.prod(shape)), 50)
     return _file({"format": "pt"}, [*new, *MODEL], tensors)
+
+
+def _near(dtype: str, shape: tuple[int, ...], seed: int, version: int) -> np.ndarray:
+    """Return the bytes of a tensor, the last bits of some of which differ in each version."""
+    raw = _numbers(int(np.prod(shape, dtype=int)) * _BITS[dtype] // 8, seed).copy()
+    noise = _numbers(2 * raw.size, seed + 100 * version)[::2]
+    return raw ^ (noise & (noise >> 1) & (noise >> 2) & (version > 0))
+
+
+def _rounded(words: np.ndarray) -> np.ndarray:
+    """Return the bytes of the BF16 numbers that are nearest to FP32 ones."""
+    upper, is_nan = words >> 16, (words & 0x7FFFFFFF) > 0x7F800000
+    nearest = (words + 0x7FFF + (upper & 1)) >> 16
+    return np.where(is_nan, upper | 0x40, nearest).astype("<u2").view(np.uint8)
+
+
+def checkpoint(place: int) -> bytes:
+    """Return the safetensors file of a step of the runs, given by its place in them."""
+    forms = [form for form in CHECKPOINT if form[0] != "late" or 1 <= place <= 3]
+    if place >= 3:
+        forms = [("changes", "F16", (6, 6)) if form[0] == "changes" else form for form in forms]
+    tensors = {
+        tensor: _near(dtype, shape, seed, place)
+        for seed, (tensor, dtype, shape) in enumerate(forms)
+    }
+    if place != 2:
+        tensors["head.weight"] = tensors["embed.weight"]
+    if place != 3:
+        tensors["low"] = _rounded(tensors["master"].view("<u4"))
+    return _file({"format": "pt", "step": str(STEPS[place])}, forms, tensors)
 
 
 def index() -> bytes:
@@ -167,6 +217,8 @@ def version_of(store: str) -> int:
 
 def originals(store: str) -> dict[str, bytes]:
     """Return the files that a golden store restores."""
+    if store in RUNS:
+        return {f"step-{number}.safetensors": checkpoint(i) for i, number in enumerate(STEPS)}
     if store.startswith("layout2") and store not in LOSSY_STORES:
         return {"model.safetensors": model(version_of(store))}
     return {"model.safetensors.index.json": index(), **{name: shard(name) for name in SHARDS}}
@@ -186,6 +238,25 @@ def main() -> None:
             for name, content in originals(store).items():
                 Path(folder, name).write_bytes(content)
             convert(folder, FOLDER / store, **options)
+    for store in RUNS:
+        if (FOLDER / store).exists():
+            print(f"{store}: kept", file=sys.stderr)
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            make_run(store, Path(folder))
+
+
+def make_run(store: str, folder: Path) -> None:
+    """Write a run, and its checkpoints into a folder."""
+    paths = []
+    for name, content in originals(store).items():
+        paths.append(folder / name)
+        paths[-1].write_bytes(content)
+    count, options = RUNS[store]
+    options = {"chunk_size": CHUNK_SIZE // 4, "keyframe_every": 3, **options}
+    safetensors_to_run(paths[:count], FOLDER / store, **options)
+    for path in paths[count:]:
+        append_to_run(path, FOLDER / store, chunk_size=CHUNK_SIZE // 4)
 
 
 if __name__ == "__main__":
