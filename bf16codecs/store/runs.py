@@ -145,6 +145,8 @@ class RunReader(_PartReader):
         # Of a tensor with several forms, the path of one: `tensor` reads all.
         paths = {name: forms[-1].path for name, forms in store.info.run.tensors.items() if forms}
         super().__init__(store, store.where, StoreInfo((), None, paths))
+        #: Those whose headers were looked at.
+        self._steps: dict[int, StepReader] = {}
 
     @property
     def names(self) -> list[str]:
@@ -258,7 +260,18 @@ class RunReader(_PartReader):
         return ((numbers[_first_place(variant)], variant) for variant in variants)
 
     def check_header(self, name: str) -> None:
-        """Do nothing: each step has a header of its own, with which its reader compares."""
+        """Refuse a tensor, named as for `tensor`, if it is not what its first step's header says.
+
+        Raises
+        ------
+        StoreError
+            If it is not.
+        """
+        place, (tensor, _) = _first_place(self._variant(name)), self._split(name)
+        if place not in self._steps:
+            self._steps[place] = StepReader(self.store, place, closes_store=False)
+        self._steps[place].tensor(tensor)
+        self._steps[place].check_header(tensor)
 
     def _form(self, name: str, form: Form) -> StoredTensor:
         array, last = self.array(form.path), form.last(len(self.run.steps))
