@@ -31,6 +31,9 @@ KINDS = [
     "repeated-hdf5",
     "based-zarr2",
     "based-repeated",
+    "run-zarr3",
+    "run-zarr2",
+    "run-hdf5",
 ]
 
 

@@ -24,11 +24,13 @@ import bf16codecs
 from based_models import write_nearby
 from bf16codecs import hdf5
 from bf16codecs._chunks.rounded import round_to_bfloat16
-from bf16codecs.convert import safetensors_to_hdf5, safetensors_to_zarr
+from bf16codecs.convert import safetensors_to_hdf5, safetensors_to_run, safetensors_to_zarr
 from bf16codecs.zarr import BF16BlocksCodec
 from edit_store import edit_json
 from models import entry, file_bytes
 
+#: The step of a run that is read.
+STEP = 7
 CHUNK_SIZE = 256  # several chunks for a matrix
 
 #: Of each file: name, dtype, shape. Some tensors have the same form as others.
@@ -225,6 +227,15 @@ def _based(source: Path, store: Path, make: Make, on: Make | None = None) -> Non
         make(source, store, base=base)
 
 
+def _run(source: Path, store: Path, **options: Any) -> None:
+    """Make a run in which the source is a step, between two that are near to it."""
+    steps = [source.with_name(f"{source.stem}-step{number}.safetensors") for number in (3, 9)]
+    for seed, step in enumerate(steps):
+        write_nearby(source, step, seed)
+    sources = [steps[0], source, steps[1]]
+    safetensors_to_run(sources, store, steps=[3, STEP, 9], chunk_size=CHUNK_SIZE, **options)
+
+
 def _copied(source: Path, store: Path) -> None:
     (shutil.copytree if source.is_dir() else shutil.copy)(source, store)
 
@@ -328,6 +339,9 @@ SEEDS: dict[str, tuple[str, str, Make]] = {
         "repeated.safetensors",
         partial(_based, make=_zarr(), on=partial(_based, make=_zarr(codec="split"))),
     ),
+    "run-zarr3": ("m.zarr", "m.safetensors", partial(_run, keyframe_every=4)),
+    "run-zarr2": ("m.zarr.zip", "m.safetensors", partial(_run, keyframe_every=2, zarr_format=2)),
+    "run-hdf5": ("m.h5", "m.safetensors", partial(_run, keyframe_every=4, as_hdf5=True)),
 }
 
 

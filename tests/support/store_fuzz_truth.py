@@ -11,6 +11,7 @@ import json
 import math
 import zipfile
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -24,7 +25,7 @@ import bf16codecs
 from bf16codecs._dtypes import DTYPE_BITS, DTYPE_NAMES
 from bf16codecs._limits import is_addressable
 from bf16codecs.store.entries import ROUNDED
-from store_fuzz_seeds import SEEDS
+from store_fuzz_seeds import SEEDS, STEP
 
 #: A safetensors header, where tensors are named.
 HEADER = "(header)"
@@ -48,6 +49,23 @@ class Truth:
     #: By name: safetensors' dtype, the shape there, and the bytes.
     tensors: dict[str, tuple[str, list[int], bytes]]
     files: dict[str, bytes]
+
+    #: The other steps of a run.
+    others: list[Truth] = field(default_factory=list)
+
+    def is_elsewhere(self, found: NDArray[Any], selection: Any) -> bool:
+        """Tell whether a part is that of another tensor of its form, or of another step.
+
+        Where in a run a step is, its metadata say (docs/trust.md, "What is not promised").
+        """
+        if not self.others:
+            return False
+        for truth in (self, *self.others):
+            for name in truth.tensors:
+                with suppress(IndexError):
+                    if truth.array(name)[selection].tobytes() == found.tobytes():
+                        return True
+        return False
 
     def array(self, name: str) -> NDArray[Any]:
         """Return a tensor as readers should."""
@@ -103,7 +121,20 @@ class Seed:
     @cached_property
     def truth(self) -> Truth:
         """What the store holds."""
-        return read_truth(self.original)
+        truth = read_truth(self.original)
+        if self.is_run:
+            steps = self.original.parent.glob(f"{self.original.stem}-step*")
+            truth.others = [read_truth(step) for step in steps]
+        return truth
+
+    @property
+    def is_run(self) -> bool:
+        """Whether the store is a run, of which a step is read."""
+        return self.name.startswith("run")
+
+    def model(self, path: Path) -> Path | str:
+        """Return what the model is opened by."""
+        return f"{path}@{STEP}" if self.is_run else path
 
     @property
     def is_folder(self) -> bool:
@@ -133,7 +164,7 @@ def load_seed(workspace: Path, name: str) -> Seed:
     found = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
     files = {"" if p == path else p.relative_to(path).as_posix(): p.read_bytes() for p in found}
     seed = Seed(name, store, workspace / "originals" / original, files, {})
-    with bf16codecs.open_model(path) as model:
+    with bf16codecs.open_model(seed.model(path)) as model:
         info = model._home.opened.info
         for tensor, array in info.paths.items():
             array = array.removesuffix(ROUNDED)
@@ -150,7 +181,8 @@ def filters_of(model: bf16codecs.Model, name: str) -> Any:
     """Return what is done to a tensor's items before a codec has them, in Zarr format 2."""
     opened = model._home.opened
     path = opened.info.paths[name].removesuffix(ROUNDED)
-    return None if path in opened.info.differences else opened._document(path).get("filters")
+    store = getattr(opened, "store", opened)  # a step's run
+    return None if path in opened.info.differences else store._document(path).get("filters")
 
 
 def _regions(seed: Seed, path: Path) -> tuple[dict[str, Names], dict[str, list[Region]]]:
