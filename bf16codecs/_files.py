@@ -8,6 +8,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from io import FileIO
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ __all__ = [
     "HAS_PREADV",
     "Folder",
     "SharedFile",
+    "disk_size",
     "open_to_read",
     "read_at",
     "write_all",
@@ -247,3 +249,10 @@ def write_all(file: FileIO, data: Any) -> None:
     view = memoryview(data).cast("B")
     while view:
         view = view[file.write(view) :]
+
+
+def disk_size(path: Path) -> int:
+    """Return the size of a file, or of all in a folder, without holes: HDF5's runs have some."""
+    files = path.rglob("*") if path.is_dir() else [path]
+    states = [file.stat() for file in files if file.is_file()]
+    return sum(min(s.st_size, 512 * getattr(s, "st_blocks", s.st_size)) for s in states)

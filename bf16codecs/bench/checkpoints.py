@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from bf16codecs._dtypes import DTYPE_BITS
+from bf16codecs._files import disk_size
 from bf16codecs.convert import (
     append_to_run,
     hdf5_to_safetensors,
@@ -131,7 +132,7 @@ def measure_run(
         run, whole = stores.run, stores.path(numbers[-1], None)
         return RunResult(
             steps,
-            _size(run),
+            disk_size(run),
             _median(lambda: open_run(run).close(), _OPENINGS),
             _median(lambda: open_model(whole).close(), _OPENINGS),
         )
@@ -161,7 +162,7 @@ class _Stores:
         store = self.path(number, base)
         on = None if base is None else self.path(base, None)
         convert(source, store, base=on, threads=self._threads, sync=False, **self._options)
-        return _size(store)
+        return disk_size(store)
 
     def append(self, source: str | os.PathLike[str], number: int) -> int | None:
         """Append a step to the run; return how many bytes this process wrote."""
@@ -197,7 +198,7 @@ def _measure_step(
     number, source = numbers[-1], paths[numbers[-1]]
     sizes = {base: stores.convert(source, number, base) for base in (None, *numbers[:-1])}
     smallest = min(sizes, key=sizes.__getitem__)
-    before = _size(stores.run)
+    before = disk_size(stores.run)
     written = stores.append(source, number)
     with closing(open_run_store(stores.run)) as run:
         parent = run.run.steps[-1].parent
@@ -216,18 +217,11 @@ def _measure_step(
         sizes[smallest],
         smallest,
         in_run,
-        _size(stores.run) - before,
+        disk_size(stores.run) - before,
         written,
         statistics.median(wholes),
         statistics.median(steps),
     )
-
-
-def _size(path: Path) -> int:
-    """Return the size of a file, or of all in a folder, without holes: HDF5's runs have some."""
-    files = path.rglob("*") if path.is_dir() else [path]
-    states = [file.stat() for file in files if file.is_file()]
-    return sum(min(s.st_size, 512 * getattr(s, "st_blocks", s.st_size)) for s in states)
 
 
 def _median(call: Callable[[], None], times: int) -> float:

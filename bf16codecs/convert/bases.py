@@ -21,8 +21,9 @@ from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.bases import files_of, path_to
 from bf16codecs.store.choice import CodecChoice
 from bf16codecs.store.entries import BaseReference
-from bf16codecs.store.opening import Kind, Opening, detect, open_any, open_models
+from bf16codecs.store.opening import Kind, Opening, detect, open_any, open_either
 from bf16codecs.store.remote import path_of
+from bf16codecs.store.runs import RunReader
 
 __all__ = ["AUTO", "Base", "opened_base"]
 
@@ -166,7 +167,10 @@ def _sample_nbytes(
     The size is None if it has none of them, or needs `target`.
     """
     is_file = detect(path) is Kind.SAFETENSORS
-    with closing(open_any(path) if is_file else open_models(path)[-1]) as model:
+    with closing(open_any(path) if is_file else open_either(path)) as reader:
+        model = reader
+        if isinstance(reader, RunReader):
+            model = reader.step(reader.run.numbers[-1])
         step = model.location[1]
         place = path if step is None else path.with_name(f"{path.name}@{step}")
         if target.resolve() in {base.resolve() for base in _local_chain(model)}:

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from bf16codecs import _interrupt
+from bf16codecs._files import disk_size
 from bf16codecs._paths import given_path
 from bf16codecs._replace import recover_missing
 from bf16codecs._threads import codec_threads
@@ -125,7 +126,7 @@ def safetensors_to_run(
         elif is_packed:
             pack_hdf5(place, temporary, choice)
     seconds = time.perf_counter() - start
-    return Summary(len(paths), len(info.tensors), total, _size_of(target), seconds)
+    return Summary(len(paths), len(info.tensors), total, disk_size(target), seconds)
 
 
 def append_to_run(
@@ -287,9 +288,3 @@ def _check_order(run: RunReader, number: int) -> None:
             f"{run.where}: step {number} is before the last one, {numbers[-1]}: steps are appended"
             " in their order"
         )
-
-
-def _size_of(store: Path) -> int:
-    if store.is_file():
-        return store.stat().st_size
-    return sum(path.stat().st_size for path in store.rglob("*") if path.is_file())

@@ -110,7 +110,11 @@ class Hdf5RunWriter:
             self._grow_in_place(place, growth, len(directory))
         else:
             grown = _grown(self._read(place, 0, place.size), growth)
-            room = _room(array.codec.steps - slot - 1, len(last.content), len(grown))
+            # As large as those that are there, on average: one that is hardly anything says little.
+            ends = [*_core.GrowingIndex(directory).ends, end]
+            guess = (end - ends[0]) // (len(ends) - 1)
+            # What it had stays in the file: with no more room than content, no more than content.
+            room = min(len(grown), _room(array.codec.steps - slot - 1, guess, len(grown)))
             self.put(array, index, bytes(grown + bytes(room)))
             nbytes = len(grown)
         return Appended(nbytes, (array.path, origin), last.at, len(last.content))

@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from based_models import write_nearby
+from bf16codecs._files import disk_size
 from bf16codecs.bench import measure_run
-from bf16codecs.bench.checkpoints import _size
 from bf16codecs.cli import main
 from bf16codecs.convert import safetensors_to_run, safetensors_to_zarr
 from folders import names_in
@@ -83,12 +83,12 @@ def test_bad_input_is_one_line_before_anything_is_measured(checkpoints, tmp_path
         assert done.stdout == ""
 
 
-def test_holes_are_no_size(tmp_path):
+def test_holes_are_nodisk_size(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"x" * 5000)
-    assert _size(path) == 5000
+    assert disk_size(path) == 5000
     with open(path, "ab") as file:
         file.truncate(1 << 24)
-    assert 5000 <= _size(path) <= 1 << 24
-    assert _size(tmp_path) == _size(path)
-    assert _size(tmp_path / "none") == 0
+    assert 5000 <= disk_size(path) <= 1 << 24
+    assert disk_size(tmp_path) == disk_size(path)
+    assert disk_size(tmp_path / "none") == 0

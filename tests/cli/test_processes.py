@@ -202,7 +202,7 @@ def hang(*args, **options):
     print("never", flush=True)
     os._exit(9)
 
-bf16codecs.cli.inspect.open_models = hang
+bf16codecs.cli.inspect.open_either = hang
 """
     process = start("bf16codecs", "info", "x", before=before)
     out, err = ended(process)
