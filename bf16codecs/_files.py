@@ -88,8 +88,15 @@ class Folder:
         if hasattr(self, "_descriptor"):
             os.close(self._descriptor)
 
-    def open(self, key: str) -> int | None:
+    def open(self, key: str, flags: int = os.O_RDONLY) -> int | None:
         """Open a file below the folder, by its path with slashes.
+
+        Parameters
+        ----------
+        key
+            The path.
+        flags
+            For what, and whether it is made: those of `os.open`.
 
         Returns
         -------
@@ -108,8 +115,8 @@ class Folder:
             raise StoreError(f"{key!r:.80} is not a path in the store")
         try:
             if _HAS_OPENAT:
-                return self._open_at(folders, name)
-            return self._open_by_path(parts)
+                return self._open_at(folders, name, flags)
+            return self._open_by_path(parts, flags)
         except FileNotFoundError:
             self._refuse_replaced()
             return None
@@ -164,7 +171,7 @@ class Folder:
                 f"{self.path}: has more than {_MAX_DEPTH} levels of folders, as no store has"
             )
 
-    def _open_at(self, folders: list[str], name: str) -> int:
+    def _open_at(self, folders: list[str], name: str, flags: int) -> int:
         here = self._descriptor
         try:
             for folder in folders:
@@ -172,15 +179,17 @@ class Folder:
                 if here != self._descriptor:
                     os.close(here)
                 here = there
-            return _regular(os.open(name, _READ | os.O_NOFOLLOW, dir_fd=here))
+            flags |= _READ | os.O_NOFOLLOW
+            return _regular(os.open(name, flags, 0o666, dir_fd=here))
         finally:
             if here != self._descriptor:
                 os.close(here)
 
-    def _open_by_path(self, parts: list[str]) -> int:
+    def _open_by_path(self, parts: list[str], flags: int) -> int:
         if self._has_link(parts):
             raise _is_link("/".join(parts))
-        descriptor = open_to_read(os.path.join(self.path, *parts))
+        path = os.path.join(self.path, *parts)
+        descriptor = _regular(os.open(path, _READ | flags, 0o666))
         try:
             self._refuse_replaced()
         except BaseException:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import zarr
@@ -16,10 +15,12 @@ from zarr.codecs import ZstdCodec
 from zarr.storage import MemoryStore
 
 from bf16codecs._chunks.grid import ArrayPlan
+from bf16codecs._chunks.stored import KeySource
 from bf16codecs._messages import one_line
 from bf16codecs.codecs import FrameCodec
 from bf16codecs.errors import StoreError
 from bf16codecs.store.delta import DeltaChain
+from bf16codecs.store.zarr_metadata import read_json
 from bf16codecs.zarr.blocks import BF16BlocksCodec
 
 __all__ = ["ROOT_DOCUMENTS", "ZarrDocuments", "as_json", "read_documents"]
@@ -136,9 +137,18 @@ class ZarrDocuments:
 
 
 def read_documents(
-    root: Path, zarr_format: int
+    where: str, source: KeySource, zarr_format: int
 ) -> tuple[dict[str, Any], dict[str, dict[str, dict[str, Any]]]]:
-    """Read what the root of a store in a folder says.
+    """Read what the root of a store says.
+
+    Parameters
+    ----------
+    where
+        The store, for messages.
+    source
+        Its keys.
+    zarr_format
+        2 or 3.
 
     Returns
     -------
@@ -152,16 +162,15 @@ def read_documents(
     StoreError
         If the root's document is damaged.
     """
-    document = root / ("zarr.json" if zarr_format == 3 else ".zmetadata")
-    if not document.exists():
+    content = read_json(where, source, "zarr.json" if zarr_format == 3 else ".zmetadata")
+    if content is None:
         return {}, {}
     try:
-        content = json.loads(document.read_bytes())
         if zarr_format == 3:
             return dict(content["attributes"]), _nodes_v3(content)
         return dict(content["metadata"][".zattrs"]), _nodes_v2(content)
     except (KeyError, TypeError, AttributeError, ValueError) as e:
-        raise StoreError(f"{root}: its consolidated metadata are damaged: {one_line(e)}") from e
+        raise StoreError(f"{where}: its consolidated metadata are damaged: {one_line(e)}") from e
 
 
 def _nodes_v3(content: Any) -> dict[str, dict[str, dict[str, Any]]]:

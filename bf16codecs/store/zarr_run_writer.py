@@ -13,27 +13,24 @@ import numpy as np
 from bf16codecs import _core
 from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.grid import ArrayPlan
-from bf16codecs._files import read_at
 from bf16codecs._growing import Version, directory_nbytes
 from bf16codecs._interrupt import shielded
 from bf16codecs._lock import lock_folder
 from bf16codecs._messages import named_errors
 from bf16codecs._sync import sync_files
-from bf16codecs.errors import BF16CodecsError, StoreError
+from bf16codecs.errors import BF16CodecsError
 from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.paths import STEP_PATH
+from bf16codecs.store.run_folder import RunFolder
 from bf16codecs.store.run_writer import Appended, Fill, RunArray, Write, grow, start
 from bf16codecs.store.zarr_documents import ROOT_DOCUMENTS, ZarrDocuments, read_documents
 from bf16codecs.store.zarr_metadata import chunk_key
-from bf16codecs.store.zarr_sinks import FolderSink
 from bf16codecs.store.zarr_undo import (
     BYTES_CODEC,
     STEPS_CHUNK,
     Begun,
-    path_in,
     steps_chunk,
     undo,
-    write_parts,
 )
 
 __all__ = ["ZarrRunWriter"]
@@ -72,25 +69,23 @@ class ZarrRunWriter:
         self._root, self._format, self._durable = root, zarr_format, durable
         self._folder_lock = lock_folder(root)
         try:
-            lock = self._folder_lock
-            self._identity = os.stat(root) if lock is None else os.fstat(lock)
-            self._check_identity()
-            undo(root, zarr_format, durable)
+            self._folder = RunFolder(root)
+            undo(self._folder, zarr_format, durable)
             self._documents = ZarrDocuments(zarr_format)
-            self._attributes, nodes = read_documents(root, zarr_format)
+            self._attributes, nodes = read_documents(str(root), self._folder, zarr_format)
             self._before = self._documents.take(nodes)
-            self._begun = Begun(root, durable)
+            self._begun = Begun(self._folder, durable)
         except BaseException:
             self.close()
             raise
-        self._key, self._sink = chunk_key(zarr_format), FolderSink(root)
+        self._key = chunk_key(zarr_format)
         self._lock = threading.Lock()
         self._new: list[str] = []
         self._has_begun = False
         #: What has new content, to be flushed.
         self._touched: set[Path] = set()
         #: To be written when all frames are on the disk.
-        self._entries: dict[Path, Sequence[Write]] = {}
+        self._entries: dict[str, Sequence[Write]] = {}
 
     def create(self, array: RunArray) -> None:
         """Prepare a new array."""
@@ -107,27 +102,25 @@ class ZarrRunWriter:
         """Add a version to a chunk: see `RunWriter`."""
         self._begin()
         key, codec = f"{array.path}/{self._key(index)}", array.codec
-        path, size = path_in(self._root, key), directory_nbytes(codec.steps)
-        directory = _read(path, 0, size) if slot else None
+        size = directory_nbytes(codec.steps)
+        directory = self._folder.read_part(key, 0, size) if slot else None
         if directory is None:
             content = start(codec, slot, version, fill)
-            self._sink.put(key, content)
-            self._touched.add(path)
+            self._touched.add(self._folder.write(key, content))
             ends = _core.GrowingIndex(content).ends
             begin = ends[-2] if slot else size
-            return Appended(len(content), path, begin, ends[-1] - begin)
-        with named_errors(str(path)):
+            return Appended(len(content), key, begin, ends[-1] - begin)
+        with named_errors(str(self._root / key)):
             growth = grow(codec, directory, slot, version)
-        write_parts(path, growth.frames)
-        self._touched.add(path)
-        self._entries[path] = growth.entries
+        self._touched.add(self._folder.write_parts(key, growth.frames))
+        self._entries[key] = growth.entries
         nbytes = sum(len(write.content) for write in [*growth.frames, *growth.entries])
         last = growth.frames[-1]
-        return Appended(nbytes, path, last.at, len(last.content))
+        return Appended(nbytes, key, last.at, len(last.content))
 
     def read(self, appended: Appended) -> Bytes:
         """Read the frame of a version back."""
-        frame = _read(appended.chunk, appended.at, appended.size)
+        frame = self._folder.read_part(appended.chunk, appended.at, appended.size)
         return np.frombuffer(b"" if frame is None else frame, np.uint8)
 
     def write_bytes(self, array: ArrayPlan, content: bytes) -> int:
@@ -137,8 +130,7 @@ class ZarrRunWriter:
         self._documents.add(array, BYTES_CODEC)
         data = BYTES_CODEC.encode(content)
         key = f"{array.path}/{self._key((0,))}"
-        self._touched.add(path_in(self._root, key))
-        self._sink.put(key, data)
+        self._touched.add(self._folder.write(key, data))
         return len(data)
 
     def write_steps(self, numbers: Sequence[int]) -> int:
@@ -155,10 +147,9 @@ class ZarrRunWriter:
         if self._durable:
             # Their names are flushed with those of their arrays' documents, which lie beside them.
             sync_files(self._touched)
-        for path, entries in self._entries.items():
-            write_parts(path, entries)
+        written = [self._folder.write_parts(*each) for each in self._entries.items()]
         if self._durable:
-            sync_files(self._entries)
+            sync_files(written)
         # What others have written beside the run's own attributes stays.
         attributes = {**self._attributes, **info.to_attributes()}
         documents = dict(self._documents.keys(attributes))
@@ -168,7 +159,7 @@ class ZarrRunWriter:
             if key not in roots:
                 self._begun.stage(key, changed[key])
         self._begun.replace()
-        self._check_identity()
+        self._folder.check()
         with shielded():
             for key in roots:
                 self._begun.stage(key, changed[key])
@@ -180,7 +171,7 @@ class ZarrRunWriter:
     def abandon(self) -> None:
         """Undo what is not part of the run; what fails, the next append does."""
         with suppress(OSError, BF16CodecsError), shielded():
-            undo(self._root, self._format, self._durable)
+            undo(self._folder, self._format, self._durable)
 
     def close(self) -> None:
         """Free the lock."""
@@ -192,25 +183,7 @@ class ZarrRunWriter:
         """Note which arrays are new, before anything of them is there."""
         with self._lock:
             if self._new or not self._has_begun:
-                self._check_identity()
+                self._folder.check()
                 self._begun.note(self._new)
                 self._new.clear()
                 self._has_begun = True
-
-    def _check_identity(self) -> None:
-        """Refuse to write into a folder that has taken the place of the one that is locked."""
-        if not os.path.samestat(self._identity, os.stat(self._root)):
-            raise StoreError(f"{self._root}: was replaced meanwhile")
-
-
-def _read(path: Path, at: int, size: int) -> bytes | None:
-    """Read a part of a file, None if there is none."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
-    except FileNotFoundError:
-        return None
-    try:
-        part = np.empty(size, np.uint8)
-        return part[: read_at(descriptor, at, part)].tobytes()
-    finally:
-        os.close(descriptor)

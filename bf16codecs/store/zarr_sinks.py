@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from bf16codecs._files import write_all
 from bf16codecs._sync import sync
 
-__all__ = ["FolderSink", "SharedFolder", "Sink", "ZipSink"]
+__all__ = ["FolderSink", "SharedFolder", "Sink", "ZipSink", "make_folder"]
 
 
 class Sink(Protocol):
@@ -35,7 +35,7 @@ class FolderSink:
 
     def put(self, key: str, data: Any) -> None:
         """Write a file."""
-        _make_folder(self._root, os.path.dirname(key))
+        make_folder(self._root, os.path.dirname(key))
         _write_file(os.path.join(self._root, key), data)
 
     def shared(self, flush: bool) -> SharedFolder:
@@ -69,14 +69,14 @@ class SharedFolder:
         if self._flush:
             # Here, since no other machine can: it has nothing of the file in its memory.
             sync(unfinished)
-        _make_folder(self._root, os.path.dirname(key))
+        make_folder(self._root, os.path.dirname(key))
         os.replace(unfinished, os.path.join(self._root, key))
 
     def close(self) -> None:
         """Do nothing: every file is complete."""
 
 
-def _make_folder(root: Path, path: str) -> None:
+def make_folder(root: Path, path: str) -> None:
     """Make a folder below the root, and those above it.
 
     Never the root itself: if that is gone, somebody has moved it, and what was written with it.
@@ -88,7 +88,7 @@ def _make_folder(root: Path, path: str) -> None:
         try:
             os.mkdir(whole)
         except FileNotFoundError:
-            _make_folder(root, os.path.dirname(path))
+            make_folder(root, os.path.dirname(path))
             os.mkdir(whole)
 
 

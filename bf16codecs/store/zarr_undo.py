@@ -14,26 +14,27 @@ from typing import Any
 import numpy as np
 from numcodecs import Zstd
 
-from bf16codecs._files import write_all
 from bf16codecs._growing import directory_nbytes
 from bf16codecs._messages import named_errors
 from bf16codecs._sync import sync, sync_files, sync_names
 from bf16codecs.errors import StoreError
 from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.paths import STEP_PATH
+from bf16codecs.store.run_folder import RunFolder
 from bf16codecs.store.run_layout import RunInfo
 from bf16codecs.store.run_writer import cut_off
 from bf16codecs.store.zarr_documents import ROOT_DOCUMENTS, as_json, read_documents
-from bf16codecs.store.zarr_metadata import chunk_key, leads_elsewhere
+from bf16codecs.store.zarr_metadata import chunk_key
 
-__all__ = ["BYTES_CODEC", "STEPS_CHUNK", "Begun", "path_in", "steps_chunk", "undo", "write_parts"]
+__all__ = ["BYTES_CODEC", "STEPS_CHUNK", "Begun", "steps_chunk", "undo"]
 
 #: How many numbers of steps a chunk has: all of them, but of the longest runs.
 STEPS_CHUNK = 1 << 16
 #: Of these, and of headers.
 BYTES_CODEC = Zstd(level=3, checksum=True)
 
-_NEW = "new"
+# Where what is being appended to a run has its folder.
+_PLACE, _NEW = f"{STEP_PATH}/.appending", "new"
 
 
 class Begun:
@@ -44,41 +45,38 @@ class Begun:
 
     Parameters
     ----------
-    root
+    folder
         The run.
     durable
         Whether a loss of power may come between any two steps.
     """
 
-    def __init__(self, root: Path, durable: bool) -> None:
-        self.path = path_in(root, f"{STEP_PATH}/.appending")
-        self._root, self._durable = root, durable
+    def __init__(self, folder: RunFolder, durable: bool) -> None:
+        self.path = folder.path(_PLACE)
+        self._folder, self._durable = folder, durable
         self._staged: list[tuple[Path, str]] = []
 
     def note(self, arrays: Iterable[str]) -> None:
         """Make the folder if it is not there, and note arrays in it before they are made."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        with open(self.path / _NEW, "ab", buffering=0) as file:
-            write_all(file, "".join(f"{path}\n" for path in arrays).encode())
+        text = "".join(f"{path}\n" for path in arrays)
+        path = self._folder.write(f"{_PLACE}/{_NEW}", text.encode(), os.O_APPEND)
         if self._durable:
-            sync(self.path / _NEW)
-            sync_names(self._root, [self.path / _NEW])
+            sync(path)
+            sync_names(self._folder.root, [path])
 
     def noted(self) -> list[str]:
         """Return the arrays that were noted."""
-        try:
-            text = (self.path / _NEW).read_bytes()
-        except FileNotFoundError:
+        text = self._folder.read(f"{_PLACE}/{_NEW}")
+        if text is None:
             return []
         # Of a line that is not whole, nothing was made yet.
-        return [line.decode(errors="replace") for line in text.split(b"\n")[:-1] if line]
+        lines = text.tobytes().split(b"\n")[:-1]
+        return [line.decode(errors="replace") for line in lines if line]
 
     def stage(self, key: str, content: bytes) -> None:
         """Write what will replace a key."""
-        path = self.path / str(len(self._staged))
-        with open(path, "wb", buffering=0) as file:
-            write_all(file, content)
-        self._staged.append((path, key))
+        name = f"{_PLACE}/{len(self._staged)}"
+        self._staged.append((self._folder.write(name, content, os.O_EXCL), key))
 
     def replace(self) -> None:
         """Let what was written replace its keys, in order, each in one step."""
@@ -87,41 +85,21 @@ class Begun:
             sync_files(path for path, _ in staged)
         targets = []
         for path, key in staged:
-            targets.append(path_in(self._root, key))
+            targets.append(self._folder.path(key))
             targets[-1].parent.mkdir(parents=True, exist_ok=True)
             os.replace(path, targets[-1])
         if self._durable:
-            sync_names(self._root, targets)
+            sync_names(self._folder.root, targets)
+
+    def clear(self) -> None:
+        """Remove what an append that was killed has staged."""
+        for name in os.listdir(self.path):
+            if name != _NEW:
+                _remove(self.path / name)
 
     def remove(self) -> None:
         """Remove the folder: what was begun is done, or undone."""
-        _remove_folder(self.path)
-
-
-def path_in(root: Path, key: str) -> Path:
-    """Return the path of a key in a run, below which nothing is but files and folders.
-
-    Raises
-    ------
-    StoreError
-        If it leads out of it, as one in a run from a stranger may.
-    """
-    if leads_elsewhere(key):
-        raise StoreError(f"{root}: {key!r:.80} is not a path in the store")
-    path = root
-    for part in key.split("/"):
-        path /= part
-        if path.is_symlink():
-            raise StoreError(f"{path}: a symbolic link, through which nothing is written")
-    return path
-
-
-def write_parts(path: Path, parts: Iterable[tuple[int, bytes]]) -> None:
-    """Write parts of a file that is there, given by where they belong."""
-    with open(path, "r+b", buffering=0) as file:
-        for at, content in parts:
-            file.seek(at)
-            write_all(file, content)
+        _remove(self.path)
 
 
 def steps_chunk(numbers: Sequence[int], zarr_format: int) -> tuple[str, bytes]:
@@ -133,7 +111,7 @@ def steps_chunk(numbers: Sequence[int], zarr_format: int) -> tuple[str, bytes]:
     return f"{STEP_PATH}/{chunk_key(zarr_format)((group,))}", BYTES_CODEC.encode(chunk)
 
 
-def undo(root: Path, zarr_format: int, durable: bool) -> None:
+def undo(folder: RunFolder, zarr_format: int, durable: bool) -> None:
     """Leave a run as its root says that it is, whatever an append that did not finish has done.
 
     Raises
@@ -143,19 +121,21 @@ def undo(root: Path, zarr_format: int, durable: bool) -> None:
     OSError
         If something cannot be changed.
     """
-    begun = Begun(root, durable)
+    begun, root = Begun(folder, durable), folder.root
     if not begun.path.exists():
         return
-    attributes, documents = read_documents(root, zarr_format)
+    begun.clear()
+    attributes, documents = read_documents(str(root), folder, zarr_format)
     run = StoreInfo.from_attributes(attributes, str(root)).run
     if run is None:
         raise StoreError(f"{root}: not a run, and has what an append to one has left")
+    new = [path for path in begun.noted() if path not in documents]
     changed = [
-        *_remove_arrays(root, [path for path in begun.noted() if path not in documents], documents),
-        *_cut_chunks(root, chunk_key(zarr_format), run),
+        *_remove_arrays(folder, new, documents),
+        *_cut_chunks(folder, chunk_key(zarr_format), run),
     ]
     for key, document in _documents(documents, attributes, zarr_format):
-        if _content(path_in(root, key)) != document:
+        if _content(folder, key) != document:
             begun.stage(key, as_json(document))
     begun.stage(*steps_chunk(run.numbers, zarr_format))
     if durable:
@@ -165,29 +145,36 @@ def undo(root: Path, zarr_format: int, durable: bool) -> None:
     begun.remove()
 
 
-def _remove_arrays(root: Path, paths: Iterable[str], documents: Collection[str]) -> Iterator[Path]:
+def _remove_arrays(
+    folder: RunFolder, paths: Iterable[str], documents: Collection[str]
+) -> Iterator[Path]:
     """Remove arrays, and groups that have nothing else; yield where something is gone."""
     for path in paths:
-        _remove_folder(path_in(root, path))
-        yield root / path
+        _remove(folder.path(path))
+        yield folder.root / path
         while (path := path.rpartition("/")[0]) and path not in documents:
-            folder = path_in(root, path)
+            group = folder.path(path)
             for name in ROOT_DOCUMENTS:
-                (folder / name).unlink(missing_ok=True)
+                (group / name).unlink(missing_ok=True)
             try:
-                folder.rmdir()
+                group.rmdir()
             except FileNotFoundError:
                 continue
             except OSError:  # it has others
                 break
-            yield folder
+            yield group
 
 
-def _remove_folder(folder: Path) -> None:
-    """Remove a folder, if it is there; errors have whole paths, unlike those of rmtree()."""
-    for here, _, names in os.walk(folder, topdown=False, onerror=_raise_if_there):
-        for name in names:
-            os.unlink(os.path.join(here, name))
+def _remove(path: Path) -> None:
+    """Remove what is there, if it is; errors have whole paths, unlike those of rmtree()."""
+    if path.is_symlink() or not path.is_dir():
+        path.unlink(missing_ok=True)
+        return
+    for here, folders, names in os.walk(path, topdown=False, onerror=_raise_if_there):
+        for name in [*names, *folders]:
+            inner = os.path.join(here, name)
+            if name in names or os.path.islink(inner):
+                os.unlink(inner)
         os.rmdir(here)
 
 
@@ -196,35 +183,33 @@ def _raise_if_there(error: OSError) -> None:
         raise error
 
 
-def _cut_chunks(root: Path, key: Any, run: RunInfo) -> Iterator[Path]:
+def _cut_chunks(folder: RunFolder, key: Any, run: RunInfo) -> Iterator[Path]:
     """Cut off what chunks hold of the step behind the last one; yield those that have changed."""
     group, slot = divmod(len(run.steps), run.group)
     grown, name = run.grown(), key((group,))
     for array in run.arrays:
-        folder = path_in(root, array)
+        place = folder.path(array)
         # Those that are there: there may be fewer than the shape says.
-        for found in sorted(os.listdir(folder) if folder.is_dir() else ()):
+        for found in sorted(os.listdir(place) if place.is_dir() else ()):
             if found != name and not found.startswith(f"{name}."):
                 continue
-            path = path_in(root, f"{array}/{found}")
             if array not in grown:
-                path.unlink()
-                yield path
-            elif _cut_chunk(path, slot, run.group):
-                yield path
+                (place / found).unlink()
+                yield place / found
+            elif _cut_chunk(folder, f"{array}/{found}", slot, run.group):
+                yield place / found
 
 
-def _cut_chunk(path: Path, slot: int, room: int) -> bool:
+def _cut_chunk(folder: RunFolder, key: str, slot: int, room: int) -> bool:
     """Cut off versions from a place on; tell whether there were any."""
-    with open(path, "rb") as file:
-        directory = file.read(directory_nbytes(room))
-    with named_errors(str(path)):
+    with folder.open(key) as chunk:
+        size = chunk.size
+        directory = chunk.read([(0, directory_nbytes(room))])[0].tobytes()
+    with named_errors(str(folder.root / key)):
         cut, _, end = cut_off(directory, slot, room)
-    if not cut and path.stat().st_size == end:
+    if not cut and size == end:
         return False
-    write_parts(path, cut)
-    with open(path, "r+b", buffering=0) as file:
-        file.truncate(end)
+    folder.write_parts(key, cut, end)
     return True
 
 
@@ -239,8 +224,9 @@ def _documents(
         yield ".zattrs", attributes
 
 
-def _content(path: Path) -> Any:
+def _content(folder: RunFolder, key: str) -> Any:
+    text = folder.read(key)
     try:
-        return json.loads(path.read_bytes())
-    except (FileNotFoundError, ValueError):
+        return None if text is None else json.loads(text.tobytes())
+    except ValueError:
         return None

@@ -1,0 +1,111 @@
+"""The files of a run in a folder, as who appends to it reads and changes them."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from io import FileIO
+from pathlib import Path
+
+from bf16codecs._chunks.sources import FolderSource, LocalChunk
+from bf16codecs._files import write_all
+from bf16codecs.errors import StoreError
+from bf16codecs.store.run_writer import Write
+from bf16codecs.store.zarr_metadata import leads_elsewhere
+from bf16codecs.store.zarr_sinks import make_folder
+
+__all__ = ["RunFolder"]
+
+
+class RunFolder(FolderSource):
+    """A run in a folder, which may be a stranger's: nothing in it is reached through a link.
+
+    Parameters
+    ----------
+    root
+        The folder. It is held open: what takes its path later is not the run.
+    """
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.root = root
+        self._identity = os.stat(root)
+
+    def check(self) -> None:
+        """Refuse to write into a folder that has taken the place of this one."""
+        if not os.path.samestat(self._identity, os.stat(self.root)):
+            raise StoreError(f"{self.root}: was replaced meanwhile")
+
+    def path(self, key: str) -> Path:
+        """Return the path of a key, below which nothing is but files and folders.
+
+        Raises
+        ------
+        StoreError
+            If it leads out of the run.
+        """
+        if leads_elsewhere(key):
+            raise StoreError(f"{self.root}: {key!r:.80} is not a path in the store")
+        path = self.root
+        for part in key.split("/"):
+            path /= part
+            if path.is_symlink():
+                raise StoreError(f"{path}: a symbolic link, through which nothing is written")
+        return path
+
+    def find(self, key: str) -> LocalChunk | None:
+        """Open a file to read, or return None if there is none."""
+        with self._named(key):
+            return super().find(key)
+
+    def read_part(self, key: str, at: int, size: int) -> bytes | None:
+        """Read at most so many bytes of a file from a place on; None if there is no file."""
+        chunk = self.find(key)
+        if chunk is None:
+            return None
+        with chunk:
+            return chunk.read([(at, at + size)])[0].tobytes()
+
+    def write(self, key: str, content: bytes, how: int = os.O_TRUNC) -> Path:
+        """Write a file in place of another, behind it (`O_APPEND`) or if there is none (`O_EXCL`).
+
+        Returns
+        -------
+        Path
+            Where it is.
+        """
+        path = self.path(key)
+        make_folder(self.root, key.rpartition("/")[0])
+        with self._open(key, os.O_WRONLY | os.O_CREAT | how) as file:
+            write_all(file, content)
+        return path
+
+    def write_parts(self, key: str, parts: Iterable[Write], size: int | None = None) -> Path:
+        """Write parts of a file that is there, let it have a size, and return its path."""
+        with self._open(key, os.O_RDWR) as file:
+            for at, content in parts:
+                file.seek(at)
+                write_all(file, content)
+            if size is not None:
+                file.truncate(size)
+        return self.root / key
+
+    def _open(self, key: str, flags: int) -> FileIO:
+        with self._named(key):
+            descriptor = self._folder.open(key, flags)
+            if descriptor is None:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), key)
+        return FileIO(descriptor, "r+" if flags & os.O_RDWR else "w")
+
+    @contextmanager
+    def _named(self, key: str) -> Iterator[None]:
+        """Let errors have the whole path of a key."""
+        try:
+            yield
+        except StoreError as e:
+            raise StoreError(f"{self.root / key}: {e}") from e
+        except OSError as e:
+            e.filename = str(self.root / key)
+            raise

@@ -1,0 +1,114 @@
+"""Appending to runs of strangers: nothing but the run is read or changed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bf16codecs.convert import append_to_run
+from bf16codecs.errors import BF16CodecsError
+from folders import files_in
+from run_stores import Arrays, drifting, make_run, restored, write_checkpoints
+
+POSIX = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="a system without FIFOs")
+FORMATS = pytest.mark.parametrize("kind", ["zarr 3", "zarr 2"])
+
+# What an append to a run of two steps in groups of four goes by, and what it changes.
+TOUCHED = {
+    "zarr 3": [
+        *("zarr.json", "a", "a/zarr.json", "a/w", "a/w/zarr.json", "a/w/c.0.0.0", "step"),
+        *("step/zarr.json", "step/c.0", "step/.appending", "step/.appending/new"),
+    ],
+    "zarr 2": [
+        *(".zmetadata", ".zattrs", "a/.zgroup", "a/w/.zarray", "a/w/.zattrs", "a/w/0.0.0"),
+        *("step/.zarray", "step/0", "step/.appending", "step/.appending/new"),
+    ],
+}
+PLACES = [(kind, key) for kind, keys in TOUCHED.items() for key in keys]
+
+
+@pytest.fixture(scope="module")
+def steps(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    arrays: dict[int, Arrays] = {n: {"a.w": drifting((16, 8), n)} for n in range(3)}
+    return write_checkpoints(tmp_path_factory.mktemp("steps"), arrays)
+
+
+def killed_run(kind: str, steps: list[Path], folder: Path) -> Path:
+    """Return a run of two steps, with what an append to it has left that changed nothing."""
+    run = make_run(kind, steps[:2], folder, keyframe_every=4)
+    (run / "step/.appending").mkdir()
+    (run / "step/.appending/new").write_bytes(b"")
+    return run
+
+
+@POSIX
+@FORMATS
+def test_what_is_staged_is_a_link(steps: list[Path], tmp_path: Path, kind: str) -> None:
+    run, other = killed_run(kind, steps, tmp_path), tmp_path / "other"
+    other.write_text("precious")
+    for number in range(8):
+        (run / f"step/.appending/{number}").symlink_to(other)
+    append_to_run(steps[2], run)
+    assert other.read_text() == "precious"
+    assert not (run / "step/.appending").exists()
+    assert restored(run, tmp_path / "back") == {p.name: p.read_bytes() for p in steps}
+
+
+@POSIX
+@pytest.mark.parametrize("is_killed", [True, False], ids=["after a kill", "whole"])
+@pytest.mark.parametrize(("kind", "key"), PLACES)
+def test_links_out_of_the_run(
+    steps: list[Path], tmp_path: Path, kind: str, key: str, is_killed: bool
+) -> None:
+    run, outside = killed_run(kind, steps, tmp_path), tmp_path / "outside"
+    if not (is_killed or ".appending" in key):
+        shutil.rmtree(run / "step/.appending")
+    shutil.move(run / key, outside)
+    (run / key).symlink_to(outside)
+    before = content(outside)
+    with suppress(BF16CodecsError, OSError):
+        append_to_run(steps[2], run)
+    assert content(outside) == before
+
+
+def content(path: Path) -> object:
+    return files_in(path) if path.is_dir() else path.read_bytes()
+
+
+APPENDS = """
+import sys
+from bf16codecs.convert import append_to_run
+from bf16codecs.errors import BF16CodecsError
+for run in sys.argv[2:]:
+    try:
+        append_to_run(sys.argv[1], run)
+        print("done")
+    except (BF16CodecsError, OSError) as e:
+        print(e if run in str(e) else "a message that does not name the run: " + str(e))
+"""
+
+
+@POSIX
+@FORMATS
+def test_pipes_are_not_waited_for(
+    steps: list[Path], tmp_path: Path, run_python: Any, kind: str
+) -> None:
+    runs = []
+    for number, key in enumerate(TOUCHED[kind]):
+        (tmp_path / str(number)).mkdir()
+        run = killed_run(kind, steps, tmp_path / str(number))
+        if (run / key).is_dir():
+            shutil.rmtree(run / key)
+        (run / key).unlink(missing_ok=True)
+        os.mkfifo(run / key)
+        runs.append(run)
+    lines = run_python(APPENDS, str(steps[2]), *map(str, runs)).stdout.splitlines()
+    for key, run, line in zip(TOUCHED[kind], runs, lines, strict=True):
+        # What is only replaced may have been anything.
+        assert line == "done" or str(run) in line, key
+    assert sum(line != "done" for line in lines) > len(lines) // 2
