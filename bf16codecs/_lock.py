@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bf16codecs._held import HeldFolder
 
-__all__ = ["LifeLock", "lock_folder", "try_lock"]
+__all__ = ["LifeLock", "refuse_taken", "take_lock", "try_lock"]
 
 # The first word of a lock file that this package made.
 _MARK = "bf16codecs"
@@ -25,7 +25,7 @@ try:
 
     # Not lockf(): its locks belong to the process, which may have several of these.
     def try_lock(descriptor: int) -> None:
-        """Lock a file or a folder, or raise BlockingIOError if another process has."""
+        """Lock a file, or raise BlockingIOError if another process has."""
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 except ImportError:
@@ -47,34 +47,6 @@ def _machine() -> str:
     with suppress(OSError):
         words.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
     return " ".join(words)
-
-
-def lock_folder(path: Path) -> int | None:
-    """Lock a folder: one process at a time changes what is in it.
-
-    Returns
-    -------
-    int or None
-        A descriptor, which holds the lock until it is closed. None where folders have no locks, as
-        on Windows.
-
-    Raises
-    ------
-    BlockingIOError
-        If another process holds it.
-    """
-    if os.name == "nt":
-        return None
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        try_lock(descriptor)
-    except (BlockingIOError, PermissionError):
-        os.close(descriptor)
-        text = "another process is appending to it: try again when that is done"
-        raise BlockingIOError(errno.EWOULDBLOCK, text, str(path)) from None
-    except OSError:
-        pass  # there are none, as on some network file systems
-    return descriptor
 
 
 class LifeLock:
@@ -105,14 +77,14 @@ class LifeLock:
         self.is_taken = False
         try:
             try_lock(self._descriptor)
-            self.is_held = self._is_current()
+            self.is_held = self.is_current()
             self.is_taken = not self.is_held
         except (BlockingIOError, PermissionError):
             self.is_taken = True
         except OSError:
             pass
 
-    def _is_current(self) -> bool:
+    def is_current(self) -> bool:
         """Tell whether the file still has its name: who held it before may have removed it."""
         try:
             named = self._folder.stat(self._name)
@@ -159,3 +131,57 @@ class LifeLock:
             self._folder.remove(self._name)
         finally:
             self.close()
+
+
+def take_lock(folder: HeldFolder, name: str) -> LifeLock:
+    """Take a lock that one process at a time has; its file is made if it is not there.
+
+    Where locks do not work, the file is the lock: who has made it has it.
+
+    Raises
+    ------
+    BlockingIOError
+        If another process has it.
+    FileNotFoundError
+        If the folder was removed.
+    """
+    while True:
+        is_new = True
+        try:
+            lock = LifeLock(folder, name, is_new)
+        except FileExistsError:
+            is_new = False
+            try:
+                lock = LifeLock(folder, name, is_new)
+            except FileNotFoundError:
+                continue  # who had it is done
+        if lock.is_held or (is_new and not lock.is_taken):
+            return lock
+        try:
+            if lock.is_current():
+                raise _taken(folder, name, lock)
+        finally:
+            lock.close()
+
+
+def refuse_taken(folder: HeldFolder, name: str) -> None:
+    """Raise BlockingIOError if another process has a lock that `take_lock` gives."""
+    try:
+        lock = LifeLock(folder, name, is_new=False)
+    except FileNotFoundError:
+        return
+    try:
+        if not lock.is_held and lock.is_current():
+            raise _taken(folder, name, lock)
+    finally:
+        lock.close()
+
+
+def _taken(folder: HeldFolder, name: str, lock: LifeLock) -> BlockingIOError:
+    text = "another process is appending to this run: try again when that is done"
+    if not lock.is_taken:
+        text = (
+            "another process is appending to this run, or was killed: locks do not work here, so"
+            " remove this file if none is"
+        )
+    return BlockingIOError(errno.EWOULDBLOCK, text, str(folder.path / name))

@@ -212,6 +212,8 @@ def append_to_run(
     if kind not in (Kind.FOLDER, Kind.HDF5):
         raise StoreError(f"{target}: not a run in a Zarr folder or an HDF5 file, which alone grow")
     zarr_format = 3 if (target / "zarr.json").exists() else 2
+    # What is no run gets no lock.
+    open_run_store(target).close()
     # The writer has the lock: nobody appends between reading what there is and writing.
     with (
         codec_threads(threads),

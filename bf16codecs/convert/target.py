@@ -14,12 +14,12 @@ from pathlib import Path
 
 from bf16codecs import _interrupt
 from bf16codecs._journal import journal_of, settle_journal
-from bf16codecs._lock import lock_folder
 from bf16codecs._paths import absolute, require_folder_of
 from bf16codecs._replace import WORKING_PREFIX, WorkingFolder, recover
 from bf16codecs._sync import sync_tree
 from bf16codecs.errors import BF16CodecsError, LeftoverWarning
 from bf16codecs.store.opening import Kind, detect
+from bf16codecs.store.run_folder import refuse_appends
 
 __all__ = ["absolute_target", "has_only", "is_kind", "new_target", "target_errors"]
 
@@ -148,8 +148,6 @@ def _check(target: Path, overwrite: bool, may_replace: Callable[[Path], bool], p
         raise FileExistsError(errno.EEXIST, "File exists (--overwrite replaces it)", str(target))
     if path.is_dir() and not path.is_symlink():
         # Who appends to a run would go on in what takes its place.
-        lock = lock_folder(path)
-        if lock is not None:
-            os.close(lock)
+        refuse_appends(path)
     elif not path.is_symlink() and os.path.lexists(journal_of(path)):
         settle_journal(path)  # what is left of an append has no place in the new file

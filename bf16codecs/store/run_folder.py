@@ -5,18 +5,27 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
 
 from bf16codecs._chunks.sources import FolderSource, LocalChunk
 from bf16codecs._files import write_all
+from bf16codecs._held import HeldFolder
+from bf16codecs._lock import LifeLock, refuse_taken, take_lock
 from bf16codecs.errors import StoreError
+from bf16codecs.store.paths import STEP_PATH
 from bf16codecs.store.run_writer import Write
 from bf16codecs.store.zarr_metadata import leads_elsewhere
 from bf16codecs.store.zarr_sinks import make_folder
 
-__all__ = ["RunFolder"]
+__all__ = ["APPENDING", "LOCK", "RunFolder", "refuse_appends"]
+
+#: Where an append has its own files, in the folder of the steps' numbers: no Zarr library looks for
+#: arrays and groups there.
+APPENDING = f"{STEP_PATH}/.appending"
+#: And there, whose lock tells whether its process is alive.
+LOCK = "lock"
 
 
 class RunFolder(FolderSource):
@@ -32,6 +41,31 @@ class RunFolder(FolderSource):
         super().__init__(root)
         self.root = root
         self._identity = os.stat(root)
+        self._lock: LifeLock | None = None
+
+    def take(self) -> None:
+        """Let nobody else append until it is closed.
+
+        Raises
+        ------
+        BlockingIOError
+            If another process is appending.
+        """
+        while self._lock is None:
+            path = self.path(APPENDING)
+            make_folder(self.root, APPENDING)
+            # It may be removed by who is done.
+            with suppress(FileNotFoundError):
+                self._lock = take_lock(HeldFolder(path), LOCK)
+
+    def close(self) -> None:
+        """Let others append."""
+        super().close()
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            with suppress(OSError):  # if others have it by now; without its lock, it does no harm
+                lock.remove()
+                self.path(APPENDING).rmdir()
 
     def check(self) -> None:
         """Refuse to write into a folder that has taken the place of this one."""
@@ -109,3 +143,12 @@ class RunFolder(FolderSource):
         except OSError as e:
             e.filename = str(self.root / key)
             raise
+
+
+def refuse_appends(path: Path) -> None:
+    """Raise BlockingIOError if a process appends to the run that a folder may be."""
+    try:
+        place = HeldFolder(RunFolder(path).path(APPENDING))
+    except (OSError, StoreError):  # as of what is no run, or one that nobody appends to
+        return
+    refuse_taken(place, LOCK)

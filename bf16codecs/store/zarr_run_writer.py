@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
@@ -15,7 +14,6 @@ from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.grid import ArrayPlan
 from bf16codecs._growing import Version, directory_nbytes
 from bf16codecs._interrupt import shielded
-from bf16codecs._lock import lock_folder
 from bf16codecs._messages import named_errors
 from bf16codecs._sync import sync_files
 from bf16codecs.errors import BF16CodecsError
@@ -67,9 +65,10 @@ class ZarrRunWriter:
         durable: bool,
     ) -> None:
         self._root, self._format, self._durable = root, zarr_format, durable
-        self._folder_lock = lock_folder(root)
+        self._folder = RunFolder(root)
+        self._folder.take()
         try:
-            self._folder = RunFolder(root)
+            self._folder.check()
             undo(self._folder, zarr_format, durable)
             self._documents = ZarrDocuments(zarr_format)
             self._attributes, nodes = read_documents(str(root), self._folder, zarr_format)
@@ -175,9 +174,7 @@ class ZarrRunWriter:
 
     def close(self) -> None:
         """Free the lock."""
-        if self._folder_lock is not None:
-            os.close(self._folder_lock)
-            self._folder_lock = None
+        self._folder.close()
 
     def _begin(self) -> None:
         """Note which arrays are new, before anything of them is there."""

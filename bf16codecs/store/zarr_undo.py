@@ -20,7 +20,7 @@ from bf16codecs._sync import sync, sync_files, sync_names
 from bf16codecs.errors import StoreError
 from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.paths import STEP_PATH
-from bf16codecs.store.run_folder import RunFolder
+from bf16codecs.store.run_folder import APPENDING, LOCK, RunFolder
 from bf16codecs.store.run_layout import RunInfo
 from bf16codecs.store.run_writer import cut_off
 from bf16codecs.store.zarr_documents import ROOT_DOCUMENTS, as_json, read_documents
@@ -33,15 +33,13 @@ STEPS_CHUNK = 1 << 16
 #: Of these, and of headers.
 BYTES_CODEC = Zstd(level=3, checksum=True)
 
-# Where what is being appended to a run has its folder.
-_PLACE, _NEW = f"{STEP_PATH}/.appending", "new"
+_NEW = "new"
 
 
 class Begun:
-    """The folder that is in a run while a step is added to it.
+    """What an append has in a run's folder `APPENDING`, while it has the lock.
 
-    It says which arrays are new, and holds what will replace documents. It is in the folder of the
-    steps' numbers, where no Zarr library looks for arrays and groups.
+    It says which arrays are new, and holds what will replace documents.
 
     Parameters
     ----------
@@ -52,30 +50,29 @@ class Begun:
     """
 
     def __init__(self, folder: RunFolder, durable: bool) -> None:
-        self.path = folder.path(_PLACE)
         self._folder, self._durable = folder, durable
         self._staged: list[tuple[Path, str]] = []
 
     def note(self, arrays: Iterable[str]) -> None:
-        """Make the folder if it is not there, and note arrays in it before they are made."""
+        """Note arrays before they are made: from now on, there is something to undo."""
         text = "".join(f"{path}\n" for path in arrays)
-        path = self._folder.write(f"{_PLACE}/{_NEW}", text.encode(), os.O_APPEND)
+        path = self._folder.write(f"{APPENDING}/{_NEW}", text.encode(), os.O_APPEND)
         if self._durable:
             sync(path)
             sync_names(self._folder.root, [path])
 
-    def noted(self) -> list[str]:
-        """Return the arrays that were noted."""
-        text = self._folder.read(f"{_PLACE}/{_NEW}")
+    def noted(self) -> list[str] | None:
+        """Return the arrays that were noted; None if nothing was begun."""
+        text = self._folder.read(f"{APPENDING}/{_NEW}")
         if text is None:
-            return []
+            return None
         # Of a line that is not whole, nothing was made yet.
         lines = text.tobytes().split(b"\n")[:-1]
         return [line.decode(errors="replace") for line in lines if line]
 
     def stage(self, key: str, content: bytes) -> None:
         """Write what will replace a key."""
-        name = f"{_PLACE}/{len(self._staged)}"
+        name = f"{APPENDING}/{len(self._staged)}"
         self._staged.append((self._folder.write(name, content, os.O_EXCL), key))
 
     def replace(self) -> None:
@@ -91,15 +88,12 @@ class Begun:
         if self._durable:
             sync_names(self._folder.root, targets)
 
-    def clear(self) -> None:
-        """Remove what an append that was killed has staged."""
-        for name in os.listdir(self.path):
-            if name != _NEW:
-                _remove(self.path / name)
-
-    def remove(self) -> None:
-        """Remove the folder: what was begun is done, or undone."""
-        _remove(self.path)
+    def remove(self, *kept: str) -> None:
+        """Remove all but the lock, and some names: it is done, or undone."""
+        path = self._folder.path(APPENDING)
+        for name in os.listdir(path):
+            if name not in (LOCK, *kept):
+                _remove(path / name)
 
 
 def steps_chunk(numbers: Sequence[int], zarr_format: int) -> tuple[str, bytes]:
@@ -122,14 +116,15 @@ def undo(folder: RunFolder, zarr_format: int, durable: bool) -> None:
         If something cannot be changed.
     """
     begun, root = Begun(folder, durable), folder.root
-    if not begun.path.exists():
+    begun.remove(_NEW)
+    noted = begun.noted()
+    if noted is None:
         return
-    begun.clear()
     attributes, documents = read_documents(str(root), folder, zarr_format)
     run = StoreInfo.from_attributes(attributes, str(root)).run
     if run is None:
         raise StoreError(f"{root}: not a run, and has what an append to one has left")
-    new = [path for path in begun.noted() if path not in documents]
+    new = [path for path in noted if path not in documents]
     changed = [
         *_remove_arrays(folder, new, documents),
         *_cut_chunks(folder, chunk_key(zarr_format), run),

@@ -1,0 +1,122 @@
+"""One process at a time appends to a run in a folder, with locks and without."""
+
+from __future__ import annotations
+
+import errno
+import os
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from bf16codecs import _lock
+from bf16codecs.convert import append_to_run, safetensors_to_run, safetensors_to_zarr, verify_store
+from bf16codecs.errors import StoreError
+from bf16codecs.store.zarr_run_writer import ZarrRunWriter
+from folders import files_in
+from run_stores import drifting, make_run, restored, write_checkpoints
+
+LOCK = "step/.appending/lock"
+
+
+@pytest.fixture(scope="module")
+def steps(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    arrays = {n: {"w": drifting((16, 8), n)} for n in range(3)}
+    return write_checkpoints(tmp_path_factory.mktemp("steps"), arrays)
+
+
+@pytest.fixture
+def run(steps: list[Path], tmp_path: Path) -> Path:
+    return make_run("zarr 3", steps[:1], tmp_path)
+
+
+@pytest.fixture
+def without_locks(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(descriptor: int) -> None:
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+
+    monkeypatch.setattr(_lock, "try_lock", refuse)
+
+
+def writer(run: Path) -> ZarrRunWriter:
+    return ZarrRunWriter(run, 3, durable=False)
+
+
+def refused(steps: list[Path], run: Path, match: str) -> None:
+    """Append to and replace a run, and expect that it stays as it is."""
+    before = files_in(run)
+    with pytest.raises(BlockingIOError, match=match):
+        append_to_run(steps[1], run)
+    with pytest.raises(BlockingIOError, match=match):
+        safetensors_to_run(steps[1:], run, overwrite=True)
+    assert files_in(run) == before
+
+
+def grows(steps: list[Path], run: Path, folder: Path) -> None:
+    """Append to a run, and expect that nothing else is left."""
+    append_to_run(steps[1], run)
+    assert not (run / LOCK).parent.exists()
+    assert restored(run, folder) == {p.name: p.read_bytes() for p in steps[:2]}
+
+
+def test_two_at_once(steps: list[Path], run: Path, tmp_path: Path) -> None:
+    with closing(writer(run)):
+        refused(steps, run, r"try again when that is done: .*run\.zarr")
+    assert not (run / LOCK).parent.exists()
+    grows(steps, run, tmp_path / "back")
+
+
+def test_what_a_dead_process_has_left(steps: list[Path], run: Path, tmp_path: Path) -> None:
+    (run / LOCK).parent.mkdir()
+    (run / LOCK).touch()
+    grows(steps, run, tmp_path / "back")
+    safetensors_to_run(steps, run, overwrite=True)
+
+
+@pytest.mark.usefixtures("without_locks")
+def test_without_locks(steps: list[Path], run: Path, tmp_path: Path) -> None:
+    """As on network file systems, or where only files that are open to read are locked."""
+    with closing(writer(run)):
+        refused(steps, run, r"remove this file if none is: .*run\.zarr.step..appending.lock")
+    assert not (run / LOCK).parent.exists()
+    grows(steps, run, tmp_path / "back")
+
+
+@pytest.mark.usefixtures("without_locks")
+def test_a_kill_without_locks(steps: list[Path], run: Path, tmp_path: Path) -> None:
+    (run / LOCK).parent.mkdir()
+    (run / LOCK).touch()
+    refused(steps, run, "or was killed: locks do not work here, so remove this file")
+    (run / LOCK).unlink()
+    grows(steps, run, tmp_path / "back")
+
+
+@pytest.mark.parametrize("what", ["file", "folder"])
+def test_who_had_the_lock_is_done_meanwhile(
+    steps: list[Path], run: Path, tmp_path: Path, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = writer(run)
+    try_lock = _lock.try_lock
+
+    def wait(descriptor: int) -> None:
+        """Open the file, and lock it when it has no name any more."""
+        monkeypatch.setattr(_lock, "try_lock", try_lock)
+        first.close()
+        if what == "file":
+            (run / LOCK).parent.mkdir()
+        try_lock(descriptor)
+
+    monkeypatch.setattr(_lock, "try_lock", wait)
+    with closing(writer(run)):
+        refused(steps, run, "another process")
+    grows(steps, run, tmp_path / "back")
+
+
+def test_what_is_no_run_gets_no_lock(steps: list[Path], tmp_path: Path) -> None:
+    model = tmp_path / "model.zarr"
+    safetensors_to_zarr(steps[0], model)
+    before = files_in(model)
+    with pytest.raises(StoreError, match="not a run, but one model"):
+        append_to_run(steps[1], model)
+    assert files_in(model) == before
+    verify_store(model)
