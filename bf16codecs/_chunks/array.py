@@ -17,7 +17,7 @@ from bf16codecs import _core
 from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.formats import Format, read
 from bf16codecs._chunks.grid import ArrayPlan, Piece, chunk_counts, chunk_shape
-from bf16codecs._chunks.indexing import Axis, as_index, cut_box, cut_run
+from bf16codecs._chunks.indexing import Axis, as_index, count_chunks, cut_box, cut_run
 from bf16codecs._chunks.stored import Source
 from bf16codecs._chunks.touched import touched_ranges
 from bf16codecs._chunks.wanted import BASE_ADVICE, Base, Wanted
@@ -36,6 +36,8 @@ Points = tuple[NDArray[np.intp], ...]
 
 #: What is not read chunk by chunk is read in slabs of at most this size, or one row.
 SLAB_BYTES = 1 << 24
+# Of a chunk, so much at a time is in memory to pick single elements, or one of its first axis.
+_POINTS_BYTES = 1 << 28
 
 
 class Work(NamedTuple):
@@ -64,6 +66,8 @@ class ArrayReader(ABC):
     reads_ranges = False
     #: Where the base is, for messages.
     base_place = ""
+    #: How many versions a chunk has: for one item, no more than one of them has to be decoded.
+    versions = 1
 
     def __init__(
         self,
@@ -83,7 +87,7 @@ class ArrayReader(ABC):
         """Return how many bytes are decoded to read a box: more than it has, as a rule."""
         count = 1
         for axis, size in zip(axes, self.chunks, strict=True):
-            count *= _count_chunks(axis, size)
+            count *= count_chunks(axis, size)
         each = self._chunk_work(axes) if count else 0
         return Work(count * each, each)
 
@@ -207,15 +211,6 @@ class ArrayReader(ABC):
         """Read a whole unit to the front of `out`, its padding or not."""
 
 
-def _count_chunks(axis: Axis, chunk: int) -> int:
-    """Return how many chunks the ascending indices along an axis are in."""
-    if len(axis) == 0:
-        return 0
-    if isinstance(axis, range):
-        return min(len(axis), axis[-1] // chunk - axis[0] // chunk + 1)
-    return 1 + int(np.count_nonzero(np.diff(axis // chunk)))
-
-
 class Located(NamedTuple):
     """Where a chunk is stored, and how."""
 
@@ -237,6 +232,8 @@ class ChunkedArray(ArrayReader):
         Whether parts of a chunk can be decoded. If not, all of it is, whatever is asked for.
     concurrency
         How many reads at a time pay off.
+    versions
+        How many versions a chunk has, equal parts along the first axis; others count as one.
     base
         What chunks may be coded against: reads bytes of another array of this shape and data type.
         Where a chunk is padded, its base is that array's bytes with the same padding.
@@ -257,8 +254,10 @@ class ChunkedArray(ArrayReader):
         in_blocks: bool,
         concurrency: int = 1,
         base: Base | None = None,
+        versions: int = 1,
     ) -> None:
         super().__init__(label, shape, dtype, chunks)
+        self.versions = versions if in_blocks and chunks and chunks[0] % versions == 0 else 1
         self._locate, self._in_blocks, self._base = locate, in_blocks, base
         self.reads_ranges = in_blocks
         self._plan = ArrayPlan(label, dtype.name, shape, chunks)
@@ -311,10 +310,21 @@ class ChunkedArray(ArrayReader):
         self._read(index, self._find(index), Wanted.run(self.unit_nbytes, out[:nbytes], 0))
 
     def _read_points(self, index: Index, found: Located, points: Points) -> NDArray[Any]:
-        raw = np.empty(self.unit_nbytes, np.uint8)
-        touched = partial(touched_ranges, points, self.chunks, self.dtype.itemsize)
-        self._read(index, found, Wanted(self.unit_nbytes, touched, raw))
-        return raw.view(self.dtype).reshape(self.chunks)[points]
+        # In parts: a chunk of thousands of versions may be larger than any memory.
+        length = max(1, _POINTS_BYTES // (self.unit_nbytes // self.chunks[0]))
+        shape = (min(length, self.chunks[0]), *self.chunks[1:])
+        nbytes = math.prod(shape) * self.dtype.itemsize
+        parts, first = np.divmod(points[0], shape[0])
+        out = np.empty(points[0].size, self.dtype)
+        for part in np.unique(parts).tolist():
+            where = parts == part
+            local = (first[where], *(axis[where] for axis in points[1:]))
+            at = part * nbytes
+            raw = np.empty(min(nbytes, self.unit_nbytes - at), np.uint8)
+            touched = partial(touched_ranges, local, shape, self.dtype.itemsize, base=at)
+            self._read(index, found, Wanted(self.unit_nbytes, touched, raw, at))
+            out[where] = raw.view(self.dtype).reshape(-1, *shape[1:])[local]
+        return out
 
     def _read_box(
         self, index: Index, found: Located, axes: Sequence[Axis], out: NDArray[Any]

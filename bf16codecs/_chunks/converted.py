@@ -38,7 +38,7 @@ class ConvertedArray(ArrayReader):
         super().__init__(array.label, array.shape, dtype, array.chunks, array._unit)
         self._array, self._convert = array, convert
         self.decoded_nbytes, self.concurrency = array.decoded_nbytes, array.concurrency
-        self.reads_ranges = array.reads_ranges
+        self.reads_ranges, self.versions = array.reads_ranges, array.versions
 
     @property
     def scratch_nbytes(self) -> int:

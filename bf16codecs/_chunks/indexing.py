@@ -16,7 +16,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Axis", "Box", "Points", "Segment", "as_index", "cut_box", "cut_run", "parse_selection"]
+__all__ = [
+    "Axis",
+    "Box",
+    "Points",
+    "Segment",
+    "as_index",
+    "count_chunks",
+    "cut_box",
+    "cut_run",
+    "parse_selection",
+]
 
 #: Ascending indices along an axis.
 Axis = range | NDArray[np.intp]
@@ -220,3 +230,12 @@ def as_index(axis: Axis, offset: int = 0) -> slice | NDArray[np.intp]:
     if isinstance(axis, range):
         return slice(axis.start - offset, axis.stop - offset, axis.step)
     return axis - offset if offset else axis
+
+
+def count_chunks(axis: Axis, chunk: int) -> int:
+    """Return how many chunks the ascending indices along an axis are in."""
+    if len(axis) == 0:
+        return 0
+    if isinstance(axis, range):
+        return min(len(axis), axis[-1] // chunk - axis[0] // chunk + 1)
+    return 1 + int(np.count_nonzero(np.diff(axis // chunk)))

@@ -111,7 +111,9 @@ def target_errors(target: Path) -> Iterator[None]:
 
     Errors of a call that is given no name, such as `write`, name it, too.
     """
-    hidden = re.compile(re.escape(f"{target.parent / WORKING_PREFIX}") + r"\w+\.tmp(?:[\\/]new)?")
+    hidden = re.compile(
+        re.escape(f"{target.parent / WORKING_PREFIX}") + r"\w+\.tmp(?:[\\/](?:new|scratch))?"
+    )
     try:
         yield
     except BF16CodecsError as e:

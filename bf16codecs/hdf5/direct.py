@@ -43,7 +43,14 @@ from bf16codecs._files import HAS_PREADV, SharedFile
 from bf16codecs.codecs import FrameCodec
 from bf16codecs.errors import StoreError
 from bf16codecs.hdf5.dataset import Compression, read_region
-from bf16codecs.hdf5.filters import FILTER_ID, ZSTD_FILTER_ID, Zstd, filter_name, filters_of
+from bf16codecs.hdf5.filters import (
+    FILTER_ID,
+    ZSTD_FILTER_ID,
+    Zstd,
+    filter_name,
+    filter_steps,
+    filters_of,
+)
 from bf16codecs.hdf5.types import array_dtype
 
 __all__ = ["Decoding", "DirectWriter", "dataset_array"]
@@ -175,7 +182,8 @@ def dataset_array(
         properties = dataset.get_create_plist()
         is_chunked = properties.get_layout() == h5py.h5d.CHUNKED
         chunks = tuple(properties.get_chunk()) if is_chunked else None
-        filters = [number for number, _ in filters_of(properties)]
+        pipeline = filters_of(properties)
+    filters = [number for number, _ in pipeline]
     form = decoding.format_of(filters, dtype.itemsize)
     if chunks is None or form is None:
         if base is not None:
@@ -187,7 +195,16 @@ def dataset_array(
     source, file = decoding.source, decoding.file_of(dataset)
     formats = partial(_left_format, decoding, filters, dtype.itemsize)
     stored = _StoredChunks(dataset, dtype, chunks, formats, source, file, is_complete)
-    return ChunkedArray(label, shape, dtype, chunks, stored.locate, form.in_blocks, base=base)
+    return ChunkedArray(
+        label,
+        shape,
+        dtype,
+        chunks,
+        stored.locate,
+        form.in_blocks,
+        base=base,
+        versions=filter_steps(pipeline),
+    )
 
 
 def _left_format(

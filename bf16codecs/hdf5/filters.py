@@ -27,6 +27,7 @@ __all__ = [
     "codec_level",
     "codec_name",
     "filter_name",
+    "filter_steps",
     "filters_of",
     "register",
     "require_zstd",
@@ -57,7 +58,7 @@ def register() -> None:
 
 
 # Of `cd_values`; zeros at their end are left out.
-_LEVEL_AT = 3
+_LEVEL_AT, _STEPS_AT = 3, 6
 
 #: The filter's number.
 FILTER_ID = _core.HDF5_FILTER_ID
@@ -277,6 +278,14 @@ def codec_level(dataset: Any) -> str:
         if number == FILTER_ID and values[:1] == (_core.CODECS["arithmetic"],):
             return names.get((*values, 0, 0, 0)[_LEVEL_AT], "")
     return ""
+
+
+def filter_steps(filters: list[tuple[int, tuple[int, ...]]]) -> int:
+    """Return how many versions a chunk has by what its filters, as `filters_of` gives them, say."""
+    for number, values in filters:
+        if number == FILTER_ID:
+            return max(1, (*values, *[0] * _STEPS_AT, 0)[_STEPS_AT])
+    return 1
 
 
 def _filters(dataset: Any) -> list[tuple[int, tuple[int, ...]]]:

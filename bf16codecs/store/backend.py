@@ -93,7 +93,8 @@ class StoreReader(ABC):
             array = self._open_any(path)
             with named_errors(self.label(path)):
                 check_array(array)
-            self.check_size(array.decoded_nbytes, f"a chunk of {self._labels.get(path, path)}")
+            nbytes = array.decoded_nbytes // array.versions
+            self.check_size(nbytes, f"a chunk of {self._labels.get(path, path)}")
             arrays.setdefault(path, array)
         return arrays[path]
 

@@ -220,6 +220,12 @@ class ZarrReader(StoreReader):
                     return level if level in list(_core.LEVELS) else ""
         return ""
 
+    def _versions(self, path: str) -> int:
+        """Return how many versions the codec of an array says that its chunks have."""
+        configuration = self._codecs(path)[0].get("configuration")
+        steps = configuration.get("steps") if isinstance(configuration, dict) else None
+        return steps if type(steps) is int and steps > 0 else 1
+
     def _codecs(self, path: str) -> list[dict[str, Any]]:
         """Return names and configurations of an array's codecs, in either format as in 3."""
         document = self._document(path)
@@ -278,6 +284,8 @@ class ZarrReader(StoreReader):
             with named_errors(label):
                 return _library_array(label, array, isinstance(self._source, LocalKeys))
         locate = partial(self._locate, form, path, parsed)
+        with named_errors(label):
+            versions = self._versions(path)
         return ChunkedArray(
             label,
             parsed.shape,
@@ -286,6 +294,7 @@ class ZarrReader(StoreReader):
             locate,
             form.in_blocks,
             self._source.concurrency,
+            versions=versions,
         )
 
     def _open_difference(self, path: str, difference: Difference, label: str) -> ArrayReader:
