@@ -10,6 +10,7 @@ import numpy as np
 
 from bf16codecs._chunks.array import ArrayReader
 from bf16codecs._chunks.grid import ArrayPlan, chunk_shape
+from bf16codecs._messages import counted
 from bf16codecs.convert.repeated import find_repeated
 from bf16codecs.errors import StoreError
 from bf16codecs.safetensors import Source, TensorInfo
@@ -68,7 +69,7 @@ def plan_step(
     Raises
     ------
     StoreError
-        If the run has none of the tensors, in any form.
+        If the run has none of the tensors, in any form, or an array that cannot grow.
     """
     tensors = [tensor for file in source.files for tensor in file.header.tensors]
     repeated = find_repeated(source)
@@ -78,6 +79,9 @@ def plan_step(
         raise StoreError(
             f"{source.files[0].path}: is not of the run {run.where}: it has none of its tensors"
         )
+    if run is not None:
+        for path in sorted({*known.values(), *info.grown()}):
+            _check_form(run, path)
     forms = [form for own in info.tensors.values() for form in own]
     taken = {form.path for form in forms if not form.path.endswith(ROUNDED)}
     number = len(info.steps)
@@ -124,6 +128,19 @@ def _known_paths(
             if is_own and (array.dtype.name, array.shape[1:]) == expected:
                 found[name] = form.path
     return found
+
+
+def _check_form(run: RunReader, path: str) -> None:
+    """Refuse to add a step to an array whose chunks are not what this package makes them."""
+    array, group = run.array(path), run.run.group
+    chunks = ArrayPlan(path, array.dtype.name, array.shape[1:], array.chunks[1:])
+    steps = run.growing_steps(path) if chunks.is_contiguous else 0
+    if (array.chunks[0], steps) != (group, group):
+        raise StoreError(
+            f"{run.label(path)}: its chunks are no growing frames of {counted(group, 'step')}, as"
+            " those of this package's runs: other software has written them; to add steps, restore"
+            " those that there are (--all), and make the run anew (--series)"
+        )
 
 
 def _plan(

@@ -33,6 +33,8 @@ from bf16codecs.store.tensors import Storage, StoredTensor
 
 __all__ = ["Storage", "StoreReader", "StoredTensor", "read_bytes"]
 
+_GROWING_CODECS = ("arithmetic", "huffman")
+
 
 class StoreReader(ABC):
     """A model that was opened, whatever holds it; several threads may read.
@@ -354,6 +356,13 @@ class StoreReader(ABC):
     def codec_level(self, path: str) -> str:
         """Return the level of an array's arithmetic codec; of other codecs ``""``."""
         return ""
+
+    def growing_steps(self, path: str) -> int:
+        """Return for how many steps an array has growing frames; 0 if it has others.
+
+        Zarr and HDF5 say only that they are frames, of so many steps: those of a run then grow.
+        """
+        return self.array(path).versions if self.codec_name(path) in _GROWING_CODECS else 0
 
     @abstractmethod
     def close(self) -> None:

@@ -76,6 +76,10 @@ class _PartReader(StoreReader):
         """Return the level of an array's arithmetic codec; of other codecs ``""``."""
         return self.store.codec_level(path)
 
+    def growing_steps(self, path: str) -> int:
+        """Return for how many steps an array has growing frames; 0 if it has others."""
+        return self.store.growing_steps(path)
+
     def close(self) -> None:
         """Release what is open."""
         super().close()

@@ -11,22 +11,28 @@ import ml_dtypes  # noqa: F401  (makes its names known to numpy.dtype)
 import numpy as np
 
 from bf16codecs import _core
+from bf16codecs._buffers import layout_for
 from bf16codecs._chunks.stored import KeySource
 from bf16codecs._messages import counted, named_errors, one_line
+from bf16codecs.codecs import BF16Arithmetic, BF16Huffman
 from bf16codecs.errors import StoreError
 from bf16codecs.store.paths import STEP_PATH
 from bf16codecs.store.remote import path_of
+from bf16codecs.zarr.blocks import BF16BlocksCodec
 from bf16codecs.zarr.codecs import DeltaCodec
 
 __all__ = [
     "DELTA",
     "ParsedArray",
+    "array_codecs",
     "chunk_key",
+    "growing_steps",
     "leads_elsewhere",
     "named_shape",
     "parse_array",
     "read_json",
     "read_root",
+    "stated_versions",
 ]
 
 #: Differences of 16-bit integers, by their name in format 3.
@@ -66,6 +72,7 @@ def _is_no_name(part: str) -> bool:
     return part in ("", ".", "..") or not part.isprintable() or bool(set(part) & set("\\:%?#"))
 
 
+_GROWING_CODECS = (BF16Arithmetic.codec_id, BF16Huffman.codec_id)
 _DIMENSION = re.compile(r"dim(\d{1,2})_(\d{1,19})")
 _DTYPES = {
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
@@ -134,6 +141,44 @@ def _all_codecs(found: Any) -> Iterator[tuple[Any, dict[str, Any]]]:
             left.append(configuration.get("codecs"))
         else:
             yield codec, {}
+
+
+def array_codecs(zarr_format: int, document: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return names and configurations of an array's codecs, in either format as in 3.
+
+    Raises
+    ------
+    KeyError, TypeError, IndexError
+        If there are none.
+    """
+    if zarr_format == 2:
+        given = [*(document.get("filters") or []), document.get("compressor") or {"id": "none"}]
+        return [{"name": codec["id"], "configuration": codec} for codec in given]
+    codecs = [c if isinstance(c, dict) else {"name": c} for c in document["codecs"]]
+    if codecs[0]["name"] == BF16BlocksCodec.codec_id:
+        codecs[0] = codecs[0]["configuration"]["codec"]
+    return codecs
+
+
+def stated_versions(codecs: list[dict[str, Any]]) -> int:
+    """Return how many versions the codecs of an array say that its chunks have."""
+    configuration = codecs[0].get("configuration")
+    steps = configuration.get("steps") if isinstance(configuration, dict) else None
+    return steps if type(steps) is int and steps > 0 else 1
+
+
+def growing_steps(zarr_format: int, document: dict[str, Any]) -> int:
+    """Return for how many steps the chunks of an array can be growing frames; 0 if for none.
+
+    They are where this package has the array's codec, without another one, and its keys.
+    """
+    parsed, codecs = parse_array(zarr_format, document), array_codecs(zarr_format, document)
+    if parsed is None or len(codecs) != 1 or codecs[0]["name"] not in _GROWING_CODECS:
+        return 0
+    configuration, index = codecs[0].get("configuration", {}), tuple(range(len(parsed.shape)))
+    is_own = configuration.get("dtype", "bfloat16") == layout_for(parsed.dtype)
+    is_own &= parsed.key(index) == chunk_key(zarr_format)(index)
+    return stated_versions(codecs) if is_own else 0
 
 
 def named_shape(document: dict[str, Any]) -> tuple[int | None, ...] | None:

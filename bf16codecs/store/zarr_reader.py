@@ -50,12 +50,15 @@ from bf16codecs.store.plan import difference_form
 from bf16codecs.store.zarr_metadata import (
     DELTA,
     ParsedArray,
+    array_codecs,
     chunk_key,
+    growing_steps,
     leads_elsewhere,
     named_shape,
     parse_array,
     read_json,
     read_root,
+    stated_versions,
 )
 from bf16codecs.zarr.blocks import BF16BlocksCodec
 from bf16codecs.zarr.inflation import chunk_check
@@ -220,22 +223,12 @@ class ZarrReader(StoreReader):
                     return level if level in list(_core.LEVELS) else ""
         return ""
 
-    def _versions(self, path: str) -> int:
-        """Return how many versions the codec of an array says that its chunks have."""
-        configuration = self._codecs(path)[0].get("configuration")
-        steps = configuration.get("steps") if isinstance(configuration, dict) else None
-        return steps if type(steps) is int and steps > 0 else 1
+    def growing_steps(self, path: str) -> int:
+        """Return for how many steps an array has growing frames; 0 if it has others."""
+        return growing_steps(self.zarr_format, self._document(path))
 
     def _codecs(self, path: str) -> list[dict[str, Any]]:
-        """Return names and configurations of an array's codecs, in either format as in 3."""
-        document = self._document(path)
-        if self.zarr_format == 2:
-            given = [*(document.get("filters") or []), document.get("compressor") or {"id": "none"}]
-            return [{"name": codec["id"], "configuration": codec} for codec in given]
-        codecs = [c if isinstance(c, dict) else {"name": c} for c in document["codecs"]]
-        if codecs[0]["name"] == _BLOCKS:
-            codecs[0] = codecs[0]["configuration"]["codec"]
-        return codecs
+        return array_codecs(self.zarr_format, self._document(path))
 
     def close(self) -> None:
         """Release what is open."""
@@ -285,7 +278,7 @@ class ZarrReader(StoreReader):
                 return _library_array(label, array, isinstance(self._source, LocalKeys))
         locate = partial(self._locate, form, path, parsed)
         with named_errors(label):
-            versions = self._versions(path)
+            versions = stated_versions(self._codecs(path))
         return ChunkedArray(
             label,
             parsed.shape,
