@@ -10,7 +10,7 @@ import click
 
 from bf16codecs._half import HalfLoss
 from bf16codecs._limits import Limits
-from bf16codecs._messages import counted
+from bf16codecs._messages import counted, named_errors
 from bf16codecs.cli.console import (
     format_rate,
     format_size,
@@ -29,7 +29,7 @@ from bf16codecs.cli.options import (
 )
 from bf16codecs.convert import verify_store
 from bf16codecs.store.backend import Storage, StoreReader
-from bf16codecs.store.losses import tensor_loss
+from bf16codecs.store.entries import ROUNDED, array_loss
 from bf16codecs.store.opening import Opening, open_either
 from bf16codecs.store.run_layout import listed
 from bf16codecs.store.runs import RunReader
@@ -106,7 +106,7 @@ def _show_model(reader: StoreReader) -> None:
             storage=storage,
         )
         if reader.info.loss is not None:
-            table.losses.append(_errors(tensor_loss(reader, array.path)))
+            table.losses.append(_errors(_loss_of(reader, array.path)))
     table.total_loss = _errors(reader.info.loss)
     table.show()
     if reader.info.loss is not None:
@@ -121,6 +121,14 @@ def _show_model(reader: StoreReader) -> None:
         show(f"{printable(file.name)}: {file.size} bytes, SHA-256 {printable(file.digest)}")
         if file.restored_sha256 is not None:
             show(f"  not that of the original, SHA-256 {printable(file.sha256)}")
+
+
+def _loss_of(reader: StoreReader, path: str) -> HalfLoss | None:
+    """Return what the tensors of an array lost, if they are not its roundings."""
+    if path.endswith(ROUNDED):
+        return None
+    with named_errors(reader.label(path)):
+        return array_loss(reader.attributes(path))
 
 
 def _errors(loss: HalfLoss | None) -> tuple[str, str]:

@@ -61,6 +61,8 @@ class StoreReader(ABC):
     closes_base = True
 
     def __init__(self, where: str, info: StoreInfo, limits: Limits) -> None:
+        if info.loss is not None and not self.zarr_format:
+            raise StoreError(f"{where}: it is lossy, as no store but those in Zarr is")
         self.where, self.info, self.limits = where, info, limits
         #: Path or address, and the number of a step if it is one of a run.
         self.location: tuple[str, int | None] = where, None

@@ -12,6 +12,7 @@ from typing import Any
 
 from bf16codecs._frames import PREFIX
 from bf16codecs._half import HalfLoss
+from bf16codecs.errors import StoreError
 from bf16codecs.safetensors import DTYPE_BITS, is_plain_name
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "BaseReference",
     "Difference",
     "StoredFile",
+    "array_loss",
     "base_entry",
     "base_reference",
     "difference_entry",
@@ -133,11 +135,28 @@ def stored_loss(entry: Mapping[str, Any]) -> HalfLoss:
         raise ValueError(f"what is lost by {entry['to']!r:.80} is not known")
     numbers = {field.name: entry[field.name] for field in fields(HalfLoss)}
     for name, number in numbers.items():
-        if number == "Infinity":
+        kinds = (int,) if name in ("to_zero", "to_infinite") else (int, float)
+        if number == "Infinity" and name in ("absolute", "relative"):
             numbers[name] = math.inf
-        elif type(number) not in (int, float) or not 0 <= number < math.inf:
+        elif type(number) not in kinds or not 0 <= number < math.inf:
             raise ValueError(f"{number!r:.80} is not what {name} is")
     return HalfLoss(**numbers)
+
+
+def array_loss(attributes: Mapping[str, Any]) -> HalfLoss | None:
+    """Return what the tensors of an array lost, or None if the store has them exactly.
+
+    Raises
+    ------
+    StoreError
+        If the array's attributes do not say it.
+    """
+    if "lossy" not in attributes:
+        return None
+    try:
+        return stored_loss(attributes["lossy"])
+    except (KeyError, TypeError, ValueError) as e:
+        raise StoreError(f"its attributes do not say what was lost: {e}") from None
 
 
 def stored_files(content: Mapping[str, Any]) -> tuple[tuple[StoredFile, ...], StoredFile | None]:

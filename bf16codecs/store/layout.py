@@ -116,14 +116,16 @@ class StoreInfo:
     def _from_content(cls, content: Mapping[str, Any]) -> StoreInfo:
         if content["layout"] < 1:
             raise ValueError(f"there is no layout {content['layout']}")
-        if content["layout"] > 1 and "run" in content:
+        if content["layout"] == 1:
+            content = _of_layout_1(content)
+        if "run" in content:
+            if "lossy" in content:
+                raise ValueError("it is a run, and lossy")
             return cls((), None, {}, run=RunInfo.from_content(content))
         tensors = content["tensors"]
         if not isinstance(tensors, Mapping):
             raise TypeError("tensors are not an object")
         files, index = stored_files(content)
-        if content["layout"] == 1 and not all(isinstance(path, str) for path in tensors.values()):
-            raise ValueError("an array path is not a string")
         differences: dict[str, Difference] = {}
         paths = {name: tensor_path(name, entry, differences) for name, entry in tensors.items()}
         base = base_reference(content["base"]) if "base" in content else None
@@ -133,3 +135,14 @@ class StoreInfo:
         if loss is not None and base is not None:
             raise ValueError("it is lossy, and has a base")
         return cls(files, index, paths, base, differences, loss=loss)
+
+
+def _of_layout_1(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what layout 1 knows of attributes: what came later is ignored in it."""
+    tensors, files = content["tensors"], content["files"]
+    if isinstance(tensors, Mapping) and not all(isinstance(p, str) for p in tensors.values()):
+        raise ValueError("an array path is not a string")
+    if isinstance(files, list):
+        files = [{key: file[key] for key in file if key != "restored_sha256"} for file in files]
+    known = {key: content[key] for key in ("index",) if key in content}
+    return {**known, "files": files, "tensors": tensors}

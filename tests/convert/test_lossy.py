@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import h5py
 import ml_dtypes
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from bf16codecs import open_model
 from bf16codecs._half import HalfLoss, from_half, to_half
 from bf16codecs.convert import (
     rebase_store,
+    safetensors_to_hdf5,
     safetensors_to_run,
     safetensors_to_zarr,
     verify_store,
@@ -316,7 +318,10 @@ def _array(change: Any) -> Any:
         (_root(lambda a: a["lossy"].update(relative=-1)), "-1 is not what relative is"),
         (_root(lambda a: a["lossy"].update(absolute="much")), "'much' is not what absolute is"),
         (_root(lambda a: a["lossy"].update(absolute=True)), "True is not what absolute is"),
-        (_root(lambda a: a.update(layout=1)), None),
+        (_root(lambda a: a["lossy"].update(to_zero=0.5)), "0.5 is not what to_zero is"),
+        (_root(lambda a: a["lossy"].update(to_infinite="Infinity")), "is not what to_infinite is"),
+        (_root(lambda a: a["lossy"].update(relative_of_normal="Infinity")), "of_normal is"),
+        (_root(lambda a: a.update(layout=1)), "float16|array path is not a string"),
         (_root(lambda a: a["files"][0].update(restored_sha256="0")), "than when it was stored"),
         (_array(lambda n: n["attributes"]["bf16codecs"].pop("lossy")), "float16"),
         (_array(lambda n: n.update(data_type="bfloat16")), "say lossy, but it is bfloat16"),
@@ -327,12 +332,24 @@ def test_damaged_attributes(source, tmp_path, damage, message):
     store = tmp_path / "m.zarr"
     convert(source, store, codec="delta-rle")
     damage(store)
-    if message is None:  # says nothing of what is in it
-        verify_store(store)
-        return
     with pytest.raises((StoreError, CorruptDataError), match=message) as caught:
         read(store)
     assert "\n" not in str(caught.value)
+
+
+def test_no_lossy_stores_in_hdf5(source, tmp_path):
+    store = tmp_path / "m.h5"
+    safetensors_to_hdf5(source, store)
+    convert(source, tmp_path / "m.zarr")
+    root = json.loads((tmp_path / "m.zarr/zarr.json").read_text())
+    loss = root["attributes"]["bf16codecs"]["lossy"]
+    with h5py.File(store, "r+") as file:
+        content = json.loads(file.attrs["bf16codecs"])
+        content.update(layout=2, lossy=loss)
+        content["files"][0]["restored_sha256"] = content["files"][0]["sha256"]
+        file.attrs["bf16codecs"] = json.dumps(content)
+    with pytest.raises(StoreError, match=r"m\.h5: it is lossy, as no store but those in Zarr"):
+        open_model(store)
 
 
 @deltas

@@ -206,6 +206,13 @@ def test_attributes_round_trip() -> None:
     assert StoreInfo.from_attributes(info.to_attributes(), "x") == info
 
 
+def test_what_layout_1_does_not_know_is_ignored() -> None:
+    attributes = copy.deepcopy(ATTRIBUTES)
+    attributes["bf16codecs"].update(lossy={"to": "else"}, base=3, run={"group": 0}, more=[])
+    attributes["bf16codecs"]["files"][0].update(restored_sha256=1)
+    assert StoreInfo.from_attributes(attributes, "x") == StoreInfo.from_attributes(ATTRIBUTES, "x")
+
+
 def test_newer_layout_says_upgrade() -> None:
     with pytest.raises(UnsupportedVersionError, match="upgrade"):
         StoreInfo.from_attributes({"bf16codecs": {"layout": 3}}, "x")

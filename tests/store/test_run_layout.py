@@ -79,6 +79,7 @@ def test_steps_by_number() -> None:
         lambda a: a["run"].update(group=True),
         lambda a: a["run"].update(group=10**9),
         lambda a: a.update(run=3),
+        lambda a: a.update(lossy={"to": "float16"}),
         lambda a: a.update(steps={}),
         lambda a: a.update(steps=[]),
         lambda a: a["steps"][0].update(step=20),
