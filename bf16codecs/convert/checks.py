@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from bf16codecs.errors import CorruptDataError, StoreError
 from bf16codecs.safetensors import Header, Source, shard_names
-from bf16codecs.store.backend import StoreReader, read_bytes
+from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.bases import work_with_bases
 from bf16codecs.store.plan import INDEX_PATH
 
@@ -42,7 +42,7 @@ def read_index(reader: StoreReader) -> bytes:
         except (StoreError, OSError):
             return b""  # servers have many ways to say that there is none
         raise CorruptDataError(f"{reader.where}: has an index that its attributes do not name")
-    raw = read_bytes(reader, index.path)
+    raw = reader.text(index.path)
     if hashlib.sha256(raw).hexdigest() != index.sha256:
         raise CorruptDataError(
             f"{reader.where}: {index.name} has another SHA-256 than the original"

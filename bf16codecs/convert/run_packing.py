@@ -9,7 +9,6 @@ from pathlib import Path
 
 from bf16codecs._chunks.grid import chunk_counts, grid_indices
 from bf16codecs.convert.run_plan import stored_array
-from bf16codecs.store.backend import read_bytes
 from bf16codecs.store.choice import CodecChoice
 from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.opening import open_run_store
@@ -50,7 +49,7 @@ def pack_hdf5(folder: Path, target: Path, choice: CodecChoice) -> None:
                     writer.put(array, index, chunk.read_bytes())
         files = [f for s in run.run.steps for f in (*s.files, s.index) if f is not None]
         for path in dict.fromkeys(file.path for file in files):
-            raw = read_bytes(run.store, path)
+            raw = run.store.text(path)
             writer.write_bytes(plan_bytes(path, len(raw), len(raw)), raw)
         writer.write_steps(run.run.numbers)
         writer.finish(StoreInfo((), None, {}, run=run.run))

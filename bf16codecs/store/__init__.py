@@ -4,7 +4,7 @@ docs/store.md is the normative description of its layout.
 """
 
 from bf16codecs.errors import StoreError
-from bf16codecs.store.backend import StoreReader, read_bytes
+from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.choice import CodecChoice
 from bf16codecs.store.entries import StoredFile
 from bf16codecs.store.layout import ATTRIBUTES_KEY, LAYOUT_VERSION, StoreInfo
@@ -23,6 +23,5 @@ __all__ = [
     "StoredFile",
     "plan_arrays",
     "plan_bytes",
-    "read_bytes",
     "stored_arrays",
 ]

@@ -15,7 +15,7 @@ from bf16codecs._chunks.array import ArrayReader
 from bf16codecs._chunks.grid import ArrayPlan, Piece
 from bf16codecs._chunks.pieces import KeptPiece, PiecewiseArray, RangeReader
 from bf16codecs._chunks.rounded import RoundedArray
-from bf16codecs._limits import Limits, check_metadata, check_parsed
+from bf16codecs._limits import Limits
 from bf16codecs._messages import named_errors
 from bf16codecs.errors import StoreError
 from bf16codecs.safetensors import Header, TensorInfo, parse_header
@@ -30,8 +30,9 @@ from bf16codecs.store.entries import ROUNDED, Difference, StoredFile
 from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.plan import difference_form
 from bf16codecs.store.tensors import Storage, StoredTensor
+from bf16codecs.store.texts import read_text
 
-__all__ = ["Storage", "StoreReader", "StoredTensor", "read_bytes"]
+__all__ = ["Storage", "StoreReader", "StoredTensor"]
 
 _GROWING_CODECS = ("arithmetic", "huffman")
 
@@ -250,7 +251,7 @@ class StoreReader(ABC):
         return headers
 
     def _header(self, file: StoredFile) -> Header:
-        raw = read_bytes(self, file.path)
+        raw = self.text(file.path)
         return parse_header(raw, file.size - 8 - len(raw), f"{self.where}: {file.name}")
 
     @cached_property
@@ -347,6 +348,17 @@ class StoreReader(ABC):
     def stored_nbytes(self, path: str) -> int:
         """Return the bytes that an array takes in the store."""
 
+    def text(self, path: str) -> bytes:
+        """Read an array of bytes: a header, or the index.
+
+        Raises
+        ------
+        StoreError
+            If the array is missing, or is of anything else than bytes.
+        """
+        stored = partial(self.stored_nbytes, path)
+        return read_text(self.plan(path), self.label(path), stored, self.read)
+
     @abstractmethod
     def total_nbytes(self) -> int:
         """Return the size of the whole store."""
@@ -374,28 +386,3 @@ class StoreReader(ABC):
         # Arrays lead to this: in a circle, the memory that chunks were decoded to would wait for
         # Python's collector, which counts objects, and not how large they are.
         self._arrays, self._tensors, self._bases = {}, {}, {}
-
-
-def read_bytes(reader: StoreReader, path: str) -> bytes:
-    """Read an array of bytes: a header, or the index.
-
-    Raises
-    ------
-    StoreError
-        If the array is missing, or is of anything else than bytes.
-    """
-    plan = reader.plan(path)
-    if plan.dtype != "uint8" or len(plan.shape) != 1:
-        raise StoreError(f"{reader.where}: {path} is not an array of bytes")
-    largest = max(plan.nbytes, plan.chunk_nbytes)
-    stored = partial(reader.stored_nbytes, path)
-    with named_errors(reader.label(path)):
-        check_metadata(largest, stored)
-    content = bytearray()
-    for piece in plan.pieces():
-        chunk = np.empty(plan.chunk_nbytes, np.uint8)
-        reader.read(piece, chunk)
-        content += chunk[: piece.nbytes].data
-    with named_errors(reader.label(path)):
-        check_parsed(content, stored)
-    return bytes(content)
