@@ -55,6 +55,8 @@ class Step:
         The codec.
     chunk_size
         Largest size of one step in a chunk, in bytes, of new arrays.
+    largest_chunk
+        Largest size of a chunk with all steps of a group, in bytes; None for any.
     verify
         Decode every frame from where it was written, and compare.
     progress
@@ -65,6 +67,7 @@ class Step:
     number: int
     choice: CodecChoice
     chunk_size: int
+    largest_chunk: int | None
     verify: bool
     progress: Progress | None
 
@@ -102,7 +105,7 @@ def _add_step(
 ) -> tuple[RunInfo, int]:
     source = step.source
     before = [file.state() for file in source.files]
-    plan = plan_step(source, run, info, step.choice, step.chunk_size)
+    plan = plan_step(source, run, info, step.choice, step.chunk_size, step.largest_chunk)
     _prepare(writer, info, plan)
     parent = _choose(run, info, source, step.choice)
     digests, nbytes = _encode(writer, plan, info, step, parent)

@@ -49,7 +49,12 @@ class StepPlan:
 
 
 def plan_step(
-    source: Source, run: RunReader | None, info: RunInfo, choice: CodecChoice, chunk_size: int
+    source: Source,
+    run: RunReader | None,
+    info: RunInfo,
+    choice: CodecChoice,
+    chunk_size: int,
+    largest_chunk: int | None = None,
 ) -> StepPlan:
     """Plan a step.
 
@@ -65,9 +70,13 @@ def plan_step(
         The codec.
     chunk_size
         Largest size of one step in a chunk, in bytes, of new arrays.
+    largest_chunk
+        Largest size of a chunk with all steps of a group, in bytes; None for any.
 
     Raises
     ------
+    ValueError
+        If a chunk would be larger.
     StoreError
         If the run has none of the tensors, in any form, or an array that cannot grow.
     """
@@ -94,6 +103,13 @@ def plan_step(
         if tensor.name in stored
     ]
     arrays = {array.path: array for array, _ in planned}
+    for array in arrays.values():
+        if largest_chunk is not None and array.chunk_nbytes > largest_chunk:
+            raise ValueError(
+                f"a chunk of {array.path!r:.300} would have {array.chunk_nbytes} bytes with the"
+                f" {counted(info.group, 'step')} of a group, and HDF5 has {largest_chunk} at most:"
+                " lower keyframe_every (--keyframe-every) or chunk_size (--chunk-size)"
+            )
     pieces = {name: piece for name, (_, piece) in zip(stored, planned, strict=True)}
     for name, owner in repeated.copies.items():
         paths[name] = paths[owner]

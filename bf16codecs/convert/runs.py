@@ -29,12 +29,20 @@ from bf16codecs.store.run_writer import RunWriter
 from bf16codecs.store.runs import RunReader
 from bf16codecs.store.zarr_run_writer import ZarrRunWriter
 
-__all__ = ["DEFAULT_GROUP", "DEFAULT_STEP_SIZE", "append_to_run", "safetensors_to_run"]
+__all__ = [
+    "DEFAULT_GROUP",
+    "DEFAULT_STEP_SIZE",
+    "MAX_HDF5_CHUNK",
+    "append_to_run",
+    "safetensors_to_run",
+]
 
 #: How many steps from one that is coded whole to the next.
 DEFAULT_GROUP = 16
 #: The largest size of one step in a chunk.
 DEFAULT_STEP_SIZE = 1 << 22
+#: The largest chunk of HDF5: its size has 32 bits, in the file format that is written.
+MAX_HDF5_CHUNK = (1 << 32) - 1
 
 
 def safetensors_to_run(
@@ -101,6 +109,7 @@ def safetensors_to_run(
     paths = [path for _, source in checkpoints for path in source.paths]
     target = absolute_target(given_path(store, "target"), paths)
     kind = _kind_of(target, as_hdf5)
+    largest = MAX_HDF5_CHUNK if kind is Kind.HDF5 else None
     total = sum(source.nbytes for _, source in checkpoints)
     done = 0
     with (
@@ -118,7 +127,7 @@ def safetensors_to_run(
             with closing(_writer(place, written_kind, zarr_format, durable=False)) as writer:
                 report = shifted(progress, "convert", done, total)
                 with _opened(place, info) as run:
-                    step = Step(source, number, choice, chunk_size, verify, report)
+                    step = Step(source, number, choice, chunk_size, largest, verify, report)
                     info, _ = add_step(writer, run, info, step)
             done += source.nbytes
         if is_packed and kind is Kind.ZIP:
@@ -226,7 +235,8 @@ def append_to_run(
         choice = _choice_of(info, codec, level)
         _check_options(choice, info.group, chunk_size, zarr_format)
         report = shifted(progress, "convert", 0, source.nbytes)
-        checkpoint = Step(source, number, choice, chunk_size, verify, report)
+        largest = MAX_HDF5_CHUNK if kind is Kind.HDF5 else None
+        checkpoint = Step(source, number, choice, chunk_size, largest, verify, report)
         _, nbytes = add_step(writer, run, info, checkpoint)
         _interrupt.finish(f"{target}, with step {number}")
     tensors = sum(len(file.header.tensors) for file in source.files)

@@ -11,6 +11,7 @@ import pytest
 
 import bf16codecs
 from bf16codecs.convert import append_to_run, safetensors_to_run, verify_store
+from bf16codecs.convert.runs import MAX_HDF5_CHUNK
 from bf16codecs.errors import StoreError
 from bf16codecs.store.opening import open_run_store
 from folders import names_in
@@ -50,6 +51,28 @@ def test_large_groups(steps: list[Path], tmp_path: Path, kind: str) -> None:
             rows, columns = np.array([0, 500, 3]), np.array([1, 2, 511])
             points = run[tensor][np.array([last] * 3), rows, columns]
             assert points.tobytes() == expected[rows, columns].tobytes()
+
+
+def test_chunks_of_more_than_32_bits(tmp_path: Path) -> None:
+    """Growing frames may have room for that; HDF5 has no such chunks."""
+    arrays = {n: {"w": np.full((1024, 1024), n, "bfloat16")} for n in range(2)}
+    steps = write_checkpoints(tmp_path / "steps", arrays)
+    assert 2048 * arrays[0]["w"].nbytes == MAX_HDF5_CHUNK + 1
+    for make, options in (
+        (safetensors_to_run, {"sources": steps}),
+        (append_to_run, {"src": steps[0], "step": 0}),
+    ):
+        with pytest.raises(ValueError, match=r"2048 steps .*lower keyframe_every .*or chunk_size"):
+            make(**options, store=tmp_path / "run.h5", keyframe_every=2048, as_hdf5=True)
+    assert names_in(tmp_path) == {"steps"}
+    store = tmp_path / "run.zarr"
+    safetensors_to_run(steps[:1], store, keyframe_every=4096)
+    append_to_run(steps[1], store)
+    assert restored(store, tmp_path / "back") == {p.name: p.read_bytes() for p in steps}
+    smaller = tmp_path / "smaller.h5"
+    safetensors_to_run(steps[:1], smaller, keyframe_every=2048, chunk_size=1 << 20, as_hdf5=True)
+    append_to_run(steps[1], smaller)
+    assert restored(smaller, tmp_path / "back") == {p.name: p.read_bytes() for p in steps}
 
 
 def test_a_version_is_bounded(steps: list[Path], tmp_path: Path) -> None:
