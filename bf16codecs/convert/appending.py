@@ -17,7 +17,7 @@ from bf16codecs._chunks.steps import StepView
 from bf16codecs._frames import decode
 from bf16codecs._growing import Version
 from bf16codecs.convert.checks import read_index
-from bf16codecs.convert.parents import choose_parent, max_depth
+from bf16codecs.convert.parents import candidates, choose_parent, max_depth
 from bf16codecs.convert.pipeline import Progress, file_prefix, in_file_order, read_chunk
 from bf16codecs.convert.run_plan import StepPlan, plan_step, stored_array
 from bf16codecs.convert.sampling import coded_nbytes, take_samples
@@ -143,10 +143,11 @@ def _choose(
     samples = take_samples(source)
     group = range(place - slot, place)
     depths: dict[int, int] = {}
-    sizes: dict[int, int] = {}
     for earlier in group:
         parent = info.steps[earlier].parent
         depths[earlier] = 0 if parent is None else depths.get(parent, 0) + 1
+    sizes: dict[int, int] = {}
+    for earlier in candidates(depths):
         with closing(run.step(info.steps[earlier].number)) as reader:
             size = coded_nbytes(samples, choice, reader)
         if size is not None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-__all__ = ["choose_parent", "max_depth"]
+__all__ = ["candidates", "choose_parent", "max_depth"]
 
 # What one step less on the way to a version is worth, of its size.
 _WORTH_OF_A_STEP = 0.001
+
+# How many of the last steps are tried: all, in a group of the default size.
+_LAST = 16
 
 
 def max_depth(group: int) -> int:
@@ -18,6 +21,21 @@ def max_depth(group: int) -> int:
     decodes more than five, and a chain that is used up begins anew near the group's first step.
     """
     return max(1, math.ceil(math.log2(group)))
+
+
+def candidates(depths: Mapping[int, int]) -> list[int]:
+    """Return the places that are worth a try as a parent, ascending: some 28 of 4096 at most.
+
+    The last ones, and of each depth the last that has it: weights drift, so of two steps that are
+    as deep the later one is nearer.
+
+    Parameters
+    ----------
+    depths
+        By place, how many steps each earlier step is away from one that is coded whole.
+    """
+    places = sorted(depths)
+    return sorted({*places[-_LAST:], *{depths[place]: place for place in places}.values()})
 
 
 def choose_parent(

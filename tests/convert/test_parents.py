@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bf16codecs.convert.parents import choose_parent, max_depth
+from bf16codecs.convert import append_to_run, appending
+from bf16codecs.convert.parents import candidates, choose_parent, max_depth
+from run_stores import drifting, write_checkpoints
 
 
 @pytest.mark.parametrize(("group", "depth"), [(1, 1), (2, 1), (3, 2), (4, 2), (16, 4), (17, 5)])
@@ -23,12 +29,14 @@ def test_of_equals_the_shallower_is_taken() -> None:
     assert choose_parent({0: 5, 1: 5}, 10, {0: 0, 1: 1}, 4) == 0
 
 
-def drift(group: int, exponent: float) -> list[int | None]:
+def drift(
+    group: int, exponent: float, tried: Callable[[dict[int, int]], Iterable[int]] = candidates
+) -> list[int | None]:
     """Return the parents of steps whose differences grow with a power of how far they are apart."""
     parents: list[int | None] = [None]
     depths = {0: 0}
     for step in range(1, group):
-        sizes = {p: round(1000 * (step - p) ** exponent) for p in range(step)}
+        sizes = {p: round(1000 * (step - p) ** exponent) for p in tried(depths)}
         parent = choose_parent(sizes, 100_000, depths, max_depth(group))
         assert parent is not None
         parents.append(parent)
@@ -44,6 +52,20 @@ def test_chains_that_begin_anew() -> None:
     assert sum(parent == step - 1 for step, parent in enumerate(parents)) >= 10
 
 
+@pytest.mark.parametrize("exponent", [0.3, 0.5, 1.0])
+@pytest.mark.parametrize("group", [5, 16, 17, 64, 128])
+def test_few_are_tried_and_they_are_the_best(group: int, exponent: float) -> None:
+    def size(parents: list[int | None]) -> float:
+        return sum((n - p) ** exponent for n, p in enumerate(parents) if p is not None)
+
+    few, all_of_them = drift(group, exponent), drift(group, exponent, list)
+    assert few == all_of_them or (group > 17 and size(few) <= 1.01 * size(all_of_them))
+    depths = {0: 0}
+    for step, parent in enumerate(few[1:], 1):
+        assert len(candidates(depths)) <= 16 + max_depth(group)
+        depths[step] = depths[parent or 0] + 1
+
+
 @given(
     st.lists(st.integers(1, 1000), min_size=1, max_size=40),
     st.integers(1, 1000),
@@ -56,3 +78,24 @@ def test_never_too_deep_and_never_larger_than_alone(sizes, alone, limit, random)
     if chosen is not None:
         assert depths[chosen] < limit
         assert sizes[chosen] < alone
+
+
+def test_appending_costs_the_same_in_a_large_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = write_checkpoints(tmp_path, {n: {"w": drifting((8, 8), n)} for n in range(24)})
+    tried = []
+    estimate = appending.coded_nbytes
+
+    def count(*args: Any) -> int | None:
+        tried[-1] += 1
+        return estimate(*args)
+
+    monkeypatch.setattr(appending, "coded_nbytes", count)
+    run = tmp_path / "run.zarr"
+    for step in steps:
+        tried.append(0)
+        append_to_run(step, run, keyframe_every=64, sync=False)
+    # Those that are tried, and the step alone.
+    assert tried[:16] == [0, *range(2, 17)]
+    assert max(tried) <= 1 + 16 + max_depth(64)
