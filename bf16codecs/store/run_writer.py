@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 from bf16codecs import _core
 from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.grid import ArrayPlan
-from bf16codecs._growing import Version, append_version, directory_nbytes, new_growing_frame
+from bf16codecs._growing import Version, append_version, new_growing_frame
 from bf16codecs._messages import counted
 from bf16codecs.codecs import BF16Arithmetic, FrameCodec
 from bf16codecs.errors import CorruptDataError
@@ -22,7 +22,7 @@ __all__ = [
     "RunArray",
     "RunWriter",
     "Write",
-    "cut_off",
+    "check_versions",
     "grow",
     "start",
 ]
@@ -125,8 +125,6 @@ def start(codec: FrameCodec, slot: int, version: Version, fill: Fill) -> bytes:
 def grow(codec: FrameCodec, directory: bytes, slot: int, version: Version) -> Growth:
     """Return what makes a chunk hold a version at a place in it that is not its first.
 
-    What the chunk holds there, or behind, is of a step that never became part of the run.
-
     Parameters
     ----------
     codec
@@ -139,47 +137,18 @@ def grow(codec: FrameCodec, directory: bytes, slot: int, version: Version) -> Gr
     Raises
     ------
     CodecError
-        If the chunk is damaged, or lacks a version before.
+        If the chunk is damaged, or has not all versions before, and these alone.
     """
-    cut, known, _ = cut_off(directory, slot, codec.steps)
-    added = append_version(codec, known, version)
-    frame, entry = Write(added.frame_at, added.frame), Write(added.entry_at, added.entry)
-    return Growth([*cut, frame], [entry])
+    index = _core.GrowingIndex(directory)
+    check_versions(index, slot, codec.steps)
+    added = append_version(codec, directory, version)
+    return Growth([Write(added.frame_at, added.frame)], [Write(added.entry_at, added.entry)])
 
 
-def cut_off(directory: bytes, slot: int, room: int) -> tuple[list[Write], bytes, int]:
-    """Leave of a chunk the versions before a place that is not its first.
-
-    Parameters
-    ----------
-    directory
-        The chunk's first bytes: at least its directory.
-    slot
-        The place.
-    room
-        How many versions the chunk has room for.
-
-    Returns
-    -------
-    list of Write
-        What takes those behind out of the chunk; nothing if there are none.
-    bytes
-        The directory then.
-    int
-        Where the last of the others ends.
-
-    Raises
-    ------
-    CodecError
-        If the chunk is damaged, or lacks a version before.
-    """
-    first, stop = directory_nbytes(slot), directory_nbytes(room)
-    behind = directory[first:stop]
-    known = directory[:first] + bytes(len(behind))
-    index = _core.GrowingIndex(known)
-    if index.room != room or len(index.ends) != slot:
+def check_versions(index: _core.GrowingIndex, count: int, room: int) -> None:
+    """Refuse a chunk that has not as many versions as its group has steps, or another room."""
+    if (index.room, len(index.ends)) != (room, count):
         raise CorruptDataError(
             f"it has {counted(len(index.ends), 'version')} and room for {index.room}: there are"
-            f" {counted(slot, 'step')} in groups of {room}"
+            f" {counted(count, 'step')} in groups of {room}"
         )
-    return [Write(first, bytes(len(behind)))] if any(behind) else [], known, index.ends[-1]

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numcodecs import Zstd
 
+from bf16codecs import _core
 from bf16codecs._growing import directory_nbytes
 from bf16codecs._messages import named_errors
 from bf16codecs._sync import sync, sync_files, sync_names
@@ -22,7 +23,7 @@ from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.paths import STEP_PATH
 from bf16codecs.store.run_folder import APPENDING, LOCK, RunFolder
 from bf16codecs.store.run_layout import RunInfo
-from bf16codecs.store.run_writer import cut_off
+from bf16codecs.store.run_writer import Write, check_versions
 from bf16codecs.store.zarr_documents import ROOT_DOCUMENTS, as_json, read_documents
 from bf16codecs.store.zarr_metadata import chunk_key
 
@@ -200,11 +201,15 @@ def _cut_chunk(folder: RunFolder, key: str, slot: int, room: int) -> bool:
     with folder.open(key) as chunk:
         size = chunk.size
         directory = chunk.read([(0, directory_nbytes(room))])[0].tobytes()
+    first = directory_nbytes(slot)
+    behind = directory[first:]
     with named_errors(str(folder.root / key)):
-        cut, _, end = cut_off(directory, slot, room)
-    if not cut and size == end:
+        index = _core.GrowingIndex(directory[:first] + bytes(len(behind)))
+        check_versions(index, slot, room)
+    end = index.ends[-1]
+    if not any(behind) and size == end:
         return False
-    folder.write_parts(key, cut, end)
+    folder.write_parts(key, [Write(first, bytes(len(behind)))], end)
     return True
 
 
