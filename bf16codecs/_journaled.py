@@ -52,6 +52,11 @@ class JournaledFile:
         self._file = -1
         try:
             self._journal.take()
+        except BaseException:
+            # What a dead process has decided, and could not be carried out, stays.
+            self._journal.close()
+            raise
+        try:
             self._file = os.open(os.path.realpath(path), os.O_RDWR | _FLAGS)
             size = os.fstat(self._file).st_size
             #: The size that others see. What is behind is new.

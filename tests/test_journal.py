@@ -158,6 +158,26 @@ def test_failure_at_every_write(
     assert outcomes == [False, False] + 17 * [True]
 
 
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
+def test_failure_of_the_next_one_to_carry_it_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
+    path, before = tmp_path / "file", bytes(5000)
+    path.write_bytes(before)
+    file = JournaledFile(path, durable=False)
+    for failing in (5, 2):  # the second page of those that are changed
+        with monkeypatch.context() as patch:
+            dies_at(patch, failing, error)
+            with pytest.raises(error):
+                change_and_commit(file) if failing == 5 else JournaledFile(path, durable=False)
+        file.abandon()
+        assert path.read_bytes() != before
+    carry_out_journal(path)
+    found = path.read_bytes()
+    assert (found.count(b"other one"), found[5000:]) == (3, b"behind" * 100)
+    assert list(tmp_path.iterdir()) == [path]
+
+
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 def test_full_disk_is_told_at_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
