@@ -173,7 +173,7 @@ class Hdf5RunWriter:
         self._file.close()
 
     def _dataset(self, path: str) -> Any:
-        with phil:
+        with hdf5_errors(self._path), phil:
             if path not in self._datasets:
                 self._datasets[path] = h5py.h5d.open(self._file.id, path.encode())
             return self._datasets[path]
@@ -202,6 +202,7 @@ class Hdf5RunWriter:
         return None if info.byte_offset is None else _Place(info.byte_offset, info.size)
 
     def _read(self, place: _Place, at: int, size: int) -> bytes:
+        self._journaled.check()  # what could not be written would be other data
         with phil:  # HDF5 reads and writes at the same file position
             self._journaled.seek(place.offset + at)
             return self._journaled.read(min(size, place.size - at))

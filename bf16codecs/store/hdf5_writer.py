@@ -40,7 +40,7 @@ def hdf5_errors(path: Path) -> Iterator[None]:
     """Turn libhdf5's errors into one-line OSErrors that name the file."""
     try:
         yield
-    except (OSError, RuntimeError) as e:
+    except (OSError, RuntimeError, KeyError) as e:  # the last, where memory lacks
         number = re.search(r"errno = (\d+)", str(e))
         if number:
             code = int(number[1])
