@@ -20,6 +20,7 @@ from folders import Files, files_in
 from models import write_model
 
 GROUP = 3
+LOCKS = ("/step/.appending", "/step/.appending/lock")
 _HDF5 = {"as_hdf5": True}
 #: A run's name, options, and how many steps it has before: the next is in a group, or begins one.
 KINDS: dict[str, tuple[str, dict[str, Any], int]] = {
@@ -94,8 +95,10 @@ class AppendDriver(Driver):
             is_done = not done["error"]
             # A disk that takes nothing more cannot be tidied up.
             if is_done or request["action"] == "fail":
-                # Where a journal is not carried out, or not removed, the next append does it.
-                left = {n: c for n, c in found.items() if is_done or JOURNAL_SUFFIX not in n}
+                # A lock that cannot be removed does no harm, and the next append removes it. So it
+                # does with a journal, which it carries out before.
+                left = {n: c for n, c in found.items() if not n.endswith(LOCKS)}
+                left = {n: c for n, c in left.items() if is_done or JOURNAL_SUFFIX not in n}
                 yield from self.differences(kind, left, [1] if is_done else [0, 1])
         yield from self.look(kind, found)
 
