@@ -29,6 +29,7 @@ __all__ = [
     "TensorInfo",
     "is_plain_name",
     "json_object",
+    "name_fault",
     "open_file",
     "parse_header",
     "read_header",
@@ -284,6 +285,14 @@ def read_header(path: str | os.PathLike[str]) -> Header:
 
 def is_plain_name(name: str) -> bool:
     """Return whether `name` is a file name without folders, which cannot lead out of a folder."""
+    return not name_fault(name)
+
+
+def name_fault(name: str) -> str:
+    """Return what keeps `name` from being plain, in words; empty if nothing does."""
     if not 0 < len(name) <= 255:  # file systems allow as many characters, or bytes
-        return False
-    return name.isprintable() and name not in (".", "..") and not set(name) & set("/\\:")
+        return f"has {len(name)} characters"
+    if name in (".", ".."):
+        return "is that of a folder"
+    odd = next((c for c in name if c in "/\\:" or not c.isprintable()), "")
+    return f"has {odd!a}" if odd else ""

@@ -21,6 +21,7 @@ from bf16codecs._safetensors_header import (
     TensorInfo,
     is_plain_name,
     json_object,
+    name_fault,
     open_file,
     parse_header,
     read_header,
@@ -37,6 +38,7 @@ __all__ = [
     "TensorInfo",
     "is_plain_name",
     "open_source",
+    "open_to_store",
     "parse_header",
     "read_header",
     "shard_names",
@@ -216,3 +218,24 @@ def open_source(path: str | os.PathLike[str]) -> Source:
     if path.name.endswith(".json"):
         return _open_index(path)
     return Source((SourceFile(path, read_header(path)),))
+
+
+def open_to_store(path: str | os.PathLike[str]) -> Source:
+    """Read and check the headers of a model that is to be stored.
+
+    A store restores its files by their names, and readers refuse those that are not plain. Files
+    that are only read, or that a store is compared with, may have any name.
+
+    Parameters and other errors are those of `open_source`.
+
+    Raises
+    ------
+    SafetensorsError
+        If a file, or the index, has a name that stores do not keep.
+    """
+    source = open_source(path)
+    for own in source.paths:
+        fault = name_fault(own.name)
+        if fault:
+            raise SafetensorsError(f"{own}: its name {fault}, which stores do not keep: rename it")
+    return source

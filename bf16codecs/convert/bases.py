@@ -86,7 +86,7 @@ def opened_base(
         If the target would replace the base, or one of the bases that it has itself, or if the
         codec stores no differences.
     StoreError
-        If the base is not a model, or there is none in the folder.
+        If the base is not a model, or there is none in the folder, or no store can name it.
     """
     if base is None:
         yield ""
@@ -104,7 +104,11 @@ def opened_base(
         absolute_target(target, _local_chain(model), "base")
         where, step = model.location
         state = model.state()
-        reference = BaseReference(path_to(where, target), step, files_of(model), codec)
+        path = path_to(where, target)
+        if not path.isprintable():  # as readers demand
+            odd = next(c for c in path if not c.isprintable())
+            raise StoreError(f"{where}: stores cannot name it as their base: rename {odd!a} in it")
+        reference = BaseReference(path, step, files_of(model), codec)
         yield Base(model, reference, state, reason)
 
 

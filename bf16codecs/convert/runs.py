@@ -21,7 +21,7 @@ from bf16codecs.convert.storing import DEFAULT_CODEC
 from bf16codecs.convert.summary import Progress, Summary, shifted
 from bf16codecs.convert.target import absolute_target, is_kind, new_target, target_errors
 from bf16codecs.errors import StoreError
-from bf16codecs.safetensors import open_source
+from bf16codecs.safetensors import open_to_store
 from bf16codecs.store.choice import CodecChoice
 from bf16codecs.store.opening import Kind, detect, open_run_store
 from bf16codecs.store.run_layout import MAX_GROUP, RunInfo
@@ -192,7 +192,7 @@ def append_to_run(
         If another process has begun it meanwhile.
     """
     start = time.perf_counter()
-    source = open_source(src)
+    source = open_to_store(src)
     number = step_of(source, src) if step is None else step
     target = Path(given_path(store, "run"))
     absolute_target(target, source.paths)

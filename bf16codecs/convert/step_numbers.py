@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from bf16codecs.errors import SafetensorsError
-from bf16codecs.safetensors import Source, open_source
+from bf16codecs.safetensors import Source, open_to_store
 
 __all__ = ["ordered_steps", "step_of"]
 
@@ -68,7 +68,7 @@ def ordered_steps(
     """
     found: dict[int, tuple[Source, str]] = {}
     for i, path in enumerate(paths):
-        source = open_source(path)
+        source = open_to_store(path)
         number = step_of(source, path) if given is None else given[i]
         if number in found:
             raise SafetensorsError(

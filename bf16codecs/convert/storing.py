@@ -18,7 +18,7 @@ from bf16codecs.convert.lossy import half_source, measure_loss
 from bf16codecs.convert.pipeline import LOCAL, Engine, Measure, pack
 from bf16codecs.convert.summary import Progress, Summary
 from bf16codecs.convert.target import absolute_target, is_kind, new_target
-from bf16codecs.safetensors import Source, open_source
+from bf16codecs.safetensors import Source, open_to_store
 from bf16codecs.store.choice import CodecChoice
 from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.opening import Kind, Opening, open_store
@@ -214,7 +214,7 @@ def _to_store(
     start = time.perf_counter()
     if chunk_size < 1:
         raise ValueError(f"chunk_size must be positive, not {chunk_size}")
-    source = src if isinstance(src, Source) else open_source(src)
+    source = src if isinstance(src, Source) else open_to_store(src)
     measure: Measure | None = None
     if choice.lossy is not None:
         measure = partial(measure_loss, source, progress and partial(progress, "measure"))

@@ -5,6 +5,7 @@ docs/store.md is the normative description.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -60,13 +61,27 @@ class StoreInfo:
         return 1 if is_whole and not is_shared and not is_rounded else 2
 
     def to_attributes(self) -> dict[str, Any]:
-        """Return the group's attributes."""
+        """Return the group's attributes, which readers take.
+
+        Raises
+        ------
+        StoreError
+            If they would not: a run that has got such attributes cannot be opened any more.
+        """
+        content = self._content()
+        try:
+            self._from_content(json.loads(json.dumps(content)))
+        except (KeyError, TypeError, ValueError) as e:
+            raise StoreError(f"nobody could read the store: {e}") from None
+        return {ATTRIBUTES_KEY: content}
+
+    def _content(self) -> dict[str, Any]:
         content: dict[str, Any] = {
             "layout": self.layout,
             "writer": f"bf16codecs {__version__}",
         }
         if self.run is not None:
-            return {ATTRIBUTES_KEY: {**content, **self.run.to_content()}}
+            return {**content, **self.run.to_content()}
         content |= {
             "files": [file_entry(f, "header") for f in self.files],
         }
@@ -77,7 +92,7 @@ class StoreInfo:
         if self.loss is not None:
             content["lossy"] = loss_entry(self.loss)
         content["tensors"] = {name: self._tensor_entry(name) for name in self.paths}
-        return {ATTRIBUTES_KEY: content}
+        return content
 
     def _tensor_entry(self, name: str) -> str | dict[str, Any]:
         path = self.paths[name]
