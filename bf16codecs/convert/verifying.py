@@ -22,6 +22,8 @@ from bf16codecs.errors import CorruptDataError, StoreError
 from bf16codecs.safetensors import Source, open_source
 from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.opening import Opening, open_either
+from bf16codecs.store.paths import STEP_PATH
+from bf16codecs.store.run_layout import listed
 from bf16codecs.store.runs import RunReader
 
 __all__ = ["verify_store"]
@@ -83,12 +85,34 @@ def _verify_run(
         )
     files, tensors, done, total = 0, 0, 0, sum(step.nbytes for step in steps)
     run.check_size(total, "the original files")
+    _check_coordinate(run)
     for step in steps:
         reader = run.step(step.number)
         _verify(reader, source, shifted(progress, "verify", done, total))
         files, tensors = files + len(step.files), tensors + len(reader.names)
         done += step.nbytes
     return files, tensors, total
+
+
+def _check_coordinate(run: RunReader) -> None:
+    """Compare the array of the steps' numbers, which other software goes by, with the attributes.
+
+    It may have one more: an append is under way, or was killed.
+    """
+    numbers = run.run.numbers
+    array = run.array(STEP_PATH)
+    if array.dtype != np.int64 or len(array.shape) != 1 or array.shape[0] < len(numbers):
+        raise StoreError(
+            f"{run.label(STEP_PATH)}: {array.dtype} of shape {array.shape}, not the numbers of"
+            f" {counted(len(numbers), 'step')}"
+        )
+    found = np.empty(len(numbers), np.int64)
+    array.read_run(0, found.nbytes, found.view(np.uint8))
+    if found.tolist() != numbers:
+        raise CorruptDataError(
+            f"{run.label(STEP_PATH)}: has the steps {listed(found.tolist())}; the attributes of the"
+            f" run have {listed(numbers)}"
+        )
 
 
 def _size(reader: StoreReader) -> int:
