@@ -21,7 +21,7 @@ from bf16codecs.convert.storing import DEFAULT_CODEC
 from bf16codecs.convert.summary import Progress, Summary, shifted
 from bf16codecs.convert.target import absolute_target, is_kind, new_target, target_errors
 from bf16codecs.errors import StoreError
-from bf16codecs.safetensors import open_to_store
+from bf16codecs.safetensors import Source, open_to_store
 from bf16codecs.store.choice import CodecChoice
 from bf16codecs.store.opening import Kind, detect, open_run_store
 from bf16codecs.store.run_layout import MAX_GROUP, RunInfo
@@ -106,6 +106,7 @@ def safetensors_to_run(
     checkpoints = ordered_steps(sources, steps)
     if not checkpoints:
         raise ValueError("a run needs at least one checkpoint")
+    _check_common(checkpoints)
     paths = [path for _, source in checkpoints for path in source.paths]
     target = absolute_target(given_path(store, "target"), paths)
     kind = _kind_of(target, as_hdf5)
@@ -241,6 +242,21 @@ def append_to_run(
         _interrupt.finish(f"{target}, with step {number}")
     tensors = sum(len(file.header.tensors) for file in source.files)
     return Summary(len(source.files), tensors, source.nbytes, nbytes, time.perf_counter() - start)
+
+
+def _check_common(checkpoints: Sequence[tuple[int, Source]]) -> None:
+    """Refuse a series with a stranger in it: name two, since either may be the one."""
+    known: set[str] = set()
+    before: Path | None = None
+    for _, source in checkpoints:
+        names = {tensor.name for file in source.files for tensor in file.header.tensors}
+        path = source.paths[-1]
+        if before is not None and names and known.isdisjoint(names):
+            raise StoreError(
+                f"{path}: has no tensor in common with {before}, which is of an earlier step: leave"
+                " out the one that is not of the run"
+            )
+        known, before = known | names, path
 
 
 def _kind_of(target: Path, as_hdf5: bool) -> Kind:
