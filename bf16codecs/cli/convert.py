@@ -91,11 +91,12 @@ def st2zarr(
     """
     if lossy is not None and (dask is not None or options["base"] is not None):
         raise click.UsageError("--lossy does not go with --base and --dask")
+    options["zarr_format"] = int(zarr_format)
     job = run_job(src, options, {"--dask": dask, "--lossy": lossy})
     convert = safetensors_to_zarr if dask is None else _convert_on(dask)
     if lossy is not None:
         convert = functools.partial(convert, lossy=lossy)
-    _store(job, convert, src, store, {**options, "zarr_format": int(zarr_format)})
+    _store(job, convert, src, store, options)
 
 
 def _store(

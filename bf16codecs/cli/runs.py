@@ -104,8 +104,10 @@ def run_job(sources: Sequence[str], options: dict[str, Any], others: Mapping[str
             "--append does not replace a run: without --overwrite, it adds to it"
         )
     options["step"] = step
-    if not _is_given("codec"):
-        options["codec"] = None
+    # A run has its own.
+    for name in ("codec", "keyframe_every", "zarr_format"):
+        if name in options and not _is_given(name):
+            options[name] = None
     return Job.APPEND
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from bf16codecs import _interrupt
 from bf16codecs._files import disk_size
@@ -144,12 +145,12 @@ def append_to_run(
     store: str | os.PathLike[str],
     step: int | None = None,
     *,
-    keyframe_every: int = DEFAULT_GROUP,
+    keyframe_every: int | None = None,
     codec: str | None = None,
     level: str | int | None = None,
     chunk_size: int = DEFAULT_STEP_SIZE,
     threads: int | None = None,
-    zarr_format: int = 3,
+    zarr_format: int | None = None,
     as_hdf5: bool = False,
     verify: bool = True,
     sync: bool = True,
@@ -165,13 +166,14 @@ def append_to_run(
     src
         A safetensors file, a folder of shards, or their index.
     store
-        The run. If nothing is there, it is made, with `keyframe_every`, `zarr_format`, `as_hdf5`.
+        The run. If nothing is there, it is made: in an HDF5 file if `as_hdf5` says so.
     step
         The number of the step, above that of the last one; by default the checkpoint's metadata or
         its name tell.
-    codec, level
-        By default those that the run was made with.
-    keyframe_every, chunk_size, threads, zarr_format, as_hdf5, verify, sync, progress
+    codec, level, keyframe_every, zarr_format
+        As for `safetensors_to_run`, for a new run. One that is there has its own; others are
+        refused.
+    chunk_size, threads, as_hdf5, verify, sync, progress
         As for `safetensors_to_run`.
 
     Returns
@@ -186,7 +188,8 @@ def append_to_run(
     StoreError
         If `store` is not a run that can grow, or the checkpoint is not of it.
     ValueError
-        If the step is not after the last one, or another option makes no sense.
+        If the step is not after the last one, or another option makes no sense, or is not that
+        of the run.
     BlockingIOError
         If another process is appending to the run.
     FileExistsError
@@ -199,17 +202,19 @@ def append_to_run(
     absolute_target(target, source.paths)
     recover_missing(target)
     if not os.path.lexists(target):
+        if _kind_of(target, as_hdf5) is Kind.ZIP:
+            raise ValueError(f"{target}: runs in ZIP files cannot grow: append to a folder")
         try:
             return safetensors_to_run(
                 [src],
                 store,
                 steps=[number],
-                keyframe_every=keyframe_every,
+                keyframe_every=DEFAULT_GROUP if keyframe_every is None else keyframe_every,
                 codec=codec or DEFAULT_CODEC,
                 level=level,
                 chunk_size=chunk_size,
                 threads=threads,
-                zarr_format=zarr_format,
+                zarr_format=3 if zarr_format is None else zarr_format,
                 as_hdf5=as_hdf5,
                 verify=verify,
                 sync=sync,
@@ -221,20 +226,27 @@ def append_to_run(
     kind = detect(target)
     if kind not in (Kind.FOLDER, Kind.HDF5):
         raise StoreError(f"{target}: not a run in a Zarr folder or an HDF5 file, which alone grow")
-    zarr_format = 3 if (target / "zarr.json").exists() else 2
+    own_format = 3 if (target / "zarr.json").exists() else 2
     # What is no run gets no lock.
     open_run_store(target).close()
     # The writer has the lock: nobody appends between reading what there is and writing.
     with (
         codec_threads(threads),
         target_errors(target),
-        closing(_writer(target, kind, zarr_format, durable=sync)) as writer,
+        closing(_writer(target, kind, own_format, durable=sync)) as writer,
         closing(open_run_store(target)) as run,
     ):
         info = run.run
         _check_order(run, number)
-        choice = _choice_of(info, codec, level)
-        _check_options(choice, info.group, chunk_size, zarr_format)
+        choice = _own_choice(info)
+        _refuse_others(
+            target,
+            codec=(codec, choice.name),
+            level=(level, choice.level),
+            keyframe_every=(keyframe_every, info.group),
+            zarr_format=(zarr_format, None if kind is Kind.HDF5 else own_format),
+        )
+        _check_options(choice, info.group, chunk_size, own_format)
         report = shifted(progress, "convert", 0, source.nbytes)
         largest = MAX_HDF5_CHUNK if kind is Kind.HDF5 else None
         checkpoint = Step(source, number, choice, chunk_size, largest, verify, report)
@@ -288,13 +300,20 @@ def _new_info(choice: CodecChoice, group: int) -> RunInfo:
     return RunInfo(group, codec={"name": codec["name"], "configuration": codec["configuration"]})
 
 
-def _choice_of(info: RunInfo, codec: str | None, level: str | int | None) -> CodecChoice:
-    """Return what was asked for, or what the run was made with."""
-    if codec is not None or level is not None:
-        return CodecChoice(codec or DEFAULT_CODEC, level)
+def _own_choice(info: RunInfo) -> CodecChoice:
+    """Return what the run was made with."""
     name = str(info.codec.get("name", "")).removeprefix("bf16codecs.") or DEFAULT_CODEC
     made = dict(info.codec.get("configuration") or {})
     return CodecChoice(name, made.get("level"))
+
+
+def _refuse_others(target: Path, **options: tuple[Any, Any]) -> None:
+    """Refuse options, each given with what the run has, that are not its own."""
+    for name, (wanted, own) in options.items():
+        if wanted is not None and wanted != own:
+            raise ValueError(
+                f"{target}: was made with {name} {own}, which all of its steps have, not {wanted}"
+            )
 
 
 def _check_options(choice: CodecChoice, group: int, chunk_size: int, zarr_format: int) -> None:

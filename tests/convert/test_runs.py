@@ -79,16 +79,29 @@ def test_codecs_and_threads(checkpoints: list[Path], tmp_path: Path, options: Ar
         assert files_in(one) == files_in(store)
 
 
-def test_a_codec_may_change_between_steps(checkpoints: list[Path], tmp_path: Path) -> None:
-    store = make_run("zarr 3", checkpoints[:2], tmp_path)
-    append_to_run(checkpoints[2], store, codec="huffman")
-    append_to_run(checkpoints[3], store, level="best")
-    append_to_run(checkpoints[4], store)
-    assert restored(store, tmp_path / "back") == {p.name: p.read_bytes() for p in checkpoints[:5]}
-    with bf16codecs.open_run(store) as run:
-        expected = np.stack([STEPS[n]["embed"] for n in run.steps])
-        assert run["embed"][...].tobytes() == expected.tobytes()
-        assert np.asarray(run["embed"].zarr).tobytes() == expected.tobytes()
+def test_options_that_are_not_those_of_the_run(checkpoints: list[Path], tmp_path: Path) -> None:
+    store = make_run("zarr 3", checkpoints[:2], tmp_path, keyframe_every=4)
+    before = files_in(store)
+    for name, own, other in (
+        ("codec", "arithmetic", "huffman"),
+        ("level", "fast", "best"),
+        ("keyframe_every", 4, 16),
+        ("zarr_format", 3, 2),
+    ):
+        with pytest.raises(ValueError, match=rf"{name} {own}, which all of its .* not {other}$"):
+            append_to_run(checkpoints[2], store, **{name: other})
+        assert files_in(store) == before
+    own = {"codec": "arithmetic", "level": "fast", "keyframe_every": 4, "zarr_format": 3}
+    append_to_run(checkpoints[2], store, **own)
+    assert restored(store, tmp_path / "back") == {p.name: p.read_bytes() for p in checkpoints[:3]}
+
+
+def test_a_run_in_a_zip_file_is_not_begun_by_an_append(
+    checkpoints: list[Path], tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match="cannot grow: append to a folder"):
+        append_to_run(checkpoints[0], tmp_path / "run.zarr.zip")
+    assert not (tmp_path / "run.zarr.zip").exists()
 
 
 # --- real weights ---------------------------------------------------------------------------------
