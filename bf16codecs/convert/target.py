@@ -18,7 +18,7 @@ from bf16codecs._paths import absolute, require_folder_of
 from bf16codecs._replace import WORKING_PREFIX, WorkingFolder, recover
 from bf16codecs._sync import sync_tree
 from bf16codecs.errors import BF16CodecsError, LeftoverWarning
-from bf16codecs.store.opening import Kind, detect
+from bf16codecs.store.opening import ZARR_MARKERS, Kind, detect
 from bf16codecs.store.run_folder import refuse_appends
 
 __all__ = ["absolute_target", "has_only", "is_kind", "new_target", "target_errors"]
@@ -84,7 +84,16 @@ def new_target(
         Returns whether an existing target is of a kind that may be replaced.
     sync
         Flush what was made before it gets its name, and then the name.
+
+    Raises
+    ------
+    ValueError
+        If it would lie in a Zarr store, whose next writer may replace or refuse it.
     """
+    parent = target.parent.resolve()
+    for folder in (parent, *parent.parents):
+        if any(os.path.lexists(folder / name) for name in ZARR_MARKERS):
+            raise ValueError(f"{target}: would lie in the store {folder}: choose another place")
     recover(target.parent)
     check = partial(_check, target, overwrite, may_replace)
     check(target)

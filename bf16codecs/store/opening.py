@@ -39,6 +39,7 @@ from bf16codecs.store.zarr_reader import ZarrReader
 from bf16codecs.zarr.strict import StrictStore
 
 __all__ = [
+    "ZARR_MARKERS",
     "Kind",
     "Opening",
     "detect",
@@ -60,7 +61,8 @@ class Kind(Enum):
 
 
 _STEP = re.compile(r"(.+)@(\d{1,19})", re.DOTALL)
-_ZARR_MARKERS = {"zarr.json", ".zgroup", ".zarray", ".zmetadata"}
+#: Files of a folder that is a Zarr group or array.
+ZARR_MARKERS = {"zarr.json", ".zgroup", ".zarray", ".zmetadata"}
 _SAFETENSORS_SUFFIXES = (".safetensors", ".safetensors.index.json")
 _CANNOT = ": its base cannot be opened: "
 _HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
@@ -115,7 +117,7 @@ def _detect_folder(path: Path) -> Kind | None:
         before = os.stat(path)
         # lexists() and glob() would take a folder that must not be read for an empty one.
         names = os.listdir(path)
-        if not _ZARR_MARKERS.isdisjoint(names):
+        if not ZARR_MARKERS.isdisjoint(names):
             return Kind.FOLDER
         if any(name.endswith(".safetensors") for name in names):
             return Kind.SAFETENSORS

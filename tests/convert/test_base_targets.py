@@ -9,7 +9,13 @@ from typing import Any
 import pytest
 
 from based_models import KINDS, assert_holds, convert, write_nearby
-from bf16codecs.convert import pipeline, safetensors_to_zarr
+from bf16codecs.convert import (
+    append_to_run,
+    pipeline,
+    safetensors_to_run,
+    safetensors_to_zarr,
+    zarr_to_safetensors,
+)
 from bf16codecs.errors import BaseMismatchError, CorruptDataError
 from bf16codecs.store import StoreError
 from folders import files_in, names_in
@@ -46,6 +52,36 @@ def test_a_target_that_is_the_base(
 
 
 @kinds
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_a_target_in_a_store(kind: str, source: Path, folder: Path, zarr_format: int) -> None:
+    """Whatever the store is to it: whoever replaces or checks the store counts on its content."""
+    store = folder / "m.zarr"
+    safetensors_to_zarr(source, store, zarr_format=zarr_format)
+    safetensors_to_run([source], folder / "run.zarr", steps=[1], zarr_format=zarr_format)
+    (folder / "link").symlink_to(store / "a")
+    before = files_in(folder)
+    for target in (
+        store / "in",
+        store / "a" / "in",
+        folder / "link" / "in",
+        folder / "run.zarr/in",
+    ):
+        for base in (None, store):
+            with pytest.raises(ValueError, match=r"would lie in the store .*\.zarr"):
+                convert(kind, source, target, base=base)
+    with pytest.raises(ValueError, match="would lie in the store"):
+        convert(kind, source, store / "a", overwrite=True)
+    with pytest.raises(ValueError, match="would lie in the store"):
+        safetensors_to_run([source], store / "sub.zarr", steps=[1])
+    with pytest.raises(ValueError, match="would lie in the store"):
+        append_to_run(source, folder / "run.zarr" / "sub.zarr", 1)
+    with pytest.raises(ValueError, match="would lie in the store"):
+        zarr_to_safetensors(store, folder / "run.zarr" / "back")
+    assert files_in(folder) == before
+    convert(kind, source, source.parent / "beside checkpoints")
+
+
+@kinds
 def test_a_target_that_the_base_needs(kind: str, source: Path, fine: Path, folder: Path) -> None:
     first = convert(kind, source, folder / "first")
     second = convert(kind, fine, folder / "second", base=first)
@@ -62,7 +98,8 @@ def test_a_target_that_the_base_needs(kind: str, source: Path, fine: Path, folde
 def test_a_store_that_holds_the_base(source: Path, fine: Path, folder: Path) -> None:
     """In a folder of it, where nothing of the store is."""
     store = convert("zarr3", fine, folder / "m")
-    base = convert("hdf5", source, store / "base")
+    base = convert("hdf5", source, folder / "base")
+    base = base.rename(store / base.name)
     with pytest.raises(ValueError, match=f"would replace the base, {base}"):
         convert("zarr3", fine, folder / "m", base=base, overwrite=True)
     with pytest.raises(FileExistsError, match="is not a store or file of this kind"):
