@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
-import zipfile
 from contextlib import closing
 from pathlib import Path
+
+import numpy as np
 
 from bf16codecs._chunks.grid import chunk_counts, grid_indices
 from bf16codecs.convert.run_plan import stored_array
@@ -14,20 +14,17 @@ from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.opening import open_run_store
 from bf16codecs.store.plan import plan_bytes
 from bf16codecs.store.zarr_metadata import chunk_key
+from bf16codecs.store.zarr_sinks import ZipSink
 
 __all__ = ["pack_hdf5", "pack_zip"]
 
 
 def pack_zip(folder: Path, target: Path) -> None:
     """Write a folder's files as the uncompressed members of a ZIP file."""
-    with zipfile.ZipFile(target, "x", zipfile.ZIP_STORED) as archive:
+    with closing(ZipSink(target)) as sink:
         for path in sorted(p for p in folder.rglob("*") if p.is_file()):
-            # With a date that is always the same, equal stores make equal files.
-            member = zipfile.ZipInfo(path.relative_to(folder).as_posix())
-            member.file_size = path.stat().st_size
-            member.external_attr = 0o644 << 16
-            with archive.open(member, "w") as out, open(path, "rb") as file:
-                shutil.copyfileobj(file, out, 1 << 20)
+            # A chunk may have thousands of steps: not all of it in memory.
+            sink.put(path.relative_to(folder).as_posix(), np.memmap(path, np.uint8, "r"))
 
 
 def pack_hdf5(folder: Path, target: Path, choice: CodecChoice) -> None:
