@@ -19,11 +19,12 @@ from bf16codecs._growing import Version
 from bf16codecs.convert.checks import read_index
 from bf16codecs.convert.parents import candidates, choose_parent, max_depth
 from bf16codecs.convert.pipeline import Progress, file_prefix, in_file_order, read_chunk
+from bf16codecs.convert.plan import read_base
 from bf16codecs.convert.run_plan import StepPlan, plan_step, stored_array
 from bf16codecs.convert.sampling import coded_nbytes, take_samples
 from bf16codecs.errors import CorruptDataError, SafetensorsError
 from bf16codecs.safetensors import Source
-from bf16codecs.store.choice import CodecChoice
+from bf16codecs.store.choice import CodecChoice, as_rows
 from bf16codecs.store.entries import StoredFile
 from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.plan import header_path, plan_bytes
@@ -178,7 +179,8 @@ def _encode(
         if not piece.array.is_written:
             return 0
         array = plan.arrays[piece.array.path]
-        base = _read_base(parent, piece, bases.get(chunk.size))
+        known = None if parent is None else parent.arrays.get(piece.array.path)
+        base = None if known is None else read_base(known, piece, bases.get(chunk.size))
         version, fill = _version(piece.array, chunk, parent, base), partial(_fill, piece.array)
         appended = writer.append(array, (group, *piece.index), slot, version, fill)
         if step.verify:
@@ -197,24 +199,10 @@ def _encode(
     return [digest.hexdigest() for digest in digests], nbytes
 
 
-def _read_base(parent: _Parent | None, piece: Piece, out: Bytes) -> Bytes | None:
-    """Read what a chunk is coded against, padded as it is; None if the parent has no such array."""
-    if parent is None or piece.array.path not in parent.arrays:
-        return None
-    start = piece.offset - piece.array.offset
-    array = parent.arrays[piece.array.path]
-    array.read_run(start, start + piece.nbytes, out[: piece.nbytes])
-    out[piece.nbytes :].view(piece.array.dtype)[:] = piece.array.fill_value
-    return out
-
-
 def _version(array: ArrayPlan, chunk: Bytes, parent: _Parent | None, base: Bytes | None) -> Version:
-    # As arrays, since some codecs look at their rows.
-    form = np.dtype(f"u{array.item_size}")
-    rows = chunk.view(form).reshape(array.chunks)
     if parent is None or base is None:
-        return Version(rows)
-    return Version(rows, parent.slot, base.view(form).reshape(array.chunks))
+        return Version(as_rows(array, chunk))
+    return Version(as_rows(array, chunk), parent.slot, as_rows(array, base))
 
 
 def _fill(array: ArrayPlan) -> Bytes:

@@ -19,7 +19,7 @@ from bf16codecs._limits import IN_FLIGHT_BYTES
 from bf16codecs._messages import counted
 from bf16codecs._threads import run_ahead, worker_count
 from bf16codecs.convert.bases import Base
-from bf16codecs.convert.plan import ModelPlan, plan_model
+from bf16codecs.convert.plan import ModelPlan, pad, plan_model
 from bf16codecs.errors import CorruptDataError, SafetensorsError
 from bf16codecs.safetensors import Header, Source, SourceFile
 from bf16codecs.store.backend import StoreReader
@@ -59,9 +59,9 @@ def file_prefix(header: Header) -> bytes:
 
 def read_chunk(file: SourceFile, piece: Piece, chunk: Bytes) -> Bytes:
     """Read a chunk from its safetensors file, fill its padding, and return the part read."""
-    data, padding = chunk[: piece.nbytes], chunk[piece.nbytes :]
+    data = chunk[: piece.nbytes]
     file.read_into(piece.offset, data)
-    padding.view(piece.array.dtype)[:] = piece.array.fill_value
+    pad(piece, chunk)
     return data
 
 

@@ -47,10 +47,20 @@ class ModelPlan:
         """Read the base of a whole chunk, padded as that is; None if it has none."""
         if not piece.array.has_base:
             return None
-        start = piece.offset - piece.array.offset
-        self.bases[piece.array.path].read_run(start, start + piece.nbytes, out[: piece.nbytes])
-        out[piece.nbytes :].view(piece.array.dtype)[:] = piece.array.fill_value
-        return out
+        return read_base(self.bases[piece.array.path], piece, out)
+
+
+def read_base(base: RangeReader, piece: Piece, out: Bytes) -> Bytes:
+    """Read what a whole chunk is coded against, padded as that is, and return it."""
+    start = piece.offset - piece.array.offset
+    base.read_run(start, start + piece.nbytes, out[: piece.nbytes])
+    pad(piece, out)
+    return out
+
+
+def pad(piece: Piece, chunk: Bytes) -> None:
+    """Fill what a chunk has behind the array's items."""
+    chunk[piece.nbytes :].view(piece.array.dtype)[:] = piece.array.fill_value
 
 
 def is_convertible(tensor: TensorInfo) -> bool:

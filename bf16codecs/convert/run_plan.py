@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from bf16codecs.store.choice import CodecChoice
 from bf16codecs.store.entries import ROUNDED
 from bf16codecs.store.layout import ATTRIBUTES_KEY
 from bf16codecs.store.paths import later_paths
-from bf16codecs.store.plan import array_form
+from bf16codecs.store.plan import array_form, tensor_attributes
 from bf16codecs.store.run_layout import RunInfo
 from bf16codecs.store.run_writer import RunArray
 from bf16codecs.store.runs import RunReader
@@ -177,15 +176,12 @@ def _plan(
         old = run.array(path)
     chunks = chunk_shape(shape, np.dtype(dtype).itemsize, chunk_size)
     chunks = chunks if old is None else old.chunks[1:]
-    attributes: dict[str, Any] = {"tensor": tensor.name, "dtype": tensor.dtype}
-    if shape != tensor.shape:
-        attributes["shape"] = list(tensor.shape)
     array = RunArray(
         path,
         dtype,
         (number + 1, *shape),
         (info.group, *chunks),
-        {ATTRIBUTES_KEY: attributes},
+        tensor_attributes(tensor, shape),
         codec=choice.for_run(dtype, info.group),
     )
     return array, ArrayPlan(path, dtype, shape, chunks, file=file)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numcodecs import Zstd
 from numcodecs.abc import Codec
+from numpy.typing import NDArray
 
 from bf16codecs import _core
 from bf16codecs._buffers import Bytes, layout_for
@@ -23,7 +25,14 @@ from bf16codecs.codecs import (
 )
 from bf16codecs.store.delta import DEFLATE_LEVELS, DeltaChain
 
-__all__ = ["CODEC_NAMES", "LOSSY_CODEC_NAMES", "LOSSY_DTYPES", "CodecChoice", "encode_difference"]
+__all__ = [
+    "CODEC_NAMES",
+    "LOSSY_CODEC_NAMES",
+    "LOSSY_DTYPES",
+    "CodecChoice",
+    "as_rows",
+    "encode_difference",
+]
 
 #: What `CodecChoice` and ``--codec`` take.
 CODEC_NAMES = (*CODECS, "none")
@@ -109,9 +118,12 @@ class CodecChoice:
         return level
 
 
+def as_rows(array: ArrayPlan, chunk: Bytes) -> NDArray[Any]:
+    """Return a chunk as an array of numbers of its width: some codecs look at its rows."""
+    return chunk.view(f"u{array.item_size}").reshape(array.chunks)
+
+
 def encode_difference(choice: CodecChoice, array: ArrayPlan, chunk: Bytes, base: Bytes) -> bytes:
     """Encode a chunk of an array as its difference to the same chunk of the base."""
-    # As arrays, since some codecs look at their rows.
-    form = np.dtype(f"u{array.item_size}")
-    rows, base_rows = (part.view(form).reshape(array.chunks) for part in (chunk, base))
-    return encode_delta(choice.for_difference(array.dtype), rows, base_rows)
+    codec = choice.for_difference(array.dtype)
+    return encode_delta(codec, as_rows(array, chunk), as_rows(array, base))

@@ -22,6 +22,7 @@ __all__ = [
     "header_path",
     "plan_arrays",
     "plan_bytes",
+    "tensor_attributes",
 ]
 
 
@@ -36,6 +37,14 @@ def array_form(tensor: TensorInfo, is_stepped: bool = False) -> tuple[str, tuple
         if shape and shape[-1] * bits % 8 == 0:
             return "uint8", (*shape[:-1], shape[-1] * bits // 8)
     return "uint8", (tensor.nbytes,)
+
+
+def tensor_attributes(tensor: TensorInfo, shape: tuple[int, ...]) -> dict[str, Any]:
+    """Return the attributes of a tensor's array, which has a shape without that of steps."""
+    own: dict[str, Any] = {"tensor": tensor.name, "dtype": tensor.dtype}
+    if shape != tensor.shape:
+        own["shape"] = list(tensor.shape)
+    return {ATTRIBUTES_KEY: own}
 
 
 def difference_form(difference: Difference) -> tuple[str, tuple[int, ...]]:
@@ -79,16 +88,13 @@ def plan_arrays(source: Source, chunk_size: int) -> tuple[dict[str, str], list[A
     for number, header in enumerate(files):
         for tensor in header.tensors:
             dtype, shape = array_form(tensor)
-            attributes: dict[str, Any] = {"tensor": tensor.name, "dtype": tensor.dtype}
-            if shape != tensor.shape:
-                attributes["shape"] = list(tensor.shape)
             arrays.append(
                 ArrayPlan(
                     paths[tensor.name],
                     dtype,
                     shape,
                     chunk_shape(shape, np.dtype(dtype).itemsize, chunk_size),
-                    {ATTRIBUTES_KEY: attributes},
+                    tensor_attributes(tensor, shape),
                     number,
                     header.data_start + tensor.start,
                 )
