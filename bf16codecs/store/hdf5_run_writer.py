@@ -23,11 +23,11 @@ from bf16codecs.hdf5.dataset import create_dataset, write_region
 from bf16codecs.store.hdf5_writer import HDF5_FORMAT, hdf5_errors
 from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo
 from bf16codecs.store.paths import STEP_PATH
+from bf16codecs.store.run_layout import STEPS_CHUNK
 from bf16codecs.store.run_writer import Appended, Fill, Growth, RunArray, grow, start
 
 __all__ = ["Hdf5RunWriter"]
 
-_STEPS_CHUNK = 1 << 12
 # Room for a version, to what the one before it took.
 _MORE = 1.25
 # What a difference is taken to be of a whole version when none is known: one step apart, BF16 is
@@ -187,7 +187,7 @@ class Hdf5RunWriter:
             STEP_PATH,
             np.dtype("<i8"),
             (0,),
-            (_STEPS_CHUNK,),
+            (STEPS_CHUNK,),
             "gzip",
             is_growing=True,
         )

@@ -22,16 +22,14 @@ from bf16codecs.errors import StoreError
 from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.paths import STEP_PATH
 from bf16codecs.store.run_folder import APPENDING, LOCK, RunFolder
-from bf16codecs.store.run_layout import RunInfo
+from bf16codecs.store.run_layout import STEPS_CHUNK, RunInfo
 from bf16codecs.store.run_writer import Write, check_versions
 from bf16codecs.store.zarr_documents import ROOT_DOCUMENTS, as_json, read_documents
 from bf16codecs.store.zarr_metadata import chunk_key
 
-__all__ = ["BYTES_CODEC", "STEPS_CHUNK", "Begun", "steps_chunk", "undo"]
+__all__ = ["BYTES_CODEC", "Begun", "steps_chunk", "undo"]
 
-#: How many numbers of steps a chunk has: all of them, but of the longest runs.
-STEPS_CHUNK = 1 << 16
-#: Of these, and of headers.
+#: Of headers, and of the numbers of steps.
 BYTES_CODEC = Zstd(level=3, checksum=True)
 
 _NEW = "new"

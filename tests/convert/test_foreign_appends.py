@@ -76,6 +76,7 @@ def rewritten(store: Path, change: str) -> Path:
             chunks=tuple(chunks),
             dtype=array.dtype,
             fill_value=array.fill_value,
+            config={"write_empty_chunks": True},
             attributes=dict(array.attrs),
             dimension_names=array.metadata.dimension_names,
             chunk_key_encoding={"name": "default", **options},
