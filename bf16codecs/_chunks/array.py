@@ -387,7 +387,7 @@ class ChunkedArray(ArrayReader):
         except BaseMismatchError as e:
             if not self.base_place or str(e).endswith(BASE_ADVICE):
                 raise
-            raise BaseMismatchError(f"{e}: {self.base_place} has changed; {BASE_ADVICE}") from e
+            raise BaseMismatchError(f"{e}: {self.base_place} has other bytes; {BASE_ADVICE}") from e
 
     def _read_base(self, base: Base, index: Index, start: int, stop: int, out: Bytes) -> None:
         """Read a range of a chunk's base."""

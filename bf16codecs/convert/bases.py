@@ -101,8 +101,10 @@ def opened_base(
         place = str(picked)
     # The new store is the first of the chain.
     with closing(open_any(place, Opening(chain=("",)))) as model:
-        absolute_target(target, _local_chain(model), "base")
         where, step = model.location
+        local = path_of(where)
+        absolute_target(target, [] if local is None else [Path(local)], "base")
+        absolute_target(target, _local_chain(model.base), f"base that {model.where} needs")
         state = model.state()
         path = path_to(where, target)
         if not path.isprintable():  # as readers demand

@@ -24,6 +24,9 @@ from bf16codecs.store.opening import Kind, Opening, open_run_store, open_store
 
 __all__ = ["hdf5_to_safetensors", "run_to_safetensors", "zarr_to_safetensors"]
 
+# What else can be restored of a run.
+_FOR_RUNS = " (--step), or restore all of them with --all (run_to_safetensors)"
+
 
 def zarr_to_safetensors(
     store: str | os.PathLike[str],
@@ -76,7 +79,7 @@ def zarr_to_safetensors(
     ValueError
         If an option makes no sense, or the target is in the store or contains it.
     """
-    opening = Opening(limits=Limits(max_bytes), base=base)
+    opening = Opening(limits=Limits(max_bytes), base=base, for_runs=_FOR_RUNS)
     with closing(open_store(store, Kind.FOLDER, Kind.ZIP, opening=opening)) as reader:
         return _restore(reader, dst, threads, overwrite, sync, progress)
 
@@ -96,7 +99,7 @@ def hdf5_to_safetensors(
 
     Parameters and errors are those of `zarr_to_safetensors`.
     """
-    opening = Opening(limits=Limits(max_bytes), base=base)
+    opening = Opening(limits=Limits(max_bytes), base=base, for_runs=_FOR_RUNS)
     with closing(open_store(file, Kind.HDF5, opening=opening)) as reader:
         return _restore(reader, dst, threads, overwrite, sync, progress)
 

@@ -70,7 +70,8 @@ class Home:
         #: What opens the model again, in another process too.
         self.arguments = source, options, max_bytes, base, step
         opened_base = base.opened if isinstance(base, Home) else base
-        opening = Opening(options, Limits(max_bytes), opened_base)
+        advice = ", or open all with bf16codecs.open_run"
+        opening = Opening(options, Limits(max_bytes), opened_base, for_runs=advice)
         self._opened: StoreReader | None
         if step == ALL_STEPS:
             self._opened = open_run_store(source, opening)

@@ -24,13 +24,7 @@ from bf16codecs._paths import given_path
 from bf16codecs._replace import recover_missing
 from bf16codecs.errors import BF16CodecsError, StoreError
 from bf16codecs.store.backend import StoreReader
-from bf16codecs.store.bases import (
-    MOST_BASES,
-    check_base,
-    identity,
-    is_beside,
-    place_of,
-)
+from bf16codecs.store.bases import MOST_BASES, check_base, identity, is_beside, place_of
 from bf16codecs.store.remote import path_of, remote_store
 from bf16codecs.store.run_layout import listed
 from bf16codecs.store.runs import RunReader, StepReader
@@ -139,6 +133,8 @@ class Opening:
     step: int | None = None
     #: Whether the base is opened with the model, and not when it is first needed.
     with_base: bool = True
+    #: What else can be done with a run, where a model is wanted, for messages.
+    for_runs: str = ""
     #: What was opened on the way here: stores and their bases.
     chain: tuple[str, ...] = ()
 
@@ -177,7 +173,12 @@ def open_run_store(source: Any, opening: Opening = Opening()) -> RunReader:
 
     Parameters and errors are those of `open_any`.
     """
-    reader = _open_raw(source, opening)
+    place, step = split_step(source)
+    if step is not None:
+        raise StoreError(
+            f"{source}: a step, not a run: leave out @{step}, or open it with open_model"
+        )
+    reader = _open_raw(place, opening)
     if reader.info.run is None:
         reader.close()
         raise StoreError(
@@ -219,11 +220,13 @@ def _as_model(reader: StoreReader, step: int | None, opening: Opening) -> StoreR
     """Take the step of a run, and let a model find its base."""
     try:
         run = reader.info.run
+        if run is not None and opening.base is not None:
+            raise ValueError(f"{reader.where}: a run: it has no base, and one was given")
         if run is not None and step is None:
             example = f", as in {reader.where}@{run.numbers[-1]}" if run.steps else ""
             raise StoreError(
                 f"{reader.where}: a run, with steps {listed(run.numbers)}: name one of them"
-                f"{example}, or open all with bf16codecs.open_run"
+                f"{example}{opening.for_runs}"
             )
         if step is not None:
             if run is None:

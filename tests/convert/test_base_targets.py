@@ -88,7 +88,9 @@ def test_a_target_that_the_base_needs(kind: str, source: Path, fine: Path, folde
     third = convert(kind, source, folder / "third", base=second)
     before = files_in(folder)
     for target in ("first", "second"):
-        with pytest.raises(ValueError, match=f"would replace the base, .*/{target}"):
+        with pytest.raises(
+            ValueError, match=rf"would replace the base that .*/third.* needs, .*/{target}"
+        ):
             convert(kind, fine, folder / target, base=third, overwrite=True)
     assert files_in(folder) == before
     convert(kind, fine, folder / "third", base=second, overwrite=True)

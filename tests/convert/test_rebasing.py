@@ -156,7 +156,9 @@ def test_a_base_that_moved_gets_its_new_place(models: dict[str, Path], folder: P
         rebase_store(above)
     with pytest.raises(StoreError, match="its base cannot be opened"):
         rebase_store(store)
-    with pytest.raises(BaseMismatchError, match=r"three\.safetensors has changed; name its base"):
+    with pytest.raises(
+        BaseMismatchError, match=r"three\.safetensors has other bytes; name its base"
+    ):
         rebase_store(store, base=models["three"])
     rebase_store(store, moved, base=moved)
     assert base_of(store) == "../moved.zarr"
@@ -182,7 +184,7 @@ def test_bases_that_need_the_store(models: dict[str, Path], folder: Path) -> Non
     above = convert("zarr3", models["two"], folder / "two", base=store)
     before = files_in(folder)
     for onto in (store, above):
-        with pytest.raises(ValueError, match=r"would replace the base, .*/one\.zarr"):
+        with pytest.raises(ValueError, match=r"would replace the base.*, .*/one\.zarr"):
             rebase_store(store, onto)
     assert files_in(folder) == before
 

@@ -10,7 +10,15 @@ from click.testing import CliRunner
 
 from based_models import assert_holds, convert, write_steps
 from bf16codecs.cli import main
-from bf16codecs.convert import append_to_run, rebase_store, safetensors_to_run, safetensors_to_zarr
+from bf16codecs.convert import (
+    append_to_run,
+    hdf5_to_safetensors,
+    rebase_store,
+    safetensors_to_run,
+    safetensors_to_zarr,
+    verify_store,
+    zarr_to_safetensors,
+)
 from bf16codecs.errors import BaseMismatchError
 from bf16codecs.store import StoreError
 
@@ -59,8 +67,13 @@ def test_steps_are_told_apart(run_kind: str, steps: dict[int, Path], tmp_path: P
         assert_holds(store, steps[400], base=f"{run}@300")
     with pytest.raises(StoreError, match=f"its base cannot be opened: .*{run.name}: a run, with"):
         assert_holds(store, steps[400], base=run)
-    with pytest.raises(StoreError, match="a run, with steps 300, 399: name one of them"):
+    with pytest.raises(StoreError, match=r"steps 300, 399: name one of them, as in .*@399$"):
         convert("zarr3", steps[400], tmp_path / "x", base=run)
+    with pytest.raises(ValueError, match="a run: it has no base, and one was given"):
+        verify_store(run, base=store)
+    restore = hdf5_to_safetensors if run_kind == "hdf5" else zarr_to_safetensors
+    with pytest.raises(StoreError, match=r"@399 \(--step\), or restore all of them with --all"):
+        restore(run, tmp_path / "x")
     if run_kind != "zip":  # which is finished
         append_to_run(steps[400], run, as_hdf5=run_kind == "hdf5")
         assert_holds(store, steps[400])

@@ -207,6 +207,8 @@ def test_what_is_not_there_is_named(run: bf16codecs.Run, path: Path) -> None:
         bf16codecs.open_model(f"{path}@41")
     with pytest.raises(StoreError, match=r"a run, with steps .*: name one of them, as in .*@52"):
         bf16codecs.open_model(path)
+    with pytest.raises(StoreError, match=r"@52: a step, not a run: .* open it with open_model"):
+        bf16codecs.open_run(f"{path}@52")
     with pytest.raises(TensorNotFoundError, match="no tensor 'comes'"):
         run[0]["comes"]
 

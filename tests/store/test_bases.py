@@ -196,7 +196,7 @@ def test_files_that_were_rewritten(fine: Path, tmp_path: Path) -> None:
             model["b"][...]
     above = convert("hdf5", fine, tmp_path / "above", base=fine)
     edit_hdf5(above, lambda a: a["base"].update(path="fine.zarr"))
-    changed = f"this is not the base .*: {source} has changed; {ADVICE}$"
+    changed = f"this is not the base .*: {source} has other bytes; {ADVICE}$"
     for path in (store, above):
         with open_model(path) as model, pytest.raises(BaseMismatchError, match=changed) as caught:
             model["b"][3:5]
