@@ -103,7 +103,9 @@ def safetensors_to_run(
     """
     start = time.perf_counter()
     choice = CodecChoice(codec, level)
-    _check_options(choice, keyframe_every, chunk_size, zarr_format)
+    _check_options(choice, keyframe_every, chunk_size)
+    if zarr_format not in (2, 3):
+        raise ValueError(f"zarr_format must be 2 or 3, not {zarr_format!r}")
     checkpoints = ordered_steps(sources, steps)
     if not checkpoints:
         raise ValueError("a run needs at least one checkpoint")
@@ -223,18 +225,10 @@ def append_to_run(
         except FileExistsError as e:
             text = "another process has begun it meanwhile: append again"
             raise FileExistsError(e.errno, text, str(target)) from e
-    kind = detect(target)
-    if kind not in (Kind.FOLDER, Kind.HDF5):
-        raise StoreError(f"{target}: not a run in a Zarr folder or an HDF5 file, which alone grow")
-    own_format = 3 if (target / "zarr.json").exists() else 2
-    # What is no run gets no lock.
-    open_run_store(target).close()
-    # The writer has the lock: nobody appends between reading what there is and writing.
     with (
         codec_threads(threads),
         target_errors(target),
-        closing(_writer(target, kind, own_format, durable=sync)) as writer,
-        closing(open_run_store(target)) as run,
+        _to_append(target, durable=sync) as (writer, run, kind),
     ):
         info = run.run
         _check_order(run, number)
@@ -244,9 +238,9 @@ def append_to_run(
             codec=(codec, choice.name),
             level=(level, choice.level),
             keyframe_every=(keyframe_every, info.group),
-            zarr_format=(zarr_format, None if kind is Kind.HDF5 else own_format),
+            zarr_format=(zarr_format, None if kind is Kind.HDF5 else _format_of(target)),
         )
-        _check_options(choice, info.group, chunk_size, own_format)
+        _check_options(choice, info.group, chunk_size)
         report = shifted(progress, "convert", 0, source.nbytes)
         largest = MAX_HDF5_CHUNK if kind is Kind.HDF5 else None
         checkpoint = Step(source, number, choice, chunk_size, largest, verify, report)
@@ -269,6 +263,26 @@ def _check_common(checkpoints: Sequence[tuple[int, Source]]) -> None:
                 " out the one that is not of the run"
             )
         known, before = known | names, path
+
+
+@contextmanager
+def _to_append(target: Path, durable: bool) -> Iterator[tuple[RunWriter, RunReader, Kind]]:
+    """Open a run to append to it; yield what does it, what reads it, and its kind."""
+    kind = detect(target)
+    if kind not in (Kind.FOLDER, Kind.HDF5):
+        raise StoreError(f"{target}: not a run in a Zarr folder or an HDF5 file, which alone grow")
+    if kind is Kind.FOLDER:
+        open_run_store(target).close()  # what is no run gets no lock
+    # The writer has the lock: nobody appends between reading what there is and writing.
+    with (
+        closing(_writer(target, kind, _format_of(target), durable)) as writer,
+        closing(open_run_store(target)) as run,
+    ):
+        yield writer, run, kind
+
+
+def _format_of(target: Path) -> int:
+    return 3 if (target / "zarr.json").exists() else 2
 
 
 def _kind_of(target: Path, as_hdf5: bool) -> Kind:
@@ -316,13 +330,11 @@ def _refuse_others(target: Path, **options: tuple[Any, Any]) -> None:
             )
 
 
-def _check_options(choice: CodecChoice, group: int, chunk_size: int, zarr_format: int) -> None:
+def _check_options(choice: CodecChoice, group: int, chunk_size: int) -> None:
     if not 1 <= group <= MAX_GROUP:
         raise ValueError(f"keyframe_every must be between 1 and {MAX_GROUP}, not {group}")
     if chunk_size < 1:
         raise ValueError(f"chunk_size must be positive, not {chunk_size}")
-    if zarr_format not in (2, 3):
-        raise ValueError(f"zarr_format must be 2 or 3, not {zarr_format!r}")
     choice.for_run("bfloat16", group)
 
 
