@@ -14,8 +14,8 @@ from bf16codecs.convert import append_to_run, safetensors_to_run, verify_store
 from bf16codecs.convert.runs import MAX_HDF5_CHUNK
 from bf16codecs.errors import StoreError
 from bf16codecs.store.opening import open_run_store
+from bf16codecs.store.runs import RunReader
 from folders import names_in
-from lazy_models import write_safetensors
 from run_stores import KINDS, drifting, restored, write_checkpoints
 
 # Chunks of 1 GiB and more, in stores of a few kB.
@@ -90,11 +90,17 @@ def test_a_version_is_bounded(steps: list[Path], tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["zip", "hdf5"])
-def test_messages_name_the_target(tmp_path: Path, kind: str) -> None:
+def test_messages_name_the_target(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What is packed in the end is made in a folder that nobody knows."""
     steps = write_checkpoints(tmp_path, {n: {"w": drifting((8, 8), n)} for n in range(2)})
-    other = write_safetensors(tmp_path / "step9.safetensors", {"other": drifting((8, 8), 1)})
     name, options = TARGETS[kind]
-    with pytest.raises(StoreError, match=rf"is not of the run .*[\\/]{name}: it has none"):
-        safetensors_to_run([*steps, other], tmp_path / name, **options)
-    assert names_in(tmp_path) == {path.name for path in [*steps, other]}
+
+    def fail(run: RunReader, number: int) -> None:
+        raise StoreError(f"{run.where}: something is wrong")
+
+    monkeypatch.setattr(RunReader, "step", fail)
+    with pytest.raises(StoreError, match=rf"^{tmp_path / name}: something is wrong"):
+        safetensors_to_run(steps, tmp_path / name, **options)
+    assert names_in(tmp_path) == {path.name for path in steps}
