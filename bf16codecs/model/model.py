@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from bf16codecs._half import HalfLoss
 from bf16codecs._messages import counted
 from bf16codecs.errors import TensorNotFoundError
 from bf16codecs.model.tensor import Home, LazyTensor, read_all
@@ -128,6 +129,11 @@ class Model:
         for header in self._home.opened.headers:
             merged.update(header.metadata)
         return merged or None
+
+    @property
+    def loss(self) -> HalfLoss | None:
+        """What the FP32 tensors of a lossy store lost, None if all is as it was."""
+        return self._home.opened.info.loss
 
     def get_slice(self, name: str) -> LazyTensor:
         """Return `model[name]`, as `safetensors.safe_open` does."""

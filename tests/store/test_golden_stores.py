@@ -74,6 +74,7 @@ def test_golden_store_is_read_lazily(name, source):
             file.read_into(file.header.data_start + info.start, raw)
             assert arrays[tensor].tobytes() == raw.tobytes()
             assert model[tensor].get_dtype() == info.dtype
+        assert model.loss is None
         part = model["model.embed.weight"][17:40:3, 5]
         whole = arrays["model.embed.weight"]
         assert part.tobytes() == whole[17:40:3, 5].tobytes()
@@ -126,6 +127,7 @@ def test_lossy_golden_store(name, source, tmp_path):
     assert verify_store(FOLDER / name, source).tensors == 8
     with bf16codecs.open_model(FOLDER / name) as model:
         assert model["master"].dtype == np.float32
+        assert model.loss == restored.loss
         halves = model["master"][...].astype("f2")
     with ZipStore(FOLDER / name, mode="r") as store:
         assert zarr.open_group(store, mode="r")["master"][...].tobytes() == halves.tobytes()
