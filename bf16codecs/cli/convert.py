@@ -33,6 +33,7 @@ from bf16codecs.convert import (
     zarr_to_safetensors,
 )
 from bf16codecs.convert.summary import Summary
+from bf16codecs.store.opening import split_step
 
 __all__ = ["h52st", "rebase", "st2h5", "st2zarr", "zarr2st"]
 
@@ -156,6 +157,8 @@ def _restore(
     all_steps: bool,
     options: dict[str, Any],
 ) -> None:
+    if (step is not None or all_steps) and split_step(store)[1] is not None:
+        raise click.UsageError(f"{store} is one step already: leave out --step and --all")
     if all_steps:
         if step is not None or options.pop("base") is not None:
             raise click.UsageError("--all restores every step of a run: it takes no --step, --base")
@@ -167,7 +170,7 @@ def _restore(
 @click.command()
 @click.argument("src", nargs=-1, required=True)
 @click.argument("file")
-@conversion_options
+@functools.partial(conversion_options, with_lossy=False)
 @run_options
 @command
 def st2h5(src: tuple[str, ...], file: str, lossy: str | None, **options: Any) -> None:

@@ -184,29 +184,37 @@ def _checked_level(ctx: click.Context, param: click.Parameter, level: str | None
     return level
 
 
-def conversion_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of conversion to any kind of store."""
+def conversion_options(
+    function: Callable[..., None], with_lossy: bool = True
+) -> Callable[..., None]:
+    """Add the options of conversion to any kind of store; lossy ones are there for Zarr alone."""
+    names = dict.fromkeys((*CODEC_NAMES, *(LOSSY_CODEC_NAMES if with_lossy else ())))
+    of_deflate = (
+        f" {DEFLATE_LEVELS[0]} to {DEFLATE_LEVELS[-1]} for delta-deflate"
+        f" (default: {DEFLATE_LEVELS[-1]});"
+    )
     options = (
         click.option(
             "--codec",
-            type=click.Choice(list(dict.fromkeys((*CODEC_NAMES, *LOSSY_CODEC_NAMES)))),
+            type=click.Choice(list(names)),
             default=DEFAULT_CODEC,
             show_default=True,
             is_eager=True,  # the level is checked against it
-            help="Codec of floating-point tensors; delta-... go with --lossy.",
+            help="Codec of floating-point tensors"
+            + ("; delta-... go with --lossy." if with_lossy else "."),
         ),
         click.option(
             "--lossy",
             type=click.Choice(LOSSY_DTYPES),
             is_eager=True,  # so is the codec
-            help="Store FP32 tensors in half precision: the original is not restored (st2zarr).",
+            hidden=not with_lossy,  # the command says where there are lossy stores
+            help="Store FP32 tensors in half precision: the original is not restored.",
         ),
         click.option(
             "--level",
             callback=_checked_level,
             help=f"{ZSTD_LEVELS[0]} to {ZSTD_LEVELS[-1]} for zstd (default: 3);"
-            f" {DEFLATE_LEVELS[0]} to {DEFLATE_LEVELS[-1]} for delta-deflate"
-            f" (default: {DEFLATE_LEVELS[-1]});"
+            f"{of_deflate if with_lossy else ''}"
             f" {' or '.join(_core.LEVELS)} for arithmetic (default: fast)."
             " best is 1 % smaller, takes 1.25 times as long to convert, and loads as fast, but"
             " without vector instructions decodes at a third of the speed; readers that know format"

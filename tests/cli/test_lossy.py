@@ -102,3 +102,10 @@ def test_models_without_floats_are_named(tmp_path):
     assert result.exit_code == 1
     (line,) = result.stderr.splitlines()
     assert "ids.safetensors: has no FP32 tensor" in line
+
+
+def test_options_that_hdf5_does_not_have_are_not_listed() -> None:
+    text = CliRunner().invoke(cli.st2h5, ["--help"]).output
+    assert "--codec" in text
+    assert "lossy" not in text
+    assert "delta" not in text

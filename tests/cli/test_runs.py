@@ -1,0 +1,45 @@
+"""Options of runs that make no sense together: said as usage, before anything is read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from bf16codecs import cli
+from bf16codecs.convert import safetensors_to_run
+
+COMMANDS = {"st2zarr": cli.st2zarr, "st2h5": cli.st2h5, "zarr2st": cli.zarr2st, "h52st": cli.h52st}
+
+
+def refused(command: str, *args: Any) -> str:
+    """Return the last line of a command that is used wrongly."""
+    done = CliRunner().invoke(COMMANDS[command], list(map(str, args)))
+    assert done.exit_code == 2
+    return done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("command", ["st2zarr", "st2h5"])
+@pytest.mark.parametrize("codec", ["zstd", "split", "none"])
+def test_codecs_that_have_no_steps_or_differences(
+    demo_model: Path, tmp_path: Path, command: str, codec: str
+) -> None:
+    where = [demo_model, tmp_path / "store"]
+    for option in ("--series", "--append"):
+        assert f"codec '{codec}'" in refused(command, *where, option, "--codec", codec)
+    if codec == "none":
+        based = refused(command, *where, "--base", demo_model, "--codec", codec)
+        assert "codec 'none' stores no differences: choose another codec" in based
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", ["zarr2st", "h52st"])
+def test_step_that_is_named_twice(demo_model: Path, tmp_path: Path, command: str) -> None:
+    run = tmp_path / "run"
+    safetensors_to_run([demo_model], run, steps=[7], as_hdf5=command == "h52st")
+    for options in (["--step", 7], ["--all"]):
+        text = refused(command, f"{run}@7", tmp_path / "back", *options)
+        assert text.endswith(f"{run}@7 is one step already: leave out --step and --all")
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
