@@ -92,6 +92,16 @@ class Run:
         return key in self._names or key in self.steps
 
     def __getitem__(self, key: Any) -> Any:
+        """Return a step as a `Model`, by its number, or a tensor over time, by its name.
+
+        A tensor that changes its shape or dtype has several names, as in ``"w@500"``: what it is
+        from step 500 on. These alone are in the run.
+
+        Raises
+        ------
+        StepNotFoundError, TensorNotFoundError
+            If there is none.
+        """
         if isinstance(key, str):
             return self._tensor(key)
         try:
