@@ -1,4 +1,4 @@
-"""The rounding of an FP32 array to BF16, read as if it were stored."""
+"""FP32 arrays read as BF16, and the other way round, as if they were stored so."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from bf16codecs._chunks.array import ArrayReader
 from bf16codecs._chunks.converted import ConvertedArray
 
-__all__ = ["RoundedArray", "round_to_bfloat16"]
+__all__ = ["RoundedArray", "UnroundedArray", "round_to_bfloat16"]
 
 _QUIET = np.uint16(0x40)
 
@@ -49,3 +49,20 @@ class RoundedArray(ConvertedArray):
 
     def __init__(self, array: ArrayReader) -> None:
         super().__init__(array, np.dtype(ml_dtypes.bfloat16), round_to_bfloat16)
+
+
+class UnroundedArray(ConvertedArray):
+    """A BF16 array as FP32: the same numbers, NaNs bit for bit.
+
+    Parameters
+    ----------
+    array
+        What is widened.
+    """
+
+    def __init__(self, array: ArrayReader) -> None:
+        super().__init__(array, np.dtype(np.float32), _widen)
+
+
+def _widen(values: NDArray[np.generic]) -> NDArray[np.uint32]:
+    return values.view(np.uint16).astype(np.uint32) << np.uint32(16)

@@ -14,7 +14,7 @@ from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.array import ArrayReader
 from bf16codecs._chunks.grid import ArrayPlan, Piece
 from bf16codecs._chunks.pieces import KeptPiece, PiecewiseArray, RangeReader
-from bf16codecs._chunks.rounded import RoundedArray
+from bf16codecs._chunks.rounded import RoundedArray, UnroundedArray
 from bf16codecs._limits import Limits
 from bf16codecs._messages import named_errors
 from bf16codecs.errors import StoreError
@@ -181,7 +181,7 @@ class StoreReader(ABC):
         return tensors[name]
 
     def counterpart(self, name: str, dtype: str, shape: tuple[int, ...]) -> RangeReader | None:
-        """Return what a difference to this model can be to: its tensor of a name, or the rounding.
+        """Return what a difference to this model can be to: a tensor as it is, or converted.
 
         Parameters
         ----------
@@ -191,13 +191,16 @@ class StoreReader(ABC):
         Returns
         -------
         RangeReader or None
-            Of the same dtype and shape. None if this model has no such tensor.
+            Of the same dtype and shape: for BF16, the rounding of FP32, and for FP32 the numbers of
+            BF16. None if this model has no such tensor.
         """
         if name not in self.info.paths:
             return None
         array = self.tensor(name).array
         if array.dtype == np.float32 and dtype == "bfloat16":
             array = RoundedArray(array)
+        elif array.dtype.name == "bfloat16" and dtype == "float32":
+            array = UnroundedArray(array)
         if (array.dtype.name, array.shape) != (dtype, shape):
             return None
         return array if array.reads_ranges else PiecewiseArray(array, self._kept)
