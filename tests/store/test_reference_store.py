@@ -1,0 +1,79 @@
+"""Stores are read by a second reader, written from the documents alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from based_models import write_nearby
+from bf16codecs.convert import append_to_run, safetensors_to_run, safetensors_to_zarr
+from lazy_models import write_safetensors
+from make_golden_stores import FOLDER, STORES, originals
+from models import every_dtype
+from reference_store import ReferenceStore
+from run_stores import drifting, write_checkpoints
+
+ZARR3 = [
+    name
+    for name, (_, options) in STORES.items()
+    if name.endswith((".zarr", ".zarr.zip"))
+    and options.get("zarr_format", 3) == 3
+    and options.get("codec") != "none"
+]
+
+
+@pytest.mark.parametrize("name", ZARR3)
+def test_golden_stores(name: str) -> None:
+    assert ReferenceStore(FOLDER / name).files() == originals(name)
+
+
+@pytest.mark.parametrize("codec", ["arithmetic", "huffman", "split"])
+def test_every_dtype_on_a_base(tmp_path: Path, codec: str) -> None:
+    base = every_dtype(tmp_path / "base.safetensors")
+    fine = write_nearby(base, tmp_path / "fine.safetensors")
+    safetensors_to_zarr(base, tmp_path / "base.zarr.zip", chunk_size=700)
+    options = {"base": tmp_path / "base.zarr.zip", "codec": codec, "chunk_size": 900}
+    safetensors_to_zarr(fine, tmp_path / "fine.zarr", **options)
+    files = ReferenceStore(tmp_path / "fine.zarr").files()
+    assert files == {"fine.safetensors": fine.read_bytes()}
+
+
+def test_roundings_and_their_masters(tmp_path: Path) -> None:
+    words = np.random.default_rng(0).integers(0, 2**32, (30, 41), dtype=np.uint32)
+    wide = {"w": words.view("f4")}
+    with np.errstate(invalid="ignore"):
+        narrow = {"w": wide["w"].astype("bfloat16")}
+    paths = {
+        name: write_safetensors(tmp_path / f"{name}.safetensors", arrays)
+        for name, arrays in {"wide": wide, "narrow": narrow}.items()
+    }
+    for name, path in paths.items():
+        safetensors_to_zarr(path, tmp_path / f"{name}.zarr", chunk_size=999)
+    for name, base in (("wide", "narrow"), ("narrow", "wide")):
+        store = tmp_path / f"{name}-on-{base}.zarr"
+        safetensors_to_zarr(paths[name], store, base=tmp_path / f"{base}.zarr", chunk_size=1400)
+        assert ReferenceStore(store).files() == {f"{name}.safetensors": paths[name].read_bytes()}
+
+
+@pytest.mark.parametrize("group", [1, 3, 16])
+def test_runs(tmp_path: Path, group: int) -> None:
+    steps = {}
+    for number in range(5):
+        master = drifting((20, 31), number).astype("f4")
+        steps[number] = {
+            "embed": drifting((40, 24), number),
+            "head": drifting((40, 24), number if number != 2 else 9),
+            "changes": drifting((7, 5) if number < 3 else (5, 7), number),
+            "master": master,
+        }
+        if number != 1:
+            steps[number]["late"] = drifting((9,), number)
+    paths = write_checkpoints(tmp_path, steps)
+    run = tmp_path / "run.zarr"
+    safetensors_to_run(paths[:3], run, keyframe_every=group, chunk_size=700)
+    for path in paths[3:]:
+        append_to_run(path, run)
+    for number, path in enumerate(paths):
+        assert ReferenceStore(run, number).files() == {path.name: path.read_bytes()}
