@@ -220,9 +220,9 @@ ssize_t write(int fd, const void* data, size_t size) {
   REAL(write);
   OURS(fd, real(fd, data, size));
   FAIL(ENOSPC, 1, -1);
-  off_t at = lseek(fd, 0, SEEK_CUR);
   ssize_t done = real(fd, data, size);
-  if (done > 0) note("write", full, "", at, data, done);
+  // Asked afterwards: with O_APPEND, it is written where the position was not before.
+  if (done > 0) note("write", full, "", lseek(fd, 0, SEEK_CUR) - done, data, done);
   return done;
 }
 
