@@ -18,7 +18,7 @@ NATIVE = PACKAGE / "_native"
 # which everybody raises, and the native core lie below all.
 LAYERS = [
     {"_version", "errors", "_core", "_interrupt"},
-    {"_half", "_limits", "_paths"},
+    {"_bfloat16", "_half", "_limits", "_paths"},
     {
         "_buffers",
         "_configured",

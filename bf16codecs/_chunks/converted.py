@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from bf16codecs._bfloat16 import from_bfloat16, round_to_bfloat16
 from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.array import ArrayReader, Index, Points
 from bf16codecs._chunks.indexing import Axis
 from bf16codecs._half import from_half
 
-__all__ = ["ConvertedArray", "WidenedArray"]
+__all__ = ["ConvertedArray", "rounded_array", "widened_array"]
 
 
 class ConvertedArray(ArrayReader):
@@ -70,14 +72,12 @@ class ConvertedArray(ArrayReader):
         out.view(self.dtype)[:] = self._convert(values).view(self.dtype)
 
 
-class WidenedArray(ConvertedArray):
-    """A float16 array as float32.
+def rounded_array(array: ArrayReader) -> ConvertedArray:
+    """Return a float32 array rounded to bfloat16: see `round_to_bfloat16`."""
+    return ConvertedArray(array, np.dtype(ml_dtypes.bfloat16), round_to_bfloat16)
 
-    Parameters
-    ----------
-    array
-        What is widened.
-    """
 
-    def __init__(self, array: ArrayReader) -> None:
-        super().__init__(array, np.dtype(np.float32), from_half)
+def widened_array(array: ArrayReader) -> ConvertedArray:
+    """Return a bfloat16 or float16 array as float32, which has all of its numbers."""
+    convert = from_half if array.dtype == np.float16 else from_bfloat16
+    return ConvertedArray(array, np.dtype(np.float32), convert)

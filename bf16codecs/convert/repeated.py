@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bf16codecs._bfloat16 import round_to_bfloat16
 from bf16codecs._buffers import Bytes
-from bf16codecs._chunks.rounded import round_to_bfloat16
 from bf16codecs._dtypes import DTYPE_BITS
 from bf16codecs._limits import is_addressable
 from bf16codecs.safetensors import Source, SourceFile, TensorInfo

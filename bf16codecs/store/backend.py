@@ -12,9 +12,9 @@ import zarr
 
 from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.array import ArrayReader
+from bf16codecs._chunks.converted import rounded_array, widened_array
 from bf16codecs._chunks.grid import ArrayPlan, Piece
 from bf16codecs._chunks.pieces import KeptPiece, PiecewiseArray, RangeReader
-from bf16codecs._chunks.rounded import RoundedArray, UnroundedArray
 from bf16codecs._limits import Limits
 from bf16codecs._messages import named_errors
 from bf16codecs.errors import StoreError
@@ -109,7 +109,7 @@ class StoreReader(ABC):
             array = self.array(path.removesuffix(ROUNDED))
             if array.dtype != np.float32:
                 raise StoreError(f"{label}: it is the rounding of {array.dtype}, not of float32")
-            return RoundedArray(array)
+            return rounded_array(array)
         difference = self.info.differences.get(path)
         if difference is None:
             array = self._open(path, label)
@@ -198,9 +198,9 @@ class StoreReader(ABC):
             return None
         array = self.tensor(name).array
         if array.dtype == np.float32 and dtype == "bfloat16":
-            array = RoundedArray(array)
+            array = rounded_array(array)
         elif array.dtype.name == "bfloat16" and dtype == "float32":
-            array = UnroundedArray(array)
+            array = widened_array(array)
         if (array.dtype.name, array.shape) != (dtype, shape):
             return None
         return array if array.reads_ranges else PiecewiseArray(array, self._kept)

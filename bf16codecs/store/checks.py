@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bf16codecs._chunks.array import ArrayReader
-from bf16codecs._chunks.converted import WidenedArray
+from bf16codecs._chunks.converted import widened_array
 from bf16codecs._chunks.grid import ArrayPlan
 from bf16codecs._dtypes import ARRAY_DTYPES, DTYPE_BITS
 from bf16codecs._limits import is_addressable
@@ -37,7 +37,7 @@ def restored_array(array: ArrayReader, attributes: Mapping[str, Any]) -> ArrayRe
         return array
     if array.dtype != np.float16:
         raise StoreError(f"{array.label}: its attributes say lossy, but it is {array.dtype}")
-    return WidenedArray(array)
+    return widened_array(array)
 
 
 def check_owner(name: str, attributes: Mapping[str, Any], is_rounded: bool) -> None:

@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from bf16codecs._bfloat16 import round_to_bfloat16
+from bf16codecs._chunks.converted import rounded_array
 from bf16codecs._chunks.formats import RAW
 from bf16codecs._chunks.frames import FrameFormat
 from bf16codecs._chunks.indexing import as_index
 from bf16codecs._chunks.library import LibraryArray
-from bf16codecs._chunks.rounded import RoundedArray, round_to_bfloat16
 from bf16codecs._chunks.steps import StepsArray, StepView, step_nbytes
 from bf16codecs._threads import run_all
 from growing_frames import frames_of, grow
@@ -73,7 +74,7 @@ def steps(request):
     form, encode = (RAW, raw) if request.param == "raw" else (FrameFormat(), growing)
     reader = chunked_array("x", array, (GROUP, 4, 40), source, form, encode)
     if request.param == "rounded":
-        return round_to_bfloat16(array).view("bfloat16"), RoundedArray(reader)
+        return round_to_bfloat16(array).view("bfloat16"), rounded_array(reader)
     return array, reader
 
 

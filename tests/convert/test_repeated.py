@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from based_models import KINDS, assert_holds, convert, restore, total_size, write_nearby
 from bf16codecs import open_model
-from bf16codecs._chunks.rounded import round_to_bfloat16
+from bf16codecs._bfloat16 import round_to_bfloat16
 from bf16codecs.convert import repeated
 from bf16codecs.convert.repeated import find_repeated
 from bf16codecs.safetensors import open_source
