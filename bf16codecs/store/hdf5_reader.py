@@ -41,9 +41,7 @@ class _Opened:
         self._where, self._state = where, os.stat(where)
         with named_errors(where), ExitStack() as stack:
             # Of a file that is open in this process, HDF5 would give what it knew of it then.
-            given = open(where, "rb") if _is_open(where) else None  # noqa: SIM115
-            if given is not None:
-                stack.callback(given.close)
+            given = stack.enter_context(open(where, "rb")) if _is_open(where) else None
             # A cache of decoded chunks for each dataset would be of no use.
             self.file = h5py.File(where if given is None else given, "r", rdcc_nbytes=0)
             stack.pop_all()

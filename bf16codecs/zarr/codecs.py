@@ -6,6 +6,7 @@ import asyncio
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from numcodecs import Delta
@@ -180,7 +181,10 @@ class DeltaCodec(BytesBytesCodec):
         # Differences of floats are rounded, and those of signed integers overflow.
         if self.dtype not in ("|u1", "<u2", "<u4", "<u8"):
             raise ValueError(f"dtype must be '|u1', '<u2', '<u4' or '<u8', not {self.dtype!r:.80}")
-        object.__setattr__(self, "_delta", Delta(self.dtype))
+
+    @cached_property
+    def _delta(self) -> Delta:
+        return Delta(self.dtype)
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
@@ -199,10 +203,10 @@ class DeltaCodec(BytesBytesCodec):
         return input_byte_length
 
     def _decode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
-        return self._apply(self._delta.decode, chunk_data, chunk_spec)  # type: ignore[attr-defined]
+        return self._apply(self._delta.decode, chunk_data, chunk_spec)
 
     def _encode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
-        return self._apply(self._delta.encode, chunk_data, chunk_spec)  # type: ignore[attr-defined]
+        return self._apply(self._delta.encode, chunk_data, chunk_spec)
 
     def _apply(self, function: Callable[[Any], Any], chunk: Buffer, spec: ArraySpec) -> Buffer:
         data, size = chunk.as_numpy_array(), int(self.dtype[-1])
