@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -77,15 +78,16 @@ def plan_step(
     ValueError
         If a chunk would be larger.
     StoreError
-        If the run has none of the tensors, in any form, or an array that cannot grow.
+        If the run has none of the tensors, of any dtype, or an array that cannot grow.
     """
     tensors = [tensor for file in source.files for tensor in file.header.tensors]
     repeated = find_repeated(source)
     stored = {t.name: t for t in tensors if t.name not in {**repeated.copies, **repeated.roundings}}
     known = _known_paths(run, info, stored)
-    if run is not None and tensors and not info.tensors.keys() & {t.name for t in tensors}:
+    if run is not None and tensors and not known and not _has_any(run, tensors):
         raise StoreError(
-            f"{source.files[0].path}: is not of the run {run.where}: it has none of its tensors"
+            f"{source.files[0].path}: is not of the run {run.where}: it has none of its tensors, by"
+            " name and shape"
         )
     if run is not None:
         for path in sorted({*known.values(), *info.grown()}):
@@ -143,6 +145,16 @@ def _known_paths(
             if is_own and (array.dtype.name, array.shape[1:]) == expected:
                 found[name] = form.path
     return found
+
+
+def _has_any(run: RunReader, tensors: Sequence[TensorInfo]) -> bool:
+    """Tell whether a run has had one of these tensors, of any dtype and of the same shape."""
+    wanted = {(tensor.name, tensor.shape) for tensor in tensors}
+    for number in reversed(run.run.numbers):
+        with closing(run.step(number)) as step:
+            if any((t.name, t.shape) in wanted for h in step.headers for t in h.tensors):
+                return True
+    return False
 
 
 def _check_form(run: RunReader, path: str) -> None:

@@ -252,17 +252,17 @@ def append_to_run(
 
 def _check_common(checkpoints: Sequence[tuple[int, Source]]) -> None:
     """Refuse a series with a stranger in it: name two, since either may be the one."""
-    known: set[str] = set()
+    known: set[tuple[str, tuple[int, ...]]] = set()
     before: Path | None = None
     for _, source in checkpoints:
-        names = {tensor.name for file in source.files for tensor in file.header.tensors}
+        tensors = {(t.name, t.shape) for file in source.files for t in file.header.tensors}
         path = source.paths[-1]
-        if before is not None and names and known.isdisjoint(names):
+        if before is not None and tensors and known.isdisjoint(tensors):
             raise StoreError(
-                f"{path}: has no tensor in common with {before}, which is of an earlier step: leave"
-                " out the one that is not of the run"
+                f"{path}: has no tensor in common with {before}, which is of an earlier step, none"
+                " of the same name and shape: leave out the one that is not of the run"
             )
-        known, before = known | names, path
+        known, before = known | tensors, path
 
 
 @contextmanager

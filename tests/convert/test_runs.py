@@ -277,13 +277,15 @@ def test_series_that_make_no_sense(checkpoints: list[Path], tmp_path: Path) -> N
         safetensors_to_run([*checkpoints, checkpoints[0]], target)
     with pytest.raises(ValueError, match="at least one"):
         safetensors_to_run([], target)
-    other = write_safetensors(tmp_path / "step99.safetensors", {"other": weights((8, 8))})
-    for steps, first, second in (
-        ([0, 99], "model-step00000", "step99"),
-        ([100, 99], "step99", "model-step00000"),
-    ):
-        with pytest.raises(StoreError, match=rf"{second}\.saf.* in common with .*{first}\.saf"):
-            safetensors_to_run([checkpoints[0], other], target, steps=steps)
+    like_it = {name: weights((3, *array.shape)) for name, array in STEPS[0].items()}
+    for arrays in ({"other": weights((8, 8))}, like_it):
+        other = write_safetensors(tmp_path / "step99.safetensors", arrays)
+        for steps, first, second in (
+            ([0, 99], "model-step00000", "step99"),
+            ([100, 99], "step99", "model-step00000"),
+        ):
+            with pytest.raises(StoreError, match=rf"{second}\.saf.* in common with .*{first}\.saf"):
+                safetensors_to_run([checkpoints[0], other], target, steps=steps)
     for options in (
         {"keyframe_every": 0},
         {"keyframe_every": 5000},
