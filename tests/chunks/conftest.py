@@ -45,3 +45,11 @@ def large(small_heads) -> tuple[np.ndarray, bytes]:
     """13 versions of 40 blocks, the last of which has 100 items, in room for 16."""
     array = fields(13, 39 * 256 + 100)
     return array, grow(array, 16)
+
+
+@pytest.fixture(params=["in parts", "at once"])
+def large_or_not(request, large, monkeypatch) -> tuple[np.ndarray, bytes]:
+    """The versions of `large`, which are read in parts, or are too few for that."""
+    if request.param == "at once":
+        monkeypatch.setattr(_core, "DEFAULT_BLOCK_BYTES", 1 << 24)
+    return large

@@ -17,6 +17,7 @@ from bf16codecs._chunks.wanted import Wanted
 from bf16codecs.errors import CorruptDataError, StoreError
 from growing_frames import HEADER, blocks_on_the_way, frames_of, grow, grown, head_sizes
 from noted_chunks import NotedChunk, NotedSource, chunked_array, read_range, read_selection
+from selections import selections
 from versions import ancestors, fields
 
 
@@ -29,13 +30,6 @@ def growing_frames(draw):
     room = count + draw(st.integers(0, 3))
     block = draw(st.sampled_from([256, 512]))
     return grow(array, room, parents, block=block), array, room
-
-
-def selections(length):
-    bound = st.integers(-length, length) | st.none()
-    return st.integers(-length, length - 1) | st.builds(
-        slice, bound, bound, st.integers(1, length) | st.none()
-    )
 
 
 pieces = pytest.mark.parametrize("piece", [None, 1, 2048, 1 << 20])
@@ -142,11 +136,8 @@ def test_what_is_known_is_not_read_again(large, piece):
 
 
 @pytest.mark.parametrize("piece", [None, 1 << 20])
-@pytest.mark.parametrize("is_large", [True, False])
-def test_a_version_that_is_not_there(request, large, piece, is_large):
-    if not is_large:
-        request.getfixturevalue("monkeypatch").setattr(_core, "DEFAULT_BLOCK_BYTES", 1 << 24)
-    array, growing = large
+def test_a_version_that_is_not_there(large_or_not, piece):
+    array, growing = large_or_not
     for selection, version in ((np.s_[13], 13), (np.s_[::5], 15), (np.s_[:], 15), (np.s_[-2], 14)):
         message = f"the chunk has 13 of 16 versions, and version {version} was asked for"
         with pytest.raises(CorruptDataError, match=message):
@@ -154,11 +145,8 @@ def test_a_version_that_is_not_there(request, large, piece, is_large):
 
 
 @pytest.mark.parametrize("piece", [None, 1 << 20])
-@pytest.mark.parametrize("is_large", [True, False])
-def test_padding_where_it_is_asked_for(request, large, piece, is_large):
-    if not is_large:
-        request.getfixturevalue("monkeypatch").setattr(_core, "DEFAULT_BLOCK_BYTES", 1 << 24)
-    array, growing = large
+def test_padding_where_it_is_asked_for(large_or_not, piece):
+    array, growing = large_or_not
     nbytes = 16 * array[0].nbytes
     whole = array.tobytes().ljust(nbytes, b"\xff")
     for start, stop in ((0, nbytes), (array.nbytes - 9, nbytes - 1), (array.nbytes + 5, nbytes)):

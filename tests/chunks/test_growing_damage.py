@@ -39,11 +39,8 @@ def test_a_damaged_version_and_those_that_come_from_it(large, piece):
 
 
 @pytest.mark.parametrize("piece", [None, 1 << 20])
-@pytest.mark.parametrize("is_large", [True, False])
-def test_another_parent_is_damage(request, large, piece, is_large):
-    if not is_large:
-        request.getfixturevalue("monkeypatch").setattr(_core, "DEFAULT_BLOCK_BYTES", 1 << 24)
-    array, growing = large
+def test_another_parent_is_damage(large_or_not, piece):
+    array, growing = large_or_not
     ends = ends_of(growing)
     shape = (16, *array.shape[1:])
     other = with_entry(growing, 6, ends[6], 5)

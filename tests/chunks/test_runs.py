@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from bf16codecs import BF16Arithmetic, _core
 from bf16codecs._chunks.formats import RAW, ZstdFormat, encode_zstd
 from bf16codecs._chunks.frames import FrameFormat
-from bf16codecs._chunks.indexing import as_index, cut_run
-from bf16codecs._chunks.library import LibraryArray
+from bf16codecs._chunks.indexing import cut_run
 from bf16codecs.errors import TruncatedDataError
-from noted_chunks import NotedSource, chunked_array, little_endian, read_range
+from noted_chunks import NotedSource, chunked_array, in_library, little_endian, read_range
 from versions import fields
 
 shapes = st.lists(st.integers(1, 9), max_size=4).map(tuple)
@@ -30,13 +29,6 @@ def in_blocks(index, chunk):
     """Encode a chunk in blocks of 1 KiB."""
     dtype = _core.DTYPES["float32"]
     return _core.encode(chunk.tobytes(), _core.CODECS["arithmetic"], dtype, block=256)
-
-
-def as_library(array, chunks):
-    def read(axes, out):
-        out[...] = array[tuple(map(as_index, axes))]
-
-    return LibraryArray("x", array.shape, array.dtype, chunks, read, 1, OSError)
 
 
 @given(shapes, st.data())
@@ -57,7 +49,7 @@ def test_any_range_of_any_array(form, shape, dtype, data):
     array = np.random.default_rng(0).integers(0, 2, shape).astype(dtype)
     chunks = tuple(data.draw(st.integers(1, n)) for n in shape)
     chunked = chunked_array("x", array, chunks, NotedSource(), *FORMS[form])
-    for reader in (chunked, as_library(array, chunks)):
+    for reader in (chunked, in_library(array, chunks)):
         start, stop = sorted(data.draw(st.integers(0, array.nbytes)) for _ in "ab")
         assert read_range(reader, start, stop) == little_endian(array)[start:stop]
 
@@ -87,7 +79,7 @@ def test_of_frames_the_touched_blocks_alone(piece):
 
 
 @pytest.mark.usefixtures("small_heads")
-@pytest.mark.parametrize("make", [chunked_array, lambda label, array, *_: as_library(array, None)])
+@pytest.mark.parametrize("make", [chunked_array, lambda label, array, *_: in_library(array, None)])
 @pytest.mark.parametrize("chunks", [(4, 1 << 18), (16, 1 << 16)])
 def test_memory_is_in_proportion_to_the_range(make, chunks):
     array = fields(1, 16, 1 << 18)[0]

@@ -12,12 +12,10 @@ from bf16codecs._bfloat16 import round_to_bfloat16
 from bf16codecs._chunks.converted import rounded_array
 from bf16codecs._chunks.formats import RAW
 from bf16codecs._chunks.frames import FrameFormat
-from bf16codecs._chunks.indexing import as_index
-from bf16codecs._chunks.library import LibraryArray
 from bf16codecs._chunks.steps import StepsArray, StepView, step_nbytes
 from bf16codecs._threads import run_all
 from growing_frames import frames_of, grow
-from noted_chunks import NotedSource, chunked_array, little_endian, read_range
+from noted_chunks import NotedSource, chunked_array, in_library, little_endian, read_range
 from versions import fields
 
 GROUP = 4
@@ -30,13 +28,6 @@ def growing(index, chunk):
 
 def raw(index, chunk):
     return chunk.tobytes()
-
-
-def in_library(array):
-    def read(axes, out):
-        out[...] = array[tuple(map(as_index, axes))]
-
-    return LibraryArray("x", array.shape, array.dtype, None, read, 1, OSError)
 
 
 def box_of(reader, selection):

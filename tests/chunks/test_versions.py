@@ -1,7 +1,6 @@
 """Parts of frames of several versions: what is fetched, decoded and kept for them."""
 
 import tracemalloc
-from functools import partial
 
 import numpy as np
 import pytest
@@ -11,47 +10,19 @@ from hypothesis import strategies as st
 from bf16codecs import BF16Arithmetic, _core, encode_delta
 from bf16codecs._chunks.formats import read
 from bf16codecs._chunks.frames import FrameFormat
-from bf16codecs._chunks.stored import AtMost, InMemory
-from bf16codecs._chunks.touched import touched_ranges
 from bf16codecs._chunks.wanted import Wanted
 from bf16codecs.errors import BaseMismatchError, CodecError, StoreError
+from noted_chunks import NotedChunk, read_selection
+from selections import selections
 from versions import ancestors, fields, with_parents
 
 FLOAT32 = _core.DTYPES["float32"]
-
-
-class Stored(InMemory):
-    """Notes what is read of a frame; with a `piece`, as from a local file."""
-
-    def __init__(self, frame, piece=None):
-        super().__init__(frame)
-        self.ranges, self._piece = [], piece
-        self.size = len(frame) if piece else None
-
-    @property
-    def piece(self):
-        return self._piece
-
-    def read(self, request):
-        all_of_it = [(0, self._data.size)]
-        self.ranges += all_of_it if isinstance(request, AtMost) else request
-        return super().read(request)
-
-    def fetched(self):
-        return sum(stop - start for start, stop in self.ranges)
 
 
 def encode(array, block=256, codec="arithmetic", **options):
     raw = array.reshape(-1).view(np.uint8)
     number = _core.CODECS[codec]
     return _core.encode(raw, number, FLOAT32, steps=len(array), block=block, **options)
-
-
-def read_selection(stored, array, selection):
-    raw = np.full(array.nbytes, 0xAA, np.uint8)
-    touched = partial(touched_ranges, selection, array.shape, array.itemsize)
-    read(FrameFormat(keep_heads=False), stored, Wanted(array.nbytes, touched, raw))
-    return raw.view(array.dtype).reshape(array.shape)[selection]
 
 
 def read_run(stored, nbytes, start, stop):
@@ -77,13 +48,6 @@ def several_versions(draw):
     return frame, array
 
 
-def selections(length):
-    bound = st.integers(-length, length) | st.none()
-    return st.integers(-length, length - 1) | st.builds(
-        slice, bound, bound, st.integers(1, length) | st.none()
-    )
-
-
 pieces = st.sampled_from([None, 1, 2048, 1 << 20])
 
 
@@ -95,11 +59,11 @@ def test_any_part_is_numpys(data, case, piece, is_large):
         if is_large:  # too large to be read at once
             patch.setattr(_core, "DEFAULT_BLOCK_BYTES", 16)
         selection = tuple(data.draw(selections(n)) for n in array.shape)
-        found = read_selection(Stored(frame, piece), array, selection)
+        found = read_selection(NotedChunk(frame, piece), array.shape, selection)
         np.testing.assert_array_equal(found.view("u4"), array[selection].view("u4"))
         start, stop = sorted(data.draw(st.integers(0, array.nbytes)) for _ in "ab")
         if start < stop:
-            found = read_run(Stored(frame, piece), array.nbytes, start, stop)
+            found = read_run(NotedChunk(frame, piece), array.nbytes, start, stop)
             assert found == array.tobytes()[start:stop]
 
 
@@ -142,10 +106,11 @@ def test_touched_blocks_and_their_ancestors_alone(
     damaged = bytearray(frame)
     for block in set(range(640)) - set(needed):
         damaged[offsets[block] : offsets[block + 1]] = bytes(offsets[block + 1] - offsets[block])
-    stored = Stored(bytes(damaged), piece)
-    np.testing.assert_array_equal(read_selection(stored, array, selection), array[selection])
+    stored = NotedChunk(bytes(damaged), piece)
+    np.testing.assert_array_equal(read_selection(stored, array.shape, selection), array[selection])
     assert sorted(decoded) == needed
-    head, payloads = stored.ranges[:2], stored.ranges[2:]
+    fetched = stored.fetched()
+    head, payloads = fetched[:2], fetched[2:]
     assert [head[0][0], head[1][1]] == [0, _core.Index(frame).header_size]
     assert sum(b - a for a, b in payloads) == sum(offsets[b + 1] - offsets[b] for b in needed)
 
@@ -153,10 +118,10 @@ def test_touched_blocks_and_their_ancestors_alone(
 def test_one_request_for_each_run_of_blocks(large):
     array, frame = large
     offsets = _core.Index(frame).offsets
-    stored = Stored(frame)
-    read_selection(stored, array, np.s_[5:8])
+    stored = NotedChunk(frame)
+    read_selection(stored, array.shape, np.s_[5:8])
     runs = [(0, 40), (4 * 40, 8 * 40)]  # 5, 6 and 7 come from 4, and that from 0
-    assert stored.ranges[2:] == [(offsets[a], offsets[b]) for a, b in runs]
+    assert stored.fetched()[2:] == [(offsets[a], offsets[b]) for a, b in runs]
 
 
 def test_small_versions_are_read_from_files_together():
@@ -164,9 +129,9 @@ def test_small_versions_are_read_from_files_together():
     frame = encode(array, 1024)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_core, "DEFAULT_BLOCK_BYTES", 1024)
-        stored = Stored(frame, 1 << 16)
-        np.testing.assert_array_equal(read_selection(stored, array, np.s_[:]), array)
-    assert len(stored.ranges) == 1 + 4
+        stored = NotedChunk(frame, 1 << 16)
+        np.testing.assert_array_equal(read_selection(stored, array.shape, np.s_[:]), array)
+    assert len(stored.fetched()) == 1 + 4
 
 
 @pytest.mark.parametrize("piece", [None, 1 << 20])
@@ -176,18 +141,18 @@ def test_a_damaged_version_and_those_that_come_from_it(large, piece):
     damaged = bytearray(frame)
     damaged[offsets[4 * 40 + 10] + 20] ^= 1
     for version in range(16):
-        stored = Stored(bytes(damaged), piece)
+        stored = NotedChunk(bytes(damaged), piece)
         if 4 in (version, *ancestors(version)):
             with pytest.raises(CodecError, match="block 170 of 640"):
-                read_selection(stored, array, np.s_[version])
-            stored = Stored(bytes(damaged), piece)
+                read_selection(stored, array.shape, np.s_[version])
+            stored = NotedChunk(bytes(damaged), piece)
             np.testing.assert_array_equal(
-                read_selection(stored, array, np.s_[version, 11 * 256 :]),
+                read_selection(stored, array.shape, np.s_[version, 11 * 256 :]),
                 array[version, 11 * 256 :],
             )
         else:
             np.testing.assert_array_equal(
-                read_selection(stored, array, np.s_[version]), array[version]
+                read_selection(stored, array.shape, np.s_[version]), array[version]
             )
 
 
@@ -196,7 +161,7 @@ def test_memory_does_not_grow_with_the_number_of_ancestors(piece):
     """Each of 24 versions of 4 MiB comes from the one before."""
     array = np.tile(fields(1, 1 << 20), (24, 1))
     frame = with_parents(encode(array, 0, checksum=False), [max(0, v - 1) for v in range(24)])
-    stored = Stored(frame, piece)
+    stored = NotedChunk(frame, piece)
     out = np.empty(4 << 20, np.uint8)
     wanted = Wanted.run(array.nbytes, out, 23 * out.size)
     tracemalloc.start()
@@ -215,10 +180,10 @@ def test_far_more_ancestors_than_this_package_writes_are_refused(monkeypatch):
     frame = with_parents(encode(array, checksum=False), [max(0, v - 1) for v in range(40)])
     array = np.frombuffer(_core.decode(frame), "f4").reshape(array.shape)
     with pytest.raises(StoreError, match="read the whole chunk"):
-        read_selection(Stored(frame), array, np.s_[39])
-    found = read_selection(Stored(frame), array, np.s_[:])
+        read_selection(NotedChunk(frame), array.shape, np.s_[39])
+    found = read_selection(NotedChunk(frame), array.shape, np.s_[:])
     np.testing.assert_array_equal(found.view("u4"), array.view("u4"))
-    found = read_selection(Stored(frame), array, np.s_[15])
+    found = read_selection(NotedChunk(frame), array.shape, np.s_[15])
     np.testing.assert_array_equal(found.view("u4"), array[15].view("u4"))
 
 
@@ -226,4 +191,4 @@ def test_frames_with_a_base_outside_are_refused():
     array = fields(2, 3000)
     frame = encode_delta(BF16Arithmetic("float32"), array[1], array[0])
     with pytest.raises(BaseMismatchError, match="base="):
-        read_selection(Stored(frame), array[1], np.s_[5])
+        read_selection(NotedChunk(frame), array[1].shape, np.s_[5])

@@ -14,6 +14,8 @@ from bf16codecs._chunks.array import ChunkedArray, Index, Located
 from bf16codecs._chunks.formats import Format, read
 from bf16codecs._chunks.frames import FrameFormat
 from bf16codecs._chunks.grid import ArrayPlan
+from bf16codecs._chunks.indexing import as_index
+from bf16codecs._chunks.library import LibraryArray
 from bf16codecs._chunks.stored import AtMost, InMemory, Range, Request, Source, StoredChunk
 from bf16codecs._chunks.touched import touched_ranges
 from bf16codecs._chunks.wanted import Wanted
@@ -126,6 +128,15 @@ def chunked_array(
         return Located(form, source, (label, index))
 
     return ChunkedArray(label, array.shape, array.dtype, chunks, locate, form.in_blocks, **options)
+
+
+def in_library(array: Any, chunks: Index | None = None) -> LibraryArray:
+    """Return an array as one that a library reads."""
+
+    def read(axes: Any, out: Any) -> None:
+        out[...] = array[tuple(map(as_index, axes))]
+
+    return LibraryArray("x", array.shape, array.dtype, chunks, read, 1, OSError)
 
 
 def little_endian(array: Any) -> bytes:

@@ -16,6 +16,7 @@ import bf16codecs
 from bf16codecs import BF16Arithmetic, BF16Huffman, BF16Split, BF16Zstd
 from bf16codecs.zarr import BF16BlocksCodec
 from bits import assert_same_bits, bits
+from selections import selections
 
 pytestmark = [
     pytest.mark.usefixtures("pipeline"),
@@ -57,13 +58,6 @@ def test_arrays_round_trip(tmp_path, codec, dtype):
 
 
 LARGE = weights((37, 101, 97), "float32")  # 2.8 blocks
-
-
-def selections(length):
-    bound = st.integers(-length, length) | st.none()
-    return st.integers(-length, length - 1) | st.builds(
-        slice, bound, bound, st.integers(1, length) | st.none()
-    )
 
 
 @pytest.fixture
