@@ -5,8 +5,6 @@ from __future__ import annotations
 import gc
 import pickle
 import shutil
-import subprocess
-import sys
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -20,13 +18,11 @@ import zarr
 
 import bf16codecs
 from based_models import KINDS, assert_same_tensors, convert, write_nearby
-from bf16codecs._chunks import sources
-from bf16codecs._chunks.stored import AtMost
 from bf16codecs.errors import BaseMismatchError
 from bf16codecs.store import StoreError
 from bits import assert_same_bits
-from checkout import package_environment
-from lazy_models import weights, write_safetensors
+from lazy_models import in_memory, weights, write_safetensors
+from measured_reads import linux
 from servers import serving
 
 kinds = pytest.mark.parametrize("kind", ["zarr3", "zarr2", "hdf5"])
@@ -34,9 +30,9 @@ kinds = pytest.mark.parametrize("kind", ["zarr3", "zarr2", "hdf5"])
 #: A row has 2 KiB, a block 256 rows, and a chunk 2048 rows or fewer.
 SHAPE = (4096, 1024)
 BLOCK = 1 << 19
-ROWS = 256
 
 Models = list[tuple[Path, np.ndarray]]
+Reads = list[tuple[Any, Any]]
 
 
 @pytest.fixture(scope="module")
@@ -57,21 +53,7 @@ def chains(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Models]:
     return chains
 
 
-@pytest.fixture
-def reads(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any]]:
-    """Note each read of a local file: its key and its ranges, None for all of it."""
-    reads: list[tuple[Any, Any]] = []
-    original = sources.OpenPart.read
-
-    def read(self: Any, request: Any) -> Any:
-        reads.append((self.key, None if isinstance(request, AtMost) else list(request)))
-        return original(self, request)
-
-    monkeypatch.setattr(sources.OpenPart, "read", read)
-    return reads
-
-
-def fetched(reads: list[tuple[Any, Any]]) -> list[int]:
+def fetched(reads: Reads) -> list[int]:
     """Return the bytes of each read of blocks: not the first look at a frame."""
     looks = [(key, ranges) for key, ranges in reads if ranges and ranges != [(0, 4096)]]
     return [sum(stop - start for start, stop in ranges) for _, ranges in looks]
@@ -83,7 +65,7 @@ def fetched(reads: list[tuple[Any, Any]]) -> list[int]:
 @kinds
 @pytest.mark.parametrize("row", [0, 255, 256, 1024, 2047, 2048, 4095])
 def test_a_row_is_a_block_of_each_level(
-    chains: dict[str, Models], reads: list[tuple[Any, Any]], kind: str, row: int
+    chains: dict[str, Models], reads: Reads, kind: str, row: int
 ) -> None:
     store, array = chains[kind][-1]
     with bf16codecs.open_model(store) as model:
@@ -99,7 +81,7 @@ def test_a_row_is_a_block_of_each_level(
 
 @kinds
 def test_a_selection_reads_the_same_blocks_of_each_level(
-    chains: dict[str, Models], reads: list[tuple[Any, Any]], kind: str
+    chains: dict[str, Models], reads: Reads, kind: str
 ) -> None:
     store, array = chains[kind][-1]
     with bf16codecs.open_model(store) as model:
@@ -121,7 +103,7 @@ def test_a_selection_reads_the_same_blocks_of_each_level(
 
 @kinds
 def test_opening_and_listing_reads_metadata_alone(
-    chains: dict[str, Models], reads: list[tuple[Any, Any]], kind: str
+    chains: dict[str, Models], reads: Reads, kind: str
 ) -> None:
     store, _ = chains[kind][-1]
     with bf16codecs.open_model(store) as model:
@@ -169,19 +151,13 @@ def test_requests_to_a_server(chains: dict[str, Models], tmp_path: Path) -> None
 def test_several_bases_are_read_at_a_time(chains: dict[str, Models]) -> None:
     """As many as of a remote store itself."""
     store, _ = chains["zarr3"][1]
-    base = chains["zarr3"][0][0]
-    memory = zarr.storage.MemoryStore()
-    for path in base.rglob("*"):
-        if path.is_file():
-            buffer = zarr.core.buffer.default_buffer_prototype().buffer
-            key = path.relative_to(base).as_posix()
-            memory._store_dict[key] = buffer.from_bytes(path.read_bytes())
+    memory = in_memory(chains["zarr3"][0][0])
     with bf16codecs.open_model(store) as near, bf16codecs.open_model(store, base=memory) as far:
         assert near["w"]._array.concurrency == 1
         assert far["w"]._array.concurrency == 8
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="peak memory is told in other units")
+@linux
 @kinds
 def test_loading_takes_the_models_size_and_little_more(
     chains: dict[str, Models], kind: str, run_python: Callable[..., Any]
@@ -190,15 +166,14 @@ def test_loading_takes_the_models_size_and_little_more(
 import resource, sys
 import bf16codecs, bf16codecs.model, h5py
 bf16codecs.set_num_threads(2)
-for path in sys.argv[1:]:
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with bf16codecs.open_model(path) as model:
-        model["w"][5]
-        arrays = model.load()
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+with bf16codecs.open_model(sys.argv[1]) as model:
+    model["w"][5]
+    arrays = model.load()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
-    paths = [str(store) for store, _ in reversed(chains[kind])]
-    extra = int(run_python(code, *paths[:1]).stdout.split()[0]) * 1024 - 2 * SHAPE[0] * SHAPE[1]
+    store, _ = chains[kind][-1]
+    extra = int(run_python(code, str(store)).stdout) * 1024 - 2 * SHAPE[0] * SHAPE[1]
     assert extra < 30e6
 
 
@@ -321,16 +296,15 @@ def test_pickled(trio: tuple[Path, Path, Path], monkeypatch: pytest.MonkeyPatch)
             assert_same_bits(tensor[5:9], source["a"][5:9])
 
 
-def test_in_a_process_of_its_own(trio: tuple[Path, Path, Path], tmp_path: Path) -> None:
+def test_in_a_process_of_its_own(
+    trio: tuple[Path, Path, Path], tmp_path: Path, run_python: Callable[..., Any]
+) -> None:
     base, _, store = trio
     with bf16codecs.open_model(base) as opened, bf16codecs.open_model(store, base=opened) as model:
         (tmp_path / "pickled").write_bytes(pickle.dumps(model["a"]))
         expected = model["a"][3].tobytes().hex()
     code = "import pickle, sys; print(pickle.load(open(sys.argv[1], 'rb'))[3].tobytes().hex())"
-    command = [sys.executable, "-c", code, tmp_path / "pickled"]
-    environment = package_environment()
-    found = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
-    assert found.stdout.strip() == expected
+    assert run_python(code, str(tmp_path / "pickled")).stdout.strip() == expected
 
 
 def test_dask(chains: dict[str, Models]) -> None:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
 import pytest
 import zarr
 from zarr.storage import LocalStore
 
 import bf16codecs
-from bf16codecs._chunks import sources
-from bf16codecs._chunks.stored import AtMost
 from bf16codecs.zarr import BF16BlocksCodec
 from bits import PIPELINES, assert_same_bits
 from lazy_models import weights, write_store
+from measured_reads import linux
 
 pytestmark = pytest.mark.slow
 
@@ -34,20 +31,6 @@ def array():
 @pytest.fixture(scope="module")
 def store(array, tmp_path_factory):
     return write_store(tmp_path_factory.mktemp("large") / "m.zarr", {"w": array}, chunk_size=CHUNK)
-
-
-@pytest.fixture
-def reads(monkeypatch):
-    """Note each read of a local file: its key and its ranges, None for all of it."""
-    reads = []
-    original = sources.OpenPart.read
-
-    def read(self, request):
-        reads.append((self.key, None if isinstance(request, AtMost) else list(request)))
-        return original(self, request)
-
-    monkeypatch.setattr(sources.OpenPart, "read", read)
-    return reads
 
 
 def test_one_row_is_an_index_and_at_most_two_blocks(store, array, reads):
@@ -116,7 +99,7 @@ def test_listing_300_tensors_reads_one_file(tmp_path, reads):
     assert reads == [("zarr.json", None)]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="peak memory is told in other units")
+@linux
 @pytest.mark.parametrize("framework", ["numpy", "torch"])
 def test_loading_takes_the_models_size_and_little_more(store, run_python, framework):
     pytest.importorskip(framework)
