@@ -83,7 +83,7 @@ def test_bad_input_is_one_line_before_anything_is_measured(checkpoints, tmp_path
         assert done.stdout == ""
 
 
-def test_holes_are_nodisk_size(tmp_path):
+def test_holes_take_no_room(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"x" * 5000)
     assert disk_size(path) == 5000
