@@ -9,49 +9,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
 
 import bf16codecs
 from based_models import write_nearby
-from bf16codecs import cli
 from bf16codecs.convert import safetensors_to_zarr
 from edit_store import edit_json
 from folders import names_in
+from invoked import CONVERTERS, done, refused
 from lazy_models import weights, write_safetensors, write_shards
 
-COMMANDS = {name: getattr(cli, name) for name in ("st2zarr", "zarr2st", "st2h5", "h52st")}
-
-#: Name of a store: the commands that write and restore it.
-CONVERTERS = {
-    "m.zarr": ("st2zarr", "zarr2st"),
-    "m.zip": ("st2zarr", "zarr2st"),
-    "m.h5": ("st2h5", "h52st"),
-}
 stores = pytest.mark.parametrize("name", CONVERTERS)
-
-
-def run(command: str, *args: object) -> Result:
-    entry = COMMANDS.get(command, cli.main)
-    arguments = [str(a) for a in args] if command in COMMANDS else [command, *map(str, args)]
-    name = command if command in COMMANDS else "bf16codecs"
-    return CliRunner().invoke(entry, arguments, prog_name=name)
-
-
-def done(command: str, *args: object) -> str:
-    result = run(command, *args)
-    assert result.exit_code == 0, result.stderr
-    assert result.stderr == ""
-    return result.stdout
-
-
-def refused(command: str, *args: object) -> str:
-    """Return the one line with which a command ends."""
-    result = run(command, *args)
-    assert result.exit_code == 1, result.output
-    assert result.stdout == ""
-    (line,) = result.stderr.splitlines()
-    assert line.isprintable()
-    return line
 
 
 @pytest.fixture
@@ -78,7 +45,7 @@ def test_there_and_back(name: str, codec: tuple[str, ...], base: Path, fine: Pat
     assert lines[1:] == ["base base.zarr: 3 of 3 tensors as differences"]
     done(back, name, "back.safetensors")
     assert Path("back.safetensors").read_bytes() == fine.read_bytes()
-    assert "intact, identical to fine.safetensors" in done("verify", name, fine)
+    assert "intact, identical to fine.safetensors" in done("bf16codecs", "verify", name, fine)
     assert done(to, fine, name, "--base", "base.zarr", "--overwrite", "--quiet") == ""
 
 
@@ -93,19 +60,21 @@ def test_a_base_that_is_named(name: str, base: Path, fine: Path) -> None:
         assert re.fullmatch(
             rf"{command}: {name}: its base cannot be opened: .*No such file or directory:"
             r" '\S+/base\.zarr'; name its base with --base, or bf16codecs\.open_model.*",
-            refused(command.split()[-1], *arguments),
+            refused(*command.split(), *arguments),
         )
     done(back, name, "back", "--base", "moved.zarr")
     assert Path("back").read_bytes() == fine.read_bytes()
-    assert "intact" in done("verify", name, "--base", "moved.zarr")
-    assert "go round in a circle" in refused("verify", name, "--base", name)
+    assert "intact" in done("bf16codecs", "verify", name, "--base", "moved.zarr")
+    assert "go round in a circle" in refused("bf16codecs", "verify", name, "--base", name)
     write_nearby(base, Path("other.safetensors"), seed=9)
     done("st2zarr", "other.safetensors", "other.zarr")
     assert re.search(
         r"other\.zarr is not its base: the SHA-256 of other\.safetensors is \w+, not \w+; name",
-        refused("verify", name, "--base", "other.zarr"),
+        refused("bf16codecs", "verify", name, "--base", "other.zarr"),
     )
-    assert "it has no base, and one was given" in refused("verify", "other.zarr", "--base", base)
+    assert "it has no base, and one was given" in refused(
+        "bf16codecs", "verify", "other.zarr", "--base", base
+    )
 
 
 @stores
@@ -113,7 +82,7 @@ def test_info_opens_no_base(name: str, base: Path, fine: Path) -> None:
     done(CONVERTERS[name][0], fine, name, "--base", base, "--level", "best")
     digest = hashlib.sha256(base.read_bytes()).hexdigest()
     base.unlink()
-    lines = done("info", name).splitlines()
+    lines = done("bf16codecs", "info", name).splitlines()
     assert [line.split()[3] for line in lines[1:4]] == ["difference+arithmetic"] * 3
     assert "codecs: difference+arithmetic best (3 tensors)" in lines
     at = lines.index("base: base.safetensors")
@@ -127,7 +96,8 @@ def test_info_names_the_shards_of_a_base(tmp_path: Path, fine: Path) -> None:
         arrays = model.load()
     shards = write_shards(tmp_path / "base", [{name: arrays[name]} for name in arrays])
     done("st2zarr", fine, "m.zarr", "--base", shards)
-    shown = [line.split() for line in done("info", "m.zarr").splitlines() if "base S" in line]
+    lines = done("bf16codecs", "info", "m.zarr").splitlines()
+    shown = [line.split() for line in lines if "base S" in line]
     assert shown == [
         ["base", "SHA-256:", hashlib.sha256(path.read_bytes()).hexdigest(), path.name]
         for path in sorted(shards.glob("*.safetensors"))
@@ -140,7 +110,7 @@ def test_info_counts_what_is_shared_once(tmp_path: Path) -> None:
     source = write_safetensors(tmp_path / "m.safetensors", arrays)
     for name in CONVERTERS:
         done(CONVERTERS[name][0], source, tmp_path / name)
-        lines = done("info", tmp_path / name).splitlines()
+        lines = done("bf16codecs", "info", tmp_path / name).splitlines()
         rows = {line.split()[0]: line.split()[3:] for line in lines[1:5]}
         assert rows["head"][0] == "shared"
         assert rows["low"][0] == "rounded"
@@ -169,19 +139,23 @@ def test_auto_says_what_it_picked(base: Path, fine: Path) -> None:
 def test_rebase(base: Path, fine: Path) -> None:
     done("st2zarr", base, "base.zarr")
     done("st2zarr", fine, "m.zarr", "--base", "base.zarr")
-    lines = done("rebase", "m.zarr").splitlines()
+    lines = done("bf16codecs", "rebase", "m.zarr").splitlines()
     assert len(lines) == 1
     assert re.match(r"m\.zarr -> m\.zarr: 3 tensors, .*, whole, verified$", lines[0])
     os.mkdir("bases")
     os.rename("base.zarr", "bases/base.zarr")
-    lines = done("rebase", "m.zarr", "--onto", "auto:bases", "--no-verify").splitlines()
+    text = done("bf16codecs", "rebase", "m.zarr", "--onto", "auto:bases", "--no-verify")
+    lines = text.splitlines()
     assert lines[0].endswith(", rewritten")
     assert lines[1].startswith("base bases/base.zarr: 3 of 3 tensors as differences; by a sample")
-    assert done("rebase", "m.zarr", "--onto", base, "--threads", 1, "--quiet", "--no-sync") == ""
-    assert "intact" in done("verify", "m.zarr", fine)
-    assert "would replace the base" in refused("rebase", "m.zarr", "--onto", "m.zarr")
-    assert "a safetensors model" in refused("rebase", base)
-    assert "more than max_bytes allows" in refused("rebase", "m.zarr", "--max-bytes", 1000)
+    options = ("--threads", 1, "--quiet", "--no-sync")
+    assert done("bf16codecs", "rebase", "m.zarr", "--onto", base, *options) == ""
+    assert "intact" in done("bf16codecs", "verify", "m.zarr", fine)
+    assert "would replace the base" in refused("bf16codecs", "rebase", "m.zarr", "--onto", "m.zarr")
+    assert "a safetensors model" in refused("bf16codecs", "rebase", base)
+    assert "more than max_bytes allows" in refused(
+        "bf16codecs", "rebase", "m.zarr", "--max-bytes", 1000
+    )
 
 
 def test_errors_are_one_line(base: Path, fine: Path) -> None:
@@ -205,7 +179,9 @@ def test_errors_are_one_line(base: Path, fine: Path) -> None:
         root["attributes"]["bf16codecs"]["base"]["path"] = "\u202ebase.zarr"
 
     edit_json(Path("m.zarr"), "zarr.json", change)
-    assert "damaged store attributes: '\\u202ebase.zarr'" in refused("verify", "b.zarr")
+    assert "damaged store attributes: '\\u202ebase.zarr'" in refused(
+        "bf16codecs", "verify", "b.zarr"
+    )
 
 
 def test_a_dask_cluster_makes_no_differences(base: Path, fine: Path) -> None:
@@ -224,4 +200,4 @@ def test_a_dask_cluster_makes_no_differences(base: Path, fine: Path) -> None:
         convert(source, "m.zarr", client)
         safetensors_to_zarr(source, "n.zarr")
     assert Path("m.zarr/zarr.json").read_bytes() == Path("n.zarr/zarr.json").read_bytes()
-    assert "intact" in done("verify", "m.zarr", source)
+    assert "intact" in done("bf16codecs", "verify", "m.zarr", source)

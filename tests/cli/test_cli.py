@@ -15,7 +15,6 @@ from typing import Any
 import click
 import pytest
 import zarr
-from click.testing import CliRunner, Result
 
 import bf16codecs
 from bf16codecs import cli, hdf5
@@ -26,37 +25,8 @@ from bf16codecs.store.choice import CodecChoice
 from checkout import package_environment
 from edit_store import edit_json
 from folders import files_in
+from invoked import COMMANDS, CONVERTERS, done, refused, run
 from models import TRICKY_NAMES, write_model
-
-NAMES = ("st2zarr", "zarr2st", "st2h5", "h52st")
-COMMANDS = {name: getattr(cli, name) for name in NAMES} | {"bf16codecs": cli.main}
-#: Name of a store: the commands that write and restore it.
-CONVERTERS = {
-    "m.zarr": ("st2zarr", "zarr2st"),
-    "m.zip": ("st2zarr", "zarr2st"),
-    "m.h5": ("st2h5", "h52st"),
-}
-
-
-def run(command: str, *args: Any) -> Result:
-    return CliRunner().invoke(COMMANDS[command], [str(a) for a in args], prog_name=command)
-
-
-def done(command: str, *args: Any) -> str:
-    result = run(command, *args)
-    assert result.exit_code == 0, result.stderr
-    assert result.stderr == ""
-    return result.stdout
-
-
-def refused(command: str, *args: Any, status: int = 1) -> str:
-    """Return the one line with which a command ends."""
-    result = run(command, *args)
-    assert result.exit_code == status, result.output
-    assert result.stdout == ""
-    (line,) = result.stderr.splitlines()
-    assert line.startswith(f"{command}")
-    return line
 
 
 @pytest.fixture

@@ -8,26 +8,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
 from safetensors.numpy import save_file
 
-from bf16codecs import cli
 from bf16codecs._half import HalfLoss, from_half, to_half
+from invoked import done, refused, run
 
 WEIGHTS = np.random.default_rng(0).normal(0, 0.02, (70, 30)).astype("f4")
 LOSS = HalfLoss.of(WEIGHTS, to_half(WEIGHTS))
 LINE = f"lossy: FP32 in half precision, not the original: {LOSS}"
 
 
-def run(command: str, *args: Any) -> Result:
-    function = cli.main if command == "bf16codecs" else getattr(cli, command)
-    return CliRunner().invoke(function, [str(a) for a in args], prog_name=command)
-
-
 def lines(command: str, *args: Any) -> list[str]:
-    result = run(command, *args)
-    assert (result.exit_code, result.stderr) == (0, ""), result.stderr
-    return result.stdout.splitlines()
+    return done(command, *args).splitlines()
 
 
 @pytest.fixture
@@ -98,14 +90,12 @@ def test_wrong_usage(source, tmp_path, command, options, message):
 
 def test_models_without_floats_are_named(tmp_path):
     save_file({"ids": np.arange(9), "half": np.ones(9, "f2")}, tmp_path / "ids.safetensors")
-    result = run("st2zarr", tmp_path / "ids.safetensors", tmp_path / "t", "--lossy", "float16")
-    assert result.exit_code == 1
-    (line,) = result.stderr.splitlines()
+    line = refused("st2zarr", tmp_path / "ids.safetensors", tmp_path / "t", "--lossy", "float16")
     assert "ids.safetensors: has no FP32 tensor" in line
 
 
 def test_options_that_hdf5_does_not_have_are_not_listed() -> None:
-    text = CliRunner().invoke(cli.st2h5, ["--help"]).output
+    text = done("st2h5", "--help")
     assert "--codec" in text
     assert "lossy" not in text
     assert "delta" not in text

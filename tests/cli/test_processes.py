@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from bf16codecs import cli
 from bf16codecs.convert import safetensors_to_zarr, verify_store
 from bf16codecs.store.hdf5_writer import Hdf5Writer
 from bf16codecs.store.zarr_writer import ZarrWriter
 from commands import ended, start
 from folders import names_in
+from invoked import done
 from models import entry, file_bytes, write_model
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="signals and limits of POSIX")
@@ -59,12 +58,6 @@ LIMIT = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100000, 100
 def model(tmp_path: Path) -> Path:
     tensors = [(f"t{i}", "BF16", (1 << 18,)) for i in range(4)]
     return write_model(tmp_path / "m.safetensors", tensors)
-
-
-def done(command: str, *args: Any) -> None:
-    """Run a command in this process."""
-    result = CliRunner().invoke(getattr(cli, command), [str(a) for a in args])
-    assert result.exit_code == 0, result.output
 
 
 def interrupt(model: Path, target: str, number: int, *options: str) -> subprocess.Popen[str]:
@@ -253,7 +246,6 @@ def test_the_library_installs_no_handlers(run_python: Any, demo_model: Path) -> 
     code = """
 import signal, sys
 before = [signal.getsignal(n) for n in signal.valid_signals()]
-from bf16codecs import cli
 from bf16codecs.convert import safetensors_to_zarr
 during = []
 def look(*args):
@@ -374,7 +366,6 @@ def test_reader_that_has_had_enough(model: Path) -> None:
 def test_zarr_commands_do_not_import_h5py(run_python: Any, demo_model: Path) -> None:
     code = """
 import sys
-from bf16codecs import cli
 from bf16codecs.convert import safetensors_to_zarr, verify_store
 safetensors_to_zarr(sys.argv[1], "m.zarr")
 verify_store("m.zarr")

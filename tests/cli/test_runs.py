@@ -6,19 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from bf16codecs import cli
 from bf16codecs.convert import safetensors_to_run
-
-COMMANDS = {"st2zarr": cli.st2zarr, "st2h5": cli.st2h5, "zarr2st": cli.zarr2st, "h52st": cli.h52st}
+from invoked import run
 
 
 def refused(command: str, *args: Any) -> str:
     """Return the last line of a command that is used wrongly."""
-    done = CliRunner().invoke(COMMANDS[command], list(map(str, args)))
-    assert done.exit_code == 2
-    return done.stderr.splitlines()[-1]
+    result = run(command, *args)
+    assert result.exit_code == 2
+    return result.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize("command", ["st2zarr", "st2h5"])

@@ -1,0 +1,41 @@
+"""Commands in this process: what they print, and how they end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from click.testing import CliRunner, Result
+
+from bf16codecs import cli
+
+NAMES = ("st2zarr", "zarr2st", "st2h5", "h52st")
+COMMANDS = {name: getattr(cli, name) for name in NAMES} | {"bf16codecs": cli.main}
+#: Name of a store: the commands that write and restore it.
+CONVERTERS = {
+    "m.zarr": ("st2zarr", "zarr2st"),
+    "m.zip": ("st2zarr", "zarr2st"),
+    "m.h5": ("st2h5", "h52st"),
+}
+
+
+def run(command: str, *args: Any) -> Result:
+    return CliRunner().invoke(COMMANDS[command], [str(a) for a in args], prog_name=command)
+
+
+def done(command: str, *args: Any) -> str:
+    """Return what a command prints that does what it should."""
+    result = run(command, *args)
+    assert result.exit_code == 0, result.stderr
+    assert result.stderr == ""
+    return result.stdout
+
+
+def refused(command: str, *args: Any, status: int = 1) -> str:
+    """Return the one line with which a command ends."""
+    result = run(command, *args)
+    assert result.exit_code == status, result.output
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert line.startswith(command)
+    assert line.isprintable()
+    return line
