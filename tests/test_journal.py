@@ -8,7 +8,7 @@ import random
 import signal
 import sys
 from pathlib import Path
-from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -187,7 +187,7 @@ def test_full_disk_is_told_at_the_end(
     file = JournaledFile(path, durable=False)
     file.seek(6)
     with monkeypatch.context() as patch:
-        patch.setattr(_journaled, "write_at", raising(OSError(number, "full")))
+        patch.setattr(_journaled, "write_at", Mock(side_effect=OSError(number, "full")))
         file.write(b"behind")
     with pytest.raises(OSError, match="full") as caught:
         file.commit()
@@ -197,25 +197,16 @@ def test_full_disk_is_told_at_the_end(
     assert list(tmp_path.iterdir()) == [path]
 
 
-def raising(error: BaseException) -> Any:
-    def fail(*args: Any) -> None:
-        raise error
-
-    return fail
-
-
 def left_by_a_dead_process(path: Path, monkeypatch: pytest.MonkeyPatch) -> bytes:
     """Let a process die when it has written a complete journal; return what is to become of it."""
     with monkeypatch.context() as patch:
-        patch.setattr(Change, "carry_out", raising(Died()))
+        patch.setattr(Change, "carry_out", Mock(side_effect=Died()))
         file = JournaledFile(path, durable=False)
         with pytest.raises(Died):
             change_and_commit(file)
     file.abandon()
-    other, _ = (
-        path.with_name("other"),
-        path.with_name("other").write_bytes(path.read_bytes()[:5000]),
-    )
+    other = path.with_name("other")
+    other.write_bytes(path.read_bytes()[:5000])
     change_and_commit(JournaledFile(other, durable=False))
     content = other.read_bytes()
     other.unlink()
@@ -313,7 +304,7 @@ def test_what_a_killed_process_added_is_cut_off(tmp_path: Path) -> None:
 
 
 def test_where_nothing_can_be_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_journal, "try_lock", raising(OSError(errno.ENOLCK, "no locks")))
+    monkeypatch.setattr(_journal, "try_lock", Mock(side_effect=OSError(errno.ENOLCK, "no locks")))
     path = tmp_path / "file"
     path.write_bytes(b"before")
     file = JournaledFile(path, durable=False)

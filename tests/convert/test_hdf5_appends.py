@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from unittest.mock import Mock
 
 import ml_dtypes
 import numpy as np
@@ -55,7 +56,7 @@ def test_failure_when_it_is_carried_out(run, tmp_path, monkeypatch, error, when)
     before = run.read_bytes()
     with monkeypatch.context() as patch:
         if when == "after":
-            patch.setattr(_journal.Journal, "remove", raising(error))
+            patch.setattr(_journal.Journal, "remove", Mock(side_effect=error))
         else:
             patch.setattr(_journal, "write_at", failing_at(2 if when == "first" else 4, error))
         with pytest.raises(type(error), match=r"journal|^$|full") as caught:
@@ -68,13 +69,6 @@ def test_failure_when_it_is_carried_out(run, tmp_path, monkeypatch, error, when)
     assert not journal_of(run).exists()
     append_to_run(checkpoint(tmp_path, 3), run)
     assert steps_of(run) == [0, 1, 2, 3]
-
-
-def raising(error):
-    def fail(*args):
-        raise error
-
-    return fail
 
 
 def failing_at(count, error):
