@@ -26,6 +26,7 @@ from lazy_models import weights, write_safetensors, write_shards
 
 ODD = [":", "\\", "\n", "\t", "\x7f", "\x85", "\u2028", "\u202e", os.fsdecode(b"\xff")]
 odd = pytest.mark.parametrize("character", ODD, ids=ascii)
+named = pytest.mark.skipif(os.name == "nt", reason="files cannot have such names there")
 ARRAYS = {"a": weights((8, 8))}
 
 CONVERSIONS: dict[str, Callable[[Path, Path], Any]] = {
@@ -51,7 +52,7 @@ def stores(tmp_path: Path) -> Path:
 
 
 @odd
-@pytest.mark.skipif(os.name == "nt", reason="files cannot have such names there")
+@named
 def test_a_name_that_is_not_plain(tmp_path: Path, stores: Path, character: str) -> None:
     source = write_safetensors(tmp_path / f"12{character}30-step9.safetensors", ARRAYS)
     before = files_in(stores)
@@ -63,7 +64,7 @@ def test_a_name_that_is_not_plain(tmp_path: Path, stores: Path, character: str) 
     assert files_in(stores) == before
 
 
-@pytest.mark.skipif(os.name == "nt", reason="files cannot have such names there")
+@named
 def test_shards_and_indexes(tmp_path: Path, stores: Path) -> None:
     shards = write_shards(tmp_path / "shards", [{"a": weights((8, 8))}, {"b": weights((8, 8))}])
     (index,) = shards.glob("*.json")
@@ -82,7 +83,7 @@ def test_shards_and_indexes(tmp_path: Path, stores: Path) -> None:
     assert files_in(stores) == before
 
 
-@pytest.mark.skipif(os.name == "nt", reason="files cannot have such names there")
+@named
 def test_what_is_not_stored_may_have_any_name(tmp_path: Path) -> None:
     plain = write_safetensors(tmp_path / "m.safetensors", ARRAYS)
     safetensors_to_zarr(plain, tmp_path / "m.zarr")
@@ -94,7 +95,7 @@ def test_what_is_not_stored_may_have_any_name(tmp_path: Path) -> None:
 
 
 @odd
-@pytest.mark.skipif(os.name == "nt", reason="files cannot have such names there")
+@named
 def test_a_base_that_no_store_can_name(tmp_path: Path, character: str) -> None:
     plain = write_safetensors(tmp_path / "m.safetensors", ARRAYS)
     folder = tmp_path / f"12{character}30"
