@@ -12,16 +12,12 @@ import numpy as np
 import pytest
 import zarr
 
-from bf16codecs.convert import append_to_run, safetensors_to_run, verify_store
+from bf16codecs.convert import append_to_run, verify_store
 from bf16codecs.errors import BF16CodecsError
 from lazy_models import weights, write_safetensors
+from run_stores import TARGETS, make_run
 
-KINDS: dict[str, dict[str, Any]] = {
-    "run.zarr": {},
-    "run2.zarr": {"zarr_format": 2},
-    "run.h5": {"as_hdf5": True},
-}
-kinds = pytest.mark.parametrize("name", KINDS)
+kinds = pytest.mark.parametrize("kind", [kind for kind in TARGETS if kind != "zip"])
 
 
 @pytest.fixture
@@ -65,10 +61,9 @@ def _retype(store: Path) -> None:
 @pytest.mark.parametrize("damage", [_remove, _renumber, _shorten, _retype])
 @pytest.mark.filterwarnings("ignore:Consolidated metadata")
 def test_another_coordinate(
-    tmp_path: Path, checkpoints: list[Path], name: str, damage: Callable[[Path], None]
+    tmp_path: Path, checkpoints: list[Path], kind: str, damage: Callable[[Path], None]
 ) -> None:
-    store = tmp_path / name
-    safetensors_to_run(checkpoints, store, sync=False, **KINDS[name])
+    store = make_run(kind, checkpoints, tmp_path)
     verify_store(store)
     damage(store)
     if store.is_dir() and damage in (_shorten, _retype):
@@ -78,10 +73,9 @@ def test_another_coordinate(
 
 
 @kinds
-def test_a_step_that_is_being_appended(tmp_path: Path, checkpoints: list[Path], name: str) -> None:
+def test_a_step_that_is_being_appended(tmp_path: Path, checkpoints: list[Path], kind: str) -> None:
     """Its number is there before the attributes have the step."""
-    store = tmp_path / name
-    safetensors_to_run(checkpoints[:2], store, sync=False, **KINDS[name])
+    store = make_run(kind, checkpoints[:2], tmp_path)
     tree = _tree(store)
     steps = tree["step"]
     steps.resize((3,))

@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 
 import h5py
-import ml_dtypes
 import numpy as np
 import pytest
 
@@ -20,26 +19,14 @@ from bf16codecs._journaled import JournaledFile
 from bf16codecs.convert import (
     append_to_run,
     hdf5_to_safetensors,
-    run_to_safetensors,
     safetensors_to_run,
     verify_store,
 )
 from bf16codecs.errors import StoreError
 from checkout import package_environment
-from models import every_dtype, file_bytes
-
-
-def write(path: Path, tensors: dict[str, np.ndarray]) -> Path:
-    """Write BF16 and I32 tensors."""
-    header, data = {}, b""
-    for name, array in tensors.items():
-        dtype = "I32" if array.dtype == np.int32 else "BF16"
-        stored = array.tobytes() if dtype == "I32" else array.astype(ml_dtypes.bfloat16).tobytes()
-        end = len(data) + len(stored)
-        header[name] = {"dtype": dtype, "shape": array.shape, "data_offsets": [len(data), end]}
-        data += stored
-    path.write_bytes(file_bytes(header, data))
-    return path
+from lazy_models import write_safetensors
+from models import every_dtype
+from run_stores import restored
 
 
 def checkpoints(folder: Path, count: int) -> list[Path]:
@@ -47,21 +34,19 @@ def checkpoints(folder: Path, count: int) -> list[Path]:
     rng = np.random.default_rng(0)
     weights, paths = rng.normal(0, 0.02, (64, 96)), []
     for step in range(count):
-        tensors = {"a.weight": weights, "b": weights[0], "scalar": weights[0, 0].reshape(())}
+        rounded = weights.astype("bfloat16")
+        tensors = {"a.weight": rounded, "b": rounded[0], "scalar": np.array(rounded[0, 0])}
         if 2 <= step < 5:
-            tensors |= {"late": weights[:8] * 2, "ints": np.arange(50, dtype=np.int32) * step}
-        paths.append(write(folder / f"step{step}.safetensors", tensors))
+            tensors["late"] = (weights[:8] * 2).astype("bfloat16")
+            tensors["ints"] = np.arange(50, dtype=np.int32) * step
+        paths.append(write_safetensors(folder / f"step{step}.safetensors", tensors))
         weights = weights + rng.normal(0, 1e-4, weights.shape)
     return paths
 
 
 def same_files(run: Path, paths: list[Path]) -> None:
     """Compare all steps of a run with the original files."""
-    out = run.with_name("all")
-    run_to_safetensors(run, out, overwrite=True)
-    assert {p.name for p in out.iterdir()} == {p.name for p in paths}
-    for path in paths:
-        assert (out / path.name).read_bytes() == path.read_bytes()
+    assert restored(run, run.with_name("all")) == {p.name: p.read_bytes() for p in paths}
 
 
 @pytest.mark.parametrize("group", [1, 2, 3, 16])
@@ -128,9 +113,9 @@ def test_steps_in_order_and_of_this_run(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="step 2 is before the last one, 7"):
         append_to_run(paths[2], run)
     with bf16codecs.open_model(paths[0]) as model:
-        like_it = {name: np.zeros((3, *tensor.shape)) for name, tensor in model.items()}
-    for arrays in ({"other": np.zeros((4, 4))}, like_it):
-        other = write(tmp_path / "step9.safetensors", arrays)
+        like_it = {name: np.zeros((3, *tensor.shape), "bfloat16") for name, tensor in model.items()}
+    for arrays in ({"other": np.zeros((4, 4), "bfloat16")}, like_it):
+        other = write_safetensors(tmp_path / "step9.safetensors", arrays)
         with pytest.raises(StoreError, match="is not of the run"):
             append_to_run(other, run)
     assert run.read_bytes() == before

@@ -16,11 +16,10 @@ from bf16codecs.errors import StoreError
 from bf16codecs.store.opening import open_run_store
 from bf16codecs.store.runs import RunReader
 from folders import names_in
-from run_stores import KINDS, drifting, restored, write_checkpoints
+from run_stores import TARGETS, drifting, restored, write_checkpoints
 
 # Chunks of 1 GiB and more, in stores of a few kB.
 GROUP = 2048
-TARGETS: dict[str, tuple[str, dict[str, Any]]] = {**KINDS, "hdf5": ("run.h5", {"as_hdf5": True})}
 
 
 @pytest.fixture(scope="module")

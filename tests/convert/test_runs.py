@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bf16codecs
+from based_models import write_steps
 from bf16codecs.convert import (
     append_to_run,
     run_to_safetensors,
@@ -110,23 +111,17 @@ def test_a_run_in_a_zip_file_is_not_begun_by_an_append(
 @pytest.fixture(scope="module")
 def trained(demo_model: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Return two tensors of a model at steps 300, 399 and 400, the last with FP32 masters, too."""
-    names = ["model.embed_tokens.weight", "model.layers.1.mlp.down_proj.weight"]
-    earlier = Path(__file__).parents[1] / "codecs" / "steps" / "steps.safetensors"
-    folder = tmp_path_factory.mktemp("trained")
-    with bf16codecs.open_model(earlier) as model:
-        for step in (300, 399):
-            arrays = {name: model[f"{name}.step{step}"][...] for name in names}
-            write_safetensors(folder / f"step{step}.safetensors", arrays)
-    with bf16codecs.open_model(demo_model) as model:
-        arrays = {name: model[name][...] for name in names}
+    steps = write_steps(tmp_path_factory.mktemp("trained"), demo_model)
+    with bf16codecs.open_model(steps[400]) as model:
+        arrays = model.load()
     # Their own low bits are not at hand; any that are rounded away will do.
     below = np.random.default_rng(0)
-    for name in names:
+    for name in list(arrays):
         bits = arrays[name].view("u2").astype("u4") << 16
         bits += below.integers(-0x7FFF, 0x7FFF, bits.shape).astype("u4")
         arrays[f"master.{name}"] = bits.view("f4")
-    write_safetensors(folder / "step400.safetensors", arrays)
-    return sorted(folder.iterdir())
+    write_safetensors(steps[400], arrays)
+    return list(steps.values())
 
 
 def test_trained_weights(trained: list[Path], tmp_path: Path) -> None:
@@ -329,9 +324,7 @@ def test_existing_targets(checkpoints: list[Path], tmp_path: Path) -> None:
     assert names_in(tmp_path) == {"run.zarr"}
 
 
-def test_what_is_restored_is_bounded_in_all(
-    checkpoints: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_restored_is_bounded_in_all(checkpoints: list[Path], tmp_path: Path) -> None:
     store = make_run("zarr 3", checkpoints, tmp_path)
     total = sum(path.stat().st_size for path in checkpoints)
     for read in (

@@ -14,17 +14,15 @@ from bf16codecs.convert import (
     append_to_run,
     hdf5_to_safetensors,
     rebase_store,
-    safetensors_to_run,
     safetensors_to_zarr,
     verify_store,
     zarr_to_safetensors,
 )
 from bf16codecs.errors import BaseMismatchError
 from bf16codecs.store import StoreError
+from run_stores import TARGETS, make_run
 
-#: Kinds of runs: their names.
-RUNS = {"zarr3": "run.zarr", "zarr2": "run2.zarr", "zip": "run.zarr.zip", "hdf5": "run.h5"}
-runs = pytest.mark.parametrize("run_kind", RUNS)
+runs = pytest.mark.parametrize("run_kind", TARGETS)
 
 
 @pytest.fixture
@@ -32,19 +30,10 @@ def steps(tmp_path: Path, demo_model: Path) -> dict[int, Path]:
     return write_steps(tmp_path, demo_model)
 
 
-def make_run(kind: str, steps: dict[int, Path], folder: Path) -> Path:
-    """Make a run of steps 300 and 399."""
-    folder.mkdir(exist_ok=True)
-    run = folder / RUNS[kind]
-    options = {"zarr2": {"zarr_format": 2}, "hdf5": {"as_hdf5": True}}.get(kind, {})
-    safetensors_to_run([steps[300], steps[399]], run, **options)
-    return run
-
-
 @runs
 @pytest.mark.parametrize("kind", ["zarr3", "hdf5"])
 def test_there_and_back(kind: str, run_kind: str, steps: dict[int, Path], tmp_path: Path) -> None:
-    run = make_run(run_kind, steps, tmp_path)
+    run = make_run(run_kind, [steps[300], steps[399]], tmp_path)
     store = convert(kind, steps[400], tmp_path / "m", base=f"{run}@399")
     assert_holds(store, steps[400])
     shown = CliRunner().invoke(main, ["info", str(store)]).stdout.splitlines()
@@ -60,7 +49,7 @@ def test_there_and_back(kind: str, run_kind: str, steps: dict[int, Path], tmp_pa
 
 @runs
 def test_steps_are_told_apart(run_kind: str, steps: dict[int, Path], tmp_path: Path) -> None:
-    run = make_run(run_kind, steps, tmp_path)
+    run = make_run(run_kind, [steps[300], steps[399]], tmp_path)
     store = convert("zarr3", steps[400], tmp_path / "m", base=f"{run}@399")
     assert_holds(store, steps[400], base=steps[399])
     with pytest.raises(BaseMismatchError, match=rf"{run.name}@300 is not its base: .* SHA-256"):
@@ -82,10 +71,12 @@ def test_steps_are_told_apart(run_kind: str, steps: dict[int, Path], tmp_path: P
 @runs
 def test_the_last_step_is_tried(run_kind: str, steps: dict[int, Path], tmp_path: Path) -> None:
     """By auto:, beside other models."""
-    run = make_run(run_kind, steps, tmp_path / "bases")
-    convert("zarr3", steps[300], tmp_path / "bases" / "step300")
+    bases = tmp_path / "bases"
+    bases.mkdir()
+    run = make_run(run_kind, [steps[300], steps[399]], bases)
+    convert("zarr3", steps[300], bases / "step300")
     store = tmp_path / "m.zarr"
-    said = safetensors_to_zarr(steps[400], store, base=f"auto:{tmp_path / 'bases'}").base
+    said = safetensors_to_zarr(steps[400], store, base=f"auto:{bases}").base
     assert said.startswith(f"base bases/{run.name}@399: 2 of 2 tensors as differences; by a sample")
     assert f"as a difference to {run.name}@399 " in said
     assert "step300.zarr " in said

@@ -16,12 +16,13 @@ from lazy_models import weights, write_safetensors
 
 Arrays = dict[str, NDArray[Any]]
 
-#: Kinds of stores: their names, and options of what makes them.
+#: Kinds of stores in Zarr, and all kinds: their names, and options of what makes them.
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "zarr 3": ("run.zarr", {}),
     "zarr 2": ("run.zarr", {"zarr_format": 2}),
     "zip": ("run.zarr.zip", {}),
 }
+TARGETS: dict[str, tuple[str, dict[str, Any]]] = {**KINDS, "hdf5": ("run.h5", {"as_hdf5": True})}
 
 
 def drifting(shape: tuple[int, ...], step: int, dtype: str = "bfloat16") -> NDArray[Any]:
@@ -80,7 +81,7 @@ def make_run(
     kind: str, checkpoints: Sequence[Path], folder: Path, by_appends: bool = False, **options: Any
 ) -> Path:
     """Make a run store, at once or step by step."""
-    name, own = KINDS[kind]
+    name, own = TARGETS[kind]
     store = folder / name
     if not by_appends:
         safetensors_to_run(checkpoints, store, sync=False, **own, **options)
