@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from bf16codecs import _replace
-from fault_process import IS_COMPLETE, STEP, Ask, driven, needs_glibc
-from folders import Files, files_in
+from fault_process import IS_COMPLETE, STEP, Ask, driven, needs_glibc, smallest_allocation
+from folders import Files, files_in, write_files
 from power_cut import Disk, Record, read_log
 
 pytestmark = needs_glibc
@@ -28,8 +28,7 @@ targets = pytest.mark.parametrize(
     ("kind", "overwrite"), TARGETS, ids=[f"{k}-{'overwrite' if o else 'new'}" for k, o in TARGETS]
 )
 
-# The smallest allocations that fail, in bytes. Below 1 kB, libhdf5 itself crashes.
-SMALLEST = {kind: 1024 if kind.endswith((".h5", "shards")) else 64 for kind in KINDS}
+SMALLEST = {kind: smallest_allocation(kind.endswith((".h5", "shards"))) for kind in KINDS}
 
 
 @pytest.fixture(scope="module")
@@ -98,13 +97,7 @@ def recovered(state: Files, folder: Path) -> Files:
     if all("/" not in name and content is None for name, content in state.items()):
         return {}  # an empty working folder
     shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
-    for name, content in sorted(state.items()):
-        if content is None:
-            (folder / name).mkdir()
-        else:
-            (folder / name).write_bytes(content)
-    _replace.recover(folder)
+    _replace.recover(write_files(state, folder))
     return files_in(folder)
 
 

@@ -13,14 +13,13 @@ from pathlib import Path
 import pytest
 
 from append_driver import KINDS
-from fault_process import IS_COMPLETE, STEP, Ask, driven, needs_glibc
-from folders import Files, files_in
+from fault_process import IS_COMPLETE, STEP, Ask, driven, needs_glibc, smallest_allocation
+from folders import Files, files_in, write_files
 from power_cut import Disk, read_log
 
 pytestmark = [needs_glibc, pytest.mark.slow]
 
-# The smallest allocations that fail, in bytes. Below 1 kB, libhdf5 itself crashes.
-SMALLEST = {kind: 1024 if kind.startswith("HDF5") else 64 for kind in KINDS}
+SMALLEST = {kind: smallest_allocation(kind.startswith("HDF5")) for kind in KINDS}
 
 
 @pytest.fixture(scope="module")
@@ -69,20 +68,10 @@ def test_power_cuts(ask: Ask, base: Path, kind: str) -> None:
     # The last ones: the command had ended.
     ended = list(disk.states(again=True))
     paths = [
-        write(state, base / "cut" / kind / str(n)) for n, state in enumerate([*states, *ended])
+        write_files(state, base / "cut" / kind / str(n))
+        for n, state in enumerate([*states, *ended])
     ]
     answer = ask(kind=kind, states=[str(path) for path in paths])
     assert answer["problems"] == []
     answer = ask(kind=kind, states=[str(path) for path in paths[len(states) :]], has_step=True)
     assert answer["problems"] == []
-
-
-def write(state: Files, folder: Path) -> Path:
-    """Write files and folders below a new folder."""
-    folder.mkdir(parents=True)
-    for name, content in sorted(state.items()):
-        if content is None:
-            (folder / name).mkdir()
-        else:
-            (folder / name).write_bytes(content)
-    return folder

@@ -15,7 +15,7 @@ from typing import Any
 import bf16codecs
 from bf16codecs._journal import JOURNAL_SUFFIX
 from bf16codecs.convert import append_to_run, verify_store
-from fault_driver import ALLOWED, WITHOUT_MEMORY, Driver, serve
+from fault_driver import Driver, serve
 from folders import Files, files_in
 from models import write_model
 
@@ -43,6 +43,9 @@ TENSORS = [
 
 class AppendDriver(Driver):
     """Appends to runs of a few steps."""
+
+    #: And NumPy's all() fails without saying how.
+    without_memory = (*Driver.without_memory, "SystemError")
 
     def prepare(self) -> None:
         """Make checkpoints, and the runs that have up to so many of them."""
@@ -81,15 +84,7 @@ class AppendDriver(Driver):
     def problems(self, request: dict[str, Any], n: int) -> Iterator[str]:
         """Let the n-th operation fail, and say what is not as promised."""
         kind, done = request["kind"], self.run(request, n)
-        if "status" in done and (request["action"] != "kill" or done["status"] != -9):
-            yield f"ended with status {done['status']}"
-        # Without memory, NumPy's all() fails without saying how.
-        without_memory = (*WITHOUT_MEMORY, "SystemError") if request.get("allocation") else ()
-        if done.get("error") not in (*ALLOWED, *without_memory):
-            yield f"{done['error']}: {done['said']}"
-        name, said = KINDS[kind][0], done.get("said", "")
-        if done.get("error") == "OSError" and name not in said and not request.get("allocation"):
-            yield f"does not name the run: {said}"
+        yield from self.bad_ends(request, done, KINDS[kind][0])
         found = files_in(self.root)
         if "status" not in done:
             is_done = not done["error"]

@@ -41,9 +41,6 @@ FAIL, KILL = 1, 2
 #: What a conversion may raise where an operation fails.
 ALLOWED = (None, "OSError", "FileExistsError", "MemoryError", "StoreError")
 
-#: How OpenSSL and h5py say that there is no memory.
-WITHOUT_MEMORY = ("ValueError",)
-
 
 def based(convert: Callable[..., Any]) -> Callable[..., Any]:
     """Return what makes a store of differences, to what lies beside the target's folder."""
@@ -107,6 +104,9 @@ def kind_of(error: BaseException) -> str:
 
 class Driver:
     """Conversions to new targets, or over old ones."""
+
+    #: How OpenSSL and h5py say that there is no memory.
+    without_memory: tuple[str, ...] = ("ValueError",)
 
     def __init__(self, base: Path) -> None:
         self.base, self.sources = base, base / "sources"
@@ -221,16 +221,7 @@ class Driver:
         allowed = [self.expected[kind, "new"]]
         if done.get("error") or "status" in done:
             allowed.append(self.expected[kind, age] if age else {})
-        if "status" in done and (request["action"] != "kill" or done["status"] != -9):
-            yield f"ended with status {done['status']}"
-        if done.get("error") not in (
-            *ALLOWED,
-            *(WITHOUT_MEMORY if request.get("allocation") else ()),
-        ):
-            yield f"{done['error']}: {done['said']}"
-        names_target = str(self.root / kind) in done.get("said", "")
-        if done.get("error") == "OSError" and not (names_target or request.get("allocation")):
-            yield f"does not name the target: {done['said']}"
+        yield from self.bad_ends(request, done, str(self.root / kind))
         # What a process that lives leaves behind, it says, unless it lacks memory for that, too.
         says_so = done.get("leftover") or request.get("allocation")
         if "status" not in done and not says_so and files_in(self.root) not in allowed:
@@ -241,6 +232,16 @@ class Driver:
         _replace.recover(self.root)
         if files_in(self.root) not in allowed and not self._is_other_hdf5(request):
             yield f"has {sorted(files_in(self.root))} after recovery"
+
+    def bad_ends(self, request: dict[str, Any], done: dict[str, Any], name: str) -> Iterator[str]:
+        """Say how a child should not have ended; errors of the system have the target's name."""
+        error, said = done.get("error"), done.get("said", "")
+        if "status" in done and (request["action"] != "kill" or done["status"] != -9):
+            yield f"ended with status {done['status']}"
+        if error not in (*ALLOWED, *(self.without_memory if request.get("allocation") else ())):
+            yield f"{error}: {said}"
+        if error == "OSError" and not (name in said or request.get("allocation")):
+            yield f"does not name the target: {said}"
 
     def _is_other_hdf5(self, request: dict[str, Any]) -> bool:
         """Tell whether libhdf5 made another file of the same model, for lack of memory."""

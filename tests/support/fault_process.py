@@ -29,6 +29,11 @@ STEP = 1 if IS_COMPLETE else 47
 Ask = Callable[..., Any]
 
 
+def smallest_allocation(is_hdf5: bool) -> int:
+    """Return from how many bytes on allocations fail: below 1 kB, libhdf5 itself crashes."""
+    return 1024 if is_hdf5 else 64
+
+
 @contextmanager
 def driven(script: str, base: Path) -> Iterator[Ask]:
     """Start a driver of tests/support, and yield a function that asks it."""

@@ -1,4 +1,4 @@
-"""What is in a folder."""
+"""What is in a folder, or shall be."""
 
 from __future__ import annotations
 
@@ -14,6 +14,17 @@ Files = dict[str, bytes | None]
 
 def names_in(folder: Path) -> set[str]:
     return {p.name for p in folder.iterdir()}
+
+
+def write_files(files: Files, folder: Path) -> Path:
+    """Write files and folders below a new folder."""
+    folder.mkdir(parents=True)
+    for name, content in sorted(files.items()):
+        if content is None:
+            (folder / name).mkdir()
+        else:
+            (folder / name).write_bytes(content)
+    return folder
 
 
 def files_in(folder: Path) -> Files:
