@@ -13,7 +13,7 @@ import pytest
 import bf16codecs
 from based_models import write_nearby
 from bf16codecs.convert import safetensors_to_zarr
-from edit_store import edit_json
+from edit_store import edit_attributes
 from folders import names_in
 from invoked import CONVERTERS, done, refused
 from lazy_models import weights, write_safetensors, write_shards
@@ -174,11 +174,7 @@ def test_errors_are_one_line(base: Path, fine: Path) -> None:
     assert "m.zarr" not in names_in(Path())
     done("st2zarr", fine, "m.zarr", "--base", "base.zarr")
     done("st2zarr", base, "b.zarr", "--base", "m.zarr")
-
-    def change(root: dict) -> None:
-        root["attributes"]["bf16codecs"]["base"]["path"] = "\u202ebase.zarr"
-
-    edit_json(Path("m.zarr"), "zarr.json", change)
+    edit_attributes(Path("m.zarr"), lambda a: a["base"].update(path="\u202ebase.zarr"))
     assert "damaged store attributes: '\\u202ebase.zarr'" in refused(
         "bf16codecs", "verify", "b.zarr"
     )

@@ -7,7 +7,6 @@ import math
 from pathlib import Path
 from typing import Any
 
-import h5py
 import ml_dtypes
 import numpy as np
 import pytest
@@ -29,7 +28,7 @@ from bf16codecs.convert import (
     zarr_to_safetensors,
 )
 from bf16codecs.errors import BaseMismatchError, CorruptDataError, StoreError
-from edit_store import edit_array, edit_json
+from edit_store import edit_array, edit_attributes
 from reference_lossy import restored_tensor
 
 CODECS: list[dict[str, Any]] = [
@@ -297,10 +296,7 @@ def read(store: Path) -> None:
 
 
 def _root(change: Any) -> Any:
-    def apply(store: Path) -> None:
-        edit_json(store, "zarr.json", lambda root: change(root["attributes"]["bf16codecs"]))
-
-    return apply
+    return lambda store: edit_attributes(store, change)
 
 
 def _array(change: Any) -> Any:
@@ -343,11 +339,12 @@ def test_no_lossy_stores_in_hdf5(source, tmp_path):
     convert(source, tmp_path / "m.zarr")
     root = json.loads((tmp_path / "m.zarr/zarr.json").read_text())
     loss = root["attributes"]["bf16codecs"]["lossy"]
-    with h5py.File(store, "r+") as file:
-        content = json.loads(file.attrs["bf16codecs"])
+
+    def change(content: Any) -> None:
         content.update(layout=2, lossy=loss)
         content["files"][0]["restored_sha256"] = content["files"][0]["sha256"]
-        file.attrs["bf16codecs"] = json.dumps(content)
+
+    edit_attributes(store, change)
     with pytest.raises(StoreError, match=r"m\.h5: it is lossy, as no store but those in Zarr"):
         open_model(store)
 

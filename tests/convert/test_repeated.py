@@ -21,7 +21,7 @@ from bf16codecs.convert.repeated import find_repeated
 from bf16codecs.safetensors import open_source
 from bf16codecs.store import StoreError
 from bits import assert_same_bits, bits
-from edit_store import edit_json
+from edit_store import edit_array, edit_attributes
 from lazy_models import weights, write_safetensors, write_shards
 from models import TRICKY_NAMES, entry, file_bytes
 
@@ -321,11 +321,7 @@ def test_arrays_name_all_that_they_stand_for(
     arrays |= {"low": rounded(master), "n": master_weights(1)}
     source = write_safetensors(tmp_path / "m.safetensors", arrays)
     store = convert("zarr3", source, tmp_path / "m")
-
-    def change(root: dict) -> None:
-        root["attributes"]["bf16codecs"]["tensors"][tensor] = value
-
-    edit_json(store, "zarr.json", change)
+    edit_attributes(store, lambda a: a["tensors"].update({tensor: value}))
     with pytest.raises(StoreError, match=message), open_model(store) as model:
         model[tensor][...]
 
@@ -335,12 +331,7 @@ def test_what_an_array_says_may_be_anything(tmp_path: Path, names: object) -> No
     same = weights((64, 32))
     source = write_safetensors(tmp_path / "m.safetensors", {"a": same, "b": same})
     store = convert("zarr3", source, tmp_path / "m")
-
-    def change(root: dict) -> None:
-        attributes = root["consolidated_metadata"]["metadata"]["a"]["attributes"]
-        attributes["bf16codecs"]["copies"] = names
-
-    edit_json(store, "zarr.json", change)
+    edit_array(store, "a", lambda a: a["attributes"]["bf16codecs"].update(copies=names))
     with open_model(store) as model:
         assert_same_bits(model["a"][...], same)
         with pytest.raises(StoreError, match="the array is that of 'a'"):

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 import pytest
 
-from based_models import KINDS, assert_holds, convert, restore, write_nearby
+from based_models import KINDS, assert_holds, base_of, convert, restore, write_nearby
 from bf16codecs import open_model
 from bf16codecs.convert import safetensors_to_zarr, verify_store
 from bf16codecs.errors import BaseMismatchError, CorruptDataError
 from bf16codecs.store import StoreError
 from bf16codecs.store.bases import MOST_BASES
 from bits import assert_same_bits
-from edit_store import edit_json
+from edit_store import edit_attributes
 from lazy_models import weights, write_safetensors
 from models import write_model
 
@@ -46,26 +43,6 @@ def fine(tmp_path: Path, base: Path) -> Path:
 def store(fine: Path, base: Path) -> Path:
     fine.with_name("tuned").mkdir()
     return convert("zarr3", fine, fine.parent / "tuned" / "fine", base=base, chunk_size=700)
-
-
-def base_of(store: Path) -> str:
-    """Return the path of a store's base as the store has it."""
-    with open_model(store) as model:
-        reference = model._home.opened.info.base
-        assert reference is not None
-        return reference.path
-
-
-def edit(store: Path, change: Callable[[Any], object]) -> None:
-    """Change the attributes that this package gives a store."""
-    edit_json(store, "zarr.json", lambda root: change(root["attributes"]["bf16codecs"]))
-
-
-def edit_hdf5(store: Path, change: Callable[[Any], object]) -> None:
-    with h5py.File(store, "r+") as file:
-        attributes = json.loads(file.attrs["bf16codecs"])
-        change(attributes)
-        file.attrs["bf16codecs"] = json.dumps(attributes)
 
 
 # --- paths ----------------------------------------------------------------------------------------
@@ -195,7 +172,7 @@ def test_files_that_were_rewritten(fine: Path, tmp_path: Path) -> None:
         ):
             model["b"][...]
     above = convert("hdf5", fine, tmp_path / "above", base=fine)
-    edit_hdf5(above, lambda a: a["base"].update(path="fine.zarr"))
+    edit_attributes(above, lambda a: a["base"].update(path="fine.zarr"))
     changed = f"this is not the base .*: {source} has other bytes; {ADVICE}$"
     for path in (store, above):
         with open_model(path) as model, pytest.raises(BaseMismatchError, match=changed) as caught:
@@ -246,7 +223,7 @@ def test_a_base_whose_data_were_changed_with_its_checksums(fine: Path, tmp_path:
     assert reference is not None
     other = write_nearby(source, tmp_path / "x.safetensors", seed=8)
     safetensors_to_zarr(other, base, codec="none", overwrite=True)
-    edit(base, lambda a: a["files"][0].update(sha256=reference.files[0].sha256))
+    edit_attributes(base, lambda a: a["files"][0].update(sha256=reference.files[0].sha256))
     with open_model(store) as model:
         for name in ("a", "b"):
             with pytest.raises(BaseMismatchError, match="not the base"):
@@ -255,7 +232,7 @@ def test_a_base_whose_data_were_changed_with_its_checksums(fine: Path, tmp_path:
 
 def test_a_base_that_lost_a_tensor(store: Path, base: Path) -> None:
     """With all digests as they were."""
-    edit(base, lambda a: a["tensors"].pop("b"))
+    edit_attributes(base, lambda a: a["tensors"].pop("b"))
     with open_model(store) as model:
         assert model["a"].shape == (64, 40)
         with pytest.raises(StoreError, match=f"'b': its base, {base}, has no such tensor"):
@@ -271,13 +248,13 @@ def test_chains_that_go_round(tmp_path: Path) -> None:
         below = None if base is None else tmp_path / base
         convert("zarr3", source, tmp_path / name, base=below)
     reference: Any = {}
-    edit(tmp_path / "c.zarr", lambda a: reference.update(a["base"]))
+    edit_attributes(tmp_path / "c.zarr", lambda a: reference.update(a["base"]))
     difference = {"difference": "w", "dtype": "BF16", "shape": [40, 30]}
     (tmp_path / "link.zarr").symlink_to(tmp_path / "a.zarr")
     for path in ("a.zarr", "link.zarr", "b.zarr", "../x/../c.zarr", (tmp_path / "a.zarr").as_uri()):
         entry = {**reference, "path": path.replace("../x/..", f"../{tmp_path.name}")}
         new = {"layout": 2, "base": entry, "tensors": {"w": difference}}
-        edit(tmp_path / "a.zarr", lambda a, new=new: a.update(new))
+        edit_attributes(tmp_path / "a.zarr", lambda a, new=new: a.update(new))
         for store in ("a.zarr", "b.zarr", "c.zarr", "link.zarr"):
             with pytest.raises(StoreError, match=r"\.zarr: its bases go round in a circle"):
                 open_model(tmp_path / store)
@@ -293,12 +270,12 @@ def test_the_longest_chain(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=f"more than {MOST_BASES} bases, each that of another"):
         convert("zarr3", source, tmp_path / "more", base=store)
     first = tmp_path / "0.zarr"
-    edit(first.with_name("1.zarr"), lambda a: a["base"].update(path="x/../0.zarr"))
+    edit_attributes(first.with_name("1.zarr"), lambda a: a["base"].update(path="x/../0.zarr"))
     again = convert("zarr3", master, tmp_path / "again", base=first)
     again.rename(tmp_path / "between.zarr")
     shutil.move(first, tmp_path / "x.zarr")
     (tmp_path / "between.zarr").rename(first)
-    edit(first, lambda a: a["base"].update(path="x.zarr"))
+    edit_attributes(first, lambda a: a["base"].update(path="x.zarr"))
     with pytest.raises(StoreError, match=f"more than {MOST_BASES} bases"):
         open_model(store)
     assert np.asarray(open_model(tmp_path / "5.zarr")["w"]).shape == (40, 30)

@@ -22,6 +22,7 @@ from bf16codecs.convert import (
 from bf16codecs.safetensors import read_header
 from bf16codecs.store import StoreError
 from bf16codecs.store.hdf5_writer import Hdf5Writer
+from edit_store import edit_attributes
 from folders import names_in
 from models import every_dtype
 from store_contract import CODECS, StoreContract, codec_options
@@ -90,10 +91,7 @@ class TestHDF5(StoreContract):
             del file["old"]
 
     def edit(self, store: Path, change: Callable[[Any], object]) -> None:
-        with h5py.File(store, "r+") as file:
-            attributes = json.loads(file.attrs["bf16codecs"])
-            change(attributes)
-            file.attrs["bf16codecs"] = json.dumps(attributes)
+        edit_attributes(store, change)
 
     @pytest.mark.parametrize("codec", CODECS)
     @pytest.mark.parametrize("chunk_size", [16, 100, 10**9])

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 import pytest
 import zarr
@@ -15,7 +13,7 @@ import zarr
 import bf16codecs
 from bf16codecs.convert import run_to_safetensors, safetensors_to_run, verify_store
 from bf16codecs.errors import StoreError
-from edit_store import edit_array, edit_json
+from edit_store import edit_array, edit_attributes
 from folders import names_in
 from lazy_models import weights, write_safetensors
 from models import every_dtype, write_model
@@ -136,11 +134,7 @@ def test_arrays_that_are_not_what_they_should_be(
 
 
 def test_tensors_whose_header_is_another(run: Path) -> None:
-    def change(root: Any) -> None:
-        steps = root["attributes"]["bf16codecs"]["steps"]
-        steps[0]["files"][0]["header"] = "w"
-
-    edit_json(run, "zarr.json", change)
+    edit_attributes(run, lambda a: a["steps"][0]["files"][0].update(header="w"))
     with bf16codecs.open_run(run) as opened:
         with pytest.raises(StoreError, match="not an array of bytes"):
             opened["w"][0]
@@ -155,11 +149,12 @@ def test_tensors_over_time_have_the_shape_of_their_header(tmp_path: Path) -> Non
     paths = [write_safetensors(tmp_path / f"step{i}.safetensors", arrays) for i in (1, 2)]
     store = tmp_path / "run.h5"
     safetensors_to_run(paths, store, as_hdf5=True)
-    with h5py.File(store, "r+") as file:
-        attributes = json.loads(file.attrs["bf16codecs"])
+
+    def swap(attributes: Any) -> None:
         tensors = attributes["tensors"]
         tensors["w"], tensors["v"] = tensors["v"], tensors["w"]
-        file.attrs["bf16codecs"] = json.dumps(attributes)
+
+    edit_attributes(store, swap)
     with bf16codecs.open_run(store) as run:
         for name in ("w", "v"):
             with pytest.raises(StoreError, match="shape"):

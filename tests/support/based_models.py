@@ -77,6 +77,13 @@ def assert_same_tensors(model: bf16codecs.Model, original: Path) -> None:
                 assert_same_bits(tensor[last], whole[last])
 
 
+def base_of(store: Path) -> str | None:
+    """Return the path of a store's base as the store has it."""
+    with bf16codecs.open_model(store) as model:
+        reference = model._home.opened.info.base
+        return None if reference is None else reference.path
+
+
 def write_steps(folder: Path, demo_model: Path) -> dict[int, Path]:
     """Write checkpoints of one run, of two tensors each."""
     with bf16codecs.open_model(STEPS) as earlier, bf16codecs.open_model(demo_model) as last:

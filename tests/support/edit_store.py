@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import h5py
+
 
 def zip_members(path: Path) -> dict[str, bytes]:
     with zipfile.ZipFile(path) as archive:
@@ -40,6 +42,17 @@ def edit_json(store: Path, key: str, change: Callable[[Any], object]) -> None:
     document = json.loads(members[key])
     change(document)
     write_zip(store, {**members, key: json.dumps(document).encode()})
+
+
+def edit_attributes(store: Path, change: Callable[[Any], object]) -> None:
+    """Change the attributes that this package gives a store, in HDF5 or Zarr format 3."""
+    if store.suffix != ".h5":
+        edit_json(store, "zarr.json", lambda root: change(root["attributes"]["bf16codecs"]))
+        return
+    with h5py.File(store, "r+") as file:
+        attributes = json.loads(file.attrs["bf16codecs"])
+        change(attributes)
+        file.attrs["bf16codecs"] = json.dumps(attributes)
 
 
 def edit_array(store: Path, path: str, change: Callable[[Any], object]) -> None:
