@@ -12,7 +12,7 @@ import h5py
 import pytest
 import zarr
 
-from based_models import KINDS, assert_holds, convert, write_nearby
+from based_models import KINDS, assert_holds, base_of, convert, write_nearby
 from bf16codecs import open_model
 from bf16codecs.convert import rebase_store, safetensors_to_hdf5, safetensors_to_zarr
 from bf16codecs.errors import BaseMismatchError, CorruptDataError
@@ -40,12 +40,6 @@ def models(tmp_path: Path) -> dict[str, Path]:
         path = tmp_path / "sources" / f"{name}.safetensors"
         found[name] = write_nearby(found[before], path, seed)
     return found
-
-
-def base_of(store: Path) -> str | None:
-    with open_model(store) as model:
-        reference = model._home.opened.info.base
-        return None if reference is None else reference.path
 
 
 def forms(store: Path) -> dict[str, Any]:
@@ -201,9 +195,9 @@ def test_what_is_no_local_store(models: dict[str, Path], folder: Path) -> None:
         rebase_store(folder / "missing.zarr")
 
 
-@kinds
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "zip"])
 def test_damage_is_not_passed_on(kind: str, models: dict[str, Path], folder: Path) -> None:
-    """Where no codec has a checksum, the SHA-256 of the files tells."""
+    """Where no codec has a checksum, the SHA-256 of the files tells; ZIP members have a CRC-32."""
     store = convert(kind, models["two"], folder / "m", codec="none")
     source = models["two"].read_bytes()
     part = source[-1200 - 100 : -1200 - 60]  # in the last rows of a
@@ -212,8 +206,6 @@ def test_damage_is_not_passed_on(kind: str, models: dict[str, Path], folder: Pat
     else:
         chunk = store
     raw = chunk.read_bytes()
-    if kind == "zip":
-        return  # its members have a CRC-32
     assert raw.count(part) == 1
     chunk.write_bytes(raw.replace(part, part[::-1]))
     before = files_in(folder)
