@@ -12,7 +12,7 @@ import zarr
 
 from bf16codecs.convert import append_to_run, verify_store
 from bf16codecs.errors import BF16CodecsError, StoreError
-from folders import files_in
+from folders import content_of
 from run_stores import drifting, make_run, restored, write_checkpoints
 
 MESSAGE = r"tensor 'a\.w': its chunks are no growing frames of {}.*\(--all\).*\(--series\)"
@@ -25,11 +25,11 @@ def steps(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 def refused(run: Path, step: Path, group: int) -> None:
-    before = files_in(run) if run.is_dir() else run.read_bytes()
+    before = content_of(run)
     steps = "1 step" if group == 1 else f"{group} steps"
     with pytest.raises(StoreError, match=MESSAGE.format(steps)):
         append_to_run(step, run)
-    assert (files_in(run) if run.is_dir() else run.read_bytes()) == before
+    assert content_of(run) == before
     verify_store(run)
 
 

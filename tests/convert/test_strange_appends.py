@@ -12,7 +12,7 @@ import pytest
 
 from bf16codecs.convert import append_to_run
 from bf16codecs.errors import BF16CodecsError
-from folders import files_in
+from folders import content_of
 from run_stores import Arrays, drifting, make_run, restored, write_checkpoints
 
 POSIX = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="a system without FIFOs")
@@ -70,14 +70,10 @@ def test_links_out_of_the_run(
         shutil.rmtree(run / "step/.appending")
     shutil.move(run / key, outside)
     (run / key).symlink_to(outside)
-    before = content(outside)
+    before = content_of(outside)
     with suppress(BF16CodecsError, OSError):
         append_to_run(steps[2], run)
-    assert content(outside) == before
-
-
-def content(path: Path) -> object:
-    return files_in(path) if path.is_dir() else path.read_bytes()
+    assert content_of(outside) == before
 
 
 APPENDS = """

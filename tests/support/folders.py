@@ -12,6 +12,11 @@ REPLACEMENTS = int(os.environ.get("BF16CODECS_REPLACEMENTS", "40"))
 Files = dict[str, bytes | None]
 
 
+def content_of(path: Path) -> Files | bytes:
+    """Return all that is in a folder, or in a file."""
+    return files_in(path) if path.is_dir() else path.read_bytes()
+
+
 def names_in(folder: Path) -> set[str]:
     return {p.name for p in folder.iterdir()}
 
