@@ -29,6 +29,8 @@ from bf16codecs.convert import (
 )
 from bf16codecs.errors import BaseMismatchError, CorruptDataError, StoreError
 from edit_store import edit_array, edit_attributes
+from folders import files_in
+from lazy_models import write_shards
 from reference_lossy import restored_tensor
 
 CODECS: list[dict[str, Any]] = [
@@ -211,20 +213,16 @@ def test_stores_are_the_same_bytes_each_time(source, tmp_path, zarr_format):
 
 def test_a_store_of_several_files(tmp_path):
     rng = np.random.default_rng(0)
-    folder = tmp_path / "shards"
-    folder.mkdir()
-    weight_map = {}
-    for name in "ab":
-        save_file({name: rng.normal(0, 1, (30, 30)).astype("f4")}, folder / f"{name}.safetensors")
-        weight_map[name] = f"{name}.safetensors"
-    index = json.dumps({"metadata": {}, "weight_map": weight_map})
-    (folder / "m.safetensors.index.json").write_text(index)
+    shards = [{name: rng.normal(0, 1, (30, 30)).astype("f4")} for name in "ab"]
+    folder = write_shards(tmp_path / "shards", shards)
     convert(folder, tmp_path / "m.zarr", codec="delta-deflate")
     zarr_to_safetensors(tmp_path / "m.zarr", tmp_path / "back")
-    for name in "ab":
-        expected = restored(folder / f"{name}.safetensors")
-        assert (tmp_path / "back" / f"{name}.safetensors").read_bytes() == expected
-    assert (tmp_path / "back" / "m.safetensors.index.json").read_text() == index
+    found = files_in(tmp_path / "back")
+    assert found == {
+        path.name: path.read_bytes() if path.suffix == ".json" else restored(path)
+        for path in folder.iterdir()
+    }
+    assert len(found) == 3
     assert verify_store(tmp_path / "m.zarr", folder).files == 2
 
 

@@ -106,8 +106,9 @@ def test_a_base_that_moved_is_to_be_named(
 
 def test_a_base_that_is_named_is_the_only_one(store: Path, base: Path, tmp_path: Path) -> None:
     """Where the store's own would do."""
-    other = write_nearby(tmp_path / "base.safetensors", tmp_path / "other", seed=5)
-    other = convert("zarr3", other.rename(tmp_path / "other.safetensors"), tmp_path / "other")
+    source = tmp_path / "base.safetensors"
+    other = write_nearby(source, tmp_path / "other.safetensors", seed=5)
+    other = convert("zarr3", other, tmp_path / "other")
     with pytest.raises(BaseMismatchError, match=r"other\.zarr is not its base"):
         open_model(store, base=other)
     with pytest.raises(StoreError, match=r"missing\.zarr"):

@@ -59,9 +59,7 @@ def test_every_dtype(tmp_path: Path, kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_as_many_dimensions_as_there_can_be(tmp_path: Path, kind: str) -> None:
     shapes = {n: (2,) + (1,) * (n - 2) + (3,) for n in (31, 32, 33, 70)}
-    tensors = [
-        (f"{n} dimensions", dtype, shape) for n, shape in shapes.items() for dtype in ["BF16"]
-    ]
+    tensors = [(f"{n} dimensions", "BF16", shape) for n, shape in shapes.items()]
     sources = [write_model(tmp_path / f"step{n}.safetensors", tensors, n) for n in range(3)]
     store = make_run(kind, sources, tmp_path, keyframe_every=2)
     found = restored(store, tmp_path / "back")
@@ -69,9 +67,9 @@ def test_as_many_dimensions_as_there_can_be(tmp_path: Path, kind: str) -> None:
     assert verify_store(store).tensors == 12
     with bf16codecs.open_run(store) as opened:
         assert opened["31 dimensions"].shape == (3, *shapes[31])
-        for name, nbytes in (("32 dimensions", 12), ("70 dimensions", 12)):
-            assert (opened[name].shape, opened[name].dtype) == ((3, nbytes), np.uint8)
-            data = bf16codecs.open_model(sources[1])
+        data = bf16codecs.open_model(sources[1])
+        for name in ("32 dimensions", "70 dimensions"):
+            assert (opened[name].shape, opened[name].dtype) == ((3, 12), np.uint8)
             assert opened[1][name][...].tobytes() == data[name][...].tobytes()
 
 
