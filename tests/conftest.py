@@ -15,7 +15,8 @@ import bf16codecs
 from checkout import ROOT, package_environment
 
 # Asserts outside test files say what they compared, too.
-pytest.register_assert_rewrite("bits", "both_decoders", "frames", "store_contract")
+pytest.register_assert_rewrite("based_models", "bits", "both_decoders", "frames", "invoked")
+pytest.register_assert_rewrite("noted_chunks", "run_stores", "store_contract")
 
 # Shared machines stall now and then: with a deadline, tests would fail without a bug.
 settings.register_profile(
