@@ -90,5 +90,7 @@ def test_holes_take_no_room(tmp_path):
     with open(path, "ab") as file:
         file.truncate(1 << 24)
     assert 5000 <= disk_size(path) <= 1 << 24
+    if 512 * getattr(path.stat(), "st_blocks", 1 << 24) < 1 << 24:  # holes are known here
+        assert disk_size(path) <= 1 << 16
     assert disk_size(tmp_path) == disk_size(path)
     assert disk_size(tmp_path / "none") == 0
