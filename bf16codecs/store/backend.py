@@ -67,17 +67,21 @@ class StoreReader(ABC):
         self.where, self.info, self.limits = where, info, limits
         #: Path or address, and the number of a step if it is one of a run.
         self.location: tuple[str, int | None] = where, None
-        self._labels = {path: f"tensor {name!r:.300}" for name, path in info.paths.items()}
-        if info.run is not None:
-            forms = info.run.tensors.items()
-            self._labels |= {f.path: f"tensor {name!r:.300}" for name, own in forms for f in own}
-        self._labels |= {file.path: f"header of {file.name!r:.300}" for file in info.files}
         self._bases: dict[str, RangeReader] = {}
         self._kept = KeptPiece()
         self._arrays: dict[str, ArrayReader] = {}
         self._tensors: dict[str, StoredTensor] = {}
         self._checked: set[str] = set()
         self._largest_allowed = 0
+
+    @cached_property
+    def _labels(self) -> dict[str, str]:
+        """What arrays hold, by their paths."""
+        paths = [(path, name) for name, path in self.info.paths.items()]
+        if self.info.run is not None:
+            paths += [(f.path, name) for name, own in self.info.run.tensors.items() for f in own]
+        labels = {path: f"tensor {name!r:.300}" for path, name in paths}
+        return labels | {file.path: f"header of {file.name!r:.300}" for file in self.info.files}
 
     @property
     def names(self) -> list[str]:

@@ -44,7 +44,7 @@ class RunStep:
         return sum(f.size for f in (*self.files, self.index) if f is not None)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)  # of which opening a run makes one for each tensor
 class Form:
     """Where a tensor is, at some of the steps: a path, or one with `ROUNDED` behind it."""
 
@@ -238,7 +238,7 @@ def _form_entry(form: Form) -> dict[str, Any]:
 def _forms(name: str, entries: Any, count: int) -> tuple[Form, ...]:
     if not isinstance(entries, list) or not entries:
         raise TypeError(f"the forms of {name!r:.80} are not a list of some")
-    forms = tuple(_form(entry, count) for entry in entries)
+    forms = tuple([_form(entry, count) for entry in entries])
     if len(forms) == 1:
         return forms
     spans = sorted((span for form in forms for span in form.at), key=lambda span: span[0])
