@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import click
 from rich.console import Console
@@ -72,6 +72,9 @@ def _standard_output() -> Iterator[None]:
         yield
     except OSError as e:
         e.filename = "standard output"
+        # At exit, Python would write once more what is left to be written, and tell of that error.
+        with suppress(OSError), open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
         raise
 
 

@@ -14,8 +14,9 @@ def package_environment(**extra: str) -> dict[str, str]:
     """Return an environment in which a child Python finds the package under test."""
     parent = str(Path(bf16codecs.__file__).resolve().parents[1])
     path = os.pathsep.join(filter(None, [parent, os.environ.get("PYTHONPATH", "")]))
+    given = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     return {
-        **os.environ,
+        **given,
         "PYTHONPATH": path,
         # The working folder may be the checkout, whose package need not have been built.
         "PYTHONSAFEPATH": "1",
