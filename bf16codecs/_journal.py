@@ -34,15 +34,15 @@ __all__ = [
 ]
 
 JOURNAL_SUFFIX = ".bf16codecs-journal"
-# As little as changes in one place of an HDF5 file: with 4096, an append to 39 small tensors wrote
-# six times as much.
-PAGE = 512
+# As little as changes in one place of an HDF5 file: with 512, appends to 39 small tensors wrote
+# 1.26 times as much, with 4096 2.5 times. No page is in two sectors, which are written whole.
+PAGE = 128
 
 _MAGIC = b"bf16codecs journal 1\n"
 _HEAD = len(_MAGIC) + 24
 _DIGEST = 8
 _ENTRY = 8 + _DIGEST + PAGE
-# How many pages it has at most, which are kept in memory: an append to 57 tensors has 60.
+# How many pages it has at most, which are kept in memory: an append to 57 tensors has some 300.
 _MOST_PAGES = 1 << 19
 # Of a file, and of less than 1 MiB, how much larger it may get: chunks have room that is empty.
 _GROWTH, _LEAST = 16, 1 << 20

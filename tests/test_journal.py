@@ -14,6 +14,7 @@ import pytest
 
 from bf16codecs import _journal, _journaled
 from bf16codecs._journal import (
+    PAGE,
     Change,
     carry_out_journal,
     journal_of,
@@ -99,13 +100,17 @@ class Died(BaseException):
 
 
 def dies_at(monkeypatch: pytest.MonkeyPatch, count: int, error: type[BaseException]) -> None:
-    """Let one of a process's writes fail half-way, and if it dies of it, all later ones."""
+    """Let one of a process's writes fail half-way, and if it dies of it, all later ones.
+
+    What is in one sector is written whole, or not.
+    """
     left = [count]
 
     def dying(file: int, at: int, data: memoryview) -> None:
         left[0] -= 1
         if left[0] == 0:
-            write_at(file, at, data[: len(data) // 2])
+            if len(data) > PAGE:
+                write_at(file, at, data[: len(data) // 2])
             raise error
         if left[0] < 0 and error is Died:
             raise error
@@ -154,7 +159,7 @@ def test_failure_at_every_write(
         again = JournaledFile(path, durable=False)
         again.abandon()
         assert list(tmp_path.iterdir()) == [path]
-    # Behind the end, the journal, three pages; then there is no further write to fail.
+    # Behind the end, the journal, four pages; then there is no further write to fail.
     assert outcomes == [False, False] + 17 * [True]
 
 
@@ -239,8 +244,8 @@ def test_file_that_took_the_name_is_not_changed(file_with_journal: tuple[Path, b
 def test_change_is_completed_where_it_stopped(file_with_journal: tuple[Path, bytes]) -> None:
     path, content = file_with_journal
     with open(path, "r+b") as file:
-        file.seek(512)
-        file.write(content[512:1024])  # the page was already written
+        file.seek(PAGE)
+        file.write(content[PAGE : 2 * PAGE])  # the page was already written
     carry_out_journal(path)
     assert path.read_bytes() == content
 

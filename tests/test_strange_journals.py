@@ -13,6 +13,8 @@ from bf16codecs import _journal
 from bf16codecs._journal import carry_out_journal, journal_of, settle_journal
 from bf16codecs._journaled import JournaledFile
 
+PAGE = 128
+
 
 def sealed(*numbers: int, entries: bytes = b"") -> bytes:
     """Return a journal with any numbers in it."""
@@ -20,12 +22,12 @@ def sealed(*numbers: int, entries: bytes = b"") -> bytes:
     return body + hashlib.sha256(body).digest()
 
 
-def entry(page: int, former: bytes, new: bytes = bytes(512)) -> bytes:
+def entry(page: int, former: bytes, new: bytes = bytes(PAGE)) -> bytes:
     return page.to_bytes(8, "little") + hashlib.sha256(former).digest()[:8] + new
 
 
 CONTENT = bytes(range(256)) * 20
-PAGE_0, PAGE_1 = entry(0, CONTENT[:512]), entry(1, CONTENT[512:1024])
+PAGE_0, PAGE_1 = entry(0, CONTENT[:PAGE]), entry(1, CONTENT[PAGE : 2 * PAGE])
 HOSTILE = {
     "sizes alone": sealed(len(CONTENT), 1 << 50, 0),
     "grows": sealed(len(CONTENT), 17 << 20, 1, entries=PAGE_0),
@@ -35,7 +37,7 @@ HOSTILE = {
     "page": sealed(len(CONTENT), len(CONTENT), 1, entries=entry(1 << 60, b"")),
     "order": sealed(len(CONTENT), len(CONTENT), 2, entries=PAGE_1 + PAGE_0),
     "twice": sealed(len(CONTENT), len(CONTENT), 2, entries=PAGE_0 + PAGE_0),
-    "other file": sealed(len(CONTENT), len(CONTENT), 1, entries=entry(0, b"x" * 512)),
+    "other file": sealed(len(CONTENT), len(CONTENT), 1, entries=entry(0, b"x" * PAGE)),
     "numbers": sealed(len(CONTENT)),
 }
 
@@ -57,7 +59,7 @@ def test_sound_journal_by_hand(tmp_path: Path) -> None:
     path.write_bytes(CONTENT)
     journal_of(path).write_bytes(sealed(len(CONTENT), 6000, 2, entries=PAGE_0 + PAGE_1))
     carry_out_journal(path)
-    assert path.read_bytes() == bytes(1024) + CONTENT[1024:] + bytes(6000 - len(CONTENT))
+    assert path.read_bytes() == bytes(2 * PAGE) + CONTENT[2 * PAGE :] + bytes(6000 - len(CONTENT))
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes of POSIX")
