@@ -93,10 +93,9 @@ class JournaledFile:
         view = memoryview(buffer).cast("B")
         count = max(0, min(len(view), self._size - self._at))
         view[:count] = read_at(self._file, self._at, count)
-        for page, start, stop in _parts(self._at, min(self._at + count, self._before)):
-            if page in self._pages:
-                begin = page * PAGE + start - self._at
-                view[begin : begin + stop - start] = self._pages[page][start:stop]
+        for page, start, stop in self._changed_parts(self._at, min(self._at + count, self._before)):
+            begin = page * PAGE + start - self._at
+            view[begin : begin + stop - start] = self._pages[page][start:stop]
         self._at += count
         return count
 
@@ -118,10 +117,9 @@ class JournaledFile:
     def write_unseen(self, at: int, data: bytes) -> None:
         """Write at once to a place of which nothing that others see speaks."""
         write_at(self._file, at, memoryview(data))
-        for page, start, stop in _parts(at, at + len(data)):
-            if page in self._pages:
-                begin = page * PAGE + start - at
-                self._pages[page][start:stop] = data[begin : begin + stop - start]
+        for page, start, stop in self._changed_parts(at, at + len(data)):
+            begin = page * PAGE + start - at
+            self._pages[page][start:stop] = data[begin : begin + stop - start]
 
     def truncate(self, size: int | None = None) -> int:
         """Let the file have a size."""
@@ -178,6 +176,16 @@ class JournaledFile:
             with suppress(OSError):
                 os.ftruncate(self._file, self._before)
         self._close()
+
+    def _changed_parts(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+        """Yield those of `_parts` whose pages are changed, in any order."""
+        pages = range(start // PAGE, -(-stop // PAGE) if start < stop else 0)
+        # Chunks have many more pages than there are changed ones.
+        few, many = sorted((pages, self._pages), key=len)
+        for page in few:
+            if page in many:
+                at = page * PAGE
+                yield page, max(start - at, 0), min(stop - at, PAGE)
 
     def _write_new(self, at: int, content: bytes) -> None:
         # Room for later takes no space on the disk, where nothing was yet.
