@@ -8,7 +8,7 @@ and the journal is removed. So the file is as before, or has all changes.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -103,7 +103,8 @@ class JournaledFile:
         """Write from the place on."""
         view = memoryview(data).cast("B")
         end = self._at + len(view)
-        for page, start, stop in _parts(self._at, min(end, self._before)):
+        until = min(end, self._before)
+        for page, start, stop in _parts(_pages(self._at, until), self._at, until):
             if page not in self._pages:
                 self._pages[page] = bytearray(read_at(self._file, page * PAGE, PAGE))
             begin = page * PAGE + start - self._at
@@ -178,14 +179,10 @@ class JournaledFile:
         self._close()
 
     def _changed_parts(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
-        """Yield those of `_parts` whose pages are changed, in any order."""
-        pages = range(start // PAGE, -(-stop // PAGE) if start < stop else 0)
+        """Return the changed ones of a range's pages, in any order: see `_parts`."""
         # Chunks have many more pages than there are changed ones.
-        few, many = sorted((pages, self._pages), key=len)
-        for page in few:
-            if page in many:
-                at = page * PAGE
-                yield page, max(start - at, 0), min(stop - at, PAGE)
+        few, many = sorted((_pages(start, stop), self._pages), key=len)
+        return _parts((page for page in few if page in many), start, stop)
 
     def _write_new(self, at: int, content: bytes) -> None:
         # Room for later takes no space on the disk, where nothing was yet.
@@ -202,10 +199,13 @@ class JournaledFile:
             self._file = -1
 
 
-def _parts(start: int, stop: int) -> Iterator[tuple[int, int, int]]:
-    """Yield pages, and the range in each, of a range of bytes."""
-    while start < stop:
-        page, first = divmod(start, PAGE)
-        last = min(PAGE, first + stop - start)
-        yield page, first, last
-        start += last - first
+def _pages(start: int, stop: int) -> range:
+    """Return the pages of a range of bytes."""
+    return range(start // PAGE, -(-stop // PAGE) if start < stop else 0)
+
+
+def _parts(pages: Iterable[int], start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+    """Yield pages of a range of bytes, and which bytes of each are in it."""
+    for page in pages:
+        at = page * PAGE
+        yield page, max(start - at, 0), min(stop - at, PAGE)
