@@ -170,7 +170,7 @@ def test_failure_of_the_next_one_to_carry_it_out(
     path, before = tmp_path / "file", bytes(5000)
     path.write_bytes(before)
     file = JournaledFile(path, durable=False)
-    for failing in (5, 2):  # the second page of those that are changed
+    for failing in (5, 2):  # pages in the middle of those that are changed
         with monkeypatch.context() as patch:
             dies_at(patch, failing, error)
             with pytest.raises(error):
@@ -244,8 +244,8 @@ def test_file_that_took_the_name_is_not_changed(file_with_journal: tuple[Path, b
 def test_change_is_completed_where_it_stopped(file_with_journal: tuple[Path, bytes]) -> None:
     path, content = file_with_journal
     with open(path, "r+b") as file:
-        file.seek(PAGE)
-        file.write(content[PAGE : 2 * PAGE])  # the page was already written
+        file.seek(512)
+        file.write(content[512:1024])  # the page was already written
     carry_out_journal(path)
     assert path.read_bytes() == content
 

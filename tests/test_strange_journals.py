@@ -13,6 +13,7 @@ from bf16codecs import _journal
 from bf16codecs._journal import carry_out_journal, journal_of, settle_journal
 from bf16codecs._journaled import JournaledFile
 
+# As docs/runs.md has it.
 PAGE = 128
 
 
