@@ -264,7 +264,9 @@ def test_the_environment_sets_the_number(run_python):
     assert int(default) >= 1
     assert run_python(code, BF16CODECS_NUM_THREADS="3").stdout == "3\n"
     for wrong in ("0", "-2", "many", "99999999999999999999", "2000"):
-        assert run_python(code, BF16CODECS_NUM_THREADS=wrong).stdout == default
+        done = run_python(code, BF16CODECS_NUM_THREADS=wrong)
+        assert done.stdout == default
+        assert done.stderr.count(f"RuntimeWarning: BF16CODECS_NUM_THREADS is {wrong!r}, not a") == 1
 
 
 def test_the_environment_is_obeyed(run_python):

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "bindings/buffers.h"
+#include "bindings/environment.h"
 #include "bindings/growing.h"
 #include "bindings/inspect.h"
 #include "bindings/names.h"
@@ -286,7 +287,9 @@ NB_MODULE(_core, m) {
   m.def(
       "set_num_threads",
       [](int n) {
-        if (n < 1 || n > 1024) throw nb::value_error("the number of threads must be 1 to 1024");
+        if (n < 1 || n > static_cast<int>(kMaxThreads)) {
+          throw nb::value_error("the number of threads must be 1 to 1024");
+        }
         set_num_threads(static_cast<unsigned>(n));
       },
       "n"_a);
@@ -314,4 +317,5 @@ NB_MODULE(_core, m) {
       .def("decode_block_range", &index_decode, "payload"_a, "first"_a, "last"_a, "out"_a,
            "base"_a = nb::none());
   publish_growing(m);
+  warn_of_environment();
 }

@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <atomic>
+#include <charconv>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <list>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -34,17 +37,19 @@ unsigned processors() {
 
 unsigned initial_threads() {
   if (const char* text = std::getenv("BF16CODECS_NUM_THREADS")) {
-    const long n = std::strtol(text, nullptr, 10);
-    if (n >= 1 && n <= 1024) return static_cast<unsigned>(n);
+    if (const unsigned n = parse_threads(text)) return n;
   }
   return processors();
 }
 
-// Of idle workspaces that are larger than blocks of the default size need (3.3 MiB), only these many
-// are kept. 32 of the largest would hold 832 MiB; as it is, 32 hold at most 28 x 4 + 4 x 26 = 216.
+// Of idle workspaces that are larger than blocks of the default size need (3.3 MiB), only these
+// many are kept. 32 of the largest would hold 832 MiB; as it is, 32 hold at most 28 x 4 + 4 x 26 =
+// 216.
 constexpr ptrdiff_t kLargeKept = 4;
 
-bool is_large(const Workspace& workspace) { return workspace.size() > size_t{4} << 20; }
+bool is_large(const Workspace& workspace) {
+  return workspace.size() > size_t{4} << 20;
+}
 
 // One call of parallel_for.
 class Job {
@@ -219,8 +224,12 @@ class Pool {
 std::atomic<Pool*> the_pool{nullptr};
 
 #if !defined(_WIN32)
-void before_fork() { the_pool.load()->mutex().lock(); }
-void after_fork_in_parent() { the_pool.load()->mutex().unlock(); }
+void before_fork() {
+  the_pool.load()->mutex().lock();
+}
+void after_fork_in_parent() {
+  the_pool.load()->mutex().unlock();
+}
 void after_fork_in_child() {
   Pool* const old = the_pool.load();
   the_pool.store(new Pool(*old));
@@ -241,9 +250,20 @@ Pool& pool() {
 
 }  // namespace
 
-unsigned get_num_threads() { return pool().limit(); }
+unsigned parse_threads(const char* text) {
+  unsigned n = 0;
+  const char* const end = text + std::strlen(text);
+  const auto [stopped, error] = std::from_chars(text, end, n);
+  return error == std::errc() && stopped == end && n <= kMaxThreads ? n : 0;
+}
 
-void set_num_threads(unsigned n) { pool().set_limit(n); }
+unsigned get_num_threads() {
+  return pool().limit();
+}
+
+void set_num_threads(unsigned n) {
+  pool().set_limit(n);
+}
 
 void parallel_for(size_t n, const Task& task) {
   if (n == 0) return;

@@ -12,6 +12,12 @@ namespace bf16codecs {
 unsigned get_num_threads();
 void set_num_threads(unsigned n);
 
+// The largest number of threads.
+inline constexpr unsigned kMaxThreads = 1024;
+
+// The number of threads that a text says, 0 if it says none from 1 to kMaxThreads.
+unsigned parse_threads(const char* text);
+
 using Task = std::function<void(size_t i, Workspace& workspace)>;
 
 // Runs tasks 0 ... n - 1, started in that order, on this thread and on idle ones of a pool that all
