@@ -12,7 +12,6 @@ from typing import Any
 
 import ml_dtypes  # noqa: F401  (makes "bfloat16" and the float8 names known to numpy.dtype)
 import numpy as np
-from numcodecs.compat import ensure_contiguous_ndarray
 from numpy.typing import NDArray
 
 from bf16codecs import _core
@@ -47,6 +46,9 @@ def byte_view(buf: Any, name: str = "") -> Bytes:
     ValueError
         If its memory is not contiguous.
     """
+    # Imported where it is needed: numcodecs takes as long as all of this package to read a store.
+    from numcodecs.compat import ensure_contiguous_ndarray
+
     try:
         return ensure_contiguous_ndarray(buf).reshape(-1).view(np.uint8)
     except TypeError as error:

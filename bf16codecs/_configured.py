@@ -7,10 +7,7 @@ from typing import Any, ClassVar, NoReturn, Self
 
 from numcodecs.abc import Codec
 
-__all__ = ["PREFIX", "ConfiguredCodec"]
-
-#: What the ids of this package's codecs begin with.
-PREFIX = "bf16codecs."
+__all__ = ["ConfiguredCodec"]
 
 
 def _refuse(self: object, *args: object, **kwargs: object) -> NoReturn:

@@ -14,12 +14,12 @@ from bf16codecs._buffers import (
     is_shifted,
     writable_byte_view,
 )
-from bf16codecs._configured import PREFIX, ConfiguredCodec
+from bf16codecs._configured import ConfiguredCodec
 from bf16codecs._messages import counted
+from bf16codecs._names import PREFIX
 from bf16codecs.errors import CorruptDataError
 
 __all__ = [
-    "PREFIX",
     "FrameCodec",
     "decode",
     "decode_array",

@@ -19,6 +19,7 @@ __all__ = [
     "DEFAULT_LIMITS",
     "IN_FLIGHT_BYTES",
     "MAX_BODY_BYTES",
+    "MAX_GROUP",
     "MAX_METADATA_BYTES",
     "READ_SECONDS",
     "REMOTE_IN_FLIGHT_BYTES",
@@ -40,6 +41,8 @@ IN_FLIGHT_BYTES = 1 << 30
 REMOTE_IN_FLIGHT_BYTES = 1 << 28
 #: Of a server's reply, where it is not known how long it can be.
 MAX_BODY_BYTES = 1 << 30
+#: How many steps of a run a chunk can hold.
+MAX_GROUP = 4096
 #: How long a server may take to accept a connection, and be silent in a reply.
 CONNECT_SECONDS, READ_SECONDS = 30, 60
 

@@ -9,6 +9,7 @@ import numpy as np
 from bf16codecs import _core
 from bf16codecs._buffers import Bytes, byte_view, writable_byte_view
 from bf16codecs._configured import ConfiguredCodec
+from bf16codecs._names import RUN_LENGTH_ID
 from bf16codecs.errors import CorruptDataError
 
 __all__ = ["RunLength", "decode_array"]
@@ -30,7 +31,7 @@ class RunLength(ConfiguredCodec):
     True
     """
 
-    codec_id = "bf16codecs.rle"
+    codec_id = RUN_LENGTH_ID
 
     def __init__(self) -> None:
         super().__init__()

@@ -12,15 +12,16 @@ import operator
 from typing import Any
 
 import numpy as np
+from numcodecs.registry import register_codec
 
 from bf16codecs import _core
 from bf16codecs._buffers import byte_view, dtype_name, row_length
-from bf16codecs._frames import PREFIX, FrameCodec, decode, decode_array, encode_delta, inspect
+from bf16codecs._frames import FrameCodec, decode, decode_array, encode_delta, inspect
+from bf16codecs._names import ARITHMETIC_ID, HUFFMAN_ID, PREFIX, SPLIT_ID, ZSTD_ID, ZSTD_LEVELS
 from bf16codecs._run_length import RunLength
 
 __all__ = [
     "CODECS",
-    "ZSTD_LEVELS",
     "BF16Arithmetic",
     "BF16Huffman",
     "BF16Split",
@@ -55,7 +56,7 @@ class BF16Split(FrameCodec):
     b'abcdef'
     """
 
-    codec_id = "bf16codecs.split"
+    codec_id = SPLIT_ID
 
     def __init__(self, dtype: str = "bfloat16", by: str = "field") -> None:
         if not isinstance(by, str):
@@ -123,7 +124,7 @@ class BF16Huffman(_StepsCodec):
     True
     """
 
-    codec_id = "bf16codecs.huffman"
+    codec_id = HUFFMAN_ID
 
     def __init__(self, dtype: str = "bfloat16", checksum: bool = True, steps: int = 1) -> None:
         super().__init__(
@@ -168,7 +169,7 @@ class BF16Arithmetic(_StepsCodec):
     True
     """
 
-    codec_id = "bf16codecs.arithmetic"
+    codec_id = ARITHMETIC_ID
 
     def __init__(
         self,
@@ -222,7 +223,7 @@ class BF16Zstd(_ChecksumCodec):
     True
     """
 
-    codec_id = "bf16codecs.zstd"
+    codec_id = ZSTD_ID
 
     def __init__(self, level: int = 3, dtype: str = "bfloat16", checksum: bool = True) -> None:
         super().__init__(
@@ -241,9 +242,6 @@ class BF16Zstd(_ChecksumCodec):
         block = _LARGER_BLOCK if is_larger else 0
         return {**super()._native_parameters(buf), "level": self.level, "block": block}
 
-
-#: Zstandard's levels.
-ZSTD_LEVELS = range(1, 23)
 
 # Zstandard searches in another way beyond 256 KiB, the planes of a block of the default size. At
 # these levels, weights in planes of twice that take 0.5 to 1.5 % less, and no more time; at the
@@ -319,3 +317,7 @@ def bound(nbytes: int, codec: FrameCodec | RunLength | str) -> int:
     if not isinstance(codec, FrameCodec):
         raise TypeError(f"codec must be a codec of bf16codecs or its name, not {codec!r}")
     return _core.bound(nbytes, codec.number, _core.DTYPES[codec.dtype], steps=codec.steps)
+
+
+for _codec in (*CODECS.values(), RunLength):
+    register_codec(_codec)

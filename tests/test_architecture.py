@@ -17,7 +17,7 @@ NATIVE = PACKAGE / "_native"
 # A module imports from its own package and from lower layers, never from its neighbours. Errors,
 # which everybody raises, and the native core lie below all.
 LAYERS = [
-    {"_version", "errors", "_core", "_interrupt"},
+    {"_core", "_interrupt", "_lazy", "_names", "_registration", "_version", "errors"},
     {"_bfloat16", "_half", "_limits", "_paths"},
     {
         "_buffers",
@@ -41,7 +41,7 @@ LAYERS = [
     {"convert", "model"},
     {"bench", "dask", "torch"},
     {"cli"},
-    {"__init__"},
+    {"__init__", "__main__"},
 ]
 LAYER = {name: i for i, layer in enumerate(LAYERS) for name in layer}
 
@@ -198,20 +198,32 @@ def test_core_needs_neither_python_nor_hdf5() -> None:
         assert not re.search(r'#\s*include\s*[<"](hdf5|H5\w+)\.h', text), path.name
 
 
-def test_import_loads_no_heavy_package(run_python) -> None:
+def test_nothing_below_the_codecs_for_zarr_imports_zarr() -> None:
+    """`_registration` lets those follow the import of zarr: they must not lead back to it."""
+    for path in python_modules():
+        if LAYER[module_name(path).partition(".")[0]] < LAYER["zarr"]:
+            for node in ast.parse(path.read_text(encoding="utf-8")).body:
+                names = [alias.name for alias in getattr(node, "names", [])]
+                imported = [getattr(node, "module", None) or "", *names]
+                assert not {name.split(".")[0] for name in imported} & {"zarr"}, path.name
+
+
+def test_importing_the_package_loads_nothing_of_others(run_python) -> None:
     code = """
 import sys
-import numcodecs, zarr
 before = set(sys.modules)
 import bf16codecs
-heavy = {"h5py", "torch", "dask", "matplotlib", "click", "rich", "safetensors", "xarray"}
-print(sorted((set(sys.modules) - before) & heavy))
+print(*set(sys.modules) - before)
 """
-    assert run_python(code).stdout.strip() == "[]"
+    loaded = run_python(code).stdout.split()
+    assert {m.split(".")[0] for m in loaded} - sys.stdlib_module_names == {"bf16codecs"}
+    own = {m for m in loaded if m.startswith("bf16codecs.")}
+    light = "errors _lazy _registration _version".split()
+    assert own == {f"bf16codecs.{name}" for name in light}
 
 
-def test_import_loads_little_of_its_own(run_python) -> None:
-    """Importing takes as long as importing zarr: it adds the codecs and what zarr asks for."""
+def test_importing_zarr_then_loads_little(run_python) -> None:
+    """It adds the codecs and what zarr asks for."""
     code = """
 import sys
 import numcodecs, numpy, ml_dtypes, zarr
@@ -223,6 +235,7 @@ print(*set(sys.modules) - before)
     others = {m.split(".")[0] for m in loaded} - {"bf16codecs"} - sys.stdlib_module_names
     assert others == set()
     own = {m.split(".")[1] for m in loaded if m.startswith("bf16codecs.")}
+    assert "zarr" in own
     not_needed = "bench cli convert dask hdf5 model safetensors store torch"
     assert own.isdisjoint(not_needed.split())
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator, Sequence
-from typing import Protocol
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-from numcodecs import Fletcher32, Shuffle, Zstd
-from numcodecs.checksum32 import CRC32C
 
 from bf16codecs import _core
 from bf16codecs._buffers import Bytes, ThreadBuffer
@@ -30,6 +29,9 @@ from bf16codecs._chunks.wanted import Wanted
 from bf16codecs._limits import stored_limit
 from bf16codecs._messages import counted
 from bf16codecs.errors import CorruptDataError, TruncatedDataError
+
+if TYPE_CHECKING:
+    from numcodecs import Shuffle
 
 __all__ = [
     "RAW",
@@ -133,8 +135,16 @@ class _WholeFormat(ABC):
     in_blocks = False
 
     def __init__(self, item_size: int = 1, scratch: ThreadBuffer | None = None) -> None:
-        self._shuffle = Shuffle(item_size) if item_size > 1 else None
+        self._item_size = item_size
         self._scratch = scratch or ThreadBuffer()
+
+    @cached_property
+    def _shuffle(self) -> Shuffle | None:
+        if self._item_size == 1:
+            return None
+        from numcodecs import Shuffle
+
+        return Shuffle(self._item_size)
 
     def reading(self, stored: Known, wanted: Wanted) -> Reading:
         """Read parts of a chunk: see `Format`."""
@@ -176,6 +186,8 @@ class ZstdFormat(_WholeFormat):
 
     @staticmethod
     def _decode(stored: Bytes, out: Bytes) -> None:
+        from numcodecs import Zstd
+
         size = _core.zstd_content_size(stored)
         if size is not None and size != out.size:
             raise CorruptDataError(
@@ -310,6 +322,8 @@ class Fletcher32Format(_ChecksumFormat):
 
     @staticmethod
     def _check(data: Bytes) -> None:
+        from numcodecs import Fletcher32
+
         Fletcher32().decode(data)
 
 
@@ -320,6 +334,8 @@ class Crc32cFormat(_ChecksumFormat):
 
     @staticmethod
     def _check(data: Bytes) -> None:
+        from numcodecs.checksum32 import CRC32C
+
         CRC32C(location="end").decode(data)
 
 
@@ -359,6 +375,8 @@ class DeltaFormat:
 
 def encode_zstd(chunk: Bytes, level: int, item_size: int) -> bytes:
     """Shuffle a chunk, unless its items have one byte, and compress it."""
+    from numcodecs import Shuffle, Zstd
+
     return Zstd(level).encode(chunk if item_size == 1 else Shuffle(item_size).encode(chunk))
 
 

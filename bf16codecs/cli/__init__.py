@@ -1,6 +1,19 @@
 """The commands: parse, call, print."""
 
-from bf16codecs.cli.convert import h52st, st2h5, st2zarr, zarr2st
-from bf16codecs.cli.main import main
+from typing import TYPE_CHECKING
+
+from bf16codecs._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from bf16codecs.cli.convert import h52st, st2h5, st2zarr, zarr2st
+    from bf16codecs.cli.main import main
 
 __all__ = ["h52st", "main", "st2h5", "st2zarr", "zarr2st"]
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "bf16codecs.cli.convert": ["h52st", "st2h5", "st2zarr", "zarr2st"],
+        "bf16codecs.cli.main": ["main"],
+    },
+)

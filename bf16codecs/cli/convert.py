@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from bf16codecs import convert as conversions
 from bf16codecs._messages import counted
 from bf16codecs.cli.console import progress_bar
 from bf16codecs.cli.options import (
@@ -22,18 +23,9 @@ from bf16codecs.cli.options import (
     threads_option,
 )
 from bf16codecs.cli.runs import Job, run_job, run_options, step_options
-from bf16codecs.convert import (
-    append_to_run,
-    hdf5_to_safetensors,
-    rebase_store,
-    run_to_safetensors,
-    safetensors_to_hdf5,
-    safetensors_to_run,
-    safetensors_to_zarr,
-    zarr_to_safetensors,
-)
-from bf16codecs.convert.summary import Summary
-from bf16codecs.store.opening import split_step
+
+if TYPE_CHECKING:
+    from bf16codecs.convert import Summary
 
 __all__ = ["h52st", "rebase", "st2h5", "st2zarr", "zarr2st"]
 
@@ -94,7 +86,7 @@ def st2zarr(
         raise click.UsageError("--lossy does not go with --base and --dask")
     options["zarr_format"] = int(zarr_format)
     job = run_job(src, options, {"--dask": dask, "--lossy": lossy})
-    convert = safetensors_to_zarr if dask is None else _convert_on(dask)
+    convert = conversions.safetensors_to_zarr if dask is None else _convert_on(dask)
     if lossy is not None:
         convert = functools.partial(convert, lossy=lossy)
     _store(job, convert, src, store, options)
@@ -111,10 +103,10 @@ def _store(
     verified = "verified" if options["verify"] else ""
     if job is Job.SERIES:
         name = counted(len(src), "checkpoint")
-        _run(safetensors_to_run, src, target, verified, name=name, **options)
+        _run(conversions.safetensors_to_run, src, target, verified, name=name, **options)
     elif job is Job.APPEND:
         note = f"appended{', ' if verified else ''}{verified}"
-        _run(append_to_run, src[0], target, note, **options)
+        _run(conversions.append_to_run, src[0], target, note, **options)
     else:
         _run(convert, src[0], target, verified, **options)
 
@@ -146,7 +138,7 @@ def zarr2st(store: str, dst: str, step: int | None, all_steps: bool, **options: 
     DST is the file to make, or a folder if STORE holds several files or an index. Of a run, --step
     says which one is meant; with --all, DST is a folder for all of them.
     """
-    _restore(zarr_to_safetensors, store, dst, step, all_steps, options)
+    _restore(conversions.zarr_to_safetensors, store, dst, step, all_steps, options)
 
 
 def _restore(
@@ -157,12 +149,14 @@ def _restore(
     all_steps: bool,
     options: dict[str, Any],
 ) -> None:
+    from bf16codecs.store.opening import split_step
+
     if (step is not None or all_steps) and split_step(store)[1] is not None:
         raise click.UsageError(f"{store} is one step already: leave out --step and --all")
     if all_steps:
         if step is not None or options.pop("base") is not None:
             raise click.UsageError("--all restores every step of a run: it takes no --step, --base")
-        convert = run_to_safetensors
+        convert = conversions.run_to_safetensors
     source = store if step is None else f"{store}@{step}"
     _run(convert, source, dst, "restored", **options)
 
@@ -186,7 +180,7 @@ def st2h5(src: tuple[str, ...], file: str, lossy: str | None, **options: Any) ->
     job = run_job(src, options, {})
     if job is not Job.MODEL:
         options["as_hdf5"] = True
-    _store(job, safetensors_to_hdf5, src, file, options)
+    _store(job, conversions.safetensors_to_hdf5, src, file, options)
 
 
 @click.command()
@@ -206,7 +200,7 @@ def h52st(file: str, dst: str, step: int | None, all_steps: bool, **options: Any
     DST is the file to make, or the folder if FILE holds several files. Of a run, --step says which
     one is meant; with --all, DST is a folder for all of them.
     """
-    _restore(hdf5_to_safetensors, file, dst, step, all_steps, options)
+    _restore(conversions.hdf5_to_safetensors, file, dst, step, all_steps, options)
 
 
 @click.command()
@@ -236,7 +230,7 @@ def rebase(store: str, onto: str | None, **options: Any) -> None:
     """
     quiet, verify = options.pop("quiet"), options["verify"]
     with progress_bar(quiet) as progress:
-        summary = rebase_store(store, onto, progress=progress, **options)
+        summary = conversions.rebase_store(store, onto, progress=progress, **options)
     if not quiet:
         note = "whole" if onto is None else "rewritten"
         report(store, store, summary, f"{note}{', verified' if verify else ''}")

@@ -10,14 +10,14 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from bf16codecs import _core
-from bf16codecs._half import HalfLoss
 from bf16codecs._interrupt import Interrupted
 from bf16codecs._messages import counted
+from bf16codecs._names import DEFLATE_LEVELS, ZSTD_LEVELS
 from bf16codecs._threads import MAX_THREADS
 from bf16codecs.cli.console import (
     format_rate,
@@ -27,17 +27,19 @@ from bf16codecs.cli.console import (
     show,
 )
 from bf16codecs.cli.signals import handled_signals, shown_warnings, silence_what_is_left
-from bf16codecs.codecs import ZSTD_LEVELS
-from bf16codecs.convert import DEFAULT_CHUNK_SIZE, DEFAULT_CODEC
-from bf16codecs.convert.summary import Summary
+from bf16codecs.convert.defaults import DEFAULT_CHUNK_SIZE
 from bf16codecs.errors import BF16CodecsError
 from bf16codecs.store.choice import (
     CODEC_NAMES,
+    DEFAULT_CODEC,
     LOSSY_CODEC_NAMES,
     LOSSY_DTYPES,
     CodecChoice,
 )
-from bf16codecs.store.delta import DEFLATE_LEVELS
+
+if TYPE_CHECKING:
+    from bf16codecs._half import HalfLoss
+    from bf16codecs.convert.summary import Summary
 
 __all__ = [
     "THREADS",

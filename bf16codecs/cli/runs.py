@@ -9,9 +9,9 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from bf16codecs.convert.runs import DEFAULT_GROUP, DEFAULT_STEP_SIZE
+from bf16codecs._limits import MAX_GROUP
+from bf16codecs.convert.defaults import DEFAULT_GROUP, DEFAULT_STEP_SIZE
 from bf16codecs.store.choice import CodecChoice
-from bf16codecs.store.run_layout import MAX_GROUP
 
 __all__ = ["Job", "run_job", "run_options", "step_options"]
 
@@ -92,12 +92,12 @@ def run_job(sources: Sequence[str], options: dict[str, Any], others: Mapping[str
         if _is_given("keyframe_every"):
             raise click.UsageError("--keyframe-every goes with --series and --append")
         if options["base"] is not None:
-            _check_codec(options, lambda choice: choice.for_difference("bfloat16"))
+            _check_codec(options, CodecChoice.check_difference)
         return Job.MODEL
     for name, value in {**others, "--base": options.pop("base")}.items():
         if value is not None:
             raise click.UsageError(f"{name} does not go with --series and --append")
-    _check_codec(options, lambda choice: choice.for_run("bfloat16", every))
+    _check_codec(options, CodecChoice.check_run)
     options["keyframe_every"] = every
     if not _is_given("chunk_size"):
         options["chunk_size"] = DEFAULT_STEP_SIZE
@@ -115,9 +115,9 @@ def run_job(sources: Sequence[str], options: dict[str, Any], others: Mapping[str
     return Job.APPEND
 
 
-def _check_codec(options: Mapping[str, Any], codec_of: Callable[[CodecChoice], object]) -> None:
+def _check_codec(options: Mapping[str, Any], check: Callable[[CodecChoice], None]) -> None:
     try:
-        codec_of(CodecChoice(options["codec"], options["level"]))
+        check(CodecChoice(options["codec"], options["level"]))
     except ValueError as e:
         raise click.UsageError(str(e)) from None
 

@@ -1,22 +1,24 @@
 """Conversion between safetensors files and model stores."""
 
-from bf16codecs.convert.pipeline import LOCAL, Engine
-from bf16codecs.convert.rebasing import rebase_store
-from bf16codecs.convert.restoring import (
-    hdf5_to_safetensors,
-    run_to_safetensors,
-    zarr_to_safetensors,
-)
-from bf16codecs.convert.runs import append_to_run, safetensors_to_run
-from bf16codecs.convert.storing import (
-    DEFAULT_CHUNK_SIZE,
-    DEFAULT_CODEC,
-    safetensors_to_hdf5,
-    safetensors_to_zarr,
-)
-from bf16codecs.convert.summary import Progress, Summary
-from bf16codecs.convert.verifying import verify_store
-from bf16codecs.store.opening import open_store
+from typing import TYPE_CHECKING
+
+from bf16codecs._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from bf16codecs.convert.defaults import DEFAULT_CHUNK_SIZE
+    from bf16codecs.convert.pipeline import LOCAL, Engine
+    from bf16codecs.convert.rebasing import rebase_store
+    from bf16codecs.convert.restoring import (
+        hdf5_to_safetensors,
+        run_to_safetensors,
+        zarr_to_safetensors,
+    )
+    from bf16codecs.convert.runs import append_to_run, safetensors_to_run
+    from bf16codecs.convert.storing import safetensors_to_hdf5, safetensors_to_zarr
+    from bf16codecs.convert.summary import Progress, Summary
+    from bf16codecs.convert.verifying import verify_store
+    from bf16codecs.store.choice import DEFAULT_CODEC
+    from bf16codecs.store.opening import open_store
 
 __all__ = [
     "DEFAULT_CHUNK_SIZE",
@@ -36,3 +38,23 @@ __all__ = [
     "verify_store",
     "zarr_to_safetensors",
 ]
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "bf16codecs.convert.defaults": ["DEFAULT_CHUNK_SIZE"],
+        "bf16codecs.convert.pipeline": ["LOCAL", "Engine"],
+        "bf16codecs.convert.rebasing": ["rebase_store"],
+        "bf16codecs.convert.restoring": [
+            "hdf5_to_safetensors",
+            "run_to_safetensors",
+            "zarr_to_safetensors",
+        ],
+        "bf16codecs.convert.runs": ["append_to_run", "safetensors_to_run"],
+        "bf16codecs.convert.storing": ["safetensors_to_hdf5", "safetensors_to_zarr"],
+        "bf16codecs.convert.summary": ["Progress", "Summary"],
+        "bf16codecs.convert.verifying": ["verify_store"],
+        "bf16codecs.store.choice": ["DEFAULT_CODEC"],
+        "bf16codecs.store.opening": ["open_store"],
+    },
+)

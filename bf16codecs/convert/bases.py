@@ -17,12 +17,12 @@ from bf16codecs.convert.sampling import Sample, coded_nbytes, take_samples
 from bf16codecs.convert.target import absolute_target
 from bf16codecs.errors import BaseMismatchError, BF16CodecsError, StoreError
 from bf16codecs.safetensors import Source
+from bf16codecs.store.addresses import path_of
 from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.bases import files_of, path_to
 from bf16codecs.store.choice import CodecChoice
 from bf16codecs.store.entries import BaseReference
 from bf16codecs.store.opening import Kind, Opening, detect, open_any, open_either
-from bf16codecs.store.remote import path_of
 from bf16codecs.store.runs import RunReader
 
 __all__ = ["AUTO", "Base", "opened_base"]

@@ -17,17 +17,13 @@ from bf16codecs._chunks.array import ArrayReader
 from bf16codecs._limits import Limits
 from bf16codecs._paths import given_path
 from bf16codecs.convert.checks import check_restored_size, read_index
-from bf16codecs.convert.storing import (
-    DEFAULT_CHUNK_SIZE,
-    DEFAULT_CODEC,
-    safetensors_to_hdf5,
-    safetensors_to_zarr,
-)
+from bf16codecs.convert.defaults import DEFAULT_CHUNK_SIZE
+from bf16codecs.convert.storing import safetensors_to_hdf5, safetensors_to_zarr
 from bf16codecs.convert.summary import Progress, Summary
 from bf16codecs.errors import StoreError
 from bf16codecs.safetensors import Source, SourceFile
 from bf16codecs.store.backend import StoreReader
-from bf16codecs.store.choice import CODEC_NAMES
+from bf16codecs.store.choice import CODEC_NAMES, DEFAULT_CODEC
 from bf16codecs.store.entries import ROUNDED, StoredFile
 from bf16codecs.store.opening import Kind, Opening, detect, open_store
 from bf16codecs.store.whole import stored_arrays

@@ -12,36 +12,32 @@ from typing import Any
 
 from bf16codecs import _interrupt
 from bf16codecs._files import disk_size
+from bf16codecs._limits import MAX_GROUP
+from bf16codecs._names import PREFIX
 from bf16codecs._paths import given_path
 from bf16codecs._replace import recover_missing
 from bf16codecs._threads import codec_threads
 from bf16codecs.convert.appending import Step, add_step
+from bf16codecs.convert.defaults import DEFAULT_GROUP, DEFAULT_STEP_SIZE
 from bf16codecs.convert.run_packing import pack_hdf5, pack_zip
 from bf16codecs.convert.step_numbers import ordered_steps, step_of
-from bf16codecs.convert.storing import DEFAULT_CODEC
 from bf16codecs.convert.summary import Progress, Summary, shifted
 from bf16codecs.convert.target import absolute_target, is_kind, new_target, target_errors
 from bf16codecs.errors import StoreError
 from bf16codecs.safetensors import Source, open_to_store
-from bf16codecs.store.choice import CodecChoice
+from bf16codecs.store.choice import DEFAULT_CODEC, CodecChoice
 from bf16codecs.store.opening import Kind, detect, open_run_store
-from bf16codecs.store.run_layout import MAX_GROUP, RunInfo
+from bf16codecs.store.run_layout import RunInfo
 from bf16codecs.store.run_writer import RunWriter
 from bf16codecs.store.runs import RunReader
 from bf16codecs.store.zarr_run_writer import ZarrRunWriter
 
 __all__ = [
-    "DEFAULT_GROUP",
-    "DEFAULT_STEP_SIZE",
     "MAX_HDF5_CHUNK",
     "append_to_run",
     "safetensors_to_run",
 ]
 
-#: How many steps from one that is coded whole to the next.
-DEFAULT_GROUP = 16
-#: The largest size of one step in a chunk.
-DEFAULT_STEP_SIZE = 1 << 22
 #: The largest chunk of HDF5: its size has 32 bits, in the file format that is written.
 MAX_HDF5_CHUNK = (1 << 32) - 1
 
@@ -316,7 +312,7 @@ def _new_info(choice: CodecChoice, group: int) -> RunInfo:
 
 def _own_choice(info: RunInfo) -> CodecChoice:
     """Return what the run was made with."""
-    name = str(info.codec.get("name", "")).removeprefix("bf16codecs.") or DEFAULT_CODEC
+    name = str(info.codec.get("name", "")).removeprefix(PREFIX) or DEFAULT_CODEC
     made = dict(info.codec.get("configuration") or {})
     return CodecChoice(name, made.get("level"))
 

@@ -14,28 +14,22 @@ from bf16codecs._paths import given_path
 from bf16codecs._threads import codec_threads
 from bf16codecs.convert.bases import Base, opened_base
 from bf16codecs.convert.checks import compare_names, read_index
+from bf16codecs.convert.defaults import DEFAULT_CHUNK_SIZE
 from bf16codecs.convert.lossy import half_source, measure_loss
 from bf16codecs.convert.pipeline import LOCAL, Engine, Measure, pack
 from bf16codecs.convert.summary import Progress, Summary
 from bf16codecs.convert.target import absolute_target, is_kind, new_target
 from bf16codecs.safetensors import Source, open_to_store
-from bf16codecs.store.choice import CodecChoice
+from bf16codecs.store.choice import DEFAULT_CODEC, CodecChoice
 from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.opening import Kind, Opening, open_store
 from bf16codecs.store.writer import StoreWriter
 from bf16codecs.store.zarr_writer import ZarrWriter
 
 __all__ = [
-    "DEFAULT_CHUNK_SIZE",
-    "DEFAULT_CODEC",
     "safetensors_to_hdf5",
     "safetensors_to_zarr",
 ]
-
-# 8 to 64 MiB convert equally fast; smaller ones take less memory, and a slice where a reader
-# decodes whole chunks (format 2) less time.
-DEFAULT_CHUNK_SIZE = 16 << 20
-DEFAULT_CODEC = "arithmetic"
 
 
 def safetensors_to_zarr(

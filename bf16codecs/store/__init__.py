@@ -3,14 +3,19 @@
 docs/store.md is the normative description of its layout.
 """
 
+from typing import TYPE_CHECKING
+
+from bf16codecs._lazy import lazy_names
 from bf16codecs.errors import StoreError
-from bf16codecs.store.backend import StoreReader
-from bf16codecs.store.choice import CodecChoice
-from bf16codecs.store.entries import StoredFile
-from bf16codecs.store.layout import ATTRIBUTES_KEY, LAYOUT_VERSION, StoreInfo
-from bf16codecs.store.plan import plan_arrays, plan_bytes
-from bf16codecs.store.whole import stored_arrays
-from bf16codecs.store.writer import StoreWriter
+
+if TYPE_CHECKING:
+    from bf16codecs.store.backend import StoreReader
+    from bf16codecs.store.choice import CodecChoice
+    from bf16codecs.store.entries import StoredFile
+    from bf16codecs.store.layout import ATTRIBUTES_KEY, LAYOUT_VERSION, StoreInfo
+    from bf16codecs.store.plan import plan_arrays, plan_bytes
+    from bf16codecs.store.whole import stored_arrays
+    from bf16codecs.store.writer import StoreWriter
 
 __all__ = [
     "ATTRIBUTES_KEY",
@@ -25,3 +30,16 @@ __all__ = [
     "plan_bytes",
     "stored_arrays",
 ]
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "bf16codecs.store.backend": ["StoreReader"],
+        "bf16codecs.store.choice": ["CodecChoice"],
+        "bf16codecs.store.entries": ["StoredFile"],
+        "bf16codecs.store.layout": ["ATTRIBUTES_KEY", "LAYOUT_VERSION", "StoreInfo"],
+        "bf16codecs.store.plan": ["plan_arrays", "plan_bytes"],
+        "bf16codecs.store.whole": ["stored_arrays"],
+        "bf16codecs.store.writer": ["StoreWriter"],
+    },
+)

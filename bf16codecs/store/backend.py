@@ -5,10 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from functools import cached_property, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import zarr
 
 from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.array import ArrayReader
@@ -31,6 +30,9 @@ from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.plan import difference_form
 from bf16codecs.store.tensors import Storage, StoredTensor
 from bf16codecs.store.texts import read_text
+
+if TYPE_CHECKING:
+    import zarr
 
 __all__ = ["Storage", "StoreReader", "StoredTensor"]
 

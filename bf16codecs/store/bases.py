@@ -16,10 +16,10 @@ from bf16codecs._chunks.pieces import runs_work
 from bf16codecs._chunks.wanted import BASE_ADVICE
 from bf16codecs._paths import absolute
 from bf16codecs.errors import BaseMismatchError, StoreError
+from bf16codecs.store.addresses import path_of
 from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.entries import ROUNDED, BaseFile, BaseReference, Difference
 from bf16codecs.store.plan import difference_form
-from bf16codecs.store.remote import path_of
 
 __all__ = [
     "MOST_BASES",

@@ -1,32 +1,28 @@
-"""Which codec stores the arrays of a data type."""
+"""Which codec stores the arrays of a data type.
+
+The codecs are imported when one is made: commands check their options without them.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
-from numcodecs import Zstd
-from numcodecs.abc import Codec
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from bf16codecs import _core
-from bf16codecs._buffers import Bytes, layout_for
-from bf16codecs._chunks.grid import ArrayPlan
-from bf16codecs.codecs import (
-    CODECS,
-    ZSTD_LEVELS,
-    BF16Arithmetic,
-    BF16Huffman,
-    BF16Split,
-    BF16Zstd,
-    FrameCodec,
-    encode_delta,
-)
-from bf16codecs.store.delta import DEFLATE_LEVELS, DeltaChain
+from bf16codecs._names import DEFLATE_LEVELS, FRAME_CODECS, ZSTD_LEVELS
+
+if TYPE_CHECKING:
+    from numcodecs.abc import Codec
+    from numpy.typing import NDArray
+
+    from bf16codecs._buffers import Bytes
+    from bf16codecs._chunks.grid import ArrayPlan
+    from bf16codecs._frames import FrameCodec
+    from bf16codecs.store.delta import DeltaChain
 
 __all__ = [
     "CODEC_NAMES",
+    "DEFAULT_CODEC",
     "LOSSY_CODEC_NAMES",
     "LOSSY_DTYPES",
     "CodecChoice",
@@ -35,11 +31,15 @@ __all__ = [
 ]
 
 #: What `CodecChoice` and ``--codec`` take.
-CODEC_NAMES = (*CODECS, "none")
+CODEC_NAMES = (*FRAME_CODECS, "none")
+DEFAULT_CODEC = "arithmetic"
 #: And what they take for lossy stores.
 LOSSY_CODEC_NAMES = ("arithmetic", "huffman", "zstd", "delta-rle", "delta-deflate")
 #: What FP32 tensors of lossy stores may become.
 LOSSY_DTYPES = ("float16",)
+
+# Codecs whose frames may hold several steps.
+_STEPS_CODECS = ("arithmetic", "huffman")
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class CodecChoice:
     `lossy` is what FP32 tensors become, as `--lossy` takes it.
     """
 
-    name: str = "arithmetic"
+    name: str = DEFAULT_CODEC
     level: str | int | None = None
     lossy: str | None = None
 
@@ -59,49 +59,80 @@ class CodecChoice:
         if self.lossy is not None and self.name not in LOSSY_CODEC_NAMES:
             names = f"{', '.join(LOSSY_CODEC_NAMES[:-1])} or {LOSSY_CODEC_NAMES[-1]}"
             raise ValueError(f"the codec of a lossy store must be {names}, not {self.name!r}")
-        if self.lossy is None and self.name in LOSSY_CODEC_NAMES and self.name not in CODECS:
+        if self.lossy is None and self.name in LOSSY_CODEC_NAMES and self.name not in CODEC_NAMES:
             raise ValueError(f"codec {self.name!r} is for lossy stores alone (--lossy float16)")
         if self.lossy is None and self.name not in CODEC_NAMES:
-            raise ValueError(f"codec must be {', '.join(CODECS)} or none, not {self.name!r}")
-        if self.level is not None and self.name not in ("arithmetic", "zstd", "delta-deflate"):
+            names = ", ".join(FRAME_CODECS)
+            raise ValueError(f"codec must be {names} or none, not {self.name!r}")
+        self._check_level()
+
+    def _check_level(self) -> None:
+        if self.name == "arithmetic":
+            if self.level is not None and str(self.level) not in _core.LEVELS:
+                levels = " or ".join(map(repr, _core.LEVELS))
+                raise ValueError(f"level must be {levels}, not {self.level!r}")
+        elif self.name == "zstd":
+            self._number(3, ZSTD_LEVELS)
+        elif self.name == "delta-deflate":
+            self._number(9, DEFLATE_LEVELS)
+        elif self.level is not None:
             raise ValueError(f"codec {self.name!r} has no levels")
-        self.chain("float16") or self.for_dtype("float16")  # checks the level
+
+    def check_difference(self) -> None:
+        """Raise `ValueError` if the codec stores no differences."""
+        if self.name not in FRAME_CODECS:
+            raise ValueError(f"codec {self.name!r} stores no differences: choose another codec")
+
+    def check_run(self) -> None:
+        """Raise `ValueError` if the codec stores no runs."""
+        self.check_difference()
+        if self.name not in _STEPS_CODECS:
+            raise ValueError(f"codec {self.name!r} has no steps: choose arithmetic or huffman")
 
     def for_difference(self, dtype: str) -> FrameCodec:
         """Return the codec of differences of a data type: integers are taken as floats."""
+        import numpy as np
+
+        from bf16codecs._buffers import layout_for
+        from bf16codecs._frames import FrameCodec
+
+        self.check_difference()
         codec = self.for_dtype(layout_for(np.dtype(dtype)))
-        if not isinstance(codec, FrameCodec):
-            raise ValueError(f"codec {self.name!r} stores no differences: choose another codec")
+        assert isinstance(codec, FrameCodec)
         return codec
 
     def for_run(self, dtype: str, group: int) -> FrameCodec:
         """Return the codec of arrays over time of a data type, with `group` steps in a chunk."""
+        self.check_run()
         codec = self.for_difference(dtype)
-        if not isinstance(codec, (BF16Huffman, BF16Arithmetic)):
-            raise ValueError(f"codec {self.name!r} has no steps: choose arithmetic or huffman")
         return type(codec).from_config({**codec.get_config(), "steps": group})
 
     def for_dtype(self, dtype: str) -> Codec | None:
         """Return the codec of arrays of a data type, or None to store them as they are."""
+        from bf16codecs import codecs
+
         if self.name == "none":
             return None
-        if self.name not in CODECS:
+        if self.name not in FRAME_CODECS:
             return CodecChoice().for_dtype(dtype)
         if dtype not in _core.DTYPES:
-            # Integers have no exponent to split off; every Zarr library has this codec.
-            return None if self.name == "split" else Zstd(level=3, checksum=True)
-        if self.name == "split":
-            return BF16Split(dtype)
-        if self.name == "huffman":
-            return BF16Huffman(dtype)
+            if self.name == "split":  # integers have no exponent to split off
+                return None
+            from numcodecs import Zstd  # which every Zarr library has
+
+            return Zstd(level=3, checksum=True)
         if self.name == "arithmetic":
-            return BF16Arithmetic(dtype, "fast" if self.level is None else str(self.level))
-        return BF16Zstd(self._number(3, ZSTD_LEVELS), dtype)
+            return codecs.BF16Arithmetic(dtype, "fast" if self.level is None else str(self.level))
+        if self.name == "zstd":
+            return codecs.BF16Zstd(self._number(3, ZSTD_LEVELS), dtype)
+        return (codecs.BF16Huffman if self.name == "huffman" else codecs.BF16Split)(dtype)
 
     def chain(self, dtype: str) -> DeltaChain | None:
         """Return what codes arrays of a data type in place of `for_dtype`, if something does."""
         if dtype != "float16" or self.name not in ("delta-rle", "delta-deflate"):
             return None
+        from bf16codecs.store.delta import DeltaChain
+
         return DeltaChain(None if self.name == "delta-rle" else self._number(9, DEFLATE_LEVELS))
 
     def _number(self, default: int, levels: range) -> int:
@@ -125,5 +156,7 @@ def as_rows(array: ArrayPlan, chunk: Bytes) -> NDArray[Any]:
 
 def encode_difference(choice: CodecChoice, array: ArrayPlan, chunk: Bytes, base: Bytes) -> bytes:
     """Encode a chunk of an array as its difference to the same chunk of the base."""
+    from bf16codecs._frames import encode_delta
+
     codec = choice.for_difference(array.dtype)
     return encode_delta(codec, as_rows(array, chunk), as_rows(array, base))

@@ -13,12 +13,10 @@ from numcodecs import Delta, Zlib
 from numcodecs.checksum32 import CRC32C
 
 from bf16codecs._buffers import Bytes
+from bf16codecs._names import DELTA_ID
 from bf16codecs.codecs import RunLength
-from bf16codecs.zarr.codecs import DeltaCodec
 
-__all__ = ["DEFLATE_LEVELS", "DeltaChain"]
-
-DEFLATE_LEVELS = range(1, 10)
+__all__ = ["DeltaChain"]
 
 _DELTA = "<u2"
 _GZIP_HEADER = 16 + zlib.MAX_WBITS
@@ -51,7 +49,7 @@ class DeltaChain:
         if zarr_format == 2:
             after = RunLength() if self.level is None else Zlib(self.level)
             return {"filters": [Delta(_DELTA)], "compressors": after}
-        chain: list[dict[str, Any]] = [DeltaCodec(_DELTA).to_dict()]
+        chain: list[dict[str, Any]] = [{"name": DELTA_ID, "configuration": {"dtype": _DELTA}}]
         if self.level is None:
             chain += [dict(RunLength()), {"name": "crc32c"}]
         else:

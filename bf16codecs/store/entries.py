@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from bf16codecs._frames import PREFIX
 from bf16codecs._half import HalfLoss
+from bf16codecs._names import PREFIX
 from bf16codecs.errors import StoreError
 from bf16codecs.safetensors import DTYPE_BITS, is_plain_name
 

@@ -9,13 +9,9 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-from zarr.abc.store import Store
-from zarr.core.sync import sync
-from zarr.storage import LocalStore, StorePath, ZipStore
-
-from bf16codecs._chunks.sources import FolderSource, StoreSource
+from bf16codecs._chunks.sources import FolderSource, LocalKeys
 from bf16codecs._chunks.wanted import BASE_ADVICE
 from bf16codecs._chunks.zipped import ZipSource
 from bf16codecs._limits import DEFAULT_LIMITS, Limits
@@ -23,14 +19,16 @@ from bf16codecs._messages import named_errors, one_line
 from bf16codecs._paths import given_path
 from bf16codecs._replace import recover_missing
 from bf16codecs.errors import BF16CodecsError, StoreError
+from bf16codecs.store.addresses import path_of
 from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.bases import MOST_BASES, check_base, identity, is_beside, place_of
-from bf16codecs.store.remote import path_of, remote_store
 from bf16codecs.store.run_layout import listed
 from bf16codecs.store.runs import RunReader, StepReader
 from bf16codecs.store.safetensors_reader import SafetensorsReader
 from bf16codecs.store.zarr_reader import ZarrReader
-from bf16codecs.zarr.strict import StrictStore
+
+if TYPE_CHECKING:
+    from bf16codecs.zarr.strict import StrictStore
 
 __all__ = [
     "ZARR_MARKERS",
@@ -200,17 +198,19 @@ def split_step(source: Any) -> tuple[Any, int | None]:
 
 def _open_raw(source: Any, opening: Opening) -> StoreReader:
     """Open what is at a path or an address: a model, or a run."""
-    if isinstance(source, Store):
+    if not isinstance(source, (str, os.PathLike)):
+        # zarr is imported only for its stores, and for addresses.
+        from bf16codecs.store.zarr_stores import open_given
+
         if opening.options:
             raise ValueError("storage_options apply to addresses only, not to a zarr store")
-        reader = _open_zarr_store(str(source), source, opening.limits)
-        reader.location = _place_of_store(source), None
-        return reader
+        return open_given(source, opening.limits)
     text = os.fspath(source)
     path = path_of(text)
     if path is None:
-        store = remote_store(text, dict(opening.options or {}))
-        return _open_zarr_store(text, store, opening.limits)
+        from bf16codecs.store.zarr_stores import open_address
+
+        return open_address(text, dict(opening.options or {}), opening.limits)
     if opening.options:
         raise ValueError(f"{text}: storage_options apply to addresses only, not to paths")
     return _open_path(path, detect(path), opening.limits)
@@ -262,7 +262,8 @@ def _open_base(reader: StoreReader, opening: Opening) -> StoreReader:
     given = opening.base is not None
     with named_errors(reader.where):
         place = opening.base if given else place_of(reference, where)
-    name = os.fspath(place) if isinstance(place, (str, os.PathLike)) else str(place)
+    is_store = not isinstance(place, (str, os.PathLike))
+    name = str(place) if is_store else os.fspath(place)
     chain = (*opening.chain, identity(where) if where else reader.where)
     if identity(name) in chain:
         raise StoreError(f"{reader.where}: its bases go round in a circle: it is its own base")
@@ -272,7 +273,7 @@ def _open_base(reader: StoreReader, opening: Opening) -> StoreReader:
             " bf16codecs rebase make one of them whole"
         )
     # A stranger's address gets no credentials that are meant for another host.
-    is_known = not isinstance(place, Store) and path_of(name) is None
+    is_known = not is_store and path_of(name) is None
     options = opening.options if is_known and (given or is_beside(name, where)) else None
     try:
         base = open_any(place, Opening(options, opening.limits, chain=chain))
@@ -358,10 +359,10 @@ def _open_path(text: str, kind: Kind | None, limits: Limits) -> StoreReader:
     path = Path(text)
     if kind is Kind.FOLDER:
         folder = FolderSource(path)
-        return ZarrReader(text, folder, partial(_local_store, path, folder), limits)
+        return ZarrReader(text, folder, partial(_strict_store, path, folder), limits)
     if kind is Kind.ZIP:
         archive = ZipSource(path)
-        return ZarrReader(text, archive, partial(_zip_store, path, archive), limits)
+        return ZarrReader(text, archive, partial(_strict_store, path, archive), limits)
     if kind is Kind.SAFETENSORS:
         return SafetensorsReader(path)
     if kind is Kind.HDF5:
@@ -375,25 +376,8 @@ def _open_path(text: str, kind: Kind | None, limits: Limits) -> StoreReader:
     raise StoreError(f"{text}: not a model store: {reason}")
 
 
-def _open_zarr_store(where: str, store: Store, limits: Limits) -> ZarrReader:
-    if isinstance(store, LocalStore):
-        source = FolderSource(store.root)
-        return ZarrReader(where, source, partial(StrictStore, store, source), limits)
-    with named_errors(where, OSError):
-        sync(StorePath.open(store, ""))  # a ZipStore may not be open yet
-    return ZarrReader(where, StoreSource(store), partial(StrictStore, store), limits)
+def _strict_store(path: Path, source: LocalKeys) -> StrictStore:
+    """Open a folder or a ZIP file with zarr, which is imported only for that."""
+    from bf16codecs.store.zarr_stores import strict_store
 
-
-def _place_of_store(store: Store) -> str:
-    """Return the path of a store of zarr's, empty if it has none."""
-    if isinstance(store, LocalStore):
-        return str(store.root)
-    return str(store.path) if isinstance(store, ZipStore) else ""
-
-
-def _local_store(path: Path, source: FolderSource) -> StrictStore:
-    return StrictStore(LocalStore(path, read_only=True), source)
-
-
-def _zip_store(path: Path, source: ZipSource) -> StrictStore:
-    return StrictStore(sync(ZipStore.open(path, mode="r")), source)
+    return strict_store(path, source)

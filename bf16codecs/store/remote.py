@@ -11,19 +11,9 @@ from zarr.storage import FsspecStore, ObjectStore
 from bf16codecs._chunks.http import open_session
 from bf16codecs._messages import named_errors, one_line
 from bf16codecs.errors import StoreError
+from bf16codecs.store.addresses import path_of
 
-__all__ = ["LOCAL_SCHEMES", "path_of", "remote_store"]
-
-#: Of addresses that are paths.
-LOCAL_SCHEMES = ("file", "local")
-
-
-def path_of(text: str) -> str | None:
-    """Return a local path, with or without a scheme before it; None for an address."""
-    scheme, has_scheme, path = text.partition("://")
-    if not has_scheme:
-        return text
-    return path if scheme.lower() in LOCAL_SCHEMES else None
+__all__ = ["remote_store"]
 
 
 def remote_store(url: str, options: dict[str, Any]) -> Store:
@@ -38,8 +28,7 @@ def remote_store(url: str, options: dict[str, Any]) -> Store:
     """
     address = f"zip::{url}" if "::" not in url and url.partition("?")[0].endswith(".zip") else url
     scheme = url.partition("://")[0].rpartition("::")[2]
-    last, has_scheme, _ = url.rpartition("::")[2].partition("://")
-    if not has_scheme or last.lower() in LOCAL_SCHEMES:
+    if path_of(url.rpartition("::")[2]) is not None:
         # There, fsspec would follow symbolic links, and wait for pipes.
         raise StoreError(f"{url}: leads to local files: give the path itself")
     try:

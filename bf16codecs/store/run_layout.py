@@ -8,14 +8,13 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from bf16codecs._limits import MAX_GROUP
 from bf16codecs._messages import counted
 from bf16codecs.errors import StepNotFoundError
 from bf16codecs.store.entries import ROUNDED, StoredFile, file_entry, stored_files
 
-__all__ = ["MAX_GROUP", "STEPS_CHUNK", "Form", "RunInfo", "RunStep", "listed"]
+__all__ = ["STEPS_CHUNK", "Form", "RunInfo", "RunStep", "listed"]
 
-#: How many steps a chunk can hold.
-MAX_GROUP = 4096
 #: How many numbers of steps a chunk of their array has: 32 KiB.
 STEPS_CHUNK = 4096
 

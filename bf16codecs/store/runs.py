@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
-
-import zarr
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bf16codecs._chunks.array import ArrayReader
 from bf16codecs._chunks.grid import fill_value
@@ -19,6 +17,9 @@ from bf16codecs.store.entries import ROUNDED
 from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.paths import RESERVED_ROOT
 from bf16codecs.store.run_layout import Form, RunInfo
+
+if TYPE_CHECKING:
+    import zarr
 
 __all__ = ["RunReader", "StepReader", "TensorOverTime"]
 

@@ -14,15 +14,12 @@ from bf16codecs import _core
 from bf16codecs._buffers import layout_for
 from bf16codecs._chunks.stored import KeySource
 from bf16codecs._messages import counted, named_errors, one_line
-from bf16codecs.codecs import BF16Arithmetic, BF16Huffman
+from bf16codecs._names import ARITHMETIC_ID, BLOCKS_ID, DELTA_ID, HUFFMAN_ID
 from bf16codecs.errors import StoreError
+from bf16codecs.store.addresses import path_of
 from bf16codecs.store.paths import STEP_PATH
-from bf16codecs.store.remote import path_of
-from bf16codecs.zarr.blocks import BF16BlocksCodec
-from bf16codecs.zarr.codecs import DeltaCodec
 
 __all__ = [
-    "DELTA",
     "ParsedArray",
     "array_codecs",
     "chunk_key",
@@ -35,9 +32,8 @@ __all__ = [
     "stated_versions",
 ]
 
-#: Differences of 16-bit integers, by their name in format 3.
-DELTA = DeltaCodec.codec_id
-_DELTA_V3 = {"name": DELTA, "configuration": {"dtype": "<u2"}}
+# Differences of 16-bit integers.
+_DELTA_V3 = {"name": DELTA_ID, "configuration": {"dtype": "<u2"}}
 _DELTA_V2 = {"id": "delta", "dtype": "<u2", "astype": "<u2"}
 # Of POSIX systems, with room for the store's own.
 _LONGEST_PATH = 2048
@@ -51,7 +47,7 @@ class ParsedArray(NamedTuple):
     chunks: tuple[int, ...]
     #: Maps a chunk's index to its key below the array's path.
     key: Callable[[tuple[int, ...]], str]
-    #: Names of the codecs; "bytes" stands for little-endian items, `DELTA` for 16-bit integers.
+    #: Names of the codecs; "bytes" stands for little-endian items, `DELTA_ID` for 16-bit integers.
     codecs: list[str]
 
 
@@ -72,7 +68,7 @@ def _is_no_name(part: str) -> bool:
     return part in ("", ".", "..") or not part.isprintable() or bool(set(part) & set("\\:%?#"))
 
 
-_GROWING_CODECS = (BF16Arithmetic.codec_id, BF16Huffman.codec_id)
+_GROWING_CODECS = (ARITHMETIC_ID, HUFFMAN_ID)
 _DIMENSION = re.compile(r"dim(\d{1,2})_(\d{1,19})")
 _DTYPES = {
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
@@ -155,7 +151,7 @@ def array_codecs(zarr_format: int, document: dict[str, Any]) -> list[dict[str, A
         given = [*(document.get("filters") or []), document.get("compressor") or {"id": "none"}]
         return [{"name": codec["id"], "configuration": codec} for codec in given]
     codecs = [c if isinstance(c, dict) else {"name": c} for c in document["codecs"]]
-    if codecs[0]["name"] == BF16BlocksCodec.codec_id:
+    if codecs[0]["name"] == BLOCKS_ID:
         codecs[0] = codecs[0]["configuration"]["codec"]
     return codecs
 
@@ -216,7 +212,7 @@ def _parse_v3(document: dict[str, Any]) -> ParsedArray | None:
         raise ValueError(f"{document['codecs']!r:.80} are not codecs")
     if codecs[0].get("configuration", {}).get("endian", "little") != "little":
         return None
-    if any(c["name"] == DELTA and c != _DELTA_V3 for c in codecs):
+    if any(c["name"] == DELTA_ID and c != _DELTA_V3 for c in codecs):
         return None
     if encoding["name"] not in ("default", "v2"):
         return None
@@ -247,7 +243,7 @@ def _parse_v2(document: dict[str, Any]) -> ParsedArray | None:
     separator = document.get("dimension_separator", ".")
     _check_separator(separator)
     compressor, _ = document["compressor"], document["fill_value"]
-    codecs = ["bytes", *(DELTA for _ in filters)]
+    codecs = ["bytes", *(DELTA_ID for _ in filters)]
     if compressor is not None:
         codecs.append(compressor["id"])
 

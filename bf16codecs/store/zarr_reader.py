@@ -13,12 +13,10 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import zarr
 from numpy.typing import NDArray
-from zarr.storage import StorePath
 
 from bf16codecs import _core
 from bf16codecs._chunks.array import ArrayReader, ChunkedArray, Index, Located
@@ -38,17 +36,15 @@ from bf16codecs._chunks.indexing import Axis
 from bf16codecs._chunks.library import LibraryArray
 from bf16codecs._chunks.sources import LocalKeys
 from bf16codecs._chunks.stored import KeySource
-from bf16codecs._frames import PREFIX
 from bf16codecs._limits import Limits
 from bf16codecs._messages import named_errors, one_line
-from bf16codecs.codecs import CODECS, BF16Arithmetic, RunLength
+from bf16codecs._names import ARITHMETIC_ID, BLOCKS_ID, DELTA_ID, FRAME_IDS, PREFIX, RUN_LENGTH_ID
 from bf16codecs.errors import BF16CodecsError, StoreError
 from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.entries import ROUNDED, Difference
 from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo
 from bf16codecs.store.plan import difference_form
 from bf16codecs.store.zarr_metadata import (
-    DELTA,
     ParsedArray,
     array_codecs,
     chunk_key,
@@ -60,14 +56,14 @@ from bf16codecs.store.zarr_metadata import (
     read_root,
     stated_versions,
 )
-from bf16codecs.zarr.blocks import BF16BlocksCodec
-from bf16codecs.zarr.inflation import chunk_check
-from bf16codecs.zarr.strict import StrictStore
+
+if TYPE_CHECKING:
+    import zarr
+
+    from bf16codecs.zarr.strict import StrictStore
 
 __all__ = ["ZarrReader"]
 
-_FRAME_CODECS = [codec.codec_id for codec in CODECS.values()]
-_BLOCKS = BF16BlocksCodec.codec_id
 # Reads of arrays that zarr decodes: it uses threads of its own beside these.
 _ZARR_CONCURRENCY = 4
 
@@ -100,11 +96,11 @@ class ZarrReader(StoreReader):
         self._formats: list[tuple[list[str], Format]] = [
             ([], RAW),
             (["zstd"], ZstdFormat()),
-            *(([name], self._frames) for name in _FRAME_CODECS),
-            ([DELTA, RunLength.codec_id, "crc32c"], DeltaFormat(Crc32cFormat(RunLengthFormat()))),
-            ([DELTA, RunLength.codec_id], DeltaFormat(RunLengthFormat())),
-            ([DELTA, "gzip"], DeltaFormat(GzipFormat())),
-            ([DELTA, "zlib"], DeltaFormat(DeflateFormat())),
+            *(([name], self._frames) for name in FRAME_IDS),
+            ([DELTA_ID, RUN_LENGTH_ID, "crc32c"], DeltaFormat(Crc32cFormat(RunLengthFormat()))),
+            ([DELTA_ID, RUN_LENGTH_ID], DeltaFormat(RunLengthFormat())),
+            ([DELTA_ID, "gzip"], DeltaFormat(GzipFormat())),
+            ([DELTA_ID, "zlib"], DeltaFormat(DeflateFormat())),
         ]
         self.has_near_headers = source.concurrency == 1
         self.zarr_format, attributes, self._documents = read_root(where, source)
@@ -118,6 +114,8 @@ class ZarrReader(StoreReader):
 
     def open_zarr(self, path: str) -> zarr.Array:
         """Open an array with zarr."""
+        import zarr
+
         store = self._zarr_array(path, self.label(path)).store
         with named_errors(self.label(path)):
             return zarr.open_array(
@@ -218,7 +216,7 @@ class ZarrReader(StoreReader):
         """Return the level of an array's arithmetic codec; of other codecs ``""``."""
         with named_errors(self.label(path)):
             for codec in self._codecs(path):
-                if codec["name"] == BF16Arithmetic.codec_id:
+                if codec["name"] == ARITHMETIC_ID:
                     level = codec.get("configuration", {}).get("level", "fast")
                     return level if level in list(_core.LEVELS) else ""
         return ""
@@ -239,6 +237,11 @@ class ZarrReader(StoreReader):
 
     def _zarr_array(self, path: str, label: str) -> zarr.Array:
         """Return an array whose chunks are bounded, in their stored form and decoded."""
+        import zarr
+        from zarr.storage import StorePath
+
+        from bf16codecs.zarr.inflation import chunk_check
+
         array = self._made_array(path, label)
         nbytes = math.prod(array.shards or array.chunks) * array.dtype.itemsize
         self.check_size(nbytes, f"a chunk of {path:.300}")
@@ -249,6 +252,9 @@ class ZarrReader(StoreReader):
 
     def _made_array(self, path: str, label: str) -> zarr.Array:
         """Let zarr make an array of the metadata that are here, without reading anything."""
+        import zarr
+        from zarr.storage import StorePath
+
         document = self._with_attributes(path)
         with named_errors(label):
             return zarr.Array.from_dict(StorePath(self._zarr_store(), path), document)
@@ -311,14 +317,14 @@ class ZarrReader(StoreReader):
             if len(difference.chunks) != len(shape):
                 raise StoreError(f"chunks of {difference.chunks!r:.80}, array of {shape!r:.80}")
         key = chunk_key(self.zarr_format)
-        return ParsedArray(shape, np.dtype(dtype), difference.chunks, key, [_BLOCKS])
+        return ParsedArray(shape, np.dtype(dtype), difference.chunks, key, [BLOCKS_ID])
 
     def _locate(self, form: Format, path: str, array: ParsedArray, index: Index) -> Located:
         return Located(form, self._source, f"{path}/{array.key(index)}")
 
     def _format_of(self, codecs: list[str]) -> Format | None:
         """Return how chunks are stored, or None if only zarr can read them."""
-        if codecs == [_BLOCKS]:
+        if codecs == [BLOCKS_ID]:
             return self._frames
         if codecs[:1] != ["bytes"]:
             return None

@@ -1,6 +1,7 @@
 """Codecs and data types for Zarr format 3.
 
-Entry points name these classes, so that zarr finds them without an import of this package. Users
+Entry points name these classes, so that zarr finds them without an import of this package; what
+imports it, or zarr after it, registers them. Users
 pass `bf16codecs.BF16Huffman` and its siblings to zarr, which resolves them to these classes in
 format 3.
 """
@@ -16,6 +17,8 @@ from bf16codecs.zarr.codecs import (
     register,
 )
 from bf16codecs.zarr.dtypes import BFloat16, Float8E4M3FN, Float8E5M2
+
+register()
 
 __all__ = [
     "BF16ArithmeticCodec",

@@ -22,7 +22,7 @@ from bf16codecs._chunks.frames import FrameFormat
 from bf16codecs._chunks.stored import AtMost, InMemory, Known, Request, check_range
 from bf16codecs._chunks.touched import touched_ranges
 from bf16codecs._chunks.wanted import Wanted
-from bf16codecs._frames import PREFIX
+from bf16codecs._names import BLOCKS_ID, PREFIX
 from bf16codecs.codecs import CODECS, FrameCodec
 from bf16codecs.errors import CorruptDataError
 
@@ -66,7 +66,7 @@ class BF16BlocksCodec(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):
     """
 
     is_fixed_size = False
-    codec_id: ClassVar[str] = "bf16codecs.blocks"
+    codec_id: ClassVar[str] = BLOCKS_ID
 
     codec: FrameCodec | str = "huffman"
 

@@ -18,6 +18,7 @@ from bf16codecs import _run_length
 from bf16codecs._buffers import Bytes
 from bf16codecs._configured import ConfiguredCodec
 from bf16codecs._limits import stored_limit
+from bf16codecs._names import DELTA_ID
 from bf16codecs.codecs import (
     BF16Arithmetic,
     BF16Huffman,
@@ -174,7 +175,7 @@ class DeltaCodec(BytesBytesCodec):
     """
 
     is_fixed_size = True
-    codec_id: ClassVar[str] = "bf16codecs.delta"
+    codec_id: ClassVar[str] = DELTA_ID
     dtype: str
 
     def __post_init__(self) -> None:

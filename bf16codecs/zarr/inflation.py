@@ -22,10 +22,8 @@ from bf16codecs import _core
 from bf16codecs._buffers import Bytes
 from bf16codecs._frames import stated_size
 from bf16codecs._limits import Limits, stored_limit
-from bf16codecs.codecs import CODECS, RunLength
+from bf16codecs._names import BLOCKS_ID, DELTA_ID, FRAME_IDS, RUN_LENGTH_ID
 from bf16codecs.errors import CorruptDataError, StoreError
-from bf16codecs.zarr.blocks import BF16BlocksCodec
-from bf16codecs.zarr.codecs import DeltaCodec
 
 __all__ = ["ChunkCheck", "chunk_check"]
 
@@ -37,8 +35,8 @@ _Inflates = Callable[[Bytes, int], bool]
 # Codecs whose output is as large as their input, or an item's size times that at most.
 _STEADY = {
     *("bytes", "transpose", "crc32c", "crc32", "shuffle", "delta", "bitround", "astype"),
-    *("numcodecs.crc32c", DeltaCodec.codec_id),
-    BF16BlocksCodec.codec_id,  # it knows the chunk's size, and decodes no other
+    *("numcodecs.crc32c", DELTA_ID),
+    BLOCKS_ID,  # it knows the chunk's size, and decodes no other
 }
 # Of a shard's index: the offset and size of each chunk, and a checksum.
 _ENTRY, _CHECKSUM, _NO_CHUNK = 16, 4, (1 << 64) - 1
@@ -81,8 +79,8 @@ def _stream(make: Callable[[], Any]) -> _Inflates:
 
 
 _COMPRESSORS: dict[str, _Inflates] = {
-    **{codec.codec_id: _frame for codec in CODECS.values()},
-    RunLength.codec_id: _runs,
+    **dict.fromkeys(FRAME_IDS, _frame),
+    RUN_LENGTH_ID: _runs,
     "zstd": _zstd,
     "blosc": _claims(4),
     "lz4": _claims(0),

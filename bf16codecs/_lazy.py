@@ -1,0 +1,40 @@
+"""Names of packages whose modules are imported on first use (PEP 562)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+__all__ = ["lazy_names"]
+
+
+def lazy_names(
+    package: str, modules: Mapping[str, Sequence[str]], submodules: Sequence[str] = ()
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return the ``__getattr__`` and ``__dir__`` of a package.
+
+    Parameters
+    ----------
+    package
+        Its name.
+    modules
+        By a module, the names that the package has from there.
+    submodules
+        Modules that are names of the package themselves.
+    """
+    places = {name: module for module, names in modules.items() for name in names}
+
+    def get(name: str) -> Any:
+        if name not in places and name not in submodules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        module = import_module(places.get(name, f"{package}.{name}"))
+        value = getattr(module, name) if name in places else module
+        setattr(sys.modules[package], name, value)
+        return value
+
+    def list_names() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *places, *submodules})
+
+    return get, list_names

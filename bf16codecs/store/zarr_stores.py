@@ -1,0 +1,66 @@
+"""Opens what zarr opens: addresses, and stores that a caller has."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from zarr.abc.store import Store
+from zarr.core.sync import sync
+from zarr.storage import LocalStore, StorePath, ZipStore
+
+from bf16codecs._chunks.sources import FolderSource, LocalKeys
+from bf16codecs._limits import Limits
+from bf16codecs._messages import named_errors
+from bf16codecs.store.remote import remote_store
+from bf16codecs.store.zarr_reader import ZarrReader
+from bf16codecs.store.zarr_source import StoreSource
+from bf16codecs.zarr.strict import StrictStore
+
+__all__ = ["open_address", "open_given", "strict_store"]
+
+
+def open_address(url: str, options: dict[str, Any], limits: Limits) -> ZarrReader:
+    """Open a model store, or a run, at an address; `options` are for its file system."""
+    return _open(url, remote_store(url, options), limits)
+
+
+def open_given(store: Any, limits: Limits) -> ZarrReader:
+    """Open a model store, or a run, in a store of zarr's.
+
+    Raises
+    ------
+    TypeError
+        If it is no such store.
+    """
+    if not isinstance(store, Store):
+        raise TypeError(
+            f"a model is a path, an address or a store of zarr's, not {type(store).__name__}"
+        )
+    reader = _open(str(store), store, limits)
+    reader.location = _place_of(store), None
+    return reader
+
+
+def strict_store(path: Path, source: LocalKeys) -> StrictStore:
+    """Open a folder or a ZIP file that `source` reads."""
+    if isinstance(source, FolderSource):
+        return StrictStore(LocalStore(path, read_only=True), source)
+    return StrictStore(sync(ZipStore.open(path, mode="r")), source)
+
+
+def _open(where: str, store: Store, limits: Limits) -> ZarrReader:
+    if isinstance(store, LocalStore):
+        source = FolderSource(store.root)
+        return ZarrReader(where, source, partial(StrictStore, store, source), limits)
+    with named_errors(where, OSError):
+        sync(StorePath.open(store, ""))  # a ZipStore may not be open yet
+    return ZarrReader(where, StoreSource(store), partial(StrictStore, store), limits)
+
+
+def _place_of(store: Store) -> str:
+    """Return the path of a store of zarr's, empty if it has none."""
+    if isinstance(store, LocalStore):
+        return str(store.root)
+    return str(store.path) if isinstance(store, ZipStore) else ""
