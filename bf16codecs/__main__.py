@@ -2,4 +2,5 @@
 
 from bf16codecs.cli import main
 
-main(prog_name="python -m bf16codecs")
+if __name__ == "__main__":
+    main(prog_name="python -m bf16codecs")

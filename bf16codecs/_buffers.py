@@ -148,6 +148,9 @@ class ThreadBuffer(threading.local):
     def __init__(self) -> None:
         self._memory = np.empty(0, np.uint8)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ThreadBuffer, ()  # in another process, it has other threads
+
     def get(self, size: int) -> Bytes:
         """Return memory of undefined content, this thread's until its next call."""
         if self._memory.size < size:

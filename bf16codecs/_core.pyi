@@ -1,5 +1,6 @@
 """Types of the native core."""
 
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from numpy.typing import NDArray
@@ -83,7 +84,8 @@ def encode(
     steps: int = 1,
     may_drop_steps: bool = False,
     base: _Bytes | None = None,
-) -> bytes: ...
+    memory: Callable[[int], _Bytes] | None = None,
+) -> Any: ...  # bytes; with `memory`, the size of what was put there
 def decode(src: _Bytes, base: _Bytes | None = None, padded: bool = False) -> bytes: ...
 def decode_into(
     src: _Bytes, out: _Bytes, base: _Bytes | None = None, padded: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -80,8 +81,34 @@ class FrameCodec(ConfiguredCodec):
         """
         return self._encode(buf)
 
-    def _encode(self, buf: Any, base: Bytes | None = None, block: int = 0) -> bytes:
-        parameters = self._native_parameters(buf)
+    def encode_to(
+        self, memory: Callable[[int], Bytes], buf: Any, base: Bytes | None = None
+    ) -> Bytes:
+        """Encode a buffer, alone or against a base, into memory that is used again and again.
+
+        Parameters
+        ----------
+        memory
+            Returns memory of at least so many bytes.
+        buf, base
+            As `encode` and `encode_delta` take them.
+
+        Returns
+        -------
+        array
+            The part of the memory that has the frame.
+        """
+        given: list[Bytes] = []
+
+        def take(room: int) -> Bytes:
+            given.append(memory(room))
+            return given[0]
+
+        size = self._encode(buf, base, memory=take)
+        return given[0][:size]
+
+    def _encode(self, buf: Any, base: Bytes | None = None, block: int = 0, **options: Any) -> Any:
+        parameters = {**self._native_parameters(buf), **options}
         dtype = _core.DTYPES[self.dtype]
         if block:
             parameters["block"] = block

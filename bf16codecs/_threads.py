@@ -22,14 +22,16 @@ Result = TypeVar("Result")
 MAX_THREADS = 1024
 
 # Reading, hashing and writing overlap with coding. The codecs split one chunk among all their
-# threads, so more chunks in flight cost memory and gain nothing (2, 3 and 4 measured the same).
-_MAX_WORKERS = 3
+# threads, so more chunks in flight cost memory and gain nothing: with two processors, 2, 3 and 4
+# measured the same. Where many code, copying to and from files takes longer: half as many copy.
+_FEW_WORKERS, _MAX_WORKERS = 3, 6
 _POLL_SECONDS = 0.1
 
 
 def worker_count() -> int:
     """Return how many chunks to work on at a time."""
-    return min(_core.get_num_threads(), _MAX_WORKERS)
+    threads = _core.get_num_threads()
+    return min(threads, max(_FEW_WORKERS, min(_MAX_WORKERS, threads // 2)))
 
 
 @contextmanager
@@ -194,7 +196,7 @@ def run_all(jobs: Iterable[Callable[[], None]], concurrency: int, job_nbytes: in
         How much memory a job may take: fewer run at a time if that is much.
     """
     threads = _core.get_num_threads()
-    overlapping = min(threads + 1, _MAX_WORKERS) if threads > 1 else 1
+    overlapping = min(threads + 1, _FEW_WORKERS) if threads > 1 else 1
     workers = max(concurrency, overlapping) if concurrency else 1
     workers = min(workers, max(1, IN_FLIGHT_BYTES // max(1, job_nbytes)))
     # A slow request must not keep the others waiting; what is local is in memory by then.

@@ -8,7 +8,6 @@ runs its tasks elsewhere; the target still appears only when it is complete and 
 from __future__ import annotations
 
 import functools
-import hashlib
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,11 +22,13 @@ from distributed import Client, Future, KilledWorker, as_completed
 
 from bf16codecs import _core
 from bf16codecs._chunks.grid import Piece
+from bf16codecs._digests import Digests, FileHash
 from bf16codecs._messages import counted
 from bf16codecs._paths import absolute, given_path
 from bf16codecs._threads import codec_threads
 from bf16codecs.convert import safetensors_to_zarr as _safetensors_to_zarr
-from bf16codecs.convert.pipeline import Encoded, Engine, Packed, Progress, read_chunk
+from bf16codecs.convert.pieces import Progress, read_chunk
+from bf16codecs.convert.pipeline import Encoded, Engine, Packed
 from bf16codecs.convert.plan import ModelPlan
 from bf16codecs.convert.summary import Summary
 from bf16codecs.errors import CorruptDataError
@@ -121,6 +122,7 @@ def _encode(
     source: Source,
     writer: Any,
     plan: ModelPlan,
+    kinds: Sequence[str],
     keep_checksums: bool,
     progress: Progress | None,
 ) -> Encoded:
@@ -134,7 +136,8 @@ def _encode(
     batches = list(_batches(pieces, lambda piece: piece.nbytes))
     task = partial(_encode_batch, files, writer.shared(), keep_checksums, threads)
     # Digests take longest, since a file is hashed in one go: they start first.
-    digests = client.map(_digest, files, [f.header.file_size for f in source.files], pure=False)
+    sizes = [file.header.file_size for file in source.files]
+    digests = client.map(partial(_digests, kinds, threads), files, sizes, pure=False)
     results = client.map(task, batches, pure=False)
     with _cancelled_after_errors(client, [*digests, *results]):
         done, stored, total = 0, 0, sum(array.nbytes for array in plan.arrays)
@@ -205,15 +208,16 @@ def _verify_batch(where: str, threads: int, pieces: Sequence[tuple[Piece, int | 
     return sum(piece.nbytes for piece, _ in pieces)
 
 
-def _digest(file: SourceFile, size: int) -> str:
-    """Return the SHA-256 of a file, on a worker."""
-    digest = hashlib.sha256()
+def _digests(kinds: Sequence[str], threads: int, file: SourceFile, size: int) -> Digests:
+    """Return the digests of a file, on a worker."""
     buffer = np.empty(_READ_BYTES, np.uint8)
-    for offset in range(0, size, _READ_BYTES):
-        part = buffer[: min(_READ_BYTES, size - offset)]
-        file.read_into(offset, part)
-        digest.update(part.data)
-    return digest.hexdigest()
+    with codec_threads(threads):
+        hashes = FileHash(kinds, size)
+        for offset in range(0, size, _READ_BYTES):
+            part = buffer[: min(_READ_BYTES, size - offset)]
+            file.read_into(offset, part)
+            hashes.add(offset, part)
+        return hashes.digests()
 
 
 # Cached by path: a store that is being made has a unique name.

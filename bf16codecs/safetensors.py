@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bf16codecs._digests import Digests
 from bf16codecs._dtypes import DTYPE_BITS
 from bf16codecs._files import read_at
 from bf16codecs._paths import given_path
@@ -60,9 +61,9 @@ class SourceFile:
         return self.path.name
 
     @property
-    def sha256(self) -> str:
-        """The SHA-256 that it has to have, empty where nobody has said one."""
-        return ""
+    def digests(self) -> Digests:
+        """The digests that it has to have, where somebody has said some."""
+        return Digests()
 
     def read_into(self, offset: int, out: NDArray[np.uint8]) -> None:
         """Read `out.size` bytes of the file from `offset` on, which counts the header.

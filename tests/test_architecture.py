@@ -22,6 +22,7 @@ LAYERS = [
     {
         "_buffers",
         "_configured",
+        "_digests",
         "_dtypes",
         "_files",
         "_held",

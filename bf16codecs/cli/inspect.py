@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from bf16codecs._digests import Digests
 from bf16codecs._half import HalfLoss
 from bf16codecs._limits import Limits
 from bf16codecs._messages import counted, named_errors
@@ -116,11 +117,16 @@ def _show_model(reader: StoreReader) -> None:
         show(f"base: {printable(base.place)}")
         for own in base.files:
             name = f" {own.name}" if len(base.files) > 1 else ""
-            show(printable(f"base SHA-256: {own.sha256}{name}"))
+            for label, digest in own.digests.labelled().items():
+                show(printable(f"base {label}: {digest}{name}"))
     for file in [*reader.info.files, *([reader.info.index] if reader.info.index else [])]:
-        show(f"{printable(file.name)}: {file.size} bytes, SHA-256 {printable(file.digest)}")
-        if file.restored_sha256 is not None:
-            show(f"  not that of the original, SHA-256 {printable(file.sha256)}")
+        show(printable(f"{file.name}: {file.size} bytes, {_told(file.restored)}"))
+        if file.restored_digests is not None:
+            show(printable(f"  not that of the original, {_told(file.digests)}"))
+
+
+def _told(digests: Digests) -> str:
+    return ", ".join(f"{label} {digest}" for label, digest in digests.labelled().items())
 
 
 def _loss_of(reader: StoreReader, path: str) -> HalfLoss | None:

@@ -236,6 +236,11 @@ def conversion_options(
         ),
         threads_option,
         click.option(
+            "--sha256",
+            is_flag=True,
+            help="Store the SHA-256 of the files too, which hubs list, beside their BLAKE3.",
+        ),
+        click.option(
             "--verify/--no-verify",
             default=True,
             show_default=True,

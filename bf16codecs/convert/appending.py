@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -14,11 +13,12 @@ from bf16codecs._buffers import Bytes, ThreadBuffer
 from bf16codecs._chunks.array import ArrayReader
 from bf16codecs._chunks.grid import ArrayPlan, Piece, chunk_counts, grid_indices
 from bf16codecs._chunks.steps import StepView
+from bf16codecs._digests import Digests
 from bf16codecs._frames import decode
 from bf16codecs._growing import Version
 from bf16codecs.convert.checks import read_index
 from bf16codecs.convert.parents import candidates, choose_parent, max_depth
-from bf16codecs.convert.pipeline import Progress, file_prefix, in_file_order, read_chunk
+from bf16codecs.convert.pieces import Progress, do_pieces, file_hashes, read_chunk
 from bf16codecs.convert.plan import read_base
 from bf16codecs.convert.run_plan import StepPlan, plan_step, stored_array
 from bf16codecs.convert.sampling import coded_nbytes, take_samples
@@ -58,6 +58,8 @@ class Step:
         Largest size of one step in a chunk, in bytes, of new arrays.
     largest_chunk
         Largest size of a chunk with all steps of a group, in bytes; None for any.
+    digests
+        Digests of the files, which ones.
     verify
         Decode every frame from where it was written, and compare.
     progress
@@ -69,6 +71,7 @@ class Step:
     choice: CodecChoice
     chunk_size: int
     largest_chunk: int | None
+    digests: Sequence[str]
     verify: bool
     progress: Progress | None
 
@@ -115,7 +118,7 @@ def _add_step(
     for file, state in zip(source.files, before, strict=True):
         if file.state() != state:
             raise SafetensorsError(f"{file.path}: changed while it was read")
-    files, index, header_nbytes = _write_files(writer, info, run, source, digests)
+    files, index, header_nbytes = _write_files(writer, info, run, step, digests)
     place = None if parent is None else parent.place
     info = info.with_step(RunStep(step.number, files, index, place), plan.paths)
     nbytes += header_nbytes + writer.write_steps(info.numbers)
@@ -168,8 +171,8 @@ def _encode(
     info: RunInfo,
     step: Step,
     parent: _Parent | None,
-) -> tuple[list[str], int]:
-    """Encode all tensors; return the SHA-256 of each file, and how many bytes were written."""
+) -> tuple[list[Digests], int]:
+    """Encode all tensors; return the digests of each file, and how many bytes were written."""
     group, slot = divmod(len(info.steps), info.group)
     bases, decoded = ThreadBuffer(), ThreadBuffer()
     files = step.source.files
@@ -190,13 +193,10 @@ def _encode(
                 raise CorruptDataError(f"{array.path}: was not read back as it was written")
         return appended.nbytes
 
-    digests = [hashlib.sha256(file_prefix(file.header)) for file in files]
-    nbytes = 0
-    with closing(in_file_order(work, plan.pieces, step.progress)) as pieces:
-        for piece, data, size in pieces:
-            digests[piece.array.file].update(data.data)
-            nbytes += size
-    return [digest.hexdigest() for digest in digests], nbytes
+    hashes = file_hashes([file.header for file in files], step.digests)
+    with closing(do_pieces(work, plan.pieces, hashes, step.progress)) as pieces:
+        nbytes = sum(size for _, size in pieces)
+    return [own.digests() for own in hashes], nbytes
 
 
 def _version(array: ArrayPlan, chunk: Bytes, parent: _Parent | None, base: Bytes | None) -> Version:
@@ -227,12 +227,17 @@ def _fill_up(writer: RunWriter, run: RunReader, paths: Iterable[str], choice: Co
 
 
 def _write_files(
-    writer: RunWriter, info: RunInfo, run: RunReader | None, source: Source, digests: Sequence[str]
+    writer: RunWriter,
+    info: RunInfo,
+    run: RunReader | None,
+    step: Step,
+    digests: Sequence[Digests],
 ) -> tuple[tuple[StoredFile, ...], StoredFile | None, int]:
     """Write headers and index; return what to say of the files, and how many bytes were written.
 
     What the step before has is not written again.
     """
+    source = step.source
     known: dict[bytes, str] = {}
     if run is not None:
         with closing(run.step(info.numbers[-1])) as last:
@@ -240,8 +245,8 @@ def _write_files(
             known = {header.raw: file.path for header, file in pairs}
             if last.info.index is not None:
                 known[read_index(last)] = last.info.index.path
-    files = [file for step in info.steps for file in (*step.files, step.index) if file is not None]
-    count, nbytes = len({file.path for file in files}), 0
+    former = [file for s in info.steps for file in (*s.files, s.index) if file is not None]
+    count, nbytes = len({file.path for file in former}), 0
 
     def place(raw: bytes) -> str:
         nonlocal count, nbytes
@@ -252,11 +257,11 @@ def _write_files(
         return known[raw]
 
     stored = tuple(
-        StoredFile(file.name, file.header.file_size, digest, place(file.header.raw))
-        for file, digest in zip(source.files, digests, strict=True)
+        StoredFile(file.name, file.header.file_size, own, place(file.header.raw))
+        for file, own in zip(source.files, digests, strict=True)
     )
     if source.index is None:
         return stored, None, nbytes
     raw = source.index_raw
-    digest = hashlib.sha256(raw).hexdigest()
-    return stored, StoredFile(source.index.name, len(raw), digest, place(raw)), nbytes
+    own = Digests.of(raw, step.digests)
+    return stored, StoredFile(source.index.name, len(raw), own, place(raw)), nbytes

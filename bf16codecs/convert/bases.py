@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,7 +59,11 @@ class Base:
 
 @contextmanager
 def opened_base(
-    base: str | os.PathLike[str] | None, source: Source, target: Path, choice: CodecChoice
+    base: str | os.PathLike[str] | None,
+    source: Source,
+    target: Path,
+    choice: CodecChoice,
+    kinds: Sequence[str],
 ) -> Iterator[Base | str]:
     """Open the base of a conversion, and close it at the end.
 
@@ -74,6 +78,8 @@ def opened_base(
         The store that will have differences to the base.
     choice
         What codes them.
+    kinds
+        Digests by which the base is known again, if it is a safetensors model.
 
     Yields
     ------
@@ -110,7 +116,7 @@ def opened_base(
         if not path.isprintable():  # as readers demand
             odd = next(c for c in path if not c.isprintable())
             raise StoreError(f"{where}: stores cannot name it as their base: rename {odd!a} in it")
-        reference = BaseReference(path, step, files_of(model), codec)
+        reference = BaseReference(path, step, files_of(model, kinds), codec)
         yield Base(model, reference, state, reason)
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 
+from bf16codecs._digests import Digests
 from bf16codecs.errors import CorruptDataError, StoreError
 from bf16codecs.safetensors import Header, Source, shard_names
 from bf16codecs.store.backend import StoreReader
@@ -32,7 +32,7 @@ def read_index(reader: StoreReader) -> bytes:
     Raises
     ------
     CorruptDataError
-        If it has another SHA-256 than the original, or names other files than the store, or is
+        If it has another digest than the original, or names other files than the store, or is
         there and the attributes do not tell.
     """
     index = reader.info.index
@@ -43,9 +43,10 @@ def read_index(reader: StoreReader) -> bytes:
             return b""  # servers have many ways to say that there is none
         raise CorruptDataError(f"{reader.where}: has an index that its attributes do not name")
     raw = reader.text(index.path)
-    if hashlib.sha256(raw).hexdigest() != index.sha256:
+    difference = index.digests.difference(Digests.of(raw, index.digests.kinds))
+    if difference is not None:
         raise CorruptDataError(
-            f"{reader.where}: {index.name} has another SHA-256 than the original"
+            f"{reader.where}: {index.name} has another {difference[0]} than the original"
         )
     ours, theirs = {file.name for file in reader.info.files}, set(shard_names(raw, index.name))
     if ours != theirs:

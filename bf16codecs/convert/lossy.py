@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,7 +14,8 @@ from numpy.typing import NDArray
 from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.grid import Piece
 from bf16codecs._half import HalfLoss, from_half, to_half
-from bf16codecs.convert.pipeline import Measured, file_prefix, in_file_order, read_chunk
+from bf16codecs.convert.pieces import do_pieces, file_hashes, read_chunk
+from bf16codecs.convert.pipeline import Measured
 from bf16codecs.convert.plan import ModelPlan, is_convertible
 from bf16codecs.safetensors import Source, SourceFile
 from bf16codecs.store.entries import loss_entry
@@ -83,7 +83,10 @@ def _half_file(file: SourceFile) -> _HalfFile:
 
 
 def measure_loss(
-    source: Source, progress: Callable[[int, int], None] | None, plan: ModelPlan
+    source: Source,
+    kinds: Sequence[str],
+    progress: Callable[[int, int], None] | None,
+    plan: ModelPlan,
 ) -> Measured:
     """Find out what a model loses, before it is converted.
 
@@ -91,12 +94,14 @@ def measure_loss(
     ----------
     source
         The original model: all of it is read.
+    kinds
+        Digests of its files to compute.
     progress
         Called with the bytes done and all bytes.
     plan
         Of its lossy store.
     """
-    digests = [hashlib.sha256(file_prefix(file.header)) for file in source.files]
+    hashes = file_hashes([file.header for file in source.files], kinds)
     # Of those that share an array, together.
     losses: dict[str, HalfLoss] = {}
 
@@ -107,16 +112,15 @@ def measure_loss(
         numbers = values.view("<f4")
         return HalfLoss.of(numbers, to_half(numbers))
 
-    with closing(in_file_order(work, plan.arrays, progress)) as pieces:
-        for piece, data, loss in pieces:
-            digests[piece.array.file].update(data.data)
+    with closing(do_pieces(work, plan.arrays, hashes, progress)) as pieces:
+        for piece, loss in pieces:
             if loss is not None:
                 path = piece.array.path
                 losses[path] = losses.get(path, HalfLoss()).joined(loss)
     total = HalfLoss()
     for loss in losses.values():
         total = total.joined(loss)
-    return Measured(_noted(plan, losses), [digest.hexdigest() for digest in digests], total)
+    return Measured(_noted(plan, losses), [own.digests() for own in hashes], total)
 
 
 def _noted(plan: ModelPlan, losses: Mapping[str, HalfLoss]) -> ModelPlan:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bf16codecs._chunks.array import ArrayReader
+from bf16codecs._digests import Digests
 from bf16codecs._limits import Limits
 from bf16codecs._paths import given_path
 from bf16codecs.convert.checks import check_restored_size, read_index
@@ -87,6 +88,8 @@ def rebase_store(
             "chunk_size": _chunk_size(reader),
             "threads": threads,
             "base": onto,
+            # What is known of the files stays known.
+            "sha256": any(file.digests.sha256 for file in reader.info.files),
             "verify": verify,
             "overwrite": True,
             "sync": sync,
@@ -147,9 +150,9 @@ class _StoredFile(SourceFile):
         return self.file.name
 
     @property
-    def sha256(self) -> str:
-        """The SHA-256 that it had before it was stored."""
-        return self.file.sha256
+    def digests(self) -> Digests:
+        """The digests that it had before it was stored."""
+        return self.file.digests
 
     def read_into(self, offset: int, out: NDArray[np.uint8]) -> None:
         """Read tensors' bytes of the file from `offset` on, which counts the header."""

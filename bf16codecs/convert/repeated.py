@@ -44,9 +44,8 @@ class _Data(NamedTuple):
     def items(self) -> int:
         return self.tensor.nbytes // self.item_size
 
-    def read(self, start: int, stop: int) -> Bytes:
-        """Read items [start, stop)."""
-        part = np.empty((stop - start) * self.item_size, np.uint8)
+    def read(self, start: int, part: Bytes) -> Bytes:
+        """Read items from `start` on, as many as there is room for."""
         offset = self.file.header.data_start + self.tensor.start + start * self.item_size
         self.file.read_into(offset, part)
         return part
@@ -55,12 +54,13 @@ class _Data(NamedTuple):
         """Read items from the middle."""
         count = min(self.items, _SAMPLE_ITEMS)
         start = (self.items - count) // 2
-        return self.read(start, start + count)
+        return self.read(start, np.empty(count * self.item_size, np.uint8))
 
     def parts(self) -> Iterator[Bytes]:
-        """Read all, part by part."""
+        """Read all, part by part, each to where the one before was."""
+        memory = np.empty(min(self.items, _PART_ITEMS) * self.item_size, np.uint8)
         for start in range(0, self.items, _PART_ITEMS):
-            yield self.read(start, min(start + _PART_ITEMS, self.items))
+            yield self.read(start, memory[: (self.items - start) * self.item_size])
 
 
 def find_repeated(source: Source) -> Repeated:

@@ -11,12 +11,13 @@ from pathlib import Path
 
 from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.grid import Piece
-from bf16codecs._files import write_all
+from bf16codecs._files import reserve, write_all
 from bf16codecs._limits import Limits
 from bf16codecs._paths import given_path
 from bf16codecs._threads import codec_threads
 from bf16codecs.convert.checks import check_restored_size, read_index
-from bf16codecs.convert.pipeline import file_prefix, unpack
+from bf16codecs.convert.pieces import file_prefix
+from bf16codecs.convert.pipeline import unpack
 from bf16codecs.convert.summary import Progress, Summary, shifted, summarize
 from bf16codecs.convert.target import absolute_target, has_only, new_target
 from bf16codecs.store.backend import StoreReader
@@ -47,7 +48,7 @@ def zarr_to_safetensors(
         A folder, a ZIP file, or an address that zarr opens.
     dst
         The file to make, or the folder if the store has several files or an index. It appears
-        only when it is complete and has the original's SHA-256.
+        only when it is complete and has the original's digest.
     threads
         How many threads may work.
     overwrite
@@ -205,11 +206,12 @@ def _target(reader: StoreReader, dst: str | os.PathLike[str]) -> Path:
 def _write(
     reader: StoreReader, paths: Sequence[Path], progress: Callable[[int, int], None] | None
 ) -> None:
-    """Write the files of a model, the index last; each has to have its SHA-256."""
+    """Write the files of a model, the index last; each has to have its digest."""
     index = read_index(reader)
     check_restored_size(reader)
     for path, header in zip(paths, reader.headers, strict=False):
         with open(path, "xb") as file:
+            reserve(file.fileno(), header.file_size)
             file.write(file_prefix(header))
     if reader.info.index is not None:
         paths[-1].write_bytes(index)
@@ -219,4 +221,5 @@ def _write(
             file.seek(piece.offset)
             write_all(file, data)
 
-    unpack(reader, reader.headers, consume, True, progress)
+    expected = [file.restored.preferred() for file in reader.info.files]
+    unpack(reader, reader.headers, consume, expected, progress)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bf16codecs import _interrupt
+from bf16codecs._digests import kinds_of
 from bf16codecs._files import disk_size
 from bf16codecs._limits import MAX_GROUP
 from bf16codecs._names import PREFIX
@@ -54,6 +55,7 @@ def safetensors_to_run(
     threads: int | None = None,
     zarr_format: int = 3,
     as_hdf5: bool = False,
+    sha256: bool = False,
     verify: bool = True,
     overwrite: bool = False,
     sync: bool = True,
@@ -79,7 +81,7 @@ def safetensors_to_run(
         Largest size of one step in a chunk, in bytes.
     as_hdf5
         Make an HDF5 file.
-    threads, zarr_format, verify, overwrite, sync, progress
+    threads, zarr_format, sha256, verify, overwrite, sync, progress
         As for `safetensors_to_zarr`.
 
     Returns
@@ -111,7 +113,7 @@ def safetensors_to_run(
     kind = _kind_of(target, as_hdf5)
     largest = MAX_HDF5_CHUNK if kind is Kind.HDF5 else None
     total = sum(source.nbytes for _, source in checkpoints)
-    done = 0
+    done, kinds = 0, kinds_of(sha256)
     with (
         codec_threads(threads),
         new_target(target, overwrite, partial(is_kind, kind=kind), sync) as temporary,
@@ -127,7 +129,7 @@ def safetensors_to_run(
             with closing(_writer(place, written_kind, zarr_format, durable=False)) as writer:
                 report = shifted(progress, "convert", done, total)
                 with _opened(place, info) as run:
-                    step = Step(source, number, choice, chunk_size, largest, verify, report)
+                    step = Step(source, number, choice, chunk_size, largest, kinds, verify, report)
                     info, _ = add_step(writer, run, info, step)
             done += source.nbytes
         if is_packed and kind is Kind.ZIP:
@@ -150,6 +152,7 @@ def append_to_run(
     threads: int | None = None,
     zarr_format: int | None = None,
     as_hdf5: bool = False,
+    sha256: bool = False,
     verify: bool = True,
     sync: bool = True,
     progress: Progress | None = None,
@@ -171,7 +174,7 @@ def append_to_run(
     codec, level, keyframe_every, zarr_format
         As for `safetensors_to_run`, for a new run. One that is there has its own; others are
         refused.
-    chunk_size, threads, as_hdf5, verify, sync, progress
+    chunk_size, threads, as_hdf5, sha256, verify, sync, progress
         As for `safetensors_to_run`.
 
     Returns
@@ -214,6 +217,7 @@ def append_to_run(
                 threads=threads,
                 zarr_format=3 if zarr_format is None else zarr_format,
                 as_hdf5=as_hdf5,
+                sha256=sha256,
                 verify=verify,
                 sync=sync,
                 progress=progress,
@@ -239,7 +243,8 @@ def append_to_run(
         _check_options(choice, info.group, chunk_size)
         report = shifted(progress, "convert", 0, source.nbytes)
         largest = MAX_HDF5_CHUNK if kind is Kind.HDF5 else None
-        checkpoint = Step(source, number, choice, chunk_size, largest, verify, report)
+        kinds = kinds_of(sha256)
+        checkpoint = Step(source, number, choice, chunk_size, largest, kinds, verify, report)
         _, nbytes = add_step(writer, run, info, checkpoint)
         _interrupt.finish(f"{target}, with step {number}")
     tensors = sum(len(file.header.tensors) for file in source.files)

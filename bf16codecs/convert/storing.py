@@ -9,6 +9,7 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 
+from bf16codecs._digests import kinds_of
 from bf16codecs._messages import counted
 from bf16codecs._paths import given_path
 from bf16codecs._threads import codec_threads
@@ -43,6 +44,7 @@ def safetensors_to_zarr(
     base: str | os.PathLike[str] | None = None,
     lossy: str | None = None,
     zarr_format: int = 3,
+    sha256: bool = False,
     verify: bool = True,
     overwrite: bool = False,
     sync: bool = True,
@@ -77,6 +79,8 @@ def safetensors_to_zarr(
         tensors with other numbers. By default, nothing is lost.
     zarr_format
         3 or 2.
+    sha256
+        Store the SHA-256 of the files, which hubs list, beside their BLAKE3.
     verify
         Read the finished store again and compare it with the source.
     overwrite
@@ -128,6 +132,7 @@ def safetensors_to_zarr(
         base=base,
         chunk_size=chunk_size,
         threads=threads,
+        sha256=sha256,
         verify=verify,
         overwrite=overwrite,
         sync=sync,
@@ -145,6 +150,7 @@ def safetensors_to_hdf5(
     chunk_size: int = DEFAULT_CHUNK_SIZE,
     threads: int | None = None,
     base: str | os.PathLike[str] | None = None,
+    sha256: bool = False,
     verify: bool = True,
     overwrite: bool = False,
     sync: bool = True,
@@ -181,6 +187,7 @@ def safetensors_to_hdf5(
         base=base,
         chunk_size=chunk_size,
         threads=threads,
+        sha256=sha256,
         verify=verify,
         overwrite=overwrite,
         sync=sync,
@@ -198,6 +205,7 @@ def _to_store(
     base: str | os.PathLike[str] | None,
     chunk_size: int,
     threads: int | None,
+    sha256: bool,
     verify: bool,
     overwrite: bool,
     sync: bool,
@@ -209,21 +217,24 @@ def _to_store(
     if chunk_size < 1:
         raise ValueError(f"chunk_size must be positive, not {chunk_size}")
     source = src if isinstance(src, Source) else open_to_store(src)
+    kinds = kinds_of(sha256)
     measure: Measure | None = None
     if choice.lossy is not None:
-        measure = partial(measure_loss, source, progress and partial(progress, "measure"))
+        measure = partial(measure_loss, source, kinds, progress and partial(progress, "measure"))
         source = half_source(source)
     target = absolute_target(given_path(store, "target"), source.paths)
     may_replace = partial(is_kind, kind=kind)
     with (
         codec_threads(threads),
         new_target(target, overwrite, may_replace, sync) as temporary,
-        opened_base(base, source, target, choice) as found,
+        opened_base(base, source, target, choice, kinds) as found,
     ):
         with closing(make_writer(temporary)) as writer:
             report = progress and partial(progress, "convert")
             on = found if isinstance(found, Base) else None
-            packed = pack(source, writer, chunk_size, verify, report, engine.encode, on, measure)
+            packed = pack(
+                source, writer, chunk_size, kinds, verify, report, engine.encode, on, measure
+            )
         if verify:
             opening = Opening(base=None if on is None else on.model)
             with closing(open_store(temporary, kind, opening=opening)) as reader:

@@ -38,7 +38,7 @@ def verify_store(
     max_bytes: int | None = None,
     progress: Progress | None = None,
 ) -> Summary:
-    """Decode a whole store, check every checksum and SHA-256, and compare with `src` if given.
+    """Decode a whole store, check every checksum and digest, and compare with `src` if given.
 
     Parameters
     ----------
@@ -140,4 +140,4 @@ def _verify(
             label = reader.label(piece.array.path)
             raise CorruptDataError(f"{label} differs from {source.files[file].path}")
 
-    unpack(reader, headers, consume, True, progress)
+    unpack(reader, headers, consume, [file.restored for file in reader.info.files], progress)

@@ -372,11 +372,14 @@ class DirectWriter:
             self.chunks: tuple[int, ...] = tuple(dataset.get_create_plist().get_chunk())
         self.nbytes = math.prod(self.chunks) * self._dtype.itemsize
 
-    def encode(self, chunk: Bytes) -> Any:
-        """Encode a whole chunk, padding included."""
+    def encode(self, chunk: Bytes, memory: ThreadBuffer | None = None) -> Any:
+        """Encode a whole chunk, padding included; frames into the memory, if it is given."""
         if isinstance(self._compression, FrameCodec):
             # As an array, since some codecs look at its rows.
-            return self._compression.encode(chunk.view(self._dtype).reshape(self.chunks))
+            rows = chunk.view(self._dtype).reshape(self.chunks)
+            if memory is not None:
+                return self._compression.encode_to(memory.get, rows)
+            return self._compression.encode(rows)
         if isinstance(self._compression, Zstd):
             return encode_zstd(chunk, self._compression.level, self._dtype.itemsize)
         return chunk

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from bf16codecs._chunks.array import ArrayReader
 from bf16codecs._chunks.converted import rounded_array, widened_array
 from bf16codecs._chunks.grid import ArrayPlan, Piece
 from bf16codecs._chunks.pieces import KeptPiece, PiecewiseArray, RangeReader
+from bf16codecs._digests import Digests
 from bf16codecs._limits import Limits
 from bf16codecs._messages import named_errors
 from bf16codecs.errors import StoreError
@@ -267,9 +268,9 @@ class StoreReader(ABC):
     def _header_tensors(self) -> dict[str, TensorInfo]:
         return {tensor.name: tensor for header in self.headers for tensor in header.tensors}
 
-    def digests(self) -> list[str]:
-        """Return the SHA-256 of each file, as it is restored."""
-        return [file.digest for file in self.info.files]
+    def digests(self, kinds: Sequence[str]) -> list[Digests]:
+        """Return digests of each restored file: those known, or of safetensors, these kinds."""
+        return [file.restored for file in self.info.files]
 
     def state(self) -> Any:
         """Return something that differs once data have changed whose digest is computed."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numcodecs.abc import Codec
     from numpy.typing import NDArray
 
-    from bf16codecs._buffers import Bytes
+    from bf16codecs._buffers import Bytes, ThreadBuffer
     from bf16codecs._chunks.grid import ArrayPlan
     from bf16codecs._frames import FrameCodec
     from bf16codecs.store.delta import DeltaChain
@@ -154,9 +154,9 @@ def as_rows(array: ArrayPlan, chunk: Bytes) -> NDArray[Any]:
     return chunk.view(f"u{array.item_size}").reshape(array.chunks)
 
 
-def encode_difference(choice: CodecChoice, array: ArrayPlan, chunk: Bytes, base: Bytes) -> bytes:
+def encode_difference(
+    choice: CodecChoice, array: ArrayPlan, chunk: Bytes, base: Bytes, memory: ThreadBuffer
+) -> Bytes:
     """Encode a chunk of an array as its difference to the same chunk of the base."""
-    from bf16codecs._frames import encode_delta
-
     codec = choice.for_difference(array.dtype)
-    return encode_delta(codec, as_rows(array, chunk), as_rows(array, base))
+    return codec.encode_to(memory.get, as_rows(array, chunk), base)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from bf16codecs._digests import Digests
 from bf16codecs._half import HalfLoss
 from bf16codecs._names import PREFIX
 from bf16codecs.errors import StoreError
@@ -34,6 +35,8 @@ __all__ = [
     "tensor_path",
 ]
 
+# Before the keys of digests of what a lossy store restores.
+_RESTORED = "restored_"
 # Of POSIX systems; addresses are no longer.
 _LONGEST_PATH = 4096
 #: After the path of an FP32 array: its rounding to BF16. No path in a store has this sign.
@@ -42,20 +45,20 @@ ROUNDED = "#bfloat16"
 
 @dataclass(frozen=True)
 class StoredFile:
-    """An original file: its header's array, and the size and SHA-256 to restore."""
+    """An original file: its header's array, its size, and its digests."""
 
     name: str
     size: int
-    sha256: str
+    digests: Digests
     #: Array of its header, or of the index's whole content.
     path: str
     #: Of what a lossy store restores, which is not the original.
-    restored_sha256: str | None = None
+    restored_digests: Digests | None = None
 
     @property
-    def digest(self) -> str:
-        """The SHA-256 of what is restored."""
-        return self.sha256 if self.restored_sha256 is None else self.restored_sha256
+    def restored(self) -> Digests:
+        """The digests of what is restored."""
+        return self.digests if self.restored_digests is None else self.restored_digests
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,7 @@ class BaseFile:
 
     name: str
     size: int
-    sha256: str
+    digests: Digests
     header_sha256: str
 
 
@@ -117,9 +120,9 @@ class BaseReference:
 
 def file_entry(file: StoredFile, key: str) -> dict[str, Any]:
     """Return what attributes say of a file; `key` stands before its path."""
-    entry = {"name": file.name, "size": file.size, "sha256": file.sha256, key: file.path}
-    if file.restored_sha256 is not None:
-        entry["restored_sha256"] = file.restored_sha256
+    entry = {"name": file.name, "size": file.size, **file.digests.entry(), key: file.path}
+    if file.restored_digests is not None:
+        entry |= file.restored_digests.entry(_RESTORED)
     return entry
 
 
@@ -165,7 +168,7 @@ def stored_files(content: Mapping[str, Any]) -> tuple[tuple[StoredFile, ...], St
         raise TypeError("files are not a list")
     files = tuple(stored_file(entry, "header") for entry in content["files"])
     # Otherwise a store could show the digest of a file that it does not restore.
-    if any((file.restored_sha256 is None) == ("lossy" in content) for file in files):
+    if any((file.restored_digests is None) == ("lossy" in content) for file in files):
         raise ValueError("files have a digest of what is restored in lossy stores, and there alone")
     index = stored_file(content["index"], "path") if "index" in content else None
     if index is not None and not index.name.endswith(".json"):
@@ -178,19 +181,27 @@ def stored_files(content: Mapping[str, Any]) -> tuple[tuple[StoredFile, ...], St
 
 def stored_file(entry: Mapping[str, Any], key: str) -> StoredFile:
     """Check what attributes say of a file."""
+    restored = Digests.from_entry(entry, _RESTORED)
     file = StoredFile(
         entry["name"],
         _size(entry["size"]),
-        entry["sha256"],
+        _digests(entry),
         entry[key],
-        entry.get("restored_sha256"),
+        restored if restored.kinds else None,
     )
-    if not all(isinstance(text, str) for text in (file.name, file.sha256, file.path, file.digest)):
-        raise TypeError("a file's name, digest or path is not a string")
+    if not all(isinstance(text, str) for text in (file.name, file.path)):
+        raise TypeError("a file's name or path is not a string")
     # Restoring must not write outside the target.
     if not is_plain_name(file.name):
         raise ValueError(f"{file.name!r:.80} is not a plain file name")
     return file
+
+
+def _digests(entry: Mapping[str, Any]) -> Digests:
+    digests = Digests.from_entry(entry)
+    if not digests.kinds:
+        raise ValueError("a file has no digest")
+    return digests
 
 
 def _size(value: Any) -> int:
@@ -264,20 +275,28 @@ def base_entry(base: BaseReference) -> dict[str, Any]:
     entry: dict[str, Any] = {"path": base.path}
     if base.step is not None:
         entry["step"] = base.step
-    entry["files"] = [vars(file) for file in base.files]
+    entry["files"] = [
+        {
+            "name": file.name,
+            "size": file.size,
+            **file.digests.entry(),
+            "header_sha256": file.header_sha256,
+        }
+        for file in base.files
+    ]
     return {**entry, "codec": dict(base.codec)}
 
 
 def base_reference(entry: Mapping[str, Any]) -> BaseReference:
     """Check what attributes say of a base."""
     files = tuple(
-        BaseFile(file["name"], _size(file["size"]), file["sha256"], file["header_sha256"])
+        BaseFile(file["name"], _size(file["size"]), _digests(file), file["header_sha256"])
         for file in entry["files"]
     )
     path, step, codec = entry["path"], entry.get("step"), entry.get("codec")
-    texts = [path, *(text for f in files for text in (f.name, f.sha256, f.header_sha256))]
+    texts = [path, *(text for f in files for text in (f.name, f.header_sha256))]
     if not files or not all(isinstance(text, str) for text in texts):
-        raise TypeError("the base's path, or a name or digest of its files, is not a string")
+        raise TypeError("the base's path, or the name or header of a file, is not a string")
     if not 0 < len(path) <= _LONGEST_PATH or not path.isprintable():
         raise ValueError(f"{path!r:.80} is not the path of a base")
     if step is not None and (type(step) is not int or step < 0):

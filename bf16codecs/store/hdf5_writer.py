@@ -15,7 +15,7 @@ import h5py
 import numpy as np
 
 from bf16codecs import _core
-from bf16codecs._buffers import Bytes, layout_for
+from bf16codecs._buffers import Bytes, ThreadBuffer, layout_for
 from bf16codecs._chunks.grid import ArrayPlan, Piece
 from bf16codecs.codecs import FrameCodec
 from bf16codecs.hdf5.dataset import Compression, create_dataset, write_region
@@ -67,6 +67,7 @@ class Hdf5Writer:
         self._choice = choice
         self._targets: dict[str, DirectWriter | Any] = {}
         self._written = 0
+        self._memory = ThreadBuffer()  # for frames
         with hdf5_errors(self._path):
             # A cache of decoded chunks for each dataset would be of no use.
             self._file = h5py.File(path, "x", libver=(HDF5_FORMAT, HDF5_FORMAT), rdcc_nbytes=0)
@@ -115,9 +116,9 @@ class Hdf5Writer:
         with hdf5_errors(self._path):
             if isinstance(target, DirectWriter):
                 if base is None:
-                    data = target.encode(chunk)
+                    data = target.encode(chunk, self._memory)
                 else:
-                    data = encode_difference(self._choice, piece.array, chunk, base)
+                    data = encode_difference(self._choice, piece.array, chunk, base, self._memory)
                 target.put(piece.index, data)
                 size = len(data)
             else:

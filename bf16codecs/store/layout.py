@@ -34,6 +34,8 @@ __all__ = ["ATTRIBUTES_KEY", "LAYOUT_VERSION", "StoreInfo"]
 #: The newest layout; `StoreInfo.layout` says which one a store needs.
 LAYOUT_VERSION = 2
 ATTRIBUTES_KEY = "bf16codecs"
+# Of files, in layout 2.
+_LATER_KEYS = {"blake3", "restored_blake3", "restored_sha256"}
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,9 @@ class StoreInfo:
         is_shared = len(set(self.paths.values())) < len(self.paths)
         is_rounded = any(path.endswith(ROUNDED) for path in self.paths.values())
         is_whole = self.base is None and self.run is None and self.loss is None
-        return 1 if is_whole and not is_shared and not is_rounded else 2
+        of_files = [file.digests.kinds for file in (*self.files, self.index) if file is not None]
+        is_known = all(kinds == ("sha256",) for kinds in of_files)
+        return 1 if is_whole and is_known and not is_shared and not is_rounded else 2
 
     def to_attributes(self) -> dict[str, Any]:
         """Return the group's attributes, which readers take.
@@ -158,6 +162,12 @@ def _of_layout_1(content: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(tensors, Mapping) and not all(isinstance(p, str) for p in tensors.values()):
         raise ValueError("an array path is not a string")
     if isinstance(files, list):
-        files = [{key: file[key] for key in file if key != "restored_sha256"} for file in files]
-    known = {key: content[key] for key in ("index",) if key in content}
-    return {**known, "files": files, "tensors": tensors}
+        files = list(map(_file_of_layout_1, files))
+    index = {"index": _file_of_layout_1(content["index"])} if "index" in content else {}
+    return {**index, "files": files, "tensors": tensors}
+
+
+def _file_of_layout_1(entry: Any) -> Any:
+    if not isinstance(entry, Mapping):
+        return entry
+    return {key: value for key, value in entry.items() if key not in _LATER_KEYS}

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -15,6 +14,7 @@ from bf16codecs._chunks.array import ArrayReader, ChunkedArray, Index, Located
 from bf16codecs._chunks.formats import RawFormat
 from bf16codecs._chunks.grid import ArrayPlan
 from bf16codecs._chunks.sources import FilePart, FileSource
+from bf16codecs._digests import Digests, FileHash
 from bf16codecs._files import SharedFile, read_at
 from bf16codecs._limits import DEFAULT_LIMITS
 from bf16codecs.errors import SafetensorsError
@@ -50,7 +50,7 @@ class SafetensorsReader(StoreReader):
         files = []
         for i, file in enumerate(self._model.files):
             header = file.header
-            files.append(StoredFile(file.name, header.file_size, "", header_path(i)))
+            files.append(StoredFile(file.name, header.file_size, Digests(), header_path(i)))
             self._plans[header_path(i)] = plan_bytes(
                 header_path(i), len(header.raw), len(header.raw), file=i, offset=8
             )
@@ -68,9 +68,9 @@ class SafetensorsReader(StoreReader):
             f"{self.where}: safetensors files have no Zarr arrays; convert them with st2zarr"
         )
 
-    def digests(self) -> list[str]:
-        """Compute the SHA-256 of each file."""
-        return [_digest(file) for file in self._files]
+    def digests(self, kinds: Sequence[str]) -> list[Digests]:
+        """Compute the digests of each file."""
+        return [_digests(file, kinds) for file in self._files]
 
     def state(self) -> Any:
         """Return something that differs once a file has changed."""
@@ -105,12 +105,13 @@ class SafetensorsReader(StoreReader):
         return Located(_UNPADDED, self._source, FilePart(file, piece.offset, piece.nbytes))
 
 
-def _digest(file: SharedFile) -> str:
-    digest, buffer, at = hashlib.sha256(), np.empty(_PIECE_BYTES, np.uint8), 0
-    while count := read_at(file.descriptor, at, buffer):
-        digest.update(buffer[:count].data)
+def _digests(file: SharedFile, kinds: Sequence[str]) -> Digests:
+    nbytes = os.fstat(file.descriptor).st_size
+    digest, buffer, at = FileHash(kinds, nbytes), np.empty(_PIECE_BYTES, np.uint8), 0
+    while at < nbytes and (count := read_at(file.descriptor, at, buffer)):
+        digest.add(at, buffer[:count])
         at += count
-    return digest.hexdigest()
+    return digest.digests()
 
 
 def _open_same(file: SourceFile) -> SharedFile:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from bf16codecs._files import write_all
+from bf16codecs._files import reserve, write_all
 from bf16codecs._sync import sync
 
 __all__ = ["FolderSink", "SharedFolder", "Sink", "ZipSink", "make_folder"]
@@ -94,6 +94,7 @@ def make_folder(root: Path, path: str) -> None:
 
 def _write_file(path: str, data: Any) -> None:
     with open(path, "wb", buffering=0) as file:
+        reserve(file.fileno(), len(data))
         write_all(file, data)
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from pathlib import Path
 
 import numpy as np
 import pytest
+from blake3 import blake3
 
 import bf16codecs
 from based_models import write_nearby
@@ -69,7 +69,7 @@ def test_a_base_that_is_named(name: str, base: Path, fine: Path) -> None:
     write_nearby(base, Path("other.safetensors"), seed=9)
     done("st2zarr", "other.safetensors", "other.zarr")
     assert re.search(
-        r"other\.zarr is not its base: the SHA-256 of other\.safetensors is \w+, not \w+; name",
+        r"other\.zarr is not its base: the BLAKE3 of other\.safetensors is \w+, not \w+; name",
         refused("bf16codecs", "verify", name, "--base", "other.zarr"),
     )
     assert "it has no base, and one was given" in refused(
@@ -80,15 +80,15 @@ def test_a_base_that_is_named(name: str, base: Path, fine: Path) -> None:
 @stores
 def test_info_opens_no_base(name: str, base: Path, fine: Path) -> None:
     done(CONVERTERS[name][0], fine, name, "--base", base, "--level", "best")
-    digest = hashlib.sha256(base.read_bytes()).hexdigest()
+    digest = blake3(base.read_bytes()).hexdigest()
     base.unlink()
     lines = done("bf16codecs", "info", name).splitlines()
     assert [line.split()[3] for line in lines[1:4]] == ["difference+arithmetic"] * 3
     assert "codecs: difference+arithmetic best (3 tensors)" in lines
     at = lines.index("base: base.safetensors")
-    assert lines[at + 1] == f"base SHA-256: {digest}"
+    assert lines[at + 1] == f"base BLAKE3: {digest}"
     assert len(lines[at + 1]) <= 80
-    assert re.fullmatch(r"fine\.safetensors: \d+ bytes, SHA-256 \w{64}", lines[-1])
+    assert re.fullmatch(r"fine\.safetensors: \d+ bytes, BLAKE3 \w{64}", lines[-1])
 
 
 def test_info_names_the_shards_of_a_base(tmp_path: Path, fine: Path) -> None:
@@ -97,9 +97,9 @@ def test_info_names_the_shards_of_a_base(tmp_path: Path, fine: Path) -> None:
     shards = write_shards(tmp_path / "base", [{name: arrays[name]} for name in arrays])
     done("st2zarr", fine, "m.zarr", "--base", shards)
     lines = done("bf16codecs", "info", "m.zarr").splitlines()
-    shown = [line.split() for line in lines if "base S" in line]
+    shown = [line.split() for line in lines if "base BLAKE3" in line]
     assert shown == [
-        ["base", "SHA-256:", hashlib.sha256(path.read_bytes()).hexdigest(), path.name]
+        ["base", "BLAKE3:", blake3(path.read_bytes()).hexdigest(), path.name]
         for path in sorted(shards.glob("*.safetensors"))
     ]
 

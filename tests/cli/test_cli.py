@@ -249,7 +249,7 @@ def test_info(store: Path, model: Path) -> None:
     assert lines[2].split()[:6] == ["b", "I32", "50", "zstd", "200", "B"]
     assert lines[3].startswith("2 tensors")
     assert lines[4] == "codecs: arithmetic fast (1 tensor), zstd (1 tensor)"
-    assert lines[5].startswith(f"m.safetensors: {model.stat().st_size} bytes, SHA-256 ")
+    assert lines[5].startswith(f"m.safetensors: {model.stat().st_size} bytes, BLAKE3 ")
 
 
 @pytest.mark.parametrize("target", ["m.zarr", "2.zarr", "m.zip", "m.h5"])

@@ -118,7 +118,7 @@ def test_a_model_may_be_its_own_base(kind: str, source: Path, folder: Path) -> N
 def test_existing_targets_are_told_before_the_base_is_read(
     source: Path, fine: Path, folder: Path
 ) -> None:
-    """Of safetensors files, the SHA-256 of all is needed."""
+    """Of safetensors files, the digest of all is needed."""
     convert("zarr3", source, folder / "m")
     with pytest.raises(FileExistsError):
         convert("zarr3", fine, folder / "m", base=folder / "missing")

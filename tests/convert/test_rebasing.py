@@ -197,7 +197,7 @@ def test_what_is_no_local_store(models: dict[str, Path], folder: Path) -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "zip"])
 def test_damage_is_not_passed_on(kind: str, models: dict[str, Path], folder: Path) -> None:
-    """Where no codec has a checksum, the SHA-256 of the files tells; ZIP members have a CRC-32."""
+    """Where no codec has a checksum, the digest of the files tells; ZIP members have a CRC-32."""
     store = convert(kind, models["two"], folder / "m", codec="none")
     source = models["two"].read_bytes()
     part = source[-1200 - 100 : -1200 - 60]  # in the last rows of a
@@ -210,7 +210,7 @@ def test_damage_is_not_passed_on(kind: str, models: dict[str, Path], folder: Pat
     chunk.write_bytes(raw.replace(part, part[::-1]))
     before = files_in(folder)
     for onto in (None, models["one"]):
-        with pytest.raises(CorruptDataError, match=r"two\.safetensors has another SHA-256"):
+        with pytest.raises(CorruptDataError, match=r"two\.safetensors has another BLAKE3"):
             rebase_store(store, onto)
     assert files_in(folder) == before
 

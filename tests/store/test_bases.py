@@ -138,7 +138,7 @@ def test_another_model_at_the_bases_path(kind: str, base: Path, fine: Path, tmp_
     store = convert(kind, fine, tmp_path / "fine", base=base)
     source = tmp_path / "base.safetensors"
     others = {
-        r"the SHA-256 of base\.safetensors is \w{16}, not \w{16}": source,
+        r"the BLAKE3 of base\.safetensors is \w{16}, not \w{16}": source,
         r"the size of base\.safetensors is \d+, not \d+": source,
         "it has a.safetensors, b.safetensors": tmp_path / "shards",
     }
@@ -224,7 +224,7 @@ def test_a_base_whose_data_were_changed_with_its_checksums(fine: Path, tmp_path:
     assert reference is not None
     other = write_nearby(source, tmp_path / "x.safetensors", seed=8)
     safetensors_to_zarr(other, base, codec="none", overwrite=True)
-    edit_attributes(base, lambda a: a["files"][0].update(sha256=reference.files[0].sha256))
+    edit_attributes(base, lambda a: a["files"][0].update(blake3=reference.files[0].digests.blake3))
     with open_model(store) as model:
         for name in ("a", "b"):
             with pytest.raises(BaseMismatchError, match="not the base"):

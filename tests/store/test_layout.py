@@ -209,7 +209,7 @@ def test_attributes_round_trip() -> None:
 def test_what_layout_1_does_not_know_is_ignored() -> None:
     attributes = copy.deepcopy(ATTRIBUTES)
     attributes["bf16codecs"].update(lossy={"to": "else"}, base=3, run={"group": 0}, more=[])
-    attributes["bf16codecs"]["files"][0].update(restored_sha256=1)
+    attributes["bf16codecs"]["files"][0].update(restored_sha256=1, blake3=1)
     assert StoreInfo.from_attributes(attributes, "x") == StoreInfo.from_attributes(ATTRIBUTES, "x")
 
 

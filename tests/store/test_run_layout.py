@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bf16codecs._digests import Digests
 from bf16codecs.errors import StepNotFoundError, StoreError
 from bf16codecs.store import StoreInfo
 from bf16codecs.store.entries import ROUNDED, StoredFile
@@ -16,7 +17,9 @@ from bf16codecs.store.run_layout import Form, RunInfo, RunStep
 
 
 def step(number: int) -> RunStep:
-    return RunStep(number, (StoredFile("m.safetensors", 9, "00", "safetensors/header/0"),), None)
+    return RunStep(
+        number, (StoredFile("m.safetensors", 9, Digests("00"), "safetensors/header/0"),), None
+    )
 
 
 def run_of(history: list[dict[str, str]]) -> RunInfo:

@@ -53,6 +53,12 @@ STORES: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         safetensors_to_hdf5,
         {"base": "layout2-zarr3.zarr", "chunk_size": 3000},
     ),
+    # With digests by BLAKE3, alone and beside SHA-256, which those above have.
+    "layout2-blake3.zarr.zip": (safetensors_to_zarr, {}),
+    "layout2-digests.h5": (
+        safetensors_to_hdf5,
+        {"base": "layout2-blake3.zarr.zip", "sha256": True},
+    ),
 }
 
 #: Of the same files, with FP32 tensors in half precision.
@@ -64,6 +70,7 @@ LOSSY_STORES: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         "deflate-zarr3": {"codec": "delta-deflate", "level": 6},
         "deflate-zarr2": {"codec": "delta-deflate", "level": 6, "zarr_format": 2},
         "huffman-zarr3": {"codec": "huffman"},
+        "digests-zarr3": {"sha256": True},
     }.items()
 }
 
@@ -72,6 +79,7 @@ RUNS: dict[str, tuple[int, dict[str, Any]]] = {
     "layout2-run.zarr": (1, {}),
     "layout2-run.zarr.zip": (5, {"codec": "huffman", "zarr_format": 2}),
     "layout2-run.h5": (2, {"level": "best", "as_hdf5": True}),
+    "layout2-run-blake3.zarr.zip": (5, {}),
 }
 
 #: Name, dtype, shape; names that cannot be paths, forms that arrays do not keep.

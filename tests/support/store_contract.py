@@ -60,7 +60,7 @@ DAMAGED_ATTRIBUTES: dict[str, tuple[Callable[[Any], object], type[Exception], st
     "size": (lambda a: a["files"][0].update(size=10), SafetensorsError, "m.safetensors"),
     "no list": (lambda a: a.update(files={}), StoreError, "damaged store attributes"),
     "no object": (lambda a: a.update(tensors=[]), StoreError, "damaged store attributes"),
-    "digest": (lambda a: a["files"][0].update(sha256="0"), CorruptDataError, "another SHA-256"),
+    "digest": (lambda a: a["files"][0].update(blake3="0"), CorruptDataError, "another BLAKE3"),
 }
 
 
@@ -326,7 +326,7 @@ class StoreContract:
             self.convert(model, store, codec="huffman")
         assert names_in(tmp_path) == {"m.safetensors"}
         self.convert(model, store, codec="huffman", verify=False)
-        with pytest.raises(CorruptDataError, match="another SHA-256"):
+        with pytest.raises(CorruptDataError, match="another BLAKE3"):
             verify_store(store)
         with pytest.raises(CorruptDataError, match="differs from"):
             verify_store(store, model)

@@ -107,7 +107,7 @@ class Seed:
     original: Path
     files: Mapping[str, bytes]
     #: By file: the bytes in which a change goes unnoticed by whoever reads the tensor alone. Where
-    #: no codec has a checksum only SHA-256 tells, which `zarr2st` and `verify` look at.
+    #: no codec has a checksum only the digest tells, which `zarr2st` and `verify` look at.
     unchecked: Mapping[str, list[Region]]
     #: By chunk's file in a folder: the tensors whose chunk it is.
     chunk_files: Mapping[str, Names] = field(default_factory=dict)

@@ -62,9 +62,11 @@ void check_versions(const EncodeOptions& options, size_t size, const OptionalSou
   }
 }
 
-nb::bytes py_encode(nb::handle raw_object, int codec, int dtype, bool by_byte, int level,
-                    bool with_checksum, size_t block, size_t row, unsigned steps,
-                    bool may_drop_steps, nb::handle base_object) {
+// The frame as bytes; or its size, if there is a function that gives a buffer of the size that it
+// is called with, after the frame was put there.
+nb::object py_encode(nb::handle raw_object, int codec, int dtype, bool by_byte, int level,
+                     bool with_checksum, size_t block, size_t row, unsigned steps,
+                     bool may_drop_steps, nb::handle base_object, nb::handle memory) {
   const Source raw(raw_object);
   const OptionalSource base(base_object);
   const Zstd zstd = zstd_hooks();
@@ -80,13 +82,22 @@ nb::bytes py_encode(nb::handle raw_object, int codec, int dtype, bool by_byte, i
   options.has_base = bool(base);
   options.zstd = &zstd;
   check_versions(options, raw.size(), base);
-  NewBytes frame(encode_room(raw.size(), options));
-  size_t size = 0;
-  {
+  const auto encode_to = [&](uint8_t* frame) {
     const nb::gil_scoped_release release;
-    size = encode(raw.data(), raw.size(), options, base.data(), frame.data());
+    return encode(raw.data(), raw.size(), options, base.data(), frame);
+  };
+  const uint64_t room = encode_room(raw.size(), options);
+  if (!memory.is_none()) {
+    const Target out(memory(room));
+    if (out.size() < room) {
+      throw nb::value_error(
+          ("out has " + counted(out.size(), "byte") + ", a frame may take " + std::to_string(room))
+              .c_str());
+    }
+    return nb::int_(encode_to(out.data()));
   }
-  return frame.shrunk_to(size);
+  NewBytes frame(room);
+  return frame.shrunk_to(encode_to(frame.data()));
 }
 
 void check_blocks(const FrameIndex& index, size_t first, size_t last) {
@@ -235,7 +246,7 @@ NB_MODULE(_core, m) {
 
   m.def("encode", &py_encode, "src"_a, "codec"_a, "dtype"_a, nb::kw_only(), "by_byte"_a = false,
         "level"_a = 0, "checksum"_a = true, "block"_a = 0, "row"_a = 0, "steps"_a = 1,
-        "may_drop_steps"_a = false, "base"_a = nb::none());
+        "may_drop_steps"_a = false, "base"_a = nb::none(), "memory"_a = nb::none());
   m.def("decode", &py_decode, "src"_a, "base"_a = nb::none(), "padded"_a = false);
   m.def("decode_into", &py_decode_into, "src"_a, "out"_a, "base"_a = nb::none(),
         "padded"_a = false);

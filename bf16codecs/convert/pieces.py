@@ -1,0 +1,101 @@
+"""Work on the pieces of a model's files: several threads, several files, digests on the way."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
+
+from bf16codecs._buffers import Bytes
+from bf16codecs._chunks.grid import ArrayPlan, Piece
+from bf16codecs._digests import FileHash
+from bf16codecs._limits import IN_FLIGHT_BYTES
+from bf16codecs._threads import run_ahead, worker_count
+from bf16codecs.convert.plan import pad
+from bf16codecs.safetensors import Header, SourceFile
+
+__all__ = ["Progress", "do_pieces", "file_hashes", "file_prefix", "read_chunk"]
+
+Result = TypeVar("Result")
+#: Called with the bytes done so far and the bytes in all.
+Progress = Callable[[int, int], None]
+
+
+def file_prefix(header: Header) -> bytes:
+    """Return what comes before a file's data: the header's length and the header."""
+    return len(header.raw).to_bytes(8, "little") + header.raw
+
+
+def read_chunk(file: SourceFile, piece: Piece, chunk: Bytes) -> Bytes:
+    """Read a chunk from its safetensors file, fill its padding, and return the part read."""
+    data = chunk[: piece.nbytes]
+    file.read_into(piece.offset, data)
+    pad(piece, chunk)
+    return data
+
+
+def file_hashes(headers: Sequence[Header], kinds: Sequence[str]) -> list[FileHash]:
+    """Return what computes digests of files, beginning with their headers."""
+    return [FileHash(kinds, header.file_size, file_prefix(header)) for header in headers]
+
+
+def do_pieces(
+    work: Callable[[Piece, Bytes], Result],
+    arrays: Sequence[ArrayPlan],
+    hashes: Sequence[FileHash],
+    progress: Progress | None,
+) -> Generator[tuple[Piece, Result], None, None]:
+    """Do the work on all pieces with several threads, and yield pieces and results.
+
+    Those of one file come in the order of its bytes, and several files go on side by side: what is
+    done in order in a file, its digest, must not hold up the others.
+
+    `work` is called with a piece and memory for a whole chunk, whose first bytes are then the
+    piece's. They are hashed, if `hashes` has something for each file.
+    """
+    largest = max((array.chunk_nbytes for array in arrays if array.nbytes), default=0)
+    free: list[Bytes] = []  # used again: fresh pages cost more than decoding into them
+
+    def job(piece: Piece, memory: Bytes) -> tuple[Piece, Result]:
+        result = work(piece, memory[: piece.array.chunk_nbytes])
+        release = partial(free.append, memory)
+        if hashes:
+            hashes[piece.array.file].add(piece.offset, memory[: piece.nbytes], release)
+        else:
+            release()
+        return piece, result
+
+    done, total = 0, sum(array.nbytes for array in arrays)
+    workers = min(worker_count(), max(1, IN_FLIGHT_BYTES // max(1, largest)))
+    jobs = (
+        partial(job, piece, free.pop() if free else np.empty(largest, np.uint8))
+        for piece in _side_by_side(arrays, workers)
+    )
+    with closing(run_ahead(jobs, workers)) as results:
+        for piece, result in results:
+            yield piece, result
+            done += piece.nbytes
+            if progress is not None:
+                progress(done, total)
+
+
+def _side_by_side(arrays: Sequence[ArrayPlan], files: int) -> Iterator[Piece]:
+    """Yield the pieces of each file in their order, and in turns those of so many files."""
+    by_file: dict[int, list[ArrayPlan]] = {}
+    for array in arrays:
+        by_file.setdefault(array.file, []).append(array)
+    waiting = ((piece for array in own for piece in array.pieces()) for own in by_file.values())
+    turns = deque(itertools.islice(waiting, files))
+    while turns:
+        pieces = turns.popleft()
+        piece = next(pieces, None)
+        if piece is not None:
+            yield piece
+            turns.append(pieces)
+        else:
+            turns.extend(itertools.islice(waiting, 1))
