@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from bf16codecs import _core
 from bf16codecs._buffers import (
+    CHUNK_MEMORY,
     Bytes,
     byte_view,
     check_same_dtype,
@@ -271,8 +270,7 @@ def decode_array(buf: Any, most: int | None = None) -> Bytes:
 
     A growing frame is decoded with all its versions; as a few bytes claim many, it needs a `most`.
 
-    NumPy asks for huge pages for large arrays, so writing this one for the first time costs
-    fewer page faults than the `bytes` that `decode` returns.
+    Its memory may have been that of an earlier one: fresh pages cost more than decoding.
     """
     frame = byte_view(buf)
     size = stated_size(frame)
@@ -280,7 +278,7 @@ def decode_array(buf: Any, most: int | None = None) -> Bytes:
         raise CorruptDataError("a growing frame where a chunk may have any size")
     if most is not None and size > most:
         raise CorruptDataError(f"a frame of {size} bytes where a chunk has {most} at most")
-    out = np.empty(size, np.uint8)
+    out = CHUNK_MEMORY.array(size)
     _core.decode_into(frame, out, padded=True)
     return out
 

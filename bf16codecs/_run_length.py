@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from bf16codecs import _core
-from bf16codecs._buffers import Bytes, byte_view, writable_byte_view
+from bf16codecs._buffers import CHUNK_MEMORY, Bytes, byte_view, writable_byte_view
 from bf16codecs._configured import ConfiguredCodec
 from bf16codecs._names import RUN_LENGTH_ID
 from bf16codecs.errors import CorruptDataError
@@ -85,6 +83,6 @@ def decode_array(buf: Any, most: int | None = None) -> Bytes:
     size = _core.rle_decoded_size(encoded)
     if most is not None and size > most:
         raise CorruptDataError(f"runs of {size} bytes where a chunk has {most} at most")
-    out = np.empty(size, np.uint8)
+    out = CHUNK_MEMORY.array(size)
     _core.rle_decode_into(encoded, out)
     return out

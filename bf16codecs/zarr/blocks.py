@@ -16,7 +16,7 @@ from zarr.core.common import concurrent_map, parse_named_configuration
 from zarr.core.config import config
 from zarr.core.dtype.common import HasItemSize
 
-from bf16codecs._buffers import layout_for
+from bf16codecs._buffers import CHUNK_MEMORY, layout_for
 from bf16codecs._chunks.formats import read
 from bf16codecs._chunks.frames import FrameFormat
 from bf16codecs._chunks.stored import AtMost, InMemory, Known, Request, check_range
@@ -119,7 +119,7 @@ class BF16BlocksCodec(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):
         return chunk_spec.prototype.buffer.from_bytes(codec.encode(array))
 
     def _decode_sync(self, chunk_bytes: Buffer, chunk_spec: ArraySpec) -> NDBuffer:
-        raw = np.empty(_chunk_bytes(chunk_spec), np.uint8)
+        raw = CHUNK_MEMORY.array(_chunk_bytes(chunk_spec))
         # What is not there yet of a growing frame, zarr may be about to write.
         wanted = replace(Wanted.whole(raw), pads=True)
         read(_FORMAT, InMemory(chunk_bytes.as_numpy_array()), wanted)
@@ -178,7 +178,7 @@ class _Part(Known):
     def __init__(self, selection: Any, chunk_spec: ArraySpec) -> None:
         nbytes, item_size = _chunk_bytes(chunk_spec), chunk_spec.dtype.to_native_dtype().itemsize
         self._selection, self._spec = selection, chunk_spec
-        self._raw = np.empty(nbytes, np.uint8)
+        self._raw = CHUNK_MEMORY.array(nbytes)
         touched = partial(touched_ranges, selection, chunk_spec.shape, item_size)
         self._reading = _FORMAT.reading(self, Wanted(nbytes, touched, self._raw))
         self._requests: list[RangeByteRequest | None] = []

@@ -1,0 +1,77 @@
+"""Memory that is lent, and taken back with the last array that refers to it."""
+
+import threading
+
+import numpy as np
+
+from bf16codecs._buffers import LentMemory
+
+SIZE = 1 << 20
+
+
+def address(array):
+    return array.ctypes.data
+
+
+def test_memory_is_lent_again():
+    memory = LentMemory(most=SIZE)
+    array = memory.array(SIZE)
+    array[:] = 7
+    first = address(array)
+    del array
+    again = memory.array(SIZE)
+    assert address(again) == first
+    assert again.flags.writeable
+
+
+def test_not_while_a_view_is_left():
+    memory = LentMemory(most=4 * SIZE)
+    array = memory.array(SIZE)
+    view = np.frombuffer(array.data, "<u2")[5:].reshape(-1, 1)
+    view[:] = 0x1234
+    del array
+    others = [memory.array(SIZE) for _ in range(4)]
+    for other in others:
+        assert not np.shares_memory(view, other)
+        other[:] = 0
+    assert (view == 0x1234).all()
+
+
+def test_no_more_is_kept_than_allowed():
+    memory = LentMemory(most=2 * SIZE)
+    arrays = [memory.array(SIZE) for _ in range(5)]
+    del arrays
+    assert sum(kept.size for kept in memory._free) == 2 * SIZE
+    too_large = memory.array(3 * SIZE)
+    del too_large
+    assert all(kept.size == SIZE for kept in memory._free)
+
+
+def test_another_size_is_another_memory():
+    memory = LentMemory(most=8 * SIZE)
+    memory.array(SIZE)
+    larger = memory.array(2 * SIZE)
+    assert larger.size == 2 * SIZE
+    larger[:] = 1
+    small = memory.array(10)
+    assert small.size == 10
+
+
+def test_threads_have_memory_of_their_own():
+    memory = LentMemory(most=3 * SIZE)
+    wrong = []
+
+    def work(number):
+        for _ in range(50):
+            array = memory.array(SIZE)
+            array[:] = number
+            if (array[::4096] != number).any():
+                wrong.append(number)
+            del array
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
