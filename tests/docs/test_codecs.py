@@ -176,6 +176,21 @@ def run_example(monkeypatch, capsys, name, *arguments):
     return capsys.readouterr().out
 
 
+@pytest.mark.parametrize("options", [["--format", "2"], ["--shard"], ["--only", "blocks"]])
+def test_measure_zarr(tmp_path, monkeypatch, capsys, options):
+    few = ["--rows", 64, "--chunk", 1 << 16, "--rounds", 1]
+    output = run_example(monkeypatch, capsys, "measure_zarr.py", tmp_path, *few, *options)
+    names = re.findall(r"^ *(\w+)  write [\d.]+ .* read [\d.]+ .* row ms", output, re.MULTILINE)
+    assert (
+        names
+        == {
+            "--format": ["none", "BF16Arithmetic"],
+            "--shard": ["none", "BF16Arithmetic", "default", "blocks"],
+            "--only": ["blocks"],
+        }[options[0]]
+    )
+
+
 def test_use_codecs(tmp_path, monkeypatch, capsys):
     output = run_example(monkeypatch, capsys, "use_codecs.py", tmp_path)
     bits = dict(re.findall(r"^(\w+) +\d+ +\d+ +([\d.]+)$", output, re.MULTILINE))
