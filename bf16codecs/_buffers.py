@@ -8,6 +8,7 @@ is copied: an array in Fortran order is taken as its memory lies.
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from typing import Any
 
 import ml_dtypes  # noqa: F401  (makes "bfloat16" and the float8 names known to numpy.dtype)
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from bf16codecs import _core
 
 __all__ = [
+    "AUTO",
     "CHUNK_MEMORY",
     "Bytes",
     "LentMemory",
@@ -26,12 +28,16 @@ __all__ = [
     "dtype_name",
     "is_shifted",
     "layout_for",
+    "one_of",
     "row_in_step",
     "row_length",
     "writable_byte_view",
 ]
 
 Bytes = NDArray[np.uint8]
+
+#: In place of an element layout: that of the array.
+AUTO = "auto"
 
 _LAYOUT_BY_SIZE = {1: "float8_e4m3fn", 4: "float32", 8: "float64", 16: "float64"}
 
@@ -82,17 +88,35 @@ def writable_byte_view(out: Any) -> Bytes:
 
 def dtype_name(dtype: Any) -> str:
     """Check an element layout given by name or as a NumPy data type, and return its name."""
-    if isinstance(dtype, (np.dtype, type)):
-        dtype = np.dtype(dtype).name
-    if not isinstance(dtype, str):
-        raise TypeError(f"dtype must be a string, not {type(dtype).__name__}")
-    if dtype not in _core.DTYPES:
-        raise ValueError(f"dtype must be one of {', '.join(_core.DTYPES)}, not {dtype!r}")
-    return dtype
+    name = np.dtype(dtype).name if isinstance(dtype, (np.dtype, type)) else dtype
+    return one_of("dtype", name, (*_core.DTYPES, AUTO))
 
 
-def layout_for(dtype: np.dtype[Any]) -> str:
-    """Return the element layout for arrays of `dtype`: its own, or one of the same item size."""
+def one_of(name: str, value: Any, allowed: Iterable[str]) -> str:
+    """Return the value of a parameter that has to be one of some names.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is none of them; the message lists them.
+    """
+    names = list(allowed)
+    listed = " or ".join(map(repr, names)) if len(names) == 2 else f"one of {', '.join(names)}"
+    if not isinstance(value, str):
+        kind = type(value).__name__
+        raise TypeError(f"{name} must be a string, {listed}, not {value!r:.80} ({kind})")
+    if value not in names:
+        raise ValueError(f"{name} must be {listed}, not {value!r:.80}")
+    return value
+
+
+def layout_for(dtype: np.dtype[Any] | None) -> str:
+    """Return the element layout for arrays of `dtype`: its own, or one of the same item size.
+
+    Where nothing tells a data type, as of bytes, or items have no fixed size: bfloat16's.
+    """
+    if dtype is None or dtype.kind in "OT":
+        return "bfloat16"
     if dtype.name in _core.DTYPES:
         return dtype.name
     if dtype.kind == "c":

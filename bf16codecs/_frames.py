@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
+
+import numpy as np
 
 from bf16codecs import _core
 from bf16codecs._buffers import (
+    AUTO,
     CHUNK_MEMORY,
     Bytes,
     byte_view,
     check_same_dtype,
     is_shifted,
+    layout_for,
     writable_byte_view,
 )
 from bf16codecs._configured import ConfiguredCodec
 from bf16codecs._messages import counted
 from bf16codecs._names import PREFIX
-from bf16codecs.errors import CorruptDataError
+from bf16codecs.errors import CorruptDataError, DtypeMismatchWarning
 
 __all__ = [
     "FrameCodec",
@@ -43,7 +48,7 @@ class FrameCodec(ConfiguredCodec):
 
     @property
     def dtype(self) -> str:
-        """The element layout: how an item's bytes become planes."""
+        """The element layout: how an item's bytes become planes; ``"auto"``: that of the array."""
         return self["configuration"]["dtype"]
 
     @property
@@ -51,8 +56,30 @@ class FrameCodec(ConfiguredCodec):
         """How many versions a buffer holds, each but the first coded against an earlier one."""
         return self["configuration"].get("steps", 1)
 
+    def for_dtype(self, dtype: np.dtype[Any] | None) -> Self:
+        """Return this codec, for numbers of a data type if its own `dtype` is ``"auto"``."""
+        if self.dtype != AUTO:
+            return self
+        return type(self)(**{**self["configuration"], "dtype": layout_for(dtype)})
+
+    def warn_of_other(self, dtype: np.dtype[Any], stacklevel: int) -> None:
+        """Warn if numbers of `dtype` get the element layout of others.
+
+        Bytes, integers and the like have no layout of their own, and may be anything's.
+        """
+        if dtype.name in _core.DTYPES and self.dtype not in (dtype.name, AUTO):
+            warnings.warn(
+                f"{self.codec_id} for {self.dtype} encodes {dtype.name}, exactly but less well:"
+                f" give dtype={dtype.name!r}, or dtype={AUTO!r}",
+                DtypeMismatchWarning,
+                stacklevel + 1,
+            )
+
     def check_steps(self, nbytes: int) -> None:
-        """Raise ValueError unless a buffer of `nbytes` has as many items in every step."""
+        """Raise ValueError unless a buffer of `nbytes` has as many items in every step.
+
+        Its `dtype` must not be ``"auto"``.
+        """
         if self.steps > 1 and nbytes % (self.steps * _core.ITEM_SIZES[self.dtype]):
             raise ValueError(
                 f"{counted(nbytes, 'byte')} are not {self.steps} steps of whole {self.dtype} items:"
@@ -75,10 +102,18 @@ class FrameCodec(ConfiguredCodec):
         Returns
         -------
         bytes
-            The frame. It depends only on `buf` (at level "best" on its shape too) and the codec's
-            parameters.
+            The frame. It depends only on `buf` (at level "best" on its shape too, with dtype
+            "auto" on its data type) and the codec's parameters.
+
+        Warns
+        -----
+        bf16codecs.errors.DtypeMismatchWarning
+            If `buf` is a NumPy array of other floating-point numbers than those of `dtype`.
         """
-        return self._encode(buf)
+        dtype = buf.dtype if isinstance(buf, np.ndarray) else None
+        if dtype is not None:
+            self.warn_of_other(dtype, stacklevel=2)
+        return self.for_dtype(dtype)._encode(buf)
 
     def encode_to(
         self, memory: Callable[[int], Bytes], buf: Any, base: Bytes | None = None
@@ -197,11 +232,14 @@ def encode_delta(codec: FrameCodec, buf: Any, base: Any) -> bytes:
             f"a codec with steps={codec.steps} takes bases from the buffer itself: encode the"
             " differences to another one with steps=1"
         )
-    return encode_version(codec, buf, base)
+    dtype = buf.dtype if isinstance(buf, np.ndarray) else None
+    if dtype is not None:
+        codec.warn_of_other(dtype, stacklevel=2)
+    return encode_version(codec.for_dtype(dtype), buf, base)
 
 
 def encode_version(codec: FrameCodec, buf: Any, base: Any = None, block: int = 0) -> bytes:
-    """Encode one version with a codec without steps, alone or against a base.
+    """Encode one version with a codec without steps, whose dtype is settled, alone or not.
 
     Its blocks have `block` items, or as many as by default if that is 0.
     """

@@ -15,7 +15,7 @@ import numpy as np
 from numcodecs.registry import register_codec
 
 from bf16codecs import _core
-from bf16codecs._buffers import byte_view, dtype_name, row_length
+from bf16codecs._buffers import AUTO, byte_view, dtype_name, one_of, row_length
 from bf16codecs._frames import FrameCodec, decode, decode_array, encode_delta, inspect
 from bf16codecs._names import ARITHMETIC_ID, HUFFMAN_ID, PREFIX, SPLIT_ID, ZSTD_ID, ZSTD_LEVELS
 from bf16codecs._run_length import RunLength
@@ -43,7 +43,8 @@ class BF16Split(FrameCodec):
     ----------
     dtype : str
         How an item's bytes become planes: ``bfloat16``, ``float16``, ``float32``,
-        ``float64``, ``float8_e4m3fn`` or ``float8_e5m2``. Any bytes round-trip, whatever it is.
+        ``float64``, ``float8_e4m3fn`` or ``float8_e5m2``; or ``"auto"``, which takes that of the
+        array (``bfloat16`` for bytes). Any bytes round-trip, whatever it is.
     by : {"field", "byte"}
         ``"field"`` splits bfloat16 into its exponents, then its signs and mantissas;
         ``"byte"`` into its high bytes, then its low bytes.
@@ -59,11 +60,7 @@ class BF16Split(FrameCodec):
     codec_id = SPLIT_ID
 
     def __init__(self, dtype: str = "bfloat16", by: str = "field") -> None:
-        if not isinstance(by, str):
-            raise TypeError(f"by must be a string, not {type(by).__name__}")
-        if by not in ("field", "byte"):
-            raise ValueError(f"by must be 'field' or 'byte', not {by!r}")
-        super().__init__(dtype=dtype_name(dtype), by=by)
+        super().__init__(dtype=dtype_name(dtype), by=one_of("by", by, ("field", "byte")))
 
     @property
     def by(self) -> str:
@@ -102,7 +99,8 @@ class BF16Huffman(_StepsCodec):
     ----------
     dtype : str
         How an element's bytes become planes: ``bfloat16``, ``float16``, ``float32``,
-        ``float64``, ``float8_e4m3fn`` or ``float8_e5m2``. Any bytes round-trip, whatever it is.
+        ``float64``, ``float8_e4m3fn`` or ``float8_e5m2``; or ``"auto"``, which takes that of the
+        array (``bfloat16`` for bytes). Any bytes round-trip, whatever it is.
     checksum : bool
         Store a checksum per block, and verify it when decoding.
     steps : int
@@ -139,7 +137,8 @@ class BF16Arithmetic(_StepsCodec):
     ----------
     dtype : str
         How an element's bytes become planes: ``bfloat16``, ``float16``, ``float32``,
-        ``float64``, ``float8_e4m3fn`` or ``float8_e5m2``. Any bytes round-trip, whatever it is.
+        ``float64``, ``float8_e4m3fn`` or ``float8_e5m2``; or ``"auto"``, which takes that of the
+        array (``bfloat16`` for bytes). Any bytes round-trip, whatever it is.
     level : {"fast", "best"}
         ``"fast"`` codes the exponent plane, at the speed of memory. ``"best"`` models exponents
         and mantissas by the scales of rows and columns, for the smallest output, at a fifth to a
@@ -178,13 +177,9 @@ class BF16Arithmetic(_StepsCodec):
         checksum: bool = True,
         steps: int = 1,
     ) -> None:
-        if not isinstance(level, str):
-            raise TypeError(f"level must be a string, not {type(level).__name__}")
-        if level not in _core.LEVELS:
-            raise ValueError(f"level must be {' or '.join(map(repr, _core.LEVELS))}, not {level!r}")
         super().__init__(
             dtype=dtype_name(dtype),
-            level=level,
+            level=one_of("level", level, _core.LEVELS),
             checksum=_flag("checksum", checksum),
             **_steps(steps),
         )
@@ -210,7 +205,8 @@ class BF16Zstd(_ChecksumCodec):
         Zstandard's compression level, 1 to 22.
     dtype : str
         How an element's bytes become planes: ``bfloat16``, ``float16``, ``float32``,
-        ``float64``, ``float8_e4m3fn`` or ``float8_e5m2``. Any bytes round-trip, whatever it is.
+        ``float64``, ``float8_e4m3fn`` or ``float8_e5m2``; or ``"auto"``, which takes that of the
+        array (``bfloat16`` for bytes). Any bytes round-trip, whatever it is.
     checksum : bool
         Store a checksum per block, and verify it when decoding.
 
@@ -263,11 +259,13 @@ def _flag(name: str, value: Any) -> bool:
 
 
 def _integer(name: str, value: Any, allowed: range) -> int:
+    limits = f"between {allowed[0]} and {allowed[-1]}"
     if isinstance(value, (bool, np.bool_)) or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {type(value).__name__}")
+        kind = type(value).__name__
+        raise TypeError(f"{name} must be an integer, {limits}, not {value!r:.80} ({kind})")
     value = operator.index(value)
     if value not in allowed:
-        raise ValueError(f"{name} must be between {allowed[0]} and {allowed[-1]}, not {value}")
+        raise ValueError(f"{name} must be {limits}, not {value}")
     return value
 
 
@@ -310,13 +308,15 @@ def bound(nbytes: int, codec: FrameCodec | RunLength | str) -> int:
     if isinstance(codec, str):
         name = codec.removeprefix(PREFIX)
         if name not in CODECS:
-            raise ValueError(f"codec must be one of {', '.join(CODECS)}, not {codec!r}")
+            raise ValueError(f"codec must be one of {', '.join(CODECS)}, not {codec!r:.80}")
         codec = CODECS[name]()
     if isinstance(codec, RunLength):
         return nbytes + (nbytes + 1) // 2
     if not isinstance(codec, FrameCodec):
         raise TypeError(f"codec must be a codec of bf16codecs or its name, not {codec!r}")
-    return _core.bound(nbytes, codec.number, _core.DTYPES[codec.dtype], steps=codec.steps)
+    number, steps = codec.number, codec.steps
+    layouts = _core.DTYPES.values() if codec.dtype == AUTO else [_core.DTYPES[codec.dtype]]
+    return max(_core.bound(nbytes, number, layout, steps=steps) for layout in layouts)
 
 
 for _codec in (*CODECS.values(), RunLength):

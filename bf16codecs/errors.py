@@ -5,6 +5,7 @@ __all__ = [
     "BaseMismatchError",
     "CodecError",
     "CorruptDataError",
+    "DtypeMismatchWarning",
     "LeftoverWarning",
     "SafetensorsError",
     "StepNotFoundError",
@@ -63,6 +64,10 @@ class StepNotFoundError(BF16CodecsError, KeyError):
 
     def __str__(self) -> str:
         return str(self.args[0])
+
+
+class DtypeMismatchWarning(UserWarning):
+    """Numbers of one data type are encoded by a codec for another: exactly, but less well."""
 
 
 class LeftoverWarning(UserWarning):

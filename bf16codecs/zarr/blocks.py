@@ -16,7 +16,7 @@ from zarr.core.common import concurrent_map, parse_named_configuration
 from zarr.core.config import config
 from zarr.core.dtype.common import HasItemSize
 
-from bf16codecs._buffers import CHUNK_MEMORY, layout_for
+from bf16codecs._buffers import AUTO, CHUNK_MEMORY
 from bf16codecs._chunks.formats import read
 from bf16codecs._chunks.frames import FrameFormat
 from bf16codecs._chunks.stored import AtMost, InMemory, Known, Request, check_range
@@ -49,9 +49,10 @@ class BF16BlocksCodec(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):
     Parameters
     ----------
     codec : BF16Huffman, BF16Arithmetic, BF16Zstd, BF16Split, mapping or str
-        The wrapped codec, also as array metadata. A name such as ``"huffman"`` means that codec
-        with the element layout of the array's data type. Stored metadata contain this parameter in
-        full: it keeps its name and meaning.
+        The wrapped codec, also as array metadata; by default `BF16Arithmetic`, as of conversions. A
+        name such as ``"huffman"`` means that codec with the element layout of the array's data
+        type, as ``dtype="auto"`` does. Stored metadata contain this parameter in full: it keeps its
+        name and meaning.
 
     Examples
     --------
@@ -68,7 +69,7 @@ class BF16BlocksCodec(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):
     is_fixed_size = False
     codec_id: ClassVar[str] = BLOCKS_ID
 
-    codec: FrameCodec | str = "huffman"
+    codec: FrameCodec | str = "arithmetic"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "codec", _parse_codec(self.codec))
@@ -84,7 +85,8 @@ class BF16BlocksCodec(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):
         if unknown:
             names = ", ".join(sorted(map(repr, unknown)))
             raise ValueError(f"{cls.codec_id}: unknown configuration: {names}")
-        return cls(**configuration)  # type: ignore[arg-type]
+        # What metadata mean that name no codec, which this package does not write.
+        return cls(configuration.get("codec", "huffman"))  # type: ignore[arg-type]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the codec as array metadata."""
@@ -94,11 +96,10 @@ class BF16BlocksCodec(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):
         return {"name": self.codec_id, "configuration": {"codec": codec}}
 
     def evolve_from_array_spec(self, array_spec: ArraySpec) -> Self:
-        """Return this codec, with the array's element layout if it was given by name."""
-        if isinstance(self.codec, FrameCodec):
-            return self
-        layout = layout_for(array_spec.dtype.to_native_dtype())
-        return type(self)(CODECS[self.codec](dtype=layout))
+        """Return this codec, with the array's element layout if none was given."""
+        codec = self.codec if isinstance(self.codec, FrameCodec) else CODECS[self.codec](dtype=AUTO)
+        settled = codec.for_dtype(array_spec.dtype.to_native_dtype())
+        return self if settled is self.codec else type(self)(settled)
 
     def validate(self, *, shape: tuple[int, ...], dtype: Any, chunk_grid: Any) -> None:
         """Refuse data types without a fixed size, and chunks that steps do not divide."""
@@ -114,6 +115,7 @@ class BF16BlocksCodec(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):
     def _encode_sync(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> Buffer:
         codec = self.evolve_from_array_spec(chunk_spec).codec
         assert isinstance(codec, FrameCodec)
+        # `encode` warns where the codec is for other numbers.
         array = chunk_array.as_numpy_array()
         array = array.astype(_stored_dtype(array.dtype), order="C", copy=False)
         return chunk_spec.prototype.buffer.from_bytes(codec.encode(array))
@@ -163,9 +165,9 @@ def check_chunk_steps(codec: FrameCodec, dtype: Any, chunk_grid: Any) -> None:
 
     Of chunks inside shards it is not known here how large they are: encoding refuses these.
     """
-    chunk = getattr(chunk_grid, "chunk_shape", None)
+    chunk, native = getattr(chunk_grid, "chunk_shape", None), dtype.to_native_dtype()
     if chunk is not None and isinstance(dtype, HasItemSize):
-        codec.check_steps(math.prod(chunk) * dtype.item_size)
+        codec.for_dtype(native).check_steps(math.prod(chunk) * dtype.item_size)
 
 
 class _Part(Known):
@@ -226,10 +228,13 @@ def _parse_codec(codec: Any) -> FrameCodec | str:
     else:
         name = codec
     if not isinstance(name, str):
-        raise TypeError(f"codec must be a codec of bf16codecs or its name, not {codec!r}")
+        raise TypeError(
+            f"codec must be a codec of bf16codecs or its name ({', '.join(CODECS)}), not"
+            f" {codec!r:.80}"
+        )
     name = name.removeprefix(PREFIX)
     if name not in CODECS:
-        raise ValueError(f"codec must be one of {', '.join(CODECS)}, not {name!r}")
+        raise ValueError(f"codec must be one of {', '.join(CODECS)}, not {name!r:.80}")
     return name if configuration is None else CODECS[name].from_config(configuration)
 
 

@@ -24,6 +24,7 @@ from bf16codecs.codecs import (
     BF16Huffman,
     BF16Split,
     BF16Zstd,
+    FrameCodec,
     RunLength,
     decode_array,
 )
@@ -112,10 +113,23 @@ class RunLengthCodec(_OwnBytesCodec):
 class _FrameBytesCodec(_OwnBytesCodec):
     """One that writes frames, of numbers.
 
-    Arrays of another data type than `dtype` are compressed less well, but just as exactly.
+    Arrays of another data type than `dtype` are compressed less well, but just as exactly, with a
+    warning.
     """
 
     _decode_array = staticmethod(decode_array)
+
+    def evolve_from_array_spec(self, array_spec: ArraySpec) -> Self:
+        """Return this codec, for numbers of the array's data type if its `dtype` is ``"auto"``."""
+        codec: FrameCodec = self._codec  # type: ignore[attr-defined]
+        settled = codec.for_dtype(array_spec.dtype.to_native_dtype())
+        return self if settled is codec else type(self)(**settled["configuration"])
+
+    def _encode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
+        # Not where an array is opened: who only reads it can do nothing about it.
+        codec: FrameCodec = self._codec  # type: ignore[attr-defined]
+        codec.warn_of_other(chunk_spec.dtype.to_native_dtype(), stacklevel=1)
+        return super()._encode_sync(chunk_data, chunk_spec)
 
     def validate(self, *, shape: tuple[int, ...], dtype: Any, chunk_grid: Any) -> None:
         """Refuse chunks that steps do not divide."""

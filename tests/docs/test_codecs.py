@@ -115,7 +115,7 @@ def test_examples_of_the_page_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = (ROOT / "docs" / "codecs.md").read_text()
     examples = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    assert len(examples) == 5
+    assert len(examples) == 6
     names = {}
     for example in examples:
         exec(example, names)

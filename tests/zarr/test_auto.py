@@ -1,0 +1,120 @@
+"""Data types that codecs take from arrays, and what is stored of them."""
+
+import json
+import warnings
+
+import numpy as np
+import pytest
+import zarr
+
+import bf16codecs
+from bf16codecs import BF16Arithmetic, BF16Huffman, BF16Split, BF16Zstd
+from bf16codecs.errors import DtypeMismatchWarning
+from bf16codecs.zarr import BF16BlocksCodec
+from bits import assert_same_bits
+
+pytestmark = pytest.mark.filterwarnings("ignore:invalid value encountered in equal")
+
+CLASSES = [BF16Split, BF16Huffman, BF16Arithmetic, BF16Zstd]
+classes = pytest.mark.parametrize("cls", CLASSES)
+dtypes = pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float8_e5m2", "int64", "bool"])
+LAYOUTS = {"int64": "float64", "bool": "float8_e4m3fn"}
+
+
+def numbers(dtype):
+    return np.random.default_rng(0).normal(0, 3, (64, 30)).astype(dtype)
+
+
+def only_frame(folder):
+    (chunk,) = (p for p in folder.rglob("*") if p.is_file() and p.name[0] not in ".z")
+    return chunk.read_bytes()
+
+
+@classes
+@dtypes
+@pytest.mark.usefixtures("pipeline")
+def test_format_3_stores_the_data_type(tmp_path, cls, dtype):
+    data, layout = numbers(dtype), LAYOUTS.get(dtype, dtype)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DtypeMismatchWarning)
+        array = zarr.create_array(
+            tmp_path, data=data, chunks=data.shape, compressors=cls(dtype="auto")
+        )
+    (_, stored) = json.loads((tmp_path / "zarr.json").read_text())["codecs"]
+    assert stored == dict(cls(dtype=layout))
+    assert bf16codecs.inspect(only_frame(tmp_path))["dtype"] == layout
+    assert_same_bits(zarr.open_array(tmp_path)[:], data)
+    array.resize((128, 30))
+    array[64:] = data
+    assert_same_bits(zarr.open_array(tmp_path)[64:], data)
+
+
+@pytest.mark.usefixtures("pipeline")
+def test_format_3_inside_shards_and_with_steps(tmp_path):
+    data = numbers("float32")
+    zarr.create_array(
+        tmp_path,
+        data=data,
+        chunks=(16, 30),
+        shards=(64, 30),
+        compressors=BF16Huffman("auto", steps=16),
+    )
+    (sharding,) = json.loads((tmp_path / "zarr.json").read_text())["codecs"]
+    assert sharding["configuration"]["codecs"][1] == dict(BF16Huffman("float32", steps=16))
+    assert_same_bits(zarr.open_array(tmp_path)[:], data)
+
+
+@classes
+@dtypes
+@pytest.mark.usefixtures("pipeline")
+def test_the_blocks_codec_stores_the_data_type(tmp_path, cls, dtype):
+    data, layout = numbers(dtype), LAYOUTS.get(dtype, dtype)
+    blocks = BF16BlocksCodec(cls(dtype="auto"))
+    zarr.create_array(tmp_path, data=data, serializer=blocks, compressors=None)
+    (stored,) = json.loads((tmp_path / "zarr.json").read_text())["codecs"]
+    assert stored["configuration"]["codec"] == dict(cls(dtype=layout))
+    assert_same_bits(zarr.open_array(tmp_path)[3:5], data[3:5])
+
+
+def test_the_blocks_codec_is_arithmetic_as_conversions_are(tmp_path):
+    array = zarr.create_array(
+        tmp_path, data=numbers("float32"), serializer=BF16BlocksCodec(), compressors=None
+    )
+    assert array.serializer == BF16BlocksCodec(BF16Arithmetic("float32"))
+    without = BF16BlocksCodec.from_dict({"name": "bf16codecs.blocks"})
+    assert without == BF16BlocksCodec("huffman"), "what metadata mean has not changed"
+
+
+@classes
+@dtypes
+def test_format_2_keeps_the_word_which_readers_do_not_need(tmp_path, cls, dtype):
+    data, codec = numbers(dtype), cls(dtype="auto")
+    zarr.create_array(tmp_path, data=data, chunks=data.shape, compressors=codec, zarr_format=2)
+    assert json.loads((tmp_path / ".zarray").read_text())["compressor"] == codec.get_config()
+    assert bf16codecs.inspect(only_frame(tmp_path))["dtype"] == LAYOUTS.get(dtype, dtype)
+    assert_same_bits(zarr.open_array(tmp_path)[:], data)
+    other = json.loads((tmp_path / ".zarray").read_text())
+    other["compressor"]["dtype"] = "float64"
+    (tmp_path / ".zarray").write_text(json.dumps(other))
+    assert_same_bits(zarr.open_array(tmp_path)[:], data)
+
+
+@pytest.mark.usefixtures("pipeline")
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"compressors": BF16Arithmetic(), "zarr_format": 2},
+        {"compressors": BF16Arithmetic()},
+        {"serializer": BF16BlocksCodec(BF16Arithmetic()), "compressors": None},
+    ],
+    ids=["format 2", "format 3", "blocks"],
+)
+def test_arrays_of_another_data_type_get_a_warning(tmp_path, options):
+    data = numbers("float32")
+    with pytest.warns(DtypeMismatchWarning, match="give dtype='float32', or dtype='auto'"):
+        zarr.create_array(tmp_path, data=data, **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DtypeMismatchWarning)
+        assert_same_bits(zarr.open_array(tmp_path)[:], data)
+        for dtype in ("bfloat16", "uint8", "uint16", "int32"):
+            zarr.create_array(tmp_path / dtype, data=numbers(dtype), **options)
