@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bf16codecs import _core
 from bf16codecs._buffers import row_in_step
-from bf16codecs.codecs import FrameCodec
+from bf16codecs.codecs import BF16Zstd, FrameCodec
 from bf16codecs.hdf5.filters import FrameFilter, Zstd, cd_values, require_zstd
 from bf16codecs.hdf5.types import file_type
 
@@ -94,7 +94,11 @@ def _set_filters(
         compression.check_steps(items * item_size)
         row = row_in_step(chunks[-1], items, compression.steps)
         values = cd_values(compression, items * item_size, row)
-        properties.set_filter(FrameFilter.filter_id, h5py.h5z.FLAG_OPTIONAL, values)
+        # The filter itself encodes no Zstandard: whoever would write such a chunk gets an error,
+        # not one that is stored without it.
+        is_other = isinstance(compression, BF16Zstd)
+        flag = h5py.h5z.FLAG_MANDATORY if is_other else h5py.h5z.FLAG_OPTIONAL
+        properties.set_filter(FrameFilter.filter_id, flag, values)
     elif isinstance(compression, Zstd):
         require_zstd()
         properties.set_shuffle()

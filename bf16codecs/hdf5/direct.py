@@ -375,8 +375,9 @@ class DirectWriter:
     def encode(self, chunk: Bytes, memory: ThreadBuffer | None = None) -> Any:
         """Encode a whole chunk, padding included; frames into the memory, if it is given."""
         if isinstance(self._compression, FrameCodec):
-            # As an array, since some codecs look at its rows.
-            rows = chunk.view(self._dtype).reshape(self.chunks)
+            # As an array, since some codecs look at its rows; of any numbers, since the filter has
+            # warned of those that the codec is not for.
+            rows = chunk.view(f"V{self._dtype.itemsize}").reshape(self.chunks)
             if memory is not None:
                 return self._compression.encode_to(memory.get, rows)
             return self._compression.encode(rows)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import sys
+import warnings
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,9 @@ import h5py
 from h5py._hl.base import phil
 
 from bf16codecs import _core
+from bf16codecs._buffers import AUTO
 from bf16codecs.codecs import BF16Arithmetic, BF16Huffman, BF16Split, BF16Zstd, FrameCodec
+from bf16codecs.errors import DtypeMismatchWarning
 
 __all__ = [
     "FILTER_ID",
@@ -40,6 +44,34 @@ PLUGIN_PATH = str(Path(__file__).absolute().parents[1] / "plugins")
 ZSTD_FILTER_ID = 32015
 
 
+_Warn = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
+# Between who creates a dataset and the plugin.
+_IN_BETWEEN = ("bf16codecs", "h5py")
+
+
+def _warn(text: bytes) -> None:
+    """Warn whoever creates a dataset, in place of the plugin's line on standard error."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] in _IN_BETWEEN:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text.decode(), DtypeMismatchWarning, level)
+
+
+# Lives as long as the plugin, which calls it.
+_WARN = _Warn(_warn)
+
+
+class _PluginInfo(ctypes.Structure):
+    """The H5Z_class2_t that libhdf5 takes, and what the plugin has behind it: see plugin.cpp."""
+
+    _fields_ = (
+        *((name, ctypes.c_int) for name in ("version", "id", "has_encoder", "has_decoder")),
+        ("name", ctypes.c_char_p),
+        *((name, ctypes.c_void_p) for name in ("can_apply", "set_local", "filter")),
+        ("warn", _Warn),
+    )
+
+
 @cache
 def _filter_class() -> int:
     """Return the address of the plugin's H5Z_class2_t."""
@@ -47,8 +79,10 @@ def _filter_class() -> int:
     if not found:
         raise ImportError(f"the HDF5 plugin is not in {PLUGIN_PATH}: reinstall bf16codecs")
     library = ctypes.CDLL(str(found[0]))
-    library.H5PLget_plugin_info.restype = ctypes.c_void_p
-    return int(library.H5PLget_plugin_info())
+    library.H5PLget_plugin_info.restype = ctypes.POINTER(_PluginInfo)
+    info = library.H5PLget_plugin_info()
+    info.contents.warn = _WARN
+    return ctypes.addressof(info.contents)
 
 
 def register() -> None:
@@ -71,7 +105,8 @@ def cd_values(codec: FrameCodec, chunk_nbytes: int = 0, row: int = 0) -> tuple[i
     if not config.get("checksum", True):
         flags |= _core.HDF5_FLAGS["no_checksums"]
     level = _core.LEVELS[config["level"]] if isinstance(codec, BF16Arithmetic) else 0
-    values = [codec.number, _core.DTYPES[codec.dtype], flags, level]
+    dtype = _core.HDF5_AUTO_DTYPE if codec.dtype == AUTO else _core.DTYPES[codec.dtype]
+    values = [codec.number, dtype, flags, level]
     # HDF5's numbers have 32 bits, and larger chunks are possible from HDF5 2.0.
     values += [n if n < 1 << 32 else 0 for n in (chunk_nbytes, row if level else 0)]
     values.append(codec.steps if codec.steps > 1 else 0)
@@ -119,7 +154,7 @@ class FrameFilter(_Options):
 
     def codec_for(self, dtype: str) -> FrameCodec:
         """Return the codec, with element layout `dtype` unless another was given."""
-        if self._dtype is not None:
+        if self._dtype not in (None, AUTO):
             return self.codec
         return self.codec_class(**{**self.codec["configuration"], "dtype": dtype})
 
@@ -135,7 +170,7 @@ class Split(FrameFilter):
     ----------
     dtype : str, optional
         How an element's bytes become planes. By default `write_tensor` takes that of the array,
-        and h5py ``bfloat16``.
+        and h5py ``bfloat16``; with ``"auto"`` both take that of the array.
     by : {"field", "byte"}
         As in `bf16codecs.BF16Split`.
     """
@@ -153,7 +188,7 @@ class Huffman(FrameFilter):
     ----------
     dtype : str, optional
         How an element's bytes become planes. By default `write_tensor` takes that of the array,
-        and h5py ``bfloat16``.
+        and h5py ``bfloat16``; with ``"auto"`` both take that of the array.
     checksum : bool
         Store checksums, and verify them when decoding.
     steps : int
@@ -182,7 +217,7 @@ class Arithmetic(FrameFilter):
     ----------
     dtype : str, optional
         How an element's bytes become planes. By default `write_tensor` takes that of the array,
-        and h5py ``bfloat16``.
+        and h5py ``bfloat16``; with ``"auto"`` both take that of the array.
     level : {"fast", "best"}
         As in `bf16codecs.BF16Arithmetic`.
     checksum : bool

@@ -79,6 +79,8 @@ def write_tensor(
     coder: Compression = compression
     if isinstance(compression, FrameFilter):
         coder = compression.codec_for(layout_for(array.dtype))
+    elif isinstance(compression, FrameCodec):
+        coder = compression.for_dtype(array.dtype)
     steps = coder.steps if isinstance(coder, FrameCodec) else 1
     shape = _chunks_for(array, chunks, steps)
     dataset = create_dataset(group.id, name, array.dtype, array.shape, shape, coder)

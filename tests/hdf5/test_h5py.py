@@ -177,11 +177,34 @@ def test_wrong_values_fail_the_first_write(tmp_path: Path, run_python) -> None:
     assert "cd_values[0] is 9" in reasons[0]
 
 
-def test_wrong_values_of_an_optional_filter_store(tmp_path: Path, run_python) -> None:
-    done = run_python(WRONG, str(tmp_path / "x.h5"), str(h5py.h5z.FLAG_OPTIONAL))
-    assert done.stdout.strip() == "written True"
-    (line,) = done.stderr.splitlines()
-    assert "cd_values[0] is 9" in line
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ((9,), r"cd_values\[0\] is 9: the codec is 1 \(split\), 2"),
+        ((2, 7), r"cd_values\[1\] is 7: the dtype is 0 \(bfloat16\)"),
+        ((2, 2, 8), r"cd_values\[2\] is 8"),
+        ((3, 2, 0, 2), r"cd_values\[3\] is 2: the level is 0 \(fast\)"),
+        ((2, 0, 0, 0, 0, 0, 5), "a chunk has 4096 bytes, which are not 5 steps of whole items"),
+        ((2, 0, 0, 0, 0, 0, 0, 1), r"cd_values\[7\] is 1: unknown"),
+    ],
+)
+def test_wrong_values_of_an_optional_filter_create_nothing(
+    file: h5py.File, weights: np.ndarray, values, reason: str, capfd
+) -> None:
+    """libhdf5 would store the chunks without it, and h5py has no other filters."""
+    for option in ({"compression_opts": values}, {"compression_opts": values, "shuffle": False}):
+        with pytest.raises(ValueError, match=reason):
+            file.create_dataset(
+                "x", data=weights, chunks=CHUNKS, compression=hdf5.FILTER_ID, **option
+            )
+        assert list(file) == []
+    assert capfd.readouterr().err.count("bf16codecs: HDF5 dataset not created: ") == 1
+
+
+def test_steps_that_do_not_fit_create_nothing(file: h5py.File, weights: np.ndarray) -> None:
+    with pytest.raises(ValueError, match="not 5 steps of whole items"):
+        file.create_dataset("x", data=weights, chunks=CHUNKS, compression=hdf5.Huffman(steps=5))
+    assert list(file) == []
 
 
 COEXIST = """

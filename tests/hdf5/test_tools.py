@@ -119,6 +119,23 @@ def test_h5repack_refuses_wrong_values(tmp_path: Path) -> None:
     assert done.stderr.count("cd_values[0] is 9") == 1
 
 
+def test_h5repack_takes_the_data_type_from_the_dataset(tmp_path: Path) -> None:
+    arrays = {
+        "h": np.ones((64, 64), "f2"),
+        "f": np.ones((64, 64), "f4"),
+        "i": np.ones((64, 64), int),
+    }
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for name, array in arrays.items():
+            file.create_dataset(name, data=array, chunks=(8, 64))
+    tool("h5repack", "-f", f"UD={hdf5.FILTER_ID},0,2,2,255", tmp_path / "a.h5", tmp_path / "b.h5")
+    with h5py.File(tmp_path / "b.h5") as file:
+        found = {name: file[name]._filters[str(hdf5.FILTER_ID)] for name in arrays}
+        assert found == {"h": (2, 1), "f": (2, 2), "i": (2, 3)}
+        for name, array in arrays.items():
+            assert_same_bits(hdf5.read_tensor(file[name]), array)
+
+
 def test_new_chunks_need_new_values(tmp_path: Path, weights: np.ndarray) -> None:
     """The size of a chunk is in the values of what this package writes."""
     with h5py.File(tmp_path / "a.h5", "w") as file:

@@ -27,6 +27,7 @@ void publish_names(nb::module_& module) {
   module.attr("DTYPES") = numbers_by_name(kDTypeNames);
   module.attr("LEVELS") = numbers_by_name(kLevelNames);
   module.attr("HDF5_FILTER_ID") = kHdf5FilterId;
+  module.attr("HDF5_AUTO_DTYPE") = kHdf5AutoDType;
   module.attr("HDF5_FLAGS") = numbers_by_name(kHdf5FlagNames);
   nb::dict item_sizes;
   for (const auto& named : kDTypeNames) item_sizes[named.name] = item_size(named.number);

@@ -144,7 +144,9 @@ void check_magic_and_version(const uint8_t* bytes, size_t size) {
     throw UnsupportedVersionError("the frame has format version " +
                                   std::to_string(bytes[kVersionAt]) + ", this release reads " +
                                   std::to_string(kFirstVersion) + " to " +
-                                  std::to_string(kFormatVersion) + ": upgrade bf16codecs");
+                                  std::to_string(kFormatVersion) +
+                                  ": upgrade bf16codecs, or, if no newer release wrote it, it is"
+                                  " damaged: restore it from its source or a copy");
   }
 }
 

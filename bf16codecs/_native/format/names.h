@@ -47,6 +47,8 @@ inline constexpr Named<int> kLevelNames[] = {{"fast", kFast}, {"best", kBest}};
 // The HDF5 filter's id, from the range that the HDF Group leaves to private use
 // (docs/hdf5_filter.md, "Filter id"), and the flags in its cd_values.
 inline constexpr int kHdf5FilterId = 48918;  // 0xBF16
+// In place of a dtype in them: that of the dataset, which takes its place when that is created.
+inline constexpr unsigned kHdf5AutoDType = 255;
 inline constexpr unsigned kHdf5ByByte = 1, kHdf5NoChecksums = 2;
 inline constexpr Named<unsigned> kHdf5FlagNames[] = {{"by_byte", kHdf5ByByte},
                                                      {"no_checksums", kHdf5NoChecksums}};

@@ -6,6 +6,7 @@
 // H5PLextern.h).
 
 #include <cstddef>
+#include <cstdint>
 
 #if defined(_WIN32)
 #define BF16CODECS_PLUGIN_EXPORT __declspec(dllexport)
@@ -14,6 +15,13 @@
 #endif
 
 extern "C" {
+
+// Before 1.10, identifiers have 32 bits: there, none is looked at.
+typedef int64_t Hdf5Id;
+
+// H5Z_set_local_func_t. Called when a dataset is created; a negative result refuses that, whether
+// the filter is optional or not.
+typedef int (*Hdf5SetLocal)(Hdf5Id plist, Hdf5Id type, Hdf5Id space);
 
 // H5Z_func_t. Returns the size of the data now in *buf, or 0 for a failure.
 typedef size_t (*Hdf5Filter)(unsigned flags, size_t n_values, const unsigned values[],
@@ -26,8 +34,8 @@ struct Hdf5FilterClass {
   unsigned has_encoder;
   unsigned has_decoder;
   const char* name;
-  void* can_apply;  // unused, as is the next: both would need libhdf5 to look at a dataset
-  void* set_local;
+  void* can_apply;  // unused: of an optional filter, libhdf5 takes no notice of what it says
+  Hdf5SetLocal set_local;
   Hdf5Filter filter;
 };
 

@@ -1,11 +1,8 @@
 #include "hdf5/filter.h"
 
-#include <atomic>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
-#include <functional>
 #include <memory>
 #include <new>
 #include <stdexcept>
@@ -17,6 +14,7 @@
 #include "format/growing.h"
 #include "hdf5/abi.h"
 #include "hdf5/expected.h"
+#include "hdf5/report.h"
 #include "hdf5/settings.h"
 #include "huge_pages.h"
 
@@ -51,17 +49,6 @@ size_t hand_over(Chunk chunk, size_t allocated, size_t used, size_t* buf_size, v
 // stores the chunk as it is. Split planes are compressed by the filter after this one.
 bool is_useless(const EncodeOptions& options, size_t frame_size, size_t nbytes) {
   return frame_size >= nbytes && options.codec != Codec::split;
-}
-
-// Steps have to divide the chunk.
-void check_steps(size_t nbytes, const EncodeOptions& options) {
-  if (options.steps == 1) return;
-  if (nbytes % (options.steps * options.layout.planes()) != 0) {
-    throw std::invalid_argument("it has " + counted(nbytes, "byte") + ", which are not " +
-                                std::to_string(options.steps) +
-                                " steps of whole items, as cd_values[6] says: let the first"
-                                " dimension of the chunks be a multiple of the steps");
-  }
 }
 
 size_t encode_chunk(EncodeOptions options, bool is_optional, size_t nbytes, size_t* buf_size,
@@ -140,26 +127,12 @@ size_t decode_chunk(std::span<const unsigned> values, size_t nbytes, size_t* buf
   });
 }
 
-// The error stack of libhdf5 is out of reach without linking it, so errors go to stderr. One that
-// repeats from chunk to chunk is reported once.
-void report(const char* failure, const char* reason) noexcept {
-  static std::atomic<size_t> last{0};
-  try {
-    const std::string line =
-        std::string("bf16codecs: HDF5 chunk ") + failure + ": " + reason + "\n";
-    const size_t hash = std::hash<std::string>()(line);
-    if (last.exchange(hash) != hash) std::fputs(line.c_str(), stderr);
-  } catch (const std::exception&) {
-    std::fputs("bf16codecs: not enough memory\n", stderr);
-  }
-}
-
 }  // namespace
 
 size_t hdf5_filter(unsigned flags, size_t n_values, const unsigned values[], size_t nbytes,
                    size_t* buf_size, void** buf, const void* caller) {
   const bool is_decoding = (flags & kHdf5Reverse) != 0;
-  const char* const failure = is_decoding ? "not decoded" : "not encoded";
+  const char* const failure = is_decoding ? "HDF5 chunk not decoded" : "HDF5 chunk not encoded";
   try {
     if (is_decoding) return decode_chunk({values, n_values}, nbytes, buf_size, buf, caller);
     const EncodeOptions options = hdf5_settings(n_values, values);

@@ -2,8 +2,10 @@
 
 #include "format/names.h"
 #include "hdf5/abi.h"
+#include "hdf5/creation.h"
 #include "hdf5/expected.h"
 #include "hdf5/filter.h"
+#include "hdf5/report.h"
 
 #if defined(_MSC_VER)
 #include <intrin.h>
@@ -16,20 +18,37 @@ namespace {
 
 extern "C" size_t h5bf16codecs_filter(unsigned flags, size_t n_values, const unsigned values[],
                                       size_t nbytes, size_t* buf_size, void** buf) {
-  return bf16codecs::hdf5_filter(flags, n_values, values, nbytes, buf_size, buf,
-                                 BF16CODECS_CALLER);
+  return bf16codecs::hdf5_filter(flags, n_values, values, nbytes, buf_size, buf, BF16CODECS_CALLER);
 }
 
-constexpr Hdf5FilterClass kFilterClass = {
-    bf16codecs::kHdf5FilterClassVersion,
-    bf16codecs::kHdf5FilterId,
-    1,
-    1,
-    "bf16codecs: lossless compression of floating-point numbers",
-    nullptr,
-    nullptr,
-    h5bf16codecs_filter,
+extern "C" int h5bf16codecs_set_local(Hdf5Id plist, Hdf5Id type, Hdf5Id space);
+
+void print_warning(const char* text) {
+  bf16codecs::report("warning", text);
+}
+
+// What libhdf5 takes, which copies it, and behind it what the Python package may change: it makes
+// Python's warnings of what is printed otherwise.
+struct {
+  Hdf5FilterClass filter_class;
+  bf16codecs::Warn warn;
+} plugin_info = {
+    {
+        bf16codecs::kHdf5FilterClassVersion,
+        bf16codecs::kHdf5FilterId,
+        1,
+        1,
+        "bf16codecs: lossless compression of floating-point numbers",
+        nullptr,
+        h5bf16codecs_set_local,
+        h5bf16codecs_filter,
+    },
+    print_warning,
 };
+
+extern "C" int h5bf16codecs_set_local(Hdf5Id plist, Hdf5Id type, Hdf5Id) {
+  return bf16codecs::settle_dataset(plist, type, BF16CODECS_CALLER, plugin_info.warn);
+}
 
 }  // namespace
 
@@ -39,5 +58,5 @@ extern "C" BF16CODECS_PLUGIN_EXPORT int H5PLget_plugin_type() {
 
 extern "C" BF16CODECS_PLUGIN_EXPORT const void* H5PLget_plugin_info() {
   bf16codecs::forget_datasets();
-  return &kFilterClass;
+  return &plugin_info;
 }

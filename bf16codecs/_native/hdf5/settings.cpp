@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "format/errors.h"
 #include "format/frame.h"
 #include "format/names.h"
 
@@ -13,8 +14,8 @@ namespace bf16codecs {
 namespace {
 
 // Positions in cd_values.
-constexpr size_t kCodecAt = 0, kDTypeAt = 1, kFlagsAt = 2, kLevelAt = 3, kChunkSizeAt = 4,
-                 kRowAt = 5, kStepsAt = 6, kKnownValues = 7;
+constexpr size_t kCodecAt = 0, kFlagsAt = 2, kLevelAt = 3, kChunkSizeAt = 4, kRowAt = 5,
+                 kStepsAt = 6, kKnownValues = 7;
 
 // All codecs but Zstandard, the last one, which HDF5 has a filter for.
 constexpr std::span kCodecs(kCodecNames, std::size(kCodecNames) - 1);
@@ -37,7 +38,11 @@ Codec codec_from(unsigned value) {
 
 DType dtype_from(unsigned value) {
   const std::optional<DType> dtype = find_number(kDTypeNames, value);
-  if (!dtype) refuse(kDTypeAt, value, "the dtype is " + listed(kDTypeNames));
+  if (!dtype) {
+    refuse(kHdf5DTypeAt, value,
+           (value == kHdf5AutoDType ? "this libhdf5 does not tell the dataset's type: " : "") +
+               ("the dtype is " + listed(kDTypeNames)));
+  }
   return *dtype;
 }
 
@@ -77,6 +82,16 @@ unsigned steps_from(unsigned value, Codec codec) {
 
 }  // namespace
 
+void check_steps(size_t nbytes, const EncodeOptions& options, const char* which) {
+  if (options.steps == 1) return;
+  if (nbytes % (options.steps * options.layout.planes()) != 0) {
+    throw std::invalid_argument(which + (" has " + counted(nbytes, "byte")) + ", which are not " +
+                                std::to_string(options.steps) +
+                                " steps of whole items, as cd_values[6] says: let the first"
+                                " dimension of the chunks be a multiple of the steps");
+  }
+}
+
 size_t hdf5_chunk_size(size_t n_values, const unsigned values[]) {
   return n_values > kChunkSizeAt ? values[kChunkSizeAt] : 0;
 }
@@ -85,7 +100,7 @@ EncodeOptions hdf5_settings(size_t n_values, const unsigned values[]) {
   const auto at = [&](size_t i) { return i < n_values ? values[i] : 0; };
   EncodeOptions options;
   options.codec = codec_from(at(kCodecAt));
-  options.layout.dtype = dtype_from(at(kDTypeAt));
+  options.layout.dtype = dtype_from(at(kHdf5DTypeAt));
   read_flags(at(kFlagsAt), options);
   options.block_log2 = block_log2_for(0, options.layout.planes());
   options.level = level_from(at(kLevelAt), options.codec);

@@ -10,6 +10,13 @@ namespace bf16codecs {
 // are 0. Throws std::invalid_argument for values that this release does not know.
 EncodeOptions hdf5_settings(size_t n_values, const unsigned values[]);
 
+// Where the dtype is in cd_values.
+inline constexpr size_t kHdf5DTypeAt = 1;
+
+// Throws std::invalid_argument unless the steps divide a chunk of `nbytes` into whole items. Its
+// message calls the chunk `which`.
+void check_steps(size_t nbytes, const EncodeOptions& options, const char* which = "it");
+
 // The size of the dataset's chunks in bytes, or 0 if the values do not include it.
 size_t hdf5_chunk_size(size_t n_values, const unsigned values[]);
 
