@@ -20,7 +20,7 @@ from bf16codecs._buffers import (
     writable_byte_view,
 )
 from bf16codecs._configured import ConfiguredCodec
-from bf16codecs._messages import counted
+from bf16codecs._messages import counted, named_damage
 from bf16codecs._names import PREFIX
 from bf16codecs.errors import CorruptDataError, DtypeMismatchWarning
 
@@ -175,7 +175,10 @@ class FrameCodec(ConfiguredCodec):
         ValueError
             If `out` has another size, is not contiguous, or is read-only.
         """
-        frame = byte_view(buf)
+        with named_damage():
+            return self._decode(byte_view(buf), out, base)
+
+    def _decode(self, frame: Bytes, out: Any, base: Any) -> Any:
         is_padded = self.steps > 1 and _core.is_growing(frame)
         if is_padded and _core.GrowingIndex(frame).room != self.steps:
             raise CorruptDataError(

@@ -5,9 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from bf16codecs.errors import BF16CodecsError, StoreError
+from bf16codecs.errors import (
+    BF16CodecsError,
+    CodecError,
+    CorruptDataError,
+    StoreError,
+    TruncatedDataError,
+)
 
-__all__ = ["counted", "named_errors", "one_line"]
+__all__ = ["DAMAGE_ADVICE", "counted", "named_damage", "named_errors", "one_line"]
+
+#: What to do about damaged data.
+DAMAGE_ADVICE = "restore it from its source or a copy (bf16codecs verify checks all of a store)"
 
 # A message may quote what a store says, which may be of any length. Of a chain of stores, the last
 # one and the reason are at the end.
@@ -45,3 +54,25 @@ def named_errors(what: str, otherwise: type[Exception] = StoreError) -> Iterator
     except Exception as e:
         kind = type(e) if isinstance(e, BF16CodecsError) else otherwise
         raise kind(f"{what}: {one_line(e)}") from e
+
+
+@contextmanager
+def named_damage(what: str = "") -> Iterator[None]:
+    """Say of encoded data what is damaged, and what to do; other errors pass as they are.
+
+    Parameters
+    ----------
+    what
+        Which data, if nobody else says it.
+    """
+    where = f"{what}: " if what else ""
+    try:
+        yield
+    except (CorruptDataError, TruncatedDataError) as e:
+        if str(e).endswith(DAMAGE_ADVICE):  # a base has told its own
+            raise
+        raise type(e)(f"{where}damaged: {one_line(e)}; {DAMAGE_ADVICE}") from e
+    except CodecError as e:
+        if not where:
+            raise
+        raise type(e)(f"{where}{one_line(e)}") from e

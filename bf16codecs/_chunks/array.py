@@ -22,7 +22,7 @@ from bf16codecs._chunks.stored import Source
 from bf16codecs._chunks.touched import touched_ranges
 from bf16codecs._chunks.wanted import BASE_ADVICE, Base, Wanted
 from bf16codecs._limits import REMOTE_IN_FLIGHT_BYTES
-from bf16codecs._messages import named_errors
+from bf16codecs._messages import named_damage, named_errors
 from bf16codecs._threads import run_all
 from bf16codecs.errors import BaseMismatchError, StoreError
 
@@ -372,11 +372,8 @@ class ChunkedArray(ArrayReader):
         if self._base is not None:
             wanted = replace(wanted, base=partial(self._read_base, self._base, index))
         name = chunk.key if isinstance(chunk.key, str) else index
-        with (
-            named_errors(f"{self.label}, chunk {name}", OSError),
-            chunk.source.open(chunk.key) as stored,
-            self._named_base(),
-        ):
+        named = named_errors(f"{self.label}, chunk {name}", OSError)
+        with named, named_damage(), chunk.source.open(chunk.key) as stored, self._named_base():
             read(chunk.form, stored, wanted)
 
     @contextmanager

@@ -15,6 +15,7 @@ from zarr.abc.store import RangeByteRequest
 from zarr.core.common import concurrent_map, parse_named_configuration
 from zarr.core.config import config
 from zarr.core.dtype.common import HasItemSize
+from zarr.storage import StorePath
 
 from bf16codecs._buffers import AUTO, CHUNK_MEMORY
 from bf16codecs._chunks.formats import read
@@ -22,6 +23,7 @@ from bf16codecs._chunks.frames import FrameFormat
 from bf16codecs._chunks.stored import AtMost, InMemory, Known, Request, check_range
 from bf16codecs._chunks.touched import touched_ranges
 from bf16codecs._chunks.wanted import Wanted
+from bf16codecs._messages import named_damage
 from bf16codecs._names import BLOCKS_ID, PREFIX
 from bf16codecs.codecs import CODECS, FrameCodec
 from bf16codecs.errors import CorruptDataError
@@ -124,7 +126,8 @@ class BF16BlocksCodec(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):
         raw = CHUNK_MEMORY.array(_chunk_bytes(chunk_spec))
         # What is not there yet of a growing frame, zarr may be about to write.
         wanted = replace(Wanted.whole(raw), pads=True)
-        read(_FORMAT, InMemory(chunk_bytes.as_numpy_array()), wanted)
+        with named_damage(chunk_label(chunk_spec)):
+            read(_FORMAT, InMemory(chunk_bytes.as_numpy_array()), wanted)
         return _chunk_array(raw, chunk_spec)
 
     async def _encode_single(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> Buffer:
@@ -139,7 +142,7 @@ class BF16BlocksCodec(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):
         async def get(request: RangeByteRequest | None) -> Buffer | None:
             return await byte_getter.get(chunk_spec.prototype, byte_range=request)
 
-        part = _Part(selection, chunk_spec)
+        part = _Part(selection, chunk_spec, byte_getter)
         requests = part.begin()
         while requests is not None:
             limit = config.get("async.concurrency")
@@ -152,7 +155,7 @@ class BF16BlocksCodec(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):
     ) -> NDBuffer | None:
         # Used by zarr's fused pipeline where stores can be read without an event loop.
         prototype = chunk_spec.prototype
-        part = _Part(selection, chunk_spec)
+        part = _Part(selection, chunk_spec, byte_getter)
         requests = part.begin()
         while requests is not None:
             replies = [byte_getter.get_sync(prototype=prototype, byte_range=r) for r in requests]
@@ -170,6 +173,15 @@ def check_chunk_steps(codec: FrameCodec, dtype: Any, chunk_grid: Any) -> None:
         codec.for_dtype(native).check_steps(math.prod(chunk) * dtype.item_size)
 
 
+def chunk_label(chunk_spec: ArraySpec, byte_getter: Any = None) -> str:
+    """Return what messages call a chunk: by its key, if zarr gives it, or by its array's spec."""
+    if isinstance(byte_getter, StorePath):
+        return f"chunk {byte_getter}"
+    place = getattr(byte_getter, "chunk_coords", None)
+    which = "a chunk" if place is None else f"chunk {place} of a shard"
+    return f"{which}, of shape {chunk_spec.shape} and {chunk_spec.dtype.to_native_dtype()}"
+
+
 class _Part(Known):
     """Part of a chunk that is being read, while fetching is left to the caller.
 
@@ -177,7 +189,8 @@ class _Part(Known):
     touched blocks were decoded: of the rest, the system never provides the memory.
     """
 
-    def __init__(self, selection: Any, chunk_spec: ArraySpec) -> None:
+    def __init__(self, selection: Any, chunk_spec: ArraySpec, byte_getter: Any) -> None:
+        self._label = chunk_label(chunk_spec, byte_getter)
         nbytes, item_size = _chunk_bytes(chunk_spec), chunk_spec.dtype.to_native_dtype().itemsize
         self._selection, self._spec = selection, chunk_spec
         self._raw = CHUNK_MEMORY.array(nbytes)
@@ -193,6 +206,10 @@ class _Part(Known):
 
     def send(self, replies: Sequence[Buffer | None]) -> list[RangeByteRequest | None] | None:
         """Take what the requests gave, and return the next ones, or None at the end."""
+        with named_damage(self._label):
+            return self._sent(replies)
+
+    def _sent(self, replies: Sequence[Buffer | None]) -> list[RangeByteRequest | None] | None:
         parts = []
         for request, reply in zip(self._requests, replies, strict=True):
             if reply is None:

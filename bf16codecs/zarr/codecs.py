@@ -18,6 +18,7 @@ from bf16codecs import _run_length
 from bf16codecs._buffers import Bytes
 from bf16codecs._configured import ConfiguredCodec
 from bf16codecs._limits import stored_limit
+from bf16codecs._messages import named_damage
 from bf16codecs._names import DELTA_ID
 from bf16codecs.codecs import (
     BF16Arithmetic,
@@ -29,7 +30,7 @@ from bf16codecs.codecs import (
     decode_array,
 )
 from bf16codecs.errors import CorruptDataError
-from bf16codecs.zarr.blocks import BF16BlocksCodec, check_chunk_steps
+from bf16codecs.zarr.blocks import BF16BlocksCodec, check_chunk_steps, chunk_label
 from bf16codecs.zarr.dtypes import register_data_types
 
 if TYPE_CHECKING:
@@ -87,7 +88,9 @@ class _OwnBytesCodec(BytesBytesCodec):
         has_size = dtype.kind not in "OT"  # texts of any length
         # Codecs before this one may have made the chunk a little larger.
         most = stored_limit(math.prod(chunk_spec.shape) * dtype.itemsize) if has_size else None
-        raw = type(self)._decode_array(chunk_data.as_numpy_array(), most)
+        # Zarr gives a compressor no key: which chunk it is, its caller alone can tell.
+        with named_damage(chunk_label(chunk_spec)):
+            raw = type(self)._decode_array(chunk_data.as_numpy_array(), most)
         return chunk_spec.prototype.buffer.from_bytes(raw.data)
 
     def _encode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
