@@ -7,6 +7,7 @@ is copied: an array in Fortran order is taken as its memory lies.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterable
 from typing import Any
@@ -23,6 +24,7 @@ __all__ = [
     "Bytes",
     "LentMemory",
     "ThreadBuffer",
+    "as_array",
     "byte_view",
     "check_same_dtype",
     "dtype_name",
@@ -42,6 +44,33 @@ AUTO = "auto"
 _LAYOUT_BY_SIZE = {1: "float8_e4m3fn", 4: "float32", 8: "float64", 16: "float64"}
 
 
+def as_array(value: Any) -> Any:
+    """Return a PyTorch tensor as an array, bfloat16 and float8 included; others as they are.
+
+    It shares the tensor's memory if that is the CPU's, and not conjugated or negated when it is
+    read.
+
+    Raises
+    ------
+    TypeError
+        If it is sparse, has no data, or numbers that NumPy has not.
+    """
+    torch: Any = sys.modules.get("torch")  # whoever has a tensor has imported it
+    if torch is None or not isinstance(value, torch.Tensor):
+        return value
+    name = str(value.dtype).removeprefix("torch.")
+    if str(value.layout) != "torch.strided" or value.device.type == "meta":
+        raise TypeError(f"a tensor in layout {value.layout} on {value.device} has no array")
+    tensor = value.detach().cpu().resolve_conj().resolve_neg()
+    try:
+        if np.dtype(name).isbuiltin == 1:
+            return tensor.numpy()
+        bits = getattr(torch, f"int{8 * tensor.element_size()}")
+        return tensor.view(bits).numpy().view(name)
+    except TypeError as error:
+        raise TypeError(f"NumPy has no {value.dtype}: {error}") from error
+
+
 def byte_view(buf: Any, name: str = "") -> Bytes:
     """View any contiguous buffer, in C or Fortran order, as one dimension of bytes.
 
@@ -58,7 +87,7 @@ def byte_view(buf: Any, name: str = "") -> Bytes:
     from numcodecs.compat import ensure_contiguous_ndarray
 
     try:
-        return ensure_contiguous_ndarray(buf).reshape(-1).view(np.uint8)
+        return ensure_contiguous_ndarray(as_array(buf)).reshape(-1).view(np.uint8)
     except TypeError as error:
         if not name:
             raise
@@ -83,6 +112,8 @@ def writable_byte_view(out: Any) -> Bytes:
     view = byte_view(out, "out")
     if not view.flags.writeable:
         raise ValueError("out is read-only")
+    if hasattr(out, "data_ptr") and out.data_ptr() != view.ctypes.data:
+        raise ValueError("out is a tensor whose memory is not the CPU's")
     return view
 
 

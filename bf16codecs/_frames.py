@@ -13,6 +13,7 @@ from bf16codecs._buffers import (
     AUTO,
     CHUNK_MEMORY,
     Bytes,
+    as_array,
     byte_view,
     check_same_dtype,
     is_shifted,
@@ -97,7 +98,8 @@ class FrameCodec(ConfiguredCodec):
         ----------
         buf : buffer or array
             Any contiguous memory, in C or Fortran order; its bytes are encoded in memory order.
-            Arrays of ml_dtypes, or of another item size than that of `dtype`, are taken too.
+            Arrays of ml_dtypes, or of another item size than that of `dtype`, are taken too, and
+            so are tensors of PyTorch.
 
         Returns
         -------
@@ -110,6 +112,7 @@ class FrameCodec(ConfiguredCodec):
         bf16codecs.errors.DtypeMismatchWarning
             If `buf` is a NumPy array of other floating-point numbers than those of `dtype`.
         """
+        buf = as_array(buf)
         dtype = buf.dtype if isinstance(buf, np.ndarray) else None
         if dtype is not None:
             self.warn_of_other(dtype, stacklevel=2)
@@ -235,6 +238,7 @@ def encode_delta(codec: FrameCodec, buf: Any, base: Any) -> bytes:
             f"a codec with steps={codec.steps} takes bases from the buffer itself: encode the"
             " differences to another one with steps=1"
         )
+    buf, base = as_array(buf), as_array(base)
     dtype = buf.dtype if isinstance(buf, np.ndarray) else None
     if dtype is not None:
         codec.warn_of_other(dtype, stacklevel=2)

@@ -23,9 +23,16 @@ def given_path(path: str | os.PathLike[str], of: str) -> str:
 
     Raises
     ------
+    TypeError
+        If it is something else.
     ValueError
         If it is empty.
     """
+    if isinstance(path, bytes) or not isinstance(path, (str, os.PathLike)):
+        kind = type(path).__name__
+        raise TypeError(
+            f"the path of the {of} must be a string or a path, not {path!r:.80} ({kind})"
+        )
     text = os.fspath(path)
     if not text:
         raise ValueError(f'the path of the {of} is empty (write "." for the current folder)')

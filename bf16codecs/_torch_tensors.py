@@ -22,7 +22,7 @@ def as_tensor(array: NDArray[Any], kind: str | None = None) -> torch.Tensor:
     Parameters
     ----------
     array
-        An array; one that is read-only is copied.
+        An array; one that is read-only, or has negative strides, is copied.
     kind
         The safetensors dtype; needed for types that NumPy lacks.
 
@@ -31,6 +31,8 @@ def as_tensor(array: NDArray[Any], kind: str | None = None) -> torch.Tensor:
     torch.Tensor
     """
     array = np.require(array, requirements=["W"])
+    if min(array.strides, default=0) < 0:
+        array = array.copy()
     if kind in _PACKED and array.dtype == np.uint8:
         return torch.from_numpy(array).view(getattr(torch, _PACKED[kind]))
     if array.dtype.kind in "biufc" and array.dtype.isbuiltin == 1:

@@ -12,7 +12,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from bf16codecs._buffers import ThreadBuffer, layout_for
+from bf16codecs._buffers import ThreadBuffer, as_array, layout_for
 from bf16codecs._chunks.grid import chunk_counts, chunk_shape, grid_indices
 from bf16codecs._chunks.indexing import Points, parse_selection
 from bf16codecs._threads import run_ahead, run_all, worker_count
@@ -46,7 +46,7 @@ def write_tensor(
     name : str
         The dataset's path; missing groups are created.
     array : array_like
-        Numbers or booleans.
+        Numbers or booleans, or a tensor of PyTorch.
     compression : Split, Huffman, Arithmetic, Zstd or None
         The filter. Arrays without dimensions, or without items, are not compressed.
     chunks : sequence of int, optional
@@ -75,7 +75,7 @@ def write_tensor(
     """
     if not (compression is None or isinstance(compression, (FrameFilter, FrameCodec, Zstd))):
         raise TypeError(f"compression is a filter of bf16codecs.hdf5 or None, not {compression!r}")
-    array = np.asarray(array)
+    array = np.asarray(as_array(array))
     coder: Compression = compression
     if isinstance(compression, FrameFilter):
         coder = compression.codec_for(layout_for(array.dtype))
@@ -165,8 +165,8 @@ def read_tensor(
         Of numbers or booleans, written by any program. Filters that this package does not know
         are left to HDF5.
     selection
-        As in ``array[selection]``: integers, slices of any step, ``...``, and one array of integers
-        or booleans.
+        As in ``array[selection]``: integers, slices of any step, ``...``, and arrays of integers or
+        booleans.
     out : numpy.ndarray, optional
         Where to put the result: an array of its shape and data type.
 
@@ -186,7 +186,7 @@ def read_tensor(
     ValueError
         If `out` does not fit.
     IndexError
-        As NumPy raises it, or if `selection` has several arrays.
+        As NumPy raises it.
     """
     if dataset.shape is None:
         raise TypeError(f"{dataset.name} has no data")
@@ -194,17 +194,24 @@ def read_tensor(
     if array.dtype.kind == "O":
         raise TypeError(f"{dataset.name} has no numbers but {array.dtype}")
     box = parse_selection(selection, array.shape)
-    if isinstance(box, Points):
-        raise IndexError("a selection may have at most one array of integers or booleans")
     if out is not None and out.dtype != array.dtype:
         raise ValueError(f"out is of {out.dtype}, {dataset.name} of {array.dtype}")
+    if isinstance(box, Points):
+        found = np.empty(box.indices[0].size, array.dtype)
+        array.read_points([indices.reshape(-1) for indices in box.indices], found)
+        return _put(found.reshape(box.indices[0].shape), out)
     shape = tuple(len(axis) for axis in box.axes)
     in_place = out is not None and out.shape == shape and _selects_all(box.then)
     whole = out if out is not None and in_place else np.empty(shape, array.dtype)
     jobs = array.box_jobs(box.axes, whole)
     run_all(jobs, array.concurrency, array.box_work(box.axes).each)
     selected = whole[box.then]
-    if out is None or in_place:
+    return selected if in_place else _put(selected, out)
+
+
+def _put(selected: NDArray[Any], out: NDArray[Any] | None) -> NDArray[Any]:
+    """Put what was read into `out`, if it was given."""
+    if out is None:
         return selected
     if out.shape != selected.shape:
         raise ValueError(f"out has shape {out.shape}, the selection {selected.shape}")

@@ -9,11 +9,15 @@ from typing import Any
 from bf16codecs._half import HalfLoss
 from bf16codecs._messages import counted
 from bf16codecs.errors import TensorNotFoundError
+from bf16codecs.model.slices import TorchSlice
 from bf16codecs.model.tensor import Home, LazyTensor, read_all
 
 __all__ = ["LazyTensor", "Model", "TensorNotFoundError", "open_model"]
 
-_FRAMEWORKS = {"numpy": "numpy", "np": "numpy", "torch": "torch", "pt": "torch"}
+_FRAMEWORKS = {
+    **dict.fromkeys(("numpy", "np"), "numpy"),
+    **dict.fromkeys(("torch", "pt", "pytorch"), "torch"),
+}
 
 
 def open_model(
@@ -21,6 +25,8 @@ def open_model(
     storage_options: Mapping[str, Any] | None = None,
     max_bytes: int | None = None,
     base: Any = None,
+    framework: str = "numpy",
+    device: Any = None,
 ) -> Model:
     """Open a model and read only its metadata.
 
@@ -38,6 +44,11 @@ def open_model(
     base : str, path, zarr.abc.store.Store or Model, optional
         The model that the store has differences to, if it is not where the store says. A `Model`
         stays open when this one is closed.
+    framework : {"numpy", "torch"}
+        What `get_tensor`, `get_tensors`, `get_slice` and `load` return if they are not told.
+        ``"np"`` and ``"pt"`` mean the same.
+    device : optional
+        Of PyTorch's tensors, likewise; by default the CPU.
 
     Returns
     -------
@@ -53,8 +64,11 @@ def open_model(
         what is larger than `max_bytes`.
     bf16codecs.errors.BaseMismatchError
         If its base is another model. Reading raises it where the base was altered.
+    TypeError
+        If an argument is of a type that it cannot have.
     ValueError
-        If `path` is empty, or a path and not an address has `storage_options`.
+        If `path` is empty, a path and not an address has `storage_options`, or there is no such
+        framework.
     bf16codecs.errors.UnsupportedVersionError
         If its layout is newer than this release.
 
@@ -66,7 +80,7 @@ def open_model(
     ...     model["model.norm.weight"][:3]
     array([1.125, 1.14062, 1.13281], dtype=bfloat16)
     """
-    return Model(path, storage_options, max_bytes, base)
+    return Model(path, storage_options, max_bytes, base, framework, device)
 
 
 class Model:
@@ -81,25 +95,36 @@ class Model:
         storage_options: Mapping[str, Any] | None = None,
         max_bytes: int | None = None,
         base: Any = None,
+        framework: str = "numpy",
+        device: Any = None,
     ) -> None:
         opened = base._home if isinstance(base, Model) else base
-        self._settle(Home(path, storage_options, max_bytes, opened))
+        wanted = _checked(framework, device)
+        self._settle(Home(path, storage_options, max_bytes, opened), *wanted)
 
     @classmethod
-    def _at(cls, home: Home) -> Model:
+    def _at(cls, home: Home, framework: str = "numpy", device: Any = None) -> Model:
         """Make a model of what is open."""
         model = cls.__new__(cls)
-        model._settle(home)
+        model._settle(home, framework, device)
         return model
 
-    def _settle(self, home: Home) -> None:
-        self._home = home
+    def _settle(self, home: Home, framework: str, device: Any) -> None:
+        self._home, self._framework, self._device = home, framework, device
         self._where = self._home.opened.where
         self._names = dict.fromkeys(self._home.opened.names)
 
     def keys(self) -> list[str]:
         """Return the tensors' names, in the order of their data."""
         return list(self._names)
+
+    def offset_keys(self) -> list[str]:
+        """Return the tensors' names, as `keys` does."""
+        return self.keys()
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return `model[name]`, or `default` if there is none."""
+        return self[name] if name in self._names else default
 
     def values(self) -> Iterator[LazyTensor]:
         """Yield the tensors."""
@@ -135,11 +160,23 @@ class Model:
         """What the FP32 tensors of a lossy store lost, None if all is as it was."""
         return self._home.opened.info.loss
 
-    def get_slice(self, name: str) -> LazyTensor:
-        """Return `model[name]`, as `safetensors.safe_open` does."""
-        return self[name]
+    def get_slice(
+        self, name: str, framework: str | None = None, device: Any = None
+    ) -> LazyTensor | TorchSlice:
+        """Return what reads a part of a tensor when it is indexed, as `safetensors.safe_open` does.
 
-    def get_tensor(self, name: str, framework: str = "numpy", device: Any = None) -> Any:
+        Parameters are those of `get_tensor`.
+
+        Returns
+        -------
+        LazyTensor or TorchSlice
+            The former is `model[name]`, and gives arrays; the latter gives tensors of PyTorch.
+        """
+        framework, device = self._wanted(framework, device)
+        tensor = self[_checked_name(name)]
+        return tensor if framework == "numpy" else TorchSlice(tensor, device)
+
+    def get_tensor(self, name: str, framework: str | None = None, device: Any = None) -> Any:
         """Read a whole tensor.
 
         Parameters
@@ -147,53 +184,76 @@ class Model:
         name
             Its name.
         framework
-            ``"numpy"`` or ``"torch"``.
+            ``"numpy"`` or ``"torch"``; by default what `open_model` was told.
         device
-            Of a PyTorch tensor; by default the CPU.
+            Of a PyTorch tensor; by default what `open_model` was told, or the CPU.
 
         Returns
         -------
         numpy.ndarray or torch.Tensor
+
+        Raises
+        ------
+        TypeError
+            If `name` is no string.
+        KeyError
+            If there is no such tensor.
         """
-        return self.load(framework, [name], device)[name]
+        return self.load(framework, [_checked_name(name)], device)[name]
+
+    def get_tensors(self) -> dict[str, Any]:
+        """Read all tensors, as `load` does."""
+        return self.load()
 
     def load(
-        self, framework: str = "numpy", names: Iterable[str] | None = None, device: Any = None
+        self,
+        framework: str | None = None,
+        names: Iterable[str] | None = None,
+        device: Any = None,
     ) -> dict[str, Any]:
         """Read many tensors, decoded in parallel into the arrays that are returned.
 
         Parameters
         ----------
         framework
-            ``"numpy"`` or ``"torch"``.
+            ``"numpy"`` or ``"torch"``; by default what `open_model` was told.
         names
             The tensors to read; by default all.
         device
-            Of PyTorch tensors; by default the CPU.
+            Of PyTorch tensors; by default what `open_model` was told, or the CPU.
 
         Returns
         -------
         dict
-            Arrays or tensors by name, in the order of `names`.
+            Arrays or tensors by name, in the order of `names`. Tensors of PyTorch that were tied
+            when `bf16codecs.torch.save_file` saved them are one tensor again.
 
         Raises
         ------
+        TypeError
+            If `names` are no strings.
         KeyError
             If the model lacks one of the names.
         bf16codecs.store.StoreError, bf16codecs.errors.CodecError
             If the store is damaged.
         """
-        if framework not in _FRAMEWORKS:
-            raise ValueError(f"framework must be numpy or torch, not {framework!r}")
+        framework, device = self._wanted(framework, device)
+        if isinstance(names, str):
+            raise TypeError(f"names must be a list of names, not one string, {names!r:.80}")
         if names is None and not self._names:
             # Tensors are compared with the headers when they are read: here there are none.
             _ = self._home.opened.headers
-        tensors = [self[name] for name in (self.keys() if names is None else names)]
-        if _FRAMEWORKS[framework] == "torch":
-            return _load_torch(tensors, device)
-        if device is not None and str(device) != "cpu":
-            raise ValueError(f"NumPy arrays are on the CPU, not on {device!r}")
-        return read_all(tensors)
+        wanted = self.keys() if names is None else map(_checked_name, names)
+        tensors = [self[name] for name in wanted]
+        if framework == "numpy":
+            return read_all(tensors)
+        return _load_torch(tensors, device, self.metadata() or {})
+
+    def _wanted(self, framework: str | None, device: Any) -> tuple[str, Any]:
+        """Return framework and device, of which those not given are the model's."""
+        own = framework is None or _checked(framework, None)[0] == self._framework
+        framework = self._framework if framework is None else framework
+        return _checked(framework, self._device if device is None and own else device)
 
     def close(self) -> None:
         """Close the model; its tensors can no longer be read."""
@@ -209,22 +269,56 @@ class Model:
         return f"<Model {self._where}: {counted(len(self), 'tensor')}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopened, self._home.arguments
+        return _reopened, (self._framework, self._device, *self._home.arguments)
 
     def _hint(self, name: object) -> str:
         near = difflib.get_close_matches(str(name), self._names, n=3)
         return f"; there is {' and '.join(map(repr, near))}" if near else ""
 
 
-def _reopened(*arguments: Any) -> Model:
-    return Model._at(Home(*arguments))
+def _reopened(framework: str, device: Any, *arguments: Any) -> Model:
+    return Model._at(Home(*arguments), framework, device)
 
 
-def _load_torch(tensors: list[LazyTensor], device: Any) -> dict[str, Any]:
+def _checked(framework: Any, device: Any) -> tuple[str, Any]:
+    """Return the framework by its own name, and the device, which it has to have."""
+    name = _FRAMEWORKS.get(framework) if isinstance(framework, str) else None
+    if name is None:
+        kind = ValueError if isinstance(framework, str) else TypeError
+        raise kind(f"framework must be numpy or torch (or np, pt), not {framework!r:.80}")
+    if name == "numpy" and device is not None and str(device) != "cpu":
+        raise ValueError(
+            f"NumPy arrays are on the CPU, not on {device!r}: choose framework='torch'"
+        )
+    return name, device
+
+
+def _checked_name(name: Any) -> str:
+    if not isinstance(name, str):
+        raise TypeError(
+            f"a tensor's name must be a string, not {name!r:.80} ({type(name).__name__})"
+        )
+    return name
+
+
+def _load_torch(
+    tensors: list[LazyTensor], device: Any, metadata: Mapping[str, str]
+) -> dict[str, Any]:
+    """Load tensors; those that metadata say are tied are one.
+
+    Others that have one array in the store only happen to be equal, such as norms of a new model.
+    """
+    by_name = {tensor.name: tensor for tensor in tensors}
+    tied = {name: metadata[name] for name in by_name if metadata.get(name) in by_name}
+    # Metadata are not believed.
+    tied = {n: o for n, o in tied.items() if o not in tied and by_name[n].is_copy_of(by_name[o])}
+    alone = [tensor for name, tensor in by_name.items() if name not in tied]
     if device is None or str(device) == "cpu":
         from bf16codecs._torch_tensors import as_tensor
 
-        arrays = read_all(tensors)
-        return {t.name: as_tensor(arrays.pop(t.name), t.get_dtype()) for t in tensors}
-    # One by one: the model may fit on the device (or several) and not into host memory.
-    return {t.name: t.torch(device) for t in tensors}
+        arrays = read_all(alone)
+        loaded = {t.name: as_tensor(arrays.pop(t.name), t.get_dtype()) for t in alone}
+    else:
+        # One by one: the model may fit on the device (or several) and not into host memory.
+        loaded = {tensor.name: tensor.torch(device) for tensor in alone}
+    return {name: loaded[tied.get(name, name)] for name in by_name}

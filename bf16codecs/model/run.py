@@ -74,6 +74,11 @@ class Run:
         """Return the names of all tensors that any step has, with ``@`` where they change."""
         return list(self._names)
 
+    def get(self, key: Any, default: Any = None) -> Any:
+        """Return `run[key]`, or `default` if there is none."""
+        is_there = key in self
+        return self[key] if is_there else default
+
     def values(self) -> Iterator[RunTensor]:
         """Yield the tensors."""
         return (self[name] for name in self.keys())

@@ -37,6 +37,9 @@ _SAFETENSORS_NAMES = {item: name for name, item in ARRAY_DTYPES.items()}
 # Of one byte, and stored as bytes.
 _BYTE_DTYPES = {name: item for name, item in DTYPE_NAMES.items() if name not in ARRAY_DTYPES}
 
+# Tensors of fewer bytes have arrays of their own, equal or not: docs/store.md.
+_LEAST_SHARED_BYTES = 1024
+
 
 #: In place of a step: all of them.
 ALL_STEPS = "all"
@@ -61,11 +64,14 @@ class Home:
     def __init__(
         self,
         source: Any,
-        options: Mapping[str, Any] | None,
+        options: Any,
         max_bytes: int | None,
         base: Any = None,
         step: Any = None,
     ) -> None:
+        if options is not None and not isinstance(options, Mapping):
+            kind = type(options).__name__
+            raise TypeError(f"storage_options must be a dict, not {options!r:.80} ({kind})")
         source, base = _fixed(source, "model"), _fixed(base, "base")
         #: What opens the model again, in another process too.
         self.arguments = source, options, max_bytes, base, step
@@ -203,6 +209,15 @@ class LazyTensor:
 
     def __iter__(self) -> Iterator[Any]:
         return (self[i] for i in range(len(self)))
+
+    def is_copy_of(self, other: LazyTensor) -> bool:
+        """Tell whether another tensor of this model is stored in the same array, or could be."""
+        if (self.get_dtype(), self.shape) != (other.get_dtype(), other.shape):
+            return False
+        if self._array is other._array:
+            return True
+        is_small = self.nbytes < _LEAST_SHARED_BYTES
+        return is_small and self[...].tobytes() == other[...].tobytes()
 
     def torch(self, device: Any = "cpu") -> torch.Tensor:
         """Read the whole tensor as a PyTorch tensor of the same dtype."""

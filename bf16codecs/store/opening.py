@@ -205,7 +205,7 @@ def _open_raw(source: Any, opening: Opening) -> StoreReader:
         if opening.options:
             raise ValueError("storage_options apply to addresses only, not to a zarr store")
         return open_given(source, opening.limits)
-    text = os.fspath(source)
+    text = given_path(source, "model")
     path = path_of(text)
     if path is None:
         from bf16codecs.store.zarr_stores import open_address

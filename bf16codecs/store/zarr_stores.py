@@ -35,8 +35,9 @@ def open_given(store: Any, limits: Limits) -> ZarrReader:
         If it is no such store.
     """
     if not isinstance(store, Store):
+        kind = type(store).__name__
         raise TypeError(
-            f"a model is a path, an address or a store of zarr's, not {type(store).__name__}"
+            f"a model is a path, an address or a store of zarr's, not {store!r:.80} ({kind})"
         )
     reader = _open(str(store), store, limits)
     reader.location = _place_of(store), None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,24 +14,23 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bf16codecs._dtypes import DTYPE_BITS, DTYPE_NAMES
+from bf16codecs._dtypes import DTYPE_BITS
+from bf16codecs._paths import given_path
 from bf16codecs._torch_tensors import as_tensor
-from bf16codecs.convert import safetensors_to_zarr
+from bf16codecs.convert import safetensors_to_hdf5, safetensors_to_zarr
 from bf16codecs.model.model import open_model
 from bf16codecs.safetensors import Source, SourceFile, parse_header
+from bf16codecs.torch.tied import DTYPES, check_tensors, tied_names
 
 __all__ = ["as_tensor", "load_file", "save_file"]
 
-# Older releases of PyTorch lack some.
-_NAMES = {
-    getattr(torch, item): name
-    for name, item in {**DTYPE_NAMES, "F4": "float4_e2m1fn_x2"}.items()
-    if hasattr(torch, item)
-}
-
 
 def load_file(
-    filename: str | os.PathLike[str], device: Any = "cpu", max_bytes: int | None = None
+    filename: str | os.PathLike[str],
+    device: Any = "cpu",
+    max_bytes: int | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    base: Any = None,
 ) -> dict[str, torch.Tensor]:
     """Load a model store as `safetensors.torch.load_file` loads a file.
 
@@ -41,13 +40,13 @@ def load_file(
         Whatever `bf16codecs.open_model` opens.
     device
         Of the tensors; by default the CPU.
-    max_bytes
-        As `bf16codecs.open_model` takes it.
+    max_bytes, storage_options, base
+        As `bf16codecs.open_model` takes them.
 
     Returns
     -------
     dict
-        Tensors by name.
+        Tensors by name. Those that were tied when `save_file` saved them are one tensor.
 
     Raises
     ------
@@ -59,7 +58,7 @@ def load_file(
     >>> import bf16codecs.torch
     >>> module.load_state_dict(bf16codecs.torch.load_file("model.zarr"))  # doctest: +SKIP
     """
-    with open_model(filename, max_bytes=max_bytes) as model:
+    with open_model(filename, storage_options, max_bytes, base) as model:
         return model.load("torch", device=device)
 
 
@@ -71,30 +70,57 @@ def save_file(
 ) -> None:
     """Save tensors as a model store, as `safetensors.torch.save_file` saves a file.
 
-    `zarr2st` restores from it the file that safetensors would have written. Tensors that share
-    memory are stored separately, and no longer share it when they are loaded.
+    `zarr2st` restores from it the file that safetensors would have written. Tied tensors, which it
+    refuses, are the same part of the same memory: the metadata say of each but the first, by name,
+    which one it is, and `load_file` ties them again. What shares memory in another way is stored
+    separately.
 
     Parameters
     ----------
     tensors
         Tensors by name, on any device.
     filename
-        The store: a folder, or a ZIP file if the name ends in ``.zip``. An existing one is
-        replaced when the new one is complete.
+        The store: a folder if the name ends in ``.zarr`` or has no suffix, a ZIP file if it ends in
+        ``.zip``, an HDF5 file if it ends in ``.h5`` or ``.hdf5``. An existing one is replaced when
+        the new one is complete.
     metadata
         Text to store with them, as ``__metadata__``.
     options
-        `codec`, `level`, `chunk_size`, `threads`, `zarr_format` and `verify`, as
-        `bf16codecs.convert.safetensors_to_zarr` takes them.
+        `codec`, `level`, `chunk_size`, `threads`, `verify` and others, as
+        `bf16codecs.convert.safetensors_to_zarr` or `safetensors_to_hdf5` takes them.
+
+    Raises
+    ------
+    TypeError
+        If a name is no string, or what it names is no tensor.
+    ValueError
+        If a tensor cannot be stored, as one without data, or `filename` has another suffix.
 
     Examples
     --------
     >>> import bf16codecs.torch
     >>> bf16codecs.torch.save_file(module.state_dict(), "model.zarr")  # doctest: +SKIP
     """
-    name = Path(filename).name.removesuffix(".zip").removesuffix(".zarr") or "model"
-    file = _TensorFile.of(tensors, metadata, Path(f"{name}.safetensors"))
-    safetensors_to_zarr(_Memory((file,)), filename, **{"overwrite": True, **options})
+    path = Path(given_path(filename, "store"))
+    convert = _conversion(path)
+    check_tensors(tensors)
+    told = {**tied_names(tensors), **(metadata or {})}
+    name = path.name.removesuffix(path.suffix).removesuffix(".zarr") or "model"
+    file = _TensorFile.of(tensors, told, Path(f"{name}.safetensors"))
+    convert(_Memory((file,)), filename, **{"overwrite": True, **options})
+
+
+def _conversion(path: Path) -> Callable[..., Any]:
+    """Return what makes a store of the kind that a path's suffix says."""
+    suffix = path.suffix.lower()
+    if suffix in (".h5", ".hdf5"):
+        return safetensors_to_hdf5
+    if suffix in ("", ".zarr", ".zip"):
+        return safetensors_to_zarr
+    raise ValueError(
+        f"{path}: a store is a folder (.zarr), a ZIP file (.zarr.zip) or an HDF5 file (.h5, .hdf5),"
+        f" and its name must not end in {path.suffix!r:.80}"
+    )
 
 
 class _Memory(Source):
@@ -117,29 +143,26 @@ class _TensorFile(SourceFile):
         cls, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str] | None, path: Path
     ) -> _TensorFile:
         """Lay out a file as safetensors does: wide dtypes first, then by name."""
-        for name, tensor in tensors.items():
-            if not isinstance(tensor, torch.Tensor):
-                raise TypeError(f"tensor {name!r} is a {type(tensor).__name__}, not a torch.Tensor")
-            if tensor.layout != torch.strided or tensor.dtype not in _NAMES:
-                raise ValueError(
-                    f"tensor {name!r}: {tensor.dtype} in layout {tensor.layout} cannot be stored"
-                )
         rank = list(DTYPE_BITS).index
-        names = sorted(tensors, key=lambda name: (-rank(_NAMES[tensors[name].dtype]), name))
+        names = sorted(tensors, key=lambda name: (-rank(DTYPES[tensors[name].dtype]), name))
         entries: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
         offset = 0
         for name in names:
             tensor, shape = tensors[name], list(tensors[name].shape)
-            if _NAMES[tensor.dtype] == "F4":  # two numbers in each item
+            if DTYPES[tensor.dtype] == "F4":  # two numbers in each item
                 shape[-1] *= 2
             stop = offset + tensor.numel() * tensor.element_size()
-            dtype = _NAMES[tensor.dtype]
+            dtype = DTYPES[tensor.dtype]
             entries[name] = {"dtype": dtype, "shape": shape, "data_offsets": [offset, stop]}
             offset = stop
         raw = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
         raw += b" " * (-len(raw) % 8)
         header = parse_header(raw, offset, str(path))
-        ordered = [tensors[info.name].detach().contiguous() for info in header.tensors]
+        # Conjugated and negated views have other bytes than numbers.
+        ordered = [
+            tensors[info.name].detach().resolve_conj().resolve_neg().contiguous()
+            for info in header.tensors
+        ]
         return cls(path, header, ordered)
 
     def read_into(self, offset: int, out: NDArray[np.uint8]) -> None:

@@ -36,7 +36,7 @@ def run_example(monkeypatch, name, *arguments):
 def test_the_pages_examples_run(folder, capsys):
     names: dict[str, object] = {}
     examples = re.findall(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```)?", PAGE, re.DOTALL)
-    assert len(examples) == 9
+    assert len(examples) == 10
     for code, output in examples:
         compile(code, "reading.md", "exec")
         if "://" in code:  # needs a network

@@ -173,9 +173,9 @@ def test_arrays_of_indices(file: h5py.File, compression) -> None:
     mask = np.arange(50) % 3 == 0
     for selection in (rows, rows.tolist(), mask, np.s_[rows, 2:9], np.s_[::5, [1, 11]], ...):
         assert_same_bits(hdf5.read_tensor(dataset, selection), values[selection])
-    with pytest.raises(IndexError, match="one array"):
-        hdf5.read_tensor(dataset, ([1, 2], [3, 4]))
-    for wrong in (50, (0, 0, 0), "x", 1.5):
+    for selection in (([1, 2], [3, 4]), ([[1], [2]], [3, 4]), np.s_[[0, 49, 0], [11, 0, 11]]):
+        assert_same_bits(hdf5.read_tensor(dataset, selection), values[selection])
+    for wrong in (50, (0, 0, 0), "x", 1.5, ([1, 2], [1, 2, 3])):
         with pytest.raises(IndexError):
             hdf5.read_tensor(dataset, wrong)
 

@@ -13,13 +13,14 @@ torch = pytest.importorskip("torch")
 safetensors_torch = pytest.importorskip("safetensors.torch")
 
 from bf16codecs.torch import files as bf16torch  # noqa: E402  (needs torch)
+from bf16codecs.torch.tied import DTYPES  # noqa: E402
 
 
 def random_tensors(shape=(6, 8)):
     """Make a tensor of every dtype, of random bits."""
     generator = torch.Generator().manual_seed(0)
     tensors = {}
-    for dtype, name in bf16torch._NAMES.items():
+    for dtype, name in DTYPES.items():
         size = torch.empty(0, dtype=dtype).element_size()
         raw = torch.randint(0, 256, (*shape[:-1], shape[-1] * size), generator=generator)
         tensors[name] = (raw % 2).bool() if name == "BOOL" else raw.to(torch.uint8).view(dtype)

@@ -1,0 +1,78 @@
+"""Modules, with the parameters that they tie."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from bf16codecs.torch.files import load_file, save_file
+from bf16codecs.torch.tied import tied_names
+
+__all__ = ["load_model", "save_model"]
+
+
+def save_model(
+    model: torch.nn.Module,
+    filename: str | os.PathLike[str],
+    metadata: Mapping[str, str] | None = None,
+    **options: Any,
+) -> None:
+    """Save a module's tensors, as `safetensors.torch.save_model` does.
+
+    Of tensors that are tied only the first one is saved; the metadata say of the others, by name,
+    which one it is.
+
+    Parameters
+    ----------
+    model
+        The module.
+    filename, metadata, options
+        As `save_file` takes them.
+    """
+    tensors = model.state_dict()
+    tied = tied_names(tensors)
+    alone = {name: tensor for name, tensor in tensors.items() if name not in tied}
+    save_file(alone, filename, {**tied, **(metadata or {})}, **options)
+
+
+def load_model(
+    model: torch.nn.Module,
+    filename: str | os.PathLike[str],
+    strict: bool = True,
+    device: Any = "cpu",
+    **options: Any,
+) -> tuple[list[str], list[str]]:
+    """Load a module's tensors, as `safetensors.torch.load_model` does.
+
+    Parameters
+    ----------
+    model
+        The module to load into. What it ties stays tied.
+    filename, device, options
+        As `load_file` takes them.
+    strict
+        Refuse a store that lacks tensors of the module, or has others.
+
+    Returns
+    -------
+    missing, unexpected : list of str
+        Tensors of the module that the store lacks, and of the store that the module lacks.
+
+    Raises
+    ------
+    RuntimeError
+        If there are such tensors and `strict` is true, or one has another shape.
+    """
+    tensors = load_file(filename, device, **options)
+    tied = tied_names(model.state_dict(), preferred=tensors)
+    missing, unexpected = model.load_state_dict(tensors, strict=False)
+    missing = [name for name in missing if name not in tied]
+    if strict and (missing or unexpected):
+        raise RuntimeError(
+            f"{os.fspath(filename)}: not the tensors of a {type(model).__name__}:"
+            f" missing {', '.join(missing) or 'none'}; unexpected {', '.join(unexpected) or 'none'}"
+        )
+    return missing, unexpected

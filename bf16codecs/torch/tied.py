@@ -1,0 +1,61 @@
+"""What tensors can be saved, and which of them are tied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+
+from bf16codecs._dtypes import DTYPE_NAMES
+
+__all__ = ["DTYPES", "check_tensors", "tied_names"]
+
+#: The names of data types in safetensors. Older releases of PyTorch lack some.
+DTYPES = {
+    getattr(torch, item): name
+    for name, item in {**DTYPE_NAMES, "F4": "float4_e2m1fn_x2"}.items()
+    if hasattr(torch, item)
+}
+
+
+def check_tensors(tensors: Any) -> None:
+    """Raise TypeError or ValueError unless these are tensors by name that can be stored."""
+    if not isinstance(tensors, Mapping):
+        raise TypeError(f"tensors must be a dict of tensors by name, not {type(tensors).__name__}")
+    for name, tensor in tensors.items():
+        if not isinstance(name, str):
+            kind = type(name).__name__
+            raise TypeError(f"names of tensors must be strings, not {name!r:.80} ({kind})")
+        if not isinstance(tensor, torch.Tensor):
+            kind = type(tensor).__name__
+            raise TypeError(f"tensor {name!r} is a {kind}, not a torch.Tensor")
+        if tensor.device.type == "meta":
+            raise ValueError(f"tensor {name!r}: it is on the device meta, and has no data")
+        if tensor.layout != torch.strided or tensor.dtype not in DTYPES:
+            raise ValueError(
+                f"tensor {name!r}: {tensor.dtype} in layout {tensor.layout} cannot be stored:"
+                f" dtypes are {', '.join(str(d).removeprefix('torch.') for d in DTYPES)}, and the"
+                " layout torch.strided (.to_dense())"
+            )
+
+
+def tied_names(
+    tensors: Mapping[str, torch.Tensor], preferred: Iterable[str] = ()
+) -> dict[str, str]:
+    """Return names of tensors that are another one, each with the name of that.
+
+    It is the first in alphabetical order, as `safetensors.torch.save_model` chooses it, of those
+    that are `preferred` if there are any.
+    """
+    groups: dict[Any, list[str]] = {}
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        if tensor.numel() and tensor.data_ptr():
+            form = tensor.dtype, tensor.shape, tensor.stride(), tensor.is_conj(), tensor.is_neg()
+            groups.setdefault((tensor.device, tensor.data_ptr(), *form), []).append(name)
+    wanted, tied = set(preferred), {}
+    for names in groups.values():
+        kept = next((name for name in names if name in wanted), names[0])
+        tied.update({name: kept for name in names if name != kept})
+    return tied
