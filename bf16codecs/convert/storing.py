@@ -243,11 +243,14 @@ def _to_store(
                 engine.verify(reader, headers, packed, progress and partial(progress, "verify"))
         if on is not None:
             on.check_unchanged()
+        # A ZIP file has headers and a directory beside what the writer counts.
+        is_file = temporary.is_file()
+        stored_nbytes = temporary.stat().st_size if is_file else packed.stored_nbytes
     return Summary(
         len(source.files),
         sum(len(file.header.tensors) for file in source.files),
         packed.nbytes,
-        packed.stored_nbytes,
+        stored_nbytes,
         time.perf_counter() - start,
         _base_note(packed.info, found),
         packed.info.loss,

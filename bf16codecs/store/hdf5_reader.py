@@ -30,6 +30,7 @@ __all__ = ["Hdf5Reader", "open_hdf5"]
 
 T = TypeVar("T")
 
+_OTHER_FILE = "an HDF5 file: h5py reads it, and st2h5 makes model stores of safetensors"
 # How often a file is opened that changes meanwhile.
 _OPENINGS = 10
 
@@ -265,4 +266,4 @@ def _read_info(file: h5py.File, where: str) -> StoreInfo:
             attributes = None if text is None else json.loads(text)
         except (ValueError, RecursionError) as e:
             raise StoreError(f"damaged store attributes: {one_line(e)}") from None
-    return StoreInfo.from_attributes({ATTRIBUTES_KEY: attributes}, where)
+    return StoreInfo.from_attributes({ATTRIBUTES_KEY: attributes}, where, _OTHER_FILE)

@@ -108,8 +108,19 @@ class StoreInfo:
         return difference_entry(path, difference)
 
     @classmethod
-    def from_attributes(cls, attributes: Mapping[str, Any], where: str) -> StoreInfo:
+    def from_attributes(
+        cls, attributes: Mapping[str, Any], where: str, otherwise: str = "a group"
+    ) -> StoreInfo:
         """Check a group's attributes.
+
+        Parameters
+        ----------
+        attributes
+            The group's.
+        where
+            The store, for messages.
+        otherwise
+            What it is if it is not a model store, and what can be done then.
 
         Raises
         ------
@@ -120,7 +131,9 @@ class StoreInfo:
         """
         content = attributes.get(ATTRIBUTES_KEY)
         if not isinstance(content, Mapping) or type(content.get("layout")) is not int:
-            raise StoreError(f"{where}: not a model store: no {ATTRIBUTES_KEY!r} attribute")
+            raise StoreError(
+                f"{where}: not a model store (no {ATTRIBUTES_KEY!r} attribute), but {otherwise}"
+            )
         if content["layout"] > LAYOUT_VERSION:
             raise UnsupportedVersionError(
                 f"{where}: store layout {content['layout']} is newer than this release of"

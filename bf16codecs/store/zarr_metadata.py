@@ -20,6 +20,7 @@ from bf16codecs.store.addresses import path_of
 from bf16codecs.store.paths import STEP_PATH
 
 __all__ = [
+    "OTHER_GROUP",
     "ParsedArray",
     "array_codecs",
     "chunk_key",
@@ -68,6 +69,9 @@ def _is_no_name(part: str) -> bool:
     return part in ("", ".", "..") or not part.isprintable() or bool(set(part) & set("\\:%?#"))
 
 
+_ADVICE = "zarr.open reads it, and st2zarr makes model stores of safetensors"
+#: What a group is that is not a model store.
+OTHER_GROUP = f"a Zarr group: {_ADVICE}"
 _GROWING_CODECS = (ARITHMETIC_ID, HUFFMAN_ID)
 _DIMENSION = re.compile(r"dim(\d{1,2})_(\d{1,19})")
 _DTYPES = {
@@ -275,12 +279,14 @@ def read_root(where: str, source: KeySource) -> tuple[int, dict[str, Any], dict[
     root = read_json(where, source, "zarr.json")
     if root is not None:
         if root.get("node_type") != "group":
-            raise StoreError(f"{where}: not a model store: it is an array")
+            raise _is_array(where)
         consolidated = _object(where, root, "consolidated_metadata")
         return 3, _object(where, root, "attributes"), dict(_object(where, consolidated, "metadata"))
     collected = read_json(where, source, ".zmetadata")
     if collected is None:
         attributes = read_json(where, source, ".zattrs")
+        if "bf16codecs" not in (attributes or {}) and read_json(where, source, ".zarray"):
+            raise _is_array(where)
         if attributes is None and read_json(where, source, ".zgroup") is None:
             advice = "; at addresses, only Zarr stores are read" if path_of(where) is None else ""
             raise StoreError(f"{where}: not a model store: no Zarr group is there{advice}")
@@ -295,6 +301,10 @@ def read_root(where: str, source: KeySource) -> tuple[int, dict[str, Any], dict[
         if path.endswith("/.zarray") and isinstance(document, dict)
     }
     return 2, _object(where, entries, ".zattrs"), documents
+
+
+def _is_array(where: str) -> StoreError:
+    return StoreError(f"{where}: not a model store, but a Zarr array: {_ADVICE}")
 
 
 def _object(where: str, document: dict[str, Any], name: str) -> dict[str, Any]:

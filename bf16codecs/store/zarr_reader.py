@@ -45,6 +45,7 @@ from bf16codecs.store.entries import ROUNDED, Difference
 from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo
 from bf16codecs.store.plan import difference_form
 from bf16codecs.store.zarr_metadata import (
+    OTHER_GROUP,
     ParsedArray,
     array_codecs,
     chunk_key,
@@ -104,7 +105,8 @@ class ZarrReader(StoreReader):
         ]
         self.has_near_headers = source.concurrency == 1
         self.zarr_format, attributes, self._documents = read_root(where, source)
-        super().__init__(where, StoreInfo.from_attributes(attributes, where), limits)
+        info = StoreInfo.from_attributes(attributes, where, OTHER_GROUP)
+        super().__init__(where, info, limits)
 
     def attributes(self, path: str) -> Mapping[str, Any]:
         """Return the attributes of an array under `bf16codecs`."""
