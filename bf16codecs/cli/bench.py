@@ -22,26 +22,30 @@ from bf16codecs.bench import (
     to_csv,
     to_json,
 )
-from bf16codecs.cli.console import format_size, print_table, show
+from bf16codecs.cli.console import format_size, show
 from bf16codecs.cli.options import THREADS, ByteSize, command
+from bf16codecs.cli.tables import Column, print_table
 
 __all__ = ["bench", "status_line"]
 
-_HEADER = (
-    "codec",
-    "threads",
-    "size",
-    "ratio",
-    "bits/value",
-    "encode GB/s",
-    "spread",
-    "to memcpy",
-    "decode GB/s",
-    "spread",
-    "to memcpy",
-    "peak memory",
-    "round trip",
-)
+_COLUMNS = [
+    Column(t)
+    for t in (
+        "codec",
+        "threads",
+        "size",
+        "ratio",
+        "bits/value",
+        "encode GB/s",
+        "spread",
+        "to memcpy",
+        "decode GB/s",
+        "spread",
+        "to memcpy",
+        "peak memory",
+        "round trip",
+    )
+]
 
 
 def _rate(gbps: float) -> str:
@@ -152,7 +156,7 @@ def bench(
         f" {counted(threads, 'thread')}; {versions}"
     )
     show(f"{data} {format_size(results[0].nbytes)}, {counted(repeats, 'round')}")
-    print_table(_HEADER, [_row(result) for result in results])
+    print_table(_COLUMNS, [_row(result) for result in results])
     for name, value in figures.items():
         show(f"{name}: {value}")
     if csv_file is not None:

@@ -12,12 +12,23 @@ import click
 from bf16codecs._paths import require_folder_of
 from bf16codecs.bench import RunResult, StepResult, machine, measure_run
 from bf16codecs.cli.bench import status_line
-from bf16codecs.cli.console import format_size, print_table, show
+from bf16codecs.cli.console import format_size, show
 from bf16codecs.cli.options import THREADS, command
+from bf16codecs.cli.tables import Column, print_table
 
 __all__ = ["bench_run"]
 
-_HEADER = ("step", "whole", "smallest", "on", "in the run", "on", "wrote", "restored", "from whole")
+_COLUMNS = [
+    Column("step"),
+    Column("whole", least=6),
+    Column("smallest"),
+    Column("on", rank=3),
+    Column("in the run"),
+    Column("on", rank=3),
+    Column("wrote", rank=2),
+    Column("restored", rank=1),
+    Column("from whole", rank=1),
+]
 
 
 def _row(step: StepResult) -> tuple[str, ...]:
@@ -103,7 +114,7 @@ def bench_run(
             progress=status,
             **options,
         )
-    print_table(_HEADER, [_row(step) for step in result.steps])
+    print_table(_COLUMNS, [_row(step) for step in result.steps])
     for line in _summary(result):
         show(line)
     if json_file is not None:

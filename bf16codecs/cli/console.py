@@ -1,37 +1,29 @@
-"""What the commands print: sizes, tables, and a progress bar on terminals."""
+"""What the commands print: sizes, lines, and a progress bar on terminals."""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from typing import Any
 
 import click
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
-from rich.table import Table
-from rich.text import Text
 
 __all__ = [
     "format_rate",
     "format_size",
     "open_closed_streams",
-    "print_table",
     "printable",
     "progress_bar",
     "show",
+    "show_json",
 ]
 
-# Wider than any table: piped output must not be cut at a terminal's width.
-_UNLIMITED = 10_000
+
+# Columns of a terminal, from which on there is room for a bar.
+_WIDE = 60
 
 
 def open_closed_streams() -> None:
@@ -84,25 +76,9 @@ def show(line: str) -> None:
         click.echo(line)
 
 
-def print_table(
-    header: Sequence[str], rows: Iterable[Sequence[str]], total: Sequence[str] | None = None
-) -> None:
-    """Print a table on standard output: text columns to the left, numbers to the right."""
-    console = Console(width=None if sys.stdout.isatty() else _UNLIMITED, highlight=False)
-    table = Table(box=None, pad_edge=False, show_footer=total is not None)
-    for i, name in enumerate(header):
-        left = i == 0 or name in ("shape", "dtype", "codec", "round trip")
-        table.add_column(
-            name,
-            justify="left" if left else "right",
-            no_wrap=True,
-            footer=Text(total[i]) if total is not None else "",
-        )
-    for row in rows:
-        # Text, since square brackets in a tensor's name are not markup.
-        table.add_row(*(Text(printable(cell)) for cell in row))
-    with _standard_output():
-        console.print(table)
+def show_json(document: Mapping[str, Any]) -> None:
+    """Print a JSON object on standard output."""
+    show(json.dumps(document, indent=2, allow_nan=False))
 
 
 @contextmanager
@@ -111,14 +87,12 @@ def progress_bar(quiet: bool) -> Iterator[Callable[[str, int, int], None] | None
     if quiet or not sys.stderr.isatty():
         yield None
         return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    columns, has_bar = _progress_columns(console.width), console.width >= _WIDE
+    with Progress(*columns, console=console, transient=True, expand=has_bar) as bar:
         tasks = {}
 
         def update(phase: str, done: int, total: int) -> None:
@@ -127,3 +101,20 @@ def progress_bar(quiet: bool) -> Iterator[Callable[[str, int, int], None] | None
             bar.update(tasks[phase], completed=done)
 
         yield update
+
+
+def _progress_columns(width: int) -> list[Any]:
+    """Return what fits on one line: text takes 42 columns at most, and 30 without the rate."""
+    from rich import progress
+    from rich.table import Column
+
+    def whole() -> Column:
+        return Column(no_wrap=True)
+
+    return [
+        progress.TextColumn("{task.description}", table_column=whole()),
+        *([progress.BarColumn(None, table_column=Column(ratio=1))] if width >= _WIDE else []),
+        progress.DownloadColumn(table_column=whole()),
+        *([progress.TransferSpeedColumn(table_column=whole())] if width >= 50 else []),
+        progress.TimeRemainingColumn(table_column=whole()),
+    ]

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bf16codecs import convert as conversions
-from bf16codecs._messages import counted
 from bf16codecs.cli.console import progress_bar
 from bf16codecs.cli.options import (
     base_option,
     command,
     conversion_options,
+    json_option,
     max_bytes_option,
     overwrite_option,
     quiet_option,
-    report,
     sync_option,
     threads_option,
 )
+from bf16codecs.cli.reports import report
 from bf16codecs.cli.runs import Job, run_job, run_options, step_options
 
 if TYPE_CHECKING:
@@ -34,15 +34,16 @@ def _run(
     convert: Callable[..., Summary],
     source: Any,
     target: str,
-    note: str,
+    done: str,
     quiet: bool,
-    name: str = "",
+    as_json: bool,
     **options: Any,
 ) -> None:
     with progress_bar(quiet) as progress:
         summary = convert(source, target, progress=progress, **options)
-    if not quiet:
-        report(name or source, target, summary, note)
+    if as_json or not quiet:
+        verified = options.get("verify", True)  # files are restored with the right digest alone
+        report(source, target, summary, done, verified=verified, as_json=as_json)
 
 
 @click.command()
@@ -100,15 +101,12 @@ def _store(
     options: dict[str, Any],
 ) -> None:
     """Make a store of one model with `convert`, or a run."""
-    verified = "verified" if options["verify"] else ""
     if job is Job.SERIES:
-        name = counted(len(src), "checkpoint")
-        _run(conversions.safetensors_to_run, src, target, verified, name=name, **options)
+        _run(conversions.safetensors_to_run, src, target, "converted", **options)
     elif job is Job.APPEND:
-        note = f"appended{', ' if verified else ''}{verified}"
-        _run(conversions.append_to_run, src[0], target, note, **options)
+        _run(conversions.append_to_run, src[0], target, "appended", **options)
     else:
-        _run(convert, src[0], target, verified, **options)
+        _run(convert, src[0], target, "converted", **options)
 
 
 def _convert_on(address: str) -> Callable[..., Summary]:
@@ -128,6 +126,7 @@ def _convert_on(address: str) -> Callable[..., Summary]:
 @overwrite_option
 @sync_option
 @quiet_option
+@json_option
 @step_options
 @command
 def zarr2st(store: str, dst: str, step: int | None, all_steps: bool, **options: Any) -> None:
@@ -192,6 +191,7 @@ def st2h5(src: tuple[str, ...], file: str, lossy: str | None, **options: Any) ->
 @overwrite_option
 @sync_option
 @quiet_option
+@json_option
 @step_options
 @command
 def h52st(file: str, dst: str, step: int | None, all_steps: bool, **options: Any) -> None:
@@ -222,15 +222,16 @@ def h52st(file: str, dst: str, step: int | None, all_steps: bool, **options: Any
 )
 @sync_option
 @quiet_option
+@json_option
 @command
 def rebase(store: str, onto: str | None, **options: Any) -> None:
     """Rewrite STORE so that it needs no base, or another one.
 
     It keeps its codec, and is replaced in one step.
     """
-    quiet, verify = options.pop("quiet"), options["verify"]
+    quiet, as_json = options.pop("quiet"), options.pop("as_json")
     with progress_bar(quiet) as progress:
         summary = conversions.rebase_store(store, onto, progress=progress, **options)
-    if not quiet:
-        note = "whole" if onto is None else "rewritten"
-        report(store, store, summary, f"{note}{', verified' if verify else ''}")
+    if as_json or not quiet:
+        done = "whole" if onto is None else "rewritten"
+        report(store, store, summary, done, verified=options["verify"], as_json=as_json)

@@ -10,22 +10,15 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from bf16codecs import _core
 from bf16codecs._interrupt import Interrupted
-from bf16codecs._messages import counted
 from bf16codecs._names import DEFLATE_LEVELS, ZSTD_LEVELS
 from bf16codecs._threads import MAX_THREADS
-from bf16codecs.cli.console import (
-    format_rate,
-    format_size,
-    open_closed_streams,
-    printable,
-    show,
-)
+from bf16codecs.cli.console import open_closed_streams, printable
 from bf16codecs.cli.signals import handled_signals, shown_warnings, silence_what_is_left
 from bf16codecs.convert.defaults import DEFAULT_CHUNK_SIZE
 from bf16codecs.errors import BF16CodecsError
@@ -37,21 +30,16 @@ from bf16codecs.store.choice import (
     CodecChoice,
 )
 
-if TYPE_CHECKING:
-    from bf16codecs._half import HalfLoss
-    from bf16codecs.convert.summary import Summary
-
 __all__ = [
     "THREADS",
     "ByteSize",
     "base_option",
     "command",
     "conversion_options",
-    "lossy_line",
+    "json_option",
     "max_bytes_option",
     "overwrite_option",
     "quiet_option",
-    "report",
     "sync_option",
     "threads_option",
 ]
@@ -175,6 +163,9 @@ sync_option = click.option(
     help="Flush everything to the disk before the target appears.",
 )
 quiet_option = click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object instead of text."
+)
 
 
 def _checked_level(ctx: click.Context, param: click.Parameter, level: str | None) -> str | None:
@@ -249,29 +240,8 @@ def conversion_options(
         overwrite_option,
         sync_option,
         quiet_option,
+        json_option,
     )
     for option in reversed(options):
         function = option(function)
     return function
-
-
-def report(source: str, target: str, summary: Summary, note: str = "") -> None:
-    """Print one line about a conversion."""
-    ratio = summary.nbytes / max(1, summary.stored_nbytes)
-    sizes = [format_size(summary.nbytes), format_size(summary.stored_nbytes)]
-    if note == "restored":
-        sizes.reverse()
-    show(
-        f"{printable(source)} -> {printable(target)}: {counted(summary.tensors, 'tensor')},"
-        f" {sizes[0]} -> {sizes[1]} (ratio {ratio:.3f}),"
-        f" {format_rate(summary.nbytes, summary.seconds)}{', ' if note else ''}{note}"
-    )
-    if summary.base:
-        show(printable(summary.base))
-    if summary.loss is not None:
-        show(lossy_line(summary.loss))
-
-
-def lossy_line(loss: HalfLoss) -> str:
-    """Say what a lossy store does not restore."""
-    return f"lossy: FP32 in half precision, not the original: {loss}"

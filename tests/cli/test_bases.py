@@ -15,7 +15,7 @@ from based_models import write_nearby
 from bf16codecs.convert import safetensors_to_zarr
 from edit_store import edit_attributes
 from folders import names_in
-from invoked import CONVERTERS, done, refused
+from invoked import CONVERTERS, done, info_table, refused
 from lazy_models import weights, write_safetensors, write_shards
 
 stores = pytest.mark.parametrize("name", CONVERTERS)
@@ -83,7 +83,9 @@ def test_info_opens_no_base(name: str, base: Path, fine: Path) -> None:
     digest = blake3(base.read_bytes()).hexdigest()
     base.unlink()
     lines = done("bf16codecs", "info", name).splitlines()
-    assert [line.split()[3] for line in lines[1:4]] == ["difference+arithmetic"] * 3
+    rows = info_table(name)[1:]
+    assert [line.split()[3] for line in rows] == ["difference+arithmetic"] * 3
+    assert any(re.fullmatch(r"tensors: 3 as differences to the base \(.*B\)", li) for li in lines)
     assert "codecs: difference+arithmetic best (3 tensors)" in lines
     at = lines.index("base: base.safetensors")
     assert lines[at + 1] == f"base BLAKE3: {digest}"
@@ -111,11 +113,15 @@ def test_info_counts_what_is_shared_once(tmp_path: Path) -> None:
     for name in CONVERTERS:
         done(CONVERTERS[name][0], source, tmp_path / name)
         lines = done("bf16codecs", "info", tmp_path / name).splitlines()
-        rows = {line.split()[0]: line.split()[3:] for line in lines[1:5]}
+        rows = {line.split()[0]: line.split()[3:] for line in info_table(tmp_path / name)[1:]}
         assert rows["head"][0] == "shared"
         assert rows["low"][0] == "rounded"
         assert rows["head"][3:5] == rows["low"][3:5] == ["0", "B"]
         assert "codecs: arithmetic fast (2 tensors), shared (1 tensor), rounded (1 tensor)" in lines
+        assert any(
+            re.fullmatch(r"tensors: 2 whole \(.*B\), 1 equal to others .*, 1 rounded .*", line)
+            for line in lines
+        )
         ratio = float(next(line for line in lines if line.startswith("4 tensors")).split()[-1])
         assert ratio > 1.9
 

@@ -25,7 +25,7 @@ from bf16codecs.store.choice import CodecChoice
 from checkout import package_environment
 from edit_store import edit_json
 from folders import files_in
-from invoked import COMMANDS, CONVERTERS, done, refused, run
+from invoked import COMMANDS, CONVERTERS, done, info_table, refused, run
 from models import TRICKY_NAMES, write_model
 
 
@@ -70,7 +70,7 @@ def test_round_trip(
     text = done("bf16codecs", "verify", tmp_path / target, demo_model)
     assert "39 tensors, 988.81 kB, intact, identical to" in text
     if "huffman" in options:
-        assert "huffman" in done("bf16codecs", "info", tmp_path / target).splitlines()[1]
+        assert "huffman" in info_table(tmp_path / target)[1]
 
 
 @pytest.mark.parametrize("target", CONVERTERS)
@@ -244,12 +244,22 @@ def test_help_tells_the_defaults_of_levels_and_what_best_costs(command: str) -> 
 
 def test_info(store: Path, model: Path) -> None:
     lines = done("bf16codecs", "info", store).splitlines()
-    assert lines[0].split() == ["tensor", "dtype", "shape", "codec", "size", "stored", "ratio"]
-    assert lines[1].split()[:6] == ["a", "BF16", "64x8", "arithmetic", "1.02", "kB"]
-    assert lines[2].split()[:6] == ["b", "I32", "50", "zstd", "200", "B"]
-    assert lines[3].startswith("2 tensors")
-    assert lines[4] == "codecs: arithmetic fast (1 tensor), zstd (1 tensor)"
-    assert lines[5].startswith(f"m.safetensors: {model.stat().st_size} bytes, BLAKE3 ")
+    assert lines[:2] == [
+        f"{store}: a model in a Zarr store, format 3",
+        "parameters: 562 in 2 tensors: BF16 (1), I32 (1)",
+    ]
+    assert re.fullmatch(r"size: .*B, stored in .*B \(ratio \d\.\d{3}\), lossless", lines[2])
+    assert lines[3] == "codecs: arithmetic fast (1 tensor), zstd (1 tensor)"
+    header, a, b = info_table(store)
+    assert header.split() == ["tensor", "dtype", "shape", "codec", "size", "stored", "ratio"]
+    assert a.split()[:6] == ["a", "BF16", "64x8", "arithmetic", "1.02", "kB"]
+    assert b.split()[:6] == ["b", "I32", "50", "zstd", "200", "B"]
+    assert [line.split("  ")[0] for line in lines[-4:-1]] == [
+        "2 tensors",
+        "headers, metadata",
+        "total",
+    ]
+    assert lines[-1].startswith(f"m.safetensors: {model.stat().st_size} bytes, SHA-256 ")
 
 
 @pytest.mark.parametrize("target", ["m.zarr", "2.zarr", "m.zip", "m.h5"])
@@ -261,7 +271,7 @@ def test_info_tells_the_levels_of_arithmetic_coding(
     for level in ("fast", "best"):
         done(to, demo_model, store, "--overwrite", "--level", level, *zarr_format)
         lines = done("bf16codecs", "info", store).splitlines()
-        assert lines[-2] == f"codecs: arithmetic {level} (39 tensors)"
+        assert f"codecs: arithmetic {level} (39 tensors)" in lines
     done(to, demo_model, store, "--overwrite", "--codec", "huffman", *zarr_format)
     assert "\ncodecs: huffman (39 tensors)\n" in done("bf16codecs", "info", store)
 
@@ -286,8 +296,8 @@ def test_info_of_a_store_of_both_levels(demo_model: Path, tmp_path: Path) -> Non
 def test_info_shows_any_name_whole(tmp_path: Path) -> None:
     model = write_model(tmp_path / "m", [(name, "F64", ()) for name in TRICKY_NAMES])
     done("st2zarr", model, tmp_path / "m.zarr")
-    lines = done("bf16codecs", "info", tmp_path / "m.zarr").splitlines()
-    shown = {line[: line.rindex("F64")].rstrip() for line in lines[1 : len(TRICKY_NAMES) + 1]}
+    rows = info_table(tmp_path / "m.zarr")[1:]
+    shown = {line[: line.rindex("F64")].rstrip() for line in rows}
     assert shown == {printable(name) for name in TRICKY_NAMES}
 
 

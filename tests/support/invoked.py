@@ -39,3 +39,10 @@ def refused(command: str, *args: Any, status: int = 1) -> str:
     assert line.startswith(command)
     assert line.isprintable()
     return line
+
+
+def info_table(*args: Any) -> list[str]:
+    """Return the header of the table of `bf16codecs info`, and a line for each tensor."""
+    lines = done("bf16codecs", "info", *args).splitlines()
+    first = lines.index("") + 1
+    return lines[first : lines.index("", first)]

@@ -1,0 +1,259 @@
+"""What `info` tells of a model, a run or one of its steps: collected here, shown elsewhere."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from bf16codecs._half import HalfLoss
+from bf16codecs._messages import counted, named_errors
+from bf16codecs.store.addresses import path_of
+from bf16codecs.store.backend import Storage, StoreReader
+from bf16codecs.store.entries import ROUNDED, BaseReference, StoredFile, array_loss, loss_entry
+from bf16codecs.store.opening import Kind, detect
+from bf16codecs.store.run_layout import RunInfo
+from bf16codecs.store.runs import RunReader
+from bf16codecs.store.whole import stored_arrays
+
+__all__ = ["SORTS", "Contents", "Row", "contents_of", "ratio_of"]
+
+_SHARED = Storage(0, "shared", "")
+#: How rows are ordered: the largest first, those of one size as in the files.
+SORTS: dict[str, Callable[[Row], Any] | None] = {
+    "file": None,
+    "name": lambda row: row.name,
+    "size": lambda row: -row.nbytes,
+    "ratio": lambda row: -math.inf if row.ratio is None else -row.ratio,
+}
+
+
+def ratio_of(nbytes: int, stored_nbytes: int) -> float | None:
+    """Return the original size over the stored one; None of what is not stored itself."""
+    return nbytes / stored_nbytes if stored_nbytes else None
+
+
+@dataclass(frozen=True)
+class Row:
+    """A tensor; of a run, its bytes are those of all steps, and its shape that of one."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    nbytes: int
+    storage: Storage
+    #: Of a lossy store, what it lost, if it is not the rounding of another.
+    loss: HalfLoss | None = None
+
+    @property
+    def ratio(self) -> float | None:
+        """Original over stored size."""
+        return ratio_of(self.nbytes, self.storage.nbytes)
+
+    @property
+    def codec(self) -> str:
+        """Names of codec and level."""
+        return f"{self.storage.codec} {self.storage.level}".rstrip()
+
+    @property
+    def way(self) -> str:
+        """How it is there: ``"shared"``, ``"rounded"``, ``"difference"`` or ``"whole"``."""
+        if self.storage.codec in ("shared", "rounded"):
+            return self.storage.codec
+        return "difference" if self.storage.codec.startswith("difference+") else "whole"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        return {
+            "name": self.name,
+            "dtype": self.dtype,
+            "shape": list(self.shape),
+            "parameters": math.prod(self.shape),
+            "nbytes": self.nbytes,
+            "stored_nbytes": self.storage.nbytes,
+            "ratio": self.ratio,
+            "codec": self.storage.codec,
+            "level": self.storage.level or None,
+            "way": self.way,
+            "lossy": None if self.loss is None else loss_entry(self.loss),
+        }
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What there is, in what, and what it takes: sizes of the original files, and of the store."""
+
+    path: str
+    kind: Kind
+    zarr_format: int
+    rows: list[Row]
+    #: Of all tensors; of a run, of those of its last step.
+    parameters: int
+    nbytes: int
+    stored_nbytes: int
+    #: Original files, the index last; a run has them step by step.
+    files: list[StoredFile] = field(default_factory=list)
+    base: BaseReference | None = None
+    loss: HalfLoss | None = None
+    run: RunInfo | None = None
+    #: The number of the step, if it is one of a run.
+    step: int | None = None
+
+    @property
+    def is_store(self) -> bool:
+        """Whether it is stored otherwise than as the original files."""
+        return self.kind is not Kind.SAFETENSORS
+
+    @property
+    def title(self) -> str:
+        """What it is, in words."""
+        if not self.is_store:
+            return self.kind.value
+        what = "a model" if self.loss is None else "a lossy model"
+        if self.run is not None:
+            what = f"a run of {counted(len(self.run.steps), 'step')}"
+        elif self.step is not None:
+            what = f"step {self.step} of a run"
+        return f"{what} in {self.kind.value}{f', format {f}' if (f := self.zarr_format) else ''}"
+
+    @property
+    def codecs(self) -> Counter[str]:
+        """How many tensors have each codec."""
+        return Counter(row.codec for row in self.rows)
+
+    @property
+    def dtypes(self) -> Counter[str]:
+        """How many tensors have each dtype."""
+        return Counter(row.dtype for row in self.rows)
+
+    @property
+    def rest(self) -> tuple[int, int]:
+        """Size, and stored size, of what is not the tensors': headers, index and metadata."""
+        tensors = sum(row.nbytes for row in self.rows)
+        stored = sum(row.storage.nbytes for row in self.rows)
+        return max(0, self.nbytes - tensors), max(0, self.stored_nbytes - stored)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON has it: docs/cli.md explains the keys."""
+        run = self.run
+        return {
+            "path": self.path,
+            "kind": self.kind.name.lower(),
+            "zarr_format": self.zarr_format or None,
+            "parameters": self.parameters,
+            "nbytes": self.nbytes,
+            "stored_nbytes": self.stored_nbytes,
+            "ratio": ratio_of(self.nbytes, self.stored_nbytes),
+            "lossless": self.loss is None,
+            "lossy": None if self.loss is None else loss_entry(self.loss),
+            "codecs": dict(self.codecs),
+            "dtypes": dict(self.dtypes),
+            "base": None if self.base is None else _base_json(self.base),
+            "step": self.step,
+            "group": None if run is None else run.group,
+            "steps": None if run is None else _steps_json(run),
+            "files": [_file_json(file) for file in self.files],
+            "tensors": [row.to_json() for row in self.rows],
+        }
+
+
+def _base_json(base: BaseReference) -> dict[str, Any]:
+    files = [{"name": f.name, "nbytes": f.size, "sha256": f.sha256} for f in base.files]
+    return {"path": base.path, "step": base.step, "files": files}
+
+
+def _steps_json(run: RunInfo) -> list[dict[str, Any]]:
+    numbers = run.numbers
+    return [
+        {
+            "step": step.number,
+            "parent": None if step.parent is None else numbers[step.parent],
+            "nbytes": step.nbytes,
+            "files": [_file_json(f) for f in (*step.files, step.index) if f is not None],
+        }
+        for step in run.steps
+    ]
+
+
+def _file_json(file: StoredFile) -> dict[str, Any]:
+    return {
+        "name": file.name,
+        "nbytes": file.size,
+        "sha256": file.sha256 or None,  # of safetensors, it would have to be computed
+        "restored_sha256": file.restored_sha256,
+    }
+
+
+def contents_of(reader: StoreReader, path: str | os.PathLike[str]) -> Contents:
+    """Collect what a model that was opened at a path or an address holds.
+
+    Raises
+    ------
+    StoreError
+        If metadata or headers are damaged, or arrays missing.
+    """
+    where, step = reader.location
+    local = path_of(where)
+    kind = Kind.FOLDER if local is None else detect(local) or Kind.FOLDER
+    common: dict[str, Any] = {
+        "path": os.fspath(path),
+        "kind": kind,
+        "zarr_format": reader.zarr_format,
+        "stored_nbytes": reader.total_nbytes(),
+    }
+    if isinstance(reader, RunReader):
+        rows, last = _run_rows(reader), reader.run.numbers[-1]
+        present = (row for row in rows if reader.steps_of(row.name)[-1] == last)
+        return Contents(
+            **common,
+            rows=rows,
+            parameters=sum(math.prod(row.shape) for row in present),
+            nbytes=sum(own.nbytes for own in reader.run.steps),
+            run=reader.run,
+        )
+    info, rows = reader.info, _model_rows(reader)
+    files = [*info.files, *([info.index] if info.index else [])]
+    return Contents(
+        **common,
+        rows=rows,
+        parameters=sum(math.prod(row.shape) for row in rows),
+        nbytes=sum(file.size for file in files),
+        files=files,
+        base=info.base,
+        loss=info.loss,
+        step=step,
+    )
+
+
+def _model_rows(reader: StoreReader) -> list[Row]:
+    rows, seen, headers = [], set[str](), reader.headers
+    tensors = [tensor for header in headers for tensor in header.tensors]
+    for tensor, array in zip(tensors, stored_arrays(reader, headers), strict=True):
+        storage = _SHARED if array.path in seen else reader.storage(array.path)
+        seen.add(array.path)
+        loss = None if reader.info.loss is None else _loss_of(reader, array.path)
+        rows.append(Row(tensor.name, tensor.dtype, tensor.shape, tensor.nbytes, storage, loss))
+    return rows
+
+
+def _loss_of(reader: StoreReader, path: str) -> HalfLoss | None:
+    """Return what the tensors of an array lost, if they are not its roundings."""
+    if path.endswith(ROUNDED):
+        return None
+    with named_errors(reader.label(path)):
+        return array_loss(reader.attributes(path))
+
+
+def _run_rows(run: RunReader) -> list[Row]:
+    """Return the tensors of a run, each with what its steps take together."""
+    rows, seen = [], set[str]()
+    for name in run.names:
+        own = run.describe(name)
+        stored = [_SHARED if path in seen else run.storage(path) for path in own.paths]
+        seen.update(own.paths)
+        storage = Storage(sum(s.nbytes for s in stored), stored[-1].codec, stored[-1].level)
+        rows.append(Row(name, own.dtype, own.shape, own.nbytes, storage))
+    return rows

@@ -1,0 +1,185 @@
+"""The command `info`."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import click
+
+from bf16codecs._half import HalfLoss
+from bf16codecs._limits import Limits
+from bf16codecs._messages import counted
+from bf16codecs.cli.console import format_size, printable, show, show_json
+from bf16codecs.cli.contents import SORTS, Contents, Row, contents_of, ratio_of
+from bf16codecs.cli.options import command, json_option, max_bytes_option
+from bf16codecs.cli.reports import lossy_line
+from bf16codecs.cli.tables import Column, print_table
+from bf16codecs.store.backend import StoreReader
+from bf16codecs.store.opening import Kind, Opening, detect, open_either, split_step
+from bf16codecs.store.remote import path_of
+from bf16codecs.store.run_layout import RunInfo, listed
+from bf16codecs.store.safetensors_reader import SafetensorsReader
+
+__all__ = ["info"]
+
+_NAME = Column("tensor")
+_SHAPE = [Column("dtype", is_text=True, rank=5), Column("shape", is_text=True, rank=4)]
+_SIZES = [Column("size"), Column("stored"), Column("ratio")]
+_LOSSES = [Column("lossy: error", rank=2), Column("relative", rank=3)]
+# The summary has the codecs, too.
+_CODEC = Column("codec", is_text=True, rank=6)
+
+
+@click.command()
+@click.argument("store")
+@click.option(
+    "--sort",
+    type=click.Choice(list(SORTS)),
+    default="file",
+    show_default=True,
+    help="Order of the tensors: as in the files, by name, or with the largest size or ratio first.",
+)
+@max_bytes_option
+@json_option
+@command
+def info(store: str, sort: str, max_bytes: int | None, as_json: bool) -> None:
+    """Tell what STORE is, what it takes, and which tensors it has.
+
+    STORE is a model store, a run or a step of one, or a safetensors model.
+    """
+    with closing(_open(store, Opening(limits=Limits(max_bytes), with_base=False))) as reader:
+        contents = contents_of(reader, store)
+    if key := SORTS[sort]:
+        contents.rows.sort(key=key)
+    if as_json:
+        show_json(contents.to_json())
+        return
+    for line in _summary(contents):
+        show(printable(line))
+    show("")
+    _show_table(contents)
+    for line in _files(contents):
+        show(printable(line))
+
+
+def _open(store: str, opening: Opening) -> StoreReader:
+    place, step = split_step(store)
+    path = path_of(place)
+    if step is None and path is not None and detect(path) is Kind.SAFETENSORS:
+        return SafetensorsReader(Path(path))
+    return open_either(store, opening)
+
+
+def _summary(own: Contents) -> Iterator[str]:
+    """Yield lines about the whole: what it is, how large, how it is stored."""
+    yield f"{own.path}: {own.title}"
+    dtypes = f": {_counts(own.dtypes)}" if own.rows else ""
+    yield f"parameters: {own.parameters} in {counted(len(own.rows), 'tensor')}{dtypes}"
+    if not own.is_store:
+        yield f"size: {format_size(own.nbytes)}"
+        return
+    ratio = f"ratio {_ratio(own.nbytes, own.stored_nbytes)}"
+    yield (
+        f"size: {format_size(own.nbytes)}, stored in {format_size(own.stored_nbytes)} ({ratio}),"
+        f" {'lossless' if own.loss is None else 'lossy'}"
+    )
+    if own.codecs:
+        yield f"codecs: {_counts(own.codecs, 'tensor')}"
+    yield from _ways(own.rows)
+    if own.loss is not None:
+        yield lossy_line(own.loss)
+    if own.base is not None:
+        yield f"base: {own.base.place}"
+        for file in own.base.files:
+            name = f" {file.name}" if len(own.base.files) > 1 else ""
+            yield f"base SHA-256: {file.sha256}{name}"
+    if own.run is not None:
+        yield from _steps(own.run)
+
+
+def _ratio(nbytes: int, stored_nbytes: int) -> str:
+    ratio = ratio_of(nbytes, stored_nbytes)
+    return "" if ratio is None else f"{ratio:.3f}"
+
+
+def _counts(counts: Counter[str], noun: str = "") -> str:
+    if not noun and len(counts) == 1:
+        return next(iter(counts))
+    return ", ".join(f"{k} ({counted(n, noun) if noun else n})" for k, n in counts.items())
+
+
+def _ways(rows: list[Row]) -> Iterator[str]:
+    """Say how many tensors are there otherwise than whole."""
+    stored, count = Counter[str](), Counter[str]()
+    for row in rows:
+        stored[row.way] += row.storage.nbytes
+        count[row.way] += 1
+    if set(count) <= {"whole"}:
+        return
+    parts = {
+        "whole": f"whole ({format_size(stored['whole'])})",
+        "difference": f"as differences to the base ({format_size(stored['difference'])})",
+        "shared": "equal to others (stored once)",
+        "rounded": "rounded from others (not stored)",
+    }
+    found = [f"{count[way]} {text}" for way, text in parts.items() if count[way]]
+    yield f"tensors: {', '.join(found)}"
+
+
+def _steps(run: RunInfo) -> Iterator[str]:
+    whole = sum(step.parent is None for step in run.steps)
+    yield f"steps: {listed(run.numbers)}; groups of {run.group}"
+    yield f"coded whole: {whole}; against an earlier step: {len(run.steps) - whole}"
+
+
+def _show_table(own: Contents) -> None:
+    """Print the tensors, and what else there is, so that sizes add up to those of the whole."""
+    columns = [_NAME, *_SHAPE, _CODEC, *_SIZES] if own.is_store else [_NAME, *_SHAPE, _SIZES[0]]
+    if own.loss is not None:
+        columns += _LOSSES
+    rows = [
+        _cells(
+            own,
+            (row.name, row.dtype, "x".join(map(str, row.shape)) or "scalar", row.storage.codec),
+            (row.nbytes, row.storage.nbytes),
+            row.loss,
+        )
+        for row in own.rows
+    ]
+    tensors = sum(row.nbytes for row in own.rows), sum(row.storage.nbytes for row in own.rows)
+    sums = [
+        _cells(own, (counted(len(own.rows), "tensor"), "", "", ""), tensors, own.loss),
+        _cells(own, ("headers, metadata" if own.is_store else "headers", "", "", ""), own.rest),
+        _cells(own, ("total", "", "", ""), (own.nbytes, own.stored_nbytes)),
+    ]
+    print_table(columns, rows, sums)
+
+
+def _cells(
+    own: Contents,
+    about: tuple[str, ...],
+    sizes: tuple[int, int],
+    loss: HalfLoss | None = None,
+) -> tuple[str, ...]:
+    """Return name, dtype, shape and codec, sizes and errors, as far as the table has them."""
+    if not own.is_store:
+        return (*about[:-1], format_size(sizes[0]))
+    cells = (*about, *map(format_size, sizes), _ratio(*sizes))
+    if own.loss is None:
+        return cells
+    return (
+        *cells,
+        *(("", "") if loss is None else (f"{loss.absolute:.4g}", f"{loss.relative:.4g}")),
+    )
+
+
+def _files(own: Contents) -> Iterator[str]:
+    for file in own.files:
+        digest = f", SHA-256 {file.digest}" if file.digest else ""
+        yield f"{os.path.basename(file.name)}: {file.size} bytes{digest}"
+        if file.restored_sha256 is not None:
+            yield f"  not that of the original, SHA-256 {file.sha256}"

@@ -1,0 +1,167 @@
+"""Tables and progress on terminals of any width: numbers are there, and lines are not too long."""
+
+from __future__ import annotations
+
+import importlib.resources
+import os
+import shutil
+import sys
+
+import pytest
+from rich.cells import cell_len
+
+from bf16codecs.cli import console, tables
+from bf16codecs.cli.tables import Column, Table, print_table, shortened
+from invoked import done, run
+
+DEMO = importlib.resources.files("bf16codecs") / "data" / "demo.safetensors"
+COLUMNS = [
+    Column("tensor"),
+    Column("dtype", is_text=True, rank=2),
+    Column("x", rank=1),
+    Column("y"),
+]
+ROWS = [
+    (f"model.layers.{i}.self_attn.{name}.weight", "BF16", "123.45 kB", f"y{i}.5{name[0]}")
+    for i in (0, 10)
+    for name in ("q_proj", "k_proj")
+]
+# All of it: names, dtypes, and two gaps.
+WHOLE = max(len(row[0]) for row in ROWS) + 2 + 5 + 2 + 9 + 2 + 6
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """Let standard output be a terminal of a width."""
+
+    def narrow(columns: int) -> None:
+        monkeypatch.setattr(tables.sys, "stdout", _Terminal(sys.stdout))
+        monkeypatch.setenv("COLUMNS", str(columns))
+
+    return narrow
+
+
+class _Terminal:
+    def __init__(self, stream):
+        self._stream = stream
+
+    def __getattr__(self, name):
+        return getattr(self._stream, name)
+
+    def isatty(self):
+        return True
+
+
+def printed(capsys) -> list[str]:
+    lines = capsys.readouterr().out.replace("\x1b[1m", "").replace("\x1b[0m", "").splitlines()
+    assert all(line == line.rstrip() for line in lines)
+    return lines
+
+
+@pytest.mark.parametrize("width", [200, WHOLE, 60, 55, 50, 45, 40, 30, 20])
+def test_numbers_are_never_cut(terminal, capsys, width):
+    terminal(width)
+    print_table(COLUMNS, ROWS)
+    lines = printed(capsys)
+    hints = [line for line in lines if line.startswith("Too wide")]
+    body = [line for line in lines if line not in hints]
+    assert max(map(len, body)) <= width
+    text = "\n".join(body)
+    assert [text.count(row[-1]) for row in ROWS] == [1] * 4
+    assert text.count("123.45 kB") in (0, 4)
+    left_out = [n for n, cell in (("dtype", "BF16"), ("x", "123.45 kB")) if cell not in text]
+    assert hints == (
+        [f"Too wide for this terminal: {', '.join(left_out)}; a pipe gets all."] if left_out else []
+    )
+
+
+def test_names_are_shortened_then_columns_left_out_then_names_get_lines(terminal, capsys):
+    terminal(WHOLE)
+    print_table(COLUMNS, ROWS)
+    assert [line.split()[0] for line in printed(capsys)[1:]] == [row[0] for row in ROWS]
+    terminal(WHOLE - 5)
+    print_table(COLUMNS, ROWS)
+    assert printed(capsys)[0].split() == ["tensor", "dtype", "x", "y"]
+    terminal(WHOLE - 8)
+    print_table(COLUMNS, ROWS)
+    assert printed(capsys)[0].split() == ["tensor", "x", "y"]
+    terminal(34)
+    print_table(COLUMNS, ROWS)
+    lines = printed(capsys)
+    assert lines[1].split() == ["dtype", "x", "y"]
+    assert lines[3].split() == ["BF16", "123.45", "kB", "y0.5q"]
+
+
+def test_shortened_names_keep_both_ends(terminal, capsys):
+    for width in range(32, WHOLE):
+        terminal(width)
+        print_table(COLUMNS, ROWS)
+        text = "\n".join(printed(capsys))
+        assert text.count("model.la") == text.count("_proj.weight") == 4
+
+
+def test_what_is_piped_is_whole(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "20")
+    print_table(COLUMNS, [*ROWS, ("n" * 500, "", "", "")], [("total", "", "", "1")])
+    lines = printed(capsys)
+    assert lines[5] == "n" * 500
+    assert lines[6] == ""
+    assert lines[7].split() == ["total", "1"]
+    assert len(lines[7]) > 500
+    assert len(lines) == 8
+
+
+def test_rows_may_come_later(capsys):
+    table = Table([Column("codec"), Column("rate", least=6)], [("a",), ("long name",)])
+    table.row(("a", "1.00"))
+    table.row(("long name", "100.00"))
+    assert printed(capsys) == ["codec        rate", "a            1.00", "long name  100.00"]
+
+
+@pytest.mark.parametrize("width", range(5, 40))
+@pytest.mark.parametrize("text", ["model.layers.0.mlp.weight", "重み" * 12, "short"])
+def test_shortened(text, width):
+    short = shortened(text, width)
+    assert cell_len(short) <= width
+    assert (short == text) == (cell_len(text) <= width)
+    assert short.endswith(text[-1])
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+@pytest.mark.parametrize("width", [80, 60, 50, 40])
+def test_progress_stays_on_one_line(width):
+    from io import StringIO
+
+    from rich.console import Console
+    from rich.progress import Progress
+
+    out = Console(file=StringIO(), width=width, force_terminal=True)
+    bar = Progress(*console._progress_columns(width), console=out, expand=width >= 60)
+    for phase in ("convert", "measure"):
+        bar.add_task(phase, total=999_900_000_000, completed=123_400_000_000)
+    lines = _rendered(out, bar)
+    assert len(lines) == 2
+    for line, phase in zip(lines, ("convert", "measure"), strict=True):
+        assert line.startswith(phase)
+        assert "123.4/999.9 GB" in line
+        assert cell_len(line) <= width
+
+
+def _rendered(out, bar) -> list[str]:
+    lines = out.render_lines(bar.get_renderable(), pad=False)
+    return ["".join(segment.text for segment in line) for line in lines]
+
+
+def test_a_pipe_gets_the_same_at_any_width(monkeypatch):
+    texts = set()
+    for columns in ("40", "80", "300"):
+        monkeypatch.setenv("COLUMNS", columns)
+        texts.add(done("bf16codecs", "info", DEMO))
+    assert len(texts) == 1
+
+
+def test_terminals_without_a_size_are_taken_for_80_columns(monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.setattr(os, "get_terminal_size", lambda *_: os.terminal_size((0, 0)))
+    assert shutil.get_terminal_size().columns == 80
+    assert run("bf16codecs", "info", DEMO).exit_code == 0
