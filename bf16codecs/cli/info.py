@@ -1,30 +1,20 @@
-"""The command `info`."""
+"""What `info` prints."""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing
-from pathlib import Path
-
-import click
 
 from bf16codecs._half import HalfLoss
-from bf16codecs._limits import Limits
 from bf16codecs._messages import counted
-from bf16codecs.cli.console import format_size, printable, show, show_json
-from bf16codecs.cli.contents import SORTS, Contents, Row, contents_of, ratio_of
-from bf16codecs.cli.options import command, json_option, max_bytes_option
+from bf16codecs.cli.console import format_size, printable, show
+from bf16codecs.cli.contents import Contents, Row, ratio_of
 from bf16codecs.cli.reports import lossy_line
 from bf16codecs.cli.tables import Column, print_table
-from bf16codecs.store.backend import StoreReader
-from bf16codecs.store.opening import Kind, Opening, detect, open_either, split_step
-from bf16codecs.store.remote import path_of
 from bf16codecs.store.run_layout import RunInfo, listed
-from bf16codecs.store.safetensors_reader import SafetensorsReader
 
-__all__ = ["info"]
+__all__ = ["show_contents"]
 
 _NAME = Column("tensor")
 _SHAPE = [Column("dtype", is_text=True, rank=5), Column("shape", is_text=True, rank=4)]
@@ -34,44 +24,14 @@ _LOSSES = [Column("lossy: error", rank=2), Column("relative", rank=3)]
 _CODEC = Column("codec", is_text=True, rank=6)
 
 
-@click.command()
-@click.argument("store")
-@click.option(
-    "--sort",
-    type=click.Choice(list(SORTS)),
-    default="file",
-    show_default=True,
-    help="Order of the tensors: as in the files, by name, or with the largest size or ratio first.",
-)
-@max_bytes_option
-@json_option
-@command
-def info(store: str, sort: str, max_bytes: int | None, as_json: bool) -> None:
-    """Tell what STORE is, what it takes, and which tensors it has.
-
-    STORE is a model store, a run or a step of one, or a safetensors model.
-    """
-    with closing(_open(store, Opening(limits=Limits(max_bytes), with_base=False))) as reader:
-        contents = contents_of(reader, store)
-    if key := SORTS[sort]:
-        contents.rows.sort(key=key)
-    if as_json:
-        show_json(contents.to_json())
-        return
-    for line in _summary(contents):
+def show_contents(own: Contents) -> None:
+    """Print what a model, a run or one of its steps is and takes, and its tensors."""
+    for line in _summary(own):
         show(printable(line))
     show("")
-    _show_table(contents)
-    for line in _files(contents):
+    _show_table(own)
+    for line in _files(own):
         show(printable(line))
-
-
-def _open(store: str, opening: Opening) -> StoreReader:
-    place, step = split_step(store)
-    path = path_of(place)
-    if step is None and path is not None and detect(path) is Kind.SAFETENSORS:
-        return SafetensorsReader(Path(path))
-    return open_either(store, opening)
 
 
 def _summary(own: Contents) -> Iterator[str]:

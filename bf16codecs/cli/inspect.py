@@ -1,13 +1,17 @@
-"""The commands `verify` and `plugin-path`."""
+"""The commands that look at stores: `info`, `verify`; and `plugin-path`."""
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any
 
 import click
 
+from bf16codecs._limits import Limits
 from bf16codecs._messages import counted
 from bf16codecs.cli.console import format_size, printable, progress_bar, show, show_json
+from bf16codecs.cli.contents import SORTS, contents_of
+from bf16codecs.cli.info import show_contents
 from bf16codecs.cli.options import (
     base_option,
     command,
@@ -18,8 +22,37 @@ from bf16codecs.cli.options import (
 )
 from bf16codecs.cli.reports import lossy_line, summary_json, took
 from bf16codecs.convert import verify_store
+from bf16codecs.store.opening import Opening, open_either
 
-__all__ = ["plugin_path", "verify"]
+__all__ = ["info", "plugin_path", "verify"]
+
+
+@click.command()
+@click.argument("store")
+@click.option(
+    "--sort",
+    type=click.Choice(list(SORTS)),
+    default="file",
+    show_default=True,
+    help="Order of the tensors: as in the files, by name, or with the largest size or ratio first.",
+)
+@max_bytes_option
+@json_option
+@command
+def info(store: str, sort: str, max_bytes: int | None, as_json: bool) -> None:
+    """Tell what STORE is, what it takes, and which tensors it has.
+
+    STORE is a model store, a run or a step of one, or a safetensors model.
+    """
+    opening = Opening(limits=Limits(max_bytes), with_base=False, takes_safetensors=True)
+    with closing(open_either(store, opening)) as reader:
+        contents = contents_of(reader, store)
+    if key := SORTS[sort]:
+        contents.rows.sort(key=key)
+    if as_json:
+        show_json(contents.to_json())
+    else:
+        show_contents(contents)
 
 
 @click.command()

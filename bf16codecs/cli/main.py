@@ -9,8 +9,7 @@ from bf16codecs.cli.bench import bench
 from bf16codecs.cli.bench_run import bench_run
 from bf16codecs.cli.convert import rebase
 from bf16codecs.cli.demo import demo
-from bf16codecs.cli.info import info
-from bf16codecs.cli.inspect import plugin_path, verify
+from bf16codecs.cli.inspect import info, plugin_path, verify
 
 __all__ = ["main"]
 

@@ -133,6 +133,8 @@ class Opening:
     with_base: bool = True
     #: What else can be done with a run, where a model is wanted, for messages.
     for_runs: str = ""
+    #: Whether safetensors are taken, where all of a store is read.
+    takes_safetensors: bool = False
     #: What was opened on the way here: stores and their bases.
     chain: tuple[str, ...] = ()
 
@@ -306,7 +308,7 @@ def open_either(store: str | os.PathLike[str], opening: Opening = Opening()) -> 
         A `RunReader` if it is a run, and the path names no step.
     """
     place, step = split_step(store)
-    path = path_of(place)
+    path = None if opening.takes_safetensors else path_of(place)
     if step is not None or (path is not None and detect(path) is Kind.SAFETENSORS):
         return open_store(store, opening=opening)
     reader = _open_raw(place, opening)
@@ -370,10 +372,8 @@ def _open_path(text: str, kind: Kind | None, limits: Limits) -> StoreReader:
         from bf16codecs.store.hdf5_reader import open_hdf5
 
         return open_hdf5(path, limits)
-    reason = "neither a folder, nor a ZIP or HDF5 file"
-    if path.is_dir():
-        reason = "no Zarr group and no safetensors files"
-    raise StoreError(f"{text}: not a model store: {reason}")
+    no_file, none_in = "neither a folder, nor a ZIP or HDF5 file", "no Zarr group, no safetensors"
+    raise StoreError(f"{text}: not a model store: {none_in if path.is_dir() else no_file}")
 
 
 def _strict_store(path: Path, source: LocalKeys) -> StrictStore:
