@@ -1,10 +1,11 @@
 """Sizes, speeds and memory use of this package beside its installed peers.
 
-Every contender gets the same tensors, one by one, in the same run, and every round trip is
+Every contender gets the same tensors, one by one, in a process of its own, and every round trip is
 checked. The tensors are repeated in memory until they take `nbytes`, so that speeds are those of a
 large model and not of a cache; each copy is encoded alone, since a codec that looks far back would
-otherwise find the copy before. Speeds are also given as a ratio to `memcpy` between warm
-buffers, measured in the same round: machines differ by more than codecs do.
+otherwise find the copy before. Slow contenders get fewer rounds, and a part of the tensors, so that
+all are measured in the time that they share. Speeds are also given as a ratio to `memcpy` between
+warm buffers, measured in the same round: machines differ by more than codecs do.
 """
 
 from typing import TYPE_CHECKING
@@ -13,25 +14,30 @@ from bf16codecs._lazy import lazy_names
 
 if TYPE_CHECKING:
     from bf16codecs.bench.checkpoints import RunResult, StepResult, measure_run
-    from bf16codecs.bench.data import GAUSSIAN, tensors_of
+    from bf16codecs.bench.data import GAUSSIAN, Payload, Sample, sample_of
     from bf16codecs.bench.host import Machine, machine
-    from bf16codecs.bench.measure import Result, run
+    from bf16codecs.bench.measure import Result
     from bf16codecs.bench.reports import to_csv, to_json
-    from bf16codecs.bench.systems import SYSTEMS, Study, run_system
+    from bf16codecs.bench.study import DEFAULT_NBYTES, SECONDS, Study, study_codecs
+    from bf16codecs.bench.systems import SYSTEMS, study_system
 
 __all__ = [
+    "DEFAULT_NBYTES",
     "GAUSSIAN",
+    "SECONDS",
     "SYSTEMS",
     "Machine",
+    "Payload",
     "Result",
     "RunResult",
+    "Sample",
     "StepResult",
     "Study",
     "machine",
     "measure_run",
-    "run",
-    "run_system",
-    "tensors_of",
+    "sample_of",
+    "study_codecs",
+    "study_system",
     "to_csv",
     "to_json",
 ]
@@ -40,10 +46,11 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "bf16codecs.bench.checkpoints": ["RunResult", "StepResult", "measure_run"],
-        "bf16codecs.bench.data": ["GAUSSIAN", "tensors_of"],
+        "bf16codecs.bench.data": ["GAUSSIAN", "Payload", "Sample", "sample_of"],
         "bf16codecs.bench.host": ["Machine", "machine"],
-        "bf16codecs.bench.measure": ["Result", "run"],
+        "bf16codecs.bench.measure": ["Result"],
         "bf16codecs.bench.reports": ["to_csv", "to_json"],
-        "bf16codecs.bench.systems": ["SYSTEMS", "Study", "run_system"],
+        "bf16codecs.bench.study": ["DEFAULT_NBYTES", "SECONDS", "Study", "study_codecs"],
+        "bf16codecs.bench.systems": ["SYSTEMS", "study_system"],
     },
 )

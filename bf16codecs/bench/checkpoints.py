@@ -90,6 +90,7 @@ def measure_run(
     threads: int = 1,
     folder: str | os.PathLike[str] | None = None,
     progress: Callable[[str], None] | None = None,
+    done: Callable[[StepResult], None] | None = None,
     **options: Any,
 ) -> RunResult:
     """Append checkpoints to a run one by one, and compare it with a store for each.
@@ -108,6 +109,8 @@ def measure_run(
         Where there is room for all stores, which are removed; by default that for temporary files.
     progress : callable, optional
         Called with what begins.
+    done : callable, optional
+        Called with each step that was measured.
     **options
         `codec`, `level` and `keyframe_every`, as `safetensors_to_run` takes them.
 
@@ -129,6 +132,8 @@ def measure_run(
             if progress is not None:
                 progress(f"step {number}")
             steps.append(_measure_step(stores, paths, numbers[: i + 1], repeats))
+            if done is not None:
+                done(steps[-1])
         run, whole = stores.run, stores.path(numbers[-1], None)
         return RunResult(
             steps,

@@ -9,9 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from bf16codecs import _core
 from bf16codecs.bench.data import Bytes
 
-__all__ = ["Contender", "contenders", "copy", "of_codec"]
+__all__ = ["MEMCPY", "Contender", "contenders", "copy", "memcpy", "of_codec"]
+
+MEMCPY = "memcpy"
+_ZIPNN_DTYPES = ("bfloat16", "float16", "float32")
 
 
 @dataclass(frozen=True)
@@ -41,17 +45,22 @@ def of_codec(name: str, codec: Any) -> Contender:
     return Contender(name, codec.encode, lambda data, out: codec.decode(data, out=out))
 
 
-def _own() -> Iterator[Contender]:
+def memcpy() -> Contender:
+    """Return what all others are compared with."""
+    return Contender(MEMCPY, lambda data: data, copy)
+
+
+def _own(dtype: str) -> Iterator[Contender]:
     from bf16codecs import codecs
 
-    yield of_codec("BF16Split", codecs.BF16Split())
-    yield of_codec("BF16Huffman", codecs.BF16Huffman())
-    yield of_codec("BF16Arithmetic fast", codecs.BF16Arithmetic())
-    yield of_codec("BF16Arithmetic best", codecs.BF16Arithmetic(level="best"))
-    yield of_codec("BF16Zstd 3", codecs.BF16Zstd())
+    yield of_codec("BF16Split", codecs.BF16Split(dtype))
+    yield of_codec("BF16Huffman", codecs.BF16Huffman(dtype))
+    yield of_codec("BF16Arithmetic fast", codecs.BF16Arithmetic(dtype))
+    yield of_codec("BF16Arithmetic best", codecs.BF16Arithmetic(dtype, "best"))
+    yield of_codec("BF16Zstd 3", codecs.BF16Zstd(dtype=dtype))
 
 
-def _numcodecs_peers() -> Iterator[Contender]:
+def _numcodecs_peers(items: str) -> Iterator[Contender]:
     import numcodecs
 
     shuffle, bitshuffle = numcodecs.Blosc.SHUFFLE, numcodecs.Blosc.BITSHUFFLE
@@ -62,7 +71,7 @@ def _numcodecs_peers() -> Iterator[Contender]:
     ):
         yield Contender(
             name,
-            lambda data, codec=codec: codec.encode(data.view("<u2")),  # type: ignore[misc]
+            lambda data, codec=codec: codec.encode(data.view(items)),  # type: ignore[misc]
             lambda data, out, codec=codec: codec.decode(data, out=out),  # type: ignore[misc]
         )
     yield of_codec("Zstd 1", numcodecs.Zstd(1))
@@ -70,19 +79,19 @@ def _numcodecs_peers() -> Iterator[Contender]:
     yield of_codec("LZMA 1", numcodecs.LZMA(preset=1))
 
 
-def _pcodec() -> Iterator[Contender]:
+def _pcodec(items: str) -> Iterator[Contender]:
     from numcodecs.pcodec import PCodec
 
     importlib.import_module("pcodec")
     codec = PCodec(level=8)
     yield Contender(
         "PCodec 8",
-        lambda data: codec.encode(data.view("<u2")),
-        lambda data, out: codec.decode(data, out=out.view("<u2")).view(np.uint8),
+        lambda data: codec.encode(data.view(items)),
+        lambda data, out: codec.decode(data, out=out.view(items)).view(np.uint8),
     )
 
 
-def _blosc2(threads: int) -> Iterator[Contender]:
+def _blosc2(threads: int, item_size: int) -> Iterator[Contender]:
     import blosc2
 
     for name, level, filter_ in (
@@ -93,7 +102,7 @@ def _blosc2(threads: int) -> Iterator[Contender]:
             "codec": blosc2.Codec.ZSTD,
             "clevel": level,
             "filters": [filter_],
-            "typesize": 2,
+            "typesize": item_size,
             "nthreads": threads,
         }
         yield Contender(
@@ -103,10 +112,10 @@ def _blosc2(threads: int) -> Iterator[Contender]:
         )
 
 
-def _zipnn(threads: int) -> Iterator[Contender]:
+def _zipnn(threads: int, dtype: str) -> Iterator[Contender]:
     from zipnn import ZipNN
 
-    codec = ZipNN(input_format="byte", bytearray_dtype="bfloat16", threads=threads)
+    codec = ZipNN(input_format="byte", bytearray_dtype=dtype, threads=threads)
     # It writes into its input, so it gets a copy.
     yield Contender(
         "zipnn",
@@ -115,15 +124,17 @@ def _zipnn(threads: int) -> Iterator[Contender]:
     )
 
 
-def contenders(threads: int) -> Iterator[Contender]:
-    """Yield memcpy, this package's codecs, and every peer that is installed."""
-    yield Contender("memcpy", lambda data: data, copy)
-    yield from (replace(own, threads=threads) for own in _own())
+def contenders(threads: int, dtype: str) -> Iterator[Contender]:
+    """Yield memcpy, this package's codecs, and every installed peer that knows such items."""
+    item_size = _core.ITEM_SIZES[dtype]
+    items = f"<u{item_size}"
+    yield memcpy()
+    yield from (replace(own, threads=threads) for own in _own(dtype))
     for peers in (
-        _numcodecs_peers,
-        _pcodec,
-        lambda: _blosc2(threads),
-        lambda: _zipnn(threads),
+        lambda: _numcodecs_peers(items),
+        lambda: _pcodec(items) if item_size > 1 else (),
+        lambda: _blosc2(threads, item_size),
+        lambda: _zipnn(threads, dtype) if dtype in _ZIPNN_DTYPES else (),
     ):
         try:
             found = list(peers())

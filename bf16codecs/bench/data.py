@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from bf16codecs import _core
 from bf16codecs._dtypes import DTYPE_NAMES
 from bf16codecs.safetensors import open_source
 
-__all__ = ["GAUSSIAN", "Bytes", "Payload", "payload_of", "tensors_of"]
+__all__ = ["GAUSSIAN", "Bytes", "Payload", "Sample", "payload_of", "picked", "sample_of"]
 
 Bytes = NDArray[np.uint8]
 Source = str | os.PathLike[str]
@@ -23,17 +24,90 @@ Source = str | os.PathLike[str]
 GAUSSIAN = "gaussian"
 
 
-def tensors_of(source: Source) -> list[Bytes]:
-    """Return the bytes of every BF16 tensor of a model, or synthetic data for ``"gaussian"``.
+@dataclass(frozen=True)
+class Sample:
+    """Tensors of one dtype of a model, or a part of them.
 
-    Others are left out, so that all rows of a table are comparable.
+    Attributes
+    ----------
+    dtype : str
+        A codec's name of it.
+    tensors : list of uint8 ndarray
+        Their bytes.
+    count, nbytes : int
+        How many the model has of that dtype, and their bytes.
+    left_out : dict
+        How many tensors the model has of other dtypes, by safetensors' names.
+    """
+
+    dtype: str
+    tensors: list[Bytes]
+    count: int
+    nbytes: int
+    left_out: dict[str, int]
+
+    @property
+    def item_size(self) -> int:
+        """Bytes of a number."""
+        return _core.ITEM_SIZES[self.dtype]
+
+
+def sample_of(source: Source, nbytes: int) -> Sample:
+    """Return the tensors of the floating-point dtype that has most of a model's bytes.
+
+    One dtype alone, so that all rows of a table are comparable.
+
+    Parameters
+    ----------
+    source : path or ``"gaussian"``
+        A safetensors model, or synthetic data.
+    nbytes : int
+        Of a larger model, tensors picked at random, though always the same, until they take this
+        much; the last one is cut.
 
     Raises
     ------
     ValueError
-        If the source is not a safetensors model, or has no BF16 tensor.
+        If the source is not a safetensors model, or has no such tensor.
     """
-    return [tensor for _, tensor in _named_tensors(source, ["BF16"])[1]]
+    if source == GAUSSIAN:
+        matrices = [matrix for _, matrix in _gaussian()]
+        whole = Sample("bfloat16", matrices, len(matrices), sum(m.nbytes for m in matrices), {})
+        taken = picked([m.nbytes for m in matrices], nbytes, 2)
+        return replace(whole, tensors=[matrices[i][:size] for i, size in taken])
+    placed = [(f, t) for f in open_source(source).files for t in f.header.tensors]
+    sizes = Counter[str]()
+    for _, tensor in placed:
+        if DTYPE_NAMES.get(tensor.dtype) in _core.DTYPES:
+            sizes[tensor.dtype] += tensor.nbytes
+    dtype = max(sizes, key=sizes.__getitem__, default="")
+    if not sizes[dtype]:
+        there = ", ".join(dict.fromkeys(t.dtype for _, t in placed if t.nbytes)) or "no tensors"
+        raise ValueError(f"{Path(source)}: no floating-point tensors to measure: it has {there}")
+    own = [(f, t) for f, t in placed if t.dtype == dtype and t.nbytes]
+    item = _core.ITEM_SIZES[DTYPE_NAMES[dtype]]
+    taken = picked([t.nbytes for _, t in own], nbytes, item)
+    tensors = []
+    for i, size in taken:
+        file, tensor = own[i]
+        content = np.empty(size, np.uint8)
+        file.read_into(file.header.data_start + tensor.start, content)
+        tensors.append(content)
+    others = Counter(t.dtype for _, t in placed if t.dtype != dtype)
+    return Sample(DTYPE_NAMES[dtype], tensors, len(own), sizes[dtype], dict(others))
+
+
+def picked(sizes: Sequence[int], nbytes: int, item_size: int) -> list[tuple[int, int]]:
+    """Pick tensors of these sizes until they take some bytes; return which, and bytes of each."""
+    if sum(sizes) <= nbytes:
+        return list(enumerate(sizes))
+    left, found = max(item_size, nbytes // item_size * item_size), []
+    for i in np.random.default_rng(0).permutation(len(sizes)).tolist():
+        found.append((i, min(sizes[i], left)))
+        left -= found[-1][1]
+        if not left:
+            break
+    return sorted(found)
 
 
 @dataclass(frozen=True)
@@ -61,7 +135,7 @@ def payload_of(
     Parameters
     ----------
     source : path or ``"gaussian"``
-        As `tensors_of` takes it.
+        As `sample_of` takes it.
     dtypes : sequence of str
         As safetensors names them: the first that the model has is taken.
     nbytes : int

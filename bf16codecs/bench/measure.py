@@ -1,36 +1,42 @@
-"""Measuring contenders, round by round."""
+"""Measuring a contender, round by round."""
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from bf16codecs._memory import keep_freed_memory, peak_memory
+from bf16codecs._memory import give_back_freed_memory, keep_freed_memory, peak_memory
 from bf16codecs._threads import codec_threads
-from bf16codecs.bench.contenders import Contender, contenders, copy
-from bf16codecs.bench.data import Bytes
+from bf16codecs.bench.contenders import MEMCPY, Contender, copy
+from bf16codecs.bench.data import Bytes, picked
 
-__all__ = ["Result", "measure", "run"]
+__all__ = ["Result", "Work", "measure"]
 
 # Of small models: more tensors measure nothing new, and each call takes microseconds at least.
 _MAX_TENSORS = 10_000
+# Of fewer rounds, the median is no better than any of them; of less data, rates are those of calls.
+_LEAST_ROUNDS, _MOST_ROUNDS, _LEAST_BYTES = 3, 5, 1 << 20
+# Of one tensor: LZMA takes three seconds for it.
+_PROBE_BYTES, _TRIAL_BYTES = 1 << 23, 1 << 12
 
 
 @dataclass(frozen=True)
 class Result:
     """One contender's result; rates in GB/s of decoded bytes, ratios to memcpy in their round.
 
-    Of lossy ones, `exact` says that they lost only what rounding takes.
+    `nbytes` are those that were measured, `peak_bytes` what encoding and decoding one tensor of at
+    most 8 MiB takes. Of lossy contenders, `exact` says that they lost only what rounding takes.
     """
 
     name: str
     threads: int
     nbytes: int
+    rounds: int
     encoded_nbytes: int
     bits_per_value: float
     encode_gbps: float
@@ -94,27 +100,85 @@ class _Rates:
         return cls(statistics.median(rates), min(rates), max(rates), to_memcpy)
 
 
-def _measure_one(
-    contender: Contender, data: Sequence[Bytes], out: Sequence[Bytes], item_size: int, repeats: int
-) -> Result:
-    nbytes = sum(tensor.nbytes for tensor in data)
-    copying, rounds = [], []
-    with peak_memory() as peak:
-        for _ in range(repeats):
+@dataclass(frozen=True)
+class Work:
+    """What a contender gets: tensors, which are repeated or left out as there is time.
+
+    Attributes
+    ----------
+    tensors : list of uint8 ndarray
+        Each is encoded alone.
+    nbytes : int
+        They are copied until they take this much, or are 10,000.
+    item_size : int
+        Bytes of a number.
+    may_shrink : bool
+        Whether less is measured where there is no time for all.
+    may_cut : bool
+        Whether contenders take a part of a tensor, too.
+    """
+
+    tensors: Sequence[Bytes]
+    nbytes: int
+    item_size: int
+    may_shrink: bool = False
+    may_cut: bool = True
+
+    def data(self, affordable: int) -> list[Bytes]:
+        """Return copies of the tensors, or some of them if no more bytes than that shall be."""
+        sizes = [tensor.nbytes for tensor in self.tensors]
+        total, copies = sum(sizes), -(-self.nbytes // sum(sizes))
+        if self.may_shrink and affordable < total:
+            taken = picked(sizes, affordable, self.item_size)
+            return [self.tensors[i][:size].copy() for i, size in taken]
+        if self.may_shrink:
+            copies = min(copies, affordable // total)
+        copies = max(1, min(copies, _MAX_TENSORS // len(sizes)))
+        return [tensor.copy() for _ in range(copies) for tensor in self.tensors]
+
+
+def measure(contender: Contender, work: Work, repeats: int | None, seconds: float) -> Result:
+    """Measure a contender, in a process that has done nothing else.
+
+    Parameters
+    ----------
+    contender
+        What encodes and decodes.
+    work
+        What it gets.
+    repeats
+        Rounds. None: as many as there is time for, 3 to 5.
+    seconds
+        The time that it should take. Less data are measured, and fewer rounds, if it is too short.
+    """
+    start = time.perf_counter()
+    with codec_threads(contender.threads):
+        peak_bytes, rate = _probe(contender, work)
+        keep_freed_memory()
+        left = max(0.0, seconds - (time.perf_counter() - start))
+        data = work.data(max(_LEAST_BYTES, int(left * rate / (repeats or _LEAST_ROUNDS))))
+        out = [np.zeros_like(piece) for piece in data]
+        copying: list[float] = []
+        rounds: list[tuple[float, float, int, bool]] = []
+        while len(rounds) < (repeats or _MOST_ROUNDS):
             copying.append(_memcpy_seconds(data, out))
             rounds.append(_round_trip(contender, data, out))
-        peak_bytes = peak()
+            is_late = time.perf_counter() - start > seconds
+            if repeats is None and is_late and len(rounds) >= _LEAST_ROUNDS:
+                break
+    nbytes = sum(tensor.nbytes for tensor in data)
     decode = _Rates.of(nbytes, [r[1] for r in rounds], copying)
     # memcpy has one direction; its "encode" returns its argument.
-    is_memcpy = contender.name == "memcpy"
+    is_memcpy = contender.name == MEMCPY
     encode = decode if is_memcpy else _Rates.of(nbytes, [r[0] for r in rounds], copying)
     size = rounds[0][2]
     return Result(
         name=contender.name,
         threads=contender.threads,
         nbytes=nbytes,
+        rounds=len(rounds),
         encoded_nbytes=size,
-        bits_per_value=8 * item_size * size / nbytes,
+        bits_per_value=8 * work.item_size * size / nbytes,
         encode_gbps=encode.median,
         encode_gbps_min=encode.least,
         encode_gbps_max=encode.most,
@@ -129,78 +193,17 @@ def _measure_one(
     )
 
 
-def _wanted(candidates: list[Contender], names: Sequence[str] | None) -> list[Contender]:
-    """Return memcpy and the contenders with one of these in their names, or all."""
-    if names is None:
-        return candidates
-    first, *others = candidates
-    found = [c for c in others if any(n.lower() in c.name.lower() for n in names)]
-    if not found:
-        raise ValueError(
-            f"no codec has {' or '.join(map(repr, names))} in its name; there are"
-            f" {', '.join(c.name for c in others)}"
-        )
-    return [first, *found]
-
-
-def measure(
-    candidates: Iterable[Contender],
-    data: Sequence[Bytes],
-    *,
-    item_size: int = 2,
-    repeats: int = 5,
-    names: Sequence[str] | None = None,
-    progress: Callable[[str], None] | None = None,
-) -> list[Result]:
-    """Measure contenders, memcpy first, as `run` says, on data of items of `item_size` bytes."""
-    out = [np.zeros_like(piece) for piece in data]
-    results = []
-    keep_freed_memory()
-    for contender in _wanted(list(candidates), names):
-        if progress is not None:
-            progress(contender.name)
-        with codec_threads(contender.threads):
-            results.append(_measure_one(contender, data, out, item_size, repeats))
-    return results
-
-
-def run(
-    tensors: Sequence[Bytes],
-    *,
-    nbytes: int = 1 << 28,
-    repeats: int = 5,
-    threads: int = 1,
-    names: Sequence[str] | None = None,
-    progress: Callable[[str], None] | None = None,
-) -> list[Result]:
-    """Measure every codec of this package and every peer that is installed.
-
-    Parameters
-    ----------
-    tensors : sequence of uint8 ndarray
-        What to encode.
-    nbytes : int
-        The tensors are copied until they take at least this much, or are 10,000.
-    repeats : int
-        Rounds; medians are reported, with the lowest and highest.
-    threads : int
-        Threads for every contender that can use them.
-    names : sequence of str, optional
-        Only contenders whose names contain one of these, ignoring case.
-    progress : callable, optional
-        Called with the name of each contender before it runs.
-
-    Returns
-    -------
-    list of Result
-        In the order of the contenders, memcpy first.
-
-    Raises
-    ------
-    ValueError
-        If there cannot be so many threads, or no contender has one of the names.
-    """
-    total = sum(tensor.nbytes for tensor in tensors)
-    copies = max(1, min(-(-nbytes // total), _MAX_TENSORS // len(tensors)))
-    data = [tensor.copy() for _ in range(copies) for tensor in tensors]
-    return measure(contenders(threads), data, repeats=repeats, names=names, progress=progress)
+def _probe(contender: Contender, work: Work) -> tuple[int | None, float]:
+    """Return what one tensor takes in memory, its result included, and bytes a second of it."""
+    largest = max(work.tensors, key=lambda tensor: tensor.nbytes)
+    piece = largest[:_PROBE_BYTES] if work.may_cut else largest
+    out = np.zeros_like(piece)
+    if work.may_cut:
+        # What comes with the first call is code, and no memory that data take.
+        _round_trip(contender, [piece[:_TRIAL_BYTES]], [out[:_TRIAL_BYTES]])
+    give_back_freed_memory()
+    with peak_memory() as peak:
+        start = time.perf_counter()
+        contender.decode(contender.encode(piece), out)
+        seconds = time.perf_counter() - start
+        return peak(), piece.nbytes / max(seconds, 1e-9)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from typing import Any
 
 from bf16codecs.bench.host import Machine
 from bf16codecs.bench.measure import Result
@@ -25,10 +25,16 @@ def to_csv(results: Sequence[Result]) -> str:
 
 
 def to_json(
-    results: Sequence[Result], where: Machine, figures: Mapping[str, str] | None = None
-) -> str:
-    """Return machine, results, and figures of other kinds, as JSON text."""
+    results: Sequence[Result],
+    where: Machine,
+    dtype: str,
+    figures: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Return machine, dtype, results, and figures of other kinds, as JSON has them."""
     rows = [asdict(result) | {"ratio": result.ratio} for result in results]
-    return json.dumps(
-        {"machine": asdict(where), "results": rows, "figures": dict(figures or {})}, indent=2
-    )
+    return {
+        "machine": asdict(where),
+        "dtype": dtype,
+        "results": rows,
+        "figures": dict(figures or {}),
+    }

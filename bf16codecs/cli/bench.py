@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -11,40 +12,44 @@ from typing import Any
 import click
 
 from bf16codecs._messages import counted
-from bf16codecs._paths import require_folder_of
 from bf16codecs.bench import (
+    DEFAULT_NBYTES,
+    SECONDS,
     SYSTEMS,
     Result,
+    Sample,
+    Study,
     machine,
-    run,
-    run_system,
-    tensors_of,
+    sample_of,
+    study_codecs,
+    study_system,
     to_csv,
     to_json,
 )
 from bf16codecs.cli.console import format_size, show
 from bf16codecs.cli.options import THREADS, ByteSize, command
-from bf16codecs.cli.tables import Column, print_table
+from bf16codecs.cli.reports import check_writable, write_json
+from bf16codecs.cli.tables import Column, Table, shortened
 
 __all__ = ["bench", "status_line"]
 
+# With room for what is not known before a row is printed.
+_SPREAD = Column("spread", rank=6, least=13)
 _COLUMNS = [
-    Column(t)
-    for t in (
-        "codec",
-        "threads",
-        "size",
-        "ratio",
-        "bits/value",
-        "encode GB/s",
-        "spread",
-        "to memcpy",
-        "decode GB/s",
-        "spread",
-        "to memcpy",
-        "peak memory",
-        "round trip",
-    )
+    Column("codec"),
+    Column("threads", rank=8),
+    Column("data", rank=1, least=9),
+    Column("rounds", rank=2),
+    Column("ratio"),
+    Column("bits/value", rank=4),
+    Column("encode GB/s"),
+    _SPREAD,
+    Column("to memcpy", rank=5),
+    Column("decode GB/s"),
+    _SPREAD,
+    Column("to memcpy", rank=5),
+    Column("peak memory", rank=3),
+    Column("round trip", is_text=True, rank=7),
 ]
 
 
@@ -63,7 +68,8 @@ def _row(r: Result) -> Sequence[str]:
     return (
         r.name,
         str(r.threads),
-        format_size(r.encoded_nbytes),
+        format_size(r.nbytes),
+        str(r.rounds),
         f"{r.ratio:.3f}",
         f"{r.bits_per_value:.3f}",
         _rate(r.encode_gbps),
@@ -79,12 +85,21 @@ def _row(r: Result) -> Sequence[str]:
 
 @contextmanager
 def status_line() -> Iterator[Callable[[str], None] | None]:
-    """Yield a function that shows what is being measured, or None if not on a terminal."""
+    """Yield a function that shows what is being measured, or None if not on a terminal.
+
+    An empty name clears the line: something else is to be printed.
+    """
     if not sys.stderr.isatty():
         yield None
         return
-    yield lambda name: click.echo(f"\r\x1b[K{name} ...", nl=False, err=True)
-    click.echo("\r\x1b[K", nl=False, err=True)
+
+    def say(name: str) -> None:
+        room = shutil.get_terminal_size().columns - len(" ...") - 1
+        text = f"{shortened(name, room)} ..." if name else ""
+        click.echo(f"\r\x1b[K{text}", nl=False, err=True)
+
+    yield say
+    say("")
 
 
 @click.command()
@@ -92,10 +107,21 @@ def status_line() -> Iterator[Callable[[str], None] | None]:
 @click.option(
     "--size",
     type=ByteSize(),
-    help="Repeat the tensors until they take this much; with --system, leave out what is beyond it."
-    "  [default: 256M; with --system 32M]",
+    help="Measure this much: copies of the tensors, or a part of them."
+    "  [default: 256M, and less for slow codecs; with --system 32M]",
 )
-@click.option("--repeats", type=click.IntRange(1), default=5, show_default=True, help="Rounds.")
+@click.option(
+    "--repeats",
+    type=click.IntRange(1),
+    help="Rounds.  [default: 5, and down to 3 for slow codecs]",
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0),
+    default=SECONDS,
+    show_default=True,
+    help="Time that all codecs share, as far as --size and --repeats leave it open.",
+)
 @click.option(
     "--threads",
     type=THREADS,
@@ -113,12 +139,15 @@ def status_line() -> Iterator[Callable[[str], None] | None]:
 )
 @click.option("--base", help="An earlier checkpoint: with --system D, differences to it too.")
 @click.option("--csv", "csv_file", help="Also write the table to this file, as CSV.")
-@click.option("--json", "json_file", help="Also write the table to this file, as JSON.")
+@click.option(
+    "--json", "json_file", help="Also write the table to this file, as JSON; - prints that alone."
+)
 @command
 def bench(
     src: str,
     size: int | None,
-    repeats: int,
+    repeats: int | None,
+    seconds: float,
     threads: int,
     only: tuple[str, ...],
     system: str | None,
@@ -126,42 +155,82 @@ def bench(
     csv_file: str | None,
     json_file: str | None,
 ) -> None:
-    """Measure this package beside its installed peers, on the BF16 tensors of SRC.
+    """Measure this package beside its installed peers, on the floating-point tensors of SRC.
 
     SRC is a safetensors model, or the word "gaussian" for synthetic data. Every codec encodes
-    and decodes each tensor alone, into warm buffers where it can. Rates are medians; ratios to
-    memcpy are taken in the same round. With --system, a codec encodes the tensors as one piece.
+    and decodes each tensor alone, in a process of its own, into warm buffers where it can. Rates
+    are medians; ratios to memcpy are taken in the same round. With --system, a codec encodes the
+    tensors as one piece.
     """
-    for path in (csv_file, json_file):
-        if path is not None:
-            require_folder_of(Path(path))
+    check_writable((csv_file, json_file), (s for s in (src, base) if s is not None))
     if base is not None and system is None:
         raise click.UsageError("--base is for --system D")
-    where, figures = machine(threads), {}
-    how: dict[str, Any] = {"repeats": repeats, "threads": threads, "names": only or None}
+    if system is None:
+        sample = sample_of(src, DEFAULT_NBYTES if size is None else size)
+        study = study_codecs(sample, nbytes=size, threads=threads)
+        dtype, about = sample.dtype, _about(sample)
+    else:
+        study, payload = study_system(
+            system, src, base=base, nbytes=size or 1 << 25, threads=threads
+        )
+        dtype = payload.dtype
+        about = f"{dtype} tensors as one piece of {format_size(payload.data.nbytes)}"
+    try:
+        study = study.only(only)
+    except ValueError as e:
+        raise click.UsageError(str(e)) from None
+    where = machine(threads)
+    shows = json_file != "-"
+    if shows:
+        show(
+            f"{where.cpu}, {counted(where.cores, 'core')}, {where.isa},"
+            f" {counted(threads, 'thread')}; {_listed(where.versions)}"
+        )
+        show(about)
     with status_line() as status:
-        how["progress"] = status
-        if system is None:
-            tensors = tensors_of(src)
-            results = run(tensors, nbytes=size or 1 << 28, **how)
-            nbytes = format_size(sum(t.nbytes for t in tensors))
-            data = f"{counted(len(tensors), 'tensor')} of {nbytes}, copied to"
-        else:
-            study = run_system(system, src, base=base, nbytes=size or 1 << 25, **how)
-            results, figures = study.results, study.figures
-            data = f"{study.payload.dtype} tensors as one piece of"
-    versions = ", ".join(f"{name} {version}" for name, version in where.versions.items())
-    show(
-        f"{where.cpu}, {counted(where.cores, 'core')}, {where.isa},"
-        f" {counted(threads, 'thread')}; {versions}"
-    )
-    show(f"{data} {format_size(results[0].nbytes)}, {counted(repeats, 'round')}")
-    print_table(_COLUMNS, [_row(result) for result in results])
-    for name, value in figures.items():
-        show(f"{name}: {value}")
+        timing = {"repeats": repeats, "seconds": seconds}
+        results = _measure(study, status, shows, **timing)
+    figures = study.figures()
+    if shows:
+        for name, value in figures.items():
+            show(f"{name}: {value}")
     if csv_file is not None:
         Path(csv_file).write_text(to_csv(results), encoding="utf-8")
-    if json_file is not None:
-        Path(json_file).write_text(to_json(results, where, figures), encoding="utf-8")
+    write_json(to_json(results, where, dtype, figures), json_file)
     if not all(result.exact for result in results):
         raise ValueError("a round trip gave other data")
+
+
+def _measure(
+    study: Study, status: Callable[[str], None] | None, shows: bool, **timing: Any
+) -> list[Result]:
+    """Measure all, and print a row for each that is done."""
+    table = Table(_COLUMNS, [(name,) for name in study.names]) if shows else None
+    results = []
+    for result in study.results(progress=status, **timing):
+        results.append(result)
+        if table is not None:
+            if status is not None:
+                status("")
+            table.row(_row(result))
+            sys.stdout.flush()
+    if table is not None:
+        table.end()
+        if len({result.nbytes for result in results}) > 1:
+            show("Less data: of slow codecs, as many tensors as there is time for (--seconds).")
+    return results
+
+
+def _about(sample: Sample) -> str:
+    """Say what is measured, and what is not."""
+    size = format_size(sample.nbytes)
+    text = f"{counted(sample.count, f'{sample.dtype} tensor')} of {size}"
+    taken = sum(tensor.nbytes for tensor in sample.tensors)
+    if taken < sample.nbytes:
+        text = f"{format_size(taken)} in {len(sample.tensors)} of {text}"
+    others = ", ".join(f"{n} {dtype}" for dtype, n in sample.left_out.items())
+    return f"{text}{f'; not measured: {others}' if others else ''}"
+
+
+def _listed(versions: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in versions.items())

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-import json
+import sys
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import click
 
-from bf16codecs._paths import require_folder_of
 from bf16codecs.bench import RunResult, StepResult, machine, measure_run
 from bf16codecs.cli.bench import status_line
 from bf16codecs.cli.console import format_size, show
 from bf16codecs.cli.options import THREADS, command
-from bf16codecs.cli.tables import Column, print_table
+from bf16codecs.cli.reports import check_writable, write_json
+from bf16codecs.cli.tables import Column, Table
 
 __all__ = ["bench_run"]
 
 _COLUMNS = [
-    Column("step"),
+    Column("step", least=5),
     Column("whole", least=6),
     Column("smallest"),
-    Column("on", rank=3),
+    Column("on", rank=3, least=5),
     Column("in the run"),
-    Column("on", rank=3),
+    Column("on", rank=3, least=5),
     Column("wrote", rank=2),
     Column("restored", rank=1),
     Column("from whole", rank=1),
@@ -82,7 +81,9 @@ def _summary(result: RunResult) -> list[str]:
 @click.option("--repeats", type=click.IntRange(1), default=5, show_default=True, help="Rounds.")
 @click.option("--threads", type=THREADS, default=1, show_default=True, help="Threads.")
 @click.option("--folder", help="For the stores, all of which are removed.")
-@click.option("--json", "json_file", help="Also write the table to this file, as JSON.")
+@click.option(
+    "--json", "json_file", help="Also write the table to this file, as JSON; - prints that alone."
+)
 @command
 def bench_run(
     checkpoints: tuple[str, ...],
@@ -101,9 +102,20 @@ def bench_run(
     earlier step as base, which is named after it. "wrote" is what appending writes beside what the
     step takes in the run. Times are medians of restoring the step.
     """
-    if json_file is not None:
-        require_folder_of(Path(json_file))
+    check_writable([json_file], checkpoints)
     options: dict[str, Any] = {"codec": codec, "level": level, "keyframe_every": keyframe_every}
+    table: Table | None = None
+
+    def show_step(step: StepResult) -> None:
+        # The first has shown that there is something to measure.
+        nonlocal table
+        if status is not None:
+            status("")
+        if table is None:
+            table = Table(_COLUMNS, [])
+        table.row(_row(step))
+        sys.stdout.flush()
+
     with status_line() as status:
         result = measure_run(
             checkpoints,
@@ -112,11 +124,11 @@ def bench_run(
             threads=threads,
             folder=folder,
             progress=status,
+            done=None if json_file == "-" else show_step,
             **options,
         )
-    print_table(_COLUMNS, [_row(step) for step in result.steps])
-    for line in _summary(result):
-        show(line)
-    if json_file is not None:
-        report = {"machine": asdict(machine(threads)), **asdict(result)}
-        Path(json_file).write_text(json.dumps(report, indent=2), encoding="utf-8")
+    if table is not None:
+        table.end()
+        for line in _summary(result):
+            show(line)
+    write_json({"machine": asdict(machine(threads)), **asdict(result)}, json_file)

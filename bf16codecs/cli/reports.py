@@ -1,17 +1,22 @@
-"""What conversions say when they are done, to people and to programs."""
+"""What commands say when they are done, to people and to programs."""
 
 from __future__ import annotations
 
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bf16codecs._messages import counted
+from bf16codecs._paths import require_folder_of
 from bf16codecs.cli.console import format_rate, format_size, printable, show, show_json
 
 if TYPE_CHECKING:
     from bf16codecs._half import HalfLoss
     from bf16codecs.convert.summary import Summary
 
-__all__ = ["lossy_line", "report", "summary_json", "took"]
+__all__ = ["check_writable", "lossy_line", "report", "summary_json", "took", "write_json"]
 
 
 def report(
@@ -85,3 +90,43 @@ def summary_json(summary: Summary) -> dict[str, Any]:
 def lossy_line(loss: HalfLoss) -> str:
     """Say what a lossy store does not restore."""
     return f"lossy: FP32 in half precision, not the original: {loss}"
+
+
+def check_writable(files: Iterable[str | None], sources: Iterable[str]) -> None:
+    """Refuse files for reports that cannot be written, before hours are spent on what they tell.
+
+    Parameters
+    ----------
+    files
+        Their paths; None and ``"-"`` are no files.
+    sources
+        What is read, which no report replaces.
+
+    Raises
+    ------
+    OSError
+        If one cannot be written.
+    ValueError
+        If one is a source, or two are the same.
+    """
+    taken = {os.path.realpath(source) for source in sources}
+    for file in files:
+        if file is None or file == "-":
+            continue
+        require_folder_of(Path(file))
+        if os.path.realpath(file) in taken:
+            raise ValueError(f"{file}: is read, or written to, already: name another file")
+        taken.add(os.path.realpath(file))
+        is_new = not os.path.lexists(file)
+        with open(file, "ab"):
+            pass
+        if is_new:
+            os.remove(file)
+
+
+def write_json(document: Mapping[str, Any], file: str | None) -> None:
+    """Write a JSON object to a file, or to standard output for ``"-"``; not at all for None."""
+    if file == "-":
+        show_json(document)
+    elif file is not None:
+        Path(file).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")

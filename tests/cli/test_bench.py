@@ -6,21 +6,48 @@ import csv
 import importlib.resources
 import io
 import json
+import os
+import shutil
+import signal
+import sys
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from bf16codecs import _core, bench
+from bf16codecs._dtypes import DTYPE_NAMES
 from bf16codecs._threads import MAX_THREADS, codec_threads
-from bf16codecs.cli import main
+from bf16codecs.bench.isolated import in_a_process
+from bf16codecs.cli import main, tables
+from bf16codecs.codecs import BF16Huffman
+from folders import names_in
+from models import write_model
 
 DEMO = str(importlib.resources.files("bf16codecs") / "data" / "demo.safetensors")
 
 
+def measured(
+    sample: bench.Sample,
+    *names: str,
+    nbytes: int | None = None,
+    threads: int = 1,
+    **timing: Any,
+) -> list[bench.Result]:
+    study = bench.study_codecs(sample, nbytes=nbytes, threads=threads)
+    return list(study.only(names).results(**timing))
+
+
+def sample(tensors: list[np.ndarray], dtype: str = "bfloat16") -> bench.Sample:
+    return bench.Sample(dtype, tensors, len(tensors), sum(t.nbytes for t in tensors), {})
+
+
 @pytest.fixture(scope="module")
 def results() -> list[bench.Result]:
-    return bench.run(bench.tensors_of(DEMO), nbytes=1 << 20, repeats=2, names=["BF16", "Zstd 1"])
+    whole = bench.sample_of(DEMO, 1 << 20)
+    return measured(whole, "BF16", "Zstd 1", nbytes=1 << 20, repeats=2)
 
 
 def test_every_codec_of_ours_is_there_and_exact(results: list[bench.Result]) -> None:
@@ -39,6 +66,7 @@ def test_every_codec_of_ours_is_there_and_exact(results: list[bench.Result]) -> 
 def test_figures_fit_together(results: list[bench.Result]) -> None:
     for r in results:
         assert r.nbytes >= 1 << 20
+        assert r.rounds == 2
         assert r.ratio == pytest.approx(16 / r.bits_per_value)
         assert 0 < r.encode_gbps_min <= r.encode_gbps <= r.encode_gbps_max
         assert 0 < r.decode_gbps_min <= r.decode_gbps <= r.decode_gbps_max
@@ -49,21 +77,21 @@ def test_figures_fit_together(results: list[bench.Result]) -> None:
 
 def test_small_models_are_not_copied_without_an_end() -> None:
     """One item, a hundred million times, took 6 GB before it was first encoded."""
-    results = bench.run([np.zeros(2, np.uint8)], repeats=1, names=["split"])
+    results = measured(sample([np.zeros(2, np.uint8)]), "split", nbytes=1 << 30, repeats=1)
     assert [r.nbytes for r in results] == [20_000] * 2
     assert all(r.exact for r in results)
 
 
 def test_threads_are_put_back() -> None:
     before = _core.get_num_threads()
-    bench.run([np.zeros(1000, np.uint8)], nbytes=1, repeats=1, threads=before + 1, names=["split"])
+    measured(sample([np.zeros(1000, np.uint8)]), "split", nbytes=1, repeats=1, threads=before + 1)
     assert _core.get_num_threads() == before
 
 
 def test_as_many_threads_as_the_core_takes() -> None:
     for threads in (0, MAX_THREADS + 1, 10**20):
         with pytest.raises(ValueError, match=f"^threads must be 1 to 1024, not {threads}$"):
-            bench.run([np.zeros(1000, np.uint8)], nbytes=1, threads=threads)
+            bench.study_codecs(sample([np.zeros(1000, np.uint8)]), threads=threads)
     with codec_threads(MAX_THREADS), pytest.raises(ValueError, match="1 to 1024"):
         _core.set_num_threads(MAX_THREADS + 1)
 
@@ -71,7 +99,7 @@ def test_as_many_threads_as_the_core_takes() -> None:
 def test_csv_and_json_have_every_row(results: list[bench.Result]) -> None:
     rows = list(csv.DictReader(io.StringIO(bench.to_csv(results))))
     assert [row["name"] for row in rows] == [r.name for r in results]
-    document = json.loads(bench.to_json(results, bench.machine()))
+    document = json.loads(json.dumps(bench.to_json(results, bench.machine(), "bfloat16")))
     assert document["machine"]["isa"] == _core.active_isa()
     assert [row["ratio"] for row in document["results"]] == [r.ratio for r in results]
 
@@ -99,13 +127,137 @@ def test_bad_source_is_one_line(tmp_path, source: str) -> None:
     assert done.stderr.count("\n") == 1
 
 
-def test_what_cannot_be_is_said_before_it_is_measured(tmp_path) -> None:
+def test_what_cannot_be_is_said_before_it_is_measured(tmp_path, monkeypatch) -> None:
+    model = str(shutil.copy(DEMO, tmp_path / "m.safetensors"))
+    before = Path(model).read_bytes()
+    monkeypatch.setattr(bench.Study, "results", None)
+    none = str(tmp_path / "no" / "t")
     for arguments, error in (
-        (["--only", "bset"], "no codec has 'bset' in its name; there are BF16Split, BF16Huffman, "),
-        (["--csv", str(tmp_path / "no" / "t.csv")], f"{tmp_path / 'no'}: No such folder"),
-        (["--json", str(tmp_path / "no" / "t.json")], f"{tmp_path / 'no'}: No such folder"),
+        (["--csv", none], f"{tmp_path / 'no'}: No such folder"),
+        (["--json", none], f"{tmp_path / 'no'}: No such folder"),
+        (["--csv", str(tmp_path)], "Is a directory"),
+        (["--json", model], f"{model}: is read, or written to, already"),
+        (["--csv", "t", "--json", "t"], "t: is read, or written to, already"),
     ):
-        done = CliRunner().invoke(main, ["bench", DEMO, "--size", "1M", *arguments])
+        done = CliRunner().invoke(main, ["bench", model, "--size", "1M", *arguments])
         assert done.exit_code == 1
         assert error in done.stderr
         assert done.stdout == ""
+    assert Path(model).read_bytes() == before
+    assert names_in(tmp_path) == {"m.safetensors"}
+
+
+def test_a_name_that_no_codec_has_is_wrong_usage() -> None:
+    done = CliRunner().invoke(main, ["bench", DEMO, "--only", "bset"])
+    assert done.exit_code == 2
+    assert "no codec has 'bset' in its name; there are BF16Split, BF16Huffman, " in done.stderr
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize("name", ["F16", "F32", "F64", "F8_E5M2"])
+def test_other_dtypes_are_measured_by_codecs_of_theirs(tmp_path, name: str) -> None:
+    path = write_model(
+        tmp_path / "m", [("a", name, (70, 70)), ("b", "BF16", (9,)), ("i", "I64", (4,))]
+    )
+    taken = bench.sample_of(path, 1 << 30)
+    assert (taken.dtype, taken.count) == (DTYPE_NAMES[name], 1)
+    assert taken.left_out == {"BF16": 1, "I64": 1}
+    results = measured(taken, "Blosc", "Split", "Huffman", nbytes=1, repeats=1)
+    assert all(r.exact for r in results)
+    assert results[1].bits_per_value == pytest.approx(8 * taken.item_size / results[1].ratio)
+    encoded = BF16Huffman(taken.dtype).encode(taken.tensors[0])
+    assert {r.name: r.encoded_nbytes for r in results}["BF16Huffman"] == len(encoded)
+    done = CliRunner().invoke(
+        main, ["bench", str(path), "--size", "1", "--repeats", "1", "--only", "split"]
+    )
+    assert done.exit_code == 0, done.output
+    assert "; not measured: " in done.stdout.splitlines()[1]
+
+
+def test_nothing_to_measure_is_said(tmp_path) -> None:
+    for shapes, there in (
+        ([("i", "I64", (4,)), ("b", "BOOL", (4,))], "I64, BOOL"),
+        ([], "no tensors"),
+    ):
+        path = write_model(tmp_path / "m", shapes)
+        done = CliRunner().invoke(main, ["bench", str(path)])
+        assert done.exit_code == 1
+        assert f"no floating-point tensors to measure: it has {there}" in done.stderr
+
+
+@pytest.mark.parametrize("nbytes", [1, 2, 1001, 50_000, 300_000, 1 << 30])
+def test_of_large_models_a_part_is_taken(nbytes: int) -> None:
+    taken = bench.sample_of(DEMO, nbytes)
+    total = sum(tensor.nbytes for tensor in taken.tensors)
+    assert total == max(2, min(nbytes, taken.nbytes) // 2 * 2)
+    assert (taken.count, taken.nbytes) == (39, 984_768)
+    again = bench.sample_of(DEMO, nbytes)
+    assert all((a == b).all() for a, b in zip(taken.tensors, again.tensors, strict=True))
+
+
+def test_what_is_slow_gets_less_data_and_at_least_three_rounds() -> None:
+    whole = bench.sample_of(DEMO, 1 << 30)
+    results = measured(whole, "Split", "LZMA", seconds=0)
+    assert [r.rounds for r in results] == [3] * 3
+    assert all(r.nbytes < whole.nbytes * 2 for r in results)
+    assert all(r.exact for r in results)
+    for options, rounds, nbytes in (
+        ({"repeats": 2}, 2, None),
+        ({"nbytes": 1 << 21}, 3, 3 * whole.nbytes),
+        ({"repeats": 1, "nbytes": 1 << 21}, 1, 3 * whole.nbytes),
+    ):
+        for r in measured(whole, "Split", seconds=0, **options):
+            assert r.rounds == rounds
+            assert nbytes is None or r.nbytes == nbytes
+
+
+def test_rows_come_one_by_one(monkeypatch) -> None:
+    printed = []
+    monkeypatch.setattr(tables, "show", lambda line: printed.append(line))
+    seen = []
+
+    def results(self, **options):
+        for result in original(self, **options):
+            seen.append(len(printed))
+            yield result
+
+    original = bench.Study.results
+    monkeypatch.setattr(bench.Study, "results", results)
+    done = CliRunner().invoke(
+        main, ["bench", DEMO, "--size", "1M", "--repeats", "1", "--only", "bf16"]
+    )
+    assert done.exit_code == 0
+    assert seen == [1, 2, 3, 4, 5, 6]
+
+
+def test_json_alone() -> None:
+    done = CliRunner().invoke(
+        main, ["bench", DEMO, "--size", "1", "--repeats", "1", "--only", "split", "--json", "-"]
+    )
+    document = json.loads(done.stdout)
+    assert [row["name"] for row in document["results"]] == ["memcpy", "BF16Split"]
+    assert document["dtype"] == "bfloat16"
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is measured on Linux")
+def test_memory_is_that_of_one_codec() -> None:
+    rng = np.random.default_rng(0)
+    whole = sample([rng.integers(0, 256, 1 << 22, np.uint8)])
+    results = measured(whole, "Split", "LZMA", nbytes=1, repeats=1)
+    peaks = {r.name: r.peak_bytes for r in results}
+    assert None not in peaks.values()
+    assert peaks["memcpy"] < 1 << 19
+    assert peaks["BF16Split"] >= 1 << 21  # its result is as large as the data
+    assert peaks["LZMA 1"] > peaks["BF16Split"]
+
+
+def test_what_fails_in_its_process_is_told() -> None:
+    def fail():
+        raise ValueError("no luck")
+
+    assert in_a_process("it", lambda: 7) == 7
+    with pytest.raises(ValueError, match=r"^no luck$"):
+        in_a_process("it", fail)
+    if sys.platform.startswith("linux"):
+        with pytest.raises(ValueError, match=r"^it: its process ended with -9$"):
+            in_a_process("it", lambda: os.kill(os.getpid(), signal.SIGKILL))

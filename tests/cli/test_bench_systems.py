@@ -27,7 +27,7 @@ ITEMS = 100_000
 @pytest.fixture(scope="module")
 def models(demo_model, tmp_path_factory):
     """Trained weights in bfloat16, an earlier step of them, and the same in FP32."""
-    bits = np.concatenate(bench.tensors_of(demo_model)).view("<u2")[:ITEMS]
+    bits = np.concatenate(bench.sample_of(demo_model, 1 << 30).tensors).view("<u2")[:ITEMS]
     rng = np.random.default_rng(0)
     single = bits.astype("<u4") << 16 | rng.integers(0, 1 << 16, ITEMS, "<u4")
     arrays = {
@@ -41,33 +41,37 @@ def models(demo_model, tmp_path_factory):
     return paths
 
 
-def study_of(system, models, **options):
-    source = models["fp32" if system == "C" else "now"]
-    return bench.run_system(system, source, repeats=1, **options)
+def study_of(system, models, source=None, names=(), **options):
+    source = models[source or ("fp32" if system == "C" else "now")]
+    return bench.study_system(system, source, **options)[0].only(names)
+
+
+def results_of(*args, **options):
+    return list(study_of(*args, **options).results(repeats=1))
 
 
 @pytest.mark.parametrize("system", bench.SYSTEMS)
 def test_everything_comes_back(models, system):
-    study = study_of(system, models, threads=2)
-    assert study.results[0].name == "memcpy"
-    assert all(r.exact for r in study.results)
-    assert {r.threads for r in study.results} == {1, 2}
+    results = results_of(system, models, threads=2)
+    assert results[0].name == "memcpy"
+    assert all(r.exact for r in results)
+    assert {r.threads for r in results} == {1, 2}
     item_size = 4 if system == "C" else 2
-    assert {r.nbytes for r in study.results} == {ITEMS * item_size}
-    for r in study.results:
+    assert {r.nbytes for r in results} == {ITEMS * item_size}
+    for r in results:
         assert r.ratio == pytest.approx(8 * item_size / r.bits_per_value)
-    alone = {(r.name, r.encoded_nbytes) for r in study.results if r.threads == 1}
-    assert {(r.name, r.encoded_nbytes) for r in study.results if r.threads == 2} <= alone
+    alone = {(r.name, r.encoded_nbytes) for r in results if r.threads == 1}
+    assert {(r.name, r.encoded_nbytes) for r in results if r.threads == 2} <= alone
 
 
 def test_a_is_no_larger_than_by_hand(models):
-    sizes = {r.name: r.encoded_nbytes for r in study_of("A", models, names=["zstd"]).results}
+    sizes = {r.name: r.encoded_nbytes for r in results_of("A", models, names=["zstd"])}
     for level in (1, 4, 7, 11, 15, 19, 22):
         assert sizes[f"BF16Zstd {level}"] <= sizes[f"shuffle + zstd {level}"]
 
 
 def test_b_tells_entropies_memory_and_damage(models):
-    figures = study_of("B", models, names=["FAST"]).figures
+    figures = study_of("B", models).figures()
     bits = {k: float(v.split()[0]) for k, v in figures.items() if k.startswith("entropy, ")}
     assert 2 < bits["entropy, exponents"] < bits["entropy, high bytes"] < 3.5
     assert 7.9 < bits["entropy, low bytes"] <= 8
@@ -87,27 +91,27 @@ def test_entropies_of_what_is_known():
 
 
 def test_c_is_lossy_and_says_how_much(models):
-    study = study_of("C", models)
-    lossless = [r for r in study.results if r.name.startswith(("memcpy", "without loss"))]
-    assert [r for r in study.results if not r.lossy] == lossless
+    results, figures = results_of("C", models), study_of("C", models).figures()
+    lossless = [r for r in results if r.name.startswith(("memcpy", "without loss"))]
+    assert [r for r in results if not r.lossy] == lossless
     values = payload_of(models["fp32"], ["F32"], 1 << 30).data.view("<f4")
     errors = np.abs(values - from_half(to_half(values)))
-    assert study.figures["largest absolute error"] == f"{errors.max():.4g}"
-    assert study.figures["numbers that became infinite"] == f"0 of {ITEMS}"
+    assert figures["largest absolute error"] == f"{errors.max():.4g}"
+    assert figures["numbers that became infinite"] == f"0 of {ITEMS}"
 
 
 def test_d_takes_another_checkpoint(models):
-    study = study_of("D", models, base=models["then"])
-    sizes = {r.name: r.encoded_nbytes for r in study.results}
+    sizes = {r.name: r.encoded_nbytes for r in results_of("D", models, base=models["then"])}
+    figures = study_of("D", models, base=models["then"]).figures()
     differences = [name for name in sizes if name.startswith(("XOR", "encode_delta"))]
     assert len(differences) == 10
     for name in differences:
         assert sizes[name] < sizes[name.partition(", ")[2]]
-    assert study.figures["constant blocks, XOR"] != study.figures["constant blocks, alone"]
+    assert figures["constant blocks, XOR"] != figures["constant blocks, alone"]
 
 
 def test_d_takes_32_bits(models):
-    results = bench.run_system("D", models["fp32"], repeats=1, names=["groups"]).results
+    results = results_of("D", models, "fp32", names=["groups"])
     assert results[1].bits_per_value == pytest.approx(32 / results[1].ratio)
     assert all(r.exact for r in results)
 
@@ -140,13 +144,12 @@ def test_what_cannot_be_is_one_line(models, tmp_path):
         ([now, "--system", "a", "--base", now], "system A knows no differences to another model"),
         ([now, "--system", "D", "--base", str(other)], f"{other}: no tensor 'b' of 198000 bytes"),
         ([now, "--system", "D", "--base", str(models["fp32"])], "no BF16 tensors to measure"),
-        ([now, "--system", "B", "--only", "bset"], "no codec has 'bset' in its name"),
     ):
         done = CliRunner().invoke(main, ["bench", *arguments])
         assert done.exit_code == 1
         assert error in done.stderr
         assert done.stderr.count("\n") == 1
-    for arguments in (["--base", now], ["--system", "E"]):
+    for arguments in (["--base", now], ["--system", "E"], ["--system", "B", "--only", "bset"]):
         assert CliRunner().invoke(main, ["bench", now, *arguments]).exit_code == 2
 
 
@@ -157,7 +160,7 @@ def test_command_prints_tables_and_writes_files(models, tmp_path):
          "--csv", str(tmp_path / "t.csv"), "--json", str(tmp_path / "t.json")],
     )  # fmt: skip
     assert done.exit_code == 0, done.output
-    assert "float32 tensors as one piece of 400.00 kB, 1 round\n" in done.output
+    assert "float32 tensors as one piece of 400.00 kB\n" in done.output
     assert "as rounded" in done.output
     assert "\nlargest absolute error: " in done.output
     rows = list(csv.DictReader((tmp_path / "t.csv").open()))

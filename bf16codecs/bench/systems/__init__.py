@@ -10,12 +10,13 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from bf16codecs.bench.contenders import Contender, copy
+from bf16codecs.bench.contenders import Contender, memcpy
 from bf16codecs.bench.data import Payload, payload_of
-from bf16codecs.bench.measure import Result, measure
+from bf16codecs.bench.measure import Work
+from bf16codecs.bench.study import Study
 from bf16codecs.bench.systems import half_delta, lmc, shuffle_zstd, split_stream
 
-__all__ = ["SYSTEMS", "Study", "run_system"]
+__all__ = ["SYSTEMS", "study_system"]
 
 
 def _no_figures(payload: Payload) -> Iterator[tuple[str, str]]:
@@ -40,27 +41,15 @@ SYSTEMS = {
 }
 
 
-@dataclass(frozen=True)
-class Study:
-    """What was found: results, and figures of other kinds by what they are."""
-
-    payload: Payload
-    results: list[Result]
-    figures: dict[str, str]
-
-
-def run_system(
+def study_system(
     system: str,
     source: str | os.PathLike[str],
     *,
     base: str | os.PathLike[str] | None = None,
     nbytes: int = 1 << 25,
-    repeats: int = 5,
     threads: int = 1,
-    names: Sequence[str] | None = None,
-    progress: Callable[[str], None] | None = None,
-) -> Study:
-    """Measure an earlier system with its settings, and what it was compared with.
+) -> tuple[Study, Payload]:
+    """Prepare to measure an earlier system with its settings, and what it was compared with.
 
     Parameters
     ----------
@@ -72,17 +61,13 @@ def run_system(
         For D: an earlier checkpoint, to which differences are measured too.
     nbytes : int
         What goes beyond these bytes of the model is left out: some take seconds a megabyte.
-    repeats : int
-        Rounds.
     threads : int
         Contenders that can use several threads are measured with one, and with so many.
-    names, progress
-        As `run` takes them.
 
     Returns
     -------
-    Study
-        With memcpy as the first of its results.
+    Study, Payload
+        What is measured, and on what, as one piece.
 
     Raises
     ------
@@ -93,17 +78,7 @@ def run_system(
     if base is not None and not chosen.takes_base:
         raise ValueError(f"system {system} knows no differences to another model")
     payload = payload_of(source, chosen.dtypes, nbytes, base)
-    figures = dict(chosen.figures(payload))
-    contenders = [
-        Contender("memcpy", lambda data: data, copy),
-        *chosen.contenders(payload, [1] if threads == 1 else [1, threads]),
-    ]
-    results = measure(
-        contenders,
-        [payload.data],
-        item_size=payload.item_size,
-        repeats=repeats,
-        names=names,
-        progress=progress,
-    )
-    return Study(payload, results, figures)
+    both = [1] if threads == 1 else [1, threads]
+    contenders = [memcpy(), *chosen.contenders(payload, both)]
+    work = Work([payload.data], payload.data.nbytes, payload.item_size, may_cut=False)
+    return Study(contenders, work, lambda: dict(chosen.figures(payload))), payload
