@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from bf16codecs._digests import Digests
 from bf16codecs._half import HalfLoss
 from bf16codecs._messages import counted, named_errors
 from bf16codecs.store.addresses import path_of
@@ -161,7 +162,7 @@ class Contents:
 
 
 def _base_json(base: BaseReference) -> dict[str, Any]:
-    files = [{"name": f.name, "nbytes": f.size, "sha256": f.sha256} for f in base.files]
+    files = [{"name": f.name, "nbytes": f.size, **vars(f.digests)} for f in base.files]
     return {"path": base.path, "step": base.step, "files": files}
 
 
@@ -179,11 +180,12 @@ def _steps_json(run: RunInfo) -> list[dict[str, Any]]:
 
 
 def _file_json(file: StoredFile) -> dict[str, Any]:
+    restored = file.restored_digests or Digests()
     return {
         "name": file.name,
         "nbytes": file.size,
-        "sha256": file.sha256 or None,  # of safetensors, it would have to be computed
-        "restored_sha256": file.restored_sha256,
+        **vars(file.digests),  # of safetensors, they would have to be computed
+        **{f"restored_{kind}": digest for kind, digest in vars(restored).items()},
     }
 
 

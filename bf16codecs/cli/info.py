@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator
 
+from bf16codecs._digests import Digests
 from bf16codecs._half import HalfLoss
 from bf16codecs._messages import counted
 from bf16codecs.cli.console import format_size, printable, show
@@ -56,7 +57,8 @@ def _summary(own: Contents) -> Iterator[str]:
         yield f"base: {own.base.place}"
         for file in own.base.files:
             name = f" {file.name}" if len(own.base.files) > 1 else ""
-            yield f"base SHA-256: {file.sha256}{name}"
+            for label, digest in file.digests.labelled().items():
+                yield f"base {label}: {digest}{name}"
     if own.run is not None:
         yield from _steps(own.run)
 
@@ -88,6 +90,11 @@ def _ways(rows: list[Row]) -> Iterator[str]:
     }
     found = [f"{count[way]} {text}" for way, text in parts.items() if count[way]]
     yield f"tensors: {', '.join(found)}"
+
+
+def _digests(digests: Digests, of_what: str) -> Iterator[str]:
+    for label, digest in digests.labelled().items():
+        yield f"  {of_what}{label} {digest}"
 
 
 def _steps(run: RunInfo) -> Iterator[str]:
@@ -139,7 +146,7 @@ def _cells(
 
 def _files(own: Contents) -> Iterator[str]:
     for file in own.files:
-        digest = f", SHA-256 {file.digest}" if file.digest else ""
-        yield f"{os.path.basename(file.name)}: {file.size} bytes{digest}"
-        if file.restored_sha256 is not None:
-            yield f"  not that of the original, SHA-256 {file.sha256}"
+        yield f"{os.path.basename(file.name)}: {file.size} bytes"
+        yield from _digests(file.restored, "")
+        if file.restored_digests is not None:
+            yield from _digests(file.digests, "of the original, which is not restored: ")

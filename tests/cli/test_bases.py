@@ -90,7 +90,7 @@ def test_info_opens_no_base(name: str, base: Path, fine: Path) -> None:
     at = lines.index("base: base.safetensors")
     assert lines[at + 1] == f"base BLAKE3: {digest}"
     assert len(lines[at + 1]) <= 80
-    assert re.fullmatch(r"fine\.safetensors: \d+ bytes, BLAKE3 \w{64}", lines[-1])
+    assert re.fullmatch(r"fine\.safetensors: \d+ bytes\n  BLAKE3 \w{64}", "\n".join(lines[-2:]))
 
 
 def test_info_names_the_shards_of_a_base(tmp_path: Path, fine: Path) -> None:
