@@ -20,15 +20,19 @@ import os
 import re
 import secrets
 import stat
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
 from bf16codecs._held import HeldFolder
+from bf16codecs._limits import MANY_FILES
 from bf16codecs._lock import LifeLock
 from bf16codecs._paths import absolute
 from bf16codecs._rename import exchange, rename_new
 from bf16codecs._sync import sync
+from bf16codecs.errors import ManyFilesWarning
 
 __all__ = ["WORKING_PREFIX", "WorkingFolder", "recover", "recover_missing"]
 
@@ -260,6 +264,10 @@ class WorkingFolder:
         self._folder.close()
 
     def _remove(self) -> None:
+        with suppress(Exception):  # which must not keep it from being removed
+            if _has_many(self.path):
+                text = f"more than {MANY_FILES} files to remove, which takes a while: {self.path}"
+                warnings.warn(text, ManyFilesWarning, stacklevel=5)
         # Once the note is gone, `old` may be incomplete: nobody must give it a name any more.
         self._folder.remove(_NOTE)
         errors = []
@@ -277,6 +285,18 @@ class WorkingFolder:
         self._lock.remove()
         with suppress(FileNotFoundError):  # somebody took it for one that has no lock yet
             os.rmdir(self.path)
+
+
+def _has_many(folder: Path) -> bool:
+    """Tell whether many files and folders are below a folder, without counting all of them."""
+    waiting, count = [str(folder)], 0
+    while waiting and count <= MANY_FILES:
+        with os.scandir(waiting.pop()) as entries:
+            for entry in islice(entries, MANY_FILES + 1):
+                count += 1
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
+    return count > MANY_FILES
 
 
 def recover(folder: Path) -> None:

@@ -7,6 +7,7 @@ __all__ = [
     "CorruptDataError",
     "DtypeMismatchWarning",
     "LeftoverWarning",
+    "ManyFilesWarning",
     "SafetensorsError",
     "StepNotFoundError",
     "StoreError",
@@ -72,3 +73,7 @@ class DtypeMismatchWarning(UserWarning):
 
 class LeftoverWarning(UserWarning):
     """A conversion could not remove a folder that it made, or a store that it replaced."""
+
+
+class ManyFilesWarning(UserWarning):
+    """A conversion makes, or removes, so many files that it takes long."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from bf16codecs.cli.options import (
 )
 from bf16codecs.cli.reports import report
 from bf16codecs.cli.runs import Job, run_job, run_options, step_options
+from bf16codecs.errors import ManyFilesWarning
 
 if TYPE_CHECKING:
     from bf16codecs.convert import Summary
@@ -39,6 +41,8 @@ def _run(
     as_json: bool,
     **options: Any,
 ) -> None:
+    if quiet:  # until the command ends
+        warnings.simplefilter("ignore", ManyFilesWarning)
     with progress_bar(quiet) as progress:
         summary = convert(source, target, progress=progress, **options)
     if as_json or not quiet:

@@ -20,7 +20,7 @@ from bf16codecs._names import DEFLATE_LEVELS, ZSTD_LEVELS
 from bf16codecs._threads import MAX_THREADS
 from bf16codecs.cli.console import open_closed_streams, printable
 from bf16codecs.cli.signals import handled_signals, shown_warnings, silence_what_is_left
-from bf16codecs.convert.defaults import DEFAULT_CHUNK_SIZE
+from bf16codecs.convert.defaults import DEFAULT_CHUNK_SIZE, LEAST_CHUNK_SIZE
 from bf16codecs.errors import BF16CodecsError
 from bf16codecs.store.choice import (
     CODEC_NAMES,
@@ -59,6 +59,9 @@ class ByteSize(click.ParamType):
 
     name = "size"
 
+    def __init__(self, least: int = 1) -> None:
+        self._least = least
+
     def convert(self, value: Any, param: Any, ctx: Any) -> int:
         """Parse the option's text."""
         if isinstance(value, int):
@@ -69,6 +72,8 @@ class ByteSize(click.ParamType):
             size = int(Fraction(match[1]) * 1024 ** _UNITS.index((match[2] or " ").upper()))
         if size == 0:
             self.fail(f"{value!r:.80} is not a size, such as 32M or 1.5G", param, ctx)
+        if size < self._least:
+            self.fail(f"{value!r:.80} is less than {self._least} bytes", param, ctx)
         return size
 
 
@@ -215,7 +220,7 @@ def conversion_options(
         ),
         click.option(
             "--chunk-size",
-            type=ByteSize(),
+            type=ByteSize(LEAST_CHUNK_SIZE),
             default=DEFAULT_CHUNK_SIZE,
             help=f"Largest chunk, such as 32M.  [default: {DEFAULT_CHUNK_SIZE >> 20}M]",
         ),

@@ -12,11 +12,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from bf16codecs import _interrupt
-from bf16codecs.errors import LeftoverWarning
+from bf16codecs.errors import LeftoverWarning, ManyFilesWarning
 
 __all__ = ["handled_signals", "shown_warnings", "silence_what_is_left"]
 
 _NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")  # SIGBREAK is Windows' Ctrl-Break
+_OURS = (LeftoverWarning, ManyFilesWarning)
 
 
 @contextmanager
@@ -57,12 +58,13 @@ def shown_warnings(say: Callable[[str], None]) -> Iterator[None]:
         show = warnings.showwarning
 
         def show_ours(message: Any, category: type[Warning], *args: Any, **options: Any) -> None:
-            if issubclass(category, LeftoverWarning):
+            if issubclass(category, _OURS):
                 say(str(message))
             else:
                 show(message, category, *args, **options)
 
-        warnings.simplefilter("always", LeftoverWarning)
+        for ours in _OURS:
+            warnings.simplefilter("always", ours)
         warnings.showwarning = show_ours
         yield
 

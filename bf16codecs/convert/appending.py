@@ -16,7 +16,7 @@ from bf16codecs._chunks.steps import StepView
 from bf16codecs._digests import Digests
 from bf16codecs._frames import decode
 from bf16codecs._growing import Version
-from bf16codecs.convert.checks import read_index
+from bf16codecs.convert.checks import check_chunk_count, read_index
 from bf16codecs.convert.parents import candidates, choose_parent, max_depth
 from bf16codecs.convert.pieces import Progress, do_pieces, file_hashes, read_chunk
 from bf16codecs.convert.plan import read_base
@@ -110,6 +110,7 @@ def _add_step(
     source = step.source
     before = [file.state() for file in source.files]
     plan = plan_step(source, run, info, step.choice, step.chunk_size, step.largest_chunk)
+    check_chunk_count((piece for piece in plan.pieces if piece.path in plan.new), step.chunk_size)
     _prepare(writer, info, plan)
     parent = _choose(run, info, source, step.choice)
     digests, nbytes = _encode(writer, plan, info, step, parent)

@@ -2,16 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import warnings
+from collections.abc import Iterable, Sequence
 
+from bf16codecs._chunks.grid import ArrayPlan, chunk_counts
 from bf16codecs._digests import Digests
-from bf16codecs.errors import CorruptDataError, StoreError
+from bf16codecs._limits import MANY_FILES
+from bf16codecs.convert.defaults import DEFAULT_STEP_SIZE, LEAST_CHUNK_SIZE
+from bf16codecs.errors import CorruptDataError, ManyFilesWarning, StoreError
 from bf16codecs.safetensors import Header, Source, shard_names
 from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.bases import work_with_bases
 from bf16codecs.store.plan import INDEX_PATH
 
-__all__ = ["check_restored_size", "compare_names", "read_index"]
+__all__ = [
+    "check_chunk_count",
+    "check_restored_size",
+    "compare_names",
+    "read_index",
+]
+
+
+def check_chunk_count(arrays: Iterable[ArrayPlan], chunk_size: int) -> None:
+    """Warn of a model that is cut into very many chunks, and refuse it if they are tiny, too.
+
+    Raises
+    ------
+    ValueError
+        If they are.
+    """
+    arrays = list(arrays)
+    count = sum(math.prod(chunk_counts(array.shape, array.chunks)) for array in arrays)
+    # Each tensor is a chunk at least, whatever their size, and 4 MiB is what the advice is.
+    if count <= MANY_FILES or count < 2 * len(arrays) or chunk_size >= DEFAULT_STEP_SIZE:
+        return
+    text = f"a chunk size of {chunk_size} bytes cuts the model into {count} chunks"
+    if chunk_size < LEAST_CHUNK_SIZE:
+        raise ValueError(
+            f"{text}: for so many, the smallest is {LEAST_CHUNK_SIZE}, and 4M a good one"
+            " (--chunk-size, chunk_size): parts of chunks can be read, too"
+        )
+    text += (
+        ", in a folder each a file, which are slow to make, to copy and to remove; a larger one,"
+        " such as 4M (--chunk-size, chunk_size), makes fewer, and parts of chunks can be read, too"
+    )
+    warnings.warn(text, ManyFilesWarning, stacklevel=2)
 
 
 def check_restored_size(reader: StoreReader) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["DEFAULT_CHUNK_SIZE", "DEFAULT_GROUP", "DEFAULT_STEP_SIZE"]
+__all__ = ["DEFAULT_CHUNK_SIZE", "DEFAULT_GROUP", "DEFAULT_STEP_SIZE", "LEAST_CHUNK_SIZE"]
 
 # 8 to 64 MiB convert equally fast; smaller ones take less memory, and a slice where a reader
 # decodes whole chunks (format 2) less time.
@@ -11,3 +11,6 @@ DEFAULT_CHUNK_SIZE = 16 << 20
 DEFAULT_GROUP = 16
 #: The largest size of one step in a chunk.
 DEFAULT_STEP_SIZE = 1 << 22
+#: Of a chunk, where a model has many: a file takes as much of most disks, however little is in it,
+#: and the head of a frame of 4 KiB is 1 % of it.
+LEAST_CHUNK_SIZE = 1 << 12

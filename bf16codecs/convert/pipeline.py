@@ -16,6 +16,7 @@ from bf16codecs._digests import Digests, FileHash
 from bf16codecs._half import HalfLoss
 from bf16codecs._messages import counted
 from bf16codecs.convert.bases import Base
+from bf16codecs.convert.checks import check_chunk_count
 from bf16codecs.convert.pieces import Progress, do_pieces, file_hashes, file_prefix, read_chunk
 from bf16codecs.convert.plan import ModelPlan, plan_model
 from bf16codecs.errors import CorruptDataError, SafetensorsError
@@ -123,6 +124,7 @@ def pack(
     plan = plan_model(
         source, chunk_size, None if base is None else base.model, is_lossy=measure is not None
     )
+    check_chunk_count((array for array in plan.arrays if array.is_written), chunk_size)
     measured = None if measure is None else measure(plan)
     if measured is not None:
         plan = measured.plan

@@ -67,7 +67,8 @@ def safetensors_to_zarr(
         Of ``"zstd"`` 1 to 22, of ``"delta-deflate"`` 1 to 9, of ``"arithmetic"`` ``"fast"`` or
         ``"best"``.
     chunk_size
-        Largest size of a chunk, in bytes.
+        Largest size of a chunk, in bytes. Where a model is cut into more than 10,000 small ones, a
+        `ManyFilesWarning` tells so; below 4096 bytes, these are a `ValueError`.
     threads
         Number of threads; by default `bf16codecs.get_num_threads()`.
     base
