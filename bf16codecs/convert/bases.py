@@ -22,7 +22,8 @@ from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.bases import files_of, path_to
 from bf16codecs.store.choice import CodecChoice
 from bf16codecs.store.entries import BaseReference
-from bf16codecs.store.opening import Kind, Opening, detect, open_any, open_either
+from bf16codecs.store.kinds import Kind, detect
+from bf16codecs.store.opening import Opening, open_any, open_either
 from bf16codecs.store.runs import RunReader
 
 __all__ = ["AUTO", "Base", "opened_base"]

@@ -26,7 +26,8 @@ from bf16codecs.safetensors import Source, SourceFile
 from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.choice import CODEC_NAMES, DEFAULT_CODEC
 from bf16codecs.store.entries import ROUNDED, StoredFile
-from bf16codecs.store.opening import Kind, Opening, detect, open_store
+from bf16codecs.store.kinds import Kind, detect
+from bf16codecs.store.opening import Opening, open_store
 from bf16codecs.store.whole import stored_arrays
 
 __all__ = ["rebase_store"]

@@ -21,7 +21,8 @@ from bf16codecs.convert.pipeline import unpack
 from bf16codecs.convert.summary import Progress, Summary, shifted, summarize
 from bf16codecs.convert.target import absolute_target, has_only, new_target
 from bf16codecs.store.backend import StoreReader
-from bf16codecs.store.opening import Kind, Opening, open_run_store, open_store
+from bf16codecs.store.kinds import Kind
+from bf16codecs.store.opening import Opening, open_run_store, open_store
 
 __all__ = ["hdf5_to_safetensors", "run_to_safetensors", "zarr_to_safetensors"]
 

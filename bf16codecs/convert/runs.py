@@ -27,7 +27,8 @@ from bf16codecs.convert.target import absolute_target, is_kind, new_target, targ
 from bf16codecs.errors import StoreError
 from bf16codecs.safetensors import Source, open_to_store
 from bf16codecs.store.choice import DEFAULT_CODEC, CodecChoice
-from bf16codecs.store.opening import Kind, detect, open_run_store
+from bf16codecs.store.kinds import Kind, detect
+from bf16codecs.store.opening import open_run_store
 from bf16codecs.store.run_layout import RunInfo
 from bf16codecs.store.run_writer import RunWriter
 from bf16codecs.store.runs import RunReader

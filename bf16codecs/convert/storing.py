@@ -22,8 +22,9 @@ from bf16codecs.convert.summary import Progress, Summary
 from bf16codecs.convert.target import absolute_target, is_kind, new_target
 from bf16codecs.safetensors import Source, open_to_store
 from bf16codecs.store.choice import DEFAULT_CODEC, CodecChoice
+from bf16codecs.store.kinds import Kind
 from bf16codecs.store.layout import StoreInfo
-from bf16codecs.store.opening import Kind, Opening, open_store
+from bf16codecs.store.opening import Opening, open_store
 from bf16codecs.store.writer import StoreWriter
 from bf16codecs.store.zarr_writer import ZarrWriter
 

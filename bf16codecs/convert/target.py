@@ -18,7 +18,7 @@ from bf16codecs._paths import absolute, require_folder_of
 from bf16codecs._replace import WORKING_PREFIX, WorkingFolder, recover
 from bf16codecs._sync import sync_tree
 from bf16codecs.errors import BF16CodecsError, LeftoverWarning
-from bf16codecs.store.opening import ZARR_MARKERS, Kind, detect
+from bf16codecs.store.kinds import ZARR_MARKERS, Kind, detect
 from bf16codecs.store.run_folder import refuse_appends
 
 __all__ = ["absolute_target", "has_only", "is_kind", "new_target", "target_errors"]

@@ -6,22 +6,20 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from bf16codecs._chunks.sources import FolderSource, LocalKeys
 from bf16codecs._chunks.wanted import BASE_ADVICE
 from bf16codecs._chunks.zipped import ZipSource
 from bf16codecs._limits import DEFAULT_LIMITS, Limits
 from bf16codecs._messages import named_errors, one_line
-from bf16codecs._paths import given_path
-from bf16codecs._replace import recover_missing
 from bf16codecs.errors import BF16CodecsError, StoreError
 from bf16codecs.store.addresses import path_of
 from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.bases import MOST_BASES, check_base, identity, is_beside, place_of
+from bf16codecs.store.kinds import Kind, detect
 from bf16codecs.store.run_layout import listed
 from bf16codecs.store.runs import RunReader, StepReader
 from bf16codecs.store.safetensors_reader import SafetensorsReader
@@ -31,10 +29,7 @@ if TYPE_CHECKING:
     from bf16codecs.zarr.strict import StrictStore
 
 __all__ = [
-    "ZARR_MARKERS",
-    "Kind",
     "Opening",
-    "detect",
     "open_any",
     "open_either",
     "open_run_store",
@@ -43,79 +38,8 @@ __all__ = [
 ]
 
 
-class Kind(Enum):
-    """What a path can be, and what messages call it."""
-
-    FOLDER = "a Zarr store"
-    ZIP = "a Zarr store in a ZIP file"
-    HDF5 = "an HDF5 file"
-    SAFETENSORS = "a safetensors model"
-
-
 _STEP = re.compile(r"(.+)@(\d{1,19})", re.DOTALL)
-#: Files of a folder that is a Zarr group or array.
-ZARR_MARKERS = {"zarr.json", ".zgroup", ".zarray", ".zmetadata"}
-_SAFETENSORS_SUFFIXES = (".safetensors", ".safetensors.index.json")
 _CANNOT = ": its base cannot be opened: "
-_HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
-
-
-def detect(path: str | os.PathLike[str]) -> Kind | None:
-    """Return what a file or a folder is, by its name, its first bytes or what it contains.
-
-    Returns
-    -------
-    Kind or None
-        None if it is nothing that holds a model.
-
-    Raises
-    ------
-    OSError
-        If it does not exist, or cannot be read.
-    ValueError
-        If the path is empty.
-    """
-    path = Path(given_path(path, "store"))
-    recover_missing(path)
-    if path.is_dir():
-        return _detect_folder(path)
-    if path.name.endswith(_SAFETENSORS_SUFFIXES):
-        return Kind.SAFETENSORS
-    if path.exists() and not path.is_file():
-        return None  # reading from a pipe or a device may never end
-    try:
-        with open(path, "rb") as file:
-            return _detect_file(file)
-    except OSError as e:
-        e.filename = str(path)  # reading knows the descriptor alone
-        raise
-
-
-def _detect_file(file: BinaryIO) -> Kind | None:
-    if file.read(2) == b"PK":
-        return Kind.ZIP
-    # Behind a user block, whose size is a power of two.
-    size, at = os.fstat(file.fileno()).st_size, 0
-    while at + len(_HDF5_MAGIC) <= size:
-        file.seek(at)
-        if file.read(len(_HDF5_MAGIC)) == _HDF5_MAGIC:
-            return Kind.HDF5
-        at = max(512, 2 * at)
-    return None
-
-
-def _detect_folder(path: Path) -> Kind | None:
-    while True:
-        before = os.stat(path)
-        # lexists() and glob() would take a folder that must not be read for an empty one.
-        names = os.listdir(path)
-        if not ZARR_MARKERS.isdisjoint(names):
-            return Kind.FOLDER
-        if any(name.endswith(".safetensors") for name in names):
-            return Kind.SAFETENSORS
-        if os.path.samestat(before, os.stat(path)):
-            return None
-        # It was being removed: another has its name.
 
 
 @dataclass(frozen=True)
