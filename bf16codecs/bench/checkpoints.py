@@ -26,9 +26,9 @@ from bf16codecs.convert import (
     safetensors_to_zarr,
     zarr_to_safetensors,
 )
+from bf16codecs.convert.sources import opened_source
 from bf16codecs.convert.step_numbers import ordered_steps, step_of
 from bf16codecs.model import open_model, open_run
-from bf16codecs.safetensors import open_source
 from bf16codecs.store.opening import open_run_store
 
 __all__ = ["RunResult", "StepResult", "measure_run"]
@@ -123,7 +123,7 @@ def measure_run(
     SafetensorsError
         If a source is damaged, or nothing tells its step.
     """
-    paths = {step_of(open_source(path), path): path for path in sources}
+    paths = {step_of(opened_source(path), path): path for path in sources}
     numbers = [number for number, _ in ordered_steps(sources)]
     with tempfile.TemporaryDirectory(dir=folder) as place:
         stores = _Stores(Path(place), as_hdf5, threads, options)
@@ -213,7 +213,7 @@ def _measure_step(
     for _ in range(repeats):
         wholes.append(stores.restore(str(stores.path(number, None))))
         steps.append(stores.restore(f"{stores.run}@{number}"))
-    tensors = [t for file in open_source(source).files for t in file.header.tensors]
+    tensors = [t for file in opened_source(source).files for t in file.header.tensors]
     return StepResult(
         number,
         None if parent is None else numbers[parent],

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bf16codecs import _core
 from bf16codecs._dtypes import DTYPE_NAMES
-from bf16codecs.safetensors import open_source
+from bf16codecs.convert.sources import opened_source
 
 __all__ = ["GAUSSIAN", "Bytes", "Payload", "Sample", "payload_of", "picked", "sample_of"]
 
@@ -165,7 +165,7 @@ def _named_tensors(source: Source, dtypes: Sequence[str]) -> tuple[str, list[tup
     """Return the first of the dtypes that there is, and its tensors."""
     if source == GAUSSIAN and "BF16" in dtypes:
         return "BF16", _gaussian()
-    files = open_source(source).files
+    files = opened_source(source).files
     there = {tensor.dtype for file in files for tensor in file.header.tensors if tensor.nbytes}
     dtype = next((dtype for dtype in dtypes if dtype in there), None)
     if dtype is None:

@@ -26,7 +26,7 @@ from bf16codecs.store.kinds import Kind, detect
 from bf16codecs.store.opening import Opening, open_any, open_either
 from bf16codecs.store.runs import RunReader
 
-__all__ = ["AUTO", "Base", "opened_base"]
+__all__ = ["AUTO", "Base", "check_not_base", "local_chain", "opened_base"]
 
 #: Before a folder: the best of the models in it.
 AUTO = "auto:"
@@ -56,6 +56,35 @@ class Base:
         """
         if self.model.state() != self.state:
             raise BaseMismatchError(f"{self.model.where}: changed while it was read as a base")
+
+
+def check_not_base(base: str | os.PathLike[str] | None, target: Path) -> None:
+    """Refuse a target that is there and is a base of what it would be made of.
+
+    Otherwise, who is told that it can be overwritten would be refused only then.
+
+    Raises
+    ------
+    ValueError
+        If it is.
+    """
+    if base is None or not os.path.lexists(target):
+        return
+    place = given_path(base, "base")
+    if place.startswith(AUTO):  # which leaves out the target
+        return
+    try:
+        model = open_any(place, Opening(chain=("",)))
+    except (BF16CodecsError, OSError):
+        return  # told when it is needed
+    with closing(model):
+        _check_target(model, target)
+
+
+def _check_target(model: StoreReader, target: Path) -> None:
+    local = path_of(model.location[0])
+    absolute_target(target, [] if local is None else [Path(local)], "base")
+    absolute_target(target, local_chain(model.base), f"base that {model.where} needs")
 
 
 @contextmanager
@@ -109,9 +138,7 @@ def opened_base(
     # The new store is the first of the chain.
     with closing(open_any(place, Opening(chain=("",)))) as model:
         where, step = model.location
-        local = path_of(where)
-        absolute_target(target, [] if local is None else [Path(local)], "base")
-        absolute_target(target, _local_chain(model.base), f"base that {model.where} needs")
+        _check_target(model, target)
         state = model.state()
         path = path_to(where, target)
         if not path.isprintable():  # as readers demand
@@ -121,7 +148,7 @@ def opened_base(
         yield Base(model, reference, state, reason)
 
 
-def _local_chain(model: StoreReader | None) -> Iterator[Path]:
+def local_chain(model: StoreReader | None) -> Iterator[Path]:
     """Yield the paths of a model and of its bases, as far as they are local."""
     while model is not None:
         where, _ = model.location
@@ -186,6 +213,6 @@ def _sample_nbytes(
             model = reader.step(reader.run.numbers[-1])
         step = model.location[1]
         place = path if step is None else path.with_name(f"{path.name}@{step}")
-        if target.resolve() in {base.resolve() for base in _local_chain(model)}:
+        if target.resolve() in {base.resolve() for base in local_chain(model)}:
             return None, place
         return coded_nbytes(samples, choice, model), place

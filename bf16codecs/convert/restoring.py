@@ -15,13 +15,14 @@ from bf16codecs._files import reserve, write_all
 from bf16codecs._limits import Limits
 from bf16codecs._paths import given_path
 from bf16codecs._threads import codec_threads
+from bf16codecs.convert.bases import local_chain
 from bf16codecs.convert.checks import check_restored_size, read_index
 from bf16codecs.convert.pieces import file_prefix
 from bf16codecs.convert.pipeline import unpack
 from bf16codecs.convert.summary import Progress, Summary, shifted, summarize
-from bf16codecs.convert.target import absolute_target, has_only, new_target
+from bf16codecs.convert.target import absolute_target, check_suffix, has_only, new_target
 from bf16codecs.store.backend import StoreReader
-from bf16codecs.store.kinds import Kind
+from bf16codecs.store.kinds import Kind, suffix_of
 from bf16codecs.store.opening import Opening, open_run_store, open_store
 
 __all__ = ["hdf5_to_safetensors", "run_to_safetensors", "zarr_to_safetensors"]
@@ -149,11 +150,14 @@ def run_to_safetensors(
             folders = [f"step-{step.number}" for step in steps]
         else:
             folders = [""] * len(steps)
-        target = _target(run, dst)
+        target = _target(run, dst, as_folder=True)
         may_replace = partial(has_only, names=folders if folders[0] else flat)
         total, done, tensors = sum(step.nbytes for step in steps), 0, 0
         run.check_size(total, "the original files")
-        with codec_threads(threads), new_target(target, overwrite, may_replace, sync) as temporary:
+        with (
+            codec_threads(threads),
+            new_target(target, overwrite, may_replace, sync, as_folder=True) as temporary,
+        ):
             temporary.mkdir()
             for step, folder in zip(steps, folders, strict=True):
                 (temporary / folder).mkdir(exist_ok=True)
@@ -178,9 +182,12 @@ def _restore(
     headers = reader.headers
     names = _names(reader)
     as_folder = reader.info.index is not None or len(names) > 1
-    target = _target(reader, dst)
+    target = _target(reader, dst, as_folder)
     may_replace = partial(has_only, names=names) if as_folder else Path.is_file
-    with codec_threads(threads), new_target(target, overwrite, may_replace, sync) as temporary:
+    with (
+        codec_threads(threads),
+        new_target(target, overwrite, may_replace, sync, as_folder) as temporary,
+    ):
         if as_folder:
             temporary.mkdir()
         paths = [temporary / name for name in names] if as_folder else [temporary]
@@ -194,14 +201,40 @@ def _names(reader: StoreReader) -> list[str]:
     return names if reader.info.index is None else [*names, reader.info.index.name]
 
 
-def _target(reader: StoreReader, dst: str | os.PathLike[str]) -> Path:
-    """Return the absolute target, which must not be in the store or contain it."""
+def _target(reader: StoreReader, dst: str | os.PathLike[str], as_folder: bool) -> Path:
+    """Return the absolute target.
+
+    It must not be in the store, or contain it or one of its bases, and have the name of what is
+    made: a file, or a folder.
+    """
     where, _ = reader.location
     local = [] if "://" in where else [Path(where)]
     target = absolute_target(given_path(dst, "target"), local)
     if local and local[0].resolve() in target.resolve().parents:
         raise ValueError(f"{dst}: lies in the store")
+    absolute_target(target, local_chain(reader.base), f"base of {reader.where}")
+    _check_name(reader, target, as_folder)
+    if not as_folder and os.fspath(dst).endswith(("/", os.sep)):
+        name = os.path.join(dst, reader.info.files[0].name)
+        raise ValueError(f"{dst}: a folder, and one file is restored: name it, such as {name}")
     return target
+
+
+def _check_name(reader: StoreReader, target: Path, as_folder: bool) -> None:
+    """Refuse a folder with the name of a file, and other names of anything else than is made."""
+    suffix, kind = suffix_of(target.name)
+    stem = target.name.removesuffix(suffix) or "model"
+    if as_folder and kind is Kind.SAFETENSORS:
+        raise ValueError(
+            f"{target}: the name of a file, and {reader.where} holds several files, or an index:"
+            f" name a folder for them, such as {stem}"
+        )
+    if not as_folder and suffix.endswith(".json"):
+        raise ValueError(
+            f"{target}: the name of an index, and {reader.where} has none: choose another name,"
+            f" such as {stem}.safetensors"
+        )
+    check_suffix(target, Kind.SAFETENSORS, "" if as_folder else ".safetensors")
 
 
 def _write(

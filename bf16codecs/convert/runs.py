@@ -21,13 +21,21 @@ from bf16codecs._threads import codec_threads
 from bf16codecs.convert.appending import Step, add_step
 from bf16codecs.convert.defaults import DEFAULT_GROUP, DEFAULT_STEP_SIZE
 from bf16codecs.convert.run_packing import pack_hdf5, pack_zip
+from bf16codecs.convert.sources import opened_source
 from bf16codecs.convert.step_numbers import ordered_steps, step_of
 from bf16codecs.convert.summary import Progress, Summary, shifted
-from bf16codecs.convert.target import absolute_target, is_kind, new_target, target_errors
+from bf16codecs.convert.target import (
+    absolute_target,
+    check_suffix,
+    is_empty_folder,
+    is_kind,
+    new_target,
+    target_errors,
+)
 from bf16codecs.errors import StoreError
 from bf16codecs.safetensors import Source, open_to_store
 from bf16codecs.store.choice import DEFAULT_CODEC, CodecChoice
-from bf16codecs.store.kinds import Kind, detect
+from bf16codecs.store.kinds import Kind, detect, suffix_of
 from bf16codecs.store.opening import open_run_store
 from bf16codecs.store.run_layout import RunInfo
 from bf16codecs.store.run_writer import RunWriter
@@ -112,12 +120,15 @@ def safetensors_to_run(
     paths = [path for _, source in checkpoints for path in source.paths]
     target = absolute_target(given_path(store, "target"), paths)
     kind = _kind_of(target, as_hdf5)
+    check_suffix(target, kind, ".h5" if kind is Kind.HDF5 else ".zarr")
     largest = MAX_HDF5_CHUNK if kind is Kind.HDF5 else None
     total = sum(source.nbytes for _, source in checkpoints)
     done, kinds = 0, kinds_of(sha256)
     with (
         codec_threads(threads),
-        new_target(target, overwrite, partial(is_kind, kind=kind), sync) as temporary,
+        new_target(
+            target, overwrite, partial(is_kind, kind=kind), sync, as_folder=kind is Kind.FOLDER
+        ) as temporary,
     ):
         # What does not grow cheaply is made of a folder.
         is_packed = kind is Kind.ZIP or (kind is Kind.HDF5 and len(checkpoints) > 1)
@@ -198,12 +209,12 @@ def append_to_run(
         If another process has begun it meanwhile.
     """
     start = time.perf_counter()
-    source = open_to_store(src)
+    source = opened_source(src, open_to_store)
     number = step_of(source, src) if step is None else step
     target = Path(given_path(store, "run"))
     absolute_target(target, source.paths)
     recover_missing(target)
-    if not os.path.lexists(target):
+    if not os.path.lexists(target) or is_empty_folder(target):
         if _kind_of(target, as_hdf5) is Kind.ZIP:
             raise ValueError(f"{target}: runs in ZIP files cannot grow: append to a folder")
         try:
@@ -290,7 +301,7 @@ def _format_of(target: Path) -> int:
 def _kind_of(target: Path, as_hdf5: bool) -> Kind:
     if as_hdf5:
         return Kind.HDF5
-    return Kind.ZIP if target.name.lower().endswith(".zip") else Kind.FOLDER
+    return Kind.ZIP if suffix_of(target.name)[1] is Kind.ZIP else Kind.FOLDER
 
 
 def _writer(path: Path, kind: Kind, zarr_format: int, durable: bool) -> RunWriter:

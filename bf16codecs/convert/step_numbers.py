@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from bf16codecs.convert.sources import opened_source
 from bf16codecs.errors import SafetensorsError
 from bf16codecs.safetensors import Source, open_to_store
 
@@ -68,7 +69,7 @@ def ordered_steps(
     """
     found: dict[int, tuple[Source, str]] = {}
     for i, path in enumerate(paths):
-        source = open_to_store(path)
+        source = opened_source(path, open_to_store)
         number = step_of(source, path) if given is None else given[i]
         if number in found:
             raise SafetensorsError(

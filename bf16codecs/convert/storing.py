@@ -13,16 +13,17 @@ from bf16codecs._digests import kinds_of
 from bf16codecs._messages import counted
 from bf16codecs._paths import given_path
 from bf16codecs._threads import codec_threads
-from bf16codecs.convert.bases import Base, opened_base
+from bf16codecs.convert.bases import Base, check_not_base, opened_base
 from bf16codecs.convert.checks import compare_names, read_index
 from bf16codecs.convert.defaults import DEFAULT_CHUNK_SIZE
 from bf16codecs.convert.lossy import half_source, measure_loss
 from bf16codecs.convert.pipeline import LOCAL, Engine, Measure, pack
+from bf16codecs.convert.sources import opened_source
 from bf16codecs.convert.summary import Progress, Summary
-from bf16codecs.convert.target import absolute_target, is_kind, new_target
+from bf16codecs.convert.target import absolute_target, check_suffix, is_kind, new_target
 from bf16codecs.safetensors import Source, open_to_store
 from bf16codecs.store.choice import DEFAULT_CODEC, CodecChoice
-from bf16codecs.store.kinds import Kind
+from bf16codecs.store.kinds import Kind, suffix_of
 from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.opening import Opening, open_store
 from bf16codecs.store.writer import StoreWriter
@@ -117,7 +118,7 @@ def safetensors_to_zarr(
         raise ValueError(f"zarr_format must be 2 or 3, not {zarr_format!r}")
     if lossy is not None and (base is not None or engine is not LOCAL):
         raise ValueError("a lossy store has no base, and is made by one process")
-    as_zip = os.fspath(store).lower().endswith(".zip")
+    as_zip = suffix_of(Path(store).name)[1] is Kind.ZIP
     choice = CodecChoice(codec, level, lossy)
     return _to_store(
         src,
@@ -218,17 +219,21 @@ def _to_store(
     start = time.perf_counter()
     if chunk_size < 1:
         raise ValueError(f"chunk_size must be positive, not {chunk_size}")
-    source = src if isinstance(src, Source) else open_to_store(src)
+    source = src if isinstance(src, Source) else opened_source(src, open_to_store)
     kinds = kinds_of(sha256)
     measure: Measure | None = None
     if choice.lossy is not None:
         measure = partial(measure_loss, source, kinds, progress and partial(progress, "measure"))
         source = half_source(source)
     target = absolute_target(given_path(store, "target"), source.paths)
+    check_not_base(base, target)
+    check_suffix(target, kind, ".h5" if kind is Kind.HDF5 else ".zarr")
     may_replace = partial(is_kind, kind=kind)
     with (
         codec_threads(threads),
-        new_target(target, overwrite, may_replace, sync) as temporary,
+        new_target(
+            target, overwrite, may_replace, sync, as_folder=kind is Kind.FOLDER
+        ) as temporary,
         opened_base(base, source, target, choice, kinds) as found,
     ):
         with closing(make_writer(temporary)) as writer:

@@ -18,10 +18,18 @@ from bf16codecs._paths import absolute, require_folder_of
 from bf16codecs._replace import WORKING_PREFIX, WorkingFolder, recover
 from bf16codecs._sync import sync_tree
 from bf16codecs.errors import BF16CodecsError, LeftoverWarning
-from bf16codecs.store.kinds import ZARR_MARKERS, Kind, detect
+from bf16codecs.store.kinds import MAKERS, ZARR_MARKERS, Kind, detect, suffix_of
 from bf16codecs.store.run_folder import refuse_appends
 
-__all__ = ["absolute_target", "has_only", "is_kind", "new_target", "target_errors"]
+__all__ = [
+    "absolute_target",
+    "check_suffix",
+    "has_only",
+    "is_empty_folder",
+    "is_kind",
+    "new_target",
+    "target_errors",
+]
 
 #: What to do about errors of the system.
 _ADVICE = {
@@ -59,6 +67,41 @@ def is_kind(path: Path, kind: Kind) -> bool:
         return False
 
 
+def check_suffix(target: Path, kind: Kind, example: str) -> None:
+    """Refuse a target with the name of another kind of model, unless it is there already.
+
+    Parameters
+    ----------
+    target
+        The file or folder to make.
+    kind
+        What it will be.
+    example
+        How its name may end instead.
+
+    Raises
+    ------
+    ValueError
+        If the name is that of another kind.
+    """
+    suffix, found = suffix_of(target.name)
+    if found in (None, kind) or is_kind(target, kind):
+        return
+    stem = target.name[: -len(suffix)].removesuffix(".zarr") or "model"
+    raise ValueError(
+        f"{target}: by its name {found.value}, which {MAKERS[found]} makes: choose another name,"
+        f" such as {stem}{example}"
+    )
+
+
+def is_empty_folder(path: Path) -> bool:
+    """Tell whether a path is a folder, and not a link, without anything in it."""
+    try:
+        return not path.is_symlink() and path.is_dir() and not any(path.iterdir())
+    except OSError:  # it cannot be read
+        return False
+
+
 def has_only(path: Path, names: Sequence[str]) -> bool:
     """Tell whether a path is a folder with nothing but files of these names."""
     try:
@@ -69,7 +112,11 @@ def has_only(path: Path, names: Sequence[str]) -> bool:
 
 @contextmanager
 def new_target(
-    target: Path, overwrite: bool, may_replace: Callable[[Path], bool], sync: bool
+    target: Path,
+    overwrite: bool,
+    may_replace: Callable[[Path], bool],
+    sync: bool,
+    as_folder: bool,
 ) -> Iterator[Path]:
     """Yield a temporary path, and give what is there the name `target` at the end, in one step.
 
@@ -84,6 +131,8 @@ def new_target(
         Returns whether an existing target is of a kind that may be replaced.
     sync
         Flush what was made before it gets its name, and then the name.
+    as_folder
+        Whether a folder is made, which may take the place of an empty one.
 
     Raises
     ------
@@ -95,7 +144,7 @@ def new_target(
         if any(os.path.lexists(folder / name) for name in ZARR_MARKERS):
             raise ValueError(f"{target}: would lie in the store {folder}: choose another place")
     recover(target.parent)
-    check = partial(_check, target, overwrite, may_replace)
+    check = partial(_check, target, overwrite, may_replace, as_folder)
     check(target)
     with _interrupt.shielded(), target_errors(target):
         working = WorkingFolder.make(target.parent, durable=sync)
@@ -139,9 +188,17 @@ def target_errors(target: Path) -> Iterator[None]:
         raise OSError(e.errno, text, str(target)) from e
 
 
-def _check(target: Path, overwrite: bool, may_replace: Callable[[Path], bool], path: Path) -> None:
+def _check(
+    target: Path,
+    overwrite: bool,
+    may_replace: Callable[[Path], bool],
+    as_folder: bool,
+    path: Path,
+) -> None:
     """Raise if the target may not be made: of what is at `path`, there or moved from there."""
     require_folder_of(target)
+    if as_folder and is_empty_folder(path):
+        return  # made for this: nothing is lost
     while True:
         try:
             found = path.lstat()
@@ -153,7 +210,10 @@ def _check(target: Path, overwrite: bool, may_replace: Callable[[Path], bool], p
             if may_replace(target.parent / os.readlink(path) if is_link else path):
                 break
             if os.path.samestat(found, path.lstat()):
-                text = "File exists, and is not overwritten: it is not a store or file of this kind"
+                what = "not a store or file of this kind"
+                if path.is_dir() and not as_folder:
+                    what = f"a folder, and a file is to be made: name one in it, {target.name}/..."
+                text = f"File exists, and is not overwritten: it is {what}"
                 raise FileExistsError(errno.EEXIST, text, str(target))
     if not overwrite:
         raise FileExistsError(errno.EEXIST, "File exists (--overwrite replaces it)", str(target))

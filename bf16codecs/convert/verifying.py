@@ -17,9 +17,10 @@ from bf16codecs._threads import codec_threads
 from bf16codecs.convert.checks import check_restored_size, compare_names, read_index
 from bf16codecs.convert.lossy import half_source
 from bf16codecs.convert.pipeline import unpack
+from bf16codecs.convert.sources import opened_source
 from bf16codecs.convert.summary import Progress, Summary, shifted
 from bf16codecs.errors import CorruptDataError, StoreError
-from bf16codecs.safetensors import Source, open_source
+from bf16codecs.safetensors import Source
 from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.opening import Opening, open_either
 from bf16codecs.store.paths import STEP_PATH
@@ -61,7 +62,7 @@ def verify_store(
         If the store is damaged, or is not a copy of `src`.
     """
     start = time.perf_counter()
-    source = None if src is None else open_source(src)
+    source = None if src is None else opened_source(src)
     opening = Opening(limits=Limits(max_bytes), base=base)
     with codec_threads(threads), closing(open_either(store, opening)) as reader:
         if isinstance(reader, RunReader):

@@ -1,4 +1,4 @@
-"""Which kind of model a path is: by what is there."""
+"""Which kind of model a path is: by what is there, or by its name where nothing is."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import BinaryIO
 from bf16codecs._paths import given_path
 from bf16codecs._replace import recover_missing
 
-__all__ = ["ZARR_MARKERS", "Kind", "detect"]
+__all__ = ["MAKERS", "RESTORERS", "ZARR_MARKERS", "Kind", "detect", "suffix_of"]
 
 
 class Kind(Enum):
@@ -22,11 +22,35 @@ class Kind(Enum):
     SAFETENSORS = "a safetensors model"
 
 
+#: The commands that make each kind.
+MAKERS = {
+    Kind.FOLDER: "st2zarr",
+    Kind.ZIP: "st2zarr",
+    Kind.HDF5: "st2h5",
+    Kind.SAFETENSORS: "zarr2st or h52st",
+}
+#: The commands that restore safetensors files from each kind of store.
+RESTORERS = {Kind.FOLDER: "zarr2st", Kind.ZIP: "zarr2st", Kind.HDF5: "h52st"}
 #: Files of a folder that is a Zarr group or array.
 ZARR_MARKERS = {"zarr.json", ".zgroup", ".zarray", ".zmetadata"}
 
 _SAFETENSORS_SUFFIXES = (".safetensors", ".safetensors.index.json")
+_SUFFIXES = {
+    ".zarr": Kind.FOLDER,
+    ".zip": Kind.ZIP,
+    ".h5": Kind.HDF5,
+    ".hdf5": Kind.HDF5,
+    **dict.fromkeys(_SAFETENSORS_SUFFIXES, Kind.SAFETENSORS),
+}
 _HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
+
+
+def suffix_of(name: str) -> tuple[str, Kind | None]:
+    """Return the end of a file's name that tells a kind, and the kind; empty and None if none."""
+    for suffix, kind in _SUFFIXES.items():
+        if name.lower().endswith(suffix):
+            return suffix, kind
+    return "", None
 
 
 def detect(path: str | os.PathLike[str]) -> Kind | None:

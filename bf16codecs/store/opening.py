@@ -19,7 +19,7 @@ from bf16codecs.errors import BF16CodecsError, StoreError
 from bf16codecs.store.addresses import path_of
 from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.bases import MOST_BASES, check_base, identity, is_beside, place_of
-from bf16codecs.store.kinds import Kind, detect
+from bf16codecs.store.kinds import RESTORERS, Kind, detect
 from bf16codecs.store.run_layout import listed
 from bf16codecs.store.runs import RunReader, StepReader
 from bf16codecs.store.safetensors_reader import SafetensorsReader
@@ -277,7 +277,9 @@ def open_store(
     kind = detect(path)
     if kind is not None and kind not in (kinds or (Kind.FOLDER, Kind.ZIP, Kind.HDF5)):
         expected = kinds[0].value if kinds else "a model store"
-        raise StoreError(f"{text}: not {expected}, but {kind.value}")
+        command = RESTORERS.get(kind)
+        advice = "nothing is to be restored" if command is None else f"{command} restores it"
+        raise StoreError(f"{text}: not {expected}, but {kind.value}: {advice}")
     return _as_model(_open_path(path, kind, opening.limits), step, opening)
 
 

@@ -104,7 +104,7 @@ def test_a_store_that_holds_the_base(source: Path, fine: Path, folder: Path) -> 
     base = base.rename(store / base.name)
     with pytest.raises(ValueError, match=f"would replace the base, {base}"):
         convert("zarr3", fine, folder / "m", base=base, overwrite=True)
-    with pytest.raises(FileExistsError, match="is not a store or file of this kind"):
+    with pytest.raises(ValueError, match="would replace the base"):
         safetensors_to_zarr(fine, source, base=source, overwrite=True)
 
 

@@ -216,6 +216,7 @@ def test_what_a_cluster_does_not_do(shards, tmp_path, cluster):
     with pytest.raises(ValueError, match="ZIP"):
         convert(shards, tmp_path / "m.zarr.zip", cluster)
     (tmp_path / "m.zarr").mkdir()
+    (tmp_path / "m.zarr" / "notes").write_text("mine")
     with pytest.raises(FileExistsError):
         convert(shards, tmp_path / "m.zarr", cluster)
     assert [p.name for p in tmp_path.iterdir()] == ["m.zarr"]

@@ -1,0 +1,45 @@
+"""Safetensors models as callers of conversions name them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+
+from bf16codecs._paths import given_path
+from bf16codecs.errors import SafetensorsError
+from bf16codecs.safetensors import Source, open_source
+from bf16codecs.store.addresses import path_of
+from bf16codecs.store.kinds import RESTORERS, detect
+
+__all__ = ["opened_source"]
+
+
+def opened_source(
+    src: str | os.PathLike[str],
+    open_path: Callable[[str], Source] = open_source,
+) -> Source:
+    """Open a safetensors model with `open_path`, and say of anything else what to do with it.
+
+    Parameters, and other errors, are those of `open_source`.
+
+    Raises
+    ------
+    SafetensorsError
+        If it is a store, or at an address.
+    """
+    text = given_path(src, "source")
+    path = path_of(text)
+    if path is None:
+        raise SafetensorsError(f"{text}: an address: download it first, SRC is a file or a folder")
+    try:
+        return open_path(path)
+    except SafetensorsError as e:
+        kind = None
+        with suppress(OSError):
+            kind = detect(path)
+        if kind in RESTORERS:
+            raise SafetensorsError(
+                f"{text}: {kind.value}, not a safetensors model: {RESTORERS[kind]} restores that"
+            ) from e
+        raise

@@ -1,0 +1,176 @@
+"""What the name of a target says, folders that are empty, and advice that is true."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from bf16codecs.convert import (
+    append_to_run,
+    rebase_store,
+    run_to_safetensors,
+    safetensors_to_hdf5,
+    safetensors_to_run,
+    safetensors_to_zarr,
+    verify_store,
+    zarr_to_safetensors,
+)
+from folders import content_of, names_in
+from invoked import done, refused
+from models import write_model
+
+TENSORS = [("a", "BF16", (64, 8)), ("b", "I32", (50,))]
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return write_model(tmp_path / "m.safetensors", TENSORS)
+
+
+@pytest.fixture
+def store(model: Path) -> Path:
+    safetensors_to_zarr(model, model.with_suffix(".zarr"))
+    return model.with_suffix(".zarr")
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> Path:
+    folder = tmp_path / "shards"
+    folder.mkdir()
+    for name in ("x", "y"):
+        write_model(folder / f"{name}.safetensors", [(name, "BF16", (5, 5))])
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("command", "name", "maker", "example"),
+    [
+        ("st2zarr", "out.h5", "st2h5", "out.zarr"),
+        ("st2zarr", "out.hdf5", "st2h5", "out.zarr"),
+        ("st2zarr", "out.safetensors", "zarr2st", "out.zarr"),
+        ("st2h5", "out.zarr", "st2zarr", "out.h5"),
+        ("st2h5", "out.zarr.zip", "st2zarr", "out.h5"),
+        ("st2h5", "out.ZIP", "st2zarr", "out.h5"),
+        ("st2h5", "out.safetensors", "h52st", "out.h5"),
+    ],
+)
+@pytest.mark.parametrize("job", [(), ("--append", "--step", "1")])
+def test_stores_have_no_name_of_another_kind(
+    model: Path, command: str, name: str, maker: str, example: str, job: tuple[str, ...]
+) -> None:
+    line = refused(command, model, model.with_name(name), *job)
+    assert maker in line
+    assert line.endswith(f"such as {example}")
+    assert names_in(model.parent) == {model.name}
+
+
+@pytest.mark.parametrize("name", ["back.zarr", "back.zip", "back.h5"])
+def test_restored_files_have_no_name_of_a_store(store: Path, name: str) -> None:
+    """Not even where one is there: a store is no file to replace."""
+    target = store.with_name(name)
+    for options in ((), ("--overwrite",)):
+        assert refused("zarr2st", store, target, *options).endswith("such as back.safetensors")
+        target.write_bytes(b"a store, perhaps")
+    assert target.read_bytes() == b"a store, perhaps"
+
+
+def test_several_files_need_a_folder(shards: Path, tmp_path: Path) -> None:
+    safetensors_to_zarr(shards, tmp_path / "s.zarr")
+    line = refused("zarr2st", tmp_path / "s.zarr", tmp_path / "one.safetensors")
+    assert "holds several files" in line
+    assert line.endswith("such as one")
+    done("zarr2st", tmp_path / "s.zarr", tmp_path / "one")
+    assert content_of(tmp_path / "one") == content_of(shards)
+
+
+def test_one_file_is_not_restored_to_a_folder(store: Path, tmp_path: Path) -> None:
+    line = refused("zarr2st", store, f"{tmp_path}/new/")
+    assert line.endswith(f"such as {tmp_path}/new/m.safetensors")
+    (tmp_path / "there").mkdir()
+    assert "name one in it, there/..." in refused("zarr2st", store, tmp_path / "there")
+    assert "has none" in refused("zarr2st", store, tmp_path / "m.safetensors.index.json")
+
+
+def test_a_store_that_is_there_keeps_its_name(model: Path, store: Path) -> None:
+    odd = store.rename(store.with_suffix(".h5"))
+    safetensors_to_zarr(model, odd, overwrite=True)
+    rebase_store(odd)
+    verify_store(odd, model)
+
+
+@pytest.mark.parametrize("target", ["zarr", "run", "begun run", "shards", "steps"])
+def test_an_empty_folder_is_taken(target: str, model: Path, shards: Path, tmp_path: Path) -> None:
+    """As `mktemp -d` makes it; nothing is lost."""
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    if target == "zarr":
+        safetensors_to_zarr(model, folder)
+        verify_store(folder, model)
+    elif target == "run":
+        safetensors_to_run([model], folder, steps=[1])
+        verify_store(folder, model)
+    elif target == "begun run":
+        append_to_run(model, folder, 1)
+        append_to_run(model, folder, 2)
+        verify_store(f"{folder}@2", model)
+    elif target == "shards":
+        safetensors_to_zarr(shards, tmp_path / "s.zarr")
+        zarr_to_safetensors(tmp_path / "s.zarr", folder)
+        assert content_of(folder) == content_of(shards)
+    else:
+        safetensors_to_run([model], tmp_path / "run", steps=[1])
+        run_to_safetensors(tmp_path / "run", folder)
+        assert names_in(folder) == {model.name}
+
+
+def test_a_folder_that_is_not_empty_stays(model: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "used"
+    folder.mkdir()
+    (folder / "notes").write_text("mine")
+    for convert in (safetensors_to_zarr, safetensors_to_hdf5):
+        for overwrite in (False, True):
+            with pytest.raises(FileExistsError, match="is not overwritten"):
+                convert(model, folder, overwrite=overwrite)
+    assert content_of(folder) == {"notes": b"mine"}
+
+
+def test_overwriting_is_advised_where_it_is_done(store: Path, model: Path) -> None:
+    """Not of what a store needs: it is refused with --overwrite, too."""
+    fine = shutil.copy(model, model.with_name("fine.safetensors"))
+    delta = model.with_name("delta.zarr")
+    safetensors_to_zarr(fine, delta, base=store)
+    for options in ((), ("--overwrite",)):
+        line = refused("st2zarr", fine, store, "--base", store, *options)
+        assert "would replace the base" in line
+        line = refused("st2zarr", fine, store, "--base", delta, *options)
+        assert "would replace the base that" in line
+    safetensors_to_zarr(fine, delta, base=model, overwrite=True)
+    for options in ((), ("--overwrite",)):
+        line = refused("zarr2st", delta, model, *options)
+        assert "would replace the base of" in line
+    verify_store(delta, fine)
+
+
+def test_stores_and_addresses_are_no_sources(model: Path, store: Path, tmp_path: Path) -> None:
+    safetensors_to_hdf5(model, tmp_path / "m.h5")
+    safetensors_to_zarr(model, tmp_path / "m.zarr.zip")
+    targets = {"st2zarr": tmp_path / "x.zarr", "st2h5": tmp_path / "x.h5"}
+    for command, target in targets.items():
+        for name, restorer in {
+            "m.zarr": "zarr2st",
+            "m.zarr.zip": "zarr2st",
+            "m.h5": "h52st",
+        }.items():
+            assert f"{restorer} restores that" in refused(command, tmp_path / name, target)
+        line = refused(command, "https://host/m.safetensors", target)
+        assert "https://host/m.safetensors: an address: download it first" in line
+    done("st2zarr", f"file://{model}", targets["st2zarr"])
+
+
+def test_the_other_command_is_named(model: Path, store: Path, tmp_path: Path) -> None:
+    safetensors_to_hdf5(model, tmp_path / "m.h5")
+    assert "zarr2st restores it" in refused("h52st", store, tmp_path / "x")
+    assert "h52st restores it" in refused("zarr2st", tmp_path / "m.h5", tmp_path / "x")
+    assert "nothing is to be restored" in refused("zarr2st", model, tmp_path / "x")
