@@ -27,6 +27,7 @@ __all__ = [
     "MAX_HEADER_BYTES",
     "Header",
     "TensorInfo",
+    "header_nbytes",
     "is_plain_name",
     "json_object",
     "name_fault",
@@ -246,6 +247,40 @@ def open_file(path: Path) -> BinaryIO:
         raise SafetensorsError(f"{path}: {e}") from None
 
 
+def header_nbytes(start: bytes, size: int, where: str) -> int:
+    """Return the size of a file's header, which has to fit into the file.
+
+    Parameters
+    ----------
+    start
+        The file's first 8 bytes, or more of them.
+    size
+        The file's.
+    where
+        The file, for messages.
+
+    Raises
+    ------
+    SafetensorsError
+        If it is not a safetensors file, or a truncated one.
+    """
+    if size < 8:
+        raise SafetensorsError(
+            f"{where}: truncated: no safetensors header in {counted(size, 'byte')}"
+        )
+    length = int.from_bytes(start[:8], "little")
+    if length > MAX_HEADER_BYTES:
+        raise SafetensorsError(
+            f"{where}: not a safetensors file: its header would have {length} bytes,"
+            f" the limit is {MAX_HEADER_BYTES}"
+        )
+    if length > size - 8:
+        raise SafetensorsError(
+            f"{where}: truncated: header of {counted(length, 'byte')} in a file of {size}"
+        )
+    return length
+
+
 def read_header(path: str | os.PathLike[str]) -> Header:
     """Read and check the header of a safetensors file, not its data.
 
@@ -263,20 +298,7 @@ def read_header(path: str | os.PathLike[str]) -> Header:
     path = Path(path)
     with open_file(path) as file:
         size = os.fstat(file.fileno()).st_size
-        if size < 8:
-            raise SafetensorsError(
-                f"{path}: truncated: no safetensors header in {counted(size, 'byte')}"
-            )
-        length = int.from_bytes(file.read(8), "little")
-        if length > MAX_HEADER_BYTES:
-            raise SafetensorsError(
-                f"{path}: not a safetensors file: its header would have {length} bytes,"
-                f" the limit is {MAX_HEADER_BYTES}"
-            )
-        if length > size - 8:
-            raise SafetensorsError(
-                f"{path}: truncated: header of {counted(length, 'byte')} in a file of {size}"
-            )
+        length = header_nbytes(file.read(8), size, str(path))
         raw = file.read(length)
     if len(raw) != length:
         raise SafetensorsError(f"{path}: truncated while it was read")

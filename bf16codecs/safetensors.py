@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from bf16codecs._safetensors_header import (
     MAX_HEADER_BYTES,
     Header,
     TensorInfo,
+    header_nbytes,
     is_plain_name,
     json_object,
     name_fault,
@@ -37,6 +38,8 @@ __all__ = [
     "Source",
     "SourceFile",
     "TensorInfo",
+    "check_index",
+    "header_nbytes",
     "is_plain_name",
     "open_source",
     "open_to_store",
@@ -144,22 +147,44 @@ def _refuse_shared_names(files: Iterable[SourceFile]) -> None:
                 )
 
 
+def check_index(
+    path: str | os.PathLike[str], shards: Mapping[str, list[str]], files: Iterable[SourceFile]
+) -> None:
+    """Refuse an index that does not say what is in its files.
+
+    Parameters
+    ----------
+    path
+        Of the index, for the message.
+    shards
+        What `shard_names` returns.
+    files
+        Those that it names.
+
+    Raises
+    ------
+    SafetensorsError
+        If a tensor is not in the file that the index says, or in two of them.
+    """
+    files = list(files)
+    for file in files:
+        present = {t.name for t in file.header.tensors}
+        for tensor in shards[file.name]:
+            if tensor not in present:
+                raise SafetensorsError(f"{path}: tensor {tensor!r} is not in {file.name}")
+    _refuse_shared_names(files)
+
+
 def _open_index(path: Path) -> Source:
     with open_file(path) as index:
         raw = index.read(MAX_HEADER_BYTES + 1)
     if len(raw) > MAX_HEADER_BYTES:
         raise SafetensorsError(f"{path}: larger than {MAX_HEADER_BYTES} bytes")
     shards = shard_names(raw, path)
-    files = []
-    for name in sorted(shards):
-        file = SourceFile(path.parent / name, read_header(path.parent / name))
-        present = {t.name for t in file.header.tensors}
-        for tensor in shards[name]:
-            if tensor not in present:
-                raise SafetensorsError(f"{path}: tensor {tensor!r} is not in {name}")
-        files.append(file)
-    _refuse_shared_names(files)
-    return Source(tuple(files), path, raw)
+    paths = [path.parent / name for name in sorted(shards)]
+    files = tuple(SourceFile(p, read_header(p)) for p in paths)
+    check_index(path, shards, files)
+    return Source(files, path, raw)
 
 
 def _entries(folder: Path, suffix: str) -> Iterator[Path]:

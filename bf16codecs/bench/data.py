@@ -75,7 +75,7 @@ def sample_of(source: Source, nbytes: int) -> Sample:
         whole = Sample("bfloat16", matrices, len(matrices), sum(m.nbytes for m in matrices), {})
         taken = picked([m.nbytes for m in matrices], nbytes, 2)
         return replace(whole, tensors=[matrices[i][:size] for i, size in taken])
-    placed = [(f, t) for f in open_source(source).files for t in f.header.tensors]
+    placed = [(f, t) for f in opened_source(source).files for t in f.header.tensors]
     sizes = Counter[str]()
     for _, tensor in placed:
         if DTYPE_NAMES.get(tensor.dtype) in _core.DTYPES:

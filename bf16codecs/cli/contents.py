@@ -15,7 +15,7 @@ from bf16codecs._messages import counted, named_errors
 from bf16codecs.store.addresses import path_of
 from bf16codecs.store.backend import Storage, StoreReader
 from bf16codecs.store.entries import ROUNDED, BaseReference, StoredFile, array_loss, loss_entry
-from bf16codecs.store.opening import Kind, detect
+from bf16codecs.store.kinds import Kind, detect
 from bf16codecs.store.run_layout import RunInfo
 from bf16codecs.store.runs import RunReader
 from bf16codecs.store.whole import stored_arrays

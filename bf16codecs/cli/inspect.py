@@ -44,7 +44,7 @@ def info(store: str, sort: str, max_bytes: int | None, as_json: bool) -> None:
 
     STORE is a model store, a run or a step of one, or a safetensors model.
     """
-    opening = Opening(limits=Limits(max_bytes), with_base=False, takes_safetensors=True)
+    opening = Opening(limits=Limits(max_bytes), with_base=False)
     with closing(open_either(store, opening)) as reader:
         contents = contents_of(reader, store)
     if key := SORTS[sort]:

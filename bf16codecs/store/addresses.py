@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-__all__ = ["LOCAL_SCHEMES", "path_of"]
+import re
+
+from bf16codecs.store.kinds import Kind, suffix_of
+
+__all__ = ["LOCAL_SCHEMES", "kind_of_address", "path_of"]
 
 #: Of addresses that are paths.
 LOCAL_SCHEMES = ("file", "local")
@@ -14,3 +18,9 @@ def path_of(text: str) -> str | None:
     if not has_scheme:
         return text
     return path if scheme.lower() in LOCAL_SCHEMES else None
+
+
+def kind_of_address(address: str) -> Kind:
+    """Return what is at an address, which its end says: a Zarr store, if it says nothing."""
+    place = re.split(r"[?#]", address, maxsplit=1)[0]
+    return suffix_of(place.rstrip("/"))[1] or Kind.FOLDER

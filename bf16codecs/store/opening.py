@@ -15,14 +15,15 @@ from bf16codecs._chunks.wanted import BASE_ADVICE
 from bf16codecs._chunks.zipped import ZipSource
 from bf16codecs._limits import DEFAULT_LIMITS, Limits
 from bf16codecs._messages import named_errors, one_line
+from bf16codecs._paths import given_path
 from bf16codecs.errors import BF16CodecsError, StoreError
-from bf16codecs.store.addresses import path_of
+from bf16codecs.store.addresses import kind_of_address, path_of
 from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.bases import MOST_BASES, check_base, identity, is_beside, place_of
 from bf16codecs.store.kinds import RESTORERS, Kind, detect
 from bf16codecs.store.run_layout import listed
 from bf16codecs.store.runs import RunReader, StepReader
-from bf16codecs.store.safetensors_reader import SafetensorsReader
+from bf16codecs.store.safetensors_reader import open_safetensors
 from bf16codecs.store.zarr_reader import ZarrReader
 
 if TYPE_CHECKING:
@@ -57,8 +58,6 @@ class Opening:
     with_base: bool = True
     #: What else can be done with a run, where a model is wanted, for messages.
     for_runs: str = ""
-    #: Whether safetensors are taken, where all of a store is read.
-    takes_safetensors: bool = False
     #: What was opened on the way here: stores and their bases.
     chain: tuple[str, ...] = ()
 
@@ -137,7 +136,7 @@ def _open_raw(source: Any, opening: Opening) -> StoreReader:
         from bf16codecs.store.zarr_stores import open_address
 
         return open_address(text, dict(opening.options or {}), opening.limits)
-    if opening.options:
+    if opening.options and opening.base is None:  # which may be at an address
         raise ValueError(f"{text}: storage_options apply to addresses only, not to paths")
     return _open_path(path, detect(path), opening.limits)
 
@@ -222,9 +221,9 @@ def _open_base(reader: StoreReader, opening: Opening) -> StoreReader:
 
 
 def open_either(store: str | os.PathLike[str], opening: Opening = Opening()) -> StoreReader:
-    """Open a model store, or all steps of a run store.
+    """Open a model, or all steps of a run.
 
-    Parameters and errors are those of `open_store`.
+    Parameters and errors are those of `open_any`.
 
     Returns
     -------
@@ -232,10 +231,9 @@ def open_either(store: str | os.PathLike[str], opening: Opening = Opening()) -> 
         A `RunReader` if it is a run, and the path names no step.
     """
     place, step = split_step(store)
-    path = None if opening.takes_safetensors else path_of(place)
-    if step is not None or (path is not None and detect(path) is Kind.SAFETENSORS):
-        return open_store(store, opening=opening)
     reader = _open_raw(place, opening)
+    if step is not None:
+        return _as_model(reader, step, opening)
     if reader.info.run is None or opening.base is not None:
         return _as_model(reader, None, opening)
     return RunReader(reader)
@@ -251,7 +249,7 @@ def open_store(
     store
         A path or an address.
     kinds
-        What it may be; by default, Zarr in a folder or a ZIP file, or HDF5. Addresses are Zarr's.
+        What it may be; by default, Zarr in a folder or a ZIP file, or HDF5.
     opening
         How.
 
@@ -270,17 +268,15 @@ def open_store(
     """
     text, step = split_step(store)
     path = path_of(text)
-    if path is None:
-        if kinds and Kind.FOLDER not in kinds:
-            raise StoreError(f"{text}: not {kinds[0].value}: only Zarr stores have addresses")
-        return open_any(store, opening)
-    kind = detect(path)
+    kind = kind_of_address(text) if path is None else detect(path)
+    if path is None and kind is Kind.HDF5:
+        _open_raw(text, opening)  # says that none are read from addresses
     if kind is not None and kind not in (kinds or (Kind.FOLDER, Kind.ZIP, Kind.HDF5)):
         expected = kinds[0].value if kinds else "a model store"
         command = RESTORERS.get(kind)
         advice = "nothing is to be restored" if command is None else f"{command} restores it"
         raise StoreError(f"{text}: not {expected}, but {kind.value}: {advice}")
-    return _as_model(_open_path(path, kind, opening.limits), step, opening)
+    return _as_model(_open_raw(text, opening), step, opening)
 
 
 def _open_path(text: str, kind: Kind | None, limits: Limits) -> StoreReader:
@@ -292,7 +288,7 @@ def _open_path(text: str, kind: Kind | None, limits: Limits) -> StoreReader:
         archive = ZipSource(path)
         return ZarrReader(text, archive, partial(_strict_store, path, archive), limits)
     if kind is Kind.SAFETENSORS:
-        return SafetensorsReader(path)
+        return open_safetensors(path, limits)
     if kind is Kind.HDF5:
         # h5py is imported only for HDF5 files.
         from bf16codecs.store.hdf5_reader import open_hdf5

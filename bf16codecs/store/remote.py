@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 from zarr.abc.store import Store
@@ -12,8 +13,9 @@ from bf16codecs._chunks.http import open_session
 from bf16codecs._messages import named_errors, one_line
 from bf16codecs.errors import StoreError
 from bf16codecs.store.addresses import path_of
+from bf16codecs.store.reopening import ReopeningStore, surviving
 
-__all__ = ["remote_store"]
+__all__ = ["remote_file", "remote_store"]
 
 
 def remote_store(url: str, options: dict[str, Any]) -> Store:
@@ -37,16 +39,41 @@ def remote_store(url: str, options: dict[str, Any]) -> Store:
         fsspec.get_filesystem_class(scheme)
     except (ImportError, ValueError) as e:
         return _obstore(url, options, e)
-    # In what is chained, as in zip::https://, each file system has the options of its scheme.
-    for web in {part.partition("://")[0] for part in address.split("::")} & {"http", "https"}:
-        session = {"get_client": open_session}
-        if "::" in address and "client_kwargs" in options:
-            options = {**options}
-            session["client_kwargs"] = options.pop("client_kwargs")
-        options = {**options, web: {**session, **options.get(web, {})}}
     with named_errors(url, OSError):
-        store = FsspecStore.from_url(address, storage_options=options, read_only=True)
-        return _one_by_one(store) if "zip" in store.fs.protocol else store
+        return ReopeningStore(partial(_fsspec_store, address, _options_of_each(address, options)))
+
+
+def _options_of_each(address: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of each file system of an address, by its scheme if there are several.
+
+    In what is chained, as in zip::https://, those of no scheme are the last one's: it has the
+    server, and ZIP files have no options.
+    """
+    schemes = [part.partition("://")[0] for part in address.split("::")]
+    if len(schemes) > 1:
+        named = {name: own for name, own in options.items() if name in schemes}
+        rest = {name: own for name, own in options.items() if name not in schemes}
+        options = {**named, schemes[-1]: {**rest, **named.get(schemes[-1], {})}}
+    for web in {"http", "https"}.intersection(schemes):
+        options = {**options, web: {"get_client": open_session, **options.get(web, {})}}
+    return options
+
+
+def _fsspec_store(address: str, options: dict[str, Any]) -> FsspecStore:
+    store = FsspecStore.from_url(address, storage_options=options, read_only=True)
+    return _one_by_one(store) if "zip" in store.fs.protocol else store
+
+
+def remote_file(url: str, options: dict[str, Any]) -> tuple[Store, str]:
+    """Open a file at an address: return a store of zarr's, and its key there.
+
+    Errors are those of `remote_store`.
+    """
+    store = remote_store(url, options)
+    if isinstance(store, ReopeningStore) and store.fs is not None:
+        return store, ""  # fsspec takes a file for a folder with nothing in it
+    folder, _, name = url.rpartition("/")
+    return remote_store(folder, options), name
 
 
 def _one_by_one(store: FsspecStore) -> FsspecStore:
@@ -71,7 +98,7 @@ def _obstore(url: str, options: dict[str, Any], reason: Exception) -> Store:
             " pip install 'bf16codecs[remote]' installs those for HTTP and S3"
         ) from reason
     try:
-        return ObjectStore(from_url(url, **options), read_only=True)
+        return surviving(ObjectStore(from_url(url, **options), read_only=True))
     except Exception as e:
         # Behind the message, obstore has everything that it knows of the request.
         text = one_line(e).partition(" Debug source")[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -14,17 +14,19 @@ from bf16codecs._chunks.array import ArrayReader, ChunkedArray, Index, Located
 from bf16codecs._chunks.formats import RawFormat
 from bf16codecs._chunks.grid import ArrayPlan
 from bf16codecs._chunks.sources import FilePart, FileSource
-from bf16codecs._digests import Digests, FileHash
+from bf16codecs._chunks.stored import InMemory
+from bf16codecs._chunks.stored import Source as ChunkSource
+from bf16codecs._digests import Digests, FileHash, kinds_of
 from bf16codecs._files import SharedFile, read_at
-from bf16codecs._limits import DEFAULT_LIMITS
-from bf16codecs.errors import SafetensorsError
-from bf16codecs.safetensors import SourceFile, open_source
+from bf16codecs._limits import Limits
+from bf16codecs.errors import SafetensorsError, StoreError
+from bf16codecs.safetensors import Source, SourceFile, open_source
 from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.entries import StoredFile
 from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo
-from bf16codecs.store.plan import header_path, plan_arrays, plan_bytes
+from bf16codecs.store.plan import INDEX_PATH, header_path, plan_arrays, plan_bytes
 
-__all__ = ["SafetensorsReader"]
+__all__ = ["SafetensorsReader", "open_safetensors"]
 
 # Bytes of the chunks that a file is read in.
 _PIECE_BYTES = 1 << 22
@@ -36,15 +38,32 @@ class SafetensorsReader(StoreReader):
 
     Parameters
     ----------
-    path
-        A file, a folder of shards, or a ``*.safetensors.index.json``.
+    where
+        Their path or address, for messages.
+    model
+        Their headers, and the index.
+    source
+        Where their bytes are.
+    parts
+        For each file, what returns the source's key of so many bytes from an offset on.
+    limits
+        What reading may take.
+    state
+        Returns something that differs once a file has changed.
     """
 
     has_near_headers = False  # the arrays are made of the headers
 
-    def __init__(self, path: Path) -> None:
-        self._model = open_source(path)
-        self._source = FileSource()
+    def __init__(
+        self,
+        where: str,
+        model: Source,
+        source: ChunkSource,
+        parts: Sequence[Callable[[int, int], Any]],
+        limits: Limits,
+        state: Callable[[], Any] = lambda: None,
+    ) -> None:
+        self._model, self._source, self._parts, self._state = model, source, parts, state
         paths, plans = plan_arrays(self._model, _PIECE_BYTES)
         self._plans = {plan.path: plan for plan in plans}
         files = []
@@ -54,8 +73,13 @@ class SafetensorsReader(StoreReader):
             self._plans[header_path(i)] = plan_bytes(
                 header_path(i), len(header.raw), len(header.raw), file=i, offset=8
             )
-        super().__init__(str(path), StoreInfo(tuple(files), None, paths), DEFAULT_LIMITS)
-        self._files = [_open_same(file) for file in self._model.files]
+        index = None
+        if model.index is not None:
+            raw = model.index_raw
+            digests = Digests.of(raw, kinds_of(False))
+            index = StoredFile(model.index.name, len(raw), digests, INDEX_PATH)
+            self._plans[INDEX_PATH] = plan_bytes(INDEX_PATH, len(raw), len(raw))
+        super().__init__(where, StoreInfo(tuple(files), index, paths), limits)
 
     def attributes(self, path: str) -> Mapping[str, Any]:
         """Return what an array of a store would say of its tensor."""
@@ -70,12 +94,13 @@ class SafetensorsReader(StoreReader):
 
     def digests(self, kinds: Sequence[str]) -> list[Digests]:
         """Compute the digests of each file."""
-        return [_digests(file, kinds) for file in self._files]
+        sizes = [file.header.file_size for file in self._model.files]
+        pairs = zip(self._parts, sizes, strict=True)
+        return [self._digests(part, size, kinds) for part, size in pairs]
 
     def state(self) -> Any:
         """Return something that differs once a file has changed."""
-        states = [os.fstat(file.descriptor) for file in self._files]
-        return [(status.st_size, status.st_mtime_ns) for status in states]
+        return self._state()
 
     def stored_nbytes(self, path: str) -> int:
         """Return the size of a tensor's data."""
@@ -95,23 +120,45 @@ class SafetensorsReader(StoreReader):
         self._source.close()
 
     def _open(self, path: str, label: str) -> ArrayReader:
-        plan = self._plans[path]
-        locate = partial(self._locate, plan, self._files[plan.file])
+        plan = self._plans.get(path)
+        if plan is None:
+            raise StoreError(f"{label}: is missing")
+        locate = partial(self._locate, plan)
         dtype = np.dtype(plan.dtype)
-        return ChunkedArray(label, plan.shape, dtype, plan.chunks, locate, in_blocks=True)
+        return ChunkedArray(
+            label, plan.shape, dtype, plan.chunks, locate, True, self._source.concurrency
+        )
 
-    def _locate(self, plan: ArrayPlan, file: SharedFile, index: Index) -> Located:
+    def _locate(self, plan: ArrayPlan, index: Index) -> Located:
+        if plan.path == INDEX_PATH:
+            return Located(_UNPADDED, InMemory(self._model.index_raw), None)
         piece = plan.piece(index)
-        return Located(_UNPADDED, self._source, FilePart(file, piece.offset, piece.nbytes))
+        return Located(_UNPADDED, self._source, self._parts[plan.file](piece.offset, piece.nbytes))
+
+    def _digests(self, part: Callable[[int, int], Any], size: int, kinds: Sequence[str]) -> Digests:
+        hashes = FileHash(kinds, size)
+        for at in range(0, size, _PIECE_BYTES):
+            nbytes = min(_PIECE_BYTES, size - at)
+            with self._source.open(part(at, nbytes)) as chunk:
+                (data,) = chunk.read([(0, nbytes)])
+            hashes.add(at, data)
+        return hashes.digests()
 
 
-def _digests(file: SharedFile, kinds: Sequence[str]) -> Digests:
-    nbytes = os.fstat(file.descriptor).st_size
-    digest, buffer, at = FileHash(kinds, nbytes), np.empty(_PIECE_BYTES, np.uint8), 0
-    while at < nbytes and (count := read_at(file.descriptor, at, buffer)):
-        digest.add(at, buffer[:count])
-        at += count
-    return digest.digests()
+def open_safetensors(path: Path, limits: Limits) -> SafetensorsReader:
+    """Open a file, a folder of shards, or a ``*.safetensors.index.json``.
+
+    Errors are those of `open_source`.
+    """
+    model = open_source(path)
+    files = [_open_same(file) for file in model.files]
+    parts = [partial(FilePart, file) for file in files]
+    return SafetensorsReader(str(path), model, FileSource(), parts, limits, partial(_state, files))
+
+
+def _state(files: Sequence[SharedFile]) -> Any:
+    states = [os.fstat(file.descriptor) for file in files]
+    return [(status.st_size, status.st_mtime_ns) for status in states]
 
 
 def _open_same(file: SourceFile) -> SharedFile:

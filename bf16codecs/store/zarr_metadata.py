@@ -288,7 +288,11 @@ def read_root(where: str, source: KeySource) -> tuple[int, dict[str, Any], dict[
         if "bf16codecs" not in (attributes or {}) and read_json(where, source, ".zarray"):
             raise _is_array(where)
         if attributes is None and read_json(where, source, ".zgroup") is None:
-            advice = "; at addresses, only Zarr stores are read" if path_of(where) is None else ""
+            advice = (
+                "; addresses of safetensors files end in .safetensors or .index.json"
+                if path_of(where) is None
+                else ""
+            )
             raise StoreError(f"{where}: not a model store: no Zarr group is there{advice}")
         return 2, attributes or {}, {}
     entries = _object(where, collected, "metadata")

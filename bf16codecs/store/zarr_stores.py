@@ -13,7 +13,13 @@ from zarr.storage import LocalStore, StorePath, ZipStore
 from bf16codecs._chunks.sources import FolderSource, LocalKeys
 from bf16codecs._limits import Limits
 from bf16codecs._messages import named_errors
+from bf16codecs.errors import StoreError
+from bf16codecs.store.addresses import kind_of_address
+from bf16codecs.store.backend import StoreReader
+from bf16codecs.store.kinds import Kind
 from bf16codecs.store.remote import remote_store
+from bf16codecs.store.remote_safetensors import open_remote_safetensors
+from bf16codecs.store.reopening import surviving
 from bf16codecs.store.zarr_reader import ZarrReader
 from bf16codecs.store.zarr_source import StoreSource
 from bf16codecs.zarr.strict import StrictStore
@@ -21,8 +27,24 @@ from bf16codecs.zarr.strict import StrictStore
 __all__ = ["open_address", "open_given", "strict_store"]
 
 
-def open_address(url: str, options: dict[str, Any], limits: Limits) -> ZarrReader:
-    """Open a model store, or a run, at an address; `options` are for its file system."""
+def open_address(url: str, options: dict[str, Any], limits: Limits) -> StoreReader:
+    """Open a model, or a run, at an address; `options` are for its file system.
+
+    Raises
+    ------
+    StoreError
+        If it is none, or of a kind that is read from local disks alone.
+    OSError
+        If the server fails, or has nothing there.
+    """
+    kind = kind_of_address(url)
+    if kind is Kind.SAFETENSORS:
+        return open_remote_safetensors(url, options, limits)
+    if kind is Kind.HDF5:
+        raise StoreError(
+            f"{url}: HDF5 files are read from local disks alone: download it, or let the address"
+            " have a Zarr store, which is read in parts (h52st, then st2zarr)"
+        )
     return _open(url, remote_store(url, options), limits)
 
 
@@ -39,7 +61,7 @@ def open_given(store: Any, limits: Limits) -> ZarrReader:
         raise TypeError(
             f"a model is a path, an address or a store of zarr's, not {store!r:.80} ({kind})"
         )
-    reader = _open(str(store), store, limits)
+    reader = _open(str(store), surviving(store), limits)
     reader.location = _place_of(store), None
     return reader
 

@@ -19,7 +19,6 @@ from bf16codecs.store import StoreError
 from bf16codecs.store.zarr_writer import ZarrWriter
 from edit_store import write_zip, zip_members
 from folders import names_in
-from models import write_model
 from store_contract import CODECS, StoreContract
 
 
@@ -178,13 +177,12 @@ class TestZip(ZarrContract):
 
 
 def test_not_stores(tmp_path: Path) -> None:
-    write_model(tmp_path / "m.safetensors", [("a", "BF16", (64, 8))])
     (tmp_path / "empty").mkdir()
     zarr.create_array(tmp_path / "array", shape=(3,), dtype="u1")
     zarr.create_group(tmp_path / "group")
     with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
         archive.writestr("x", "y")
-    for name in ("empty", "array", "group", "m.safetensors", "x.zip"):
+    for name in ("empty", "array", "group", "x.zip"):
         with pytest.raises(StoreError):
             verify_store(tmp_path / name)
     with pytest.raises(FileNotFoundError):

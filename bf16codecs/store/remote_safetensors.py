@@ -1,0 +1,110 @@
+"""Safetensors files behind addresses: a file, or an index and the files beside it."""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bf16codecs._limits import Limits, check_metadata
+from bf16codecs._messages import named_errors
+from bf16codecs.errors import SafetensorsError
+from bf16codecs.safetensors import (
+    Header,
+    Source,
+    SourceFile,
+    check_index,
+    header_nbytes,
+    parse_header,
+    shard_names,
+)
+from bf16codecs.store.remote import remote_file
+from bf16codecs.store.remote_parts import RemotePart, RemoteParts
+from bf16codecs.store.safetensors_reader import SafetensorsReader
+from bf16codecs.store.zarr_source import StoreSource
+
+__all__ = ["open_remote_safetensors"]
+
+# What is asked for first: most headers of one file are shorter.
+_FIRST_BYTES = 1 << 16
+
+
+class _File(NamedTuple):
+    """A file behind an address."""
+
+    url: str
+    store: StoreSource
+    key: str
+
+    @property
+    def size(self) -> int:
+        """Its size in bytes."""
+        with named_errors(self.url, OSError):
+            size = self.store.size(self.key)
+        if not size:
+            raise FileNotFoundError(errno.ENOENT, "Nothing is there, or it is empty", self.url)
+        return size
+
+    def read(self, start: int, stop: int) -> bytes:
+        """Read a range of it, which is there."""
+        with named_errors(self.url, OSError):
+            (part,) = self.store.open(self.key).read([(start, stop)])
+        if part.size < stop - start:
+            raise SafetensorsError(f"{self.url}: truncated while it was read")
+        return part.tobytes()
+
+
+def open_remote_safetensors(
+    url: str, options: Mapping[str, Any] | None, limits: Limits
+) -> SafetensorsReader:
+    """Open a safetensors file, or the index of several, at an address.
+
+    Two requests for each file, for its size and for its header; three if the header is long.
+
+    Raises
+    ------
+    SafetensorsError
+        If a file breaks the format, or files and index contradict each other.
+    StoreError
+        If a package is missing that knows such addresses, or the server ignores ranges.
+    OSError
+        If there is nothing, or it cannot be read.
+    """
+    place = re.split(r"[?#]", url, maxsplit=1)[0] if url.startswith("http") else url
+    index = _open(url, options) if place.endswith(".json") else None
+    raw = b""
+    if index is None:
+        files = [_open(url, options)]
+        names = [place.rpartition("/")[2]]
+    else:
+        size = index.size
+        check_metadata(size)
+        raw = index.read(0, size)
+        names = sorted(shards := shard_names(raw, url))
+        files = [_open(f"{place.rpartition('/')[0]}/{name}", options) for name in names]
+    headers = [_read_header(file) for file in files]
+    sources = tuple(SourceFile(Path(n), header) for n, header in zip(names, headers, strict=True))
+    model = Source(sources)
+    if index is not None:
+        model = Source(sources, Path(place.rpartition("/")[2]), raw)
+        check_index(url, shards, sources)
+    parts = [partial(RemotePart, file.store, file.key) for file in files]
+    return SafetensorsReader(url, model, RemoteParts(), parts, limits)
+
+
+def _open(url: str, options: Mapping[str, Any] | None) -> _File:
+    store, key = remote_file(url, dict(options or {}))
+    return _File(url, StoreSource(store), key)
+
+
+def _read_header(file: _File) -> Header:
+    size = file.size
+    first = file.read(0, min(size, _FIRST_BYTES))
+    length = header_nbytes(first, size, file.url)
+    raw = first[8 : 8 + length]
+    if len(raw) < length:
+        raw += file.read(8 + len(raw), 8 + length)
+    return parse_header(raw, size - 8 - length, file.url)
