@@ -79,7 +79,8 @@ def safetensors_to_zarr(
         If no scheduler answers, or the cluster fails.
     """
     # Workers have working folders of their own.
-    src = absolute(given_path(src, "source"))
+    src = given_path(src, "source")
+    src = src if "://" in src else absolute(src)
     store = absolute(given_path(store, "target"))
     with cluster(client, options.pop("threads", None) or 1) as engine:
         return _safetensors_to_zarr(src, store, engine=engine, **options)

@@ -19,6 +19,7 @@ from bf16codecs.cli.options import (
     max_bytes_option,
     overwrite_option,
     quiet_option,
+    storage_option,
     sync_option,
     threads_option,
 )
@@ -125,6 +126,7 @@ def _convert_on(address: str) -> Callable[..., Summary]:
 @click.argument("store")
 @click.argument("dst")
 @base_option
+@storage_option
 @threads_option
 @max_bytes_option
 @overwrite_option
@@ -190,6 +192,7 @@ def st2h5(src: tuple[str, ...], file: str, lossy: str | None, **options: Any) ->
 @click.argument("file")
 @click.argument("dst")
 @base_option
+@storage_option
 @threads_option
 @max_bytes_option
 @overwrite_option
@@ -216,6 +219,7 @@ def h52st(file: str, dst: str, step: int | None, all_steps: bool, **options: Any
     "  [default: none, the store becomes whole]",
 )
 @base_option
+@storage_option
 @threads_option
 @max_bytes_option
 @click.option(

@@ -18,6 +18,7 @@ from bf16codecs.cli.options import (
     json_option,
     max_bytes_option,
     quiet_option,
+    storage_option,
     threads_option,
 )
 from bf16codecs.cli.reports import lossy_line, summary_json, took
@@ -36,15 +37,22 @@ __all__ = ["info", "plugin_path", "verify"]
     show_default=True,
     help="Order of the tensors: as in the files, by name, or with the largest size or ratio first.",
 )
+@storage_option
 @max_bytes_option
 @json_option
 @command
-def info(store: str, sort: str, max_bytes: int | None, as_json: bool) -> None:
+def info(
+    store: str,
+    sort: str,
+    storage_options: dict[str, Any] | None,
+    max_bytes: int | None,
+    as_json: bool,
+) -> None:
     """Tell what STORE is, what it takes, and which tensors it has.
 
     STORE is a model store, a run or a step of one, or a safetensors model.
     """
-    opening = Opening(limits=Limits(max_bytes), with_base=False)
+    opening = Opening(storage_options, Limits(max_bytes), with_base=False)
     with closing(open_either(store, opening)) as reader:
         contents = contents_of(reader, store)
     if key := SORTS[sort]:
@@ -59,6 +67,7 @@ def info(store: str, sort: str, max_bytes: int | None, as_json: bool) -> None:
 @click.argument("store")
 @click.argument("src", required=False)
 @base_option
+@storage_option
 @threads_option
 @max_bytes_option
 @quiet_option
@@ -75,9 +84,10 @@ def verify(store: str, src: str | None, quiet: bool, as_json: bool, **options: A
         same = "" if src is None else f", identical to {printable(src)}"
         if src is not None and summary.loss is not None:
             same = f", identical to {printable(src)} in half precision"
+        state = "intact" if summary.has_checksums else "readable, without checksums"
         show(
             f"{printable(store)}: {counted(summary.tensors, 'tensor')},"
-            f" {format_size(summary.nbytes)}, intact{same}, {took(summary)}"
+            f" {format_size(summary.nbytes)}, {state}{same}, {took(summary)}"
         )
         if summary.loss is not None:
             show(lossy_line(summary.loss))

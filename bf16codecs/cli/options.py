@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import functools
+import json
 import re
 import signal
 import sys
@@ -40,6 +41,7 @@ __all__ = [
     "max_bytes_option",
     "overwrite_option",
     "quiet_option",
+    "storage_option",
     "sync_option",
     "threads_option",
 ]
@@ -146,6 +148,19 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
 #: How many threads there can be.
 THREADS = click.IntRange(1, MAX_THREADS)
 
+
+def _parsed_options(ctx: click.Context, param: click.Parameter, text: str | None) -> Any:
+    if text is None:
+        return None
+    try:
+        options = json.loads(text)
+    except (ValueError, RecursionError) as e:
+        raise click.BadParameter(f"not JSON: {e}") from None
+    if not isinstance(options, dict):
+        raise click.BadParameter('not a JSON object, such as {"anon": true}')
+    return options
+
+
 threads_option = click.option(
     "--threads", type=THREADS, help="Number of threads.  [default: all processors]"
 )
@@ -159,6 +174,13 @@ base_option = click.option(
     "--base",
     metavar="MODEL",
     help="The base that the store has differences to, if it is not where the store says.",
+)
+storage_option = click.option(
+    "--storage-options",
+    metavar="JSON",
+    callback=_parsed_options,
+    help="Options of the file system of an address, as open_model takes them, such as"
+    """ '{"endpoint_url": "https://host"}'.""",
 )
 overwrite_option = click.option("--overwrite", is_flag=True, help="Replace an existing target.")
 sync_option = click.option(
@@ -230,6 +252,7 @@ def conversion_options(
             help="Store what differs from MODEL: a store of any kind, or safetensors; local, or an"
             " address. auto:DIR takes the best of the models in DIR.",
         ),
+        storage_option,
         threads_option,
         click.option(
             "--sha256",

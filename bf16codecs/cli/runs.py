@@ -94,7 +94,12 @@ def run_job(sources: Sequence[str], options: dict[str, Any], others: Mapping[str
         if options["base"] is not None:
             _check_codec(options, CodecChoice.check_difference)
         return Job.MODEL
-    for name, value in {**others, "--base": options.pop("base")}.items():
+    others = {
+        **others,
+        "--base": options.pop("base"),
+        "--storage-options": options.pop("storage_options"),
+    }
+    for name, value in others.items():
         if value is not None:
             raise click.UsageError(f"{name} does not go with --series and --append")
     _check_codec(options, CodecChoice.check_run)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,7 +58,9 @@ class Base:
             raise BaseMismatchError(f"{self.model.where}: changed while it was read as a base")
 
 
-def check_not_base(base: str | os.PathLike[str] | None, target: Path) -> None:
+def check_not_base(
+    base: str | os.PathLike[str] | None, target: Path, options: Mapping[str, Any] | None
+) -> None:
     """Refuse a target that is there and is a base of what it would be made of.
 
     Otherwise, who is told that it can be overwritten would be refused only then.
@@ -74,7 +76,7 @@ def check_not_base(base: str | os.PathLike[str] | None, target: Path) -> None:
     if place.startswith(AUTO):  # which leaves out the target
         return
     try:
-        model = open_any(place, Opening(chain=("",)))
+        model = open_any(place, Opening(options, chain=("",)))
     except (BF16CodecsError, OSError):
         return  # told when it is needed
     with closing(model):
@@ -94,6 +96,7 @@ def opened_base(
     target: Path,
     choice: CodecChoice,
     kinds: Sequence[str],
+    options: Mapping[str, Any] | None = None,
 ) -> Iterator[Base | str]:
     """Open the base of a conversion, and close it at the end.
 
@@ -110,6 +113,8 @@ def opened_base(
         What codes them.
     kinds
         Digests by which the base is known again, if it is a safetensors model.
+    options
+        Of the file system, if the base is at an address.
 
     Yields
     ------
@@ -125,6 +130,8 @@ def opened_base(
         If the base is not a model, or there is none in the folder, or no store can name it.
     """
     if base is None:
+        if options:
+            raise ValueError("storage_options are for a base at an address, and there is no base")
         yield ""
         return
     codec, place = choice.for_difference("bfloat16"), given_path(base, "base")
@@ -136,7 +143,7 @@ def opened_base(
             return
         place = str(picked)
     # The new store is the first of the chain.
-    with closing(open_any(place, Opening(chain=("",)))) as model:
+    with closing(open_any(place, Opening(options, chain=("",)))) as model:
         where, step = model.location
         _check_target(model, target)
         state = model.state()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +23,7 @@ from bf16codecs.convert.storing import safetensors_to_hdf5, safetensors_to_zarr
 from bf16codecs.convert.summary import Progress, Summary
 from bf16codecs.errors import StoreError
 from bf16codecs.safetensors import Source, SourceFile
+from bf16codecs.store.addresses import path_of
 from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.choice import CODEC_NAMES, DEFAULT_CODEC
 from bf16codecs.store.entries import ROUNDED, StoredFile
@@ -38,6 +39,7 @@ def rebase_store(
     onto: str | os.PathLike[str] | None = None,
     *,
     base: str | os.PathLike[str] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     threads: int | None = None,
     max_bytes: int | None = None,
     verify: bool = True,
@@ -55,6 +57,8 @@ def rebase_store(
         The new base, as for `safetensors_to_zarr`; by default there is none.
     base
         The base that the store has, if it is not where the store says.
+    storage_options
+        Of the file system that a base at an address is in, the old or the new one.
     threads, max_bytes, verify, sync, progress
         As for `safetensors_to_zarr` and `zarr_to_safetensors`.
 
@@ -75,7 +79,7 @@ def rebase_store(
     if "://" in text:
         raise StoreError(f"{text}: only local stores can be rewritten")
     target = os.path.realpath(text)  # a link leads to what is rewritten, and stays
-    opening = Opening(limits=Limits(max_bytes), base=base)
+    opening = Opening(_options_for(base, storage_options), Limits(max_bytes), base)
     with closing(open_store(text, opening=opening)) as reader:
         if reader.location[1] is not None:
             raise StoreError(f"{text}: a step of a run, which cannot be rewritten alone")
@@ -91,6 +95,7 @@ def rebase_store(
             "base": onto,
             # What is known of the files stays known.
             "sha256": any(file.digests.sha256 for file in reader.info.files),
+            "storage_options": _options_for(onto, storage_options),
             "verify": verify,
             "overwrite": True,
             "sync": sync,
@@ -100,6 +105,13 @@ def rebase_store(
         if detect(text) is Kind.HDF5:
             return safetensors_to_hdf5(source, target, **options)
         return safetensors_to_zarr(source, target, zarr_format=reader.zarr_format, **options)
+
+
+def _options_for(
+    place: str | os.PathLike[str] | None, options: Mapping[str, Any] | None
+) -> Mapping[str, Any] | None:
+    """Return the options for a model that may be at an address: one of two is."""
+    return options if place is not None and path_of(os.fspath(place)) is None else None
 
 
 def _choice_of(reader: StoreReader, has_base: bool) -> tuple[str, str | None]:

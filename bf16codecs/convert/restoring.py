@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.grid import Piece
@@ -38,6 +39,7 @@ def zarr_to_safetensors(
     threads: int | None = None,
     overwrite: bool = False,
     base: str | os.PathLike[str] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     max_bytes: int | None = None,
     sync: bool = True,
     progress: Progress | None = None,
@@ -57,6 +59,8 @@ def zarr_to_safetensors(
         Replace an existing file, or a folder that has files of the same names only.
     base
         The model that the store has differences to, if it is not where the store says.
+    storage_options
+        Of the file system of an address: credentials, endpoints, time-outs.
     max_bytes
         The most bytes that the restored files may have. By default 1 GiB, or 256 times the store's
         size if that is more, which no real model meets.
@@ -82,7 +86,7 @@ def zarr_to_safetensors(
     ValueError
         If an option makes no sense, or the target is in the store or contains it.
     """
-    opening = Opening(limits=Limits(max_bytes), base=base, for_runs=_FOR_RUNS)
+    opening = Opening(storage_options, Limits(max_bytes), base=base, for_runs=_FOR_RUNS)
     with closing(open_store(store, Kind.FOLDER, Kind.ZIP, opening=opening)) as reader:
         return _restore(reader, dst, threads, overwrite, sync, progress)
 
@@ -94,6 +98,7 @@ def hdf5_to_safetensors(
     threads: int | None = None,
     overwrite: bool = False,
     base: str | os.PathLike[str] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     max_bytes: int | None = None,
     sync: bool = True,
     progress: Progress | None = None,
@@ -102,7 +107,7 @@ def hdf5_to_safetensors(
 
     Parameters and errors are those of `zarr_to_safetensors`.
     """
-    opening = Opening(limits=Limits(max_bytes), base=base, for_runs=_FOR_RUNS)
+    opening = Opening(storage_options, Limits(max_bytes), base=base, for_runs=_FOR_RUNS)
     with closing(open_store(file, Kind.HDF5, opening=opening)) as reader:
         return _restore(reader, dst, threads, overwrite, sync, progress)
 
@@ -113,6 +118,7 @@ def run_to_safetensors(
     *,
     threads: int | None = None,
     overwrite: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
     max_bytes: int | None = None,
     sync: bool = True,
     progress: Progress | None = None,
@@ -126,7 +132,7 @@ def run_to_safetensors(
     dst
         The folder to make. The files are in it, or, where steps have several files or files of one
         name, each step's in a folder ``step-600``.
-    threads, overwrite, max_bytes, sync, progress
+    threads, overwrite, storage_options, max_bytes, sync, progress
         As for `zarr_to_safetensors`. A folder is replaced if it has nothing but such files.
 
     Returns
@@ -143,7 +149,7 @@ def run_to_safetensors(
         If the target exists and `overwrite` is false, or it has other files.
     """
     start = time.perf_counter()
-    with closing(open_run_store(store, Opening(limits=Limits(max_bytes)))) as run:
+    with closing(open_run_store(store, Opening(storage_options, Limits(max_bytes)))) as run:
         steps = run.run.steps
         flat = [name for step in steps for name in step.file_names]
         if len(flat) > len(steps) or len(set(flat)) < len(flat):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from bf16codecs._digests import kinds_of
 from bf16codecs._messages import counted
@@ -44,6 +45,7 @@ def safetensors_to_zarr(
     chunk_size: int = DEFAULT_CHUNK_SIZE,
     threads: int | None = None,
     base: str | os.PathLike[str] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     lossy: str | None = None,
     zarr_format: int = 3,
     sha256: bool = False,
@@ -76,6 +78,8 @@ def safetensors_to_zarr(
     base
         A model, whatever holds it: its path or address. Tensors that it has too are stored as what
         differs, and reading the store needs it. By default there is none.
+    storage_options
+        Of the file system that a base at an address is in: credentials, endpoints, time-outs.
     lossy
         ``"float16"`` stores FP32 tensors in half precision; what this loses is measured first, for
         which the source is read once more. The store says that it is lossy, and restores FP32
@@ -133,6 +137,7 @@ def safetensors_to_zarr(
         kind=Kind.ZIP if as_zip else Kind.FOLDER,
         choice=choice,
         base=base,
+        storage_options=storage_options,
         chunk_size=chunk_size,
         threads=threads,
         sha256=sha256,
@@ -153,6 +158,7 @@ def safetensors_to_hdf5(
     chunk_size: int = DEFAULT_CHUNK_SIZE,
     threads: int | None = None,
     base: str | os.PathLike[str] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     sha256: bool = False,
     verify: bool = True,
     overwrite: bool = False,
@@ -188,6 +194,7 @@ def safetensors_to_hdf5(
         kind=Kind.HDF5,
         choice=choice,
         base=base,
+        storage_options=storage_options,
         chunk_size=chunk_size,
         threads=threads,
         sha256=sha256,
@@ -206,6 +213,7 @@ def _to_store(
     kind: Kind,
     choice: CodecChoice,
     base: str | os.PathLike[str] | None,
+    storage_options: Mapping[str, Any] | None,
     chunk_size: int,
     threads: int | None,
     sha256: bool,
@@ -226,7 +234,7 @@ def _to_store(
         measure = partial(measure_loss, source, kinds, progress and partial(progress, "measure"))
         source = half_source(source)
     target = absolute_target(given_path(store, "target"), source.paths)
-    check_not_base(base, target)
+    check_not_base(base, target, storage_options)
     check_suffix(target, kind, ".h5" if kind is Kind.HDF5 else ".zarr")
     may_replace = partial(is_kind, kind=kind)
     with (
@@ -234,7 +242,7 @@ def _to_store(
         new_target(
             target, overwrite, may_replace, sync, as_folder=kind is Kind.FOLDER
         ) as temporary,
-        opened_base(base, source, target, choice, kinds) as found,
+        opened_base(base, source, target, choice, kinds, storage_options) as found,
     ):
         with closing(make_writer(temporary)) as writer:
             report = progress and partial(progress, "convert")

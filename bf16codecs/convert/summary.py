@@ -30,6 +30,8 @@ class Summary:
     base: str = ""
     #: What the store does not restore, None if it is not lossy.
     loss: HalfLoss | None = None
+    #: Whether what was read has checksums, as all have but safetensors files.
+    has_checksums: bool = True
 
 
 def shifted(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
+from typing import Any
 
 import numpy as np
 
@@ -36,6 +37,7 @@ def verify_store(
     *,
     threads: int | None = None,
     base: str | os.PathLike[str] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     max_bytes: int | None = None,
     progress: Progress | None = None,
 ) -> Summary:
@@ -44,12 +46,13 @@ def verify_store(
     Parameters
     ----------
     store
-        A folder, a ZIP file, an HDF5 file, or an address that zarr understands. Of a run, all
+        Anything that `bf16codecs.open_model` opens. Safetensors files have no checksums: they are
+        read, and compared with `src`. Of a run, all
         steps are verified, or the one that the path names, as in ``run.zarr@600``.
     src
         The safetensors file, folder of shards or index that it has to be a copy of; a lossy store,
         of that in half precision.
-    threads, base, max_bytes, progress
+    threads, base, storage_options, max_bytes, progress
         As for `zarr_to_safetensors`.
 
     Returns
@@ -63,7 +66,7 @@ def verify_store(
     """
     start = time.perf_counter()
     source = None if src is None else opened_source(src)
-    opening = Opening(limits=Limits(max_bytes), base=base)
+    opening = Opening(storage_options, Limits(max_bytes), base=base)
     with codec_threads(threads), closing(open_either(store, opening)) as reader:
         if isinstance(reader, RunReader):
             files, tensors, total = _verify_run(reader, source, progress)
@@ -71,7 +74,9 @@ def verify_store(
             files, tensors, total = len(reader.info.files), len(reader.names), _size(reader)
             _verify(reader, source, shifted(progress, "verify", 0, total))
         stored, loss = reader.total_nbytes(), reader.info.loss
-    return Summary(files, tensors, total, stored, time.perf_counter() - start, loss=loss)
+        has_checksums = all(file.digest for file in reader.info.files)
+    seconds = time.perf_counter() - start
+    return Summary(files, tensors, total, stored, seconds, loss=loss, has_checksums=has_checksums)
 
 
 def _verify_run(
