@@ -92,7 +92,8 @@ class Folder:
 
     def __del__(self) -> None:
         if hasattr(self, "_descriptor"):
-            os.close(self._descriptor)
+            with suppress(OSError):  # nothing was written
+                os.close(self._descriptor)
 
     def open(self, key: str, flags: int = os.O_RDONLY) -> int | None:
         """Open a file below the folder, by its path with slashes.

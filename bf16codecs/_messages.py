@@ -69,7 +69,7 @@ def named_damage(what: str = "") -> Iterator[None]:
     try:
         yield
     except (CorruptDataError, TruncatedDataError) as e:
-        if str(e).endswith(DAMAGE_ADVICE):  # a base has told its own
+        if DAMAGE_ADVICE in str(e):  # it is told, perhaps of a base
             raise
         raise type(e)(f"{where}damaged: {one_line(e)}; {DAMAGE_ADVICE}") from e
     except CodecError as e:

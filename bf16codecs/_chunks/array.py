@@ -22,7 +22,7 @@ from bf16codecs._chunks.stored import Source
 from bf16codecs._chunks.touched import touched_ranges
 from bf16codecs._chunks.wanted import BASE_ADVICE, Base, Wanted
 from bf16codecs._limits import REMOTE_IN_FLIGHT_BYTES
-from bf16codecs._messages import named_damage, named_errors
+from bf16codecs._messages import named_errors
 from bf16codecs._threads import run_all
 from bf16codecs.errors import BaseMismatchError, StoreError
 
@@ -373,7 +373,7 @@ class ChunkedArray(ArrayReader):
             wanted = replace(wanted, base=partial(self._read_base, self._base, index))
         name = chunk.key if isinstance(chunk.key, str) else index
         named = named_errors(f"{self.label}, chunk {name}", OSError)
-        with named, named_damage(), chunk.source.open(chunk.key) as stored, self._named_base():
+        with named, chunk.source.open(chunk.key) as stored, self._named_base():
             read(chunk.form, stored, wanted)
 
     @contextmanager

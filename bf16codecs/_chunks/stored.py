@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from bf16codecs._buffers import Bytes
-from bf16codecs._messages import counted
+from bf16codecs._messages import counted, named_damage
 from bf16codecs.errors import StoreError
 
 __all__ = [
@@ -144,6 +144,7 @@ def check_range(
         )
 
 
+@named_damage()
 def drive(reading: Reading, stored: StoredChunk) -> None:
     """Read what is asked for, and wait for every reply."""
     try:

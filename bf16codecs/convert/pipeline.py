@@ -241,7 +241,7 @@ def verify_packed(
 
     def consume(file: int, piece: Piece, data: Bytes) -> None:
         if remaining.pop((file, piece.offset), None) != _core.checksum(data):
-            raise CorruptDataError(f"{reader.where}: {piece.array.path} differs from its source")
+            raise CorruptDataError(f"{reader.label(piece.array.path)} differs from its source")
 
     unpack(reader, headers, consume, [], progress)
     if remaining:

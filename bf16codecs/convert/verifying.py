@@ -73,8 +73,9 @@ def verify_store(
         else:
             files, tensors, total = len(reader.info.files), len(reader.names), _size(reader)
             _verify(reader, source, shifted(progress, "verify", 0, total))
+        reader.check_documents()
         stored, loss = reader.total_nbytes(), reader.info.loss
-        has_checksums = all(file.digest for file in reader.info.files)
+        has_checksums = all(file.restored.kinds for file in reader.info.files)
     seconds = time.perf_counter() - start
     return Summary(files, tensors, total, stored, seconds, loss=loss, has_checksums=has_checksums)
 

@@ -369,6 +369,9 @@ class StoreReader(ABC):
         stored = partial(self.stored_nbytes, path)
         return read_text(self.plan(path), self.label(path), stored, self.read)
 
+    def check_documents(self) -> None:  # noqa: B027
+        """Raise `StoreError` for metadata that other readers of such stores refuse."""
+
     @abstractmethod
     def total_nbytes(self) -> int:
         """Return the size of the whole store."""

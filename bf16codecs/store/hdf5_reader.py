@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import Any, NoReturn, TypeVar
 
@@ -16,7 +17,7 @@ from bf16codecs._chunks.array import ArrayReader
 from bf16codecs._chunks.wanted import Base
 from bf16codecs._journal import Journal, carry_out_journal
 from bf16codecs._limits import Limits, check_metadata
-from bf16codecs._messages import named_errors, one_line
+from bf16codecs._messages import DAMAGE_ADVICE, named_errors, one_line
 from bf16codecs.errors import StoreError
 from bf16codecs.hdf5.direct import Decoding, dataset_array
 from bf16codecs.hdf5.filters import codec_level, codec_name
@@ -31,6 +32,8 @@ __all__ = ["Hdf5Reader", "open_hdf5"]
 T = TypeVar("T")
 
 _OTHER_FILE = "an HDF5 file: h5py reads it, and st2h5 makes model stores of safetensors"
+_TRUNCATED = re.compile(r"truncated file: eof = (\d+),.* stored_eof = (\d+)")
+
 # How often a file is opened that changes meanwhile.
 _OPENINGS = 10
 
@@ -44,7 +47,8 @@ class _Opened:
             # Of a file that is open in this process, HDF5 would give what it knew of it then.
             given = stack.enter_context(open(where, "rb")) if _is_open(where) else None
             # A cache of decoded chunks for each dataset would be of no use.
-            self.file = h5py.File(where if given is None else given, "r", rdcc_nbytes=0)
+            with _told_as_damage():
+                self.file = h5py.File(where if given is None else given, "r", rdcc_nbytes=0)
             stack.pop_all()
         self._given = given
         self.decoding = Decoding(True, limits.max_bytes is not None, given)
@@ -58,6 +62,19 @@ class _Opened:
         self.file.close()
         if self._given is not None:
             self._given.close()
+
+
+@contextmanager
+def _told_as_damage() -> Iterator[None]:
+    """Say of a file that libhdf5 does not open what that means: its words are about its insides."""
+    try:
+        yield
+    except OSError as e:
+        if e.errno is not None:
+            raise
+        found = _TRUNCATED.search(str(e))
+        why = f"it has {found[1]} bytes of {found[2]}" if found else one_line(e)
+        raise StoreError(f"damaged or cut off: {why}; {DAMAGE_ADVICE}") from e
 
 
 def has_changed(path: str, before: os.stat_result) -> bool:

@@ -204,6 +204,8 @@ def _open_base(reader: StoreReader, opening: Opening) -> StoreReader:
         base = open_any(place, Opening(options, opening.limits, chain=chain))
     except (BF16CodecsError, OSError, ValueError, ImportError) as e:
         text = one_line(e)
+        if isinstance(e, OSError) and e.strerror and e.filename:
+            text = f"{e.filename}: {e.strerror}"
         # Of a chain, the store that was to be opened is told, and the one that has no base.
         rest = text.partition(_CANNOT)[2]
         text = rest if _CANNOT in rest else text

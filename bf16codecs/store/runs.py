@@ -63,6 +63,10 @@ class _PartReader(StoreReader):
         """Return the size of the whole store."""
         return self.store.total_nbytes()
 
+    def check_documents(self) -> None:
+        """Refuse metadata that other readers refuse."""
+        self.store.check_documents()
+
     def _size_of_at_least(self, enough: int) -> int:
         return self.store._size_of_at_least(enough)
 

@@ -237,6 +237,12 @@ class ZarrReader(StoreReader):
         if self._store is not None:
             self._store.close()
 
+    def check_documents(self) -> None:
+        """Refuse metadata that zarr refuses, such as a codec's configuration."""
+        for path in [*self._stored_paths(), *(file.path for file in self.info.files)]:
+            if path not in self.info.differences:
+                self._made_array(path, self.label(path))
+
     def _zarr_array(self, path: str, label: str) -> zarr.Array:
         """Return an array whose chunks are bounded, in their stored form and decoded."""
         import zarr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -22,3 +23,18 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any]]:
 
     monkeypatch.setattr(sources.OpenPart, "read", read)
     return reads
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[dict[str, str]]:
+    """Return the options for a client of an S3 server that has a bucket; there is one server."""
+    pytest.importorskip("s3fs")
+    fsspec = pytest.importorskip("fsspec")
+    server_of = pytest.importorskip("moto.server")
+    server = server_of.ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    options = {"key": "k", "secret": "s", "endpoint_url": f"http://{host}:{port}"}
+    fsspec.filesystem("s3", **options).mkdir("bucket")
+    yield options
+    server.stop()

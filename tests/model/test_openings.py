@@ -49,20 +49,6 @@ def server(root: Path):
         yield server
 
 
-@pytest.fixture(scope="module")
-def s3():
-    """Return the options for a client of an S3 server that has a bucket."""
-    pytest.importorskip("s3fs")
-    server_of = pytest.importorskip("moto.server")
-    server = server_of.ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    options = {"key": "k", "secret": "s", "endpoint_url": f"http://{host}:{port}"}
-    fsspec.filesystem("s3", **options).mkdir("bucket")
-    yield options
-    server.stop()
-
-
 @pytest.mark.parametrize("name", FORMS)
 @pytest.mark.parametrize("given", ["flat", "by scheme"])
 def test_storage_options_reach_the_server(root: Path, s3, name: str, given: str) -> None:

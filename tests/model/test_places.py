@@ -41,20 +41,6 @@ class Place:
         self.error_when_cut = error_when_cut
 
 
-@pytest.fixture(scope="module")
-def s3():
-    """Return the options for a client of an S3 server that has a bucket."""
-    pytest.importorskip("s3fs")
-    server_of = pytest.importorskip("moto.server")
-    server = server_of.ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    options = {"key": "k", "secret": "s", "endpoint_url": f"http://{host}:{port}"}
-    fsspec.filesystem("s3", **options).mkdir("bucket")
-    yield options
-    server.stop()
-
-
 def by_obstore(s3, path):
     obstore = pytest.importorskip("obstore.store")
     store = obstore.S3Store(
