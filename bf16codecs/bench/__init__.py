@@ -15,17 +15,18 @@ from bf16codecs._lazy import lazy_names
 if TYPE_CHECKING:
     from bf16codecs.bench.checkpoints import RunResult, StepResult, measure_run
     from bf16codecs.bench.data import GAUSSIAN, Payload, Sample, sample_of
+    from bf16codecs.bench.defaults import DEFAULT_NBYTES, SECONDS, SYSTEM_TITLES
     from bf16codecs.bench.host import Machine, machine
     from bf16codecs.bench.measure import Result
     from bf16codecs.bench.reports import to_csv, to_json
-    from bf16codecs.bench.study import DEFAULT_NBYTES, SECONDS, Study, study_codecs
-    from bf16codecs.bench.systems import SYSTEMS, study_system
+    from bf16codecs.bench.study import Study, study_codecs
+    from bf16codecs.bench.systems import study_system
 
 __all__ = [
     "DEFAULT_NBYTES",
     "GAUSSIAN",
     "SECONDS",
-    "SYSTEMS",
+    "SYSTEM_TITLES",
     "Machine",
     "Payload",
     "Result",
@@ -47,10 +48,11 @@ __getattr__, __dir__ = lazy_names(
     {
         "bf16codecs.bench.checkpoints": ["RunResult", "StepResult", "measure_run"],
         "bf16codecs.bench.data": ["GAUSSIAN", "Payload", "Sample", "sample_of"],
+        "bf16codecs.bench.defaults": ["DEFAULT_NBYTES", "SECONDS", "SYSTEM_TITLES"],
         "bf16codecs.bench.host": ["Machine", "machine"],
         "bf16codecs.bench.measure": ["Result"],
         "bf16codecs.bench.reports": ["to_csv", "to_json"],
-        "bf16codecs.bench.study": ["DEFAULT_NBYTES", "SECONDS", "Study", "study_codecs"],
-        "bf16codecs.bench.systems": ["SYSTEMS", "study_system"],
+        "bf16codecs.bench.study": ["Study", "study_codecs"],
+        "bf16codecs.bench.systems": ["study_system"],
     },
 )

@@ -10,15 +10,11 @@ from functools import partial
 from bf16codecs._threads import codec_threads
 from bf16codecs.bench.contenders import Contender, contenders
 from bf16codecs.bench.data import Sample
+from bf16codecs.bench.defaults import DEFAULT_NBYTES, SECONDS
 from bf16codecs.bench.isolated import in_a_process
 from bf16codecs.bench.measure import Result, Work, measure
 
-__all__ = ["DEFAULT_NBYTES", "SECONDS", "Study", "study_codecs"]
-
-#: The time that all contenders share.
-SECONDS = 120.0
-#: What is measured, and is in no cache.
-DEFAULT_NBYTES = 1 << 28
+__all__ = ["Study", "study_codecs"]
 
 
 def _no_figures() -> Mapping[str, str]:

@@ -7,29 +7,20 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from bf16codecs import bench as benchmarks
 from bf16codecs._messages import counted
-from bf16codecs.bench import (
-    DEFAULT_NBYTES,
-    SECONDS,
-    SYSTEMS,
-    Result,
-    Sample,
-    Study,
-    machine,
-    sample_of,
-    study_codecs,
-    study_system,
-    to_csv,
-    to_json,
-)
+from bf16codecs.bench.defaults import DEFAULT_NBYTES, SECONDS, SYSTEM_TITLES
 from bf16codecs.cli.console import format_size, show
 from bf16codecs.cli.options import THREADS, ByteSize, command
 from bf16codecs.cli.reports import check_writable, write_json
 from bf16codecs.cli.tables import Column, Table, shortened
+
+if TYPE_CHECKING:
+    from bf16codecs.bench import Result, Sample, Study
 
 __all__ = ["bench", "status_line"]
 
@@ -132,9 +123,9 @@ def status_line() -> Iterator[Callable[[str], None] | None]:
 @click.option("--only", multiple=True, help="Only codecs with this in their name; repeatable.")
 @click.option(
     "--system",
-    type=click.Choice(list(SYSTEMS), case_sensitive=False),
+    type=click.Choice(list(SYSTEM_TITLES), case_sensitive=False),
     help="Instead, measure an earlier system with its settings, and what it was compared with: "
-    + "; ".join(f"{letter} {system.title}" for letter, system in SYSTEMS.items())
+    + "; ".join(f"{letter} {title}" for letter, title in SYSTEM_TITLES.items())
     + ".",
 )
 @click.option("--base", help="An earlier checkpoint: with --system D, differences to it too.")
@@ -166,11 +157,11 @@ def bench(
     if base is not None and system is None:
         raise click.UsageError("--base is for --system D")
     if system is None:
-        sample = sample_of(src, DEFAULT_NBYTES if size is None else size)
-        study = study_codecs(sample, nbytes=size, threads=threads)
+        sample = benchmarks.sample_of(src, DEFAULT_NBYTES if size is None else size)
+        study = benchmarks.study_codecs(sample, nbytes=size, threads=threads)
         dtype, about = sample.dtype, _about(sample)
     else:
-        study, payload = study_system(
+        study, payload = benchmarks.study_system(
             system, src, base=base, nbytes=size or 1 << 25, threads=threads
         )
         dtype = payload.dtype
@@ -179,7 +170,7 @@ def bench(
         study = study.only(only)
     except ValueError as e:
         raise click.UsageError(str(e)) from None
-    where = machine(threads)
+    where = benchmarks.machine(threads)
     shows = json_file != "-"
     if shows:
         show(
@@ -195,8 +186,8 @@ def bench(
         for name, value in figures.items():
             show(f"{name}: {value}")
     if csv_file is not None:
-        Path(csv_file).write_text(to_csv(results), encoding="utf-8")
-    write_json(to_json(results, where, dtype, figures), json_file)
+        Path(csv_file).write_text(benchmarks.to_csv(results), encoding="utf-8")
+    write_json(benchmarks.to_json(results, where, dtype, figures), json_file)
     if not all(result.exact for result in results):
         raise ValueError("a round trip gave other data")
 

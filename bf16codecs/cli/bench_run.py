@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from bf16codecs.bench import RunResult, StepResult, machine, measure_run
+from bf16codecs import bench as benchmarks
 from bf16codecs.cli.bench import status_line
 from bf16codecs.cli.console import format_size, show
 from bf16codecs.cli.options import THREADS, command
 from bf16codecs.cli.reports import check_writable, write_json
 from bf16codecs.cli.tables import Column, Table
+
+if TYPE_CHECKING:
+    from bf16codecs.bench import RunResult, StepResult
 
 __all__ = ["bench_run"]
 
@@ -117,7 +120,7 @@ def bench_run(
         sys.stdout.flush()
 
     with status_line() as status:
-        result = measure_run(
+        result = benchmarks.measure_run(
             checkpoints,
             as_hdf5=hdf5,
             repeats=repeats,
@@ -131,4 +134,4 @@ def bench_run(
         table.end()
         for line in _summary(result):
             show(line)
-    write_json({"machine": asdict(machine(threads)), **asdict(result)}, json_file)
+    write_json({"machine": asdict(benchmarks.machine(threads)), **asdict(result)}, json_file)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,16 +19,9 @@ from bf16codecs.store.run_layout import RunInfo
 from bf16codecs.store.runs import RunReader
 from bf16codecs.store.whole import stored_arrays
 
-__all__ = ["SORTS", "Contents", "Row", "contents_of", "ratio_of"]
+__all__ = ["Contents", "Row", "contents_of", "ratio_of"]
 
 _SHARED = Storage(0, "shared", "")
-#: How rows are ordered: the largest first, those of one size as in the files.
-SORTS: dict[str, Callable[[Row], Any] | None] = {
-    "file": None,
-    "name": lambda row: row.name,
-    "size": lambda row: -row.nbytes,
-    "ratio": lambda row: -math.inf if row.ratio is None else -row.ratio,
-}
 
 
 def ratio_of(nbytes: int, stored_nbytes: int) -> float | None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from contextlib import closing
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from bf16codecs import convert as conversions
 from bf16codecs._limits import Limits
 from bf16codecs._messages import counted
 from bf16codecs.cli.console import format_size, printable, progress_bar, show, show_json
-from bf16codecs.cli.contents import SORTS, contents_of
-from bf16codecs.cli.info import show_contents
 from bf16codecs.cli.options import (
     base_option,
     command,
@@ -22,17 +23,26 @@ from bf16codecs.cli.options import (
     threads_option,
 )
 from bf16codecs.cli.reports import lossy_line, summary_json, took
-from bf16codecs.convert import verify_store
-from bf16codecs.store.opening import Opening, open_either
+
+if TYPE_CHECKING:
+    from bf16codecs.cli.contents import Row
 
 __all__ = ["info", "plugin_path", "verify"]
+
+# How rows are ordered: the largest first, those of one size as in the files.
+_SORTS: dict[str, Callable[[Row], Any] | None] = {
+    "file": None,
+    "name": lambda row: row.name,
+    "size": lambda row: -row.nbytes,
+    "ratio": lambda row: -math.inf if row.ratio is None else -row.ratio,
+}
 
 
 @click.command()
 @click.argument("store")
 @click.option(
     "--sort",
-    type=click.Choice(list(SORTS)),
+    type=click.Choice(list(_SORTS)),
     default="file",
     show_default=True,
     help="Order of the tensors: as in the files, by name, or with the largest size or ratio first.",
@@ -52,10 +62,14 @@ def info(
 
     STORE is a model store, a run or a step of one, or a safetensors model.
     """
+    from bf16codecs.cli.contents import contents_of
+    from bf16codecs.cli.info import show_contents
+    from bf16codecs.store.opening import Opening, open_either
+
     opening = Opening(storage_options, Limits(max_bytes), with_base=False)
     with closing(open_either(store, opening)) as reader:
         contents = contents_of(reader, store)
-    if key := SORTS[sort]:
+    if key := _SORTS[sort]:
         contents.rows.sort(key=key)
     if as_json:
         show_json(contents.to_json())
@@ -76,7 +90,7 @@ def info(
 def verify(store: str, src: str | None, quiet: bool, as_json: bool, **options: Any) -> None:
     """Decode all of STORE, check every checksum, and compare with SRC if it is given."""
     with progress_bar(quiet) as progress:
-        summary = verify_store(store, src, progress=progress, **options)
+        summary = conversions.verify_store(store, src, progress=progress, **options)
     if as_json:
         about = {"store": store, "source": src, "intact": True}
         show_json(about | summary_json(summary))

@@ -38,7 +38,7 @@ def handled_signals() -> Iterator[None]:
     _interrupt.forget()
     try:
         for number in before:
-            signal.signal(number, _interrupt.note)
+            signal.signal(number, _note)
         sys.unraisablehook = report_others
         try:
             yield
@@ -49,6 +49,12 @@ def handled_signals() -> Iterator[None]:
         for number, old in before.items():
             signal.signal(number, signal.SIG_DFL if old is None else old)
         _interrupt.forget()
+
+
+def _note(number: int, frame: object = None) -> None:
+    # Now, because what zarr waits for may be collected before the command says why it ends.
+    logging.getLogger("asyncio").disabled = True
+    _interrupt.note(number, frame)
 
 
 @contextmanager

@@ -269,7 +269,7 @@ class StoreReader(ABC):
         return {tensor.name: tensor for header in self.headers for tensor in header.tensors}
 
     def digests(self, kinds: Sequence[str]) -> list[Digests]:
-        """Return digests of each restored file: those known, or of safetensors, these kinds."""
+        """Return each restored file's digests: all known, or of safetensors, these kinds."""
         return [file.restored for file in self.info.files]
 
     def state(self) -> Any:
@@ -385,10 +385,8 @@ class StoreReader(ABC):
         return ""
 
     def growing_steps(self, path: str) -> int:
-        """Return for how many steps an array has growing frames; 0 if it has others.
-
-        Zarr and HDF5 say only that they are frames, of so many steps: those of a run then grow.
-        """
+        """Return for how many steps an array has growing frames; 0 if it has others."""
+        # Zarr and HDF5 say only that they are frames, of so many steps: those of a run then grow.
         return self.array(path).versions if self.codec_name(path) in _GROWING_CODECS else 0
 
     @abstractmethod

@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bf16codecs import _core
 from bf16codecs._chunks.array import ArrayReader, ChunkedArray, Index, Located
@@ -32,18 +30,17 @@ from bf16codecs._chunks.formats import (
 )
 from bf16codecs._chunks.frames import FrameFormat
 from bf16codecs._chunks.grid import chunk_counts, grid_indices
-from bf16codecs._chunks.indexing import Axis
-from bf16codecs._chunks.library import LibraryArray
 from bf16codecs._chunks.sources import LocalKeys
 from bf16codecs._chunks.stored import KeySource
 from bf16codecs._limits import Limits
-from bf16codecs._messages import named_errors, one_line
+from bf16codecs._messages import named_errors
 from bf16codecs._names import ARITHMETIC_ID, BLOCKS_ID, DELTA_ID, FRAME_IDS, PREFIX, RUN_LENGTH_ID
-from bf16codecs.errors import BF16CodecsError, StoreError
+from bf16codecs.errors import StoreError
 from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.entries import ROUNDED, Difference
 from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo
 from bf16codecs.store.plan import difference_form
+from bf16codecs.store.zarr_library import library_array
 from bf16codecs.store.zarr_metadata import (
     OTHER_GROUP,
     ParsedArray,
@@ -64,9 +61,6 @@ if TYPE_CHECKING:
     from bf16codecs.zarr.strict import StrictStore
 
 __all__ = ["ZarrReader"]
-
-# Reads of arrays that zarr decodes: it uses threads of its own beside these.
-_ZARR_CONCURRENCY = 4
 
 
 class ZarrReader(StoreReader):
@@ -289,7 +283,7 @@ class ZarrReader(StoreReader):
         if parsed is None or form is None:
             array = self._zarr_array(path, label)
             with named_errors(label):
-                return _library_array(label, array, isinstance(self._source, LocalKeys))
+                return library_array(label, array, isinstance(self._source, LocalKeys))
         locate = partial(self._locate, form, path, parsed)
         with named_errors(label):
             versions = stated_versions(self._codecs(path))
@@ -364,39 +358,3 @@ class ZarrReader(StoreReader):
         if document is not None:
             document["attributes"] = read_json(self.where, self._source, f"{path}/.zattrs")
         return document
-
-
-@contextmanager
-def _decoding_errors(is_local: bool) -> Iterator[None]:
-    """Make a `StoreError` of what fails in zarr's codecs.
-
-    Not where it could be a server that failed: errors of aiohttp and botocore are no OSErrors.
-    """
-    try:
-        yield
-    except (OSError, MemoryError, BF16CodecsError):
-        raise
-    except Exception as e:
-        if not is_local:
-            raise
-        raise StoreError(one_line(e)) from e
-
-
-def _library_array(label: str, array: zarr.Array, is_local: bool) -> LibraryArray:
-    def read(axes: Sequence[Axis], out: NDArray[Any]) -> None:
-        selection = tuple(
-            slice(a.start, a.stop, a.step) if isinstance(a, range) else a for a in axes
-        )
-        with _decoding_errors(is_local):
-            out[...] = array.oindex[selection] if selection else array[()]
-
-    def read_points(points: Sequence[NDArray[np.intp]]) -> NDArray[Any]:
-        with _decoding_errors(is_local):
-            return np.asarray(array.vindex[tuple(points)])
-
-    dtype = array.dtype.newbyteorder("=")
-    if dtype.kind in "biufc":
-        dtype = np.dtype(dtype.name)  # equal, and NumPy's own: PyTorch takes only those
-    return LibraryArray(
-        label, array.shape, dtype, array.chunks, read, _ZARR_CONCURRENCY, OSError, read_points
-    )

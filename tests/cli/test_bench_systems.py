@@ -50,7 +50,7 @@ def results_of(*args, **options):
     return list(study_of(*args, **options).results(repeats=1))
 
 
-@pytest.mark.parametrize("system", bench.SYSTEMS)
+@pytest.mark.parametrize("system", bench.SYSTEM_TITLES)
 def test_everything_comes_back(models, system):
     results = results_of(system, models, threads=2)
     assert results[0].name == "memcpy"

@@ -142,7 +142,7 @@ def test_an_empty_path_is_not_the_current_folder(
         ("bf16codecs", "info", ""),
         ("bf16codecs", "verify", ""),
     ):
-        assert "path of the store is empty" in refused(*command)
+        assert "path of the model is empty" in refused(*command)
     for path in ("", "file://"):
         with pytest.raises(ValueError, match="is empty"):
             bf16codecs.open_model(path)

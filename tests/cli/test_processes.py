@@ -172,7 +172,7 @@ def test_later_signals_are_raised_as_well() -> None:
     before = """
 import os, weakref
 from bf16codecs import _interrupt
-import bf16codecs.cli.inspect
+import bf16codecs.store.opening
 clock = 0.0
 _interrupt.time = type("Clock", (), {"monotonic": staticmethod(lambda: clock)})
 
@@ -195,7 +195,7 @@ def hang(*args, **options):
     print("never", flush=True)
     os._exit(9)
 
-bf16codecs.cli.inspect.open_either = hang
+bf16codecs.store.opening.open_either = hang
 """
     process = start("bf16codecs", "info", "x", before=before)
     out, err = ended(process)

@@ -16,7 +16,7 @@ from bf16codecs.bench.measure import Work
 from bf16codecs.bench.study import Study
 from bf16codecs.bench.systems import half_delta, lmc, shuffle_zstd, split_stream
 
-__all__ = ["SYSTEMS", "study_system"]
+__all__ = ["study_system"]
 
 
 def _no_figures(payload: Payload) -> Iterator[tuple[str, str]]:
@@ -25,19 +25,18 @@ def _no_figures(payload: Payload) -> Iterator[tuple[str, str]]:
 
 @dataclass(frozen=True)
 class _System:
-    title: str
     dtypes: Sequence[str]
     contenders: Callable[[Payload, Sequence[int]], Iterator[Contender]]
     figures: Callable[[Payload], Iterator[tuple[str, str]]] = _no_figures
     takes_base: bool = False
 
 
-#: By the letters that documents call them.
-SYSTEMS = {
-    "A": _System("shuffled bytes and Zstandard", ["BF16"], shuffle_zstd.contenders),
-    "B": _System("split streams", ["BF16"], split_stream.contenders, split_stream.figures),
-    "C": _System("half precision, lossy", ["F32"], half_delta.contenders, half_delta.figures),
-    "D": _System("LMC", ["BF16", "F32"], lmc.contenders, lmc.figures, takes_base=True),
+# By their letters: see `SYSTEM_TITLES`.
+_SYSTEMS = {
+    "A": _System(["BF16"], shuffle_zstd.contenders),
+    "B": _System(["BF16"], split_stream.contenders, split_stream.figures),
+    "C": _System(["F32"], half_delta.contenders, half_delta.figures),
+    "D": _System(["BF16", "F32"], lmc.contenders, lmc.figures, takes_base=True),
 }
 
 
@@ -74,7 +73,7 @@ def study_system(
     ValueError
         If there is nothing to measure, or `base` does not fit it or the system.
     """
-    chosen = SYSTEMS[system]
+    chosen = _SYSTEMS[system]
     if base is not None and not chosen.takes_base:
         raise ValueError(f"system {system} knows no differences to another model")
     payload = payload_of(source, chosen.dtypes, nbytes, base)

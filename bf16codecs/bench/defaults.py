@@ -1,0 +1,17 @@
+"""What is measured when nothing else is said, and what there is to choose from."""
+
+from __future__ import annotations
+
+__all__ = ["DEFAULT_NBYTES", "SECONDS", "SYSTEM_TITLES"]
+
+#: Time that all contenders share.
+SECONDS = 120.0
+#: Size of what is measured, which is in no cache.
+DEFAULT_NBYTES = 1 << 28
+#: The earlier systems, by the letters that documents call them.
+SYSTEM_TITLES = {
+    "A": "shuffled bytes and Zstandard",
+    "B": "split streams",
+    "C": "half precision, lossy",
+    "D": "LMC",
+}

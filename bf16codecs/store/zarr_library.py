@@ -1,0 +1,61 @@
+"""Arrays in forms that zarr alone reads: rechunked, sharded or recompressed by somebody."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bf16codecs._chunks.indexing import Axis
+from bf16codecs._chunks.library import LibraryArray
+from bf16codecs._messages import one_line
+from bf16codecs.errors import BF16CodecsError, StoreError
+
+if TYPE_CHECKING:
+    import zarr
+
+__all__ = ["library_array"]
+
+# Reads of arrays that zarr decodes: it uses threads of its own beside these.
+_ZARR_CONCURRENCY = 4
+
+
+@contextmanager
+def _decoding_errors(is_local: bool) -> Iterator[None]:
+    """Make a `StoreError` of what fails in zarr's codecs.
+
+    Not where it could be a server that failed: errors of aiohttp and botocore are no OSErrors.
+    """
+    try:
+        yield
+    except (OSError, MemoryError, BF16CodecsError):
+        raise
+    except Exception as e:
+        if not is_local:
+            raise
+        raise StoreError(one_line(e)) from e
+
+
+def library_array(label: str, array: zarr.Array, is_local: bool) -> LibraryArray:
+    """Return what reads an array with zarr; `is_local` if no server can be what fails."""
+
+    def read(axes: Sequence[Axis], out: NDArray[Any]) -> None:
+        selection = tuple(
+            slice(a.start, a.stop, a.step) if isinstance(a, range) else a for a in axes
+        )
+        with _decoding_errors(is_local):
+            out[...] = array.oindex[selection] if selection else array[()]
+
+    def read_points(points: Sequence[NDArray[np.intp]]) -> NDArray[Any]:
+        with _decoding_errors(is_local):
+            return np.asarray(array.vindex[tuple(points)])
+
+    dtype = array.dtype.newbyteorder("=")
+    if dtype.kind in "biufc":
+        dtype = np.dtype(dtype.name)  # equal, and NumPy's own: PyTorch takes only those
+    return LibraryArray(
+        label, array.shape, dtype, array.chunks, read, _ZARR_CONCURRENCY, OSError, read_points
+    )
