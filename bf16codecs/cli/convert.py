@@ -22,6 +22,7 @@ from bf16codecs.cli.options import (
     storage_option,
     sync_option,
     threads_option,
+    version_option,
 )
 from bf16codecs.cli.reports import report
 from bf16codecs.cli.runs import Job, run_job, run_options, step_options
@@ -68,6 +69,7 @@ def _run(
     metavar="ADDRESS",
     help="Convert on a dask cluster whose workers see SRC and STORE; --threads is per task.",
 )
+@version_option
 @command
 def st2zarr(
     src: tuple[str, ...],
@@ -118,7 +120,9 @@ def _convert_on(address: str) -> Callable[..., Summary]:
     try:
         from bf16codecs.dask import safetensors_to_zarr as convert
     except ImportError as e:
-        raise ValueError(f"--dask needs dask: pip install 'bf16codecs[dask]' ({e})") from None
+        raise ValueError(
+            f"--dask needs the extra [dask] (pip install '.[dask]' in a checkout): {e}"
+        ) from None
     return functools.partial(convert, client=address)
 
 
@@ -134,6 +138,7 @@ def _convert_on(address: str) -> Callable[..., Summary]:
 @quiet_option
 @json_option
 @step_options
+@version_option
 @command
 def zarr2st(store: str, dst: str, step: int | None, all_steps: bool, **options: Any) -> None:
     """Restore the original safetensors file or files of STORE, byte for byte.
@@ -171,6 +176,7 @@ def _restore(
 @click.argument("file")
 @functools.partial(conversion_options, with_lossy=False)
 @run_options
+@version_option
 @command
 def st2h5(src: tuple[str, ...], file: str, lossy: str | None, **options: Any) -> None:
     """Convert SRC to an HDF5 file.
@@ -200,6 +206,7 @@ def st2h5(src: tuple[str, ...], file: str, lossy: str | None, **options: Any) ->
 @quiet_option
 @json_option
 @step_options
+@version_option
 @command
 def h52st(file: str, dst: str, step: int | None, all_steps: bool, **options: Any) -> None:
     """Restore the original safetensors file(s) of an HDF5 FILE, byte for byte.

@@ -19,6 +19,7 @@ from bf16codecs import _core
 from bf16codecs._interrupt import Interrupted
 from bf16codecs._names import DEFLATE_LEVELS, ZSTD_LEVELS
 from bf16codecs._threads import MAX_THREADS
+from bf16codecs._version import __version__
 from bf16codecs.cli.console import open_closed_streams, printable
 from bf16codecs.cli.signals import handled_signals, shown_warnings, silence_what_is_left
 from bf16codecs.convert.defaults import DEFAULT_CHUNK_SIZE, LEAST_CHUNK_SIZE
@@ -44,6 +45,7 @@ __all__ = [
     "storage_option",
     "sync_option",
     "threads_option",
+    "version_option",
 ]
 
 
@@ -145,6 +147,8 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     return wrapped
 
 
+#: Of the commands with a name of their own.
+version_option = click.version_option(__version__, message="%(prog)s of bf16codecs %(version)s")
 #: How many threads there can be.
 THREADS = click.IntRange(1, MAX_THREADS)
 

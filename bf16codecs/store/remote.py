@@ -95,7 +95,7 @@ def _obstore(url: str, options: dict[str, Any], reason: Exception) -> Store:
     except ImportError:
         raise StoreError(
             f"{url}: another package is needed to read it ({reason});"
-            " pip install 'bf16codecs[remote]' installs those for HTTP and S3"
+            " the extra [remote] has those for HTTP and S3 (pip install '.[remote]' in a checkout)"
         ) from reason
     try:
         return surviving(ObjectStore(from_url(url, **options), read_only=True))

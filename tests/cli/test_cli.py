@@ -227,7 +227,8 @@ def test_sizes_are_shown_in_decimal_units() -> None:
 
 
 def test_version_and_help() -> None:
-    assert __version__ in done("bf16codecs", "--version")
+    for name in ("bf16codecs", "st2zarr", "zarr2st", "st2h5", "h52st"):
+        assert __version__ in done(name, "--version")
     for command in COMMANDS:
         assert done(command, "--help").startswith(f"Usage: {command}")
     assert isinstance(cli.main, click.Group)
