@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from numcodecs import Delta, Zlib
+from numcodecs.abc import Codec
 from numcodecs.checksum32 import CRC32C
 
 from bf16codecs._buffers import Bytes
@@ -44,14 +45,15 @@ class DeltaChain:
         header = zlib.MAX_WBITS if zarr_format == 2 else _GZIP_HEADER
         return zlib.compress(differences, self.level, header)
 
-    def array_options(self, zarr_format: int) -> dict[str, Any]:
-        """Return what zarr calls these codecs when it makes an array."""
-        if zarr_format == 2:
-            after = RunLength() if self.level is None else Zlib(self.level)
-            return {"filters": [Delta(_DELTA)], "compressors": after}
+    def format_2(self) -> tuple[list[Codec], Codec]:
+        """Return the filters, and the compressor, in Zarr format 2."""
+        return [Delta(_DELTA)], RunLength() if self.level is None else Zlib(self.level)
+
+    def format_3(self) -> list[dict[str, Any]]:
+        """Return the codecs after ``bytes`` in Zarr format 3."""
         chain: list[dict[str, Any]] = [{"name": DELTA_ID, "configuration": {"dtype": _DELTA}}]
         if self.level is None:
             chain += [dict(RunLength()), {"name": "crc32c"}]
         else:
             chain += [{"name": "gzip", "configuration": {"level": self.level}}]
-        return {"compressors": chain}
+        return chain

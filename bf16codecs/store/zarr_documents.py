@@ -1,7 +1,4 @@
-"""Metadata documents of a Zarr store.
-
-zarr-python makes those of an array; what holds them together is made here, as zarr would.
-"""
+"""Metadata documents of a Zarr store: what holds those of its arrays together, as zarr would."""
 
 from __future__ import annotations
 
@@ -9,19 +6,15 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import zarr
 from numcodecs.abc import Codec
-from zarr.codecs import ZstdCodec
-from zarr.storage import MemoryStore
 
 from bf16codecs._chunks.grid import ArrayPlan
 from bf16codecs._chunks.stored import KeySource
 from bf16codecs._messages import one_line
-from bf16codecs.codecs import FrameCodec
 from bf16codecs.errors import StoreError
 from bf16codecs.store.delta import DeltaChain
+from bf16codecs.store.zarr_arrays import array_documents
 from bf16codecs.store.zarr_metadata import read_json
-from bf16codecs.zarr.blocks import BF16BlocksCodec
 
 __all__ = ["ROOT_DOCUMENTS", "ZarrDocuments", "as_json", "read_documents"]
 
@@ -55,7 +48,7 @@ class ZarrDocuments:
         # Layers repeat: a model has few distinct shapes.
         key = (type(array), array.dtype, array.shape, array.chunks)
         if key not in self._templates:
-            self._templates[key] = self._make(array, codec)
+            self._templates[key] = array_documents(array, codec, self._format)
         documents = dict(self._templates[key])
         if self._format == 3:
             documents["zarr.json"] = {**documents["zarr.json"], "attributes": array.attributes}
@@ -98,30 +91,6 @@ class ZarrDocuments:
             root[".zmetadata"] = _consolidated_v2(root, ordered)
         for name, document in root.items():
             yield name, as_json(document)
-
-    def _make(self, array: ArrayPlan, codec: Codec | DeltaChain | None) -> dict[str, Any]:
-        """Let zarr make an array's metadata."""
-        options: dict[str, Any] = {"compressors": codec, "chunk_key_encoding": {"name": "v2"}}
-        if self._format == 3:
-            options["chunk_key_encoding"] = {"name": "default", "separator": "."}
-            options["dimension_names"] = array.dimension_names
-            if isinstance(codec, FrameCodec):
-                options.update(serializer=BF16BlocksCodec(codec), compressors=None)
-            elif isinstance(codec, Codec):
-                options["compressors"] = ZstdCodec(level=codec.level, checksum=codec.checksum)
-        if isinstance(codec, DeltaChain):
-            options.update(codec.array_options(self._format))
-        store = MemoryStore()
-        zarr.create_array(
-            store,
-            shape=array.shape,
-            chunks=array.chunks,
-            dtype=array.dtype,
-            fill_value=array.fill_value,
-            zarr_format=self._format,  # type: ignore[arg-type]
-            **options,
-        )
-        return {k: json.loads(v.to_bytes()) for k, v in store._store_dict.items()}
 
     def _group_paths(self) -> list[str]:
         paths = set()

@@ -1,8 +1,7 @@
 """Writes the model store in Zarr.
 
-zarr-python makes the metadata of arrays; this module writes the metadata and the chunks: zarr's
-own writing takes 1 ms for each small array and copies each chunk several times. The store is what
-zarr would have written; tests compare the two.
+Importing zarr takes longer than most of it, and zarr's own writing 1 ms for each small array and
+several copies of each chunk. The store is what zarr would have written; tests compare the two.
 """
 
 from __future__ import annotations

@@ -65,13 +65,14 @@ def test_wrong_usage_needs_no_package(run_python, arguments: list[str]) -> None:
     assert names.isdisjoint(HEAVY)
 
 
-@pytest.mark.parametrize("command", ["info", "zarr2st"])
-def test_reading_a_zarr_store_needs_no_zarr(
+@pytest.mark.parametrize("command", ["info", "zarr2st", "st2zarr"])
+def test_a_zarr_store_needs_no_zarr(
     run_python, demo_model: Path, tmp_path: Path, command: str
 ) -> None:
     store = tmp_path / "m.zarr"
     safetensors_to_zarr(demo_model, store)
     arguments = {
+        "st2zarr": ["st2zarr", demo_model, tmp_path / "other.zarr"],
         "info": ["bf16codecs", "info", store],
         "zarr2st": ["zarr2st", store, tmp_path / "again.safetensors"],
     }
