@@ -69,9 +69,11 @@ def named_damage(what: str = "") -> Iterator[None]:
     try:
         yield
     except (CorruptDataError, TruncatedDataError) as e:
-        if DAMAGE_ADVICE in str(e):  # it is told, perhaps of a base
+        is_told = DAMAGE_ADVICE in str(e)  # perhaps of a base
+        if is_told and not where:
             raise
-        raise type(e)(f"{where}damaged: {one_line(e)}; {DAMAGE_ADVICE}") from e
+        text = one_line(e) if is_told else f"damaged: {one_line(e)}; {DAMAGE_ADVICE}"
+        raise type(e)(f"{where}{text}") from e
     except CodecError as e:
         if not where:
             raise

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from bf16codecs._digests import Digests
 from bf16codecs.convert import (
     append_to_run,
     safetensors_to_hdf5,
@@ -114,7 +115,7 @@ def test_a_base_that_no_store_can_name(tmp_path: Path, character: str) -> None:
 @odd
 def test_nothing_is_written_that_no_reader_takes(character: str) -> None:
     """Whatever was not noticed before: a run whose attributes are refused is lost."""
-    file = StoredFile(f"12{character}30", 10, "0" * 64, "safetensors/header/0")
+    file = StoredFile(f"12{character}30", 10, Digests("0" * 64), "safetensors/header/0")
     run = RunInfo(4, (RunStep(3, (file,), None),))
     for info in (StoreInfo((file,), None, {}), StoreInfo((), None, {}, run=run)):
         with pytest.raises(StoreError, match="not a plain file name"):

@@ -192,7 +192,7 @@ def test_errors_of_workers_leave_nothing_behind(shards, tmp_path, cluster, monke
     def fail(*args):
         raise SafetensorsError("a worker's error")
 
-    monkeypatch.setattr(on_cluster, "_digest", fail)
+    monkeypatch.setattr(on_cluster, "_digests", fail)
     with pytest.raises(SafetensorsError, match="a worker's error"):
         convert(shards, tmp_path / "m.zarr", cluster)
     # A task may still be running, about to write its chunk.

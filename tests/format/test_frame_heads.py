@@ -113,6 +113,7 @@ def test_raw_sizes_that_no_frame_of_this_size_can_have(lie, layout):
 LIAR = """
 import resource, sys, tracemalloc
 import bf16codecs
+import bf16codecs.codecs
 from bf16codecs import _core
 frames = [bytes.fromhex(line) for line in sys.argv[1].split()]
 _core.decode(_core.encode(bytes(100_000), 3, 0))

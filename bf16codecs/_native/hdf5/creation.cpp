@@ -139,7 +139,7 @@ void settle(const Api& api, Hdf5Id plist, Hdf5Id type, Filter& filter, Warn warn
   if (values.size() > kHdf5DTypeAt && values[kHdf5DTypeAt] == kHdf5AutoDType) {
     values[kHdf5DTypeAt] = static_cast<unsigned>(dtype_for(api, type));
     if (api.modify_filter(plist, kHdf5FilterId, filter.flags, values.size(), values.data()) < 0) {
-      throw std::runtime_error("libhdf5 does not take the dataset's dtype");
+      throw std::runtime_error("the HDF5 library does not take the dataset's dtype");
     }
   }
   // A mandatory filter fails at the first write, which programs such as h5repack tell.

@@ -48,8 +48,7 @@ bool find(const Library& library, Api& api) {
          library.find("H5Fget_obj_count", api.get_obj_count) &&
          library.find("H5Fget_obj_ids", api.get_obj_ids) &&
          library.find("H5Dget_create_plist", api.get_create_plist) &&
-         library.find("H5Dget_type", api.get_type) &&
-         library.find("H5Tget_size", api.get_size) &&
+         library.find("H5Dget_type", api.get_type) && library.find("H5Tget_size", api.get_size) &&
          library.find("H5Pget_layout", api.get_layout) &&
          library.find("H5Pget_chunk", api.get_chunk) &&
          library.find("H5Pget_nfilters", api.get_nfilters) &&
@@ -123,7 +122,8 @@ class OpenDatasets {
     if (!can_ask_) return;
     const ptrdiff_t count = api_.get_obj_count(kAllFiles, kDatasets);
     ids_.resize(count > 0 ? static_cast<size_t>(count) : 0);
-    if (ids_.empty() || api_.get_obj_ids(kAllFiles, kDatasets, ids_.size(), ids_.data()) < 0) return;
+    if (ids_.empty() || api_.get_obj_ids(kAllFiles, kDatasets, ids_.size(), ids_.data()) < 0)
+      return;
     if (known_.size() > 2 * ids_.size() + kFew) known_.clear();
     for (const hid_t id : ids_) {
       const auto [answer, is_new] = known_.try_emplace(id);
@@ -162,7 +162,9 @@ OpenDatasets& open_datasets() {
 
 }  // namespace
 
-void forget_datasets() { open_datasets().forget(); }
+void forget_datasets() {
+  open_datasets().forget();
+}
 
 size_t room_for_chunk(size_t size, std::span<const unsigned> values, const void* caller) {
   values = values.first(std::min<size_t>(values.size(), kMaxValues));
