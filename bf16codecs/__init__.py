@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from bf16codecs import errors
 from bf16codecs._lazy import lazy_names as _lazy_names
-from bf16codecs._registration import register_with_zarr as _register_with_zarr
+from bf16codecs._registration import register_when_imported as _register_when_imported
 from bf16codecs._version import __version__
 
 if _TYPE_CHECKING:
@@ -63,7 +63,8 @@ __getattr__, __dir__ = _lazy_names(
         "bf16codecs.model": ["LazyTensor", "Model", "Run", "open_model", "open_run"],
     },
     submodules=[
-        *("bench", "convert", "dask", "hdf5", "model", "safetensors", "store", "torch", "zarr")
+        *("bench", "cli", "codecs", "convert", "hdf5", "model", "safetensors", "store", "zarr")
     ],
+    unlisted=["dask", "torch"],
 )
-_register_with_zarr()
+_register_when_imported()

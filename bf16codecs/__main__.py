@@ -1,6 +1,6 @@
 """``python -m bf16codecs``."""
 
-from bf16codecs.cli import main
+from bf16codecs._commands import main
 
 if __name__ == "__main__":
-    main(prog_name="python -m bf16codecs")
+    main("python -m bf16codecs")

@@ -136,6 +136,9 @@ class FileHash:
 
         It has to stay as it is until `release` is called, perhaps by another thread.
         """
+        if not len(part):
+            release()
+            return
         with self._lock:
             self._early[offset] = part, release
             if self._is_busy:

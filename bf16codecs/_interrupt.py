@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 __all__ = ["Interrupted", "check", "exposed", "finish", "forget", "note", "shielded"]
 
@@ -48,19 +49,31 @@ _finished: str | None = None
 _thread = _Thread()
 
 
-def note(number: int, frame: object = None) -> None:
+def note(number: int, frame: Any = None) -> None:
     """Handle a signal: the first one is noted, and raised unless that has to wait.
 
     Later ones raise the first again, which may have been lost in what never looks at the note.
+    While modules are imported, none is raised.
     Those that come with it do not: they would interrupt what it has begun to undo.
     """
     global _noted, _raised_at
     if _noted is None:
         _noted = number
     now = time.monotonic()
+    if _is_importing(frame):
+        return
     if not _thread.is_shielded and now - _raised_at >= _SECONDS_BETWEEN:
         _raised_at = now
         raise Interrupted(_noted)
+
+
+def _is_importing(frame: Any) -> bool:
+    """Tell whether modules are being imported: NumPy's would tell of it in forty lines."""
+    while frame is not None:
+        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+            return True
+        frame = frame.f_back
+    return False
 
 
 def check() -> None:

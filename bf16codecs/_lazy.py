@@ -11,7 +11,10 @@ __all__ = ["lazy_names"]
 
 
 def lazy_names(
-    package: str, modules: Mapping[str, Sequence[str]], submodules: Sequence[str] = ()
+    package: str,
+    modules: Mapping[str, Sequence[str]],
+    submodules: Sequence[str] = (),
+    unlisted: Sequence[str] = (),
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return the ``__getattr__`` and ``__dir__`` of a package.
 
@@ -23,11 +26,13 @@ def lazy_names(
         By a module, the names that the package has from there.
     submodules
         Modules that are names of the package themselves.
+    unlisted
+        And such that need packages that may be missing: who gets all that is listed gets no error.
     """
     places = {name: module for module, names in modules.items() for name in names}
 
     def get(name: str) -> Any:
-        if name not in places and name not in submodules:
+        if name not in places and name not in (*submodules, *unlisted):
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         module = import_module(places.get(name, f"{package}.{name}"))
         value = getattr(module, name) if name in places else module

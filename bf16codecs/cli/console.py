@@ -19,6 +19,7 @@ __all__ = [
     "progress_bar",
     "show",
     "show_json",
+    "silence_standard_output",
 ]
 
 
@@ -64,10 +65,15 @@ def _standard_output() -> Iterator[None]:
         yield
     except OSError as e:
         e.filename = "standard output"
-        # At exit, Python would write once more what is left to be written, and tell of that error.
-        with suppress(OSError), open(os.devnull, "wb") as nowhere:
-            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+        silence_standard_output()
         raise
+
+
+def silence_standard_output() -> None:
+    """Let nothing more be written there that could not be written."""
+    # At exit, Python would write once more what is left to be written, and tell of that error.
+    with suppress(OSError), open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 def show(line: str) -> None:

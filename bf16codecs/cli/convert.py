@@ -167,8 +167,9 @@ def _restore(
         if step is not None or options.pop("base") is not None:
             raise click.UsageError("--all restores every step of a run: it takes no --step, --base")
         convert = conversions.run_to_safetensors
-    source = store if step is None else f"{store}@{step}"
-    _run(convert, source, dst, "restored", **options)
+    elif step is not None:
+        convert = functools.partial(convert, step=step)
+    _run(convert, store, dst, "restored", **options)
 
 
 @click.command()

@@ -36,6 +36,7 @@ def zarr_to_safetensors(
     store: str | os.PathLike[str],
     dst: str | os.PathLike[str],
     *,
+    step: int | None = None,
     threads: int | None = None,
     overwrite: bool = False,
     base: str | os.PathLike[str] | None = None,
@@ -53,6 +54,8 @@ def zarr_to_safetensors(
     dst
         The file to make, or the folder if the store has several files or an index. It appears
         only when it is complete and has the original's digest.
+    step
+        Of a run, the step to restore, if the path does not say it, as ``run.zarr@600`` does.
     threads
         How many threads may work.
     overwrite
@@ -86,7 +89,8 @@ def zarr_to_safetensors(
     ValueError
         If an option makes no sense, or the target is in the store or contains it.
     """
-    opening = Opening(storage_options, Limits(max_bytes), base=base, for_runs=_FOR_RUNS)
+    limits = Limits(max_bytes)
+    opening = Opening(storage_options, limits, base=base, step=step, for_runs=_FOR_RUNS)
     with closing(open_store(store, Kind.FOLDER, Kind.ZIP, opening=opening)) as reader:
         return _restore(reader, dst, threads, overwrite, sync, progress)
 
@@ -95,6 +99,7 @@ def hdf5_to_safetensors(
     file: str | os.PathLike[str],
     dst: str | os.PathLike[str],
     *,
+    step: int | None = None,
     threads: int | None = None,
     overwrite: bool = False,
     base: str | os.PathLike[str] | None = None,
@@ -107,7 +112,8 @@ def hdf5_to_safetensors(
 
     Parameters and errors are those of `zarr_to_safetensors`.
     """
-    opening = Opening(storage_options, Limits(max_bytes), base=base, for_runs=_FOR_RUNS)
+    limits = Limits(max_bytes)
+    opening = Opening(storage_options, limits, base=base, step=step, for_runs=_FOR_RUNS)
     with closing(open_store(file, Kind.HDF5, opening=opening)) as reader:
         return _restore(reader, dst, threads, overwrite, sync, progress)
 

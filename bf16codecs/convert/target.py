@@ -19,6 +19,7 @@ from bf16codecs._replace import WORKING_PREFIX, WorkingFolder, recover
 from bf16codecs._sync import sync_tree
 from bf16codecs.errors import BF16CodecsError, LeftoverWarning
 from bf16codecs.store.kinds import MAKERS, ZARR_MARKERS, Kind, detect, suffix_of
+from bf16codecs.store.opening import split_step
 from bf16codecs.store.run_folder import refuse_appends
 
 __all__ = [
@@ -52,6 +53,9 @@ def absolute_target(
     if "://" in text:
         raise ValueError(f"{text}: targets must be local; upload the finished one")
     path = Path(absolute(text))
+    run, step = split_step(str(path))
+    if step is not None and os.path.lexists(run):
+        raise ValueError(f"{text}: reads as step {step} of {run}: choose another name")
     for source in sources:
         resolved = source.resolve()
         if path.resolve() == resolved or path.resolve() in resolved.parents:

@@ -278,6 +278,7 @@ def open_store(
         command = RESTORERS.get(kind)
         advice = "nothing is to be restored" if command is None else f"{command} restores it"
         raise StoreError(f"{text}: not {expected}, but {kind.value}: {advice}")
+    step = opening.step if step is None else step
     return _as_model(_open_raw(text, opening), step, opening)
 
 

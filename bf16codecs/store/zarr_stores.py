@@ -6,6 +6,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+# First, and all of it: of two threads, one that imports a part of zarr first may meet one that
+# imports zarr, each waiting for the other.
+import zarr  # noqa: F401
 from zarr.abc.store import Store
 from zarr.core.sync import sync
 from zarr.storage import LocalStore, StorePath, ZipStore

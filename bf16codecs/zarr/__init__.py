@@ -1,10 +1,13 @@
 """Codecs and data types for Zarr format 3.
 
-Entry points name these classes, so that zarr finds them without an import of this package; what
-imports it, or zarr after it, registers them. Users
-pass `bf16codecs.BF16Huffman` and its siblings to zarr, which resolves them to these classes in
-format 3.
+Entry points name these classes, so that zarr finds them without an import of this package;
+importing this package and zarr, in either order, registers them. Users pass
+`bf16codecs.BF16Huffman` and its siblings to zarr, which resolves them to these classes in format 3.
 """
+
+# First, and all of it: of two threads, one that imports a part of zarr first may meet one that
+# imports zarr, each waiting for the other.
+import zarr  # noqa: F401
 
 from bf16codecs.zarr.blocks import BF16BlocksCodec
 from bf16codecs.zarr.codecs import (

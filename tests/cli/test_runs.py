@@ -40,3 +40,19 @@ def test_step_that_is_named_twice(demo_model: Path, tmp_path: Path, command: str
         text = refused(command, f"{run}@7", tmp_path / "back", *options)
         assert text.endswith(f"{run}@7 is one step already: leave out --step and --all")
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+@pytest.mark.parametrize("command", ["zarr2st", "h52st"])
+def test_step_beside_a_path_that_reads_as_it(
+    demo_model: Path, tmp_path: Path, command: str
+) -> None:
+    """A number is a number, whatever else is there; and no target gets such a name."""
+    run_store, other = tmp_path / "run", tmp_path / "run@7"
+    safetensors_to_run([demo_model], run_store, steps=[7], as_hdf5=command == "h52st")
+    refused_name = run("st2zarr", demo_model, other)
+    assert refused_name.exit_code == 1
+    assert f"{other}: reads as step 7 of {run_store}: choose another name" in refused_name.stderr
+    other.mkdir()
+    back = tmp_path / "back.safetensors"
+    assert run(command, run_store, back, "--step", 7).exit_code == 0
+    assert back.read_bytes() == demo_model.read_bytes()

@@ -1,7 +1,8 @@
-"""What commands load before they do anything: importing zarr takes longer than all that they do."""
+"""How commands begin: what they load, and what ends them before they do anything."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -79,3 +80,56 @@ def test_a_zarr_store_needs_no_zarr(
     status, names = loaded(run_python, *arguments[command])
     assert status == 0
     assert names.isdisjoint({"zarr", "h5py", "asyncio", "rich"})
+
+
+SIGNALLED = """
+import os, signal, sys
+wanted = sys.argv[1]
+
+class Signal:
+    def find_spec(self, name, path=None, target=None):
+        if name == wanted:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Signal())
+from bf16codecs import _commands
+command, *sys.argv[1:] = sys.argv[2:]
+getattr(_commands, command)()
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+@pytest.mark.parametrize("module", ["click", "bf16codecs.cli.console", "bf16codecs.cli.options"])
+def test_ctrl_c_before_anything_is_begun(run_python, module: str) -> None:
+    done = run_python(SIGNALLED, module, "st2zarr", "a", "b", check=False)
+    assert (done.returncode, done.stderr) == (130, "st2zarr: interrupted\n")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+@pytest.mark.parametrize("module", ["numpy.linalg", "numcodecs", "bf16codecs.store.zarr_reader"])
+def test_ctrl_c_while_a_command_imports(
+    run_python, demo_model: Path, tmp_path: Path, module: str
+) -> None:
+    store, target = tmp_path / "m.zarr", tmp_path / "back.safetensors"
+    safetensors_to_zarr(demo_model, store)
+    done = run_python(SIGNALLED, module, "zarr2st", str(store), str(target), "--quiet", check=False)
+    assert (done.returncode, done.stderr) == (130, "zarr2st: interrupted\n")
+    assert not target.exists()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device")
+@pytest.mark.parametrize("command", ["st2zarr --help", "zarr2st --version", "main --help"])
+def test_help_that_cannot_be_printed(run_python, command: str) -> None:
+    code = """
+import os, sys
+os.dup2(os.open("/dev/full", os.O_WRONLY), 1)
+from bf16codecs import _commands
+command, *sys.argv[1:] = sys.argv[1:]
+getattr(_commands, command)()
+"""
+    done = run_python(code, *command.split(), check=False)
+    name = command.split()[0].replace("main", "bf16codecs")
+    assert (done.returncode, done.stderr) == (
+        1,
+        f"{name}: standard output: No space left on device\n",
+    )

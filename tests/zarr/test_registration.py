@@ -71,3 +71,62 @@ except AttributeError as error:
     print(error)
 """
     assert run_python(code).stdout == "module 'bf16codecs' has no attribute 'nonsense'\n"
+
+
+def test_codecs_where_there_are_no_entry_points(run_python):
+    """In a checkout on the path, and in frozen programs."""
+    code = """
+import bf16codecs
+import numcodecs.registry
+numcodecs.registry.entries.clear()
+bf16codecs._registration._tell_numcodecs()
+print(numcodecs.get_codec({"id": "bf16codecs.rle"}), numcodecs.get_codec({"id": "bf16codecs.zstd"}))
+"""
+    expected = "RunLength() BF16Zstd(level=3, dtype='bfloat16', checksum=True)\n"
+    assert run_python(code).stdout == expected
+
+
+def test_the_package_is_imported_twice(run_python):
+    """As autoreload does: zarr can still be imported, and is told."""
+    code = """
+import importlib, sys
+import bf16codecs
+importlib.reload(bf16codecs)
+for name in [n for n in sys.modules if n.startswith("bf16codecs")]:
+    del sys.modules[name]
+import bf16codecs
+import zarr
+print("bfloat16" in zarr.dtype.data_type_registry.contents, zarr.__spec__.loader is zarr.__loader__)
+"""
+    assert run_python(code).stdout == "True True\n"
+
+
+def test_first_used_by_several_threads(run_python, tmp_path):
+    """Each imports zarr, by one road or another."""
+    code = """
+import sys, threading
+import bf16codecs
+start, wrong = threading.Barrier(6), []
+
+def use(i):
+    start.wait()
+    try:
+        if i % 3 == 0:
+            bf16codecs.open_model({})
+        elif i % 3 == 1:
+            import zarr
+            zarr.open
+        else:
+            bf16codecs.zarr.BF16BlocksCodec
+    except TypeError:
+        pass  # it is no store
+    except BaseException as error:
+        wrong.append(error)
+
+threads = [threading.Thread(target=use, args=[i]) for i in range(6)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+print(wrong)
+"""
+    for _ in range(3):
+        assert run_python(code).stdout == "[]\n"

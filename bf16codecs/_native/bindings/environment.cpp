@@ -24,7 +24,7 @@ void warn(const char* name, const std::string& value, const std::string& what) {
   const auto shown =
       nb::repr(nb::steal(PyUnicode_DecodeFSDefault(value.substr(0, kShown).c_str())));
   const std::string text = std::string(name) + " is " + shown.c_str() + ", " + what;
-  if (PyErr_WarnEx(PyExc_RuntimeWarning, text.c_str(), 1) != 0) throw nb::python_error();
+  if (PyErr_WarnEx(PyExc_RuntimeWarning, text.c_str(), 2) != 0) throw nb::python_error();
 }
 
 }  // namespace

@@ -1,0 +1,62 @@
+"""Where the commands begin: what can go wrong before, and around, what they do."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from types import FrameType
+
+__all__ = ["h52st", "main", "st2h5", "st2zarr", "zarr2st"]
+
+
+def main(name: str = "bf16codecs") -> None:
+    """Run the command `bf16codecs`."""
+    _run("main", name)
+
+
+def st2zarr() -> None:
+    """Run the command `st2zarr`."""
+    _run("st2zarr")
+
+
+def zarr2st() -> None:
+    """Run the command `zarr2st`."""
+    _run("zarr2st")
+
+
+def st2h5() -> None:
+    """Run the command `st2h5`."""
+    _run("st2h5")
+
+
+def h52st() -> None:
+    """Run the command `h52st`."""
+    _run("h52st")
+
+
+def _run(command: str, name: str = "") -> None:
+    name = name or command
+
+    def end(number: int, frame: FrameType | None) -> None:
+        # Nothing is begun, and an exception out of an import would be told in forty lines.
+        os.write(2, f"{name}: interrupted\n".encode())
+        os._exit(128 + number)
+
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, end)
+    from bf16codecs import cli
+
+    function = getattr(cli, command)
+    if before is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, before)
+    try:
+        function(prog_name=name)
+    except OSError as e:
+        # Of click, when it prints help. At exit, Python would tell of the same once more.
+        from bf16codecs.cli.console import silence_standard_output
+
+        silence_standard_output()
+        print(f"{name}: standard output: {e.strerror}", file=sys.stderr)
+        sys.exit(1)
