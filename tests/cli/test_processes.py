@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import zarr
 
 from bf16codecs.convert import safetensors_to_zarr, verify_store
+from bf16codecs.model import open_model
 from bf16codecs.store.hdf5_writer import Hdf5Writer
 from bf16codecs.store.zarr_writer import ZarrWriter
 from commands import ended, start
@@ -159,11 +161,33 @@ asyncio.run_coroutine_threadsafe = run_and_send
 @POSIX
 @pytest.mark.parametrize("begins", [False, True])
 def test_signal_in_what_zarr_does(model: Path, begins: bool) -> None:
-    before = IN_ZARR.format(begins=begins)
-    process = start("st2zarr", model, model.with_name("m.zarr"), before=before)
-    assert ended(process)[1] == "st2zarr: terminated\n"
+    store = model.with_name("m.zarr")
+    safetensors_to_zarr(model, store, codec="none")
+    with open_model(store) as opened:
+        bits = opened["t0"].zarr[:]
+    array = zarr.create_array(
+        store,
+        name="t0",
+        data=bits,
+        chunks=(1 << 16,),
+        overwrite=True,
+        filters=None,
+        compressors=zarr.codecs.BloscCodec(),
+        fill_value=float("nan"),
+    )
+    array.attrs["bf16codecs"] = {"tensor": "t0"}
+    zarr.consolidate_metadata(store)
+    process = start(
+        "zarr2st",
+        store,
+        model.with_name("b"),
+        "--max-bytes",
+        "1G",
+        before=IN_ZARR.format(begins=begins),
+    )
+    assert ended(process)[1] == "zarr2st: terminated\n"
     assert process.returncode == 143
-    assert names_in(model.parent) == {"m.safetensors"}
+    assert names_in(model.parent) == {"m.safetensors", "m.zarr"}
 
 
 @POSIX
