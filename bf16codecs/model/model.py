@@ -311,8 +311,11 @@ def _load_torch(
     by_name = {tensor.name: tensor for tensor in tensors}
     tied = {name: metadata[name] for name in by_name if metadata.get(name) in by_name}
     # Metadata are not believed.
-    tied = {n: o for n, o in tied.items() if o not in tied and by_name[n].is_copy_of(by_name[o])}
-    alone = [tensor for name, tensor in by_name.items() if name not in tied]
+    tied = {n: o for n, o in tied.items() if o not in tied and by_name[n].has_form_of(by_name[o])}
+    # Those with arrays of their own are compared once they are loaded: stores have them for small
+    # tensors and for constant ones, safetensors files for all.
+    copies = {name for name, owner in tied.items() if by_name[name].is_copy_of(by_name[owner])}
+    alone = [tensor for name, tensor in by_name.items() if name not in copies]
     if device is None or str(device) == "cpu":
         from bf16codecs._torch_tensors import as_tensor
 
@@ -321,4 +324,15 @@ def _load_torch(
     else:
         # One by one: the model may fit on the device (or several) and not into host memory.
         loaded = {tensor.name: tensor.torch(device) for tensor in alone}
-    return {name: loaded[tied.get(name, name)] for name in by_name}
+    for name, owner in tied.items():
+        if name in copies or _are_same(loaded[name], loaded[owner]):
+            loaded[name] = loaded[owner]
+    return {name: loaded[name] for name in by_name}
+
+
+def _are_same(tensor: Any, other: Any) -> bool:
+    """Tell whether tensors of one dtype and shape have the same bytes; on "meta" they have none."""
+    import torch
+
+    parts = (t.reshape(-1).view(torch.uint8) for t in (tensor, other))
+    return not tensor.is_meta and torch.equal(*parts)

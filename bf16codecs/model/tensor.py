@@ -37,10 +37,6 @@ _SAFETENSORS_NAMES = {item: name for name, item in ARRAY_DTYPES.items()}
 # Of one byte, and stored as bytes.
 _BYTE_DTYPES = {name: item for name, item in DTYPE_NAMES.items() if name not in ARRAY_DTYPES}
 
-# Tensors of fewer bytes have arrays of their own, equal or not: docs/store.md.
-_LEAST_SHARED_BYTES = 1024
-
-
 #: In place of a step: all of them.
 ALL_STEPS = "all"
 
@@ -210,14 +206,13 @@ class LazyTensor:
     def __iter__(self) -> Iterator[Any]:
         return (self[i] for i in range(len(self)))
 
+    def has_form_of(self, other: LazyTensor) -> bool:
+        """Tell whether another tensor has the same dtype and shape."""
+        return (self.get_dtype(), self.shape) == (other.get_dtype(), other.shape)
+
     def is_copy_of(self, other: LazyTensor) -> bool:
-        """Tell whether another tensor of this model is stored in the same array, or could be."""
-        if (self.get_dtype(), self.shape) != (other.get_dtype(), other.shape):
-            return False
-        if self._array is other._array:
-            return True
-        is_small = self.nbytes < _LEAST_SHARED_BYTES
-        return is_small and self[...].tobytes() == other[...].tobytes()
+        """Tell whether another tensor of this model is stored in the same array."""
+        return self.has_form_of(other) and self._array is other._array
 
     def torch(self, device: Any = "cpu") -> torch.Tensor:
         """Read the whole tensor as a PyTorch tensor of the same dtype."""

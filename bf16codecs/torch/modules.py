@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from bf16codecs.torch.files import load_file, save_file
-from bf16codecs.torch.tied import tied_names
+from bf16codecs.torch.tied import check_tensors, tied_names
 
 __all__ = ["load_model", "save_model"]
 
@@ -31,8 +31,14 @@ def save_model(
         The module.
     filename, metadata, options
         As `save_file` takes them.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `save_file` raises them: of extra state that is no tensor, of sparse buffers.
     """
     tensors = model.state_dict()
+    check_tensors(tensors)
     tied = tied_names(tensors)
     alone = {name: tensor for name, tensor in tensors.items() if name not in tied}
     save_file(alone, filename, {**tied, **(metadata or {})}, **options)

@@ -222,6 +222,28 @@ def test_tied_tensors_stay_tied(tmp_path, name):
         assert list(model.load("torch", ["head.weight"])) == ["head.weight"]
 
 
+@pytest.mark.parametrize("name", ["m.zarr", "m.h5", "restored.safetensors"])
+@pytest.mark.parametrize("size", [3, 1280])
+@pytest.mark.parametrize("device", ["cpu", "cpu:0"])
+def test_constant_tensors_stay_tied(tmp_path, name, size, device):
+    """Of which writers make arrays of their own, as safetensors do of all."""
+    zeros = torch.zeros(size, dtype=torch.bfloat16)
+    ordered = torch.arange(float(size))
+    state = {"a": zeros, "b": zeros, "c": zeros.clone(), "d": ordered, "e": ordered}
+    store = tmp_path / "m.zarr" if name == "restored.safetensors" else tmp_path / name
+    bf16torch.save_file(state, store)
+    if store.name != name:
+        zarr_to_safetensors(store, tmp_path / name)
+    loaded = bf16torch.load_file(tmp_path / name, device)
+    assert list(loaded) == list(open_model(tmp_path / name).keys())
+    assert loaded["a"] is loaded["b"]
+    assert loaded["d"] is loaded["e"]
+    assert loaded["c"].data_ptr() != loaded["a"].data_ptr()
+    assert all(torch.equal(loaded[key], state[key]) for key in state)
+    on_meta = bf16torch.load_file(tmp_path / name, "meta")
+    assert all(on_meta[key].shape == state[key].shape for key in state)
+
+
 def test_metadata_are_not_believed(tmp_path):
     tensors = {
         "a": torch.ones(600),
@@ -262,6 +284,30 @@ def test_load_model_tells_what_does_not_fit(tmp_path):
         bf16torch.load_model(module, tmp_path / "m.zarr")
     assert bf16torch.load_model(module, tmp_path / "m.zarr", strict=False) == (["bias"], ["more"])
     assert not module.weight.any()
+
+
+class Sparse(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mask", torch.eye(3).to_sparse())
+
+
+class Extra(torch.nn.Linear):
+    def get_extra_state(self):
+        return {"steps": 3}
+
+
+@pytest.mark.parametrize(
+    ("module", "error", "message"),
+    [
+        (Extra(2, 3), TypeError, "tensor '_extra_state' is a dict, not a torch.Tensor"),
+        (Sparse(), ValueError, r"tensor 'mask': .* layout torch.strided \(.to_dense\(\)\)"),
+    ],
+)
+def test_save_model_tells_what_cannot_be_saved(tmp_path, module, error, message):
+    with pytest.raises(error, match=message):
+        bf16torch.save_model(module, tmp_path / "m.zarr")
+    assert not list(tmp_path.iterdir())
 
 
 # --- what cannot be done --------------------------------------------------------------------------
