@@ -20,6 +20,7 @@ from bf16codecs._torch_tensors import as_tensor
 from bf16codecs.convert import safetensors_to_hdf5, safetensors_to_zarr
 from bf16codecs.model.model import open_model
 from bf16codecs.safetensors import Source, SourceFile, parse_header
+from bf16codecs.store.kinds import Kind, suffix_of
 from bf16codecs.torch.tied import DTYPES, check_tensors, tied_names
 
 __all__ = ["as_tensor", "load_file", "save_file"]
@@ -112,10 +113,10 @@ def save_file(
 
 def _conversion(path: Path) -> Callable[..., Any]:
     """Return what makes a store of the kind that a path's suffix says."""
-    suffix = path.suffix.lower()
-    if suffix in (".h5", ".hdf5"):
+    kind = suffix_of(path.name)[1]
+    if kind is Kind.HDF5:
         return safetensors_to_hdf5
-    if suffix in ("", ".zarr", ".zip"):
+    if kind in (Kind.FOLDER, Kind.ZIP) or not path.suffix:
         return safetensors_to_zarr
     raise ValueError(
         f"{path}: a store is a folder (.zarr), a ZIP file (.zarr.zip) or an HDF5 file (.h5, .hdf5),"
