@@ -50,11 +50,17 @@ _IN_BETWEEN = ("bf16codecs", "h5py")
 
 
 def _warn(text: bytes) -> None:
-    """Warn whoever creates a dataset, in place of the plugin's line on standard error."""
+    """Warn whoever creates a dataset, in place of the plugin's line on standard error.
+
+    Where warnings are errors there is such a line: libhdf5, which calls, can raise none.
+    """
     frame, level = sys._getframe(1), 2
     while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] in _IN_BETWEEN:
         frame, level = frame.f_back, level + 1
-    warnings.warn(text.decode(), DtypeMismatchWarning, level)
+    try:
+        warnings.warn(text.decode(), DtypeMismatchWarning, level)
+    except DtypeMismatchWarning as e:
+        print(f"bf16codecs: warning: {e}", file=sys.stderr)
 
 
 # Lives as long as the plugin, which calls it.

@@ -108,6 +108,19 @@ def test_another_data_type_gets_one_warning(tmp_path: Path, option, capfd) -> No
     assert capfd.readouterr().err == ""
 
 
+@pytest.mark.parametrize("make", ["create_dataset", "write_tensor"])
+def test_a_warning_that_is_an_error_is_one_line(file: h5py.File, make: str, capfd) -> None:
+    """No traceback of a callback, which nobody can catch."""
+    array = numbers("float32")
+    if make == "create_dataset":
+        dataset = file.create_dataset("x", data=array, compression=hdf5.Huffman())
+    else:
+        dataset = hdf5.write_tensor(file, "x", array, compression=BF16Huffman("bfloat16"))
+    assert_same_bits(dataset[:], array)
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("bf16codecs: warning: the HDF5 filter for bfloat16 encodes float32")
+
+
 def test_what_has_no_type_of_its_own_gets_none(file: h5py.File) -> None:
     for dtype in ("uint8", "uint16", "int32", "int64", "bool", "complex64"):
         file.create_dataset(dtype, data=numbers(dtype), compression=hdf5.Huffman())
