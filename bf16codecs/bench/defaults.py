@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ["DEFAULT_NBYTES", "SECONDS", "SYSTEM_TITLES"]
+__all__ = ["DEFAULT_NBYTES", "SECONDS", "SYSTEM_NBYTES", "SYSTEM_TITLES"]
 
 #: Time that all contenders share.
 SECONDS = 120.0
 #: Size of what is measured, which is in no cache.
 DEFAULT_NBYTES = 1 << 28
+#: The same for the earlier systems, some of which take seconds a megabyte.
+SYSTEM_NBYTES = 1 << 25
 #: The earlier systems, by the letters that documents call them.
 SYSTEM_TITLES = {
     "A": "shuffled bytes and Zstandard",

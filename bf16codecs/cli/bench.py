@@ -13,14 +13,14 @@ import click
 
 from bf16codecs import bench as benchmarks
 from bf16codecs._messages import counted
-from bf16codecs.bench.defaults import DEFAULT_NBYTES, SECONDS, SYSTEM_TITLES
+from bf16codecs.bench.defaults import DEFAULT_NBYTES, SECONDS, SYSTEM_NBYTES, SYSTEM_TITLES
 from bf16codecs.cli.console import format_size, show
 from bf16codecs.cli.options import THREADS, ByteSize, command
 from bf16codecs.cli.reports import check_writable, write_json
 from bf16codecs.cli.tables import Column, Table, shortened
 
 if TYPE_CHECKING:
-    from bf16codecs.bench import Result, Sample, Study
+    from bf16codecs.bench import Machine, Result, Sample, Study
 
 __all__ = ["bench", "status_line"]
 
@@ -156,16 +156,7 @@ def bench(
     check_writable((csv_file, json_file), (s for s in (src, base) if s is not None))
     if base is not None and system is None:
         raise click.UsageError("--base is for --system D")
-    if system is None:
-        sample = benchmarks.sample_of(src, DEFAULT_NBYTES if size is None else size)
-        study = benchmarks.study_codecs(sample, nbytes=size, threads=threads)
-        dtype, about = sample.dtype, _about(sample)
-    else:
-        study, payload = benchmarks.study_system(
-            system, src, base=base, nbytes=size or 1 << 25, threads=threads
-        )
-        dtype = payload.dtype
-        about = f"{dtype} tensors as one piece of {format_size(payload.data.nbytes)}"
+    study, dtype, about = _prepared(src, size, threads, system, base)
     try:
         study = study.only(only)
     except ValueError as e:
@@ -173,10 +164,7 @@ def bench(
     where = benchmarks.machine(threads)
     shows = json_file != "-"
     if shows:
-        show(
-            f"{where.cpu}, {counted(where.cores, 'core')}, {where.isa},"
-            f" {counted(threads, 'thread')}; {_listed(where.versions)}"
-        )
+        _show_host(where, threads)
         show(about)
     with status_line() as status:
         timing = {"repeats": repeats, "seconds": seconds}
@@ -190,6 +178,27 @@ def bench(
     write_json(benchmarks.to_json(results, where, dtype, figures), json_file)
     if not all(result.exact for result in results):
         raise ValueError("a round trip gave other data")
+
+
+def _prepared(
+    src: str, size: int | None, threads: int, system: str | None, base: str | None
+) -> tuple[Study, str, str]:
+    """Return what is to be measured, the dtype, and what to say of the data."""
+    if system is None:
+        sample = benchmarks.sample_of(src, DEFAULT_NBYTES if size is None else size)
+        study = benchmarks.study_codecs(sample, nbytes=size, threads=threads)
+        return study, sample.dtype, _about(sample)
+    nbytes = SYSTEM_NBYTES if size is None else size
+    study, payload = benchmarks.study_system(system, src, base=base, nbytes=nbytes, threads=threads)
+    about = f"{payload.dtype} tensors as one piece of {format_size(payload.data.nbytes)}"
+    return study, payload.dtype, about
+
+
+def _show_host(where: Machine, threads: int) -> None:
+    show(
+        f"{where.cpu}, {counted(where.cores, 'core')}, {where.isa},"
+        f" {counted(threads, 'thread')}; {_listed(where.versions)}"
+    )
 
 
 def _measure(

@@ -14,6 +14,7 @@ import click
 __all__ = [
     "format_rate",
     "format_size",
+    "json_text",
     "open_closed_streams",
     "printable",
     "progress_bar",
@@ -82,9 +83,14 @@ def show(line: str) -> None:
         click.echo(line)
 
 
+def json_text(document: Mapping[str, Any]) -> str:
+    """Return a JSON object as all commands write it; ValueError for numbers that JSON lacks."""
+    return json.dumps(document, indent=2, allow_nan=False)
+
+
 def show_json(document: Mapping[str, Any]) -> None:
     """Print a JSON object on standard output."""
-    show(json.dumps(document, indent=2, allow_nan=False))
+    show(json_text(document))
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -10,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from bf16codecs._messages import counted
 from bf16codecs._paths import require_folder_of
-from bf16codecs.cli.console import format_rate, format_size, printable, show, show_json
+from bf16codecs.cli.console import (
+    format_rate,
+    format_size,
+    json_text,
+    printable,
+    show,
+    show_json,
+)
 
 if TYPE_CHECKING:
     from bf16codecs._half import HalfLoss
@@ -54,7 +60,7 @@ def report(
     if done == "restored":
         sizes.reverse()
     notes = [done] if done != "converted" else []
-    # Files are restored only if they have the SHA-256 that they should have.
+    # Files are restored only if they have the digest that they should have.
     notes += ["verified"] if verified and done != "restored" else []
     show(
         f"{printable(source)} -> {printable(target)}: {counted(summary.tensors, 'tensor')},"
@@ -98,7 +104,7 @@ def check_writable(files: Iterable[str | None], sources: Iterable[str]) -> None:
     Parameters
     ----------
     files
-        Their paths; None and ``"-"`` are no files.
+        Their paths; None and ``"-"`` are no files, and pipes and devices are not looked at.
     sources
         What is read, which no report replaces.
 
@@ -111,7 +117,7 @@ def check_writable(files: Iterable[str | None], sources: Iterable[str]) -> None:
     """
     taken = {os.path.realpath(source) for source in sources}
     for file in files:
-        if file is None or file == "-":
+        if file is None or file == "-" or _is_special(file):
             continue
         require_folder_of(Path(file))
         if os.path.realpath(file) in taken:
@@ -124,9 +130,14 @@ def check_writable(files: Iterable[str | None], sources: Iterable[str]) -> None:
             os.remove(file)
 
 
+def _is_special(file: str) -> bool:
+    """Tell whether a file is a pipe or a device: both take several reports, and notice opening."""
+    return os.path.exists(file) and not os.path.isfile(file) and not os.path.isdir(file)
+
+
 def write_json(document: Mapping[str, Any], file: str | None) -> None:
     """Write a JSON object to a file, or to standard output for ``"-"``; not at all for None."""
     if file == "-":
         show_json(document)
     elif file is not None:
-        Path(file).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+        Path(file).write_text(json_text(document) + "\n", encoding="utf-8")

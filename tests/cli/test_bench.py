@@ -10,6 +10,7 @@ import os
 import shutil
 import signal
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from bf16codecs._dtypes import DTYPE_NAMES
 from bf16codecs._threads import MAX_THREADS, codec_threads
 from bf16codecs.bench.isolated import in_a_process
 from bf16codecs.cli import main, tables
+from bf16codecs.cli.reports import write_json
 from bf16codecs.codecs import BF16Huffman
 from folders import names_in
 from models import write_model
@@ -145,6 +147,32 @@ def test_what_cannot_be_is_said_before_it_is_measured(tmp_path, monkeypatch) -> 
         assert done.stdout == ""
     assert Path(model).read_bytes() == before
     assert names_in(tmp_path) == {"m.safetensors"}
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names")
+def test_pipes_and_devices_take_reports(tmp_path: Path) -> None:
+    """A pipe that is opened once more than written gives its reader an end of file."""
+    arguments = ["bench", DEMO, "--size", "1M", "--repeats", "1", "--only", "BF16Split"]
+    done = CliRunner().invoke(main, [*arguments, "--csv", os.devnull, "--json", os.devnull])
+    assert done.exit_code == 0, done.stderr
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    found: list[str] = []
+    reader = threading.Thread(target=lambda: found.append(pipe.read_text()), daemon=True)
+    reader.start()
+    done = CliRunner().invoke(main, [*arguments, "--json", str(pipe)])
+    assert done.exit_code == 0, done.stderr
+    reader.join(10)
+    assert json.loads(found[0])["dtype"] == "bfloat16"
+
+
+def test_files_have_the_same_json_as_standard_output(tmp_path: Path) -> None:
+    """No NaN: JSON has none."""
+    with pytest.raises(ValueError, match="JSON"):
+        write_json({"ratio": float("nan")}, str(tmp_path / "t.json"))
+    assert names_in(tmp_path) == set()
+    write_json({"ratio": 1.5}, str(tmp_path / "t.json"))
+    assert (tmp_path / "t.json").read_text() == '{\n  "ratio": 1.5\n}\n'
 
 
 def test_a_name_that_no_codec_has_is_wrong_usage() -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from bf16codecs.bench.contenders import Contender, memcpy
 from bf16codecs.bench.data import Payload, payload_of
+from bf16codecs.bench.defaults import SYSTEM_NBYTES
 from bf16codecs.bench.measure import Work
 from bf16codecs.bench.study import Study
 from bf16codecs.bench.systems import half_delta, lmc, shuffle_zstd, split_stream
@@ -45,7 +46,7 @@ def study_system(
     source: str | os.PathLike[str],
     *,
     base: str | os.PathLike[str] | None = None,
-    nbytes: int = 1 << 25,
+    nbytes: int = SYSTEM_NBYTES,
     threads: int = 1,
 ) -> tuple[Study, Payload]:
     """Prepare to measure an earlier system with its settings, and what it was compared with.
