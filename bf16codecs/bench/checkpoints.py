@@ -2,7 +2,7 @@
 
 The same checkpoints are converted to a store each, alone and as differences to each earlier one;
 the smallest of these is what one would choose by hand. All is verified, or compared with its
-SHA-256 when it is restored.
+digest when it is restored.
 """
 
 from __future__ import annotations
