@@ -44,8 +44,9 @@ def check_chunk_count(arrays: Iterable[ArrayPlan], chunk_size: int) -> None:
             " (--chunk-size, chunk_size): parts of chunks can be read, too"
         )
     text += (
-        ", in a folder each a file, which are slow to make, to copy and to remove; a larger one,"
-        " such as 4M (--chunk-size, chunk_size), makes fewer, and parts of chunks can be read, too"
+        ", which are slow to make, and where the store is a folder each a file to copy and to"
+        " remove; a larger one, such as 4M (--chunk-size, chunk_size), makes fewer, and parts of"
+        " chunks can be read, too"
     )
     warnings.warn(text, ManyFilesWarning, stacklevel=2)
 

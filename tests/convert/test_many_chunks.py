@@ -68,6 +68,24 @@ def test_many_chunks_are_told_before_they_are_made(model: Path, tmp_path: Path) 
 
 
 @pytest.mark.usefixtures("few")
+@pytest.mark.parametrize(
+    ("convert", "name"),
+    [
+        (safetensors_to_zarr, "x.zarr"),
+        (safetensors_to_zarr, "x.zarr.zip"),
+        (safetensors_to_hdf5, "x.h5"),
+        (as_run, "x"),
+    ],
+)
+def test_what_is_told_is_true_of_every_store(
+    convert: Any, name: str, model: Path, tmp_path: Path
+) -> None:
+    """A ZIP or HDF5 file is no folder, however many chunks it has."""
+    with pytest.warns(ManyFilesWarning, match="and where the store is a folder each a file"):
+        convert(model, tmp_path / name, chunk_size=4096)
+
+
+@pytest.mark.usefixtures("few")
 def test_many_tensors_are_no_reason_to_warn(tmp_path: Path) -> None:
     source = write_model(tmp_path / "m", [(f"t{i}", "BF16", (3,)) for i in range(30)])
     with warnings.catch_warnings():
