@@ -27,7 +27,7 @@ from bf16codecs.convert.summary import Progress, Summary, shifted
 from bf16codecs.convert.target import (
     absolute_target,
     check_suffix,
-    is_empty_folder,
+    is_free_folder,
     is_kind,
     new_target,
     target_errors,
@@ -214,7 +214,7 @@ def append_to_run(
     target = Path(given_path(store, "run"))
     absolute_target(target, source.paths)
     recover_missing(target)
-    if not os.path.lexists(target) or is_empty_folder(target):
+    if not os.path.lexists(target) or is_free_folder(target):
         if _kind_of(target, as_hdf5) is Kind.ZIP:
             raise ValueError(f"{target}: runs in ZIP files cannot grow: append to a folder")
         try:

@@ -26,7 +26,7 @@ __all__ = [
     "absolute_target",
     "check_suffix",
     "has_only",
-    "is_empty_folder",
+    "is_free_folder",
     "is_kind",
     "new_target",
     "target_errors",
@@ -98,12 +98,20 @@ def check_suffix(target: Path, kind: Kind, example: str) -> None:
     )
 
 
-def is_empty_folder(path: Path) -> bool:
-    """Tell whether a path is a folder, and not a link, without anything in it."""
+def is_free_folder(path: Path) -> bool:
+    """Tell whether a target may take a path's place: an empty folder that nobody stands in.
+
+    It is no link, and not the working folder, which would have no name afterwards.
+    """
     try:
-        return not path.is_symlink() and path.is_dir() and not any(path.iterdir())
+        is_empty = not path.is_symlink() and path.is_dir() and not any(path.iterdir())
+        return is_empty and not _is_working_folder(path)
     except OSError:  # it cannot be read
         return False
+
+
+def _is_working_folder(path: Path) -> bool:
+    return os.path.samefile(path, os.curdir)
 
 
 def has_only(path: Path, names: Sequence[str]) -> bool:
@@ -155,6 +163,8 @@ def new_target(
         try:
             with _interrupt.exposed():
                 yield working.new
+                if as_folder and is_free_folder(target):
+                    _take_mode(working.new, target)
                 if sync:
                     sync_tree(working.new)
                 _interrupt.check()
@@ -192,6 +202,13 @@ def target_errors(target: Path) -> Iterator[None]:
         raise OSError(e.errno, text, str(target)) from e
 
 
+def _take_mode(path: Path, target: Path) -> None:
+    """Let a new folder be open to those whom the empty one is open to, whose place it takes."""
+    with suppress(FileNotFoundError):  # somebody has removed it
+        # Without its owner's rights it could not be moved.
+        path.chmod(stat.S_IMODE(target.stat().st_mode) | stat.S_IRWXU)
+
+
 def _check(
     target: Path,
     overwrite: bool,
@@ -201,7 +218,7 @@ def _check(
 ) -> None:
     """Raise if the target may not be made: of what is at `path`, there or moved from there."""
     require_folder_of(target)
-    if as_folder and is_empty_folder(path):
+    if as_folder and is_free_folder(path):
         return  # made for this: nothing is lost
     while True:
         try:
@@ -215,7 +232,9 @@ def _check(
                 break
             if os.path.samestat(found, path.lstat()):
                 what = "not a store or file of this kind"
-                if path.is_dir() and not as_folder:
+                if path.is_dir() and _is_working_folder(path):
+                    what = "the working folder: name one in it"
+                elif path.is_dir() and not as_folder:
                     what = f"a folder, and a file is to be made: name one in it, {target.name}/..."
                 text = f"File exists, and is not overwritten: it is {what}"
                 raise FileExistsError(errno.EEXIST, text, str(target))

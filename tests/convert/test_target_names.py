@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import stat
 from pathlib import Path
 
 import pytest
@@ -123,6 +125,33 @@ def test_an_empty_folder_is_taken(target: str, model: Path, shards: Path, tmp_pa
         safetensors_to_run([model], tmp_path / "run", steps=[1])
         run_to_safetensors(tmp_path / "run", folder)
         assert names_in(folder) == {model.name}
+
+
+@pytest.mark.parametrize("job", [(), ("--overwrite",), ("--append", "--step", "1")])
+def test_the_working_folder_is_not_replaced(
+    job: tuple[str, ...], model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever stands in it would stand in a folder without a name."""
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    for name in (".", folder):
+        line = refused("st2zarr", model, name, *job)
+        assert ("not a run" if "--append" in job else "name one in it") in line
+    assert folder.samefile(".")
+    assert names_in(folder) == set()
+    done("st2zarr", model, "./m.zarr", "--quiet")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="folders have no modes")
+def test_an_empty_folder_keeps_its_mode(model: Path, tmp_path: Path) -> None:
+    for mode in (0o700, 0o770, 0o2755):
+        folder = tmp_path / f"{mode:o}"
+        folder.mkdir()
+        folder.chmod(mode)
+        safetensors_to_zarr(model, folder)
+        assert stat.S_IMODE(folder.stat().st_mode) == mode
+        verify_store(folder, model)
 
 
 def test_a_folder_that_is_not_empty_stays(model: Path, tmp_path: Path) -> None:
