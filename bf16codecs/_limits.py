@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bf16codecs import _core
+from bf16codecs._arguments import as_integer
 from bf16codecs.errors import StoreError
 
 __all__ = [
@@ -171,9 +172,7 @@ class Limits:
     def __post_init__(self) -> None:
         if self.max_bytes is None:
             return
-        if type(self.max_bytes) is not int:
-            raise TypeError(f"max_bytes must be an integer, not {self.max_bytes!r:.80}")
-        if self.max_bytes < 1:
+        if as_integer("max_bytes", self.max_bytes) < 1:
             raise ValueError(f"max_bytes must be positive, not {self.max_bytes}")
 
     def check(self, nbytes: int, stored: Callable[[int], int], what: str) -> None:

@@ -12,6 +12,7 @@ from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
 from bf16codecs import _core, _interrupt
+from bf16codecs._arguments import as_integer
 from bf16codecs._limits import IN_FLIGHT_BYTES
 
 __all__ = ["MAX_THREADS", "codec_threads", "run_ahead", "run_all", "worker_count"]
@@ -40,12 +41,15 @@ def codec_threads(threads: int | None) -> Iterator[None]:
 
     Raises
     ------
+    TypeError
+        If `threads` is no integer.
     ValueError
-        If `threads` is less than 1, or more than `MAX_THREADS`.
+        If it is less than 1, or more than `MAX_THREADS`.
     """
     if threads is None:
         yield
         return
+    threads = as_integer("threads", threads)
     if not 1 <= threads <= MAX_THREADS:
         raise ValueError(f"threads must be 1 to {MAX_THREADS}, not {threads}")
     before = _core.get_num_threads()

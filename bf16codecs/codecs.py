@@ -15,6 +15,7 @@ import numpy as np
 from numcodecs.registry import register_codec
 
 from bf16codecs import _core
+from bf16codecs._arguments import as_integer
 from bf16codecs._buffers import AUTO, byte_view, dtype_name, one_of, row_length
 from bf16codecs._frames import FrameCodec, decode, decode_array, encode_delta, inspect
 from bf16codecs._names import ARITHMETIC_ID, HUFFMAN_ID, PREFIX, SPLIT_ID, ZSTD_ID, ZSTD_LEVELS
@@ -260,13 +261,10 @@ def _flag(name: str, value: Any) -> bool:
 
 def _integer(name: str, value: Any, allowed: range) -> int:
     limits = f"between {allowed[0]} and {allowed[-1]}"
-    if isinstance(value, (bool, np.bool_)) or not hasattr(value, "__index__"):
-        kind = type(value).__name__
-        raise TypeError(f"{name} must be an integer, {limits}, not {value!r:.80} ({kind})")
-    value = operator.index(value)
-    if value not in allowed:
-        raise ValueError(f"{name} must be {limits}, not {value}")
-    return value
+    number = as_integer(name, value, f", {limits}")
+    if number not in allowed:
+        raise ValueError(f"{name} must be {limits}, not {number}")
+    return number
 
 
 def _steps(steps: Any) -> dict[str, int]:

@@ -17,7 +17,7 @@ NATIVE = PACKAGE / "_native"
 # A module imports from its own package and from lower layers, never from its neighbours. Errors,
 # which everybody raises, and the native core lie below all.
 LAYERS = [
-    {"_core", "_interrupt", "_lazy", "_names", "_version", "errors"},
+    {"_arguments", "_core", "_interrupt", "_lazy", "_names", "_version", "errors"},
     {"_bfloat16", "_half", "_limits", "_paths", "_registration"},
     {
         "_buffers",

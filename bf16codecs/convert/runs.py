@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bf16codecs import _interrupt
+from bf16codecs._arguments import as_integer
 from bf16codecs._digests import kinds_of
 from bf16codecs._files import disk_size
 from bf16codecs._limits import MAX_GROUP
@@ -346,7 +347,7 @@ def _refuse_others(target: Path, **options: tuple[Any, Any]) -> None:
 def _check_options(choice: CodecChoice, group: int, chunk_size: int) -> None:
     if not 1 <= group <= MAX_GROUP:
         raise ValueError(f"keyframe_every must be between 1 and {MAX_GROUP}, not {group}")
-    if chunk_size < 1:
+    if as_integer("chunk_size", chunk_size) < 1:
         raise ValueError(f"chunk_size must be positive, not {chunk_size}")
     choice.for_run("bfloat16", group)
 

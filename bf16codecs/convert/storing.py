@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from bf16codecs._arguments import as_integer
 from bf16codecs._digests import kinds_of
 from bf16codecs._messages import counted
 from bf16codecs._paths import given_path
@@ -112,6 +113,8 @@ def safetensors_to_zarr(
         If `store` exists and `overwrite` is false, or it is not a store.
     StoreError
         If the base is not a model, or has no tensor in common with the source.
+    TypeError
+        If `chunk_size` or `threads` is no integer.
     ValueError
         If an option makes no sense, or the target is or contains the source or the base, or a
         model without FP32 tensors would be stored lossy.
@@ -184,7 +187,7 @@ def safetensors_to_hdf5(
     # h5py is imported by those who have HDF5 files.
     from bf16codecs.store.hdf5_writer import MAX_CHUNK_SIZE, Hdf5Writer
 
-    if chunk_size > MAX_CHUNK_SIZE:
+    if as_integer("chunk_size", chunk_size) > MAX_CHUNK_SIZE:
         raise ValueError(f"HDF5 chunks have {MAX_CHUNK_SIZE} bytes at most, not {chunk_size}")
     choice = CodecChoice(codec, level)
     return _to_store(
@@ -225,6 +228,7 @@ def _to_store(
 ) -> Summary:
     """Convert into any kind of store."""
     start = time.perf_counter()
+    chunk_size = as_integer("chunk_size", chunk_size)
     if chunk_size < 1:
         raise ValueError(f"chunk_size must be positive, not {chunk_size}")
     source = src if isinstance(src, Source) else opened_source(src, open_to_store)
