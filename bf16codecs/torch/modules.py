@@ -73,7 +73,10 @@ def load_model(
         If there are such tensors and `strict` is true, or one has another shape.
     """
     tensors = load_file(filename, device, **options)
-    tied = tied_names(model.state_dict(), preferred=tensors)
+    state = model.state_dict()
+    # Extra state and sparse buffers, which no store has, are missing, and not tied.
+    own = {n: t for n, t in state.items() if getattr(t, "layout", None) == torch.strided}
+    tied = tied_names(own, preferred=tensors)
     missing, unexpected = model.load_state_dict(tensors, strict=False)
     missing = [name for name in missing if name not in tied]
     if strict and (missing or unexpected):

@@ -296,6 +296,9 @@ class Extra(torch.nn.Linear):
     def get_extra_state(self):
         return {"steps": 3}
 
+    def set_extra_state(self, state):
+        raise AssertionError("no store has any")
+
 
 @pytest.mark.parametrize(
     ("module", "error", "message"),
@@ -308,6 +311,14 @@ def test_save_model_tells_what_cannot_be_saved(tmp_path, module, error, message)
     with pytest.raises(error, match=message):
         bf16torch.save_model(module, tmp_path / "m.zarr")
     assert not list(tmp_path.iterdir())
+
+
+def test_load_model_misses_what_no_store_has(tmp_path):
+    bf16torch.save_model(torch.nn.Linear(2, 3), tmp_path / "m.zarr")
+    missing = ["_extra_state"], []
+    assert bf16torch.load_model(Extra(2, 3), tmp_path / "m.zarr", strict=False) == missing
+    with pytest.raises(RuntimeError, match="missing mask; unexpected bias, weight"):
+        bf16torch.load_model(Sparse(), tmp_path / "m.zarr")
 
 
 # --- what cannot be done --------------------------------------------------------------------------
