@@ -32,6 +32,7 @@ __all__ = ["Hdf5Reader", "open_hdf5"]
 T = TypeVar("T")
 
 _OTHER_FILE = "an HDF5 file: h5py reads it, and st2h5 makes model stores of safetensors"
+_NO_HDF5 = "file signature not found"
 _TRUNCATED = re.compile(r"truncated file: eof = (\d+),.* stored_eof = (\d+)")
 
 # How often a file is opened that changes meanwhile.
@@ -66,13 +67,16 @@ class _Opened:
 
 @contextmanager
 def _told_as_damage() -> Iterator[None]:
-    """Say of a file that libhdf5 does not open what that means: its words are about its insides."""
+    """Say of a file that is cut off what that means: libhdf5's words are about its insides.
+
+    Others, such as one that is being written, may be as they should be.
+    """
     try:
         yield
     except OSError as e:
-        if e.errno is not None:
-            raise
         found = _TRUNCATED.search(str(e))
+        if found is None and _NO_HDF5 not in str(e):
+            raise
         why = f"it has {found[1]} bytes of {found[2]}" if found else one_line(e)
         raise StoreError(f"damaged or cut off: {why}; {DAMAGE_ADVICE}") from e
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -305,3 +307,20 @@ def test_deflated_chunks_of_another_size(store, content, match):
     for read in (lambda model: model.load(), lambda model: model["w"][3, 4]):
         with bf16codecs.open_model(store) as model, pytest.raises(CodecError, match=match):
             read(model)
+
+
+def test_only_what_is_cut_off_is_to_be_restored(store: Path) -> None:
+    """Not a file that is being written, which libhdf5 flags so."""
+    whole = store.read_bytes()
+    store.write_bytes(whole[:-1])
+    with pytest.raises(StoreError, match=f"has {len(whole) - 1} bytes of .*; restore it"):
+        bf16codecs.open_model(store)
+    code = (
+        "import h5py, os, sys; f = h5py.File(sys.argv[1], 'w', libver='latest');"
+        "f['a'] = 1; f.flush(); os._exit(0)"
+    )
+    subprocess.run([sys.executable, "-c", code, store], check=True, timeout=60)
+    with pytest.raises(StoreError, match="already open for write") as error:
+        bf16codecs.open_model(store)
+    assert "restore" not in str(error.value)
+    assert "damaged" not in str(error.value)
