@@ -6,6 +6,7 @@ it is redirected. aiohttp, which it uses, lets its sessions be told otherwise.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import re
 from collections.abc import Iterator
@@ -15,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 from bf16codecs._limits import CONNECT_SECONDS, MAX_BODY_BYTES, READ_SECONDS
 from bf16codecs._messages import counted
-from bf16codecs.errors import StoreError
+from bf16codecs.errors import BF16CodecsError, StoreError
 
 if TYPE_CHECKING:
     import aiohttp
 
-__all__ = ["largest_body", "open_session"]
+__all__ = ["failure_of", "largest_body", "open_session"]
 
 _limit: ContextVar[int] = ContextVar("limit", default=MAX_BODY_BYTES)
 _RANGE = re.compile(r"bytes=(\d+)-(\d+)")
@@ -36,6 +37,23 @@ def largest_body(nbytes: int) -> Iterator[None]:
         yield
     finally:
         _limit.reset(token)
+
+
+def failure_of(missing: FileNotFoundError) -> BaseException | None:
+    """Return why fsspec says that a file is missing; None if it is.
+
+    fsspec says so of whatever fails when it asks for a file's size: a server that refuses, is not
+    there or redirects.
+    """
+    try:
+        from aiohttp import ClientError, ClientResponseError
+    except ImportError:  # nobody asked by HTTP
+        return None
+    cause = missing.__cause__
+    if isinstance(cause, ClientResponseError) and cause.status in (404, 410):
+        return None
+    known = ClientError, asyncio.TimeoutError, BF16CodecsError
+    return cause if isinstance(cause, known) else None
 
 
 async def open_session(other_hosts: bool = False, **options: Any) -> aiohttp.ClientSession:

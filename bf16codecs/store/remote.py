@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from functools import partial
 from typing import Any
 
 from zarr.abc.store import Store
 from zarr.storage import FsspecStore, ObjectStore
 
-from bf16codecs._chunks.http import open_session
+from bf16codecs._chunks.http import failure_of, open_session
 from bf16codecs._messages import named_errors, one_line
 from bf16codecs.errors import StoreError
 from bf16codecs.store.addresses import path_of
@@ -25,6 +26,8 @@ def remote_store(url: str, options: dict[str, Any]) -> Store:
     ------
     StoreError
         If a package is missing that knows such addresses.
+    FileNotFoundError
+        If it is a ZIP file, which is opened at once, and not there.
     OSError
         If it cannot be opened.
     """
@@ -40,7 +43,14 @@ def remote_store(url: str, options: dict[str, Any]) -> Store:
     except (ImportError, ValueError) as e:
         return _obstore(url, options, e)
     with named_errors(url, OSError):
-        return ReopeningStore(partial(_fsspec_store, address, _options_of_each(address, options)))
+        try:
+            each = _options_of_each(address, options)
+            return ReopeningStore(partial(_fsspec_store, address, each))
+        except FileNotFoundError as e:
+            failure = failure_of(e)
+        if failure is not None:
+            raise failure
+    raise FileNotFoundError(errno.ENOENT, "Nothing is there", url)
 
 
 def _options_of_each(address: str, options: dict[str, Any]) -> dict[str, Any]:

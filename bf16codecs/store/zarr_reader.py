@@ -159,10 +159,12 @@ class ZarrReader(StoreReader):
             shape, stored = array.shape, array.shards or array.chunks
             encode = array.metadata.encode_chunk_key
         for index in self._chunk_indices(path, chunk_counts(shape, stored), stored):
-            key = encode(index)
-            size = self._source.size(f"{path}/{key}")
+            key = f"{path}/{encode(index)}"
+            label = f"{self.label(path)}, chunk {key}"
+            with named_errors(label, OSError):
+                size = self._source.size(key)
             if size == 0:
-                raise StoreError(f"{self.label(path)}, chunk {path}/{key}: it is missing")
+                raise StoreError(f"{label}: it is missing")
             yield size
 
     def _chunk_indices(self, path: str, counts: Index, chunks: Index) -> Iterator[Index]:

@@ -14,7 +14,7 @@ from zarr.core.sync import sync
 from zarr.storage import ZipStore
 
 from bf16codecs._buffers import Bytes
-from bf16codecs._chunks.http import largest_body
+from bf16codecs._chunks.http import failure_of, largest_body
 from bf16codecs._chunks.stored import AtMost, KeySource, Request, StoredChunk, check_range
 from bf16codecs._limits import MAX_METADATA_BYTES, check_metadata, check_parsed
 from bf16codecs.errors import StoreError
@@ -59,8 +59,11 @@ class StoreSource(KeySource):
         """Return the size of a key, 0 if it does not exist."""
         try:
             return sync(self._store.getsize(key))
-        except FileNotFoundError:
-            return 0
+        except FileNotFoundError as e:
+            failure = failure_of(e)
+        if failure is not None:
+            raise failure
+        return 0
 
     def folder_size(self, path: str) -> None:
         """Return nothing: not every store can list its keys."""

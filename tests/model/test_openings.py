@@ -158,6 +158,27 @@ def test_safetensors_behind_an_address_that_are_damaged(root: Path, server: File
         bf16codecs.open_model(f"{server.url}/m.safetensors")
 
 
+@pytest.mark.parametrize("name", ["m.safetensors", "m.zarr.zip"])
+def test_why_an_address_cannot_be_opened_is_told(server: FileServer, name: str) -> None:
+    """fsspec has one error for all: that nothing is there."""
+    with pytest.raises(FileNotFoundError, match="Nothing is there"):
+        bf16codecs.open_model(f"{server.url}/no-{name}")
+    server.deny = name
+    with pytest.raises(OSError, match="403, message='Forbidden'") as refusal:
+        bf16codecs.open_model(f"{server.url}/{name}")
+    with pytest.raises(OSError, match="Cannot connect to host") as silence:
+        bf16codecs.open_model(f"http://127.0.0.1:1/{name}")
+    for error in (refusal.value, silence.value):
+        assert not isinstance(error, FileNotFoundError)
+    assert "403" in refused("bf16codecs", "info", f"{server.url}/{name}")
+
+
+def test_the_size_of_a_chunk_that_is_refused(server: FileServer) -> None:
+    server.deny = "w/c"
+    line = refused("bf16codecs", "info", f"{server.url}/m.zarr")
+    assert "tensor 'w', chunk w/c.0.0: ClientResponseError: 403" in line
+
+
 def test_hdf5_behind_an_address_is_told(server: FileServer, tmp_path: Path) -> None:
     url = f"{server.url}/m.h5"
     with pytest.raises(StoreError, match="read from local disks alone: download it"):
