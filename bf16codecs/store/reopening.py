@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -49,14 +48,15 @@ class ReopeningStore(WrapperStore[Store]):
     """
 
     def __init__(self, open_store: Callable[[], Store]) -> None:
-        self._open_store, self._lock, self._process = open_store, threading.Lock(), os.getpid()
+        self._open_store, self._process = open_store, os.getpid()
         super().__init__(open_store())
 
     # Of the class above: all that it does goes through this.
     @property
     def _store(self) -> Store:
         if self._process != os.getpid():
-            self._reopen()
+            # Several threads may do so at once: all get the same, and the last one stays.
+            self._current, self._process = self._open_store(), os.getpid()
         return self._current
 
     @_store.setter
@@ -76,11 +76,6 @@ class ReopeningStore(WrapperStore[Store]):
     async def getsize(self, key: str) -> int:
         """Return the size of a key, for which the class above would read all of it."""
         return await self._store.getsize(key)
-
-    def _reopen(self) -> None:
-        self._lock = threading.Lock()  # another thread may have had it when this was forked
-        with self._lock:
-            self._current, self._process = self._open_store(), os.getpid()
 
     def _with_store(self, store: Store) -> Store:  # type: ignore[override]
         return store
