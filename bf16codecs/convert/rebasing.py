@@ -73,13 +73,17 @@ def rebase_store(
     bf16codecs.errors.BaseMismatchError
         If its base is another model, or was altered.
     ValueError
-        If `onto` is the store itself, or has it as its base.
+        If `onto` is the store itself, or has it as its base, or if there are storage options and no
+        base at an address.
     """
     text = given_path(store, "store")
     if "://" in text:
         raise StoreError(f"{text}: only local stores can be rewritten")
     target = os.path.realpath(text)  # a link leads to what is rewritten, and stays
-    opening = Opening(_options_for(base, storage_options), Limits(max_bytes), base)
+    old, new = (_options_for(place, storage_options) for place in (base, onto))
+    if storage_options and not (old or new):
+        raise ValueError("storage_options are for a base at an address, and there is none")
+    opening = Opening(old, Limits(max_bytes), base)
     with closing(open_store(text, opening=opening)) as reader:
         if reader.location[1] is not None:
             raise StoreError(f"{text}: a step of a run, which cannot be rewritten alone")
@@ -95,7 +99,7 @@ def rebase_store(
             "base": onto,
             # What is known of the files stays known.
             "sha256": any(file.digests.sha256 for file in reader.info.files),
-            "storage_options": _options_for(onto, storage_options),
+            "storage_options": new,
             "verify": verify,
             "overwrite": True,
             "sync": sync,

@@ -127,8 +127,7 @@ def _open_raw(source: Any, opening: Opening) -> StoreReader:
         # zarr is imported only for its stores, and for addresses.
         from bf16codecs.store.zarr_stores import open_given
 
-        if opening.options:
-            raise ValueError("storage_options apply to addresses only, not to a zarr store")
+        _check_options("a zarr store", opening)
         return open_given(source, opening.limits)
     text = given_path(source, "model")
     path = path_of(text)
@@ -136,9 +135,18 @@ def _open_raw(source: Any, opening: Opening) -> StoreReader:
         from bf16codecs.store.zarr_stores import open_address
 
         return open_address(text, dict(opening.options or {}), opening.limits)
-    if opening.options and opening.base is None:  # which may be at an address
-        raise ValueError(f"{text}: storage_options apply to addresses only, not to paths")
+    _check_options(text, opening)
     return _open_path(path, detect(path), opening.limits)
+
+
+def _check_options(what: str, opening: Opening) -> None:
+    """Refuse storage options for what is at no address, unless its base is."""
+    base = opening.base
+    is_remote = isinstance(base, (str, os.PathLike)) and path_of(os.fspath(base)) is None
+    if opening.options and not is_remote:
+        raise ValueError(
+            f"{what}: storage_options apply to addresses only: neither it nor a base is at one"
+        )
 
 
 def _as_model(reader: StoreReader, step: int | None, opening: Opening) -> StoreReader:

@@ -87,9 +87,17 @@ def test_storage_options_that_are_none(root: Path, text: str) -> None:
 
 def test_storage_options_of_nothing(root: Path, tmp_path: Path) -> None:
     options = ("--storage-options", '{"anon": true}')
-    assert "not to paths" in refused("bf16codecs", "info", root / "m.zarr", *options)
+    assert "apply to addresses only" in refused("bf16codecs", "info", root / "m.zarr", *options)
     line = refused("st2zarr", root / "m.safetensors", tmp_path / "x.zarr", *options)
     assert "there is no base" in line
+    base = ("--base", root / "m.zarr")
+    for command in ("verify", "rebase"):
+        line = refused("bf16codecs", command, root / "m.zarr", *base, *options)
+        assert "at an address" in line or "apply to addresses only" in line
+    line = refused("zarr2st", root / "m.zarr", tmp_path / "x", *base, *options)
+    assert "apply to addresses only" in line
+    with pytest.raises(ValueError, match="apply to addresses only"):
+        bf16codecs.open_model(root / "m.zarr", {"anon": True}, base=root / "m.zarr")
 
 
 @pytest.mark.parametrize("name", [*FORMS, "m.h5"])
