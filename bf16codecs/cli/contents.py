@@ -11,7 +11,7 @@ from typing import Any
 from bf16codecs._digests import Digests
 from bf16codecs._half import HalfLoss
 from bf16codecs._messages import counted, named_errors
-from bf16codecs.store.addresses import path_of
+from bf16codecs.store.addresses import kind_of_address, path_of
 from bf16codecs.store.backend import Storage, StoreReader
 from bf16codecs.store.entries import ROUNDED, BaseReference, StoredFile, array_loss, loss_entry
 from bf16codecs.store.kinds import Kind, detect
@@ -191,7 +191,7 @@ def contents_of(reader: StoreReader, path: str | os.PathLike[str]) -> Contents:
     """
     where, step = reader.location
     local = path_of(where)
-    kind = Kind.FOLDER if local is None else detect(local) or Kind.FOLDER
+    kind = kind_of_address(where) if local is None else detect(local) or Kind.FOLDER
     common: dict[str, Any] = {
         "path": os.fspath(path),
         "kind": kind,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from typing import NoReturn
 
+from bf16codecs.errors import StoreError
 from bf16codecs.store.kinds import Kind, suffix_of
 
-__all__ = ["LOCAL_SCHEMES", "kind_of_address", "path_of"]
+__all__ = ["LOCAL_SCHEMES", "kind_of_address", "path_of", "plain_address", "refuse_hdf5"]
 
 #: Of addresses that are paths.
 LOCAL_SCHEMES = ("file", "local")
@@ -24,3 +26,17 @@ def kind_of_address(address: str) -> Kind:
     """Return what is at an address, which its end says: a Zarr store, if it says nothing."""
     place = re.split(r"[?#]", address, maxsplit=1)[0]
     return suffix_of(place.rstrip("/"))[1] or Kind.FOLDER
+
+
+def plain_address(address: str) -> str:
+    """Return an address with its scheme in lower case, the only one that fsspec knows."""
+    scheme, separator, rest = address.partition("://")
+    return f"{scheme.lower()}{separator}{rest}"
+
+
+def refuse_hdf5(address: str) -> NoReturn:
+    """Raise: libhdf5 reads local files."""
+    raise StoreError(
+        f"{address}: HDF5 files are read from local disks alone: download it, or let the address"
+        " have a Zarr store, which is read in parts (h52st, then st2zarr)"
+    )

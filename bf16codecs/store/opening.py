@@ -17,7 +17,7 @@ from bf16codecs._limits import DEFAULT_LIMITS, Limits
 from bf16codecs._messages import named_errors, one_line
 from bf16codecs._paths import given_path
 from bf16codecs.errors import BF16CodecsError, StoreError
-from bf16codecs.store.addresses import kind_of_address, path_of
+from bf16codecs.store.addresses import kind_of_address, path_of, refuse_hdf5
 from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.bases import MOST_BASES, check_base, identity, is_beside, place_of
 from bf16codecs.store.kinds import RESTORERS, Kind, detect
@@ -280,11 +280,13 @@ def open_store(
     path = path_of(text)
     kind = kind_of_address(text) if path is None else detect(path)
     if path is None and kind is Kind.HDF5:
-        _open_raw(text, opening)  # says that none are read from addresses
+        refuse_hdf5(text)
     if kind is not None and kind not in (kinds or (Kind.FOLDER, Kind.ZIP, Kind.HDF5)):
         expected = kinds[0].value if kinds else "a model store"
         command = RESTORERS.get(kind)
         advice = "nothing is to be restored" if command is None else f"{command} restores it"
+        if not kinds:
+            advice = "st2zarr and st2h5 make stores of such"
         raise StoreError(f"{text}: not {expected}, but {kind.value}: {advice}")
     step = opening.step if step is None else step
     return _as_model(_open_raw(text, opening), step, opening)

@@ -13,7 +13,8 @@ from zarr.storage import FsspecStore, ObjectStore
 from bf16codecs._chunks.http import failure_of, open_session
 from bf16codecs._messages import named_errors, one_line
 from bf16codecs.errors import StoreError
-from bf16codecs.store.addresses import path_of
+from bf16codecs.store.addresses import kind_of_address, path_of
+from bf16codecs.store.kinds import Kind
 from bf16codecs.store.reopening import ReopeningStore, surviving
 
 __all__ = ["remote_file", "remote_store"]
@@ -31,7 +32,8 @@ def remote_store(url: str, options: dict[str, Any]) -> Store:
     OSError
         If it cannot be opened.
     """
-    address = f"zip::{url}" if "::" not in url and url.partition("?")[0].endswith(".zip") else url
+    is_zip = "::" not in url and kind_of_address(url) is Kind.ZIP
+    address = f"zip::{url}" if is_zip else url
     scheme = url.partition("://")[0].rpartition("::")[2]
     if path_of(url.rpartition("::")[2]) is not None:
         # There, fsspec would follow symbolic links, and wait for pipes.

@@ -50,10 +50,13 @@ class StoreSource(KeySource):
         store: Any = self._store
         if isinstance(store, ZipStore):
             return store._zf.getinfo(key).compress_size
-        # Behind an address, fsspec's file system for ZIP files, wrapped.
-        archive = getattr(getattr(store, "fs", None), "sync_fs", None)
+        archive = self._archive()
         info = {} if archive is None else archive.info(f"{store.path}/{key}")
         return int(info.get("compress_size", nbytes))
+
+    def _archive(self) -> Any:
+        """Return fsspec's file system for a ZIP file behind an address, which is wrapped."""
+        return getattr(getattr(self._store, "fs", None), "sync_fs", None)
 
     def size(self, key: str) -> int:
         """Return the size of a key, 0 if it does not exist."""
@@ -65,8 +68,11 @@ class StoreSource(KeySource):
             raise failure
         return 0
 
-    def folder_size(self, path: str) -> None:
-        """Return nothing: not every store can list its keys."""
+    def folder_size(self, path: str) -> int | None:
+        """Return the size of a ZIP file behind an address; not every store can list its keys."""
+        file = None if path else getattr(self._archive(), "fo", None)
+        size: int | None = getattr(file, "size", None)  # as the server told it
+        return size
 
     def close(self) -> None:
         """Close a ZIP file. A file system behind fsspec may be shared, and closes at exit."""

@@ -16,8 +16,7 @@ from zarr.storage import LocalStore, StorePath, ZipStore
 from bf16codecs._chunks.sources import FolderSource, LocalKeys
 from bf16codecs._limits import Limits
 from bf16codecs._messages import named_errors
-from bf16codecs.errors import StoreError
-from bf16codecs.store.addresses import kind_of_address
+from bf16codecs.store.addresses import kind_of_address, plain_address, refuse_hdf5
 from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.kinds import Kind
 from bf16codecs.store.remote import remote_store
@@ -40,14 +39,12 @@ def open_address(url: str, options: dict[str, Any], limits: Limits) -> StoreRead
     OSError
         If the server fails, or has nothing there.
     """
+    url = plain_address(url)
     kind = kind_of_address(url)
     if kind is Kind.SAFETENSORS:
         return open_remote_safetensors(url, options, limits)
     if kind is Kind.HDF5:
-        raise StoreError(
-            f"{url}: HDF5 files are read from local disks alone: download it, or let the address"
-            " have a Zarr store, which is read in parts (h52st, then st2zarr)"
-        )
+        refuse_hdf5(url)
     return _open(url, remote_store(url, options), limits)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -118,6 +119,32 @@ def test_they_take_addresses_too(root: Path, server: FileServer, tmp_path: Path,
     assert "identical" in done("bf16codecs", "verify", url, root / "m.safetensors")
     done("st2zarr", root / "m.safetensors", tmp_path / "fine.zarr", "--base", url)
     done("bf16codecs", "verify", tmp_path / "fine.zarr")
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_kind_and_size_of_what_is_behind_an_address(root: Path, server: FileServer, name) -> None:
+    """They are those of the same on disk: of a ZIP file, as its server has it."""
+    here, there = (
+        json.loads(done("bf16codecs", "info", place, "--json"))
+        for place in (root / name, f"{server.url}/{name}")
+    )
+    assert here["kind"] == there["kind"]
+    if name != "m.zarr":  # whose metadata nobody can list there
+        assert here["stored_nbytes"] == there["stored_nbytes"] == (root / name).stat().st_size
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_schemes_and_ends_of_names_are_of_either_case(root: Path, server, name: str) -> None:
+    if name == "m.zarr.zip":
+        name = shutil.copy(root / name, root / "UPPER.ZARR.ZIP").name
+    url = f"{server.url}/{name}".replace("http://", "HTTP://")
+    with bf16codecs.open_model(url) as model:
+        assert_same_bits(model["w"][7], ARRAYS["w"][7])
+
+
+def test_what_cannot_be_rebased_is_told(root: Path) -> None:
+    line = refused("bf16codecs", "rebase", root / "m.safetensors")
+    assert "not a model store, but a safetensors model: st2zarr and st2h5 make stores" in line
 
 
 def test_safetensors_behind_an_address_are_read_in_parts(server: FileServer) -> None:
