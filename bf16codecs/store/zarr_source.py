@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from zarr.abc.store import RangeByteRequest, Store
 from zarr.core.buffer import default_buffer_prototype
-from zarr.core.sync import sync
 from zarr.storage import ZipStore
 
 from bf16codecs._buffers import Bytes
@@ -18,6 +17,7 @@ from bf16codecs._chunks.http import failure_of, largest_body
 from bf16codecs._chunks.stored import AtMost, KeySource, Request, StoredChunk, check_range
 from bf16codecs._limits import MAX_METADATA_BYTES, check_metadata, check_parsed
 from bf16codecs.errors import StoreError
+from bf16codecs.store.requests import ask
 
 __all__ = ["StoreSource"]
 
@@ -36,7 +36,7 @@ class StoreSource(KeySource):
 
     def read(self, key: str) -> Bytes | None:
         """Read a document, which may not exist."""
-        (reply,) = sync(_get(self._store, key, AtMost(MAX_METADATA_BYTES)))
+        (reply,) = ask(_get, self._store, key, AtMost(MAX_METADATA_BYTES))
         if reply is None:
             return None
         document = _as_bytes(reply)
@@ -61,7 +61,7 @@ class StoreSource(KeySource):
     def size(self, key: str) -> int:
         """Return the size of a key, 0 if it does not exist."""
         try:
-            return sync(self._store.getsize(key))
+            return ask(self._store.getsize, key)
         except FileNotFoundError as e:
             failure = failure_of(e)
         if failure is not None:
@@ -90,7 +90,7 @@ class _RemoteChunk(StoredChunk):
 
     def read(self, request: Request) -> Sequence[Bytes]:
         """Ask for all ranges at once."""
-        replies = sync(_get(self._store, self.key, request))
+        replies = ask(_get, self._store, self.key, request)
         if any(reply is None for reply in replies):
             raise StoreError("it is missing")
         return list(map(_as_bytes, replies))

@@ -10,7 +10,6 @@ from typing import Any
 # imports zarr, each waiting for the other.
 import zarr  # noqa: F401
 from zarr.abc.store import Store
-from zarr.core.sync import sync
 from zarr.storage import LocalStore, StorePath, ZipStore
 
 from bf16codecs._chunks.sources import FolderSource, LocalKeys
@@ -22,6 +21,7 @@ from bf16codecs.store.kinds import Kind
 from bf16codecs.store.remote import remote_store
 from bf16codecs.store.remote_safetensors import open_remote_safetensors
 from bf16codecs.store.reopening import surviving
+from bf16codecs.store.requests import ask
 from bf16codecs.store.zarr_reader import ZarrReader
 from bf16codecs.store.zarr_source import StoreSource
 from bf16codecs.zarr.strict import StrictStore
@@ -70,7 +70,7 @@ def strict_store(path: Path, source: LocalKeys) -> StrictStore:
     """Open a folder or a ZIP file that `source` reads."""
     if isinstance(source, FolderSource):
         return StrictStore(LocalStore(path, read_only=True), source)
-    return StrictStore(sync(ZipStore.open(path, mode="r")), source)
+    return StrictStore(ask(partial(ZipStore.open, path, mode="r")), source)
 
 
 def _open(where: str, store: Store, limits: Limits) -> ZarrReader:
@@ -78,7 +78,7 @@ def _open(where: str, store: Store, limits: Limits) -> ZarrReader:
         source = FolderSource(store.root)
         return ZarrReader(where, source, partial(StrictStore, store, source), limits)
     with named_errors(where, OSError):
-        sync(StorePath.open(store, ""))  # a ZipStore may not be open yet
+        ask(StorePath.open, store, "")  # a ZipStore may not be open yet
     return ZarrReader(where, StoreSource(store), partial(StrictStore, store), limits)
 
 

@@ -1,0 +1,55 @@
+"""Daemon threads that read from a server, or a store of zarr's, when the interpreter exits."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lazy_models import write_store
+from servers import serving
+
+MEMORY = """
+import sys, threading, time
+from zarr.core.buffer import cpu
+from zarr.storage import MemoryStore
+from bf16codecs.store.zarr_source import StoreSource
+source = StoreSource(MemoryStore({"k": cpu.Buffer.from_bytes(b"abc")}))
+read = lambda: source.read("k")
+"""
+ADDRESS = """
+import sys, threading, time, bf16codecs
+source = bf16codecs.open_model(sys.argv[1])
+read = lambda: source["n"][:3]
+"""
+SPIN = """
+def spin():
+    while True:
+        read()
+for _ in range(4):
+    threading.Thread(target=spin, daemon=True).start()
+time.sleep(0.2)
+"""
+
+
+def check_silent(code: str, *args: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", code + SPIN, *args], capture_output=True, text=True, timeout=60
+    )
+    assert (done.stderr, done.returncode) == ("", 0)
+
+
+@pytest.mark.parametrize("attempt", range(3))
+def test_nothing_is_heard_at_exit(attempt: int) -> None:
+    check_silent(MEMORY)
+
+
+@pytest.mark.parametrize("name", ["m.zarr", "m.zarr.zip"])
+def test_nothing_is_heard_of_a_server_at_exit(tmp_path: Path, name: str) -> None:
+    pytest.importorskip("aiohttp")
+    write_store(tmp_path / name, {"n": np.arange(100)}, codec="none")
+    with serving(tmp_path) as server:
+        check_silent(ADDRESS, f"{server.url}/{name}")
