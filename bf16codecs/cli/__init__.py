@@ -6,7 +6,7 @@ from bf16codecs._lazy import lazy_names
 
 if TYPE_CHECKING:
     from bf16codecs.cli.convert import h52st, st2h5, st2zarr, zarr2st
-    from bf16codecs.cli.main import main
+    from bf16codecs.cli.group import main
 
 __all__ = ["h52st", "main", "st2h5", "st2zarr", "zarr2st"]
 
@@ -14,6 +14,6 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "bf16codecs.cli.convert": ["h52st", "st2h5", "st2zarr", "zarr2st"],
-        "bf16codecs.cli.main": ["main"],
+        "bf16codecs.cli.group": ["main"],
     },
 )
