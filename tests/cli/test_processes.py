@@ -140,9 +140,10 @@ def test_signal_that_python_drops(model: Path, name: str, status: int, verify: s
 #: Send a signal when zarr wants something done, before or while that runs.
 IN_ZARR = """
 import asyncio, os, threading
-run, has_begun = asyncio.run_coroutine_threadsafe, threading.Event()
+run, has_begun, kept = asyncio.run_coroutine_threadsafe, threading.Event(), []
 
 async def wait(coroutine):
+    kept.append(asyncio.current_task())  # as what waits for a server is
     has_begun.set()
     await asyncio.Event().wait()
     await coroutine

@@ -84,6 +84,7 @@ def test_a_zarr_store_needs_no_zarr(
 
 SIGNALLED = """
 import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # who began this may ignore it
 wanted = sys.argv[1]
 
 class Signal:
