@@ -156,7 +156,7 @@ class FileHash:
                     return
                 part, release = self._early.pop(self._at)
             for digest in self._hashes:
-                digest.update(memoryview(part))  # type: ignore[arg-type]
+                digest.update(part)
             self._at += len(part)
             release()
             if self._at == self._nbytes:

@@ -13,7 +13,7 @@ from bf16codecs.errors import (
     TruncatedDataError,
 )
 
-__all__ = ["DAMAGE_ADVICE", "counted", "named_damage", "named_errors", "one_line"]
+__all__ = ["DAMAGE_ADVICE", "counted", "damaged", "named_damage", "named_errors", "one_line"]
 
 #: What to do about damaged data.
 DAMAGE_ADVICE = "restore it from its source or a copy (bf16codecs verify checks all of a store)"
@@ -34,6 +34,11 @@ def one_line(error: BaseException) -> str:
     text = str(error) if explains_itself else f"{type(error).__name__}: {error}"
     line = " ".join(text.split())
     return line if len(line) <= _FIRST + _LAST else f"{line[:_FIRST]} ... {line[-_LAST:]}"
+
+
+def damaged(why: str, what: str = "damaged") -> str:
+    """Say of data that they are damaged, why, and what to do."""
+    return f"{what}: {why}; {DAMAGE_ADVICE}"
 
 
 @contextmanager
@@ -72,7 +77,7 @@ def named_damage(what: str = "") -> Iterator[None]:
         is_told = DAMAGE_ADVICE in str(e)  # perhaps of a base
         if is_told and not where:
             raise
-        text = one_line(e) if is_told else f"damaged: {one_line(e)}; {DAMAGE_ADVICE}"
+        text = one_line(e) if is_told else damaged(one_line(e))
         raise type(e)(f"{where}{text}") from e
     except CodecError as e:
         if not where:

@@ -22,7 +22,7 @@ from bf16codecs._chunks.sources import LocalChunk, LocalKeys, OpenPart
 from bf16codecs._chunks.stored import AtMost, InMemory, Request
 from bf16codecs._files import SharedFile, read_at
 from bf16codecs._limits import check_metadata, check_parsed
-from bf16codecs._messages import DAMAGE_ADVICE, one_line
+from bf16codecs._messages import damaged, one_line
 from bf16codecs._paths import absolute
 from bf16codecs.errors import CorruptDataError, StoreError
 
@@ -59,10 +59,8 @@ class ZipSource(LocalKeys):
         try:
             self._zip = zipfile.ZipFile(_Reader(self._file, self._nbytes))
         except _UNREADABLE as e:
-            raise StoreError(
-                f"{path}: damaged or cut off: its directory, which is at its end, cannot be read"
-                f" ({one_line(e)}); {DAMAGE_ADVICE}"
-            ) from e
+            why = f"its directory, which is at its end, cannot be read ({one_line(e)})"
+            raise StoreError(f"{path}: {damaged(why, 'damaged or cut off')}") from e
         #: Where members end at the latest: at the next one's header, or the directory.
         self._ends = sorted([self._zip.start_dir, *(m.header_offset for m in self._zip.infolist())])
         self._ends.append(self._nbytes + 1)  # for a header behind the directory

@@ -18,7 +18,7 @@ from bf16codecs._frames import decode
 from bf16codecs._growing import Version
 from bf16codecs.convert.checks import check_chunk_count, read_index
 from bf16codecs.convert.parents import candidates, choose_parent, max_depth
-from bf16codecs.convert.pieces import Progress, do_pieces, file_hashes, read_chunk
+from bf16codecs.convert.pieces import Progress, do_pieces, file_hash, read_chunk
 from bf16codecs.convert.plan import read_base
 from bf16codecs.convert.run_plan import StepPlan, plan_step, stored_array
 from bf16codecs.convert.sampling import coded_nbytes, take_samples
@@ -194,7 +194,7 @@ def _encode(
                 raise CorruptDataError(f"{array.path}: was not read back as it was written")
         return appended.nbytes
 
-    hashes = file_hashes([file.header for file in files], step.digests)
+    hashes = [file_hash(file.header, step.digests) for file in files]
     with closing(do_pieces(work, plan.pieces, hashes, step.progress)) as pieces:
         nbytes = sum(size for _, size in pieces)
     return [own.digests() for own in hashes], nbytes

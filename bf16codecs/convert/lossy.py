@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.grid import Piece
 from bf16codecs._half import HalfLoss, from_half, to_half
-from bf16codecs.convert.pieces import do_pieces, file_hashes, read_chunk
+from bf16codecs.convert.pieces import do_pieces, file_hash, read_chunk
 from bf16codecs.convert.pipeline import Measured
 from bf16codecs.convert.plan import ModelPlan, is_convertible
 from bf16codecs.safetensors import Source, SourceFile
@@ -101,7 +101,7 @@ def measure_loss(
     plan
         Of its lossy store.
     """
-    hashes = file_hashes([file.header for file in source.files], kinds)
+    hashes = [file_hash(file.header, kinds) for file in source.files]
     # Of those that share an array, together.
     losses: dict[str, HalfLoss] = {}
 

@@ -19,7 +19,7 @@ from bf16codecs._threads import run_ahead, worker_count
 from bf16codecs.convert.plan import pad
 from bf16codecs.safetensors import Header, SourceFile
 
-__all__ = ["Progress", "do_pieces", "file_hashes", "file_prefix", "read_chunk"]
+__all__ = ["Progress", "do_pieces", "file_hash", "file_prefix", "read_chunk"]
 
 Result = TypeVar("Result")
 #: Called with the bytes done so far and the bytes in all.
@@ -39,9 +39,9 @@ def read_chunk(file: SourceFile, piece: Piece, chunk: Bytes) -> Bytes:
     return data
 
 
-def file_hashes(headers: Sequence[Header], kinds: Sequence[str]) -> list[FileHash]:
-    """Return what computes digests of files, beginning with their headers."""
-    return [FileHash(kinds, header.file_size, file_prefix(header)) for header in headers]
+def file_hash(header: Header, kinds: Sequence[str]) -> FileHash:
+    """Return what computes digests of a file, beginning with its header."""
+    return FileHash(kinds, header.file_size, file_prefix(header))
 
 
 def do_pieces(

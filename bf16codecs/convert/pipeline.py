@@ -12,12 +12,12 @@ import numpy as np
 from bf16codecs import _core
 from bf16codecs._buffers import Bytes, ThreadBuffer
 from bf16codecs._chunks.grid import Piece
-from bf16codecs._digests import Digests, FileHash
+from bf16codecs._digests import Digests
 from bf16codecs._half import HalfLoss
 from bf16codecs._messages import counted
 from bf16codecs.convert.bases import Base
 from bf16codecs.convert.checks import check_chunk_count
-from bf16codecs.convert.pieces import Progress, do_pieces, file_hashes, file_prefix, read_chunk
+from bf16codecs.convert.pieces import Progress, do_pieces, file_hash, read_chunk
 from bf16codecs.convert.plan import ModelPlan, plan_model
 from bf16codecs.errors import CorruptDataError, SafetensorsError
 from bf16codecs.safetensors import Header, Source
@@ -94,7 +94,7 @@ def encode(
             size = writer.write(piece, chunk, base)
         return size, _core.checksum(data) if keep_checksums else None
 
-    hashes = file_hashes([file.header for file in source.files], kinds)
+    hashes = [file_hash(file.header, kinds) for file in source.files]
     checksums: dict[tuple[int, int], int] = {}
     stored = 0
     with closing(do_pieces(work, plan.arrays, hashes, progress)) as pieces:
@@ -209,7 +209,7 @@ def unpack(
         file. All were consumed by then.
     """
     hashes = [
-        FileHash(own.kinds, header.file_size, file_prefix(header))
+        file_hash(header, own.kinds)
         for own, header in zip(expected, headers, strict=bool(expected))
     ]
 

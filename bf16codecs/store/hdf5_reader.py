@@ -17,7 +17,7 @@ from bf16codecs._chunks.array import ArrayReader
 from bf16codecs._chunks.wanted import Base
 from bf16codecs._journal import Journal, carry_out_journal
 from bf16codecs._limits import Limits, check_metadata
-from bf16codecs._messages import DAMAGE_ADVICE, named_errors, one_line
+from bf16codecs._messages import damaged, named_errors, one_line
 from bf16codecs.errors import StoreError
 from bf16codecs.hdf5.direct import Decoding, dataset_array
 from bf16codecs.hdf5.filters import codec_level, codec_name
@@ -78,7 +78,7 @@ def _told_as_damage() -> Iterator[None]:
         if found is None and _NO_HDF5 not in str(e):
             raise
         why = f"it has {found[1]} bytes of {found[2]}" if found else one_line(e)
-        raise StoreError(f"damaged or cut off: {why}; {DAMAGE_ADVICE}") from e
+        raise StoreError(damaged(why, "damaged or cut off")) from e
 
 
 def has_changed(path: str, before: os.stat_result) -> bool:

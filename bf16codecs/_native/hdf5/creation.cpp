@@ -53,9 +53,7 @@ bool find(const Library& library, Api& api) {
 }
 
 bool has_wide_ids(const Api& api) {
-  unsigned major = 0, minor = 0, release = 0;
-  api.get_libversion(&major, &minor, &release);
-  return 100 * major + minor >= 110;
+  return version_of(api.get_libversion) >= 110;
 }
 
 // What a dataset that is being created says of this filter.

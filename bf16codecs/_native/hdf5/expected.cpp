@@ -58,9 +58,7 @@ bool find(const Library& library, Api& api) {
 
 // From 2.2 on, libhdf5 compares the sizes itself, and may call filters from threads of its own.
 bool has_to_be_asked(const Api& api) {
-  unsigned major = 0, minor = 0, release = 0;
-  api.get_libversion(&major, &minor, &release);
-  const unsigned version = 100 * major + minor;
+  const unsigned version = version_of(api.get_libversion);
   return version >= 110 && version < 202;
 }
 

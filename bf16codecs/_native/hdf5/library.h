@@ -55,4 +55,11 @@ class Library {
 #endif
 };
 
+// The version of a library, such as 110 of 1.10, by its H5get_libversion().
+inline unsigned version_of(int (*get_libversion)(unsigned*, unsigned*, unsigned*)) {
+  unsigned major = 0, minor = 0, release = 0;
+  get_libversion(&major, &minor, &release);
+  return 100 * major + minor;
+}
+
 }  // namespace bf16codecs
