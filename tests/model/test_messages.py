@@ -83,10 +83,13 @@ def test_a_process_ends_quietly(demo_model: Path, tmp_path: Path, run_python) ->
 import sys, threading, time, bf16codecs
 model = bf16codecs.open_model(sys.argv[1])
 tensor = model["lm_head.weight"]
+has_read = threading.Event()
 def go_on(tensor):
     tensor[:3]
+    has_read.set()
     time.sleep(1000)
 threading.Thread(target=go_on, args=[tensor], daemon=True).start()
 tensor[:3]
+has_read.wait()
 """
     assert run_python(code, str(tmp_path / "m.zarr")).stderr == ""
