@@ -181,6 +181,8 @@ def stored_files(content: Mapping[str, Any]) -> tuple[tuple[StoredFile, ...], St
 
 def stored_file(entry: Mapping[str, Any], key: str) -> StoredFile:
     """Check what attributes say of a file."""
+    if not isinstance(entry, Mapping):
+        raise TypeError(f"{entry!r:.80} is not what attributes say of a file")
     restored = Digests.from_entry(entry, _RESTORED)
     file = StoredFile(
         entry["name"],

@@ -227,6 +227,8 @@ def test_newer_layout_says_upgrade() -> None:
         lambda a: a["bf16codecs"].update(layout=-1),
         lambda a: a["bf16codecs"].pop("files"),
         lambda a: a["bf16codecs"].update(files=3),
+        lambda a: a["bf16codecs"].update(files=["m.safetensors"]),
+        lambda a: a["bf16codecs"].update(index="m.json"),
         lambda a: a["bf16codecs"]["files"][0].pop("sha256"),
         lambda a: a["bf16codecs"]["files"][0].update(size=-1),
         lambda a: a["bf16codecs"]["files"][0].update(size="1"),
