@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "bindings/gil.h"
 #include "bindings/inspect.h"
 #include "bindings/names.h"
 #include "bindings/zstd_hooks.h"
@@ -31,7 +32,7 @@ struct Growing {
 
   void decode(const Source& source, uint8_t* out, uint64_t size) const {
     const Zstd zstd = zstd_hooks();
-    const nb::gil_scoped_release release;
+    const ReleasedGil released;
     decode_growing(index, frames, source.data(), &zstd, out);
     std::fill(out + size_there(), out + size, kNotThere);
   }

@@ -11,6 +11,7 @@
 
 #include "bindings/buffers.h"
 #include "bindings/environment.h"
+#include "bindings/gil.h"
 #include "bindings/growing.h"
 #include "bindings/inspect.h"
 #include "bindings/names.h"
@@ -83,7 +84,7 @@ nb::object py_encode(nb::handle raw_object, int codec, int dtype, bool by_byte, 
   options.zstd = &zstd;
   check_versions(options, raw.size(), base);
   const auto encode_to = [&](uint8_t* frame) {
-    const nb::gil_scoped_release release;
+    const ReleasedGil released;
     return encode(raw.data(), raw.size(), options, base.data(), frame);
   };
   const uint64_t room = encode_room(raw.size(), options);
@@ -115,14 +116,14 @@ void check_outside_base(const FrameIndex& index, const OptionalSource& base) {
         "the frame has differences to a base, and there is none: give it as "
         "bf16codecs.decode(frame, base=...)");
   }
-  const nb::gil_scoped_release release;
+  const ReleasedGil released;
   check_base(index, base.data(), base.size());
 }
 
 void decode_whole(const FrameIndex& index, const uint8_t* payload, const OptionalSource& base,
                   uint8_t* out) {
   const Zstd zstd = zstd_hooks();
-  const nb::gil_scoped_release release;
+  const ReleasedGil released;
   decode_frame(index, payload, &zstd, index.header.needs_base() ? base.data() : nullptr, out);
 }
 
@@ -148,7 +149,7 @@ void decode_range(const FrameIndex& index, const uint8_t* payload, size_t first,
     if (has_base) of_blocks = base.data();
   }
   const Zstd zstd = zstd_hooks();
-  const nb::gil_scoped_release release;
+  const ReleasedGil released;
   if (header.needs_base()) check_base_blocks(index, of_blocks, first, last);
   decode_blocks(index, payload, first, last, &zstd, of_blocks, out);
 }

@@ -1,6 +1,7 @@
 #include "bindings/run_length.h"
 
 #include "bindings/buffers.h"
+#include "bindings/gil.h"
 #include "run_length/run_length.h"
 
 namespace nb = nanobind;
@@ -14,14 +15,14 @@ nb::bytes encode(nb::handle raw_object) {
   NewBytes encoded(run_length::bound(raw.size()));
   size_t size = 0;
   {
-    const nb::gil_scoped_release release;
+    const ReleasedGil released;
     size = run_length::encode(raw.data(), raw.size(), encoded.data());
   }
   return encoded.shrunk_to(size);
 }
 
 uint64_t size_of(const Source& encoded) {
-  const nb::gil_scoped_release release;
+  const ReleasedGil released;
   return run_length::decoded_size(encoded.data(), encoded.size());
 }
 
@@ -30,7 +31,7 @@ nb::bytes decode(nb::handle encoded_object) {
   const uint64_t size = size_of(encoded);
   NewBytes raw(size);
   {
-    const nb::gil_scoped_release release;
+    const ReleasedGil released;
     run_length::decode(encoded.data(), encoded.size(), raw.data(), size);
   }
   return raw.whole();
@@ -40,7 +41,7 @@ void decode_into(nb::handle encoded_object, nb::handle out_object) {
   const Source encoded(encoded_object);
   const Target out(out_object);
   check_room(out, size_of(encoded));
-  const nb::gil_scoped_release release;
+  const ReleasedGil released;
   run_length::decode(encoded.data(), encoded.size(), out.data(), out.size());
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "bindings/gil.h"
 #include "format/errors.h"
 #include "format/zstd_frame.h"
 
@@ -17,10 +18,20 @@ nb::object view(const uint8_t* bytes, size_t size, int flags) {
   return nb::steal(PyMemoryView_FromMemory(memory, static_cast<Py_ssize_t>(size), flags));
 }
 
+// numcodecs lets the lock go, and asks for it again.
+nb::object call_numcodecs(const char* name, const nb::object& first, const nb::object& second) {
+  const nb::object function = nb::module_::import_("numcodecs.zstd").attr(name);
+  PyObject* const result = wait_if_unwound([&] {
+    return PyObject_CallFunctionObjArgs(function.ptr(), first.ptr(), second.ptr(), nullptr);
+  });
+  if (result == nullptr) throw nb::python_error();
+  return nb::steal(result);
+}
+
 size_t compress(const uint8_t* plane, size_t n, int level, uint8_t* out, size_t capacity) {
-  const nb::gil_scoped_acquire acquire;
+  const HeldGil held;
   const nb::object compressed =
-      nb::module_::import_("numcodecs.zstd").attr("compress")(view(plane, n, PyBUF_READ), level);
+      call_numcodecs("compress", view(plane, n, PyBUF_READ), nb::int_(level));
   const nb::bytes bytes = nb::cast<nb::bytes>(compressed);
   if (bytes.size() > capacity) return 0;
   std::memcpy(out, bytes.data(), bytes.size());
@@ -34,19 +45,19 @@ void decompress(const uint8_t* payload, size_t size, uint8_t* plane, size_t n) {
   if (frame.content_size != n || frame.end != size) {
     throw CorruptDataError("Zstandard plane: not a frame of the plane's size");
   }
-  const nb::gil_scoped_acquire acquire;
+  const HeldGil held;
   try {
-    nb::module_::import_("numcodecs.zstd")
-        .attr("decompress")(view(payload, size, PyBUF_READ), view(plane, n, PyBUF_WRITE));
+    call_numcodecs("decompress", view(payload, size, PyBUF_READ), view(plane, n, PyBUF_WRITE));
   } catch (const nb::python_error& error) {
     if (!error.matches(PyExc_RuntimeError) && !error.matches(PyExc_ValueError)) throw;
-    throw CorruptDataError(std::string("Zstandard plane: ") +
-                           nb::str(error.value()).c_str());
+    throw CorruptDataError(std::string("Zstandard plane: ") + nb::str(error.value()).c_str());
   }
 }
 
 }  // namespace
 
-Zstd zstd_hooks() { return {compress, decompress}; }
+Zstd zstd_hooks() {
+  return {compress, decompress};
+}
 
 }  // namespace bf16codecs
