@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import warnings
 from types import FrameType
 
 __all__ = ["h52st", "main", "st2h5", "st2zarr", "zarr2st"]
@@ -43,12 +44,19 @@ def _run(command: str, name: str = "") -> None:
         os.write(2, f"{name}: interrupted\n".encode())
         os._exit(128 + number)
 
+    def warn(message: Warning | str, *place: object, **options: object) -> None:
+        # The native core warns of the environment when it is imported.
+        if sys.stderr is not None:
+            print(f"{name}: warning: {message}", file=sys.stderr)
+
     before = signal.getsignal(signal.SIGINT)
     if before is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, end)
     from bf16codecs import cli
 
+    show, warnings.showwarning = warnings.showwarning, warn
     function = getattr(cli, command)
+    warnings.showwarning = show
     if before is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, before)
     try:

@@ -18,6 +18,7 @@ from bf16codecs.cli.options import (
     json_option,
     max_bytes_option,
     overwrite_option,
+    paths_argument,
     quiet_option,
     storage_option,
     sync_option,
@@ -53,8 +54,7 @@ def _run(
 
 
 @click.command()
-@click.argument("src", nargs=-1, required=True)
-@click.argument("store")
+@paths_argument("STORE")
 @conversion_options
 @run_options
 @click.option(
@@ -72,8 +72,7 @@ def _run(
 @version_option
 @command
 def st2zarr(
-    src: tuple[str, ...],
-    store: str,
+    paths: tuple[tuple[str, ...], str],
     zarr_format: str,
     dask: str | None,
     lossy: str | None,
@@ -93,6 +92,7 @@ def st2zarr(
     if lossy is not None and (dask is not None or options["base"] is not None):
         raise click.UsageError("--lossy does not go with --base and --dask")
     options["zarr_format"] = int(zarr_format)
+    src, store = paths
     job = run_job(src, options, {"--dask": dask, "--lossy": lossy})
     convert = conversions.safetensors_to_zarr if dask is None else _convert_on(dask)
     if lossy is not None:
@@ -173,13 +173,12 @@ def _restore(
 
 
 @click.command()
-@click.argument("src", nargs=-1, required=True)
-@click.argument("file")
+@paths_argument("FILE")
 @functools.partial(conversion_options, with_lossy=False)
 @run_options
 @version_option
 @command
-def st2h5(src: tuple[str, ...], file: str, lossy: str | None, **options: Any) -> None:
+def st2h5(paths: tuple[tuple[str, ...], str], lossy: str | None, **options: Any) -> None:
     """Convert SRC to an HDF5 file.
 
     SRC is a .safetensors file, a folder of shards, or a *.safetensors.index.json.
@@ -189,6 +188,7 @@ def st2h5(src: tuple[str, ...], file: str, lossy: str | None, **options: Any) ->
     """
     if lossy is not None:
         raise click.UsageError("lossy stores are Zarr stores: use st2zarr --lossy")
+    src, file = paths
     job = run_job(src, options, {})
     if job is not Job.MODEL:
         options["as_hdf5"] = True

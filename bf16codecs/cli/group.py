@@ -14,11 +14,14 @@ from bf16codecs.cli.inspect import info, plugin_path, verify
 __all__ = ["main"]
 
 
+_version = click.version_option(__version__, prog_name="bf16codecs")
+
+
 @click.group()
-@click.version_option(__version__, prog_name="bf16codecs")
+@_version
 def main() -> None:
     """Lossless compression of model weights in Zarr and HDF5."""
 
 
 for _command in (bench, bench_run, demo, info, plugin_path, rebase, verify):
-    main.add_command(_command)
+    main.add_command(_version(_command))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import functools
 import json
+import os
 import re
 import signal
 import sys
@@ -31,6 +32,7 @@ from bf16codecs.store.choice import (
     LOSSY_DTYPES,
     CodecChoice,
 )
+from bf16codecs.store.kinds import Kind, suffix_of
 
 __all__ = [
     "THREADS",
@@ -41,6 +43,7 @@ __all__ = [
     "json_option",
     "max_bytes_option",
     "overwrite_option",
+    "paths_argument",
     "quiet_option",
     "storage_option",
     "sync_option",
@@ -98,8 +101,8 @@ def _message(error: BaseException) -> str:
         return "not enough memory"
     if isinstance(error, OSError) and error.strerror:
         where = "" if error.filename is None else f"{error.filename}: "
-        return printable(f"{where}{error.strerror}")
-    return printable(error)
+        return f"{where}{error.strerror}"
+    return str(error)
 
 
 @contextmanager
@@ -111,7 +114,7 @@ def _reported_errors() -> Iterator[None]:
     def say(text: str) -> None:
         # After SIGHUP there may be nobody to tell.
         with suppress(OSError):
-            click.echo(f"{program}: {text}", err=True)
+            click.echo(f"{program}: {printable(text)}", err=True)
 
     try:
         with handled_signals(), shown_warnings(say):
@@ -119,7 +122,7 @@ def _reported_errors() -> Iterator[None]:
     except Interrupted as e:
         silence_what_is_left()
         how = "interrupted" if e.number == signal.SIGINT else "terminated"
-        say(how if e.finished is None else printable(f"{how}, but {e.finished} is complete"))
+        say(how if e.finished is None else f"{how}, but {e.finished} is complete")
         sys.exit(128 + e.number)
     except KeyboardInterrupt:  # from where no handler could be installed
         silence_what_is_left()
@@ -163,6 +166,30 @@ def _parsed_options(ctx: click.Context, param: click.Parameter, text: str | None
     if not isinstance(options, dict):
         raise click.BadParameter('not a JSON object, such as {"anon": true}')
     return options
+
+
+def paths_argument(target: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add the argument `paths`: a tuple of what is converted, and the target's path.
+
+    Of two arguments, click would fill the second first, and call the wrong one missing.
+    """
+
+    def split(
+        ctx: click.Context, param: click.Parameter, paths: tuple[str, ...]
+    ) -> tuple[tuple[str, ...], str]:
+        if not paths:
+            raise click.UsageError(f"Missing arguments 'SRC...' and '{target}'.")
+        if len(paths) == 1:
+            raise click.UsageError(f"Missing argument '{target}': what to make of {paths[0]}.")
+        *sources, last = paths
+        if suffix_of(last)[1] is Kind.SAFETENSORS and os.path.exists(last):
+            raise click.UsageError(
+                f"Missing argument '{target}': what to make of these; the last one, {last},"
+                " is a safetensors model."
+            )
+        return tuple(sources), last
+
+    return click.argument("paths", nargs=-1, metavar=f"SRC... {target}", callback=split)
 
 
 threads_option = click.option(

@@ -59,19 +59,11 @@ def _note(number: int, frame: object = None) -> None:
 
 @contextmanager
 def shown_warnings(say: Callable[[str], None]) -> Iterator[None]:
-    """Show this package's warnings as commands show errors: in one line."""
+    """Show warnings as commands show errors: in one line, without a place in Python code."""
     with warnings.catch_warnings():
-        show = warnings.showwarning
-
-        def show_ours(message: Any, category: type[Warning], *args: Any, **options: Any) -> None:
-            if issubclass(category, _OURS):
-                say(str(message))
-            else:
-                show(message, category, *args, **options)
-
         for ours in _OURS:
             warnings.simplefilter("always", ours)
-        warnings.showwarning = show_ours
+        warnings.showwarning = lambda message, *args, **options: say(f"warning: {message}")
         yield
 
 

@@ -241,7 +241,7 @@ def test_old_store_that_stays_is_mentioned(
     result = CliRunner().invoke(cli.st2zarr, args, prog_name="st2zarr")
     assert result.exit_code == 0
     (line,) = result.stderr.splitlines()
-    assert line.startswith(f"st2zarr: {folder / '.bf16codecs-'}")
+    assert line.startswith(f"st2zarr: warning: {folder / '.bf16codecs-'}")
     assert line.endswith("not allowed")
     monkeypatch.undo()
     safetensors_to_zarr(new, folder / "m.zarr", overwrite=True)
