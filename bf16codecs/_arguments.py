@@ -1,11 +1,37 @@
-"""Arguments of functions, checked where they are given."""
+"""Arguments of functions, checked where they are given, and named as callers know them."""
 
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["as_integer"]
+__all__ = ["argument", "as_integer", "for_caller", "named_as_options"]
+
+# Of the process, since messages may be made in any of its threads.
+_are_options = False
+
+
+@contextmanager
+def named_as_options() -> Iterator[None]:
+    """Let messages be for who has called a command, as long as it runs."""
+    global _are_options
+    before, _are_options = _are_options, True
+    try:
+        yield
+    finally:
+        _are_options = before
+
+
+def for_caller(python: str, command: str) -> str:
+    """Return what a message says to who has called a function, or to who has called a command."""
+    return command if _are_options else python
+
+
+def argument(name: str) -> str:
+    """Return an argument's name for a message: ``max_bytes``, or ``--max-bytes``."""
+    return for_caller(name, f"--{name.replace('_', '-')}")
 
 
 def as_integer(name: str, value: Any, limits: str = "") -> int:

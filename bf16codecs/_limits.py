@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bf16codecs import _core
-from bf16codecs._arguments import as_integer
+from bf16codecs._arguments import argument, as_integer
 from bf16codecs.errors import StoreError
 
 __all__ = [
@@ -196,16 +196,16 @@ class Limits:
         if self.max_bytes is not None:
             if nbytes > self.max_bytes:
                 raise StoreError(
-                    f"{what}: {nbytes} bytes once decoded, more than max_bytes allows"
-                    f" ({self.max_bytes})"
+                    f"{what}: {nbytes} bytes once decoded, more than"
+                    f" {argument('max_bytes')} allows ({self.max_bytes})"
                 )
         elif nbytes > _SMALL:
             size = stored(-(-nbytes // _RATIO))
             if nbytes > _RATIO * size:
                 raise StoreError(
                     f"{what}: {nbytes} bytes once decoded, in a store of {size} bytes: no model"
-                    " shrinks so much; if you trust this one, allow it with max_bytes"
-                    " (--max-bytes)"
+                    " shrinks so much; if you trust this one, allow it with"
+                    f" {argument('max_bytes')}"
                 )
 
 

@@ -20,7 +20,7 @@ from bf16codecs._chunks.grid import ArrayPlan, Piece, chunk_counts, chunk_shape
 from bf16codecs._chunks.indexing import Axis, as_index, count_chunks, cut_box, cut_run
 from bf16codecs._chunks.stored import Source
 from bf16codecs._chunks.touched import touched_ranges
-from bf16codecs._chunks.wanted import BASE_ADVICE, Base, Wanted
+from bf16codecs._chunks.wanted import Base, Wanted, base_advice
 from bf16codecs._limits import REMOTE_IN_FLIGHT_BYTES
 from bf16codecs._messages import named_errors
 from bf16codecs._threads import run_all
@@ -382,9 +382,10 @@ class ChunkedArray(ArrayReader):
         try:
             yield
         except BaseMismatchError as e:
-            if not self.base_place or str(e).endswith(BASE_ADVICE):
+            if not self.base_place or str(e).endswith(base_advice()):
                 raise
-            raise BaseMismatchError(f"{e}: {self.base_place} has other bytes; {BASE_ADVICE}") from e
+            text = f"{e}: {self.base_place} has other bytes; {base_advice()}"
+            raise BaseMismatchError(text) from e
 
     def _read_base(self, base: Base, index: Index, start: int, stop: int, out: Bytes) -> None:
         """Read a range of a chunk's base."""

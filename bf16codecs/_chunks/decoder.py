@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bf16codecs._arguments import for_caller
 from bf16codecs._buffers import Bytes, ThreadBuffer
 from bf16codecs._chunks.blocks import Batch, Fetched, Head, Task
 from bf16codecs._chunks.stored import Range
@@ -45,9 +46,12 @@ class Decoder:
     def __init__(self, head: Head, wanted: Wanted, scratch: ThreadBuffer) -> None:
         if head.needs_base and wanted.base is None:
             raise BaseMismatchError(
-                "the frame has differences to a base outside of it: open the store with"
-                " bf16codecs.open_model, or decode the chunk with"
-                " bf16codecs.decode(frame, base=...)"
+                "the frame has differences to a base outside of it"
+                + for_caller(
+                    ": open the store with bf16codecs.open_model, or decode the chunk with"
+                    " bf16codecs.decode(frame, base=...)",
+                    ", and the store does not say which: restore it from its source or a copy",
+                )
             )
         self._head, self._wanted, self._scratch = head, wanted, scratch
         self._decoded: dict[int, _Decoded] = {}

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
+from bf16codecs._arguments import for_caller
 from bf16codecs._limits import CONNECT_SECONDS, MAX_BODY_BYTES, READ_SECONDS
 from bf16codecs._messages import counted
 from bf16codecs.errors import BF16CodecsError, StoreError
@@ -94,9 +95,13 @@ async def _refuse_other_host(session: Any, context: Any, redirect: Any) -> None:
     there = here.join(type(here)(headers.get("Location") or headers.get("URI") or ""))
     is_upgrade = (here.scheme, there.scheme) == ("http", "https") and here.host == there.host
     if here.origin() != there.origin() and not is_upgrade:
+        allowed = for_caller(
+            "storage_options={'client_kwargs': {'other_hosts': True}}",
+            """--storage-options '{"client_kwargs": {"other_hosts": true}}'""",
+        )
         raise StoreError(
             f"{here}: redirected to another host, {there.origin()}; open that address if you trust"
-            " it, or allow all with storage_options={'client_kwargs': {'other_hosts': True}}"
+            f" it, or allow all with {allowed}"
         )
 
 

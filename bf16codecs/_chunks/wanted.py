@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from bf16codecs._arguments import for_caller
 from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.stored import Range
 
-__all__ = ["BASE_ADVICE", "Base", "Wanted"]
+__all__ = ["Base", "Wanted", "base_advice"]
 
-#: What to do about a base that is not there, or is another one.
-BASE_ADVICE = "name its base with --base, or bf16codecs.open_model(..., base=...)"
 #: Reads a range of a base, given by its first byte and the one after the last, into memory.
 Base = Callable[[int, int, Bytes], None]
 
 # Gaps between wanted ranges that cost more to leave out than to read.
 _GAP = 1 << 16
+
+
+def base_advice() -> str:
+    """Return what to do about a base that is not there, or is another one."""
+    return f"name its base with {for_caller('bf16codecs.open_model(..., base=...)', '--base')}"
 
 
 @dataclass(frozen=True, slots=True)

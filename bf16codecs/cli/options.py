@@ -17,6 +17,7 @@ from typing import Any
 import click
 
 from bf16codecs import _core
+from bf16codecs._arguments import named_as_options
 from bf16codecs._interrupt import Interrupted
 from bf16codecs._names import DEFLATE_LEVELS, ZSTD_LEVELS
 from bf16codecs._threads import MAX_THREADS
@@ -117,7 +118,7 @@ def _reported_errors() -> Iterator[None]:
             click.echo(f"{program}: {printable(text)}", err=True)
 
     try:
-        with handled_signals(), shown_warnings(say):
+        with named_as_options(), handled_signals(), shown_warnings(say):
             yield
     except Interrupted as e:
         silence_what_is_left()
@@ -228,7 +229,8 @@ json_option = click.option(
 
 def _checked_level(ctx: click.Context, param: click.Parameter, level: str | None) -> str | None:
     try:
-        CodecChoice(ctx.params["codec"], level, ctx.params["lossy"])
+        with named_as_options():
+            CodecChoice(ctx.params["codec"], level, ctx.params["lossy"])
     except ValueError as e:
         error = click.UsageError if level is None else click.BadParameter
         raise error(str(e)) from None

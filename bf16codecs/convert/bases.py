@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from bf16codecs._arguments import argument
 from bf16codecs._messages import counted, one_line
 from bf16codecs._paths import given_path
 from bf16codecs.convert.sampling import Sample, coded_nbytes, take_samples
@@ -131,7 +132,8 @@ def opened_base(
     """
     if base is None:
         if options:
-            raise ValueError("storage_options are for a base at an address, and there is no base")
+            name = argument("storage_options")
+            raise ValueError(f"{name} are for a base at an address, and there is no base")
         yield ""
         return
     codec, place = choice.for_difference("bfloat16"), given_path(base, "base")

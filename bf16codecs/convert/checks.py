@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Iterable, Sequence
 
+from bf16codecs._arguments import argument
 from bf16codecs._chunks.grid import ArrayPlan, chunk_counts
 from bf16codecs._digests import Digests
 from bf16codecs._limits import MANY_FILES
@@ -41,11 +42,11 @@ def check_chunk_count(arrays: Iterable[ArrayPlan], chunk_size: int) -> None:
     if chunk_size < LEAST_CHUNK_SIZE:
         raise ValueError(
             f"{text}: for so many, the smallest is {LEAST_CHUNK_SIZE}, and 4M a good one"
-            " (--chunk-size, chunk_size): parts of chunks can be read, too"
+            f" ({argument('chunk_size')}): parts of chunks can be read, too"
         )
     text += (
         ", which are slow to make, and where the store is a folder each a file to copy and to"
-        " remove; a larger one, such as 4M (--chunk-size, chunk_size), makes fewer, and parts of"
+        f" remove; a larger one, such as 4M ({argument('chunk_size')}), makes fewer, and parts of"
         " chunks can be read, too"
     )
     warnings.warn(text, ManyFilesWarning, stacklevel=2)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bf16codecs._arguments import argument
 from bf16codecs._chunks.array import ArrayReader
 from bf16codecs._digests import Digests
 from bf16codecs._limits import Limits
@@ -82,7 +83,8 @@ def rebase_store(
     target = os.path.realpath(text)  # a link leads to what is rewritten, and stays
     old, new = (_options_for(place, storage_options) for place in (base, onto))
     if storage_options and not (old or new):
-        raise ValueError("storage_options are for a base at an address, and there is none")
+        name = argument("storage_options")
+        raise ValueError(f"{name} are for a base at an address, and there is none")
     opening = Opening(old, Limits(max_bytes), base)
     with closing(open_store(text, opening=opening)) as reader:
         if reader.location[1] is not None:

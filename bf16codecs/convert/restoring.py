@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from bf16codecs._arguments import for_caller
 from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.grid import Piece
 from bf16codecs._files import reserve, write_all
@@ -21,15 +22,12 @@ from bf16codecs.convert.checks import check_restored_size, read_index
 from bf16codecs.convert.pieces import file_prefix
 from bf16codecs.convert.pipeline import unpack
 from bf16codecs.convert.summary import Progress, Summary, shifted, summarize
-from bf16codecs.convert.target import absolute_target, check_suffix, has_only, new_target
+from bf16codecs.convert.target import absolute_target, check_suffix, new_target, other_names
 from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.kinds import Kind, suffix_of
 from bf16codecs.store.opening import Opening, open_run_store, open_store
 
 __all__ = ["hdf5_to_safetensors", "run_to_safetensors", "zarr_to_safetensors"]
-
-# What else can be restored of a run.
-_FOR_RUNS = " (--step), or restore all of them with --all (run_to_safetensors)"
 
 
 def zarr_to_safetensors(
@@ -90,7 +88,7 @@ def zarr_to_safetensors(
         If an option makes no sense, or the target is in the store or contains it.
     """
     limits = Limits(max_bytes)
-    opening = Opening(storage_options, limits, base=base, step=step, for_runs=_FOR_RUNS)
+    opening = Opening(storage_options, limits, base=base, step=step, for_runs=_for_runs())
     with closing(open_store(store, Kind.FOLDER, Kind.ZIP, opening=opening)) as reader:
         return _restore(reader, dst, threads, overwrite, sync, progress)
 
@@ -113,7 +111,7 @@ def hdf5_to_safetensors(
     Parameters and errors are those of `zarr_to_safetensors`.
     """
     limits = Limits(max_bytes)
-    opening = Opening(storage_options, limits, base=base, step=step, for_runs=_FOR_RUNS)
+    opening = Opening(storage_options, limits, base=base, step=step, for_runs=_for_runs())
     with closing(open_store(file, Kind.HDF5, opening=opening)) as reader:
         return _restore(reader, dst, threads, overwrite, sync, progress)
 
@@ -163,12 +161,17 @@ def run_to_safetensors(
         else:
             folders = [""] * len(steps)
         target = _target(run, dst, as_folder=True)
-        may_replace = partial(has_only, names=folders if folders[0] else flat)
+        paths = [
+            os.path.join(folder, name)
+            for step, folder in zip(steps, folders, strict=True)
+            for name in step.file_names
+        ]
+        obstacle = partial(other_names, names=paths)
         total, done, tensors = sum(step.nbytes for step in steps), 0, 0
         run.check_size(total, "the original files")
         with (
             codec_threads(threads),
-            new_target(target, overwrite, may_replace, sync, as_folder=True) as temporary,
+            new_target(target, overwrite, obstacle, sync, as_folder=True) as temporary,
         ):
             temporary.mkdir()
             for step, folder in zip(steps, folders, strict=True):
@@ -195,16 +198,27 @@ def _restore(
     names = _names(reader)
     as_folder = reader.info.index is not None or len(names) > 1
     target = _target(reader, dst, as_folder)
-    may_replace = partial(has_only, names=names) if as_folder else Path.is_file
+    obstacle = partial(other_names, names=names) if as_folder else _no_file
     with (
         codec_threads(threads),
-        new_target(target, overwrite, may_replace, sync, as_folder) as temporary,
+        new_target(target, overwrite, obstacle, sync, as_folder) as temporary,
     ):
         if as_folder:
             temporary.mkdir()
         paths = [temporary / name for name in names] if as_folder else [temporary]
         _write(reader, paths, progress and partial(progress, "restore"))
     return summarize(reader, headers, start)
+
+
+def _no_file(path: Path) -> str:
+    """Say why a path is not a file; nothing if it is one."""
+    return "" if path.is_file() else "it is no file"
+
+
+def _for_runs() -> str:
+    """Return what else can be restored of a run."""
+    step, every = for_caller("step=", "--step"), for_caller("run_to_safetensors", "--all")
+    return f" ({step}), or restore all of them with {every}"
 
 
 def _names(reader: StoreReader) -> list[str]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from bf16codecs._arguments import argument, for_caller
 from bf16codecs._chunks.array import ArrayReader
 from bf16codecs._chunks.grid import ArrayPlan, chunk_shape
 from bf16codecs._messages import counted
@@ -109,7 +110,7 @@ def plan_step(
             raise ValueError(
                 f"a chunk of {array.path!r:.300} would have {array.chunk_nbytes} bytes with the"
                 f" {counted(info.group, 'step')} of a group, and HDF5 has {largest_chunk} at most:"
-                " lower keyframe_every (--keyframe-every) or chunk_size (--chunk-size)"
+                f" lower {argument('keyframe_every')} or {argument('chunk_size')}"
             )
     pieces = {name: piece for name, (_, piece) in zip(stored, planned, strict=True)}
     for name, owner in repeated.copies.items():
@@ -166,7 +167,8 @@ def _check_form(run: RunReader, path: str) -> None:
         raise StoreError(
             f"{run.label(path)}: its chunks are no growing frames of {counted(group, 'step')}, as"
             " those of this package's runs: other software has written them; to add steps, restore"
-            " those that there are (--all), and make the run anew (--series)"
+            f" those that there are ({for_caller('run_to_safetensors', '--all')}), and make the"
+            f" run anew ({for_caller('safetensors_to_run', '--series')})"
         )
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bf16codecs import _interrupt
-from bf16codecs._arguments import as_integer
+from bf16codecs._arguments import argument, as_integer
 from bf16codecs._digests import kinds_of
 from bf16codecs._files import disk_size
 from bf16codecs._limits import MAX_GROUP
@@ -29,8 +29,8 @@ from bf16codecs.convert.target import (
     absolute_target,
     check_suffix,
     is_free_folder,
-    is_kind,
     new_target,
+    other_kind,
     target_errors,
 )
 from bf16codecs.errors import StoreError
@@ -128,7 +128,7 @@ def safetensors_to_run(
     with (
         codec_threads(threads),
         new_target(
-            target, overwrite, partial(is_kind, kind=kind), sync, as_folder=kind is Kind.FOLDER
+            target, overwrite, partial(other_kind, kind=kind), sync, as_folder=kind is Kind.FOLDER
         ) as temporary,
     ):
         # What does not grow cheaply is made of a folder.
@@ -217,7 +217,9 @@ def append_to_run(
     recover_missing(target)
     if not os.path.lexists(target) or is_free_folder(target):
         if _kind_of(target, as_hdf5) is Kind.ZIP:
-            raise ValueError(f"{target}: runs in ZIP files cannot grow: append to a folder")
+            raise ValueError(
+                f"{target}: runs in ZIP files cannot grow: name a folder, or an HDF5 file"
+            )
         try:
             return safetensors_to_run(
                 [src],
@@ -284,7 +286,12 @@ def _to_append(target: Path, durable: bool) -> Iterator[tuple[RunWriter, RunRead
     """Open a run to append to it; yield what does it, what reads it, and its kind."""
     kind = detect(target)
     if kind not in (Kind.FOLDER, Kind.HDF5):
-        raise StoreError(f"{target}: not a run in a Zarr folder or an HDF5 file, which alone grow")
+        grow = "runs grow in Zarr folders and HDF5 files alone"
+        if kind is Kind.ZIP:
+            advice = f"unzip it into a folder, such as {target.stem}, and append to that"
+            raise StoreError(f"{target}: {kind.value}, and {grow}: {advice}")
+        what = "and no store" if kind is None else f"but {kind.value}"
+        raise StoreError(f"{target}: not a run, {what}: {grow}")
     if kind is Kind.FOLDER:
         open_run_store(target).close()  # what is no run gets no lock
     # The writer has the lock: nobody appends between reading what there is and writing.
@@ -340,7 +347,8 @@ def _refuse_others(target: Path, **options: tuple[Any, Any]) -> None:
     for name, (wanted, own) in options.items():
         if wanted is not None and wanted != own:
             raise ValueError(
-                f"{target}: was made with {name} {own}, which all of its steps have, not {wanted}"
+                f"{target}: was made with {argument(name)} {own}, which all of its steps have,"
+                f" not {wanted}"
             )
 
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from bf16codecs._arguments import for_caller
 from bf16codecs.convert.sources import opened_source
 from bf16codecs.errors import SafetensorsError
 from bf16codecs.safetensors import Source, open_to_store
@@ -46,7 +47,7 @@ def step_of(source: Source, path: str | os.PathLike[str]) -> int:
             return int(found[-1])
     raise SafetensorsError(
         f"{os.fspath(path)}: neither its name nor its metadata tell which step it is:"
-        " append it with --step N"
+        f" {for_caller('say it with step= or steps=', 'append it with --step N')}"
     )
 
 

@@ -13,7 +13,9 @@ from functools import partial
 from pathlib import Path
 
 from bf16codecs import _interrupt
+from bf16codecs._arguments import for_caller
 from bf16codecs._journal import journal_of, settle_journal
+from bf16codecs._messages import counted
 from bf16codecs._paths import absolute, require_folder_of
 from bf16codecs._replace import WORKING_PREFIX, WorkingFolder, recover
 from bf16codecs._sync import sync_tree
@@ -25,10 +27,11 @@ from bf16codecs.store.run_folder import refuse_appends
 __all__ = [
     "absolute_target",
     "check_suffix",
-    "has_only",
     "is_free_folder",
     "is_kind",
     "new_target",
+    "other_kind",
+    "other_names",
     "target_errors",
 ]
 
@@ -63,12 +66,20 @@ def absolute_target(
     return path
 
 
+def other_kind(path: Path, kind: Kind) -> str:
+    """Say why a path is no model store of one kind; nothing if it is one."""
+    try:
+        found = detect(path)
+    except OSError as e:  # a link that leads nowhere, or what cannot be read
+        return f"it cannot be read ({e.strerror})"
+    if found is kind:
+        return ""
+    return f"it is {'no store' if found is None else found.value}, and not {kind.value}"
+
+
 def is_kind(path: Path, kind: Kind) -> bool:
     """Tell whether a path is a model store of one kind."""
-    try:
-        return detect(path) is kind
-    except OSError:  # a link that leads nowhere, or what cannot be read
-        return False
+    return not other_kind(path, kind)
 
 
 def check_suffix(target: Path, kind: Kind, example: str) -> None:
@@ -114,19 +125,50 @@ def _is_working_folder(path: Path) -> bool:
     return os.path.samefile(path, os.curdir)
 
 
-def has_only(path: Path, names: Sequence[str]) -> bool:
-    """Tell whether a path is a folder with nothing but files of these names."""
+def other_names(path: Path, names: Sequence[str]) -> str:
+    """Say why a path is no folder with nothing but these files; nothing if it is one.
+
+    Parameters
+    ----------
+    path
+        What may be replaced.
+    names
+        Of the files, with a folder in front where they are in one.
+    """
+    known = {*map(Path, names), *(Path(name).parent for name in names)}
     try:
-        return path.is_dir() and {p.name for p in path.iterdir()} <= set(names)
-    except OSError:  # it cannot be read
-        return False
+        if not path.is_dir():
+            return "it is a file, and a folder is to be made"
+        for folder, folders, files in os.walk(path, onerror=_raise):
+            for name in sorted(files + folders):
+                own = Path(folder, name).relative_to(path)
+                if own not in known:
+                    return f"{str(own)!r:.200} in it is not of what is restored"
+    except OSError as e:
+        return f"it cannot be read ({e.strerror})"
+    return ""
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def _content(path: Path) -> str:
+    """Name the files of a folder that is no store, for a message that names the folder."""
+    names: list[str] = []
+    with suppress(OSError):  # a file, or something that another writer has replaced
+        names = sorted(os.listdir(path))
+    if not names or not ZARR_MARKERS.isdisjoint(names):
+        return ""
+    others = f" and {counted(len(names) - 1, 'other')}" if len(names) > 1 else ""
+    return f", with {names[0]!r:.80}{others}"
 
 
 @contextmanager
 def new_target(
     target: Path,
     overwrite: bool,
-    may_replace: Callable[[Path], bool],
+    obstacle: Callable[[Path], str],
     sync: bool,
     as_folder: bool,
 ) -> Iterator[Path]:
@@ -139,8 +181,8 @@ def new_target(
         it made is removed.
     overwrite
         Whether `target` may exist.
-    may_replace
-        Returns whether an existing target is of a kind that may be replaced.
+    obstacle
+        Returns why an existing target may not be replaced, or nothing if it may.
     sync
         Flush what was made before it gets its name, and then the name.
     as_folder
@@ -156,7 +198,7 @@ def new_target(
         if any(os.path.lexists(folder / name) for name in ZARR_MARKERS):
             raise ValueError(f"{target}: would lie in the store {folder}: choose another place")
     recover(target.parent)
-    check = partial(_check, target, overwrite, may_replace, as_folder)
+    check = partial(_check, target, overwrite, obstacle, as_folder)
     check(target)
     with _interrupt.shielded(), target_errors(target):
         working = WorkingFolder.make(target.parent, durable=sync)
@@ -212,7 +254,7 @@ def _take_mode(path: Path, target: Path) -> None:
 def _check(
     target: Path,
     overwrite: bool,
-    may_replace: Callable[[Path], bool],
+    obstacle: Callable[[Path], str],
     as_folder: bool,
     path: Path,
 ) -> None:
@@ -228,18 +270,21 @@ def _check(
         with suppress(FileNotFoundError):  # another writer may have replaced it in between
             # Where a link leads depends on the place that it was made for.
             is_link = stat.S_ISLNK(found.st_mode)
-            if may_replace(target.parent / os.readlink(path) if is_link else path):
+            why = obstacle(target.parent / os.readlink(path) if is_link else path)
+            if not why:
                 break
             if os.path.samestat(found, path.lstat()):
-                what = "not a store or file of this kind"
                 if path.is_dir() and _is_working_folder(path):
-                    what = "the working folder: name one in it"
+                    why = "it is the working folder: name one in it"
                 elif path.is_dir() and not as_folder:
-                    what = f"a folder, and a file is to be made: name one in it, {target.name}/..."
-                text = f"File exists, and is not overwritten: it is {what}"
+                    file = f"{target.name}/..."
+                    why = f"it is a folder, and a file is to be made: name one in it, {file}"
+                text = f"File exists, and is not overwritten: {why}"
                 raise FileExistsError(errno.EEXIST, text, str(target))
     if not overwrite:
-        raise FileExistsError(errno.EEXIST, "File exists (--overwrite replaces it)", str(target))
+        option = for_caller("overwrite=True", "--overwrite")
+        text = f"File exists ({option} replaces it{_content(path)})"
+        raise FileExistsError(errno.EEXIST, text, str(target))
     if path.is_dir() and not path.is_symlink():
         # Who appends to a run would go on in what takes its place.
         refuse_appends(path)

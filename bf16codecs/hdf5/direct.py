@@ -21,6 +21,7 @@ from h5py._hl.base import phil
 from numpy.typing import NDArray
 
 from bf16codecs import _core
+from bf16codecs._arguments import argument
 from bf16codecs._buffers import Bytes, ThreadBuffer
 from bf16codecs._chunks.array import ArrayReader, ChunkedArray, Index, Located
 from bf16codecs._chunks.formats import (
@@ -124,7 +125,7 @@ class Decoding:
             names = ", ".join(map(filter_name, filters))
             raise StoreError(
                 f"its filters ({names:.200}) are decoded by libhdf5 alone, which does not check the"
-                " size of chunks; if you trust the store, allow it with max_bytes (--max-bytes)"
+                f" size of chunks; if you trust the store, allow it with {argument('max_bytes')}"
             )
         return form
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from bf16codecs._chunks.pieces import runs_work
-from bf16codecs._chunks.wanted import BASE_ADVICE
+from bf16codecs._chunks.wanted import base_advice
 from bf16codecs._paths import absolute
 from bf16codecs.errors import BaseMismatchError, StoreError
 from bf16codecs.store.addresses import path_of
@@ -88,10 +88,10 @@ def place_of(reference: BaseReference, where: str) -> str:
         return os.path.normpath(os.path.join(folder, path_of(path) or path))
     if not where:
         raise StoreError(
-            f"its base, {path}, is beside it, and it has no path itself: {BASE_ADVICE}"
+            f"its base, {path}, is beside it, and it has no path itself: {base_advice()}"
         )
     if posixpath.isabs(path) or ":" in path or "\\" in path:
-        raise StoreError(f"its base, {path}, is a local path: {BASE_ADVICE}")
+        raise StoreError(f"its base, {path}, is a local path: {base_advice()}")
     scheme, host, below = _parts(where)
     # Never above the host, or bucket.
     joined = posixpath.normpath(posixpath.join("/", posixpath.dirname(below), path))
@@ -144,7 +144,7 @@ def check_base(reference: BaseReference, base: StoreReader, where: str) -> None:
     if len(found) != len(expected):
         names = ", ".join(file.name for file in found)
         raise BaseMismatchError(
-            f"{where}: {base.where} is not its base: it has {names:.200}; {BASE_ADVICE}"
+            f"{where}: {base.where} is not its base: it has {names:.200}; {base_advice()}"
         )
     for i, (ours, theirs) in enumerate(zip(expected, found, strict=True)):
         other = None
@@ -160,7 +160,7 @@ def check_base(reference: BaseReference, base: StoreReader, where: str) -> None:
             what, own, found_one = other
             raise BaseMismatchError(
                 f"{where}: {base.where} is not its base: the {what} of {theirs.name:.80} is"
-                f" {found_one:.16}, not {own:.16}; {BASE_ADVICE}"
+                f" {found_one:.16}, not {own:.16}; {base_advice()}"
             )
 
 

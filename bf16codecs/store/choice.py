@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bf16codecs import _core
+from bf16codecs._arguments import for_caller
 from bf16codecs._names import DEFLATE_LEVELS, FRAME_CODECS, ZSTD_LEVELS
 
 if TYPE_CHECKING:
@@ -60,7 +61,8 @@ class CodecChoice:
             names = f"{', '.join(LOSSY_CODEC_NAMES[:-1])} or {LOSSY_CODEC_NAMES[-1]}"
             raise ValueError(f"the codec of a lossy store must be {names}, not {self.name!r}")
         if self.lossy is None and self.name in LOSSY_CODEC_NAMES and self.name not in CODEC_NAMES:
-            raise ValueError(f"codec {self.name!r} is for lossy stores alone (--lossy float16)")
+            lossy = for_caller("lossy='float16'", "--lossy float16")
+            raise ValueError(f"codec {self.name!r} is for lossy stores alone ({lossy})")
         if self.lossy is None and self.name not in CODEC_NAMES:
             names = ", ".join(FRAME_CODECS)
             raise ValueError(f"codec must be {names} or none, not {self.name!r}")

@@ -10,8 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bf16codecs._arguments import argument, for_caller
 from bf16codecs._chunks.sources import FolderSource, LocalKeys
-from bf16codecs._chunks.wanted import BASE_ADVICE
+from bf16codecs._chunks.wanted import base_advice
 from bf16codecs._chunks.zipped import ZipSource
 from bf16codecs._limits import DEFAULT_LIMITS, Limits
 from bf16codecs._messages import named_errors, one_line
@@ -98,15 +99,16 @@ def open_run_store(source: Any, opening: Opening = Opening()) -> RunReader:
     """
     place, step = split_step(source)
     if step is not None:
-        raise StoreError(
-            f"{source}: a step, not a run: leave out @{step}, or open it with open_model"
-        )
+        also = for_caller(", or open it with open_model", "")
+        raise StoreError(f"{source}: a step, not a run: leave out @{step}{also}")
     reader = _open_raw(place, opening)
     if reader.info.run is None:
         reader.close()
-        raise StoreError(
-            f"{reader.where}: not a run, but one model: open_run, --append and --all are for runs"
+        advice = for_caller(
+            "open it with open_model, or make a run with safetensors_to_run",
+            "--append and --all are for runs, which --series makes",
         )
+        raise StoreError(f"{reader.where}: not a run, but one model: {advice}")
     return RunReader(reader)
 
 
@@ -145,7 +147,8 @@ def _check_options(what: str, opening: Opening) -> None:
     is_remote = isinstance(base, (str, os.PathLike)) and path_of(os.fspath(base)) is None
     if opening.options and not is_remote:
         raise ValueError(
-            f"{what}: storage_options apply to addresses only: neither it nor a base is at one"
+            f"{what}: {argument('storage_options')} apply to addresses only: neither it nor a base"
+            " is at one"
         )
 
 
@@ -217,7 +220,7 @@ def _open_base(reader: StoreReader, opening: Opening) -> StoreReader:
         # Of a chain, the store that was to be opened is told, and the one that has no base.
         rest = text.partition(_CANNOT)[2]
         text = rest if _CANNOT in rest else text
-        advice = "" if BASE_ADVICE in text else f"; {BASE_ADVICE}"
+        advice = "" if base_advice() in text else f"; {base_advice()}"
         kind: type[Exception] = type(e) if isinstance(e, BF16CodecsError) else StoreError
         if isinstance(e, OSError) and path_of(name) is None:
             kind = OSError  # of a server, as for the model itself

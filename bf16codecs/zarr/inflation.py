@@ -19,6 +19,7 @@ import zarr
 from zarr.abc.store import ByteRequest, SuffixByteRequest
 
 from bf16codecs import _core
+from bf16codecs._arguments import argument
 from bf16codecs._buffers import Bytes
 from bf16codecs._frames import stated_size
 from bf16codecs._limits import Limits, stored_limit
@@ -130,7 +131,7 @@ def chunk_check(
         if limits.max_bytes is None:
             raise StoreError(
                 f"its codecs, {', '.join(names):.200}, may inflate without a limit; if you trust"
-                " the store, say how far with max_bytes"
+                f" the store, say how far with {argument('max_bytes')}"
             )
         return None
     if last in _STEADY:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 import warnings
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,10 @@ import pytest
 from bf16codecs._version import __version__
 from bf16codecs.cli.group import main
 from bf16codecs.cli.options import command
-from invoked import done, run
+from bf16codecs.convert import safetensors_to_zarr
+from bf16codecs.errors import StoreError
+from bf16codecs.model import open_model
+from invoked import done, refused, run
 
 PLUGIN_PATH = """
 import sys
@@ -69,3 +74,43 @@ def test_warnings_of_the_environment(run_python, name: str) -> None:
     """They come while the command is being imported."""
     (line,) = run_python(PLUGIN_PATH, **{name: "many"}).stderr.splitlines()
     assert line.startswith(f"bf16codecs: warning: {name} is 'many'")
+
+
+PYTHON = re.compile(
+    r"bf16codecs\.|\bopen_|storage_options|max_bytes|chunk_size|keyframe_every|zarr_format"
+    r"|safetensors_to_|_to_safetensors|\w=(\.\.\.|True|\w)"
+)
+
+
+def test_commands_name_their_options(demo_model: Path, tmp_path: Path) -> None:
+    """And functions their parameters: what is refused is the same."""
+    store, run, lonely = (tmp_path / name for name in ("m.zarr", "run.zarr", "lonely.zarr"))
+    base = tmp_path / "base.safetensors"
+    shutil.copy(demo_model, base)
+    done("st2zarr", demo_model, store)
+    done("st2zarr", "--append", demo_model, run, "--step", 1)
+    done("st2zarr", demo_model, lonely, "--base", base)
+    base.unlink()
+    append = ("st2zarr", demo_model, run, "--append")
+    refusals = {
+        "--overwrite": ("st2zarr", demo_model, store),
+        "--storage-options": ("bf16codecs", "info", store, "--storage-options", '{"a": 1}'),
+        "--max-bytes": ("bf16codecs", "verify", store, "--max-bytes", 10),
+        "--base": ("bf16codecs", "verify", lonely),
+        "--step": ("zarr2st", run, tmp_path / "back"),
+        "--all": ("zarr2st", run, tmp_path / "back"),
+        "--append": ("zarr2st", store, tmp_path / "back", "--all"),
+        "--step N": append,
+        "--codec": (*append, "--step", 2, "--codec", "huffman"),
+        "--keyframe-every": (*append, "--step", 2, "--keyframe-every", 3),
+    }
+    for option, arguments in refusals.items():
+        line = refused(*arguments).replace(str(tmp_path), "")
+        assert option in line
+        assert not PYTHON.search(line)
+    with pytest.raises(FileExistsError, match="overwrite=True replaces it"):
+        safetensors_to_zarr(demo_model, store)
+    with pytest.raises(ValueError, match="storage_options apply to addresses only"):
+        open_model(store, storage_options={"a": 1})
+    with pytest.raises(StoreError, match=r"more than max_bytes allows \(10\)"):
+        open_model(store, max_bytes=10).load()

@@ -99,7 +99,9 @@ def test_the_command_warns_in_one_line(model: Path, tmp_path: Path) -> None:
     result = run("st2zarr", *args)
     assert result.exit_code == 0
     (line,) = result.stderr.splitlines()
-    assert line.startswith("st2zarr: warning: a chunk size of 4096 bytes cuts the model into 25 chunks")
+    assert line.startswith(
+        "st2zarr: warning: a chunk size of 4096 bytes cuts the model into 25 chunks"
+    )
     result = run("st2zarr", *args, "--overwrite", "--quiet")
     assert (result.exit_code, result.output) == (0, "")
 

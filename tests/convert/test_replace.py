@@ -318,7 +318,7 @@ def test_two_dots_behind_a_link(folder: Path, old: Path, monkeypatch: pytest.Mon
     (folder / "m.zarr").mkdir()
     with open_model("link/../m.zarr") as model:
         assert model["a"].shape == (64, 8)
-    with pytest.raises(FileExistsError, match="--overwrite"):
+    with pytest.raises(FileExistsError, match="overwrite=True replaces it"):
         safetensors_to_zarr(old, "link/../m.zarr")
 
 
@@ -383,7 +383,7 @@ def test_target_that_is_replaced_while_it_is_looked_at(
     if overwrite:
         safetensors_to_zarr(new, target, overwrite=True)
     else:
-        with pytest.raises(FileExistsError, match="--overwrite"):
+        with pytest.raises(FileExistsError, match="overwrite=True replaces it"):
             safetensors_to_zarr(new, target)
     assert seen
     verify_store(target, new if overwrite else old)

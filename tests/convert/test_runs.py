@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -101,9 +102,21 @@ def test_options_that_are_not_those_of_the_run(checkpoints: list[Path], tmp_path
 def test_a_run_in_a_zip_file_is_not_begun_by_an_append(
     checkpoints: list[Path], tmp_path: Path
 ) -> None:
-    with pytest.raises(ValueError, match="cannot grow: append to a folder"):
+    with pytest.raises(ValueError, match="cannot grow: name a folder"):
         append_to_run(checkpoints[0], tmp_path / "run.zarr.zip")
     assert not (tmp_path / "run.zarr.zip").exists()
+
+
+def test_a_run_in_a_zip_file_grows_once_it_is_unzipped(
+    checkpoints: list[Path], tmp_path: Path
+) -> None:
+    packed, folder = tmp_path / "run.zarr.zip", tmp_path / "run.zarr"
+    safetensors_to_run(checkpoints[:2], packed)
+    with pytest.raises(StoreError, match=r"unzip it into a folder, such as run\.zarr, and append"):
+        append_to_run(checkpoints[2], packed)
+    shutil.unpack_archive(packed, folder)
+    append_to_run(checkpoints[2], folder)
+    assert restored(folder, tmp_path / "back") == {p.name: p.read_bytes() for p in checkpoints[:3]}
 
 
 # --- real weights ---------------------------------------------------------------------------------
@@ -259,9 +272,11 @@ def test_files_of_one_name(tmp_path: Path) -> None:
     run_to_safetensors(store, tmp_path / "back", overwrite=True)
     with pytest.raises(FileExistsError):
         run_to_safetensors(store, tmp_path / "back")
-    (tmp_path / "back" / "mine").write_text("x")
-    with pytest.raises(FileExistsError, match="is not overwritten"):
-        run_to_safetensors(store, tmp_path / "back", overwrite=True)
+    for name in ("mine", "step-1/mine"):
+        (tmp_path / "back" / name).write_text("x")
+        with pytest.raises(FileExistsError, match=f"is not overwritten: '{name}' in it is not of"):
+            run_to_safetensors(store, tmp_path / "back", overwrite=True)
+        (tmp_path / "back" / name).unlink()
 
 
 # --- what is refused ------------------------------------------------------------------------------

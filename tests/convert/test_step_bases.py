@@ -61,7 +61,9 @@ def test_steps_are_told_apart(run_kind: str, steps: dict[int, Path], tmp_path: P
     with pytest.raises(ValueError, match="a run: it has no base, and one was given"):
         verify_store(run, base=store)
     restore = hdf5_to_safetensors if run_kind == "hdf5" else zarr_to_safetensors
-    with pytest.raises(StoreError, match=r"@399 \(--step\), or restore all of them with --all"):
+    with pytest.raises(
+        StoreError, match=r"@399 \(step=\), or restore all of them with run_to_safetensors"
+    ):
         restore(run, tmp_path / "x")
     if run_kind != "zip":  # which is finished
         append_to_run(steps[400], run, as_hdf5=run_kind == "hdf5")

@@ -53,7 +53,7 @@ def test_metadata_that_are_no_number(tmp_path: Path, value: str) -> None:
 @pytest.mark.parametrize("name", ["model.safetensors", "fp32.safetensors", "v2final.safetensors"])
 def test_nothing_tells(tmp_path: Path, name: str) -> None:
     path = checkpoint(tmp_path / "here" / name)
-    with pytest.raises(SafetensorsError, match="--step"):
+    with pytest.raises(SafetensorsError, match="say it with step= or steps="):
         step_of(open_source(path), path)
 
 

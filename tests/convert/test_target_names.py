@@ -160,9 +160,31 @@ def test_a_folder_that_is_not_empty_stays(model: Path, tmp_path: Path) -> None:
     (folder / "notes").write_text("mine")
     for convert in (safetensors_to_zarr, safetensors_to_hdf5):
         for overwrite in (False, True):
-            with pytest.raises(FileExistsError, match="is not overwritten"):
+            text = "is not overwritten: it is (no store, and not a Zarr store|a folder, and a file)"
+            with pytest.raises(FileExistsError, match=text):
                 convert(model, folder, overwrite=overwrite)
     assert content_of(folder) == {"notes": b"mine"}
+
+
+def test_a_folder_of_files_is_told_with_them(store: Path, tmp_path: Path) -> None:
+    """Which may be many: of what is in the way, the first is named."""
+    many = tmp_path / "many"
+    many.mkdir()
+    for part, name in enumerate("ab"):
+        write_model(many / f"part-{part}.safetensors", [(name, "BF16", (4,))])
+    done("st2zarr", many, tmp_path / "many.zarr")
+    back = tmp_path / "back"
+    done("zarr2st", tmp_path / "many.zarr", back)
+    line = refused("zarr2st", tmp_path / "many.zarr", back)
+    assert line.endswith("(--overwrite replaces it, with 'part-0.safetensors' and 1 other)")
+    (back / "notes").write_text("mine")
+    line = refused("zarr2st", tmp_path / "many.zarr", back, "--overwrite")
+    assert line.endswith("is not overwritten: 'notes' in it is not of what is restored")
+    line = refused("st2zarr", many, back, "--overwrite")
+    assert line.endswith("is not overwritten: it is a safetensors model, and not a Zarr store")
+    (tmp_path / "file").write_text("mine")
+    line = refused("zarr2st", tmp_path / "many.zarr", tmp_path / "file", "--overwrite")
+    assert line.endswith("it is a file, and a folder is to be made")
 
 
 def test_overwriting_is_advised_where_it_is_done(store: Path, model: Path) -> None:
