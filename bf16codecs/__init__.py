@@ -8,7 +8,8 @@ from bf16codecs._registration import register_when_imported as _register_when_im
 from bf16codecs._version import __version__
 
 if _TYPE_CHECKING:
-    from bf16codecs._core import active_isa, get_num_threads, set_num_threads
+    from bf16codecs._core import active_isa, get_num_threads
+    from bf16codecs._threads import set_num_threads
     from bf16codecs.codecs import (
         BF16Arithmetic,
         BF16Huffman,
@@ -48,7 +49,8 @@ __all__ = [
 __getattr__, __dir__ = _lazy_names(
     __name__,
     {
-        "bf16codecs._core": ["active_isa", "get_num_threads", "set_num_threads"],
+        "bf16codecs._core": ["active_isa", "get_num_threads"],
+        "bf16codecs._threads": ["set_num_threads"],
         "bf16codecs.codecs": [
             "BF16Arithmetic",
             "BF16Huffman",

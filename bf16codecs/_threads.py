@@ -15,7 +15,14 @@ from bf16codecs import _core, _interrupt
 from bf16codecs._arguments import as_integer
 from bf16codecs._limits import IN_FLIGHT_BYTES
 
-__all__ = ["MAX_THREADS", "codec_threads", "run_ahead", "run_all", "worker_count"]
+__all__ = [
+    "MAX_THREADS",
+    "codec_threads",
+    "run_ahead",
+    "run_all",
+    "set_num_threads",
+    "worker_count",
+]
 
 Result = TypeVar("Result")
 
@@ -35,6 +42,31 @@ def worker_count() -> int:
     return min(threads, max(_FEW_WORKERS, min(_MAX_WORKERS, threads // 2)))
 
 
+def set_num_threads(n: int) -> None:
+    """Let the codecs use `n` threads, from now on and in all of this process.
+
+    Parameters
+    ----------
+    n : int
+        1 to 1024.
+
+    Raises
+    ------
+    TypeError
+        If it is no integer.
+    ValueError
+        If it is less than 1, or more than 1024.
+    """
+    _set(n, "the number of threads")
+
+
+def _set(threads: int, name: str) -> None:
+    threads = as_integer(name, threads)
+    if not 1 <= threads <= MAX_THREADS:
+        raise ValueError(f"{name} must be 1 to {MAX_THREADS}, not {threads}")
+    _core.set_num_threads(threads)
+
+
 @contextmanager
 def codec_threads(threads: int | None) -> Iterator[None]:
     """Let the codecs use `threads` threads inside the block; None changes nothing.
@@ -49,11 +81,8 @@ def codec_threads(threads: int | None) -> Iterator[None]:
     if threads is None:
         yield
         return
-    threads = as_integer("threads", threads)
-    if not 1 <= threads <= MAX_THREADS:
-        raise ValueError(f"threads must be 1 to {MAX_THREADS}, not {threads}")
     before = _core.get_num_threads()
-    _core.set_num_threads(threads)
+    _set(threads, "threads")
     try:
         yield
     finally:

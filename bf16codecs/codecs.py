@@ -8,7 +8,7 @@ So one object serves either format, in every call that takes a codec.
 
 from __future__ import annotations
 
-import operator
+import sys
 from typing import Any
 
 import numpy as np
@@ -292,15 +292,19 @@ def bound(nbytes: int, codec: FrameCodec | RunLength | str) -> int:
 
     Raises
     ------
+    TypeError
+        If `nbytes` is no integer, or `codec` no codec.
     ValueError
-        If `nbytes` is negative, or no codec has that name.
+        If `nbytes` is negative or more than any buffer has, or no codec has that name.
 
     Examples
     --------
     >>> bound(1000, BF16Zstd()) >= 1000
     True
     """
-    nbytes = operator.index(nbytes)
+    nbytes = as_integer("nbytes", nbytes)
+    if nbytes > sys.maxsize:
+        raise ValueError(f"no buffer has {nbytes} bytes")
     if nbytes < 0:
         raise ValueError(f"nbytes must not be negative, got {nbytes}")
     if isinstance(codec, str):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,8 +18,17 @@ from bf16codecs.bench.measure import Result, Work, measure
 __all__ = ["Study", "study_codecs"]
 
 
+# Where a word of a name begins: "BF16Huffman" has two.
+_WORD = re.compile(r"\b\w|(?<![A-Z])[A-Z](?=[a-z])")
+
+
 def _no_figures() -> Mapping[str, str]:
     return {}
+
+
+def _beginnings(name: str) -> list[str]:
+    """Return a name from each of its words on, in lower case."""
+    return [name[at.start() :].lower() for at in _WORD.finditer(name)]
 
 
 @dataclass(frozen=True)
@@ -45,7 +55,10 @@ class Study:
         return [contender.name for contender in self.contenders]
 
     def only(self, names: Sequence[str]) -> Study:
-        """Leave memcpy, and contenders with one of these in their names, ignoring case; or all.
+        """Leave memcpy, and contenders in whose names a word begins with one of these; or all.
+
+        Case does not matter. Words begin behind a space, and so does one at "Huffman" in
+        "BF16Huffman", where a capital follows what is none.
 
         Raises
         ------
@@ -55,11 +68,12 @@ class Study:
         if not names:
             return self
         first, *others = self.contenders
-        found = [c for c in others if any(n.lower() in c.name.lower() for n in names)]
+        wanted = tuple(name.lower() for name in names)
+        found = [c for c in others if any(p.startswith(wanted) for p in _beginnings(c.name))]
         if not found:
             there = dict.fromkeys(c.name for c in others)
             raise ValueError(
-                f"no codec has {' or '.join(map(repr, names))} in its name; there are"
+                f"no word of a codec's name begins with {' or '.join(map(repr, names))}; there are"
                 f" {', '.join(there)}"
             )
         return replace(self, contenders=[first, *found])

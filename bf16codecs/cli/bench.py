@@ -120,7 +120,9 @@ def status_line() -> Iterator[Callable[[str], None] | None]:
     show_default=True,
     help="Threads; with --system, one as well.",
 )
-@click.option("--only", multiple=True, help="Only codecs with this in their name; repeatable.")
+@click.option(
+    "--only", multiple=True, help="Only codecs in whose name a word begins like this; repeatable."
+)
 @click.option(
     "--system",
     type=click.Choice(list(SYSTEM_TITLES), case_sensitive=False),

@@ -178,8 +178,25 @@ def test_files_have_the_same_json_as_standard_output(tmp_path: Path) -> None:
 def test_a_name_that_no_codec_has_is_wrong_usage() -> None:
     done = CliRunner().invoke(main, ["bench", DEMO, "--only", "bset"])
     assert done.exit_code == 2
-    assert "no codec has 'bset' in its name; there are BF16Split, BF16Huffman, " in done.stderr
+    text = "no word of a codec's name begins with 'bset'; there are BF16Split, BF16Huffman, "
+    assert text in done.stderr
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        (["Huff"], ["BF16Huffman"]),
+        (["bf16h", "SPLIT"], ["BF16Split", "BF16Huffman"]),
+        (["arithmetic b"], ["BF16Arithmetic best"]),
+        (["shuf"], ["Blosc zstd-1 shuffle"]),
+        (["bitshuffle"], ["Blosc lz4 bitshuffle"]),
+    ],
+)
+def test_words_of_names_by_their_beginnings(names: list[str], found: list[str]) -> None:
+    """What is in the middle of one is not meant: "shuffle" has "huff" in it."""
+    study = bench.study_codecs(bench.sample_of(DEMO, 1 << 20))
+    assert study.only(names).names == ["memcpy", *found]
 
 
 @pytest.mark.parametrize("name", ["F16", "F32", "F64", "F8_E5M2"])

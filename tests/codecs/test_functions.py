@@ -52,7 +52,9 @@ def test_bound_takes_codecs_and_names():
         bf16codecs.bound(1, numcodecs.Zlib())
     with pytest.raises(ValueError, match="negative"):
         bf16codecs.bound(-1, "huffman")
-    with pytest.raises(TypeError):
+    with pytest.raises(ValueError, match=f"no buffer has {1 << 70} bytes"):
+        bf16codecs.bound(1 << 70, "huffman")
+    with pytest.raises(TypeError, match=r"nbytes must be an integer, not 1\.5"):
         bf16codecs.bound(1.5, "huffman")
 
 
@@ -69,6 +71,17 @@ def test_thread_count_does_not_change_frames():
     finally:
         bf16codecs.set_num_threads(before)
     assert frames[0] == frames[1] == frames[2]
+
+
+def test_numbers_of_threads_that_are_none():
+    before = bf16codecs.get_num_threads()
+    for number in ("2", 1.5, None, True):
+        with pytest.raises(TypeError, match=r"^the number of threads must be an integer, not "):
+            bf16codecs.set_num_threads(number)
+    for number in (-1, 0, 1025, 1 << 40):
+        with pytest.raises(ValueError, match=rf"^the number of threads .* 1024, not {number}$"):
+            bf16codecs.set_num_threads(number)
+    assert bf16codecs.get_num_threads() == before
 
 
 def test_names_the_instruction_set_in_use():
