@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bf16codecs import convert as conversions
-from bf16codecs.cli.console import progress_bar
+from bf16codecs.cli.console import printable, progress_bar, show
 from bf16codecs.cli.options import (
     base_option,
     command,
@@ -243,11 +243,16 @@ def h52st(file: str, dst: str, step: int | None, all_steps: bool, **options: Any
 def rebase(store: str, onto: str | None, **options: Any) -> None:
     """Rewrite STORE so that it needs no base, or another one.
 
-    It keeps its codec, and is replaced in one step.
+    It keeps its codec, and is replaced in one step. If there is nothing to do, nothing is done.
     """
     quiet, as_json = options.pop("quiet"), options.pop("as_json")
     with progress_bar(quiet) as progress:
         summary = conversions.rebase_store(store, onto, progress=progress, **options)
-    if as_json or not quiet:
-        done = "whole" if onto is None else "rewritten"
-        report(store, store, summary, done, verified=options["verify"], as_json=as_json)
+    done, verified = "whole" if onto is None else "rewritten", options["verify"]
+    if summary.is_unchanged:
+        done, verified = "unchanged", False
+    if summary.is_unchanged and not (quiet or as_json):
+        already = "whole" if onto is None else f"based on {printable(onto)}"
+        show(f"{printable(store)}: {already} already, and left as it is")
+    elif as_json or not quiet:
+        report(store, store, summary, done, verified=verified, as_json=as_json)

@@ -43,7 +43,8 @@ def report(
     summary
         What came of it.
     done
-        ``"converted"``, ``"appended"``, ``"restored"``, ``"rewritten"`` or ``"whole"``.
+        ``"converted"``, ``"appended"``, ``"restored"``, ``"rewritten"``, ``"whole"`` or
+        ``"unchanged"``.
     verified
         Whether the result was read again and compared.
     as_json

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,16 @@ from bf16codecs._chunks.array import ArrayReader
 from bf16codecs._digests import Digests
 from bf16codecs._limits import Limits
 from bf16codecs._paths import given_path
+from bf16codecs._replace import recover
 from bf16codecs.convert.checks import check_restored_size, read_index
 from bf16codecs.convert.defaults import DEFAULT_CHUNK_SIZE
 from bf16codecs.convert.storing import safetensors_to_hdf5, safetensors_to_zarr
-from bf16codecs.convert.summary import Progress, Summary
+from bf16codecs.convert.summary import Progress, Summary, summarize
 from bf16codecs.errors import StoreError
 from bf16codecs.safetensors import Source, SourceFile
 from bf16codecs.store.addresses import path_of
 from bf16codecs.store.backend import StoreReader
+from bf16codecs.store.bases import identity, place_of
 from bf16codecs.store.choice import CODEC_NAMES, DEFAULT_CODEC
 from bf16codecs.store.entries import ROUNDED, StoredFile
 from bf16codecs.store.kinds import Kind, detect
@@ -49,6 +52,8 @@ def rebase_store(
 ) -> Summary:
     """Rewrite a store, in place, so that it needs no base, or another one.
 
+    One that is already whole, or has that base, is left as it is.
+
     Parameters
     ----------
     store
@@ -66,6 +71,7 @@ def rebase_store(
     Returns
     -------
     Summary
+        It says whether there was nothing to do.
 
     Raises
     ------
@@ -86,9 +92,13 @@ def rebase_store(
         name = argument("storage_options")
         raise ValueError(f"{name} are for a base at an address, and there is none")
     opening = Opening(old, Limits(max_bytes), base)
+    start = time.perf_counter()
     with closing(open_store(text, opening=opening)) as reader:
         if reader.location[1] is not None:
             raise StoreError(f"{text}: a step of a run, which cannot be rewritten alone")
+        if base is None and _is_based_on(reader, onto):
+            recover(Path(target).parent)  # as writing does: whoever wrote it may have been killed
+            return replace(summarize(reader, reader.headers, start), is_unchanged=True)
         if reader.info.loss is not None:
             raise StoreError(f"{text}: is lossy: it has no base, and would no longer say so")
         check_restored_size(reader)
@@ -118,6 +128,14 @@ def _options_for(
 ) -> Mapping[str, Any] | None:
     """Return the options for a model that may be at an address: one of two is."""
     return options if place is not None and path_of(os.fspath(place)) is None else None
+
+
+def _is_based_on(reader: StoreReader, place: str | os.PathLike[str] | None) -> bool:
+    """Tell whether a store has a base, known by its path or address; or none, for None."""
+    reference = reader.info.base
+    if reference is None or place is None:
+        return reference is None and place is None
+    return identity(os.fspath(place)) == identity(place_of(reference, reader.location[0]))
 
 
 def _choice_of(reader: StoreReader, has_base: bool) -> tuple[str, str | None]:

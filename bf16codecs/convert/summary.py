@@ -32,6 +32,8 @@ class Summary:
     loss: HalfLoss | None = None
     #: Whether what was read has checksums, as all have but safetensors files.
     has_checksums: bool = True
+    #: Whether nothing was written, because the target was already what it should become.
+    is_unchanged: bool = False
 
 
 def shifted(

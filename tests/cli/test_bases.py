@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path
@@ -148,12 +149,18 @@ def test_rebase(base: Path, fine: Path) -> None:
     lines = done("bf16codecs", "rebase", "m.zarr").splitlines()
     assert len(lines) == 1
     assert re.match(r"m\.zarr -> m\.zarr: 3 tensors, .*, whole, verified$", lines[0])
+    assert done("bf16codecs", "rebase", "m.zarr") == "m.zarr: whole already, and left as it is\n"
     os.mkdir("bases")
     os.rename("base.zarr", "bases/base.zarr")
     text = done("bf16codecs", "rebase", "m.zarr", "--onto", "auto:bases", "--no-verify")
     lines = text.splitlines()
     assert lines[0].endswith(", rewritten")
     assert lines[1].startswith("base bases/base.zarr: 3 of 3 tensors as differences; by a sample")
+    onto = ("rebase", "m.zarr", "--onto", "bases/base.zarr")
+    text = "m.zarr: based on bases/base.zarr already, and left as it is\n"
+    assert done("bf16codecs", *onto) == text
+    found = json.loads(done("bf16codecs", *onto, "--json"))
+    assert (found["done"], found["verified"]) == ("unchanged", False)
     options = ("--threads", 1, "--quiet", "--no-sync")
     assert done("bf16codecs", "rebase", "m.zarr", "--onto", base, *options) == ""
     assert "intact" in done("bf16codecs", "verify", "m.zarr", fine)

@@ -136,11 +136,14 @@ def test_verifying_compares_both_and_restoring_the_first(
 
 
 def test_rewriting_keeps_what_is_known(model: Path, tmp_path: Path) -> None:
+    bases = tmp_path / "base.zarr", tmp_path / "other.zarr"
+    for base in bases:
+        safetensors_to_zarr(model, base)
     for sha256 in (False, True):
         store = tmp_path / f"{sha256}.zarr"
-        safetensors_to_zarr(model, store, sha256=sha256)
+        safetensors_to_zarr(model, store, base=bases[0], sha256=sha256)
         before = files_in_attributes(store)
-        rebase_store(store)
+        rebase_store(store, bases[1])
         assert files_in_attributes(store) == before
         edit_attributes(store, lambda a: a["files"][0].update(blake3="00"))
         with pytest.raises(CorruptDataError, match="has another BLAKE3 than the original"):

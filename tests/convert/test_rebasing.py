@@ -14,7 +14,12 @@ import zarr
 
 from based_models import KINDS, assert_holds, base_of, convert, write_nearby
 from bf16codecs import open_model
-from bf16codecs.convert import rebase_store, safetensors_to_hdf5, safetensors_to_zarr
+from bf16codecs.convert import (
+    rebase_store,
+    safetensors_to_hdf5,
+    safetensors_to_run,
+    safetensors_to_zarr,
+)
 from bf16codecs.errors import BaseMismatchError, CorruptDataError
 from bf16codecs.store import StoreError
 from bf16codecs.store.opening import open_store
@@ -160,6 +165,34 @@ def test_a_base_that_moved_gets_its_new_place(models: dict[str, Path], folder: P
     assert_holds(store, models["two"])
 
 
+@kinds
+def test_what_is_as_it_should_be_stays(
+    kind: str, models: dict[str, Path], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = convert(kind, models["one"], folder / "one")
+    store = convert(kind, models["two"], folder / "m", base=whole)
+    monkeypatch.chdir(folder)
+    before = files_in(folder)
+    summaries = [rebase_store(whole), rebase_store(store, whole), rebase_store(store, whole.name)]
+    assert all(summary.is_unchanged for summary in summaries)
+    assert files_in(folder) == before
+    # Where the base is named, the store is to name that one.
+    assert not rebase_store(store, whole, base=whole).is_unchanged
+    assert not rebase_store(store, models["one"]).is_unchanged
+    assert not rebase_store(store).is_unchanged
+    assert rebase_store(store).is_unchanged
+    assert_holds(store, models["two"])
+
+
+def test_a_base_in_a_run_is_known_again(models: dict[str, Path], folder: Path) -> None:
+    run = folder / "run.zarr"
+    safetensors_to_run([models["one"], models["two"]], run, steps=[1, 2])
+    store = convert("zarr3", models["three"], folder / "m", base=f"{run}@1")
+    assert rebase_store(store, f"{run}@1").is_unchanged
+    assert not rebase_store(store, f"{run}@2").is_unchanged
+    assert_holds(store, models["three"])
+
+
 def test_a_link_leads_to_what_is_rewritten(models: dict[str, Path], folder: Path) -> None:
     store = convert("zarr3", models["two"], folder / "two", base=models["one"])
     (folder.parent / "link.zarr").symlink_to(store)
@@ -209,9 +242,8 @@ def test_damage_is_not_passed_on(kind: str, models: dict[str, Path], folder: Pat
     assert raw.count(part) == 1
     chunk.write_bytes(raw.replace(part, part[::-1]))
     before = files_in(folder)
-    for onto in (None, models["one"]):
-        with pytest.raises(CorruptDataError, match=r"two\.safetensors has another BLAKE3"):
-            rebase_store(store, onto)
+    with pytest.raises(CorruptDataError, match=r"two\.safetensors has another BLAKE3"):
+        rebase_store(store, models["one"])
     assert files_in(folder) == before
 
 
@@ -257,7 +289,7 @@ def test_rewritten_by_others(models: dict[str, Path], folder: Path) -> None:
         del opened["b"]
         opened.create_dataset("b", data=values, compression="lzf").attrs.update(attributes)
     with pytest.raises(StoreError, match="max_bytes"):
-        rebase_store(file)
+        rebase_store(file, models["one"])
     rebase_store(file, models["one"], max_bytes=1 << 30)
     assert_holds(file, models["two"])
 

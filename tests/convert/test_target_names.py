@@ -97,7 +97,8 @@ def test_one_file_is_not_restored_to_a_folder(store: Path, tmp_path: Path) -> No
 
 def test_a_store_that_is_there_keeps_its_name(model: Path, store: Path) -> None:
     odd = store.rename(store.with_suffix(".h5"))
-    safetensors_to_zarr(model, odd, overwrite=True)
+    base = shutil.copy(model, model.with_name("base.safetensors"))
+    safetensors_to_zarr(model, odd, overwrite=True, base=base)
     rebase_store(odd)
     verify_store(odd, model)
 
