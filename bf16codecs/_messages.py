@@ -13,7 +13,16 @@ from bf16codecs.errors import (
     TruncatedDataError,
 )
 
-__all__ = ["DAMAGE_ADVICE", "counted", "damaged", "named_damage", "named_errors", "one_line"]
+__all__ = [
+    "DAMAGE_ADVICE",
+    "counted",
+    "damaged",
+    "from_extra",
+    "install_extra",
+    "named_damage",
+    "named_errors",
+    "one_line",
+]
 
 #: What to do about damaged data.
 DAMAGE_ADVICE = "restore it from its source or a copy (bf16codecs verify checks all of a store)"
@@ -83,3 +92,25 @@ def named_damage(what: str = "") -> Iterator[None]:
         if not where:
             raise
         raise type(e)(f"{where}{one_line(e)}") from e
+
+
+def install_extra(extra: str) -> str:
+    """Return what installs an extra of this package, in a shell."""
+    return f"pip install 'bf16codecs[{extra}]'"
+
+
+@contextmanager
+def from_extra(extra: str, what: str) -> Iterator[None]:
+    """Say of a package that cannot be imported which extra of this one has it.
+
+    Parameters
+    ----------
+    extra
+        The extra.
+    what
+        What needs it.
+    """
+    try:
+        yield
+    except ImportError as e:
+        raise type(e)(f"{what} needs another package: {install_extra(extra)} ({e})") from e

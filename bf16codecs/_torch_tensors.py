@@ -5,8 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
+
+from bf16codecs._messages import from_extra
+
+with from_extra("torch", "PyTorch's tensors"):
+    import torch
 
 __all__ = ["as_tensor"]
 

@@ -18,12 +18,12 @@ from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
-from distributed import Client, Future, KilledWorker, as_completed
 
 from bf16codecs import _core
+from bf16codecs._arguments import for_caller
 from bf16codecs._chunks.grid import Piece
 from bf16codecs._digests import Digests, FileHash
-from bf16codecs._messages import counted
+from bf16codecs._messages import counted, from_extra
 from bf16codecs._paths import absolute, given_path
 from bf16codecs._threads import codec_threads
 from bf16codecs.convert import safetensors_to_zarr as _safetensors_to_zarr
@@ -37,6 +37,9 @@ from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.opening import open_store
 from bf16codecs.store.whole import stored_arrays
 from bf16codecs.store.zarr_writer import ChunkWriter, ZarrWriter
+
+with from_extra("dask", for_caller("bf16codecs.dask", "--dask")):
+    from distributed import Client, Future, KilledWorker, as_completed
 
 __all__ = ["cluster", "safetensors_to_zarr"]
 

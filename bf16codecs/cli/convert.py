@@ -117,12 +117,8 @@ def _store(
 
 
 def _convert_on(address: str) -> Callable[..., Summary]:
-    try:
-        from bf16codecs.dask import safetensors_to_zarr as convert
-    except ImportError as e:
-        raise ValueError(
-            f"--dask needs the extra [dask] (pip install '.[dask]' in a checkout): {e}"
-        ) from None
+    from bf16codecs.dask import safetensors_to_zarr as convert
+
     return functools.partial(convert, client=address)
 
 

@@ -258,7 +258,7 @@ def require_zstd() -> None:
         import hdf5plugin  # noqa: F401  (registers its filters)
     if not h5py.h5z.filter_avail(ZSTD_FILTER_ID):
         raise ValueError(
-            f"HDF5's Zstandard filter {ZSTD_FILTER_ID} is not available: install hdf5plugin"
+            f"HDF5's Zstandard filter {ZSTD_FILTER_ID} is not available: pip install hdf5plugin"
         )
 
 

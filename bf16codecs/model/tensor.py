@@ -18,7 +18,7 @@ from bf16codecs._chunks.array import ArrayReader, Job
 from bf16codecs._chunks.indexing import Points, parse_selection
 from bf16codecs._dtypes import ARRAY_DTYPES, DTYPE_NAMES
 from bf16codecs._limits import Limits
-from bf16codecs._messages import counted
+from bf16codecs._messages import counted, from_extra
 from bf16codecs._paths import absolute, given_path
 from bf16codecs._threads import run_all
 from bf16codecs.store.backend import StoreReader
@@ -228,7 +228,8 @@ class LazyTensor:
         chunks
             As dask takes them; by default the chunks of the store.
         """
-        import dask.array
+        with from_extra("dask", "LazyTensor.dask()"):
+            import dask.array
 
         self._reader()  # checks it before a graph of all its chunks is made
         if chunks is None:

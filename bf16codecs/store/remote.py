@@ -11,7 +11,7 @@ from zarr.abc.store import Store
 from zarr.storage import FsspecStore, ObjectStore
 
 from bf16codecs._chunks.http import failure_of, open_session
-from bf16codecs._messages import named_errors, one_line
+from bf16codecs._messages import install_extra, named_errors, one_line
 from bf16codecs.errors import StoreError
 from bf16codecs.store.addresses import kind_of_address, path_of
 from bf16codecs.store.kinds import Kind
@@ -106,8 +106,8 @@ def _obstore(url: str, options: dict[str, Any], reason: Exception) -> Store:
         from obstore.store import from_url
     except ImportError:
         raise StoreError(
-            f"{url}: another package is needed to read it ({reason});"
-            " the extra [remote] has those for HTTP and S3 (pip install '.[remote]' in a checkout)"
+            f"{url}: another package is needed to read it ({reason}); of HTTP and S3:"
+            f" {install_extra('remote')}"
         ) from reason
     try:
         return surviving(ObjectStore(from_url(url, **options), read_only=True))

@@ -167,7 +167,7 @@ try:
 except ValueError as error:
     print(error)
 """
-    assert "extra [remote]" in run_python(code).stdout
+    assert "pip install 'bf16codecs[remote]'" in run_python(code).stdout
 
 
 def test_a_zip_file_behind_an_address(tmp_path):
