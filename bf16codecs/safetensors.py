@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bf16codecs._arguments import for_caller
 from bf16codecs._digests import Digests
 from bf16codecs._dtypes import DTYPE_BITS
 from bf16codecs._files import read_at
@@ -135,15 +136,17 @@ def shard_names(raw: bytes, path: str | os.PathLike[str]) -> dict[str, list[str]
     return shards
 
 
-def _refuse_shared_names(files: Iterable[SourceFile]) -> None:
+def _refuse_shared_names(
+    path: str | os.PathLike[str], files: Iterable[SourceFile], advice: str = ""
+) -> None:
     seen: dict[str, SourceFile] = {}
     for file in files:
         for tensor in file.header.tensors:
             other = seen.setdefault(tensor.name, file)
             if other is not file:
                 raise SafetensorsError(
-                    f"{file.path}: tensor {tensor.name!r} is also in {other.name};"
-                    f" name one file, or the index, instead of the folder"
+                    f"{path}: tensor {tensor.name!r} is in {other.name}, and also in"
+                    f" {file.name}{advice}"
                 )
 
 
@@ -172,7 +175,7 @@ def check_index(
         for tensor in shards[file.name]:
             if tensor not in present:
                 raise SafetensorsError(f"{path}: tensor {tensor!r} is not in {file.name}")
-    _refuse_shared_names(files)
+    _refuse_shared_names(path, files)
 
 
 def _open_index(path: Path) -> Source:
@@ -211,7 +214,9 @@ def _open_folder(path: Path) -> Source:
     if not shards:
         raise SafetensorsError(f"{path}: no .safetensors file in this folder")
     files = tuple(SourceFile(p, read_header(p)) for p in shards)
-    _refuse_shared_names(files)
+    series = for_caller("safetensors_to_run", f"st2zarr --series {path}/*.safetensors")
+    advice = f": checkpoints, or several models: name one, or make a run of all with {series}"
+    _refuse_shared_names(path, files, advice)
     return Source(files)
 
 

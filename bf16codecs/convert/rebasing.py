@@ -91,11 +91,9 @@ def rebase_store(
     if storage_options and not (old or new):
         name = argument("storage_options")
         raise ValueError(f"{name} are for a base at an address, and there is none")
-    opening = Opening(old, Limits(max_bytes), base)
+    opening = Opening(old, Limits(max_bytes), base, takes_steps=False)
     start = time.perf_counter()
     with closing(open_store(text, opening=opening)) as reader:
-        if reader.location[1] is not None:
-            raise StoreError(f"{text}: a step of a run, which cannot be rewritten alone")
         if base is None and _is_based_on(reader, onto):
             recover(Path(target).parent)  # as writing does: whoever wrote it may have been killed
             return replace(summarize(reader, reader.headers, start), is_unchanged=True)

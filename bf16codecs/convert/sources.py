@@ -11,6 +11,7 @@ from bf16codecs.errors import SafetensorsError
 from bf16codecs.safetensors import Source, open_source
 from bf16codecs.store.addresses import path_of
 from bf16codecs.store.kinds import RESTORERS, detect
+from bf16codecs.store.opening import split_step
 
 __all__ = ["opened_source"]
 
@@ -34,10 +35,10 @@ def opened_source(
         raise SafetensorsError(f"{text}: an address: download it first, SRC is a file or a folder")
     try:
         return open_path(path)
-    except SafetensorsError as e:
+    except (SafetensorsError, FileNotFoundError) as e:
         kind = None
         with suppress(OSError):
-            kind = detect(path)
+            kind = detect(split_step(path)[0])
         if kind in RESTORERS:
             raise SafetensorsError(
                 f"{text}: {kind.value}, not a safetensors model: {RESTORERS[kind]} restores that"

@@ -58,7 +58,9 @@ def absolute_target(
     path = Path(absolute(text))
     run, step = split_step(str(path))
     if step is not None and os.path.lexists(run):
-        raise ValueError(f"{text}: reads as step {step} of {run}: choose another name")
+        raise ValueError(
+            f"{text}: reads as step {step} of {run}: choose another name, or leave out @{step}"
+        )
     for source in sources:
         resolved = source.resolve()
         if path.resolve() == resolved or path.resolve() in resolved.parents:

@@ -21,7 +21,7 @@ from bf16codecs.errors import BF16CodecsError, StoreError
 from bf16codecs.store.addresses import kind_of_address, path_of, refuse_hdf5
 from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.bases import MOST_BASES, check_base, identity, is_beside, place_of
-from bf16codecs.store.kinds import RESTORERS, Kind, detect
+from bf16codecs.store.kinds import RESTORERS, Kind, detect, suffix_of
 from bf16codecs.store.run_layout import listed
 from bf16codecs.store.runs import RunReader, StepReader
 from bf16codecs.store.safetensors_reader import open_safetensors
@@ -59,6 +59,8 @@ class Opening:
     with_base: bool = True
     #: What else can be done with a run, where a model is wanted, for messages.
     for_runs: str = ""
+    #: Whether a step of a run is taken for a model.
+    takes_steps: bool = True
     #: What was opened on the way here: stores and their bases.
     chain: tuple[str, ...] = ()
 
@@ -158,6 +160,8 @@ def _as_model(reader: StoreReader, step: int | None, opening: Opening) -> StoreR
         run = reader.info.run
         if run is not None and opening.base is not None:
             raise ValueError(f"{reader.where}: a run: it has no base, and one was given")
+        if run is not None and not opening.takes_steps:
+            raise StoreError(f"{reader.where}: a run: neither it nor its steps can be rewritten")
         if run is not None and step is None:
             example = f", as in {reader.where}@{run.numbers[-1]}" if run.steps else ""
             raise StoreError(
@@ -311,7 +315,11 @@ def _open_path(text: str, kind: Kind | None, limits: Limits) -> StoreReader:
 
         return open_hdf5(path, limits)
     no_file, none_in = "neither a folder, nor a ZIP or HDF5 file", "no Zarr group, no safetensors"
-    raise StoreError(f"{text}: not a model store: {none_in if path.is_dir() else no_file}")
+    if not path.is_dir():
+        raise StoreError(f"{text}: not a model store: {no_file}")
+    stores = sorted(name for name in os.listdir(path) if suffix_of(name)[1] is not None)
+    advice = f"; name what is in it, such as {stores[0]!r:.80}" if stores else ""
+    raise StoreError(f"{text}: not a model store: {none_in}{advice}")
 
 
 def _strict_store(path: Path, source: LocalKeys) -> StrictStore:

@@ -114,3 +114,34 @@ def test_commands_name_their_options(demo_model: Path, tmp_path: Path) -> None:
         open_model(store, storage_options={"a": 1})
     with pytest.raises(StoreError, match=r"more than max_bytes allows \(10\)"):
         open_model(store, max_bytes=10).load()
+
+
+def test_checkpoints_runs_and_stores_in_each_others_place(demo_model: Path, tmp_path: Path) -> None:
+    checkpoints, run, stores = (tmp_path / name for name in ("ckpt", "run.zarr", "stores"))
+    checkpoints.mkdir()
+    for step in (1, 2):
+        shutil.copy(demo_model, checkpoints / f"step-{step}.safetensors")
+    done("st2zarr", "--series", *sorted(checkpoints.iterdir()), run)
+    stores.mkdir()
+    done("st2zarr", demo_model, stores / "m.zarr")
+    series = f"run of all with st2zarr --series {checkpoints}/*.safetensors"
+    refusals = [
+        (("bf16codecs", "info", checkpoints), series),
+        (("st2zarr", "--series", checkpoints, tmp_path / "x"), series),
+        (("zarr2st", checkpoints, tmp_path / "x", "--all"), series),
+        (("st2zarr", run, tmp_path / "x"), "a Zarr store, not a safetensors model: zarr2st"),
+        (("st2zarr", f"{run}@2", tmp_path / "x"), "a Zarr store, not a safetensors model: zarr2st"),
+        (
+            ("zarr2st", run, tmp_path / "x"),
+            f"a run, with steps 1, 2: name one of them, as in {run}@2",
+        ),
+        (("st2zarr", demo_model, tmp_path / "x", "--base", run), f"as in {run}@2"),
+        (("st2zarr", checkpoints / "step-2.safetensors", f"{run}@3", "--append"), "leave out @3"),
+        (("bf16codecs", "rebase", run), "a run: neither it nor its steps can be rewritten"),
+        (("bf16codecs", "rebase", f"{run}@2"), "neither it nor its steps can be rewritten"),
+        (("bf16codecs", "info", stores), "name what is in it, such as 'm.zarr'"),
+        (("bf16codecs", "bench", run), "a Zarr store, not a safetensors model"),
+    ]
+    for arguments, text in refusals:
+        assert text in refused(*arguments)
+    assert not (tmp_path / "x").exists()

@@ -51,7 +51,10 @@ def test_step_beside_a_path_that_reads_as_it(
     safetensors_to_run([demo_model], run_store, steps=[7], as_hdf5=command == "h52st")
     refused_name = run("st2zarr", demo_model, other)
     assert refused_name.exit_code == 1
-    assert f"{other}: reads as step 7 of {run_store}: choose another name" in refused_name.stderr
+    assert (
+        f"{other}: reads as step 7 of {run_store}: choose another name, or leave out @7"
+        in refused_name.stderr
+    )
     other.mkdir()
     back = tmp_path / "back.safetensors"
     assert run(command, run_store, back, "--step", 7).exit_code == 0

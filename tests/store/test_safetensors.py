@@ -309,7 +309,7 @@ def test_index_that_is_no_json(shards: Path) -> None:
 
 def test_folders_that_are_ambiguous_or_empty(shards: Path, tmp_path: Path) -> None:
     write_model(shards / "m-3.safetensors", [("c", "BF16", (2, 2))])
-    with pytest.raises(SafetensorsError, match="also in m-2"):
+    with pytest.raises(SafetensorsError, match=r"is in m-2\.safetensors, and also in m-3"):
         open_source(shards)
     (shards / "x.safetensors.index.json").write_text("{}")
     (shards / "y.safetensors.index.json").write_text("{}")
