@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any, Self
 
@@ -21,7 +20,7 @@ from bf16codecs._buffers import (
     writable_byte_view,
 )
 from bf16codecs._configured import ConfiguredCodec
-from bf16codecs._messages import counted, named_damage
+from bf16codecs._messages import counted, named_damage, warn_caller
 from bf16codecs._names import PREFIX
 from bf16codecs.errors import CorruptDataError, DtypeMismatchWarning
 
@@ -63,17 +62,16 @@ class FrameCodec(ConfiguredCodec):
             return self
         return type(self)(**{**self["configuration"], "dtype": layout_for(dtype)})
 
-    def warn_of_other(self, dtype: np.dtype[Any], stacklevel: int) -> None:
+    def warn_of_other(self, dtype: np.dtype[Any]) -> None:
         """Warn if numbers of `dtype` get the element layout of others.
 
         Bytes, integers and the like have no layout of their own, and may be anything's.
         """
         if dtype.name in _core.DTYPES and self.dtype not in (dtype.name, AUTO):
-            warnings.warn(
+            warn_caller(
                 f"{self.codec_id} for {self.dtype} encodes {dtype.name}, exactly but less well:"
                 f" give dtype={dtype.name!r}, or dtype={AUTO!r}",
                 DtypeMismatchWarning,
-                stacklevel + 1,
             )
 
     def check_steps(self, nbytes: int) -> None:
@@ -115,7 +113,7 @@ class FrameCodec(ConfiguredCodec):
         buf = as_array(buf)
         dtype = buf.dtype if isinstance(buf, np.ndarray) else None
         if dtype is not None:
-            self.warn_of_other(dtype, stacklevel=2)
+            self.warn_of_other(dtype)
         return self.for_dtype(dtype)._encode(buf)
 
     def encode_to(
@@ -241,7 +239,7 @@ def encode_delta(codec: FrameCodec, buf: Any, base: Any) -> bytes:
     buf, base = as_array(buf), as_array(base)
     dtype = buf.dtype if isinstance(buf, np.ndarray) else None
     if dtype is not None:
-        codec.warn_of_other(dtype, stacklevel=2)
+        codec.warn_of_other(dtype)
     return encode_version(codec.for_dtype(dtype), buf, base)
 
 

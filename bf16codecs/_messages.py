@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 from bf16codecs.errors import (
     BF16CodecsError,
@@ -22,6 +26,7 @@ __all__ = [
     "named_damage",
     "named_errors",
     "one_line",
+    "warn_caller",
 ]
 
 #: What to do about damaged data.
@@ -114,3 +119,36 @@ def from_extra(extra: str, what: str) -> Iterator[None]:
         yield
     except ImportError as e:
         raise type(e)(f"{what} needs another package: {install_extra(extra)} ({e})") from e
+
+
+# Between who gives numbers to a codec and the codec. zarr encodes in threads of its own.
+_BETWEEN = {"asyncio", "bf16codecs", "concurrent", "h5py", "numcodecs", "threading", "zarr"}
+
+
+def _caller() -> FrameType | None:
+    """Return the frame of who called: in another thread, where this is one of zarr's."""
+    frames = sys._current_frames()
+    for first in (frames.pop(threading.get_ident()), *frames.values()):
+        frame: FrameType | None = first
+        passed = set()
+        while frame is not None:
+            package = str(frame.f_globals.get("__name__")).partition(".")[0]
+            if package not in _BETWEEN:
+                break
+            passed.add(package)
+            frame = frame.f_back
+        if frame is not None and passed & {"bf16codecs", "zarr"}:
+            return frame
+    return None
+
+
+def warn_caller(text: str, category: type[Warning]) -> None:
+    """Warn at the line of who called this package, directly or through zarr or h5py."""
+    frame = _caller()
+    if frame is None:
+        warnings.warn(text, category, stacklevel=2)
+        return
+    names = frame.f_globals
+    registry = names.setdefault("__warningregistry__", {})
+    where = frame.f_code.co_filename, frame.f_lineno, str(names.get("__name__"))
+    warnings.warn_explicit(text, category, *where, registry)

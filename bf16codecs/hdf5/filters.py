@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import sys
-import warnings
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from h5py._hl.base import phil
 
 from bf16codecs import _core
 from bf16codecs._buffers import AUTO
+from bf16codecs._messages import warn_caller
 from bf16codecs.codecs import BF16Arithmetic, BF16Huffman, BF16Split, BF16Zstd, FrameCodec
 from bf16codecs.errors import DtypeMismatchWarning
 
@@ -45,8 +45,6 @@ ZSTD_FILTER_ID = 32015
 
 
 _Warn = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
-# Between who creates a dataset and the plugin.
-_IN_BETWEEN = ("bf16codecs", "h5py")
 
 
 def _warn(text: bytes) -> None:
@@ -54,11 +52,8 @@ def _warn(text: bytes) -> None:
 
     Where warnings are errors there is such a line: libhdf5, which calls, can raise none.
     """
-    frame, level = sys._getframe(1), 2
-    while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] in _IN_BETWEEN:
-        frame, level = frame.f_back, level + 1
     try:
-        warnings.warn(text.decode(), DtypeMismatchWarning, level)
+        warn_caller(text.decode(), DtypeMismatchWarning)
     except DtypeMismatchWarning as e:
         print(f"bf16codecs: warning: {e}", file=sys.stderr)
 

@@ -131,7 +131,7 @@ class _FrameBytesCodec(_OwnBytesCodec):
     def _encode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
         # Not where an array is opened: who only reads it can do nothing about it.
         codec: FrameCodec = self._codec  # type: ignore[attr-defined]
-        codec.warn_of_other(chunk_spec.dtype.to_native_dtype(), stacklevel=1)
+        codec.warn_of_other(chunk_spec.dtype.to_native_dtype())
         return super()._encode_sync(chunk_data, chunk_spec)
 
     def validate(self, *, shape: tuple[int, ...], dtype: Any, chunk_grid: Any) -> None:

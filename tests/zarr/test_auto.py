@@ -111,8 +111,9 @@ def test_format_2_keeps_the_word_which_readers_do_not_need(tmp_path, cls, dtype)
 )
 def test_arrays_of_another_data_type_get_a_warning(tmp_path, options):
     data = numbers("float32")
-    with pytest.warns(DtypeMismatchWarning, match="give dtype='float32', or dtype='auto'"):
+    with pytest.warns(DtypeMismatchWarning, match="give dtype='float32', or dtype='auto'") as found:
         zarr.create_array(tmp_path, data=data, **options)
+    assert {w.filename for w in found if w.category is DtypeMismatchWarning} == {__file__}
     with warnings.catch_warnings():
         warnings.simplefilter("error", DtypeMismatchWarning)
         assert_same_bits(zarr.open_array(tmp_path)[:], data)
