@@ -35,4 +35,9 @@ def main(old: str, new: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    if len(sys.argv) != 3:
+        sys.exit("usage: compare_checkpoints.py OLD NEW")
+    try:
+        main(*sys.argv[1:])
+    except (bf16codecs.errors.BF16CodecsError, OSError, ValueError) as error:
+        sys.exit(f"compare_checkpoints.py: {error}")

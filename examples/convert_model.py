@@ -12,7 +12,7 @@ from pathlib import Path
 
 import zarr
 
-import bf16codecs  # noqa: F401  (makes the codecs and data types known to zarr)
+import bf16codecs
 from bf16codecs.convert import safetensors_to_zarr, zarr_to_safetensors
 
 
@@ -36,4 +36,9 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    if len(sys.argv) > 2:
+        sys.exit("usage: convert_model.py [MODEL.safetensors]")
+    try:
+        main()
+    except (bf16codecs.errors.BF16CodecsError, OSError, ValueError) as error:
+        sys.exit(f"convert_model.py: {error}")

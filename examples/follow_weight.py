@@ -1,6 +1,6 @@
 """Follow a weight through a training run: all checkpoints in one store, the step as an axis.
 
-python examples/follow_weight.py [CHECKPOINT.safetensors ...]
+python examples/follow_weight.py [CHECKPOINT.safetensors CHECKPOINT.safetensors ...]
 """
 
 import sys
@@ -9,10 +9,14 @@ from pathlib import Path
 
 import ml_dtypes
 import numpy as np
-from safetensors.numpy import save_file
 
 import bf16codecs
 from bf16codecs.convert import append_to_run, safetensors_to_run
+
+try:
+    from safetensors.numpy import save_file
+except ImportError as error:
+    sys.exit(f"follow_weight.py: {error}: pip install safetensors")
 
 
 def train(folder: Path, n: int) -> list[Path]:
@@ -58,4 +62,9 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    if len(sys.argv) == 2:
+        sys.exit("usage: follow_weight.py [CHECKPOINT.safetensors CHECKPOINT.safetensors ...]")
+    try:
+        main()
+    except (bf16codecs.errors.BF16CodecsError, OSError, ValueError) as error:
+        sys.exit(f"follow_weight.py: {error}")

@@ -8,15 +8,20 @@ it, and saves them again.
 
 import importlib.resources
 import re
+import sys
 import tempfile
 from pathlib import Path
 
-import torch
-from torch import nn
-
 import bf16codecs
-import bf16codecs.torch
 from bf16codecs.convert import safetensors_to_zarr
+
+try:
+    import torch
+    from torch import nn
+
+    import bf16codecs.torch
+except ImportError as error:
+    sys.exit(f"load_torch.py: {error}: pip install 'bf16codecs[torch]'")
 
 
 class Attention(nn.Module):

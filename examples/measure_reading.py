@@ -6,6 +6,7 @@ TENSOR is a matrix, by default the largest. The store should be in the page cach
 Whole models are measured in processor time, which other programs on the machine disturb little.
 """
 
+import os
 import sys
 import time
 
@@ -50,6 +51,8 @@ def frames_of(tensor: bf16codecs.LazyTensor) -> list[bytes]:
 
 
 def main(store: str, name: str = "") -> None:
+    if not os.path.isdir(store):
+        raise ValueError(f"{store}: no Zarr store in a folder, of which frames are read")
     with bf16codecs.open_model(store) as model:
         matrices = [t for t in model.values() if t.ndim == 2]
         name = name or max(matrices, key=lambda t: t.nbytes).name
@@ -82,4 +85,9 @@ def main(store: str, name: str = "") -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    if len(sys.argv) not in (2, 3):
+        sys.exit("usage: measure_reading.py STORE [TENSOR]")
+    try:
+        main(*sys.argv[1:])
+    except (bf16codecs.errors.BF16CodecsError, OSError, ValueError) as error:
+        sys.exit(f"measure_reading.py: {error}")

@@ -9,6 +9,7 @@ medians, with the least and the most, in GB/s of the array, and milliseconds tha
 
 import argparse
 import statistics
+import sys
 import time
 from pathlib import Path
 
@@ -94,4 +95,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except (OSError, ValueError) as error:
+        sys.exit(f"measure_zarr.py: {error}")

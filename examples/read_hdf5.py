@@ -46,4 +46,9 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    if len(sys.argv) > 2:
+        sys.exit("usage: read_hdf5.py [MODEL.h5]")
+    try:
+        main()
+    except (OSError, ValueError, KeyError) as error:
+        sys.exit(f"read_hdf5.py: {' '.join(str(error).split())}")  # libhdf5's may have two lines

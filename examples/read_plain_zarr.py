@@ -24,4 +24,9 @@ def main(store: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    if len(sys.argv) != 2:
+        sys.exit("usage: read_plain_zarr.py STORE")
+    try:
+        main(sys.argv[1])
+    except (OSError, ValueError) as error:
+        sys.exit(f"read_plain_zarr.py: {error}")

@@ -40,4 +40,9 @@ def main(address: str, name: str, *options: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    if len(sys.argv) < 3 or not all("=" in option for option in sys.argv[3:]):
+        sys.exit("usage: remote_svd.py ADDRESS TENSOR [OPTION=VALUE ...]")
+    try:
+        main(*sys.argv[1:])
+    except (bf16codecs.errors.BF16CodecsError, OSError, ValueError) as error:
+        sys.exit(f"remote_svd.py: {error}")

@@ -43,4 +43,9 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(tempfile.mkdtemp()))
+    if len(sys.argv) > 2:
+        sys.exit("usage: use_codecs.py [FOLDER]")
+    try:
+        main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(tempfile.mkdtemp()))
+    except (OSError, ValueError) as error:
+        sys.exit(f"use_codecs.py: {error}")

@@ -1,0 +1,58 @@
+"""The examples, used wrongly: they end with one line. `tests/docs` runs them as they are meant."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bf16codecs.convert import safetensors_to_zarr
+from checkout import ROOT, package_environment
+
+MISUSES = [
+    ("compare_checkpoints", []),
+    ("compare_checkpoints", ["m.zarr", "missing"]),
+    ("convert_model", ["missing"]),
+    ("convert_model", ["m.zarr"]),
+    ("follow_weight", ["missing"]),
+    ("follow_weight", ["missing", "missing"]),
+    ("load_torch", []),
+    ("measure_reading", []),
+    ("measure_reading", ["missing"]),
+    ("measure_reading", ["m.zip"]),
+    ("measure_reading", ["m.zarr", "missing"]),
+    ("measure_zarr", ["--rounds", "0", "--rows", "1", "--only", "blocks"]),
+    ("read_hdf5", ["missing"]),
+    ("read_hdf5", ["m.zarr"]),
+    ("read_plain_zarr", []),
+    ("read_plain_zarr", ["missing"]),
+    ("remote_svd", ["m.zarr"]),
+    ("remote_svd", ["m.zarr", "missing"]),
+    ("remote_svd", ["m.zarr", "missing", "option"]),
+    ("use_codecs", ["m.zip"]),
+    ("use_codecs", ["one", "two"]),
+]
+WITHOUT_TORCH = "import runpy, sys; sys.modules['torch'] = None; runpy.run_path(sys.argv[1])"
+
+
+@pytest.mark.parametrize(("name", "arguments"), MISUSES, ids=str)
+def test_misuse_is_one_line(
+    demo_model: Path, tmp_path: Path, name: str, arguments: list[str]
+) -> None:
+    for store in ("m.zarr", "m.zip"):
+        safetensors_to_zarr(demo_model, tmp_path / store)
+    path = str(ROOT / "examples" / f"{name}.py")
+    start = ["-c", WITHOUT_TORCH] if name == "load_torch" else []
+    done = subprocess.run(
+        [sys.executable, *start, path, *arguments],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=package_environment(),
+        timeout=120,
+    )
+    (line,) = done.stderr.splitlines()
+    assert done.returncode == 1
+    assert f"{name}.py" in line
