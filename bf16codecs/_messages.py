@@ -118,7 +118,8 @@ def from_extra(extra: str, what: str) -> Iterator[None]:
     try:
         yield
     except ImportError as e:
-        raise type(e)(f"{what} needs another package: {install_extra(extra)} ({e})") from e
+        text = f"for {what}, another package is needed: {install_extra(extra)} ({e})"
+        raise type(e)(text, name=e.name) from e
 
 
 # Between who gives numbers to a codec and the codec. zarr encodes in threads of its own.

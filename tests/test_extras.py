@@ -44,3 +44,16 @@ def test_missing_packages(
     assert f"pip install 'bf16codecs[{extra}]'" in line
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert extra in project["optional-dependencies"]
+
+
+def test_the_missing_module_is_still_told(run_python) -> None:
+    """By name, as whoever skips what needs it looks at."""
+    code = """
+import sys
+sys.modules["torch"] = None
+try:
+    import bf16codecs.torch
+except ModuleNotFoundError as error:
+    print(error.name)
+"""
+    assert run_python(code).stdout == "torch\n"

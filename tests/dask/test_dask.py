@@ -244,7 +244,7 @@ def test_the_command(shards, expected, tmp_path, cluster, run_python):
     missing = f"import sys; sys.modules['distributed'] = None; {code}"
     failed = run_python(missing, *arguments, address, "--overwrite", check=False)
     assert failed.returncode == 1
-    assert "--dask needs another package: pip install 'bf16codecs[dask]'" in failed.stderr
+    assert "for --dask, another package is needed: pip install 'bf16codecs[dask]'" in failed.stderr
 
 
 def test_a_process_that_was_abandoned_does_no_harm(tmp_path, shards):
