@@ -211,7 +211,7 @@ storage_option = click.option(
     "--storage-options",
     metavar="JSON",
     callback=_parsed_options,
-    help="Options of the file system of an address, as open_model takes them, such as"
+    help="Options of the file system of an address, such as"
     """ '{"endpoint_url": "https://host"}'.""",
 )
 overwrite_option = click.option("--overwrite", is_flag=True, help="Replace an existing target.")
