@@ -21,11 +21,11 @@ from bf16codecs.store.whole import stored_arrays
 
 __all__ = ["Contents", "Row", "contents_of", "ratio_of"]
 
-_SHARED = Storage(0, "shared", "")
+_SHARED = Storage("shared", "")
 
 
-def ratio_of(nbytes: int, stored_nbytes: int) -> float | None:
-    """Return the original size over the stored one; None of what is not stored itself."""
+def ratio_of(nbytes: int, stored_nbytes: int | None) -> float | None:
+    """Return the original size over the stored one; None of what is not stored, or not known."""
     return nbytes / stored_nbytes if stored_nbytes else None
 
 
@@ -38,13 +38,15 @@ class Row:
     shape: tuple[int, ...]
     nbytes: int
     storage: Storage
+    #: What it takes in the store, if that is known.
+    stored_nbytes: int | None
     #: Of a lossy store, what it lost, if it is not the rounding of another.
     loss: HalfLoss | None = None
 
     @property
     def ratio(self) -> float | None:
         """Original over stored size."""
-        return ratio_of(self.nbytes, self.storage.nbytes)
+        return ratio_of(self.nbytes, self.stored_nbytes)
 
     @property
     def codec(self) -> str:
@@ -66,7 +68,7 @@ class Row:
             "shape": list(self.shape),
             "parameters": math.prod(self.shape),
             "nbytes": self.nbytes,
-            "stored_nbytes": self.storage.nbytes,
+            "stored_nbytes": self.stored_nbytes,
             "ratio": self.ratio,
             "codec": self.storage.codec,
             "level": self.storage.level or None,
@@ -86,7 +88,8 @@ class Contents:
     #: Of all tensors; of a run, of those of its last step.
     parameters: int
     nbytes: int
-    stored_nbytes: int
+    #: None if it is not known, nor that of the rows: to ask would be a request for each chunk.
+    stored_nbytes: int | None
     #: Original files, the index last; a run has them step by step.
     files: list[StoredFile] = field(default_factory=list)
     base: BaseReference | None = None
@@ -99,6 +102,11 @@ class Contents:
     def is_store(self) -> bool:
         """Whether it is stored otherwise than as the original files."""
         return self.kind is not Kind.SAFETENSORS
+
+    @property
+    def has_stored_sizes(self) -> bool:
+        """Whether it is a store, and sizes in it are known."""
+        return self.is_store and self.stored_nbytes is not None
 
     @property
     def title(self) -> str:
@@ -123,11 +131,21 @@ class Contents:
         return Counter(row.dtype for row in self.rows)
 
     @property
-    def rest(self) -> tuple[int, int]:
+    def of_tensors(self) -> tuple[int, int | None]:
+        """Size, and stored size, of all tensors together."""
+        nbytes = sum(row.nbytes for row in self.rows)
+        if self.stored_nbytes is None:
+            return nbytes, None
+        return nbytes, sum(row.stored_nbytes or 0 for row in self.rows)
+
+    @property
+    def rest(self) -> tuple[int, int | None]:
         """Size, and stored size, of what is not the tensors': headers, index and metadata."""
-        tensors = sum(row.nbytes for row in self.rows)
-        stored = sum(row.storage.nbytes for row in self.rows)
-        return max(0, self.nbytes - tensors), max(0, self.stored_nbytes - stored)
+        tensors, stored = self.of_tensors
+        rest = max(0, self.nbytes - tensors)
+        if self.stored_nbytes is None or stored is None:
+            return rest, None
+        return rest, max(0, self.stored_nbytes - stored)
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON has it: docs/cli.md explains the keys."""
@@ -181,8 +199,13 @@ def _file_json(file: StoredFile) -> dict[str, Any]:
     }
 
 
-def contents_of(reader: StoreReader, path: str | os.PathLike[str]) -> Contents:
+def contents_of(
+    reader: StoreReader, path: str | os.PathLike[str], ask_sizes: bool = False
+) -> Contents:
     """Collect what a model that was opened at a path or an address holds.
+
+    Sizes in a store whose server does not list them are left out, unless `ask_sizes`: to ask is a
+    request for each chunk.
 
     Raises
     ------
@@ -192,14 +215,15 @@ def contents_of(reader: StoreReader, path: str | os.PathLike[str]) -> Contents:
     where, step = reader.location
     local = path_of(where)
     kind = kind_of_address(where) if local is None else detect(local) or Kind.FOLDER
+    is_sized = ask_sizes or reader.knows_sizes
     common: dict[str, Any] = {
         "path": os.fspath(path),
         "kind": kind,
         "zarr_format": reader.zarr_format,
-        "stored_nbytes": reader.total_nbytes(),
+        "stored_nbytes": reader.total_nbytes() if is_sized else None,
     }
     if isinstance(reader, RunReader):
-        rows, last = _run_rows(reader), reader.run.numbers[-1]
+        rows, last = _run_rows(reader, is_sized), reader.run.numbers[-1]
         present = (row for row in rows if reader.steps_of(row.name)[-1] == last)
         return Contents(
             **common,
@@ -208,7 +232,7 @@ def contents_of(reader: StoreReader, path: str | os.PathLike[str]) -> Contents:
             nbytes=sum(own.nbytes for own in reader.run.steps),
             run=reader.run,
         )
-    info, rows = reader.info, _model_rows(reader)
+    info, rows = reader.info, _model_rows(reader, is_sized)
     files = [*info.files, *([info.index] if info.index else [])]
     return Contents(
         **common,
@@ -222,15 +246,23 @@ def contents_of(reader: StoreReader, path: str | os.PathLike[str]) -> Contents:
     )
 
 
-def _model_rows(reader: StoreReader) -> list[Row]:
+def _model_rows(reader: StoreReader, is_sized: bool) -> list[Row]:
     rows, seen, headers = [], set[str](), reader.headers
     tensors = [tensor for header in headers for tensor in header.tensors]
     for tensor, array in zip(tensors, stored_arrays(reader, headers), strict=True):
-        storage = _SHARED if array.path in seen else reader.storage(array.path)
-        seen.add(array.path)
-        loss = None if reader.info.loss is None else _loss_of(reader, array.path)
-        rows.append(Row(tensor.name, tensor.dtype, tensor.shape, tensor.nbytes, storage, loss))
+        path = array.path
+        storage = _SHARED if path in seen else reader.storage(path)
+        stored = _stored_nbytes(reader, path, path in seen) if is_sized else None
+        seen.add(path)
+        loss = None if reader.info.loss is None else _loss_of(reader, path)
+        own = tensor.name, tensor.dtype, tensor.shape, tensor.nbytes
+        rows.append(Row(*own, storage, stored, loss))
     return rows
+
+
+def _stored_nbytes(reader: StoreReader, path: str, is_seen: bool) -> int:
+    """Return what an array takes that is not counted already, and not made of another."""
+    return 0 if is_seen or path.endswith(ROUNDED) else reader.stored_nbytes(path)
 
 
 def _loss_of(reader: StoreReader, path: str) -> HalfLoss | None:
@@ -241,13 +273,16 @@ def _loss_of(reader: StoreReader, path: str) -> HalfLoss | None:
         return array_loss(reader.attributes(path))
 
 
-def _run_rows(run: RunReader) -> list[Row]:
+def _run_rows(run: RunReader, is_sized: bool) -> list[Row]:
     """Return the tensors of a run, each with what its steps take together."""
     rows, seen = [], set[str]()
     for name in run.names:
         own = run.describe(name)
-        stored = [_SHARED if path in seen else run.storage(path) for path in own.paths]
+        stored = None
+        if is_sized:
+            stored = sum(_stored_nbytes(run, path, path in seen) for path in own.paths)
+        last = own.paths[-1]
+        storage = _SHARED if last in seen else run.storage(last)
         seen.update(own.paths)
-        storage = Storage(sum(s.nbytes for s in stored), stored[-1].codec, stored[-1].level)
-        rows.append(Row(name, own.dtype, own.shape, own.nbytes, storage))
+        rows.append(Row(name, own.dtype, own.shape, own.nbytes, storage, stored))
     return rows

@@ -33,6 +33,8 @@ def show_contents(own: Contents) -> None:
     _show_table(own)
     for line in _files(own):
         show(printable(line))
+    if own.is_store and not own.has_stored_sizes:
+        show("Stored sizes: the server lists none; --sizes asks it for that of each chunk.")
 
 
 def _summary(own: Contents) -> Iterator[str]:
@@ -43,11 +45,12 @@ def _summary(own: Contents) -> Iterator[str]:
     if not own.is_store:
         yield f"size: {format_size(own.nbytes)}"
         return
-    ratio = f"ratio {_ratio(own.nbytes, own.stored_nbytes)}"
-    yield (
-        f"size: {format_size(own.nbytes)}, stored in {format_size(own.stored_nbytes)} ({ratio}),"
-        f" {'lossless' if own.loss is None else 'lossy'}"
-    )
+    stored = "stored size not asked for"
+    if own.stored_nbytes is not None:
+        ratio = f"ratio {_ratio(own.nbytes, own.stored_nbytes)}"
+        stored = f"stored in {format_size(own.stored_nbytes)} ({ratio})"
+    lossless = "lossless" if own.loss is None else "lossy"
+    yield f"size: {format_size(own.nbytes)}, {stored}, {lossless}"
     if own.codecs:
         yield f"codecs: {_counts(own.codecs, 'tensor')}"
     yield from _ways(own.rows)
@@ -63,7 +66,7 @@ def _summary(own: Contents) -> Iterator[str]:
         yield from _steps(own.run)
 
 
-def _ratio(nbytes: int, stored_nbytes: int) -> str:
+def _ratio(nbytes: int, stored_nbytes: int | None) -> str:
     ratio = ratio_of(nbytes, stored_nbytes)
     return "" if ratio is None else f"{ratio:.3f}"
 
@@ -76,15 +79,18 @@ def _counts(counts: Counter[str], noun: str = "") -> str:
 
 def _ways(rows: list[Row]) -> Iterator[str]:
     """Say how many tensors are there otherwise than whole."""
-    stored, count = Counter[str](), Counter[str]()
-    for row in rows:
-        stored[row.way] += row.storage.nbytes
-        count[row.way] += 1
+    count = Counter(row.way for row in rows)
     if set(count) <= {"whole"}:
         return
+
+    def stored(way: str) -> str:
+        sizes = [row.stored_nbytes for row in rows if row.way == way]
+        known = [size for size in sizes if size is not None]
+        return f" ({format_size(sum(known))})" if known else ""
+
     parts = {
-        "whole": f"whole ({format_size(stored['whole'])})",
-        "difference": f"as differences to the base ({format_size(stored['difference'])})",
+        "whole": f"whole{stored('whole')}",
+        "difference": f"as differences to the base{stored('difference')}",
         "shared": "equal to others (stored once)",
         "rounded": "rounded from others (not stored)",
     }
@@ -105,21 +111,23 @@ def _steps(run: RunInfo) -> Iterator[str]:
 
 def _show_table(own: Contents) -> None:
     """Print the tensors, and what else there is, so that sizes add up to those of the whole."""
-    columns = [_NAME, *_SHAPE, _CODEC, *_SIZES] if own.is_store else [_NAME, *_SHAPE, _SIZES[0]]
+    columns = [_NAME, *_SHAPE]
+    if own.is_store:
+        columns.append(_CODEC)
+    columns += _SIZES if own.has_stored_sizes else _SIZES[:1]
     if own.loss is not None:
         columns += _LOSSES
     rows = [
         _cells(
             own,
             (row.name, row.dtype, "x".join(map(str, row.shape)) or "scalar", row.storage.codec),
-            (row.nbytes, row.storage.nbytes),
+            (row.nbytes, row.stored_nbytes),
             row.loss,
         )
         for row in own.rows
     ]
-    tensors = sum(row.nbytes for row in own.rows), sum(row.storage.nbytes for row in own.rows)
     sums = [
-        _cells(own, (counted(len(own.rows), "tensor"), "", "", ""), tensors, own.loss),
+        _cells(own, (counted(len(own.rows), "tensor"), "", "", ""), own.of_tensors, own.loss),
         _cells(own, ("headers, metadata" if own.is_store else "headers", "", "", ""), own.rest),
         _cells(own, ("total", "", "", ""), (own.nbytes, own.stored_nbytes)),
     ]
@@ -129,13 +137,14 @@ def _show_table(own: Contents) -> None:
 def _cells(
     own: Contents,
     about: tuple[str, ...],
-    sizes: tuple[int, int],
+    sizes: tuple[int, int | None],
     loss: HalfLoss | None = None,
 ) -> tuple[str, ...]:
     """Return name, dtype, shape and codec, sizes and errors, as far as the table has them."""
-    if not own.is_store:
-        return (*about[:-1], format_size(sizes[0]))
-    cells = (*about, *map(format_size, sizes), _ratio(*sizes))
+    nbytes, stored = sizes
+    cells = (*(about if own.is_store else about[:-1]), format_size(nbytes))
+    if own.has_stored_sizes:
+        cells += ("" if stored is None else format_size(stored), _ratio(nbytes, stored))
     if own.loss is None:
         return cells
     return (

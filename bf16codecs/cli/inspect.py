@@ -47,6 +47,11 @@ _SORTS: dict[str, Callable[[Row], Any] | None] = {
     show_default=True,
     help="Order of the tensors: as in the files, by name, or with the largest size or ratio first.",
 )
+@click.option(
+    "--sizes",
+    is_flag=True,
+    help="Ask a server that lists no sizes for that of each chunk: a request for each.",
+)
 @storage_option
 @max_bytes_option
 @json_option
@@ -54,6 +59,7 @@ _SORTS: dict[str, Callable[[Row], Any] | None] = {
 def info(
     store: str,
     sort: str,
+    sizes: bool,
     storage_options: dict[str, Any] | None,
     max_bytes: int | None,
     as_json: bool,
@@ -68,7 +74,7 @@ def info(
 
     opening = Opening(storage_options, Limits(max_bytes), with_base=False)
     with closing(open_either(store, opening)) as reader:
-        contents = contents_of(reader, store)
+        contents = contents_of(reader, store, sizes)
     if key := _SORTS[sort]:
         contents.rows.sort(key=key)
     if as_json:

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Storage", "StoreReader", "StoredTensor"]
 
-_GROWING_CODECS = ("arithmetic", "huffman")
-
 
 class StoreReader(ABC):
     """A model that was opened, whatever holds it; several threads may read.
@@ -135,10 +133,8 @@ class StoreReader(ABC):
 
         Raises
         ------
-        StoreError, OSError
-            If it cannot be opened.
-        BaseMismatchError
-            If it is another one.
+        StoreError, OSError, BaseMismatchError
+            If it cannot be opened, or is another one.
         """
         return None if self.info.base is None else self.open_base(self)
 
@@ -344,15 +340,19 @@ class StoreReader(ABC):
     def open_zarr(self, path: str) -> zarr.Array:
         """Open an array with zarr."""
 
+    @property
+    def knows_sizes(self) -> bool:
+        """Whether sizes in the store are found without a request to a server for each chunk."""
+        return True
+
     def storage(self, path: str) -> Storage:
         """Return how an array, or what stands in for one, is stored."""
         if path.endswith(ROUNDED):
-            return Storage(0, "rounded", "")
-        if path in self.info.differences:
-            assert self.info.base is not None
+            return Storage("rounded", "")
+        if self.info.base is not None and path in self.info.differences:
             name, level = self.info.base.codec_and_level
-            return Storage(self.stored_nbytes(path), f"difference+{name}", level)
-        return Storage(self.stored_nbytes(path), self.codec_name(path), self.codec_level(path))
+            return Storage(f"difference+{name}", level)
+        return Storage(self.codec_name(path), self.codec_level(path))
 
     @abstractmethod
     def stored_nbytes(self, path: str) -> int:
@@ -387,7 +387,8 @@ class StoreReader(ABC):
     def growing_steps(self, path: str) -> int:
         """Return for how many steps an array has growing frames; 0 if it has others."""
         # Zarr and HDF5 say only that they are frames, of so many steps: those of a run then grow.
-        return self.array(path).versions if self.codec_name(path) in _GROWING_CODECS else 0
+        grows = self.codec_name(path) in ("arithmetic", "huffman")
+        return self.array(path).versions if grows else 0
 
     @abstractmethod
     def close(self) -> None:

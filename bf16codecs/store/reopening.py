@@ -64,6 +64,11 @@ class ReopeningStore(WrapperStore[Store]):
         self._current = store
 
     @property
+    def current(self) -> Store:
+        """The store that this process reads."""
+        return self._store
+
+    @property
     def fs(self) -> Any:
         """The file system of fsspec that it is in, None if it is in none."""
         return getattr(self._store, "fs", None)

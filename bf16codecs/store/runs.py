@@ -59,6 +59,11 @@ class _PartReader(StoreReader):
         """Return the bytes that an array takes in the store, for all steps."""
         return self.store.stored_nbytes(path)
 
+    @property
+    def knows_sizes(self) -> bool:
+        """Whether sizes in the store are found without a request to a server for each chunk."""
+        return self.store.knows_sizes
+
     def total_nbytes(self) -> int:
         """Return the size of the whole store."""
         return self.store.total_nbytes()
@@ -113,6 +118,11 @@ class StepReader(_PartReader):
         super().__init__(store, f"{store.where}@{step.number}", info)
         self._place, self._closes_store = place, closes_store
         self.location = store.where, step.number
+
+    @property
+    def knows_sizes(self) -> bool:
+        """As for the run; what a step takes of a chunk, only the chunk itself tells."""
+        return self.has_near_headers
 
     def stored_nbytes(self, path: str) -> int:
         """Return the bytes that the step takes in an array's chunks."""

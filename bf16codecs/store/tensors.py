@@ -17,8 +17,7 @@ class StoredTensor(NamedTuple):
 
 
 class Storage(NamedTuple):
-    """How a tensor is stored: bytes, and names of codec and level."""
+    """How a tensor is stored: names of codec and level."""
 
-    nbytes: int
     codec: str
     level: str

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,7 @@ from bf16codecs._chunks.stored import KeySource
 from bf16codecs._limits import Limits
 from bf16codecs._messages import named_errors
 from bf16codecs._names import ARITHMETIC_ID, BLOCKS_ID, DELTA_ID, FRAME_IDS, PREFIX, RUN_LENGTH_ID
+from bf16codecs._threads import run_ahead
 from bf16codecs.errors import StoreError
 from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.entries import ROUNDED, Difference
@@ -62,6 +64,9 @@ if TYPE_CHECKING:
 
 __all__ = ["ZarrReader"]
 
+# Of an array, by Zarr format.
+_DOCUMENTS = {3: ("zarr.json",), 2: (".zarray", ".zattrs")}
+
 
 class ZarrReader(StoreReader):
     """Reads a model store in Zarr.
@@ -86,6 +91,7 @@ class ZarrReader(StoreReader):
         self._store: StrictStore | None = None
         self._lock = threading.Lock()
         self._seen_size = 0
+        self._asked_sizes: dict[str, int] = {}
         self._frames = FrameFormat()
         # By the codecs after "bytes". Not a dict: metadata may have anything as a name.
         self._formats: list[tuple[list[str], Format]] = [
@@ -127,17 +133,28 @@ class ZarrReader(StoreReader):
                 self._store = self._make_store()
             return self._store
 
+    @property
+    def knows_sizes(self) -> bool:
+        """Whether the source lists its keys with their sizes."""
+        return self._source.folder_size("") is not None
+
     def stored_nbytes(self, path: str) -> int:
         """Return the size that an array takes in the store, metadata included."""
         is_array = path not in self.info.differences
         if is_array:
             self._document(path)
         size = self._source.folder_size(path)
-        if size is None:
-            names = ("zarr.json", ".zarray", ".zattrs") if is_array else ()
+        return self._asked_size(path, is_array) if size is None else size
+
+    def _asked_size(self, path: str, is_array: bool) -> int:
+        """Ask for the size of each key of an array, once."""
+        if path not in self._asked_sizes:
+            names = _DOCUMENTS[self.zarr_format] if is_array else ()
             size = sum(self._source.size(f"{path}/{name}") for name in names)
-            size += sum(self._chunk_sizes(path))
-        return size
+            jobs = (partial(self._chunk_size, path, key) for key in self._chunk_keys(path))
+            with closing(run_ahead(jobs, self._source.concurrency)) as sizes:
+                self._asked_sizes[path] = size + sum(sizes)
+        return self._asked_sizes[path]
 
     def _needs_header(self, path: str) -> bool:
         # A server is asked for the header only where the array does not say its shape twice, or
@@ -148,8 +165,8 @@ class ZarrReader(StoreReader):
             return True
         return not {"tensor", "dtype"} <= self.attributes(path).keys()
 
-    def _chunk_sizes(self, path: str) -> Iterator[int]:
-        """Ask for the size of one chunk after the other: there may be fewer than the shape says."""
+    def _chunk_keys(self, path: str) -> Iterator[str]:
+        """Yield the keys of an array's chunks, one by one: its shape may say any number."""
         difference = self.info.differences.get(path)
         if difference is not None:
             parsed = self._parsed_difference(path, difference)
@@ -159,13 +176,15 @@ class ZarrReader(StoreReader):
             shape, stored = array.shape, array.shards or array.chunks
             encode = array.metadata.encode_chunk_key
         for index in self._chunk_indices(path, chunk_counts(shape, stored), stored):
-            key = f"{path}/{encode(index)}"
-            label = f"{self.label(path)}, chunk {key}"
-            with named_errors(label, OSError):
-                size = self._source.size(key)
-            if size == 0:
-                raise StoreError(f"{label}: it is missing")
-            yield size
+            yield f"{path}/{encode(index)}"
+
+    def _chunk_size(self, path: str, key: str) -> int:
+        label = f"{self.label(path)}, chunk {key}"
+        with named_errors(label, OSError):
+            size = self._source.size(key)
+        if size == 0:
+            raise StoreError(f"{label}: it is missing")
+        return size
 
     def _chunk_indices(self, path: str, counts: Index, chunks: Index) -> Iterator[Index]:
         """Yield the indices of chunks that have to be there: of a run, where the tensor is."""
@@ -184,8 +203,8 @@ class ZarrReader(StoreReader):
             # Of large models, a few chunks are enough, and each is a request.
             self._seen_size = 0
             for path in self._stored_paths():
-                for size in self._chunk_sizes(path):
-                    self._seen_size += size
+                for key in self._chunk_keys(path):
+                    self._seen_size += self._chunk_size(path, key)
                     if self._seen_size >= enough:
                         return self._seen_size
         return self._seen_size or self.total_nbytes()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from bf16codecs._chunks.http import failure_of, largest_body
 from bf16codecs._chunks.stored import AtMost, KeySource, Request, StoredChunk, check_range
 from bf16codecs._limits import MAX_METADATA_BYTES, check_metadata, check_parsed
 from bf16codecs.errors import StoreError
+from bf16codecs.store.listing import folder_sizes, listed_sizes
 from bf16codecs.store.requests import ask
 
 __all__ = ["StoreSource"]
@@ -69,10 +70,18 @@ class StoreSource(KeySource):
         return 0
 
     def folder_size(self, path: str) -> int | None:
-        """Return the size of a ZIP file behind an address; not every store can list its keys."""
-        file = None if path else getattr(self._archive(), "fo", None)
-        size: int | None = getattr(file, "size", None)  # as the server told it
-        return size
+        """Return the size of all keys below a path, None where no server lists them."""
+        file = getattr(self._archive(), "fo", None)
+        if file is not None:
+            # Of a ZIP file, as the server told it. Its members' sizes are known without a request.
+            return None if path else file.size
+        return None if self._folders is None else self._folders.get(path, 0)
+
+    @cached_property
+    def _folders(self) -> dict[str, int] | None:
+        """What folders take, listed once: object stores tell the sizes of 1,000 keys at a time."""
+        sizes = ask(listed_sizes, self._store)
+        return None if sizes is None else folder_sizes(sizes)
 
     def close(self) -> None:
         """Close a ZIP file. A file system behind fsspec may be shared, and closes at exit."""

@@ -51,7 +51,7 @@ def forms(store: Path) -> dict[str, Any]:
     """Return chunks, codec and level of each tensor."""
     with closing(open_store(store)) as reader:
         return {
-            name: (reader.array(path).chunks, *reader.storage(path)[1:])
+            name: (reader.array(path).chunks, *reader.storage(path))
             for name, path in reader.info.paths.items()
         }
 

@@ -202,7 +202,7 @@ def test_roundings_cost_nothing(tmp_path: Path, kind: str, chunk_size: int) -> N
     assert found == {"low": rounding, "master": "master", "again": rounding}
     with open_model(store) as model:
         opened = model._home.opened
-        assert opened.storage(opened.info.paths["low"]) == (0, "rounded", "")
+        assert opened.storage(opened.info.paths["low"]) == ("rounded", "")
     assert_holds(store, source)
 
 

@@ -210,7 +210,7 @@ def test_why_an_address_cannot_be_opened_is_told(server: FileServer, name: str) 
 
 def test_the_size_of_a_chunk_that_is_refused(server: FileServer) -> None:
     server.deny = "w/c"
-    line = refused("bf16codecs", "info", f"{server.url}/m.zarr")
+    line = refused("bf16codecs", "info", f"{server.url}/m.zarr", "--sizes")
     assert "tensor 'w', chunk w/c.0.0: ClientResponseError: 403" in line
 
 

@@ -1,0 +1,148 @@
+"""`info` of stores behind addresses: what it asks their servers for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+from zarr.storage import ObjectStore
+
+from based_models import write_nearby
+from bf16codecs._files import disk_size
+from bf16codecs.convert import safetensors_to_run, safetensors_to_zarr
+from bf16codecs.store import listing
+from bf16codecs.store.backend import StoreReader
+from bf16codecs.store.opening import Opening, open_either
+from bf16codecs.store.zarr_source import StoreSource
+from invoked import done
+from lazy_models import weights, write_safetensors
+from servers import FileServer, serving
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:datetime.datetime.utcnow:DeprecationWarning", "ignore:Unclosed"
+)
+
+NAMES = ["v3.zarr", "v2.zarr", "fine.zarr", "run.zarr", "run.zarr@2"]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder of stores of 4 tensors in 64 chunks, a run and one with a base."""
+    root = tmp_path_factory.mktemp("stores")
+    arrays = {f"t{i}": weights((128, 256), seed=i) for i in range(4)}
+    source = write_safetensors(root / "step-1.safetensors", arrays)
+    near = write_nearby(source, root / "step-2.safetensors", seed=1)
+    for zarr_format in (3, 2):
+        store = root / f"v{zarr_format}.zarr"
+        safetensors_to_zarr(source, store, chunk_size=4096, zarr_format=zarr_format)
+    safetensors_to_zarr(near, root / "fine.zarr", base=source, chunk_size=4096)
+    safetensors_to_run([source, near], root / "run.zarr", chunk_size=4096)
+    return root
+
+
+@pytest.fixture
+def server(root: Path) -> Iterator[FileServer]:
+    pytest.importorskip("aiohttp")
+    with serving(root) as server:
+        yield server
+
+
+def told(*args: Any) -> dict[str, Any]:
+    document = json.loads(done("bf16codecs", "info", "--json", *args))
+    assert isinstance(document, dict)
+    return document
+
+
+def sizes(about: dict[str, Any]) -> list[int | None]:
+    return [tensor["stored_nbytes"] for tensor in about["tensors"]]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_web_servers_are_not_asked_for_each_chunk(
+    root: Path, server: FileServer, name: str
+) -> None:
+    here = told(root / name)
+    server.clear()
+    there = told(f"{server.url}/{name}")
+    # Metadata, of format 2 in two documents, and a header.
+    assert len(server.requests) <= 4
+    assert (there["stored_nbytes"], there["ratio"]) == (None, None)
+    assert set(sizes(there)) == {None}
+    assert [t["nbytes"] for t in there["tensors"]] == [t["nbytes"] for t in here["tensors"]]
+    lines = done("bf16codecs", "info", f"{server.url}/{name}").splitlines()
+    assert any(line.startswith("size: ") and "stored size not asked for" in line for line in lines)
+    assert lines[-1].endswith("--sizes asks it for that of each chunk.")
+    assert not any("ratio" in line for line in lines)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_sizes_are_asked_for_on_demand_and_once(root: Path, server: FileServer, name: str) -> None:
+    here = told(root / name)
+    server.clear()
+    there = told(f"{server.url}/{name}", "--sizes")
+    assert sizes(there) == sizes(here)
+    # No server tells what the group's own metadata take.
+    assert sum(sizes(here)) <= there["stored_nbytes"] <= here["stored_nbytes"]
+    asked = [path for method, path, _ in server.requests if method == "HEAD"]
+    assert len(asked) == len(set(asked))
+
+
+@pytest.fixture(params=["memory", "S3", "S3 by obstore"])
+def copied(root: Path, request: pytest.FixtureRequest) -> Iterator[Callable[[str], StoreReader]]:
+    """Copy the stores to a place that lists them; return what opens one."""
+    options: dict[str, Any] = {} if request.param == "memory" else request.getfixturevalue("s3")
+    scheme, folder = ("memory", "/listed") if not options else ("s3", "bucket/listed")
+    files = fsspec.filesystem(scheme, **options)
+    files.put(f"{root}/", folder, recursive=True)
+
+    def opened(name: str) -> StoreReader:
+        if request.param != "S3 by obstore":
+            return open_either(f"{scheme}://{folder.strip('/')}/{name}", Opening(options))
+        obstore = pytest.importorskip("obstore.store")
+        store = obstore.S3Store(
+            "bucket",
+            prefix=f"listed/{name}",
+            endpoint=options["endpoint_url"],
+            access_key_id="k",
+            secret_access_key="s",
+            region="us-east-1",
+            client_options={"allow_http": True},
+        )
+        return open_either(ObjectStore(store, read_only=True), Opening())
+
+    yield opened
+    files.rm(folder, recursive=True)
+
+
+def test_servers_with_lists_are_not_asked_for_each_chunk(
+    root: Path, copied: Callable[[str], StoreReader], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their lists tell the sizes, which are those on disk."""
+    asked: list[str] = []
+    monkeypatch.setattr(StoreSource, "size", lambda self, key: asked.append(key))
+    for name in ("v3.zarr", "v2.zarr", "run.zarr"):
+        with closing(copied(name)) as reader:
+            assert reader.knows_sizes
+            assert reader.total_nbytes() == disk_size(root / name)
+            for folder in (root / name).glob("t*"):
+                assert reader.stored_nbytes(folder.name) == disk_size(folder)
+    assert asked == []
+
+
+def test_a_server_that_refuses_to_list(
+    copied: Callable[[str], StoreReader], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with a right to read objects, and none to list them."""
+
+    async def refuse(*args: object) -> dict[str, int]:
+        raise PermissionError("Access Denied")
+
+    monkeypatch.setattr(listing, "_listed_by_fsspec", refuse)
+    monkeypatch.setattr(listing, "_listed_by_obstore", refuse)
+    with closing(copied("v3.zarr")) as reader:
+        assert not reader.knows_sizes
