@@ -1,10 +1,13 @@
 """Every exception and warning that this package raises by a name of its own."""
 
+from typing import NamedTuple
+
 __all__ = [
     "BF16CodecsError",
     "BaseMismatchError",
     "CodecError",
     "CorruptDataError",
+    "Damage",
     "DtypeMismatchWarning",
     "LeftoverWarning",
     "ManyFilesWarning",
@@ -17,8 +20,24 @@ __all__ = [
 ]
 
 
+class Damage(NamedTuple):
+    """Something in a store that cannot be read, or is not what it should be."""
+
+    #: Of a run, the number of the step.
+    step: int | None
+    #: The tensor; None if it is no single one's: a header, a file's digest.
+    tensor: str | None
+    #: Index of the chunk in the tensor's grid of chunks; None if it is not in a single one.
+    chunk: tuple[int, ...] | None
+    #: Why, in one line.
+    message: str
+
+
 class BF16CodecsError(Exception):
     """Base of this package's exceptions."""
+
+    #: What `bf16codecs.convert.verify_store` found before it raised this, 10,000 at most.
+    damage: tuple[Damage, ...] = ()
 
 
 class CodecError(BF16CodecsError, ValueError):

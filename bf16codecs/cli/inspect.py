@@ -22,7 +22,8 @@ from bf16codecs.cli.options import (
     storage_option,
     threads_option,
 )
-from bf16codecs.cli.reports import lossy_line, summary_json, took
+from bf16codecs.cli.reports import lossy_line, show_damage, summary_json, took
+from bf16codecs.errors import BF16CodecsError
 
 if TYPE_CHECKING:
     from bf16codecs.cli.contents import Row
@@ -94,12 +95,22 @@ def info(
 @json_option
 @command
 def verify(store: str, src: str | None, quiet: bool, as_json: bool, **options: Any) -> None:
-    """Decode all of STORE, check every checksum, and compare with SRC if it is given."""
-    with progress_bar(quiet) as progress:
-        summary = conversions.verify_store(store, src, progress=progress, **options)
+    """Decode all of STORE, check every checksum, and compare with SRC if it is given.
+
+    All that is damaged is listed.
+    """
+    about: dict[str, Any] = {"store": store, "source": src}
+    try:
+        with progress_bar(quiet) as progress:
+            summary = conversions.verify_store(store, src, progress=progress, **options)
+    except BF16CodecsError as e:
+        if as_json and e.damage:
+            show_json({**about, "intact": False, "damage": [d._asdict() for d in e.damage]})
+        elif len(e.damage) > 1 and not quiet:
+            show_damage(e.damage)
+        raise
     if as_json:
-        about = {"store": store, "source": src, "intact": True}
-        show_json(about | summary_json(summary))
+        show_json({**about, "intact": True, "damage": [], **summary_json(summary)})
     elif not quiet:
         same = "" if src is None else f", identical to {printable(src)}"
         if src is not None and summary.loss is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +21,20 @@ from bf16codecs.cli.console import (
 if TYPE_CHECKING:
     from bf16codecs._half import HalfLoss
     from bf16codecs.convert.summary import Summary
+    from bf16codecs.errors import Damage
 
-__all__ = ["check_writable", "lossy_line", "report", "summary_json", "took", "write_json"]
+__all__ = [
+    "check_writable",
+    "lossy_line",
+    "report",
+    "show_damage",
+    "summary_json",
+    "took",
+    "write_json",
+]
+
+# Of damaged chunks, more would scroll away the line that says how many there are.
+_SHOWN = 20
 
 
 def report(
@@ -97,6 +109,15 @@ def summary_json(summary: Summary) -> dict[str, Any]:
 def lossy_line(loss: HalfLoss) -> str:
     """Say what a lossy store does not restore."""
     return f"lossy: FP32 in half precision, not the original: {loss}"
+
+
+def show_damage(damage: Sequence[Damage]) -> None:
+    """Print what is damaged, a line each; of much, the first."""
+    for own in damage[:_SHOWN]:
+        step = "" if own.step is None else f"step {own.step}: "
+        show(printable(f"{step}{own.message}"))
+    if len(damage) > _SHOWN:
+        show(f"and {len(damage) - _SHOWN} more (--json has them)")
 
 
 def check_writable(files: Iterable[str | None], sources: Iterable[str]) -> None:

@@ -14,13 +14,14 @@ from bf16codecs._buffers import Bytes, ThreadBuffer
 from bf16codecs._chunks.grid import Piece
 from bf16codecs._digests import Digests
 from bf16codecs._half import HalfLoss
-from bf16codecs._messages import counted
+from bf16codecs._messages import counted, one_line
 from bf16codecs.convert.bases import Base
 from bf16codecs.convert.checks import check_chunk_count
 from bf16codecs.convert.pieces import Progress, do_pieces, file_hash, read_chunk
 from bf16codecs.convert.plan import ModelPlan, plan_model
-from bf16codecs.errors import CorruptDataError, SafetensorsError
+from bf16codecs.errors import BF16CodecsError, CorruptDataError, SafetensorsError, StoreError
 from bf16codecs.safetensors import Header, Source
+from bf16codecs.store.addresses import path_of
 from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.entries import ROUNDED, StoredFile
 from bf16codecs.store.layout import StoreInfo
@@ -44,6 +45,8 @@ __all__ = [
 
 #: Called with the file's number, the piece, and its decoded bytes; by several threads.
 Consume = Callable[[int, Piece, Bytes], None]
+#: Called with an error, and with the piece that it is about if it is not about a whole file.
+Failed = Callable[[BF16CodecsError, Piece | None], None]
 
 
 @dataclass(frozen=True)
@@ -199,8 +202,11 @@ def unpack(
     consume: Consume,
     expected: Sequence[Digests],
     progress: Progress | None = None,
+    failed: Failed | None = None,
 ) -> None:
     """Decode a whole store, each file in the order of its bytes.
+
+    With `failed`, which the calling thread calls, damage is told there, and the rest goes on.
 
     Raises
     ------
@@ -213,21 +219,39 @@ def unpack(
         for own, header in zip(expected, headers, strict=bool(expected))
     ]
 
-    def work(piece: Piece, chunk: Bytes) -> None:
-        reader.read(piece, chunk)
-        consume(piece.array.file, piece, chunk[: piece.nbytes])
+    def work(piece: Piece, chunk: Bytes) -> BF16CodecsError | None:
+        try:
+            try:
+                reader.read(piece, chunk)
+            except OSError as e:
+                if not is_on_disk:
+                    raise  # a server that fails would do so for each chunk
+                raise StoreError(one_line(e)) from e
+            consume(piece.array.file, piece, chunk[: piece.nbytes])
+        except BF16CodecsError as e:
+            if failed is None:
+                raise
+            return e
+        return None
 
-    arrays = stored_arrays(reader, headers)
+    is_on_disk = failed is not None and bool(path_of(reader.location[0]))
+    arrays, damaged = stored_arrays(reader, headers), set[int]()
     with closing(do_pieces(work, arrays, hashes, progress)) as pieces:
-        for _ in pieces:
-            pass
-    for file, own, found in zip(reader.info.files, expected, hashes, strict=bool(expected)):
+        for piece, error in pieces:
+            if error is not None and failed is not None:
+                damaged.add(piece.array.file)
+                failed(error, piece)
+    files = zip(reader.info.files, expected, hashes, strict=bool(expected))
+    for number, (file, own, found) in enumerate(files):
+        if number in damaged:  # of what was hashed, a part was not the file's
+            continue
         other = own.difference(found.digests())
         if other is not None:
             what = "the original" if reader.info.loss is None else "when it was stored"
-            raise CorruptDataError(
-                f"{reader.where}: {file.name} has another {other[0]} than {what}"
-            )
+            text = f"{reader.where}: {file.name} has another {other[0]} than {what}"
+            if failed is None:
+                raise CorruptDataError(text)
+            failed(CorruptDataError(text), None)
 
 
 def verify_packed(

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,14 +14,15 @@ import numpy as np
 from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.grid import Piece
 from bf16codecs._limits import Limits
-from bf16codecs._messages import counted
+from bf16codecs._messages import counted, one_line
 from bf16codecs._threads import codec_threads
 from bf16codecs.convert.checks import check_restored_size, compare_names, read_index
+from bf16codecs.convert.damages import Damages
 from bf16codecs.convert.lossy import half_source
 from bf16codecs.convert.pipeline import unpack
 from bf16codecs.convert.sources import opened_source
 from bf16codecs.convert.summary import Progress, Summary, shifted
-from bf16codecs.errors import CorruptDataError, StoreError
+from bf16codecs.errors import BF16CodecsError, CorruptDataError, StoreError
 from bf16codecs.safetensors import Source
 from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.opening import Opening, open_either
@@ -43,6 +45,8 @@ def verify_store(
 ) -> Summary:
     """Decode a whole store, check every checksum and digest, and compare with `src` if given.
 
+    Damage does not keep the rest from being read: the error, at the end, tells of all of it.
+
     Parameters
     ----------
     store
@@ -62,17 +66,22 @@ def verify_store(
     Raises
     ------
     StoreError, bf16codecs.errors.CodecError
-        If the store is damaged, or is not a copy of `src`.
+        If the store is damaged, or is not a copy of `src`. The error is that of the first damage;
+        its `damage` lists all, as `bf16codecs.errors.Damage`. After 10,000, the rest is not read.
+    OSError
+        If a server fails, or `src` cannot be read.
     """
     start = time.perf_counter()
     source = None if src is None else opened_source(src)
     opening = Opening(storage_options, Limits(max_bytes), base=base)
     with codec_threads(threads), closing(open_either(store, opening)) as reader:
+        damages = Damages(reader.where)
         if isinstance(reader, RunReader):
-            files, tensors, total = _verify_run(reader, source, progress)
+            files, tensors, total = _verify_run(reader, source, damages, progress)
         else:
             files, tensors, total = len(reader.info.files), len(reader.names), _size(reader)
-            _verify(reader, source, shifted(progress, "verify", 0, total))
+            _verify(reader, source, damages, shifted(progress, "verify", 0, total))
+        damages.check()
         reader.check_documents()
         stored, loss = reader.total_nbytes(), reader.info.loss
         has_checksums = all(file.restored.kinds for file in reader.info.files)
@@ -81,7 +90,7 @@ def verify_store(
 
 
 def _verify_run(
-    run: RunReader, source: Source | None, progress: Progress | None
+    run: RunReader, source: Source | None, damages: Damages, progress: Progress | None
 ) -> tuple[int, int, int]:
     """Verify all steps of a run; return how many files, tensors and bytes they have."""
     steps = run.run.steps
@@ -95,7 +104,7 @@ def _verify_run(
     _check_coordinate(run)
     for step in steps:
         reader = run.step(step.number)
-        _verify(reader, source, shifted(progress, "verify", done, total))
+        _verify(reader, source, damages, shifted(progress, "verify", done, total))
         files, tensors = files + len(step.files), tensors + len(reader.names)
         done += step.nbytes
     return files, tensors, total
@@ -128,15 +137,58 @@ def _size(reader: StoreReader) -> int:
 
 
 def _verify(
-    reader: StoreReader, source: Source | None, progress: Callable[[int, int], None] | None
+    reader: StoreReader,
+    source: Source | None,
+    damages: Damages,
+    progress: Callable[[int, int], None] | None,
 ) -> None:
     """Decode all of a model, and compare it with its digests, and with a source if there is one."""
+    found = partial(damages.add, step=reader.location[1])
+    try:
+        if not _has_bad_arrays(reader, found):
+            _verify_data(reader, source, found, progress)
+    except BF16CodecsError as e:
+        if e.damage:  # it tells all, because there is too much
+            raise
+        found(e)
+    except OSError as e:
+        if damages:
+            found(StoreError(f"{one_line(e)}: the rest was not read"))
+            damages.check()
+        raise
+
+
+def _has_bad_arrays(reader: StoreReader, found: Callable[..., None]) -> bool:
+    """Tell of the tensors whose arrays cannot be opened: whether there are any."""
+    is_bad = False
+    for name, path in reader.info.paths.items():
+        try:
+            reader.array(path)
+        except BF16CodecsError as e:
+            is_bad = True
+            found(e, tensor=name)
+    return is_bad
+
+
+def _verify_data(
+    reader: StoreReader,
+    source: Source | None,
+    found: Callable[..., None],
+    progress: Callable[[int, int], None] | None,
+) -> None:
     headers, index = reader.headers, read_index(reader)
     check_restored_size(reader)
     if source is not None:
         compare_names(reader, headers, index, source)
         if reader.info.loss is not None:
             source = half_source(source)
+    # Arrays may be those of several tensors, but not places in the files.
+    names = {
+        (file, header.data_start + tensor.start): tensor.name
+        for file, header in enumerate(headers)
+        for tensor in header.tensors
+        if tensor.nbytes
+    }
 
     def consume(file: int, piece: Piece, data: Bytes) -> None:
         if source is None:
@@ -144,7 +196,15 @@ def _verify(
         original = np.empty_like(data)
         source.files[file].read_into(piece.offset, original)
         if not np.array_equal(data, original):
-            label = reader.label(piece.array.path)
-            raise CorruptDataError(f"{label} differs from {source.files[file].path}")
+            chunk = f"{reader.label(piece.array.path)}, chunk {piece.index}"
+            raise CorruptDataError(f"{chunk} differs from {source.files[file].path}")
 
-    unpack(reader, headers, consume, [file.restored for file in reader.info.files], progress)
+    def failed(error: BF16CodecsError, piece: Piece | None) -> None:
+        if piece is None:
+            found(error)
+        else:
+            name = names[piece.array.file, piece.array.offset]
+            found(error, tensor=name, chunk=piece.index)
+
+    expected = [file.restored for file in reader.info.files]
+    unpack(reader, headers, consume, expected, progress, failed)

@@ -1,0 +1,228 @@
+"""Stores with several damaged chunks: `verify` tells of all of them."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from based_models import KINDS, convert, write_nearby
+from bf16codecs._chunks import sources
+from bf16codecs.convert import damages, safetensors_to_run, safetensors_to_zarr, verify_store
+from bf16codecs.errors import BF16CodecsError, CorruptDataError, Damage, StoreError
+from invoked import run
+from lazy_models import weights, write_safetensors
+from run_stores import TARGETS
+from servers import serving
+
+ARRAYS = {f"t{i}": weights((128, 64), seed=i) for i in range(4)}
+#: Tensor and index of the chunks that are damaged.
+CHUNKS = [("t0", (1, 0)), ("t1", (0, 0)), ("t1", (3, 0)), ("t3", (2, 0))]
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return write_safetensors(tmp_path / "m-1.safetensors", ARRAYS)
+
+
+@pytest.fixture
+def frames(tmp_path: Path, source: Path) -> dict[tuple[str, tuple[int, ...]], bytes]:
+    """Return the frame of each chunk, which is the same in every kind of store."""
+    safetensors_to_zarr(source, tmp_path / "frames.zarr", chunk_size=4096)
+    return {
+        (name, (i, 0)): (tmp_path / "frames.zarr" / name / f"c.{i}.0").read_bytes()
+        for name in ARRAYS
+        for i in range(4)
+    }
+
+
+def flip(store: Path, frame: bytes) -> None:
+    """Change a byte of a frame, wherever it is in a store."""
+    files = [store] if store.is_file() else [p for p in store.rglob("*") if p.is_file()]
+    for file in files:
+        content = bytearray(file.read_bytes())
+        at = content.find(frame)
+        if at >= 0:
+            content[at + len(frame) // 2] ^= 1
+            file.write_bytes(content)
+            return
+    raise AssertionError("no file has the frame")
+
+
+def damage_of(*args: Any, error: type[BF16CodecsError] = CorruptDataError) -> tuple[Damage, ...]:
+    with pytest.raises(error) as caught:
+        verify_store(*args)
+    assert "\n" not in str(caught.value)
+    return caught.value.damage
+
+
+def places(found: tuple[Damage, ...]) -> list[tuple[str | None, tuple[int, ...] | None]]:
+    return [(damage.tensor, damage.chunk) for damage in found]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_all_damaged_chunks_are_told(
+    kind: str, tmp_path: Path, source: Path, frames: dict[Any, bytes]
+) -> None:
+    store = convert(kind, source, tmp_path / "m", chunk_size=4096)
+    for chunk in CHUNKS:
+        flip(store, frames[chunk])
+    assert places(damage_of(store)) == CHUNKS
+    found = damage_of(store, source)
+    assert places(found) == CHUNKS
+    assert all("damaged: " in damage.message for damage in found)
+    assert {damage.step for damage in found} == {None}
+
+
+def test_a_single_one_is_told_by_its_own_error(
+    tmp_path: Path, source: Path, frames: dict[Any, bytes]
+) -> None:
+    store = convert("zarr3", source, tmp_path / "m", chunk_size=4096)
+    flip(store, frames[CHUNKS[0]])
+    with pytest.raises(CorruptDataError, match=r"chunk t0/c\.1\.0: damaged: .*; restore it") as e:
+        verify_store(store)
+    assert "not intact" not in str(e.value)
+    assert places(e.value.damage) == CHUNKS[:1]
+    result = run("bf16codecs", "verify", store)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_missing_chunks_other_bytes_and_other_digests(tmp_path: Path, source: Path) -> None:
+    """The type of the error is that of the first."""
+    store = convert("zarr3", source, tmp_path / "m", chunk_size=4096, codec="none")
+    chunks = {name: store / name / "c.1.0" for name in ("t0", "t2")}
+    raw = chunks["t0"].read_bytes()
+    chunks["t0"].write_bytes(bytes([raw[0] ^ 1]) + raw[1:])
+    # Without checksums only the whole file tells.
+    (found,) = damage_of(store)
+    assert (found.tensor, found.chunk) == (None, None)
+    assert found.message == "m-1.safetensors has another BLAKE3 than the original"
+    assert places(damage_of(store, source)) == [("t0", (1, 0))]
+    chunks["t2"].unlink()
+    assert places(damage_of(store, error=StoreError)) == [("t2", (1, 0))]
+    found = damage_of(store, source)
+    assert places(found) == [("t0", (1, 0)), ("t2", (1, 0))]
+    assert found[0].message == f"tensor 't0', chunk (1, 0) differs from {source}"
+
+
+def test_each_file_is_compared_for_itself(tmp_path: Path) -> None:
+    """Of a file with a damaged chunk, the digest tells nothing; of the others, it does."""
+    folder = tmp_path / "shards"
+    folder.mkdir()
+    for i, name in enumerate("abc"):
+        write_safetensors(folder / f"{name}.safetensors", {name: weights((128, 64), seed=i)})
+    store = tmp_path / "m.zarr"
+    safetensors_to_zarr(folder, store, chunk_size=4096, codec="none")
+    (store / "a" / "c.0.0").unlink()
+    chunk = store / "b" / "c.0.0"
+    chunk.write_bytes(bytes(4096))
+    found = damage_of(store, error=StoreError)
+    assert places(found) == [("a", (0, 0)), (None, None)]
+    assert found[1].message.startswith("b.safetensors has another")
+
+
+def test_arrays_that_cannot_be_opened(tmp_path: Path, source: Path) -> None:
+    store = convert("zarr3", source, tmp_path / "m")
+    document = json.loads((store / "zarr.json").read_text())
+    for name in ("t1", "t3"):
+        document["consolidated_metadata"]["metadata"][name]["data_type"] = "float128"
+    (store / "zarr.json").write_text(json.dumps(document))
+    assert places(damage_of(store, error=StoreError)) == [("t1", None), ("t3", None)]
+
+
+@pytest.mark.parametrize("kind", TARGETS)
+def test_all_steps_of_a_run(kind: str, tmp_path: Path, source: Path) -> None:
+    """A chunk is told for each step that cannot be read because of it."""
+    near = write_nearby(source, tmp_path / "m-2.safetensors")
+    arrays = {"t0": ARRAYS["t0"], "u": weights((128, 64), seed=9)}
+    other = write_safetensors(tmp_path / "m-3.safetensors", arrays)
+    name, options = TARGETS[kind]
+    store = tmp_path / name
+    safetensors_to_run([source, near, other], store, chunk_size=4096, verify=False, **options)
+    # The first version's frame, which the second one needs, and that of another tensor.
+    safetensors_to_zarr(other, tmp_path / "other.zarr", chunk_size=4096)
+    safetensors_to_zarr(source, tmp_path / "first.zarr", chunk_size=4096)
+    for chunk in ("first.zarr/t2/c.1.0", "other.zarr/u/c.3.0"):
+        frame = (tmp_path / chunk).read_bytes()
+        flip(store, frame[100:])
+    found = damage_of(store)
+    assert [(d.step, d.tensor, d.chunk) for d in found] == [
+        (1, "t2", (1, 0)),
+        (2, "t2", (1, 0)),
+        (3, "u", (3, 0)),
+    ]
+    assert places(damage_of(f"{store}@2")) == [("t2", (1, 0))]
+
+
+def test_what_the_command_says(tmp_path: Path, source: Path) -> None:
+    store = convert("zarr3", source, tmp_path / "m", chunk_size=1024, codec="huffman")
+    chunks = sorted(store.glob("t[0-2]/c.*"))
+    for chunk in chunks:
+        os.truncate(chunk, 40)
+    result = run("bf16codecs", "verify", store)
+    lines = result.stdout.splitlines()
+    assert (result.exit_code, len(chunks), len(lines)) == (1, 48, 21)
+    assert lines[0].startswith("tensor 't0', chunk t0/c.0.0: damaged: ")
+    assert lines[-1] == "and 28 more (--json has them)"
+    (line,) = result.stderr.splitlines()
+    assert f"{store}: not intact: 48 chunks in 3 tensors; the first: tensor 't0'" in line
+    assert line.endswith("restore it from its source or a copy")
+    result = run("bf16codecs", "verify", store, "--json")
+    document = json.loads(result.stdout)
+    assert (result.exit_code, document["intact"]) == (1, False)
+    assert len(document["damage"]) == 48
+    assert document["damage"][17]["tensor"] == "t1"
+    assert document["damage"][17]["chunk"] == [1, 0]
+    assert result.stderr.splitlines() == [line]
+    result = run("bf16codecs", "verify", store, "--quiet")
+    assert (result.exit_code, result.stdout) == (1, "")
+
+
+def test_there_is_an_end(tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store of a few bytes may promise millions of chunks."""
+    monkeypatch.setattr(damages, "_MOST", 5)
+    store = convert("zarr3", source, tmp_path / "m", chunk_size=1024)
+    for chunk in store.glob("t*/c.*"):
+        chunk.unlink()
+    with pytest.raises(StoreError, match="not intact: stopped after 5 chunks in 1 tensor; ") as e:
+        verify_store(store)
+    assert places(e.value.damage) == [("t0", (i, 0)) for i in range(5)]
+
+
+def test_a_disk_that_fails(tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks on bad sectors are told like damaged ones."""
+    store = convert("zarr3", source, tmp_path / "m", chunk_size=4096)
+    original = sources.OpenPart.read
+
+    def read(self: sources.OpenPart, request: Any) -> Any:
+        if self.key in ("t0/c.1.0", "t2/c.0.0"):
+            raise OSError(5, "Input/output error")
+        return original(self, request)
+
+    monkeypatch.setattr(sources.OpenPart, "read", read)
+    found = damage_of(store, error=StoreError)
+    assert places(found) == [("t0", (1, 0)), ("t2", (0, 0))]
+    assert "Input/output error" in found[0].message
+
+
+def test_a_server_that_fails_is_not_asked_for_the_rest(
+    tmp_path: Path, source: Path, frames: dict[Any, bytes]
+) -> None:
+    pytest.importorskip("aiohttp")
+    store = convert("zarr3", source, tmp_path / "m", chunk_size=4096)
+    flip(store, frames[CHUNKS[0]])
+    with serving(tmp_path) as server:
+        place = f"{server.url}/{store.name}"
+        server.deny = "t2/c.1"
+        found = damage_of(place)
+        assert places(found) == [*CHUNKS[:1], (None, None)]
+        assert "403" in found[1].message
+        assert found[1].message.endswith(": the rest was not read")
+        assert not any("t3/c.3" in path for _, path, _ in server.requests)
+        server.deny = "t0/c.0"
+        with pytest.raises(OSError, match="403"):
+            verify_store(place)
