@@ -46,6 +46,9 @@ def one_line(error: BaseException) -> str:
     """Return an error's message without line breaks, with its type where that has to explain it."""
     explains_itself = isinstance(error, (BF16CodecsError, OSError, ValueError)) and str(error)
     text = str(error) if explains_itself else f"{type(error).__name__}: {error}"
+    if type(error).__module__.startswith("obstore."):
+        # Behind the message, obstore has everything that it knows of the request.
+        text = text.partition("Debug source:")[0].rstrip(": \n")
     line = " ".join(text.split())
     return line if len(line) <= _FIRST + _LAST else f"{line[:_FIRST]} ... {line[-_LAST:]}"
 

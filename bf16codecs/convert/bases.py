@@ -125,8 +125,8 @@ def opened_base(
     Raises
     ------
     ValueError
-        If the target would replace the base, or one of the bases that it has itself, or if the
-        codec stores no differences.
+        If the target would replace the base, or one of the bases that it has itself, if the codec
+        stores no differences, or if there are `options`, and no base at an address.
     StoreError
         If the base is not a model, or there is none in the folder, or no store can name it.
     """
@@ -139,6 +139,11 @@ def opened_base(
     codec, place = choice.for_difference("bfloat16"), given_path(base, "base")
     reason = ""
     if place.startswith(AUTO):
+        if options:
+            raise ValueError(
+                f"{place}: storage_options are for a base at an address, and only local folders are"
+                " searched for one"
+            )
         picked, reason = _pick(place.removeprefix(AUTO), source, target, choice)
         if picked is None:
             yield reason

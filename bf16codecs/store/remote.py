@@ -112,6 +112,4 @@ def _obstore(url: str, options: dict[str, Any], reason: Exception) -> Store:
     try:
         return surviving(ObjectStore(from_url(url, **options), read_only=True))
     except Exception as e:
-        # Behind the message, obstore has everything that it knows of the request.
-        text = one_line(e).partition(" Debug source")[0]
-        raise StoreError(f"{url}: {reason}; and {text}") from e
+        raise StoreError(f"{url}: {reason}; and {one_line(e)}") from e

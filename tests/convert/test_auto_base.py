@@ -182,6 +182,16 @@ def test_what_needs_the_target_is_no_base(
     assert names_in(bases) == {"step300.zarr", "step399.zarr"}
 
 
+def test_storage_options_are_refused(steps: dict[int, Path], bases: Path) -> None:
+    """Whether or not a base would be picked: it is in a local folder."""
+    other = write_model(bases.parent / "x.safetensors", [("x", "BF16", (64, 8))])
+    for source in (other, steps[300]):
+        convert("zarr3", source, bases / source.stem)
+        with pytest.raises(ValueError, match="only local folders are searched"):
+            made(steps[400], bases, storage_options={"anon": True})
+    assert not (bases.parent / "m.zarr").exists()
+
+
 def test_in_place_of_another_base(steps: dict[int, Path], bases: Path) -> None:
     convert("zarr3", steps[399], bases / "step399")
     far = convert("zarr3", steps[300], bases / "step300")

@@ -191,6 +191,20 @@ def test_transient_errors_are_retried_as_the_store_does(server):
             model["w"][700]
 
 
+def test_errors_of_obstore_are_told_without_its_debugging(server):
+    obstore = pytest.importorskip("obstore.store")
+    options = {"client_options": {"allow_http": True}, "retry_config": {"max_retries": 0}}
+    store = ObjectStore(obstore.HTTPStore.from_url(f"{server.url}/m.zarr", **options))
+    with bf16codecs.open_model(store) as model:
+        server.deny = "/w/c"
+        for read in (read_row, load, lambda model: model["w"].zarr[700]):
+            with pytest.raises(OSError, match=r"chunk w/c\.\d\.0: .* 403 Forbidden$"):
+                read(model)
+    server.deny = "zarr.json"
+    with pytest.raises(OSError, match=r": zarr\.json: .* 403 Forbidden$"):
+        bf16codecs.open_model(store)
+
+
 def test_a_connection_that_drops_while_opening_is_an_error(server):
     server.drop = "zarr.json"
     with pytest.raises(OSError, match=re.escape(f"{server.url}/m.zarr: zarr.json: ")):
