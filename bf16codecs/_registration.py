@@ -25,7 +25,7 @@ _CLASSES = {
 
 
 def _tell_numcodecs() -> None:
-    """Add what our entry points would say: codecs are imported when one is asked for."""
+    """Add what our entry points say: numcodecs imports a codec's class when it is asked for."""
     from importlib.metadata import EntryPoint
 
     entries: dict[str, Any] = import_module("numcodecs.registry").entries

@@ -12,7 +12,6 @@ import sys
 from typing import Any
 
 import numpy as np
-from numcodecs.registry import register_codec
 
 from bf16codecs import _core
 from bf16codecs._arguments import as_integer
@@ -319,7 +318,3 @@ def bound(nbytes: int, codec: FrameCodec | RunLength | str) -> int:
     number, steps = codec.number, codec.steps
     layouts = _core.DTYPES.values() if codec.dtype == AUTO else [_core.DTYPES[codec.dtype]]
     return max(_core.bound(nbytes, number, layout, steps=steps) for layout in layouts)
-
-
-for _codec in (*CODECS.values(), RunLength):
-    register_codec(_codec)
