@@ -141,8 +141,8 @@ def opened_base(
     if place.startswith(AUTO):
         if options:
             raise ValueError(
-                f"{place}: storage_options are for a base at an address, and only local folders are"
-                " searched for one"
+                f"{place}: {argument('storage_options')} are for a base at an address, and only"
+                " local folders are searched for one"
             )
         picked, reason = _pick(place.removeprefix(AUTO), source, target, choice)
         if picked is None:
