@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -17,12 +18,13 @@ from bf16codecs._buffers import (
     check_same_dtype,
     is_shifted,
     layout_for,
+    own_layout,
     writable_byte_view,
 )
 from bf16codecs._configured import ConfiguredCodec
-from bf16codecs._messages import counted, named_damage, warn_caller
+from bf16codecs._messages import counted, raise_named, warn_caller
 from bf16codecs._names import PREFIX
-from bf16codecs.errors import CorruptDataError, DtypeMismatchWarning
+from bf16codecs.errors import CodecError, CorruptDataError, DtypeMismatchWarning
 
 __all__ = [
     "FrameCodec",
@@ -67,10 +69,11 @@ class FrameCodec(ConfiguredCodec):
 
         Bytes, integers and the like have no layout of their own, and may be anything's.
         """
-        if dtype.name in _core.DTYPES and self.dtype not in (dtype.name, AUTO):
+        own = own_layout(dtype)
+        if own is not None and self.dtype not in (own, AUTO):
             warn_caller(
-                f"{self.codec_id} for {self.dtype} encodes {dtype.name}, exactly but less well:"
-                f" give dtype={dtype.name!r}, or dtype={AUTO!r}",
+                f"{self.codec_id} for {self.dtype} encodes {own}, exactly but less well:"
+                f" give dtype={own!r}, or dtype={AUTO!r}",
                 DtypeMismatchWarning,
             )
 
@@ -85,9 +88,17 @@ class FrameCodec(ConfiguredCodec):
                 " let the first dimension of the array, or of its chunks, be a multiple of steps"
             )
 
-    def _native_parameters(self, buf: Any) -> dict[str, Any]:
-        """Arguments of the native encoder besides codec and data type."""
+    def _parameters(self) -> dict[str, Any]:
+        """Return the native encoder's arguments that tell what to do, besides codec and dtype."""
         return {"checksum": self["configuration"]["checksum"]}
+
+    @cached_property
+    def _native_parameters(self) -> dict[str, Any]:
+        return {"codec": self.number, "dtype": _core.DTYPES[self.dtype], **self._parameters()}
+
+    def _row(self, buf: Any) -> int:
+        """Return the items of a row of a buffer, if they matter."""
+        return 0
 
     def encode(self, buf: Any) -> bytes:
         """Encode a buffer as one frame.
@@ -143,11 +154,12 @@ class FrameCodec(ConfiguredCodec):
         return given[0][:size]
 
     def _encode(self, buf: Any, base: Bytes | None = None, block: int = 0, **options: Any) -> Any:
-        parameters = {**self._native_parameters(buf), **options}
-        dtype = _core.DTYPES[self.dtype]
+        view = byte_view(buf)
+        self.check_steps(view.size)
         if block:
-            parameters["block"] = block
-        return _core.encode(byte_view(buf), self.number, dtype, base=base, **parameters)
+            options["block"] = block
+        parameters = {**self._native_parameters, **options}
+        return _core.encode(view, base=base, row=self._row(buf), **parameters)
 
     def decode(self, buf: Any, out: Any = None, base: Any = None) -> Any:
         """Decode a frame of any codec of this package, as `bf16codecs.decode` does.
@@ -176,8 +188,10 @@ class FrameCodec(ConfiguredCodec):
         ValueError
             If `out` has another size, is not contiguous, or is read-only.
         """
-        with named_damage():
+        try:
             return self._decode(byte_view(buf), out, base)
+        except CodecError as e:
+            raise_named(e)
 
     def _decode(self, frame: Bytes, out: Any, base: Any) -> Any:
         is_padded = self.steps > 1 and _core.is_growing(frame)

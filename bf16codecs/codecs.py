@@ -15,7 +15,7 @@ import numpy as np
 
 from bf16codecs import _core
 from bf16codecs._arguments import as_integer
-from bf16codecs._buffers import AUTO, byte_view, dtype_name, one_of, row_length
+from bf16codecs._buffers import AUTO, dtype_name, one_of, row_length
 from bf16codecs._frames import FrameCodec, decode, decode_array, encode_delta, inspect
 from bf16codecs._names import ARITHMETIC_ID, HUFFMAN_ID, PREFIX, SPLIT_ID, ZSTD_ID, ZSTD_LEVELS
 from bf16codecs._run_length import RunLength
@@ -67,7 +67,7 @@ class BF16Split(FrameCodec):
         """How an item is split: ``"field"`` or ``"byte"``."""
         return self["configuration"]["by"]
 
-    def _native_parameters(self, buf: Any) -> dict[str, Any]:
+    def _parameters(self) -> dict[str, Any]:
         return {"by_byte": self.by == "byte"}
 
 
@@ -85,9 +85,8 @@ class _StepsCodec(_ChecksumCodec):
 
     _left_out = frozenset({"steps"})
 
-    def _native_parameters(self, buf: Any) -> dict[str, Any]:
-        self.check_steps(byte_view(buf).size)
-        return {**super()._native_parameters(buf), "steps": self.steps, "may_drop_steps": True}
+    def _parameters(self) -> dict[str, Any]:
+        return {**super()._parameters(), "steps": self.steps, "may_drop_steps": True}
 
 
 class BF16Huffman(_StepsCodec):
@@ -189,11 +188,11 @@ class BF16Arithmetic(_StepsCodec):
         """The level, ``"fast"`` or ``"best"``."""
         return self["configuration"]["level"]
 
-    def _native_parameters(self, buf: Any) -> dict[str, Any]:
-        parameters = {**super()._native_parameters(buf), "level": _core.LEVELS[self.level]}
-        if self.level == "best":
-            parameters["row"] = row_length(buf, self.dtype, self.steps)
-        return parameters
+    def _parameters(self) -> dict[str, Any]:
+        return {**super()._parameters(), "level": _core.LEVELS[self.level]}
+
+    def _row(self, buf: Any) -> int:
+        return row_length(buf, self.dtype, self.steps) if self.level == "best" else 0
 
 
 class BF16Zstd(_ChecksumCodec):
@@ -233,10 +232,10 @@ class BF16Zstd(_ChecksumCodec):
         """Zstandard's compression level."""
         return self["configuration"]["level"]
 
-    def _native_parameters(self, buf: Any) -> dict[str, Any]:
+    def _parameters(self) -> dict[str, Any]:
         is_larger = self.level in _LARGER_BLOCKS and _core.ITEM_SIZES[self.dtype] == 2
         block = _LARGER_BLOCK if is_larger else 0
-        return {**super()._native_parameters(buf), "level": self.level, "block": block}
+        return {**super()._parameters(), "level": self.level, "block": block}
 
 
 # Zstandard searches in another way beyond 256 KiB, the planes of a block of the default size. At
