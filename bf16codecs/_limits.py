@@ -13,7 +13,7 @@ from typing import Any
 
 from bf16codecs import _core
 from bf16codecs._arguments import argument, as_integer
-from bf16codecs.errors import StoreError
+from bf16codecs.errors import LimitError, StoreError
 
 __all__ = [
     "CONNECT_SECONDS",
@@ -190,19 +190,19 @@ class Limits:
 
         Raises
         ------
-        StoreError
+        LimitError
             If they are.
         """
         if self.max_bytes is not None:
             if nbytes > self.max_bytes:
-                raise StoreError(
+                raise LimitError(
                     f"{what}: {nbytes} bytes once decoded, more than"
                     f" {argument('max_bytes')} allows ({self.max_bytes})"
                 )
         elif nbytes > _SMALL:
             size = stored(-(-nbytes // _RATIO))
             if nbytes > _RATIO * size:
-                raise StoreError(
+                raise LimitError(
                     f"{what}: {nbytes} bytes once decoded, in a store of {size} bytes: no model"
                     " shrinks so much; if you trust this one, allow it with"
                     f" {argument('max_bytes')}"

@@ -10,6 +10,7 @@ __all__ = [
     "Damage",
     "DtypeMismatchWarning",
     "LeftoverWarning",
+    "LimitError",
     "ManyFilesWarning",
     "SafetensorsError",
     "StepNotFoundError",
@@ -65,6 +66,10 @@ class UnsupportedVersionError(CodecError):
 
 class StoreError(BF16CodecsError, ValueError):
     """Something that is not a model store, or one that is incomplete or inconsistent."""
+
+
+class LimitError(StoreError):
+    """More data than the caller, or the store's own size, allows: nothing that tells of damage."""
 
 
 class SafetensorsError(BF16CodecsError, ValueError):

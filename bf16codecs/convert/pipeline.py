@@ -19,7 +19,13 @@ from bf16codecs.convert.bases import Base
 from bf16codecs.convert.checks import check_chunk_count
 from bf16codecs.convert.pieces import Progress, do_pieces, file_hash, read_chunk
 from bf16codecs.convert.plan import ModelPlan, plan_model
-from bf16codecs.errors import BF16CodecsError, CorruptDataError, SafetensorsError, StoreError
+from bf16codecs.errors import (
+    BF16CodecsError,
+    CorruptDataError,
+    LimitError,
+    SafetensorsError,
+    StoreError,
+)
 from bf16codecs.safetensors import Header, Source
 from bf16codecs.store.addresses import path_of
 from bf16codecs.store.backend import StoreReader
@@ -229,7 +235,7 @@ def unpack(
                 raise StoreError(one_line(e)) from e
             consume(piece.array.file, piece, chunk[: piece.nbytes])
         except BF16CodecsError as e:
-            if failed is None:
+            if failed is None or isinstance(e, LimitError):
                 raise
             return e
         return None

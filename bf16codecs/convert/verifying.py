@@ -22,7 +22,7 @@ from bf16codecs.convert.lossy import half_source
 from bf16codecs.convert.pipeline import unpack
 from bf16codecs.convert.sources import opened_source
 from bf16codecs.convert.summary import Progress, Summary, shifted
-from bf16codecs.errors import BF16CodecsError, CorruptDataError, StoreError
+from bf16codecs.errors import BF16CodecsError, CorruptDataError, LimitError, StoreError
 from bf16codecs.safetensors import Source
 from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.opening import Opening, open_either
@@ -149,7 +149,8 @@ def _verify(
         if not _has_bad_arrays(reader, found):
             _verify_data(reader, source, found, progress)
     except BF16CodecsError as e:
-        if e.damage:  # it tells all, because there is too much
+        # The first tells all, because there is too much; the second says nothing of the store.
+        if e.damage or isinstance(e, LimitError):
             raise
         found(e)
     except OSError as e:
@@ -165,6 +166,8 @@ def _has_bad_arrays(reader: StoreReader, found: Callable[..., None]) -> bool:
     for name, path in reader.info.paths.items():
         try:
             reader.array(path)
+        except LimitError:
+            raise
         except BF16CodecsError as e:
             is_bad = True
             found(e, tensor=name)

@@ -42,7 +42,7 @@ from bf16codecs._chunks.stored import InMemory
 from bf16codecs._chunks.wanted import Base
 from bf16codecs._files import HAS_PREADV, SharedFile
 from bf16codecs.codecs import FrameCodec
-from bf16codecs.errors import StoreError
+from bf16codecs.errors import LimitError, StoreError
 from bf16codecs.hdf5.dataset import Compression, read_region
 from bf16codecs.hdf5.filters import (
     FILTER_ID,
@@ -123,7 +123,7 @@ class Decoding:
         form = self._known_format(filters, item_size)
         if form is None and not self._trusts_hdf5:
             names = ", ".join(map(filter_name, filters))
-            raise StoreError(
+            raise LimitError(
                 f"its filters ({names:.200}) are decoded by libhdf5 alone, which does not check the"
                 f" size of chunks; if you trust the store, allow it with {argument('max_bytes')}"
             )

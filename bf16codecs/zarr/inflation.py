@@ -24,7 +24,7 @@ from bf16codecs._buffers import Bytes
 from bf16codecs._frames import stated_size
 from bf16codecs._limits import Limits, stored_limit
 from bf16codecs._names import BLOCKS_ID, DELTA_ID, FRAME_IDS, RUN_LENGTH_ID
-from bf16codecs.errors import CorruptDataError, StoreError
+from bf16codecs.errors import CorruptDataError, LimitError
 
 __all__ = ["ChunkCheck", "chunk_check"]
 
@@ -129,7 +129,7 @@ def chunk_check(
     is_plain = sharding is None or sharding.get("index_location", "end") == "end"
     if not (is_known and is_plain and set(inner) <= _STEADY):
         if limits.max_bytes is None:
-            raise StoreError(
+            raise LimitError(
                 f"its codecs, {', '.join(names):.200}, may inflate without a limit; if you trust"
                 f" the store, say how far with {argument('max_bytes')}"
             )

@@ -7,12 +7,13 @@ import os
 from pathlib import Path
 from typing import Any
 
+import h5py
 import pytest
 
 from based_models import KINDS, convert, write_nearby
 from bf16codecs._chunks import sources
 from bf16codecs.convert import damages, safetensors_to_run, safetensors_to_zarr, verify_store
-from bf16codecs.errors import BF16CodecsError, CorruptDataError, Damage, StoreError
+from bf16codecs.errors import BF16CodecsError, CorruptDataError, Damage, LimitError, StoreError
 from invoked import run
 from lazy_models import weights, write_safetensors
 from run_stores import TARGETS
@@ -191,6 +192,29 @@ def test_there_is_an_end(tmp_path: Path, source: Path, monkeypatch: pytest.Monke
     with pytest.raises(StoreError, match="not intact: stopped after 5 chunks in 1 tensor; ") as e:
         verify_store(store)
     assert places(e.value.damage) == [("t0", (i, 0)) for i in range(5)]
+
+
+def test_a_limit_is_no_damage(tmp_path: Path, source: Path) -> None:
+    """It ends the reading at once: the store may be sound."""
+    store = convert("zarr3", source, tmp_path / "m")
+    with pytest.raises(LimitError, match=r"more than max_bytes allows \(10\)") as caught:
+        verify_store(store, max_bytes=10)
+    assert caught.value.damage == ()
+
+
+def test_neither_is_a_filter_that_needs_a_limit(tmp_path: Path) -> None:
+    arrays = {name: weights((64, 8), "float32") for name in "ab"}
+    source = write_safetensors(tmp_path / "m.safetensors", arrays)
+    store = convert("hdf5", source, tmp_path / "m")
+    with h5py.File(store, "r+") as file:
+        for name, array in arrays.items():
+            attributes = dict(file[name].attrs)
+            del file[name]
+            file.create_dataset(name, data=array, compression="lzf").attrs.update(attributes)
+    with pytest.raises(LimitError, match="allow it with max_bytes") as caught:
+        verify_store(store)
+    assert caught.value.damage == ()
+    verify_store(store, source, max_bytes=1 << 20)
 
 
 def test_a_disk_that_fails(tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
