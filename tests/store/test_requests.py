@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -35,21 +33,14 @@ time.sleep(0.2)
 """
 
 
-def check_silent(code: str, *args: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", code + SPIN, *args], capture_output=True, text=True, timeout=60
-    )
-    assert (done.stderr, done.returncode) == ("", 0)
-
-
 @pytest.mark.parametrize("attempt", range(3))
-def test_nothing_is_heard_at_exit(attempt: int) -> None:
-    check_silent(MEMORY)
+def test_nothing_is_heard_at_exit(run_python, attempt: int) -> None:
+    assert run_python(MEMORY + SPIN).stderr == ""
 
 
 @pytest.mark.parametrize("name", ["m.zarr", "m.zarr.zip"])
-def test_nothing_is_heard_of_a_server_at_exit(tmp_path: Path, name: str) -> None:
+def test_nothing_is_heard_of_a_server_at_exit(run_python, tmp_path: Path, name: str) -> None:
     pytest.importorskip("aiohttp")
     write_store(tmp_path / name, {"n": np.arange(100)}, codec="none")
     with serving(tmp_path) as server:
-        check_silent(ADDRESS, f"{server.url}/{name}")
+        assert run_python(ADDRESS + SPIN, f"{server.url}/{name}").stderr == ""
