@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -189,7 +190,14 @@ class _Stores:
         restore = hdf5_to_safetensors if self._as_hdf5 else zarr_to_safetensors
         target = self._folder / "restored"
         start = time.perf_counter()
-        restore(store, target, threads=self._threads, overwrite=True, sync=False)
+        restore(
+            store,
+            target,
+            threads=self._threads,
+            overwrite=True,
+            sync=False,
+            max_bytes=sys.maxsize,  # it was just made
+        )
         return time.perf_counter() - start
 
 
