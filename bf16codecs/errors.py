@@ -13,6 +13,7 @@ __all__ = [
     "LimitError",
     "ManyFilesWarning",
     "SafetensorsError",
+    "ServerError",
     "StepNotFoundError",
     "StoreError",
     "TensorNotFoundError",
@@ -70,6 +71,10 @@ class StoreError(BF16CodecsError, ValueError):
 
 class LimitError(StoreError):
     """More data than the caller, or the store's own size, allows: nothing that tells of damage."""
+
+
+class ServerError(StoreError):
+    """A reply that is not what was asked for: nothing that tells of damage."""
 
 
 class SafetensorsError(BF16CodecsError, ValueError):

@@ -15,9 +15,10 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from bf16codecs._arguments import for_caller
+from bf16codecs._chunks.stored import IGNORES_RANGES
 from bf16codecs._limits import CONNECT_SECONDS, MAX_BODY_BYTES, READ_SECONDS
 from bf16codecs._messages import counted
-from bf16codecs.errors import BF16CodecsError, StoreError
+from bf16codecs.errors import BF16CodecsError, ServerError, StoreError
 
 if TYPE_CHECKING:
     import aiohttp
@@ -99,9 +100,9 @@ async def _refuse_other_host(session: Any, context: Any, redirect: Any) -> None:
             "storage_options={'client_kwargs': {'other_hosts': True}}",
             """--storage-options '{"client_kwargs": {"other_hosts": true}}'""",
         )
-        raise StoreError(
-            f"{here}: redirected to another host, {there.origin()}; open that address if you trust"
-            f" it, or allow all with {allowed}"
+        raise ServerError(
+            f"redirected to another host, {there.origin()}; open that address if you trust it, or"
+            f" allow all with {allowed}"
         )
 
 
@@ -125,7 +126,7 @@ def _bounded_response() -> type[aiohttp.ClientResponse]:
         async def _read_bounded(self) -> bytes:
             if self.ok and self.headers.get("Content-Encoding", "identity") != "identity":
                 # A few bytes inflate to any number, and ranges of them are of no use.
-                raise StoreError(f"{self.url}: sent compressed, although that was not asked for")
+                raise ServerError("sent compressed, although that was not asked for")
             asked = _RANGE.fullmatch(self.request_info.headers.get("Range", ""))
             limit = _limit.get() if asked is None else int(asked[2]) - int(asked[1]) + 1
             size, parts = 0, []
@@ -133,10 +134,10 @@ def _bounded_response() -> type[aiohttp.ClientResponse]:
                 parts.append(part)
                 size += len(part)
                 if size > limit and self.ok:
-                    why = "it may have no end" if asked is None else "the server ignores ranges"
-                    raise StoreError(
-                        f"{self.url}: asked for {counted(limit, 'byte')}, got more: {why}"
-                    )
+                    text = f"asked for {counted(limit, 'byte')}, got more: "
+                    if asked is None:
+                        raise StoreError(f"{text}it may have no end")
+                    raise ServerError(f"{text}{IGNORES_RANGES}")
                 if size > _ERROR_BYTES and not self.ok:
                     self.close()
                     break

@@ -10,9 +10,10 @@ import numpy as np
 
 from bf16codecs._buffers import Bytes
 from bf16codecs._messages import counted, named_damage
-from bf16codecs.errors import StoreError
+from bf16codecs.errors import ServerError
 
 __all__ = [
+    "IGNORES_RANGES",
     "AtMost",
     "InMemory",
     "KeySource",
@@ -26,6 +27,8 @@ __all__ = [
     "drive",
 ]
 
+#: What messages say of a server that sends all where a part was asked for.
+IGNORES_RANGES = "the server ignores ranges: download it, or use a server that sends parts of files"
 #: First byte, and the one after the last.
 Range = tuple[int, int]
 
@@ -134,13 +137,13 @@ class InMemory(StoredChunk, Source):
 
 
 def check_range(
-    count: int, start: int, stop: int, where: str = "", error: type[ValueError] = StoreError
+    count: int, start: int, stop: int, where: str = "", error: type[ValueError] = ServerError
 ) -> None:
     """Refuse a reply that is longer than the range asked for: it holds other bytes."""
     if count > stop - start:
         raise error(
             f"{where}asked for {counted(stop - start, 'byte')} at {start}, got {count}:"
-            " the server ignores ranges"
+            f" {IGNORES_RANGES}"
         )
 
 

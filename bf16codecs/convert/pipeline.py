@@ -24,6 +24,7 @@ from bf16codecs.errors import (
     CorruptDataError,
     LimitError,
     SafetensorsError,
+    ServerError,
     StoreError,
 )
 from bf16codecs.safetensors import Header, Source
@@ -235,7 +236,7 @@ def unpack(
                 raise StoreError(one_line(e)) from e
             consume(piece.array.file, piece, chunk[: piece.nbytes])
         except BF16CodecsError as e:
-            if failed is None or isinstance(e, LimitError):
+            if failed is None or isinstance(e, (LimitError, ServerError)):
                 raise
             return e
         return None

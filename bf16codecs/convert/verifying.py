@@ -22,7 +22,7 @@ from bf16codecs.convert.lossy import half_source
 from bf16codecs.convert.pipeline import unpack
 from bf16codecs.convert.sources import opened_source
 from bf16codecs.convert.summary import Progress, Summary, shifted
-from bf16codecs.errors import BF16CodecsError, CorruptDataError, LimitError, StoreError
+from bf16codecs.errors import BF16CodecsError, CorruptDataError, LimitError, ServerError, StoreError
 from bf16codecs.safetensors import Source
 from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.opening import Opening, open_either
@@ -68,6 +68,7 @@ def verify_store(
     StoreError, bf16codecs.errors.CodecError
         If the store is damaged, or is not a copy of `src`. The error is that of the first damage;
         its `damage` lists all, as `bf16codecs.errors.Damage`. After 10,000, the rest is not read.
+        It has none where the error tells of no damage: `LimitError`, `ServerError`.
     OSError
         If a server fails, or `src` cannot be read.
     """
@@ -147,16 +148,16 @@ def _verify(
     try:
         if not _has_bad_arrays(reader, found):
             _verify_data(reader, source, found, progress)
+    except (OSError, ServerError) as e:
+        if damages:
+            found(StoreError(f"{one_line(e)}: the rest was not read"))
+            damages.check()
+        raise
     except BF16CodecsError as e:
         # The first tells all, because there is too much; the second says nothing of the store.
         if e.damage or isinstance(e, LimitError):
             raise
         found(e)
-    except OSError as e:
-        if damages:
-            found(StoreError(f"{one_line(e)}: the rest was not read"))
-            damages.check()
-        raise
 
 
 def _has_bad_arrays(reader: StoreReader, found: Callable[..., None]) -> bool:
@@ -165,7 +166,7 @@ def _has_bad_arrays(reader: StoreReader, found: Callable[..., None]) -> bool:
     for name, path in reader.info.paths.items():
         try:
             reader.array(path)
-        except LimitError:
+        except (LimitError, ServerError):
             raise
         except BF16CodecsError as e:
             is_bad = True

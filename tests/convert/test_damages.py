@@ -13,7 +13,14 @@ import pytest
 from based_models import KINDS, convert, write_nearby
 from bf16codecs._chunks import sources
 from bf16codecs.convert import damages, safetensors_to_run, safetensors_to_zarr, verify_store
-from bf16codecs.errors import BF16CodecsError, CorruptDataError, Damage, LimitError, StoreError
+from bf16codecs.errors import (
+    BF16CodecsError,
+    CorruptDataError,
+    Damage,
+    LimitError,
+    ServerError,
+    StoreError,
+)
 from invoked import run
 from lazy_models import weights, write_safetensors
 from run_stores import TARGETS
@@ -250,3 +257,20 @@ def test_a_server_that_fails_is_not_asked_for_the_rest(
         server.deny = "t0/c.0"
         with pytest.raises(OSError, match="403"):
             verify_store(place)
+
+
+def test_a_server_that_ignores_ranges_is_no_damage(tmp_path: Path) -> None:
+    """Chunks of runs are read in parts: a sound one is not called damaged for its server."""
+    pytest.importorskip("aiohttp")
+    arrays = {f"t{i}": weights((256, 512), seed=i) for i in range(20)}
+    source = write_safetensors(tmp_path / "m-1.safetensors", arrays)
+    safetensors_to_run([source], tmp_path / "run.zarr")
+    with serving(tmp_path) as server:
+        server.ignore_ranges = True
+        place = f"{server.url}/run.zarr"
+        with pytest.raises(ServerError, match="ignores ranges: download it") as caught:
+            verify_store(place)
+        assert caught.value.damage == ()
+        assert str(caught.value).count(server.url) == 1
+        assert not any("/t9/c." in path for _, path, _ in server.requests)  # it ends at once
+        assert run("bf16codecs", "verify", "--json", place).stdout == ""
