@@ -1,13 +1,13 @@
 """Lossless compression of model weights in Zarr and HDF5."""
 
-from typing import TYPE_CHECKING as _TYPE_CHECKING
-
-from bf16codecs import errors
 from bf16codecs._lazy import lazy_names as _lazy_names
 from bf16codecs._registration import register_when_imported as _register_when_imported
 from bf16codecs._version import __version__
 
-if _TYPE_CHECKING:
+# Of `typing`, which takes longer to import than all of this: before commands can handle signals.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from bf16codecs import errors
     from bf16codecs._core import active_isa, get_num_threads
     from bf16codecs._threads import set_num_threads
     from bf16codecs.codecs import (
@@ -65,8 +65,10 @@ __getattr__, __dir__ = _lazy_names(
         "bf16codecs.model": ["LazyTensor", "Model", "Run", "open_model", "open_run"],
     },
     submodules=[
-        *("bench", "cli", "codecs", "convert", "hdf5", "model", "safetensors", "store", "zarr")
+        *("bench", "cli", "codecs", "convert", "errors", "hdf5", "model", "safetensors", "store"),
+        "zarr",
     ],
     unlisted=["dask", "torch"],
 )
 _register_when_imported()
+del TYPE_CHECKING

@@ -49,16 +49,14 @@ def _run(command: str, name: str = "") -> None:
         if sys.stderr is not None:
             print(f"{name}: warning: {message}", file=sys.stderr)
 
-    before = signal.getsignal(signal.SIGINT)
-    if before is not signal.SIG_IGN:
+    # It stays until the command installs its own, and is there again when that is done.
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, end)
     from bf16codecs import cli
 
     show, warnings.showwarning = warnings.showwarning, warn
     function = getattr(cli, command)
     warnings.showwarning = show
-    if before is not signal.SIG_IGN:
-        signal.signal(signal.SIGINT, before)
     try:
         function(prog_name=name)
     except OSError as e:

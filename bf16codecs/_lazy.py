@@ -5,7 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import Any
+
+TYPE_CHECKING = False  # of `typing`, which bf16codecs/__init__.py tells of
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = ["lazy_names"]
 

@@ -12,9 +12,12 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any
 
 from bf16codecs._names import FRAME_CODECS, PREFIX, RUN_LENGTH_ID
+
+TYPE_CHECKING = False  # of `typing`, which bf16codecs/__init__.py tells of
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = ["register_when_imported"]
 

@@ -100,7 +100,9 @@ getattr(_commands, command)()
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
-@pytest.mark.parametrize("module", ["click", "bf16codecs.cli.console", "bf16codecs.cli.options"])
+@pytest.mark.parametrize(
+    "module", ["bf16codecs.errors", "click", "bf16codecs.cli.console", "bf16codecs.cli.options"]
+)
 def test_ctrl_c_before_anything_is_begun(run_python, module: str) -> None:
     done = run_python(SIGNALLED, module, "st2zarr", "a", "b", check=False)
     assert (done.returncode, done.stderr) == (130, "st2zarr: interrupted\n")
@@ -116,6 +118,22 @@ def test_ctrl_c_while_a_command_imports(
     done = run_python(SIGNALLED, module, "zarr2st", str(store), str(target), "--quiet", check=False)
     assert (done.returncode, done.stderr) == (130, "zarr2st: interrupted\n")
     assert not target.exists()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+def test_ctrl_c_while_options_are_parsed(run_python) -> None:
+    code = """
+import os, signal, sys
+import click
+signal.signal(signal.SIGINT, signal.default_int_handler)
+click.Command.parse_args = lambda *args: os.kill(os.getpid(), signal.SIGINT)
+from bf16codecs import _commands
+_commands.st2zarr()
+"""
+    done = run_python(code, check=False)
+    assert done.returncode == 130
+    assert done.stderr.endswith(": interrupted\n")
+    assert len(done.stderr.splitlines()) == 1
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device")
