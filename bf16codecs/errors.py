@@ -16,6 +16,7 @@ __all__ = [
     "ServerError",
     "StepNotFoundError",
     "StoreError",
+    "TensorChangeWarning",
     "TensorNotFoundError",
     "TruncatedDataError",
     "UnsupportedVersionError",
@@ -102,6 +103,10 @@ class DtypeMismatchWarning(UserWarning):
 
 class LeftoverWarning(UserWarning):
     """A conversion could not remove a folder that it made, or a store that it replaced."""
+
+
+class TensorChangeWarning(UserWarning):
+    """A step of a run has tensors of other dtypes or shapes than steps before it."""
 
 
 class ManyFilesWarning(UserWarning):

@@ -27,7 +27,7 @@ from bf16codecs.cli.options import (
 )
 from bf16codecs.cli.reports import report
 from bf16codecs.cli.runs import Job, run_job, run_options, step_options
-from bf16codecs.errors import ManyFilesWarning
+from bf16codecs.errors import ManyFilesWarning, TensorChangeWarning
 
 if TYPE_CHECKING:
     from bf16codecs.convert import Summary
@@ -46,6 +46,7 @@ def _run(
 ) -> None:
     if quiet:  # until the command ends
         warnings.simplefilter("ignore", ManyFilesWarning)
+        warnings.simplefilter("ignore", TensorChangeWarning)
     with progress_bar(quiet) as progress:
         summary = convert(source, target, progress=progress, **options)
     if as_json or not quiet:

@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from bf16codecs import _interrupt
-from bf16codecs.errors import LeftoverWarning, ManyFilesWarning
+from bf16codecs.errors import LeftoverWarning, ManyFilesWarning, TensorChangeWarning
 
 __all__ = ["handled_signals", "shown_warnings", "silence_what_is_left"]
 
 _NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")  # SIGBREAK is Windows' Ctrl-Break
-_OURS = (LeftoverWarning, ManyFilesWarning)
+_OURS = (LeftoverWarning, ManyFilesWarning, TensorChangeWarning)
 
 
 @contextmanager

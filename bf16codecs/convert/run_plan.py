@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
 from bf16codecs._arguments import argument, for_caller
 from bf16codecs._chunks.array import ArrayReader
 from bf16codecs._chunks.grid import ArrayPlan, chunk_shape
-from bf16codecs._messages import counted
+from bf16codecs._messages import counted, warn_caller
 from bf16codecs.convert.repeated import find_repeated
-from bf16codecs.errors import StoreError
+from bf16codecs.errors import StoreError, TensorChangeWarning
 from bf16codecs.safetensors import Source, TensorInfo
 from bf16codecs.store.choice import CodecChoice
 from bf16codecs.store.entries import ROUNDED
@@ -91,6 +92,8 @@ def plan_step(
             " name and shape"
         )
     if run is not None:
+        new = [tensor for tensor in tensors if tensor.name not in known]
+        _warn_of_changes(run, new, source.files[0].path)
         for path in sorted({*known.values(), *info.grown()}):
             _check_form(run, path)
     forms = [form for own in info.tensors.values() for form in own]
@@ -156,6 +159,33 @@ def _has_any(run: RunReader, tensors: Sequence[TensorInfo]) -> bool:
             if any((t.name, t.shape) in wanted for h in step.headers for t in h.tensors):
                 return True
     return False
+
+
+def _warn_of_changes(run: RunReader, tensors: Sequence[TensorInfo], path: Path) -> None:
+    """Warn of tensors that were there with other dtypes or shapes, and never with this one.
+
+    Readers then have to say which of several they mean, and no step can be taken back.
+    """
+    changed = []
+    for tensor in tensors:
+        if tensor.name in run.run.tensors:
+            names = sorted(run.variant_names(tensor.name), key=lambda name: run.steps_of(name)[-1])
+            known = [run.describe(name) for name in names]
+            if all((own.dtype, own.shape) != (tensor.dtype, tensor.shape) for own in known):
+                changed.append((tensor, known[-1]))
+    if not changed:
+        return
+    tensor, before = changed[0]
+    form, former = tensor.dtype, before.dtype
+    if form == former:
+        form, former = f"of shape {tensor.shape}", str(before.shape)
+    others = f", and {len(changed) - 1} more" if len(changed) > 1 else ""
+    warn_caller(
+        f"{path}: another dtype or shape than in the steps before has {tensor.name!r:.300} ({form},"
+        f" not {former}){others}: over time, such a tensor is read under the first step of each, as"
+        f" {run.variant_names(tensor.name)[0]!r:.300}; no step of a run can be removed",
+        TensorChangeWarning,
+    )
 
 
 def _check_form(run: RunReader, path: str) -> None:

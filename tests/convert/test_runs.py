@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +24,7 @@ from bf16codecs.convert import (
     verify_store,
     zarr_to_safetensors,
 )
-from bf16codecs.errors import SafetensorsError, StoreError
+from bf16codecs.errors import SafetensorsError, StoreError, TensorChangeWarning
 from folders import content_of, files_in, names_in
 from lazy_models import weights, write_safetensors, write_shards
 from run_stores import (
@@ -219,6 +221,32 @@ def test_any_history(
                     assert own.tobytes() == array.tobytes()
                 else:
                     assert not np.any(own == own) or not np.any(own)
+
+
+def test_tensors_that_change_are_warned_of(tmp_path: Path) -> None:
+    a, b = weights((64, 24)), weights((30, 8), seed=1)
+    history = [
+        ({"a": a, "b": b}, ""),
+        ({"a": a, "b": b, "new": b}, ""),
+        ({"a": a.astype("float32"), "b": b}, r"'a' \(F32, not BF16\): .*'a@0'"),
+        ({"a": a, "b": b}, ""),
+        ({"a": a[:9], "b": b[:3]}, r"'a' \(of shape \(9, 24\), not \(64, 24\)\), and 1 more: "),
+        ({"a": b, "b": b}, r"'a' \(of shape \(30, 8\), not \(9, 24\)\): "),
+    ]
+    paths = write_checkpoints(
+        tmp_path / "from", {i: {"always": b, **own} for i, (own, _) in enumerate(history)}
+    )
+    for path, (_, text) in zip(paths, history, strict=True):
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            append_to_run(path, tmp_path / "run.zarr")
+        assert len(found) == bool(text)
+        for own in found:
+            assert own.category is TensorChangeWarning
+            assert own.filename == __file__
+            assert re.search(f"{re.escape(str(path))}: .* {text}", str(own.message))
+    with pytest.warns(TensorChangeWarning):
+        safetensors_to_run(paths, tmp_path / "series.zarr")
 
 
 # --- sharded checkpoints --------------------------------------------------------------------------
