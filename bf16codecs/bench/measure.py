@@ -167,9 +167,11 @@ def measure(contender: Contender, work: Work, repeats: int | None, seconds: floa
             if repeats is None and is_late and len(rounds) >= _LEAST_ROUNDS:
                 break
     nbytes = sum(tensor.nbytes for tensor in data)
-    decode = _Rates.of(nbytes, [r[1] for r in rounds], copying)
-    # memcpy has one direction; its "encode" returns its argument.
+    # memcpy has one direction; its "encode" returns its argument. Its copies are the round's, or it
+    # would be compared with another copy, and not be 1.
     is_memcpy = contender.name == MEMCPY
+    decoding = [r[1] for r in rounds]
+    decode = _Rates.of(nbytes, decoding, decoding if is_memcpy else copying)
     encode = decode if is_memcpy else _Rates.of(nbytes, [r[0] for r in rounds], copying)
     size = rounds[0][2]
     return Result(

@@ -73,6 +73,7 @@ def test_figures_fit_together(results: list[bench.Result]) -> None:
         assert 0 < r.encode_gbps_min <= r.encode_gbps <= r.encode_gbps_max
         assert 0 < r.decode_gbps_min <= r.decode_gbps <= r.decode_gbps_max
     by_name = {r.name: r for r in results}
+    assert by_name["memcpy"].encode_to_memcpy == by_name["memcpy"].decode_to_memcpy == 1
     assert by_name["BF16Arithmetic best"].encoded_nbytes < by_name["BF16Huffman"].encoded_nbytes
     assert by_name["BF16Huffman"].ratio > 1.45
 
