@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +35,10 @@ AUTO = "auto:"
 _LEAST_GAIN = 0.02
 # How many of the models that were tried are told.
 _SHOWN = 5
+
+
+class _NeedsTargetError(Exception):
+    """A model has differences to the store that is to be made."""
 
 
 @dataclass(frozen=True)
@@ -183,21 +187,36 @@ def _pick(
     own = {path.resolve() for path in (target, *source.paths)}
     # A folder of shards is the source too.
     own |= {parent for path in own for parent in path.parents}
-    sizes, unread = [], []
+    sizes: list[tuple[int | None, Path]] = []
+    depending: list[str] = []
+    unread: dict[str, str] = {}
     for path in paths:
         try:
             if path.name[0] != "." and path.resolve() not in own and detect(path) is not None:
                 sizes.append(_sample_nbytes(path, samples, target, choice))
+        except _NeedsTargetError:
+            depending.append(path.name)
         except (BF16CodecsError, OSError) as e:
-            unread.append(one_line(e))
-    if not sizes:
-        reason = f": {unread[0]}" if unread else ""
+            unread[path.name] = one_line(e)
+    if not sizes and not depending:
+        reason = f": {next(iter(unread.values()))}" if unread else ""
         raise StoreError(f"{AUTO}{folder}: no model is there that can be its base{reason}")
     found = sorted((size, place) for size, place in sizes if size is not None)
     text, best = _best(found, samples, coded_nbytes(samples, choice) or 0)
     if not found:
-        text = f"no base: none of {counted(len(sizes), 'model')} in {folder} has a tensor in common"
-    return best, f"{text}; {counted(len(unread), 'model')} could not be read" if unread else text
+        strangers = f"none of {counted(len(sizes), 'model')} in {folder} has a tensor in common"
+        text = f"no base: {strangers if sizes else f'no other model is in {folder}'}"
+    if depending:
+        text += f"; left out, since their base is {target.name}: {_listed(depending)}"
+    if unread:
+        text += f"; could not be read: {_listed(unread)} ({next(iter(unread.values()))})"
+    return best, text
+
+
+def _listed(names: Collection[str]) -> str:
+    """Name models, as far as a line has room for them."""
+    shown = ", ".join(sorted(names)[:_SHOWN])
+    return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} more"
 
 
 def _best(
@@ -218,7 +237,12 @@ def _sample_nbytes(
 ) -> tuple[int | None, Path]:
     """Return the samples' size against a model, or against the last step of a run, and its place.
 
-    The size is None if it has none of them, or needs `target`.
+    The size is None if it has none of them.
+
+    Raises
+    ------
+    _NeedsTargetError
+        If it needs `target`.
     """
     is_file = detect(path) is Kind.SAFETENSORS
     with closing(open_any(path) if is_file else open_either(path)) as reader:
@@ -228,5 +252,5 @@ def _sample_nbytes(
         step = model.location[1]
         place = path if step is None else path.with_name(f"{path.name}@{step}")
         if target.resolve() in {base.resolve() for base in local_chain(model)}:
-            return None, place
+            raise _NeedsTargetError
         return coded_nbytes(samples, choice, model), place
