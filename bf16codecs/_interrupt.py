@@ -14,7 +14,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["Interrupted", "check", "exposed", "finish", "forget", "note", "shielded"]
+__all__ = [
+    "Interrupted",
+    "check",
+    "exposed",
+    "finish",
+    "finished_before",
+    "forget",
+    "note",
+    "shielded",
+]
 
 
 class Interrupted(BaseException):
@@ -24,14 +33,11 @@ class Interrupted(BaseException):
     ----------
     number : int
         The signal's.
-    finished : str or None
-        What was complete before.
     """
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
         self.number = number
-        self.finished = _finished
 
 
 class _Thread(threading.local):
@@ -83,9 +89,14 @@ def check() -> None:
 
 
 def finish(what: str | None) -> None:
-    """Note what is complete now, and stays: a signal comes too late for it. None is nothing."""
+    """Note what is complete now, and stays, whatever ends the command. None is nothing."""
     global _finished
     _finished = what
+
+
+def finished_before() -> str | None:
+    """Return what is complete, to say so of what ends the command behind it."""
+    return _finished
 
 
 def forget() -> None:

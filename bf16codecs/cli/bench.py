@@ -215,7 +215,6 @@ def _measure(
             if status is not None:
                 status("")
             table.row(_row(result))
-            sys.stdout.flush()
     if table is not None:
         table.end()
         if len({result.nbytes for result in results}) > 1:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -117,7 +116,6 @@ def bench_run(
         if table is None:
             table = Table(_COLUMNS, [])
         table.row(_row(step))
-        sys.stdout.flush()
 
     with status_line() as status:
         result = benchmarks.measure_run(

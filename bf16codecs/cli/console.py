@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -24,6 +25,8 @@ __all__ = [
 ]
 
 
+# What shells make of the signal SIGPIPE, which ends programs that nobody reads any more.
+_CLOSED = 128 + 13
 # Columns of a terminal, from which on there is room for a bar.
 _WIDE = 60
 
@@ -65,8 +68,10 @@ def _standard_output() -> Iterator[None]:
     try:
         yield
     except OSError as e:
-        e.filename = "standard output"
         silence_standard_output()
+        if e.errno == errno.EPIPE:
+            sys.exit(_CLOSED)  # as `head` does, who has seen enough: nothing to tell
+        e.filename = "standard output"
         raise
 
 

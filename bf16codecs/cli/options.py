@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import functools
 import json
 import os
@@ -18,7 +17,7 @@ import click
 
 from bf16codecs import _core
 from bf16codecs._arguments import named_as_options
-from bf16codecs._interrupt import Interrupted
+from bf16codecs._interrupt import Interrupted, finished_before
 from bf16codecs._names import DEFLATE_LEVELS, ZSTD_LEVELS
 from bf16codecs._threads import MAX_THREADS
 from bf16codecs._version import __version__
@@ -117,26 +116,28 @@ def _reported_errors() -> Iterator[None]:
         with suppress(OSError):
             click.echo(f"{program}: {printable(text)}", err=True)
 
+    finished: str | None = None
     try:
         with named_as_options(), handled_signals(), shown_warnings(say):
-            yield
+            try:
+                yield
+            finally:
+                finished = finished_before()
     except Interrupted as e:
         silence_what_is_left()
         how = "interrupted" if e.number == signal.SIGINT else "terminated"
-        say(how if e.finished is None else f"{how}, but {e.finished} is complete")
+        say(how if finished is None else f"{how}, but {finished} is complete")
         sys.exit(128 + e.number)
     except KeyboardInterrupt:  # from where no handler could be installed
         silence_what_is_left()
         say("interrupted")
         sys.exit(128 + signal.SIGINT)
     except (BF16CodecsError, *_USERS_ERRORS) as e:
-        if isinstance(e, OSError) and e.errno == errno.EPIPE:
-            raise  # click ends quietly: the reader of our output has closed it
         if _is_without_memory(e):
             silence_what_is_left()
         elif isinstance(e, (RuntimeError, SystemError)):
             raise
-        say(_message(e))
+        say(_message(e) if finished is None else f"{_message(e)}, but {finished} is complete")
         sys.exit(1)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from bf16codecs.convert import verify_store
 from checkout import package_environment
-from commands import command_line
+from commands import command_line, ended, start
 from models import write_model
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="a shell of POSIX")
@@ -69,6 +69,34 @@ def test_full(model: Path) -> None:
     ):
         done = redirected(">/dev/full", command_line(command, *args))
         name = f"{command} {args[0]}" if command == "bf16codecs" else command
-        assert done.stderr == f"{name}: standard output: No space left on device\n"
+        is_made = f", but {args[1]} is complete" if command != "bf16codecs" else ""
+        assert done.stderr == f"{name}: standard output: No space left on device{is_made}\n"
         assert done.returncode == 1
+    verify_store(store, model)
+    store = model.with_name("run.zarr")
+    done = redirected(">/dev/full", command_line("st2zarr", model, store, "--append", "--step", 1))
+    assert done.stderr.endswith(f": No space left on device, but {store} is complete\n")
+    done = redirected(">/dev/full", command_line("st2zarr", model, store, "--append", "--step", 2))
+    assert done.stderr.endswith(f" left on device, but {store}, with step 2 is complete\n")
+
+
+def test_closed_by_its_reader(model: Path) -> None:
+    """All commands end quietly, as programs do that SIGPIPE ends."""
+    store = model.with_name("m.zarr")
+    for command, *args in (
+        ("st2zarr", model, store),
+        ("bf16codecs", "info", store),
+        ("bf16codecs", "info", store, "--json"),
+        ("bf16codecs", "verify", store),
+        ("bf16codecs", "demo"),
+        ("bf16codecs", "bench", model, "--only", "huffman", "--repeats", 1, "--size", 4096),
+    ):
+        reader, writer = os.pipe()
+        os.close(reader)
+        process = start(
+            command, *args, pass_fds=(writer,), before=f"import os; os.dup2({writer}, 1)"
+        )
+        os.close(writer)
+        assert ended(process) == ("", "")
+        assert process.returncode == 141
     verify_store(store, model)
