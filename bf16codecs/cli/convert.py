@@ -50,6 +50,7 @@ def _run(
     with progress_bar(quiet) as progress:
         summary = convert(source, target, progress=progress, **options)
     if as_json or not quiet:
+        done = "begun" if summary.is_begun else done
         verified = options.get("verify", True)  # files are restored with the right digest alone
         report(source, target, summary, done, verified=verified, as_json=as_json)
 

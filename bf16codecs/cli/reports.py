@@ -33,6 +33,8 @@ __all__ = [
     "write_json",
 ]
 
+# Who mistypes the path of a run begins another one.
+_NOTES = {"begun": "began a new run"}
 # Of damaged chunks, more would scroll away the line that says how many there are.
 _SHOWN = 20
 
@@ -55,8 +57,8 @@ def report(
     summary
         What came of it.
     done
-        ``"converted"``, ``"appended"``, ``"restored"``, ``"rewritten"``, ``"whole"`` or
-        ``"unchanged"``.
+        ``"converted"``, ``"appended"``, ``"begun"``, ``"restored"``, ``"rewritten"``, ``"whole"``
+        or ``"unchanged"``.
     verified
         Whether the result was read again and compared.
     as_json
@@ -72,7 +74,7 @@ def report(
     sizes = [format_size(summary.nbytes), format_size(summary.stored_nbytes)]
     if done == "restored":
         sizes.reverse()
-    notes = [done] if done != "converted" else []
+    notes = [_NOTES.get(done, done)] if done != "converted" else []
     # Files are restored only if they have the digest that they should have.
     notes += ["verified"] if verified and done != "restored" else []
     show(

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -193,7 +194,8 @@ def append_to_run(
     Returns
     -------
     Summary
-        Of the step: its `stored_nbytes` is what was written.
+        Of the step: its `stored_nbytes` is what was written. `is_begun` tells whether it is the
+        first one.
 
     Raises
     ------
@@ -221,7 +223,7 @@ def append_to_run(
                 f"{target}: runs in ZIP files cannot grow: name a folder, or an HDF5 file"
             )
         try:
-            return safetensors_to_run(
+            summary = safetensors_to_run(
                 [src],
                 store,
                 steps=[number],
@@ -237,6 +239,7 @@ def append_to_run(
                 sync=sync,
                 progress=progress,
             )
+            return replace(summary, is_begun=True)
         except FileExistsError as e:
             text = "another process has begun it meanwhile: append again"
             raise FileExistsError(e.errno, text, str(target)) from e

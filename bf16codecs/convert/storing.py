@@ -22,7 +22,12 @@ from bf16codecs.convert.lossy import half_source, measure_loss
 from bf16codecs.convert.pipeline import LOCAL, Engine, Measure, pack
 from bf16codecs.convert.sources import opened_source
 from bf16codecs.convert.summary import Progress, Summary
-from bf16codecs.convert.target import absolute_target, check_suffix, new_target, other_kind
+from bf16codecs.convert.target import (
+    absolute_target,
+    check_suffix,
+    new_target,
+    other_than_model,
+)
 from bf16codecs.safetensors import Source, open_to_store
 from bf16codecs.store.choice import DEFAULT_CODEC, CodecChoice
 from bf16codecs.store.kinds import Kind, suffix_of
@@ -240,7 +245,7 @@ def _to_store(
     target = absolute_target(given_path(store, "target"), source.paths)
     check_not_base(base, target, storage_options)
     check_suffix(target, kind, ".h5" if kind is Kind.HDF5 else ".zarr")
-    obstacle = partial(other_kind, kind=kind)
+    obstacle = partial(other_than_model, kind=kind)
     with (
         codec_threads(threads),
         new_target(target, overwrite, obstacle, sync, as_folder=kind is Kind.FOLDER) as temporary,

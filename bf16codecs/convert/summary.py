@@ -34,6 +34,8 @@ class Summary:
     has_checksums: bool = True
     #: Whether nothing was written, because the target was already what it should become.
     is_unchanged: bool = False
+    #: Whether a run was made, because there was none to append to.
+    is_begun: bool = False
 
 
 def shifted(

@@ -8,7 +8,7 @@ import re
 import stat
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from bf16codecs._replace import WORKING_PREFIX, WorkingFolder, recover
 from bf16codecs._sync import sync_tree
 from bf16codecs.errors import BF16CodecsError, LeftoverWarning
 from bf16codecs.store.kinds import MAKERS, ZARR_MARKERS, Kind, detect, suffix_of
-from bf16codecs.store.opening import split_step
+from bf16codecs.store.opening import open_run_store, split_step
 from bf16codecs.store.run_folder import refuse_appends
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "new_target",
     "other_kind",
     "other_names",
+    "other_than_model",
     "target_errors",
 ]
 
@@ -77,6 +78,23 @@ def other_kind(path: Path, kind: Kind) -> str:
     if found is kind:
         return ""
     return f"it is {'no store' if found is None else found.value}, and not {kind.value}"
+
+
+def other_than_model(path: Path, kind: Kind) -> str:
+    """Say why a path is nothing that a store of one model may replace; nothing if it is.
+
+    A run is none: who would replace it has forgotten to say that it is to grow.
+    """
+    why = other_kind(path, kind)
+    if why:
+        return why
+    try:
+        with closing(open_run_store(path)) as run:
+            count = counted(len(run.run.steps), "step")
+    except (BF16CodecsError, OSError):  # another store, or a damaged one
+        return ""
+    append = for_caller("append_to_run adds to it", "--append adds to it")
+    return f"it is a run of {count}: {append}; to replace it by one model, remove it first"
 
 
 def is_kind(path: Path, kind: Kind) -> bool:

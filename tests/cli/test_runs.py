@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bf16codecs.convert import safetensors_to_run
-from invoked import run
+from folders import files_in
+from invoked import done, run
 
 
 def refused(command: str, *args: Any) -> str:
@@ -59,3 +61,37 @@ def test_step_beside_a_path_that_reads_as_it(
     back = tmp_path / "back.safetensors"
     assert run(command, run_store, back, "--step", 7).exit_code == 0
     assert back.read_bytes() == demo_model.read_bytes()
+
+
+@pytest.mark.parametrize("command", ["st2zarr", "st2h5"])
+def test_a_run_that_is_begun_says_so(demo_model: Path, tmp_path: Path, command: str) -> None:
+    """Who mistypes the path of a run begins another one."""
+    store = tmp_path / "run"
+    line = done(command, demo_model, store, "--append", "--step", 1)
+    assert line.endswith(", began a new run, verified\n")
+    line = done(command, demo_model, store, "--append", "--step", 2)
+    assert line.endswith(", appended, verified\n")
+    for step, word in ((1, "begun"), (2, "appended")):
+        other = tmp_path / "other"
+        about = json.loads(done(command, demo_model, other, "--append", "--step", step, "--json"))
+        assert about["done"] == word
+
+
+@pytest.mark.parametrize("command", ["st2zarr", "st2h5"])
+def test_one_model_does_not_replace_a_run(demo_model: Path, tmp_path: Path, command: str) -> None:
+    """Who writes --overwrite may have meant --append."""
+    suffix = ".h5" if command == "st2h5" else ".zarr"
+    store, link = tmp_path / f"run{suffix}", tmp_path / f"link{suffix}"
+    link.symlink_to(store)
+    for step in (1, 2):
+        done(command, demo_model, store, "--append", "--step", step)
+    before = (tmp_path / "run.h5").read_bytes() if suffix == ".h5" else files_in(store)
+    for options in ([], ["--overwrite"]):
+        for target in (store, link):
+            result = run(command, demo_model, target, *options)
+            assert result.exit_code == 1
+            assert "it is a run of 2 steps: --append adds to it; to replace it" in result.stderr
+    assert before == ((tmp_path / "run.h5").read_bytes() if suffix == ".h5" else files_in(store))
+    other = tmp_path / "model-step3.safetensors"
+    other.symlink_to(demo_model)
+    done(command, "--series", other, store, "--overwrite")

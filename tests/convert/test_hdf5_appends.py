@@ -15,7 +15,7 @@ import bf16codecs
 from bf16codecs import _journal, _journaled
 from bf16codecs._journal import Change, journal_of, write_at
 from bf16codecs._journaled import JournaledFile
-from bf16codecs.convert import append_to_run, safetensors_to_hdf5, verify_store
+from bf16codecs.convert import append_to_run, safetensors_to_run, verify_store
 from folders import names_in
 from lazy_models import write_safetensors
 
@@ -137,15 +137,15 @@ def test_replaced_with_a_journal_left(run, tmp_path, monkeypatch):
         append_to_run(checkpoint(tmp_path, 2), run)
     # As if the process had been killed: the journal is complete, and nothing of it is done.
     os.replace(left, journal_of(run))
-    safetensors_to_hdf5(tmp_path / "step0.safetensors", run, overwrite=True)
+    safetensors_to_run([tmp_path / "step0.safetensors"], run, as_hdf5=True, overwrite=True)
     assert not journal_of(run).exists()
-    verify_store(run, tmp_path / "step0.safetensors")
+    assert steps_of(run) == [0]
 
 
 def test_not_replaced_while_it_is_appended_to(run, tmp_path):
     file = JournaledFile(run, durable=False)
     with pytest.raises(BlockingIOError, match="another process is appending"):
-        safetensors_to_hdf5(tmp_path / "step0.safetensors", run, overwrite=True)
+        safetensors_to_run([tmp_path / "step0.safetensors"], run, as_hdf5=True, overwrite=True)
     file.abandon()
     assert steps_of(run) == [0, 1]
 
