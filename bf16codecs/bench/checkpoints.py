@@ -28,7 +28,8 @@ from bf16codecs.convert import (
     zarr_to_safetensors,
 )
 from bf16codecs.convert.sources import opened_source
-from bf16codecs.convert.step_numbers import ordered_steps, step_of
+from bf16codecs.convert.step_numbers import check_common, ordered_steps, step_of
+from bf16codecs.errors import StoreError
 from bf16codecs.model import open_model, open_run
 from bf16codecs.store.opening import open_run_store
 
@@ -123,9 +124,13 @@ def measure_run(
     ------
     SafetensorsError
         If a source is damaged, or nothing tells its step.
+    StoreError
+        If one has no tensor in common with those before it.
     """
     paths = {step_of(opened_source(path), path): path for path in sources}
-    numbers = [number for number, _ in ordered_steps(sources)]
+    checkpoints = ordered_steps(sources)
+    check_common(checkpoints)
+    numbers = [number for number, _ in checkpoints]
     with tempfile.TemporaryDirectory(dir=folder) as place:
         stores = _Stores(Path(place), as_hdf5, threads, options)
         steps = []
@@ -162,12 +167,17 @@ class _Stores:
         name = str(number) if base is None else f"{number}-on-{base}"
         return self._folder / f"{name}{self._suffix}"
 
-    def convert(self, source: str | os.PathLike[str], number: int, base: int | None) -> int:
-        """Make the store of a step; return its size."""
+    def convert(self, source: str | os.PathLike[str], number: int, base: int | None) -> int | None:
+        """Make the store of a step; return its size, None if the base has none of its tensors."""
         convert = safetensors_to_hdf5 if self._as_hdf5 else safetensors_to_zarr
         store = self.path(number, base)
         on = None if base is None else self.path(base, None)
-        convert(source, store, base=on, threads=self._threads, sync=False, **self._options)
+        try:
+            convert(source, store, base=on, threads=self._threads, sync=False, **self._options)
+        except StoreError:
+            if base is None:
+                raise
+            return None  # of two steps of a run, which have tensors in common with others
         return disk_size(store)
 
     def append(self, source: str | os.PathLike[str], number: int) -> int | None:
@@ -209,7 +219,8 @@ def _measure_step(
 ) -> StepResult:
     """Measure the last of some steps, those before it being there."""
     number, source = numbers[-1], paths[numbers[-1]]
-    sizes = {base: stores.convert(source, number, base) for base in (None, *numbers[:-1])}
+    found = {base: stores.convert(source, number, base) for base in (None, *numbers[:-1])}
+    sizes = {base: size for base, size in found.items() if size is not None}
     smallest = min(sizes, key=sizes.__getitem__)
     before = disk_size(stores.run)
     written = stores.append(source, number)

@@ -24,7 +24,7 @@ from bf16codecs.convert.appending import Step, add_step
 from bf16codecs.convert.defaults import DEFAULT_GROUP, DEFAULT_STEP_SIZE
 from bf16codecs.convert.run_packing import pack_hdf5, pack_zip
 from bf16codecs.convert.sources import opened_source
-from bf16codecs.convert.step_numbers import ordered_steps, step_of
+from bf16codecs.convert.step_numbers import check_common, ordered_steps, step_of
 from bf16codecs.convert.summary import Progress, Summary, shifted
 from bf16codecs.convert.target import (
     absolute_target,
@@ -35,7 +35,7 @@ from bf16codecs.convert.target import (
     target_errors,
 )
 from bf16codecs.errors import StoreError
-from bf16codecs.safetensors import Source, open_to_store
+from bf16codecs.safetensors import open_to_store
 from bf16codecs.store.choice import DEFAULT_CODEC, CodecChoice
 from bf16codecs.store.kinds import Kind, detect, suffix_of
 from bf16codecs.store.opening import open_run_store
@@ -118,7 +118,7 @@ def safetensors_to_run(
     checkpoints = ordered_steps(sources, steps)
     if not checkpoints:
         raise ValueError("a run needs at least one checkpoint")
-    _check_common(checkpoints)
+    check_common(checkpoints)
     paths = [path for _, source in checkpoints for path in source.paths]
     target = absolute_target(given_path(store, "target"), paths)
     kind = _kind_of(target, as_hdf5)
@@ -267,21 +267,6 @@ def append_to_run(
         _interrupt.finish(f"{target}, with step {number}")
     tensors = sum(len(file.header.tensors) for file in source.files)
     return Summary(len(source.files), tensors, source.nbytes, nbytes, time.perf_counter() - start)
-
-
-def _check_common(checkpoints: Sequence[tuple[int, Source]]) -> None:
-    """Refuse a series with a stranger in it: name two, since either may be the one."""
-    known: set[tuple[str, tuple[int, ...]]] = set()
-    before: Path | None = None
-    for _, source in checkpoints:
-        tensors = {(t.name, t.shape) for file in source.files for t in file.header.tensors}
-        path = source.paths[-1]
-        if before is not None and tensors and known.isdisjoint(tensors):
-            raise StoreError(
-                f"{path}: has no tensor in common with {before}, which is of an earlier step, none"
-                " of the same name and shape: leave out the one that is not of the run"
-            )
-        known, before = known | tensors, path
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -13,6 +14,7 @@ from bf16codecs.bench import measure_run
 from bf16codecs.cli import main
 from bf16codecs.convert import safetensors_to_run, safetensors_to_zarr
 from folders import names_in
+from models import write_model
 
 
 @pytest.fixture(scope="module")
@@ -67,11 +69,23 @@ def test_command_prints_a_table_and_writes_a_file(checkpoints, tmp_path):
     assert document["machine"]["threads"] == 1
 
 
+def test_steps_with_nothing_in_common_are_no_bases(tmp_path):
+    """Tensors come and go."""
+    ab, b, bc, c = (tmp_path / f"step-{i}.safetensors" for i in range(4))
+    for path, names in ((ab, "a b"), (b, "b"), (bc, "b c"), (c, "c")):
+        write_model(path, [(name, "BF16", (64, 8)) for name in names.split()])
+    result = measure_run([ab, b, bc, c], repeats=1)
+    assert [step.number for step in result.steps] == [0, 1, 2, 3]
+    assert result.steps[3].base in (None, 2)
+
+
 def test_bad_input_is_one_line_before_anything_is_measured(checkpoints, tmp_path):
-    first = str(checkpoints[0])
+    first, other = str(checkpoints[0]), str(tmp_path / "step-6.safetensors")
+    write_model(Path(other), [("x", "BF16", (64, 8))])
     for arguments, error in (
         ([first, first], "is step 5, and so is"),
         (["no-such-file"], "no-such-file"),
+        ([first, other], f"{other}: has no tensor in common with {first}, which is of an earlier"),
         ([first, "--json", str(tmp_path / "no" / "t.json")], "No such folder"),
         ([first, "--codec", "huffman", "--level", "best"], "huffman"),
         ([first, "--folder", str(tmp_path / "no")], str(tmp_path / "no")),
