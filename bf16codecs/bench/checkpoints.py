@@ -20,6 +20,7 @@ from typing import Any
 
 from bf16codecs._dtypes import DTYPE_BITS
 from bf16codecs._files import disk_size
+from bf16codecs._paths import given_path
 from bf16codecs.convert import (
     append_to_run,
     hdf5_to_safetensors,
@@ -126,13 +127,16 @@ def measure_run(
         If a source is damaged, or nothing tells its step.
     StoreError
         If one has no tensor in common with those before it.
+    ValueError
+        If `folder` is empty.
     """
+    place = None if folder is None else given_path(folder, "folder of the stores")
     paths = {step_of(opened_source(path), path): path for path in sources}
     checkpoints = ordered_steps(sources)
     check_common(checkpoints)
     numbers = [number for number, _ in checkpoints]
-    with tempfile.TemporaryDirectory(dir=folder) as place:
-        stores = _Stores(Path(place), as_hdf5, threads, options)
+    with tempfile.TemporaryDirectory(dir=place) as temporary:
+        stores = _Stores(Path(temporary), as_hdf5, threads, options)
         steps = []
         for i, number in enumerate(numbers):
             if progress is not None:

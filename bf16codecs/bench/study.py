@@ -63,10 +63,12 @@ class Study:
         Raises
         ------
         ValueError
-            If there are none.
+            If there are none, or a name is empty.
         """
         if not names:
             return self
+        if not all(names):
+            raise ValueError("the name of a codec is empty: leave it out to measure all")
         first, *others = self.contenders
         wanted = tuple(name.lower() for name in names)
         found = [c for c in others if any(p.startswith(wanted) for p in _beginnings(c.name))]

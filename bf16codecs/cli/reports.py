@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bf16codecs._messages import counted
-from bf16codecs._paths import require_folder_of
+from bf16codecs._paths import given_path, require_folder_of
 from bf16codecs.cli.console import (
     format_rate,
     format_size,
@@ -137,13 +137,13 @@ def check_writable(files: Iterable[str | None], sources: Iterable[str]) -> None:
     OSError
         If one cannot be written.
     ValueError
-        If one is a source, or two are the same.
+        If one is a source, or empty, or two are the same.
     """
     taken = {os.path.realpath(source) for source in sources}
     for file in files:
         if file is None or file == "-" or _is_special(file):
             continue
-        require_folder_of(Path(file))
+        require_folder_of(Path(given_path(file, "report")))
         if os.path.realpath(file) in taken:
             raise ValueError(f"{file}: is read, or written to, already: name another file")
         taken.add(os.path.realpath(file))

@@ -1,4 +1,4 @@
-"""Which step of its run a checkpoint is, from its metadata or its name; and whether it is of one."""
+"""Which step of its run a checkpoint is, from its metadata or its name, and which is of none."""
 
 from __future__ import annotations
 

@@ -139,6 +139,9 @@ def test_what_cannot_be_is_said_before_it_is_measured(tmp_path, monkeypatch) -> 
         (["--csv", none], f"{tmp_path / 'no'}: No such folder"),
         (["--json", none], f"{tmp_path / 'no'}: No such folder"),
         (["--csv", str(tmp_path)], "Is a directory"),
+        (["--csv", ""], "the path of the report is empty"),
+        (["--json", ""], "the path of the report is empty"),
+        (["--system", "D", "--base", ""], "the path of the base is empty"),
         (["--json", model], f"{model}: is read, or written to, already"),
         (["--csv", "t", "--json", "t"], "t: is read, or written to, already"),
     ):
@@ -182,6 +185,9 @@ def test_a_name_that_no_codec_has_is_wrong_usage() -> None:
     text = "no word of a codec's name begins with 'bset'; there are BF16Split, BF16Huffman, "
     assert text in done.stderr
     assert done.stdout == ""
+    done = CliRunner().invoke(main, ["bench", DEMO, "--only", "", "--only", "huff"])
+    assert done.exit_code == 2
+    assert "the name of a codec is empty" in done.stderr
 
 
 @pytest.mark.parametrize(

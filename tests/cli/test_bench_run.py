@@ -88,6 +88,8 @@ def test_bad_input_is_one_line_before_anything_is_measured(checkpoints, tmp_path
         ([first, other], f"{other}: has no tensor in common with {first}, which is of an earlier"),
         ([first, "--json", str(tmp_path / "no" / "t.json")], "No such folder"),
         ([first, "--codec", "huffman", "--level", "best"], "huffman"),
+        ([first, "--json", ""], "the path of the report is empty"),
+        ([first, "--folder", ""], "the path of the folder of the stores is empty"),
         ([first, "--folder", str(tmp_path / "no")], str(tmp_path / "no")),
     ):
         done = CliRunner().invoke(main, ["bench-run", *arguments])

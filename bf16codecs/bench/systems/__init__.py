@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from bf16codecs._paths import given_path
 from bf16codecs.bench.contenders import Contender, memcpy
 from bf16codecs.bench.data import Payload, payload_of
 from bf16codecs.bench.defaults import SYSTEM_NBYTES
@@ -77,6 +78,7 @@ def study_system(
     chosen = _SYSTEMS[system]
     if base is not None and not chosen.takes_base:
         raise ValueError(f"system {system} knows no differences to another model")
+    base = None if base is None else given_path(base, "base")
     payload = payload_of(source, chosen.dtypes, nbytes, base)
     both = [1] if threads == 1 else [1, threads]
     contenders = [memcpy(), *chosen.contenders(payload, both)]
