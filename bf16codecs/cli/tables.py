@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
+from typing import Any
 
 import click
 
@@ -14,11 +18,12 @@ from bf16codecs.cli.console import printable, show
 __all__ = ["Column", "Table", "print_table", "shortened"]
 
 _GAP = 2
-# Of a name, below which it gets a line of its own: what is left of
-# "model.layers.10.self_attn.q_proj.weight" has to tell its layer.
+# Of a name, below which it gets a line of its own.
 _LEAST_NAME = 32
 # Every terminal can show it.
 _CUT = "..."
+# Words of a name, and what is between them.
+_PARTS = re.compile(r"[^\W_]+|[\W_]+")
 
 
 @dataclass(frozen=True)
@@ -50,11 +55,54 @@ def shortened(text: str, width: int) -> str:
     return f"{head}{_CUT}{tail}"
 
 
+class _Names:
+    """Names that are shortened so that each remains another than the rest.
+
+    Words become what of their beginning tells them from others in the same place, those in front
+    first, and no more of them than it takes: ``m.layers.3.self_attn.o_proj.weight``. Those with
+    numbers stay whole.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        #: What may follow a part, of each of the parts that begin a name.
+        self._tree: dict[str, Any] = {}
+        self._sorted: dict[int, list[str]] = {}
+        for name in names:
+            node = self._tree
+            for part in _PARTS.findall(name):
+                node = node.setdefault(part, {})
+
+    def fitted(self, name: str, width: int) -> str:
+        """Return one of the names in at most so many cells: without its middle if need be."""
+        parts, excess = _PARTS.findall(name), _cells(name) - width
+        node = self._tree
+        for i, part in enumerate(parts):
+            if excess <= 0 or part not in node:
+                break
+            parts[i] = self._brief(part, node)
+            excess -= _cells(part) - _cells(parts[i])
+            node = node[part]
+        return shortened("".join(parts), width)
+
+    def _brief(self, part: str, node: dict[str, Any]) -> str:
+        """Return what of a word tells it from those that could be there instead."""
+        if not part.isalpha():
+            return part
+        others = self._sorted.setdefault(id(node), [])
+        if not others:
+            others += sorted(node)
+        at = bisect_left(others, part)
+        beside = others[max(0, at - 1) : at] + others[at + 1 : at + 2]
+        same = [list(takewhile(lambda s: s[0] == s[1], zip(part, o, strict=False))) for o in beside]
+        return part[: 1 + max(map(len, same), default=0)]
+
+
 class Table:
     """A table whose first column says what a row is about.
 
-    On a terminal, names are shortened, columns are left out, and at last names get lines of their
-    own, until the numbers that matter fit. Elsewhere, all is shown.
+    On a terminal, names are shortened, and stay different from each other, columns are left out,
+    and at last names get lines of their own, until the numbers that matter fit. Elsewhere, all is
+    shown.
 
     Parameters
     ----------
@@ -67,9 +115,11 @@ class Table:
     def __init__(self, columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> None:
         self._columns = columns
         self._widths = [max(_cells(c.title), c.least) for c in columns]
-        for row in rows:
+        known = [[printable(cell) for cell in row] for row in rows]
+        for row in known:
             for i, cell in enumerate(row):
-                self._widths[i] = max(self._widths[i], _cells(printable(cell)))
+                self._widths[i] = max(self._widths[i], _cells(cell))
+        self._names, self._longest = _Names(row[0] for row in known), self._widths[0]
         self._is_stacked = False
         self._shown = list(range(1, len(columns)))
         if sys.stdout.isatty():
@@ -83,6 +133,8 @@ class Table:
     def end(self) -> None:
         """Say what there was no room for."""
         names = [c.title for i, c in enumerate(self._columns) if i and i not in self._shown]
+        if self._widths[0] < self._longest:
+            names.insert(0, "whole names")
         if names:
             show(f"Too wide for this terminal: {', '.join(dict.fromkeys(names))}; a pipe gets all.")
 
@@ -106,7 +158,7 @@ class Table:
             self._shown = [i for i in self._shown if self._columns[i].rank < rank]
 
     def _print(self, cells: Sequence[str], is_bold: bool = False) -> None:
-        name = shortened(cells[0], self._widths[0])
+        name = self._names.fitted(cells[0], self._widths[0])
         parts = [self._padded(i, cells[i]) for i in self._shown]
         if self._is_stacked:
             lines = [name, " " * _GAP + (" " * _GAP).join(parts)]

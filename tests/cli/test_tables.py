@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.resources
 import os
+import re
 import shutil
 import sys
 
@@ -69,7 +70,8 @@ def test_numbers_are_never_cut(terminal, capsys, width):
     text = "\n".join(body)
     assert [text.count(row[-1]) for row in ROWS] == [1] * 4
     assert text.count("123.45 kB") in (0, 4)
-    left_out = [n for n, cell in (("dtype", "BF16"), ("x", "123.45 kB")) if cell not in text]
+    left_out = [] if all(row[0] in text for row in ROWS) else ["whole names"]
+    left_out += [n for n, cell in (("dtype", "BF16"), ("x", "123.45 kB")) if cell not in text]
     assert hints == (
         [f"Too wide for this terminal: {', '.join(left_out)}; a pipe gets all."] if left_out else []
     )
@@ -92,12 +94,32 @@ def test_names_are_shortened_then_columns_left_out_then_names_get_lines(terminal
     assert lines[3].split() == ["BF16", "123.45", "kB", "y0.5q"]
 
 
-def test_shortened_names_keep_both_ends(terminal, capsys):
-    for width in range(32, WHOLE):
+@pytest.mark.parametrize(
+    "names",
+    [
+        [row[0] for row in ROWS],
+        [f"model.layers.{i}.{n}" for i in range(12) for n in ("attn.q.weight", "attn.k.weight")],
+        [
+            f"down_blocks.{i}.attentions.1.transformer_blocks.0.attn{j}.{n}.weight"
+            for i in range(3)
+            for j in (1, 2)
+            for n in ("to_out.0", "to_k")
+        ],
+        [f"encoder/{i}/dense_{n}_kernel" for i in (1, 11, 111) for n in ("input", "inner", "in")],
+    ],
+)
+def test_shortened_names_stay_different(terminal, capsys, names):
+    for width in range(44, 80):
         terminal(width)
-        print_table(COLUMNS, ROWS)
-        text = "\n".join(printed(capsys))
-        assert text.count("model.la") == text.count("_proj.weight") == 4
+        print_table(COLUMNS, [(name, "BF16", "123.45 kB", "1.505") for name in names])
+        shown = [line.split()[0] for line in printed(capsys)[1 : len(names) + 1]]
+        assert len(set(shown)) == len(names)
+        for short, name in zip(shown, names, strict=True):
+            # What is left of each word is its beginning, and numbers are whole.
+            parts = [re.findall(r"[^\W_]+", text) for text in (short, name)]
+            for a, b in zip(*parts, strict=True):
+                assert b.startswith(a)
+                assert a == b or b.isalpha()
 
 
 def test_what_is_piped_is_whole(capsys, monkeypatch):
