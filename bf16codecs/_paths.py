@@ -6,7 +6,7 @@ import errno
 import os
 from pathlib import Path
 
-__all__ = ["absolute", "given_path", "require_folder_of"]
+__all__ = ["absolute", "given_path", "names_folder", "require_folder_of"]
 
 
 def given_path(path: str | os.PathLike[str], of: str) -> str:
@@ -27,6 +27,8 @@ def given_path(path: str | os.PathLike[str], of: str) -> str:
         If it is something else.
     ValueError
         If it is empty.
+    NotADirectoryError
+        If a slash at its end says that it is a folder, and it is a file.
     """
     if isinstance(path, bytes) or not isinstance(path, (str, os.PathLike)):
         kind = type(path).__name__
@@ -36,7 +38,14 @@ def given_path(path: str | os.PathLike[str], of: str) -> str:
     text = os.fspath(path)
     if not text:
         raise ValueError(f'the path of the {of} is empty (write "." for the current folder)')
+    if names_folder(text) and os.path.isfile(text.rstrip("/" + os.sep)):
+        raise NotADirectoryError(errno.ENOTDIR, "It is a file: leave out the slash", text)
     return text
+
+
+def names_folder(path: str | os.PathLike[str]) -> bool:
+    """Tell whether a path says by a slash at its end that it is a folder's."""
+    return os.fspath(path).endswith(("/", os.sep))
 
 
 def absolute(path: str | os.PathLike[str]) -> str:

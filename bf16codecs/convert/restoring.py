@@ -15,7 +15,7 @@ from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.grid import Piece
 from bf16codecs._files import reserve, write_all
 from bf16codecs._limits import Limits
-from bf16codecs._paths import given_path
+from bf16codecs._paths import given_path, names_folder
 from bf16codecs._threads import codec_threads
 from bf16codecs.convert.bases import local_chain
 from bf16codecs.convert.checks import check_restored_size, read_index
@@ -240,7 +240,7 @@ def _target(reader: StoreReader, dst: str | os.PathLike[str], as_folder: bool) -
         raise ValueError(f"{dst}: lies in the store")
     absolute_target(target, local_chain(reader.base), f"base of {reader.where}")
     _check_name(reader, target, as_folder)
-    if not as_folder and os.fspath(dst).endswith(("/", os.sep)):
+    if not as_folder and names_folder(dst):
         name = os.path.join(dst, reader.info.files[0].name)
         raise ValueError(f"{dst}: a folder, and one file is restored: name it, such as {name}")
     return target

@@ -28,7 +28,7 @@ from bf16codecs.convert.step_numbers import check_common, ordered_steps, step_of
 from bf16codecs.convert.summary import Progress, Summary, shifted
 from bf16codecs.convert.target import (
     absolute_target,
-    check_suffix,
+    check_store_name,
     is_free_folder,
     new_target,
     other_kind,
@@ -122,7 +122,7 @@ def safetensors_to_run(
     paths = [path for _, source in checkpoints for path in source.paths]
     target = absolute_target(given_path(store, "target"), paths)
     kind = _kind_of(target, as_hdf5)
-    check_suffix(target, kind, ".h5" if kind is Kind.HDF5 else ".zarr")
+    check_store_name(store, target, kind)
     largest = MAX_HDF5_CHUNK if kind is Kind.HDF5 else None
     total = sum(source.nbytes for _, source in checkpoints)
     done, kinds = 0, kinds_of(sha256)

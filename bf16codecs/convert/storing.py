@@ -24,7 +24,7 @@ from bf16codecs.convert.sources import opened_source
 from bf16codecs.convert.summary import Progress, Summary
 from bf16codecs.convert.target import (
     absolute_target,
-    check_suffix,
+    check_store_name,
     new_target,
     other_than_model,
 )
@@ -244,7 +244,7 @@ def _to_store(
         source = half_source(source)
     target = absolute_target(given_path(store, "target"), source.paths)
     check_not_base(base, target, storage_options)
-    check_suffix(target, kind, ".h5" if kind is Kind.HDF5 else ".zarr")
+    check_store_name(store, target, kind)
     obstacle = partial(other_than_model, kind=kind)
     with (
         codec_threads(threads),

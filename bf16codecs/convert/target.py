@@ -16,16 +16,24 @@ from bf16codecs import _interrupt
 from bf16codecs._arguments import for_caller
 from bf16codecs._journal import journal_of, settle_journal
 from bf16codecs._messages import counted
-from bf16codecs._paths import absolute, require_folder_of
+from bf16codecs._paths import absolute, names_folder, require_folder_of
 from bf16codecs._replace import WORKING_PREFIX, WorkingFolder, recover
 from bf16codecs._sync import sync_tree
 from bf16codecs.errors import BF16CodecsError, LeftoverWarning
-from bf16codecs.store.kinds import MAKERS, ZARR_MARKERS, Kind, detect, suffix_of
+from bf16codecs.store.kinds import (
+    FOREIGN_SUFFIXES,
+    MAKERS,
+    ZARR_MARKERS,
+    Kind,
+    detect,
+    suffix_of,
+)
 from bf16codecs.store.opening import open_run_store, split_step
 from bf16codecs.store.run_folder import refuse_appends
 
 __all__ = [
     "absolute_target",
+    "check_store_name",
     "check_suffix",
     "is_free_folder",
     "is_kind",
@@ -102,6 +110,28 @@ def is_kind(path: Path, kind: Kind) -> bool:
     return not other_kind(path, kind)
 
 
+def check_store_name(given: str | os.PathLike[str], target: Path, kind: Kind) -> None:
+    """Refuse a store with the name of something else, as `check_suffix` does, or of a folder.
+
+    Parameters
+    ----------
+    given
+        The path as the caller gave it.
+    target
+        The same, absolute.
+    kind
+        What the store will be.
+
+    Raises
+    ------
+    ValueError
+        If it has.
+    """
+    if kind is not Kind.FOLDER and names_folder(given):
+        raise ValueError(f"{given}: a folder, and {kind.value} is to be made: leave out the slash")
+    check_suffix(target, kind, ".h5" if kind is Kind.HDF5 else ".zarr")
+
+
 def check_suffix(target: Path, kind: Kind, example: str) -> None:
     """Refuse a target with the name of another kind of model, unless it is there already.
 
@@ -117,16 +147,17 @@ def check_suffix(target: Path, kind: Kind, example: str) -> None:
     Raises
     ------
     ValueError
-        If the name is that of another kind.
+        If the name is that of another kind, or of files that have nothing to do with models.
     """
     suffix, found = suffix_of(target.name)
-    if found in (None, kind) or is_kind(target, kind):
+    maker = f"{found.value}, which {MAKERS[found]} makes" if found else ""
+    if found is None:
+        suffix = target.suffix if target.suffix.lower() in FOREIGN_SUFFIXES else ""
+        maker = f"a file of another kind, {suffix}, and {kind.value} is to be made"
+    if not suffix or found is kind or is_kind(target, kind):
         return
     stem = target.name[: -len(suffix)].removesuffix(".zarr") or "model"
-    raise ValueError(
-        f"{target}: by its name {found.value}, which {MAKERS[found]} makes: choose another name,"
-        f" such as {stem}{example}"
-    )
+    raise ValueError(f"{target}: by its name {maker}: choose another name, such as {stem}{example}")
 
 
 def is_free_folder(path: Path) -> bool:

@@ -10,7 +10,7 @@ from typing import BinaryIO
 from bf16codecs._paths import given_path
 from bf16codecs._replace import recover_missing
 
-__all__ = ["MAKERS", "RESTORERS", "ZARR_MARKERS", "Kind", "detect", "suffix_of"]
+__all__ = ["FOREIGN_SUFFIXES", "MAKERS", "RESTORERS", "ZARR_MARKERS", "Kind", "detect", "suffix_of"]
 
 
 class Kind(Enum):
@@ -41,6 +41,11 @@ _SUFFIXES = {
     ".h5": Kind.HDF5,
     ".hdf5": Kind.HDF5,
     **dict.fromkeys(_SAFETENSORS_SUFFIXES, Kind.SAFETENSORS),
+}
+#: Ends of names of well-known files that are none of these: of archives, and of other models.
+FOREIGN_SUFFIXES = {
+    *(".7z", ".bz2", ".gz", ".rar", ".tar", ".tgz", ".xz", ".zst"),
+    *(".bin", ".gguf", ".npy", ".npz", ".onnx", ".pkl", ".pt", ".pth"),
 }
 _HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 

@@ -56,6 +56,9 @@ def shards(tmp_path: Path) -> Path:
         ("st2h5", "out.zarr.zip", "st2zarr", "out.h5"),
         ("st2h5", "out.ZIP", "st2zarr", "out.h5"),
         ("st2h5", "out.safetensors", "h52st", "out.h5"),
+        ("st2zarr", "out.tar", ".tar, and a Zarr store is to be made", "out.zarr"),
+        ("st2zarr", "out.zarr.GZ", ".GZ, and a Zarr store", "out.zarr"),
+        ("st2h5", "out.pt", ".pt, and an HDF5 file", "out.h5"),
     ],
 )
 @pytest.mark.parametrize("job", [(), ("--append", "--step", "1")])
@@ -68,7 +71,23 @@ def test_stores_have_no_name_of_another_kind(
     assert names_in(model.parent) == {model.name}
 
 
-@pytest.mark.parametrize("name", ["back.zarr", "back.zip", "back.h5"])
+@pytest.mark.parametrize("job", [(), ("--append", "--step", "1")])
+def test_a_slash_says_folder(model: Path, job: tuple[str, ...]) -> None:
+    target = model.with_name("out")
+    for command, name in (("st2h5", "out/"), ("st2zarr", "out.zip/")):
+        line = refused(command, model, f"{model.parent}/{name}", *job)
+        assert "leave out the slash" in line or "cannot grow" in line
+    assert "a file: leave out the slash" in refused("st2zarr", f"{model}/", target, *job)
+    assert names_in(model.parent) == {model.name}
+    done("st2zarr", model, f"{target}/", *job)
+    done("bf16codecs", "info", f"{target}/")
+    done("st2h5", model, f"{target}.h5")
+    assert "leave out the slash" in refused("bf16codecs", "info", f"{target}.h5/")
+    for last in ([f"{target}.h5/", "--overwrite"], [f"{target}.h5/", "--append"]):
+        assert "leave out the slash" in refused("st2h5", model, *last)
+
+
+@pytest.mark.parametrize("name", ["back.zarr", "back.zip", "back.h5", "back.tar", "back.bin"])
 def test_restored_files_have_no_name_of_a_store(store: Path, name: str) -> None:
     """Not even where one is there: a store is no file to replace."""
     target = store.with_name(name)
