@@ -14,6 +14,7 @@ __all__ = [
     "ManyFilesWarning",
     "SafetensorsError",
     "ServerError",
+    "SourceMismatchError",
     "StepNotFoundError",
     "StoreError",
     "TensorChangeWarning",
@@ -24,7 +25,7 @@ __all__ = [
 
 
 class Damage(NamedTuple):
-    """Something in a store that cannot be read, or is not what it should be."""
+    """Something in a store that cannot be read, or is not what it should be, or another is."""
 
     #: Of a run, the number of the step.
     step: int | None
@@ -41,6 +42,8 @@ class BF16CodecsError(Exception):
 
     #: What `bf16codecs.convert.verify_store` found before it raised this, 10,000 at most.
     damage: tuple[Damage, ...] = ()
+    #: What it found to be otherwise in what it compared the store with, 10,000 at most.
+    differences: tuple[Damage, ...] = ()
 
 
 class CodecError(BF16CodecsError, ValueError):
@@ -80,6 +83,10 @@ class ServerError(StoreError):
 
 class SafetensorsError(BF16CodecsError, ValueError):
     """A safetensors file, or a set of them, that breaks the format's rules."""
+
+
+class SourceMismatchError(BF16CodecsError, ValueError):
+    """A store is intact, and not a copy of the model that it was compared with."""
 
 
 class TensorNotFoundError(BF16CodecsError, KeyError):

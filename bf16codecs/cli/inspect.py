@@ -104,13 +104,16 @@ def verify(store: str, src: str | None, quiet: bool, as_json: bool, **options: A
         with progress_bar(quiet) as progress:
             summary = conversions.verify_store(store, src, progress=progress, **options)
     except BF16CodecsError as e:
-        if as_json and e.damage:
-            show_json({**about, "intact": False, "damage": [d._asdict() for d in e.damage]})
-        elif len(e.damage) > 1 and not quiet:
-            show_damage(e.damage)
+        found = {"damage": e.damage, "differences": e.differences}
+        if as_json and any(found.values()):
+            lists = {key: [own._asdict() for own in each] for key, each in found.items()}
+            show_json({**about, "intact": not e.damage, **lists})
+        elif len(e.damage + e.differences) > 1 and not quiet:
+            show_damage(e.damage + e.differences)
         raise
     if as_json:
-        show_json({**about, "intact": True, "damage": [], **summary_json(summary)})
+        known = {"intact": True, "damage": [], "differences": []}
+        show_json({**about, **known, **summary_json(summary)})
     elif not quiet:
         same = "" if src is None else f", identical to {printable(src)}"
         if src is not None and summary.loss is not None:

@@ -1,9 +1,15 @@
-"""Everything that is damaged in a store: collected, and raised as one error."""
+"""What is damaged in a store, and what another model has otherwise: collected, raised as one."""
 
 from __future__ import annotations
 
 from bf16codecs._messages import DAMAGE_ADVICE, counted, one_line
-from bf16codecs.errors import BF16CodecsError, Damage
+from bf16codecs.errors import (
+    BaseMismatchError,
+    BF16CodecsError,
+    Damage,
+    SourceMismatchError,
+    UnsupportedVersionError,
+)
 
 __all__ = ["Damages"]
 
@@ -19,16 +25,24 @@ class Damages:
     Parameters
     ----------
     where
-        The store, for messages.
+        What is verified, for messages.
+    place
+        The store, which is that, or of which that is a step.
     """
 
-    def __init__(self, where: str) -> None:
-        self._where, self._found = where, list[Damage]()
+    def __init__(self, where: str, place: str) -> None:
+        self._where, self._place = where, place
+        self._found, self._differing = list[Damage](), list[Damage]()
+        #: Steps and tensors of which some of the data differ.
+        self._other_tensors = set[tuple[int | None, str]]()
         self._first: BF16CodecsError
-        self._advice = ""
 
     def __bool__(self) -> bool:
         return bool(self._found)
+
+    def tensors(self) -> set[str]:
+        """Return the tensors of which more than chunks is damaged."""
+        return {d.tensor for d in self._found if d.tensor is not None and d.chunk is None}
 
     def add(
         self,
@@ -46,30 +60,71 @@ class Damages:
         """
         if not self._found:
             self._first = error
-        text = one_line(error)
-        if text.endswith(f"; {DAMAGE_ADVICE}"):
-            text, self._advice = text.removesuffix(f"; {DAMAGE_ADVICE}"), f"; {_ADVICE}"
-        text = text.removeprefix(f"{self._where}: ")
+        text = one_line(error).removesuffix(f"; {DAMAGE_ADVICE}")
+        for name in (self._where, self._place):
+            text = text.removeprefix(f"{name}: ")
         self._found.append(Damage(step, tensor, chunk, text))
         if len(self._found) >= _MOST:
             self.check()
 
+    def differ(
+        self,
+        text: str,
+        step: int | None = None,
+        tensor: str | None = None,
+        chunk: tuple[int, ...] | None = None,
+    ) -> None:
+        """Note what is otherwise in the model that the store is compared with."""
+        if tensor is not None:
+            self._other_tensors.add((step, tensor))
+        if len(self._differing) < _MOST:
+            self._differing.append(Damage(step, tensor, chunk, text))
+
     def check(self) -> None:
-        """Raise if anything was found.
+        """Raise if anything is damaged.
 
         Raises
         ------
         BF16CodecsError
-            Of a single damage, its own error; of several, one of the type of the first. Its
-            `damage` has them all.
+            Of the type of the first. Its `damage` has all.
         """
         if not self._found:
             return
-        error = self._first
+        text = self._told(self._found[0])
         if len(self._found) > 1:
-            text = f"{self._where}: {self._summary()}; the first: {self._found[0].message}"
-            error = type(error)(f"{text}{self._advice}")
-        error.damage = tuple(self._found)
+            text = f"{self._summary()}; the first: {text}"
+        if not isinstance(self._first, (BaseMismatchError, UnsupportedVersionError)):
+            text += f"; {_ADVICE}"
+        error = type(self._first)(f"{self._where}: {text}")
+        error.damage, error.differences = tuple(self._found), tuple(self._differing)
+        raise error from self._first
+
+    def check_same(self, state: str, source: str, tensors: int) -> None:
+        """Raise if something is otherwise in the model that a sound store was compared with.
+
+        Parameters
+        ----------
+        state
+            What the store is.
+        source
+            What it was compared with.
+        tensors
+            How many there are.
+
+        Raises
+        ------
+        SourceMismatchError
+            Its `differences` have all.
+        """
+        if not self._differing:
+            return
+        text = self._told(self._differing[0])
+        if count := len(self._other_tensors):
+            verb = "differs" if count == 1 else "differ"
+            text = f"{count} of {counted(tensors, 'tensor')} {verb}; the first: {text}"
+        what = f"{state}, but not what {source} holds"
+        error = SourceMismatchError(f"{self._where}: {what}: {text}")
+        error.differences = tuple(self._differing)
         raise error
 
     def _summary(self) -> str:
@@ -83,3 +138,8 @@ class Damages:
         limit = "stopped after " if len(self._found) >= _MOST else ""
         within = f" in {counted(tensors, 'tensor')}" if tensors else ""
         return f"not intact: {limit}{' and '.join(parts)}{within}"
+
+    def _told(self, own: Damage) -> str:
+        """Say what is damaged: of a run, users know steps, and messages the chunks' versions."""
+        is_known = own.step is None or self._where != self._place
+        return own.message if is_known else f"step {own.step}: {own.message}"

@@ -21,6 +21,7 @@ from bf16codecs.convert.bases import local_chain
 from bf16codecs.convert.checks import check_restored_size, read_index
 from bf16codecs.convert.pieces import file_prefix
 from bf16codecs.convert.pipeline import unpack
+from bf16codecs.convert.restored_names import step_folders
 from bf16codecs.convert.summary import Progress, Summary, shifted, summarize
 from bf16codecs.convert.target import absolute_target, check_suffix, new_target, other_names
 from bf16codecs.store.backend import StoreReader
@@ -154,12 +155,7 @@ def run_to_safetensors(
     """
     start = time.perf_counter()
     with closing(open_run_store(store, Opening(storage_options, Limits(max_bytes)))) as run:
-        steps = run.run.steps
-        flat = [name for step in steps for name in step.file_names]
-        if len(flat) > len(steps) or len(set(flat)) < len(flat):
-            folders = [f"step-{step.number}" for step in steps]
-        else:
-            folders = [""] * len(steps)
+        steps, folders = run.run.steps, step_folders(run.run)
         target = _target(run, dst, as_folder=True)
         paths = [
             os.path.join(folder, name)
@@ -181,7 +177,7 @@ def run_to_safetensors(
                 _write(reader, [temporary / folder / name for name in step.file_names], report)
                 done, tensors = done + step.nbytes, tensors + len(reader.names)
         stored = run.total_nbytes()
-        return Summary(len(flat), tensors, total, stored, time.perf_counter() - start)
+        return Summary(len(paths), tensors, total, stored, time.perf_counter() - start)
 
 
 def _restore(

@@ -4,27 +4,31 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bf16codecs._arguments import for_caller
 from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.grid import Piece
 from bf16codecs._limits import Limits
-from bf16codecs._messages import counted, one_line
+from bf16codecs._messages import counted, named_errors, one_line
 from bf16codecs._threads import codec_threads
 from bf16codecs.convert.checks import check_restored_size, compare_names, read_index
 from bf16codecs.convert.damages import Damages
 from bf16codecs.convert.lossy import half_source
 from bf16codecs.convert.pipeline import unpack
+from bf16codecs.convert.restored_names import step_folders
 from bf16codecs.convert.sources import opened_source
 from bf16codecs.convert.summary import Progress, Summary, shifted
 from bf16codecs.errors import BF16CodecsError, CorruptDataError, LimitError, ServerError, StoreError
 from bf16codecs.safetensors import Source
 from bf16codecs.store.backend import StoreReader
+from bf16codecs.store.entries import ROUNDED, array_loss
 from bf16codecs.store.opening import Opening, open_either
 from bf16codecs.store.paths import STEP_PATH
 from bf16codecs.store.run_layout import listed
@@ -45,7 +49,8 @@ def verify_store(
 ) -> Summary:
     """Decode a whole store, check every checksum and digest, and compare with `src` if given.
 
-    Damage does not keep the rest from being read: the error, at the end, tells of all of it.
+    Damage does not keep the rest from being read: the error, at the end, tells of all of it. Nor
+    do differences to `src`, which are not damage.
 
     Parameters
     ----------
@@ -55,7 +60,7 @@ def verify_store(
         steps are verified, or the one that the path names, as in ``run.zarr@600``.
     src
         The safetensors file, folder of shards or index that it has to be a copy of; a lossy store,
-        of that in half precision.
+        of that in half precision; a run, of the folder that `run_to_safetensors` makes.
     threads, base, storage_options, max_bytes, progress
         As for `zarr_to_safetensors`.
 
@@ -66,49 +71,92 @@ def verify_store(
     Raises
     ------
     StoreError, bf16codecs.errors.CodecError
-        If the store is damaged, or is not a copy of `src`. The error is that of the first damage;
+        If the store is damaged. The error is that of the first damage;
         its `damage` lists all, as `bf16codecs.errors.Damage`. After 10,000, the rest is not read.
         It has none where the error tells of no damage: `LimitError`, `ServerError`.
+    bf16codecs.errors.SourceMismatchError
+        If it is intact, and not a copy of `src`. Its `differences` lists what differs, as `damage`
+        does, and so does that of an error of damage.
     OSError
         If a server fails, or `src` cannot be read.
     """
     start = time.perf_counter()
-    source = None if src is None else opened_source(src)
     opening = Opening(storage_options, Limits(max_bytes), base=base)
     with codec_threads(threads), closing(open_either(store, opening)) as reader:
-        damages = Damages(reader.where)
+        damages = Damages(reader.where, reader.location[0])
         if isinstance(reader, RunReader):
-            files, tensors, total = _verify_run(reader, source, damages, progress)
+            files, tensors, total = _verify_run(reader, src, damages, progress)
         else:
             files, tensors, total = len(reader.info.files), len(reader.names), _size(reader)
+            source = None if src is None else opened_source(src)
             _verify(reader, source, damages, shifted(progress, "verify", 0, total))
+        _verify_documents(reader, damages)
         damages.check()
-        reader.check_documents()
-        stored, loss = reader.total_nbytes(), reader.info.loss
         has_checksums = all(file.restored.kinds for file in reader.info.files)
+        state = "intact" if has_checksums else "readable"
+        damages.check_same(state, "" if src is None else os.fspath(src), tensors)
+        stored, loss = reader.total_nbytes(), reader.info.loss
     seconds = time.perf_counter() - start
     return Summary(files, tensors, total, stored, seconds, loss=loss, has_checksums=has_checksums)
 
 
 def _verify_run(
-    run: RunReader, source: Source | None, damages: Damages, progress: Progress | None
+    run: RunReader,
+    src: str | os.PathLike[str] | None,
+    damages: Damages,
+    progress: Progress | None,
 ) -> tuple[int, int, int]:
     """Verify all steps of a run; return how many files, tensors and bytes they have."""
-    steps = run.run.steps
-    if source is not None and len(steps) > 1:
-        raise StoreError(
-            f"{run.where}: a run of {counted(len(steps), 'step')}: name the one that is to be"
-            f" compared, as in {run.where}@{steps[-1].number}"
-        )
+    steps, sources = run.run.steps, _sources(run, src)
     files, tensors, done, total = 0, 0, 0, sum(step.nbytes for step in steps)
     run.check_size(total, "the original files")
-    _check_coordinate(run)
-    for step in steps:
+    try:
+        _check_coordinate(run)
+    except (CorruptDataError, StoreError) as e:
+        if isinstance(e, (LimitError, ServerError)):
+            raise
+        damages.add(e)
+    for step, source in zip(steps, sources, strict=True):
         reader = run.step(step.number)
         _verify(reader, source, damages, shifted(progress, "verify", done, total))
         files, tensors = files + len(step.files), tensors + len(reader.names)
         done += step.nbytes
+    if not damages:
+
+        def check(name: str) -> None:
+            run.describe(name)
+            run.check_header(name)
+
+        _fails(run.names, check, damages.add)
     return files, tensors, total
+
+
+def _sources(run: RunReader, src: str | os.PathLike[str] | None) -> Sequence[Source | None]:
+    """Open what each step of a run is to be compared with.
+
+    Raises
+    ------
+    StoreError
+        If there are several, and no folder that has them all.
+    """
+    steps = run.run.steps
+    if src is None:
+        return [None] * len(steps)
+    if len(steps) == 1:
+        return [opened_source(src)]
+    folders = [Path(src, folder) for folder in step_folders(run.run)]
+    paths = [
+        folder / step.file_names[0] if len(step.file_names) == 1 else folder
+        for folder, step in zip(folders, steps, strict=True)
+    ]
+    if not all(path.exists() for path in paths):
+        command = for_caller("run_to_safetensors", "zarr2st --all or h52st --all")
+        raise StoreError(
+            f"{run.where}: a run of {counted(len(steps), 'step')}, and {os.fspath(src)} is not a"
+            f" folder of all of them, as {command} makes it: name the one that is to be compared,"
+            f" as in {run.where}@{steps[-1].number}"
+        )
+    return list(map(opened_source, paths))
 
 
 def _check_coordinate(run: RunReader) -> None:
@@ -137,6 +185,18 @@ def _size(reader: StoreReader) -> int:
     return sum(file.size for file in reader.info.files) + (0 if index is None else index.size)
 
 
+def _verify_documents(reader: StoreReader, damages: Damages) -> None:
+    """Look for metadata that other software cannot read, or reads otherwise."""
+    names = {path: name for name, path in reader.info.paths.items()}
+    if isinstance(reader, RunReader):
+        names = {form.path: name for name, own in reader.run.tensors.items() for form in own}
+    told: set[str] = set(damages.tensors())
+    for path, error in reader.document_faults():
+        if names.get(path, path) not in told:
+            damages.add(error, tensor=names.get(path))
+        told.add(names.get(path, path))
+
+
 def _verify(
     reader: StoreReader,
     source: Source | None,
@@ -147,7 +207,7 @@ def _verify(
     found = partial(damages.add, step=reader.location[1])
     try:
         if not _has_bad_arrays(reader, found):
-            _verify_data(reader, source, found, progress)
+            _verify_data(reader, source, damages, progress)
     except (OSError, ServerError) as e:
         if damages:
             found(StoreError(f"{one_line(e)}: the rest was not read"))
@@ -161,11 +221,31 @@ def _verify(
 
 
 def _has_bad_arrays(reader: StoreReader, found: Callable[..., None]) -> bool:
-    """Tell of the tensors whose arrays cannot be opened: whether there are any."""
+    """Tell of the tensors that cannot be opened, or not be read then: whether there are any."""
+    paths, is_lossy = reader.info.paths, reader.info.loss is not None
+
+    def check(name: str) -> None:
+        reader.tensor(name)
+        reader.check_header(name)
+        reader.storage(paths[name])
+        if is_lossy and not paths[name].endswith(ROUNDED):
+            with named_errors(reader.label(paths[name])):
+                array_loss(reader.attributes(paths[name]))
+
+    if _fails(paths, lambda name: reader.array(paths[name]), found):
+        return True
+    _ = reader.headers  # whose faults are not those of each tensor
+    return _fails(paths, check, found)
+
+
+def _fails(
+    names: Iterable[str], check: Callable[[str], object], found: Callable[..., None]
+) -> bool:
+    """Tell of the tensors for which a check fails: whether there are any."""
     is_bad = False
-    for name, path in reader.info.paths.items():
+    for name in names:
         try:
-            reader.array(path)
+            check(name)
         except (LimitError, ServerError):
             raise
         except BF16CodecsError as e:
@@ -177,15 +257,19 @@ def _has_bad_arrays(reader: StoreReader, found: Callable[..., None]) -> bool:
 def _verify_data(
     reader: StoreReader,
     source: Source | None,
-    found: Callable[..., None],
+    damages: Damages,
     progress: Callable[[int, int], None] | None,
 ) -> None:
-    headers, index = reader.headers, read_index(reader)
+    headers, index, step = reader.headers, read_index(reader), reader.location[1]
     check_restored_size(reader)
     if source is not None:
-        compare_names(reader, headers, index, source)
-        if reader.info.loss is not None:
-            source = half_source(source)
+        try:
+            compare_names(reader, headers, index, source)
+        except CorruptDataError as e:
+            damages.differ(str(e).removeprefix(f"{reader.where}: "), step)
+            source = None
+    if source is not None and reader.info.loss is not None:
+        source = half_source(source)
     # Arrays may be those of several tensors, but not places in the files.
     names = {
         (file, header.data_start + tensor.start): tensor.name
@@ -193,6 +277,7 @@ def _verify_data(
         for tensor in header.tensors
         if tensor.nbytes
     }
+    differing: list[Piece] = []
 
     def consume(file: int, piece: Piece, data: Bytes) -> None:
         if source is None:
@@ -200,15 +285,21 @@ def _verify_data(
         original = np.empty_like(data)
         source.files[file].read_into(piece.offset, original)
         if not np.array_equal(data, original):
-            chunk = f"{reader.label(piece.array.path)}, chunk {piece.index}"
-            raise CorruptDataError(f"{chunk} differs from {source.files[file].path}")
+            differing.append(piece)
 
     def failed(error: BF16CodecsError, piece: Piece | None) -> None:
-        if piece is None:
-            found(error)
-        else:
-            name = names[piece.array.file, piece.array.offset]
-            found(error, tensor=name, chunk=piece.index)
+        name = None if piece is None else names[piece.array.file, piece.array.offset]
+        damages.add(error, step, name, None if piece is None else piece.index)
 
     expected = [file.restored for file in reader.info.files]
     unpack(reader, headers, consume, expected, progress, failed)
+    if source is None:
+        return
+    # Several threads have found them.
+    for piece in sorted(differing, key=lambda piece: (piece.array.file, piece.offset)):
+        name, path = (
+            names[piece.array.file, piece.array.offset],
+            source.files[piece.array.file].path,
+        )
+        text = f"tensor {name!r:.300}, chunk {piece.index} differs from {path}"
+        damages.differ(text, step, name, piece.index)

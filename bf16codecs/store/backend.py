@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from bf16codecs._chunks.pieces import KeptPiece, PiecewiseArray, RangeReader
 from bf16codecs._digests import Digests
 from bf16codecs._limits import Limits
 from bf16codecs._messages import named_errors
-from bf16codecs.errors import StoreError
+from bf16codecs.errors import BF16CodecsError, StoreError
 from bf16codecs.safetensors import Header, TensorInfo, parse_header
 from bf16codecs.store.checks import (
     check_array,
@@ -147,8 +147,7 @@ class StoreReader(ABC):
         self._base_array(path).read_run(start, stop, out)
 
     def _base_array(self, path: str) -> RangeReader:
-        bases = self._bases
-        if path not in bases:
+        if path not in (bases := self._bases):
             assert self.base is not None
             difference = self.info.differences[path]
             array = self.base.counterpart(difference.tensor, *difference_form(difference))
@@ -369,8 +368,9 @@ class StoreReader(ABC):
         stored = partial(self.stored_nbytes, path)
         return read_text(self.plan(path), self.label(path), stored, self.read)
 
-    def check_documents(self) -> None:  # noqa: B027
-        """Raise `StoreError` for metadata that other readers of such stores refuse."""
+    def document_faults(self) -> Iterator[tuple[str, BF16CodecsError]]:
+        """Yield metadata that other readers of such stores refuse, or go by: the array's path."""
+        return iter(())
 
     @abstractmethod
     def total_nbytes(self) -> int:

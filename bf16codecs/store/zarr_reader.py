@@ -37,7 +37,7 @@ from bf16codecs._limits import Limits
 from bf16codecs._messages import named_errors
 from bf16codecs._names import ARITHMETIC_ID, BLOCKS_ID, DELTA_ID, FRAME_IDS, PREFIX, RUN_LENGTH_ID
 from bf16codecs._threads import run_ahead
-from bf16codecs.errors import StoreError
+from bf16codecs.errors import BF16CodecsError, StoreError
 from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.entries import ROUNDED, Difference
 from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo
@@ -252,11 +252,20 @@ class ZarrReader(StoreReader):
         if self._store is not None:
             self._store.close()
 
-    def check_documents(self) -> None:
-        """Refuse metadata that zarr refuses, such as a codec's configuration."""
+    def document_faults(self) -> Iterator[tuple[str, BF16CodecsError]]:
+        """Yield metadata that zarr refuses, or would find beside an array: see `copy_faults`."""
+        from bf16codecs.store.zarr_copies import copy_faults
+
         for path in [*self._stored_paths(), *(file.path for file in self.info.files)]:
             if path not in self.info.differences:
-                self._made_array(path, self.label(path))
+                try:
+                    self._made_array(path, self.label(path))
+                except BF16CodecsError as e:
+                    yield path, e
+        if self.has_near_headers:  # of others, each would be a request
+            is_run = self.info.run is not None
+            for path, text in copy_faults(self.where, self._source, self.zarr_format, is_run):
+                yield path, StoreError(f"{self.label(path) if path else self.where}: {text}")
 
     def _zarr_array(self, path: str, label: str) -> zarr.Array:
         """Return an array whose chunks are bounded, in their stored form and decoded."""

@@ -9,18 +9,15 @@ from typing import Any
 
 import h5py
 import pytest
+import zarr
 
 from based_models import KINDS, convert, write_nearby
+from bf16codecs import open_model
 from bf16codecs._chunks import sources
 from bf16codecs.convert import damages, safetensors_to_run, safetensors_to_zarr, verify_store
-from bf16codecs.errors import (
-    BF16CodecsError,
-    CorruptDataError,
-    Damage,
-    LimitError,
-    ServerError,
-    StoreError,
-)
+from bf16codecs.errors import CorruptDataError, LimitError, ServerError, StoreError
+from damage import damage_of, error_of, places
+from edit_store import edit_array, edit_json, write_zip, zip_members
 from invoked import run
 from lazy_models import weights, write_safetensors
 from run_stores import TARGETS
@@ -58,17 +55,6 @@ def flip(store: Path, frame: bytes) -> None:
             file.write_bytes(content)
             return
     raise AssertionError("no file has the frame")
-
-
-def damage_of(*args: Any, error: type[BF16CodecsError] = CorruptDataError) -> tuple[Damage, ...]:
-    with pytest.raises(error) as caught:
-        verify_store(*args)
-    assert "\n" not in str(caught.value)
-    return caught.value.damage
-
-
-def places(found: tuple[Damage, ...]) -> list[tuple[str | None, tuple[int, ...] | None]]:
-    return [(damage.tensor, damage.chunk) for damage in found]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -109,12 +95,15 @@ def test_missing_chunks_other_bytes_and_other_digests(tmp_path: Path, source: Pa
     (found,) = damage_of(store)
     assert (found.tensor, found.chunk) == (None, None)
     assert found.message == "m-1.safetensors has another BLAKE3 than the original"
-    assert places(damage_of(store, source)) == [("t0", (1, 0))]
+    error = error_of(store, source)
+    assert places(error.damage) == [(None, None)]
+    assert places(error.differences) == [("t0", (1, 0))]
+    assert error.differences[0].message == f"tensor 't0', chunk (1, 0) differs from {source}"
     chunks["t2"].unlink()
     assert places(damage_of(store, error=StoreError)) == [("t2", (1, 0))]
-    found = damage_of(store, source)
-    assert places(found) == [("t0", (1, 0)), ("t2", (1, 0))]
-    assert found[0].message == f"tensor 't0', chunk (1, 0) differs from {source}"
+    error = error_of(store, source, error=StoreError)
+    assert places(error.damage) == [("t2", (1, 0))]
+    assert places(error.differences) == [("t0", (1, 0))]
 
 
 def test_each_file_is_compared_for_itself(tmp_path: Path) -> None:
@@ -142,6 +131,79 @@ def test_arrays_that_cannot_be_opened(tmp_path: Path, source: Path) -> None:
     assert places(damage_of(store, error=StoreError)) == [("t1", None), ("t3", None)]
 
 
+def _rename(attributes: dict[str, Any]) -> None:
+    attributes["tensor"] = "zzz"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_array_of_another_tensor(kind: str, tmp_path: Path, source: Path) -> None:
+    """Reading refuses what names another tensor, though all of its data are sound."""
+    store = convert(kind, source, tmp_path / "m")
+    if kind == "hdf5":
+        with h5py.File(store, "r+") as file:
+            attributes = json.loads(file["t1"].attrs["bf16codecs"])
+            _rename(attributes)
+            file["t1"].attrs["bf16codecs"] = json.dumps(attributes)
+    elif kind == "zarr2":
+        edit_json(
+            store, ".zmetadata", lambda root: _rename(root["metadata"]["t1/.zattrs"]["bf16codecs"])
+        )
+    else:
+        edit_array(store, "t1", lambda node: _rename(node["attributes"]["bf16codecs"]))
+    with open_model(store) as model, pytest.raises(StoreError, match="that of 'zzz'"):
+        model.load()
+    error = error_of(store, error=StoreError)
+    assert places(error.damage) == [("t1", None)]
+    assert error.damage[0].message == "tensor 't1': the array is that of 'zzz'"
+    assert str(error).endswith("; restore it from its source or a copy")
+
+
+@pytest.mark.parametrize("is_zip", [False, True])
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_metadata_of_single_arrays(
+    zarr_format: int, is_zip: bool, tmp_path: Path, source: Path
+) -> None:
+    """Who opens an array by its own path reads them, and they are to be as the root has them."""
+    names = {2: [".zarray", ".zattrs", ".zgroup"], 3: ["zarr.json"]}[zarr_format]
+    for name in names:
+        folders = ["safetensors"] if name == ".zgroup" else ["t1", "safetensors/header/0"]
+        if zarr_format == 3:
+            folders.append("safetensors")
+        for at in folders:
+            for content in (None, b"garbage", b"{}"):
+                if (name, content) == (".zattrs", b"{}") and at != "t1":
+                    continue
+                store = tmp_path / ("m.zarr.zip" if is_zip else "m.zarr")
+                safetensors_to_zarr(source, store, zarr_format=zarr_format, overwrite=True)
+                _put(store, f"{at}/{name}", content)
+                (found,) = damage_of(store, error=StoreError)
+                assert (found.tensor, found.chunk) == ("t1" if at == "t1" else None, None)
+                assert f"{at}/{name} " in found.message
+
+
+def _put(store: Path, key: str, content: bytes | None) -> None:
+    """Replace a file of a folder or a ZIP file, or remove it."""
+    if store.is_file():
+        members = zip_members(store)
+        del members[key]
+        write_zip(store, members if content is None else {**members, key: content})
+    elif content is None:
+        (store / key).unlink()
+    else:
+        (store / key).write_bytes(content)
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_attributes_of_others(zarr_format: int, tmp_path: Path, source: Path) -> None:
+    """Zarr libraries write them to the array's own metadata alone."""
+    store = tmp_path / "m.zarr"
+    safetensors_to_zarr(source, store, zarr_format=zarr_format)
+    array = zarr.open_array(store, path="t1", mode="r+", zarr_format=zarr_format)
+    array.attrs["note"] = "mine"
+    zarr.open_group(store, path="safetensors", mode="r+").attrs["note"] = "mine"
+    verify_store(store)
+
+
 @pytest.mark.parametrize("kind", TARGETS)
 def test_all_steps_of_a_run(kind: str, tmp_path: Path, source: Path) -> None:
     """A chunk is told for each step that cannot be read because of it."""
@@ -163,7 +225,22 @@ def test_all_steps_of_a_run(kind: str, tmp_path: Path, source: Path) -> None:
         (2, "t2", (1, 0)),
         (3, "u", (3, 0)),
     ]
-    assert places(damage_of(f"{store}@2")) == [("t2", (1, 0))]
+    error = error_of(f"{store}@3")
+    assert places(error.damage) == [("u", (3, 0))]
+    assert str(error).startswith(f"{store}@3: tensor 'u', chunk ")
+
+
+@pytest.mark.parametrize("kind", TARGETS)
+def test_a_single_one_of_a_run(kind: str, tmp_path: Path, source: Path) -> None:
+    """Its message has the step, which is what users know."""
+    last = write_safetensors(tmp_path / "m-600.safetensors", {"t0": weights((128, 64), seed=9)})
+    name, options = TARGETS[kind]
+    store = tmp_path / name
+    safetensors_to_run([source, last], store, steps=[100, 600], **options)
+    safetensors_to_zarr(last, tmp_path / "last.zarr")
+    flip(store, (tmp_path / "last.zarr" / "t0" / "c.0.0").read_bytes()[100:])
+    error = error_of(store)
+    assert str(error).startswith(f"{store}: step 600: tensor 't0', chunk ")
 
 
 def test_what_the_command_says(tmp_path: Path, source: Path) -> None:

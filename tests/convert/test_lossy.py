@@ -27,7 +27,7 @@ from bf16codecs.convert import (
     verify_store,
     zarr_to_safetensors,
 )
-from bf16codecs.errors import BaseMismatchError, CorruptDataError, StoreError
+from bf16codecs.errors import BaseMismatchError, CorruptDataError, SourceMismatchError, StoreError
 from edit_store import edit_array, edit_attributes
 from folders import files_in
 from lazy_models import write_shards
@@ -284,7 +284,7 @@ def test_the_source_is_compared_in_half_precision(source, tmp_path):
     verify_store(tmp_path / "m.zarr", tmp_path / "near.safetensors")
     arrays["w"][0, 0] *= -1
     save_file(arrays, tmp_path / "other.safetensors", {"format": "pt"})
-    with pytest.raises(CorruptDataError, match="differs from"):
+    with pytest.raises(SourceMismatchError, match="differs from"):
         verify_store(tmp_path / "m.zarr", tmp_path / "other.safetensors")
 
 

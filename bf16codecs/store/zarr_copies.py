@@ -1,0 +1,86 @@
+"""Metadata documents of a Zarr store that its root has copies of: whether they are the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from bf16codecs._chunks.stored import KeySource
+from bf16codecs._messages import damaged, one_line
+from bf16codecs.errors import BF16CodecsError
+from bf16codecs.store.layout import ATTRIBUTES_KEY
+from bf16codecs.store.zarr_documents import read_documents
+from bf16codecs.store.zarr_metadata import read_json
+
+__all__ = ["copy_faults"]
+
+_OWN_ATTRIBUTES = {ATTRIBUTES_KEY, "_ARRAY_DIMENSIONS"}
+_GROUP_V2 = {".zgroup": {"zarr_format": 2}}
+
+
+def copy_faults(
+    where: str, source: KeySource, zarr_format: int, is_run: bool
+) -> Iterator[tuple[str, str]]:
+    """Yield what documents beside arrays and in groups have otherwise than the root's copies.
+
+    This package reads the copies, and Zarr libraries that open an array by its own path read the
+    documents. Attributes of others do not count, which may well be newer.
+
+    Parameters
+    ----------
+    where
+        The store, for messages.
+    source
+        Its keys.
+    zarr_format
+        2 or 3.
+    is_run
+        Whether an append may be under way, or was killed: arrays may have a step more.
+
+    Yields
+    ------
+    str
+        The path; empty for the root's own.
+    str
+        What is wrong.
+    """
+    for key, copy in _root_copies(where, source, zarr_format).items():
+        path, _, name = key.rpartition("/")
+        try:
+            found = read_json(where, source, key)
+        except BF16CodecsError as e:
+            yield path, one_line(e).removeprefix(f"{where}: ")
+            continue
+        if found is None:
+            yield path, damaged(f"{key} is missing")
+        elif _own_part(name, found) not in _own_parts(name, copy, is_run):
+            root = ".zmetadata" if zarr_format == 2 else "zarr.json"
+            yield path, damaged(f"{key} is not what {root} says of it")
+
+
+def _root_copies(where: str, source: KeySource, zarr_format: int) -> dict[str, Any]:
+    """Return what the root has copies of, by key; nothing if it has none."""
+    root = read_json(where, source, ".zmetadata" if zarr_format == 2 else "zarr.json")
+    if root is None or (zarr_format == 3 and not root.get("consolidated_metadata")):
+        return {}
+    attributes, nodes = read_documents(where, source, zarr_format)
+    below = {f"{path}/{name}": own[name] for path, own in nodes.items() for name in own}
+    return {**_GROUP_V2, ".zattrs": attributes, **below} if zarr_format == 2 else below
+
+
+def _own_parts(name: str, document: dict[str, Any], is_run: bool) -> list[dict[str, Any]]:
+    """Return what a document may be, without the attributes of others."""
+    own, shape = _own_part(name, document), document.get("shape")
+    if not (is_run and isinstance(shape, list) and shape and isinstance(shape[0], int)):
+        return [own]
+    return [own, {**own, "shape": [shape[0] + 1, *shape[1:]]}]
+
+
+def _own_part(name: str, document: dict[str, Any]) -> dict[str, Any]:
+    """Return a document without the attributes of others, and without copies of documents."""
+    if name == ".zattrs":
+        return {key: document[key] for key in _OWN_ATTRIBUTES & document.keys()}
+    own = {key: document[key] for key in document.keys() - {"consolidated_metadata"}}
+    attributes = own.get("attributes") or {}
+    is_known = isinstance(attributes, dict)
+    return {**own, "attributes": _own_part(".zattrs", attributes) if is_known else attributes}

@@ -1,0 +1,68 @@
+"""Stores that are compared with a model: what differs is not damage."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from based_models import convert, write_nearby
+from bf16codecs.convert import run_to_safetensors, safetensors_to_run, verify_store
+from bf16codecs.errors import SourceMismatchError, StoreError
+from damage import error_of
+from invoked import run
+from lazy_models import weights, write_safetensors
+
+ARRAYS = {f"t{i}": weights((128, 64), seed=i) for i in range(4)}
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return write_safetensors(tmp_path / "m-1.safetensors", ARRAYS)
+
+
+def test_another_source(tmp_path: Path, source: Path) -> None:
+    """The store is intact: it is not what it was compared with."""
+    store = convert("zarr3", source, tmp_path / "m")
+    near = write_nearby(source, tmp_path / "m-2.safetensors")
+    error = error_of(store, near, error=SourceMismatchError)
+    text = f"{store}: intact, but not what {near} holds: 4 of 4 tensors differ; the first: tensor"
+    assert str(error).startswith(f"{text} 't0', chunk (0, 0) ")
+    assert error.damage == ()
+    assert {found.tensor for found in error.differences} == ARRAYS.keys()
+    arrays = {**ARRAYS, "t2": weights((128, 64), seed=8)}
+    other = write_safetensors(tmp_path / "other.safetensors", arrays)
+    error = error_of(store, other, error=SourceMismatchError)
+    assert "1 of 4 tensors differs; the first: tensor 't2', chunk (0, 0)" in str(error)
+    few = write_safetensors(tmp_path / "few.safetensors", {"t0": ARRAYS["t0"]})
+    error = error_of(store, few, error=SourceMismatchError)
+    assert f"intact, but not what {few} holds: its header differs from {few}" in str(error)
+    error = error_of(source, near, error=SourceMismatchError)
+    assert str(error).startswith(f"{source}: readable, but not what {near} holds: 4 of 4 tensors")
+    result = run("bf16codecs", "verify", store, other, "--json")
+    document = json.loads(result.stdout)
+    assert (result.exit_code, document["intact"], document["damage"]) == (1, True, [])
+    assert [own["tensor"] for own in document["differences"]] == ["t2"]
+    assert json.loads(run("bf16codecs", "verify", store, "--json").stdout)["differences"] == []
+
+
+@pytest.mark.parametrize("names", [["m-1", "m-2"], ["m", "m"]])
+def test_a_run_and_the_folder_of_its_steps(names: list[str], tmp_path: Path, source: Path) -> None:
+    """With and without folders for steps, as all of them are restored."""
+    steps = [tmp_path / f"step-{i}" / f"{name}.safetensors" for i, name in enumerate(names)]
+    for path in steps:
+        path.parent.mkdir()
+    steps[0].write_bytes(source.read_bytes())
+    write_nearby(source, steps[1])
+    store, folder = tmp_path / "run.zarr", tmp_path / "all"
+    safetensors_to_run(steps, store, steps=[100, 600])
+    with pytest.raises(StoreError, match=r"2 steps, and .*all is not a folder of all of them"):
+        verify_store(store, folder)
+    run_to_safetensors(store, folder)
+    assert verify_store(store, folder).files == 2
+    (last,) = folder.rglob("step-600/*" if names[0] == names[1] else "m-2*")
+    last.write_bytes(source.read_bytes())
+    error = error_of(store, folder, error=SourceMismatchError)
+    assert "4 of 8 tensors differ; the first: step 600: tensor 't0', chunk (0, 0)" in str(error)
+    assert {found.step for found in error.differences} == {600}
