@@ -176,7 +176,7 @@ def _encode(
     """Encode all tensors; return the digests of each file, and how many bytes were written."""
     group, slot = divmod(len(info.steps), info.group)
     bases, decoded = ThreadBuffer(), ThreadBuffer()
-    files = step.source.files
+    files, grown = step.source.files, info.grown()
 
     def work(piece: Piece, chunk: Bytes) -> int:
         read_chunk(files[piece.array.file], piece, chunk)
@@ -185,7 +185,8 @@ def _encode(
         array = plan.arrays[piece.array.path]
         known = None if parent is None else parent.arrays.get(piece.array.path)
         base = None if known is None else read_base(known, piece, bases.get(chunk.size))
-        version, fill = _version(piece.array, chunk, parent, base), partial(_fill, piece.array)
+        version = _version(piece.array, chunk, parent, base)
+        fill = None if array.path in grown else partial(_fill, piece.array)
         appended = writer.append(array, (group, *piece.index), slot, version, fill)
         if step.verify:
             found = decoded.get(chunk.size)
@@ -221,9 +222,9 @@ def _fill_up(writer: RunWriter, run: RunReader, paths: Iterable[str], choice: Co
     nbytes = 0
     for path in sorted(paths):
         array = stored_array(run, path, choice)
-        fill = partial(_fill, ArrayPlan(path, array.dtype, array.shape[1:], array.chunks[1:]))
+        version = Version(_fill(ArrayPlan(path, array.dtype, array.shape[1:], array.chunks[1:])))
         for index in grid_indices(chunk_counts(array.shape[1:], array.chunks[1:])):
-            nbytes += writer.append(array, (group, *index), slot, Version(fill()), fill).nbytes
+            nbytes += writer.append(array, (group, *index), slot, version, None).nbytes
     return nbytes
 
 

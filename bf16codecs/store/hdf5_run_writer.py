@@ -19,6 +19,7 @@ from bf16codecs._chunks.grid import ArrayPlan
 from bf16codecs._growing import Version, directory_nbytes
 from bf16codecs._journal import read_at
 from bf16codecs._journaled import JournaledFile
+from bf16codecs._messages import named_errors
 from bf16codecs.hdf5.dataset import create_dataset, write_region
 from bf16codecs.store.hdf5_writer import HDF5_FORMAT, hdf5_errors
 from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo
@@ -87,22 +88,30 @@ class Hdf5RunWriter:
             dataset.set_extent((steps, *dataset.shape[1:]))
 
     def append(
-        self, array: RunArray, index: tuple[int, ...], slot: int, version: Version, fill: Fill
+        self,
+        array: RunArray,
+        index: tuple[int, ...],
+        slot: int,
+        version: Version,
+        fill: Fill | None,
     ) -> Appended:
         """Add a version to a chunk: see `RunWriter`."""
         self._journaled.check()
         dataset = self._dataset(array.path)
         origin = tuple(i * n for i, n in zip(index, array.chunks, strict=True))
         place = self._find(dataset, origin) if slot else None
+        label = f"{self._path}: {array.path}, chunk {index}"
         if place is None:
-            content = start(array.codec, slot, version, fill)
+            with named_errors(label):
+                content = start(array.codec, slot, version, fill)
             ends = _core.GrowingIndex(content).ends
             begin = ends[-2] if slot else directory_nbytes(array.codec.steps)
             room = self._expected_room(dataset, array, index, len(content))
             self.put(array, index, content + bytes(room))
             return Appended(len(content), (array.path, origin), begin, ends[-1] - begin)
         directory = self._read(place, 0, directory_nbytes(array.codec.steps))
-        growth = grow(array.codec, directory, slot, version)
+        with named_errors(label):
+            growth = grow(array.codec, directory, place.size, slot, version)
         last = growth.frames[-1]
         end = last.at + len(last.content)
         nbytes = sum(len(write.content) for write in [*growth.frames, *growth.entries])

@@ -10,9 +10,9 @@ from bf16codecs import _core
 from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.grid import ArrayPlan
 from bf16codecs._growing import Version, append_version, new_growing_frame
-from bf16codecs._messages import counted
+from bf16codecs._messages import counted, damaged, named_damage
 from bf16codecs.codecs import BF16Arithmetic, FrameCodec
-from bf16codecs.errors import CorruptDataError
+from bf16codecs.errors import CorruptDataError, StoreError, TruncatedDataError
 from bf16codecs.store.layout import StoreInfo
 
 __all__ = [
@@ -79,7 +79,12 @@ class RunWriter(Protocol):
         """Let an array that was there have a number of steps."""
 
     def append(
-        self, array: RunArray, index: tuple[int, ...], slot: int, version: Version, fill: Fill
+        self,
+        array: RunArray,
+        index: tuple[int, ...],
+        slot: int,
+        version: Version,
+        fill: Fill | None,
     ) -> Appended:
         """Add a version to a chunk, in a place of it.
 
@@ -94,7 +99,12 @@ class RunWriter(Protocol):
         version
             What it holds, and what it is coded against.
         fill
-            Returns what versions before hold, if the chunk is not there.
+            Returns what versions before hold, if the chunk is not there; None if it has to be.
+
+        Raises
+        ------
+        StoreError, CodecError
+            If the chunk is missing, or damaged.
         """
 
     def read(self, appended: Appended) -> Bytes:
@@ -116,13 +126,21 @@ class RunWriter(Protocol):
         """Release what is open."""
 
 
-def start(codec: FrameCodec, slot: int, version: Version, fill: Fill) -> bytes:
-    """Return a chunk whose first version of use is the one at a place in it."""
-    before = [Version(fill())] * slot if slot else []
+def start(codec: FrameCodec, slot: int, version: Version, fill: Fill | None) -> bytes:
+    """Return a chunk whose first version of use is the one at a place in it.
+
+    Raises
+    ------
+    StoreError
+        If there have to be versions before it.
+    """
+    if slot and fill is None:
+        raise StoreError(damaged("it is missing"))
+    before = [Version(fill())] * slot if slot and fill is not None else []
     return new_growing_frame(codec, [*before, version])
 
 
-def grow(codec: FrameCodec, directory: bytes, slot: int, version: Version) -> Growth:
+def grow(codec: FrameCodec, directory: bytes, size: int, slot: int, version: Version) -> Growth:
     """Return what makes a chunk hold a version at a place in it that is not its first.
 
     Parameters
@@ -131,6 +149,8 @@ def grow(codec: FrameCodec, directory: bytes, slot: int, version: Version) -> Gr
         Of the array.
     directory
         The chunk's first bytes: at least its directory.
+    size
+        How many bytes the chunk has, which may be more than its frames take.
     slot, version
         As `RunWriter.append` takes them.
 
@@ -139,8 +159,13 @@ def grow(codec: FrameCodec, directory: bytes, slot: int, version: Version) -> Gr
     CodecError
         If the chunk is damaged, or has not all versions before, and these alone.
     """
-    index = _core.GrowingIndex(directory)
-    check_versions(index, slot, codec.steps)
+    with named_damage():
+        index = _core.GrowingIndex(directory)
+        check_versions(index, slot, codec.steps)
+        if size < index.ends[-1]:  # which what is written behind it would hide
+            raise TruncatedDataError(
+                f"the growing frame has {counted(size, 'byte')} of {index.ends[-1]}"
+            )
     added = append_version(codec, directory, version)
     return Growth([Write(added.frame_at, added.frame)], [Write(added.entry_at, added.entry)])
 

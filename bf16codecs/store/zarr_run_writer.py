@@ -91,21 +91,28 @@ class ZarrRunWriter:
         self._documents.extend(path, steps)
 
     def append(
-        self, array: RunArray, index: tuple[int, ...], slot: int, version: Version, fill: Fill
+        self,
+        array: RunArray,
+        index: tuple[int, ...],
+        slot: int,
+        version: Version,
+        fill: Fill | None,
     ) -> Appended:
         """Add a version to a chunk: see `RunWriter`."""
         self._begin()
         key, codec = f"{array.path}/{self._key(index)}", array.codec
-        size = directory_nbytes(codec.steps)
-        directory = self._folder.read_part(key, 0, size) if slot else None
-        if directory is None:
-            content = start(codec, slot, version, fill)
+        head = directory_nbytes(codec.steps)
+        chunk = self._folder.find(key) if slot else None
+        if chunk is None:
+            with named_errors(str(self._root / key)):
+                content = start(codec, slot, version, fill)
             self._touched.add(self._folder.write(key, content))
             ends = _core.GrowingIndex(content).ends
-            begin = ends[-2] if slot else size
+            begin = ends[-2] if slot else head
             return Appended(len(content), key, begin, ends[-1] - begin)
-        with named_errors(str(self._root / key)):
-            growth = grow(codec, directory, slot, version)
+        with chunk, named_errors(str(self._root / key)):
+            directory = chunk.read([(0, head)])[0].tobytes()
+            growth = grow(codec, directory, chunk.size, slot, version)
         self._touched.add(self._folder.write_parts(key, growth.frames))
         self._entries[key] = growth.entries
         nbytes = sum(len(write.content) for write in [*growth.frames, *growth.entries])

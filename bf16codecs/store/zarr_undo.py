@@ -16,9 +16,8 @@ from numcodecs import Zstd
 
 from bf16codecs import _core
 from bf16codecs._growing import directory_nbytes
-from bf16codecs._messages import named_errors
 from bf16codecs._sync import sync, sync_files, sync_names
-from bf16codecs.errors import StoreError
+from bf16codecs.errors import CodecError, StoreError
 from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.paths import STEP_PATH
 from bf16codecs.store.run_folder import APPENDING, LOCK, RunFolder
@@ -201,10 +200,12 @@ def _cut_chunk(folder: RunFolder, key: str, slot: int, room: int) -> bool:
         directory = chunk.read([(0, directory_nbytes(room))])[0].tobytes()
     first = directory_nbytes(slot)
     behind = directory[first:]
-    with named_errors(str(folder.root / key)):
+    try:
         index = _core.GrowingIndex(directory[:first] + bytes(len(behind)))
         check_versions(index, slot, room)
-    end = index.ends[-1]
+    except CodecError:
+        return False  # it is damaged, and appending to it says so
+    end = min(size, index.ends[-1])
     if not any(behind) and size == end:
         return False
     folder.write_parts(key, [Write(first, bytes(len(behind)))], end)

@@ -8,9 +8,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import h5py
 import pytest
 
-from bf16codecs.convert import append_to_run
+from bf16codecs.convert import append_to_run, appending, safetensors_to_run
 from bf16codecs.errors import BF16CodecsError
 from folders import content_of
 from run_stores import Arrays, drifting, make_run, restored, write_checkpoints
@@ -34,7 +35,9 @@ PLACES = [(kind, key) for kind, keys in TOUCHED.items() for key in keys]
 
 @pytest.fixture(scope="module")
 def steps(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    arrays: dict[int, Arrays] = {n: {"a.w": drifting((16, 8), n)} for n in range(3)}
+    arrays: dict[int, Arrays] = {
+        n: {"a.w": drifting((16, 8), n), "z": drifting((40, 24), n)} for n in range(3)
+    }
     return write_checkpoints(tmp_path_factory.mktemp("steps"), arrays)
 
 
@@ -76,9 +79,59 @@ def test_links_out_of_the_run(
     assert content_of(outside) == before
 
 
+@pytest.mark.parametrize("is_killed", [True, False], ids=["after a kill", "whole"])
+@pytest.mark.parametrize("kept", [-1, -100, 90, 10, None])
+@FORMATS
+@pytest.mark.usefixtures("coded_whole")
+def test_damaged_chunks(
+    steps: list[Path], tmp_path: Path, kind: str, kept: int | None, is_killed: bool
+) -> None:
+    """What is written behind the end would hide what was cut off, and new ones what is missing."""
+    run = killed_run(kind, steps[:2], tmp_path)
+    # Of the last tensor: others have the step already.
+    (chunk,) = (path for path in (run / "z").iterdir() if path.name.endswith("0.0.0"))
+    if kept is None:
+        chunk.unlink()
+    else:
+        os.truncate(chunk, kept if kept > 0 else chunk.stat().st_size + kept)
+    if not is_killed:
+        shutil.rmtree(run / "step/.appending")
+    before = content_of(run)
+    with pytest.raises(BF16CodecsError, match="damaged: ") as caught:
+        append_to_run(steps[2], run)
+    assert str(caught.value).startswith(f"{chunk}: ")
+    assert "restore it from its source or a copy" in str(caught.value)
+    shutil.rmtree(run / "step/.appending", ignore_errors=True)
+    assert content_of(run) == {k: v for k, v in before.items() if ".appending" not in k}
+
+
+@pytest.fixture
+def coded_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let steps be added for which nothing of those before is read."""
+    monkeypatch.setattr(appending, "_choose", lambda *_: None)
+
+
+@pytest.mark.parametrize("kept", [300, None])
+@pytest.mark.usefixtures("coded_whole")
+def test_damaged_chunks_in_hdf5(steps: list[Path], tmp_path: Path, kept: int | None) -> None:
+    run = tmp_path / "run.h5"
+    safetensors_to_run(steps[:2], run, keyframe_every=4, as_hdf5=True)
+    with h5py.File(run, "r+") as file:
+        array = file["z"]
+        _, content = array.id.read_direct_chunk((0, 0, 0))
+        array.resize(0, axis=0)  # which removes the chunk
+        array.resize(2, axis=0)
+        if kept is not None:
+            array.id.write_direct_chunk((0, 0, 0), content[:kept])
+    before = run.read_bytes()
+    with pytest.raises(BF16CodecsError, match=r"run.h5: z, chunk \(0, 0, 0\): damaged: "):
+        append_to_run(steps[2], run)
+    assert run.read_bytes() == before
+
+
 APPENDS = """
 import sys
-from bf16codecs.convert import append_to_run
+from bf16codecs.convert import append_to_run, appending, safetensors_to_run
 from bf16codecs.errors import BF16CodecsError
 for run in sys.argv[2:]:
     try:
