@@ -36,6 +36,8 @@ from bf16codecs.store.runs import RunReader
 
 __all__ = ["verify_store"]
 
+_NO_DAMAGE = (LimitError, ServerError)
+
 
 def verify_store(
     store: str | os.PathLike[str],
@@ -113,7 +115,7 @@ def _verify_run(
     try:
         _check_coordinate(run)
     except (CorruptDataError, StoreError) as e:
-        if isinstance(e, (LimitError, ServerError)):
+        if isinstance(e, _NO_DAMAGE):
             raise
         damages.add(e)
     for step, source in zip(steps, sources, strict=True):
@@ -192,6 +194,8 @@ def _verify_documents(reader: StoreReader, damages: Damages) -> None:
         names = {form.path: name for name, own in reader.run.tensors.items() for form in own}
     told: set[str] = set(damages.tensors())
     for path, error in reader.document_faults():
+        if isinstance(error, _NO_DAMAGE):
+            raise error
         if names.get(path, path) not in told:
             damages.add(error, tensor=names.get(path))
         told.add(names.get(path, path))
@@ -246,7 +250,7 @@ def _fails(
     for name in names:
         try:
             check(name)
-        except (LimitError, ServerError):
+        except _NO_DAMAGE:
             raise
         except BF16CodecsError as e:
             is_bad = True
