@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from bf16codecs._digests import Digests
+from bf16codecs._files import disk_size
 from bf16codecs._half import HalfLoss
 from bf16codecs._messages import counted, named_errors
 from bf16codecs.store.addresses import kind_of_address, path_of
@@ -19,7 +22,7 @@ from bf16codecs.store.run_layout import RunInfo
 from bf16codecs.store.runs import RunReader
 from bf16codecs.store.whole import stored_arrays
 
-__all__ = ["Contents", "Row", "contents_of", "ratio_of"]
+__all__ = ["Contents", "Row", "contents_of", "dtypes_of", "ratio_of"]
 
 _SHARED = Storage("shared", "")
 
@@ -27,6 +30,11 @@ _SHARED = Storage("shared", "")
 def ratio_of(nbytes: int, stored_nbytes: int | None) -> float | None:
     """Return the original size over the stored one; None of what is not stored, or not known."""
     return nbytes / stored_nbytes if stored_nbytes else None
+
+
+def dtypes_of(rows: Iterable[Row]) -> Counter[str]:
+    """Return how many tensors have each dtype."""
+    return Counter(row.dtype for row in rows)
 
 
 @dataclass(frozen=True)
@@ -42,6 +50,8 @@ class Row:
     stored_nbytes: int | None
     #: Of a lossy store, what it lost, if it is not the rounding of another.
     loss: HalfLoss | None = None
+    #: Whether the last step of a run has it.
+    is_present: bool = True
 
     @property
     def ratio(self) -> float | None:
@@ -85,8 +95,6 @@ class Contents:
     kind: Kind
     zarr_format: int
     rows: list[Row]
-    #: Of all tensors; of a run, of those of its last step.
-    parameters: int
     nbytes: int
     #: None if it is not known, nor that of the rows: to ask would be a request for each chunk.
     stored_nbytes: int | None
@@ -97,6 +105,8 @@ class Contents:
     run: RunInfo | None = None
     #: The number of the step, if it is one of a run.
     step: int | None = None
+    #: What the disk keeps of the store, if that is known: runs in HDF5 files have holes.
+    disk_nbytes: int | None = None
 
     @property
     def is_store(self) -> bool:
@@ -121,6 +131,16 @@ class Contents:
         return f"{what} in {self.kind.value}{f', format {f}' if (f := self.zarr_format) else ''}"
 
     @property
+    def present(self) -> list[Row]:
+        """All tensors; of a run, those of its last step."""
+        return [row for row in self.rows if row.is_present]
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers the tensors have, of a run those of its last step."""
+        return sum(math.prod(row.shape) for row in self.present)
+
+    @property
     def codecs(self) -> Counter[str]:
         """How many tensors have each codec."""
         return Counter(row.codec for row in self.rows)
@@ -128,7 +148,7 @@ class Contents:
     @property
     def dtypes(self) -> Counter[str]:
         """How many tensors have each dtype."""
-        return Counter(row.dtype for row in self.rows)
+        return dtypes_of(self.rows)
 
     @property
     def of_tensors(self) -> tuple[int, int | None]:
@@ -157,6 +177,7 @@ class Contents:
             "parameters": self.parameters,
             "nbytes": self.nbytes,
             "stored_nbytes": self.stored_nbytes,
+            "disk_nbytes": self.disk_nbytes,
             "ratio": ratio_of(self.nbytes, self.stored_nbytes),
             "lossless": self.loss is None,
             "lossy": None if self.loss is None else loss_entry(self.loss),
@@ -223,21 +244,19 @@ def contents_of(
         "stored_nbytes": reader.total_nbytes() if is_sized else None,
     }
     if isinstance(reader, RunReader):
-        rows, last = _run_rows(reader, is_sized), reader.run.numbers[-1]
-        present = (row for row in rows if reader.steps_of(row.name)[-1] == last)
+        has_holes = kind is Kind.HDF5
         return Contents(
             **common,
-            rows=rows,
-            parameters=sum(math.prod(row.shape) for row in present),
+            rows=_run_rows(reader, is_sized),
             nbytes=sum(own.nbytes for own in reader.run.steps),
             run=reader.run,
+            disk_nbytes=disk_size(Path(local)) if has_holes and local else None,
         )
     info, rows = reader.info, _model_rows(reader, is_sized)
     files = [*info.files, *([info.index] if info.index else [])]
     return Contents(
         **common,
         rows=rows,
-        parameters=sum(math.prod(row.shape) for row in rows),
         nbytes=sum(file.size for file in files),
         files=files,
         base=info.base,
@@ -275,7 +294,7 @@ def _loss_of(reader: StoreReader, path: str) -> HalfLoss | None:
 
 def _run_rows(run: RunReader, is_sized: bool) -> list[Row]:
     """Return the tensors of a run, each with what its steps take together."""
-    rows, seen = [], set[str]()
+    rows, seen, newest = [], set[str](), run.run.numbers[-1]
     for name in run.names:
         own = run.describe(name)
         stored = None
@@ -284,5 +303,7 @@ def _run_rows(run: RunReader, is_sized: bool) -> list[Row]:
         last = own.paths[-1]
         storage = _SHARED if last in seen else run.storage(last)
         seen.update(own.paths)
-        rows.append(Row(name, own.dtype, own.shape, own.nbytes, storage, stored))
+        is_present = run.steps_of(name)[-1] == newest
+        form = own.dtype, own.shape, own.nbytes
+        rows.append(Row(name, *form, storage, stored, is_present=is_present))
     return rows

@@ -10,7 +10,7 @@ from bf16codecs._digests import Digests
 from bf16codecs._half import HalfLoss
 from bf16codecs._messages import counted
 from bf16codecs.cli.console import format_size, printable, show
-from bf16codecs.cli.contents import Contents, Row, ratio_of
+from bf16codecs.cli.contents import Contents, Row, dtypes_of, ratio_of
 from bf16codecs.cli.reports import lossy_line
 from bf16codecs.cli.tables import Column, print_table
 from bf16codecs.store.run_layout import RunInfo, listed
@@ -40,8 +40,11 @@ def show_contents(own: Contents) -> None:
 def _summary(own: Contents) -> Iterator[str]:
     """Yield lines about the whole: what it is, how large, how it is stored."""
     yield f"{own.path}: {own.title}"
-    dtypes = f": {_counts(own.dtypes)}" if own.rows else ""
-    yield f"parameters: {own.parameters} in {counted(len(own.rows), 'tensor')}{dtypes}"
+    has_gone = len(own.present) < len(own.rows)
+    which = "parameters of the last step" if has_gone else "parameters"
+    yield f"{which}: {own.parameters} in {_tensors(own.present)}"
+    if has_gone:
+        yield f"over all steps: {_tensors(own.rows)}"
     if not own.is_store:
         yield f"size: {format_size(own.nbytes)}"
         return
@@ -51,6 +54,8 @@ def _summary(own: Contents) -> Iterator[str]:
         stored = f"stored in {format_size(own.stored_nbytes)} ({ratio})"
     lossless = "lossless" if own.loss is None else "lossy"
     yield f"size: {format_size(own.nbytes)}, {stored}, {lossless}"
+    if own.disk_nbytes is not None and own.disk_nbytes < (own.stored_nbytes or 0):
+        yield f"on the disk: {format_size(own.disk_nbytes)}; the rest is room for steps to come"
     if own.codecs:
         yield f"codecs: {_counts(own.codecs, 'tensor')}"
     yield from _ways(own.rows)
@@ -64,6 +69,11 @@ def _summary(own: Contents) -> Iterator[str]:
                 yield f"base {label}: {digest}{name}"
     if own.run is not None:
         yield from _steps(own.run)
+
+
+def _tensors(rows: list[Row]) -> str:
+    dtypes = f": {_counts(dtypes_of(rows))}" if rows else ""
+    return f"{counted(len(rows), 'tensor')}{dtypes}"
 
 
 def _ratio(nbytes: int, stored_nbytes: int | None) -> str:

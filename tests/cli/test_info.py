@@ -14,7 +14,7 @@ import zarr
 from based_models import write_nearby
 from bf16codecs._files import disk_size
 from bf16codecs.safetensors import read_header
-from invoked import CONVERTERS, done, info_table, refused
+from invoked import CONVERTERS, done, info_table, refused, run
 from models import write_model
 
 
@@ -123,6 +123,38 @@ def test_runs_and_their_steps(demo_model: Path) -> None:
     step = told("bf16codecs", "info", "run.zarr@2")
     assert (step["step"], step["steps"], step["nbytes"]) == (2, None, demo_model.stat().st_size)
     assert step["stored_nbytes"] == sum(t["stored_nbytes"] for t in step["tensors"])
+
+
+def test_tensors_that_change_over_time() -> None:
+    """Parameters are those of the last step, with its tensors and their dtypes."""
+    for step, tensors in enumerate(
+        (
+            [("a", "BF16", (4, 3)), ("b", "BF16", (7,)), ("gone", "I8", (5,))],
+            [("a", "F32", (4, 3)), ("b", "BF16", (7,))],
+        )
+    ):
+        source = write_model(Path(f"step-{step}.safetensors"), tensors)
+        run("st2zarr", source, "run.zarr", "--append")
+    assert told("bf16codecs", "info", "run.zarr")["parameters"] == 19
+    lines = done("bf16codecs", "info", "run.zarr").splitlines()
+    assert lines[1:3] == [
+        "parameters of the last step: 19 in 2 tensors: F32 (1), BF16 (1)",
+        "over all steps: 4 tensors: BF16 (2), F32 (1), I8 (1)",
+    ]
+
+
+def test_holes_in_hdf5_are_told(demo_model: Path) -> None:
+    for step in (1, 2, 3):
+        done("st2h5", demo_model, "run.h5", "--append", "--step", step)
+    about = told("bf16codecs", "info", "run.h5")
+    assert about["stored_nbytes"] == Path("run.h5").stat().st_size
+    assert about["disk_nbytes"] == disk_size(Path("run.h5"))
+    if about["disk_nbytes"] < about["stored_nbytes"]:  # holes are known here
+        line = done("bf16codecs", "info", "run.h5").splitlines()[3]
+        assert line.startswith("on the disk: ")
+        assert line.endswith("; the rest is room for steps to come")
+    done("st2h5", demo_model, "m.h5")
+    assert told("bf16codecs", "info", "m.h5")["disk_nbytes"] is None
 
 
 def test_a_base_and_what_is_lost(demo_model: Path) -> None:
