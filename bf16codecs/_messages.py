@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from bf16codecs.errors import (
     BF16CodecsError,
@@ -46,13 +48,39 @@ def counted(n: int, noun: str) -> str:
 
 def one_line(error: BaseException) -> str:
     """Return an error's message without line breaks, with its type where that has to explain it."""
+    line = " ".join(_text(error).split())
+    return line if len(line) <= _FIRST + _LAST else f"{line[:_FIRST]} ... {line[-_LAST:]}"
+
+
+def _text(error: BaseException) -> str:
+    package = type(error).__module__.partition(".")[0]
+    if package == "aiohttp" and (text := _text_of_http(error)):
+        return text
+    if isinstance(error, OSError) and error.strerror:
+        where = "" if error.filename is None else f"{error.filename}: "
+        return f"{where}{error.strerror}"
     explains_itself = isinstance(error, (BF16CodecsError, OSError, ValueError)) and str(error)
     text = str(error) if explains_itself else f"{type(error).__name__}: {error}"
-    if type(error).__module__.startswith("obstore."):
+    if package == "obstore":
         # Behind the message, obstore has everything that it knows of the request.
         text = text.partition("Debug source:")[0].rstrip(": \n")
-    line = " ".join(text.split())
-    return line if len(line) <= _FIRST + _LAST else f"{line[:_FIRST]} ... {line[-_LAST:]}"
+    return text
+
+
+def _text_of_http(error: Any) -> str:
+    """Return what an error of aiohttp means, without the address; empty if it says it itself."""
+    if type(error).__name__.startswith(("InvalidURL", "InvalidUrl")):
+        return "not a valid address"
+    if hasattr(error, "status"):
+        return f"the server answers {error.status} ({error.message})"
+    if not hasattr(error, "os_error"):
+        return ""
+    cause = str(error.os_error.strerror or error.os_error)
+    # asyncio has the number alone, of each of the host's addresses if it has several.
+    number = error.os_error.errno or (re.findall(r"Errno (\d+)", cause) or [0])[0]
+    if "Connect call failed" in cause and number:
+        cause = os.strerror(int(number))
+    return f"Cannot connect to host {error.host}:{error.port}: {cause}"
 
 
 def damaged(why: str, what: str = "damaged") -> str:
@@ -77,7 +105,10 @@ def named_errors(what: str, otherwise: type[Exception] = StoreError) -> Iterator
         raise
     except Exception as e:
         kind = type(e) if isinstance(e, BF16CodecsError) else otherwise
-        raise kind(f"{what}: {one_line(e)}") from e
+        text = one_line(e)
+        if isinstance(e, OSError) and e.strerror and e.filename and what.endswith(str(e.filename)):
+            text = e.strerror
+        raise kind(f"{what}: {text.removeprefix(f'{what}: ')}") from e
 
 
 @contextmanager

@@ -45,7 +45,7 @@ def failure_of(missing: FileNotFoundError) -> BaseException | None:
     """Return why fsspec says that a file is missing; None if it is.
 
     fsspec says so of whatever fails when it asks for a file's size: a server that refuses, is not
-    there or redirects.
+    there or redirects, or an option that there is none of.
     """
     try:
         from aiohttp import ClientError, ClientResponseError
@@ -54,7 +54,7 @@ def failure_of(missing: FileNotFoundError) -> BaseException | None:
     cause = missing.__cause__
     if isinstance(cause, ClientResponseError) and cause.status in (404, 410):
         return None
-    known = ClientError, asyncio.TimeoutError, BF16CodecsError
+    known = ClientError, asyncio.TimeoutError, BF16CodecsError, TypeError
     return cause if isinstance(cause, known) else None
 
 

@@ -113,6 +113,10 @@ class KeySource(Source):
     def size(self, key: str) -> int:
         """Return the size of a key, 0 if it does not exist."""
 
+    def zip_names(self) -> Sequence[str]:
+        """Return the names of all keys, if they are members of a ZIP file."""
+        return ()
+
     @abstractmethod
     def folder_size(self, path: str) -> int | None:
         """Return the size of all keys below a path, or None if they cannot be listed."""

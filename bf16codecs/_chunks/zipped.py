@@ -130,6 +130,10 @@ class ZipSource(LocalKeys):
         member = self._zip.NameToInfo.get(key)
         return 0 if member is None else member.compress_size
 
+    def zip_names(self) -> Sequence[str]:
+        """Return the names of all members."""
+        return self._zip.namelist()
+
     def folder_size(self, path: str) -> int:
         """Return the size of all members below a path."""
         if not path:

@@ -24,19 +24,33 @@ def path_of(text: str) -> str | None:
 
 def kind_of_address(address: str) -> Kind:
     """Return what is at an address, which its end says: a Zarr store, if it says nothing."""
-    place = re.split(r"[?#]", address, maxsplit=1)[0]
-    return suffix_of(place.rstrip("/"))[1] or Kind.FOLDER
+    return suffix_of(_place(address))[1] or Kind.FOLDER
+
+
+def _place(address: str) -> str:
+    """Return what of an address names what is there."""
+    return re.split(r"[?#]", address, maxsplit=1)[0].rstrip("/")
 
 
 def plain_address(address: str) -> str:
-    """Return an address with its scheme in lower case, the only one that fsspec knows."""
+    """Return an address with its scheme in lower case, the only one that fsspec knows.
+
+    Raises
+    ------
+    StoreError
+        If there is nothing behind the scheme.
+    """
+    if not address.rpartition("://")[2].strip("/"):
+        raise StoreError(f"{address}: an address of nothing: no host or bucket is named")
     scheme, separator, rest = address.partition("://")
     return f"{scheme.lower()}{separator}{rest}"
 
 
 def refuse_hdf5(address: str) -> NoReturn:
     """Raise: libhdf5 reads local files."""
+    suffix, _ = suffix_of(_place(address))
     raise StoreError(
-        f"{address}: HDF5 files are read from local disks alone: download it, or let the address"
-        " have a Zarr store, which is read in parts (h52st, then st2zarr)"
+        f"{address}: an address that ends in {suffix}: HDF5 files are read from local disks alone:"
+        " download it, or let the address have a Zarr store, which is read in parts (h52st, then"
+        " st2zarr)"
     )

@@ -219,8 +219,6 @@ def _open_base(reader: StoreReader, opening: Opening) -> StoreReader:
         base = open_any(place, Opening(options, opening.limits, chain=chain))
     except (BF16CodecsError, OSError, ValueError, ImportError) as e:
         text = one_line(e)
-        if isinstance(e, OSError) and e.strerror and e.filename:
-            text = f"{e.filename}: {e.strerror}"
         # Of a chain, the store that was to be opened is told, and the one that has no base.
         rest = text.partition(_CANNOT)[2]
         text = rest if _CANNOT in rest else text
@@ -294,7 +292,8 @@ def open_store(
         advice = "nothing is to be restored" if command is None else f"{command} restores it"
         if not kinds:
             advice = "st2zarr and st2h5 make stores of such"
-        raise StoreError(f"{text}: not {expected}, but {kind.value}: {advice}")
+        by = "" if path is not None else " by its name"
+        raise StoreError(f"{text}: not {expected}, but{by} {kind.value}: {advice}")
     step = opening.step if step is None else step
     return _as_model(_open_raw(text, opening), step, opening)
 

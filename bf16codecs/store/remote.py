@@ -12,12 +12,15 @@ from zarr.storage import FsspecStore, ObjectStore
 
 from bf16codecs._chunks.http import failure_of, open_session
 from bf16codecs._messages import install_extra, named_errors, one_line
-from bf16codecs.errors import StoreError
+from bf16codecs.errors import ServerError, StoreError
 from bf16codecs.store.addresses import kind_of_address, path_of
 from bf16codecs.store.kinds import Kind
 from bf16codecs.store.reopening import ReopeningStore, surviving
 
 __all__ = ["remote_file", "remote_store"]
+
+# What fsspec says of such a server, with advice for who calls it.
+_NO_RANGES = "range requests", "Cannot seek streaming HTTP file"
 
 
 def remote_store(url: str, options: dict[str, Any]) -> Store:
@@ -26,7 +29,8 @@ def remote_store(url: str, options: dict[str, Any]) -> Store:
     Raises
     ------
     StoreError
-        If a package is missing that knows such addresses.
+        If a package is missing that knows such addresses, or the server ignores ranges, which ZIP
+        files take.
     FileNotFoundError
         If it is a ZIP file, which is opened at once, and not there.
     OSError
@@ -50,6 +54,13 @@ def remote_store(url: str, options: dict[str, Any]) -> Store:
             return ReopeningStore(partial(_fsspec_store, address, each))
         except FileNotFoundError as e:
             failure = failure_of(e)
+        except ValueError as e:
+            if not any(text in str(e) for text in _NO_RANGES):
+                raise
+            raise ServerError(
+                "the server ignores ranges, by which ZIP files are read: download it, or serve the"
+                " folder of a Zarr store"
+            ) from e
         if failure is not None:
             raise failure
     raise FileNotFoundError(errno.ENOENT, "Nothing is there", url)

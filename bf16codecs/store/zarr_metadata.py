@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import ml_dtypes  # noqa: F401  (makes its names known to numpy.dtype)
@@ -17,6 +17,7 @@ from bf16codecs._messages import counted, named_errors, one_line
 from bf16codecs._names import ARITHMETIC_ID, BLOCKS_ID, DELTA_ID, HUFFMAN_ID
 from bf16codecs.errors import StoreError
 from bf16codecs.store.addresses import path_of
+from bf16codecs.store.kinds import ZARR_MARKERS
 from bf16codecs.store.paths import STEP_PATH
 
 __all__ = [
@@ -288,12 +289,7 @@ def read_root(where: str, source: KeySource) -> tuple[int, dict[str, Any], dict[
         if "bf16codecs" not in (attributes or {}) and read_json(where, source, ".zarray"):
             raise _is_array(where)
         if attributes is None and read_json(where, source, ".zgroup") is None:
-            advice = (
-                "; addresses of safetensors files end in .safetensors or .index.json"
-                if path_of(where) is None
-                else ""
-            )
-            raise StoreError(f"{where}: not a model store: no Zarr group is there{advice}")
+            raise StoreError(f"{where}: not a model store: {_no_group(where, source.zip_names())}")
         return 2, attributes or {}, {}
     entries = _object(where, collected, "metadata")
     documents = {
@@ -305,6 +301,21 @@ def read_root(where: str, source: KeySource) -> tuple[int, dict[str, Any], dict[
         if path.endswith("/.zarray") and isinstance(document, dict)
     }
     return 2, _object(where, entries, ".zattrs"), documents
+
+
+def _no_group(where: str, zip_names: Sequence[str]) -> str:
+    """Say that there is no group, and where there is one in a ZIP file."""
+    places = [name.rpartition("/") for name in zip_names]
+    groups = [folder for folder, _, name in places if name in ZARR_MARKERS]
+    if groups:
+        folder = min(groups, key=lambda group: group.count("/"))
+        return (
+            f"its Zarr group is in the folder {folder!r:.80} of the ZIP file: zip what is in that"
+            " folder, and not the folder (cd there; zip -r0 ../new.zarr.zip .)"
+        )
+    is_local = path_of(where) is not None
+    advice = "; addresses of safetensors files end in .safetensors or .index.json"
+    return f"no Zarr group is there{'' if is_local else advice}"
 
 
 def _is_array(where: str) -> StoreError:

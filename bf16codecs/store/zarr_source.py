@@ -69,6 +69,12 @@ class StoreSource(KeySource):
             raise failure
         return 0
 
+    def zip_names(self) -> Sequence[str]:
+        """Return the names of all members of a ZIP file."""
+        store: Any = self._store
+        file = store._zf if isinstance(store, ZipStore) else getattr(self._archive(), "zip", None)
+        return () if file is None else file.namelist()
+
     def folder_size(self, path: str) -> int | None:
         """Return the size of all keys below a path, None where no server lists them."""
         file = getattr(self._archive(), "fo", None)

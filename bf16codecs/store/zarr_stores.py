@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,11 @@ import zarr  # noqa: F401
 from zarr.abc.store import Store
 from zarr.storage import LocalStore, StorePath, ZipStore
 
+from bf16codecs._arguments import argument
 from bf16codecs._chunks.sources import FolderSource, LocalKeys
 from bf16codecs._limits import Limits
 from bf16codecs._messages import named_errors
+from bf16codecs.errors import BF16CodecsError
 from bf16codecs.store.addresses import kind_of_address, plain_address, refuse_hdf5
 from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.kinds import Kind
@@ -38,14 +41,34 @@ def open_address(url: str, options: dict[str, Any], limits: Limits) -> StoreRead
         If it is none, or of a kind that is read from local disks alone.
     OSError
         If the server fails, or has nothing there.
+    ValueError
+        If the file system does not take one of the options.
     """
     url = plain_address(url)
     kind = kind_of_address(url)
-    if kind is Kind.SAFETENSORS:
-        return open_remote_safetensors(url, options, limits)
     if kind is Kind.HDF5:
         refuse_hdf5(url)
-    return _open(url, remote_store(url, options), limits)
+    try:
+        if kind is Kind.SAFETENSORS:
+            return open_remote_safetensors(url, options, limits)
+        return _open(url, remote_store(url, options), limits)
+    except (BF16CodecsError, OSError) as e:
+        name = _refused_option(e)
+        if name is None:
+            raise
+        allowed = argument("storage_options")
+        raise ValueError(f"{url}: {allowed}: its file system takes no {name!r}") from e
+
+
+def _refused_option(error: BaseException) -> str | None:
+    """Return the name of what is an option of no function that got it."""
+    cause: BaseException | None = error
+    while cause is not None:
+        match = re.search(r"unexpected keyword argument '(\w+)'", str(cause))
+        if isinstance(cause, TypeError) and match:
+            return match[1]
+        cause = cause.__cause__
+    return None
 
 
 def open_given(store: Any, limits: Limits) -> ZarrReader:

@@ -199,9 +199,9 @@ def test_why_an_address_cannot_be_opened_is_told(server: FileServer, name: str) 
     with pytest.raises(FileNotFoundError, match="Nothing is there"):
         bf16codecs.open_model(f"{server.url}/no-{name}")
     server.deny = name
-    with pytest.raises(OSError, match="403, message='Forbidden'") as refusal:
+    with pytest.raises(OSError, match=r": the server answers 403 \(Forbidden\)$") as refusal:
         bf16codecs.open_model(f"{server.url}/{name}")
-    with pytest.raises(OSError, match="Cannot connect to host") as silence:
+    with pytest.raises(OSError, match=r"Cannot connect to host [\d.:]+: Conn") as silence:
         bf16codecs.open_model(f"http://127.0.0.1:1/{name}")
     for error in (refusal.value, silence.value):
         assert not isinstance(error, FileNotFoundError)
@@ -211,7 +211,7 @@ def test_why_an_address_cannot_be_opened_is_told(server: FileServer, name: str) 
 def test_the_size_of_a_chunk_that_is_refused(server: FileServer) -> None:
     server.deny = "w/c"
     line = refused("bf16codecs", "info", f"{server.url}/m.zarr", "--sizes")
-    assert "tensor 'w', chunk w/c.0.0: ClientResponseError: 403" in line
+    assert "tensor 'w', chunk w/c.0.0: the server answers 403" in line
 
 
 def test_hdf5_behind_an_address_is_told(server: FileServer, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ import pytest
 import bf16codecs
 from bf16codecs._chunks import http
 from bf16codecs._chunks.http import open_session
+from bf16codecs.errors import ServerError
 from lazy_models import weights, write_store
 from servers import serving
 
@@ -259,3 +260,17 @@ def test_sessions_have_time_outs():
     found = asyncio.run(timeout())
     assert 0 < found.connect <= 60
     assert 0 < found.sock_read <= 60
+
+
+def test_a_page_in_the_place_of_a_zip_file(root):
+    """fsspec then advises to open it otherwise, which nobody here can."""
+
+    def page(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Type", "text/html")
+        handler.end_headers()
+        handler.wfile.write(b"<html></html>" * 99)
+
+    said = r"page\.zip: the server ignores ranges, by which"
+    with answering(root, {"page.zip": page}) as url, pytest.raises(ServerError, match=said):
+        bf16codecs.open_model(f"{url}/page.zip")

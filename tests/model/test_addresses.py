@@ -1,0 +1,109 @@
+"""Addresses that lead to no model, and what is said of them: in plain words, and once."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr.storage
+
+import bf16codecs
+from bf16codecs._messages import named_errors
+from bf16codecs.errors import ServerError, StoreError
+from invoked import refused
+from lazy_models import weights, write_safetensors, write_store
+from servers import FileServer, serving
+
+pytest.importorskip("aiohttp")
+
+pytestmark = pytest.mark.filterwarnings("ignore:Unclosed")
+
+ARRAYS = {"w": weights((500, 512)), "n": np.arange(100)}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("served")
+    write_safetensors(root / "m.safetensors", ARRAYS)
+    for name in ("m.zarr", "m.zarr.zip"):
+        write_store(root / name, ARRAYS)
+    with zipfile.ZipFile(root / "outer.zip", "w") as file:
+        for path in sorted((root / "m.zarr").rglob("*")):
+            file.write(path, f"a/m.zarr/{path.relative_to(root / 'm.zarr')}")
+    return root
+
+
+@pytest.fixture
+def server(root: Path):
+    with serving(root) as server:
+        yield server
+
+
+def said(address: str, *args: str) -> str:
+    """Return what `info` says, which has the address once."""
+    line = refused("bf16codecs", "info", address, *args)
+    assert line.count(address) == 1
+    return line.partition(f"{address}: ")[2]
+
+
+def test_a_zip_file_with_the_store_in_a_folder(root: Path, server: FileServer) -> None:
+    with zarr.storage.ZipStore(root / "outer.zip", mode="r") as store:
+        for place in (root / "outer.zip", f"{server.url}/outer.zip", store):
+            with pytest.raises(StoreError, match=r"in the folder 'a/m\.zarr' of the ZIP file: zip"):
+                bf16codecs.open_model(place)
+
+
+def test_a_zip_file_on_a_server_without_ranges(server: FileServer) -> None:
+    server.ignore_ranges = True
+    url = f"{server.url}/m.zarr.zip"
+    with pytest.raises(ServerError, match="by which ZIP files are read: download it") as caught:
+        bf16codecs.open_model(url)
+    assert str(caught.value).startswith(f"{url}: the server ignores ranges, ")
+
+
+@pytest.mark.parametrize("address", ["http://", "s3://", "s3:///", "zip::http://"])
+def test_an_address_of_nothing(address: str) -> None:
+    assert said(address) == "an address of nothing: no host or bucket is named"
+
+
+def test_an_address_without_a_host() -> None:
+    assert said("http:///m.zarr") == "zarr.json: not a valid address"
+
+
+@pytest.mark.parametrize("name", ["m.zarr", "m.zarr.zip", "m.safetensors"])
+def test_an_option_that_there_is_none_of(server: FileServer, name: str) -> None:
+    url = f"{server.url}/{name}"
+    expected = "--storage-options: its file system takes no 'foo'"
+    assert said(url, "--storage-options", '{"foo": 1}') == expected
+    with pytest.raises(ValueError, match="storage_options: its file system takes no 'foo'"):
+        bf16codecs.open_model(url, {"foo": 1})
+
+
+@pytest.mark.parametrize("name", ["m.zarr", "m.zarr.zip", "m.safetensors"])
+def test_a_port_where_nobody_listens(name: str) -> None:
+    assert re.fullmatch(
+        r"(zarr.json: )?Cannot connect to host 127.0.0.1:9: Connection refused",
+        said(f"http://127.0.0.1:9/{name}"),
+    )
+
+
+def test_what_only_a_name_tells_is_told_of_the_name(server: FileServer, tmp_path: Path) -> None:
+    """Nobody is asked whether it is there."""
+    assert said(f"{server.url}/no.h5").startswith("an address that ends in .h5: HDF5 files are")
+    line = refused("zarr2st", f"{server.url}/no.safetensors", tmp_path / "x")
+    assert "not a Zarr store, but by its name a safetensors model: nothing" in line
+    assert server.requests == []
+
+
+def test_what_the_system_says_of_a_file_names_it_once(tmp_path: Path) -> None:
+    missing = tmp_path / "zarr.json"
+    for what in (f"{tmp_path}: {missing}", str(missing)):
+        with pytest.raises(OSError, match="file") as caught, named_errors(what, OSError):
+            missing.read_bytes()
+        assert str(caught.value) == f"{what}: No such file or directory"
+    with pytest.raises(OSError, match="file") as caught, named_errors("m.zarr", OSError):
+        missing.read_bytes()
+    assert str(caught.value) == f"m.zarr: {missing}: No such file or directory"
