@@ -23,6 +23,7 @@ __all__ = [
     "forget",
     "note",
     "shielded",
+    "temporary",
 ]
 
 
@@ -88,10 +89,20 @@ def check() -> None:
         raise Interrupted(_noted)
 
 
-def finish(what: str | None) -> None:
-    """Note what is complete now, and stays, whatever ends the command. None is nothing."""
+def finish(what: str) -> None:
+    """Note what is complete now, and stays, whatever ends the command."""
     global _finished
     _finished = what
+
+
+@contextmanager
+def temporary() -> Iterator[None]:
+    """Forget what gets complete inside of the block: it does not stay."""
+    global _finished
+    try:
+        yield
+    finally:
+        _finished = None
 
 
 def finished_before() -> str | None:

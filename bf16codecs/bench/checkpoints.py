@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bf16codecs import _interrupt
 from bf16codecs._dtypes import DTYPE_BITS
 from bf16codecs._files import disk_size
 from bf16codecs._paths import given_path
@@ -135,8 +136,8 @@ def measure_run(
     checkpoints = ordered_steps(sources)
     check_common(checkpoints)
     numbers = [number for number, _ in checkpoints]
-    with tempfile.TemporaryDirectory(dir=place) as temporary:
-        stores = _Stores(Path(temporary), as_hdf5, threads, options)
+    with _interrupt.temporary(), tempfile.TemporaryDirectory(dir=place) as own:
+        stores = _Stores(Path(own), as_hdf5, threads, options)
         steps = []
         for i, number in enumerate(numbers):
             if progress is not None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from bf16codecs._interrupt import temporary
 from bf16codecs.cli.console import format_size, show, show_json
 from bf16codecs.cli.options import command, json_option
 from bf16codecs.cli.tables import Table
@@ -26,7 +27,11 @@ def demo(as_json: bool) -> None:
     from bf16codecs.safetensors import read_header
 
     resource = importlib.resources.files("bf16codecs") / "data" / "demo.safetensors"
-    with importlib.resources.as_file(resource) as model, tempfile.TemporaryDirectory() as folder:
+    with (
+        temporary(),
+        importlib.resources.as_file(resource) as model,
+        tempfile.TemporaryDirectory() as folder,
+    ):
         header = read_header(model)
         values = (header.file_size - header.data_start) // 2
         table = None

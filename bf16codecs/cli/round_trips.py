@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from bf16codecs import _interrupt
 from bf16codecs.cli.console import format_size
 from bf16codecs.cli.tables import Column
 from bf16codecs.convert import DEFAULT_CODEC, safetensors_to_zarr, zarr_to_safetensors
@@ -89,7 +88,6 @@ def measure(model: Path, folder: Path, codec: str, level: str | None) -> RoundTr
     store, restored = folder / f"{codec}-{level}.zarr", folder / f"{codec}-{level}.safetensors"
     summary = safetensors_to_zarr(model, store, codec=codec, level=level)
     zarr_to_safetensors(store, restored)
-    _interrupt.finish(None)  # both are temporary
     data = np.fromfile(model, np.uint8, offset=read_header(model).data_start)
     encode: Callable[[Any], Any] = np.copy
     decode: Callable[[Any, Any], Any] = np.copyto

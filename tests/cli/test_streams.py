@@ -78,6 +78,11 @@ def test_full(model: Path) -> None:
     assert done.stderr.endswith(f": No space left on device, but {store} is complete\n")
     done = redirected(">/dev/full", command_line("st2zarr", model, store, "--append", "--step", 2))
     assert done.stderr.endswith(f" left on device, but {store}, with step 2 is complete\n")
+    checkpoint = model.rename(model.with_name("step-1.safetensors"))
+    for args in (("bench-run", checkpoint, "--repeats", 1), ("demo",)):
+        # What is complete there does not stay.
+        done = redirected(">/dev/full", command_line("bf16codecs", *args))
+        assert done.stderr.endswith(": standard output: No space left on device\n")
 
 
 def test_closed_by_its_reader(model: Path) -> None:
