@@ -41,6 +41,7 @@ from bf16codecs.errors import BF16CodecsError, StoreError
 from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.entries import ROUNDED, Difference
 from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo
+from bf16codecs.store.paths import STEP_PATH
 from bf16codecs.store.plan import difference_form
 from bf16codecs.store.zarr_library import library_array
 from bf16codecs.store.zarr_metadata import (
@@ -66,6 +67,7 @@ __all__ = ["ZarrReader"]
 
 # Of an array, by Zarr format.
 _DOCUMENTS = {3: ("zarr.json",), 2: (".zarray", ".zattrs")}
+_ROOT_DOCUMENTS = {3: ("zarr.json",), 2: (".zgroup", ".zattrs", ".zmetadata")}
 
 
 class ZarrReader(StoreReader):
@@ -213,8 +215,14 @@ class ZarrReader(StoreReader):
         """Return the size of the whole store."""
         size = self._source.folder_size("")
         if size is None:
-            paths = [*self._stored_paths(), *(file.path for file in self.info.files)]
-            size = sum(map(self.stored_nbytes, paths))
+            # Not those of the groups inside, of some 50 bytes each, which would be as many requests
+            # again as there are chunks.
+            files = (*self.info.files, *filter(None, [self.info.index]))
+            paths = [*self._stored_paths(), *(file.path for file in files)]
+            if self.info.run is not None:
+                paths.append(STEP_PATH)
+            size = sum(map(self._source.size, _ROOT_DOCUMENTS[self.zarr_format]))
+            size += sum(map(self.stored_nbytes, paths))
         return size
 
     def _stored_paths(self) -> list[str]:
