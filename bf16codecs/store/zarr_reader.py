@@ -215,15 +215,17 @@ class ZarrReader(StoreReader):
         """Return the size of the whole store."""
         size = self._source.folder_size("")
         if size is None:
-            # Not those of the groups inside, of some 50 bytes each, which would be as many requests
-            # again as there are chunks.
-            files = (*self.info.files, *filter(None, [self.info.index]))
-            paths = [*self._stored_paths(), *(file.path for file in files)]
-            if self.info.run is not None:
-                paths.append(STEP_PATH)
+            # Not of the groups inside, some 50 bytes each: as many requests again as for chunks.
             size = sum(map(self._source.size, _ROOT_DOCUMENTS[self.zarr_format]))
-            size += sum(map(self.stored_nbytes, paths))
+            size += sum(map(self.stored_nbytes, [*self._stored_paths(), *self._text_paths()]))
         return size
+
+    def _text_paths(self) -> set[str]:
+        """Return the arrays that are no tensors': headers, indexes, numbers of steps."""
+        run = self.info.run
+        owners = [self.info] if run is None else run.steps
+        files = [file for own in owners for file in (*own.files, own.index) if file is not None]
+        return {*(file.path for file in files), *([] if run is None else [STEP_PATH])}
 
     def _stored_paths(self) -> list[str]:
         if self.info.run is not None:
