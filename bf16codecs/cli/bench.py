@@ -14,7 +14,7 @@ import click
 from bf16codecs import bench as benchmarks
 from bf16codecs._messages import counted
 from bf16codecs.bench.defaults import DEFAULT_NBYTES, SECONDS, SYSTEM_NBYTES, SYSTEM_TITLES
-from bf16codecs.cli.console import format_size, show
+from bf16codecs.cli.console import format_size, say
 from bf16codecs.cli.options import THREADS, ByteSize, command
 from bf16codecs.cli.reports import check_writable, write_json
 from bf16codecs.cli.tables import Column, Table, shortened
@@ -167,14 +167,14 @@ def bench(
     shows = json_file != "-"
     if shows:
         _show_host(where, threads)
-        show(about)
+        say(about)
     with status_line() as status:
         timing = {"repeats": repeats, "seconds": seconds}
         results = _measure(study, status, shows, **timing)
     figures = study.figures()
     if shows:
         for name, value in figures.items():
-            show(f"{name}: {value}")
+            say(f"{name}: {value}")
     if csv_file is not None:
         Path(csv_file).write_text(benchmarks.to_csv(results), encoding="utf-8")
     write_json(benchmarks.to_json(results, where, dtype, figures), json_file)
@@ -197,7 +197,7 @@ def _prepared(
 
 
 def _show_host(where: Machine, threads: int) -> None:
-    show(
+    say(
         f"{where.cpu}, {counted(where.cores, 'core')}, {where.isa},"
         f" {counted(threads, 'thread')}; {_listed(where.versions)}"
     )
@@ -218,7 +218,7 @@ def _measure(
     if table is not None:
         table.end()
         if len({result.nbytes for result in results}) > 1:
-            show("Less data: of slow codecs, as many tensors as there is time for (--seconds).")
+            say("Less data: of slow codecs, as many tensors as there is time for (--seconds).")
     return results
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -19,6 +21,7 @@ __all__ = [
     "open_closed_streams",
     "printable",
     "progress_bar",
+    "say",
     "show",
     "show_json",
     "silence_standard_output",
@@ -86,6 +89,19 @@ def show(line: str) -> None:
     """Print a line on standard output."""
     with _standard_output():
         click.echo(line)
+
+
+def say(sentence: str) -> None:
+    """Print a sentence on standard output: on a terminal, wrapped at words."""
+    lines = [sentence]
+    if sys.stdout.isatty():
+        width = shutil.get_terminal_size().columns
+        # Paths and digests are copied: they stay in one piece.
+        wrapper = textwrap.TextWrapper(
+            width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+        )
+        lines = wrapper.wrap(sentence)
+    show("\n".join(lines))
 
 
 def json_text(document: Mapping[str, Any]) -> str:

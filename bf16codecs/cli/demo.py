@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from bf16codecs._interrupt import temporary
-from bf16codecs.cli.console import format_size, show, show_json
+from bf16codecs.cli.console import format_size, say, show_json
 from bf16codecs.cli.options import command, json_option
 from bf16codecs.cli.tables import Table
 
@@ -37,7 +37,7 @@ def demo(as_json: bool) -> None:
         table = None
         names = [round_trips.name_of(*choice) for choice in round_trips.CODECS]
         if not as_json:
-            show(f"A language model of {values} BF16 weights, {format_size(header.file_size)}")
+            say(f"A language model of {values} BF16 weights, {format_size(header.file_size)}")
             table = Table(round_trips.COLUMNS, [(name,) for name in names])
         results = []
         for choice in round_trips.CODECS:
@@ -50,6 +50,6 @@ def demo(as_json: bool) -> None:
     else:
         table.end()
         for line in round_trips.explanation(results):
-            show(line)
+            say(line)
     if not all(result.exact for result in results):
         raise ValueError("a round trip was not bit-exact")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from bf16codecs._digests import Digests
 from bf16codecs._half import HalfLoss
 from bf16codecs._messages import counted
-from bf16codecs.cli.console import format_size, printable, show
+from bf16codecs.cli.console import format_size, printable, say, show
 from bf16codecs.cli.contents import Contents, Row, dtypes_of, ratio_of
 from bf16codecs.cli.reports import lossy_line
 from bf16codecs.cli.tables import Column, print_table
@@ -28,13 +28,13 @@ _CODEC = Column("codec", is_text=True, rank=6)
 def show_contents(own: Contents) -> None:
     """Print what a model, a run or one of its steps is and takes, and its tensors."""
     for line in _summary(own):
-        show(printable(line))
+        say(printable(line))
     show("")
     _show_table(own)
     for line in _files(own):
-        show(printable(line))
+        say(printable(line))
     if own.is_store and not own.has_stored_sizes:
-        show("Stored sizes: the server lists none; --sizes asks it for that of each chunk.")
+        say("Stored sizes: the server lists none; --sizes asks it for that of each chunk.")
 
 
 def _summary(own: Contents) -> Iterator[str]:

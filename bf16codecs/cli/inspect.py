@@ -12,7 +12,7 @@ import click
 from bf16codecs import convert as conversions
 from bf16codecs._limits import Limits
 from bf16codecs._messages import counted
-from bf16codecs.cli.console import format_size, printable, progress_bar, show, show_json
+from bf16codecs.cli.console import format_size, printable, progress_bar, say, show, show_json
 from bf16codecs.cli.options import (
     base_option,
     command,
@@ -119,12 +119,12 @@ def verify(store: str, src: str | None, quiet: bool, as_json: bool, **options: A
         if src is not None and summary.loss is not None:
             same = f", identical to {printable(src)} in half precision"
         state = "intact" if summary.has_checksums else "readable, without checksums"
-        show(
+        say(
             f"{printable(store)}: {counted(summary.tensors, 'tensor')},"
             f" {format_size(summary.nbytes)}, {state}{same}, {took(summary)}"
         )
         if summary.loss is not None:
-            show(lossy_line(summary.loss))
+            say(lossy_line(summary.loss))
 
 
 @click.command()

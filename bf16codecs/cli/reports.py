@@ -14,7 +14,7 @@ from bf16codecs.cli.console import (
     format_size,
     json_text,
     printable,
-    show,
+    say,
     show_json,
 )
 
@@ -77,14 +77,14 @@ def report(
     notes = [_NOTES.get(done, done)] if done != "converted" else []
     # Files are restored only if they have the digest that they should have.
     notes += ["verified"] if verified and done != "restored" else []
-    show(
+    say(
         f"{printable(source)} -> {printable(target)}: {counted(summary.tensors, 'tensor')},"
         f" {sizes[0]} -> {sizes[1]} (ratio {ratio:.3f}), {', '.join([took(summary), *notes])}"
     )
     if summary.base:
-        show(printable(summary.base))
+        say(printable(summary.base))
     if summary.loss is not None:
-        show(lossy_line(summary.loss))
+        say(lossy_line(summary.loss))
 
 
 def took(summary: Summary) -> str:
@@ -117,9 +117,9 @@ def show_damage(damage: Sequence[Damage]) -> None:
     """Print what is damaged, a line each; of much, the first."""
     for own in damage[:_SHOWN]:
         step = "" if own.step is None else f"step {own.step}: "
-        show(printable(f"{step}{own.message}"))
+        say(printable(f"{step}{own.message}"))
     if len(damage) > _SHOWN:
-        show(f"and {len(damage) - _SHOWN} more (--json has them)")
+        say(f"and {len(damage) - _SHOWN} more (--json has them)")
 
 
 def check_writable(files: Iterable[str | None], sources: Iterable[str]) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from bf16codecs.cli.console import printable, show
+from bf16codecs.cli.console import printable, say, show
 
 __all__ = ["Column", "Table", "print_table", "shortened"]
 
@@ -136,7 +136,7 @@ class Table:
         if self._widths[0] < self._longest:
             names.insert(0, "whole names")
         if names:
-            show(f"Too wide for this terminal: {', '.join(dict.fromkeys(names))}; a pipe gets all.")
+            say(f"Too wide for this terminal: {', '.join(dict.fromkeys(names))}; a pipe gets all.")
 
     def _fit(self, room: int) -> None:
         least = min(self._widths[0], _LEAST_NAME)

@@ -64,16 +64,16 @@ def test_numbers_are_never_cut(terminal, capsys, width):
     terminal(width)
     print_table(COLUMNS, ROWS)
     lines = printed(capsys)
-    hints = [line for line in lines if line.startswith("Too wide")]
-    body = [line for line in lines if line not in hints]
-    assert max(map(len, body)) <= width
+    assert max(map(len, lines)) <= width
+    end = next((i for i, line in enumerate(lines) if line.startswith("Too wide")), len(lines))
+    body, hint = lines[:end], " ".join(map(str.strip, lines[end:]))
     text = "\n".join(body)
     assert [text.count(row[-1]) for row in ROWS] == [1] * 4
     assert text.count("123.45 kB") in (0, 4)
     left_out = [] if all(row[0] in text for row in ROWS) else ["whole names"]
     left_out += [n for n, cell in (("dtype", "BF16"), ("x", "123.45 kB")) if cell not in text]
-    assert hints == (
-        [f"Too wide for this terminal: {', '.join(left_out)}; a pipe gets all."] if left_out else []
+    assert hint == (
+        f"Too wide for this terminal: {', '.join(left_out)}; a pipe gets all." if left_out else ""
     )
 
 
@@ -120,6 +120,21 @@ def test_shortened_names_stay_different(terminal, capsys, names):
             for a, b in zip(*parts, strict=True):
                 assert b.startswith(a)
                 assert a == b or b.isalpha()
+
+
+def test_sentences_are_wrapped_at_words(terminal, capsys):
+    path = "/a/long/path/of/" + "m" * 40
+    sentence = f"{path}: a model in a Zarr store, of format 3, in half-precision as it should be"
+    for width in (20, 40, 60):
+        terminal(width)
+        console.say(sentence)
+        lines = printed(capsys)
+        assert all(len(line) <= width for line in lines if path not in line)
+        assert " ".join(map(str.strip, lines)) == sentence
+    terminal(200)
+    console.say("  indented")
+    console.say("")
+    assert printed(capsys) == ["  indented", ""]
 
 
 def test_what_is_piped_is_whole(capsys, monkeypatch):
