@@ -268,5 +268,8 @@ def open_to_store(path: str | os.PathLike[str]) -> Source:
     for own in source.paths:
         fault = name_fault(own.name)
         if fault:
-            raise SafetensorsError(f"{own}: its name {fault}, which stores do not keep: rename it")
+            raise SafetensorsError(
+                f"{own}: its name {fault}, which stores do not keep, and they keep names of files"
+                " to restore them by: rename it"
+            )
     return source
