@@ -22,6 +22,7 @@ from bf16codecs.errors import (
 
 __all__ = [
     "DAMAGE_ADVICE",
+    "advised",
     "counted",
     "damaged",
     "from_extra",
@@ -83,9 +84,14 @@ def _text_of_http(error: Any) -> str:
     return f"Cannot connect to host {error.host}:{error.port}: {cause}"
 
 
-def damaged(why: str, what: str = "damaged") -> str:
-    """Say of data that they are damaged, why, and what to do."""
-    return f"{what}: {why}; {DAMAGE_ADVICE}"
+def advised(text: str) -> str:
+    """Say of what is damaged what to do."""
+    return f"{text}; {DAMAGE_ADVICE}"
+
+
+def damaged(why: str | KeyError, what: str = "damaged") -> str:
+    """Say of data that they are damaged, why, or what they lack, and what to do."""
+    return advised(f"{what}: {f'without {why}' if isinstance(why, KeyError) else why}")
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from bf16codecs._chunks.stored import (
 )
 from bf16codecs._files import Folder, SharedFile, read_at
 from bf16codecs._limits import MAX_METADATA_BYTES, check_metadata
-from bf16codecs._messages import named_errors
+from bf16codecs._messages import advised, named_errors
 from bf16codecs.errors import StoreError
 
 __all__ = [
@@ -119,7 +119,7 @@ class LocalKeys(KeySource):
         """Open a chunk."""
         chunk = self.find(key)
         if chunk is None:
-            raise StoreError("it is missing")
+            raise StoreError(advised("it is missing"))
         return chunk
 
     def close(self) -> None:

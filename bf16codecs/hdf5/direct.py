@@ -41,6 +41,7 @@ from bf16codecs._chunks.sources import FilePart, FileSource
 from bf16codecs._chunks.stored import InMemory
 from bf16codecs._chunks.wanted import Base
 from bf16codecs._files import HAS_PREADV, SharedFile
+from bf16codecs._messages import advised
 from bf16codecs.codecs import FrameCodec
 from bf16codecs.errors import LimitError, StoreError
 from bf16codecs.hdf5.dataset import Compression, read_region
@@ -228,7 +229,7 @@ def _refuse_unwritten(dataset: Any, nbytes: int, chunks: Index | None) -> None:
             found = dataset.get_num_chunks()
             expected = math.prod(chunk_counts(dataset.shape, chunks))
     if found < expected:
-        raise StoreError("a part of it is missing")
+        raise StoreError(advised("a part of it is missing"))
 
 
 def _read(dataset: Any, axes: Sequence[Axis], out: NDArray[Any]) -> None:
@@ -322,7 +323,7 @@ class _StoredChunks:
 
     def _missing(self, index: Index) -> Located:
         if self._is_complete:
-            raise StoreError("it is missing")
+            raise StoreError(advised("it is missing"))
         return self._fill_values(index)
 
     def _read_directly(self, index: Index) -> Located:

@@ -17,8 +17,8 @@ from bf16codecs._chunks.array import ArrayReader
 from bf16codecs._chunks.wanted import Base
 from bf16codecs._journal import Journal, carry_out_journal
 from bf16codecs._limits import Limits, check_metadata
-from bf16codecs._messages import damaged, named_errors, one_line
-from bf16codecs.errors import StoreError
+from bf16codecs._messages import advised, damaged, named_errors, one_line
+from bf16codecs.errors import BF16CodecsError, StoreError
 from bf16codecs.hdf5.direct import Decoding, dataset_array
 from bf16codecs.hdf5.filters import codec_level, codec_name
 from bf16codecs.hdf5.types import array_dtype
@@ -79,6 +79,20 @@ def _told_as_damage() -> Iterator[None]:
             raise
         why = f"it has {found[1]} bytes of {found[2]}" if found else one_line(e)
         raise StoreError(damaged(why, "damaged or cut off")) from e
+
+
+@contextmanager
+def _named_library() -> Iterator[None]:
+    """Say of what libhdf5 cannot read of a file that is open that it is damaged.
+
+    h5py's types do not tell why: of one damage they depend on what was asked for.
+    """
+    try:
+        yield
+    except BF16CodecsError:
+        raise
+    except (KeyError, OSError, RuntimeError, ValueError) as e:
+        raise StoreError(damaged(" ".join(map(str, e.args)))) from e
 
 
 def has_changed(path: str, before: os.stat_result) -> bool:
@@ -145,7 +159,11 @@ class Hdf5Reader(StoreReader):
 
         def read(dataset: Any) -> Any:
             text = _read_attribute(h5py.Dataset(dataset))
-            return {} if text is None else json.loads(text)
+            try:
+                return {} if text is None else json.loads(text)
+            except (ValueError, RecursionError) as e:
+                why = f"attribute {ATTRIBUTES_KEY!r} is not JSON: {one_line(e)}"
+                raise StoreError(damaged(why)) from e
 
         attributes = self._ask(path, self.label(path), read)
         return attributes if isinstance(attributes, Mapping) else {}
@@ -208,7 +226,7 @@ class Hdf5Reader(StoreReader):
         for left in reversed(range(_OPENINGS)):
             try:
                 dataset = self._dataset(path)
-                with named_errors(label):
+                with named_errors(label), _named_library():
                     return call(dataset)
             except StoreError:
                 if not (left and self._opened and self._opened[-1].has_changed()):
@@ -219,7 +237,7 @@ class Hdf5Reader(StoreReader):
 
     def _dataset(self, path: str) -> Any:
         """Open a little-endian dataset whose data are in this file."""
-        with named_errors(f"{self.where}: array {path!r:.300}"):
+        with named_errors(f"{self.where}: array {path!r:.300}"), _named_library():
             # Links and storage may lead to any file, or pipe: HDF5 opens what it follows or reads.
             _refuse_links(self._file.id, path)
             dataset = h5py.h5o.open(self._file.id, path.encode())
@@ -258,7 +276,7 @@ def _refuse_links(file: Any, path: str) -> None:
         if is_link:
             raise StoreError("is a soft or external link, or below one: only hard links are read")
         if not is_there:
-            raise StoreError("is missing")
+            raise StoreError(advised("is missing"))
 
 
 def _read_attribute(owner: h5py.HLObject) -> str | bytes | None:
@@ -286,5 +304,5 @@ def _read_info(file: h5py.File, where: str) -> StoreInfo:
         try:
             attributes = None if text is None else json.loads(text)
         except (ValueError, RecursionError) as e:
-            raise StoreError(f"damaged store attributes: {one_line(e)}") from None
+            raise StoreError(damaged(one_line(e), "damaged store attributes")) from None
     return StoreInfo.from_attributes({ATTRIBUTES_KEY: attributes}, where, _OTHER_FILE)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bf16codecs._half import HalfLoss
+from bf16codecs._messages import damaged
 from bf16codecs._version import __version__
 from bf16codecs.errors import StoreError, UnsupportedVersionError
 from bf16codecs.store.entries import (
@@ -142,7 +143,8 @@ class StoreInfo:
         try:
             return cls._from_content(content)
         except (KeyError, TypeError, ValueError) as e:
-            raise StoreError(f"{where}: damaged store attributes: {e}") from None
+            why = e if isinstance(e, KeyError) else str(e)
+            raise StoreError(f"{where}: {damaged(why, 'damaged store attributes')}") from None
 
     @classmethod
     def _from_content(cls, content: Mapping[str, Any]) -> StoreInfo:

@@ -15,7 +15,7 @@ from bf16codecs._chunks.sources import FolderSource, LocalKeys
 from bf16codecs._chunks.wanted import base_advice
 from bf16codecs._chunks.zipped import ZipSource
 from bf16codecs._limits import DEFAULT_LIMITS, Limits
-from bf16codecs._messages import named_errors, one_line
+from bf16codecs._messages import damaged, named_errors, one_line
 from bf16codecs._paths import given_path
 from bf16codecs.errors import BF16CodecsError, StoreError
 from bf16codecs.store.addresses import kind_of_address, path_of, refuse_hdf5
@@ -313,9 +313,14 @@ def _open_path(text: str, kind: Kind | None, limits: Limits) -> StoreReader:
         from bf16codecs.store.hdf5_reader import open_hdf5
 
         return open_hdf5(path, limits)
-    no_file, none_in = "neither a folder, nor a ZIP or HDF5 file", "no Zarr group, no safetensors"
+    none_in = "no Zarr group, no safetensors"
     if not path.is_dir():
-        raise StoreError(f"{text}: not a model store: {no_file}")
+        is_file = path.is_file()
+        is_empty = is_file and not path.stat().st_size
+        why = "it is empty" if is_empty else "neither a folder, nor a ZIP or HDF5 file"
+        # Of what has the name of a store, the first bytes are damaged, or all of them gone.
+        is_damaged = is_file and suffix_of(path.name)[1] is not None
+        raise StoreError(f"{text}: {damaged(why) if is_damaged else f'not a model store: {why}'}")
     stores = sorted(name for name in os.listdir(path) if suffix_of(name)[1] is not None)
     advice = f"; name what is in it, such as {stores[0]!r:.80}" if stores else ""
     raise StoreError(f"{text}: not a model store: {none_in}{advice}")

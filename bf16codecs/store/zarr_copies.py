@@ -2,25 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from bf16codecs._chunks.stored import KeySource
 from bf16codecs._messages import damaged, one_line
-from bf16codecs.errors import BF16CodecsError
+from bf16codecs.errors import BF16CodecsError, StoreError
+from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.layout import ATTRIBUTES_KEY
 from bf16codecs.store.zarr_documents import read_documents
 from bf16codecs.store.zarr_metadata import read_json
 
-__all__ = ["copy_faults"]
+if TYPE_CHECKING:
+    from zarr.abc.store import Store
+
+__all__ = ["copy_faults", "group_faults", "refused_arrays"]
 
 _OWN_ATTRIBUTES = {ATTRIBUTES_KEY, "_ARRAY_DIMENSIONS"}
 _GROUP_V2 = {".zgroup": {"zarr_format": 2}}
 
 
-def copy_faults(
-    where: str, source: KeySource, zarr_format: int, is_run: bool
-) -> Iterator[tuple[str, str]]:
+#: The path of an array or a group, empty for the root, and what is wrong with its metadata.
+Fault = tuple[str, BF16CodecsError]
+
+
+def refused_arrays(paths: Iterable[str], make: Callable[[str], object]) -> Iterator[Fault]:
+    """Yield arrays that zarr does not make of their metadata, as `make` asks it to."""
+    for path in paths:
+        try:
+            make(path)
+        except BF16CodecsError as e:
+            yield path, e
+
+
+def copy_faults(reader: StoreReader, source: KeySource) -> Iterator[Fault]:
     """Yield what documents beside arrays and in groups have otherwise than the root's copies.
 
     This package reads the copies, and Zarr libraries that open an array by its own path read the
@@ -28,34 +43,49 @@ def copy_faults(
 
     Parameters
     ----------
-    where
-        The store, for messages.
+    reader
+        Of the store. Of a run, arrays may have a step more: an append is under way, or was killed.
     source
         Its keys.
-    zarr_format
-        2 or 3.
-    is_run
-        Whether an append may be under way, or was killed: arrays may have a step more.
-
-    Yields
-    ------
-    str
-        The path; empty for the root's own.
-    str
-        What is wrong.
     """
-    for key, copy in _root_copies(where, source, zarr_format).items():
+    where, zarr_format, is_run = reader.where, reader.zarr_format, reader.info.run is not None
+    try:
+        copies = _root_copies(where, source, zarr_format)
+    except BF16CodecsError as e:
+        yield "", e
+        return
+    for key, copy in copies.items():
         path, _, name = key.rpartition("/")
+        what = reader.label(path) if path else where
         try:
             found = read_json(where, source, key)
         except BF16CodecsError as e:
-            yield path, one_line(e).removeprefix(f"{where}: ")
+            yield path, type(e)(f"{what}: {one_line(e).removeprefix(f'{where}: ')}")
             continue
         if found is None:
-            yield path, damaged(f"{key} is missing")
+            yield path, StoreError(f"{what}: {damaged(f'{key} is missing')}")
         elif _own_part(name, found) not in _own_parts(name, copy, is_run):
             root = ".zmetadata" if zarr_format == 2 else "zarr.json"
-            yield path, damaged(f"{key} is not what {root} says of it")
+            why = f"{key} is not what {root} says of it"
+            yield path, StoreError(f"{what}: {damaged(why)}")
+
+
+def group_faults(where: str, source: KeySource, store: Store) -> Iterator[Fault]:
+    """Yield why zarr cannot open the root: its copies have fields of their own.
+
+    Those of format 2 have none that zarr asks for.
+    """
+    import zarr
+    from zarr.storage import StorePath
+
+    root = read_json(where, source, "zarr.json")
+    try:
+        if root is not None:
+            zarr.AsyncGroup.from_dict(StorePath(store), root)
+    except MemoryError:
+        raise
+    except Exception as e:
+        yield "", StoreError(f"{where}: {damaged(f'zarr cannot open it: {one_line(e)}')}")
 
 
 def _root_copies(where: str, source: KeySource, zarr_format: int) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from numcodecs.abc import Codec
 
 from bf16codecs._chunks.grid import ArrayPlan
 from bf16codecs._chunks.stored import KeySource
-from bf16codecs._messages import one_line
+from bf16codecs._messages import damaged, one_line
 from bf16codecs.errors import StoreError
 from bf16codecs.store.delta import DeltaChain
 from bf16codecs.store.zarr_arrays import array_documents
@@ -139,7 +139,8 @@ def read_documents(
             return dict(content["attributes"]), _nodes_v3(content)
         return dict(content["metadata"][".zattrs"]), _nodes_v2(content)
     except (KeyError, TypeError, AttributeError, ValueError) as e:
-        raise StoreError(f"{where}: its consolidated metadata are damaged: {one_line(e)}") from e
+        why = e if isinstance(e, KeyError) else one_line(e)
+        raise StoreError(f"{where}: {damaged(why, 'damaged consolidated metadata')}") from e
 
 
 def _nodes_v3(content: Any) -> dict[str, dict[str, dict[str, Any]]]:

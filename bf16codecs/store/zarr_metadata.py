@@ -13,7 +13,7 @@ import numpy as np
 from bf16codecs import _core
 from bf16codecs._buffers import layout_for
 from bf16codecs._chunks.stored import KeySource
-from bf16codecs._messages import counted, named_errors, one_line
+from bf16codecs._messages import counted, damaged, named_errors, one_line
 from bf16codecs._names import ARITHMETIC_ID, BLOCKS_ID, DELTA_ID, HUFFMAN_ID
 from bf16codecs.errors import StoreError
 from bf16codecs.store.addresses import path_of
@@ -24,6 +24,7 @@ __all__ = [
     "OTHER_GROUP",
     "ParsedArray",
     "array_codecs",
+    "check_keys",
     "chunk_key",
     "growing_steps",
     "leads_elsewhere",
@@ -75,6 +76,10 @@ _ADVICE = "zarr.open reads it, and st2zarr makes model stores of safetensors"
 OTHER_GROUP = f"a Zarr group: {_ADVICE}"
 _GROWING_CODECS = (ARITHMETIC_ID, HUFFMAN_ID)
 _DIMENSION = re.compile(r"dim(\d{1,2})_(\d{1,19})")
+_KEYS_V3 = {
+    *("zarr_format", "node_type", "shape", "data_type", "chunk_grid", "chunk_key_encoding"),
+    *("fill_value", "codecs", "attributes", "storage_transformers", "dimension_names"),
+}
 _DTYPES = {
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
     *("complex64", "complex128"),
@@ -101,7 +106,23 @@ def parse_array(zarr_format: int, document: dict[str, Any]) -> ParsedArray | Non
     except StoreError:
         raise
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        raise StoreError(f"damaged array metadata: {one_line(error)}") from error
+        why = error if isinstance(error, KeyError) else one_line(error)
+        raise StoreError(damaged(why, "damaged array metadata")) from error
+
+
+def check_keys(zarr_format: int, document: dict[str, Any]) -> None:
+    """Refuse metadata of an array with a key that Zarr does not know: zarr's words are about its.
+
+    Raises
+    ------
+    StoreError
+        If there is one that has to be understood.
+    """
+    for key in document.keys() - _KEYS_V3 if zarr_format == 3 else ():
+        value = document[key]
+        if not isinstance(value, dict) or value.get("must_understand") is not False:
+            why = f"key {key!r:.80} is not one of Zarr's"
+            raise StoreError(damaged(why, "damaged array metadata"))
 
 
 def _check_order(zarr_format: int, document: dict[str, Any]) -> None:
@@ -339,7 +360,7 @@ def read_json(where: str, source: KeySource, key: str) -> dict[str, Any] | None:
     try:
         document = json.loads(data.tobytes())
     except (ValueError, RecursionError) as e:
-        raise StoreError(f"{where}: {key} is not JSON: {one_line(e)}") from e
+        raise StoreError(f"{where}: {damaged(f'{key} is not JSON: {one_line(e)}')}") from e
     if not isinstance(document, dict):
-        raise StoreError(f"{where}: {key} is not a JSON object")
+        raise StoreError(f"{where}: {damaged(f'{key} is not a JSON object')}")
     return document

@@ -34,7 +34,7 @@ from bf16codecs._chunks.grid import chunk_counts, grid_indices
 from bf16codecs._chunks.sources import LocalKeys
 from bf16codecs._chunks.stored import KeySource
 from bf16codecs._limits import Limits
-from bf16codecs._messages import named_errors
+from bf16codecs._messages import advised, named_errors
 from bf16codecs._names import ARITHMETIC_ID, BLOCKS_ID, DELTA_ID, FRAME_IDS, PREFIX, RUN_LENGTH_ID
 from bf16codecs._threads import run_ahead
 from bf16codecs.errors import BF16CodecsError, StoreError
@@ -48,6 +48,7 @@ from bf16codecs.store.zarr_metadata import (
     OTHER_GROUP,
     ParsedArray,
     array_codecs,
+    check_keys,
     chunk_key,
     growing_steps,
     leads_elsewhere,
@@ -174,7 +175,7 @@ class ZarrReader(StoreReader):
             parsed = self._parsed_difference(path, difference)
             shape, stored, encode = parsed.shape, parsed.chunks, parsed.key
         else:
-            array = self._made_array(path, self.label(path))
+            array = self._made_array(path)
             shape, stored = array.shape, array.shards or array.chunks
             encode = array.metadata.encode_chunk_key
         for index in self._chunk_indices(path, chunk_counts(shape, stored), stored):
@@ -185,7 +186,7 @@ class ZarrReader(StoreReader):
         with named_errors(label, OSError):
             size = self._source.size(key)
         if size == 0:
-            raise StoreError(f"{label}: it is missing")
+            raise StoreError(advised(f"{label}: it is missing"))
         return size
 
     def _chunk_indices(self, path: str, counts: Index, chunks: Index) -> Iterator[Index]:
@@ -263,19 +264,17 @@ class ZarrReader(StoreReader):
             self._store.close()
 
     def document_faults(self) -> Iterator[tuple[str, BF16CodecsError]]:
-        """Yield metadata that zarr refuses, or would find beside an array: see `copy_faults`."""
-        from bf16codecs.store.zarr_copies import copy_faults
+        """Return metadata that zarr refuses, or would find beside an array: see `copy_faults`."""
+        from bf16codecs.store.zarr_copies import copy_faults, group_faults, refused_arrays
 
-        for path in [*self._stored_paths(), *(file.path for file in self.info.files)]:
-            if path not in self.info.differences:
-                try:
-                    self._made_array(path, self.label(path))
-                except BF16CodecsError as e:
-                    yield path, e
+        stored = [*self._stored_paths(), *(file.path for file in self.info.files)]
+        paths = (path for path in stored if path not in self.info.differences)
+        found = list(refused_arrays(paths, self._made_array))
         if self.has_near_headers:  # of others, each would be a request
-            is_run = self.info.run is not None
-            for path, text in copy_faults(self.where, self._source, self.zarr_format, is_run):
-                yield path, StoreError(f"{self.label(path) if path else self.where}: {text}")
+            found += copy_faults(self, self._source)
+            if not found:
+                found += group_faults(self.where, self._source, self._zarr_store())
+        return iter(found)
 
     def _zarr_array(self, path: str, label: str) -> zarr.Array:
         """Return an array whose chunks are bounded, in their stored form and decoded."""
@@ -284,7 +283,7 @@ class ZarrReader(StoreReader):
 
         from bf16codecs.zarr.inflation import chunk_check
 
-        array = self._made_array(path, label)
+        array = self._made_array(path)
         nbytes = math.prod(array.shards or array.chunks) * array.dtype.itemsize
         self.check_size(nbytes, f"a chunk of {path:.300}")
         with named_errors(label):
@@ -292,13 +291,14 @@ class ZarrReader(StoreReader):
             place = StorePath(self._zarr_store().for_chunks_of(nbytes, check), path)
             return zarr.Array.from_dict(place, self._with_attributes(path))
 
-    def _made_array(self, path: str, label: str) -> zarr.Array:
+    def _made_array(self, path: str) -> zarr.Array:
         """Let zarr make an array of the metadata that are here, without reading anything."""
         import zarr
         from zarr.storage import StorePath
 
         document = self._with_attributes(path)
-        with named_errors(label):
+        with named_errors(self.label(path)):
+            check_keys(self.zarr_format, document)
             return zarr.Array.from_dict(StorePath(self._zarr_store(), path), document)
 
     def _with_attributes(self, path: str) -> dict[str, Any]:
@@ -381,7 +381,7 @@ class ZarrReader(StoreReader):
         if document is None:
             is_group = self._source.read(f"{path}/.zgroup") is not None
             what = "is a group, not an array" if is_group else "is missing"
-            raise StoreError(f"{self.where}: array {path!r:.300} {what}")
+            raise StoreError(advised(f"{self.where}: array {path!r:.300} {what}"))
         if not isinstance(document, dict):
             raise StoreError(f"{self.where}: metadata of array {path!r:.300} are not a JSON object")
         return document

@@ -16,6 +16,7 @@ from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.http import failure_of, largest_body
 from bf16codecs._chunks.stored import AtMost, KeySource, Request, StoredChunk, check_range
 from bf16codecs._limits import MAX_METADATA_BYTES, check_metadata, check_parsed
+from bf16codecs._messages import advised
 from bf16codecs.errors import StoreError
 from bf16codecs.store.listing import folder_sizes, listed_sizes
 from bf16codecs.store.requests import ask
@@ -107,7 +108,7 @@ class _RemoteChunk(StoredChunk):
         """Ask for all ranges at once."""
         replies = ask(_get, self._store, self.key, request)
         if any(reply is None for reply in replies):
-            raise StoreError("it is missing")
+            raise StoreError(advised("it is missing"))
         return list(map(_as_bytes, replies))
 
 

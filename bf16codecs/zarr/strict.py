@@ -20,7 +20,7 @@ from bf16codecs._chunks.http import largest_body
 from bf16codecs._chunks.sources import LocalKeys
 from bf16codecs._chunks.stored import check_range
 from bf16codecs._limits import MAX_BODY_BYTES, stored_limit
-from bf16codecs._messages import named_errors
+from bf16codecs._messages import advised, named_errors
 from bf16codecs.errors import StoreError
 from bf16codecs.zarr.inflation import ChunkCheck
 
@@ -72,7 +72,7 @@ class StrictStore(WrapperStore[Store]):
             reply = await self._get(key, prototype, byte_range)
             # To zarr, an empty shard is one without any chunks.
             if reply is None or len(reply) == 0:
-                raise StoreError("it is missing, or empty")
+                raise StoreError(advised("it is missing, or empty"))
             if self._check is not None:
                 await asyncio.to_thread(self._check, reply.as_numpy_array(), byte_range)
         return reply

@@ -193,6 +193,17 @@ def _put(store: Path, key: str, content: bytes | None) -> None:
         (store / key).write_bytes(content)
 
 
+def test_fields_of_the_copies(tmp_path: Path, source: Path) -> None:
+    """Nothing here reads them, and zarr opens no group without them."""
+    store = convert("zarr3", source, tmp_path / "m")
+    edit_array(store, "safetensors", lambda node: node["consolidated_metadata"].pop("kind"))
+    (found,) = damage_of(store, error=StoreError)
+    assert found.message.startswith("damaged: zarr cannot open it: Consolidated metadata kind=")
+    edit_json(store, "zarr.json", lambda root: root["consolidated_metadata"].pop("metadata"))
+    (found,) = damage_of(store, error=StoreError)
+    assert found.message == "damaged consolidated metadata: without 'metadata'"
+
+
 @pytest.mark.parametrize("zarr_format", [2, 3])
 def test_attributes_of_others(zarr_format: int, tmp_path: Path, source: Path) -> None:
     """Zarr libraries write them to the array's own metadata alone."""

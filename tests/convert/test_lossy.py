@@ -309,7 +309,7 @@ def _array(change: Any) -> Any:
         (_root(lambda a: a["files"][0].pop("restored_blake3")), "files have a digest"),
         (_root(lambda a: a["files"][0].update(restored_blake3=1)), "is not a string"),
         (_root(lambda a: a["lossy"].update(to="int8")), "by 'int8' is not known"),
-        (_root(lambda a: a["lossy"].pop("to_zero")), "damaged store attributes: 'to_zero'"),
+        (_root(lambda a: a["lossy"].pop("to_zero")), "damaged store attributes: without 'to_zero'"),
         (_root(lambda a: a["lossy"].update(relative=-1)), "-1 is not what relative is"),
         (_root(lambda a: a["lossy"].update(absolute="much")), "'much' is not what absolute is"),
         (_root(lambda a: a["lossy"].update(absolute=True)), "True is not what absolute is"),
