@@ -42,6 +42,7 @@ print("bfloat16" in data_type_registry.contents)
 def test_without_zarr(run_python):
     """An import that fails, fails as it would; what is installed later is found."""
     code = """
+import importlib.util  # of the standard library, which is gone for a while, too
 import sys
 import bf16codecs
 path, sys.path[:] = sys.path[:], []
