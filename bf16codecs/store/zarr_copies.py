@@ -71,17 +71,17 @@ def copy_faults(reader: StoreReader, source: KeySource) -> Iterator[Fault]:
 
 
 def group_faults(where: str, source: KeySource, store: Store) -> Iterator[Fault]:
-    """Yield why zarr cannot open the root: its copies have fields of their own.
-
-    Those of format 2 have none that zarr asks for.
-    """
+    """Yield why zarr cannot open the root: its copies of groups have fields of their own."""
     import zarr
     from zarr.storage import StorePath
 
-    root = read_json(where, source, "zarr.json")
+    groups = [read_json(where, source, "zarr.json")]
+    if groups == [None]:
+        entries = (read_json(where, source, ".zmetadata") or {}).get("metadata", {})
+        groups = [copy for key, copy in entries.items() if key.endswith(".zgroup")]
     try:
-        if root is not None:
-            zarr.AsyncGroup.from_dict(StorePath(store), root)
+        for group in groups:
+            zarr.AsyncGroup.from_dict(StorePath(store), group or {})
     except MemoryError:
         raise
     except Exception as e:

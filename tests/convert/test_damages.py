@@ -204,6 +204,18 @@ def test_fields_of_the_copies(tmp_path: Path, source: Path) -> None:
     assert found.message == "damaged consolidated metadata: without 'metadata'"
 
 
+def test_fields_of_the_copies_in_format_2(tmp_path: Path, source: Path) -> None:
+    store = convert("zarr2", source, tmp_path / "m")
+    group = "safetensors/.zgroup"
+    edit_json(
+        store,
+        ".zmetadata",
+        lambda root: root["metadata"][group]["consolidated_metadata"].pop("metadata"),
+    )
+    (found,) = damage_of(store, error=StoreError)
+    assert found.message.startswith("damaged: zarr cannot open it: ")
+
+
 @pytest.mark.parametrize("zarr_format", [2, 3])
 def test_attributes_of_others(zarr_format: int, tmp_path: Path, source: Path) -> None:
     """Zarr libraries write them to the array's own metadata alone."""
