@@ -20,7 +20,7 @@ from bf16codecs.store.plan import INDEX_PATH
 __all__ = [
     "check_chunk_count",
     "check_restored_size",
-    "compare_names",
+    "differing_names",
     "read_index",
 ]
 
@@ -94,16 +94,15 @@ def read_index(reader: StoreReader) -> bytes:
     return raw
 
 
-def compare_names(
+def differing_names(
     reader: StoreReader, headers: Sequence[Header], index: bytes, source: Source
-) -> None:
-    """Compare everything but the tensors' data with the source."""
+) -> str | None:
+    """Tell what the source has otherwise, the tensors' data apart; None if nothing."""
     ours = [file.name for file in reader.info.files]
     theirs = [file.name for file in source.files]
     if (len(ours) > 1 and ours != theirs) or len(ours) != len(theirs):
-        raise CorruptDataError(f"{reader.where}: has files {ours}, not {theirs}")
+        return f"has files {ours}, not {theirs}"
     for file, header in zip(source.files, headers, strict=True):
         if file.header.raw != header.raw:
-            raise CorruptDataError(f"{reader.where}: its header differs from {file.path}")
-    if index != source.index_raw:
-        raise CorruptDataError(f"{reader.where}: its index differs from {source.index}")
+            return f"its header differs from {file.path}"
+    return None if index == source.index_raw else f"its index differs from {source.index}"

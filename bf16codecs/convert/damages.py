@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from bf16codecs._messages import DAMAGE_ADVICE, counted, one_line
 from bf16codecs.errors import (
-    BaseMismatchError,
     BF16CodecsError,
     Damage,
+    LimitError,
+    ServerError,
     SourceMismatchError,
-    UnsupportedVersionError,
+    StoreError,
 )
 
-__all__ = ["Damages"]
+__all__ = ["NO_DAMAGE", "Damages"]
+
+#: Errors that say nothing of a store.
+NO_DAMAGE = (LimitError, ServerError)
 
 # A damaged store may promise any number of chunks: in 1 GiB, as many as there are bytes.
 _MOST = 10_000
@@ -32,17 +36,18 @@ class Damages:
 
     def __init__(self, where: str, place: str) -> None:
         self._where, self._place = where, place
-        self._found, self._differing = list[Damage](), list[Damage]()
+        #: Without those that are found again on another way.
+        self._found = dict[Damage, None]()
+        self._differing = list[Damage]()
         #: Steps and tensors of which some of the data differ.
         self._other_tensors = set[tuple[int | None, str]]()
+        #: Of arrays with other faults than chunks'.
+        self.paths = set[str]()
         self._first: BF16CodecsError
+        self._advice = ""
 
     def __bool__(self) -> bool:
         return bool(self._found)
-
-    def tensors(self) -> set[str]:
-        """Return the tensors of which more than chunks is damaged."""
-        return {d.tensor for d in self._found if d.tensor is not None and d.chunk is None}
 
     def add(
         self,
@@ -50,20 +55,27 @@ class Damages:
         step: int | None = None,
         tensor: str | None = None,
         chunk: tuple[int, ...] | None = None,
+        path: str | None = None,
     ) -> None:
         """Note what cannot be read, or is not what it should be; raise if it is too much.
 
         Raises
         ------
         BF16CodecsError
-            As `check`, after 10,000.
+            As `check`, after 10,000; or the error, if it says nothing of the store.
         """
+        if isinstance(error, NO_DAMAGE):
+            raise error
         if not self._found:
             self._first = error
-        text = one_line(error).removesuffix(f"; {DAMAGE_ADVICE}")
+        text = one_line(error)
+        if text.endswith(f"; {DAMAGE_ADVICE}"):
+            text, self._advice = text.removesuffix(f"; {DAMAGE_ADVICE}"), f"; {_ADVICE}"
         for name in (self._where, self._place):
             text = text.removeprefix(f"{name}: ")
-        self._found.append(Damage(step, tensor, chunk, text))
+        self._found[Damage(step, tensor, chunk, text)] = None
+        if path is not None:
+            self.paths.add(path)
         if len(self._found) >= _MOST:
             self.check()
 
@@ -90,14 +102,24 @@ class Damages:
         """
         if not self._found:
             return
-        text = self._told(self._found[0])
+        text = self._told(next(iter(self._found)))
         if len(self._found) > 1:
             text = f"{self._summary()}; the first: {text}"
-        if not isinstance(self._first, (BaseMismatchError, UnsupportedVersionError)):
-            text += f"; {_ADVICE}"
-        error = type(self._first)(f"{self._where}: {text}")
+        error = type(self._first)(f"{self._where}: {text}{self._advice}")
         error.damage, error.differences = tuple(self._found), tuple(self._differing)
         raise error from self._first
+
+    def stop(self, error: Exception) -> None:
+        """Raise what is damaged, if anything is, before an error that says nothing of the store.
+
+        Raises
+        ------
+        BF16CodecsError
+            As `check`.
+        """
+        if self._found:
+            self.add(StoreError(f"{one_line(error)}: the rest was not read"))
+            self.check()
 
     def check_same(self, state: str, source: str, tensors: int) -> None:
         """Raise if something is otherwise in the model that a sound store was compared with.

@@ -17,16 +17,10 @@ from bf16codecs._half import HalfLoss
 from bf16codecs._messages import counted, one_line
 from bf16codecs.convert.bases import Base
 from bf16codecs.convert.checks import check_chunk_count
+from bf16codecs.convert.damages import NO_DAMAGE
 from bf16codecs.convert.pieces import Progress, do_pieces, file_hash, read_chunk
 from bf16codecs.convert.plan import ModelPlan, plan_model
-from bf16codecs.errors import (
-    BF16CodecsError,
-    CorruptDataError,
-    LimitError,
-    SafetensorsError,
-    ServerError,
-    StoreError,
-)
+from bf16codecs.errors import BF16CodecsError, CorruptDataError, SafetensorsError, StoreError
 from bf16codecs.safetensors import Header, Source
 from bf16codecs.store.addresses import path_of
 from bf16codecs.store.backend import StoreReader
@@ -228,17 +222,16 @@ def unpack(
 
     def work(piece: Piece, chunk: Bytes) -> BF16CodecsError | None:
         try:
-            try:
-                reader.read(piece, chunk)
-            except OSError as e:
-                if not is_on_disk:
-                    raise  # a server that fails would do so for each chunk
-                raise StoreError(one_line(e)) from e
-            consume(piece.array.file, piece, chunk[: piece.nbytes])
+            reader.read(piece, chunk)
+        except OSError as e:
+            if not is_on_disk:
+                raise  # a server that fails would do so for each chunk
+            return StoreError(one_line(e))
         except BF16CodecsError as e:
-            if failed is None or isinstance(e, (LimitError, ServerError)):
+            if failed is None or isinstance(e, NO_DAMAGE):
                 raise
             return e
+        consume(piece.array.file, piece, chunk[: piece.nbytes])
         return None
 
     is_on_disk = failed is not None and bool(path_of(reader.location[0]))

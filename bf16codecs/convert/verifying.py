@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +18,16 @@ from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.grid import Piece
 from bf16codecs._limits import Limits
 from bf16codecs._messages import counted, named_errors, one_line
+from bf16codecs._paths import given_path
 from bf16codecs._threads import codec_threads
-from bf16codecs.convert.checks import check_restored_size, compare_names, read_index
-from bf16codecs.convert.damages import Damages
+from bf16codecs.convert.checks import check_restored_size, differing_names, read_index
+from bf16codecs.convert.damages import NO_DAMAGE, Damages
 from bf16codecs.convert.lossy import half_source
 from bf16codecs.convert.pipeline import unpack
 from bf16codecs.convert.restored_names import step_folders
 from bf16codecs.convert.sources import opened_source
 from bf16codecs.convert.summary import Progress, Summary, shifted
-from bf16codecs.errors import BF16CodecsError, CorruptDataError, LimitError, ServerError, StoreError
+from bf16codecs.errors import BF16CodecsError, CorruptDataError, SafetensorsError, StoreError
 from bf16codecs.safetensors import Source
 from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.entries import ROUNDED, array_loss
@@ -35,8 +37,6 @@ from bf16codecs.store.run_layout import listed
 from bf16codecs.store.runs import RunReader
 
 __all__ = ["verify_store"]
-
-_NO_DAMAGE = (LimitError, ServerError)
 
 
 def verify_store(
@@ -86,13 +86,17 @@ def verify_store(
     opening = Opening(storage_options, Limits(max_bytes), base=base)
     with codec_threads(threads), closing(open_either(store, opening)) as reader:
         damages = Damages(reader.where, reader.location[0])
-        if isinstance(reader, RunReader):
-            files, tensors, total = _verify_run(reader, src, damages, progress)
-        else:
-            files, tensors, total = len(reader.info.files), len(reader.names), _size(reader)
-            source = None if src is None else opened_source(src)
-            _verify(reader, source, damages, shifted(progress, "verify", 0, total))
-        _verify_documents(reader, damages)
+        try:
+            if isinstance(reader, RunReader):
+                files, tensors, total = _verify_run(reader, src, damages, progress)
+            else:
+                files, tensors, total = len(reader.info.files), len(reader.names), _size(reader)
+                source = None if src is None else opened_source(src)
+                _verify(reader, source, damages, shifted(progress, "verify", 0, total))
+            _verify_documents(reader, damages)
+        except (OSError, *NO_DAMAGE) as e:
+            damages.stop(e)
+            raise
         damages.check()
         has_checksums = all(file.restored.kinds for file in reader.info.files)
         state = "intact" if has_checksums else "readable"
@@ -109,14 +113,12 @@ def _verify_run(
     progress: Progress | None,
 ) -> tuple[int, int, int]:
     """Verify all steps of a run; return how many files, tensors and bytes they have."""
-    steps, sources = run.run.steps, _sources(run, src)
+    steps, sources = run.run.steps, _sources(run, src, damages)
     files, tensors, done, total = 0, 0, 0, sum(step.nbytes for step in steps)
     run.check_size(total, "the original files")
     try:
         _check_coordinate(run)
     except (CorruptDataError, StoreError) as e:
-        if isinstance(e, _NO_DAMAGE):
-            raise
         damages.add(e)
     for step, source in zip(steps, sources, strict=True):
         reader = run.step(step.number)
@@ -129,23 +131,28 @@ def _verify_run(
             run.describe(name)
             run.check_header(name)
 
-        _fails(run.names, check, damages.add)
+        _fails(run, check, damages.add)
     return files, tensors, total
 
 
-def _sources(run: RunReader, src: str | os.PathLike[str] | None) -> Sequence[Source | None]:
-    """Open what each step of a run is to be compared with.
+def _sources(
+    run: RunReader, src: str | os.PathLike[str] | None, damages: Damages
+) -> Sequence[Source | None]:
+    """Open what each step of a run is to be compared with, and note what is of none.
 
     Raises
     ------
     StoreError
         If there are several, and no folder that has them all.
+    OSError
+        If nothing is there.
     """
     steps = run.run.steps
     if src is None:
         return [None] * len(steps)
     if len(steps) == 1:
         return [opened_source(src)]
+    os.stat(given_path(src, "source"))
     folders = [Path(src, folder) for folder in step_folders(run.run)]
     paths = [
         folder / step.file_names[0] if len(step.file_names) == 1 else folder
@@ -158,6 +165,11 @@ def _sources(run: RunReader, src: str | os.PathLike[str] | None) -> Sequence[Sou
             f" folder of all of them, as {command} makes it: name the one that is to be compared,"
             f" as in {run.where}@{steps[-1].number}"
         )
+    files = {
+        folder / name for folder, own in zip(folders, steps, strict=True) for name in own.file_names
+    }
+    for path in sorted({*Path(src).rglob("*.safetensors")} - files):
+        damages.differ(f"{path} is of none of its steps")
     return list(map(opened_source, paths))
 
 
@@ -188,17 +200,27 @@ def _size(reader: StoreReader) -> int:
 
 
 def _verify_documents(reader: StoreReader, damages: Damages) -> None:
-    """Look for metadata that other software cannot read, or reads otherwise."""
+    """Look for metadata that cannot be read, or not by other software, or are read otherwise."""
     names = {path: name for name, path in reader.info.paths.items()}
     if isinstance(reader, RunReader):
         names = {form.path: name for name, own in reader.run.tensors.items() for form in own}
-    told: set[str] = set(damages.tensors())
-    for path, error in reader.document_faults():
-        if isinstance(error, _NO_DAMAGE):
-            raise error
-        if names.get(path, path) not in told:
-            damages.add(error, tensor=names.get(path))
-        told.add(names.get(path, path))
+    for path, error in chain(_storage_faults(reader, names), reader.document_faults()):
+        if path not in damages.paths:
+            damages.add(error, tensor=names.get(path), path=path)
+
+
+def _storage_faults(
+    reader: StoreReader, paths: Iterable[str]
+) -> Iterator[tuple[str, BF16CodecsError]]:
+    """Yield arrays that do not tell how they are stored, or what they lost."""
+    for path in paths:
+        try:
+            reader.storage(path)
+            if reader.info.loss is not None and not path.endswith(ROUNDED):
+                with named_errors(reader.label(path)):
+                    array_loss(reader.attributes(path))
+        except BF16CodecsError as e:
+            yield path, e
 
 
 def _verify(
@@ -208,53 +230,33 @@ def _verify(
     progress: Callable[[int, int], None] | None,
 ) -> None:
     """Decode all of a model, and compare it with its digests, and with a source if there is one."""
-    found = partial(damages.add, step=reader.location[1])
-    try:
-        if not _has_bad_arrays(reader, found):
-            _verify_data(reader, source, damages, progress)
-    except (OSError, ServerError) as e:
-        if damages:
-            found(StoreError(f"{one_line(e)}: the rest was not read"))
-            damages.check()
-        raise
-    except BF16CodecsError as e:
-        # The first tells all, because there is too much; the second says nothing of the store.
-        if e.damage or isinstance(e, LimitError):
-            raise
-        found(e)
-
-
-def _has_bad_arrays(reader: StoreReader, found: Callable[..., None]) -> bool:
-    """Tell of the tensors that cannot be opened, or not be read then: whether there are any."""
-    paths, is_lossy = reader.info.paths, reader.info.loss is not None
+    found, paths = partial(damages.add, step=reader.location[1]), reader.info.paths
 
     def check(name: str) -> None:
         reader.tensor(name)
         reader.check_header(name)
-        reader.storage(paths[name])
-        if is_lossy and not paths[name].endswith(ROUNDED):
-            with named_errors(reader.label(paths[name])):
-                array_loss(reader.attributes(paths[name]))
 
-    if _fails(paths, lambda name: reader.array(paths[name]), found):
-        return True
-    _ = reader.headers  # whose faults are not those of each tensor
-    return _fails(paths, check, found)
+    try:
+        if _fails(reader, lambda name: reader.array(paths[name]), found):
+            return  # files are read as a whole
+        _ = reader.headers  # whose faults are not those of each tensor
+        _fails(reader, check, found)
+        _verify_data(reader, source, damages, progress)
+    except BF16CodecsError as e:
+        if e.damage:  # it tells all, because there is too much
+            raise
+        found(e)
 
 
-def _fails(
-    names: Iterable[str], check: Callable[[str], object], found: Callable[..., None]
-) -> bool:
+def _fails(reader: StoreReader, check: Callable[[str], object], found: Callable[..., None]) -> bool:
     """Tell of the tensors for which a check fails: whether there are any."""
     is_bad = False
-    for name in names:
+    for name in reader.names:
         try:
             check(name)
-        except _NO_DAMAGE:
-            raise
         except BF16CodecsError as e:
             is_bad = True
-            found(e, tensor=name)
+            found(e, tensor=name, path=reader.info.paths.get(name))
     return is_bad
 
 
@@ -267,10 +269,9 @@ def _verify_data(
     headers, index, step = reader.headers, read_index(reader), reader.location[1]
     check_restored_size(reader)
     if source is not None:
-        try:
-            compare_names(reader, headers, index, source)
-        except CorruptDataError as e:
-            damages.differ(str(e).removeprefix(f"{reader.where}: "), step)
+        other = differing_names(reader, headers, index, source)
+        if other is not None:
+            damages.differ(other, step)
             source = None
     if source is not None and reader.info.loss is not None:
         source = half_source(source)
@@ -287,7 +288,10 @@ def _verify_data(
         if source is None:
             return
         original = np.empty_like(data)
-        source.files[file].read_into(piece.offset, original)
+        try:
+            source.files[file].read_into(piece.offset, original)
+        except SafetensorsError as e:  # it was cut off meanwhile, and the store was not
+            raise OSError(one_line(e)) from e
         if not np.array_equal(data, original):
             differing.append(piece)
 

@@ -16,7 +16,7 @@ from bf16codecs._chunks.grid import ArrayPlan, Piece
 from bf16codecs._chunks.pieces import KeptPiece, PiecewiseArray, RangeReader
 from bf16codecs._digests import Digests
 from bf16codecs._limits import Limits
-from bf16codecs._messages import named_errors
+from bf16codecs._messages import advised, named_errors
 from bf16codecs.errors import BF16CodecsError, StoreError
 from bf16codecs.safetensors import Header, TensorInfo, parse_header
 from bf16codecs.store.checks import (
@@ -51,8 +51,8 @@ class StoreReader(ABC):
         What reading it may take.
     """
 
-    #: Whether reading the safetensors headers costs little: no request to a server.
-    has_near_headers = True
+    #: Whether reading a small part, such as a header, costs little: no request to a server.
+    is_near = True
     #: Whether its arrays are parts of such that have an axis of steps, too.
     is_stepped = False
     #: Of a store in Zarr, 3 or 2; of others, 0.
@@ -147,7 +147,8 @@ class StoreReader(ABC):
         self._base_array(path).read_run(start, stop, out)
 
     def _base_array(self, path: str) -> RangeReader:
-        if path not in (bases := self._bases):
+        bases = self._bases
+        if path not in bases:
             assert self.base is not None
             difference = self.info.differences[path]
             array = self.base.counterpart(difference.tensor, *difference_form(difference))
@@ -228,13 +229,14 @@ class StoreReader(ABC):
         tensor = self._header_tensors[name]
         with named_errors(self.label(path)):
             if stored.dtype != tensor.dtype:
-                raise StoreError(f"its attributes say {stored.dtype}, its header {tensor.dtype}")
+                why = f"its attributes say {stored.dtype}, its header {tensor.dtype}"
+                raise StoreError(advised(why))
             check_form(path, stored.array, tensor, self.is_stepped)
         self._checked.add(name)
 
     def _needs_header(self, path: str) -> bool:
         """Tell whether to compare an array with the header."""
-        return self.has_near_headers
+        return self.is_near
 
     @cached_property
     def headers(self) -> list[Header]:
@@ -249,10 +251,9 @@ class StoreReader(ABC):
         """
         headers = [self._header(file) for file in self.info.files]
         names = {tensor.name for header in headers for tensor in header.tensors}
-        for name in names - self.info.paths.keys():
-            raise StoreError(f"{self.where}: no array for tensor {name!r:.300}")
-        for name in self.info.paths.keys() - names:
-            raise StoreError(f"{self.where}: no safetensors header has tensor {name!r:.300}")
+        for name in sorted(names ^ self.info.paths.keys()):
+            what = "no array for" if name in names else "no safetensors header has"
+            raise StoreError(advised(f"{self.where}: {what} tensor {name!r:.300}"))
         return headers
 
     def _header(self, file: StoredFile) -> Header:
@@ -395,6 +396,5 @@ class StoreReader(ABC):
         """Release what is open."""
         if self._opened_base is not None and self.closes_base:
             self._opened_base.close()
-        # Arrays lead to this: in a circle, the memory that chunks were decoded to would wait for
-        # Python's collector, which counts objects, and not how large they are.
+        # Arrays lead to this: in a circle, memory of chunks waits for Python's collector.
         self._arrays, self._tensors, self._bases = {}, {}, {}

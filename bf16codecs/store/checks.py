@@ -13,6 +13,7 @@ from bf16codecs._chunks.converted import widened_array
 from bf16codecs._chunks.grid import ArrayPlan
 from bf16codecs._dtypes import ARRAY_DTYPES, DTYPE_BITS
 from bf16codecs._limits import is_addressable
+from bf16codecs._messages import advised
 from bf16codecs.errors import StoreError
 from bf16codecs.safetensors import TensorInfo
 from bf16codecs.store.entries import stated_shape
@@ -57,7 +58,7 @@ def check_owner(name: str, attributes: Mapping[str, Any], is_rounded: bool) -> N
     others = attributes.get("roundings" if is_rounded else "copies", [])
     is_own = attributes["tensor"] == name and not is_rounded
     if not is_own and not (isinstance(others, list) and name in others):
-        raise StoreError(f"the array is that of {attributes['tensor']!r:.80}")
+        raise StoreError(advised(f"the array is that of {attributes['tensor']!r:.80}"))
 
 
 def check_attributes(
@@ -68,7 +69,7 @@ def check_attributes(
     if dtype is None:
         return
     if not isinstance(dtype, str) or dtype not in DTYPE_BITS:
-        raise StoreError(f"its attributes have {dtype!r:.80} as dtype")
+        raise StoreError(advised(f"its attributes have {dtype!r:.80} as dtype"))
     shape = stated_shape(attributes.get("shape", list(array.shape)))
     nbytes = math.prod(shape) * DTYPE_BITS[dtype] // 8
     check_form("the array", array, TensorInfo(name, dtype, shape, 0, nbytes), is_stepped)
@@ -80,7 +81,5 @@ def check_form(
     """Refuse an array that is not what a tensor is stored as: in a run, `is_stepped`."""
     dtype = np.dtype(array.dtype).name
     if (dtype, array.shape) != array_form(tensor, is_stepped):
-        raise StoreError(
-            f"{path} is {dtype} of shape {array.shape!r:.80},"
-            f" tensor {tensor.name!r} is {tensor.dtype} of shape {tensor.shape!r:.80}"
-        )
+        what = f"tensor {tensor.name!r} is {tensor.dtype} of shape {tensor.shape!r:.80}"
+        raise StoreError(advised(f"{path} is {dtype} of shape {array.shape!r:.80}, {what}"))

@@ -38,7 +38,7 @@ class _PartReader(StoreReader):
 
     def __init__(self, store: StoreReader, where: str, info: StoreInfo) -> None:
         self.store = store
-        self.has_near_headers, self.zarr_format = store.has_near_headers, store.zarr_format
+        self.is_near, self.zarr_format = store.is_near, store.zarr_format
         super().__init__(where, info, store.limits)
 
     @property
@@ -122,7 +122,7 @@ class StepReader(_PartReader):
     @property
     def knows_sizes(self) -> bool:
         """As for the run; what a step takes of a chunk, only the chunk itself tells."""
-        return self.has_near_headers
+        return self.is_near
 
     def stored_nbytes(self, path: str) -> int:
         """Return the bytes that the step takes in an array's chunks."""

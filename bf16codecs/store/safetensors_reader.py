@@ -52,7 +52,7 @@ class SafetensorsReader(StoreReader):
         Returns something that differs once a file has changed.
     """
 
-    has_near_headers = False  # the arrays are made of the headers
+    is_near = False  # the arrays are made of the headers
 
     def __init__(
         self,

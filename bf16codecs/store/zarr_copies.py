@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from bf16codecs._chunks.stored import KeySource
@@ -10,16 +10,19 @@ from bf16codecs._messages import damaged, one_line
 from bf16codecs.errors import BF16CodecsError, StoreError
 from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.layout import ATTRIBUTES_KEY
+from bf16codecs.store.paths import STEP_PATH
 from bf16codecs.store.zarr_documents import read_documents
 from bf16codecs.store.zarr_metadata import read_json
 
 if TYPE_CHECKING:
     from zarr.abc.store import Store
 
-__all__ = ["copy_faults", "group_faults", "refused_arrays"]
+__all__ = ["copy_faults", "refused_arrays", "root_faults"]
 
 _OWN_ATTRIBUTES = {ATTRIBUTES_KEY, "_ARRAY_DIMENSIONS"}
 _GROUP_V2 = {".zgroup": {"zarr_format": 2}}
+#: What has the copies, by Zarr format.
+_ROOT = {2: ".zmetadata", 3: "zarr.json"}
 
 
 #: The path of an array or a group, empty for the root, and what is wrong with its metadata.
@@ -35,7 +38,9 @@ def refused_arrays(paths: Iterable[str], make: Callable[[str], object]) -> Itera
             yield path, e
 
 
-def copy_faults(reader: StoreReader, source: KeySource) -> Iterator[Fault]:
+def copy_faults(
+    reader: StoreReader, source: KeySource, store: Store, paths: Collection[str]
+) -> Iterator[Fault]:
     """Yield what documents beside arrays and in groups have otherwise than the root's copies.
 
     This package reads the copies, and Zarr libraries that open an array by its own path read the
@@ -45,10 +50,14 @@ def copy_faults(reader: StoreReader, source: KeySource) -> Iterator[Fault]:
     ----------
     reader
         Of the store. Of a run, arrays may have a step more: an append is under way, or was killed.
-    source
+    source, store
         Its keys.
+    paths
+        The model's arrays. The groups on the way to them are looked at, too.
     """
-    where, zarr_format, is_run = reader.where, reader.zarr_format, reader.info.run is not None
+    where, zarr_format, run = reader.where, reader.zarr_format, reader.info.run
+    growing = () if run is None else {*run.arrays, STEP_PATH}
+    known = {"", *paths, *(path[:at] for path in paths for at in _slashes(path))}
     try:
         copies = _root_copies(where, source, zarr_format)
     except BF16CodecsError as e:
@@ -56,41 +65,62 @@ def copy_faults(reader: StoreReader, source: KeySource) -> Iterator[Fault]:
         return
     for key, copy in copies.items():
         path, _, name = key.rpartition("/")
+        if path not in known:
+            continue
         what = reader.label(path) if path else where
         try:
             found = read_json(where, source, key)
         except BF16CodecsError as e:
             yield path, type(e)(f"{what}: {one_line(e).removeprefix(f'{where}: ')}")
             continue
-        if found is None:
+        own, other = _own_part(name, found or {}), _own_part(name, copy)
+        if found is None and (name != ".zattrs" or other):
             yield path, StoreError(f"{what}: {damaged(f'{key} is missing')}")
-        elif _own_part(name, found) not in _own_parts(name, copy, is_run):
-            root = ".zmetadata" if zarr_format == 2 else "zarr.json"
-            why = f"{key} is not what {root} says of it"
+        elif differing := _differing(own, other, path in growing, store):
+            where_else = f"its copy in the root's {_ROOT[zarr_format]}"
+            why = f"{key} has another {', '.join(differing)} than {where_else}"
             yield path, StoreError(f"{what}: {damaged(why)}")
 
 
-def group_faults(where: str, source: KeySource, store: Store) -> Iterator[Fault]:
-    """Yield why zarr cannot open the root: its copies of groups have fields of their own."""
+def root_faults(reader: StoreReader, source: KeySource, store: Store) -> Iterator[Fault]:
+    """Yield why zarr cannot open the root: what it says of groups has keys of its own."""
     import zarr
     from zarr.storage import StorePath
 
-    groups = [read_json(where, source, "zarr.json")]
-    if groups == [None]:
-        entries = (read_json(where, source, ".zmetadata") or {}).get("metadata", {})
-        groups = [copy for key, copy in entries.items() if key.endswith(".zgroup")]
+    root = read_json(reader.where, source, _ROOT[reader.zarr_format]) or {}
+    if reader.zarr_format == 2:
+        groups = [copy for key, copy in root.get("metadata", {}).items() if _is_group(key)]
+    else:
+        groups = [{**root, "consolidated_metadata": _groups_alone(root["consolidated_metadata"])}]
     try:
         for group in groups:
-            zarr.AsyncGroup.from_dict(StorePath(store), group or {})
+            zarr.AsyncGroup.from_dict(StorePath(store), group)
     except MemoryError:
         raise
     except Exception as e:
-        yield "", StoreError(f"{where}: {damaged(f'zarr cannot open it: {one_line(e)}')}")
+        yield "", StoreError(f"{reader.where}: {damaged(f'zarr cannot open it: {one_line(e)}')}")
+
+
+def _slashes(path: str) -> Iterator[int]:
+    return (at for at, sign in enumerate(path) if sign == "/")
+
+
+def _is_group(key: str) -> bool:
+    return key.rpartition("/")[2] == ".zgroup"
+
+
+def _groups_alone(consolidated: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return consolidated metadata without arrays, which `refused_arrays` looks at."""
+    if not consolidated:
+        return consolidated
+    nodes = consolidated["metadata"].items()
+    groups = {path: node for path, node in nodes if node["node_type"] == "group"}
+    return {**consolidated, "metadata": groups}
 
 
 def _root_copies(where: str, source: KeySource, zarr_format: int) -> dict[str, Any]:
     """Return what the root has copies of, by key; nothing if it has none."""
-    root = read_json(where, source, ".zmetadata" if zarr_format == 2 else "zarr.json")
+    root = read_json(where, source, _ROOT[zarr_format])
     if root is None or (zarr_format == 3 and not root.get("consolidated_metadata")):
         return {}
     attributes, nodes = read_documents(where, source, zarr_format)
@@ -98,12 +128,36 @@ def _root_copies(where: str, source: KeySource, zarr_format: int) -> dict[str, A
     return {**_GROUP_V2, ".zattrs": attributes, **below} if zarr_format == 2 else below
 
 
-def _own_parts(name: str, document: dict[str, Any], is_run: bool) -> list[dict[str, Any]]:
-    """Return what a document may be, without the attributes of others."""
-    own, shape = _own_part(name, document), document.get("shape")
-    if not (is_run and isinstance(shape, list) and shape and isinstance(shape[0], int)):
-        return [own]
-    return [own, {**own, "shape": [shape[0] + 1, *shape[1:]]}]
+def _differing(
+    own: dict[str, Any], other: dict[str, Any], may_be_longer: bool, store: Store
+) -> list[str]:
+    """Return the keys in which two documents differ, and mean something else."""
+    if may_be_longer and _is_longer(own.get("shape"), other.get("shape")):
+        own = {**own, "shape": other["shape"]}
+    if own != other and "shape" in own:
+        own, other = _explicit(own, store), _explicit(other, store)
+    return sorted(key for key in own.keys() | other.keys() if own.get(key) != other.get(key))
+
+
+def _is_longer(shape: Any, than: Any) -> bool:
+    """Tell whether an array has one step more than another, and the same shape else."""
+    try:
+        return bool(shape == [than[0] + 1, *than[1:]])
+    except (TypeError, IndexError):
+        return False
+
+
+def _explicit(document: dict[str, Any], store: Store) -> dict[str, Any]:
+    """Return an array's metadata as zarr writes them: with all that may be left out."""
+    import zarr
+    from zarr.storage import StorePath
+
+    try:
+        return dict(zarr.Array.from_dict(StorePath(store), document).metadata.to_dict())
+    except MemoryError:
+        raise
+    except Exception:
+        return document
 
 
 def _own_part(name: str, document: dict[str, Any]) -> dict[str, Any]:

@@ -106,7 +106,7 @@ class ZarrReader(StoreReader):
             ([DELTA_ID, "gzip"], DeltaFormat(GzipFormat())),
             ([DELTA_ID, "zlib"], DeltaFormat(DeflateFormat())),
         ]
-        self.has_near_headers = source.concurrency == 1
+        self.is_near = source.concurrency == 1
         self.zarr_format, attributes, self._documents = read_root(where, source)
         info = StoreInfo.from_attributes(attributes, where, OTHER_GROUP)
         super().__init__(where, info, limits)
@@ -163,8 +163,8 @@ class ZarrReader(StoreReader):
         # A server is asked for the header only where the array does not say its shape twice, or
         # whose it is.
         if path.endswith(ROUNDED) or path in self.info.differences:
-            return self.has_near_headers
-        if self.has_near_headers or named_shape(self._document(path)) is None:
+            return self.is_near
+        if self.is_near or named_shape(self._document(path)) is None:
             return True
         return not {"tensor", "dtype"} <= self.attributes(path).keys()
 
@@ -202,7 +202,7 @@ class ZarrReader(StoreReader):
                 yield (group, *rest)
 
     def _size_of_at_least(self, enough: int) -> int:
-        if not self.has_near_headers and self._seen_size < enough:
+        if not self.is_near and self._seen_size < enough:
             # Of large models, a few chunks are enough, and each is a request.
             self._seen_size = 0
             for path in self._stored_paths():
@@ -265,15 +265,14 @@ class ZarrReader(StoreReader):
 
     def document_faults(self) -> Iterator[tuple[str, BF16CodecsError]]:
         """Return metadata that zarr refuses, or would find beside an array: see `copy_faults`."""
-        from bf16codecs.store.zarr_copies import copy_faults, group_faults, refused_arrays
+        from bf16codecs.store.zarr_copies import copy_faults, refused_arrays, root_faults
 
-        stored = [*self._stored_paths(), *(file.path for file in self.info.files)]
-        paths = (path for path in stored if path not in self.info.differences)
-        found = list(refused_arrays(paths, self._made_array))
-        if self.has_near_headers:  # of others, each would be a request
-            found += copy_faults(self, self._source)
+        stored = {*self._stored_paths(), *self._text_paths()} - self.info.differences.keys()
+        found = list(refused_arrays(sorted(stored), self._made_array))
+        if self.is_near:  # of others, each would be a request
+            found += copy_faults(self, self._source, self._zarr_store(), stored)
             if not found:
-                found += group_faults(self.where, self._source, self._zarr_store())
+                found += root_faults(self, self._source, self._zarr_store())
         return iter(found)
 
     def _zarr_array(self, path: str, label: str) -> zarr.Array:
