@@ -6,7 +6,6 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,8 +14,8 @@ from bf16codecs import bench as benchmarks
 from bf16codecs._messages import counted
 from bf16codecs.bench.defaults import DEFAULT_NBYTES, SECONDS, SYSTEM_NBYTES, SYSTEM_TITLES
 from bf16codecs.cli.console import format_size, say
-from bf16codecs.cli.options import THREADS, ByteSize, command
-from bf16codecs.cli.reports import check_writable, write_json
+from bf16codecs.cli.options import THREADS, ByteSize, command, report_option
+from bf16codecs.cli.reports import check_writable, write_json, write_text
 from bf16codecs.cli.tables import Column, Table, shortened
 
 if TYPE_CHECKING:
@@ -131,10 +130,8 @@ def status_line() -> Iterator[Callable[[str], None] | None]:
     + ".",
 )
 @click.option("--base", help="An earlier checkpoint: with --system D, differences to it too.")
-@click.option("--csv", "csv_file", help="Also write the table to this file, as CSV.")
-@click.option(
-    "--json", "json_file", help="Also write the table to this file, as JSON; - prints that alone."
-)
+@report_option("csv")
+@report_option("json")
 @command
 def bench(
     src: str,
@@ -155,7 +152,8 @@ def bench(
     are medians; ratios to memcpy are taken in the same round. With --system, a codec encodes the
     tensors as one piece.
     """
-    check_writable((csv_file, json_file), (s for s in (src, base) if s is not None))
+    files = {"csv": csv_file, "json": json_file}
+    check_writable(files, (s for s in (src, base) if s is not None))
     if base is not None and system is None:
         raise click.UsageError("--base is for --system D")
     study, dtype, about = _prepared(src, size, threads, system, base)
@@ -164,7 +162,7 @@ def bench(
     except ValueError as e:
         raise click.UsageError(str(e)) from None
     where = benchmarks.machine(threads)
-    shows = json_file != "-"
+    shows = "-" not in files.values()
     if shows:
         _show_host(where, threads)
         say(about)
@@ -176,7 +174,7 @@ def bench(
         for name, value in figures.items():
             say(f"{name}: {value}")
     if csv_file is not None:
-        Path(csv_file).write_text(benchmarks.to_csv(results), encoding="utf-8")
+        write_text(benchmarks.to_csv(results), csv_file)
     write_json(benchmarks.to_json(results, where, dtype, figures), json_file)
     if not all(result.exact for result in results):
         raise ValueError("a round trip gave other data")

@@ -10,7 +10,7 @@ import click
 from bf16codecs import bench as benchmarks
 from bf16codecs.cli.bench import status_line
 from bf16codecs.cli.console import format_size, show
-from bf16codecs.cli.options import THREADS, command
+from bf16codecs.cli.options import THREADS, command, report_option
 from bf16codecs.cli.reports import check_writable, write_json
 from bf16codecs.cli.tables import Column, Table
 
@@ -83,9 +83,7 @@ def _summary(result: RunResult) -> list[str]:
 @click.option("--repeats", type=click.IntRange(1), default=5, show_default=True, help="Rounds.")
 @click.option("--threads", type=THREADS, default=1, show_default=True, help="Threads.")
 @click.option("--folder", help="For the stores, all of which are removed.")
-@click.option(
-    "--json", "json_file", help="Also write the table to this file, as JSON; - prints that alone."
-)
+@report_option("json")
 @command
 def bench_run(
     checkpoints: tuple[str, ...],
@@ -104,7 +102,7 @@ def bench_run(
     earlier step as base, which is named after it. "wrote" is what appending writes beside what the
     step takes in the run. Times are medians of restoring the step.
     """
-    check_writable([json_file], checkpoints)
+    check_writable({"json": json_file}, checkpoints)
     options: dict[str, Any] = {"codec": codec, "level": level, "keyframe_every": keyframe_every}
     table: Table | None = None
 

@@ -44,6 +44,9 @@ def _run(
     as_json: bool,
     **options: Any,
 ) -> None:
+    if target == "-":  # elsewhere it is standard output
+        what = "files are restored" if done == "restored" else "stores are made"
+        raise click.UsageError(f"-: {what} at a path, not on standard output (./- is a path)")
     if quiet:  # until the command ends
         warnings.simplefilter("ignore", ManyFilesWarning)
         warnings.simplefilter("ignore", TensorChangeWarning)

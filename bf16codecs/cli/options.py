@@ -45,6 +45,7 @@ __all__ = [
     "overwrite_option",
     "paths_argument",
     "quiet_option",
+    "report_option",
     "storage_option",
     "sync_option",
     "threads_option",
@@ -223,6 +224,18 @@ sync_option = click.option(
     help="Flush everything to the disk before the target appears.",
 )
 quiet_option = click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+
+
+def report_option(kind: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add the option for the file of a report, which `reports.check_writable` looks at."""
+    return click.option(
+        f"--{kind}",
+        f"{kind}_file",
+        metavar="FILE",
+        help=f"Also write the table to this file, as {kind.upper()}; - prints that alone.",
+    )
+
+
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object instead of text."
 )

@@ -15,8 +15,10 @@ from bf16codecs.cli.console import (
     json_text,
     printable,
     say,
+    show,
     show_json,
 )
+from bf16codecs.store.kinds import ZARR_MARKERS, suffix_of
 
 if TYPE_CHECKING:
     from bf16codecs._half import HalfLoss
@@ -31,6 +33,7 @@ __all__ = [
     "summary_json",
     "took",
     "write_json",
+    "write_text",
 ]
 
 # Who mistypes the path of a run begins another one.
@@ -122,13 +125,14 @@ def show_damage(damage: Sequence[Damage]) -> None:
         say(f"and {len(damage) - _SHOWN} more (--json has them)")
 
 
-def check_writable(files: Iterable[str | None], sources: Iterable[str]) -> None:
+def check_writable(files: Mapping[str, str | None], sources: Iterable[str]) -> None:
     """Refuse files for reports that cannot be written, before hours are spent on what they tell.
 
     Parameters
     ----------
     files
-        Their paths; None and ``"-"`` are no files, and pipes and devices are not looked at.
+        Their paths, by what they become: ``"json"``, ``"csv"``. None is no file, ``"-"`` is
+        standard output; pipes and devices are not looked at.
     sources
         What is read, which no report replaces.
 
@@ -137,21 +141,39 @@ def check_writable(files: Iterable[str | None], sources: Iterable[str]) -> None:
     OSError
         If one cannot be written.
     ValueError
-        If one is a source, or empty, or two are the same.
+        If one is a source, or empty, or two are the same, or one would take the place of what is no
+        report.
     """
+    if list(files.values()).count("-") > 1:
+        raise ValueError("-: standard output takes one report: name a file for the other")
     taken = {os.path.realpath(source) for source in sources}
-    for file in files:
+    for kind, file in files.items():
         if file is None or file == "-" or _is_special(file):
             continue
         require_folder_of(Path(given_path(file, "report")))
         if os.path.realpath(file) in taken:
             raise ValueError(f"{file}: is read, or written to, already: name another file")
         taken.add(os.path.realpath(file))
+        _refuse_what_is_no_report(file, kind)
         is_new = not os.path.lexists(file)
         with open(file, "ab"):
             pass
         if is_new:
             os.remove(file)
+
+
+def _refuse_what_is_no_report(file: str, kind: str) -> None:
+    """Refuse to replace something else: elsewhere ``--json`` takes no file, and a model is next."""
+    target = os.path.realpath(file)
+    advice = f"--{kind} takes the file of a report: name one that ends in .{kind}"
+    if any(suffix_of(name)[1] is not None for name in (file, target)):
+        raise ValueError(f"{file}: the name of a model, and {advice}")
+    for folder in Path(target).parents:
+        if any((folder / marker).exists() for marker in ZARR_MARKERS):
+            raise ValueError(f"{file}: in the Zarr store {folder}: name a file outside of it")
+    has_content = os.path.isfile(file) and os.path.getsize(file)
+    if has_content and not all(name.lower().endswith(f".{kind}") for name in (file, target)):
+        raise ValueError(f"{file}: is there already, and no report by its name: {advice}")
 
 
 def _is_special(file: str) -> bool:
@@ -161,7 +183,13 @@ def _is_special(file: str) -> bool:
 
 def write_json(document: Mapping[str, Any], file: str | None) -> None:
     """Write a JSON object to a file, or to standard output for ``"-"``; not at all for None."""
+    if file is not None:
+        write_text(json_text(document) + "\n", file)
+
+
+def write_text(text: str, file: str | None) -> None:
+    """Write text as `write_json` does JSON."""
     if file == "-":
-        show_json(document)
+        show(text.removesuffix("\n"))
     elif file is not None:
-        Path(file).write_text(json_text(document) + "\n", encoding="utf-8")
+        Path(file).write_text(text, encoding="utf-8")

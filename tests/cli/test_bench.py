@@ -144,6 +144,7 @@ def test_what_cannot_be_is_said_before_it_is_measured(tmp_path, monkeypatch) -> 
         (["--system", "D", "--base", ""], "the path of the base is empty"),
         (["--json", model], f"{model}: is read, or written to, already"),
         (["--csv", "t", "--json", "t"], "t: is read, or written to, already"),
+        (["--csv", "-", "--json", "-"], "standard output takes one report"),
     ):
         done = CliRunner().invoke(main, ["bench", model, "--size", "1M", *arguments])
         assert done.exit_code == 1
@@ -151,6 +152,44 @@ def test_what_cannot_be_is_said_before_it_is_measured(tmp_path, monkeypatch) -> 
         assert done.stdout == ""
     assert Path(model).read_bytes() == before
     assert names_in(tmp_path) == {"m.safetensors"}
+
+
+def test_reports_take_the_place_of_reports_alone(tmp_path, monkeypatch) -> None:
+    """Elsewhere, --json takes no file, and what is behind it is a model."""
+    monkeypatch.setattr(bench.Study, "results", None)
+    names = (
+        "m.safetensors",
+        "v.safetensors.index.json",
+        "v.h5",
+        "m.zarr.zip",
+        "notes.txt",
+        "x.csv",
+    )
+    for name in names:
+        (tmp_path / name).write_bytes(b"mine")
+    (tmp_path / "m.zarr" / "w").mkdir(parents=True)
+    (tmp_path / "m.zarr" / "zarr.json").write_bytes(b"mine")
+    (tmp_path / "link.json").symlink_to("m.safetensors")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    monkeypatch.chdir(tmp_path)
+    for arguments, error in (
+        (["bench", DEMO, "--json", "m.safetensors"], "m.safetensors: the name of a model"),
+        (["bench", DEMO, "--csv", "m.zarr.zip"], "m.zarr.zip: the name of a model"),
+        (["bench", DEMO, "--json", "v.safetensors.index.json"], "the name of a model"),
+        (["bench", DEMO, "--json", "link.json"], "link.json: the name of a model"),
+        (["bench", DEMO, "--json", "new.h5"], "new.h5: the name of a model"),
+        (["bench", DEMO, "--json", "notes.txt"], "is there already, and no report by its name"),
+        (["bench", DEMO, "--json", "x.csv"], "name one that ends in .json"),
+        (["bench", DEMO, "--json", "m.zarr/zarr.json"], "in the Zarr store"),
+        (["bench", DEMO, "--csv", "m.zarr/w/new.csv"], "in the Zarr store"),
+        (["bench-run", "--json", "v.h5", DEMO], "--json takes the file of a report"),
+    ):
+        done = CliRunner().invoke(main, arguments)
+        assert done.exit_code == 1
+        assert error in done.stderr
+        assert done.stderr.count("\n") == 1
+    after = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert after == before
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names")
@@ -280,6 +319,17 @@ def test_rows_come_one_by_one(monkeypatch) -> None:
     )
     assert done.exit_code == 0
     assert seen == [1, 2, 3, 4, 5, 6]
+
+
+def test_csv_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(
+        main, ["bench", DEMO, "--size", "1", "--repeats", "1", "--only", "split", "--csv", "-"]
+    )
+    assert done.exit_code == 0, done.stderr
+    assert len(list(csv.DictReader(done.stdout.splitlines(), strict=True))) == 2
+    assert not done.stdout.endswith("\n\n")
+    assert names_in(tmp_path) == set()
 
 
 def test_json_alone() -> None:

@@ -45,6 +45,15 @@ def test_missing_target(demo_model: Path, name: str, target: str, options: list[
     assert f"the last one, {demo_model}, is a safetensors model" in line
 
 
+@pytest.mark.parametrize("name", ["st2zarr", "zarr2st", "st2h5", "h52st"])
+def test_no_target_is_standard_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "at a path, not on standard output" in misused(name, "m", "-")
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("name", ["zarr2st", "h52st"])
 def test_missing_target_of_what_is_restored(name: str) -> None:
     assert "Missing argument 'DST'" in misused(name, "m")
