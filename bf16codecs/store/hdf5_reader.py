@@ -142,6 +142,7 @@ class Hdf5Reader(StoreReader):
         where = os.fspath(path)
         #: What is open, the newest last: arrays of each go on being read.
         self._opened: list[_Opened] = []
+        self._attributes: dict[str, Mapping[str, Any]] = {}
         with ExitStack() as stack:
             stack.callback(self._close_all)
             self._opened.append(_Opened(where, limits))
@@ -156,7 +157,11 @@ class Hdf5Reader(StoreReader):
 
     def attributes(self, path: str) -> Mapping[str, Any]:
         """Return the attributes of an array under `bf16codecs`."""
+        if path not in self._attributes:
+            self._attributes[path] = self._read_attributes(path)
+        return self._attributes[path]
 
+    def _read_attributes(self, path: str) -> Mapping[str, Any]:
         def read(dataset: Any) -> Any:
             text = _read_attribute(h5py.Dataset(dataset))
             try:
@@ -281,7 +286,7 @@ def _refuse_links(file: Any, path: str) -> None:
 
 def _read_attribute(owner: h5py.HLObject) -> str | bytes | None:
     """Return the text of an attribute, which has to be one; None if there is none."""
-    with named_errors(f"attribute {ATTRIBUTES_KEY!r}"):
+    with named_errors(f"attribute {ATTRIBUTES_KEY!r}"), _named_library():
         with phil:
             # HDF5 reads a whole attribute to open it. Above 64 KiB it is in the owner's heap.
             check_metadata(h5py.h5o.get_info(owner.id).meta_size.attr.heap_size)

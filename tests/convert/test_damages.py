@@ -158,6 +158,15 @@ def test_an_array_of_another_tensor(kind: str, tmp_path: Path, source: Path) -> 
     assert str(error).endswith("; restore it from its source or a copy")
 
 
+def test_attributes_and_chunks(tmp_path: Path, source: Path, frames: dict[Any, bytes]) -> None:
+    """Data are read as far as arrays can be opened, whatever their attributes say."""
+    store = convert("zarr3", source, tmp_path / "m", chunk_size=4096)
+    for chunk in CHUNKS:
+        flip(store, frames[chunk])
+    edit_array(store, "t1", lambda node: _rename(node["attributes"]["bf16codecs"]))
+    assert places(damage_of(store, error=StoreError)) == [("t1", None), *CHUNKS]
+
+
 @pytest.mark.parametrize("is_zip", [False, True])
 @pytest.mark.parametrize("zarr_format", [2, 3])
 def test_metadata_of_single_arrays(
