@@ -49,7 +49,8 @@ def copy_faults(
     Parameters
     ----------
     reader
-        Of the store. Of a run, arrays may have a step more: an append is under way, or was killed.
+        Of the store. Of a run, arrays may have a step more, and the root of format 2 attributes of
+        its own: an append is under way, or was killed.
     source, store
         Its keys.
     paths
@@ -76,6 +77,8 @@ def copy_faults(
         own, other = _own_part(name, found or {}), _own_part(name, copy)
         if found is None and (name != ".zattrs" or other):
             yield path, StoreError(f"{what}: {damaged(f'{key} is missing')}")
+        elif not path and run is not None:
+            continue
         elif differing := _differing(own, other, path in growing, store):
             where_else = f"its copy in the root's {_ROOT[zarr_format]}"
             why = f"{key} has another {', '.join(differing)} than {where_else}"
