@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,6 +51,8 @@ __all__ = [
 ]
 
 INDEX_SUFFIX = ".safetensors.index.json"
+# Of more files, nobody has a model.
+_SHARD = re.compile(r"(.+)-(\d{1,9})-of-(\d{1,9})\.safetensors", re.ASCII | re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -195,6 +198,25 @@ def _entries(folder: Path, suffix: str) -> Iterator[Path]:
     return (p for p in sorted(folder.iterdir()) if p.name.endswith(suffix) and p.name[0] != ".")
 
 
+def _refuse_missing_shards(path: Path, names: Iterable[str]) -> None:
+    """Refuse a folder whose files' names tell of others, as after a download that was cut short."""
+    present: dict[tuple[str, str], dict[int, str]] = {}
+    for name in names:
+        if match := _SHARD.fullmatch(name):
+            present.setdefault((match[1], match[3]), {})[int(match[2])] = match[2]
+    for (stem, total), shards in present.items():
+        numbers = range(0 if 0 in shards else 1, int(total) + (0 not in shards))
+        # Looks at one more than there are: the total is only a claim.
+        lacking = next((n for n in numbers if n not in shards), None)
+        if lacking is not None:
+            width = len(next(iter(shards.values())))
+            name = f"{stem}-{lacking:0{width}}-of-{total}.safetensors"
+            raise SafetensorsError(
+                f"{path}: {name} is missing: the names of the others say that it is one of"
+                f" {int(total)}, {len(shards)} of them are there: get the rest, or name one file"
+            )
+
+
 def _open_folder(path: Path) -> Source:
     indexes = list(_entries(path, INDEX_SUFFIX))
     shards = list(_entries(path, ".safetensors"))
@@ -213,6 +235,7 @@ def _open_folder(path: Path) -> Source:
         return source
     if not shards:
         raise SafetensorsError(f"{path}: no .safetensors file in this folder")
+    _refuse_missing_shards(path, [p.name for p in shards])
     files = tuple(SourceFile(p, read_header(p)) for p in shards)
     series = for_caller("safetensors_to_run", f"st2zarr --series {path}/*.safetensors")
     advice = f": checkpoints, or several models: name one, or make a run of all with {series}"

@@ -12,6 +12,7 @@ import safetensors
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bf16codecs import open_model
 from bf16codecs.safetensors import (
     DTYPE_BITS,
     MAX_HEADER_BYTES,
@@ -298,6 +299,32 @@ def test_index_names_a_missing_file(shards: Path) -> None:
     path = write_index(shards, {"a": "m-3.safetensors"})
     with pytest.raises(FileNotFoundError, match=r"m-3\.safetensors"):
         open_source(path)
+
+
+@pytest.mark.parametrize(
+    ("names", "missing"),
+    [
+        (["m-00001-of-00003", "m-00003-of-00003"], "m-00002-of-00003"),
+        (["m-00001-of-00002"], "m-00002-of-00002"),
+        (["m-0-of-2"], "m-1-of-2"),
+        (["a-1-of-1", "m-1-of-999999999"], "m-2-of-999999999"),
+        (["m-00001-of-00002", "m-00002-of-00002"], None),
+        (["m-0-of-2", "m-1-of-2", "of-3"], None),
+    ],
+)
+def test_shards_that_the_names_of_others_tell_of(
+    tmp_path: Path, names: list[str], missing: str | None
+) -> None:
+    """A download that was cut short: without an index, nothing else tells."""
+    for i, name in enumerate(names):
+        write_model(tmp_path / f"{name}.safetensors", [(f"t{i}", "BF16", (2, 2))])
+    if missing is None:
+        assert len(open_source(tmp_path).files) == len(names)
+        return
+    for opened in (open_source, open_model):
+        with pytest.raises(SafetensorsError, match=rf"{missing}\.safetensors is missing"):
+            opened(tmp_path)
+    assert open_source(tmp_path / f"{names[0]}.safetensors").nbytes
 
 
 def test_index_that_is_no_json(shards: Path) -> None:
