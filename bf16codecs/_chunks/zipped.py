@@ -26,7 +26,7 @@ from bf16codecs._messages import damaged, one_line
 from bf16codecs._paths import absolute
 from bf16codecs.errors import CorruptDataError, StoreError
 
-__all__ = ["ZipSource"]
+__all__ = ["ZipSource", "damaged_zip"]
 
 # What zipfile and the decompressors behind it raise.
 _UNREADABLE = (
@@ -46,6 +46,12 @@ _UNREADABLE = (
 _ENCRYPTED, _UTF8_NAME = 0x1, 0x800
 
 
+def damaged_zip(error: Exception) -> str:
+    """Say of a ZIP file that it cannot be opened, and what to do."""
+    why = f"its directory, which is at its end, cannot be read ({one_line(error)})"
+    return damaged(why, "damaged or cut off")
+
+
 class ZipSource(LocalKeys):
     """Keys as members of a local ZIP file, which is held open; stored ones are read in ranges."""
 
@@ -59,8 +65,7 @@ class ZipSource(LocalKeys):
         try:
             self._zip = zipfile.ZipFile(_Reader(self._file, self._nbytes))
         except _UNREADABLE as e:
-            why = f"its directory, which is at its end, cannot be read ({one_line(e)})"
-            raise StoreError(f"{path}: {damaged(why, 'damaged or cut off')}") from e
+            raise StoreError(f"{path}: {damaged_zip(e)}") from e
         #: Where members end at the latest: at the next one's header, or the directory.
         self._ends = sorted([self._zip.start_dir, *(m.header_offset for m in self._zip.infolist())])
         self._ends.append(self._nbytes + 1)  # for a header behind the directory

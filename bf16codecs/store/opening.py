@@ -22,6 +22,7 @@ from bf16codecs.store.addresses import kind_of_address, path_of, refuse_hdf5
 from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.bases import MOST_BASES, check_base, identity, is_beside, place_of
 from bf16codecs.store.kinds import RESTORERS, Kind, detect, suffix_of
+from bf16codecs.store.plan import header_path
 from bf16codecs.store.run_layout import listed
 from bf16codecs.store.runs import RunReader, StepReader
 from bf16codecs.store.safetensors_reader import open_safetensors
@@ -300,7 +301,8 @@ def open_store(
 
 def _open_path(text: str, kind: Kind | None, limits: Limits) -> StoreReader:
     path = Path(text)
-    if kind is Kind.FOLDER:
+    # Of a model store whose root has no metadata, the reader says so.
+    if kind is Kind.FOLDER or (kind is None and (path / header_path(0)).is_dir()):
         folder = FolderSource(path)
         return ZarrReader(text, folder, partial(_strict_store, path, folder), limits)
     if kind is Kind.ZIP:

@@ -6,11 +6,13 @@ import asyncio
 import errno
 from functools import partial
 from typing import Any
+from zipfile import BadZipFile
 
 from zarr.abc.store import Store
 from zarr.storage import FsspecStore, ObjectStore
 
 from bf16codecs._chunks.http import failure_of, open_session
+from bf16codecs._chunks.zipped import damaged_zip
 from bf16codecs._messages import install_extra, named_errors, one_line
 from bf16codecs.errors import ServerError, StoreError
 from bf16codecs.store.addresses import kind_of_address, path_of
@@ -29,8 +31,8 @@ def remote_store(url: str, options: dict[str, Any]) -> Store:
     Raises
     ------
     StoreError
-        If a package is missing that knows such addresses, or the server ignores ranges, which ZIP
-        files take.
+        If a package is missing that knows such addresses, the server ignores ranges, which ZIP
+        files take, or a ZIP file is damaged.
     FileNotFoundError
         If it is a ZIP file, which is opened at once, and not there.
     OSError
@@ -54,6 +56,8 @@ def remote_store(url: str, options: dict[str, Any]) -> Store:
             return ReopeningStore(partial(_fsspec_store, address, each))
         except FileNotFoundError as e:
             failure = failure_of(e)
+        except BadZipFile as e:
+            raise StoreError(damaged_zip(e)) from e
         except ValueError as e:
             if not any(text in str(e) for text in _NO_RANGES):
                 raise

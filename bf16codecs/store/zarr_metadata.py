@@ -19,6 +19,7 @@ from bf16codecs.errors import StoreError
 from bf16codecs.store.addresses import path_of
 from bf16codecs.store.kinds import ZARR_MARKERS
 from bf16codecs.store.paths import STEP_PATH
+from bf16codecs.store.plan import header_path
 
 __all__ = [
     "OTHER_GROUP",
@@ -310,7 +311,7 @@ def read_root(where: str, source: KeySource) -> tuple[int, dict[str, Any], dict[
         if "bf16codecs" not in (attributes or {}) and read_json(where, source, ".zarray"):
             raise _is_array(where)
         if attributes is None and read_json(where, source, ".zgroup") is None:
-            raise StoreError(f"{where}: not a model store: {_no_group(where, source.zip_names())}")
+            raise StoreError(f"{where}: {_no_root(where, source)}")
         return 2, attributes or {}, {}
     entries = _object(where, collected, "metadata")
     documents = {
@@ -322,6 +323,14 @@ def read_root(where: str, source: KeySource) -> tuple[int, dict[str, Any], dict[
         if path.endswith("/.zarray") and isinstance(document, dict)
     }
     return 2, _object(where, entries, ".zattrs"), documents
+
+
+def _no_root(where: str, source: KeySource) -> str:
+    """Say what is wrong where the root has no metadata: in model stores, there is a header."""
+    for metadata, roots in (("zarr.json", "zarr.json"), (".zarray", ".zgroup and .zattrs")):
+        if read_json(where, source, f"{header_path(0)}/{metadata}") is not None:
+            return damaged(f"the metadata of the whole store, {roots}, are missing")
+    return f"not a model store: {_no_group(where, source.zip_names())}"
 
 
 def _no_group(where: str, zip_names: Sequence[str]) -> str:
@@ -336,6 +345,8 @@ def _no_group(where: str, zip_names: Sequence[str]) -> str:
         )
     is_local = path_of(where) is not None
     advice = "; addresses of safetensors files end in .safetensors or .index.json"
+    if "?" in where:
+        advice += ", and queries (?...) go with addresses of files, not with those of folders"
     return f"no Zarr group is there{'' if is_local else advice}"
 
 

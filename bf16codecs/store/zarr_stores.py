@@ -6,6 +6,7 @@ import re
 from functools import partial
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 # First, and all of it: of two threads, one that imports a part of zarr first may meet one that
 # imports zarr, each waiting for the other.
@@ -15,9 +16,10 @@ from zarr.storage import LocalStore, StorePath, ZipStore
 
 from bf16codecs._arguments import argument
 from bf16codecs._chunks.sources import FolderSource, LocalKeys
+from bf16codecs._chunks.zipped import damaged_zip
 from bf16codecs._limits import Limits
 from bf16codecs._messages import named_errors
-from bf16codecs.errors import BF16CodecsError
+from bf16codecs.errors import BF16CodecsError, StoreError
 from bf16codecs.store.addresses import kind_of_address, plain_address, refuse_hdf5
 from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.kinds import Kind
@@ -101,7 +103,10 @@ def _open(where: str, store: Store, limits: Limits) -> ZarrReader:
         source = FolderSource(store.root)
         return ZarrReader(where, source, partial(StrictStore, store, source), limits)
     with named_errors(where, OSError):
-        ask(StorePath.open, store, "")  # a ZipStore may not be open yet
+        try:
+            ask(StorePath.open, store, "")  # a ZipStore may not be open yet
+        except BadZipFile as e:
+            raise StoreError(damaged_zip(e)) from e
     return ZarrReader(where, StoreSource(store), partial(StrictStore, store), limits)
 
 

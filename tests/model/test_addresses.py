@@ -64,6 +64,20 @@ def test_a_zip_file_on_a_server_without_ranges(server: FileServer) -> None:
     assert str(caught.value).startswith(f"{url}: the server ignores ranges, ")
 
 
+def test_a_zip_file_that_is_cut_off(root: Path, tmp_path: Path) -> None:
+    """A store of zarr's, an address and a path: the same words."""
+    cut = tmp_path / "cut.zip"
+    cut.write_bytes((root / "m.zarr.zip").read_bytes()[:-1000])
+    with serving(tmp_path) as server:
+        for place in (cut, f"{server.url}/cut.zip", zarr.storage.ZipStore(cut, mode="r")):
+            with pytest.raises(StoreError, match="damaged or cut off: its directory, which is at"):
+                bf16codecs.open_model(place)
+
+
+def test_a_query_behind_the_address_of_a_folder(server: FileServer) -> None:
+    assert "queries (?...) go with addresses of files" in said(f"{server.url}/m.zarr?x=1")
+
+
 @pytest.mark.parametrize("address", ["http://", "s3://", "s3:///", "zip::http://"])
 def test_an_address_of_nothing(address: str) -> None:
     assert said(address) == "an address of nothing: no host or bucket is named"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 
 import bf16codecs
 from based_models import convert
-from bf16codecs.convert import verify_store
+from bf16codecs.convert import safetensors_to_zarr, verify_store
 from bf16codecs.errors import StoreError
 from edit_store import edit_array, edit_json
 from lazy_models import weights, write_safetensors
@@ -116,6 +117,23 @@ def test_hdf5_attributes(source: Path, tmp_path: Path) -> None:
     text = message(read, store)
     assert text.startswith(f"{store}: tensor 'b': damaged: attribute 'bf16codecs' is not JSON: ")
     assert text.endswith(WITH_HINT)
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("as_zip", [False, True])
+def test_no_metadata_of_the_root(
+    source: Path, tmp_path: Path, zarr_format: int, as_zip: bool
+) -> None:
+    store = tmp_path / "m.zarr"
+    safetensors_to_zarr(source, store, zarr_format=zarr_format)
+    for name in ("zarr.json", ".zgroup", ".zattrs", ".zmetadata"):
+        (store / name).unlink(missing_ok=True)
+    if as_zip:
+        shutil.make_archive(str(store), "zip", store)
+        store = tmp_path / "m.zarr.zip"
+    what = "zarr.json" if zarr_format == 3 else ".zgroup and .zattrs"
+    expected = f"{store}: damaged: the metadata of the whole store, {what}, are missing{WITH_HINT}"
+    assert message(read, store) == expected
 
 
 @pytest.mark.parametrize("name", ["m.zarr.zip", "m.h5", "m.bin"])
