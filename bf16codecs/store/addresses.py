@@ -12,6 +12,12 @@ __all__ = ["LOCAL_SCHEMES", "kind_of_address", "path_of", "plain_address", "refu
 
 #: Of addresses that are paths.
 LOCAL_SCHEMES = ("file", "local")
+# Of addresses that begin with a host or a bucket; others, such as memory://, may be whole as they
+# are.
+_SCHEMES_OF_PLACES = {
+    *("http", "https", "ftp", "sftp", "ssh", "webdav"),
+    *("s3", "s3a", "gs", "gcs", "az", "azure", "adl", "abfs", "abfss", "oci", "oss", "tos", "hf"),
+}
 
 
 def path_of(text: str) -> str | None:
@@ -38,9 +44,10 @@ def plain_address(address: str) -> str:
     Raises
     ------
     StoreError
-        If there is nothing behind the scheme.
+        If there is nothing behind the scheme of a host or bucket.
     """
-    if not address.rpartition("://")[2].strip("/"):
+    last, _, place = address.rpartition("://")
+    if not place.strip("/") and last.rpartition("::")[2].lower() in _SCHEMES_OF_PLACES:
         raise StoreError(f"{address}: an address of nothing: no host or bucket is named")
     scheme, separator, rest = address.partition("://")
     return f"{scheme.lower()}{separator}{rest}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -55,22 +56,30 @@ def open_address(url: str, options: dict[str, Any], limits: Limits) -> StoreRead
             return open_remote_safetensors(url, options, limits)
         return _open(url, remote_store(url, options), limits)
     except (BF16CodecsError, OSError) as e:
-        name = _refused_option(e)
+        name = _refused_option(e, options)
         if name is None:
             raise
         allowed = argument("storage_options")
         raise ValueError(f"{url}: {allowed}: its file system takes no {name!r}") from e
 
 
-def _refused_option(error: BaseException) -> str | None:
-    """Return the name of what is an option of no function that got it."""
+def _refused_option(error: BaseException, options: Mapping[str, Any]) -> str | None:
+    """Return the name of what is an option of no function that got it; None if nobody gave it."""
     cause: BaseException | None = error
     while cause is not None:
         match = re.search(r"unexpected keyword argument '(\w+)'", str(cause))
-        if isinstance(cause, TypeError) and match:
+        if isinstance(cause, TypeError) and match and match[1] in _names_in(options):
             return match[1]
         cause = cause.__cause__
     return None
+
+
+def _names_in(options: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the names of options, and of those in them, as of a file system of a chain."""
+    for name, value in options.items():
+        yield name
+        if isinstance(value, Mapping):
+            yield from _names_in(value)
 
 
 def open_given(store: Any, limits: Limits) -> ZarrReader:

@@ -13,6 +13,7 @@ import zarr.storage
 import bf16codecs
 from bf16codecs._messages import named_errors
 from bf16codecs.errors import ServerError, StoreError
+from bits import assert_same_bits
 from invoked import refused
 from lazy_models import weights, write_safetensors, write_store
 from servers import FileServer, serving
@@ -78,9 +79,26 @@ def test_a_query_behind_the_address_of_a_folder(server: FileServer) -> None:
     assert "queries (?...) go with addresses of files" in said(f"{server.url}/m.zarr?x=1")
 
 
-@pytest.mark.parametrize("address", ["http://", "s3://", "s3:///", "zip::http://"])
+@pytest.mark.parametrize("address", ["http://", "S3://", "s3:///", "gcs://", "zip::http://"])
 def test_an_address_of_nothing(address: str) -> None:
     assert said(address) == "an address of nothing: no host or bucket is named"
+
+
+@pytest.mark.parametrize("address", ["memory://", "memory:///", "reference://"])
+def test_an_address_that_is_whole_without_a_host(root: Path, address: str) -> None:
+    files = {
+        path.relative_to(root / "m.zarr").as_posix(): path.read_bytes()
+        for path in (root / "m.zarr").rglob("*")
+        if path.is_file()
+    }
+    memory = pytest.importorskip("fsspec").filesystem("memory")
+    memory.pipe({f"/{name}": data for name, data in files.items()})
+    options = {"fo": files, "remote_protocol": "memory"} if address == "reference://" else None
+    try:
+        with bf16codecs.open_model(address, options) as model:
+            assert_same_bits(model["w"][:], ARRAYS["w"])
+    finally:
+        memory.rm("/", recursive=True)
 
 
 def test_an_address_without_a_host() -> None:
@@ -94,6 +112,19 @@ def test_an_option_that_there_is_none_of(server: FileServer, name: str) -> None:
     assert said(url, "--storage-options", '{"foo": 1}') == expected
     with pytest.raises(ValueError, match="storage_options: its file system takes no 'foo'"):
         bf16codecs.open_model(url, {"foo": 1})
+    with pytest.raises(ValueError, match="storage_options: its file system takes no 'bar'"):
+        bf16codecs.open_model(url, {"client_kwargs": {"bar": 1}})
+
+
+def test_an_option_that_nobody_gave(server: FileServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As between versions of packages that do not go together."""
+
+    def refuse(*_args: object, **_kwargs: object) -> None:
+        raise TypeError("f() got an unexpected keyword argument 'foo'")
+
+    monkeypatch.setattr("fsspec.implementations.http.HTTPFileSystem._cat_file", refuse)
+    with pytest.raises(OSError, match="unexpected keyword argument 'foo'"):
+        bf16codecs.open_model(f"{server.url}/m.zarr", {"block_size": 1})
 
 
 @pytest.mark.parametrize("name", ["m.zarr", "m.zarr.zip", "m.safetensors"])
