@@ -33,6 +33,7 @@ T = TypeVar("T")
 
 _OTHER_FILE = "an HDF5 file: h5py reads it, and st2h5 makes model stores of safetensors"
 _NO_HDF5 = "file signature not found"
+_ERRNO = re.compile(r"\berrno = (\d+), error message = ")
 _TRUNCATED = re.compile(r"truncated file: eof = (\d+),.* stored_eof = (\d+)")
 
 # How often a file is opened that changes meanwhile.
@@ -82,17 +83,32 @@ def _told_as_damage() -> Iterator[None]:
 
 
 @contextmanager
-def _named_library() -> Iterator[None]:
+def _named_library(what: str) -> Iterator[None]:
     """Say of what libhdf5 cannot read of a file that is open that it is damaged.
 
-    h5py's types do not tell why: of one damage they depend on what was asked for.
+    h5py's types do not tell why: of one damage they depend on what was asked for. What the system
+    refuses, as a disk that fails, is no damage, and remains an error of the system.
     """
-    try:
-        yield
-    except BF16CodecsError:
-        raise
-    except (KeyError, OSError, RuntimeError, ValueError) as e:
-        raise StoreError(damaged(" ".join(map(str, e.args)))) from e
+    with named_errors(what, OSError):
+        try:
+            yield
+        except (BF16CodecsError, MemoryError):
+            raise
+        except Exception as e:
+            number = _errno_of(e)
+            if number:
+                raise OSError(number, os.strerror(number)) from e
+            if isinstance(e, (KeyError, OSError, RuntimeError, ValueError)):
+                raise StoreError(damaged(" ".join(map(str, e.args)))) from e
+            raise StoreError(one_line(e)) from e
+
+
+def _errno_of(error: Exception) -> int:
+    """Return what the system said; 0 if it did not. Not all of h5py's types have it."""
+    if isinstance(error, OSError) and error.errno:
+        return error.errno
+    found = _ERRNO.search(str(error))
+    return int(found[1]) if found else 0
 
 
 def has_changed(path: str, before: os.stat_result) -> bool:
@@ -231,7 +247,7 @@ class Hdf5Reader(StoreReader):
         for left in reversed(range(_OPENINGS)):
             try:
                 dataset = self._dataset(path)
-                with named_errors(label), _named_library():
+                with _named_library(label):
                     return call(dataset)
             except StoreError:
                 if not (left and self._opened and self._opened[-1].has_changed()):
@@ -242,7 +258,7 @@ class Hdf5Reader(StoreReader):
 
     def _dataset(self, path: str) -> Any:
         """Open a little-endian dataset whose data are in this file."""
-        with named_errors(f"{self.where}: array {path!r:.300}"), _named_library():
+        with _named_library(f"{self.where}: array {path!r:.300}"):
             # Links and storage may lead to any file, or pipe: HDF5 opens what it follows or reads.
             _refuse_links(self._file.id, path)
             dataset = h5py.h5o.open(self._file.id, path.encode())

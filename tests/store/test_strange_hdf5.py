@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -54,6 +55,29 @@ def refused(store: Path, match: str) -> None:
         with pytest.raises(StoreError, match=match):
             read()
     assert not store.with_name("back").exists()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.EIO, "Can't read data (file read failed: errno = 5, error message = 'I')"),
+        KeyError("Unable to open object (file read failed: errno = 5, error message = 'I', x)"),
+    ],
+    ids=["OSError", "KeyError"],
+)
+def test_a_disk_that_fails_is_no_damage(
+    store: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """h5py raises both, of what libhdf5 says of the system."""
+
+    def fail(*_args: object) -> None:
+        raise error
+
+    with bf16codecs.open_model(store) as model:
+        monkeypatch.setattr("h5py.h5o.open", fail)
+        with pytest.raises(OSError, match=f": {os.strerror(errno.EIO)}$") as caught:
+            model["w"][3]
+    assert str(store) in str(caught.value)
 
 
 VARIABLE = h5py.vlen_dtype(np.int32)
