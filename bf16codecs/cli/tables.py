@@ -56,7 +56,7 @@ def shortened(text: str, width: int) -> str:
 
 
 class _Names:
-    """Names that are shortened so that each remains another than the rest.
+    """Names that are shortened so that each remains another than the rest, as far as there is room.
 
     Words become what of their beginning tells them from others in the same place, those in front
     first, and no more of them than it takes: ``m.layers.3.self_attn.o_proj.weight``. Those with
