@@ -15,7 +15,7 @@ from pathlib import Path
 from bf16codecs import _interrupt
 from bf16codecs._arguments import for_caller
 from bf16codecs._journal import journal_of, settle_journal
-from bf16codecs._messages import counted
+from bf16codecs._messages import DAMAGE_ADVICE, counted, one_line
 from bf16codecs._paths import absolute, names_folder, require_folder_of
 from bf16codecs._replace import WORKING_PREFIX, WorkingFolder, recover
 from bf16codecs._sync import sync_tree
@@ -28,7 +28,7 @@ from bf16codecs.store.kinds import (
     detect,
     suffix_of,
 )
-from bf16codecs.store.opening import open_run_store, split_step
+from bf16codecs.store.opening import names_run, open_run_store, split_step
 from bf16codecs.store.run_folder import refuse_appends
 
 __all__ = [
@@ -99,10 +99,22 @@ def other_than_model(path: Path, kind: Kind) -> str:
     try:
         with closing(open_run_store(path)) as run:
             count = counted(len(run.run.steps), "step")
-    except (BF16CodecsError, OSError):  # another store, or a damaged one
-        return ""
+    except (BF16CodecsError, OSError) as e:
+        return _damaged_run(path, e)
     append = for_caller("append_to_run adds to it", "--append adds to it")
     return f"it is a run of {count}: {append}; to replace it by one model, remove it first"
+
+
+def _damaged_run(path: Path, error: Exception) -> str:
+    """Say why a store that is no sound run may be one; nothing if it is one model, or another's."""
+    try:
+        if not names_run(path):
+            return ""
+        what = "it is a run that cannot be opened"
+    except (BF16CodecsError, OSError):
+        what = "it may be a run, and cannot be opened"
+    why = one_line(error).removeprefix(f"{path}: ").removesuffix(f"; {DAMAGE_ADVICE}")
+    return f"{what} ({why}): to replace it by one model, remove it first"
 
 
 def is_kind(path: Path, kind: Kind) -> bool:

@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from typing import Any, NoReturn, TypeVar
 
@@ -26,7 +26,7 @@ from bf16codecs.store.backend import StoredTensor, StoreReader
 from bf16codecs.store.entries import Difference
 from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo
 
-__all__ = ["Hdf5Reader", "open_hdf5"]
+__all__ = ["Hdf5Reader", "hdf5_attributes", "open_hdf5"]
 
 
 T = TypeVar("T")
@@ -103,12 +103,15 @@ def _named_library(what: str) -> Iterator[None]:
             raise StoreError(one_line(e)) from e
 
 
-def _errno_of(error: Exception) -> int:
+def _errno_of(error: BaseException | None) -> int:
     """Return what the system said; 0 if it did not. Not all of h5py's types have it."""
-    if isinstance(error, OSError) and error.errno:
-        return error.errno
-    found = _ERRNO.search(str(error))
-    return int(found[1]) if found else 0
+    while error is not None:
+        if isinstance(error, OSError) and error.errno:
+            return error.errno
+        if found := _ERRNO.search(str(error)):
+            return int(found[1])
+        error = error.__cause__  # of an attribute, it was named
+    return 0
 
 
 def has_changed(path: str, before: os.stat_result) -> bool:
@@ -302,7 +305,7 @@ def _refuse_links(file: Any, path: str) -> None:
 
 def _read_attribute(owner: h5py.HLObject) -> str | bytes | None:
     """Return the text of an attribute, which has to be one; None if there is none."""
-    with named_errors(f"attribute {ATTRIBUTES_KEY!r}"), _named_library():
+    with _named_library(f"attribute {ATTRIBUTES_KEY!r}"):
         with phil:
             # HDF5 reads a whole attribute to open it. Above 64 KiB it is in the owner's heap.
             check_metadata(h5py.h5o.get_info(owner.id).meta_size.attr.heap_size)
@@ -320,10 +323,24 @@ def _read_attribute(owner: h5py.HLObject) -> str | bytes | None:
 
 def _read_info(file: h5py.File, where: str) -> StoreInfo:
     """Read and check the attributes of a store."""
-    with named_errors(where):
+    return StoreInfo.from_attributes(_read_attributes(file, where), where, _OTHER_FILE)
+
+
+def hdf5_attributes(path: str | os.PathLike[str], limits: Limits) -> dict[str, Any]:
+    """Return the attributes of a store, which need not be valid.
+
+    Errors are those of `open_hdf5`.
+    """
+    where = os.fspath(path)
+    with closing(_Opened(where, limits)) as opened:
+        return _read_attributes(opened.file, where)
+
+
+def _read_attributes(file: h5py.File, where: str) -> dict[str, Any]:
+    with named_errors(where, OSError):
         text = _read_attribute(file)
         try:
             attributes = None if text is None else json.loads(text)
         except (ValueError, RecursionError) as e:
             raise StoreError(damaged(one_line(e), "damaged store attributes")) from None
-    return StoreInfo.from_attributes({ATTRIBUTES_KEY: attributes}, where, _OTHER_FILE)
+    return {ATTRIBUTES_KEY: attributes}

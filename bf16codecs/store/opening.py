@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,10 +23,12 @@ from bf16codecs.store.addresses import kind_of_address, path_of, refuse_hdf5
 from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.bases import MOST_BASES, check_base, identity, is_beside, place_of
 from bf16codecs.store.kinds import RESTORERS, Kind, detect, suffix_of
+from bf16codecs.store.layout import ATTRIBUTES_KEY
 from bf16codecs.store.plan import header_path
 from bf16codecs.store.run_layout import listed
 from bf16codecs.store.runs import RunReader, StepReader
 from bf16codecs.store.safetensors_reader import open_safetensors
+from bf16codecs.store.zarr_metadata import NoGroupError, read_root
 from bf16codecs.store.zarr_reader import ZarrReader
 
 if TYPE_CHECKING:
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Opening",
+    "names_run",
     "open_any",
     "open_either",
     "open_run_store",
@@ -113,6 +117,31 @@ def open_run_store(source: Any, opening: Opening = Opening()) -> RunReader:
         )
         raise StoreError(f"{reader.where}: not a run, but one model: {advice}")
     return RunReader(reader)
+
+
+def names_run(path: Path) -> bool:
+    """Tell whether the attributes of a store say that it is a run, be they valid or not.
+
+    Raises
+    ------
+    BF16CodecsError
+        If they are damaged so that they do not tell.
+    OSError
+        If they cannot be read.
+    """
+    kind = detect(path)
+    if kind is Kind.HDF5:
+        from bf16codecs.store.hdf5_reader import hdf5_attributes
+
+        attributes = hdf5_attributes(path, DEFAULT_LIMITS)
+    else:
+        with closing(FolderSource(path) if kind is Kind.FOLDER else ZipSource(path)) as source:
+            try:
+                _, attributes, _ = read_root(str(path), source)
+            except NoGroupError:
+                return False
+    own = attributes.get(ATTRIBUTES_KEY)
+    return isinstance(own, Mapping) and "run" in own
 
 
 def split_step(source: Any) -> tuple[Any, int | None]:

@@ -23,6 +23,7 @@ from bf16codecs.store.plan import header_path
 
 __all__ = [
     "OTHER_GROUP",
+    "NoGroupError",
     "ParsedArray",
     "array_codecs",
     "check_keys",
@@ -41,6 +42,10 @@ _DELTA_V3 = {"name": DELTA_ID, "configuration": {"dtype": "<u2"}}
 _DELTA_V2 = {"id": "delta", "dtype": "<u2", "astype": "<u2"}
 # Of POSIX systems, with room for the store's own.
 _LONGEST_PATH = 2048
+
+
+class NoGroupError(StoreError):
+    """What is there is in Zarr, or in a ZIP file, and not a group."""
 
 
 class ParsedArray(NamedTuple):
@@ -311,7 +316,7 @@ def read_root(where: str, source: KeySource) -> tuple[int, dict[str, Any], dict[
         if "bf16codecs" not in (attributes or {}) and read_json(where, source, ".zarray"):
             raise _is_array(where)
         if attributes is None and read_json(where, source, ".zgroup") is None:
-            raise StoreError(f"{where}: {_no_root(where, source)}")
+            raise _no_root(where, source)
         return 2, attributes or {}, {}
     entries = _object(where, collected, "metadata")
     documents = {
@@ -325,12 +330,13 @@ def read_root(where: str, source: KeySource) -> tuple[int, dict[str, Any], dict[
     return 2, _object(where, entries, ".zattrs"), documents
 
 
-def _no_root(where: str, source: KeySource) -> str:
+def _no_root(where: str, source: KeySource) -> StoreError:
     """Say what is wrong where the root has no metadata: in model stores, there is a header."""
     for metadata, roots in (("zarr.json", "zarr.json"), (".zarray", ".zgroup and .zattrs")):
         if read_json(where, source, f"{header_path(0)}/{metadata}") is not None:
-            return damaged(f"the metadata of the whole store, {roots}, are missing")
-    return f"not a model store: {_no_group(where, source.zip_names())}"
+            why = f"the metadata of the whole store, {roots}, are missing"
+            return StoreError(f"{where}: {damaged(why)}")
+    return NoGroupError(f"{where}: not a model store: {_no_group(where, source.zip_names())}")
 
 
 def _no_group(where: str, zip_names: Sequence[str]) -> str:
@@ -350,8 +356,8 @@ def _no_group(where: str, zip_names: Sequence[str]) -> str:
     return f"no Zarr group is there{'' if is_local else advice}"
 
 
-def _is_array(where: str) -> StoreError:
-    return StoreError(f"{where}: not a model store, but a Zarr array: {_ADVICE}")
+def _is_array(where: str) -> NoGroupError:
+    return NoGroupError(f"{where}: not a model store, but a Zarr array: {_ADVICE}")
 
 
 def _object(where: str, document: dict[str, Any], name: str) -> dict[str, Any]:

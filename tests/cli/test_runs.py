@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import h5py
 import pytest
 
 from bf16codecs.convert import safetensors_to_run
@@ -95,3 +99,32 @@ def test_one_model_does_not_replace_a_run(demo_model: Path, tmp_path: Path, comm
     other = tmp_path / "model-step3.safetensors"
     other.symlink_to(demo_model)
     done(command, "--series", other, store, "--overwrite")
+
+
+def damage_attributes(store: Path, change: Callable[[str], str]) -> None:
+    if store.is_dir():
+        (store / "zarr.json").write_text(change((store / "zarr.json").read_text()))
+        return
+    with h5py.File(store, "r+") as file:
+        file.attrs["bf16codecs"] = change(file.attrs["bf16codecs"])
+
+
+@pytest.mark.parametrize("command", ["st2zarr", "st2h5"])
+def test_one_model_does_not_replace_a_damaged_run(
+    demo_model: Path, tmp_path: Path, command: str
+) -> None:
+    """Nor what may be one; a damaged model is replaced."""
+    store = tmp_path / ("run.h5" if command == "st2h5" else "run.zarr")
+    for change, said in (
+        (lambda text: re.sub(r'"steps": *\[', r'"steps": [0, ', text, count=1), "it is a run that"),
+        (lambda text: text[:-1], "it may be a run, and"),
+    ):
+        done(command, demo_model, store, "--append", "--step", 1)
+        damage_attributes(store, change)
+        line = run(command, demo_model, store, "--overwrite").stderr
+        assert f"is not overwritten: {said} cannot be opened (" in line
+        assert line.endswith("): to replace it by one model, remove it first\n")
+        shutil.rmtree(store) if store.is_dir() else store.unlink()
+    done(command, demo_model, store)
+    damage_attributes(store, lambda text: text.replace('"tensors"', '"tensor"'))
+    done(command, demo_model, store, "--overwrite")

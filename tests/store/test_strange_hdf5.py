@@ -78,6 +78,9 @@ def test_a_disk_that_fails_is_no_damage(
         with pytest.raises(OSError, match=f": {os.strerror(errno.EIO)}$") as caught:
             model["w"][3]
     assert str(store) in str(caught.value)
+    monkeypatch.setattr("h5py.h5o.get_info", fail)
+    with pytest.raises(OSError, match=f": {os.strerror(errno.EIO)}$"):
+        bf16codecs.open_model(store)
 
 
 VARIABLE = h5py.vlen_dtype(np.int32)
