@@ -94,7 +94,7 @@ def root_faults(reader: StoreReader, source: KeySource, store: Store) -> Iterato
     if reader.zarr_format == 2:
         groups = [copy for key, copy in root.get("metadata", {}).items() if _is_group(key)]
     else:
-        groups = [{**root, "consolidated_metadata": _groups_alone(root["consolidated_metadata"])}]
+        groups = [_without_arrays(root)]
     try:
         for group in groups:
             zarr.AsyncGroup.from_dict(StorePath(store), group)
@@ -112,13 +112,14 @@ def _is_group(key: str) -> bool:
     return key.rpartition("/")[2] == ".zgroup"
 
 
-def _groups_alone(consolidated: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return consolidated metadata without arrays, which `refused_arrays` looks at."""
+def _without_arrays(root: dict[str, Any]) -> dict[str, Any]:
+    """Return a root of format 3 without copies of arrays, which `refused_arrays` looks at."""
+    consolidated = root.get("consolidated_metadata")
     if not consolidated:
-        return consolidated
+        return root
     nodes = consolidated["metadata"].items()
     groups = {path: node for path, node in nodes if node["node_type"] == "group"}
-    return {**consolidated, "metadata": groups}
+    return {**root, "consolidated_metadata": {**consolidated, "metadata": groups}}
 
 
 def _root_copies(where: str, source: KeySource, zarr_format: int) -> dict[str, Any]:

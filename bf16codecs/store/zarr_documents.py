@@ -146,7 +146,7 @@ def read_documents(
 def _nodes_v3(content: Any) -> dict[str, dict[str, dict[str, Any]]]:
     nodes = {}
     for path, node in content["consolidated_metadata"]["metadata"].items():
-        own = {key: node[key] for key in node if key != "consolidated_metadata"}
+        own = {key: value for key, value in node.items() if key != "consolidated_metadata"}
         nodes[path] = {"zarr.json": node if node["node_type"] == "array" else own}
     return nodes
 
@@ -156,7 +156,7 @@ def _nodes_v2(content: Any) -> dict[str, dict[str, dict[str, Any]]]:
     for key, member in content["metadata"].items():
         path, _, name = key.rpartition("/")
         if path:
-            own = {k: member[k] for k in member if k != "consolidated_metadata"}
+            own = {k: value for k, value in member.items() if k != "consolidated_metadata"}
             nodes.setdefault(path, {})[name] = own
     return nodes
 
