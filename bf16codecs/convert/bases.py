@@ -37,10 +37,6 @@ _LEAST_GAIN = 0.02
 _SHOWN = 5
 
 
-class _NeedsTargetError(Exception):
-    """A model has differences to the store that is to be made."""
-
-
 @dataclass(frozen=True)
 class Base:
     """The model that differences are made to, and how the store will name it."""
@@ -193,17 +189,19 @@ def _pick(
     for path in paths:
         try:
             if path.name[0] != "." and path.resolve() not in own and detect(path) is not None:
-                sizes.append(_sample_nbytes(path, samples, target, choice))
-        except _NeedsTargetError:
-            depending.append(path.name)
+                found = _sample_nbytes(path, samples, target, choice)
+                if found is None:
+                    depending.append(path.name)
+                else:
+                    sizes.append(found)
         except (BF16CodecsError, OSError) as e:
             unread[path.name] = one_line(e)
     if not sizes and not depending:
         reason = f": {next(iter(unread.values()))}" if unread else ""
         raise StoreError(f"{AUTO}{folder}: no model is there that can be its base{reason}")
-    found = sorted((size, place) for size, place in sizes if size is not None)
-    text, best = _best(found, samples, coded_nbytes(samples, choice) or 0)
-    if not found:
+    fitting = sorted((size, place) for size, place in sizes if size is not None)
+    text, best = _best(fitting, samples, coded_nbytes(samples, choice) or 0)
+    if not fitting:
         strangers = f"none of {counted(len(sizes), 'model')} in {folder} has a tensor in common"
         text = f"no base: {strangers if sizes else f'no other model is in {folder}'}"
     if depending:
@@ -234,15 +232,10 @@ def _best(
 
 def _sample_nbytes(
     path: Path, samples: list[Sample], target: Path, choice: CodecChoice
-) -> tuple[int | None, Path]:
+) -> tuple[int | None, Path] | None:
     """Return the samples' size against a model, or against the last step of a run, and its place.
 
-    The size is None if it has none of them.
-
-    Raises
-    ------
-    _NeedsTargetError
-        If it needs `target`.
+    The size is None if it has none of them, and all is None if it needs `target`.
     """
     is_file = detect(path) is Kind.SAFETENSORS
     with closing(open_any(path) if is_file else open_either(path)) as reader:
@@ -252,5 +245,5 @@ def _sample_nbytes(
         step = model.location[1]
         place = path if step is None else path.with_name(f"{path.name}@{step}")
         if target.resolve() in {base.resolve() for base in local_chain(model)}:
-            raise _NeedsTargetError
+            return None
         return coded_nbytes(samples, choice, model), place
