@@ -8,8 +8,8 @@ import sys
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import takewhile
-from typing import Any
 
 import click
 
@@ -55,6 +55,14 @@ def shortened(text: str, width: int) -> str:
     return f"{head}{_CUT}{tail}"
 
 
+class _Node:
+    """What may follow the beginning of a name: parts, sorted, and what follows each."""
+
+    def __init__(self) -> None:
+        self.parts: list[str] = []
+        self.following: dict[str, _Node] = {}
+
+
 class _Names:
     """Names that are shortened so that each remains another than the rest, as far as there is room.
 
@@ -64,33 +72,42 @@ class _Names:
     """
 
     def __init__(self, names: Iterable[str]) -> None:
-        #: What may follow a part, of each of the parts that begin a name.
-        self._tree: dict[str, Any] = {}
-        self._sorted: dict[int, list[str]] = {}
-        for name in names:
-            node = self._tree
-            for part in _PARTS.findall(name):
-                node = node.setdefault(part, {})
+        self._names = list(names)
+
+    @cached_property
+    def _tree(self) -> _Node:
+        """What names begin with: made when the first one is shortened, which none is in a pipe."""
+        tree = _Node()
+        # In the order of their parts, so that each node's are appended in order.
+        for parts in sorted(map(_PARTS.findall, self._names)):
+            node = tree
+            for part in parts:
+                if part not in node.following:
+                    node.parts.append(part)
+                    node.following[part] = _Node()
+                node = node.following[part]
+        return tree
 
     def fitted(self, name: str, width: int) -> str:
         """Return one of the names in at most so many cells: without its middle if need be."""
-        parts, excess = _PARTS.findall(name), _cells(name) - width
+        excess = _cells(name) - width
+        if excess <= 0:
+            return name
+        parts = _PARTS.findall(name)
         node = self._tree
         for i, part in enumerate(parts):
-            if excess <= 0 or part not in node:
+            if excess <= 0 or part not in node.following:
                 break
-            parts[i] = self._brief(part, node)
+            parts[i] = self._brief(part, node.parts)
             excess -= _cells(part) - _cells(parts[i])
-            node = node[part]
+            node = node.following[part]
         return shortened("".join(parts), width)
 
-    def _brief(self, part: str, node: dict[str, Any]) -> str:
+    @staticmethod
+    def _brief(part: str, others: list[str]) -> str:
         """Return what of a word tells it from those that could be there instead."""
         if not part.isalpha():
             return part
-        others = self._sorted.setdefault(id(node), [])
-        if not others:
-            others += sorted(node)
         at = bisect_left(others, part)
         beside = others[max(0, at - 1) : at] + others[at + 1 : at + 2]
         same = [list(takewhile(lambda s: s[0] == s[1], zip(part, o, strict=False))) for o in beside]

@@ -202,3 +202,11 @@ def test_terminals_without_a_size_are_taken_for_80_columns(monkeypatch):
     monkeypatch.setattr(os, "get_terminal_size", lambda *_: os.terminal_size((0, 0)))
     assert shutil.get_terminal_size().columns == 80
     assert run("bf16codecs", "info", DEMO).exit_code == 0
+
+
+def test_where_nothing_is_shortened_names_are_not_compared(monkeypatch, capsys):
+    """As in a pipe, which gets all of a model's names."""
+    monkeypatch.setattr("bf16codecs.cli.tables._PARTS", None)
+    names = [f"model.layers.{i}.self_attn.o_proj.weight" for i in range(3)]
+    print_table([Column("tensor", is_text=True)], [[name] for name in names])
+    assert capsys.readouterr().out.split() == ["tensor", *names]
