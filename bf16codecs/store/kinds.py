@@ -90,10 +90,14 @@ def detect(path: str | os.PathLike[str]) -> Kind | None:
 
 
 def _detect_file(file: BinaryIO) -> Kind | None:
-    if file.read(2) == b"PK":
+    start = file.read(9)
+    if start[:2] == b"PK":
         return Kind.ZIP
-    # Behind a user block, whose size is a power of two.
     size, at = os.fstat(file.fileno()).st_size, 0
+    # The size of a header, and the brace that it begins with.
+    if start[8:] == b"{" and int.from_bytes(start[:8], "little") <= size - 8:
+        return Kind.SAFETENSORS
+    # Behind a user block, whose size is a power of two.
     while at + len(_HDF5_MAGIC) <= size:
         file.seek(at)
         if file.read(len(_HDF5_MAGIC)) == _HDF5_MAGIC:

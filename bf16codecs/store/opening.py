@@ -348,7 +348,7 @@ def _open_path(text: str, kind: Kind | None, limits: Limits) -> StoreReader:
     if not path.is_dir():
         is_file = path.is_file()
         is_empty = is_file and not path.stat().st_size
-        why = "it is empty" if is_empty else "neither a folder, nor a ZIP or HDF5 file"
+        why = "it is empty" if is_empty else "neither a folder, nor a ZIP, HDF5 or safetensors file"
         # Of what has the name of a store, the first bytes are damaged, or all of them gone.
         is_damaged = is_file and suffix_of(path.name)[1] is not None
         raise StoreError(f"{text}: {damaged(why) if is_damaged else f'not a model store: {why}'}")

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import bf16codecs
 from bf16codecs._digests import Digests
 from bf16codecs.convert import (
     append_to_run,
@@ -63,6 +64,15 @@ def test_a_name_that_is_not_plain(tmp_path: Path, stores: Path, character: str) 
         assert str(source) in str(e.value)
         assert ascii(character) in str(e.value)
     assert files_in(stores) == before
+
+
+def test_safetensors_under_another_name(tmp_path: Path) -> None:
+    """Readers take what conversions take."""
+    source = write_safetensors(tmp_path / "m.bin", {"a": weights((8, 8))})
+    with bf16codecs.open_model(source) as model:
+        assert set(model) == {"a"}
+    safetensors_to_zarr(source, tmp_path / "m.zarr")
+    verify_store(tmp_path / "m.zarr", source)
 
 
 @named

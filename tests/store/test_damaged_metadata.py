@@ -144,6 +144,6 @@ def test_empty_files(name: str, tmp_path: Path) -> None:
     expected = what if name == "m.bin" else f"damaged: it is empty{WITH_HINT}"
     assert message(read, path) == f"{path}: {expected}"
     path.write_bytes(bytes(100))
-    what = "neither a folder, nor a ZIP or HDF5 file"
+    what = "neither a folder, nor a ZIP, HDF5 or safetensors file"
     expected = f"not a model store: {what}" if name == "m.bin" else f"damaged: {what}{WITH_HINT}"
     assert message(read, path) == f"{path}: {expected}"
