@@ -15,7 +15,7 @@ import zarr  # noqa: F401
 from zarr.abc.store import Store
 from zarr.storage import LocalStore, StorePath, ZipStore
 
-from bf16codecs._arguments import argument
+from bf16codecs._arguments import argument, for_caller
 from bf16codecs._chunks.sources import FolderSource, LocalKeys
 from bf16codecs._chunks.zipped import damaged_zip
 from bf16codecs._limits import Limits
@@ -56,21 +56,22 @@ def open_address(url: str, options: dict[str, Any], limits: Limits) -> StoreRead
             return open_remote_safetensors(url, options, limits)
         return _open(url, remote_store(url, options), limits)
     except (BF16CodecsError, OSError) as e:
+        allowed = argument("storage_options")
+        if _lacks_credentials(e):
+            options_of_public = for_caller('={"anon": True}', """ '{"anon": true}'""")
+            raise type(e)(f"{e}: a public bucket is read with {allowed}{options_of_public}") from e
         name = _refused_option(e, options)
         if name is None:
             raise
-        allowed = argument("storage_options")
         raise ValueError(f"{url}: {allowed}: its file system takes no {name!r}") from e
 
 
 def _refused_option(error: BaseException, options: Mapping[str, Any]) -> str | None:
     """Return the name of what is an option of no function that got it; None if nobody gave it."""
-    cause: BaseException | None = error
-    while cause is not None:
+    for cause in _causes(error):
         match = re.search(r"unexpected keyword argument '(\w+)'", str(cause))
         if isinstance(cause, TypeError) and match and match[1] in _names_in(options):
             return match[1]
-        cause = cause.__cause__
     return None
 
 
@@ -80,6 +81,18 @@ def _names_in(options: Mapping[str, Any]) -> Iterator[str]:
         yield name
         if isinstance(value, Mapping):
             yield from _names_in(value)
+
+
+def _lacks_credentials(error: BaseException) -> bool:
+    """Tell whether botocore, which is not imported for this, has found no credentials."""
+    return any(type(cause).__name__ == "NoCredentialsError" for cause in _causes(error))
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__
 
 
 def open_given(store: Any, limits: Limits) -> ZarrReader:

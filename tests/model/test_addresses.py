@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import zipfile
 from pathlib import Path
@@ -125,6 +126,20 @@ def test_an_option_that_nobody_gave(server: FileServer, monkeypatch: pytest.Monk
     monkeypatch.setattr("fsspec.implementations.http.HTTPFileSystem._cat_file", refuse)
     with pytest.raises(OSError, match="unexpected keyword argument 'foo'"):
         bf16codecs.open_model(f"{server.url}/m.zarr", {"block_size": 1})
+
+
+@pytest.mark.parametrize("name", ["m.zarr", "m.zarr.zip", "m.safetensors"])
+def test_a_bucket_without_credentials(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    pytest.importorskip("s3fs")
+    for variable in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(variable, raising=False)
+    for variable in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(variable, os.devnull)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    url = f"s3://nobucket/{name}"
+    assert """a public bucket is read with --storage-options '{"anon": true}'""" in said(url)
+    with pytest.raises(OSError, match=r'read with storage_options=\{"anon": True\}'):
+        bf16codecs.open_model(url)
 
 
 @pytest.mark.parametrize("name", ["m.zarr", "m.zarr.zip", "m.safetensors"])
