@@ -21,7 +21,7 @@ from typing import Any
 from bf16codecs import _interrupt
 from bf16codecs._dtypes import DTYPE_BITS
 from bf16codecs._files import disk_size
-from bf16codecs._paths import given_path
+from bf16codecs._paths import given_path, require_folder_of
 from bf16codecs.convert import (
     append_to_run,
     hdf5_to_safetensors,
@@ -128,10 +128,14 @@ def measure_run(
         If a source is damaged, or nothing tells its step.
     StoreError
         If one has no tensor in common with those before it.
+    FileNotFoundError
+        If `folder` is not there.
     ValueError
         If `folder` is empty.
     """
     place = None if folder is None else given_path(folder, "folder of the stores")
+    if place is not None:
+        require_folder_of(Path(place) / "stores")
     paths = {step_of(opened_source(path), path): path for path in sources}
     checkpoints = ordered_steps(sources)
     check_common(checkpoints)

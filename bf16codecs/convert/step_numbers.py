@@ -47,7 +47,8 @@ def step_of(source: Source, path: str | os.PathLike[str]) -> int:
             return int(found[-1])
     raise SafetensorsError(
         f"{os.fspath(path)}: neither its name nor its metadata tell which step it is:"
-        f" {for_caller('say it with step= or steps=', 'append it with --step N')}"
+        " name it like model-step00600.safetensors, or"
+        f" {for_caller('say it with step= or steps=', 'append it with st2zarr --append --step N')}"
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,7 @@ def test_steps_with_nothing_in_common_are_no_bases(tmp_path):
 def test_bad_input_is_one_line_before_anything_is_measured(checkpoints, tmp_path):
     first, other = str(checkpoints[0]), str(tmp_path / "step-6.safetensors")
     write_model(Path(other), [("x", "BF16", (64, 8))])
+    nameless = shutil.copy(first, tmp_path / "m.safetensors")
     for arguments, error in (
         ([first, first], "is step 5, and so is"),
         (["no-such-file"], "no-such-file"),
@@ -90,7 +92,8 @@ def test_bad_input_is_one_line_before_anything_is_measured(checkpoints, tmp_path
         ([first, "--codec", "huffman", "--level", "best"], "huffman"),
         ([first, "--json", ""], "the path of the report is empty"),
         ([first, "--folder", ""], "the path of the folder of the stores is empty"),
-        ([first, "--folder", str(tmp_path / "no")], str(tmp_path / "no")),
+        ([first, "--folder", str(tmp_path / "no")], f"{tmp_path / 'no'}: No such folder"),
+        ([str(nameless)], "name it like model-step00600.safetensors"),
     ):
         done = CliRunner().invoke(main, ["bench-run", *arguments])
         assert done.exit_code == 1
