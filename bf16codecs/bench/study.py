@@ -71,14 +71,16 @@ class Study:
             raise ValueError("the name of a codec is empty: leave it out to measure all")
         first, *others = self.contenders
         wanted = tuple(name.lower() for name in names)
-        found = [c for c in others if any(p.startswith(wanted) for p in _beginnings(c.name))]
+        found = [
+            c for c in self.contenders if any(p.startswith(wanted) for p in _beginnings(c.name))
+        ]
         if not found:
             there = dict.fromkeys(c.name for c in others)
             raise ValueError(
                 f"no word of a codec's name begins with {' or '.join(map(repr, names))}; there are"
                 f" {', '.join(there)}"
             )
-        return replace(self, contenders=[first, *found])
+        return replace(self, contenders=[first, *(c for c in found if c is not first)])
 
     def results(
         self,

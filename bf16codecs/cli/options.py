@@ -283,8 +283,9 @@ def conversion_options(
             help=f"{ZSTD_LEVELS[0]} to {ZSTD_LEVELS[-1]} for zstd (default: 3);"
             f"{of_deflate if with_lossy else ''}"
             f" {' or '.join(_core.LEVELS)} for arithmetic (default: fast)."
-            " best is 1 % smaller, takes 1.25 times as long to convert, and loads as fast, but"
-            " without vector instructions decodes at a third of the speed; readers that know format"
+            " best is 1 % smaller. Conversions of large models on a disk take 1.25 times as long,"
+            " and loads no longer: coding alone, as demo measures it, is a part of them. Without"
+            " vector instructions it decodes at a third of the speed; readers that know format"
             " version 1 alone refuse it.",
         ),
         click.option(

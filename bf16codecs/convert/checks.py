@@ -24,6 +24,9 @@ __all__ = [
     "read_index",
 ]
 
+# Of files that differ.
+_SHOWN = 3
+
 
 def check_chunk_count(arrays: Iterable[ArrayPlan], chunk_size: int) -> None:
     """Warn of a model that is cut into very many chunks, and refuse it if they are tiny, too.
@@ -94,6 +97,12 @@ def read_index(reader: StoreReader) -> bytes:
     return raw
 
 
+def _listed(names: Sequence[str]) -> str:
+    """Name files, as far as a line has room for them."""
+    shown = ", ".join(names[:_SHOWN])
+    return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} more"
+
+
 def differing_names(
     reader: StoreReader, headers: Sequence[Header], index: bytes, source: Source
 ) -> str | None:
@@ -101,7 +110,7 @@ def differing_names(
     ours = [file.name for file in reader.info.files]
     theirs = [file.name for file in source.files]
     if (len(ours) > 1 and ours != theirs) or len(ours) != len(theirs):
-        return f"has files {ours}, not {theirs}"
+        return f"has {_listed(ours)}, not {_listed(theirs)}"
     for file, header in zip(source.files, headers, strict=True):
         if file.header.raw != header.raw:
             return f"its header differs from {file.path}"

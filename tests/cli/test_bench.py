@@ -237,6 +237,7 @@ def test_a_name_that_no_codec_has_is_wrong_usage() -> None:
         (["arithmetic b"], ["BF16Arithmetic best"]),
         (["shuf"], ["Blosc zstd-1 shuffle"]),
         (["bitshuffle"], ["Blosc lz4 bitshuffle"]),
+        (["memcpy"], []),
     ],
 )
 def test_words_of_names_by_their_beginnings(names: list[str], found: list[str]) -> None:

@@ -45,6 +45,11 @@ def test_missing_target(demo_model: Path, name: str, target: str, options: list[
     assert f"the last one, {demo_model}, is a safetensors model" in line
 
 
+def test_help_says_what_the_figures_of_level_best_are_of() -> None:
+    help_text = " ".join(run("st2zarr", "--help").stdout.split())
+    assert "Conversions of large models on a disk take 1.25 times as long" in help_text
+
+
 @pytest.mark.parametrize("name", ["st2zarr", "zarr2st", "st2h5", "h52st"])
 def test_no_target_is_standard_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str

@@ -12,7 +12,7 @@ from bf16codecs.convert import run_to_safetensors, safetensors_to_run, verify_st
 from bf16codecs.errors import SourceMismatchError, StoreError
 from damage import error_of
 from invoked import run
-from lazy_models import weights, write_safetensors
+from lazy_models import weights, write_safetensors, write_shards
 
 ARRAYS = {f"t{i}": weights((128, 64), seed=i) for i in range(4)}
 
@@ -20,6 +20,16 @@ ARRAYS = {f"t{i}": weights((128, 64), seed=i) for i in range(4)}
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
     return write_safetensors(tmp_path / "m-1.safetensors", ARRAYS)
+
+
+def test_other_files(tmp_path: Path, source: Path) -> None:
+    """Their names are a sentence, and no list of Python's."""
+    store, shards = convert("zarr3", source, tmp_path / "m"), tmp_path / "shards"
+    write_shards(shards, [{name: array} for name, array in ARRAYS.items()])
+    with pytest.raises(SourceMismatchError) as caught:
+        verify_store(store, shards)
+    names = ", ".join(f"model-{i:05}-of-00004.safetensors" for i in (1, 2, 3))
+    assert f"has m-1.safetensors, not {names} and 1 more" in str(caught.value)
 
 
 def test_another_source(tmp_path: Path, source: Path) -> None:
