@@ -29,9 +29,9 @@ from bf16codecs.convert import (
     safetensors_to_zarr,
     zarr_to_safetensors,
 )
+from bf16codecs.convert.plan import NoCommonTensorError
 from bf16codecs.convert.sources import opened_source
 from bf16codecs.convert.step_numbers import check_common, ordered_steps, step_of
-from bf16codecs.errors import StoreError
 from bf16codecs.model import open_model, open_run
 from bf16codecs.store.opening import open_run_store
 
@@ -183,10 +183,8 @@ class _Stores:
         on = None if base is None else self.path(base, None)
         try:
             convert(source, store, base=on, threads=self._threads, sync=False, **self._options)
-        except StoreError:
-            if base is None:
-                raise
-            return None  # of two steps of a run, which have tensors in common with others
+        except NoCommonTensorError:
+            return None  # two steps of a run, which have tensors in common with others
         return disk_size(store)
 
     def append(self, source: str | os.PathLike[str], number: int) -> int | None:

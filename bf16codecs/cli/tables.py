@@ -117,9 +117,9 @@ class _Names:
 class Table:
     """A table whose first column says what a row is about.
 
-    On a terminal, names are shortened, and stay different from each other, columns are left out,
-    and at last names get lines of their own, until the numbers that matter fit. Elsewhere, all is
-    shown.
+    On a terminal, names are shortened, and stay different as far as there is room, columns are left
+    out, and at last names get lines of their own, until the numbers that matter fit. Elsewhere, all
+    is shown.
 
     Parameters
     ----------

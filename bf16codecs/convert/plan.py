@@ -19,7 +19,11 @@ from bf16codecs.store.entries import ROUNDED, Difference
 from bf16codecs.store.layout import ATTRIBUTES_KEY
 from bf16codecs.store.plan import array_form, plan_arrays
 
-__all__ = ["ModelPlan", "is_convertible", "plan_model"]
+__all__ = ["ModelPlan", "NoCommonTensorError", "is_convertible", "plan_model"]
+
+
+class NoCommonTensorError(StoreError):
+    """A model and its base have no tensor of the same name, dtype and shape."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +90,7 @@ def plan_model(
 
     Raises
     ------
-    StoreError
+    NoCommonTensorError
         If the base has none of the tensors.
     """
     paths, arrays = plan_arrays(source, chunk_size)
@@ -119,7 +123,7 @@ def plan_model(
         planned.append(array)
     if base is not None and not differences:
         files = " and ".join(str(file.path) for file in source.files[:1])
-        raise StoreError(
+        raise NoCommonTensorError(
             f"{files}: has no tensor in common with its base, {base.where}:"
             " none of the same name, dtype and shape"
         )
