@@ -96,25 +96,23 @@ def other_than_model(path: Path, kind: Kind) -> str:
     why = other_kind(path, kind)
     if why:
         return why
+    end = "to replace it by one model, remove it first"
+    try:
+        if not names_run(path):
+            return ""
+    except (BF16CodecsError, OSError) as e:
+        return f"it may be a run, and cannot be opened ({_reason(path, e)}): {end}"
     try:
         with closing(open_run_store(path)) as run:
             count = counted(len(run.run.steps), "step")
     except (BF16CodecsError, OSError) as e:
-        return _damaged_run(path, e)
+        return f"it is a run that cannot be opened ({_reason(path, e)}): {end}"
     append = for_caller("append_to_run adds to it", "--append adds to it")
-    return f"it is a run of {count}: {append}; to replace it by one model, remove it first"
+    return f"it is a run of {count}: {append}; {end}"
 
 
-def _damaged_run(path: Path, error: Exception) -> str:
-    """Say why a store that is no sound run may be one; nothing if it is one model, or another's."""
-    try:
-        if not names_run(path):
-            return ""
-        what = "it is a run that cannot be opened"
-    except (BF16CodecsError, OSError):
-        what = "it may be a run, and cannot be opened"
-    why = one_line(error).removeprefix(f"{path}: ").removesuffix(f"; {DAMAGE_ADVICE}")
-    return f"{what} ({why}): to replace it by one model, remove it first"
+def _reason(path: Path, error: Exception) -> str:
+    return one_line(error).removeprefix(f"{path}: ").removesuffix(f"; {DAMAGE_ADVICE}")
 
 
 def is_kind(path: Path, kind: Kind) -> bool:

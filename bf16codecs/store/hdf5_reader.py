@@ -61,9 +61,12 @@ class _Opened:
 
     def close(self) -> None:
         """Release it."""
-        self.file.close()
-        if self._given is not None:
-            self._given.close()
+        try:
+            with _named_library(self._where):
+                self.file.close()
+        finally:
+            if self._given is not None:
+                self._given.close()
 
 
 @contextmanager
