@@ -187,9 +187,9 @@ def write_json(document: Mapping[str, Any], file: str | None) -> None:
         write_text(json_text(document) + "\n", file)
 
 
-def write_text(text: str, file: str | None) -> None:
-    """Write text as `write_json` does JSON."""
+def write_text(text: str, file: str) -> None:
+    """Write text to a file, or to standard output for ``"-"``."""
     if file == "-":
         show(text.removesuffix("\n"))
-    elif file is not None:
+    else:
         Path(file).write_text(text, encoding="utf-8")

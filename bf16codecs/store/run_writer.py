@@ -134,10 +134,11 @@ def start(codec: FrameCodec, slot: int, version: Version, fill: Fill | None) -> 
     StoreError
         If there have to be versions before it.
     """
-    if slot and fill is None:
+    if not slot:
+        return new_growing_frame(codec, [version])
+    if fill is None:
         raise StoreError(damaged("it is missing"))
-    before = [Version(fill())] * slot if slot and fill is not None else []
-    return new_growing_frame(codec, [*before, version])
+    return new_growing_frame(codec, [Version(fill())] * slot + [version])
 
 
 def grow(codec: FrameCodec, directory: bytes, size: int, slot: int, version: Version) -> Growth:
