@@ -13,7 +13,7 @@ import pytest
 from bf16codecs import _replace
 from fault_process import IS_COMPLETE, STEP, Ask, driven, needs_glibc, smallest_allocation
 from folders import Files, files_in, write_files
-from power_cut import Disk, Record, read_log
+from power_cut import Disk, Record, read_log, states_during
 
 pytestmark = needs_glibc
 
@@ -76,16 +76,14 @@ def test_power_cuts(ask: Ask, base: Path, kind: str, overwrite: bool, exchange: 
     new = files_in(base / "expected" / kind / "new")
     old: Files = files_in(base / "expected" / kind / "old") if overwrite else {}
     disk = Disk(base / "root", old)
-    seen = {}
-    for record in read_log(base / "log"):
-        disk.do(record)
-        # What names are given to, and what was synced before, decides; all else is much the same.
-        decides = record.name in ("rename", "exchange", "link")
-        if IS_COMPLETE or decides or random.random() < 0.15:
-            seen.update((frozenset(state.items()), state) for state in disk.states())
-    for state in seen.values():
+    # What names are given to, and what was synced before, decides; all else is much the same.
+    deciding = ("rename", "exchange", "link")
+    every = 1 if IS_COMPLETE else 7
+    records = read_log(base / "log")
+    states = states_during(disk, records, deciding, every, first=random.randrange(every))
+    for state in states:
         assert recovered(state, base / "cut") in (old, new)
-    assert len(seen) > 3
+    assert len(states) > 3
     for state in disk.states(again=True):
         assert recovered(state, base / "cut") == new, "the command had ended"
 

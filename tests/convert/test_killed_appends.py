@@ -14,8 +14,8 @@ import pytest
 
 from append_driver import KINDS
 from fault_process import IS_COMPLETE, STEP, Ask, driven, needs_glibc, smallest_allocation
-from folders import Files, files_in, write_files
-from power_cut import Disk, read_log
+from folders import files_in, write_files
+from power_cut import Disk, read_log, states_during
 
 pytestmark = [needs_glibc, pytest.mark.slow]
 
@@ -58,13 +58,11 @@ def test_power_cuts(ask: Ask, base: Path, kind: str) -> None:
     assert done["error"] is None
     before = files_in(base / "runs" / kind / str(KINDS[kind][2]))
     disk = Disk(base / "root", before)
-    seen: dict[frozenset[tuple[str, bytes | None]], Files] = {}
-    for record in read_log(base / "log"):
-        disk.do(record)
-        if IS_COMPLETE or record.name == "rename" or random.random() < 0.1:
-            seen.update((frozenset(state.items()), state) for state in disk.states())
+    every = 1 if IS_COMPLETE else 10
+    records = read_log(base / "log")
+    states = states_during(disk, records, ["rename"], every, first=random.randrange(every))
     # Most are much the same; all of them take as long as everything else here.
-    states = random.sample(list(seen.values()), min(len(seen), 300 if IS_COMPLETE else 30))
+    states = random.sample(states, min(len(states), 300 if IS_COMPLETE else 30))
     # The last ones: the command had ended.
     ended = list(disk.states(again=True))
     paths = [

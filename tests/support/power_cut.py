@@ -8,7 +8,7 @@ Nothing else is in order.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -225,3 +225,27 @@ class Disk:
 
         visit(self._top, "")
         return files
+
+
+def states_during(
+    disk: Disk, records: Iterable[Record], deciding: Collection[str], every: int, first: int
+) -> list[Files]:
+    """Do the operations; return what the disk may hold after some of them, each once.
+
+    Parameters
+    ----------
+    disk
+        As it is before.
+    records
+        The operations.
+    deciding
+        Names of operations after which it always looks.
+    every, first
+        It also looks after one operation in `every`, the first of them the one with index `first`.
+    """
+    seen: dict[frozenset[tuple[str, bytes | None]], Files] = {}
+    for index, record in enumerate(records):
+        disk.do(record)
+        if record.name in deciding or index % every == first % every:
+            seen.update((frozenset(state.items()), state) for state in disk.states())
+    return list(seen.values())
