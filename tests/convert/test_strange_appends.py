@@ -131,7 +131,7 @@ def test_damaged_chunks_in_hdf5(steps: list[Path], tmp_path: Path, kept: int | N
 
 APPENDS = """
 import sys
-from bf16codecs.convert import append_to_run, appending, safetensors_to_run
+from bf16codecs.convert import append_to_run
 from bf16codecs.errors import BF16CodecsError
 for run in sys.argv[2:]:
     try:
