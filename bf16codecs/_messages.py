@@ -7,7 +7,7 @@ import re
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, NoReturn
@@ -25,6 +25,7 @@ __all__ = [
     "advised",
     "counted",
     "damaged",
+    "few",
     "from_extra",
     "install_extra",
     "named_damage",
@@ -45,6 +46,12 @@ _FIRST, _LAST = 600, 400
 def counted(n: int, noun: str) -> str:
     """Return a number of things in words: ``"1 byte"``, ``"2 bytes"``."""
     return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+
+
+def few(names: Sequence[str], most: int) -> str:
+    """Name the first of some things, and say how many more there are: ``"a, b and 7 more"``."""
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
 
 def one_line(error: BaseException) -> str:

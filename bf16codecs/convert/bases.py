@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from bf16codecs._arguments import argument
-from bf16codecs._messages import counted, one_line
+from bf16codecs._messages import counted, few, one_line
 from bf16codecs._paths import given_path
 from bf16codecs.convert.sampling import Sample, coded_nbytes, take_samples
 from bf16codecs.convert.target import absolute_target
@@ -205,16 +205,11 @@ def _pick(
         strangers = f"none of {counted(len(sizes), 'model')} in {folder} has a tensor in common"
         text = f"no base: {strangers if sizes else f'no other model is in {folder}'}"
     if depending:
-        text += f"; left out, since their base is {target.name}: {_listed(depending)}"
+        text += f"; left out, since their base is {target.name}: {few(depending, _SHOWN)}"
     if unread:
-        text += f"; could not be read: {_listed(unread)} ({next(iter(unread.values()))})"
+        why = next(iter(unread.values()))
+        text += f"; could not be read: {few(list(unread), _SHOWN)} ({why})"
     return best, text
-
-
-def _listed(names: Collection[str]) -> str:
-    """Name models, as far as a line has room for them."""
-    shown = ", ".join(sorted(names)[:_SHOWN])
-    return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} more"
 
 
 def _best(

@@ -10,6 +10,7 @@ from bf16codecs._arguments import argument
 from bf16codecs._chunks.grid import ArrayPlan, chunk_counts
 from bf16codecs._digests import Digests
 from bf16codecs._limits import MANY_FILES
+from bf16codecs._messages import few
 from bf16codecs.convert.defaults import DEFAULT_STEP_SIZE, LEAST_CHUNK_SIZE
 from bf16codecs.errors import CorruptDataError, ManyFilesWarning, StoreError
 from bf16codecs.safetensors import Header, Source, shard_names
@@ -97,12 +98,6 @@ def read_index(reader: StoreReader) -> bytes:
     return raw
 
 
-def _listed(names: Sequence[str]) -> str:
-    """Name files, as far as a line has room for them."""
-    shown = ", ".join(names[:_SHOWN])
-    return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} more"
-
-
 def differing_names(
     reader: StoreReader, headers: Sequence[Header], index: bytes, source: Source
 ) -> str | None:
@@ -110,7 +105,7 @@ def differing_names(
     ours = [file.name for file in reader.info.files]
     theirs = [file.name for file in source.files]
     if (len(ours) > 1 and ours != theirs) or len(ours) != len(theirs):
-        return f"has {_listed(ours)}, not {_listed(theirs)}"
+        return f"has {few(ours, _SHOWN)}, not {few(theirs, _SHOWN)}"
     for file, header in zip(source.files, headers, strict=True):
         if file.header.raw != header.raw:
             return f"its header differs from {file.path}"
