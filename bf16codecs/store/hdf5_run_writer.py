@@ -103,12 +103,10 @@ class Hdf5RunWriter:
         label = f"{self._path}: {array.path}, chunk {index}"
         if place is None:
             with named_errors(label):
-                content = start(array.codec, slot, version, fill)
-            ends = _core.GrowingIndex(content).ends
-            begin = ends[-2] if slot else directory_nbytes(array.codec.steps)
+                content, at, size = start(array.codec, slot, version, fill)
             room = self._expected_room(dataset, array, index, len(content))
             self.put(array, index, content + bytes(room))
-            return Appended(len(content), (array.path, origin), begin, ends[-1] - begin)
+            return Appended(len(content), (array.path, origin), at, size)
         directory = self._read(place, 0, directory_nbytes(array.codec.steps))
         with named_errors(label):
             growth = grow(array.codec, directory, place.size, slot, version)

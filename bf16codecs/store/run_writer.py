@@ -69,6 +69,14 @@ class Appended(NamedTuple):
     size: int
 
 
+class Started(NamedTuple):
+    """A new chunk, and where in it the frame of its last version is."""
+
+    content: bytes
+    at: int
+    size: int
+
+
 class RunWriter(Protocol):
     """A run that gets one step more; `append` may be called by several threads."""
 
@@ -126,7 +134,7 @@ class RunWriter(Protocol):
         """Release what is open."""
 
 
-def start(codec: FrameCodec, slot: int, version: Version, fill: Fill | None) -> bytes:
+def start(codec: FrameCodec, slot: int, version: Version, fill: Fill | None) -> Started:
     """Return a chunk whose first version of use is the one at a place in it.
 
     Raises
@@ -134,11 +142,15 @@ def start(codec: FrameCodec, slot: int, version: Version, fill: Fill | None) -> 
     StoreError
         If there have to be versions before it.
     """
-    if not slot:
-        return new_growing_frame(codec, [version])
-    if fill is None:
-        raise StoreError(damaged("it is missing"))
-    return new_growing_frame(codec, [Version(fill())] * slot + [version])
+    before: list[Version] = []
+    if slot:
+        if fill is None:
+            raise StoreError(damaged("it is missing"))
+        before = [Version(fill())] * slot
+    content = new_growing_frame(codec, [*before, version])
+    index = _core.GrowingIndex(content)
+    starts = [index.directory_size, *index.ends]
+    return Started(content, starts[slot], starts[slot + 1] - starts[slot])
 
 
 def grow(codec: FrameCodec, directory: bytes, size: int, slot: int, version: Version) -> Growth:

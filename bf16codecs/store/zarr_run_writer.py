@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 
-from bf16codecs import _core
 from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.grid import ArrayPlan
 from bf16codecs._growing import Version, directory_nbytes
@@ -101,17 +100,14 @@ class ZarrRunWriter:
         """Add a version to a chunk: see `RunWriter`."""
         self._begin()
         key, codec = f"{array.path}/{self._key(index)}", array.codec
-        head = directory_nbytes(codec.steps)
         chunk = self._folder.find(key) if slot else None
         if chunk is None:
             with named_errors(str(self._root / key)):
-                content = start(codec, slot, version, fill)
+                content, at, size = start(codec, slot, version, fill)
             self._touched.add(self._folder.write(key, content))
-            ends = _core.GrowingIndex(content).ends
-            begin = ends[-2] if slot else head
-            return Appended(len(content), key, begin, ends[-1] - begin)
+            return Appended(len(content), key, at, size)
         with chunk, named_errors(str(self._root / key)):
-            directory = chunk.read([(0, head)])[0].tobytes()
+            directory = chunk.read([(0, directory_nbytes(codec.steps))])[0].tobytes()
             growth = grow(codec, directory, chunk.size, slot, version)
         self._touched.add(self._folder.write_parts(key, growth.frames))
         self._entries[key] = growth.entries
