@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from itertools import chain
@@ -30,6 +30,7 @@ from bf16codecs.convert.summary import Progress, Summary, shifted
 from bf16codecs.errors import BF16CodecsError, CorruptDataError, SafetensorsError, StoreError
 from bf16codecs.safetensors import Source
 from bf16codecs.store.backend import StoreReader
+from bf16codecs.store.checks import faults
 from bf16codecs.store.entries import ROUNDED, array_loss
 from bf16codecs.store.opening import Opening, open_either
 from bf16codecs.store.paths import STEP_PATH
@@ -204,23 +205,18 @@ def _verify_documents(reader: StoreReader, damages: Damages) -> None:
     names = {path: name for name, path in reader.info.paths.items()}
     if isinstance(reader, RunReader):
         names = {form.path: name for name, own in reader.run.tensors.items() for form in own}
-    for path, error in chain(_storage_faults(reader, names), reader.document_faults()):
+    untold = faults(names, partial(_check_storage, reader))
+    for path, error in chain(untold, reader.document_faults()):
         if path not in damages.paths:
             damages.add(error, tensor=names.get(path), path=path)
 
 
-def _storage_faults(
-    reader: StoreReader, paths: Iterable[str]
-) -> Iterator[tuple[str, BF16CodecsError]]:
-    """Yield arrays that do not tell how they are stored, or what they lost."""
-    for path in paths:
-        try:
-            reader.storage(path)
-            if reader.info.loss is not None and not path.endswith(ROUNDED):
-                with named_errors(reader.label(path)):
-                    array_loss(reader.attributes(path))
-        except BF16CodecsError as e:
-            yield path, e
+def _check_storage(reader: StoreReader, path: str) -> None:
+    """Refuse an array that does not tell how it is stored, or what it lost."""
+    reader.storage(path)
+    if reader.info.loss is not None and not path.endswith(ROUNDED):
+        with named_errors(reader.label(path)):
+            array_loss(reader.attributes(path))
 
 
 def _verify(
@@ -251,12 +247,9 @@ def _verify(
 def _fails(reader: StoreReader, check: Callable[[str], object], found: Callable[..., None]) -> bool:
     """Tell of the tensors for which a check fails: whether there are any."""
     is_bad = False
-    for name in reader.names:
-        try:
-            check(name)
-        except BF16CodecsError as e:
-            is_bad = True
-            found(e, tensor=name, path=reader.info.paths.get(name))
+    for name, error in faults(reader.names, check):
+        is_bad = True
+        found(error, tensor=name, path=reader.info.paths.get(name))
     return is_bad
 
 
@@ -305,9 +298,7 @@ def _verify_data(
         return
     # Several threads have found them.
     for piece in sorted(differing, key=lambda piece: (piece.array.file, piece.offset)):
-        name, path = (
-            names[piece.array.file, piece.array.offset],
-            source.files[piece.array.file].path,
-        )
+        name = names[piece.array.file, piece.array.offset]
+        path = source.files[piece.array.file].path
         text = f"tensor {name!r:.300}, chunk {piece.index} differs from {path}"
         damages.differ(text, step, name, piece.index)

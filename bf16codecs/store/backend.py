@@ -17,7 +17,7 @@ from bf16codecs._chunks.pieces import KeptPiece, PiecewiseArray, RangeReader
 from bf16codecs._digests import Digests
 from bf16codecs._limits import Limits
 from bf16codecs._messages import advised, named_errors
-from bf16codecs.errors import BF16CodecsError, StoreError
+from bf16codecs.errors import StoreError
 from bf16codecs.safetensors import Header, TensorInfo, parse_header
 from bf16codecs.store.checks import (
     check_array,
@@ -29,13 +29,13 @@ from bf16codecs.store.checks import (
 from bf16codecs.store.entries import ROUNDED, Difference, StoredFile
 from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.plan import difference_form
-from bf16codecs.store.tensors import Storage, StoredTensor
+from bf16codecs.store.tensors import Fault, Storage, StoredTensor
 from bf16codecs.store.texts import read_text
 
 if TYPE_CHECKING:
     import zarr
 
-__all__ = ["Storage", "StoreReader", "StoredTensor"]
+__all__ = ["Fault", "Storage", "StoreReader", "StoredTensor"]
 
 
 class StoreReader(ABC):
@@ -369,7 +369,7 @@ class StoreReader(ABC):
         stored = partial(self.stored_nbytes, path)
         return read_text(self.plan(path), self.label(path), stored, self.read)
 
-    def document_faults(self) -> Iterator[tuple[str, BF16CodecsError]]:
+    def document_faults(self) -> Iterator[Fault]:
         """Yield metadata that other readers of such stores refuse, or go by: the array's path."""
         return iter(())
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,14 +14,31 @@ from bf16codecs._chunks.grid import ArrayPlan
 from bf16codecs._dtypes import ARRAY_DTYPES, DTYPE_BITS
 from bf16codecs._limits import is_addressable
 from bf16codecs._messages import advised
-from bf16codecs.errors import StoreError
+from bf16codecs.errors import BF16CodecsError, StoreError
 from bf16codecs.safetensors import TensorInfo
 from bf16codecs.store.entries import stated_shape
 from bf16codecs.store.plan import array_form
+from bf16codecs.store.tensors import Fault
 
-__all__ = ["check_array", "check_attributes", "check_form", "check_owner", "restored_array"]
+__all__ = [
+    "check_array",
+    "check_attributes",
+    "check_form",
+    "check_owner",
+    "faults",
+    "restored_array",
+]
 
 _ARRAY_DTYPES = {"uint8", *ARRAY_DTYPES.values()}
+
+
+def faults(names: Iterable[str], check: Callable[[str], object]) -> Iterator[Fault]:
+    """Yield the names for which a check fails, and why."""
+    for name in names:
+        try:
+            check(name)
+        except BF16CodecsError as e:
+            yield name, e
 
 
 def check_array(array: ArrayReader) -> None:

@@ -10,8 +10,8 @@ from bf16codecs._chunks.array import ArrayReader
 from bf16codecs._chunks.grid import fill_value
 from bf16codecs._chunks.steps import StepsArray, StepView, step_nbytes
 from bf16codecs._messages import named_errors
-from bf16codecs.errors import BF16CodecsError, StoreError
-from bf16codecs.store.backend import StoredTensor, StoreReader
+from bf16codecs.errors import StoreError
+from bf16codecs.store.backend import Fault, StoredTensor, StoreReader
 from bf16codecs.store.checks import check_attributes
 from bf16codecs.store.entries import ROUNDED
 from bf16codecs.store.layout import StoreInfo
@@ -68,7 +68,7 @@ class _PartReader(StoreReader):
         """Return the size of the whole store."""
         return self.store.total_nbytes()
 
-    def document_faults(self) -> Iterator[tuple[str, BF16CodecsError]]:
+    def document_faults(self) -> Iterator[Fault]:
         """Yield metadata that other readers refuse, or go by: those of all steps."""
         return self.store.document_faults()
 

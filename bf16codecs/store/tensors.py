@@ -5,8 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from bf16codecs._chunks.array import ArrayReader
+from bf16codecs.errors import BF16CodecsError
 
-__all__ = ["Storage", "StoredTensor"]
+__all__ = ["Fault", "Storage", "StoredTensor"]
+
+#: The name of a tensor, or the path of an array or a group, and what is wrong with it.
+Fault = tuple[str, BF16CodecsError]
 
 
 class StoredTensor(NamedTuple):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 from bf16codecs._chunks.stored import KeySource
 from bf16codecs._messages import damaged, one_line
 from bf16codecs.errors import BF16CodecsError, StoreError
-from bf16codecs.store.backend import StoreReader
+from bf16codecs.store.backend import Fault, StoreReader
 from bf16codecs.store.layout import ATTRIBUTES_KEY
 from bf16codecs.store.paths import STEP_PATH
 from bf16codecs.store.zarr_documents import read_documents
@@ -17,7 +17,7 @@ from bf16codecs.store.zarr_metadata import read_json
 if TYPE_CHECKING:
     from zarr.abc.store import Store
 
-__all__ = ["copy_faults", "refused_arrays", "root_faults"]
+__all__ = ["copy_faults", "root_faults"]
 
 _OWN_ATTRIBUTES = {ATTRIBUTES_KEY, "_ARRAY_DIMENSIONS"}
 _GROUP_V2 = {".zgroup": {"zarr_format": 2}}
@@ -25,23 +25,12 @@ _GROUP_V2 = {".zgroup": {"zarr_format": 2}}
 _ROOT = {2: ".zmetadata", 3: "zarr.json"}
 
 
-#: The path of an array or a group, empty for the root, and what is wrong with its metadata.
-Fault = tuple[str, BF16CodecsError]
-
-
-def refused_arrays(paths: Iterable[str], make: Callable[[str], object]) -> Iterator[Fault]:
-    """Yield arrays that zarr does not make of their metadata, as `make` asks it to."""
-    for path in paths:
-        try:
-            make(path)
-        except BF16CodecsError as e:
-            yield path, e
-
-
 def copy_faults(
     reader: StoreReader, source: KeySource, store: Store, paths: Collection[str]
 ) -> Iterator[Fault]:
     """Yield what documents beside arrays and in groups have otherwise than the root's copies.
+
+    A fault is that of the path of an array or a group, which is empty for the root.
 
     This package reads the copies, and Zarr libraries that open an array by its own path read the
     documents. Attributes of others do not count, which may well be newer.

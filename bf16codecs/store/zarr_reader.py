@@ -37,8 +37,9 @@ from bf16codecs._limits import Limits
 from bf16codecs._messages import advised, named_errors
 from bf16codecs._names import ARITHMETIC_ID, BLOCKS_ID, DELTA_ID, FRAME_IDS, PREFIX, RUN_LENGTH_ID
 from bf16codecs._threads import run_ahead
-from bf16codecs.errors import BF16CodecsError, StoreError
-from bf16codecs.store.backend import StoreReader
+from bf16codecs.errors import StoreError
+from bf16codecs.store.backend import Fault, StoreReader
+from bf16codecs.store.checks import faults
 from bf16codecs.store.entries import ROUNDED, Difference
 from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo
 from bf16codecs.store.paths import STEP_PATH
@@ -263,12 +264,12 @@ class ZarrReader(StoreReader):
         if self._store is not None:
             self._store.close()
 
-    def document_faults(self) -> Iterator[tuple[str, BF16CodecsError]]:
+    def document_faults(self) -> Iterator[Fault]:
         """Return metadata that zarr refuses, or would find beside an array: see `copy_faults`."""
-        from bf16codecs.store.zarr_copies import copy_faults, refused_arrays, root_faults
+        from bf16codecs.store.zarr_copies import copy_faults, root_faults
 
         stored = {*self._stored_paths(), *self._text_paths()} - self.info.differences.keys()
-        found = list(refused_arrays(sorted(stored), self._made_array))
+        found = list(faults(sorted(stored), self._made_array))
         if self.is_near:  # of others, each would be a request
             found += copy_faults(self, self._source, self._zarr_store(), stored)
             if not found:
