@@ -23,6 +23,7 @@ from bf16codecs.errors import (
 __all__ = [
     "DAMAGE_ADVICE",
     "advised",
+    "causes",
     "counted",
     "damaged",
     "few",
@@ -89,6 +90,14 @@ def _text_of_http(error: Any) -> str:
     if "Connect call failed" in cause and number:
         cause = os.strerror(int(number))
     return f"Cannot connect to host {error.host}:{error.port}: {cause}"
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error, what it was raised from, and so on."""
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__
 
 
 def advised(text: str) -> str:

@@ -17,7 +17,7 @@ from bf16codecs._chunks.array import ArrayReader
 from bf16codecs._chunks.wanted import Base
 from bf16codecs._journal import Journal, carry_out_journal
 from bf16codecs._limits import Limits, check_metadata
-from bf16codecs._messages import advised, damaged, named_errors, one_line
+from bf16codecs._messages import advised, causes, damaged, named_errors, one_line
 from bf16codecs.errors import BF16CodecsError, StoreError
 from bf16codecs.hdf5.direct import Decoding, dataset_array
 from bf16codecs.hdf5.filters import codec_level, codec_name
@@ -106,14 +106,13 @@ def _named_library(what: str) -> Iterator[None]:
             raise StoreError(one_line(e)) from e
 
 
-def _errno_of(error: BaseException | None) -> int:
+def _errno_of(error: BaseException) -> int:
     """Return what the system said; 0 if it did not. Not all of h5py's types have it."""
-    while error is not None:
-        if isinstance(error, OSError) and error.errno:
-            return error.errno
-        if found := _ERRNO.search(str(error)):
+    for cause in causes(error):  # of an attribute, it was named
+        if isinstance(cause, OSError) and cause.errno:
+            return cause.errno
+        if found := _ERRNO.search(str(cause)):
             return int(found[1])
-        error = error.__cause__  # of an attribute, it was named
     return 0
 
 

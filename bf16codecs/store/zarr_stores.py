@@ -19,7 +19,7 @@ from bf16codecs._arguments import argument, for_caller
 from bf16codecs._chunks.sources import FolderSource, LocalKeys
 from bf16codecs._chunks.zipped import damaged_zip
 from bf16codecs._limits import Limits
-from bf16codecs._messages import named_errors
+from bf16codecs._messages import causes, named_errors
 from bf16codecs.errors import BF16CodecsError, StoreError
 from bf16codecs.store.addresses import kind_of_address, plain_address, refuse_hdf5
 from bf16codecs.store.backend import StoreReader
@@ -68,7 +68,7 @@ def open_address(url: str, options: dict[str, Any], limits: Limits) -> StoreRead
 
 def _refused_option(error: BaseException, options: Mapping[str, Any]) -> str | None:
     """Return the name of what is an option of no function that got it; None if nobody gave it."""
-    for cause in _causes(error):
+    for cause in causes(error):
         match = re.search(r"unexpected keyword argument '(\w+)'", str(cause))
         if isinstance(cause, TypeError) and match and match[1] in _names_in(options):
             return match[1]
@@ -85,14 +85,7 @@ def _names_in(options: Mapping[str, Any]) -> Iterator[str]:
 
 def _lacks_credentials(error: BaseException) -> bool:
     """Tell whether botocore, which is not imported for this, has found no credentials."""
-    return any(type(cause).__name__ == "NoCredentialsError" for cause in _causes(error))
-
-
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    cause: BaseException | None = error
-    while cause is not None:
-        yield cause
-        cause = cause.__cause__
+    return any(type(cause).__name__ == "NoCredentialsError" for cause in causes(error))
 
 
 def open_given(store: Any, limits: Limits) -> ZarrReader:
