@@ -22,7 +22,7 @@ from bf16codecs._chunks.sources import LocalChunk, LocalKeys, OpenPart
 from bf16codecs._chunks.stored import AtMost, InMemory, Request
 from bf16codecs._files import SharedFile, read_at
 from bf16codecs._limits import check_metadata, check_parsed
-from bf16codecs._messages import damaged, one_line
+from bf16codecs._messages import damaged, named_damage, one_line
 from bf16codecs._paths import absolute
 from bf16codecs.errors import CorruptDataError, StoreError
 
@@ -81,6 +81,7 @@ class ZipSource(LocalKeys):
             return _ZipMember(self._file, start, member)
         return OpenPart(key, self._file.descriptor, start, member.file_size, self._buffer)
 
+    @named_damage()
     def _member(self, key: str) -> zipfile.ZipInfo | None:
         """Return a member that is as the directory says, as far as that can be seen."""
         member = self._zip.NameToInfo.get(key)
@@ -91,10 +92,10 @@ class ZipSource(LocalKeys):
             raise StoreError("in the ZIP file, it is not a regular file")
         # A claim that the file refutes, before anything is allocated for it.
         if member.header_offset + member.compress_size > self._nbytes:
-            raise CorruptDataError(damaged("the ZIP file ends before it does"))
+            raise CorruptDataError("the ZIP file ends before it does")
         is_stored = member.compress_type == zipfile.ZIP_STORED
         if is_stored and member.file_size != member.compress_size:
-            raise CorruptDataError(damaged("the ZIP file gives two sizes for it"))
+            raise CorruptDataError("the ZIP file gives two sizes for it")
         if key not in self._starts:
             self._starts[key] = self._data_start(member)
         return member
@@ -104,19 +105,19 @@ class ZipSource(LocalKeys):
         count = read_at(self._file.descriptor, member.header_offset, header)
         raw = header.tobytes()
         if count < self._LOCAL_HEADER or raw[:4] != b"PK\x03\x04":
-            raise CorruptDataError(damaged("the ZIP file has no header for it"))
+            raise CorruptDataError("the ZIP file has no header for it")
         # Here, the extra field may be longer or shorter than in the directory; the name may not.
         n_name, n_extra = (int.from_bytes(raw[i : i + 2], "little") for i in (26, 28))
         name = np.empty(n_name, np.uint8)
         read_at(self._file.descriptor, member.header_offset + self._LOCAL_HEADER, name)
         encoding = "utf-8" if member.flag_bits & _UTF8_NAME else "cp437"
         if name.tobytes() != member.orig_filename.encode(encoding):
-            raise CorruptDataError(damaged("the ZIP file gives two names for it"))
+            raise CorruptDataError("the ZIP file gives two names for it")
         start = member.header_offset + self._LOCAL_HEADER + n_name + n_extra
         # Uncompressed members have no checksum that a range of them could be compared with.
         at = bisect.bisect_right(self._ends, member.header_offset)
         if start + member.compress_size > self._ends[at]:
-            raise CorruptDataError(damaged("in the ZIP file, it overlaps the next"))
+            raise CorruptDataError("in the ZIP file, it overlaps the next")
         return start
 
     def read(self, key: str) -> Bytes | None:
@@ -190,17 +191,17 @@ class _ZipMember(LocalChunk):
         self.key, self.size = member.filename, member.file_size
 
     @cached_property
+    @named_damage()
     def _content(self) -> InMemory:
         stored = np.empty(self._member.compress_size, np.uint8)
         if read_at(self._file.descriptor, self._start, stored) < stored.size:
-            raise CorruptDataError(damaged("the ZIP file ends before it does"))
+            raise CorruptDataError("the ZIP file ends before it does")
         try:
             content = _inflate(self._member, stored.tobytes())
         except _UNREADABLE as e:
-            raise CorruptDataError(damaged(f"in the ZIP file: {one_line(e)}")) from e
+            raise CorruptDataError(f"in the ZIP file: {one_line(e)}") from e
         if len(content) != self.size or zlib.crc32(content) != self._member.CRC:
-            why = "in the ZIP file: its size or CRC-32 is not that of its content"
-            raise CorruptDataError(damaged(why))
+            raise CorruptDataError("in the ZIP file: its size or CRC-32 is not that of its content")
         return InMemory(content)
 
     def read(self, request: Request) -> Sequence[Bytes]:
