@@ -57,4 +57,16 @@ size_t sample_histogram(const uint8_t* plane, size_t n, uint32_t counts[256]) {
   return sizeof sample;
 }
 
+// One table: with several, of which neighbours count in different ones, and with 32-bit counts,
+// words took 0.27 to 0.30 ns each instead of 0.28 (Zen 5), also where all are equal.
+void count_bytes(const uint8_t* data, size_t size, size_t stride, uint64_t counts[256]) {
+  for (size_t i = 0; i < size; i += stride) ++counts[data[i]];
+}
+
+void count_words(const uint8_t* data, size_t size, size_t stride, uint64_t counts[65536]) {
+  for (size_t i = 0; i + 1 < size; i += stride) {
+    ++counts[static_cast<size_t>(data[i]) | static_cast<size_t>(data[i + 1]) << 8];
+  }
+}
+
 }  // namespace bf16codecs

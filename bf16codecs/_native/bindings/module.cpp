@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "bindings/buffers.h"
+#include "bindings/counts.h"
 #include "bindings/environment.h"
 #include "bindings/gil.h"
 #include "bindings/growing.h"
@@ -243,6 +244,7 @@ NB_MODULE(_core, m) {
   nb::set_leak_warnings(false);
 #endif
   publish_names(m);
+  publish_counts(m);
   publish_run_length(m);
 
   m.def("encode", &py_encode, "src"_a, "codec"_a, "dtype"_a, nb::kw_only(), "by_byte"_a = false,
