@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from bf16codecs._arguments import for_caller
@@ -12,7 +12,7 @@ from bf16codecs.convert.sources import opened_source
 from bf16codecs.errors import SafetensorsError, StoreError
 from bf16codecs.safetensors import Source, open_to_store
 
-__all__ = ["check_common", "ordered_steps", "step_of"]
+__all__ = ["check_common", "ordered_steps", "step_of", "step_told"]
 
 _KEYS = ("step", "global_step", "iteration")
 _NAMED = re.compile(
@@ -34,9 +34,29 @@ def step_of(source: Source, path: str | os.PathLike[str]) -> int:
     SafetensorsError
         If nothing tells.
     """
-    for file in source.files:
+    found = step_told((file.header.metadata for file in source.files), path)
+    if found is not None:
+        return found
+    raise SafetensorsError(
+        f"{os.fspath(path)}: neither its name nor its metadata tell which step it is:"
+        " name it like model-step00600.safetensors, or"
+        f" {for_caller('say it with step= or steps=', 'append it with st2zarr --append --step N')}"
+    )
+
+
+def step_told(metadata: Iterable[Mapping[str, str]], path: str | os.PathLike[str]) -> int | None:
+    """Return the number of a checkpoint's step: see `step_of`; None if nothing tells.
+
+    Parameters
+    ----------
+    metadata
+        The ``__metadata__`` of its files.
+    path
+        Where it is.
+    """
+    for own in metadata:
         for key in _KEYS:
-            text = file.header.metadata.get(key, "")
+            text = own.get(key, "")
             if text.isdecimal() and text.isascii() and len(text) <= 18:
                 return int(text)
     absolute = Path(os.path.abspath(path))
@@ -45,11 +65,7 @@ def step_of(source: Source, path: str | os.PathLike[str]) -> int:
         found = _NAMED.findall(name) or _ALONE.findall(name)
         if found:
             return int(found[-1])
-    raise SafetensorsError(
-        f"{os.fspath(path)}: neither its name nor its metadata tell which step it is:"
-        " name it like model-step00600.safetensors, or"
-        f" {for_caller('say it with step= or steps=', 'append it with st2zarr --append --step N')}"
-    )
+    return None
 
 
 def ordered_steps(

@@ -114,6 +114,11 @@ class Model:
         self._where = self._home.opened.where
         self._names = dict.fromkeys(self._home.opened.names)
 
+    @property
+    def where(self) -> str:
+        """Its path or address; of a step of a run, with ``@`` and the step behind it."""
+        return self._where
+
     def keys(self) -> list[str]:
         """Return the tensors' names, in the order of their data."""
         return list(self._names)

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 from bf16codecs._messages import counted
 from bf16codecs.errors import TensorNotFoundError
 from bf16codecs.model.model import Model
-from bf16codecs.model.tensor import ALL_STEPS, Home, LazyTensor
+from bf16codecs.model.tensor import ALL_STEPS, ANY_STEPS, Home, LazyTensor
 from bf16codecs.store.runs import RunReader
 
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["Run", "RunTensor", "open_run"]
+__all__ = ["Run", "RunTensor", "open_model_or_run", "open_run"]
 
 
 def open_run(
@@ -51,6 +51,19 @@ def open_run(
     return Run(Home(path, storage_options, max_bytes, step=ALL_STEPS))
 
 
+def open_model_or_run(
+    path: Any,
+    storage_options: Mapping[str, Any] | None = None,
+    max_bytes: int | None = None,
+) -> Model | Run:
+    """Open what is there: a run, a step of one, or a model.
+
+    Parameters and errors are those of `open_model`.
+    """
+    home = Home(path, storage_options, max_bytes, step=ANY_STEPS)
+    return Run(home) if isinstance(home.opened, RunReader) else Model._at(home)
+
+
 class Run:
     """The checkpoints of a run; `open_run` makes it.
 
@@ -64,6 +77,11 @@ class Run:
         self._home = home
         self._where = self._reader.where
         self._names = dict.fromkeys(self._reader.names)
+
+    @property
+    def where(self) -> str:
+        """Its path or address."""
+        return self._where
 
     @property
     def steps(self) -> list[int]:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from bf16codecs._chunks.array import ArrayReader, Job
 from bf16codecs._chunks.indexing import Points, parse_selection
+from bf16codecs._chunks.pieces import RangeReader
 from bf16codecs._dtypes import ARRAY_DTYPES, DTYPE_NAMES
 from bf16codecs._limits import Limits
 from bf16codecs._messages import counted, from_extra
@@ -23,7 +24,7 @@ from bf16codecs._paths import absolute, given_path
 from bf16codecs._threads import run_all
 from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.bases import work_with_bases
-from bf16codecs.store.opening import Opening, open_any, open_run_store, split_step
+from bf16codecs.store.opening import Opening, open_any, open_either, open_run_store, split_step
 from bf16codecs.store.runs import RunReader
 
 if TYPE_CHECKING:
@@ -31,14 +32,14 @@ if TYPE_CHECKING:
     import torch
     import zarr
 
-__all__ = ["ALL_STEPS", "Home", "LazyTensor", "read_all"]
+__all__ = ["ALL_STEPS", "ANY_STEPS", "Home", "LazyTensor", "read_all"]
 
 _SAFETENSORS_NAMES = {item: name for name, item in ARRAY_DTYPES.items()}
 # Of one byte, and stored as bytes.
 _BYTE_DTYPES = {name: item for name, item in DTYPE_NAMES.items() if name not in ARRAY_DTYPES}
 
-#: In place of a step: all of them.
-ALL_STEPS = "all"
+#: In place of a step: all of them, or whatever there is.
+ALL_STEPS, ANY_STEPS = "all", "any"
 
 
 class Home:
@@ -51,7 +52,8 @@ class Home:
     base
         As it takes it, or the home of a model that is open.
     step
-        The number of a step, if a run is opened and one of its steps is wanted; or `ALL_STEPS`.
+        The number of a step, if a run is opened and one of its steps is wanted; `ALL_STEPS` of a
+        run; or `ANY_STEPS` of a run or a model.
     """
 
     #: That of the run, if this is a step's and closed with it.
@@ -69,7 +71,7 @@ class Home:
             kind = type(options).__name__
             raise TypeError(f"storage_options must be a dict, not {options!r:.80} ({kind})")
         source, base = _fixed(source, "model"), _fixed(base, "base")
-        #: What opens the model again, in another process too.
+        #: What opens it again, in another process too.
         self.arguments = source, options, max_bytes, base, step
         opened_base = base.opened if isinstance(base, Home) else base
         advice = ", or open all with bf16codecs.open_run"
@@ -77,6 +79,10 @@ class Home:
         self._opened: StoreReader | None
         if step == ALL_STEPS:
             self._opened = open_run_store(source, opening)
+        elif step == ANY_STEPS:
+            self._opened = open_either(source, opening)
+            step = ALL_STEPS if isinstance(self._opened, RunReader) else None
+            self.arguments = source, options, max_bytes, base, step
         else:
             self._opened = open_any(source, replace(opening, step=step))
 
@@ -213,6 +219,23 @@ class LazyTensor:
     def is_copy_of(self, other: LazyTensor) -> bool:
         """Tell whether another tensor of this model is stored in the same array."""
         return self.has_form_of(other) and self._array is other._array
+
+    def ranges(self) -> RangeReader:
+        """Return what reads ranges of its bytes, little-endian and in C order."""
+        return self._home.opened.ranges(self._reader())
+
+    def ranges_of(self, base: LazyTensor) -> RangeReader | None:
+        """Return what reads ranges of a tensor of another model as this one has them.
+
+        Returns
+        -------
+        RangeReader or None
+            Of FP32 where this is BF16, it rounds; of BF16 where this is FP32, it widens. None if
+            the other one has another shape, or another dtype than these.
+        """
+        base._reader()
+        name, dtype = base.name, self._array.dtype.name
+        return base._home.opened.counterpart(name, dtype, self.shape)
 
     def torch(self, device: Any = "cpu") -> torch.Tensor:
         """Read the whole tensor as a PyTorch tensor of the same dtype."""

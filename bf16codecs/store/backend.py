@@ -206,6 +206,10 @@ class StoreReader(ABC):
             array = widened_array(array)
         if (array.dtype.name, array.shape) != (dtype, shape):
             return None
+        return self.ranges(array)
+
+    def ranges(self, array: ArrayReader) -> RangeReader:
+        """Return what reads ranges of an array's bytes, in order as a rule."""
         return array if array.reads_ranges else PiecewiseArray(array, self._kept)
 
     def _attributes_of(self, path: str) -> Mapping[str, Any]:
