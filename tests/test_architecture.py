@@ -39,7 +39,7 @@ LAYERS = [
     {"zarr", "hdf5"},
     {"store"},
     {"convert", "model"},
-    {"bench", "dask", "torch"},
+    {"analysis", "bench", "dask", "torch"},
     {"cli"},
     {"__init__", "_commands"},
     {"__main__"},

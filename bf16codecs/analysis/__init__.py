@@ -1,0 +1,62 @@
+"""What is in a model's weights, and why it gets as small as it does.
+
+`analyze` looks at a model, or at a series of checkpoints: entropies of bytes and fields, what
+neighbours tell of a value, scales of rows and columns, what codecs reach. `plots` draws what it
+found, and `write_report` writes all of it as one page of HTML.
+"""
+
+from typing import TYPE_CHECKING
+
+from bf16codecs._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from bf16codecs.analysis.analyzing import analyze
+    from bf16codecs.analysis.block_sizes import study_blocks
+    from bf16codecs.analysis.html_report import report, write_report
+    from bf16codecs.analysis.kinds import KINDS, kind_of
+    from bf16codecs.analysis.results import Analysis, GroupAnalysis, StepAnalysis, TensorAnalysis
+    from bf16codecs.analysis.scales import Scales
+    from bf16codecs.analysis.spread import Spread
+    from bf16codecs.analysis.statistics import Change, Entropies, Prediction, Statistics
+    from bf16codecs.analysis.words import reasons
+
+__all__ = [
+    "KINDS",
+    "Analysis",
+    "Change",
+    "Entropies",
+    "GroupAnalysis",
+    "Prediction",
+    "Scales",
+    "Spread",
+    "Statistics",
+    "StepAnalysis",
+    "TensorAnalysis",
+    "analyze",
+    "kind_of",
+    "reasons",
+    "report",
+    "study_blocks",
+    "write_report",
+]
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "bf16codecs.analysis.analyzing": ["analyze"],
+        "bf16codecs.analysis.block_sizes": ["study_blocks"],
+        "bf16codecs.analysis.kinds": ["KINDS", "kind_of"],
+        "bf16codecs.analysis.words": ["reasons"],
+        "bf16codecs.analysis.html_report": ["report", "write_report"],
+        "bf16codecs.analysis.results": [
+            "Analysis",
+            "GroupAnalysis",
+            "StepAnalysis",
+            "TensorAnalysis",
+        ],
+        "bf16codecs.analysis.scales": ["Scales"],
+        "bf16codecs.analysis.spread": ["Spread"],
+        "bf16codecs.analysis.statistics": ["Change", "Entropies", "Prediction", "Statistics"],
+    },
+    submodules=["plots"],
+)

@@ -1,0 +1,164 @@
+"""Counting the symbols of tensors, piece by piece."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bf16codecs import _core
+from bf16codecs._buffers import Bytes
+
+__all__ = ["BLOCK_BYTES", "NEIGHBOURS", "PLANES", "Counts"]
+
+#: Bytes of the blocks whose entropies are found one by one, as LMC has them.
+BLOCK_BYTES = 1 << 16
+#: What a value is predicted from: the one before it, and the one above it in its column.
+NEIGHBOURS = ("left", "upper")
+#: What is predicted: the most significant byte, and that of the value rotated left by one bit,
+#: which is the exponent of BF16 and FP32.
+PLANES = ("high byte", "exponent byte")
+
+Words = NDArray[np.uint16]
+
+
+class Counts:
+    """How often each value occurs: of the items' 16-bit words, their bytes, and pairs of those.
+
+    Parameters
+    ----------
+    item_size
+        Bytes of an item: 1, 2, 4 or 8.
+    """
+
+    def __init__(self, item_size: int) -> None:
+        self.item_size = item_size
+        self._counts: dict[Any, NDArray[np.uint64]] = {}
+        #: How many items were counted, and how many of them were compared with a base's.
+        self.items = self.compared = 0
+        #: How many of those differ.
+        self.changed = 0
+
+    def __iadd__(self, other: Counts) -> Counts:
+        self.items += other.items
+        self.compared += other.compared
+        self.changed += other.changed
+        for key, counts in other._counts.items():
+            if key in self._counts:
+                self._counts[key] += counts
+            else:
+                self._counts[key] = counts.copy()
+        return self
+
+    def add(self, data: Bytes, above: Bytes) -> None:
+        """Count what is in a piece of a tensor.
+
+        Parameters
+        ----------
+        data
+            Its bytes.
+        above
+            The values that are above its last ones in their columns; fewer at the top.
+        """
+        self.items += data.size // self.item_size
+        for word in range(max(1, self.item_size // 2)):
+            self._count_words(("word", word), data)
+        self._count("pairs", 65536, data, 0, 1)
+        top = _top(data, self.item_size)
+        if self.item_size > 1:
+            self._add_neighbours("left", top[1:], top[:-1])
+            upper = _top(above, self.item_size)
+            self._add_neighbours("upper", top[top.size - upper.size :], upper)
+
+    def add_change(self, data: Bytes, base: Bytes) -> None:
+        """Count what differs between a piece and the same piece of a base."""
+        unsigned = f"<u{self.item_size}"
+        new, old = data.view(unsigned), base.view(unsigned)
+        flipped = new ^ old
+        moved = _ordered(new) - _ordered(old)
+        for word in range(max(1, self.item_size // 2)):
+            self._count_words(("XOR", word), flipped.view(np.uint8))
+            self._count_words(("difference", word), moved.view(np.uint8))
+        self.compared += new.size
+        self.changed += int(np.count_nonzero(flipped))
+
+    def words(self, word: int = 0, of: str = "word") -> NDArray[np.uint64]:
+        """Return how often each 16-bit word occurs, the most significant one first.
+
+        Items of one byte have one of 8 bits.
+        """
+        size = 256 if self.item_size == 1 else 65536
+        return self._counts.get((of, word), np.zeros(size, np.uint64))
+
+    def pairs(self) -> NDArray[np.uint64]:
+        """Return how often each byte of the payload (axis 0) is followed by each other one."""
+        counts = self._counts.get("pairs", np.zeros(65536, np.uint64))
+        return counts.reshape(256, 256).T  # the first byte of a little-endian word is its lower one
+
+    def neighbours(self, side: str, plane: str) -> NDArray[np.uint64] | None:
+        """Return how often each byte of a plane has each neighbour (axis 0); None if none has."""
+        counts = self._counts.get((side, plane))
+        return None if counts is None else counts.reshape(256, 256)
+
+    def residuals(self, side: str, how: str) -> NDArray[np.uint64] | None:
+        """Return how often each delta or XOR of 16-bit words with their neighbours occurs."""
+        return self._counts.get((side, how))
+
+    def _count_words(self, key: tuple[str, int], data: Bytes) -> None:
+        if self.item_size == 1:
+            counts = self._counts.setdefault(key, np.zeros(256, np.uint64))
+            _core.count_bytes(data, counts)
+            return
+        self._count(key, 65536, data, self.item_size - 2 - 2 * key[1], self.item_size)
+
+    def _count(self, key: Any, size: int, data: Any, start: int, stride: int) -> None:
+        counts = self._counts.setdefault(key, np.zeros(size, np.uint64))
+        _core.count_words(data, counts, start, stride)
+
+    def _add_neighbours(self, side: str, value: Words, neighbour: Words) -> None:
+        high = (neighbour & 0xFF00) | (value >> 8)
+        self._count((side, PLANES[0]), 65536, high, 0, 2)
+        exponent = ((neighbour << 1) & 0xFF00) | ((value >> 7) & 0xFF)
+        self._count((side, PLANES[1]), 65536, exponent, 0, 2)
+        if self.item_size == 2:
+            self._count((side, "delta"), 65536, value - neighbour, 0, 2)
+            self._count((side, "XOR"), 65536, value ^ neighbour, 0, 2)
+
+
+def _top(data: Bytes, item_size: int) -> Words:
+    """Return the most significant 16 bits of each item."""
+    if item_size == 2:
+        return data.view("<u2")
+    if item_size == 1:
+        return data.astype(np.uint16)
+    # A copy, since sums of strided ones take longer.
+    return np.ascontiguousarray(data.view("<u2")[item_size // 2 - 1 :: item_size // 2])
+
+
+def _ordered(items: NDArray[Any]) -> NDArray[Any]:
+    """Return bit patterns of floats as integers in the order of the numbers, modulo their range."""
+    bits = 8 * items.dtype.itemsize
+    sign = items >> (bits - 1)  # 1 of negative numbers: their other bits count down
+    rest = items & ((1 << (bits - 1)) - 1)
+    return (rest ^ (0 - sign)) + sign
+
+
+def block_counts(data: Bytes, item_size: int) -> Iterable[NDArray[np.uint64]]:
+    """Yield of each byte of the items, rotated left by one bit, what 64 KiB blocks have of it.
+
+    Yields
+    ------
+    ndarray, shape (blocks, 256)
+        How often each value occurs in each block. Rotated, the first of them is the exponent of
+        BF16 and FP32.
+    """
+    items = data.view(f"<u{item_size}")
+    rotated = ((items << 1) | (items >> (8 * item_size - 1))).view(np.uint8)
+    blocks = range(0, rotated.size, BLOCK_BYTES)
+    for plane in range(item_size):
+        counts = np.zeros((len(blocks), 256), np.uint64)
+        for row, start in zip(counts, blocks, strict=True):
+            _core.count_bytes(rotated[start : start + BLOCK_BYTES], row, plane, item_size)
+        yield counts

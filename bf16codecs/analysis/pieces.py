@@ -1,0 +1,189 @@
+"""The pieces of a tensor that are looked at one by one: whole rows of it, where these are small."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bf16codecs._buffers import Bytes
+from bf16codecs._chunks.grid import ArrayPlan, chunk_shape
+from bf16codecs._chunks.pieces import RangeReader
+from bf16codecs.analysis.counts import Counts
+from bf16codecs.analysis.fields import FIELDS
+from bf16codecs.analysis.reach import Reached, reach
+from bf16codecs.analysis.scales import PieceSums
+from bf16codecs.model.tensor import LazyTensor
+
+__all__ = ["Findings", "Part", "Tensor"]
+
+# Several are in flight; codecs reach within 0.01 bits a value what they do in chunks of a store.
+_PIECE_BYTES = 1 << 22
+# Of a sample, what is taken of a tensor at least.
+_LEAST_BYTES = 1 << 16
+
+
+@dataclass(frozen=True)
+class Part:
+    """A run of a tensor's bytes: [start, stop)."""
+
+    start: int
+    stop: int
+
+    @property
+    def nbytes(self) -> int:
+        """Its size."""
+        return self.stop - self.start
+
+
+@dataclass
+class Findings:
+    """What was found in pieces."""
+
+    counts: Counts
+    reached: Reached = field(default_factory=Reached)
+    #: By the index of the piece's first value.
+    sums: dict[int, PieceSums] = field(default_factory=dict)
+
+    def __iadd__(self, other: Findings) -> Findings:
+        self.counts += other.counts
+        self.reached += other.reached
+        self.sums.update(other.sums)
+        return self
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor that is looked at, and the same one of a base.
+
+    Attributes
+    ----------
+    name : str
+        Its name.
+    dtype : str
+        As safetensors names it.
+    shape : tuple of int
+        Its shape.
+    item : numpy.dtype
+        What reading it gives.
+    reader, base : RangeReader
+        What reads it; `base` is None if there is none.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    item: np.dtype[Any]
+    reader: RangeReader
+    base: RangeReader | None = None
+
+    @classmethod
+    def of(cls, tensor: LazyTensor, other: LazyTensor | None = None) -> Tensor:
+        """Return a tensor of a model, and what it is compared with.
+
+        Raises
+        ------
+        BF16CodecsError
+            If it, or its metadata, cannot be read.
+        """
+        base = None if other is None else tensor.ranges_of(other)
+        dtype, shape, item = tensor.get_dtype(), tensor.shape, tensor.dtype
+        return cls(tensor.name, dtype, shape, item, tensor.ranges(), base)
+
+    @property
+    def nbytes(self) -> int:
+        """Its size."""
+        return math.prod(self.shape) * self.item.itemsize
+
+    @property
+    def concurrency(self) -> int:
+        """How many parts can be read at a time; 0 if only where jobs are made."""
+        readers = [self.reader] if self.base is None else [self.reader, self.base]
+        return min(reader.concurrency for reader in readers)
+
+    @property
+    def columns(self) -> int:
+        """Values of a row: those along the last axis, as for the codecs."""
+        return self.shape[-1] if self.shape else 1
+
+    @property
+    def is_matrix(self) -> bool:
+        """Whether it has rows above each other."""
+        return len(self.shape) > 1
+
+    def parts(self, share: float) -> Iterator[Part]:
+        """Yield what to look at: all of it, or evenly spread parts that are such a share of it."""
+        if not self.nbytes:
+            return
+        size = self.item.itemsize
+        plan = ArrayPlan(
+            self.name, self.item.name, self.shape, chunk_shape(self.shape, size, _PIECE_BYTES)
+        )
+        if share >= 1:
+            for piece in plan.pieces():
+                yield Part(piece.offset, piece.offset + piece.nbytes)
+            return
+        row = size * self.columns
+        wanted = min(self.nbytes, max(_LEAST_BYTES, math.ceil(share * self.nbytes)))
+        count = math.ceil(wanted / plan.chunk_nbytes)
+        each = wanted // count
+        # Whole rows, so that those above are known, unless a row is larger.
+        unit = row if row <= each else size
+        each -= each % unit
+        for i in range(count):
+            start = i * (self.nbytes - each) // max(1, count - 1)
+            start -= start % unit
+            stop = start + each
+            if row > each:  # not beyond the end of the row
+                stop = min(stop, start - start % row + row)
+            yield Part(start, stop)
+
+    def read(self, part: Part) -> tuple[Bytes, Bytes, Bytes | None]:
+        """Read a part, the values above its last ones in their columns, and the base's."""
+        row = self.item.itemsize * self.columns if self.is_matrix else part.stop
+        first, last = max(0, part.start - row), max(0, part.stop - row)
+        if last > part.start:  # the last rows of what is above are in the part itself
+            data = self._read(self.reader, first, part.stop)
+            own, above = data[part.start - first :], data[: last - first]
+        else:
+            own = self._read(self.reader, part.start, part.stop)
+            above = self._read(self.reader, first, last)
+        base = None if self.base is None else self._read(self.base, part.start, part.stop)
+        return own, above, base
+
+    def reading(self, part: Part) -> Callable[[], tuple[Bytes, Bytes, Bytes | None]]:
+        """Return what reads a part, anywhere; it has read it if that must happen here."""
+        if self.concurrency:
+            return partial(self.read, part)
+        data = self.read(part)
+        return lambda: data
+
+    def items(self, data: Bytes) -> NDArray[Any]:
+        """Return bytes as unsigned integers, of shape (rows, columns) if there are rows."""
+        items = data.view(f"<u{self.item.itemsize}")
+        return items.reshape(-1, min(self.columns, items.size)) if self.is_matrix else items
+
+    def look(self, part: Part, data: Bytes, above: Bytes, base: Bytes | None) -> Findings:
+        """Return what is found in a part."""
+        size = self.item.itemsize
+        found = Findings(Counts(size))
+        found.counts.add(data, above)
+        if base is not None:
+            found.counts.add_change(data, base)
+        items = self.items(data)
+        if self.is_matrix and self.dtype in FIELDS:
+            found.sums[part.start // size] = PieceSums.of(items.view(self.item))
+        found.reached = reach(self.item.name, items, base)
+        return found
+
+    @staticmethod
+    def _read(reader: RangeReader, start: int, stop: int) -> Bytes:
+        out = np.empty(stop - start, np.uint8)
+        if out.size:
+            reader.read_run(start, stop, out)
+        return out

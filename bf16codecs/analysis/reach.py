@@ -1,0 +1,110 @@
+"""What codecs make of a tensor, and of each of its 64 KiB blocks, beside the entropies of these."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bf16codecs import _core
+from bf16codecs._buffers import Bytes
+from bf16codecs._frames import encode_delta, encode_version
+from bf16codecs.analysis.counts import BLOCK_BYTES, block_counts
+from bf16codecs.analysis.entropy import row_entropies
+from bf16codecs.analysis.spread import Spread
+from bf16codecs.store.choice import CodecChoice
+
+if TYPE_CHECKING:
+    from numcodecs.abc import Codec
+
+__all__ = ["BLOCK_CODECS", "CODECS", "DIFFERENCE", "Reached", "codec_for", "reach"]
+
+_CHOICES = {
+    "huffman": CodecChoice("huffman"),
+    "arithmetic": CodecChoice("arithmetic"),
+    "arithmetic best": CodecChoice("arithmetic", "best"),
+}
+#: What codecs are called here: as `--codec` and `--level` name them.
+CODECS = tuple(_CHOICES)
+#: Codecs of which each block's size is found, with a block size of 64 KiB.
+BLOCK_CODECS = ("huffman", "arithmetic")
+#: What precedes the name of a codec where differences to a base are coded.
+DIFFERENCE = "difference, "
+
+
+@dataclass
+class Reached:
+    """Sizes that codecs reach, added up over pieces.
+
+    Attributes
+    ----------
+    nbytes : dict
+        Coded bytes by the name of the codec.
+    blocks : dict
+        Bits a value of each whole block: ``"entropy"`` (the sum of the order-0 entropies of its
+        byte planes), and by the names of codecs.
+    """
+
+    nbytes: dict[str, int] = field(default_factory=dict)
+    blocks: dict[str, list[NDArray[np.float64]]] = field(default_factory=dict)
+
+    def __iadd__(self, other: Reached) -> Reached:
+        for name, size in other.nbytes.items():
+            self.nbytes[name] = self.nbytes.get(name, 0) + size
+        for name, parts in other.blocks.items():
+            self.blocks.setdefault(name, []).extend(parts)
+        return self
+
+    def spread(self) -> dict[str, Spread]:
+        """Return how blocks differ."""
+        spreads = {name: Spread.of(np.concatenate(parts)) for name, parts in self.blocks.items()}
+        return {name: spread for name, spread in spreads.items() if spread is not None}
+
+
+def reach(dtype: str, items: NDArray[Any], base: Bytes | None) -> Reached:
+    """Code a piece of a tensor with each codec.
+
+    Parameters
+    ----------
+    dtype : str
+        As NumPy names it.
+    items : ndarray
+        Unsigned integers of the items' size, of shape (rows, columns) if there are rows.
+    base : ndarray of uint8, optional
+        The same piece of a base.
+    """
+    found = Reached()
+    data = items.reshape(-1).view(np.uint8)
+    for name in CODECS:
+        codec = codec_for(name, dtype)
+        found.nbytes[name] = data.size if codec is None else len(codec.encode(items))
+        if base is not None:
+            size = len(encode_delta(_CHOICES[name].for_difference(dtype), items, base))
+            found.nbytes[DIFFERENCE + name] = size
+    if dtype in _core.DTYPES:
+        _reach_blocks(found, dtype, data, items.dtype.itemsize)
+    return found
+
+
+def _reach_blocks(found: Reached, dtype: str, data: Bytes, item_size: int) -> None:
+    """Find the sizes of whole blocks: of those that are not, heads tell more than values."""
+    data = data[: data.size - data.size % BLOCK_BYTES]
+    if not data.size:
+        return
+    items = BLOCK_BYTES // item_size
+    planes = [row_entropies(counts) for counts in block_counts(data, item_size)]
+    found.blocks["entropy"] = [np.sum(planes, axis=0)]
+    for name in BLOCK_CODECS:
+        codec: Any = codec_for(name, dtype)
+        frame = encode_version(codec, data, block=items)
+        sizes = np.diff(np.array(_core.Index(frame).offsets, np.float64))
+        found.blocks[name] = [8 * sizes / items]
+
+
+@lru_cache(maxsize=64)
+def codec_for(name: str, dtype: str) -> Codec | None:
+    """Return one of `CODECS` for items of a dtype; None if it stores them as they are."""
+    return _CHOICES[name].for_dtype(dtype)

@@ -1,0 +1,241 @@
+"""What is told of a tensor, or of several together: entropies of what was counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bf16codecs.analysis.counts import NEIGHBOURS, PLANES, Counts
+from bf16codecs.analysis.entropy import conditional_entropy, entropy
+from bf16codecs.analysis.fields import FIELDS
+
+__all__ = ["Change", "Entropies", "Prediction", "Statistics", "change_of", "statistics_of"]
+
+
+@dataclass(frozen=True)
+class Entropies:
+    """Order-0 entropies in bits a value, and those of the payload in bits a byte.
+
+    Attributes
+    ----------
+    payload, payload_given_previous : float
+        Bits a byte of the data as they are: of each byte alone, and of a byte of which the one
+        before it is known (the first-order conditional entropy).
+    bytes : tuple of float
+        Of each byte of the values, the most significant one first: of BF16, "high byte" and "low
+        byte".
+    sign, exponent, mantissa, sign_and_mantissa, mantissa_given_exponent : float or None
+        Of the fields. None for integers, which have none, and for mantissas of more than 15 bits.
+    all_bits : float or None
+        Of whole values; None if they have more than 16 bits.
+    """
+
+    payload: float
+    payload_given_previous: float
+    bytes: tuple[float, ...]
+    sign: float | None = None
+    exponent: float | None = None
+    mantissa: float | None = None
+    sign_and_mantissa: float | None = None
+    mantissa_given_exponent: float | None = None
+    all_bits: float | None = None
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a neighbour tells of a value, in bits a value.
+
+    Attributes
+    ----------
+    neighbour : str
+        ``"left"``, the value before it, or ``"upper"``, the one above it in its column.
+    of : str
+        What is predicted: ``"high byte"``, ``"exponent byte"`` (of the value rotated left by one
+        bit), or ``"all bits"``.
+    alone : float
+        The entropy of it.
+    given : float or None
+        Its entropy where the neighbour is known: no predictor from that neighbour gets below, in
+        the limit of much data. None of all bits, which are too many to count in pairs.
+    delta, xor : float
+        The entropies of its difference to the neighbour, and of the exclusive or of both. They are
+        larger than `alone` where neighbours have little to do with each other: then the residual
+        of two independent values is spread wider than either.
+    """
+
+    neighbour: str
+    of: str
+    alone: float
+    given: float | None
+    delta: float
+    xor: float
+
+
+@dataclass(frozen=True)
+class Change:
+    """What differs from a base.
+
+    Attributes
+    ----------
+    values : int
+        How many values were compared.
+    changed : float
+        The part of them that differs.
+    xor, difference : float
+        Entropies in bits a value of the exclusive or, and of the difference of the bit patterns
+        in the order of the numbers. Of values with more than 16 bits, the sums over their words.
+    flipped : tuple of float
+        For each bit, the most significant one first, the part of the values in which it differs.
+    """
+
+    values: int
+    changed: float
+    xor: float
+    difference: float
+    flipped: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """What was found of values of one dtype.
+
+    Attributes
+    ----------
+    dtype : str
+        As safetensors names it.
+    values : int
+        How many were looked at.
+    nbytes : int
+        Their size.
+    entropies : Entropies
+        See there.
+    exponents : tuple of int
+        How often each exponent occurs; empty for integers.
+    byte_counts : tuple of tuple of int
+        How often each value of each byte occurs, the most significant byte first.
+    set_bits : tuple of float
+        For each bit, the most significant one first, the part of the values in which it is set.
+    predictions : tuple of Prediction
+        What neighbours tell. Empty for values of one byte, and where there are no neighbours.
+    change : Change or None
+        What differs from the base.
+    """
+
+    dtype: str
+    values: int
+    nbytes: int
+    entropies: Entropies
+    exponents: tuple[int, ...]
+    byte_counts: tuple[tuple[int, ...], ...]
+    set_bits: tuple[float, ...]
+    predictions: tuple[Prediction, ...]
+    change: Change | None = None
+
+
+def statistics_of(dtype: str, counts: Counts) -> Statistics:
+    """Return what was found of counted values of one dtype."""
+    fields = _field_counts(dtype, counts)
+    pairs, planes = counts.pairs(), _byte_counts(counts, "word")
+    own = Entropies(
+        payload=entropy(sum(planes)),  # type: ignore[arg-type]
+        payload_given_previous=conditional_entropy(pairs),
+        bytes=tuple(map(entropy, planes)),
+        all_bits=entropy(counts.words()) if counts.item_size <= 2 else None,
+        **({} if fields is None else _field_entropies(fields, counts.item_size <= 2)),
+    )
+    return Statistics(
+        dtype=dtype,
+        values=counts.items,
+        nbytes=counts.items * counts.item_size,
+        entropies=own,
+        exponents=() if fields is None else tuple(fields.sum((0, 2)).tolist()),
+        byte_counts=tuple(tuple(plane.tolist()) for plane in planes),
+        set_bits=_set_bits(counts, "word"),
+        predictions=_predictions(counts),
+        change=change_of(counts) if counts.compared else None,
+    )
+
+
+def change_of(counts: Counts) -> Change:
+    """Return what differs from a base."""
+    words = range(max(1, counts.item_size // 2))
+    return Change(
+        values=counts.compared,
+        changed=counts.changed / max(1, counts.compared),
+        xor=sum(entropy(counts.words(word, "XOR")) for word in words),
+        difference=sum(entropy(counts.words(word, "difference")) for word in words),
+        flipped=_set_bits(counts, "XOR"),
+    )
+
+
+def _field_counts(dtype: str, counts: Counts) -> NDArray[np.uint64] | None:
+    """Return how often each sign, exponent and beginning of a mantissa occurs; None of integers."""
+    fields = FIELDS.get(dtype)
+    if fields is None:
+        return None
+    return counts.words().reshape(1 << fields.sign, 1 << fields.exponent, -1)
+
+
+def _field_entropies(fields: NDArray[np.uint64], is_whole: bool) -> dict[str, float]:
+    """Return the entropies of fields; without those of mantissas of which only a part is known."""
+    by_exponent = fields.sum((0, 2))
+    found = {"sign": entropy(fields.sum((1, 2))), "exponent": entropy(by_exponent)}
+    if is_whole:
+        found |= {
+            "mantissa": entropy(fields.sum((0, 1))),
+            "sign_and_mantissa": entropy(fields.sum(1)),
+            "mantissa_given_exponent": conditional_entropy(fields.sum(0)),
+        }
+    return found
+
+
+def _byte_counts(counts: Counts, of: str) -> list[NDArray[np.uint64]]:
+    """Return how often each value of each byte occurs, the most significant byte first."""
+    if counts.item_size == 1:
+        return [counts.words(0, of)]
+    words = (counts.words(n, of).reshape(256, 256) for n in range(counts.item_size // 2))
+    return [word.sum(axis) for word in words for axis in (1, 0)]
+
+
+def _set_bits(counts: Counts, of: str) -> tuple[float, ...]:
+    """Return in which part of the values each bit is set, the most significant one first."""
+    bits = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1)
+    planes = _byte_counts(counts, of)
+    parts = [plane @ bits.astype(np.float64) / max(1, plane.sum()) for plane in planes]
+    return tuple(np.concatenate(parts).tolist())
+
+
+def _predictions(counts: Counts) -> tuple[Prediction, ...]:
+    found = []
+    for side in NEIGHBOURS:
+        for plane in PLANES:
+            pairs = counts.neighbours(side, plane)
+            if pairs is not None and pairs.any():
+                found.append(_prediction(side, plane, pairs))
+        delta, xor = counts.residuals(side, "delta"), counts.residuals(side, "XOR")
+        if delta is not None and xor is not None and delta.any():
+            whole = entropy(counts.words())
+            found.append(Prediction(side, "all bits", whole, None, entropy(delta), entropy(xor)))
+    return tuple(found)
+
+
+def _prediction(side: str, plane: str, pairs: NDArray[np.uint64]) -> Prediction:
+    neighbours, values = np.indices(pairs.shape)
+
+    def residual(combine: Callable[[Any, Any], Any]) -> float:
+        symbols = combine(values, neighbours).reshape(-1) & 0xFF
+        # Weights are float64, which is exact up to 2**53.
+        return entropy(np.bincount(symbols, pairs.reshape(-1), 256))
+
+    return Prediction(
+        neighbour=side,
+        of=plane,
+        alone=entropy(pairs.sum(0)),
+        given=conditional_entropy(pairs),
+        delta=residual(np.subtract),
+        xor=residual(np.bitwise_xor),
+    )
