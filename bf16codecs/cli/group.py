@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from bf16codecs._version import __version__
+from bf16codecs.cli.analyze import analyze
 from bf16codecs.cli.bench import bench
 from bf16codecs.cli.bench_run import bench_run
 from bf16codecs.cli.convert import rebase
@@ -23,5 +24,5 @@ def main() -> None:
     """Lossless compression of model weights in Zarr and HDF5."""
 
 
-for _command in (bench, bench_run, demo, info, plugin_path, rebase, verify):
+for _command in (analyze, bench, bench_run, demo, info, plugin_path, rebase, verify):
     main.add_command(_version(_command))

@@ -1,0 +1,166 @@
+"""Pictures of what codecs reach, in a model's layers and blocks, and beside each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from matplotlib.ticker import MaxNLocator
+
+from bf16codecs.analysis.plots.style import Group, axes_for, kind_styles, name_of, title_of
+from bf16codecs.analysis.results import Analysis
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["bits_by_layer", "block_entropies", "block_sizes", "ratio_and_speed"]
+
+
+def bits_by_layer(analysis: Analysis, codec: str = "arithmetic", ax: Axes | None = None) -> Axes:
+    """Draw what a codec reaches in each layer, by the kind of tensor.
+
+    Parameters
+    ----------
+    analysis : Analysis
+        Of a model.
+    codec : str
+        A codec, as `TensorAnalysis.bits` has it; or ``"exponent"``, the entropy of that.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+    """
+    dtype = analysis.model.statistics.dtype
+    sums: dict[str, dict[int, tuple[float, int]]] = {}
+    for tensor in analysis.tensors:
+        own = tensor.statistics
+        bits = own.entropies.exponent if codec == "exponent" else tensor.bits.get(codec)
+        if bits is None or own.dtype != dtype or tensor.kind == "norm":
+            continue  # norms are small: their frames' heads would set the scale
+        layer = -1 if tensor.layer is None else tensor.layer
+        before, values = sums.setdefault(tensor.kind, {}).get(layer, (0.0, 0))
+        sums[tensor.kind][layer] = before + bits * own.values, values + own.values
+    ax = axes_for(ax)
+    for (kind, layers), (color, marker) in zip(sorted(sums.items()), kind_styles(), strict=False):
+        points = sorted((n, bits / max(1, values)) for n, (bits, values) in layers.items())
+        inside = [point for point in points if point[0] >= 0]
+        if inside:
+            ax.plot(
+                *zip(*inside, strict=True), marker=marker, markersize=4, color=color, label=kind
+            )
+        if len(inside) < len(points):
+            label = f"{kind}, outside of layers"
+            ax.axhline(points[0][1], linestyle=":", color=color, label=label)
+    if sums:
+        ax.legend(fontsize="small")
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.set_xlabel("layer")
+    what = "entropy of the exponent" if codec == "exponent" else f"coded by {codec}"
+    ax.set_ylabel(f"{what}, bits a value")
+    ax.set_title(f"Layers and kinds of tensors: {what}\n{title_of(analysis)}")
+    return ax
+
+
+def block_entropies(group: Group, ax: Axes | None = None) -> Axes:
+    """Draw how the entropies of 64 KiB blocks differ, and what codecs reach in them.
+
+    Parameters
+    ----------
+    group : GroupAnalysis or TensorAnalysis
+        Of floating-point numbers.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+    """
+    if not group.blocks:
+        raise ValueError(f"{name_of(group)}: no blocks of floating-point numbers")
+    ax = axes_for(ax)
+    parts = [0, 5, 25, 50, 75, 95, 100]
+    for (name, spread), (_, marker) in zip(group.blocks.items(), kind_styles(), strict=False):
+        label = "order-0 entropy" if name == "entropy" else name
+        ax.plot(parts, spread.quantiles, marker=marker, markersize=4, label=label)
+    ax.set_xticks(parts)
+    ax.set_xlabel("blocks that take no more, %")
+    ax.set_ylabel("bits a value")
+    ax.legend(fontsize="small")
+    count = next(iter(group.blocks.values())).count
+    ax.set_title(f"{count} blocks of 64 KiB: entropies, and what codecs reach\n{name_of(group)}")
+    return ax
+
+
+def block_sizes(study: Mapping[str, Sequence[tuple[int, float]]], ax: Axes | None = None) -> Axes:
+    """Draw what codecs reach with blocks of several sizes.
+
+    Parameters
+    ----------
+    study : mapping
+        By codec, pairs of a block's bytes and bits a value, as `study_blocks` returns it.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+    """
+    ax = axes_for(ax)
+    for (name, points), (_, marker) in zip(study.items(), kind_styles(), strict=False):
+        ax.plot(*zip(*points, strict=True), marker=marker, markersize=4, label=name)
+    ax.set_xscale("log", base=2)
+    sizes = sorted({size for points in study.values() for size, _ in points})
+    ax.set_xticks(
+        sizes, [f"{s >> 20} MiB" if s >= 1 << 20 else f"{s >> 10} KiB" for s in sizes], rotation=45
+    )
+    ax.set_xlabel("size of a block")
+    ax.set_ylabel("bits a value")
+    ax.legend(fontsize="small")
+    ax.set_title("Large blocks cost little side information")
+    return ax
+
+
+def ratio_and_speed(
+    results: Iterable[Mapping[str, Any]], direction: str = "decode", ax: Axes | None = None
+) -> Axes:
+    """Draw ratio against speed of codecs: those up and to the right are better.
+
+    Parameters
+    ----------
+    results : iterable of mapping
+        What ``bf16codecs bench --json`` has under ``"results"``.
+    direction : {"decode", "encode"}
+        Which speed.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+    """
+    if direction not in ("decode", "encode"):
+        raise ValueError(f"direction must be 'decode' or 'encode', not {direction!r:.80}")
+    ax = axes_for(ax)
+    points = [(r["name"], r[f"{direction}_gbps"], r["ratio"]) for r in results]
+    own = [point for point in points if point[0].startswith("BF16")]
+    others = [point for point in points if not point[0].startswith("BF16")]
+    for group, marker, label in ((own, "o", "bf16codecs"), (others, "s", "others")):
+        if group:
+            ax.scatter([p[1] for p in group], [p[2] for p in group], marker=marker, label=label)
+    best = 0.0
+    frontier = []
+    for _, speed, ratio in sorted(points, key=lambda p: -p[1]):
+        if ratio > best:
+            best = ratio
+            frontier.append((speed, ratio))
+    ax.plot(*zip(*frontier, strict=True), color="0.5", linewidth=1, zorder=0)
+    for name, speed, ratio in points:
+        ax.annotate(name, (speed, ratio), (4, 3), textcoords="offset points", fontsize="x-small")
+    ax.set_xscale("log")
+    ax.set_xlabel(f"{direction}, GB/s of one thread")
+    ax.set_ylabel("ratio: size before / after")
+    ax.legend(fontsize="small", loc="lower left")
+    ax.set_title(f"Ratio against the speed to {direction}; the line joins the best")
+    return ax

@@ -1,0 +1,138 @@
+"""What all pictures share: their style, names, axes."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from bf16codecs._messages import from_extra
+from bf16codecs.analysis.fields import FIELDS
+from bf16codecs.analysis.results import Analysis, GroupAnalysis, TensorAnalysis
+
+with from_extra("plot", "bf16codecs.analysis.plots"):
+    import matplotlib as mpl
+    from cycler import cycler
+    from matplotlib import pyplot as plt
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = [
+    "STYLES",
+    "Group",
+    "axes_for",
+    "bit_labels",
+    "kind_styles",
+    "name_of",
+    "save",
+    "style",
+    "title_of",
+]
+
+#: What most pictures are of.
+Group = GroupAnalysis | TensorAnalysis
+
+# Okabe and Ito, "Color Universal Design", 2008; without yellow, which is too light on white.
+_COLORS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00"]
+_MARKERS = ["o", "s", "^", "D", "v", "P", "X", "*"]
+_BRIGHT = ["#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#F0E442", "#D55E00"]
+_TEXTS = ("text.color", "axes.labelcolor", "xtick.color", "ytick.color")
+_COMMON = {
+    "axes.prop_cycle": cycler(color=_COLORS),
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlelocation": "left",
+    "axes.titlesize": "medium",
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.alpha": 0.25,
+    "figure.figsize": (6.4, 3.6),
+    "figure.dpi": 110,
+    "figure.constrained_layout.use": True,
+    "legend.frameon": False,
+    "image.cmap": "viridis",
+    "svg.fonttype": "none",
+}
+#: Settings of matplotlib by the name of a style.
+STYLES: Mapping[str, Mapping[str, Any]] = {
+    "light": _COMMON,
+    "dark": {
+        **_COMMON,
+        **dict.fromkeys(_TEXTS, "#e6e6e6"),
+        "axes.edgecolor": "#8a8a8a",
+        "axes.facecolor": "#1b1d21",
+        "figure.facecolor": "#1b1d21",
+        "savefig.facecolor": "#1b1d21",
+        "grid.color": "#a0a0a0",
+        "axes.prop_cycle": cycler(color=_BRIGHT),
+    },
+}
+
+
+@contextmanager
+def style(name: str = "light") -> Iterator[None]:
+    """Draw all that is drawn inside in a style: ``"light"`` or ``"dark"``."""
+    if name not in STYLES:
+        raise ValueError(f"style must be {' or '.join(STYLES)}, not {name!r:.80}")
+    with mpl.rc_context(dict(STYLES[name])):
+        yield
+
+
+def axes_for(ax: Axes | None) -> Axes:
+    """Return the axes to draw on, new ones if there are none."""
+    if ax is None:
+        _, ax = plt.subplots()
+    return ax
+
+
+def name_of(group: Group) -> str:
+    """Return what a picture is of."""
+    if isinstance(group, TensorAnalysis):
+        return group.name
+    dtype = group.statistics.dtype
+    return f"all {dtype} tensors" if group.kind == "all" else f"{dtype} tensors of {group.kind}"
+
+
+def title_of(analysis: Analysis) -> str:
+    """Return what a picture of a whole model, or of a series, is of."""
+    return os.path.basename(analysis.path.rstrip("/")) or analysis.path
+
+
+def kind_styles() -> Iterator[tuple[str, str]]:
+    """Yield colours, and markers, for one thing after the other."""
+    colors = mpl.rcParams["axes.prop_cycle"].by_key()["color"]
+    return zip(itertools.cycle(colors), itertools.cycle(_MARKERS), strict=False)
+
+
+def bit_labels(dtype: str, count: int) -> list[str]:
+    """Return what each bit is, the most significant one first: s, e7 to e0, m6 to m0."""
+    fields = FIELDS.get(dtype)
+    if fields is None:
+        return [str(n) for n in reversed(range(count))]
+    parts = (("s", fields.sign), ("e", fields.exponent), ("m", fields.mantissa))
+    return [
+        f"{name}{n}" if size > 1 else name for name, size in parts for n in reversed(range(size))
+    ]
+
+
+def save(axes: Axes, target: Any, form: str) -> None:
+    """Write the figure of some axes to a file, and close it.
+
+    Parameters
+    ----------
+    axes : matplotlib.axes.Axes
+        What a function of this package returned.
+    target : str, path or file
+        Where to write it.
+    form : {"png", "svg"}
+        How. The bytes of an SVG depend on the picture alone.
+    """
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    metadata = {"Date": None} if form == "svg" else None
+    with mpl.rc_context({"svg.hashsalt": "bf16codecs"}):
+        figure.savefig(target, format=form, metadata=metadata)
+    plt.close(figure)

@@ -1,0 +1,146 @@
+"""Pictures of values: exponents, bytes, bits, neighbours."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from matplotlib.ticker import MaxNLocator
+
+from bf16codecs.analysis.fields import FIELDS
+from bf16codecs.analysis.plots.style import Group, axes_for, bit_labels, name_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["bytes_histogram", "exponents", "predictions", "set_bits"]
+
+
+def exponents(group: Group, ax: Axes | None = None) -> Axes:
+    """Draw how often each exponent occurs, and how many bits all of them would take.
+
+    Parameters
+    ----------
+    group : GroupAnalysis or TensorAnalysis
+        Of floating-point numbers.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+    """
+    own = group.statistics
+    if not own.exponents:
+        raise ValueError(f"{name_of(group)}: {own.dtype} numbers have no exponents")
+    ax = axes_for(ax)
+    counts = np.array(own.exponents, float)
+    parts = counts / max(1.0, counts.sum())
+    there = np.flatnonzero(counts)
+    first, last = (there[0], there[-1]) if there.size else (0, 0)
+    bias = len(counts) // 2 - 1
+    powers = np.arange(first, last + 1) - bias
+    ax.bar(powers, 100 * parts[first : last + 1], width=0.85)
+    ax.set_yscale("log")
+    ax.set_xlabel("exponent: the power of 2 of the value")
+    ax.set_ylabel("values with it, %")
+    bits = len(own.exponents).bit_length() - 1
+    found = f"{len(there)} of {len(counts)} exponents occur"
+    ax.set_title(f"{found}: {own.entropies.exponent:.2f} of {bits} bits\n{name_of(group)}")
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    return ax
+
+
+def bytes_histogram(group: Group, which: str = "high", ax: Axes | None = None) -> Axes:
+    """Draw how often each value of the most, or the least significant byte occurs.
+
+    Parameters
+    ----------
+    group : GroupAnalysis or TensorAnalysis
+        What was found.
+    which : {"high", "low"}
+        The byte.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+    """
+    if which not in ("high", "low"):
+        raise ValueError(f"which must be 'high' or 'low', not {which!r:.80}")
+    at = 0 if which == "high" else -1
+    own = group.statistics
+    ax = axes_for(ax)
+    counts = np.array(own.byte_counts[at], float)
+    ax.bar(np.arange(256), 100 * counts / max(1.0, counts.sum()), width=1.0)
+    ax.axhline(100 / 256, color="0.5", linestyle="--", linewidth=1, label="if all were as frequent")
+    ax.set_xlabel(f"value of the {which} byte")
+    ax.set_ylabel("values with it, %")
+    ax.set_xlim(-1, 256)
+    ax.legend(loc="upper right", fontsize="small")
+    ax.set_title(
+        f"{which.capitalize()} byte: {own.entropies.bytes[at]:.2f} of 8 bits\n{name_of(group)}"
+    )
+    return ax
+
+
+def set_bits(group: Group, ax: Axes | None = None) -> Axes:
+    """Draw in which part of the values each bit is set: 50 % is noise, 0 and 100 % are free.
+
+    Parameters
+    ----------
+    group : GroupAnalysis or TensorAnalysis
+        What was found.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+    """
+    own = group.statistics
+    ax = axes_for(ax)
+    ax.bar(range(len(own.set_bits)), [100 * part for part in own.set_bits])
+    ax.axhline(50, color="0.5", linestyle="--", linewidth=1)
+    labels = bit_labels(own.dtype, len(own.set_bits))
+    every = max(1, len(labels) // 16)
+    ax.set_xticks(range(0, len(labels), every), labels[::every])
+    ax.set_ylim(0, 100)
+    ax.set_xlabel("bit: sign (s), exponent (e), mantissa (m)" if own.dtype in FIELDS else "bit")
+    ax.set_ylabel("values in which it is set, %")
+    ax.set_title(f"Which bits are noise\n{name_of(group)}")
+    return ax
+
+
+def predictions(group: Group, ax: Axes | None = None) -> Axes:
+    """Draw what neighbours tell of an exponent, and what predicting it from them costs.
+
+    Parameters
+    ----------
+    group : GroupAnalysis or TensorAnalysis
+        Of values that have neighbours.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+    """
+    found = [p for p in group.statistics.predictions if p.of == "exponent byte"]
+    if not found:
+        raise ValueError(f"{name_of(group)}: no values with neighbours")
+    ax = axes_for(ax)
+    names = ["alone", "given the neighbour", "delta to it", "XOR with it"]
+    width = 0.8 / len(found)
+    for i, p in enumerate(found):
+        heights = [p.alone, p.given or 0.0, p.delta, p.xor]
+        places = np.arange(len(names)) + (i - (len(found) - 1) / 2) * width
+        bars = ax.bar(places, heights, width, label=f"{p.neighbour} neighbour")
+        ax.bar_label(bars, fmt="%.2f", fontsize="small", padding=2)
+    ax.set_xticks(range(len(names)), names)
+    ax.margins(y=0.15)
+    ax.set_ylabel("entropy of the exponent byte, bits")
+    ax.legend(fontsize="small", loc="upper left")
+    ax.set_title(f"Neighbours tell little, so residuals are larger\n{name_of(group)}")
+    return ax
