@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 from bf16codecs import _core
 from bf16codecs._arguments import as_integer
+from bf16codecs._buffers import Bytes
 from bf16codecs._frames import encode_version
 from bf16codecs._threads import run_ahead, worker_count
 from bf16codecs.analysis.pieces import Part, Tensor
@@ -79,16 +81,17 @@ def _study(model: Model, sizes: Sequence[int], sample: int) -> dict[str, list[tu
 def _job(
     tensor: Tensor, part: Part, sizes: Sequence[int]
 ) -> Callable[[], dict[tuple[str, int], int]]:
-    read = tensor.reading(part)
+    """Return what codes a part; it reads it, too, unless that has to happen here."""
+    if tensor.concurrency:
+        return lambda: _code(tensor, tensor.read(part)[0], sizes)
+    return partial(_code, tensor, tensor.read(part)[0], sizes)
 
-    def code() -> dict[tuple[str, int], int]:
-        items = tensor.items(read()[0])
-        found = {}
-        for name in CODECS:
-            codec: Any = codec_for(name, tensor.item.name)
-            for size in sizes:
-                block = max(1, size // items.dtype.itemsize)
-                found[name, size] = len(encode_version(codec, items, block=block))
-        return found
 
-    return code
+def _code(tensor: Tensor, data: Bytes, sizes: Sequence[int]) -> dict[tuple[str, int], int]:
+    items, found = tensor.items(data), {}
+    for name in CODECS:
+        codec: Any = codec_for(name, tensor.item.name)
+        for size in sizes:
+            block = max(1, size // items.dtype.itemsize)
+            found[name, size] = len(encode_version(codec, items, block=block))
+    return found

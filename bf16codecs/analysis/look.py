@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import starmap
-from typing import NamedTuple
 
 from bf16codecs._threads import run_ahead, worker_count
 from bf16codecs.analysis.counts import Counts
 from bf16codecs.analysis.fields import FIELDS
 from bf16codecs.analysis.kinds import layer_of
-from bf16codecs.analysis.pieces import Findings, Part, Tensor
+from bf16codecs.analysis.pieces import Findings, Part, Read, Tensor
 from bf16codecs.analysis.reach import DIFFERENCE
 from bf16codecs.analysis.results import Analysis, GroupAnalysis, TensorAnalysis
 from bf16codecs.analysis.scales import ScaleSums
@@ -23,6 +22,9 @@ from bf16codecs.errors import BF16CodecsError
 from bf16codecs.model.model import Model
 
 __all__ = ["Look", "Progress"]
+
+#: What was found in a part, and why not all of it.
+_Outcome = tuple[Findings, list[BF16CodecsError]]
 
 #: Called with the bytes done so far and the bytes in all.
 Progress = Callable[[int, int], None]
@@ -124,18 +126,12 @@ class Look:
 
     def _tensors(self, model: Model, base: Model | None) -> Iterator[Tensor]:
         for name in model:
-            with self._noting(name):
+            try:
                 yield Tensor.of(model[name], None if base is None else base.get(name))
-
-    @contextmanager
-    def _noting(self, name: str) -> Iterator[None]:
-        """Note what cannot be read of a tensor."""
-        try:
-            yield
-        except NO_DAMAGE:
-            raise
-        except BF16CodecsError as e:
-            self.errors.append((name, e))
+            except NO_DAMAGE:
+                raise
+            except BF16CodecsError as e:
+                self.errors.append((name, e))
 
     def _looked_at(
         self, tensors: Sequence[Tensor], share: float, progress: Progress | None
@@ -148,41 +144,27 @@ class Look:
             for tensor, own in zip(tensors, parts, strict=True):
                 found = Findings(Counts(tensor.item.itemsize))
                 for part in own:
-                    with self._noting(tensor.name):
-                        found += next(outcomes).result()
+                    more, errors = next(outcomes)
+                    found += more
+                    self.errors += ((tensor.name, error) for error in errors)
                     done += part.nbytes
                     if progress is not None:
                         progress(done, total)
                 yield tensor, found
 
 
-class _Outcome(NamedTuple):
-    """What came of a part: other parts go on where it cannot be read."""
-
-    found: Findings | None
-    error: BF16CodecsError | None
-
-    @classmethod
-    def of(cls, work: Callable[[], Findings]) -> _Outcome:
-        try:
-            return cls(work(), None)
-        except BF16CodecsError as e:
-            return cls(None, e)
-
-    def result(self) -> Findings:
-        if self.found is None:
-            assert self.error is not None
-            raise self.error
-        return self.found
-
-
 def _job(tensor: Tensor, part: Part) -> Callable[[], _Outcome]:
     """Return what looks at a part; it reads it, too, unless that has to happen here."""
-    try:
-        read = tensor.reading(part)
-    except BF16CodecsError as e:
-        return partial(_Outcome, None, e)
-    return partial(_Outcome.of, lambda: tensor.look(part, *read()))
+    if tensor.concurrency:
+        return lambda: _look(tensor, *tensor.read_sound(part))
+    return partial(_look, tensor, *tensor.read_sound(part))
+
+
+def _look(tensor: Tensor, sound: list[Read], errors: list[BF16CodecsError]) -> _Outcome:
+    found = Findings(Counts(tensor.item.itemsize))
+    for read in sound:
+        found += tensor.look(read)
+    return found, errors
 
 
 def _result(tensor: Tensor, kind: str, found: Findings) -> TensorAnalysis:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,14 +17,18 @@ from bf16codecs.analysis.counts import Counts
 from bf16codecs.analysis.fields import FIELDS
 from bf16codecs.analysis.reach import Reached, reach
 from bf16codecs.analysis.scales import PieceSums
+from bf16codecs.convert.damages import NO_DAMAGE
+from bf16codecs.errors import BF16CodecsError
 from bf16codecs.model.tensor import LazyTensor
 
-__all__ = ["Findings", "Part", "Tensor"]
+__all__ = ["Findings", "Part", "Read", "Tensor"]
 
 # Several are in flight; codecs reach within 0.01 bits a value what they do in chunks of a store.
 _PIECE_BYTES = 1 << 22
 # Of a sample, what is taken of a tensor at least.
-_LEAST_BYTES = 1 << 16
+_LEAST_BYTES = 1 << 14
+# Where something is damaged, what is beside it is read in parts down to this.
+_LEAST_PART = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,16 @@ class Part:
     def nbytes(self) -> int:
         """Its size."""
         return self.stop - self.start
+
+
+@dataclass(frozen=True)
+class Read:
+    """What was read of a part: its bytes, those above its last ones, and the base's."""
+
+    part: Part
+    data: Bytes
+    above: Bytes
+    base: Bytes | None
 
 
 @dataclass
@@ -156,20 +169,30 @@ class Tensor:
         base = None if self.base is None else self._read(self.base, part.start, part.stop)
         return own, above, base
 
-    def reading(self, part: Part) -> Callable[[], tuple[Bytes, Bytes, Bytes | None]]:
-        """Return what reads a part, anywhere; it has read it if that must happen here."""
-        if self.concurrency:
-            return partial(self.read, part)
-        data = self.read(part)
-        return lambda: data
+    def read_sound(self, part: Part) -> tuple[list[Read], list[BF16CodecsError]]:
+        """Read what can be read of a part: where something is damaged, in smaller parts."""
+        try:
+            return [Read(part, *self.read(part))], []
+        except NO_DAMAGE:
+            raise
+        except BF16CodecsError as e:
+            if part.nbytes <= _LEAST_PART:
+                return [], [e]
+        row = self.item.itemsize * self.columns
+        middle = (part.start + part.stop) // 2
+        middle -= middle % (row if row < part.nbytes // 2 else self.item.itemsize)
+        found, errors = self.read_sound(Part(part.start, middle))
+        more, others = self.read_sound(Part(middle, part.stop))
+        return found + more, errors + others
 
     def items(self, data: Bytes) -> NDArray[Any]:
         """Return bytes as unsigned integers, of shape (rows, columns) if there are rows."""
         items = data.view(f"<u{self.item.itemsize}")
         return items.reshape(-1, min(self.columns, items.size)) if self.is_matrix else items
 
-    def look(self, part: Part, data: Bytes, above: Bytes, base: Bytes | None) -> Findings:
+    def look(self, read: Read) -> Findings:
         """Return what is found in a part."""
+        part, data, above, base = read.part, read.data, read.above, read.base
         size = self.item.itemsize
         found = Findings(Counts(size))
         found.counts.add(data, above)

@@ -139,6 +139,7 @@ def predictions(group: Group, ax: Axes | None = None) -> Axes:
         bars = ax.bar(places, heights, width, label=f"{p.neighbour} neighbour")
         ax.bar_label(bars, fmt="%.2f", fontsize="small", padding=2)
     ax.set_xticks(range(len(names)), names)
+    ax.set_xlabel("what is coded")
     ax.margins(y=0.15)
     ax.set_ylabel("entropy of the exponent byte, bits")
     ax.legend(fontsize="small", loc="upper left")

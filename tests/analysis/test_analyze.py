@@ -1,0 +1,243 @@
+"""What can be looked at, what is told of it, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+
+import numpy as np
+import pytest
+
+import bf16codecs
+from based_models import write_steps
+from bf16codecs.analysis import KINDS, analyze, kind_of
+from bf16codecs.convert import safetensors_to_hdf5, safetensors_to_run, safetensors_to_zarr
+from bf16codecs.errors import CorruptDataError, LimitError, StoreError
+from lazy_models import weights, write_safetensors, write_store
+
+
+def figures(found):
+    """Return what must not depend on how a model is stored."""
+    return json.loads(json.dumps({**found.to_json(), "path": "", "base": ""}))
+
+
+@pytest.mark.parametrize(
+    "kind", ["zarr", "zarr 2", "zip", "hdf5", "split", "none", "steps", "based"]
+)
+def test_every_kind_of_store_is_the_same(tmp_path, demo_model, kind):
+    path = tmp_path / {"zip": "m.zarr.zip", "hdf5": "m.h5"}.get(kind, "m.zarr")
+    if kind == "hdf5":
+        safetensors_to_hdf5(demo_model, path)
+    elif kind == "steps":
+        safetensors_to_run([demo_model], path, steps=[7])
+        path = f"{path}@7"
+    elif kind == "based":
+        safetensors_to_zarr(demo_model, path, base=demo_model)
+    else:
+        codec = kind if kind in ("split", "none") else "arithmetic"
+        safetensors_to_zarr(demo_model, path, codec=codec, zarr_format=2 if "2" in kind else 3)
+    assert figures(analyze(path)) == figures(analyze(demo_model))
+
+
+def test_open_models_are_taken_and_stay_open(demo_model):
+    with bf16codecs.open_model(demo_model) as model:
+        found = analyze(model, base=model)
+        assert found.model.statistics.change.changed == 0
+        assert found.path == found.base == str(demo_model)
+        assert model["model.norm.weight"][0] != 0
+
+
+def test_threads_change_nothing(demo_model):
+    assert analyze(demo_model, threads=1) == analyze(demo_model, threads=5)
+
+
+def test_series(tmp_path, demo_model):
+    steps = write_steps(tmp_path, demo_model)
+    found = analyze(list(steps.values()))
+    assert [step.step for step in found.steps] == ["300", "399", "400"]
+    assert found.steps[0].model.statistics.change is None
+    late, last = (step.model for step in found.steps[1:])
+    assert last.statistics.change.xor < late.statistics.change.xor
+    assert last.bits["difference, arithmetic"] < late.bits["difference, arithmetic"] < 10
+    assert found.model == last
+    assert found.path == str(steps[400])
+    assert found.base == str(steps[399])
+    pair = analyze(steps[400], steps[399])
+    assert (pair.model, pair.tensors, pair.steps) == (last, found.tensors, [])
+    run = tmp_path / "run.zarr"
+    safetensors_to_run(list(steps.values()), run)
+    whole = analyze(run)
+    assert whole.steps == found.steps
+    assert whole.tensors == found.tensors
+    with bf16codecs.open_run(run) as opened:
+        assert analyze(opened).steps == found.steps
+    with pytest.raises(ValueError, match=r"a run, with steps 300, 399, 400: name .*run.zarr@400"):
+        analyze(steps[400], run)
+
+
+def test_kinds():
+    names = {
+        "model.layers.3.self_attn.q_proj.weight": "attention",
+        "model.layers.3.mlp.gate_proj.weight": "mlp",
+        "model.layers.3.input_layernorm.weight": "norm",
+        "model.layers.3.self_attn.q_norm.weight": "norm",
+        "model.embed_tokens.weight": "embedding",
+        "lm_head.weight": "embedding",
+        "h.0.attn.c_attn.bias": "attention",
+        "h.0.ln_1.weight": "norm",
+        "wte.weight": "embedding",
+        "encoder.layer.0.attention.self.query.weight": "attention",
+        "encoder.layer.0.intermediate.dense.weight": "mlp",
+        "layers.0.feed_forward.w1.weight": "mlp",
+        "backbone.conv1.weight": "other",
+    }
+    assert {name: kind_of(name) for name in names} == names
+    assert set(names.values()) == {*KINDS, "other"}
+
+
+def test_other_kinds(demo_model):
+    found = analyze(demo_model, kinds={"layers": r"layers\.\d"})
+    assert {group.kind for group in found.kinds} == {"layers", "other"}
+    found = analyze(demo_model, kinds=lambda name: name.rsplit(".", 1)[-1])
+    assert {group.kind for group in found.kinds} == {"weight"}
+    with pytest.raises(ValueError, match=r"the rule of kind 'x' is no regular expression: '\('"):
+        analyze(demo_model, kinds={"x": "("})
+
+
+def test_kinds_and_dtypes_are_all_tensors(tmp_path, demo_model):
+    found = analyze(demo_model)
+    (whole,) = found.dtypes
+    assert whole == found.model
+    assert sum(group.statistics.values for group in found.kinds) == whole.statistics.values
+    assert sum(group.tensors for group in found.kinds) == len(found.tensors)
+    by_kind = Counter(tensor.kind for tensor in found.tensors)
+    assert {group.kind: group.tensors for group in found.kinds} == by_kind
+    mixed = {"a": weights((9, 9)), "b": weights((90, 90), "float32"), "c": np.arange(10**4)}
+    found = analyze(write_safetensors(tmp_path / "m.safetensors", mixed))
+    assert {group.statistics.dtype for group in found.dtypes} == {"BF16", "F32", "I64"}
+    assert found.model.statistics.dtype == "F32", "the most bytes of floating-point numbers"
+
+
+def test_a_table(demo_model):
+    found = analyze(demo_model)
+    table = found.table()
+    assert {len(column) for column in table.values()} == {len(found.tensors)}
+    assert table["name"] == [tensor.name for tensor in found.tensors]
+    assert table["arithmetic_best"][0] == found.tensors[0].bits["arithmetic best"]
+
+
+def test_samples(tmp_path, demo_model):
+    whole, sample = analyze(demo_model), analyze(demo_model, sample=300_000)
+    assert 0.2 < sample.share < 0.5
+    assert whole.share == 1
+    assert [t.name for t in sample.tensors] == [t.name for t in whole.tensors]
+    for name in ("exponent", "sign_and_mantissa"):
+        near = getattr(whole.model.statistics.entropies, name)
+        assert getattr(sample.model.statistics.entropies, name) == pytest.approx(near, abs=0.05)
+    assert analyze(demo_model, sample=10**9) == whole
+    wide = write_safetensors(tmp_path / "m.safetensors", {"w": weights((3, 3 << 20))})
+    found = analyze(wide, sample=1 << 20)
+    assert found.share == pytest.approx(1 / 18, rel=0.1)
+    assert found.tensors[0].scales.columns.count > 1000
+    for sample in (0, -5):
+        with pytest.raises(ValueError, match="sample must be at least 1 byte"):
+            analyze(demo_model, sample=sample)
+    with pytest.raises(TypeError, match="sample must be an integer"):
+        analyze(demo_model, sample=1.5)
+
+
+def test_progress(demo_model):
+    told = []
+    analyze(demo_model, progress=lambda *about: told.append(about))
+    size = sum(t.statistics.nbytes for t in analyze(demo_model).tensors)
+    assert {name for name, _, _ in told} == {"demo.safetensors"}
+    assert [done for _, done, _ in told] == sorted(done for _, done, _ in told)
+    assert told[-1][1:] == (size, size)
+
+
+STRANGE = {
+    "one value": np.array([1.5], "float32"),
+    "a scalar": np.array(2.0, "bfloat16"),
+    "NaN alone": np.full((100, 100), np.nan, "bfloat16"),
+    "zeros": np.zeros((100, 100), "bfloat16"),
+    "no columns": np.zeros((1000, 1), "bfloat16"),
+    "infinities": np.full((10, 10), -np.inf, "float16"),
+    "bytes": np.arange(1000, dtype="uint8"),
+    "truth": np.array([True, False] * 50),
+    "complex": np.ones((10, 10), "complex64"),
+}
+
+
+@pytest.mark.parametrize("name", STRANGE)
+def test_strange_tensors(tmp_path, name):
+    array = STRANGE[name]
+    path = write_safetensors(tmp_path / "m.safetensors", {"w": array, "empty": array.ravel()[:0]})
+    found = analyze(path, path)
+    assert found.model.statistics.values == array.size
+    assert found.model.statistics.change.changed == 0
+    assert all(np.isfinite(bits) for bits in found.model.bits.values())
+    json.dumps(found.to_json(), allow_nan=False)
+    empty = next(tensor for tensor in found.tensors if tensor.name == "empty")
+    assert empty.statistics.values == 0
+    assert len(found.table()["name"]) == 2
+
+
+@pytest.mark.parametrize("arrays", [{}, {"w": np.zeros((0, 5), "float32")}])
+def test_models_without_values(tmp_path, arrays):
+    path = write_safetensors(tmp_path / "m.safetensors", arrays)
+    with pytest.raises(ValueError, match=r"m.safetensors: has no values"):
+        analyze(path)
+
+
+def test_a_damaged_chunk(tmp_path):
+    arrays = {"a": weights((600, 600)), "b": weights((600, 600), seed=1)}
+    store = write_store(tmp_path / "m.zarr", arrays, chunk_size=1 << 18)
+    sound = analyze(store)
+    chunk = store / "a" / "c.1.0"
+    content = bytearray(chunk.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    chunk.write_bytes(content)
+    found = analyze(store)
+    (damage,) = found.damage
+    assert damage.tensor == "a"
+    assert "tensor 'a', chunk" in damage.message
+    assert str(store) not in damage.message
+    a, b = found.tensors
+    assert b == sound.tensors[1]
+    assert 200_000 < a.statistics.values < 360_000 - 100_000, "two chunks of three"
+    assert found.share < 1
+    for path in (store / "a").glob("c.*"):
+        path.write_bytes(bytes(content))
+    shutil.rmtree(store / "b")
+    with pytest.raises(CorruptDataError, match="tensor 'a', chunk"):
+        analyze(store)
+
+
+def test_what_is_no_model(tmp_path, demo_model):
+    with pytest.raises(FileNotFoundError):
+        analyze(tmp_path / "missing")
+    with pytest.raises(StoreError, match="not a model store"):
+        analyze(tmp_path)
+    with pytest.raises(ValueError, match="src is empty"):
+        analyze([])
+    with pytest.raises(FileNotFoundError):
+        analyze(demo_model, tmp_path / "missing")
+    store = write_store(tmp_path / "m.zarr", {"a": weights((600, 600))})
+    with pytest.raises(LimitError):
+        analyze(store, max_bytes=1000)
+
+
+def test_a_base_of_another_shape(tmp_path, demo_model):
+    path = write_safetensors(tmp_path / "m.safetensors", {"w": weights((9, 9))})
+    found = analyze(path, demo_model)
+    assert found.model.statistics.change is None
+
+
+def test_a_base_of_another_dtype(tmp_path):
+    """FP32 is rounded to what BF16 can be compared with."""
+    array = weights((64, 64), "float32")
+    (tmp_path / "base").mkdir()
+    base = write_safetensors(tmp_path / "base" / "m.safetensors", {"w": array})
+    path = write_safetensors(tmp_path / "m.safetensors", {"w": array.astype("bfloat16")})
+    assert analyze(path, base).model.statistics.change.changed == 0

@@ -1,0 +1,175 @@
+"""Pictures, and the report: all are drawn, and have titles, units and no network."""
+
+from __future__ import annotations
+
+import io
+import re
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+
+import pytest
+
+from based_models import write_steps
+from bf16codecs.analysis import analyze, report, study_blocks, write_report
+from bf16codecs.analysis.html_report import pictures
+from lazy_models import weights, write_safetensors
+
+plots = pytest.importorskip("bf16codecs.analysis.plots")
+
+RESULTS = [
+    {"name": name, "ratio": ratio, "decode_gbps": speed, "encode_gbps": speed / 2}
+    for name, ratio, speed in (("memcpy", 1, 10), ("BF16Huffman", 1.5, 5), ("Zstd 1", 1.3, 0.9))
+]
+
+
+@pytest.fixture(scope="module")
+def series(tmp_path_factory):
+    from pathlib import Path
+
+    import bf16codecs
+
+    demo = Path(bf16codecs.__file__).parent / "data" / "demo.safetensors"
+    return analyze(list(write_steps(tmp_path_factory.mktemp("steps"), demo).values()))
+
+
+@pytest.fixture(scope="module")
+def drawn(series):
+    """All pictures, by name."""
+    model = series.model
+    functions = {
+        **{name: draw for name, _, draw in pictures(series)},
+        "block_sizes": lambda: plots.block_sizes({"huffman": [(4096, 10.6), (1 << 20, 10.5)]}),
+        "ratio_and_speed": lambda: plots.ratio_and_speed(RESULTS),
+        "of a tensor": lambda: plots.exponents(series.tensors[0]),
+        "by exponent": lambda: plots.bits_by_layer(series, "exponent"),
+        "best": lambda: plots.bits_over_steps(series, "arithmetic best"),
+        "block_entropies": lambda: plots.block_entropies(model) if model.blocks else None,
+    }
+    with plots.style("light"):
+        return {name: draw() for name, draw in functions.items()}
+
+
+def test_all_have_titles_and_units(drawn):
+    assert {"exponents", "high_byte", "set_bits", "predictions", "steps", "changed_bits"} <= set(
+        drawn
+    )
+    for name, axes in drawn.items():
+        if axes is not None:
+            assert axes.get_title(loc="left"), name
+            assert axes.get_xlabel(), name
+            assert axes.get_ylabel(), name
+
+
+def test_axes_that_are_given_are_drawn_on(series):
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(1, 2)
+    assert plots.exponents(series.model, axes[0]) is axes[0]
+    assert plots.set_bits(series.model, axes[1]) is axes[1]
+    assert all(a.patches for a in axes)
+    plt.close(figure)
+
+
+def test_what_is_drawn_is_what_was_found(series):
+    axes = plots.set_bits(series.model)
+    heights = [bar.get_height() / 100 for bar in axes.patches]
+    assert heights == pytest.approx(series.model.statistics.set_bits)
+    axes = plots.bytes_histogram(series.model, "low")
+    assert sum(bar.get_height() for bar in axes.patches) == pytest.approx(100)
+    (image,) = plots.changed_bits(series).images
+    last = series.steps[-1].model.statistics.change.flipped
+    assert image.get_array()[-1].tolist() == pytest.approx([100 * part for part in last])
+
+
+def test_what_cannot_be_drawn(tmp_path, demo_model):
+    found = analyze(
+        write_safetensors(tmp_path / "m.safetensors", {"w": weights((9, 9), "float32")})
+    )
+    whole = analyze(demo_model)
+    with pytest.raises(ValueError, match="no series of checkpoints"):
+        plots.bits_over_steps(found)
+    with pytest.raises(ValueError, match="compared with nothing"):
+        plots.changed_bits(found)
+    with pytest.raises(ValueError, match="no blocks of floating-point numbers"):
+        plots.block_entropies(found.model)
+    with pytest.raises(ValueError, match="'high' or 'low'"):
+        plots.bytes_histogram(whole.model, "middle")
+    with pytest.raises(ValueError, match="light or dark"), plots.style("grey"):
+        pass
+    with pytest.raises(ValueError, match="'decode' or 'encode'"):
+        plots.ratio_and_speed(RESULTS, "both")
+
+
+def test_pictures_as_files(series):
+    png, svg = io.BytesIO(), io.StringIO()
+    with plots.style("dark"):
+        plots.save(plots.exponents(series.model), png, "png")
+        plots.save(plots.exponents(series.model), svg, "svg")
+    assert png.getvalue().startswith(b"\x89PNG")
+    assert ET.fromstring(svg.getvalue()).tag.endswith("svg")
+    again = io.StringIO()
+    with plots.style("dark"):
+        plots.save(plots.exponents(series.model), again, "svg")
+    assert again.getvalue() == svg.getvalue()
+
+
+class Page(HTMLParser):
+    """What a page refers to, and the ids in it."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.addresses: list[str] = []
+        self.ids: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        for name, value in attrs:
+            if name in ("src", "href", "xlink:href"):
+                self.addresses.append(value)
+            if name == "id":
+                self.ids.append(value)
+
+
+def test_a_report(series, tmp_path):
+    write_report(series, tmp_path / "r.html")
+    text = (tmp_path / "r.html").read_text("utf-8")
+    assert text == report(series)
+    page = Page(text)
+    assert all(address.startswith(("#", "data:image/png;base64,")) for address in page.addresses)
+    assert not re.search(r"""url\(['"]?(?!#)|@import""", text)
+    assert len(page.ids) == len(set(page.ids)), "pictures share no ids"
+    assert {a[1:] for a in page.addresses if a.startswith("#")} <= set(page.ids)
+    for tensor in series.tensors:
+        assert tensor.name in text
+
+
+def test_a_report_of_strange_names(tmp_path):
+    name = '<script>alert("x")</script>'
+    found = analyze(write_safetensors(tmp_path / "m.safetensors", {name: weights((9, 9))}))
+    assert name not in report(found)
+
+
+def test_block_sizes(demo_model):
+    study = study_blocks(demo_model, [1 << 12, 1 << 16])
+    for points in study.values():
+        assert [size for size, _ in points] == [1 << 12, 1 << 16]
+        assert points[0][1] > points[1][1] > 10, "small blocks have more heads and tables"
+    with pytest.raises(ValueError, match="a block's size must be 1 to"):
+        study_blocks(demo_model, [0])
+
+
+def test_block_sizes_of_no_floats(tmp_path):
+    import numpy as np
+
+    path = write_safetensors(tmp_path / "m.safetensors", {"w": np.arange(9)})
+    with pytest.raises(ValueError, match="has no floating-point numbers"):
+        study_blocks(path)
+
+
+def test_without_matplotlib(run_python):
+    done = run_python(
+        "import sys; sys.modules['matplotlib'] = None\n"
+        "from bf16codecs import analysis\n"
+        "try:\n    analysis.plots\nexcept ImportError as e:\n    print(e)"
+    )
+    assert "pip install 'bf16codecs[plot]'" in done.stdout
