@@ -186,16 +186,12 @@ class StoreReader(ABC):
     def counterpart(self, name: str, dtype: str, shape: tuple[int, ...]) -> RangeReader | None:
         """Return what a difference to this model can be to: a tensor as it is, or converted.
 
-        Parameters
-        ----------
-        name, dtype, shape
-            Of the tensor that is stored as a difference; dtype and shape are those of its array.
+        The name, dtype and shape are those of the array of the tensor that is stored as one.
 
         Returns
         -------
         RangeReader or None
-            Of the same dtype and shape: for BF16, the rounding of FP32, and for FP32 the numbers of
-            BF16. None if this model has no such tensor.
+            Of the same dtype and shape: FP32 as BF16 is rounded, and BF16 as FP32 widened; or None.
         """
         if name not in self.info.paths:
             return None
