@@ -12,6 +12,7 @@ from bf16codecs._lazy import lazy_names
 if TYPE_CHECKING:
     from bf16codecs.analysis.analyzing import analyze
     from bf16codecs.analysis.block_sizes import study_blocks
+    from bf16codecs.analysis.histogram import Histogram
     from bf16codecs.analysis.html_report import report, write_report
     from bf16codecs.analysis.kinds import KINDS, kind_of
     from bf16codecs.analysis.results import Analysis, GroupAnalysis, StepAnalysis, TensorAnalysis
@@ -26,6 +27,7 @@ __all__ = [
     "Change",
     "Entropies",
     "GroupAnalysis",
+    "Histogram",
     "Prediction",
     "Scales",
     "Spread",
@@ -45,6 +47,7 @@ __getattr__, __dir__ = lazy_names(
     {
         "bf16codecs.analysis.analyzing": ["analyze"],
         "bf16codecs.analysis.block_sizes": ["study_blocks"],
+        "bf16codecs.analysis.histogram": ["Histogram"],
         "bf16codecs.analysis.kinds": ["KINDS", "kind_of"],
         "bf16codecs.analysis.words": ["reasons"],
         "bf16codecs.analysis.html_report": ["report", "write_report"],

@@ -11,6 +11,7 @@ from itertools import starmap
 from bf16codecs._threads import run_ahead, worker_count
 from bf16codecs.analysis.counts import Counts
 from bf16codecs.analysis.fields import FIELDS
+from bf16codecs.analysis.histogram import Histogram
 from bf16codecs.analysis.kinds import layer_of
 from bf16codecs.analysis.pieces import Findings, Part, Read, Tensor
 from bf16codecs.analysis.reach import DIFFERENCE
@@ -20,6 +21,7 @@ from bf16codecs.analysis.statistics import statistics_of
 from bf16codecs.convert.damages import NO_DAMAGE
 from bf16codecs.errors import BF16CodecsError
 from bf16codecs.model.model import Model
+from bf16codecs.model.tensor import LazyTensor
 
 __all__ = ["Look", "Progress"]
 
@@ -100,7 +102,7 @@ class Look:
         """
         tensors = list(self._tensors(model, base))
         total = sum(tensor.nbytes for tensor in tensors)
-        share = 1.0 if self.sample is None else min(1.0, self.sample / max(1, total))
+        share = self._share(total)
         groups, results = dict[tuple[str, str], _Group](), list[TensorAnalysis]()
         for tensor, found in self._looked_at(tensors, share, progress):
             kind = self.kind_of(tensor.name)
@@ -123,6 +125,21 @@ class Look:
             kinds=[group.result() for group in groups.values()],
             tensors=results,
         )
+
+    def at_tensor(self, tensor: LazyTensor, base: LazyTensor | None = None) -> TensorAnalysis:
+        """Look at one tensor, and at what it has otherwise than that of a base.
+
+        Raises
+        ------
+        BF16CodecsError
+            If its metadata are damaged. What is damaged else is in `errors`.
+        """
+        own = Tensor.of(tensor, base)
+        ((_, found),) = self._looked_at([own], self._share(own.nbytes), None)
+        return _result(own, self.kind_of(own.name), found)
+
+    def _share(self, total: int) -> float:
+        return 1.0 if self.sample is None else min(1.0, self.sample / max(1, total))
 
     def _tensors(self, model: Model, base: Model | None) -> Iterator[Tensor]:
         for name in model:
@@ -183,6 +200,7 @@ def _result(tensor: Tensor, kind: str, found: Findings) -> TensorAnalysis:
         bits=_bits(found),
         blocks=found.reached.spread(),
         scales=scales,
+        histogram=Histogram.of(tensor.item, found.counts),
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from bf16codecs.analysis.histogram import Histogram
 from bf16codecs.analysis.reach import DIFFERENCE
 from bf16codecs.analysis.scales import Scales
 from bf16codecs.analysis.spread import Spread
@@ -35,6 +36,8 @@ class TensorAnalysis:
         How whole 64 KiB blocks differ in bits a value: ``"entropy"``, and by the names of codecs.
     scales : Scales or None
         Of tensors of floating-point numbers with at least two dimensions.
+    histogram : Histogram or None
+        Of the values; None if there are none.
     """
 
     name: str
@@ -45,6 +48,7 @@ class TensorAnalysis:
     bits: dict[str, float]
     blocks: dict[str, Spread]
     scales: Scales | None
+    histogram: Histogram | None
 
 
 @dataclass(frozen=True)

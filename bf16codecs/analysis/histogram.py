@@ -1,0 +1,107 @@
+"""Histograms of values, out of how often each 16-bit word occurs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bf16codecs._bfloat16 import from_bfloat16
+from bf16codecs.analysis.counts import Counts
+
+__all__ = ["Histogram"]
+
+_BINS = 81
+# Of the values, on either side, this part may lie outside: a few outliers would leave one bin.
+_TAIL = 0.0005
+_MOST = 8e307
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """How often values occur, in bins of one width.
+
+    Attributes
+    ----------
+    least, width : float
+        Where the first bin begins, and how wide each is. Bins are no narrower than the distances
+        between the numbers that the dtype has there, or every other one would be empty.
+    counts : tuple of int
+        How many values are in each bin.
+    below, above : int
+        How many lie outside.
+    not_finite : int
+        How many are infinite or NaN.
+    """
+
+    least: float
+    width: float
+    counts: tuple[int, ...]
+    below: int
+    above: int
+    not_finite: int
+
+    @classmethod
+    def of(cls, item: np.dtype[Any], counts: Counts) -> Histogram | None:
+        """Return that of counted values; None if none is finite, and of complex numbers.
+
+        Of values with more than 16 bits it is one of their most significant 16.
+
+        Parameters
+        ----------
+        item : numpy.dtype
+            Of the values.
+        counts : Counts
+            What was counted.
+        """
+        if item.kind == "c":
+            return None
+        values, step = _values(item)
+        occurring = counts.words()
+        is_finite = np.isfinite(values)
+        not_finite = int(occurring[~is_finite].sum())
+        values, step, occurring = values[is_finite], step[is_finite], occurring[is_finite]
+        order = np.argsort(values, kind="stable")
+        values, step, occurring = values[order], step[order], occurring[order]
+        total = np.cumsum(occurring)
+        if not total.size or not total[-1]:
+            return None
+        ends = [_TAIL * float(total[-1]), (1 - _TAIL) * float(total[-1])]
+        first, last = np.searchsorted(total, ends).tolist()
+        low, high = float(values[first]), float(values[last])
+        is_there = occurring[first : last + 1] > 0
+        finest = float(step[first : last + 1][is_there].max())
+        width = max(1, math.ceil((high - low) / (_BINS - 1) / finest)) * finest
+        start = low - width / 2
+        count = int((high - start) // width) + 1
+        with np.errstate(over="ignore"):  # far outside
+            bins = np.clip(np.floor((values - start) / width), -1, count).astype(np.int64)
+        inside = (bins >= 0) & (bins < count)
+        found = np.bincount(bins[inside], occurring[inside], count)
+        below, above = occurring[bins < 0].sum(), occurring[bins >= count].sum()
+        return cls(start, width, tuple(map(int, found)), int(below), int(above), not_finite)
+
+
+def _values(item: np.dtype[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the values that words stand for, and the distances to the next larger words'."""
+    words = np.arange(256 if item.itemsize == 1 else 65536, dtype=np.uint16)
+    if item.itemsize == 1:
+        numbers = words.astype(np.uint8).view(item)
+    elif item.name == "bfloat16":
+        numbers = from_bfloat16(words).view(np.float32)
+    else:  # the most significant word of each
+        wide = np.zeros((words.size, item.itemsize // 2), np.uint16)
+        wide[:, -1] = words
+        numbers = wide.view(item.newbyteorder("<"))[:, 0]
+    with np.errstate(invalid="ignore"):  # of signalling NaNs, and of infinities
+        # Distances between the largest of float64 would be infinite.
+        values = numbers.astype(np.float64)
+        values = np.where(np.isfinite(values), np.clip(values, -_MOST, _MOST), values)
+        step = np.abs(np.roll(values, -1) - values)
+    if item.kind in "biu":
+        step[:] = 256.0 ** max(0, item.itemsize - 2)
+    step[~np.isfinite(step)] = 0
+    return values, step

@@ -1,0 +1,61 @@
+"""Histograms of values."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from bf16codecs.analysis import Histogram
+from bf16codecs.analysis.counts import Counts
+
+DTYPES = [
+    "bfloat16", "float16", "float32", "float64", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu",
+    "bool", "int8", "uint8", "int16", "int32", "int64",
+]  # fmt: skip
+
+
+def histogram(values):
+    counts = Counts(values.dtype.itemsize)
+    counts.add(values.reshape(-1).view(np.uint8), np.empty(0, np.uint8))
+    return Histogram.of(values.dtype, counts)
+
+
+def test_bins_hold_what_numpy_counts():
+    values = np.random.default_rng(0).standard_normal(100_000).astype(ml_dtypes.bfloat16)
+    found = histogram(values)
+    edges = found.least + found.width * np.arange(len(found.counts) + 1)
+    np.testing.assert_array_equal(found.counts, np.histogram(values.astype(float), edges)[0])
+    assert found.below == np.count_nonzero(values < edges[0])
+    assert found.above == np.count_nonzero(values > edges[-1])
+    assert 0 < found.below + found.above <= 0.0011 * values.size
+    assert 40 < len(found.counts) <= 82
+
+
+def test_no_bin_is_empty_because_the_dtype_has_no_number_there():
+    # Between 1 and 2, a bfloat16 number is a multiple of 1/128.
+    values = np.linspace(1, 1.25, 1000).astype(ml_dtypes.bfloat16)
+    found = histogram(values)
+    assert found.width == 1 / 128
+    assert 0 not in found.counts
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.filterwarnings("error")
+def test_all_bits_of_all_dtypes(dtype):
+    item = np.dtype(getattr(ml_dtypes, dtype, dtype))
+    raw = np.random.default_rng(0).integers(0, 2 if dtype == "bool" else 256, 8000, np.uint8)
+    found = histogram(raw.view(item))
+    total = sum(found.counts) + found.below + found.above + found.not_finite
+    assert total == 8000 // item.itemsize
+    zeros = histogram(np.zeros(10, item))
+    assert sum(zeros.counts) == 10
+    assert zeros.width > 0
+
+
+def test_one_value_and_none():
+    ones = histogram(np.ones(7, ml_dtypes.bfloat16))
+    assert ones.counts == (7,)
+    assert ones.least < 1 < ones.least + ones.width
+    assert histogram(np.full(7, np.nan, np.float32)) is None
+    assert histogram(np.empty(0, np.float16)) is None
