@@ -17,8 +17,19 @@ NATIVE = PACKAGE / "_native"
 # A module imports from its own package and from lower layers, never from its neighbours. Errors,
 # which everybody raises, and the native core lie below all.
 LAYERS = [
-    {"_arguments", "_core", "_interrupt", "_lazy", "_names", "_version", "errors"},
-    {"_bfloat16", "_half", "_limits", "_paths", "_registration"},
+    {
+        "_arguments",
+        "_core",
+        "_entropy",
+        "_fields",
+        "_interrupt",
+        "_lazy",
+        "_names",
+        "_shown",
+        "_version",
+        "errors",
+    },
+    {"_bfloat16", "_half", "_limits", "_paths", "_registration", "_tables"},
     {
         "_buffers",
         "_configured",

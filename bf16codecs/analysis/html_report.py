@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
+from bf16codecs._fields import FIELDS
 from bf16codecs._version import __version__
 from bf16codecs.analysis import plots
-from bf16codecs.analysis.fields import FIELDS
 from bf16codecs.analysis.reach import DIFFERENCE
 from bf16codecs.analysis.results import Analysis, GroupAnalysis
 from bf16codecs.analysis.words import reasons

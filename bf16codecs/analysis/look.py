@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import starmap
 
+from bf16codecs._fields import FIELDS
 from bf16codecs._threads import run_ahead, worker_count
 from bf16codecs.analysis.counts import Counts
-from bf16codecs.analysis.fields import FIELDS
 from bf16codecs.analysis.histogram import Histogram
 from bf16codecs.analysis.kinds import layer_of
 from bf16codecs.analysis.pieces import Findings, Part, Read, Tensor

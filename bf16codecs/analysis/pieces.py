@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.grid import ArrayPlan, chunk_shape
 from bf16codecs._chunks.pieces import RangeReader
+from bf16codecs._fields import FIELDS
 from bf16codecs.analysis.counts import Counts
-from bf16codecs.analysis.fields import FIELDS
 from bf16codecs.analysis.reach import Reached, reach
 from bf16codecs.analysis.scales import PieceSums
 from bf16codecs.convert.damages import NO_DAMAGE

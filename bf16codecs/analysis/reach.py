@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from bf16codecs import _core
 from bf16codecs._buffers import Bytes
+from bf16codecs._entropy import row_entropies
 from bf16codecs._frames import encode_delta, encode_version
 from bf16codecs.analysis.counts import BLOCK_BYTES, block_counts
-from bf16codecs.analysis.entropy import row_entropies
 from bf16codecs.analysis.spread import Spread
 from bf16codecs.store.choice import CodecChoice
 

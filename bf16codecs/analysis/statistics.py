@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bf16codecs._entropy import conditional_entropy, entropy
+from bf16codecs._fields import FIELDS
 from bf16codecs.analysis.counts import NEIGHBOURS, PLANES, Counts
-from bf16codecs.analysis.entropy import conditional_entropy, entropy
-from bf16codecs.analysis.fields import FIELDS
 
 __all__ = ["Change", "Entropies", "Prediction", "Statistics", "change_of", "statistics_of"]
 

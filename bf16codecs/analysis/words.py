@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bf16codecs.analysis.fields import FIELDS
+from bf16codecs._fields import FIELDS
 from bf16codecs.analysis.results import GroupAnalysis, TensorAnalysis
 
 __all__ = ["reasons"]

@@ -14,6 +14,8 @@ from typing import Any
 
 import click
 
+from bf16codecs._shown import format_rate, format_size, printable
+
 __all__ = [
     "format_rate",
     "format_size",
@@ -44,25 +46,6 @@ def open_closed_streams() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
-
-
-def printable(text: object) -> str:
-    """Return text on one line, with control characters escaped."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
-
-
-def format_size(nbytes: float) -> str:
-    """Return a size in decimal units (1 MB is 1,000,000 bytes)."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if nbytes < 1000:
-            return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.2f} {unit}"
-        nbytes /= 1000
-    return f"{nbytes:.2f} TB"
-
-
-def format_rate(nbytes: float, seconds: float) -> str:
-    """Return a rate."""
-    return f"{format_size(nbytes / max(seconds, 1e-9))}/s"
 
 
 @contextmanager

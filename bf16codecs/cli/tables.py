@@ -2,124 +2,23 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import sys
-from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from itertools import takewhile
 
 import click
 
-from bf16codecs.cli.console import printable, say, show
+from bf16codecs._tables import Column, Layout, shortened
+from bf16codecs.cli.console import say, show
 
 __all__ = ["Column", "Table", "print_table", "shortened"]
 
-_GAP = 2
-# Of a name, below which it gets a line of its own.
-_LEAST_NAME = 32
-# Every terminal can show it.
-_CUT = "..."
-# Words of a name, and what is between them.
-_PARTS = re.compile(r"[^\W_]+|[\W_]+")
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column: its title, and what becomes of it where there is no room for all."""
-
-    title: str
-    #: Whether it is text, to the left; numbers are to the right, and never cut.
-    is_text: bool = False
-    #: Columns with the highest are left out first; those with 0 never are.
-    rank: int = 0
-    #: Room for cells that come later.
-    least: int = 0
-
-
-def shortened(text: str, width: int) -> str:
-    """Return text of at most so many cells, without its middle: the end tells tensors apart."""
-    if _cells(text) <= width:
-        return text
-    head, tail = "", ""
-    for sign in text:
-        if _cells(head + sign) > (width - len(_CUT)) // 3:
-            break
-        head += sign
-    for sign in reversed(text):
-        if _cells(head + sign + tail) > width - len(_CUT):
-            break
-        tail = sign + tail
-    return f"{head}{_CUT}{tail}"
-
-
-class _Node:
-    """What may follow the beginning of a name: parts, sorted, and what follows each."""
-
-    def __init__(self) -> None:
-        self.parts: list[str] = []
-        self.following: dict[str, _Node] = {}
-
-
-class _Names:
-    """Names that are shortened so that each remains another than the rest, as far as there is room.
-
-    Words become what of their beginning tells them from others in the same place, those in front
-    first, and no more of them than it takes: ``m.layers.3.self_attn.o_proj.weight``. Those with
-    numbers stay whole.
-    """
-
-    def __init__(self, names: Iterable[str]) -> None:
-        self._names = list(names)
-
-    @cached_property
-    def _tree(self) -> _Node:
-        """What names begin with: made when the first one is shortened, which none is in a pipe."""
-        tree = _Node()
-        # In the order of their parts, so that each node's are appended in order.
-        for parts in sorted(map(_PARTS.findall, self._names)):
-            node = tree
-            for part in parts:
-                if part not in node.following:
-                    node.parts.append(part)
-                    node.following[part] = _Node()
-                node = node.following[part]
-        return tree
-
-    def fitted(self, name: str, width: int) -> str:
-        """Return one of the names in at most so many cells: without its middle if need be."""
-        excess = _cells(name) - width
-        if excess <= 0:
-            return name
-        parts = _PARTS.findall(name)
-        node = self._tree
-        for i, part in enumerate(parts):
-            if excess <= 0 or part not in node.following:
-                break
-            parts[i] = self._brief(part, node.parts)
-            excess -= _cells(part) - _cells(parts[i])
-            node = node.following[part]
-        return shortened("".join(parts), width)
-
-    @staticmethod
-    def _brief(part: str, others: list[str]) -> str:
-        """Return what of a word tells it from those that could be there instead."""
-        if not part.isalpha():
-            return part
-        at = bisect_left(others, part)
-        beside = others[max(0, at - 1) : at] + others[at + 1 : at + 2]
-        same = [list(takewhile(lambda s: s[0] == s[1], zip(part, o, strict=False))) for o in beside]
-        return part[: 1 + max(map(len, same), default=0)]
-
 
 class Table:
-    """A table whose first column says what a row is about.
+    """A table that is printed row by row.
 
-    On a terminal, names are shortened, and stay different as far as there is room, columns are left
-    out, and at last names get lines of their own, until the numbers that matter fit. Elsewhere, all
-    is shown.
+    On a terminal, it is laid out as `Layout` does where there is little room. Elsewhere, all is
+    shown.
 
     Parameters
     ----------
@@ -130,63 +29,20 @@ class Table:
     """
 
     def __init__(self, columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> None:
-        self._columns = columns
-        self._widths = [max(_cells(c.title), c.least) for c in columns]
-        known = [[printable(cell) for cell in row] for row in rows]
-        for row in known:
-            for i, cell in enumerate(row):
-                self._widths[i] = max(self._widths[i], _cells(cell))
-        self._names, self._longest = _Names(row[0] for row in known), self._widths[0]
-        self._is_stacked = False
-        self._shown = list(range(1, len(columns)))
-        if sys.stdout.isatty():
-            self._fit(shutil.get_terminal_size().columns)
-        self._print([column.title for column in columns], is_bold=True)
+        room = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        self._layout = Layout(columns, rows, room)
+        for line in self._layout.titles():
+            show(click.style(line, bold=True))
 
     def row(self, cells: Sequence[str]) -> None:
         """Print a row."""
-        self._print([printable(cell) for cell in cells])
+        for line in self._layout.lines(cells):
+            show(line)
 
     def end(self) -> None:
         """Say what there was no room for."""
-        names = [c.title for i, c in enumerate(self._columns) if i and i not in self._shown]
-        if self._widths[0] < self._longest:
-            names.insert(0, "whole names")
-        if names:
-            say(f"Too wide for this terminal: {', '.join(dict.fromkeys(names))}; a pipe gets all.")
-
-    def _fit(self, room: int) -> None:
-        least = min(self._widths[0], _LEAST_NAME)
-        others = self._leave_out(room - least - _GAP)
-        if others <= room - least - _GAP:
-            self._widths[0] = min(self._widths[0], room - others - _GAP)
-            return
-        self._is_stacked, self._shown = True, list(range(1, len(self._columns)))
-        self._leave_out(room - _GAP)
-        self._widths[0] = room
-
-    def _leave_out(self, room: int) -> int:
-        """Leave out columns until the others fit; return what they take, fit or not."""
-        while True:
-            taken = sum(self._widths[i] + _GAP for i in self._shown) - _GAP
-            rank = max((self._columns[i].rank for i in self._shown), default=0)
-            if taken <= room or rank == 0:
-                return taken
-            self._shown = [i for i in self._shown if self._columns[i].rank < rank]
-
-    def _print(self, cells: Sequence[str], is_bold: bool = False) -> None:
-        name = self._names.fitted(cells[0], self._widths[0])
-        parts = [self._padded(i, cells[i]) for i in self._shown]
-        if self._is_stacked:
-            lines = [name, " " * _GAP + (" " * _GAP).join(parts)]
-        else:
-            lines = [(" " * _GAP).join([self._padded(0, name), *parts])]
-        for line in lines:
-            show(click.style(line.rstrip(), bold=True) if is_bold else line.rstrip())
-
-    def _padded(self, i: int, cell: str) -> str:
-        fill = " " * (self._widths[i] - _cells(cell))
-        return cell + fill if i == 0 or self._columns[i].is_text else fill + cell
+        if names := self._layout.left_out():
+            say(f"Too wide for this terminal: {', '.join(names)}; a pipe gets all.")
 
 
 def print_table(
@@ -201,12 +57,3 @@ def print_table(
     for row in sums:
         table.row(row)
     table.end()
-
-
-def _cells(text: str) -> int:
-    """Return how many cells of a terminal a text takes."""
-    if text.isascii():
-        return len(text)
-    from rich.cells import cell_len
-
-    return cell_len(text)

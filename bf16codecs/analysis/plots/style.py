@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from bf16codecs._fields import FIELDS
 from bf16codecs._messages import from_extra
-from bf16codecs.analysis.fields import FIELDS
 from bf16codecs.analysis.results import Analysis, GroupAnalysis, TensorAnalysis
 
 with from_extra("plot", "bf16codecs.analysis.plots"):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from matplotlib.ticker import MaxNLocator
 
-from bf16codecs.analysis.fields import FIELDS
+from bf16codecs._fields import FIELDS
 from bf16codecs.analysis.plots.style import Group, axes_for, bit_labels, name_of
 
 if TYPE_CHECKING:
