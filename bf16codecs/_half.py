@@ -99,6 +99,10 @@ class HalfLoss:
             to_infinite=int(np.count_nonzero(np.isinf(after))),
         )
 
+    def described(self) -> str:
+        """Say what a lossy store does not restore."""
+        return f"lossy: FP32 in half precision, not the original: {self}"
+
     def joined(self, other: HalfLoss) -> HalfLoss:
         """Return what these numbers and others lost."""
         return HalfLoss(

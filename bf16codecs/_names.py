@@ -1,4 +1,4 @@
-"""Ids and levels of the codecs, for those who read metadata or options, and need no codec."""
+"""Names of codecs, levels and options, for those who read metadata or options alone."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ __all__ = [
     "HUFFMAN_ID",
     "PREFIX",
     "RUN_LENGTH_ID",
+    "SORTS",
     "SPLIT_ID",
     "ZSTD_ID",
     "ZSTD_LEVELS",
@@ -34,3 +35,6 @@ FRAME_CODECS = tuple(codec.removeprefix(PREFIX) for codec in FRAME_IDS)
 
 #: Levels of Zstandard and of DEFLATE; `_core.LEVELS` are those of the arithmetic codec.
 ZSTD_LEVELS, DEFLATE_LEVELS = range(1, 23), range(1, 10)
+
+#: How a list of tensors may be ordered: as in the files, by name, or the largest first.
+SORTS = ("file", "name", "size", "ratio")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +10,7 @@ import click
 from bf16codecs import convert as conversions
 from bf16codecs._limits import Limits
 from bf16codecs._messages import counted
+from bf16codecs._names import SORTS
 from bf16codecs.cli.console import format_size, printable, progress_bar, say, show, show_json
 from bf16codecs.cli.options import (
     base_option,
@@ -22,28 +21,21 @@ from bf16codecs.cli.options import (
     storage_option,
     threads_option,
 )
-from bf16codecs.cli.reports import lossy_line, show_damage, summary_json, took
+from bf16codecs.cli.reports import show_damage, summary_json, took
+from bf16codecs.cli.tables import print_table
 from bf16codecs.errors import BF16CodecsError
 
 if TYPE_CHECKING:
-    from bf16codecs.cli.contents import Row
+    from bf16codecs.store.contents import Contents
 
 __all__ = ["info", "plugin_path", "verify"]
-
-# How rows are ordered: the largest first, those of one size as in the files.
-_SORTS: dict[str, Callable[[Row], Any] | None] = {
-    "file": None,
-    "name": lambda row: row.name,
-    "size": lambda row: -row.nbytes,
-    "ratio": lambda row: -math.inf if row.ratio is None else -row.ratio,
-}
 
 
 @click.command()
 @click.argument("store")
 @click.option(
     "--sort",
-    type=click.Choice(list(_SORTS)),
+    type=click.Choice(SORTS),
     default="file",
     show_default=True,
     help="Order of the tensors: as in the files, by name, or with the largest size or ratio first.",
@@ -69,19 +61,28 @@ def info(
 
     STORE is a model store, a run or a step of one, or a safetensors model.
     """
-    from bf16codecs.cli.contents import contents_of
-    from bf16codecs.cli.info import show_contents
+    from bf16codecs.store.contents import contents_of
     from bf16codecs.store.opening import Opening, open_either
 
     opening = Opening(storage_options, Limits(max_bytes), with_base=False)
     with closing(open_either(store, opening)) as reader:
         contents = contents_of(reader, store, sizes)
-    if key := _SORTS[sort]:
-        contents.rows.sort(key=key)
+    contents.sort(sort)
     if as_json:
         show_json(contents.to_json())
     else:
-        show_contents(contents)
+        _show_contents(contents)
+
+
+def _show_contents(contents: Contents) -> None:
+    from bf16codecs.store.contents_text import file_lines, summary_lines, table_of
+
+    for line in summary_lines(contents):
+        say(printable(line))
+    show("")
+    print_table(*table_of(contents))
+    for line in file_lines(contents):
+        say(printable(line))
 
 
 @click.command()
@@ -124,7 +125,7 @@ def verify(store: str, src: str | None, quiet: bool, as_json: bool, **options: A
             f" {format_size(summary.nbytes)}, {state}{same}, {took(summary)}"
         )
         if summary.loss is not None:
-            say(lossy_line(summary.loss))
+            say(summary.loss.described())
 
 
 @click.command()

@@ -21,13 +21,11 @@ from bf16codecs.cli.console import (
 from bf16codecs.store.kinds import ZARR_MARKERS, suffix_of
 
 if TYPE_CHECKING:
-    from bf16codecs._half import HalfLoss
     from bf16codecs.convert.summary import Summary
     from bf16codecs.errors import Damage
 
 __all__ = [
     "check_writable",
-    "lossy_line",
     "report",
     "show_damage",
     "summary_json",
@@ -87,7 +85,7 @@ def report(
     if summary.base:
         say(printable(summary.base))
     if summary.loss is not None:
-        say(lossy_line(summary.loss))
+        say(summary.loss.described())
 
 
 def took(summary: Summary) -> str:
@@ -109,11 +107,6 @@ def summary_json(summary: Summary) -> dict[str, Any]:
         "base": summary.base or None,
         "lossy": None if summary.loss is None else loss_entry(summary.loss),
     }
-
-
-def lossy_line(loss: HalfLoss) -> str:
-    """Say what a lossy store does not restore."""
-    return f"lossy: FP32 in half precision, not the original: {loss}"
 
 
 def show_damage(damage: Sequence[Damage]) -> None:

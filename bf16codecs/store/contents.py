@@ -1,11 +1,11 @@
-"""What `info` tells of a model, a run or one of its steps: collected here, shown elsewhere."""
+"""What there is to tell of a model, a run or one of its steps: collected here, shown elsewhere."""
 
 from __future__ import annotations
 
 import math
 import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,13 @@ from bf16codecs.store.runs import RunReader
 from bf16codecs.store.whole import stored_arrays
 
 __all__ = ["Contents", "Row", "contents_of", "dtypes_of", "ratio_of"]
+
+# How rows are ordered: the largest first, those of one size as in the files.
+_ORDERS: dict[str, Callable[[Row], Any]] = {
+    "name": lambda row: row.name,
+    "size": lambda row: -row.nbytes,
+    "ratio": lambda row: -math.inf if row.ratio is None else -row.ratio,
+}
 
 _SHARED = Storage("shared", "")
 
@@ -166,6 +173,11 @@ class Contents:
         if self.stored_nbytes is None or stored is None:
             return rest, None
         return rest, max(0, self.stored_nbytes - stored)
+
+    def sort(self, by: str) -> None:
+        """Order the tensors: by one of `SORTS`."""
+        if by != "file":
+            self.rows.sort(key=_ORDERS[by])
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON has it: docs/cli.md explains the keys."""

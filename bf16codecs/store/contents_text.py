@@ -1,4 +1,4 @@
-"""What `info` prints."""
+"""What there is to tell of a model, in lines and in a table."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ import os
 from collections import Counter
 from collections.abc import Iterator
 
+from bf16codecs._arguments import for_caller
 from bf16codecs._digests import Digests
 from bf16codecs._half import HalfLoss
 from bf16codecs._messages import counted
-from bf16codecs.cli.console import format_size, printable, say, show
-from bf16codecs.cli.contents import Contents, Row, dtypes_of, ratio_of
-from bf16codecs.cli.reports import lossy_line
-from bf16codecs.cli.tables import Column, print_table
+from bf16codecs._shown import format_size
+from bf16codecs._tables import Column
+from bf16codecs.store.contents import Contents, Row, dtypes_of, ratio_of
 from bf16codecs.store.run_layout import RunInfo, listed
 
-__all__ = ["show_contents"]
+__all__ = ["file_lines", "summary_lines", "table_of"]
+
+Cells = tuple[str, ...]
 
 _NAME = Column("tensor")
 _SHAPE = [Column("dtype", is_text=True, rank=5), Column("shape", is_text=True, rank=4)]
@@ -25,19 +27,7 @@ _LOSSES = [Column("lossy: error", rank=2), Column("relative", rank=3)]
 _CODEC = Column("codec", is_text=True, rank=6)
 
 
-def show_contents(own: Contents) -> None:
-    """Print what a model, a run or one of its steps is and takes, and its tensors."""
-    for line in _summary(own):
-        say(printable(line))
-    show("")
-    _show_table(own)
-    for line in _files(own):
-        say(printable(line))
-    if own.is_store and not own.has_stored_sizes:
-        say("Stored sizes: the server lists none; --sizes asks it for that of each chunk.")
-
-
-def _summary(own: Contents) -> Iterator[str]:
+def summary_lines(own: Contents) -> Iterator[str]:
     """Yield lines about the whole: what it is, how large, how it is stored."""
     yield f"{own.path}: {own.title}"
     has_gone = len(own.present) < len(own.rows)
@@ -60,7 +50,7 @@ def _summary(own: Contents) -> Iterator[str]:
         yield f"codecs: {_counts(own.codecs, 'tensor')}"
     yield from _ways(own.rows)
     if own.loss is not None:
-        yield lossy_line(own.loss)
+        yield own.loss.described()
     if own.base is not None:
         yield f"base: {own.base.place}"
         for file in own.base.files:
@@ -119,8 +109,11 @@ def _steps(run: RunInfo) -> Iterator[str]:
     yield f"coded whole: {whole}; against an earlier step: {len(run.steps) - whole}"
 
 
-def _show_table(own: Contents) -> None:
-    """Print the tensors, and what else there is, so that sizes add up to those of the whole."""
+def table_of(own: Contents) -> tuple[list[Column], list[Cells], list[Cells]]:
+    """Return the columns of a table, a row for each tensor, and what goes below.
+
+    That is all else there is, so that sizes add up to those of the whole.
+    """
     columns = [_NAME, *_SHAPE]
     if own.is_store:
         columns.append(_CODEC)
@@ -141,15 +134,15 @@ def _show_table(own: Contents) -> None:
         _cells(own, ("headers, metadata" if own.is_store else "headers", "", "", ""), own.rest),
         _cells(own, ("total", "", "", ""), (own.nbytes, own.stored_nbytes)),
     ]
-    print_table(columns, rows, sums)
+    return columns, rows, sums
 
 
 def _cells(
     own: Contents,
-    about: tuple[str, ...],
+    about: Cells,
     sizes: tuple[int, int | None],
     loss: HalfLoss | None = None,
-) -> tuple[str, ...]:
+) -> Cells:
     """Return name, dtype, shape and codec, sizes and errors, as far as the table has them."""
     nbytes, stored = sizes
     cells = (*(about if own.is_store else about[:-1]), format_size(nbytes))
@@ -163,9 +156,13 @@ def _cells(
     )
 
 
-def _files(own: Contents) -> Iterator[str]:
+def file_lines(own: Contents) -> Iterator[str]:
+    """Yield lines about the original files, and about what is not known."""
     for file in own.files:
         yield f"{os.path.basename(file.name)}: {file.size} bytes"
         yield from _digests(file.restored, "")
         if file.restored_digests is not None:
             yield from _digests(file.digests, "of the original, which is not restored: ")
+    if own.is_store and not own.has_stored_sizes:
+        asked = for_caller("sizes=True asks", "--sizes asks")
+        yield f"Stored sizes: the server lists none; {asked} it for that of each chunk."
