@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["FIELDS", "Fields"]
+__all__ = ["FIELDS", "Fields", "bit_labels"]
 
 
 @dataclass(frozen=True)
@@ -33,3 +33,14 @@ FIELDS = {
     "F8_E5M2FNUZ": Fields(1, 5, 2),
     "F8_E8M0": Fields(0, 8, 0),
 }
+
+
+def bit_labels(dtype: str, count: int) -> list[str]:
+    """Return what each bit is, the most significant one first: s, e7 to e0, m6 to m0."""
+    fields = FIELDS.get(dtype)
+    if fields is None:
+        return [str(n) for n in reversed(range(count))]
+    parts = (("s", fields.sign), ("e", fields.exponent), ("m", fields.mantissa))
+    return [
+        f"{name}{n}" if size > 1 else name for name, size in parts for n in reversed(range(size))
+    ]

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bf16codecs._fields import FIELDS
-from bf16codecs.analysis.plots.style import axes_for, bit_labels, kind_styles, title_of
+from bf16codecs._fields import FIELDS, bit_labels
+from bf16codecs.analysis.plots.style import axes_for, kind_styles, title_of
 from bf16codecs.analysis.reach import DIFFERENCE
 from bf16codecs.analysis.results import Analysis
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from bf16codecs._fields import FIELDS
 from bf16codecs._messages import from_extra
 from bf16codecs.analysis.results import Analysis, GroupAnalysis, TensorAnalysis
 
@@ -24,7 +23,6 @@ __all__ = [
     "STYLES",
     "Group",
     "axes_for",
-    "bit_labels",
     "kind_styles",
     "name_of",
     "save",
@@ -105,17 +103,6 @@ def kind_styles() -> Iterator[tuple[str, str]]:
     """Yield colours, and markers, for one thing after the other."""
     colors = mpl.rcParams["axes.prop_cycle"].by_key()["color"]
     return zip(itertools.cycle(colors), itertools.cycle(_MARKERS), strict=False)
-
-
-def bit_labels(dtype: str, count: int) -> list[str]:
-    """Return what each bit is, the most significant one first: s, e7 to e0, m6 to m0."""
-    fields = FIELDS.get(dtype)
-    if fields is None:
-        return [str(n) for n in reversed(range(count))]
-    parts = (("s", fields.sign), ("e", fields.exponent), ("m", fields.mantissa))
-    return [
-        f"{name}{n}" if size > 1 else name for name, size in parts for n in reversed(range(size))
-    ]
 
 
 def save(axes: Axes, target: Any, form: str) -> None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from matplotlib.ticker import MaxNLocator
 
-from bf16codecs._fields import FIELDS
-from bf16codecs.analysis.plots.style import Group, axes_for, bit_labels, name_of
+from bf16codecs._fields import FIELDS, bit_labels
+from bf16codecs.analysis.plots.style import Group, axes_for, name_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
