@@ -51,6 +51,7 @@ LAYERS = [
     {"store"},
     {"convert", "model"},
     {"analysis", "bench", "dask", "torch"},
+    {"view"},
     {"cli"},
     {"__init__", "_commands"},
     {"__main__"},

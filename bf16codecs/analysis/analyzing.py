@@ -21,7 +21,7 @@ from bf16codecs.model.model import Model
 from bf16codecs.model.run import Run, open_model_or_run
 from bf16codecs.store.run_layout import listed
 
-__all__ = ["analyze"]
+__all__ = ["analyze", "as_base"]
 
 Source = Any
 #: Called with what is looked at, the bytes done so far, and the bytes in all.
@@ -106,11 +106,11 @@ def analyze(
         if not sources:
             raise ValueError("no model to look at: src is empty")
         checkpoints = list(_checkpoints(map(open_source, sources)))
-        first = None if base is None else _single(open_source(base))
+        first = None if base is None else as_base(open_source(base))
         return _analyze_all(look, checkpoints, first, progress)
 
 
-def _single(model: Model | Run) -> Model:
+def as_base(model: Model | Run) -> Model:
     """Return a model: of a run, one step has to be the base."""
     if isinstance(model, Run):
         raise ValueError(

@@ -1,0 +1,253 @@
+"""The page and its data as an ASGI application: requests in, JSON and pictures out.
+
+It keeps no sessions: what a page shows is in its address, so several browsers do not meet.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from importlib import resources
+from typing import Any
+
+import numpy as np
+
+from bf16codecs._messages import from_extra, one_line
+from bf16codecs._version import __version__
+from bf16codecs.errors import BF16CodecsError, StepNotFoundError, TensorNotFoundError
+from bf16codecs.model.model import Model
+from bf16codecs.model.tensor import LazyTensor
+from bf16codecs.view.checkpoints import Checkpoints
+from bf16codecs.view.details import Details, counterpart, is_far
+from bf16codecs.view.pictures import CHANGES, SHOWN, picture, texts
+from bf16codecs.view.sheets import Region, Sheet, View
+
+with from_extra("view", "bf16codecs.view"):
+    from starlette.applications import Starlette
+    from starlette.middleware import Middleware
+    from starlette.middleware.trustedhost import TrustedHostMiddleware
+    from starlette.requests import Request
+    from starlette.responses import FileResponse, JSONResponse, Response
+    from starlette.routing import Mount, Route
+    from starlette.staticfiles import StaticFiles
+
+__all__ = ["HOSTS", "application"]
+
+#: What a browser on this machine calls it. A page of another site that lets its name lead here
+#: sends that name.
+HOSTS = ("127.0.0.1", "localhost")
+
+# About how many bytes are decoded for a first picture, and for a finer one: here, and of what a
+# server sends. On two cores, 16 MiB take 0.2 s.
+_BUDGETS = ((16 << 20, 64 << 20), (4 << 20, 24 << 20))
+_MOST_CELLS = 2048
+# Of so few items, the page gets each one's digits and bits.
+_MOST_TEXTS = 4096
+# Each may take 200 MB for a moment.
+_AT_A_TIME = 2
+
+# The page loads nothing from elsewhere, and nobody else's page may hold it.
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'self'; style-src 'self'; img-src 'self' data:;"
+    " base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+def application(checkpoints: Checkpoints) -> Starlette:
+    """Return the page of some checkpoints, and what serves their data.
+
+    Parameters
+    ----------
+    checkpoints : Checkpoints
+        What to show. It is opened once more when a page is loaded.
+
+    Raises
+    ------
+    ImportError
+        If the extra ``view`` is not installed.
+    """
+    page = str(resources.files("bf16codecs.view") / "page")
+    api = _Api(checkpoints)
+
+    def index(request: Request) -> Response:
+        return FileResponse(f"{page}/index.html")
+
+    return Starlette(
+        routes=[
+            Route("/", index),
+            Route("/api/model", api.answer(api.model)),
+            Route("/api/contents", api.answer(api.contents)),
+            Route("/api/tensor", api.answer(api.tensor)),
+            Route("/api/picture", api.answer(api.picture)),
+            Route("/api/statistics", api.answer(api.statistics)),
+            Route("/api/changes", api.answer(api.changes)),
+            Route("/api/history", api.answer(api.history)),
+            Mount("/page", StaticFiles(directory=page)),
+        ],
+        middleware=[
+            Middleware(_Guard),
+            Middleware(TrustedHostMiddleware, allowed_hosts=list(HOSTS), www_redirect=False),
+        ],
+    )
+
+
+class _Guard:
+    """Adds headers to each answer, and refuses what pages of other sites ask for."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        async def guarded(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                own = [(k.lower().encode(), v.encode()) for k, v in _HEADERS.items()]
+                message = {**message, "headers": [*message.get("headers", ()), *own]}
+            await send(message)
+
+        app: Callable[..., Awaitable[None]] = self._app
+        asked = dict(scope.get("headers", ()))
+        is_api = scope.get("path", "").startswith("/api/")
+        if is_api and asked.get(b"sec-fetch-site") in (b"cross-site", b"same-site"):
+            app = JSONResponse({"error": "asked for by the page of another site"}, 403)
+        await app(scope, receive, guarded)
+
+
+Query = Mapping[str, str]
+
+
+class _Api:
+    """Answers the page's requests. Each takes what stands in the address, and is stateless."""
+
+    def __init__(self, checkpoints: Checkpoints) -> None:
+        self._details = Details(checkpoints)
+        self._free = threading.BoundedSemaphore(_AT_A_TIME)
+
+    def answer(self, find: Callable[[Query], Any]) -> Callable[[Request], Response]:
+        """Return what answers requests, in a thread; errors become one line of JSON."""
+
+        def endpoint(request: Request) -> Response:
+            try:
+                with self._free:
+                    found = find(request.query_params)
+            except (StepNotFoundError, TensorNotFoundError) as e:
+                return JSONResponse({"error": one_line(e)}, 404)
+            except (BF16CodecsError, OSError) as e:
+                return JSONResponse({"error": one_line(e)}, 500)
+            except ValueError as e:
+                return JSONResponse({"error": one_line(e)}, 400)
+            except MemoryError:
+                return JSONResponse({"error": "not enough memory"}, 500)
+            return found if isinstance(found, Response) else JSONResponse(found)
+
+        return endpoint
+
+    def model(self, query: Query) -> dict[str, Any]:
+        """Return what there is to look at; a page asks when it is loaded."""
+        self._details = Details(self._details.checkpoints.reopened())
+        own = self._details.checkpoints
+        return {
+            "where": own.where,
+            "steps": [label for label in own.labels if label != own.base],
+            "base": own.base,
+            "version": __version__,
+        }
+
+    def contents(self, query: Query) -> dict[str, Any]:
+        """Return the tensors of a checkpoint, and what they take."""
+        return self._details.contents(_asked(query, "step"), query.get("sizes") == "ask")
+
+    def tensor(self, query: Query) -> dict[str, Any]:
+        """Return what a tensor is."""
+        return self._details.tensor(_asked(query, "step"), _asked(query, "tensor"))
+
+    def statistics(self, query: Query) -> dict[str, Any]:
+        """Return entropies, histograms and scales."""
+        step, name, against = _asked(query, "step"), _asked(query, "tensor"), query.get("against")
+        return self._details.statistics(step, name, against, query.get("of") == "all")
+
+    def changes(self, query: Query) -> dict[str, Any]:
+        """Return what differs between two checkpoints."""
+        return self._details.changes(_asked(query, "step"), _asked(query, "against"))
+
+    def history(self, query: Query) -> dict[str, Any]:
+        """Return how a tensor changes from checkpoint to checkpoint."""
+        return self._details.history(_asked(query, "tensor"))
+
+    def picture(self, query: Query) -> Response:
+        """Return the cells of a part of a tensor: a header of JSON, and arrays behind it."""
+        models = self._details.checkpoints
+        model = models[_asked(query, "step")]
+        tensor: LazyTensor = model[_asked(query, "tensor")]
+        show = query.get("show", SHOWN[0])
+        other = None
+        if show in CHANGES:
+            other = counterpart(models[_asked(query, "against")], tensor)
+            if other is None:
+                raise ValueError(f"{query['against']} has no tensor of this name and shape")
+        elif show not in SHOWN:
+            raise ValueError(f"show must be one of {', '.join(SHOWN + CHANGES)}, not {show!r:.80}")
+        return Response(_drawn(_view(query, model, tensor), show, tensor, other))
+
+
+def _asked(query: Query, key: str) -> str:
+    if key not in query:
+        raise ValueError(f"the address has no {key}")
+    return query[key]
+
+
+def _view(query: Query, model: Model, tensor: LazyTensor) -> View:
+    sheet = Sheet(tensor.shape)
+    if not sheet.size:
+        raise ValueError("it has no values")
+    region = Region.of(sheet, query.get("rows"), query.get("columns"))
+    budget = _BUDGETS[is_far(model)][query.get("detail") == "fine"]
+    return View(
+        region, _cells(query, "height"), _cells(query, "width"), tensor.dtype.itemsize, budget
+    )
+
+
+def _cells(query: Query, key: str) -> int:
+    text = query.get(key, "512")
+    if not (text.isascii() and text.isdecimal()) or not 1 <= int(text[:9]) <= _MOST_CELLS:
+        raise ValueError(f"{key} must be 1 to {_MOST_CELLS}, not {text!r:.80}")
+    return int(text)
+
+
+def _drawn(view: View, show: str, tensor: LazyTensor, other: LazyTensor | None) -> bytes:
+    """Return a picture as the page reads it.
+
+    The length of the header in 4 bytes, little-endian; the header, padded to a multiple of 4;
+    cells, scales of rows, scales of columns as float32; states as bytes.
+    """
+    found = picture(view, show, tensor, other)
+    region, (height, width) = view.region, found.cells.shape
+    is_exact = view.is_whole and found.cells.size == len(region.rows) * len(region.columns)
+    header: dict[str, Any] = {
+        "rows": [region.rows.start, region.rows.stop],
+        "columns": [region.columns.start, region.columns.stop],
+        "height": height,
+        "width": width,
+        "row_edges": view.row_edges.tolist(),
+        "column_edges": view.column_edges.tolist(),
+        "is_whole": view.is_whole,
+        "items": view.items,
+        "errors": found.errors,
+    }
+    if is_exact and found.cells.size <= _MOST_TEXTS and other is None:
+        header |= texts(view, tensor)
+    text = json.dumps(header, allow_nan=False).encode()
+    text += b" " * (-len(text) % 4)
+    arrays = (found.cells, found.row_scales, found.column_scales)
+    return b"".join(
+        [
+            len(text).to_bytes(4, "little"),
+            text,
+            *(np.ascontiguousarray(array, "<f4").tobytes() for array in arrays),
+            found.states.tobytes(),
+        ]
+    )

@@ -1,0 +1,122 @@
+"""What the page shows: a model, a run, or several models in their order."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from bf16codecs.analysis.analyzing import as_base
+from bf16codecs.convert.step_numbers import step_told
+from bf16codecs.errors import StepNotFoundError
+from bf16codecs.model.model import Model
+from bf16codecs.model.run import Run, open_model_or_run
+
+__all__ = ["Checkpoints"]
+
+
+class Checkpoints:
+    """Models by their labels: numbers of steps, or names of files; the base last.
+
+    Parameters
+    ----------
+    sources : sequence
+        Paths or addresses of models and runs, or such that are open.
+    base : optional
+        What they are compared with, unless the page says otherwise.
+    storage_options : dict, optional
+        Options of the file system of addresses.
+    max_bytes : int, optional
+        See `bf16codecs.open_model`.
+
+    Raises
+    ------
+    FileNotFoundError
+        If nothing is at a path.
+    BF16CodecsError
+        If it is not a model.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[Any],
+        base: Any = None,
+        storage_options: Mapping[str, Any] | None = None,
+        max_bytes: int | None = None,
+    ) -> None:
+        self._arguments = sources, base, storage_options, max_bytes
+        self._models: dict[str, Model] = {}
+        self._owned: list[Model | Run] = []
+        self._places: list[str] = []
+        #: What checkpoints are compared with at first, if there is a base.
+        self.base: str | None = None
+        try:
+            for number, model in self._opened(sources):
+                self._add(model, _label(model) if number is None else str(number))
+            #: Paths or addresses of what is shown.
+            self.where = ", ".join(self._places)
+            if base is not None:
+                model = as_base(self._open(base))
+                self.base = self._add(model, f"base {_label(model)}")
+        except BaseException:
+            self.close()
+            raise
+
+    def reopened(self) -> Checkpoints:
+        """Open all once more: a run may have more steps now, a path another model."""
+        return Checkpoints(*self._arguments)
+
+    @property
+    def labels(self) -> list[str]:
+        """Labels of the checkpoints, in their order, and of the base behind them."""
+        return list(self._models)
+
+    def __getitem__(self, label: str) -> Model:
+        if label not in self._models:
+            raise StepNotFoundError(f"{self.where}: no step {label!r:.80} to look at")
+        return self._models[label]
+
+    def before(self, label: str) -> str | None:
+        """Return the label of the checkpoint before one; None if that is the first, or the base."""
+        at = self.labels.index(label)
+        return None if at == 0 or label == self.base else self.labels[at - 1]
+
+    def close(self) -> None:
+        """Close what was opened here."""
+        for opened in self._owned:
+            opened.close()
+
+    def _open(self, source: Any) -> Model | Run:
+        if isinstance(source, (Model, Run)):
+            return source
+        _, _, storage_options, max_bytes = self._arguments
+        self._owned.append(open_model_or_run(source, storage_options, max_bytes))
+        return self._owned[-1]
+
+    def _opened(self, sources: Sequence[Any]) -> Iterator[tuple[int | None, Model]]:
+        """Open models, and runs step by step."""
+        for source in sources:
+            model = self._open(source)
+            self._places.append(model.where)
+            if isinstance(model, Run):
+                yield from ((step, model[step]) for step in model.steps)
+            else:
+                yield step_told([model.metadata() or {}], model.where), model
+
+    def _add(self, model: Model, label: str) -> str:
+        """Add a model, under a label that no other one has."""
+        label = next(own for own in _alternatives(label) if own not in self._models)
+        self._models[label] = model
+        return label
+
+
+def _label(model: Model) -> str:
+    return os.path.basename(model.where.rstrip("/")) or model.where
+
+
+def _alternatives(label: str) -> Iterator[str]:
+    yield label
+    number = 2
+    while True:
+        yield f"{label} ({number})"
+        number += 1

@@ -1,0 +1,175 @@
+"""What the page tells of a model and its tensors beside pictures, as JSON has it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from bf16codecs._fields import FIELDS, bit_labels
+from bf16codecs._messages import one_line
+from bf16codecs.analysis.kinds import kind_of
+from bf16codecs.analysis.look import Look
+from bf16codecs.analysis.results import TensorAnalysis
+from bf16codecs.model.model import Model
+from bf16codecs.model.tensor import LazyTensor
+from bf16codecs.store.contents import contents_of
+from bf16codecs.view.checkpoints import Checkpoints
+from bf16codecs.view.sheets import Sheet
+
+__all__ = ["Details", "counterpart", "is_far"]
+
+# Bytes of a sample: here, and of what a server sends.
+_OF_TENSOR = (8 << 20, 1 << 20)
+_OF_MODEL = (32 << 20, 4 << 20)
+_OF_STEP = (1 << 20, 1 << 18)
+# Of a long run, so many steps make a line.
+_MOST_STEPS = 40
+# Answers that are kept.
+_KEPT = 256
+
+
+def is_far(model: Model) -> bool:
+    """Tell whether what is read of a model comes from a server."""
+    return "://" in model.where
+
+
+def counterpart(other: Model | None, tensor: LazyTensor) -> LazyTensor | None:
+    """Return the tensor of another model that one can be compared with; None if it has none."""
+    found = None if other is None else other.get(tensor.name)
+    return found if found is not None and found.shape == tensor.shape else None
+
+
+class Details:
+    """Tells what is in checkpoints; what took work to find is kept.
+
+    Parameters
+    ----------
+    checkpoints : Checkpoints
+        What there is.
+    """
+
+    def __init__(self, checkpoints: Checkpoints) -> None:
+        self.checkpoints = checkpoints
+        self._kept: dict[Any, Any] = {}
+        self._lock = threading.Lock()
+
+    def contents(self, label: str, ask_sizes: bool = False) -> dict[str, Any]:
+        """Return what `bf16codecs info --json` prints of a checkpoint, and kinds of tensors."""
+        model = self.checkpoints[label]
+
+        def find() -> dict[str, Any]:
+            found = contents_of(model._home.opened, model.where, ask_sizes).to_json()
+            for row in found["tensors"]:
+                row["kind"] = kind_of(row["name"])
+            return found
+
+        return self._once(("contents", label, ask_sizes), find)
+
+    def tensor(self, label: str, name: str) -> dict[str, Any]:
+        """Return what a tensor is, and how its sheet is laid out."""
+        tensor: LazyTensor = self.checkpoints[label][name]
+        sheet = Sheet(tensor.shape)
+        return {
+            "name": name,
+            "dtype": tensor.get_dtype(),
+            "shape": list(tensor.shape),
+            "nbytes": tensor.nbytes,
+            "chunks": list(tensor.chunks),
+            "rows": sheet.rows,
+            "columns": sheet.columns,
+            "is_wrapped": sheet.is_wrapped,
+            "steps": [own for own in self.checkpoints.labels if name in self.checkpoints[own]],
+        }
+
+    def statistics(
+        self, label: str, name: str, against: str | None, is_whole: bool
+    ) -> dict[str, Any]:
+        """Return entropies, histograms and scales of a tensor, of a sample unless all is wanted."""
+        model = self.checkpoints[label]
+        other = None if against is None else self.checkpoints[against]
+
+        def find() -> dict[str, Any]:
+            tensor = model[name]
+            look = Look(kind_of, None if is_whole else _OF_TENSOR[is_far(model)])
+            found = look.at_tensor(tensor, counterpart(other, tensor))
+            errors = [one_line(error) for _, error in look.errors]
+            return {**_plain(found), "size": tensor.size, "errors": errors}
+
+        return self._once(("statistics", label, name, against, is_whole), find)
+
+    def changes(self, label: str, against: str) -> dict[str, Any]:
+        """Return how much of a sample of each tensor differs between two checkpoints."""
+        model, other = self.checkpoints[label], self.checkpoints[against]
+
+        def find() -> dict[str, Any]:
+            look = Look(kind_of, _OF_MODEL[is_far(model)])
+            found = look.at(model, other, None)
+            changed = {
+                own.name: asdict(own.statistics.change)
+                for own in found.tensors
+                if own.statistics.change is not None
+            }
+            bits = {own.name: own.bits for own in found.tensors if own.name in changed}
+            return {"share": found.share, "changes": changed, "bits": bits}
+
+        return self._once(("changes", label, against), find)
+
+    def history(self, name: str) -> dict[str, Any]:
+        """Return how a tensor changes from checkpoint to checkpoint, of samples."""
+
+        def find() -> dict[str, Any]:
+            labels = [own for own in self.checkpoints.labels if own != self.checkpoints.base]
+            labels = _spread([own for own in labels if name in self.checkpoints[own]])
+            return {"steps": [self._step(name, own) for own in labels]}
+
+        return self._once(("history", name), find)
+
+    def _step(self, name: str, label: str) -> dict[str, Any]:
+        model, before = self.checkpoints[label], self.checkpoints.before(label)
+        tensor = model[name]
+        other = None if before is None else self.checkpoints[before]
+        look = Look(kind_of, _OF_STEP[is_far(model)])
+        found = look.at_tensor(tensor, counterpart(other, tensor))
+        change = found.statistics.change
+        return {
+            "step": label,
+            "bits": found.bits,
+            "changed": None if change is None else change.changed,
+            "before": before,
+        }
+
+    def _once(self, key: Any, find: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """Return what was found before, or find it; twice at the same time does no harm."""
+        with self._lock:
+            if key in self._kept:
+                return self._kept[key]
+        found = find()
+        with self._lock:
+            while len(self._kept) >= _KEPT:
+                del self._kept[next(iter(self._kept))]
+            self._kept[key] = found
+        return found
+
+
+def _spread(labels: Sequence[str]) -> list[str]:
+    """Return all labels, or evenly spread ones with the last."""
+    every = -(-len(labels) // _MOST_STEPS)
+    return list(labels[:: -every or None][::-1]) if labels else []
+
+
+def _plain(found: TensorAnalysis) -> dict[str, Any]:
+    """Return what the page shows of an analysis: without what it does not draw."""
+    own = asdict(found)
+    statistics = own["statistics"]
+    del statistics["byte_counts"]
+    statistics["bit_labels"] = bit_labels(statistics["dtype"], len(statistics["set_bits"]))
+    fields = FIELDS.get(statistics["dtype"])
+    # Of float64, thousands of exponents: from the first to the last that occurs.
+    counts = statistics.pop("exponents")
+    occurring = [i for i, count in enumerate(counts) if count]
+    first, last = (occurring[0], occurring[-1]) if occurring else (0, -1)
+    bias = 0 if fields is None else (1 << (fields.exponent - 1)) - 1
+    statistics["exponents"] = {"first": first, "bias": bias, "counts": counts[first : last + 1]}
+    return own

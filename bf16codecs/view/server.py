@@ -1,0 +1,136 @@
+"""Serving the page on this machine, to its own browsers alone."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import sys
+import webbrowser
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Thread
+from typing import Any
+
+from bf16codecs import _interrupt
+from bf16codecs._messages import from_extra
+from bf16codecs.view.application import HOSTS, application
+from bf16codecs.view.checkpoints import Checkpoints
+
+with from_extra("view", "bf16codecs.view"):
+    import uvicorn
+
+__all__ = ["DEFAULT_PORT", "running", "serve"]
+
+#: Tried first, so that a copied address works the next time; if it is in use, any that is free.
+DEFAULT_PORT = 8716
+
+_POLL_SECONDS = 0.2
+# What is being read when it ends may take a moment, or, of a server, for ever.
+_PATIENCE_SECONDS = 3
+
+
+@contextmanager
+def running(checkpoints: Checkpoints, port: int | None = None) -> Iterator[tuple[str, Thread]]:
+    """Serve the page of some checkpoints inside of the block.
+
+    Parameters
+    ----------
+    checkpoints, port
+        As for `serve`.
+
+    Yields
+    ------
+    str
+        The address of the page.
+    Thread
+        What serves it.
+    """
+    with _listening(port) as listener:
+        config = uvicorn.Config(
+            application(checkpoints),
+            log_level="critical",
+            access_log=False,
+            lifespan="off",
+            ws="none",
+            server_header=False,
+            timeout_graceful_shutdown=1,
+        )
+        server = uvicorn.Server(config)
+        # In a thread, where it leaves signals alone.
+        thread = Thread(target=server.run, args=[[listener]], daemon=True)
+        thread.start()
+        try:
+            yield f"http://{HOSTS[0]}:{listener.getsockname()[1]}/", thread
+        finally:
+            server.should_exit = True
+            thread.join(_PATIENCE_SECONDS)
+
+
+def serve(
+    checkpoints: Checkpoints,
+    port: int | None = None,
+    *,
+    opens_browser: bool = True,
+    say: Callable[[str], None] = print,
+) -> None:
+    """Show checkpoints in the browser until a signal ends it.
+
+    It listens on 127.0.0.1 alone. Whoever is logged in on this machine can open the page.
+
+    Parameters
+    ----------
+    checkpoints : Checkpoints
+        What to show.
+    port : int, optional
+        The port; by default `DEFAULT_PORT`, or a free one. 0 is a free one.
+    opens_browser : bool
+        Whether to open the page, where there is a display.
+    say : callable
+        Is told where the page is.
+
+    Raises
+    ------
+    OSError
+        If the port is in use, or is not this user's to take.
+    ImportError
+        If the extra ``view`` is not installed.
+    """
+    with running(checkpoints, port) as (address, thread):
+        say(f"{checkpoints.where}: {address} (Ctrl-C ends it)")
+        if opens_browser and _has_display():
+            webbrowser.open(address)
+        while thread.is_alive():
+            thread.join(_POLL_SECONDS)
+            _interrupt.check()
+
+
+def _listening(port: int | None) -> socket.socket:
+    """Return a socket that listens on this machine."""
+    try:
+        return _bound(DEFAULT_PORT if port is None else port)
+    except OSError as e:
+        if port is None and e.errno == errno.EADDRINUSE:
+            return _bound(0)
+        text = f"port {port}: {os.strerror(e.errno or 0).lower()}"
+        raise OSError(f"{text}; name another with --port, or none to take a free one") from e
+
+
+def _bound(port: int) -> socket.socket:
+    listener: Any = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        if os.name == "posix":  # where it means: although others have just been closed
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((HOSTS[0], port))
+        listener.listen()
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+def _has_display() -> bool:
+    """Tell whether a browser has a display: without, one of text would take the terminal."""
+    if sys.platform in ("win32", "darwin"):
+        return True
+    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

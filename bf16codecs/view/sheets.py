@@ -1,0 +1,186 @@
+"""Tensors as sheets of rows and columns, and which of their items a picture looks at."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Region", "Sheet", "View"]
+
+# Tensors of one dimension with more items are wrapped.
+_LONGEST_ROW = 1024
+# What touching a block costs, in bytes: frames decode whole blocks.
+_BLOCK_BYTES = 1 << 16
+# A picture with fewer rows tells too little: longer rows are looked at in parts.
+_LEAST_ROWS = 16
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A tensor as a sheet: rows along its last axis, those of all others below each other.
+
+    A tensor of one dimension is wrapped, if it is long; its last row may be shorter.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Of the tensor.
+    """
+
+    shape: tuple[int, ...]
+
+    @property
+    def is_wrapped(self) -> bool:
+        """Whether the rows are parts of the only axis."""
+        return len(self.shape) == 1 and self.shape[0] > _LONGEST_ROW
+
+    @cached_property
+    def columns(self) -> int:
+        """Items of a row."""
+        if self.is_wrapped:
+            return 1 << math.isqrt(self.shape[0] - 1).bit_length()
+        return self.shape[-1] if self.shape else 1
+
+    @cached_property
+    def rows(self) -> int:
+        """How many rows there are."""
+        if self.is_wrapped:
+            return -(-self.shape[0] // self.columns)
+        return math.prod(self.shape[:-1])
+
+    @property
+    def size(self) -> int:
+        """How many items there are."""
+        return math.prod(self.shape)
+
+    def index(self, row: int, column: int) -> tuple[int, ...]:
+        """Return the index in the tensor of an item of the sheet."""
+        if self.is_wrapped:
+            return (row * self.columns + column,)
+        if not self.shape:
+            return ()
+        return (*map(int, np.unravel_index(row, self.shape[:-1])), column)
+
+
+@dataclass(frozen=True)
+class Region:
+    """A part of a sheet: its rows and columns."""
+
+    rows: range
+    columns: range
+
+    @classmethod
+    def of(cls, sheet: Sheet, rows: str | None, columns: str | None) -> Region:
+        """Parse rows and columns such as ``"0:512"``; all of them if there is nothing.
+
+        Raises
+        ------
+        ValueError
+            If these are not such.
+        """
+        return cls(_parsed("rows", rows, sheet.rows), _parsed("columns", columns, sheet.columns))
+
+
+def _parsed(what: str, text: str | None, size: int) -> range:
+    if not text:
+        return range(size)
+    first, _, last = text.partition(":")
+    if not (first.isdecimal() and last.isdecimal()) or len(text) > 40:
+        raise ValueError(f"{what} must be like 0:512, not {text!r:.80}")
+    found = range(min(int(first), size), min(int(last), size))
+    if size and not found:
+        raise ValueError(f"{what} {text}: there are {size}")
+    return found
+
+
+@dataclass(frozen=True)
+class View:
+    """What of a region is looked at, to draw it in so many cells.
+
+    A cell is one item, or of several: of all of them, or of some rows of them, or of some parts of
+    these, so that no more is decoded than a picture is worth.
+
+    Parameters
+    ----------
+    region : Region
+        What is drawn.
+    height, width : int
+        The most cells.
+    item_size : int
+        Bytes of an item.
+    budget : int
+        About how many bytes may be decoded.
+    """
+
+    region: Region
+    height: int
+    width: int
+    item_size: int
+    budget: int
+
+    @cached_property
+    def row_edges(self) -> NDArray[np.int64]:
+        """Where the rows of cells begin, and where the last one ends."""
+        return _edges(self.region.rows, min(self.height, self._affordable_rows))
+
+    @cached_property
+    def column_edges(self) -> NDArray[np.int64]:
+        """Where the columns of cells begin, and where the last one ends."""
+        most = self.width
+        if not self._has_whole_rows:
+            most = min(most, self.budget // _BLOCK_BYTES // self.rows.size)
+        return _edges(self.region.columns, most)
+
+    @cached_property
+    def rows(self) -> NDArray[np.int64]:
+        """The rows that are looked at, in their order: of each cell as many, evenly spread."""
+        if self._affordable_rows >= len(self.region.rows):
+            return np.arange(self.region.rows.start, self.region.rows.stop)
+        starts, sizes = self.row_edges[:-1], np.diff(self.row_edges)
+        each = max(1, self._affordable_rows // starts.size)
+        parts = (np.arange(each) + 0.5) / each
+        return np.unique(starts[:, None] + (parts * sizes[:, None]).astype(np.int64))
+
+    def spans(self) -> Iterator[range]:
+        """Yield the columns that are looked at: all of the region's, or a part of each cell."""
+        if self._has_whole_rows:
+            yield self.region.columns
+            return
+        edges = self.column_edges.tolist()
+        for first, last in itertools.pairwise(edges):
+            yield range(first, min(last, first + _BLOCK_BYTES // self.item_size))
+
+    @property
+    def items(self) -> int:
+        """How many items are looked at."""
+        return self.rows.size * sum(map(len, self.spans()))
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all items are looked at."""
+        return self.items == len(self.region.rows) * len(self.region.columns)
+
+    @property
+    def _has_whole_rows(self) -> bool:
+        return self._row_cost * min(_LEAST_ROWS, len(self.region.rows)) <= self.budget
+
+    @property
+    def _row_cost(self) -> int:
+        return len(self.region.columns) * self.item_size + _BLOCK_BYTES
+
+    @property
+    def _affordable_rows(self) -> int:
+        whole = len(self.region.rows) * len(self.region.columns) * self.item_size
+        least = _LEAST_ROWS if whole > self.budget else len(self.region.rows)
+        return max(least, self.budget // self._row_cost)
+
+
+def _edges(indices: range, most: int) -> NDArray[np.int64]:
+    cells = max(1, min(len(indices), most))
+    return indices.start + np.arange(cells + 1) * len(indices) // cells
