@@ -1,0 +1,228 @@
+// A picture of a part of a tensor that can be zoomed and moved, with the scales of its rows and
+// columns beside it.
+
+import { index, textOn } from "./colours.js";
+import { element, styled } from "./dom.js";
+import { boxed, moved, same, zoomed } from "./region.js";
+
+const MARGIN = 64;
+const STATES = ["", "infinite or NaN", "could not be read", "behind the end"];
+// From this size on, a cell has room for its number.
+const TEXT_WIDTH = 52;
+const TEXT_HEIGHT = 15;
+
+export class Heat {
+  // sheet    {rows, columns} of the tensor
+  // change   called with a region that is wanted
+  // read     called with the row and column of a cell under the pointer, or null
+  constructor(sheet, height, change, read) {
+    Object.assign(this, { sheet, height, change, read, region: null, picture: null, scale: null });
+    this.cells = element("canvas", {
+      class: "cells", tabindex: "0", role: "img", "data-cells": "",
+      "aria-label": "values of the tensor; + and - zoom, w, a, s and d move",
+    });
+    this.right = element("canvas", { "aria-hidden": "true" });
+    this.below = element("canvas", { "aria-hidden": "true" });
+    this.node = element("div", { class: "heat" }, this.cells, this.right, this.below);
+    this.listen();
+  }
+
+  get width() {
+    return Math.max(160, Math.round(this.node.clientWidth) - MARGIN - 3);
+  }
+
+  // Show a region: what there is of it at once, and all of it when its picture comes.
+  look(region) {
+    this.region = region;
+    this.paint();
+  }
+
+  put(picture, scale) {
+    this.picture = picture;
+    this.scale = scale;
+    this.image = painted(picture, scale);
+    this.paint();
+  }
+
+  paint() {
+    const { width, height } = this;
+    fit(this.cells, width, height);
+    fit(this.right, MARGIN, height);
+    fit(this.below, width, MARGIN);
+    if (!this.picture) return;
+    const context = this.cells.getContext("2d");
+    context.imageSmoothingEnabled = false;
+    context.clearRect(0, 0, width, height);
+    const [top, bottom] = this.picture.rows;
+    const [left, right] = this.picture.columns;
+    const across = width / (this.region.right - this.region.left);
+    const down = height / (this.region.bottom - this.region.top);
+    context.drawImage(
+      this.image,
+      (left - this.region.left) * across, (top - this.region.top) * down,
+      (right - left) * across, (bottom - top) * down
+    );
+    const isSame = same(this.region, { top, bottom, left, right });
+    if (isSame && this.picture.texts) this.paintTexts(context);
+    for (const canvas of [this.right, this.below]) {
+      canvas.getContext("2d").clearRect(0, 0, canvas.width, canvas.height);
+    }
+    if (!isSame) return;
+    const colour = styled("--accent");
+    paintScales(this.right, this.picture.rowScales, colour, true);
+    paintScales(this.below, this.picture.columnScales, colour, false);
+  }
+
+  paintTexts(context) {
+    const { texts, cells, height: rows, width: columns } = this.picture;
+    const [across, down] = [this.width / columns, this.height / rows];
+    if (across < TEXT_WIDTH || down < TEXT_HEIGHT) return;
+    context.font = "11px system-ui, sans-serif";
+    context.textAlign = "center";
+    context.textBaseline = "middle";
+    for (let i = 0; i < texts.length; i += 1) {
+      context.fillStyle = Number.isFinite(cells[i]) ? textOn(this.scale, cells[i]) : "#888";
+      const [x, y] = [(i % columns) + 0.5, Math.floor(i / columns) + 0.5];
+      context.fillText(texts[i], x * across, y * down, across - 2);
+    }
+  }
+
+  // Zoom around the middle, or move.
+  zoom(factor, x, y) {
+    this.change(zoomed(this.region, this.sheet, factor, x, y));
+  }
+
+  move(x, y) {
+    this.change(moved(this.region, this.sheet, x, y));
+  }
+
+  at(event) {
+    const box = this.cells.getBoundingClientRect();
+    const part = (value) => Math.max(0, Math.min(1, value));
+    return {
+      x: part((event.clientX - box.left) / box.width),
+      y: part((event.clientY - box.top) / box.height),
+    };
+  }
+
+  listen() {
+    const { cells } = this;
+    cells.addEventListener("wheel", (event) => {
+      event.preventDefault();
+      const { x, y } = this.at(event);
+      this.zoom(Math.exp(-Math.max(-120, Math.min(120, event.deltaY)) / 300), x, y);
+    }, { passive: false });
+    cells.addEventListener("dblclick", (event) => {
+      const { x, y } = this.at(event);
+      this.zoom(event.shiftKey ? 1 / 4 : 4, x, y);
+    });
+    cells.addEventListener("pointerdown", (event) => {
+      if (event.button) return;
+      this.held = { from: this.at(event), region: this.region, isBox: event.shiftKey };
+      cells.setPointerCapture(event.pointerId);
+    });
+    cells.addEventListener("pointermove", (event) => {
+      const to = this.at(event);
+      if (this.held) this.drag(to);
+      else this.tell(to);
+    });
+    const end = (event) => {
+      const { held } = this;
+      this.held = null;
+      cells.classList.remove("moving");
+      if (held?.isBox && event.type === "pointerup") {
+        const to = this.at(event);
+        if (Math.hypot(to.x - held.from.x, to.y - held.from.y) > 0.01) {
+          this.change(boxed(held.region, held.from, to));
+        } else this.paint();
+      }
+    };
+    cells.addEventListener("pointerup", end);
+    cells.addEventListener("pointercancel", end);
+    cells.addEventListener("pointerleave", () => this.held || this.read(null));
+  }
+
+  drag(to) {
+    const { from, region, isBox } = this.held;
+    if (isBox) {
+      this.paint();
+      const context = this.cells.getContext("2d");
+      context.strokeStyle = styled("--second");
+      context.lineWidth = 2;
+      context.strokeRect(
+        from.x * this.width, from.y * this.height,
+        (to.x - from.x) * this.width, (to.y - from.y) * this.height
+      );
+      return;
+    }
+    const next = moved(region, this.sheet, from.x - to.x, from.y - to.y);
+    if (same(next, this.region)) return;
+    this.cells.classList.add("moving");
+    this.change(next);
+  }
+
+  // Tell what is under a point, if the picture is of what is in sight.
+  tell({ x, y }) {
+    const own = this.picture;
+    if (!own || !this.region) return;
+    const [top, bottom] = own.rows;
+    const [left, right] = own.columns;
+    if (!same(this.region, { top, bottom, left, right })) return;
+    const row = Math.min(own.height - 1, Math.floor(y * own.height));
+    const column = Math.min(own.width - 1, Math.floor(x * own.width));
+    const i = row * own.width + column;
+    this.read({
+      rows: [own.row_edges[row], own.row_edges[row + 1]],
+      columns: [own.column_edges[column], own.column_edges[column + 1]],
+      value: own.cells[i], state: STATES[own.states[i]],
+      text: own.texts?.[i], bits: own.bits?.[i],
+    });
+  }
+}
+
+// Make a canvas as large as it is shown, with sharp pixels.
+function fit(canvas, width, height) {
+  const dense = window.devicePixelRatio || 1;
+  canvas.style.height = `${height}px`;
+  canvas.width = Math.round(width * dense);
+  canvas.height = Math.round(height * dense);
+  canvas.getContext("2d").scale(dense, dense);
+}
+
+// The cells as an image of as many pixels.
+function painted(picture, scale) {
+  const { width, height, cells, states } = picture;
+  const canvas = element("canvas", { width, height });
+  const context = canvas.getContext("2d");
+  const image = context.createImageData(width, height);
+  const strange = [null, [255, 0, 255], [120, 120, 120], null];
+  for (let i = 0; i < cells.length; i += 1) {
+    const state = states[i];
+    // Of cells with some values that are not finite, the others are shown.
+    if (Number.isFinite(cells[i]) && state < 2) {
+      const at = 3 * index(scale, cells[i]);
+      image.data.set(scale.colours.subarray(at, at + 3), 4 * i);
+      image.data[4 * i + 3] = 255;
+    } else if (strange[state]) image.data.set([...strange[state], 255], 4 * i);
+  }
+  context.putImageData(image, 0, 0);
+  return canvas;
+}
+
+// Root mean squares as an area, from 0 to the largest.
+function paintScales(canvas, scales, colour, isUpright) {
+  const context = canvas.getContext("2d");
+  const dense = window.devicePixelRatio || 1;
+  const [width, height] = [canvas.width / dense, canvas.height / dense];
+  const [along, across] = isUpright ? [height, width] : [width, height];
+  let most = 0;
+  for (const value of scales) if (value > most && Number.isFinite(value)) most = value;
+  if (!most) return;
+  context.fillStyle = colour;
+  const each = along / scales.length;
+  for (let i = 0; i < scales.length; i += 1) {
+    const long = Number.isFinite(scales[i]) ? (scales[i] / most) * (across - 2) : 0;
+    if (isUpright) context.fillRect(0, i * each, long, Math.max(each, 0.5));
+    else context.fillRect(i * each, 0, Math.max(each, 0.5), long);
+  }
+}

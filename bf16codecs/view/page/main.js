@@ -1,0 +1,158 @@
+// The page as a whole: what the address says is what is drawn.
+
+import { api } from "./api.js";
+import { byId, element } from "./dom.js";
+import { overview } from "./overview.js";
+import { listen, show, state } from "./state.js";
+import * as tensors from "./tensor.js";
+import * as tree from "./tree.js";
+
+let model = null;
+let contents = null;
+let asksSizes = false;
+
+function complain(error) {
+  byId("error").hidden = false;
+  byId("error").textContent = error.message;
+  byId("main").removeAttribute("aria-busy");
+}
+
+// What the checkpoint that is shown is compared with; "" if nothing.
+function against() {
+  if (state.against !== "before") return state.against;
+  return model.steps[model.steps.indexOf(state.step) - 1] ?? "";
+}
+
+async function start() {
+  model = await api.model();
+  byId("where").textContent = model.where;
+  if (![...model.steps, model.base].includes(state.step)) state.step = model.steps.at(-1);
+  if (!state.against && model.base && !location.search.includes("against")) state.against = model.base;
+  controls();
+  await load();
+}
+
+// Read the contents of the step, and draw all.
+async function load() {
+  byId("error").hidden = true;
+  byId("main").setAttribute("aria-busy", "true");
+  const found = await api.contents(state.step, asksSizes);
+  if (found === null) return;
+  contents = found;
+  tree.setRows(contents.tensors);
+  await draw();
+}
+
+async function draw() {
+  byId("error").hidden = true;
+  byId("main").setAttribute("aria-busy", "true");
+  tensors.leave();
+  if (state.tensor) {
+    const row = contents.tensors.find((own) => own.name === state.tensor);
+    await tensors.tensor(row, against());
+  } else await overview(contents, against());
+  document.title = [state.tensor, contents.path.split("/").pop(), "bf16codecs"].filter(Boolean).join(" · ");
+  byId("main").removeAttribute("aria-busy");
+}
+
+function controls() {
+  const { steps, base } = model;
+  const all = base ? [...steps, base] : steps;
+  byId("step-control").hidden = steps.length < 2;
+  byId("step").max = steps.length - 1;
+  byId("against-control").hidden = all.length < 2;
+  const options = [["", "nothing"], ...(steps.length > 1 ? [["before", "the step before"]] : []),
+    ...all.map((label) => [label, label])];
+  byId("against").replaceChildren(...options.map(([value, text]) => element("option", { value }, text)));
+  mark();
+}
+
+// Let the controls say what the address does.
+function mark() {
+  const at = Math.max(0, model.steps.indexOf(state.step));
+  byId("step").value = at;
+  byId("step").setAttribute("aria-valuetext", state.step);
+  byId("step-label").textContent = state.step;
+  byId("against").value = state.against;
+}
+
+function walk(by) {
+  const next = model.steps[model.steps.indexOf(state.step) + by];
+  if (next !== undefined) show({ step: next });
+}
+
+listen((changed) => {
+  const has = (...keys) => keys.some((key) => changed.has(key));
+  if (!model) return;
+  mark();
+  const catching = (work) => work.catch(complain);
+  if (has("step")) {
+    if (!state.step) state.step = model.steps.at(-1);
+    catching(load());
+  } else if (has("tensor", "against")) {
+    tree.select();
+    catching(draw());
+    if (has("tensor")) byId("main").scrollTop = 0;
+  } else if (has("rows", "columns", "show", "limit") && state.tensor) tensors.refresh();
+  else if (has("colour") && !state.tensor) catching(draw());
+  if (has("search")) tree.draw();
+});
+
+byId("home").addEventListener("click", () => show({ tensor: "" }));
+byId("search").addEventListener("input", (event) => show({ search: event.target.value }));
+byId("search").addEventListener("keydown", (event) => {
+  if (event.key === "ArrowDown") byId("tree").querySelector("[role=treeitem]")?.focus();
+  else if (event.key === "Escape") show({ search: "" });
+  else if (event.key === "Enter") byId("tree").querySelector("[data-tensor] .row")?.click();
+  else return;
+  event.preventDefault();
+  event.stopPropagation();
+});
+byId("tree").addEventListener("keydown", tree.onKey);
+byId("step").addEventListener("input", (event) => show({ step: model.steps[event.target.value] }));
+byId("against").addEventListener("change", (event) => show({ against: event.target.value }));
+byId("help").addEventListener("click", () => byId("keys").showModal());
+byId("main").addEventListener("sizes", () => {
+  asksSizes = true;
+  load().catch(complain);
+});
+
+const keys = {
+  "/": () => byId("search").focus(),
+  "?": () => byId("keys").showModal(),
+  Escape: () => show({ tensor: "" }),
+  n: () => tree.neighbour(1) && show({ tensor: tree.neighbour(1) }),
+  p: () => tree.neighbour(-1) && show({ tensor: tree.neighbour(-1) }),
+  "[": () => walk(-1),
+  "]": () => walk(1),
+  "+": () => tensors.zoom(2),
+  "=": () => tensors.zoom(2),
+  "-": () => tensors.zoom(0.5),
+  0: () => tensors.showWhole(),
+  c: () => tensors.fitColours(),
+  w: () => tensors.move(0, -0.25),
+  s: () => tensors.move(0, 0.25),
+  a: () => tensors.move(-0.25, 0),
+  d: () => tensors.move(0.25, 0),
+};
+
+addEventListener("keydown", (event) => {
+  const isTyping = event.target.matches?.("input, select, textarea");
+  if (isTyping || event.ctrlKey || event.altKey || event.metaKey || byId("keys").open) return;
+  const act = keys[event.key];
+  if (!act) return;
+  event.preventDefault();
+  act();
+});
+
+let resizing = null;
+addEventListener("resize", () => {
+  clearTimeout(resizing);
+  resizing = setTimeout(() => {
+    if (!contents) return;
+    if (state.tensor) tensors.resized();
+    else draw().catch(complain);
+  }, 150);
+});
+
+start().catch(complain);

@@ -1,0 +1,152 @@
+// The whole model: what it is and takes, and all tensors as a treemap.
+
+import { api } from "./api.js";
+import { paintLegend, scale } from "./colours.js";
+import { bitsAValue, byId, digits, element, percent, ratio, shaped, size } from "./dom.js";
+import { show, state } from "./state.js";
+import { treemap } from "./treemap.js";
+
+const HEIGHT = 520;
+
+// From the tensors' least to their largest, small tensors apart, which are all metadata; never so
+// near to each other that noise becomes colour.
+function range(values, rows) {
+  const largest = Math.max(...rows.map((row) => row.nbytes));
+  const own = values.filter((value, i) => value !== null && rows[i].nbytes * 100 >= largest);
+  if (!own.length) return [0, 1];
+  const [least, most] = [Math.min(...own), Math.max(...own)];
+  return most - least > 0.005 * most ? [least, most] : [0.9 * least, 1.1 * most];
+}
+
+// What rectangles can be coloured by.
+const COLOURS = {
+  bits: {
+    label: "stored bits a value", kind: "linear", range,
+    value: bitsAValue, format: (v) => `${digits(v)} bits`,
+  },
+  ratio: {
+    label: "ratio", kind: "linear", range,
+    value: ratio, format: (v) => `${digits(v)}×`,
+  },
+  changed: {
+    label: "part of the values that changed", kind: "linear", range: () => [0, 1],
+    value: (row, changes) => changes?.changes[row.name]?.changed ?? null, format: percent,
+  },
+  difference: {
+    label: "bits a value of the change", kind: "linear", range,
+    value: (row, changes) => changes?.bits[row.name]?.["difference, arithmetic"] ?? null,
+    format: (v) => `${digits(v)} bits`,
+  },
+};
+
+// Draw it.
+//   contents   what `bf16codecs info --json` prints
+//   against    what it is compared with; "" if nothing
+export async function overview(contents, against) {
+  const main = byId("main");
+  const names = Object.keys(COLOURS).filter((name) => {
+    if (name === "changed" || name === "difference") return Boolean(against);
+    return contents.stored_nbytes !== null;
+  });
+  const preferred = state.colour || (against ? "changed" : "bits");
+  const colour = names.includes(preferred) ? preferred : names[0];
+  const choice = element(
+    "select", { id: "colour", onchange: (event) => show({ colour: event.target.value }) },
+    ...names.map((name) =>
+      element("option", { value: name, selected: name === colour }, COLOURS[name].label))
+  );
+  const legend = element("span", { class: "legend" });
+  const place = element("div", { id: "treemap" }, element("p", { class: "soft" }, "Reading …"));
+  const note = element("p", { class: "soft", id: "note" });
+  main.replaceChildren(
+    element("h1", {}, contents.path),
+    facts(contents),
+    element("div", { class: "tools" },
+      names.length ? element("label", {}, "colour: ", choice) : null, legend),
+    place, note, ...kinds(contents)
+  );
+  let changes = null;
+  if (colour === "changed" || colour === "difference") {
+    changes = await api.changes({ step: state.step, against });
+    if (changes === null) return;
+    note.textContent =
+      `Compared with ${against}` +
+      (changes.share < 1 ? `, of a sample: ${percent(changes.share)} of all values.` : ".");
+  } else if (contents.stored_nbytes === null && contents.kind !== "safetensors") {
+    note.replaceChildren("The server lists no sizes. ",
+      element("button", { id: "ask", onclick: () => byId("main").dispatchEvent(new Event("sizes")) },
+        "Ask for each chunk's"));
+  }
+  place.replaceChildren(drawnMap(contents, COLOURS[colour], changes, legend));
+}
+
+function drawnMap(contents, own, changes, legend) {
+  const rows = contents.tensors;
+  const value = own ? (row) => own.value(row, changes) : () => null;
+  const [least, most] = own ? own.range(rows.map(value), rows) : [0, 1];
+  const colours = scale(own?.kind ?? "linear", least, most);
+  if (own) {
+    const strip = element("canvas");
+    paintLegend(strip, colours);
+    legend.replaceChildren(own.format(least), strip, own.format(most));
+  }
+  const about = (row) => {
+    const number = value(row);
+    const times = ratio(row);
+    return [
+      row.name,
+      `${row.dtype} ${shaped(row.shape)}, ${size(row.nbytes)}`,
+      times ? `stored in ${size(row.stored_nbytes)}: ${digits(times, 4)}×, ${row.codec}` : "",
+      own && number !== null ? `${own.label}: ${own.format(number)}` : "",
+    ].filter(Boolean).join("\n");
+  };
+  const width = Math.max(280, byId("main").clientWidth - 40);
+  return treemap(rows, width, HEIGHT, { value, scale: colours }, about, (tensor) => show({ tensor }));
+}
+
+function facts(contents) {
+  const stored = contents.stored_nbytes;
+  const own = [
+    ["parameters", contents.parameters.toLocaleString("en")],
+    ["tensors", `${contents.tensors.length} (${listed(contents.dtypes)})`],
+    ["size", size(contents.nbytes)],
+    ["stored in", stored === null ? "" : `${size(stored)} (${digits(contents.ratio, 4)}×)`],
+    ["codecs", contents.kind === "safetensors" ? "" : listed(contents.codecs)],
+    ["base", contents.base?.path ?? ""],
+  ];
+  return element("dl", { class: "facts" },
+    ...own.filter(([, text]) => text).map(([name, text]) =>
+      element("div", {}, element("dt", {}, `${name}: `), element("dd", {}, text))));
+}
+
+function listed(counts) {
+  return Object.entries(counts).map(([name, count]) => `${name}: ${count}`).join(", ");
+}
+
+// A table of the kinds of tensors.
+function kinds(contents) {
+  const found = new Map();
+  for (const row of contents.tensors) {
+    const own = found.get(row.kind) ?? { count: 0, parameters: 0, nbytes: 0, stored: 0 };
+    own.count += 1;
+    own.parameters += row.parameters;
+    own.nbytes += row.nbytes;
+    own.stored += row.stored_nbytes ?? 0;
+    found.set(row.kind, own);
+  }
+  const isStored = contents.stored_nbytes !== null;
+  const heads = ["kind", "tensors", "values", "size", ...(isStored ? ["stored", "ratio", "bits a value"] : [])];
+  const rows = [...found].map(([kind, own]) => [
+    kind, own.count.toLocaleString("en"), own.parameters.toLocaleString("en"), size(own.nbytes),
+    ...(isStored ? [size(own.stored), own.stored ? `${digits(own.nbytes / own.stored, 4)}×` : "",
+      own.parameters ? digits((8 * own.stored) / own.parameters, 4) : ""] : []),
+  ]);
+  return [
+    element("h2", {}, "Kinds of tensors"),
+    element("table", { id: "kinds" },
+      element("thead", {}, element("tr", {}, ...heads.map((head, i) =>
+        element("th", { scope: "col", class: i ? "number" : null }, head)))),
+      element("tbody", {}, ...rows.map((row) => element("tr", {}, ...row.map((cell, i) =>
+        element(i ? "td" : "th", { class: i ? "number" : null, scope: i ? null : "row" }, cell)))))),
+  ];
+}

@@ -1,0 +1,51 @@
+// What the page shows, all of which stands in its address: a copied address shows the same.
+
+const KEYS = ["step", "against", "tensor", "show", "rows", "columns", "limit", "colour", "search"];
+// What belongs to one tensor's picture, and goes with it.
+const OF_PICTURE = ["rows", "columns", "limit"];
+
+export const state = {};
+const listeners = [];
+
+function read() {
+  const query = new URLSearchParams(location.search);
+  for (const key of KEYS) state[key] = query.get(key) ?? "";
+}
+
+function address() {
+  const query = new URLSearchParams();
+  for (const key of KEYS) if (state[key]) query.set(key, state[key]);
+  const text = query.toString().replaceAll("%3A", ":").replaceAll("%2F", "/");
+  return text ? `?${text}` : location.pathname;
+}
+
+// Change what is shown. Another tensor or the whole model is a new place, to which the browser's
+// button leads back; the rest changes the place that there is.
+export function show(changes) {
+  const before = { ...state };
+  const isNew = "tensor" in changes && changes.tensor !== state.tensor;
+  if (isNew) for (const key of OF_PICTURE) state[key] = "";
+  Object.assign(state, changes);
+  if (KEYS.every((key) => state[key] === before[key])) return;
+  if (isNew) history.pushState(null, "", address());
+  else history.replaceState(null, "", address());
+  tell(before);
+}
+
+function tell(before) {
+  const changed = new Set(KEYS.filter((key) => state[key] !== before[key]));
+  for (const listener of listeners) listener(changed);
+}
+
+// Call a function with the names of what has changed.
+export function listen(listener) {
+  listeners.push(listener);
+}
+
+addEventListener("popstate", () => {
+  const before = { ...state };
+  read();
+  tell(before);
+});
+
+read();

@@ -1,0 +1,241 @@
+// One tensor: its picture, and what there is to tell of it.
+
+import { api } from "./api.js";
+import { paintLegend, scale } from "./colours.js";
+import { bitsAValue, byId, digits, element, percent, ratio, shaped, size } from "./dom.js";
+import { Heat } from "./heat.js";
+import { panels } from "./panels.js";
+import { parsed, texts, whole } from "./region.js";
+import { show, state } from "./state.js";
+
+const LABELS = {
+  value: "value (mean of a cell)",
+  magnitude: "magnitude (root mean square)",
+  largest: "largest absolute value",
+  difference: "difference (mean)",
+  changed: "part that changed",
+};
+const KINDS = {
+  value: "diverging", difference: "diverging", magnitude: "log", largest: "log", changed: "linear",
+};
+// A picture is asked for when the wheel has stopped for this time, and a finer one after it.
+const PAUSE = 60;
+const FINER = 250;
+
+let page = null;
+
+// Draw the page of a tensor.
+//   row      of `bf16codecs info`, if the checkpoint's contents are known
+//   against  what it is compared with; "" if nothing
+export async function tensor(row, against) {
+  const own = { row, against };
+  page = own;
+  const main = byId("main");
+  const name = state.tensor;
+  main.replaceChildren(element("h1", {}, name), element("p", { class: "soft" }, "Reading …"));
+  const about = await api.tensor({ step: state.step, tensor: name });
+  if (about === null || page !== own) return;
+  own.about = about;
+  if (!about.rows || !about.columns) {
+    main.replaceChildren(element("h1", {}, name), facts(row, about), element("p", {}, "It has no values."));
+    return;
+  }
+  const height = Math.max(110, Math.min(480, (760 * about.rows) / about.columns));
+  own.heat = new Heat(about, Math.round(height), (region) => show(texts(region, about)), told);
+  own.readout = element("p", { class: "readout", id: "readout" });
+  own.note = element("p", { class: "soft", id: "note" });
+  own.wrong = element("p", { class: "wrong", id: "damage", hidden: true });
+  own.legend = element("span", { class: "legend" });
+  own.panels = element("div", { class: "panels", id: "panels" });
+  main.replaceChildren(
+    element("h1", {}, name), facts(row, about), tools(own), own.heat.node, own.readout, own.note,
+    own.wrong, own.panels
+  );
+  refresh();
+  panels(own.panels, about, against);
+}
+
+// Draw what the address says now: another part, or another thing to show.
+export function refresh() {
+  const own = page;
+  if (!own?.heat) return;
+  const region = parsed(state.rows, state.columns, own.about);
+  own.heat.look(region);
+  own.show.value = shown(own);
+  clearTimeout(own.timer);
+  own.timer = setTimeout(() => fetched(own, region, ""), own.heat.picture ? PAUSE : 0);
+}
+
+export function leave() {
+  if (page) clearTimeout(page.timer);
+  page = null;
+}
+
+export function zoom(factor) {
+  page?.heat?.zoom(factor);
+}
+
+export function move(x, y) {
+  page?.heat?.move(x, y);
+}
+
+export function showWhole() {
+  if (page?.about) show(texts(whole(page.about), page.about));
+}
+
+// Colours from what is in sight, not from what was seen first.
+export function fitColours() {
+  if (!page?.heat?.picture) return;
+  page.limits = null;
+  show({ limit: "" });
+  put(page, page.heat.picture);
+}
+
+export function resized() {
+  if (page?.heat?.picture) refresh();
+}
+
+function shown(own) {
+  const isChange = state.show === "difference" || state.show === "changed";
+  if (!LABELS[state.show] || (isChange && !own.against)) return own.against ? "difference" : "value";
+  return state.show;
+}
+
+async function fetched(own, region, detail) {
+  const what = shown(own);
+  const asked = {
+    step: state.step, tensor: state.tensor, show: what, detail,
+    against: what === "difference" || what === "changed" ? own.against : "",
+    rows: `${region.top}:${region.bottom}`, columns: `${region.left}:${region.right}`,
+    height: own.heat.height, width: own.heat.width,
+  };
+  let picture;
+  try {
+    picture = await api.picture(asked);
+  } catch (error) {
+    own.wrong.hidden = false;
+    own.wrong.textContent = error.message;
+    return;
+  }
+  if (picture === null || page !== own) return;
+  if (own.limits?.what !== what) own.limits = null;
+  picture.what = what;
+  put(own, picture);
+  if (!picture.is_whole && !detail) {
+    own.timer = setTimeout(() => fetched(own, region, "fine"), FINER);
+  }
+}
+
+function put(own, picture) {
+  const what = picture.what;
+  own.limits ??= { what, ...limitsOf(picture, what) };
+  const colours = scale(KINDS[what], own.limits.least, own.limits.most);
+  own.heat.put(picture, colours);
+  paintedLegend(own, colours);
+  const all = (picture.rows[1] - picture.rows[0]) * (picture.columns[1] - picture.columns[0]);
+  const part = picture.is_whole ? "All values in sight are in the picture."
+    : `The picture is of ${percent(picture.items / all)} of the values in sight, evenly spread.`;
+  const place = `Rows ${picture.rows.join(" to ")}, columns ${picture.columns.join(" to ")}.`;
+  own.note.textContent = `${place} ${part} Beside it: root mean squares of rows and columns.`;
+  own.wrong.hidden = !picture.errors.length;
+  own.wrong.textContent = picture.errors.join("\n");
+  own.heat.node.dataset.shown = `${what} ${picture.rows.join(":")} ${picture.columns.join(":")}`;
+  own.heat.node.dataset.whole = picture.is_whole;
+}
+
+// The numbers at the ends of the colours: of the picture's own cells, without the last half per
+// cent, and of all pictures of this tensor until it is asked for others.
+function limitsOf(picture, what) {
+  if (what === "changed") return { least: 0, most: 1 };
+  const wanted = Number(state.limit);
+  const isSigned = KINDS[what] === "diverging";
+  const values = Array.from(picture.cells, (v) => Math.abs(v)).filter((v) => Number.isFinite(v) && v > 0);
+  values.sort((a, b) => a - b);
+  const at = (part) => values[Math.floor(part * (values.length - 1))] ?? 1;
+  const most = wanted > 0 ? wanted : at(0.995);
+  const least = isSigned ? -most : Math.min(at(0.005), most);
+  return { least, most };
+}
+
+function paintedLegend(own, colours) {
+  const strip = element("canvas");
+  paintLegend(strip, colours);
+  const { least, most } = own.limits;
+  const format = colours.kind === "linear" ? percent : digits;
+  own.legend.replaceChildren(format(least), strip, format(most));
+}
+
+function told(cell) {
+  const own = page;
+  if (!own) return;
+  if (!cell) {
+    own.readout.textContent = "";
+    return;
+  }
+  const [row, lastRow] = cell.rows;
+  const [column, lastColumn] = cell.columns;
+  const isOne = lastRow - row === 1 && lastColumn - column === 1;
+  const range = (first, last) => (last - first === 1 ? `${first}` : `${first} to ${last - 1}`);
+  const place = isOne ? `[${indexOf(own.about, row, column).join(", ")}]`
+    : `rows ${range(row, lastRow)}, columns ${range(column, lastColumn)}:`;
+  const format = shown(own) === "changed" ? percent : (v) => digits(v, 4);
+  const value = cell.text ?? (Number.isFinite(cell.value) ? format(cell.value) : "");
+  const bits = cell.bits ? ` (bits ${cell.bits})` : "";
+  const state = cell.state ? ` ${cell.state}` : "";
+  own.readout.textContent = `${place} ${isOne ? "= " : ""}${value}${bits}${state}`;
+}
+
+// The index in the tensor of an item of its sheet.
+function indexOf(about, row, column) {
+  if (about.is_wrapped) return [row * about.columns + column];
+  if (!about.shape.length) return [];
+  const leading = about.shape.slice(0, -1);
+  const found = [column];
+  let rest = row;
+  for (const length of leading.reverse()) {
+    found.unshift(rest % length);
+    rest = Math.floor(rest / length);
+  }
+  return found;
+}
+
+function tools(own) {
+  const names = Object.keys(LABELS).filter(
+    (name) => own.against || (name !== "difference" && name !== "changed")
+  );
+  own.show = element(
+    "select", { id: "show", onchange: (event) => show({ show: event.target.value, limit: "" }) },
+    ...names.map((name) => element("option", { value: name }, LABELS[name]))
+  );
+  const button = (id, text, title, onclick) =>
+    element("button", { id, type: "button", title, onclick }, text);
+  return element(
+    "div", { class: "tools" },
+    element("label", {}, "show: ", own.show),
+    element("span", {},
+      button("zoom-in", "+", "zoom in (+)", () => zoom(2)), " ",
+      button("zoom-out", "−", "zoom out (−)", () => zoom(0.5)), " ",
+      button("all", "All", "all of the tensor (0)", showWhole), " ",
+      button("fit", "Fit colours", "colours from what is in sight (c)", fitColours)),
+    own.legend
+  );
+}
+
+function facts(row, about) {
+  const times = row && ratio(row);
+  const own = [
+    ["dtype", about.dtype],
+    ["shape", shaped(about.shape)],
+    ["size", size(about.nbytes)],
+    ["stored in", times ? `${size(row.stored_nbytes)} (${digits(times, 4)}×, ` +
+      `${digits(bitsAValue(row), 4)} bits a value)` : ""],
+    ["codec", row && row.codec !== "none" ? [row.codec, row.level].filter(Boolean).join(" ") : ""],
+    ["chunks", about.chunks.length ? shaped(about.chunks) : ""],
+    ["kind", row?.kind ?? ""],
+    ["shown as", about.is_wrapped ? `rows of ${about.columns}` :
+      about.shape.length > 2 ? `${about.rows} rows of ${about.columns}` : ""],
+  ];
+  return element("dl", { class: "facts" },
+    ...own.filter(([, text]) => text).map(([name, text]) =>
+      element("div", {}, element("dt", {}, `${name}: `), element("dd", {}, text))));
+}
