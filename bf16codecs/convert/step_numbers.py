@@ -52,20 +52,26 @@ def step_told(metadata: Iterable[Mapping[str, str]], path: str | os.PathLike[str
     metadata
         The ``__metadata__`` of its files.
     path
-        Where it is.
+        Where it is: a path or an address.
     """
     for own in metadata:
         for key in _KEYS:
             text = own.get(key, "")
             if text.isdecimal() and text.isascii() and len(text) <= 18:
                 return int(text)
-    absolute = Path(os.path.abspath(path))
-    for name in (absolute.name.removesuffix(".safetensors"), absolute.parent.name):
+    for name in _names_in(os.fspath(path)):
         name = _SHARD.sub("", name)
         found = _NAMED.findall(name) or _ALONE.findall(name)
         if found:
             return int(found[-1])
     return None
+
+
+def _names_in(path: str) -> list[str]:
+    """Return the name of a file, and that of its folder; of an address, not its host."""
+    _, is_address, place = path.partition("://")
+    parts = place.rstrip("/").split("/")[1:] if is_address else Path(os.path.abspath(path)).parts
+    return [part.removesuffix(".safetensors") for part in reversed(parts[-2:])]
 
 
 def ordered_steps(

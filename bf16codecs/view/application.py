@@ -20,7 +20,7 @@ from bf16codecs.model.model import Model
 from bf16codecs.model.tensor import LazyTensor
 from bf16codecs.view.checkpoints import Checkpoints
 from bf16codecs.view.details import Details, counterpart, is_far
-from bf16codecs.view.pictures import CHANGES, SHOWN, picture, texts
+from bf16codecs.view.pictures import CHANGES, SHOWN, picture
 from bf16codecs.view.sheets import Region, Sheet, View
 
 with from_extra("view", "bf16codecs.view"):
@@ -38,12 +38,13 @@ __all__ = ["HOSTS", "application"]
 #: sends that name.
 HOSTS = ("127.0.0.1", "localhost")
 
-# About how many bytes are decoded for a first picture, and for a finer one: here, and of what a
-# server sends. On two cores, 16 MiB take 0.2 s.
-_BUDGETS = ((16 << 20, 64 << 20), (4 << 20, 24 << 20))
+# About how many bytes are read for a first picture, and for a finer one: here, and of what a server
+# sends. 16 MiB take 0.2 s on two cores, most of it to add them up.
+_BUDGETS = ((16 << 20, 64 << 20), (16 << 20, 48 << 20))
+# A row is in a block of 2**18 items, as a rule. Here that takes as long as to add up 64 KiB; from
+# a server all of it is fetched.
+_BLOCK_BYTES, _BLOCK_ITEMS = 1 << 16, 1 << 18
 _MOST_CELLS = 2048
-# Of so few items, the page gets each one's digits and bits.
-_MOST_TEXTS = 4096
 # Each may take 200 MB for a moment.
 _AT_A_TIME = 2
 
@@ -204,10 +205,15 @@ def _view(query: Query, model: Model, tensor: LazyTensor) -> View:
     sheet = Sheet(tensor.shape)
     if not sheet.size:
         raise ValueError("it has no values")
-    region = Region.of(sheet, query.get("rows"), query.get("columns"))
-    budget = _BUDGETS[is_far(model)][query.get("detail") == "fine"]
+    size, is_near = tensor.dtype.itemsize, not is_far(model)
     return View(
-        region, _cells(query, "height"), _cells(query, "width"), tensor.dtype.itemsize, budget
+        sheet=sheet,
+        region=Region.of(sheet, query.get("rows"), query.get("columns")),
+        height=_cells(query, "height"),
+        width=_cells(query, "width"),
+        item_size=size,
+        budget=_BUDGETS[not is_near][query.get("detail") == "fine"],
+        block_nbytes=_BLOCK_BYTES if is_near else _BLOCK_ITEMS * size,
     )
 
 
@@ -226,7 +232,6 @@ def _drawn(view: View, show: str, tensor: LazyTensor, other: LazyTensor | None) 
     """
     found = picture(view, show, tensor, other)
     region, (height, width) = view.region, found.cells.shape
-    is_exact = view.is_whole and found.cells.size == len(region.rows) * len(region.columns)
     header: dict[str, Any] = {
         "rows": [region.rows.start, region.rows.stop],
         "columns": [region.columns.start, region.columns.stop],
@@ -237,9 +242,9 @@ def _drawn(view: View, show: str, tensor: LazyTensor, other: LazyTensor | None) 
         "is_whole": view.is_whole,
         "items": view.items,
         "errors": found.errors,
+        "texts": found.texts,
+        "bits": found.bits,
     }
-    if is_exact and found.cells.size <= _MOST_TEXTS and other is None:
-        header |= texts(view, tensor)
     text = json.dumps(header, allow_nan=False).encode()
     text += b" " * (-len(text) % 4)
     arrays = (found.cells, found.row_scales, found.column_scales)

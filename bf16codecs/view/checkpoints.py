@@ -51,8 +51,10 @@ class Checkpoints:
         #: What checkpoints are compared with at first, if there is a base.
         self.base: str | None = None
         try:
-            for number, model in self._opened(sources):
-                self._add(model, _label(model) if number is None else str(number))
+            found = list(self._opened(sources))
+            told = _told([model for number, model in found if number is None])
+            for number, model in found:
+                self._add(model, next(told) if number is None else str(number))
             #: Paths or addresses of what is shown.
             self.where = ", ".join(self._places)
             if base is not None:
@@ -94,20 +96,28 @@ class Checkpoints:
         return self._owned[-1]
 
     def _opened(self, sources: Sequence[Any]) -> Iterator[tuple[int | None, Model]]:
-        """Open models, and runs step by step."""
+        """Open models, and runs step by step, of which alone the numbers are known."""
         for source in sources:
             model = self._open(source)
             self._places.append(model.where)
             if isinstance(model, Run):
                 yield from ((step, model[step]) for step in model.steps)
             else:
-                yield step_told([model.metadata() or {}], model.where), model
+                yield None, model
 
     def _add(self, model: Model, label: str) -> str:
         """Add a model, under a label that no other one has."""
         label = next(own for own in _alternatives(label) if own not in self._models)
         self._models[label] = model
         return label
+
+
+def _told(models: Sequence[Model]) -> Iterator[str]:
+    """Yield labels of models: steps, if names or metadata tell a different one of each."""
+    steps = [step_told([model.metadata() or {}], model.where) for model in models]
+    if len(models) > 1 and None not in steps and len(set(steps)) == len(steps):
+        return map(str, steps)
+    return map(_label, models)
 
 
 def _label(model: Model) -> str:

@@ -30,6 +30,8 @@ Values = NDArray[np.float64]
 
 # Of two tensors, as float64 and with what is made of them, these take 200 MB.
 _BATCH_ITEMS = 1 << 21
+# Of so few items, each one's digits and bits are told.
+_MOST_TEXTS = 4096
 
 
 @dataclass
@@ -47,6 +49,9 @@ class Picture:
         Root mean squares of the cells' rows, and of their columns.
     errors : list of str
         Why values could not be read.
+    texts, bits : list of str, optional
+        The digits of each item, and its bits in hexadecimal digits, where cells are items of one
+        tensor, and few.
     """
 
     cells: NDArray[np.float32]
@@ -54,6 +59,8 @@ class Picture:
     row_scales: NDArray[np.float32]
     column_scales: NDArray[np.float32]
     errors: list[str] = field(default_factory=list)
+    texts: list[str] | None = None
+    bits: list[str] | None = None
 
 
 class _Reading:
@@ -140,7 +147,10 @@ def picture(view: View, show: str, tensor: LazyTensor, other: LazyTensor | None 
             shown, scaled = _SHOWS[show](values, [reading.items for reading in readings])
             sums.add(rows, columns, _Values(shown, scaled, readings[0].exist, is_read))
             errors.update(dict.fromkeys(error for own in readings for error in own.errors))
-    return sums.picture(show, list(errors))
+    found = sums.picture(show, list(errors))
+    if view.is_exact and view.items <= _MOST_TEXTS and other is None:
+        found.texts, found.bits = _texts(readings[0].items.reshape(-1))
+    return found
 
 
 def _batches(rows: NDArray[np.int64], columns: int) -> list[NDArray[np.int64]]:
@@ -249,16 +259,12 @@ class _Sums:
         return Picture(cells, states.astype(np.uint8), rows, columns, shown)
 
 
-def texts(view: View, tensor: LazyTensor) -> dict[str, list[str]]:
-    """Return the digits, and the bits, of each item that a view looks at, row by row."""
-    (columns,) = view.spans()
-    items = _Reading(tensor, view.rows, columns).items.reshape(-1)
-    size = items.dtype.itemsize
-    swapped = np.ascontiguousarray(items.view(np.uint8).reshape(-1, size)[:, ::-1])
+def _texts(items: NDArray[Any]) -> tuple[list[str], list[str]]:
+    """Return the digits, and the bits, of items."""
     numbers = items if items.dtype.kind in "biuc" else items.astype(np.float64)
-    return {
-        "texts": [
-            f"{number:.4g}" if numbers.dtype.kind == "f" else str(number) for number in numbers
-        ],
-        "bits": [row.tobytes().hex() for row in swapped],
-    }
+    is_float = numbers.dtype.kind == "f"
+    big_endian = items.view(np.uint8).reshape(-1, items.itemsize)[:, ::-1]
+    return (
+        [f"{number:.4g}" if is_float else str(number) for number in numbers],
+        [item.tobytes().hex() for item in big_endian],
+    )

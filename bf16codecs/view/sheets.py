@@ -15,8 +15,6 @@ __all__ = ["Region", "Sheet", "View"]
 
 # Tensors of one dimension with more items are wrapped.
 _LONGEST_ROW = 1024
-# What touching a block costs, in bytes: frames decode whole blocks.
-_BLOCK_BYTES = 1 << 16
 # A picture with fewer rows tells too little: longer rows are looked at in parts.
 _LEAST_ROWS = 16
 
@@ -108,21 +106,27 @@ class View:
 
     Parameters
     ----------
+    sheet : Sheet
+        Of the tensor.
     region : Region
-        What is drawn.
+        What of it is drawn.
     height, width : int
         The most cells.
     item_size : int
         Bytes of an item.
     budget : int
-        About how many bytes may be decoded.
+        About how many bytes may be read.
+    block_nbytes : int
+        What one item costs, for which a block is read.
     """
 
+    sheet: Sheet
     region: Region
     height: int
     width: int
     item_size: int
     budget: int
+    block_nbytes: int
 
     @cached_property
     def row_edges(self) -> NDArray[np.int64]:
@@ -134,7 +138,7 @@ class View:
         """Where the columns of cells begin, and where the last one ends."""
         most = self.width
         if not self._has_whole_rows:
-            most = min(most, self.budget // _BLOCK_BYTES // self.rows.size)
+            most = min(most, self.budget // self.block_nbytes // self.rows.size)
         return _edges(self.region.columns, most)
 
     @cached_property
@@ -154,7 +158,7 @@ class View:
             return
         edges = self.column_edges.tolist()
         for first, last in itertools.pairwise(edges):
-            yield range(first, min(last, first + _BLOCK_BYTES // self.item_size))
+            yield range(first, min(last, first + max(1, self.block_nbytes // self.item_size)))
 
     @property
     def items(self) -> int:
@@ -167,16 +171,23 @@ class View:
         return self.items == len(self.region.rows) * len(self.region.columns)
 
     @property
+    def is_exact(self) -> bool:
+        """Whether each cell is an item."""
+        cells = (self.row_edges.size - 1) * (self.column_edges.size - 1)
+        return self.is_whole and self.items == cells
+
+    @property
     def _has_whole_rows(self) -> bool:
         return self._row_cost * min(_LEAST_ROWS, len(self.region.rows)) <= self.budget
 
     @property
     def _row_cost(self) -> int:
-        return len(self.region.columns) * self.item_size + _BLOCK_BYTES
+        return len(self.region.columns) * self.item_size + self.block_nbytes
 
     @property
     def _affordable_rows(self) -> int:
-        whole = len(self.region.rows) * len(self.region.columns) * self.item_size
+        # What lies between two rows is in blocks that are read for either.
+        whole = len(self.region.rows) * self.sheet.columns * self.item_size
         least = _LEAST_ROWS if whole > self.budget else len(self.region.rows)
         return max(least, self.budget // self._row_cost)
 
