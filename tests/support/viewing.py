@@ -7,13 +7,14 @@ import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from bf16codecs.view.checkpoints import Checkpoints
 from bf16codecs.view.server import running
 
-__all__ = ["Answer", "Client", "browser_program", "viewing"]
+__all__ = ["Answer", "Client", "Looking", "browser_program", "viewing"]
 
 Answer = tuple[int, dict[str, str], bytes]
 
@@ -64,3 +65,86 @@ def viewing(*sources: Any, base: Any = None, **options: Any) -> Iterator[Client]
             yield Client(address)
     finally:
         checkpoints.close()
+
+
+class Looking:
+    """A page in a browser."""
+
+    def __init__(self, browser: Any, client: Client, folder: Path) -> None:
+        self.client = client
+        self._context = browser.new_context(viewport={"width": 1280, "height": 860})
+        self.page = self._context.new_page()
+        self._folder, self._pictures = folder, 0
+        #: What the page said to the console, and the addresses that it asked for.
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+        #: Errors that a test expects the console to tell of.
+        self.expected: str | None = None
+        self.page.on("console", lambda message: self.complaints.append(message.text))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+
+    def open(self, query: str = "") -> None:
+        self.page.goto(self.client.address + query)
+        self.settle()
+
+    def settle(self) -> None:
+        """Wait until the page has drawn what it was asked for."""
+        done = 'body[data-waiting="0"] main:not([aria-busy])'
+        self.page.wait_for_selector(done)
+        # A picture is asked for after a pause.
+        self.page.wait_for_timeout(150)
+        self.page.wait_for_selector(done)
+
+    @property
+    def query(self) -> dict[str, str]:
+        """What stands in the address."""
+        return dict(parse_qsl(urlsplit(self.page.url).query))
+
+    def text(self, selector: str) -> str:
+        found: str = self.page.inner_text(selector)
+        return found
+
+    def key(self, *keys: str) -> None:
+        for key in keys:
+            self.page.keyboard.press(key)
+        self.settle()
+
+    def click(self, selector: str) -> None:
+        self.page.click(selector)
+        self.settle()
+
+    def choose(self, selector: str, value: str) -> None:
+        self.page.select_option(selector, value)
+        self.settle()
+
+    def shown(self) -> str:
+        """Return what the picture is of: what it shows, rows and columns."""
+        return str(self.page.get_attribute(".heat", "data-shown"))
+
+    def colours(self, selector: str = "canvas.cells") -> int:
+        """Return how many colours a canvas has."""
+        count: int = self.page.eval_on_selector(
+            selector,
+            """canvas => {
+              const { width, height } = canvas;
+              const data = canvas.getContext("2d").getImageData(0, 0, width, height).data;
+              return new Set(new Uint32Array(data.buffer)).size;
+            }""",
+        )
+        return count
+
+    def screenshot(self) -> bytes:
+        """Take a picture of the page: it is left in the test's folder."""
+        self._pictures += 1
+        data: bytes = self.page.screenshot(path=self._folder / f"page-{self._pictures}.png")
+        return data
+
+    def check(self) -> None:
+        """Fail if the page complained, or asked for anything of another place."""
+        wrong = [own for own in self.complaints if not self.expected or self.expected not in own]
+        assert not wrong
+        assert all(url.startswith(self.client.address) for url in self.requests), self.requests
+
+    def close(self) -> None:
+        self._context.close()

@@ -26,7 +26,9 @@ function against() {
 async function start() {
   model = await api.model();
   byId("where").textContent = model.where;
-  if (![...model.steps, model.base].includes(state.step)) state.step = model.steps.at(-1);
+  const labels = [...model.steps, model.base];
+  if (!labels.includes(state.step)) state.step = model.steps.at(-1);
+  if (![...labels, "before"].includes(state.against)) state.against = "";
   if (!state.against && model.base && !location.search.includes("against")) state.against = model.base;
   controls();
   await load();
@@ -121,8 +123,8 @@ const keys = {
   "/": () => byId("search").focus(),
   "?": () => byId("keys").showModal(),
   Escape: () => show({ tensor: "" }),
-  n: () => tree.neighbour(1) && show({ tensor: tree.neighbour(1) }),
-  p: () => tree.neighbour(-1) && show({ tensor: tree.neighbour(-1) }),
+  n: () => show({ tensor: tree.neighbour(1) }),
+  p: () => show({ tensor: tree.neighbour(-1) }),
   "[": () => walk(-1),
   "]": () => walk(1),
   "+": () => tensors.zoom(2),

@@ -92,10 +92,10 @@ export function select() {
   if (first) first.tabIndex = 0;
 }
 
-// The name of the tensor behind the one that is shown, or before it.
+// The name of the tensor behind the one that is shown, or before it; behind the last is the first.
 export function neighbour(by) {
   const at = rows.findIndex((row) => row.name === state.tensor);
-  return rows[at < 0 ? (by > 0 ? 0 : rows.length - 1) : at + by]?.name;
+  return rows.at(at < 0 && by < 0 ? -1 : (at + by) % rows.length)?.name ?? "";
 }
 
 function some(makers) {
