@@ -197,6 +197,7 @@ def test_the_address_is_all_there_is(look_at, store):
     assert other.query == looking.query
     assert other.shown() == looking.shown()
     assert other.colours() == looking.colours()
+    assert other.text(".legend") == looking.text(".legend")
     # Two browsers at once do not meet.
     other.key("Escape")
     assert looking.text("h1") == UP

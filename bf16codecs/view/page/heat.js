@@ -81,7 +81,7 @@ export class Heat {
     context.textAlign = "center";
     context.textBaseline = "middle";
     for (let i = 0; i < texts.length; i += 1) {
-      context.fillStyle = Number.isFinite(cells[i]) ? textOn(this.scale, cells[i]) : "#888";
+      context.fillStyle = Number.isFinite(cells[i]) ? textOn(this.scale, cells[i]) : "#111";
       const [x, y] = [(i % columns) + 0.5, Math.floor(i / columns) + 0.5];
       context.fillText(texts[i], x * across, y * down, across - 2);
     }

@@ -95,7 +95,7 @@ listen((changed) => {
     tree.select();
     catching(draw());
     if (has("tensor")) byId("main").scrollTop = 0;
-  } else if (has("rows", "columns", "show", "limit") && state.tensor) tensors.refresh();
+  } else if (has("rows", "columns", "show") && state.tensor) tensors.refresh();
   else if (has("colour") && !state.tensor) catching(draw());
   if (has("search")) tree.draw();
 });
@@ -148,13 +148,15 @@ addEventListener("keydown", (event) => {
 });
 
 let resizing = null;
-addEventListener("resize", () => {
+function drawAgain() {
   clearTimeout(resizing);
   resizing = setTimeout(() => {
     if (!contents) return;
-    if (state.tensor) tensors.resized();
+    if (state.tensor) tensors.refresh();
     else draw().catch(complain);
   }, 150);
-});
+}
+addEventListener("resize", drawAgain);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAgain);
 
 start().catch(complain);

@@ -41,7 +41,7 @@ export async function tensor(row, against) {
     return;
   }
   const height = Math.max(110, Math.min(480, (760 * about.rows) / about.columns));
-  own.heat = new Heat(about, Math.round(height), (region) => show(texts(region, about)), told);
+  own.heat = new Heat(about, Math.round(height), (region) => looked(own, region), told);
   own.readout = element("p", { class: "readout", id: "readout" });
   own.note = element("p", { class: "soft", id: "note" });
   own.wrong = element("p", { class: "wrong", id: "damage", hidden: true });
@@ -52,7 +52,20 @@ export async function tensor(row, against) {
     own.wrong, own.panels
   );
   refresh();
-  panels(own.panels, about, against);
+}
+
+// Count once there is something to see: both at once take longer than either.
+function counted(own) {
+  if (own.isCounted) return;
+  own.isCounted = true;
+  panels(own.panels, own.about, own.against);
+}
+
+// Another part of it is wanted: with the colours that there are, which a copied address keeps.
+function looked(own, region) {
+  const limit = own.limits ? `${own.limits.least}:${own.limits.most}` : "";
+  const place = texts(region, own.about);
+  show({ ...place, limit: place.rows || place.columns ? limit : "" });
 }
 
 // Draw what the address says now: another part, or another thing to show.
@@ -80,19 +93,16 @@ export function move(x, y) {
 }
 
 export function showWhole() {
-  if (page?.about) show(texts(whole(page.about), page.about));
+  if (page?.heat) looked(page, whole(page.about));
 }
 
 // Colours from what is in sight, not from what was seen first.
 export function fitColours() {
   if (!page?.heat?.picture) return;
+  state.limit = "";
   page.limits = null;
-  show({ limit: "" });
   put(page, page.heat.picture);
-}
-
-export function resized() {
-  if (page?.heat?.picture) refresh();
+  looked(page, page.heat.region);
 }
 
 function shown(own) {
@@ -115,12 +125,14 @@ async function fetched(own, region, detail) {
   } catch (error) {
     own.wrong.hidden = false;
     own.wrong.textContent = error.message;
+    counted(own);
     return;
   }
   if (picture === null || page !== own) return;
   if (own.limits?.what !== what) own.limits = null;
   picture.what = what;
   put(own, picture);
+  counted(own);
   if (!picture.is_whole && !detail) {
     own.timer = setTimeout(() => fetched(own, region, "fine"), FINER);
   }
@@ -133,7 +145,8 @@ function put(own, picture) {
   own.heat.put(picture, colours);
   paintedLegend(own, colours);
   const all = (picture.rows[1] - picture.rows[0]) * (picture.columns[1] - picture.columns[0]);
-  const part = picture.is_whole ? "All values in sight are in the picture."
+  const can = picture.errors.length ? " that can be read" : "";
+  const part = picture.is_whole ? `All values in sight${can} are in the picture.`
     : `The picture is of ${percent(picture.items / all)} of the values in sight, evenly spread.`;
   const place = `Rows ${picture.rows.join(" to ")}, columns ${picture.columns.join(" to ")}.`;
   own.note.textContent = `${place} ${part} Beside it: root mean squares of rows and columns.`;
@@ -147,12 +160,15 @@ function put(own, picture) {
 // cent, and of all pictures of this tensor until it is asked for others.
 function limitsOf(picture, what) {
   if (what === "changed") return { least: 0, most: 1 };
-  const wanted = Number(state.limit);
+  const wanted = /^(-?[\d.e+-]+):([\d.e+-]+)$/.exec(state.limit)?.slice(1).map(Number);
+  if (wanted?.every(Number.isFinite) && wanted[0] < wanted[1]) {
+    return { least: wanted[0], most: wanted[1] };
+  }
   const isSigned = KINDS[what] === "diverging";
   const values = Array.from(picture.cells, (v) => Math.abs(v)).filter((v) => Number.isFinite(v) && v > 0);
   values.sort((a, b) => a - b);
   const at = (part) => values[Math.floor(part * (values.length - 1))] ?? 1;
-  const most = wanted > 0 ? wanted : at(0.995);
+  const most = at(0.995);
   const least = isSigned ? -most : Math.min(at(0.005), most);
   return { least, most };
 }
@@ -222,7 +238,7 @@ function tools(own) {
 }
 
 function facts(row, about) {
-  const times = row && ratio(row);
+  const times = row && row.codec !== "none" && ratio(row);
   const own = [
     ["dtype", about.dtype],
     ["shape", shaped(about.shape)],
