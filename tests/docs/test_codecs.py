@@ -1,4 +1,4 @@
-"""Documentation of the codecs: its examples run, and the schemas say what the classes do."""
+"""Documentation of the codecs: the schemas, the table of what zarr takes, and the examples."""
 
 import json
 import re
@@ -109,17 +109,6 @@ def test_readme_has_the_usual_headings_and_a_valid_example(name):
     (codec,) = (c for c in json.loads(example)["codecs"] if c["name"] == name)
     assert not list(violations(codec, load(name)))
     assert get_codec_class(name).from_dict(codec).to_dict() == codec
-
-
-def test_examples_of_the_page_run(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    text = (ROOT / "docs" / "codecs.md").read_text()
-    examples = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    assert len(examples) == 6
-    names = {}
-    for example in examples:
-        exec(example, names)
-    assert len(list(tmp_path.iterdir())) == 4
 
 
 BYTES = {"name": "bytes", "configuration": {"endian": "little"}}

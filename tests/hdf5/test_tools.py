@@ -185,7 +185,7 @@ def c_flags() -> list[str]:
     reason="a C compiler, pkg-config and HDF5's headers (Debian: libhdf5-dev) are not all there",
 )
 def test_c_program_of_the_document(tmp_path: Path, weights: np.ndarray, root: Path) -> None:
-    text = (root / "docs" / "hdf5_filter.md").read_text("utf-8")
+    text = (root / "docs" / "howto" / "programs.md").read_text("utf-8")
     (code,) = re.findall(r"```c\n(.*?)```", text, re.DOTALL)
     (tmp_path / "read.c").write_text(code)
     program = tmp_path / "read"

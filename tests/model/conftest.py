@@ -9,6 +9,7 @@ import pytest
 
 from bf16codecs._chunks import sources
 from bf16codecs._chunks.stored import AtMost
+from object_store import CREDENTIALS, s3_server
 
 
 @pytest.fixture
@@ -30,11 +31,8 @@ def s3() -> Iterator[dict[str, str]]:
     """Return the options for a client of an S3 server that has a bucket; there is one server."""
     pytest.importorskip("s3fs")
     fsspec = pytest.importorskip("fsspec")
-    server_of = pytest.importorskip("moto.server")
-    server = server_of.ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    options = {"key": "k", "secret": "s", "endpoint_url": f"http://{host}:{port}"}
-    fsspec.filesystem("s3", **options).mkdir("bucket")
-    yield options
-    server.stop()
+    pytest.importorskip("moto.server")
+    with s3_server() as address:
+        options = {**CREDENTIALS, "endpoint_url": address}
+        fsspec.filesystem("s3", **options).mkdir("bucket")
+        yield options

@@ -1,0 +1,77 @@
+"""The documentation does what it says: every code block of every page runs, and links lead on."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from checkout import ROOT
+from doc_pages import LANGUAGES, PAGES, Block, blocks_of, matches, run_page
+
+BLOCKS = [block for page in PAGES for block in blocks_of(page)]
+#: Why blocks are not run, and how many: whoever adds one has to say so here.
+NOT_RUN = {
+    "installs packages": 6,
+    "takes minutes": 10,
+    "builds C++": 6,
+    "needs a cluster": 1,
+}
+
+
+def page_name(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_page_runs(page: Path, tmp_path: Path, demo_model: Path) -> None:
+    missing = run_page(page, tmp_path, demo_model)
+    if missing:
+        pytest.skip(f"all but what needs {' and '.join(sorted(set(missing)))} was run")
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=str)
+def test_blocks_say_what_they_are(block: Block) -> None:
+    assert block.language in LANGUAGES
+    if block.language == "json":
+        json.loads(block.code)
+
+
+def test_few_blocks_are_not_run_and_for_known_reasons() -> None:
+    assert Counter(block.not_run for block in BLOCKS if block.not_run) == NOT_RUN
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_marks_belong_to_blocks(page: Path) -> None:
+    """A comment that is misspelt, or stands elsewhere, would do nothing."""
+    text = page.read_text("utf-8")
+    marks = re.findall(r"<!-- *(?:given|needs?|not run|skip)\b.*", text)
+    used = sum(bool(b.given) + bool(b.needs) + bool(b.not_run) for b in blocks_of(page))
+    assert len(marks) == used
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_links_lead_somewhere(page: Path) -> None:
+    """So in the sources, which people read on hubs; figures are made with the site."""
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text("utf-8")):
+        if not re.match(r"[a-z]+:|#|figures/", target):
+            assert (page.parent / target.split("#")[0]).exists(), target
+
+
+@pytest.mark.parametrize(
+    ("wanted", "shown", "same"),
+    [
+        ("a  1 s\n", "a 2.5 s\n", True),
+        ("a 1 MB\n", "a 2 MB\n", False),
+        ("a\n...\nd\n", "a\nb\nc\nd\n", True),
+        ("a\n...\nd\n", "a\nb\n", False),
+        ("a\n", "a\nb\n", False),
+    ],
+)
+def test_output_is_compared(wanted: str, shown: str, same: bool) -> None:
+    assert matches(wanted, shown) is same
