@@ -8,10 +8,11 @@ import shutil
 from collections import Counter
 from pathlib import Path
 
+import click
 import pytest
 
 from checkout import ROOT
-from doc_pages import LANGUAGES, PAGES, Block, blocks_of, matches, run_page
+from doc_pages import LANGUAGES, PAGES, Block, blocks_of, check_unrun, matches, run_page
 
 BLOCKS = [block for page in PAGES for block in blocks_of(page)]
 #: Why blocks are not run, and how many: whoever adds one has to say so here.
@@ -40,6 +41,16 @@ def test_blocks_say_what_they_are(block: Block) -> None:
     assert block.language in LANGUAGES
     if block.language == "json":
         json.loads(block.code)
+
+
+@pytest.mark.parametrize(
+    ("language", "code"),
+    [("python", "x ="), ("sh", "if"), ("sh", "st2zarr --no-such a b"), ("sh", "zarr2st a")],
+)
+def test_what_is_not_run_is_checked(language: str, code: str) -> None:
+    block = Block(ROOT / "README.md", 1, language, code, not_run="takes minutes")
+    with pytest.raises((AssertionError, SyntaxError, click.UsageError)):
+        check_unrun(block)
 
 
 def test_few_blocks_are_not_run_and_for_known_reasons() -> None:
