@@ -22,6 +22,8 @@ NOT_RUN = {
     "builds C++": 6,
     "needs a cluster": 1,
 }
+#: What blocks may need that the tests do not install.
+NEEDS = {"h5dump", "h5repack", "torch", "transformers"}
 
 
 def page_name(page: Path) -> str:
@@ -39,6 +41,7 @@ def test_page_runs(page: Path, tmp_path: Path, demo_model: Path) -> None:
 @pytest.mark.parametrize("block", BLOCKS, ids=str)
 def test_blocks_say_what_they_are(block: Block) -> None:
     assert block.language in LANGUAGES
+    assert set(block.needs) <= NEEDS
     if block.language == "json":
         json.loads(block.code)
 
