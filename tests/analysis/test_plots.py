@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import re
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
@@ -128,6 +129,72 @@ class Page(HTMLParser):
                 self.addresses.append(value)
             if name == "id":
                 self.ids.append(value)
+
+
+def rows_of(points):
+    """Rows of a benchmark, by name: speed, ratio."""
+    return [
+        {"name": name, "ratio": ratio, "decode_gbps": speed, "encode_gbps": speed, "threads": 1}
+        for name, (speed, ratio) in points.items()
+    ]
+
+
+def boxes_of(axes):
+    from matplotlib.text import Text
+
+    return {text.get_text(): Text.get_window_extent(text) for text in axes.texts}
+
+
+def test_names_of_a_crowd_do_not_overlap():
+    crowd = {f"BF16 codec {i}": (1 + i / 100, 1.5 + i % 3 / 1000) for i in range(12)}
+    rows = rows_of({**crowd, "memcpy": (20.0, 1.0), "LZMA 1": (0.01, 1.3)})
+    with plots.style():
+        axes = plots.ratio_and_speed(rows)
+    axes.figure.draw_without_rendering()
+    boxes = boxes_of(axes)
+    assert boxes.keys() == {*crowd, "LZMA 1"}, "memcpy is a line"
+    for (name, box), (other, its) in itertools.combinations(boxes.items(), 2):
+        assert not box.overlaps(its), f"{name} covers {other}"
+    for name, box in boxes.items():
+        assert axes.bbox.contains(box.x0, box.y0), name
+        assert axes.bbox.contains(box.x1, box.y1), name
+
+
+def test_the_line_joins_those_that_no_other_one_beats():
+    points = {
+        "memcpy": (20.0, 1.0),
+        "fast": (10.0, 1.2),
+        "beaten": (5.0, 1.1),
+        "as fast as fast": (10.0, 1.1),
+        "BF16 small": (2.0, 1.5),
+    }
+    axes = plots.ratio_and_speed(rows_of(points), "encode")
+    copying, line = axes.lines
+    assert set(copying.get_xdata()) == {20.0}
+    assert line.get_xydata().tolist() == [[10, 1.2], [2, 1.5]]
+    labels = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert labels == ["this package", "others", "filled: no other is better in both", "memcpy"]
+    filled = [bool(color[3]) for group in axes.collections for color in group.get_facecolor()]
+    assert sum(filled) == 2
+
+
+def test_a_picture_of_several_tables():
+    near, far = {"a": (1.0, 1.5), "b": (2.0, 1.4)}, {"a": (1.0, 1.5), "c": (2.0, 12.0)}
+    two = [row | {"threads": n} for row in rows_of(far) for n in (1, 2)]
+    with plots.style("dark"):
+        figure = plots.ratios_and_speeds({"one": rows_of(near), "other": two, "none": []})
+    assert [axes.get_title(loc="left").partition(":")[0] for axes in figure.axes] == [
+        *["one"] * 2, *["other"] * 2, *["none"] * 2,
+    ]  # fmt: skip
+    assert [axes.get_yscale() for axes in figure.axes[:4]] == ["linear"] * 2 + ["log"] * 2
+    assert "of one thread" in figure.axes[0].get_xlabel()
+    assert "thread" not in figure.axes[2].get_xlabel()
+    assert boxes_of(figure.axes[2]).keys() == {
+        f"{name}, {threads}" for name in "ac" for threads in ("1 thread", "2 threads")
+    }
+    file = io.BytesIO()
+    plots.save(figure.axes[0], file, "pdf")
+    assert file.getvalue().startswith(b"%PDF")
 
 
 def test_a_report(series, tmp_path):

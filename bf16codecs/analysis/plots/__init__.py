@@ -10,6 +10,7 @@ lines differ in their markers, too. `style` makes all pictures inside it light o
 """
 
 from bf16codecs.analysis.plots.style import (  # first: it says what is not installed
+    FORMATS,
     STYLES,
     save,
     style,
@@ -20,12 +21,13 @@ from bf16codecs.analysis.plots.codecs import (
     bits_by_layer,
     block_entropies,
     block_sizes,
-    ratio_and_speed,
 )
+from bf16codecs.analysis.plots.speeds import ratio_and_speed, ratios_and_speeds
 from bf16codecs.analysis.plots.steps import bits_over_steps, changed_bits
 from bf16codecs.analysis.plots.values import bytes_histogram, exponents, predictions, set_bits
 
 __all__ = [
+    "FORMATS",
     "STYLES",
     "bits_by_layer",
     "bits_over_steps",
@@ -36,6 +38,7 @@ __all__ = [
     "exponents",
     "predictions",
     "ratio_and_speed",
+    "ratios_and_speeds",
     "save",
     "set_bits",
     "style",

@@ -1,9 +1,9 @@
-"""Pictures of what codecs reach, in a model's layers and blocks, and beside each other."""
+"""Pictures of what codecs reach, in a model's layers and blocks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from matplotlib.ticker import MaxNLocator
 
@@ -13,7 +13,7 @@ from bf16codecs.analysis.results import Analysis
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["bits_by_layer", "block_entropies", "block_sizes", "ratio_and_speed"]
+__all__ = ["bits_by_layer", "block_entropies", "block_sizes"]
 
 
 def bits_by_layer(analysis: Analysis, codec: str = "arithmetic", ax: Axes | None = None) -> Axes:
@@ -119,48 +119,4 @@ def block_sizes(study: Mapping[str, Sequence[tuple[int, float]]], ax: Axes | Non
     ax.set_ylabel("bits a value")
     ax.legend(fontsize="small")
     ax.set_title("Large blocks cost little side information")
-    return ax
-
-
-def ratio_and_speed(
-    results: Iterable[Mapping[str, Any]], direction: str = "decode", ax: Axes | None = None
-) -> Axes:
-    """Draw ratio against speed of codecs: those up and to the right are better.
-
-    Parameters
-    ----------
-    results : iterable of mapping
-        What ``bf16codecs bench --json`` has under ``"results"``.
-    direction : {"decode", "encode"}
-        Which speed.
-    ax : matplotlib.axes.Axes, optional
-        Where to draw.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-    """
-    if direction not in ("decode", "encode"):
-        raise ValueError(f"direction must be 'decode' or 'encode', not {direction!r:.80}")
-    ax = axes_for(ax)
-    points = [(r["name"], r[f"{direction}_gbps"], r["ratio"]) for r in results]
-    own = [point for point in points if point[0].startswith("BF16")]
-    others = [point for point in points if not point[0].startswith("BF16")]
-    for group, marker, label in ((own, "o", "bf16codecs"), (others, "s", "others")):
-        if group:
-            ax.scatter([p[1] for p in group], [p[2] for p in group], marker=marker, label=label)
-    best = 0.0
-    frontier = []
-    for _, speed, ratio in sorted(points, key=lambda p: -p[1]):
-        if ratio > best:
-            best = ratio
-            frontier.append((speed, ratio))
-    ax.plot(*zip(*frontier, strict=True), color="0.5", linewidth=1, zorder=0)
-    for name, speed, ratio in points:
-        ax.annotate(name, (speed, ratio), (4, 3), textcoords="offset points", fontsize="x-small")
-    ax.set_xscale("log")
-    ax.set_xlabel(f"{direction}, GB/s of one thread")
-    ax.set_ylabel("ratio: size before / after")
-    ax.legend(fontsize="small", loc="lower left")
-    ax.set_title(f"Ratio against the speed to {direction}; the line joins the best")
     return ax

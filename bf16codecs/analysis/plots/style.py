@@ -15,11 +15,13 @@ with from_extra("plot", "bf16codecs.analysis.plots"):
     import matplotlib as mpl
     from cycler import cycler
     from matplotlib import pyplot as plt
+    from matplotlib.backend_bases import FigureCanvasBase
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 __all__ = [
+    "FORMATS",
     "STYLES",
     "Group",
     "axes_for",
@@ -54,6 +56,8 @@ _COMMON = {
     "image.cmap": "viridis",
     "svg.fonttype": "none",
 }
+#: What pictures can be saved as. PGF would need LaTeX.
+FORMATS = sorted(FigureCanvasBase.get_supported_filetypes().keys() - {"pgf"})
 #: Settings of matplotlib by the name of a style.
 STYLES: Mapping[str, Mapping[str, Any]] = {
     "light": _COMMON,
@@ -114,8 +118,8 @@ def save(axes: Axes, target: Any, form: str) -> None:
         What a function of this package returned.
     target : str, path or file
         Where to write it.
-    form : {"png", "svg"}
-        How. The bytes of an SVG depend on the picture alone.
+    form : str
+        How: one of `FORMATS`. The bytes of an SVG depend on the picture alone.
     """
     figure = axes.get_figure(root=True)
     assert figure is not None
