@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import platform
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["give_back_freed_memory", "keep_freed_memory", "peak_memory"]
+__all__ = ["give_back_freed_memory", "keep_freed_memory", "no_peak_because", "peak_memory"]
 
 # Parameters of glibc's mallopt(), and what it takes for "never".
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _NEVER = -1, -3, 1 << 30
@@ -37,17 +38,34 @@ def give_back_freed_memory() -> None:
 @contextmanager
 def peak_memory() -> Iterator[Callable[[], int | None]]:
     """Yield a function that returns how many bytes resident memory has risen (Linux)."""
-
-    def status(key: str) -> int:
-        for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith(key):
-                return int(line.split()[1]) * 1024
-        raise OSError(key)
-
     try:
-        Path("/proc/self/clear_refs").write_text("5")  # the peak is what it is now
-        before = status("VmRSS")
+        _forget_peak()
+        before = _status("VmRSS")
     except OSError:
         yield lambda: None
         return
-    yield lambda: max(0, status("VmHWM") - before)
+    yield lambda: max(0, _status("VmHWM") - before)
+
+
+def no_peak_because() -> str | None:
+    """Return why `peak_memory` knows none here; None if it does."""
+    if not sys.platform.startswith("linux"):
+        return "Linux alone tells a peak that can be set back"
+    try:
+        _forget_peak()
+        _status("VmHWM")
+    except OSError as e:
+        return f"this system does not tell it: {e}"
+    return None
+
+
+def _forget_peak() -> None:
+    """Let the peak be what resident memory is now."""
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def _status(key: str) -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(key):
+            return int(line.split()[1]) * 1024
+    raise OSError(f"/proc/self/status has no {key}")

@@ -4,7 +4,8 @@ Every contender gets the same tensors, one by one, in a process of its own, and 
 checked. The tensors are repeated in memory until they take `nbytes`, so that speeds are those of a
 large model and not of a cache; each copy is encoded alone, since a codec that looks far back would
 otherwise find the copy before. Slow contenders get fewer rounds, and a part of the tensors, so that
-all are measured in the time that they share. Speeds are also given as a ratio to `memcpy` between
+all are measured in the time that they share. The systems before this package got a model as one
+piece, and get it so here. Speeds are also given as a ratio to `memcpy` between
 warm buffers, measured in the same round: machines differ by more than codecs do.
 """
 
@@ -14,11 +15,18 @@ from bf16codecs._lazy import lazy_names
 
 if TYPE_CHECKING:
     from bf16codecs.bench.checkpoints import RunResult, StepResult, measure_run
-    from bf16codecs.bench.data import GAUSSIAN, Payload, Sample, sample_of
+    from bf16codecs.bench.data import (
+        GAUSSIAN,
+        NothingToMeasureError,
+        Payload,
+        Sample,
+        sample_of,
+    )
     from bf16codecs.bench.defaults import DEFAULT_NBYTES, SECONDS, SYSTEM_TITLES
     from bf16codecs.bench.host import Machine, machine
-    from bf16codecs.bench.measure import Result
-    from bf16codecs.bench.reports import to_csv, to_json
+    from bf16codecs.bench.measure import Failure, Result
+    from bf16codecs.bench.plan import Part, Plan, plan_of
+    from bf16codecs.bench.reports import Measured, to_csv, to_json
     from bf16codecs.bench.study import Study, study_codecs
     from bf16codecs.bench.systems import study_system
 
@@ -27,8 +35,13 @@ __all__ = [
     "GAUSSIAN",
     "SECONDS",
     "SYSTEM_TITLES",
+    "Failure",
     "Machine",
+    "Measured",
+    "NothingToMeasureError",
+    "Part",
     "Payload",
+    "Plan",
     "Result",
     "RunResult",
     "Sample",
@@ -36,6 +49,7 @@ __all__ = [
     "Study",
     "machine",
     "measure_run",
+    "plan_of",
     "sample_of",
     "study_codecs",
     "study_system",
@@ -47,11 +61,18 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "bf16codecs.bench.checkpoints": ["RunResult", "StepResult", "measure_run"],
-        "bf16codecs.bench.data": ["GAUSSIAN", "Payload", "Sample", "sample_of"],
+        "bf16codecs.bench.data": [
+            "GAUSSIAN",
+            "NothingToMeasureError",
+            "Payload",
+            "Sample",
+            "sample_of",
+        ],
         "bf16codecs.bench.defaults": ["DEFAULT_NBYTES", "SECONDS", "SYSTEM_TITLES"],
         "bf16codecs.bench.host": ["Machine", "machine"],
-        "bf16codecs.bench.measure": ["Result"],
-        "bf16codecs.bench.reports": ["to_csv", "to_json"],
+        "bf16codecs.bench.measure": ["Failure", "Result"],
+        "bf16codecs.bench.plan": ["Part", "Plan", "plan_of"],
+        "bf16codecs.bench.reports": ["Measured", "to_csv", "to_json"],
         "bf16codecs.bench.study": ["Study", "study_codecs"],
         "bf16codecs.bench.systems": ["study_system"],
     },

@@ -1,21 +1,18 @@
-"""What is measured: this package's codecs, and their installed peers."""
+"""What is measured: memcpy, and this package's codecs."""
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from bf16codecs import _core
 from bf16codecs.bench.data import Bytes
 
-__all__ = ["MEMCPY", "Contender", "contenders", "copy", "memcpy", "of_codec"]
+__all__ = ["MEMCPY", "Contender", "copy", "memcpy", "of_codec", "own_codecs"]
 
 MEMCPY = "memcpy"
-_ZIPNN_DTYPES = ("bfloat16", "float16", "float32")
 
 
 @dataclass(frozen=True)
@@ -24,7 +21,7 @@ class Contender:
 
     `encode` returns a buffer, or a list of them. `decode` may write to `out`, a warm buffer of the
     right size, or return its own. `restored` says what it has to give: other bytes than the encoded
-    ones where numbers lose something.
+    ones where numbers lose something. Of those that are `slow`, a large model takes minutes.
     """
 
     name: str
@@ -32,6 +29,7 @@ class Contender:
     decode: Callable[[Any, Bytes], Any]
     threads: int = 1
     restored: Callable[[Bytes], Bytes] | None = None
+    slow: bool = False
 
 
 def copy(data: Bytes, out: Bytes) -> Bytes:
@@ -40,9 +38,13 @@ def copy(data: Bytes, out: Bytes) -> Bytes:
     return out
 
 
-def of_codec(name: str, codec: Any) -> Contender:
+def of_codec(name: str, codec: Any, threads: int = 1, *, slow: bool = False) -> Contender:
     """Return a codec of numcodecs as a contender."""
-    return Contender(name, codec.encode, lambda data, out: codec.decode(data, out=out))
+
+    def decode(encoded: Any, out: Bytes) -> Any:
+        return codec.decode(encoded, out=out)
+
+    return Contender(name, codec.encode, decode, threads, slow=slow)
 
 
 def memcpy() -> Contender:
@@ -50,94 +52,15 @@ def memcpy() -> Contender:
     return Contender(MEMCPY, lambda data: data, copy)
 
 
-def _own(dtype: str) -> Iterator[Contender]:
+def own_codecs(threads: int, dtype: str) -> Iterator[Contender]:
+    """Yield this package's codecs for a dtype."""
     from bf16codecs import codecs
 
-    yield of_codec("BF16Split", codecs.BF16Split(dtype))
-    yield of_codec("BF16Huffman", codecs.BF16Huffman(dtype))
-    yield of_codec("BF16Arithmetic fast", codecs.BF16Arithmetic(dtype))
-    yield of_codec("BF16Arithmetic best", codecs.BF16Arithmetic(dtype, "best"))
-    yield of_codec("BF16Zstd 3", codecs.BF16Zstd(dtype=dtype))
-
-
-def _numcodecs_peers(items: str) -> Iterator[Contender]:
-    import numcodecs
-
-    shuffle, bitshuffle = numcodecs.Blosc.SHUFFLE, numcodecs.Blosc.BITSHUFFLE
-    # Blosc shuffles by the item size of what it is given.
     for name, codec in (
-        ("Blosc lz4 bitshuffle", numcodecs.Blosc("lz4", 5, bitshuffle)),
-        ("Blosc zstd-1 shuffle", numcodecs.Blosc("zstd", 1, shuffle)),
+        ("BF16Split", codecs.BF16Split(dtype)),
+        ("BF16Huffman", codecs.BF16Huffman(dtype)),
+        ("BF16Arithmetic fast", codecs.BF16Arithmetic(dtype)),
+        ("BF16Arithmetic best", codecs.BF16Arithmetic(dtype, "best")),
+        ("BF16Zstd 3", codecs.BF16Zstd(dtype=dtype)),
     ):
-        yield Contender(
-            name,
-            lambda data, codec=codec: codec.encode(data.view(items)),  # type: ignore[misc]
-            lambda data, out, codec=codec: codec.decode(data, out=out),  # type: ignore[misc]
-        )
-    yield of_codec("Zstd 1", numcodecs.Zstd(1))
-    yield of_codec("BZ2 1", numcodecs.BZ2(1))
-    yield of_codec("LZMA 1", numcodecs.LZMA(preset=1))
-
-
-def _pcodec(items: str) -> Iterator[Contender]:
-    from numcodecs.pcodec import PCodec
-
-    importlib.import_module("pcodec")
-    codec = PCodec(level=8)
-    yield Contender(
-        "PCodec 8",
-        lambda data: codec.encode(data.view(items)),
-        lambda data, out: codec.decode(data, out=out.view(items)).view(np.uint8),
-    )
-
-
-def _blosc2(threads: int, item_size: int) -> Iterator[Contender]:
-    import blosc2
-
-    for name, level, filter_ in (
-        ("blosc2 zstd-1 shuffle", 1, blosc2.Filter.SHUFFLE),
-        ("blosc2 zstd-3 bitshuffle", 3, blosc2.Filter.BITSHUFFLE),
-    ):
-        parameters = {
-            "codec": blosc2.Codec.ZSTD,
-            "clevel": level,
-            "filters": [filter_],
-            "typesize": item_size,
-            "nthreads": threads,
-        }
-        yield Contender(
-            name,
-            lambda data, p=parameters: blosc2.compress2(data, **p),  # type: ignore[misc]
-            lambda data, out: blosc2.decompress2(data, dst=out, nthreads=threads) or out,
-        )
-
-
-def _zipnn(threads: int, dtype: str) -> Iterator[Contender]:
-    from zipnn import ZipNN
-
-    codec = ZipNN(input_format="byte", bytearray_dtype=dtype, threads=threads)
-    # It writes into its input, so it gets a copy.
-    yield Contender(
-        "zipnn",
-        lambda data: codec.compress(bytearray(data)),
-        lambda data, out: codec.decompress(data),
-    )
-
-
-def contenders(threads: int, dtype: str) -> Iterator[Contender]:
-    """Yield memcpy, this package's codecs, and every installed peer that knows such items."""
-    item_size = _core.ITEM_SIZES[dtype]
-    items = f"<u{item_size}"
-    yield memcpy()
-    yield from (replace(own, threads=threads) for own in _own(dtype))
-    for peers in (
-        lambda: _numcodecs_peers(items),
-        lambda: _pcodec(items) if item_size > 1 else (),
-        lambda: _blosc2(threads, item_size),
-        lambda: _zipnn(threads, dtype) if dtype in _ZIPNN_DTYPES else (),
-    ):
-        try:
-            found = list(peers())
-        except ImportError:
-            continue
-        yield from (replace(peer, threads=threads) for peer in found)
+        yield of_codec(name, codec, threads)

@@ -4,24 +4,39 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bf16codecs import _core
 from bf16codecs._dtypes import DTYPE_NAMES
-from bf16codecs.convert.sources import opened_source
+from bf16codecs._paths import given_path
+from bf16codecs.model import LazyTensor, open_model
 
-__all__ = ["GAUSSIAN", "Bytes", "Payload", "Sample", "payload_of", "picked", "sample_of"]
+__all__ = [
+    "GAUSSIAN",
+    "Bytes",
+    "NothingToMeasureError",
+    "Payload",
+    "Sample",
+    "payload_of",
+    "picked",
+    "sample_of",
+]
 
 Bytes = NDArray[np.uint8]
 Source = str | os.PathLike[str]
 
 #: Source name for synthetic data: four matrices of normal numbers, sigma 0.011 to 0.048.
 GAUSSIAN = "gaussian"
+
+
+class NothingToMeasureError(ValueError):
+    """The model has no tensors of the data types that are asked for."""
 
 
 @dataclass(frozen=True)
@@ -59,42 +74,35 @@ def sample_of(source: Source, nbytes: int) -> Sample:
 
     Parameters
     ----------
-    source : path or ``"gaussian"``
-        A safetensors model, or synthetic data.
+    source : path, address or ``"gaussian"``
+        What `bf16codecs.open_model` opens, or synthetic data.
     nbytes : int
         Of a larger model, tensors picked at random, though always the same, until they take this
         much; the last one is cut.
 
     Raises
     ------
-    ValueError
-        If the source is not a safetensors model, or has no such tensor.
+    NothingToMeasureError
+        If the model has no such tensor.
+    BF16CodecsError
+        If it is no model, or damaged.
     """
-    if source == GAUSSIAN:
-        matrices = [matrix for _, matrix in _gaussian()]
-        whole = Sample("bfloat16", matrices, len(matrices), sum(m.nbytes for m in matrices), {})
-        taken = picked([m.nbytes for m in matrices], nbytes, 2)
-        return replace(whole, tensors=[matrices[i][:size] for i, size in taken])
-    placed = [(f, t) for f in opened_source(source).files for t in f.header.tensors]
-    sizes = Counter[str]()
-    for _, tensor in placed:
-        if DTYPE_NAMES.get(tensor.dtype) in _core.DTYPES:
-            sizes[tensor.dtype] += tensor.nbytes
-    dtype = max(sizes, key=sizes.__getitem__, default="")
-    if not sizes[dtype]:
-        there = ", ".join(dict.fromkeys(t.dtype for _, t in placed if t.nbytes)) or "no tensors"
-        raise ValueError(f"{Path(source)}: no floating-point tensors to measure: it has {there}")
-    own = [(f, t) for f, t in placed if t.dtype == dtype and t.nbytes]
-    item = _core.ITEM_SIZES[DTYPE_NAMES[dtype]]
-    taken = picked([t.nbytes for _, t in own], nbytes, item)
-    tensors = []
-    for i, size in taken:
-        file, tensor = own[i]
-        content = np.empty(size, np.uint8)
-        file.read_into(file.header.data_start + tensor.start, content)
-        tensors.append(content)
-    others = Counter(t.dtype for _, t in placed if t.dtype != dtype)
-    return Sample(DTYPE_NAMES[dtype], tensors, len(own), sizes[dtype], dict(others))
+    with _opened(source) as tensors:
+        sizes = Counter[str]()
+        for tensor in tensors:
+            if DTYPE_NAMES.get(tensor.dtype) in _core.DTYPES:
+                sizes[tensor.dtype] += tensor.nbytes
+        dtype = max(sizes, key=sizes.__getitem__, default="")
+        if not sizes[dtype]:
+            there = ", ".join(dict.fromkeys(t.dtype for t in tensors if t.nbytes)) or "no tensors"
+            raise NothingToMeasureError(
+                f"{source}: no floating-point tensors to measure: it has {there}"
+            )
+        own = [tensor for tensor in tensors if tensor.dtype == dtype and tensor.nbytes]
+        taken = picked([t.nbytes for t in own], nbytes, _core.ITEM_SIZES[DTYPE_NAMES[dtype]])
+        contents = [own[i].read(size) for i, size in taken]
+    others = Counter(tensor.dtype for tensor in tensors if tensor.dtype != dtype)
+    return Sample(DTYPE_NAMES[dtype], contents, len(own), sizes[dtype], dict(others))
 
 
 def picked(sizes: Sequence[int], nbytes: int, item_size: int) -> list[tuple[int, int]]:
@@ -134,51 +142,92 @@ def payload_of(
 
     Parameters
     ----------
-    source : path or ``"gaussian"``
+    source : path, address or ``"gaussian"``
         As `sample_of` takes it.
     dtypes : sequence of str
         As safetensors names them: the first that the model has is taken.
     nbytes : int
         What goes beyond these bytes is left out.
-    base : path, optional
+    base : path or address, optional
         A model that has the same tensors.
 
     Raises
     ------
+    NothingToMeasureError
+        If the model has no such tensors.
     ValueError
-        If there are no such tensors, or `base` lacks one, or has it in another size.
+        If `base` lacks one, or has it in another size.
+    BF16CodecsError
+        If one is no model, or damaged.
     """
-    dtype, tensors = _named_tensors(source, dtypes)
-    item = DTYPE_NAMES[dtype]
-    most = max(1, nbytes // _core.ITEM_SIZES[item]) * _core.ITEM_SIZES[item]
-    data = np.concatenate([tensor for _, tensor in tensors])[:most]
+    with _opened(source) as tensors:
+        there = {tensor.dtype for tensor in tensors if tensor.nbytes}
+        dtype = next((dtype for dtype in dtypes if dtype in there), None)
+        if dtype is None:
+            wanted = " or ".join(dtypes)
+            raise NothingToMeasureError(f"{source}: no {wanted} tensors to measure")
+        own = [tensor for tensor in tensors if tensor.dtype == dtype and tensor.nbytes]
+        item_size = _core.ITEM_SIZES[DTYPE_NAMES[dtype]]
+        left, contents = max(1, nbytes // item_size) * item_size, []
+        for tensor in own:
+            contents.append(tensor.read(min(tensor.nbytes, left)))
+            left -= contents[-1].nbytes
+            if not left:
+                break
+    data = np.concatenate(contents)
     if base is None:
-        return Payload(data, item)
-    others = dict(_named_tensors(base, [dtype])[1])
-    for name, tensor in tensors:
-        if name not in others or others[name].size != tensor.size:
-            raise ValueError(f"{Path(base)}: no tensor {name!r} of {tensor.size} bytes")
-    return Payload(data, item, np.concatenate([others[name] for name, _ in tensors])[:most])
+        return Payload(data, DTYPE_NAMES[dtype])
+    return Payload(data, DTYPE_NAMES[dtype], _counterparts(base, own[: len(contents)])[: data.size])
 
 
-def _named_tensors(source: Source, dtypes: Sequence[str]) -> tuple[str, list[tuple[str, Bytes]]]:
-    """Return the first of the dtypes that there is, and its tensors."""
-    if source == GAUSSIAN and "BF16" in dtypes:
-        return "BF16", _gaussian()
-    files = opened_source(source).files
-    there = {tensor.dtype for file in files for tensor in file.header.tensors if tensor.nbytes}
-    dtype = next((dtype for dtype in dtypes if dtype in there), None)
-    if dtype is None:
-        raise ValueError(f"{Path(source)}: no {' or '.join(dtypes)} tensors to measure")
-    tensors = []
-    for file in files:
-        with open(file.path, "rb") as f:
-            for tensor in file.header.tensors:
-                if tensor.dtype == dtype and tensor.nbytes:
-                    f.seek(file.header.data_start + tensor.start)
-                    content = np.frombuffer(f.read(tensor.nbytes), np.uint8)
-                    tensors.append((tensor.name, content))
-    return dtype, tensors
+def _counterparts(base: Source, tensors: Sequence[_Tensor]) -> Bytes:
+    """Return the tensors of these names and sizes that another model has, as one piece."""
+    contents = []
+    with _opened(base) as others:
+        named = {other.name: other for other in others}
+        for tensor in tensors:
+            other = named.get(tensor.name)
+            if other is None or (other.dtype, other.nbytes) != (tensor.dtype, tensor.nbytes):
+                raise ValueError(
+                    f"{base}: no {tensor.dtype} tensor {tensor.name!r:.80} of {tensor.nbytes} bytes"
+                )
+            contents.append(other.read(other.nbytes))
+    return np.concatenate(contents)
+
+
+@dataclass(frozen=True)
+class _Tensor:
+    """A tensor of a model; `dtype` as safetensors names it, `read` returns its first bytes."""
+
+    name: str
+    dtype: str
+    nbytes: int
+    read: Callable[[int], Bytes]
+
+
+@contextmanager
+def _opened(source: Source) -> Iterator[list[_Tensor]]:
+    """Yield the tensors of a model."""
+    if source == GAUSSIAN:
+        yield [
+            _Tensor(name, "BF16", data.nbytes, partial(_first, data)) for name, data in _gaussian()
+        ]
+        return
+    with open_model(given_path(source, "source")) as model:
+        yield [
+            _Tensor(name, tensor.get_dtype(), tensor.nbytes, partial(_read, tensor))
+            for name, tensor in model.items()
+        ]
+
+
+def _first(data: Bytes, nbytes: int) -> Bytes:
+    return data[:nbytes]
+
+
+def _read(tensor: LazyTensor, nbytes: int) -> Bytes:
+    content = np.empty(nbytes, np.uint8)
+    tensor.ranges().read_run(0, nbytes, content)
+    return content
 
 
 def _gaussian() -> list[tuple[str, Bytes]]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from bf16codecs import _core
 from bf16codecs._version import __version__
+from bf16codecs.bench.peers import PACKAGES
 
 __all__ = ["Machine", "machine"]
 
@@ -28,7 +29,7 @@ class Machine:
 def machine(threads: int = 1) -> Machine:
     """Describe this machine and the packages that are measured on it."""
     versions = {"bf16codecs": __version__, "python": platform.python_version()}
-    for name in ("numpy", "numcodecs", "zipnn", "blosc2", "pcodec"):
+    for name in ("numpy", *PACKAGES):
         try:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import pickle
 import signal
 import sys
 import warnings
@@ -61,5 +62,15 @@ def _answer(call: Callable[[], Any], there: Connection) -> None:
         signal.signal(number, signal.SIG_DFL)
     try:
         there.send((call(), None))
-    except Exception as e:
-        there.send((None, e))
+    except BaseException as e:  # extensions in Rust raise such as are no Exception
+        there.send((None, _portable(e)))
+
+
+def _portable(error: BaseException) -> Exception:
+    """Return an error that can be raised in another process: not all can be pickled."""
+    try:
+        again = pickle.loads(pickle.dumps(error))
+    except Exception:
+        again = None
+    is_same = isinstance(again, Exception) and str(again) == str(error)
+    return again if is_same else RuntimeError(f"{type(error).__name__}: {error}")

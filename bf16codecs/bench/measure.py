@@ -15,7 +15,7 @@ from bf16codecs._threads import codec_threads
 from bf16codecs.bench.contenders import MEMCPY, Contender, copy
 from bf16codecs.bench.data import Bytes, picked
 
-__all__ = ["Result", "Work", "measure"]
+__all__ = ["Failure", "Result", "Work", "measure"]
 
 # Of small models: more tensors measure nothing new, and each call takes microseconds at least.
 _MAX_TENSORS = 10_000
@@ -55,6 +55,15 @@ class Result:
     def ratio(self) -> float:
         """Decoded size over encoded size."""
         return self.nbytes / max(1, self.encoded_nbytes)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A contender that could not be measured, and why."""
+
+    name: str
+    threads: int
+    message: str
 
 
 def _encoded_nbytes(encoded: Any) -> int:
@@ -114,15 +123,12 @@ class Work:
         Bytes of a number.
     may_shrink : bool
         Whether less is measured where there is no time for all.
-    may_cut : bool
-        Whether contenders take a part of a tensor, too.
     """
 
     tensors: Sequence[Bytes]
     nbytes: int
     item_size: int
     may_shrink: bool = False
-    may_cut: bool = True
 
     def data(self, affordable: int) -> list[Bytes]:
         """Return copies of the tensors, or some of them if no more bytes than that shall be."""
@@ -197,12 +203,10 @@ def measure(contender: Contender, work: Work, repeats: int | None, seconds: floa
 
 def _probe(contender: Contender, work: Work) -> tuple[int | None, float]:
     """Return what one tensor takes in memory, its result included, and bytes a second of it."""
-    largest = max(work.tensors, key=lambda tensor: tensor.nbytes)
-    piece = largest[:_PROBE_BYTES] if work.may_cut else largest
+    piece = max(work.tensors, key=lambda tensor: tensor.nbytes)[:_PROBE_BYTES]
     out = np.zeros_like(piece)
-    if work.may_cut:
-        # What comes with the first call is code, and no memory that data take.
-        _round_trip(contender, [piece[:_TRIAL_BYTES]], [out[:_TRIAL_BYTES]])
+    # What comes with the first call is code, and no memory that data take.
+    _round_trip(contender, [piece[:_TRIAL_BYTES]], [out[:_TRIAL_BYTES]])
     give_back_freed_memory()
     with peak_memory() as peak:
         start = time.perf_counter()

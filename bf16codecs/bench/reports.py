@@ -5,36 +5,53 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from bf16codecs.bench.host import Machine
-from bf16codecs.bench.measure import Result
+from bf16codecs.bench.measure import Failure, Result
+from bf16codecs.bench.plan import Part, Plan
 
-__all__ = ["to_csv", "to_json"]
+__all__ = ["Measured", "to_csv", "to_json"]
 
 
-def to_csv(results: Sequence[Result]) -> str:
+@dataclass(frozen=True)
+class Measured:
+    """What came of a part of a plan, and figures of other kinds, by what they are."""
+
+    part: Part
+    results: list[Result] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+    figures: Mapping[str, str] = field(default_factory=dict)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return results as JSON has them."""
+        about = {"system": self.part.system, "dtype": self.part.data.dtype}
+        return [asdict(result) | {"ratio": result.ratio} | about for result in self.results]
+
+
+def to_csv(tables: Sequence[Measured]) -> str:
     """Return results as CSV text, one line a contender."""
     text = io.StringIO()
-    rows = [asdict(result) | {"ratio": result.ratio} for result in results]
+    rows = [row for table in tables for row in table.rows()]
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
 
 
-def to_json(
-    results: Sequence[Result],
-    where: Machine,
-    dtype: str,
-    figures: Mapping[str, str] | None = None,
-) -> dict[str, Any]:
-    """Return machine, dtype, results, and figures of other kinds, as JSON has them."""
-    rows = [asdict(result) | {"ratio": result.ratio} for result in results]
+def to_json(tables: Sequence[Measured], plan: Plan, where: Machine) -> dict[str, Any]:
+    """Return all that was measured, what was not and why, as JSON has it."""
     return {
         "machine": asdict(where),
-        "dtype": dtype,
-        "results": rows,
-        "figures": dict(figures or {}),
+        "dtype": tables[0].part.data.dtype,
+        "results": [row for table in tables for row in table.rows()],
+        "figures": {name: value for table in tables for name, value in table.figures.items()},
+        "failures": [
+            {"system": table.part.system, **asdict(failure)}
+            for table in tables
+            for failure in table.failures
+        ],
+        "left_out": plan.left_out | dict.fromkeys(plan.slow, "takes minutes for a large model"),
+        "not_installed": [peer.package for peer in plan.absent if not peer.reason],
     }

@@ -8,15 +8,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from bf16codecs._messages import one_line
 from bf16codecs._threads import codec_threads
-from bf16codecs.bench.contenders import Contender, contenders
+from bf16codecs.bench.contenders import Contender, memcpy, own_codecs
 from bf16codecs.bench.data import Sample
 from bf16codecs.bench.defaults import DEFAULT_NBYTES, SECONDS
 from bf16codecs.bench.isolated import in_a_process
-from bf16codecs.bench.measure import Result, Work, measure
+from bf16codecs.bench.measure import Failure, Result, Work, measure
+from bf16codecs.bench.peers import Absent, peers_of
 
-__all__ = ["Study", "study_codecs"]
-
+__all__ = ["Study", "begins_like", "study_codecs"]
 
 # Where a word of a name begins: "BF16Huffman" has two.
 _WORD = re.compile(r"\b\w|(?<![A-Z])[A-Z](?=[a-z])")
@@ -26,9 +27,14 @@ def _no_figures() -> Mapping[str, str]:
     return {}
 
 
-def _beginnings(name: str) -> list[str]:
-    """Return a name from each of its words on, in lower case."""
-    return [name[at.start() :].lower() for at in _WORD.finditer(name)]
+def begins_like(name: str, beginnings: Sequence[str]) -> bool:
+    """Tell whether a word of a name begins with one of these.
+
+    Case does not matter. Words begin behind a space, and so does one at "Huffman" in "BF16Huffman",
+    where a capital follows what is none.
+    """
+    wanted = tuple(beginning.lower() for beginning in beginnings)
+    return any(name[at.start() :].lower().startswith(wanted) for at in _WORD.finditer(name))
 
 
 @dataclass(frozen=True)
@@ -54,33 +60,19 @@ class Study:
         """What the contenders are called."""
         return [contender.name for contender in self.contenders]
 
-    def only(self, names: Sequence[str]) -> Study:
-        """Leave memcpy, and contenders in whose names a word begins with one of these; or all.
+    def only(self, names: Sequence[str]) -> Study | None:
+        """Leave memcpy, and contenders in whose names a word begins with one of these.
 
-        Case does not matter. Words begin behind a space, and so does one at "Huffman" in
-        "BF16Huffman", where a capital follows what is none.
-
-        Raises
-        ------
-        ValueError
-            If there are none, or a name is empty.
+        None if there are no such contenders.
         """
-        if not names:
-            return self
-        if not all(names):
-            raise ValueError("the name of a codec is empty: leave it out to measure all")
         first, *others = self.contenders
-        wanted = tuple(name.lower() for name in names)
-        found = [
-            c for c in self.contenders if any(p.startswith(wanted) for p in _beginnings(c.name))
-        ]
-        if not found:
-            there = dict.fromkeys(c.name for c in others)
-            raise ValueError(
-                f"no word of a codec's name begins with {' or '.join(map(repr, names))}; there are"
-                f" {', '.join(there)}"
-            )
-        return replace(self, contenders=[first, *(c for c in found if c is not first)])
+        found = [c for c in others if begins_like(c.name, names)]
+        asked = begins_like(first.name, names)
+        return replace(self, contenders=[first, *found]) if found or asked else None
+
+    def without_slow(self) -> Study:
+        """Leave out contenders that take minutes for a large model."""
+        return replace(self, contenders=[c for c in self.contenders if not c.slow])
 
     def results(
         self,
@@ -88,8 +80,8 @@ class Study:
         repeats: int | None = None,
         seconds: float = SECONDS,
         progress: Callable[[str], None] | None = None,
-    ) -> Iterator[Result]:
-        """Measure one contender after the other.
+    ) -> Iterator[Result | Failure]:
+        """Measure one contender after the other; one that fails does not stop the others.
 
         Parameters
         ----------
@@ -106,10 +98,15 @@ class Study:
                 progress(contender.name)
             share = (end - time.perf_counter()) / (len(self.contenders) - i)
             call = partial(measure, contender, self.work, repeats, share)
-            yield in_a_process(contender.name, call)
+            try:
+                yield in_a_process(contender.name, call)
+            except Exception as e:
+                yield Failure(contender.name, contender.threads, one_line(e))
 
 
-def study_codecs(sample: Sample, *, nbytes: int | None = None, threads: int = 1) -> Study:
+def study_codecs(
+    sample: Sample, *, nbytes: int | None = None, threads: int = 1
+) -> tuple[Study, list[Absent]]:
     """Prepare to measure every codec of this package and every peer that is installed.
 
     Parameters
@@ -122,13 +119,19 @@ def study_codecs(sample: Sample, *, nbytes: int | None = None, threads: int = 1)
     threads : int
         Threads for every contender that can use them.
 
+    Returns
+    -------
+    Study, list of Absent
+        What is measured, and the peers that are not installed.
+
     Raises
     ------
     ValueError
         If there cannot be so many threads.
     """
     with codec_threads(threads):  # if there can be so many
-        candidates = list(contenders(threads, sample.dtype))
+        peers, absent = peers_of(threads, sample.dtype)
+        candidates = [memcpy(), *own_codecs(threads, sample.dtype), *peers]
     size = DEFAULT_NBYTES if nbytes is None else nbytes
     work = Work(sample.tensors, size, sample.item_size, may_shrink=nbytes is None)
-    return Study(candidates, work)
+    return Study(candidates, work), absent

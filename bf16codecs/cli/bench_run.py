@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bf16codecs import bench as benchmarks
-from bf16codecs.cli.bench import status_line
+from bf16codecs.cli.bench_tables import status_line
 from bf16codecs.cli.console import format_size, show
 from bf16codecs.cli.options import THREADS, command, report_option
 from bf16codecs.cli.reports import check_writable, write_json

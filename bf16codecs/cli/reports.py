@@ -124,8 +124,8 @@ def check_writable(files: Mapping[str, str | None], sources: Iterable[str]) -> N
     Parameters
     ----------
     files
-        Their paths, by what they become: ``"json"``, ``"csv"``. None is no file, ``"-"`` is
-        standard output; pipes and devices are not looked at.
+        Their paths, by the option that names them: ``"json"``, ``"csv"``, ``"plot"``. None is no
+        file, ``"-"`` is standard output; pipes and devices are not looked at.
     sources
         What is read, which no report replaces.
 
@@ -158,14 +158,15 @@ def check_writable(files: Mapping[str, str | None], sources: Iterable[str]) -> N
 def _refuse_what_is_no_report(file: str, kind: str) -> None:
     """Refuse to replace something else: elsewhere ``--json`` takes no file, and a model is next."""
     target = os.path.realpath(file)
-    advice = f"--{kind} takes the file of a report: name one that ends in .{kind}"
+    ending = os.path.splitext(file)[1].lower() if kind == "plot" else f".{kind}"
+    advice = f"--{kind} takes the file of a report: name one that ends in {ending}"
     if any(suffix_of(name)[1] is not None for name in (file, target)):
         raise ValueError(f"{file}: the name of a model, and {advice}")
     for folder in Path(target).parents:
         if any((folder / marker).exists() for marker in ZARR_MARKERS):
             raise ValueError(f"{file}: in the Zarr store {folder}: name a file outside of it")
     has_content = os.path.isfile(file) and os.path.getsize(file)
-    if has_content and not all(name.lower().endswith(f".{kind}") for name in (file, target)):
+    if has_content and not all(name.lower().endswith(ending) for name in (file, target)):
         raise ValueError(f"{file}: is there already, and no report by its name: {advice}")
 
 

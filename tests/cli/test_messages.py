@@ -154,7 +154,7 @@ def test_checkpoints_runs_and_stores_in_each_others_place(demo_model: Path, tmp_
         (("bf16codecs", "rebase", run), "a run: neither it nor its steps can be rewritten"),
         (("bf16codecs", "rebase", f"{run}@2"), "neither it nor its steps can be rewritten"),
         (("bf16codecs", "info", stores), "name what is in it, such as 'm.zarr'"),
-        (("bf16codecs", "bench", run), "a Zarr store, not a safetensors model"),
+        (("bf16codecs", "bench", run), f"as in {run}@2"),
     ]
     for arguments, text in refusals:
         assert text in refused(*arguments)

@@ -18,7 +18,7 @@ from bf16codecs.bench.measure import Work
 from bf16codecs.bench.study import Study
 from bf16codecs.bench.systems import half_delta, lmc, shuffle_zstd, split_stream
 
-__all__ = ["study_system"]
+__all__ = ["SYSTEMS_WITH_BASE", "study_system"]
 
 
 def _no_figures(payload: Payload) -> Iterator[tuple[str, str]]:
@@ -41,13 +41,16 @@ _SYSTEMS = {
     "D": _System(["BF16", "F32"], lmc.contenders, lmc.figures, takes_base=True),
 }
 
+#: The letters of those that know differences to another model.
+SYSTEMS_WITH_BASE = {letter for letter, system in _SYSTEMS.items() if system.takes_base}
+
 
 def study_system(
     system: str,
     source: str | os.PathLike[str],
     *,
     base: str | os.PathLike[str] | None = None,
-    nbytes: int = SYSTEM_NBYTES,
+    nbytes: int | None = None,
     threads: int = 1,
 ) -> tuple[Study, Payload]:
     """Prepare to measure an earlier system with its settings, and what it was compared with.
@@ -60,8 +63,9 @@ def study_system(
         A safetensors model, or synthetic data.
     base : path, optional
         For D: an earlier checkpoint, to which differences are measured too.
-    nbytes : int
-        What goes beyond these bytes of the model is left out: some take seconds a megabyte.
+    nbytes : int, optional
+        What goes beyond these bytes of the model is left out: some take seconds a megabyte. Without
+        it, 32 MiB, and of slow contenders what there is time for.
     threads : int
         Contenders that can use several threads are measured with one, and with so many.
 
@@ -72,15 +76,18 @@ def study_system(
 
     Raises
     ------
+    NothingToMeasureError
+        If the model has no tensors of a dtype that the system knows.
     ValueError
-        If there is nothing to measure, or `base` does not fit it or the system.
+        If `base` does not fit it or the system.
     """
     chosen = _SYSTEMS[system]
     if base is not None and not chosen.takes_base:
         raise ValueError(f"system {system} knows no differences to another model")
     base = None if base is None else given_path(base, "base")
-    payload = payload_of(source, chosen.dtypes, nbytes, base)
+    size = SYSTEM_NBYTES if nbytes is None else nbytes
+    payload = payload_of(source, chosen.dtypes, size, base)
     both = [1] if threads == 1 else [1, threads]
     contenders = [memcpy(), *chosen.contenders(payload, both)]
-    work = Work([payload.data], payload.data.nbytes, payload.item_size, may_cut=False)
+    work = Work([payload.data], payload.data.nbytes, payload.item_size, may_shrink=nbytes is None)
     return Study(contenders, work, lambda: dict(chosen.figures(payload))), payload

@@ -29,7 +29,7 @@ def contenders(payload: Payload, threads: Sequence[int]) -> Iterator[Contender]:
     for codec in _codecs(payload):
         for n in threads:
             name = f"{type(codec).__name__} {getattr(codec, 'level', '')}".rstrip()
-            yield replace(of_codec(name, codec), threads=n)
+            yield of_codec(name, codec, n)
             if payload.base is not None:
                 yield _delta(f"encode_delta, {name}", codec, payload.base, n)
 
@@ -62,14 +62,19 @@ def _groups_and_huffman(payload: Payload, threads: int) -> Contender:
 def _alone(payload: Payload, threads: Sequence[int]) -> Iterator[Contender]:
     for n in threads:
         yield _groups_and_huffman(payload, n)
-    yield from (
-        _grouped("LZ4", numcodecs.LZ4(), payload.dtype),
-        _grouped("DEFLATE 6", numcodecs.Zlib(6), payload.dtype),
-        _grouped("BZ2 9", numcodecs.BZ2(9), payload.dtype),
-        _grouped("zstd 3", numcodecs.Zstd(3), payload.dtype),
-        of_codec("LZ4", numcodecs.LZ4()),
-        of_codec("DEFLATE 6", numcodecs.Zlib(6)),
-    )
+    for n in threads:
+        name = "byte groups + BF16Arithmetic"
+        yield frame(name, payload, "arithmetic", _BLOCK, by_byte=True, threads=n)
+    engines = {
+        "LZ4": numcodecs.LZ4(),
+        "DEFLATE 6": numcodecs.Zlib(6),
+        "BZ2 9": numcodecs.BZ2(9),
+        "zstd 3": numcodecs.Zstd(3),
+    }
+    for name, codec in engines.items():
+        yield _grouped(name, codec, payload.dtype)
+    for name, codec in engines.items():
+        yield of_codec(name, codec)
 
 
 def _grouped(name: str, codec: Any, dtype: str) -> Contender:
@@ -84,12 +89,12 @@ def _grouped(name: str, codec: Any, dtype: str) -> Contender:
 def _xor(contender: Contender, base: Bytes) -> Contender:
     def decode_difference(encoded: Any, out: Bytes) -> Bytes:
         difference = np.frombuffer(contender.decode(encoded, out), np.uint8)
-        return np.bitwise_xor(difference, base, out=out)
+        return np.bitwise_xor(difference, base[: out.size], out=out)
 
     return replace(
         contender,
         name=f"XOR, {contender.name}",
-        encode=lambda data: contender.encode(data ^ base),
+        encode=lambda data: contender.encode(data ^ base[: data.size]),
         decode=decode_difference,
     )
 
@@ -97,7 +102,7 @@ def _xor(contender: Contender, base: Bytes) -> Contender:
 def _delta(name: str, codec: Any, base: Bytes, threads: int) -> Contender:
     return Contender(
         name,
-        lambda data: encode_delta(codec, data, base),
-        lambda encoded, out: decode(encoded, out, base),
+        lambda data: encode_delta(codec, data, base[: data.size]),
+        lambda encoded, out: decode(encoded, out, base[: out.size]),
         threads,
     )

@@ -18,17 +18,19 @@ __all__ = ["contenders"]
 _BLOCK = 32 << 20
 # Those of its table, of 22.
 _LEVELS = (1, 4, 7, 11, 15, 19, 22)
+_SLOW_LEVEL = 15
 
 
 def contenders(payload: Payload, threads: Sequence[int]) -> Iterator[Contender]:
     """Yield `BF16Zstd`, the same by hand with numcodecs, and what it was compared with."""
     for n in threads:
         for level in _LEVELS:
-            own = of_codec(f"BF16Zstd {level}", BF16Zstd(level, payload.dtype))
+            slow = level >= _SLOW_LEVEL
+            own = of_codec(f"BF16Zstd {level}", BF16Zstd(level, payload.dtype), slow=slow)
             yield replace(in_blocks(own, _BLOCK), threads=n)
             yield in_blocks(_by_hand(level, payload.item_size), _BLOCK, workers=n)
-    yield of_codec("gzip -9", numcodecs.GZip(9))
-    yield of_codec("xz -9e", numcodecs.LZMA(preset=9 | lzma.PRESET_EXTREME))
+    yield of_codec("gzip -9", numcodecs.GZip(9), slow=True)
+    yield of_codec("xz -9e", numcodecs.LZMA(preset=9 | lzma.PRESET_EXTREME), slow=True)
 
 
 def _by_hand(level: int, item_size: int) -> Contender:
@@ -37,4 +39,5 @@ def _by_hand(level: int, item_size: int) -> Contender:
         f"shuffle + zstd {level}",
         lambda data: zstd.encode(shuffle.encode(data)),
         lambda encoded, out: shuffle.decode(zstd.decode(encoded), out=out),
+        slow=level >= _SLOW_LEVEL,
     )

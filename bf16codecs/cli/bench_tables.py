@@ -1,0 +1,191 @@
+"""What `bench` prints: a table for each part of its plan, a row as soon as it is measured."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bf16codecs._memory import no_peak_because
+from bf16codecs._messages import counted
+from bf16codecs.bench.defaults import SYSTEM_TITLES
+from bf16codecs.cli.console import format_size, printable, say, show
+from bf16codecs.cli.tables import Column, Table, shortened
+
+if TYPE_CHECKING:
+    from bf16codecs.bench import (
+        Failure,
+        Machine,
+        Measured,
+        Part,
+        Payload,
+        Plan,
+        Result,
+        Sample,
+    )
+
+__all__ = ["measure_part", "show_host", "show_notes", "status_line", "title_of"]
+
+# With room for what is not known before a row is printed.
+_SPREAD = Column("spread", rank=6, least=13)
+_COLUMNS = [
+    Column("codec"),
+    Column("threads", rank=8),
+    Column("data", rank=1, least=9),
+    Column("rounds", rank=2),
+    Column("ratio"),
+    Column("bits/value", rank=4),
+    Column("encode GB/s"),
+    _SPREAD,
+    Column("to memcpy", rank=5),
+    Column("decode GB/s"),
+    _SPREAD,
+    Column("to memcpy", rank=5),
+    Column("peak memory", rank=3),
+    Column("round trip", is_text=True, rank=7),
+]
+
+
+def _rate(gbps: float) -> str:
+    """Return a rate with two digits at least: some contenders are a thousand times slower."""
+    return f"{gbps:.{2 if gbps >= 0.1 else 4}f}"
+
+
+def _round_trip(r: Result) -> str:
+    if not r.exact:
+        return "DIFFERS"
+    return "as rounded" if r.lossy else "bit-exact"
+
+
+def _row(r: Result) -> Sequence[str]:
+    return (
+        r.name,
+        str(r.threads),
+        format_size(r.nbytes),
+        str(r.rounds),
+        f"{r.ratio:.3f}",
+        f"{r.bits_per_value:.3f}",
+        _rate(r.encode_gbps),
+        f"{_rate(r.encode_gbps_min)}-{_rate(r.encode_gbps_max)}",
+        f"{r.encode_to_memcpy:.3f}",
+        _rate(r.decode_gbps),
+        f"{_rate(r.decode_gbps_min)}-{_rate(r.decode_gbps_max)}",
+        f"{r.decode_to_memcpy:.3f}",
+        "unknown" if r.peak_bytes is None else format_size(r.peak_bytes),
+        _round_trip(r),
+    )
+
+
+def _failed_row(f: Failure) -> Sequence[str]:
+    return (f.name, str(f.threads), *[""] * (len(_COLUMNS) - 3), "failed")
+
+
+@contextmanager
+def status_line() -> Iterator[Callable[[str], None] | None]:
+    """Yield a function that shows what is being measured, or None if not on a terminal.
+
+    An empty name clears the line: something else is to be printed.
+    """
+    if not sys.stderr.isatty():
+        yield None
+        return
+
+    def say(name: str) -> None:
+        room = shutil.get_terminal_size().columns - len(" ...") - 1
+        text = f"{shortened(name, room)} ..." if name else ""
+        click.echo(f"\r\x1b[K{text}", nl=False, err=True)
+
+    yield say
+    say("")
+
+
+def show_host(where: Machine, threads: int) -> None:
+    """Print what it is measured on, and which releases are."""
+    versions = ", ".join(f"{name} {version}" for name, version in where.versions.items())
+    say(
+        f"{where.cpu}, {counted(where.cores, 'core')}, {where.isa}, {counted(threads, 'thread')};"
+        f" {versions}"
+    )
+
+
+def title_of(system: str | None) -> str:
+    """Return what a table is of, in words."""
+    return "Codecs and peers" if system is None else f"System {system}, {SYSTEM_TITLES[system]}"
+
+
+def measure_part(part: Part, *, shows: bool, is_alone: bool, **timing: Any) -> Measured:
+    """Measure a part of a plan, and print its table, if that is to be shown."""
+    from bf16codecs.bench import Failure, Measured
+
+    table = None
+    if shows:
+        if not is_alone:
+            show("")
+            say(f"{title_of(part.system)}: {_about(part.data)}")
+        else:
+            say(_about(part.data))
+        table = Table(_COLUMNS, [(name,) for name in part.study.names])
+    measured = Measured(part)
+    with status_line() as status:
+        for found in part.study.results(progress=status, **timing):
+            if isinstance(found, Failure):
+                measured.failures.append(found)
+            else:
+                measured.results.append(found)
+            if table is not None:
+                if status is not None:
+                    status("")
+                table.row(_failed_row(found) if isinstance(found, Failure) else _row(found))
+    measured = replace(measured, figures=part.study.figures())
+    if table is not None:
+        table.end()
+        for name, value in measured.figures.items():
+            say(f"{name}: {value}")
+    return measured
+
+
+def show_notes(tables: Sequence[Measured], plan: Plan) -> None:
+    """Print what there is to know of the tables, and what is not in them and why."""
+    if any(len({result.nbytes for result in table.results}) > 1 for table in tables):
+        say("Less data: of slow codecs, as much as there is time for (--seconds).")
+    reason = no_peak_because()
+    if reason is None:
+        say(
+            "Peak memory: of each codec's own process, while it encodes and decodes one tensor,"
+            " or 8 MiB of it."
+        )
+    else:
+        say(f"Peak memory: not measured; {reason}.")
+    for table in tables:
+        for failure in table.failures:
+            say(printable(f"{failure.name} failed: {failure.message}"))
+    for what, why in plan.left_out.items():
+        say(printable(f"Not measured: {what}; {why}"))
+    if plan.slow:
+        say(f"Left out by --quick, as they take minutes for a large model: {', '.join(plan.slow)}")
+    missing = [peer.package for peer in plan.absent if not peer.reason]
+    if missing:
+        say(f"Not measured, as not installed: pip install {' '.join(missing)}")
+    for peer in plan.absent:
+        if peer.reason:
+            say(printable(peer.advice))
+
+
+def _about(data: Sample | Payload) -> str:
+    """Say what is measured, and what is not."""
+    from bf16codecs.bench import Sample
+
+    if not isinstance(data, Sample):
+        return f"{data.dtype} tensors as one piece of {format_size(data.data.nbytes)}"
+    size = format_size(data.nbytes)
+    text = f"{counted(data.count, f'{data.dtype} tensor')} of {size}"
+    taken = sum(tensor.nbytes for tensor in data.tensors)
+    if taken < data.nbytes:
+        text = f"{format_size(taken)} in {len(data.tensors)} of {text}"
+    others = ", ".join(f"{n} {dtype}" for dtype, n in data.left_out.items())
+    return f"{text}{f'; not measured: {others}' if others else ''}"
