@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -47,6 +48,8 @@ class Checkpoints:
         self._arguments = sources, base, storage_options, max_bytes
         self._models: dict[str, Model] = {}
         self._owned: list[Model | Run] = []
+        # What was opened anew replaces what others may be reading: that is closed behind the last.
+        self._finalizer = weakref.finalize(self, _close_all, self._owned)
         self._places: list[str] = []
         #: What checkpoints are compared with at first, if there is a base.
         self.base: str | None = None
@@ -85,8 +88,7 @@ class Checkpoints:
 
     def close(self) -> None:
         """Close what was opened here."""
-        for opened in self._owned:
-            opened.close()
+        self._finalizer()
 
     def _open(self, source: Any) -> Model | Run:
         if isinstance(source, (Model, Run)):
@@ -110,6 +112,11 @@ class Checkpoints:
         label = next(own for own in _alternatives(label) if own not in self._models)
         self._models[label] = model
         return label
+
+
+def _close_all(opened: Sequence[Model | Run]) -> None:
+    for model in opened:
+        model.close()
 
 
 def _told(models: Sequence[Model]) -> Iterator[str]:

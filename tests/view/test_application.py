@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import os
 
 import numpy as np
 import pytest
@@ -216,3 +218,24 @@ def test_a_store_that_vanishes_is_told(tmp_path):
         source.unlink()
         assert "m.safetensors" in client.ask("model", 500)["error"]
         assert json.dumps(client.ask("contents", step="m.safetensors"))
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs Linux")
+def test_what_was_opened_before_is_closed(tmp_path, demo_model):
+    path = tmp_path / "model.zarr.zip"
+    safetensors_to_zarr(demo_model, path)
+
+    def count_open():
+        gc.collect()
+        links = [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")]
+        return sum(os.path.realpath(link) == str(path) for link in links)
+
+    with viewing(path) as client:
+        client.ask("model")
+        before = count_open()
+        assert before
+        for _ in range(5):
+            client.ask("contents", step=client.ask("model")["steps"][0])
+            client.picture(step="model.zarr.zip", tensor=NAME)
+        assert count_open() == before
+    assert not count_open()
