@@ -14,11 +14,20 @@ class Fields:
     sign: int
     exponent: int
     mantissa: int
+    #: Whether the largest exponent is that of infinities and NaNs alone.
+    has_infinities: bool = True
+    #: How much more the exponent of 1 is than half of all.
+    shift: int = 0
 
     @property
     def item_size(self) -> int:
         """Bytes of an item."""
         return (self.sign + self.exponent + self.mantissa) // 8
+
+    @property
+    def bias(self) -> int:
+        """The exponent, as it is stored, of 1."""
+        return (1 << (self.exponent - 1)) - 1 + self.shift
 
 
 #: By the names of safetensors. What is not here has no exponent: integers, and packed types.
@@ -27,11 +36,11 @@ FIELDS = {
     "F16": Fields(1, 5, 10),
     "F32": Fields(1, 8, 23),
     "F64": Fields(1, 11, 52),
-    "F8_E4M3": Fields(1, 4, 3),
-    "F8_E4M3FNUZ": Fields(1, 4, 3),
+    "F8_E4M3": Fields(1, 4, 3, has_infinities=False),
+    "F8_E4M3FNUZ": Fields(1, 4, 3, has_infinities=False, shift=1),
     "F8_E5M2": Fields(1, 5, 2),
-    "F8_E5M2FNUZ": Fields(1, 5, 2),
-    "F8_E8M0": Fields(0, 8, 0),
+    "F8_E5M2FNUZ": Fields(1, 5, 2, has_infinities=False, shift=1),
+    "F8_E8M0": Fields(0, 8, 0, has_infinities=False),
 }
 
 

@@ -9,6 +9,8 @@ from typing import Any
 from bf16codecs._half import HalfLoss
 from bf16codecs._messages import counted
 from bf16codecs.errors import TensorNotFoundError
+from bf16codecs.model.info import Info, info_of
+from bf16codecs.model.shown import model_html
 from bf16codecs.model.slices import TorchSlice
 from bf16codecs.model.tensor import Home, LazyTensor, read_all
 
@@ -260,6 +262,30 @@ class Model:
         framework = self._framework if framework is None else framework
         return _checked(framework, self._device if device is None and own else device)
 
+    def info(self, sort: str = "file", sizes: bool = False) -> Info:
+        """Tell what the model is and takes, and which tensors it has.
+
+        Parameters
+        ----------
+        sort : {"file", "name", "size", "ratio"}
+            Order of the tensors: as in the files, by name, or with the largest size or ratio first.
+        sizes
+            Ask a server that lists no sizes for that of each chunk: a request for each.
+
+        Returns
+        -------
+        Info
+            Printed, it is what ``bf16codecs info`` prints.
+
+        Raises
+        ------
+        ValueError
+            If there is no such order, or the model is closed.
+        bf16codecs.store.StoreError
+            If metadata or headers are damaged.
+        """
+        return info_of(self._home.opened, self._where, sort, sizes)
+
     def close(self) -> None:
         """Close the model; its tensors can no longer be read."""
         self._home.close()
@@ -269,6 +295,9 @@ class Model:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+    def _repr_html_(self) -> str:
+        return model_html(self._where, self.keys(), lambda: self._home.opened, self.__getitem__)
 
     def __repr__(self) -> str:
         return f"<Model {self._where}: {counted(len(self), 'tensor')}>"

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from bf16codecs._messages import counted
 from bf16codecs.errors import TensorNotFoundError
+from bf16codecs.model.info import Info, info_of
 from bf16codecs.model.model import Model
+from bf16codecs.model.shown import model_html, tensor_html
 from bf16codecs.model.tensor import ALL_STEPS, ANY_STEPS, Home, LazyTensor
 from bf16codecs.store.runs import RunReader
 
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     import xarray
 
 __all__ = ["Run", "RunTensor", "open_model_or_run", "open_run"]
+
+_OF_WHICH = "The histogram is of the last step that has a tensor."
 
 
 def open_run(
@@ -77,6 +81,7 @@ class Run:
         self._home = home
         self._where = self._reader.where
         self._names = dict.fromkeys(self._reader.names)
+        self._count = len(self.steps)
 
     @property
     def where(self) -> str:
@@ -153,6 +158,13 @@ class Run:
             tensors[name] = tensors.pop(STEP)
         return as_dataset(tensors, self.steps)
 
+    def info(self, sort: str = "file", sizes: bool = False) -> Info:
+        """Tell what the run is and takes, and which tensors it has.
+
+        Parameters, result and errors are those of `Model.info`.
+        """
+        return info_of(self._reader, self._where, sort, sizes)
+
     def close(self) -> None:
         """Close the run; its tensors and models can no longer be read."""
         self._home.close()
@@ -163,8 +175,11 @@ class Run:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
+    def _repr_html_(self) -> str:
+        return model_html(self._where, self.keys(), lambda: self._reader, self._tensor, _OF_WHICH)
+
     def __repr__(self) -> str:
-        what = f"{counted(len(self.steps), 'step')}, {counted(len(self), 'tensor')}"
+        what = f"{counted(self._count, 'step')}, {counted(len(self), 'tensor')}"
         return f"<Run {self._where}: {what}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -197,6 +212,21 @@ class RunTensor(LazyTensor):
         reader = self._home.opened
         assert isinstance(reader, RunReader)
         return reader.steps_of(self.name)
+
+    def _sampled(self) -> tuple[int, int]:
+        # Those of the last step that has it: others may be filled.
+        reader, each = self._home.opened, self.size // max(1, len(self))
+        assert isinstance(reader, RunReader)
+        at = reader.run.numbers.index(self.steps[-1]) * each
+        return at, at + each
+
+    def _paths(self) -> list[str]:
+        reader = self._home.opened
+        assert isinstance(reader, RunReader)
+        return reader.describe(self.name).paths
+
+    def _repr_html_(self) -> str:
+        return tensor_html(self, lambda: self._home.opened, self._paths, _OF_WHICH)
 
     def __reduce__(self) -> tuple[Any, ...]:
         function, arguments = super().__reduce__()

@@ -14,14 +14,17 @@ import ml_dtypes  # noqa: F401  (makes its names known to numpy.dtype)
 import numpy as np
 from numpy.typing import NDArray
 
+from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.array import ArrayReader, Job
-from bf16codecs._chunks.indexing import Points, parse_selection
+from bf16codecs._chunks.indexing import Points, cut_run, parse_selection
 from bf16codecs._chunks.pieces import RangeReader
 from bf16codecs._dtypes import ARRAY_DTYPES, DTYPE_NAMES
 from bf16codecs._limits import Limits
 from bf16codecs._messages import counted, from_extra
 from bf16codecs._paths import absolute, given_path
 from bf16codecs._threads import run_all
+from bf16codecs.errors import LimitError
+from bf16codecs.model.shown import tensor_html
 from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.bases import work_with_bases
 from bf16codecs.store.opening import Opening, open_any, open_either, open_run_store, split_step
@@ -37,6 +40,9 @@ __all__ = ["ALL_STEPS", "ANY_STEPS", "Home", "LazyTensor", "read_all"]
 _SAFETENSORS_NAMES = {item: name for name, item in ARRAY_DTYPES.items()}
 # Of one byte, and stored as bytes.
 _BYTE_DTYPES = {name: item for name, item in DTYPE_NAMES.items() if name not in ARRAY_DTYPES}
+
+# What may be decoded for each part of a sample: twice the chunks that are decoded whole.
+_SAMPLE_WORK = 1 << 25
 
 #: In place of a step: all of them, or whatever there is.
 ALL_STEPS, ANY_STEPS = "all", "any"
@@ -267,6 +273,47 @@ class LazyTensor:
         """
         self._reader()
         return self._home.opened.zarr_array(self.name)
+
+    def sample(self, nbytes: int, parts: int) -> Bytes:
+        """Read about so many bytes of its values, in evenly spread parts; of a small one, all.
+
+        Returns
+        -------
+        ndarray of uint8
+            Little-endian values.
+
+        Raises
+        ------
+        LimitError
+            If more than 32 MiB a part would be decoded for it.
+        """
+        first, last = self._sampled()
+        size, count = self.dtype.itemsize, last - first
+        each = min(count, nbytes // parts // size)
+        if each * parts >= count:
+            each, parts = count, 1
+        out = np.empty((parts, each * size), np.uint8)
+        starts = [first + (2 * i + 1) * count // (2 * parts) - each // 2 for i in range(parts)]
+        boxes = (box for start in starts for box in cut_run(self.shape, start, start + each))
+        work = sum(self._array.box_work(box).total for box in boxes)
+        self._check_size(parts * each, work)
+        if work_with_bases(self._home.opened, self.name, work) > parts * _SAMPLE_WORK:
+            raise LimitError(f"a part of it takes decoding {work >> 20} MiB")
+        reader = self._reader()
+        for start, part in zip(starts, out, strict=True):
+            reader.read_run(start * size, (start + each) * size, part)
+        return out.reshape(-1)
+
+    def _sampled(self) -> tuple[int, int]:
+        """Return the first of the values to sample, and the one after the last."""
+        return 0, self.size
+
+    def _paths(self) -> list[str]:
+        """Return the paths of its arrays."""
+        return [self._home.opened.info.paths[self.name]]
+
+    def _repr_html_(self) -> str:
+        return tensor_html(self, lambda: self._home.opened, self._paths)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, shape={self.shape}, dtype={self.dtype})"

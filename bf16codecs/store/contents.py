@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from bf16codecs.store.run_layout import RunInfo
 from bf16codecs.store.runs import RunReader
 from bf16codecs.store.whole import stored_arrays
 
-__all__ = ["Contents", "Row", "contents_of", "dtypes_of", "ratio_of"]
+__all__ = ["Contents", "Row", "contents_of", "dtypes_of", "ratio_of", "storage_of"]
 
 # How rows are ordered: the largest first, those of one size as in the files.
 _ORDERS: dict[str, Callable[[Row], Any]] = {
@@ -233,12 +233,17 @@ def _file_json(file: StoredFile) -> dict[str, Any]:
 
 
 def contents_of(
-    reader: StoreReader, path: str | os.PathLike[str], ask_sizes: bool = False
+    reader: StoreReader, path: str | os.PathLike[str], ask_sizes: bool | None = None
 ) -> Contents:
     """Collect what a model that was opened at a path or an address holds.
 
-    Sizes in a store whose server does not list them are left out, unless `ask_sizes`: to ask is a
-    request for each chunk.
+    Parameters
+    ----------
+    reader, path
+        The model, and what the caller calls it.
+    ask_sizes
+        Whether to find out the sizes in the store; by default, if its server lists them: to ask it
+        otherwise is a request for each chunk.
 
     Raises
     ------
@@ -248,7 +253,7 @@ def contents_of(
     where, step = reader.location
     local = path_of(where)
     kind = kind_of_address(where) if local is None else detect(local) or Kind.FOLDER
-    is_sized = ask_sizes or reader.knows_sizes
+    is_sized = reader.knows_sizes if ask_sizes is None else ask_sizes
     common: dict[str, Any] = {
         "path": os.fspath(path),
         "kind": kind,
@@ -275,6 +280,11 @@ def contents_of(
         loss=info.loss,
         step=step,
     )
+
+
+def storage_of(reader: StoreReader, paths: Sequence[str]) -> tuple[Storage, int]:
+    """Return how a tensor is stored, in one array or several, and what these take."""
+    return reader.storage(paths[-1]), sum(_stored_nbytes(reader, path, False) for path in paths)
 
 
 def _model_rows(reader: StoreReader, is_sized: bool) -> list[Row]:

@@ -1,0 +1,136 @@
+"""How often exponents occur in a sample of values: enough to draw them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bf16codecs import _core
+from bf16codecs._buffers import Bytes
+from bf16codecs._entropy import entropy
+from bf16codecs._fields import FIELDS
+
+__all__ = ["Exponents", "Sampled"]
+
+# In so many parts of this size, exponents are counted: 256 KiB in all.
+_PARTS, _PART_BYTES = 8, 1 << 15
+
+
+class Sampled(Protocol):
+    """A tensor of which a few values are read."""
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+
+    def get_dtype(self) -> str:
+        """Return the dtype by its name in safetensors."""
+
+    def sample(self, nbytes: int, parts: int) -> Bytes:
+        """Read about so many bytes, in so many parts."""
+
+
+@dataclass
+class Exponents:
+    """How often each exponent, as it is stored, occurs in some values of a dtype.
+
+    Attributes
+    ----------
+    dtype : str
+        As safetensors names it.
+    total : int or None
+        How many values there are, of which some were counted; None if that is not known.
+    counts : ndarray, shape (exponents,)
+        How often each occurs.
+    """
+
+    dtype: str
+    total: int | None
+    counts: NDArray[np.uint64] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.counts = np.zeros(1 << FIELDS[self.dtype].exponent, np.uint64)
+
+    @classmethod
+    def of(cls, tensors: Sequence[Sampled], is_all: bool = True) -> Exponents | None:
+        """Count those of a few parts, evenly spread, of the dtype that has most of the values.
+
+        Parameters
+        ----------
+        tensors
+            The tensors.
+        is_all
+            Whether there are no others.
+
+        Returns
+        -------
+        Exponents or None
+            None if there are no floating-point numbers.
+
+        Raises
+        ------
+        BF16CodecsError, OSError, ValueError
+            If they cannot be read.
+        """
+        sizes = Counter[str]()
+        for tensor in tensors:
+            sizes[tensor.get_dtype()] += tensor.size * (tensor.get_dtype() in FIELDS)
+        dtype, total = max(sizes.items(), key=lambda item: item[1], default=("", 0))
+        if not total:
+            return None
+        found = cls(dtype, total if is_all else None)
+        own = [tensor for tensor in tensors if tensor.get_dtype() == dtype]
+        places = (np.arange(_PARTS) + 0.5) / _PARTS * total
+        at = np.searchsorted(np.cumsum([tensor.size for tensor in own]), places, "right")
+        for i, parts in Counter(at.tolist()).items():
+            found.add(own[i].sample(parts * _PART_BYTES, parts))
+        return found
+
+    def add(self, data: Bytes) -> None:
+        """Count the exponents of little-endian values."""
+        own = FIELDS[self.dtype]
+        is_byte = own.item_size == 1
+        counts = np.zeros(256 if is_byte else 65536, np.uint64)
+        if is_byte:
+            _core.count_bytes(data, counts)
+        else:
+            _core.count_words(data, counts, own.item_size - 2, own.item_size)
+        self.counts += counts.reshape(1 << own.sign, 1 << own.exponent, -1).sum((0, 2))
+
+    @property
+    def seen(self) -> int:
+        """How many values were counted."""
+        return int(self.counts.sum())
+
+    @property
+    def bits(self) -> float:
+        """The entropy of the exponents, in bits a value."""
+        return entropy(self.counts)
+
+    @property
+    def small(self) -> int:
+        """How many values are zero or subnormal."""
+        return int(self.counts[0]) if FIELDS[self.dtype].sign else 0
+
+    @property
+    def not_finite(self) -> int:
+        """How many values are infinite or no numbers, if exponents tell."""
+        return int(self.counts[-1]) if FIELDS[self.dtype].has_infinities else 0
+
+    def normal(self) -> tuple[int, NDArray[np.uint64]]:
+        """Return the least power of two that values have, and how often it and others occur.
+
+        Zeros, subnormal numbers, infinities and NaNs have no part in it.
+        """
+        own = FIELDS[self.dtype]
+        first, last = own.sign, len(self.counts) - own.has_infinities
+        there = np.flatnonzero(self.counts[first:last])
+        if not there.size:
+            return 0, self.counts[:0]
+        start, stop = first + int(there[0]), first + int(there[-1]) + 1
+        return start - own.bias, self.counts[start:stop]

@@ -1,0 +1,91 @@
+"""`info()`: what a model, a run or a step of one is and takes, as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from bf16codecs._names import SORTS
+from bf16codecs._shown import printable
+from bf16codecs._tables import table_lines
+from bf16codecs.model import html
+from bf16codecs.store.backend import StoreReader
+from bf16codecs.store.contents import Contents, contents_of
+from bf16codecs.store.contents_text import file_lines, summary_lines, table_of
+
+__all__ = ["Info", "info_of"]
+
+
+class Info:
+    """What a model, a run or a step of one is and takes; `Model.info` and `Run.info` make it.
+
+    Printed, it is what ``bf16codecs info`` prints. Notebooks show it as a table.
+    """
+
+    def __init__(self, contents: Contents) -> None:
+        self._contents = contents
+
+    def table(self) -> dict[str, list[Any]]:
+        """Return a row for each tensor, as columns by name.
+
+        Returns
+        -------
+        dict of list
+            What ``pandas.DataFrame(...)`` and ``polars.DataFrame(...)`` take: `name`, `dtype`,
+            `shape`, `parameters`, `nbytes`, `stored_nbytes`, `ratio`, `codec`, `level`, `way`. What
+            is not known is None: stored sizes and ratios, if a server lists none.
+        """
+        rows = [row.to_json() for row in self._contents.rows]
+        names = [name for name in (rows[0] if rows else {}) if name != "lossy"]
+        return {name: [row[name] for row in rows] for name in names}
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all of it, as ``bf16codecs info --json`` prints it."""
+        return self._contents.to_json()
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _lines(self) -> Iterator[str]:
+        yield from map(printable, summary_lines(self._contents))
+        yield ""
+        yield from table_lines(*table_of(self._contents))
+        yield from map(printable, file_lines(self._contents))
+
+    def _repr_html_(self) -> str:
+        return self.html(html.details("files", file_lines(self._contents)))
+
+    def html(self, *below: str) -> str:
+        """Return what a notebook shows, with more HTML below it."""
+        title, *lines = summary_lines(self._contents)
+        table = html.table(*table_of(self._contents))
+        return html.block(title, *map(html.line, lines), table, *below)
+
+
+def info_of(reader: StoreReader, where: str, sort: str, sizes: bool) -> Info:
+    """Return what there is to tell of an opened model or run.
+
+    Parameters
+    ----------
+    reader
+        What reads it.
+    where
+        Its path or address.
+    sort, sizes
+        As `Model.info` takes them.
+
+    Raises
+    ------
+    ValueError
+        If there is no such order.
+    StoreError
+        If metadata or headers are damaged, or arrays missing.
+    """
+    if sort not in SORTS:
+        raise ValueError(f"sort must be one of {', '.join(SORTS)}, not {sort!r:.80}")
+    contents = contents_of(reader, where, sizes or None)
+    contents.sort(sort)
+    return Info(contents)

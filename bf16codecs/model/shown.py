@@ -1,0 +1,167 @@
+"""What notebooks show of tensors, models and runs: little of it is read, and nothing breaks it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from bf16codecs._messages import counted, one_line
+from bf16codecs._shown import format_size
+from bf16codecs._tables import Column
+from bf16codecs.errors import BF16CodecsError
+from bf16codecs.model import html
+from bf16codecs.model.exponents import Exponents, Sampled
+from bf16codecs.model.info import Info
+from bf16codecs.store.addresses import path_of
+from bf16codecs.store.backend import StoreReader
+from bf16codecs.store.contents import contents_of, ratio_of, storage_of
+
+__all__ = ["Shown", "model_html", "tensor_html"]
+
+# What damaged data and metadata raise, and such that are gone or closed.
+_FAILURES = (BF16CodecsError, OSError, ValueError)
+# Of more, it takes seconds to find what each takes in the store.
+_MOST_TENSORS = 1000
+# At an address, each header of a file is a request.
+_MOST_FILES = 2
+_COLUMNS = [
+    Column("tensor"),
+    Column("dtype", is_text=True),
+    Column("shape", is_text=True),
+    Column("size"),
+]
+
+
+class Shown(Sampled, Protocol):
+    """A tensor that is shown."""
+
+    name: str
+    shape: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the tensor in bytes."""
+
+    @property
+    def chunks(self) -> tuple[int, ...]:
+        """Shape of the chunks it is stored in."""
+
+
+_NOT_READ = html.line("No histogram: at an address, values are not read to be shown.")
+
+#: What is opened; it raises ValueError once it is closed.
+Opened = Callable[[], StoreReader]
+
+
+def _is_local(reader: StoreReader) -> bool:
+    """Tell whether reading a model, and its base, asks no server."""
+    while path_of(reader.location[0]) is not None:
+        if reader.base is None:
+            return True
+        reader = reader.base
+    return False
+
+
+def tensor_html(
+    tensor: Shown, opened: Opened, paths: Callable[[], Sequence[str]], *notes: str
+) -> str:
+    """Return what a notebook shows of a tensor.
+
+    Parameters
+    ----------
+    tensor
+        The tensor.
+    opened, paths
+        What returns its model, and the paths of its arrays there.
+    notes
+        What there is to say of the histogram.
+    """
+    about = f"{_shape(tensor.shape)} {tensor.get_dtype()}: {counted(tensor.size, 'value')}"
+    parts = [html.line(f"{about}, {format_size(tensor.nbytes)}")]
+    try:
+        reader = opened()
+        if _is_local(reader):
+            storage, stored = storage_of(reader, paths())
+            parts.append(html.line(_stored_line(tensor, " ".join(storage).rstrip(), stored)))
+            parts.append(_exponents(lambda: Exponents.of([tensor]), *notes))
+        else:
+            parts.append(_NOT_READ)
+    except _FAILURES as e:
+        parts.append(html.line(one_line(e)))
+    return html.block(tensor.name, *parts)
+
+
+def model_html(
+    where: str,
+    names: Sequence[str],
+    opened: Opened,
+    tensor: Callable[[str], Shown],
+    *notes: str,
+) -> str:
+    """Return what a notebook shows of a model or a run.
+
+    Parameters
+    ----------
+    where
+        Its path or address.
+    names
+        Those of its tensors.
+    opened
+        What returns it.
+    tensor
+        What returns a tensor by its name.
+    notes
+        What there is to say of the histogram.
+    """
+    known = None
+    try:
+        reader = opened()
+        asks_nobody = _is_local(reader)
+        is_small = asks_nobody or len(reader.info.files) <= _MOST_FILES
+        if len(names) <= _MOST_TENSORS and is_small:
+            known = Info(contents_of(reader, where, None if asks_nobody else False))
+        below = _exponents(lambda: _counted(names, tensor), *notes) if asks_nobody else _NOT_READ
+    except _FAILURES as e:
+        below = html.line(one_line(e))
+    if known is not None:
+        return known.html(below)
+    return html.block(f"{where}: {counted(len(names), 'tensor')}", _names(names, tensor), below)
+
+
+def _counted(names: Sequence[str], tensor: Callable[[str], Shown]) -> Exponents | None:
+    some = names[:: max(1, -(-len(names) // _MOST_TENSORS))]
+    return Exponents.of([tensor(name) for name in some], len(some) == len(names))
+
+
+def _exponents(count: Callable[[], Exponents | None], *notes: str) -> str:
+    """Return a histogram with notes below it, or why there is none."""
+    try:
+        found = count()
+    except _FAILURES as e:
+        return html.line(f"No histogram: {one_line(e)}")
+    return "" if found is None else html.histogram(found) + "".join(map(html.line, notes))
+
+
+def _names(names: Sequence[str], tensor: Callable[[str], Shown]) -> str:
+    """Return a table of what is known at once."""
+
+    def cells(name: str) -> tuple[str, ...]:
+        try:
+            own = tensor(name)
+        except _FAILURES:
+            return name, "", "", ""
+        return name, own.get_dtype(), _shape(own.shape), format_size(own.nbytes)
+
+    rows = list(map(cells, names[: html.MOST_ROWS]))
+    known = len(_COLUMNS) if any(dtype for _, dtype, *_ in rows) else 1
+    return html.table(_COLUMNS[:known], [row[:known] for row in rows], count=len(names))
+
+
+def _shape(shape: Sequence[int]) -> str:
+    return "x".join(map(str, shape)) or "scalar"
+
+
+def _stored_line(tensor: Shown, codec: str, stored: int) -> str:
+    ratio = ratio_of(tensor.nbytes, stored)
+    size = f"stored in {format_size(stored)}" + (f" (ratio {ratio:.3f})" if ratio else "")
+    return f"{size}: {codec}, chunks {_shape(tensor.chunks)}"
