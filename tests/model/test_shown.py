@@ -142,8 +142,8 @@ def test_little_of_a_large_tensor_is_read(tmp_path, reads):
         assert "131,072 of 5,000,000 BF16 values" in page.text
         shown(model)
     lengths = [stop - start for _, ranges in reads for start, stop in ranges]
-    assert sum(lengths) == 2 << 18
     assert max(lengths) == 1 << 15
+    assert sum(lengths) < (2 << 18) + 100, "and the header"
 
 
 def test_what_takes_much_decoding_is_not_read(tmp_path, monkeypatch):
