@@ -129,6 +129,12 @@ def _checkpoints(models: Iterable[Model | Run]) -> Iterator[tuple[int | None, Mo
             yield step_told([model.metadata() or {}], model.where), model
 
 
+def _without_store(message: str, where: str) -> str:
+    """Return a message without the model's path, or that of the run that it is a step of."""
+    run = where.rpartition("@")[0] or where
+    return message.removeprefix(f"{where}: ").removeprefix(f"{run}: ")
+
+
 def _analyze_all(
     look: Look,
     checkpoints: Sequence[tuple[int | None, Model]],
@@ -144,7 +150,7 @@ def _analyze_all(
         steps.append(StepAnalysis(name, found.model, found.kinds))
         of_step = number if len(checkpoints) > 1 else None
         damage += [
-            Damage(of_step, tensor, None, one_line(error).removeprefix(f"{model.where}: "))
+            Damage(of_step, tensor, None, _without_store(one_line(error), model.where))
             for tensor, error in look.errors
         ]
         look.errors.clear()

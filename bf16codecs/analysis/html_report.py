@@ -6,7 +6,7 @@ import html
 import io
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from bf16codecs._fields import FIELDS
 from bf16codecs._version import __version__
 from bf16codecs.analysis import plots
 from bf16codecs.analysis.reach import DIFFERENCE
-from bf16codecs.analysis.results import Analysis, GroupAnalysis
+from bf16codecs.analysis.results import Analysis, GroupAnalysis, StepAnalysis
 from bf16codecs.analysis.words import reasons
 
 if TYPE_CHECKING:
@@ -148,6 +148,9 @@ def report(analysis: Analysis) -> str:
     if changes:
         names = ["kind", "changed, %", "XOR", "difference", *_CODECS]
         parts += ["<h2>What changed</h2>", _table(names, map(_change_row, changes))]
+    if analysis.steps:
+        names = ["step", "exponent", *_CODECS, "changed, %", *(f"difference, {c}" for c in _CODECS)]
+        parts += ["<h2>Checkpoints</h2>", _table(names, map(_step_row, analysis.steps))]
     figures = "".join(map(_figure, pictures(analysis)))
     parts += ["<h2>Pictures</h2>", f'<div class="pictures">{figures}</div>']
     table = analysis.table()
@@ -173,7 +176,7 @@ def _about(analysis: Analysis) -> Iterator[str]:
         f" best one, instead of {bits:.0f}."
     )
     if analysis.share < 1:
-        yield f"A sample: {100 * analysis.share:.1f} % of the values were looked at."
+        yield f"{100 * analysis.share:.1f} % of the bytes were looked at."
     if analysis.steps:
         yield f"The last of {len(analysis.steps)} checkpoints, each compared with the one before."
     elif analysis.base is not None:
@@ -204,22 +207,42 @@ def _change_row(group: GroupAnalysis) -> Sequence[Any]:
     )
 
 
+def _step_row(step: StepAnalysis) -> Sequence[Any]:
+    own, bits = step.model.statistics, step.model.bits
+    return (
+        step.step,
+        own.entropies.exponent,
+        *(bits.get(name) for name in _CODECS.values()),
+        None if own.change is None else 100 * own.change.changed,
+        *(bits.get(DIFFERENCE + name) for name in _CODECS.values()),
+    )
+
+
 def _list(lines: Any) -> str:
     return "<ul>" + "".join(f"<li>{html.escape(line)}</li>" for line in lines) + "</ul>"
 
 
-def _table(names: Sequence[str], rows: Any) -> str:
-    head = "".join(f'<th tabindex="0">{html.escape(name)}</th>' for name in names)
+def _table(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    rows = list(rows)
+    head = "".join(
+        f'<th tabindex="0"{_mark(column[0])}>{html.escape(name)}</th>'
+        for name, *column in zip(names, *rows, strict=True)
+    )
     body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
     return f'<div class="wide">{table}</div>'
 
 
+def _mark(value: Any) -> str:
+    """Mark what is to the left: all but numbers."""
+    return ' class="text"' if isinstance(value, (str, list, tuple)) else ""
+
+
 def _cell(value: Any) -> str:
     if isinstance(value, str):
-        return f'<td class="text">{html.escape(value)}</td>'
+        return f"<td{_mark(value)}>{html.escape(value)}</td>"
     if isinstance(value, (list, tuple)):
-        return f'<td class="text">{"&times;".join(map(str, value)) or "scalar"}</td>'
+        return f"<td{_mark(value)}>{'&times;'.join(map(str, value)) or 'scalar'}</td>"
     if value is None:
         return "<td></td>"
     shown = f"{value:.3f}" if isinstance(value, float) else f"{value:,}"

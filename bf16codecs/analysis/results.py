@@ -145,7 +145,7 @@ class Analysis:
 
     def to_json(self) -> dict[str, Any]:
         """Return all of it as JSON has it."""
-        return asdict(self)
+        return {**asdict(self), "damage": [own._asdict() for own in self.damage]}
 
 
 def _row(tensor: TensorAnalysis) -> dict[str, Any]:

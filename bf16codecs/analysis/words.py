@@ -6,8 +6,12 @@ from collections.abc import Iterator
 
 from bf16codecs._fields import FIELDS
 from bf16codecs.analysis.results import GroupAnalysis, TensorAnalysis
+from bf16codecs.analysis.statistics import Prediction
 
 __all__ = ["reasons"]
+
+# Bits that are shown as none.
+_NOTHING = 0.005
 
 
 def reasons(group: GroupAnalysis | TensorAnalysis) -> Iterator[str]:
@@ -30,13 +34,22 @@ def reasons(group: GroupAnalysis | TensorAnalysis) -> Iterator[str]:
             f"Signs and mantissas hold {found.sign_and_mantissa:.2f} of their"
             f" {fields.sign + fields.mantissa} bits."
         )
+    # The most significant byte after a rotation by one bit is the exponent, if that has 8 bits.
+    plane, name = "exponent byte", "exponent"
+    if fields.exponent != 8:
+        plane = name = "high byte"
     for prediction in own.predictions:
         given, alone = prediction.given, prediction.alone
-        if prediction.of == "exponent byte" and given is not None:
-            best = min(prediction.delta, prediction.xor)
-            verdict = "worse than none" if best > alone else "which helps"
+        if prediction.of == plane and given is not None:
             yield (
                 f"The {prediction.neighbour} neighbour tells {max(0, alone - given):.2f} bits of"
-                f" the exponent. To predict from it leaves {prediction.delta:.2f} (delta) or"
-                f" {prediction.xor:.2f} (XOR) of {alone:.2f} bits: {verdict}."
+                f" the {name}. To predict from it leaves {prediction.delta:.2f} (delta) or"
+                f" {prediction.xor:.2f} (XOR) of {alone:.2f} bits: {_verdict(prediction)}."
             )
+
+
+def _verdict(prediction: Prediction) -> str:
+    gain = prediction.alone - min(prediction.delta, prediction.xor)
+    if abs(gain) < _NOTHING:
+        return "no better than none"
+    return "which helps" if gain > 0 else "worse than none"

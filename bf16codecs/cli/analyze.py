@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import csv
 import errno
+import os
+import shutil
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +30,7 @@ from bf16codecs.cli.reports import check_writable, show_damage, write_json, writ
 from bf16codecs.cli.tables import Column, print_table
 
 if TYPE_CHECKING:
-    from bf16codecs.analysis import Analysis, GroupAnalysis
+    from bf16codecs.analysis import Analysis, GroupAnalysis, StepAnalysis
 
 __all__ = ["analyze"]
 
@@ -51,6 +55,16 @@ _CHANGES = [
     Column("Huffman", rank=1),
     Column("arithmetic"),
     Column("best"),
+]
+_STEPS = [
+    Column("step"),
+    Column("exponent", rank=4),
+    Column("Huffman", rank=3),
+    Column("arithmetic"),
+    Column("best"),
+    Column("changed", rank=2),
+    Column("difference, arithmetic", rank=1),
+    Column("difference, best"),
 ]
 _CODECS = ("huffman", "arithmetic", "arithmetic best")
 _DIFFERENCES = tuple(f"difference, {name}" for name in _CODECS)
@@ -118,6 +132,7 @@ def analyze(
     read = [*sources, *([] if base is None else [base])]
     check_writable({"html": html_file, "json": json_file}, read)
     if html_file is not None or out is not None:
+        os.environ["MPLBACKEND"] = "agg"  # which needs no display
         _ = analysis.plots  # before minutes are spent: is matplotlib there?
     if out is not None:
         _check_folder(out)
@@ -158,6 +173,10 @@ def _show(found: Analysis) -> None:
         show("")
         show("What changed, and what differences take, in bits a value:")
         print_table(_CHANGES, [_change_row(group) for group in changed])
+    if found.steps:
+        show("")
+        show("Each checkpoint, alone and as a difference to the one before it, in bits a value:")
+        print_table(_STEPS, list(map(_step_row, found.steps)))
     show("")
     for line in analysis.reasons(found.model):
         say(line)
@@ -167,13 +186,22 @@ def _show(found: Analysis) -> None:
 
 def _summary(found: Analysis) -> Iterator[str]:
     values = sum(group.statistics.values for group in found.dtypes)
-    yield f"{found.path}: {counted(len(found.tensors), 'tensor')}, {values:,} values looked at"
+    tensors, looked = counted(len(found.tensors), "tensor"), counted(values, "value")
+    yield f"{found.path}: {tensors}, {looked} looked at"
     if found.share < 1:
-        yield f"a sample: {100 * found.share:.1f} % of all values"
+        yield f"looked at: {100 * found.share:.1f} % of the bytes"
     if found.base is not None:
-        yield f"compared with: {found.base}"
+        yield f"compared with: {found.base}{_compared(found)}"
     if found.steps:
         yield f"the last of {len(found.steps)} checkpoints, each compared with the one before it"
+
+
+def _compared(found: Analysis) -> str:
+    """Say how many tensors were compared, if not all: those of the same name, dtype and shape."""
+    count = sum(tensor.statistics.change is not None for tensor in found.tensors)
+    if count == len(found.tensors):
+        return ""
+    return f" ({count} of {len(found.tensors)} tensors: the others are not there, or not alike)"
 
 
 def _number(value: float | None) -> str:
@@ -207,20 +235,64 @@ def _change_row(group: GroupAnalysis) -> Sequence[str]:
     )
 
 
+def _step_row(step: StepAnalysis) -> Sequence[str]:
+    own, bits = step.model.statistics, step.model.bits
+    return (
+        step.step,
+        _number(own.entropies.exponent),
+        *(_number(bits.get(name)) for name in _CODECS),
+        "" if own.change is None else f"{100 * own.change.changed:.2f} %",
+        *(_number(bits.get(name)) for name in _DIFFERENCES[1:]),
+    )
+
+
 def _check_folder(out: str) -> None:
     """Refuse a folder that has something in it: what is written there has many names."""
     folder = Path(given_path(out, "folder"))
     require_folder_of(folder)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise FileExistsError(errno.EEXIST, "is there already: name a new folder", out)
+    if os.path.lexists(folder):
+        if not folder.is_dir() or any(folder.iterdir()):
+            raise FileExistsError(errno.EEXIST, "is there already: name a new folder", out)
+        with _new_folder_in(folder):
+            pass
+    else:
+        folder.mkdir()
+        folder.rmdir()
+
+
+@contextmanager
+def _new_folder_in(folder: Path) -> Iterator[Path]:
+    """Yield a new folder whose files go up into `folder` at the end, or nowhere after an error."""
+    try:
+        name = tempfile.mkdtemp(prefix=".", dir=folder)
+    except OSError as e:
+        e.filename = str(folder)
+        raise
+    try:
+        yield Path(name)
+        for file in Path(name).iterdir():
+            file.rename(folder / file.name)
+    finally:
+        shutil.rmtree(name)
 
 
 def _write_all(found: Analysis, folder: Path) -> None:
     """Write pictures, in both styles, the table of tensors, all as JSON, and the report."""
+    is_new = not folder.exists()
+    folder.mkdir(exist_ok=True)
+    try:
+        with _new_folder_in(folder) as new:
+            _write_into(new, found)
+    except BaseException:
+        if is_new:
+            folder.rmdir()
+        raise
+
+
+def _write_into(folder: Path, found: Analysis) -> None:
     from bf16codecs.analysis import plots, report
     from bf16codecs.analysis.html_report import pictures
 
-    folder.mkdir(exist_ok=True)
     for name, _, draw in pictures(found):
         for style in plots.STYLES:
             suffix = "" if style == "light" else f"-{style}"

@@ -123,7 +123,8 @@ def save(axes: Axes, target: Any, form: str) -> None:
     """
     figure = axes.get_figure(root=True)
     assert figure is not None
-    metadata = {"Date": None} if form == "svg" else None
+    # With none of its own, which names other places, either.
+    metadata = dict.fromkeys(("Creator", "Date", "Format", "Type")) if form == "svg" else None
     with mpl.rc_context({"svg.hashsalt": "bf16codecs"}):
         figure.savefig(target, format=form, metadata=metadata)
     plt.close(figure)

@@ -38,8 +38,7 @@ def exponents(group: Group, ax: Axes | None = None) -> Axes:
     parts = counts / max(1.0, counts.sum())
     there = np.flatnonzero(counts)
     first, last = (there[0], there[-1]) if there.size else (0, 0)
-    bias = len(counts) // 2 - 1
-    powers = np.arange(first, last + 1) - bias
+    powers = np.arange(first, last + 1) - FIELDS[own.dtype].bias
     ax.bar(powers, 100 * parts[first : last + 1], width=0.85)
     ax.set_yscale("log")
     ax.set_xlabel("exponent: the power of 2 of the value")
