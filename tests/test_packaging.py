@@ -71,6 +71,8 @@ def test_installed_package_has_data_and_types_but_no_sources() -> None:
     package = Path(bf16codecs.__file__).resolve().parent
     assert (package / "py.typed").exists()
     assert (package / "data" / "demo.safetensors").stat().st_size < 2_000_000
+    for name in ("report.css", "report.js"):
+        assert (package / "analysis" / name).stat().st_size
     if package.parent == ROOT:
         pytest.skip("the package runs from its source tree")
     assert not (package / "_native").exists()

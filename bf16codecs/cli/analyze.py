@@ -164,18 +164,18 @@ def _show(found: Analysis) -> None:
     for line in _summary(found):
         say(printable(line))
     show("")
-    show("Entropies of fields, and what codecs reach, in bits a value:")
+    say("Entropies of fields, and what codecs reach, in bits a value:")
     groups = [*found.kinds, *found.dtypes]
     rows = [_kind_row(group) for group in groups]
     print_table(_KINDS, rows[: len(found.kinds)], rows[len(found.kinds) :])
     changed = [group for group in groups if group.statistics.change is not None]
     if changed:
         show("")
-        show("What changed, and what differences take, in bits a value:")
+        say("What changed, and what differences take, in bits a value:")
         print_table(_CHANGES, [_change_row(group) for group in changed])
     if found.steps:
         show("")
-        show("Each checkpoint, alone and as a difference to the one before it, in bits a value:")
+        say("Each checkpoint, alone and as a difference to the one before it, in bits a value:")
         print_table(_STEPS, list(map(_step_row, found.steps)))
     show("")
     for line in analysis.reasons(found.model):
@@ -186,8 +186,8 @@ def _show(found: Analysis) -> None:
 
 def _summary(found: Analysis) -> Iterator[str]:
     values = sum(group.statistics.values for group in found.dtypes)
-    tensors, looked = counted(len(found.tensors), "tensor"), counted(values, "value")
-    yield f"{found.path}: {tensors}, {looked} looked at"
+    tensors, noun = counted(len(found.tensors), "tensor"), "value" if values == 1 else "values"
+    yield f"{found.path}: {tensors}, {values:,} {noun} looked at"
     if found.share < 1:
         yield f"looked at: {100 * found.share:.1f} % of the bytes"
     if found.base is not None:

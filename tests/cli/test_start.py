@@ -20,7 +20,7 @@ except SystemExit as end:
     print(end.code, *{name.split(".")[0] for name in sys.modules}, file=sys.stderr)
 """
 
-COMMANDS = ["bench", "bench-run", "demo", "info", "plugin-path", "rebase", "verify"]
+COMMANDS = ["analyze", "bench", "bench-run", "demo", "info", "plugin-path", "rebase", "verify"]
 
 HEAVY = {"numpy", "numcodecs", "zarr", "h5py", "rich", "blake3", "asyncio", "ml_dtypes"}
 

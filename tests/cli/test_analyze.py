@@ -1,0 +1,462 @@
+"""`bf16codecs analyze`: what it prints and writes, and what it refuses before it begins."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from based_models import write_steps
+from bf16codecs import analysis
+from bf16codecs.convert import safetensors_to_hdf5, safetensors_to_run, safetensors_to_zarr
+from commands import command_line, ended, start
+from invoked import done, refused, run
+from lazy_models import weights, write_safetensors, write_store
+from servers import serving
+
+POSIX = pytest.mark.skipif(os.name != "posix", reason="terminals, signals and rights of POSIX")
+ANALYZE = ("bf16codecs", "analyze")
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def model() -> Path:
+    """Return a small model of two kinds of tensors."""
+    arrays = {
+        "layers.0.mlp.weight": weights((80, 80)),
+        "layers.0.attn.weight": weights((80, 80), seed=1),
+    }
+    return write_safetensors(Path("m.safetensors"), arrays)
+
+
+def told(*args: Any) -> dict[str, Any]:
+    document = json.loads(done(*ANALYZE, *args, "--json", "-"))
+    assert isinstance(document, dict)
+    return document
+
+
+def cells(text: str, name: str) -> list[str]:
+    """Return the cells of the first row of a table that begins with a name."""
+    line = next(line for line in text.splitlines() if line.startswith(name))
+    return re.split(r"\s{2,}", line.strip())
+
+
+def spoil(path: Path, at: int | None = None) -> None:
+    """Change a byte in the middle of a file, or anywhere else."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2 if at is None else at] ^= 0xFF
+    path.write_bytes(content)
+
+
+def test_the_tables_have_the_figures(demo_model: Path) -> None:
+    text = done(*ANALYZE, demo_model)
+    found = analysis.analyze(demo_model)
+    assert text.startswith(f"{demo_model}: 39 tensors, 492,384 values looked at\n\n")
+    own = found.model
+    entropies = own.statistics.entropies
+    figures = [
+        *(entropies.bytes[0], entropies.bytes[-1], entropies.exponent),
+        entropies.sign_and_mantissa,
+        *(own.bits[name] for name in ("huffman", "arithmetic", "arithmetic best")),
+    ]
+    expected = ["any kind", "BF16", "39", "492384", *(f"{figure:.3f}" for figure in figures)]
+    assert cells(text, "any kind") == expected
+    assert [line for line in text.splitlines() if line.startswith(("mlp ", "norm "))]
+    assert text.endswith("".join(f"{line}\n" for line in analysis.reasons(own)))
+    assert "compared" not in text
+    assert "Each checkpoint" not in text
+
+
+@POSIX
+@pytest.mark.parametrize("columns", [80, 40])
+def test_on_terminals_the_figures_stay(demo_model: Path, columns: int) -> None:
+    import pty
+
+    leader, follower = pty.openpty()
+    command = command_line(*ANALYZE, demo_model)
+    environment = {**os.environ, "COLUMNS": str(columns), "NO_COLOR": "1"}
+    process = subprocess.Popen(
+        command, stdout=follower, stderr=subprocess.PIPE, text=True, env=environment
+    )
+    os.close(follower)
+    text = b""
+    while True:
+        try:
+            part = os.read(leader, 1 << 16)
+        except OSError:  # Linux says so when nobody writes any more
+            break
+        if not part:
+            break
+        text += part
+    os.close(leader)
+    _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (0, "")
+    lines = re.sub(r"\x1b\[\d*m", "", text.decode()).split("\r\n")
+    paths = [line for line in lines if str(demo_model)[:20] in line]
+    assert max(len(line) for line in lines if line not in paths) <= columns
+    piped = done(*ANALYZE, demo_model)
+    for name in ("mlp", "any kind"):
+        row = cells("\n".join(lines), name)
+        assert row[-3:] == cells(piped, name)[-3:]
+    assert "Too wide for this terminal" in "\n".join(lines)
+
+
+def test_json(demo_model: Path, tmp_path: Path) -> None:
+    expected = json.loads(json.dumps(analysis.analyze(demo_model).to_json()))
+    assert told(demo_model) == expected
+    assert "39 tensors" in done(*ANALYZE, demo_model, "--json", "a.json")
+    assert json.loads(Path("a.json").read_text()) == expected
+    assert done(*ANALYZE, demo_model, "--json", "a.json", "--quiet") == ""
+    assert expected["damage"] == expected["steps"] == []
+
+
+def test_a_folder_of_all(model: Path) -> None:
+    text = done(*ANALYZE, model, "--out", "new")
+    assert done(*ANALYZE, model) == text
+    names = {path.name for path in Path("new").iterdir()}
+    assert {"analysis.json", "report.html", "tensors.csv", "exponents.png"} < names
+    assert "exponents-dark.png" in names
+    assert not any(name.startswith(".") for name in names)
+    assert json.loads(Path("new/analysis.json").read_text()) == told(model)
+    with open("new/tensors.csv", newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["name"] for row in rows] == ["layers.0.mlp.weight", "layers.0.attn.weight"]
+    assert rows[0]["shape"] == "80x80"
+    Path("empty").mkdir()
+    done(*ANALYZE, model, "--out", "empty")
+    assert {path.name for path in Path("empty").iterdir()} == names
+
+
+def test_folders_that_are_refused(model: Path) -> None:
+    Path("full").mkdir()
+    Path("full/mine").touch()
+    Path("dangling").symlink_to("nowhere")
+    for path in ("full", "dangling", model):
+        assert "is there already: name a new folder" in refused(*ANALYZE, model, "--out", path)
+    assert "No such folder" in refused(*ANALYZE, model, "--out", "no/where")
+    assert "is empty" in refused(*ANALYZE, model, "--out", "")
+    assert {path.name for path in Path().iterdir()} == {model.name, "full", "dangling"}
+
+
+@POSIX
+@pytest.mark.parametrize("name", ["closed/new", "closed"])
+def test_a_folder_that_cannot_be_written(
+    model: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(analysis, "analyze", None)
+    folder = Path("closed")
+    folder.mkdir()
+    folder.chmod(0o555)
+    try:
+        if os.access(folder, os.W_OK):
+            pytest.skip("permissions do not bind this user")
+        assert f"{name}: Permission denied" in refused(*ANALYZE, model, "--out", name)
+    finally:
+        folder.chmod(0o755)
+
+
+def test_of_a_folder_all_is_written_or_nothing(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(found: Any) -> str:
+        raise OSError(28, "No space left on device", "report.html")
+
+    monkeypatch.setattr("bf16codecs.analysis.report", fail)
+    Path("empty").mkdir()
+    for name in ("new", "empty"):
+        result = run(*ANALYZE, model, "--out", name)
+        assert result.exit_code == 1
+        assert "No space left" in result.stderr
+    assert not Path("new").exists()
+    assert not list(Path("empty").iterdir())
+
+
+def test_pages_replace_pages_alone(model: Path) -> None:
+    Path("text.txt").write_text("mine")
+    Path("old.html").write_text("<html>")
+    done(*ANALYZE, model, "--html", "old.html")
+    assert Path("old.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    assert "no report by its name" in refused(*ANALYZE, model, "--html", "text.txt")
+    assert "is read, or written to" in refused(*ANALYZE, model, "--html", model)
+    assert "No such folder" in refused(*ANALYZE, model, "--html", "no/where.html")
+    both = ("--json", "-", "--html", "-")
+    assert "standard output takes one report" in refused(*ANALYZE, model, *both)
+    assert Path("text.txt").read_text() == "mine"
+    page = done(*ANALYZE, model, "--html", "-", "--quiet")
+    assert page == Path("old.html").read_text(encoding="utf-8")
+
+
+def test_a_page_asks_for_nothing(demo_model: Path) -> None:
+    page = done(*ANALYZE, demo_model, "--html", "-", "--quiet")
+    assert set(re.findall(r"\w+://[^\"' <]*", page)) == {
+        "http://www.w3.org/2000/svg",
+        "http://www.w3.org/1999/xlink",
+    }
+    assert not re.search(r"(src|href|action)=\"(?!#)|@import|fetch\(|XMLHttp", page)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "text"),
+    [
+        (["--kind", "router=("], 1, "the rule of kind 'router' is no regular expression"),
+        (["--base", "missing"], 1, "missing: No such file or directory"),
+    ],
+)
+def test_what_is_refused(model: Path, arguments: list[str], status: int, text: str) -> None:
+    assert text in refused(*ANALYZE, model, *arguments, status=status)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--kind", "router"], "'router' is not NAME=REGEX"),
+        (["--sample", "0"], "'0' is not a size"),
+        (["--threads", "0"], "'--threads'"),
+    ],
+)
+def test_wrong_usage(model: Path, arguments: list[str], text: str) -> None:
+    result = run(*ANALYZE, model, *arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert text in result.stderr
+
+
+def test_no_such_path() -> None:
+    assert refused(*ANALYZE, "missing").endswith("missing: No such file or directory")
+    assert run(*ANALYZE).exit_code == 2
+
+
+def test_other_kinds(model: Path) -> None:
+    text = done(*ANALYZE, model, "--kind", "first=^layers\\.0\\.mlp")
+    assert cells(text, "first")[:3] == ["first", "BF16", "1"]
+    assert cells(text, "attention")[:3] == ["attention", "BF16", "1"]
+
+
+def test_a_sample(demo_model: Path) -> None:
+    text = done(*ANALYZE, demo_model, "--sample", "300K")
+    assert re.search(r"^looked at: \d\d\.\d % of the bytes$", text, re.MULTILINE)
+
+
+def test_a_base(tmp_path: Path, demo_model: Path) -> None:
+    steps = write_steps(tmp_path, demo_model)
+    text = done(*ANALYZE, steps[400], "--base", steps[399])
+    assert f"compared with: {steps[399]}\n" in text
+    found = analysis.analyze(steps[400], steps[399]).model
+    change = found.statistics.change
+    assert change is not None
+    codecs = ("huffman", "arithmetic", "arithmetic best")
+    bits = [found.bits[f"difference, {name}"] for name in codecs]
+    rows = text[text.index("What changed") :]
+    assert cells(rows, "any kind") == [
+        "any kind",
+        f"{100 * change.changed:.2f} %",
+        *(f"{number:.3f}" for number in (change.xor, change.difference, *bits)),
+    ]
+
+
+def test_a_base_that_is_not_alike(model: Path) -> None:
+    arrays = {"layers.0.mlp.weight": weights((80, 80)), "other": weights((5,))}
+    some = write_safetensors(Path("some.safetensors"), arrays)
+    text = done(*ANALYZE, model, "--base", some)
+    assert "some.safetensors (1 of 2 tensors: the others are not there, or not alike)" in text
+    assert "What changed" in text
+    for shape, dtype in (((40, 80), "bfloat16"), ((80, 80), "float16")):
+        other = {"layers.0.mlp.weight": weights(shape, dtype)}
+        write_safetensors(Path("other.safetensors"), other)
+        text = done(*ANALYZE, model, "--base", "other.safetensors")
+        assert "(0 of 2 tensors" in text
+        assert "What changed" not in text
+
+
+@pytest.mark.parametrize("kind", ["files", "run.zarr", "run.h5"])
+def test_a_series(tmp_path: Path, demo_model: Path, kind: str) -> None:
+    steps = list(write_steps(tmp_path, demo_model).values())
+    sources: list[Any] = steps
+    if kind != "files":
+        done("st2h5" if kind == "run.h5" else "st2zarr", "--series", *steps, kind)
+        sources = [kind]
+    text = done(*ANALYZE, *sources)
+    assert "the last of 3 checkpoints, each compared with the one before it" in text
+    rows = text[text.index("Each checkpoint") :].splitlines()[2:5]
+    found = analysis.analyze([*steps]).steps
+    for row, step in zip(rows, found, strict=True):
+        bits = [step.model.bits[name] for name in ("huffman", "arithmetic", "arithmetic best")]
+        assert row.split()[0] == step.step
+        assert row.split()[2:5] == [f"{number:.3f}" for number in bits]
+    assert [len(row.split()) for row in rows] == [5, 9, 9], "the first has nothing before it"
+
+
+def test_the_base_cannot_be_a_run(tmp_path: Path, demo_model: Path) -> None:
+    safetensors_to_run(list(write_steps(tmp_path, demo_model).values()), tmp_path / "run.zarr")
+    line = refused(*ANALYZE, demo_model, "--base", "run.zarr")
+    assert "a run, with steps 300, 399, 400: name the one that is the base, as in" in line
+    assert "run.zarr@400" in line
+
+
+MODELS: dict[str, dict[str, Any]] = {
+    "integers": {"a": np.arange(1000), "b": np.arange(5, dtype="u1")},
+    "one tensor": {"w": weights((90, 90))},
+    "an empty one": {"w": weights((0, 5)), "x": weights((9, 9))},
+    "a number": {"w": np.array(1.5, "float32")},
+    "NaN": {"w": np.full((300, 300), np.nan, "float32")},
+    "bytes": {"v": weights((300, 300), "float8_e5m2")},
+    "bool": {"w": np.ones((30, 30), bool)},
+    "markup": {"<script>x</script>": weights((9, 9)), "b\n\x1b[31m": weights((9, 9))},
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_strange_models(name: str) -> None:
+    path = write_safetensors(Path("a folder.safetensors"), MODELS[name])
+    text = done(*ANALYZE, path, "--html", "page.html", "--json", "a.json")
+    assert "\x1b" not in text
+    values = sum(array.size for array in MODELS[name].values())
+    assert f"{values:,} value" in text
+    assert f"{values:,} values" in text or values == 1
+    assert "nan" not in text
+    assert ("numbers have no exponent" in text) == (name in ("integers", "bool"))
+    assert "which helps" not in text or name == "integers"
+    page = Path("page.html").read_text(encoding="utf-8")
+    assert "<script>x" not in page
+    assert len(json.loads(Path("a.json").read_text())["tensors"]) == len(MODELS[name])
+
+
+@pytest.mark.parametrize("arrays", [{}, {"w": weights((0, 5))}], ids=["nothing", "empty"])
+def test_models_without_values(arrays: dict[str, Any]) -> None:
+    write_safetensors(Path("m.safetensors"), arrays)
+    assert "m.safetensors: has no values" in refused(*ANALYZE, "m.safetensors", "--json", "a.json")
+    assert not Path("a.json").exists()
+
+
+def damaged(kind: str, model: Path) -> str:
+    """Make a store of a kind, of two tensors, in which one cannot be read."""
+    if kind == "run":
+        safetensors_to_run([model], "run.zarr", steps=[7])
+    elif kind == "hdf5":
+        import h5py
+
+        safetensors_to_hdf5(model, "m.h5")
+        with h5py.File("m.h5") as file:
+            chunk = file["layers/0/mlp/weight"].id.get_chunk_info(0)
+        spoil(Path("m.h5"), chunk.byte_offset + chunk.size // 2)
+        return "m.h5"
+    else:
+        safetensors_to_zarr(model, "m.zarr")
+    store = "run.zarr" if kind == "run" else "m.zarr"
+    (chunk,) = (p for p in Path(store, "layers/0/mlp/weight").iterdir() if p.name != "zarr.json")
+    if kind == "missing":
+        chunk.unlink()
+    else:
+        spoil(chunk)
+    return store
+
+
+@pytest.mark.parametrize("kind", ["zarr", "hdf5", "run", "missing"])
+def test_what_can_be_read_is_told(model: Path, kind: str) -> None:
+    store = damaged(kind, model)
+    result = run(*ANALYZE, store, "--json", "a.json", "--out", "new")
+    assert result.exit_code == 1
+    (line,) = result.stderr.splitlines()
+    assert line.endswith("1 tensor could not be read, or not all of it")
+    assert cells(result.stdout, "attention")[2:4] == ["1", "6400"]
+    told = result.stdout.splitlines()[-1]
+    assert told.startswith("tensor 'layers.0.mlp.weight', chunk ")
+    document = json.loads(Path("a.json").read_text())
+    (damage,) = document["damage"]
+    assert (damage["tensor"], damage["message"]) == ("layers.0.mlp.weight", told)
+    assert document["model"]["statistics"]["values"] == 6400
+    assert [tensor["statistics"]["values"] for tensor in document["tensors"]] == [0, 6400]
+    assert "What could not be read" in Path("new/report.html").read_text(encoding="utf-8")
+    piped = run(*ANALYZE, store, "--json", "-")
+    assert piped.exit_code == 1
+    assert json.loads(piped.stdout) == document
+
+
+def test_nothing_can_be_read(model: Path) -> None:
+    write_store(Path("m.zarr"), {"w": weights((80, 80))})
+    spoil(Path("m.zarr/w/c.0.0"))
+    line = refused(*ANALYZE, "m.zarr", "--json", "a.json")
+    assert "tensor 'w', chunk" in line
+    assert not Path("a.json").exists()
+
+
+@pytest.mark.parametrize("option", [("--html", "page.html"), ("--out", "new")], ids=" ".join)
+def test_without_matplotlib_nothing_is_computed(model: Path, option: tuple[str, str]) -> None:
+    before = "sys.modules['matplotlib'] = None; import bf16codecs.analysis as a; a.analyze = None"
+    out, err = ended(start(*ANALYZE, model, *option, before=before))
+    assert out == ""
+    (line,) = err.splitlines()
+    assert "pip install 'bf16codecs[plot]'" in line
+    assert {path.name for path in Path().iterdir()} == {model.name}
+
+
+@pytest.mark.parametrize("backend", ["", "TkAgg", "nonsense"])
+def test_no_display_is_needed(model: Path, backend: str) -> None:
+    environment = {"MPLBACKEND": backend, "DISPLAY": "", "WAYLAND_DISPLAY": ""}
+    _, err = ended(start(*ANALYZE, model, "--html", "page.html", **environment))
+    assert err == ""
+    assert "<svg" in Path("page.html").read_text(encoding="utf-8")
+
+
+WAITING = """
+import os, time
+from bf16codecs.analysis.pieces import Tensor
+look = Tensor.look
+
+def look_and_wait(self, read):
+    os.write({pipe}, b"x")
+    time.sleep(0.5)
+    return look(self, read)
+
+Tensor.look = look_and_wait
+"""
+
+
+@POSIX
+def test_interruption_leaves_nothing(model: Path) -> None:
+    reading, writing = os.pipe()
+    options = ("--json", "a.json", "--html", "page.html", "--out", "new")
+    before = WAITING.format(pipe=writing)
+    process = start(*ANALYZE, model, *options, before=before, pass_fds=[writing])
+    os.close(writing)
+    assert os.read(reading, 1), process.communicate()
+    os.close(reading)
+    process.send_signal(signal.SIGINT)
+    out, err = ended(process)
+    assert (process.returncode, out, err) == (130, "", "bf16codecs analyze: interrupted\n")
+    assert {path.name for path in Path().iterdir()} == {model.name}
+
+
+@pytest.mark.parametrize("name", ["m.zarr", "m.zip", "m.h5", "a folder/m.zarr", "fine.zarr"])
+def test_stores_have_the_figures_of_their_source(demo_model: Path, name: str) -> None:
+    Path("a folder").mkdir()
+    if name == "m.h5":
+        safetensors_to_hdf5(demo_model, name)
+    else:
+        safetensors_to_zarr(demo_model, name, base=demo_model if "fine" in name else None)
+    lines = done(*ANALYZE, name).splitlines()
+    assert lines[1:] == done(*ANALYZE, demo_model).splitlines()[1:]
+
+
+def test_addresses(demo_model: Path, tmp_path: Path) -> None:
+    pytest.importorskip("aiohttp")
+    safetensors_to_zarr(demo_model, tmp_path / "m.zarr")
+    shutil.copy(demo_model, tmp_path / "m.safetensors")
+    expected = told(demo_model)
+    with serving(tmp_path) as server:
+        for name in ("m.zarr", "m.safetensors"):
+            address = f"{server.url}/{name}"
+            assert told(address) == {**expected, "path": address}
+        assert "gone.zarr" in refused(*ANALYZE, f"{server.url}/gone.zarr")
