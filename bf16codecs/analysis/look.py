@@ -159,15 +159,15 @@ class Look:
         done, total = 0, sum(part.nbytes for own in parts for part in own)
         with closing(run_ahead(starmap(_job, pairs), worker_count())) as outcomes:
             for tensor, own in zip(tensors, parts, strict=True):
-                found = Findings(Counts(tensor.item.itemsize))
+                found = None
                 for part in own:
                     more, errors = next(outcomes)
-                    found += more
+                    found = _joined(found, more)
                     self.errors += ((tensor.name, error) for error in errors)
                     done += part.nbytes
                     if progress is not None:
                         progress(done, total)
-                yield tensor, found
+                yield tensor, found or Findings(Counts(tensor.item.itemsize))
 
 
 def _job(tensor: Tensor, part: Part) -> Callable[[], _Outcome]:
@@ -178,10 +178,18 @@ def _job(tensor: Tensor, part: Part) -> Callable[[], _Outcome]:
 
 
 def _look(tensor: Tensor, sound: list[Read], errors: list[BF16CodecsError]) -> _Outcome:
-    found = Findings(Counts(tensor.item.itemsize))
+    found = None
     for read in sound:
-        found += tensor.look(read)
-    return found, errors
+        found = _joined(found, tensor.look(read))
+    return found or Findings(Counts(tensor.item.itemsize)), errors
+
+
+def _joined(found: Findings | None, more: Findings) -> Findings:
+    """Return what was found together; of small tensors, copying the first would take as long."""
+    if found is None:
+        return more
+    found += more
+    return found
 
 
 def _result(tensor: Tensor, kind: str, found: Findings) -> TensorAnalysis:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +12,13 @@ from bf16codecs._fields import FIELDS
 from bf16codecs.analysis.counts import NEIGHBOURS, PLANES, Counts
 
 __all__ = ["Change", "Entropies", "Prediction", "Statistics", "change_of", "statistics_of"]
+
+_NEIGHBOURS, _RESIDUALS = np.indices((256, 256))
+# Where a table of pairs has the value of a neighbour (axis 0) and a residual (axis 1).
+_VALUES = {
+    "delta": 256 * _NEIGHBOURS + (_NEIGHBOURS + _RESIDUALS) % 256,
+    "XOR": 256 * _NEIGHBOURS + (_NEIGHBOURS ^ _RESIDUALS),
+}
 
 
 @dataclass(frozen=True)
@@ -224,18 +229,11 @@ def _predictions(counts: Counts) -> tuple[Prediction, ...]:
 
 
 def _prediction(side: str, plane: str, pairs: NDArray[np.uint64]) -> Prediction:
-    neighbours, values = np.indices(pairs.shape)
-
-    def residual(combine: Callable[[Any, Any], Any]) -> float:
-        symbols = combine(values, neighbours).reshape(-1) & 0xFF
-        # Weights are float64, which is exact up to 2**53.
-        return entropy(np.bincount(symbols, pairs.reshape(-1), 256))
-
     return Prediction(
         neighbour=side,
         of=plane,
         alone=entropy(pairs.sum(0)),
         given=conditional_entropy(pairs),
-        delta=residual(np.subtract),
-        xor=residual(np.bitwise_xor),
+        delta=entropy(pairs.take(_VALUES["delta"]).sum(0)),
+        xor=entropy(pairs.take(_VALUES["XOR"]).sum(0)),
     )
