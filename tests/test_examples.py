@@ -12,6 +12,9 @@ from bf16codecs.convert import safetensors_to_zarr
 from checkout import ROOT, package_environment
 
 MISUSES = [
+    ("analyze_model", ["missing"]),
+    ("analyze_model", ["m.zarr", "missing/folder"]),
+    ("analyze_model", ["m.zarr", "folder", "more"]),
     ("compare_checkpoints", []),
     ("compare_checkpoints", ["m.zarr", "missing"]),
     ("convert_model", ["missing"]),
@@ -31,6 +34,8 @@ MISUSES = [
     ("remote_svd", ["m.zarr"]),
     ("remote_svd", ["m.zarr", "missing"]),
     ("remote_svd", ["m.zarr", "missing", "option"]),
+    ("training_over_time", ["missing"]),
+    ("training_over_time", ["m.zarr"]),
     ("use_codecs", ["m.zip"]),
     ("use_codecs", ["one", "two"]),
 ]

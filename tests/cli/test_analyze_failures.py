@@ -1,0 +1,229 @@
+"""`bf16codecs analyze`: what it refuses before it begins, and what it tells of damaged stores."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from based_models import write_steps
+from bf16codecs import analysis
+from bf16codecs.convert import safetensors_to_hdf5, safetensors_to_run, safetensors_to_zarr
+from commands import ended, start
+from invoked import refused, run
+from lazy_models import weights, write_safetensors, write_store
+
+POSIX = pytest.mark.skipif(os.name != "posix", reason="terminals, signals and rights of POSIX")
+ANALYZE = ("bf16codecs", "analyze")
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def model() -> Path:
+    """Return a small model of two kinds of tensors."""
+    arrays = {
+        "layers.0.mlp.weight": weights((80, 80)),
+        "layers.0.attn.weight": weights((80, 80), seed=1),
+    }
+    return write_safetensors(Path("m.safetensors"), arrays)
+
+
+def cells(text: str, name: str) -> list[str]:
+    """Return the cells of the first row of a table that begins with a name."""
+    line = next(line for line in text.splitlines() if line.startswith(name))
+    return re.split(r"\s{2,}", line.strip())
+
+
+def spoil(path: Path, at: int | None = None) -> None:
+    """Change a byte in the middle of a file, or anywhere else."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2 if at is None else at] ^= 0xFF
+    path.write_bytes(content)
+
+
+def test_folders_that_are_refused(model: Path) -> None:
+    Path("full").mkdir()
+    Path("full/mine").touch()
+    Path("dangling").symlink_to("nowhere")
+    for path in ("full", "dangling", model):
+        assert "is there already: name a new folder" in refused(*ANALYZE, model, "--out", path)
+    assert "No such folder" in refused(*ANALYZE, model, "--out", "no/where")
+    assert "is empty" in refused(*ANALYZE, model, "--out", "")
+    assert {path.name for path in Path().iterdir()} == {model.name, "full", "dangling"}
+
+
+@POSIX
+@pytest.mark.parametrize("name", ["closed/new", "closed"])
+def test_a_folder_that_cannot_be_written(
+    model: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(analysis, "analyze", None)
+    folder = Path("closed")
+    folder.mkdir()
+    folder.chmod(0o555)
+    try:
+        if os.access(folder, os.W_OK):
+            pytest.skip("permissions do not bind this user")
+        assert f"{name}: Permission denied" in refused(*ANALYZE, model, "--out", name)
+    finally:
+        folder.chmod(0o755)
+
+
+def test_of_a_folder_all_is_written_or_nothing(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(found: Any) -> str:
+        raise OSError(28, "No space left on device", "report.html")
+
+    monkeypatch.setattr("bf16codecs.analysis.report", fail)
+    Path("empty").mkdir()
+    for name in ("new", "empty"):
+        result = run(*ANALYZE, model, "--out", name)
+        assert result.exit_code == 1
+        assert "No space left" in result.stderr
+    assert not Path("new").exists()
+    assert not list(Path("empty").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "text"),
+    [
+        (["--kind", "router=("], 1, "the rule of kind 'router' is no regular expression"),
+        (["--base", "missing"], 1, "missing: No such file or directory"),
+    ],
+)
+def test_what_is_refused(model: Path, arguments: list[str], status: int, text: str) -> None:
+    assert text in refused(*ANALYZE, model, *arguments, status=status)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--kind", "router"], "'router' is not NAME=REGEX"),
+        (["--sample", "0"], "'0' is not a size"),
+        (["--threads", "0"], "'--threads'"),
+    ],
+)
+def test_wrong_usage(model: Path, arguments: list[str], text: str) -> None:
+    result = run(*ANALYZE, model, *arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert text in result.stderr
+
+
+def test_no_such_path() -> None:
+    assert refused(*ANALYZE, "missing").endswith("missing: No such file or directory")
+    assert run(*ANALYZE).exit_code == 2
+
+
+def test_the_base_cannot_be_a_run(tmp_path: Path, demo_model: Path) -> None:
+    safetensors_to_run(list(write_steps(tmp_path, demo_model).values()), tmp_path / "run.zarr")
+    line = refused(*ANALYZE, demo_model, "--base", "run.zarr")
+    assert "a run, with steps 300, 399, 400: name the one that is the base, as in" in line
+    assert "run.zarr@400" in line
+
+
+@pytest.mark.parametrize("arrays", [{}, {"w": weights((0, 5))}], ids=["nothing", "empty"])
+def test_models_without_values(arrays: dict[str, Any]) -> None:
+    write_safetensors(Path("m.safetensors"), arrays)
+    assert "m.safetensors: has no values" in refused(*ANALYZE, "m.safetensors", "--json", "a.json")
+    assert not Path("a.json").exists()
+
+
+def damaged(kind: str, model: Path) -> str:
+    """Make a store of a kind, of two tensors, in which one cannot be read."""
+    if kind == "run":
+        safetensors_to_run([model], "run.zarr", steps=[7])
+    elif kind == "hdf5":
+        import h5py
+
+        safetensors_to_hdf5(model, "m.h5")
+        with h5py.File("m.h5") as file:
+            chunk = file["layers/0/mlp/weight"].id.get_chunk_info(0)
+        spoil(Path("m.h5"), chunk.byte_offset + chunk.size // 2)
+        return "m.h5"
+    else:
+        safetensors_to_zarr(model, "m.zarr")
+    store = "run.zarr" if kind == "run" else "m.zarr"
+    (chunk,) = (p for p in Path(store, "layers/0/mlp/weight").iterdir() if p.name != "zarr.json")
+    if kind == "missing":
+        chunk.unlink()
+    else:
+        spoil(chunk)
+    return store
+
+
+@pytest.mark.parametrize("kind", ["zarr", "hdf5", "run", "missing"])
+def test_what_can_be_read_is_told(model: Path, kind: str) -> None:
+    store = damaged(kind, model)
+    result = run(*ANALYZE, store, "--json", "a.json", "--out", "new")
+    assert result.exit_code == 1
+    (line,) = result.stderr.splitlines()
+    assert line.endswith("1 tensor could not be read, or not all of it")
+    assert cells(result.stdout, "attention")[2:4] == ["1", "6400"]
+    told = result.stdout.splitlines()[-1]
+    assert told.startswith("tensor 'layers.0.mlp.weight', chunk ")
+    document = json.loads(Path("a.json").read_text())
+    (damage,) = document["damage"]
+    assert (damage["tensor"], damage["message"]) == ("layers.0.mlp.weight", told)
+    assert document["model"]["statistics"]["values"] == 6400
+    assert [tensor["statistics"]["values"] for tensor in document["tensors"]] == [0, 6400]
+    assert "What could not be read" in Path("new/report.html").read_text(encoding="utf-8")
+    piped = run(*ANALYZE, store, "--json", "-")
+    assert piped.exit_code == 1
+    assert json.loads(piped.stdout) == document
+
+
+def test_nothing_can_be_read(model: Path) -> None:
+    write_store(Path("m.zarr"), {"w": weights((80, 80))})
+    spoil(Path("m.zarr/w/c.0.0"))
+    line = refused(*ANALYZE, "m.zarr", "--json", "a.json")
+    assert "tensor 'w', chunk" in line
+    assert not Path("a.json").exists()
+
+
+@pytest.mark.parametrize("option", [("--html", "page.html"), ("--out", "new")], ids=" ".join)
+def test_without_matplotlib_nothing_is_computed(model: Path, option: tuple[str, str]) -> None:
+    before = "sys.modules['matplotlib'] = None; import bf16codecs.analysis as a; a.analyze = None"
+    out, err = ended(start(*ANALYZE, model, *option, before=before))
+    assert out == ""
+    (line,) = err.splitlines()
+    assert "pip install 'bf16codecs[plot]'" in line
+    assert {path.name for path in Path().iterdir()} == {model.name}
+
+
+WAITING = """
+import os, time
+from bf16codecs.analysis.pieces import Tensor
+look = Tensor.look
+
+def look_and_wait(self, read):
+    os.write({pipe}, b"x")
+    time.sleep(0.5)
+    return look(self, read)
+
+Tensor.look = look_and_wait
+"""
+
+
+@POSIX
+def test_interruption_leaves_nothing(model: Path) -> None:
+    reading, writing = os.pipe()
+    options = ("--json", "a.json", "--html", "page.html", "--out", "new")
+    before = WAITING.format(pipe=writing)
+    process = start(*ANALYZE, model, *options, before=before, pass_fds=[writing])
+    os.close(writing)
+    assert os.read(reading, 1), process.communicate()
+    os.close(reading)
+    process.send_signal(signal.SIGINT)
+    out, err = ended(process)
+    assert (process.returncode, out, err) == (130, "", "bf16codecs analyze: interrupted\n")
+    assert {path.name for path in Path().iterdir()} == {model.name}

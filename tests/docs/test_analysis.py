@@ -1,0 +1,109 @@
+"""The page on looking at weights, its examples and the notebook, do what they say."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import json
+import re
+import runpy
+import shlex
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from based_models import write_nearby
+from bf16codecs.convert import safetensors_to_run
+from checkout import ROOT
+from invoked import done
+
+PAGE = (ROOT / "docs" / "howto" / "analysis.md").read_text("utf-8")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, demo_model: Path) -> Path:
+    """Work in a folder with the demo's model, and models that were trained on from it."""
+    pytest.importorskip("matplotlib").use("agg")
+    shutil.copy(demo_model, tmp_path / "model.safetensors")
+    for i, name in enumerate(("fine", "step300", "step400")):
+        write_nearby(demo_model, tmp_path / f"{name}.safetensors", seed=i)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run_example(monkeypatch: pytest.MonkeyPatch, name: str, *arguments: Any) -> None:
+    monkeypatch.setattr("sys.argv", [name, *map(str, arguments)])
+    runpy.run_path(str(ROOT / "examples" / name), run_name="__main__")
+
+
+def matches(wanted: str, shown: str) -> bool:
+    """Tell whether text was shown, of which "..." leaves out lines."""
+    parts = [re.escape(part) for part in re.split(r"^\.\.\.\n", wanted, flags=re.MULTILINE)]
+    return re.fullmatch(r"(?:.*\n)*?".join(parts), shown) is not None
+
+
+def test_the_page(capsys: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, object] = {}
+    blocks = re.findall(r"```(python|sh)\n(.*?)```\n(?:\n```text\n(.*?)```)?", PAGE, re.DOTALL)
+    assert [language for language, *_ in blocks] == ["sh"] * 4 + ["python"] * 3
+    for language, code, output in blocks:
+        if language == "sh":
+            shown = "".join(done(*shlex.split(line)) for line in code.splitlines())
+        elif "pandas" in code and not importlib.util.find_spec("pandas"):
+            continue
+        else:
+            exec(compile(code, "analysis.md", "exec"), names)
+            shown = capsys.readouterr().out
+        assert matches(output, shown) if output else shown or language == "python"
+    assert {"report.html", "figures", "exponents.png", "predictions.svg"} < {
+        path.name for path in Path().iterdir()
+    }
+
+
+def test_analyze_model(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    run_example(monkeypatch, "analyze_model.py")
+    shown = capsys.readouterr().out
+    lines = {line.split()[0]: line.split()[1:] for line in shown.splitlines()}
+    assert lines["all"] == ["39", "2.70", "7.97", "10.64", "10.47"]
+    run_example(monkeypatch, "analyze_model.py", "model.safetensors", "pictures")
+    assert capsys.readouterr().out == f"{shown}3 pictures in pictures\n"
+    assert len(list(Path("pictures").glob("*.png"))) == 3
+
+
+def test_training_over_time(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("safetensors")
+    run_example(monkeypatch, "training_over_time.py", "--picture", "bits.png")
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
+    assert [row[0] for row in rows] == ["0", "100", "200", "300", "400", "500"]
+    differences = [float(row[2]) for row in rows[1:]]
+    assert differences == sorted(differences, reverse=True)
+    assert Path("bits.png").stat().st_size
+    steps = [Path("step300.safetensors"), Path("step400.safetensors")]
+    run_example(monkeypatch, "training_over_time.py", *steps)
+    shown = capsys.readouterr().out
+    safetensors_to_run(steps, "run.zarr")
+    run_example(monkeypatch, "training_over_time.py", "run.zarr")
+    assert capsys.readouterr().out == shown
+
+
+def test_the_notebook(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each cell runs, and what its last line gives shows itself."""
+    text = (ROOT / "examples" / "look_at_a_model.ipynb").read_text("utf-8")
+    cells = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
+    assert not any(cell["outputs"] or cell["execution_count"] for cell in cells)
+    monkeypatch.setenv("MODEL", "model.safetensors")
+    names: dict[str, Any] = {}
+    pictures = 0
+    for cell in cells:
+        tree = ast.parse("".join(cell["source"]))
+        last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+        exec(compile(tree, "notebook", "exec"), names)
+        if last is not None:
+            found = eval(compile(ast.Expression(last.value), "notebook", "eval"), names)
+            pictures += "<svg" in getattr(found, "_repr_html_", str)()
+    assert pictures == 2, "of the model and of a tensor"
+    assert "Exponents: 24 of 256 occur" in capsys.readouterr().out
