@@ -144,7 +144,8 @@ def analyze(
         )
     if not quiet and json_file != "-":
         _show(found)
-    write_json(found.to_json(), json_file)
+    if json_file is not None:
+        write_json(found.to_json(), json_file)
     if html_file is not None:
         write_text(analysis.report(found), html_file)
     if out is not None:
