@@ -66,7 +66,7 @@ def info(
 
     opening = Opening(storage_options, Limits(max_bytes), with_base=False)
     with closing(open_either(store, opening)) as reader:
-        contents = contents_of(reader, store, sizes or None)
+        contents = contents_of(reader, store, sizes)
     contents.sort(sort)
     if as_json:
         show_json(contents.to_json())

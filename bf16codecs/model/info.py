@@ -86,6 +86,6 @@ def info_of(reader: StoreReader, where: str, sort: str, sizes: bool) -> Info:
     """
     if sort not in SORTS:
         raise ValueError(f"sort must be one of {', '.join(SORTS)}, not {sort!r:.80}")
-    contents = contents_of(reader, where, sizes or None)
+    contents = contents_of(reader, where, sizes)
     contents.sort(sort)
     return Info(contents)

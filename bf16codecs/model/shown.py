@@ -119,7 +119,7 @@ def model_html(
         asks_nobody = _is_local(reader)
         is_small = asks_nobody or len(reader.info.files) <= _MOST_FILES
         if len(names) <= _MOST_TENSORS and is_small:
-            known = Info(contents_of(reader, where, None if asks_nobody else False))
+            known = Info(contents_of(reader, where, with_sizes=asks_nobody))
         below = _exponents(lambda: _counted(names, tensor), *notes) if asks_nobody else _NOT_READ
     except _FAILURES as e:
         below = html.line(one_line(e))

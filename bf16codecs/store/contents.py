@@ -233,7 +233,10 @@ def _file_json(file: StoredFile) -> dict[str, Any]:
 
 
 def contents_of(
-    reader: StoreReader, path: str | os.PathLike[str], ask_sizes: bool | None = None
+    reader: StoreReader,
+    path: str | os.PathLike[str],
+    ask_sizes: bool = False,
+    with_sizes: bool = True,
 ) -> Contents:
     """Collect what a model that was opened at a path or an address holds.
 
@@ -242,8 +245,10 @@ def contents_of(
     reader, path
         The model, and what the caller calls it.
     ask_sizes
-        Whether to find out the sizes in the store; by default, if its server lists them: to ask it
-        otherwise is a request for each chunk.
+        Whether to find out the sizes in a store whose server does not list them: a request for
+        each chunk. Otherwise they are left out.
+    with_sizes
+        Whether sizes in the store are wanted at all: a list is some requests, too.
 
     Raises
     ------
@@ -253,7 +258,7 @@ def contents_of(
     where, step = reader.location
     local = path_of(where)
     kind = kind_of_address(where) if local is None else detect(local) or Kind.FOLDER
-    is_sized = reader.knows_sizes if ask_sizes is None else ask_sizes
+    is_sized = ask_sizes or (with_sizes and reader.knows_sizes)
     common: dict[str, Any] = {
         "path": os.fspath(path),
         "kind": kind,
