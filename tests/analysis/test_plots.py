@@ -16,6 +16,7 @@ from bf16codecs.analysis.html_report import pictures
 from lazy_models import weights, write_safetensors
 
 plots = pytest.importorskip("bf16codecs.analysis.plots")
+pyplot = pytest.importorskip("matplotlib.pyplot")
 
 RESULTS = [
     {"name": name, "ratio": ratio, "decode_gbps": speed, "encode_gbps": speed / 2}
@@ -47,7 +48,9 @@ def drawn(series):
         "block_entropies": lambda: plots.block_entropies(model) if model.blocks else None,
     }
     with plots.style("light"):
-        return {name: draw() for name, draw in functions.items()}
+        found = {name: draw() for name, draw in functions.items()}
+    yield found
+    pyplot.close("all")  # of many that are open, matplotlib warns
 
 
 def test_all_have_titles_and_units(drawn):
@@ -62,13 +65,11 @@ def test_all_have_titles_and_units(drawn):
 
 
 def test_axes_that_are_given_are_drawn_on(series):
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots(1, 2)
+    figure, axes = pyplot.subplots(1, 2)
     assert plots.exponents(series.model, axes[0]) is axes[0]
     assert plots.set_bits(series.model, axes[1]) is axes[1]
     assert all(a.patches for a in axes)
-    plt.close(figure)
+    pyplot.close(figure)
 
 
 def test_what_is_drawn_is_what_was_found(series):

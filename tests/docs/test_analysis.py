@@ -8,6 +8,7 @@ import re
 import runpy
 import shlex
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +23,16 @@ PAGE = (ROOT / "docs" / "howto" / "analysis.md").read_text("utf-8")
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, demo_model: Path) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, demo_model: Path) -> Iterator[Path]:
     """Work in a folder with the demo's model, and models that were trained on from it."""
-    pytest.importorskip("matplotlib").use("agg")
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    pyplot.switch_backend("agg")
     shutil.copy(demo_model, tmp_path / "model.safetensors")
     for i, name in enumerate(("fine", "step300", "step400")):
         write_nearby(demo_model, tmp_path / f"{name}.safetensors", seed=i)
     monkeypatch.chdir(tmp_path)
-    return tmp_path
+    yield tmp_path
+    pyplot.close("all")
 
 
 def run_example(monkeypatch: pytest.MonkeyPatch, name: str, *arguments: Any) -> None:
