@@ -14,7 +14,7 @@ from based_models import NAMES, write_steps
 from bf16codecs.convert import safetensors_to_hdf5, safetensors_to_run, safetensors_to_zarr
 from bf16codecs.model import html
 from bf16codecs.model.tensor import LazyTensor
-from lazy_models import weights, write_safetensors, write_store
+from lazy_models import weights, write_safetensors, write_shards, write_store
 from servers import serving
 
 NAME = "model.layers.0.mlp.up_proj.weight"
@@ -286,6 +286,31 @@ def test_at_an_address_no_values_are_read(tmp_path, demo_model):
         assert len(server.requests) <= before + 2
         assert "492384 in 39 tensors" in page.text
         assert not page.has_picture
+
+
+def test_of_many_files_at_an_address_no_headers_are_read(tmp_path):
+    pytest.importorskip("aiohttp")
+    shards = [{f"w.{i}": weights((9, 9), seed=i)} for i in range(3)]
+    safetensors_to_zarr(write_shards(tmp_path / "shards", shards), tmp_path / "m.zarr")
+    with serving(tmp_path) as server, bf16codecs.open_model(f"{server.url}/m.zarr") as model:
+        server.clear()
+        page = shown(model)
+        assert not server.requests
+        assert "m.zarr: 3 tensors" in page.text
+        assert {"w.0", "w.2", "9x9", "162 B"} < set(page.texts)
+
+
+def test_values_of_a_base_at_an_address_are_not_read(tmp_path, demo_model):
+    pytest.importorskip("aiohttp")
+    safetensors_to_zarr(demo_model, tmp_path / "m.zarr")
+    with serving(tmp_path) as server:
+        fine = tmp_path / "fine.zarr"
+        safetensors_to_zarr(demo_model, fine, base=f"{server.url}/m.zarr")
+        with bf16codecs.open_model(fine) as model:
+            server.clear()
+            for thing in (model, model[NAME]):
+                assert "values are not read" in shown(thing).text
+            assert not server.requests
 
 
 def test_no_colour_of_its_own(demo_model):
