@@ -104,6 +104,9 @@ class StepsArray(ArrayReader):
         What stands for steps that are in none.
     """
 
+    #: In boxes: it has no units that could be read whole.
+    reads_ranges = True
+
     def __init__(self, sources: Sequence[ArrayReader | None], fill_value: Any) -> None:
         first = next(source for source in sources if source is not None)
         shape = (len(sources), *first.shape[1:])

@@ -334,3 +334,13 @@ def test_threads_may_share_a_run(run: bf16codecs.Run) -> None:
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(read, range(64)))
+
+
+def test_ranges_of_tensors_over_time(run: bf16codecs.Run) -> None:
+    """Of those, too, whose steps are in several arrays, or in none."""
+    for name, tensor in run.items():
+        whole = tensor[...].tobytes()
+        start, stop = len(whole) // 3, len(whole) - len(whole) // 5
+        out = np.empty(stop - start, np.uint8)
+        tensor.ranges().read_run(start, stop, out)
+        assert out.tobytes() == whole[start:stop], name
