@@ -1,6 +1,7 @@
 """A page in the browser that shows what is in a model: `bf16codecs view`.
 
-`application` is the page and its data as an ASGI application, `serve` runs it on this machine.
+`Checkpoints` are what it shows, `application` is the page and its data as an ASGI application, and
+`serve` runs it on this machine.
 """
 
 from typing import TYPE_CHECKING
@@ -9,14 +10,16 @@ from bf16codecs._lazy import lazy_names
 
 if TYPE_CHECKING:
     from bf16codecs.view.application import application
+    from bf16codecs.view.checkpoints import Checkpoints
     from bf16codecs.view.server import serve
 
-__all__ = ["application", "serve"]
+__all__ = ["Checkpoints", "application", "serve"]
 
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "bf16codecs.view.application": ["application"],
+        "bf16codecs.view.checkpoints": ["Checkpoints"],
         "bf16codecs.view.server": ["serve"],
     },
 )

@@ -6,7 +6,7 @@ It keeps no sessions: what a page shows is in its address, so several browsers d
 from __future__ import annotations
 
 import json
-import threading
+import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from importlib import resources
 from typing import Any
@@ -21,9 +21,10 @@ from bf16codecs.model.tensor import LazyTensor
 from bf16codecs.view.checkpoints import Checkpoints
 from bf16codecs.view.details import Details, counterpart, is_far
 from bf16codecs.view.pictures import CHANGES, SHOWN, picture
-from bf16codecs.view.sheets import Region, Sheet, View
+from bf16codecs.view.sheets import Region, Sheet, View, parsed_count
 
 with from_extra("view", "bf16codecs.view"):
+    from anyio import CapacityLimiter, to_thread
     from starlette.applications import Starlette
     from starlette.middleware import Middleware
     from starlette.middleware.trustedhost import TrustedHostMiddleware
@@ -45,14 +46,14 @@ _BUDGETS = ((16 << 20, 64 << 20), (16 << 20, 48 << 20))
 # a server all of it is fetched.
 _BLOCK_BYTES, _BLOCK_ITEMS = 1 << 16, 1 << 18
 _MOST_CELLS = 2048
-# Each may take 200 MB for a moment.
+# Each may take 100 MB for a moment.
 _AT_A_TIME = 2
 
 # The page loads nothing from elsewhere, and nobody else's page may hold it.
 _HEADERS = {
     "Cache-Control": "no-store",
-    "Content-Security-Policy": "default-src 'self'; style-src 'self'; img-src 'self' data:;"
-    " base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'none';"
+    " frame-ancestors 'none'",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
@@ -84,10 +85,10 @@ def application(checkpoints: Checkpoints) -> Starlette:
             Route("/api/model", api.answer(api.model)),
             Route("/api/contents", api.answer(api.contents)),
             Route("/api/tensor", api.answer(api.tensor)),
-            Route("/api/picture", api.answer(api.picture)),
-            Route("/api/statistics", api.answer(api.statistics)),
-            Route("/api/changes", api.answer(api.changes)),
-            Route("/api/history", api.answer(api.history)),
+            Route("/api/picture", api.answer_slowly(api.picture)),
+            Route("/api/statistics", api.answer_slowly(api.statistics)),
+            Route("/api/changes", api.answer_slowly(api.changes)),
+            Route("/api/history", api.answer_slowly(api.history)),
             Mount("/page", StaticFiles(directory=page)),
         ],
         middleware=[
@@ -119,6 +120,7 @@ class _Guard:
 
 
 Query = Mapping[str, str]
+Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class _Api:
@@ -126,24 +128,24 @@ class _Api:
 
     def __init__(self, checkpoints: Checkpoints) -> None:
         self._details = Details(checkpoints)
-        self._free = threading.BoundedSemaphore(_AT_A_TIME)
+        self._free = CapacityLimiter(_AT_A_TIME)
 
-    def answer(self, find: Callable[[Query], Any]) -> Callable[[Request], Response]:
-        """Return what answers requests, in a thread; errors become one line of JSON."""
+    def answer(self, find: Callable[[Query], Any]) -> Endpoint:
+        """Return what answers requests in a thread; errors become a line of JSON."""
 
-        def endpoint(request: Request) -> Response:
-            try:
-                with self._free:
-                    found = find(request.query_params)
-            except (StepNotFoundError, TensorNotFoundError) as e:
-                return JSONResponse({"error": one_line(e)}, 404)
-            except (BF16CodecsError, OSError) as e:
-                return JSONResponse({"error": one_line(e)}, 500)
-            except ValueError as e:
-                return JSONResponse({"error": one_line(e)}, 400)
-            except MemoryError:
-                return JSONResponse({"error": "not enough memory"}, 500)
-            return found if isinstance(found, Response) else JSONResponse(found)
+        async def endpoint(request: Request) -> Response:
+            return await to_thread.run_sync(_answered, find, request.query_params)
+
+        return endpoint
+
+    def answer_slowly(self, find: Callable[[Query], Any]) -> Endpoint:
+        """Return what answers requests that read values: few at a time, and only if still asked."""
+
+        async def endpoint(request: Request) -> Response:
+            async with self._free:
+                if await request.is_disconnected():  # the page wants another picture meanwhile
+                    return Response(status_code=204)
+                return await to_thread.run_sync(_answered, find, request.query_params)
 
         return endpoint
 
@@ -153,7 +155,7 @@ class _Api:
         own = self._details.checkpoints
         return {
             "where": own.where,
-            "steps": [label for label in own.labels if label != own.base],
+            "steps": own.steps,
             "base": own.base,
             "version": __version__,
         }
@@ -189,10 +191,28 @@ class _Api:
         if show in CHANGES:
             other = counterpart(models[_asked(query, "against")], tensor)
             if other is None:
-                raise ValueError(f"{query['against']} has no tensor of this name and shape")
+                raise ValueError(f"{query['against']} has no tensor of this name, shape and dtype")
         elif show not in SHOWN:
             raise ValueError(f"show must be one of {', '.join(SHOWN + CHANGES)}, not {show!r:.80}")
         return Response(_drawn(_view(query, model, tensor), show, tensor, other))
+
+
+def _answered(find: Callable[[Query], Any], query: Query) -> Response:
+    """Return what is found, or why not."""
+    try:
+        found = find(query)
+        return found if isinstance(found, Response) else JSONResponse(found)
+    except (StepNotFoundError, TensorNotFoundError) as e:
+        return JSONResponse({"error": one_line(e)}, 404)
+    except (BF16CodecsError, OSError) as e:
+        return JSONResponse({"error": one_line(e)}, 500)
+    except ValueError as e:
+        return JSONResponse({"error": one_line(e)}, 400)
+    except MemoryError:
+        return JSONResponse({"error": "not enough memory"}, 500)
+    except Exception as e:  # a fault: the page says so, and whoever started the program sees where
+        traceback.print_exc()
+        return JSONResponse({"error": f"a fault of the viewer: {one_line(e)}"}, 500)
 
 
 def _asked(query: Query, key: str) -> str:
@@ -219,9 +239,10 @@ def _view(query: Query, model: Model, tensor: LazyTensor) -> View:
 
 def _cells(query: Query, key: str) -> int:
     text = query.get(key, "512")
-    if not (text.isascii() and text.isdecimal()) or not 1 <= int(text[:9]) <= _MOST_CELLS:
+    count = parsed_count(text)
+    if count is None or not 1 <= count <= _MOST_CELLS:
         raise ValueError(f"{key} must be 1 to {_MOST_CELLS}, not {text!r:.80}")
-    return int(text)
+    return count
 
 
 def _drawn(view: View, show: str, tensor: LazyTensor, other: LazyTensor | None) -> bytes:

@@ -76,6 +76,11 @@ class Checkpoints:
         """Labels of the checkpoints, in their order, and of the base behind them."""
         return list(self._models)
 
+    @property
+    def steps(self) -> list[str]:
+        """Labels without the base."""
+        return [label for label in self._models if label != self.base]
+
     def __getitem__(self, label: str) -> Model:
         if label not in self._models:
             raise StepNotFoundError(f"{self.where}: no step {label!r:.80} to look at")

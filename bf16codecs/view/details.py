@@ -14,7 +14,7 @@ from bf16codecs.analysis.look import Look
 from bf16codecs.analysis.results import TensorAnalysis
 from bf16codecs.model.model import Model
 from bf16codecs.model.tensor import LazyTensor
-from bf16codecs.store.contents import contents_of
+from bf16codecs.store.addresses import path_of
 from bf16codecs.view.checkpoints import Checkpoints
 from bf16codecs.view.sheets import Sheet
 
@@ -32,13 +32,16 @@ _KEPT = 256
 
 def is_far(model: Model) -> bool:
     """Tell whether what is read of a model comes from a server."""
-    return "://" in model.where
+    return path_of(model.where) is None
 
 
 def counterpart(other: Model | None, tensor: LazyTensor) -> LazyTensor | None:
-    """Return the tensor of another model that one can be compared with; None if it has none."""
+    """Return the tensor of another model that one can be compared with; None if it has none.
+
+    It has the same shape, and the same dtype, or BF16 and FP32 meet: see `LazyTensor.ranges_of`.
+    """
     found = None if other is None else other.get(tensor.name)
-    return found if found is not None and found.shape == tensor.shape else None
+    return None if found is None or tensor.ranges_of(found) is None else found
 
 
 class Details:
@@ -60,7 +63,7 @@ class Details:
         model = self.checkpoints[label]
 
         def find() -> dict[str, Any]:
-            found = contents_of(model._home.opened, model.where, ask_sizes).to_json()
+            found = model.info(sizes=ask_sizes).to_json()
             for row in found["tensors"]:
                 row["kind"] = kind_of(row["name"])
             return found
@@ -120,8 +123,8 @@ class Details:
         """Return how a tensor changes from checkpoint to checkpoint, of samples."""
 
         def find() -> dict[str, Any]:
-            labels = [own for own in self.checkpoints.labels if own != self.checkpoints.base]
-            labels = _spread([own for own in labels if name in self.checkpoints[own]])
+            steps = self.checkpoints.steps
+            labels = _spread([own for own in steps if name in self.checkpoints[own]])
             return {"steps": [self._step(name, own) for own in labels]}
 
         return self._once(("history", name), find)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -28,8 +28,8 @@ CHANGES = ("difference", "changed")
 
 Values = NDArray[np.float64]
 
-# Of two tensors, as float64 and with what is made of them, these take 200 MB.
-_BATCH_ITEMS = 1 << 21
+# Of two tensors, as float64 and with what is made of them, these take 100 MB.
+_BATCH_ITEMS = 1 << 20
 # Of so few items, each one's digits and bits are told.
 _MOST_TEXTS = 4096
 
@@ -139,23 +139,27 @@ def picture(view: View, show: str, tensor: LazyTensor, other: LazyTensor | None 
     """
     sums = _Sums(view)
     errors = dict[str, None]()
-    for columns in view.spans():
-        for rows in _batches(view.rows, len(columns)):
-            readings = [_Reading(own, rows, columns) for own in (tensor, other) if own is not None]
-            values = [_numbers(reading.items) for reading in readings]
-            is_read = np.logical_and.reduce([reading.is_read for reading in readings])
-            shown, scaled = _SHOWS[show](values, [reading.items for reading in readings])
-            sums.add(rows, columns, _Values(shown, scaled, readings[0].exist, is_read))
-            errors.update(dict.fromkeys(error for own in readings for error in own.errors))
+    for rows, columns in _batches(view):
+        readings = [_Reading(own, rows, columns) for own in (tensor, other) if own is not None]
+        # Of FP32 and BF16, what is compared with is rounded or widened, as for differences.
+        items = [reading.items.astype(tensor.dtype, copy=False) for reading in readings]
+        is_read = np.logical_and.reduce([reading.is_read for reading in readings])
+        shown, scaled = _SHOWS[show](items)
+        sums.add(rows, columns, _Values(shown, scaled, readings[0].exist, is_read))
+        errors.update(dict.fromkeys(error for own in readings for error in own.errors))
     found = sums.picture(show, list(errors))
     if view.is_exact and view.items <= _MOST_TEXTS and other is None:
         found.texts, found.bits = _texts(readings[0].items.reshape(-1))
     return found
 
 
-def _batches(rows: NDArray[np.int64], columns: int) -> list[NDArray[np.int64]]:
-    each = max(1, _BATCH_ITEMS // columns)
-    return [rows[at : at + each] for at in range(0, rows.size, each)]
+def _batches(view: View) -> Iterator[tuple[NDArray[np.int64], range]]:
+    """Yield rows and columns that are looked at together: so many that memory is bounded."""
+    for span in view.spans():
+        for columns in (span[at : at + _BATCH_ITEMS] for at in range(0, len(span), _BATCH_ITEMS)):
+            each = max(1, _BATCH_ITEMS // len(columns))
+            for at in range(0, view.rows.size, each):
+                yield view.rows[at : at + each], columns
 
 
 def _numbers(items: NDArray[Any]) -> Values:
@@ -168,27 +172,26 @@ def _numbers(items: NDArray[Any]) -> Values:
         return items.astype(np.float64)
 
 
-def _own(values: Sequence[Values], items: Sequence[NDArray[Any]]) -> tuple[Values, Values]:
-    return values[0], values[0]
+def _own(items: Sequence[NDArray[Any]]) -> tuple[Values, Values]:
+    values = _numbers(items[0])
+    return values, values
 
 
-def _difference(values: Sequence[Values], items: Sequence[NDArray[Any]]) -> tuple[Values, Values]:
+def _difference(items: Sequence[NDArray[Any]]) -> tuple[Values, Values]:
+    new, old = map(_numbers, items)
     with np.errstate(invalid="ignore"):  # of infinities
-        return values[0] - values[1], values[0] - values[1]
+        moved = new - old
+    return moved, moved
 
 
-def _changed(values: Sequence[Values], items: Sequence[NDArray[Any]]) -> tuple[Values, Values]:
-    new, old = items
-    if new.dtype == old.dtype:
-        bits = f"u{min(new.itemsize, 8)}"
-        differs = (new.view(bits) != old.view(bits)).reshape(*new.shape, -1).any(-1)
-    else:
-        differs = values[0] != values[1]
-    return differs.astype(np.float64), _difference(values, items)[0]
+def _changed(items: Sequence[NDArray[Any]]) -> tuple[Values, Values]:
+    new, old = (own.view(f"u{min(own.itemsize, 8)}") for own in items)
+    differs = (new != old).reshape(*items[0].shape, -1).any(-1)
+    return differs.astype(np.float64), _difference(items)[0]
 
 
 # What cells are made of, and scales.
-_SHOWS: dict[str, Callable[..., tuple[Values, Values]]] = {
+_SHOWS: dict[str, Callable[[Sequence[NDArray[Any]]], tuple[Values, Values]]] = {
     **dict.fromkeys(SHOWN, _own),
     "difference": _difference,
     "changed": _changed,
@@ -241,12 +244,13 @@ class _Sums:
 
     def picture(self, show: str, errors: list[str]) -> Picture:
         """Return what was found."""
-        divisor = self._read if show == "changed" else self._finite
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-            cells = {
-                "magnitude": np.sqrt(self._squares / self._finite),
-                "largest": np.where(self._finite > 0, self._most, np.nan),
-            }.get(show, self._total / divisor)
+            if show == "magnitude":
+                cells = np.sqrt(self._squares / self._finite)
+            elif show == "largest":
+                cells = np.where(self._finite > 0, self._most, np.nan)
+            else:
+                cells = self._total / (self._read if show == "changed" else self._finite)
             rows, columns = (
                 np.sqrt(self._squares.sum(axis) / self._finite.sum(axis)).astype(np.float32)
                 for axis in (1, 0)

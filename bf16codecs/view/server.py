@@ -13,6 +13,7 @@ from threading import Thread
 from typing import Any
 
 from bf16codecs import _interrupt
+from bf16codecs._arguments import argument
 from bf16codecs._messages import from_extra
 from bf16codecs.view.application import HOSTS, application
 from bf16codecs.view.checkpoints import Checkpoints
@@ -103,6 +104,7 @@ def serve(
         while thread.is_alive():
             thread.join(_POLL_SECONDS)
             _interrupt.check()
+        raise OSError("the server ended by itself")
 
 
 def _listening(port: int | None) -> socket.socket:
@@ -112,8 +114,8 @@ def _listening(port: int | None) -> socket.socket:
     except OSError as e:
         if port is None and e.errno == errno.EADDRINUSE:
             return _bound(0)
-        text = f"port {port}: {os.strerror(e.errno or 0).lower()}"
-        raise OSError(f"{text}; name another with --port, or none to take a free one") from e
+        text = f"port {DEFAULT_PORT if port is None else port}: {os.strerror(e.errno or 0).lower()}"
+        raise OSError(f"{text}; name another with {argument('port')}, or none") from e
 
 
 def _bound(port: int) -> socket.socket:

@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Region", "Sheet", "View"]
+__all__ = ["Region", "Sheet", "View", "parsed_count"]
 
 # Tensors of one dimension with more items are wrapped.
 _LONGEST_ROW = 1024
@@ -85,13 +85,18 @@ class Region:
         return cls(_parsed("rows", rows, sheet.rows), _parsed("columns", columns, sheet.columns))
 
 
+def parsed_count(text: str) -> int | None:
+    """Return a number of up to 18 digits; None if a text is no such."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= 18 else None
+
+
 def _parsed(what: str, text: str | None, size: int) -> range:
     if not text:
         return range(size)
-    first, _, last = text.partition(":")
-    if not (first.isdecimal() and last.isdecimal()) or len(text) > 40:
+    first, last = (parsed_count(part) for part in text.partition(":")[::2])
+    if first is None or last is None:
         raise ValueError(f"{what} must be like 0:512, not {text!r:.80}")
-    found = range(min(int(first), size), min(int(last), size))
+    found = range(min(first, size), min(last, size))
     if size and not found:
         raise ValueError(f"{what} {text}: there are {size}")
     return found

@@ -90,11 +90,7 @@ class Looking:
 
     def settle(self) -> None:
         """Wait until the page has drawn what it was asked for."""
-        done = 'body[data-waiting="0"] main:not([aria-busy])'
-        self.page.wait_for_selector(done)
-        # A picture is asked for after a pause.
-        self.page.wait_for_timeout(150)
-        self.page.wait_for_selector(done)
+        self.page.wait_for_selector('body[data-waiting="0"] main:not([aria-busy])')
 
     @property
     def query(self) -> dict[str, str]:

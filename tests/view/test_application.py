@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import json
 import os
 
 import numpy as np
@@ -76,6 +75,12 @@ def test_pictures(client, store):
         ("tensor", {"step": "model.zarr", "tensor": "nope"}, 404, "no tensor 'nope'"),
         ("picture", {"step": "model.zarr", "tensor": NAME, "rows": "x"}, 400, "rows must be like"),
         ("picture", {"step": "model.zarr", "tensor": NAME, "rows": "9:3"}, 400, "rows 9:3"),
+        (
+            "picture",
+            {"step": "model.zarr", "tensor": NAME, "rows": "\u0661:9"},
+            400,
+            "rows must",
+        ),
         ("picture", {"step": "model.zarr", "tensor": NAME, "width": "0"}, 400, "width must be"),
         ("picture", {"step": "model.zarr", "tensor": NAME, "width": "9" * 99}, 400, "width must"),
         ("picture", {"step": "model.zarr", "tensor": NAME, "show": "x"}, 400, "show must be one"),
@@ -162,7 +167,7 @@ def test_several_models_and_a_base(tmp_path):
         assert about["base"] == "base model.safetensors"
         query = {"step": "model.safetensors (2)", "tensor": "onlyb"}
         told = client.ask("picture", 400, **query, show="changed", against=about["base"])
-        assert "no tensor of this name and shape" in told["error"]
+        assert "no tensor of this name, shape and dtype" in told["error"]
         assert client.ask("tensor", **query)["steps"] == ["model.safetensors (2)"]
         client.ask("statistics", **query, against=about["base"])
 
@@ -217,7 +222,7 @@ def test_a_store_that_vanishes_is_told(tmp_path):
         client.ask("model")
         source.unlink()
         assert "m.safetensors" in client.ask("model", 500)["error"]
-        assert json.dumps(client.ask("contents", step="m.safetensors"))
+        assert client.ask("contents", step="m.safetensors")["tensors"], "what was opened before"
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs Linux")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -117,6 +118,18 @@ def test_long_rows_are_looked_at_in_parts(opened):
     assert found.cells.shape[0] == 3
 
 
+def test_memory_is_bounded(opened):
+    values = np.zeros((1, 1 << 24), "int8")
+    tensor = opened({"w": values}, codec="none")["w"]
+    view = view_of(tensor, budget=64 << 20)
+    tracemalloc.start()
+    try:
+        assert picture(view, "magnitude", tensor).cells.shape == (1, 64)
+        assert tracemalloc.get_traced_memory()[1] < 120_000_000
+    finally:
+        tracemalloc.stop()
+
+
 def test_one_dimension_is_wrapped(opened):
     values = weights((5000,))
     tensor = opened({"w": values})["w"]
@@ -176,8 +189,10 @@ def test_changes(opened):
     difference = picture(view, "difference", b, a)
     expected = cells_of(new.astype(float) - old.astype(float), view, np.nanmean)
     np.testing.assert_allclose(difference.cells, expected, atol=1e-7)
-    wide = opened({"w": old.astype(np.float32)}, "c")["w"]
-    assert not picture(view, "changed", wide, a).cells.any()
+    wide = weights((60, 50), "float32")
+    c, d = opened({"w": wide}, "c")["w"], opened({"w": wide.astype("bfloat16")}, "d")["w"]
+    assert not picture(view, "changed", d, c).cells.any(), "rounded, they are the same"
+    assert picture(view, "changed", c, d).cells.mean() > 0.9
 
 
 @pytest.mark.parametrize("convert", [safetensors_to_zarr, safetensors_to_hdf5])

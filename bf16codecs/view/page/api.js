@@ -1,8 +1,11 @@
 // Requests to the program that serves this page. Of each kind one is under way: a newer one
-// replaces it, whose answer nobody waits for any more.
+// replaces it, whose answer nobody waits for any more. What is replaced is answered with null.
+
+import { during } from "./busy.js";
 
 const underWay = new Map();
-let waiting = 0;
+// What belongs to what is shown, and nobody waits for once something else is.
+const OF_PAGE = ["tensor", "picture", "statistics", "history", "changes"];
 
 async function ask(kind, path, query) {
   underWay.get(kind)?.abort();
@@ -11,28 +14,26 @@ async function ask(kind, path, query) {
   const text = new URLSearchParams(
     Object.entries(query).filter(([, value]) => value !== "" && value !== null)
   );
-  waiting += 1;
-  document.body.dataset.waiting = waiting;
   try {
-    const answer = await fetch(`/api/${path}?${text}`, { signal: control.signal });
-    if (!answer.ok) {
-      const told = await answer.json().catch(() => ({ error: answer.statusText }));
-      throw new Error(told.error);
-    }
-    return await (path === "picture" ? answer.arrayBuffer() : answer.json());
+    return await during(answered(`/api/${path}?${text}`, control.signal, path === "picture"));
   } catch (error) {
     if (error.name === "AbortError") return null;
     if (error instanceof TypeError) {
       throw new Error("The program that serves this page has ended: start bf16codecs view again.");
     }
     throw error;
-  } finally {
-    waiting -= 1;
-    document.body.dataset.waiting = waiting;
   }
 }
 
-// Answers to null are of requests that a newer one has replaced.
+async function answered(address, signal, isBinary) {
+  const answer = await fetch(address, { signal });
+  if (!answer.ok) {
+    const told = await answer.json().catch(() => ({ error: answer.statusText }));
+    throw new Error(told.error);
+  }
+  return isBinary ? answer.arrayBuffer() : answer.json();
+}
+
 export const api = {
   model: () => ask("model", "model", {}),
   contents: (step, sizes) => ask("contents", "contents", { step, sizes: sizes ? "ask" : "" }),
@@ -40,6 +41,9 @@ export const api = {
   statistics: (query) => ask("statistics", "statistics", query),
   changes: (query) => ask("changes", "changes", query),
   history: (tensor) => ask("history", "history", { tensor }),
+  leave() {
+    for (const kind of OF_PAGE) underWay.get(kind)?.abort();
+  },
   async picture(query) {
     const buffer = await ask("picture", "picture", query);
     return buffer === null ? null : parsed(buffer);

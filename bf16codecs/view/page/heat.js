@@ -19,7 +19,7 @@ export class Heat {
     Object.assign(this, { sheet, height, change, read, region: null, picture: null, scale: null });
     this.cells = element("canvas", {
       class: "cells", tabindex: "0", role: "img", "data-cells": "",
-      "aria-label": "values of the tensor; + and - zoom, w, a, s and d move",
+      "aria-label": "values of the tensor; + and - zoom, w, a, s and d move, arrows tell values",
     });
     this.right = element("canvas", { "aria-hidden": "true" });
     this.below = element("canvas", { "aria-hidden": "true" });
@@ -34,6 +34,7 @@ export class Heat {
   // Show a region: what there is of it at once, and all of it when its picture comes.
   look(region) {
     this.region = region;
+    this.cursor = null;
     this.paint();
   }
 
@@ -62,12 +63,12 @@ export class Heat {
       (left - this.region.left) * across, (top - this.region.top) * down,
       (right - left) * across, (bottom - top) * down
     );
-    const isSame = same(this.region, { top, bottom, left, right });
-    if (isSame && this.picture.texts) this.paintTexts(context);
+    if (this.isCurrent && this.picture.texts) this.paintTexts(context);
+    if (this.isCurrent && this.cursor) this.paintCursor(context);
     for (const canvas of [this.right, this.below]) {
       canvas.getContext("2d").clearRect(0, 0, canvas.width, canvas.height);
     }
-    if (!isSame) return;
+    if (!this.isCurrent) return;
     const colour = styled("--accent");
     paintScales(this.right, this.picture.rowScales, colour, true);
     paintScales(this.below, this.picture.columnScales, colour, false);
@@ -84,6 +85,20 @@ export class Heat {
       context.fillStyle = Number.isFinite(cells[i]) ? textOn(this.scale, cells[i]) : "#111";
       const [x, y] = [(i % columns) + 0.5, Math.floor(i / columns) + 0.5];
       context.fillText(texts[i], x * across, y * down, across - 2);
+    }
+  }
+
+  paintCursor(context) {
+    const { width, height } = this.picture;
+    const [across, down] = [this.width / width, this.height / height];
+    const column = Math.floor(this.cursor.x * width);
+    const row = Math.floor(this.cursor.y * height);
+    context.lineWidth = 2;
+    for (const [colour, out] of [["#fff", 1], ["#111", 3]]) {
+      context.strokeStyle = colour;
+      context.strokeRect(
+        column * across - out, row * down - out, across + 2 * out, down + 2 * out
+      );
     }
   }
 
@@ -112,6 +127,16 @@ export class Heat {
       const { x, y } = this.at(event);
       this.zoom(Math.exp(-Math.max(-120, Math.min(120, event.deltaY)) / 300), x, y);
     }, { passive: false });
+    const steps = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
+    cells.addEventListener("keydown", (event) => {
+      if (!steps[event.key] || event.ctrlKey || event.altKey || event.metaKey) return;
+      event.preventDefault();
+      this.step(...steps[event.key]);
+    });
+    cells.addEventListener("blur", () => {
+      this.cursor = null;
+      this.paint();
+    });
     cells.addEventListener("dblclick", (event) => {
       const { x, y } = this.at(event);
       this.zoom(event.shiftKey ? 1 / 4 : 4, x, y);
@@ -161,13 +186,30 @@ export class Heat {
     this.change(next);
   }
 
-  // Tell what is under a point, if the picture is of what is in sight.
+  // Whether the picture is of what is in sight.
+  get isCurrent() {
+    if (!this.picture || !this.region) return false;
+    const [top, bottom] = this.picture.rows;
+    const [left, right] = this.picture.columns;
+    return same(this.region, { top, bottom, left, right });
+  }
+
+  // Move the cursor by cells, and tell what is there.
+  step(across, down) {
+    if (!this.isCurrent) return;
+    const { width, height } = this.picture;
+    const { x, y } = this.cursor ?? { x: 0.5 - across / width, y: 0.5 - down / height };
+    const cell = (part, count, by) =>
+      (Math.max(0, Math.min(count - 1, Math.floor(part * count) + by)) + 0.5) / count;
+    this.cursor = { x: cell(x, width, across), y: cell(y, height, down) };
+    this.paint();
+    this.tell(this.cursor);
+  }
+
+  // Tell what is under a point.
   tell({ x, y }) {
     const own = this.picture;
-    if (!own || !this.region) return;
-    const [top, bottom] = own.rows;
-    const [left, right] = own.columns;
-    if (!same(this.region, { top, bottom, left, right })) return;
+    if (!this.isCurrent) return;
     const row = Math.min(own.height - 1, Math.floor(y * own.height));
     const column = Math.min(own.width - 1, Math.floor(x * own.width));
     const i = row * own.width + column;

@@ -1,6 +1,7 @@
 // The page as a whole: what the address says is what is drawn.
 
 import { api } from "./api.js";
+import { paused } from "./busy.js";
 import { byId, element } from "./dom.js";
 import { overview } from "./overview.js";
 import { listen, show, state } from "./state.js";
@@ -10,6 +11,12 @@ import * as tree from "./tree.js";
 let model = null;
 let contents = null;
 let asksSizes = false;
+// Counts what was begun to be drawn: what was begun before the last does not end it.
+let begun = 0;
+
+// What cannot be the label of a checkpoint, which is a number or the name of a file.
+const BEFORE = "/before";
+const NOTHING = "/nothing";
 
 function complain(error) {
   byId("error").hidden = false;
@@ -19,7 +26,8 @@ function complain(error) {
 
 // What the checkpoint that is shown is compared with; "" if nothing.
 function against() {
-  if (state.against !== "before") return state.against;
+  if (state.against === NOTHING) return "";
+  if (state.against !== BEFORE) return state.against || model.base || "";
   return model.steps[model.steps.indexOf(state.step) - 1] ?? "";
 }
 
@@ -28,8 +36,7 @@ async function start() {
   byId("where").textContent = model.where;
   const labels = [...model.steps, model.base];
   if (!labels.includes(state.step)) state.step = model.steps.at(-1);
-  if (![...labels, "before"].includes(state.against)) state.against = "";
-  if (!state.against && model.base && !location.search.includes("against")) state.against = model.base;
+  if (![...labels, BEFORE, NOTHING].includes(state.against)) state.against = "";
   controls();
   await load();
 }
@@ -46,15 +53,23 @@ async function load() {
 }
 
 async function draw() {
+  begun += 1;
+  const own = begun;
   byId("error").hidden = true;
   byId("main").setAttribute("aria-busy", "true");
   tensors.leave();
-  if (state.tensor) {
-    const row = contents.tensors.find((own) => own.name === state.tensor);
-    await tensors.tensor(row, against());
-  } else await overview(contents, against());
-  document.title = [state.tensor, contents.path.split("/").pop(), "bf16codecs"].filter(Boolean).join(" · ");
-  byId("main").removeAttribute("aria-busy");
+  api.leave();
+  const names = [state.tensor, contents.path.split("/").pop(), "bf16codecs"];
+  document.title = names.filter(Boolean).join(" · ");
+  try {
+    if (state.tensor) {
+      const row = contents.tensors.find((other) => other.name === state.tensor);
+      await tensors.tensor(row, against());
+    } else await overview(contents, against());
+  } catch (error) {
+    if (own === begun) complain(error);
+  }
+  if (own === begun) byId("main").removeAttribute("aria-busy");
 }
 
 function controls() {
@@ -63,7 +78,7 @@ function controls() {
   byId("step-control").hidden = steps.length < 2;
   byId("step").max = steps.length - 1;
   byId("against-control").hidden = all.length < 2;
-  const options = [["", "nothing"], ...(steps.length > 1 ? [["before", "the step before"]] : []),
+  const options = [[NOTHING, "nothing"], ...(steps.length > 1 ? [[BEFORE, "the step before"]] : []),
     ...all.map((label) => [label, label])];
   byId("against").replaceChildren(...options.map(([value, text]) => element("option", { value }, text)));
   mark();
@@ -75,7 +90,7 @@ function mark() {
   byId("step").value = at;
   byId("step").setAttribute("aria-valuetext", state.step);
   byId("step-label").textContent = state.step;
-  byId("against").value = state.against;
+  byId("against").value = state.against || model.base || NOTHING;
 }
 
 function walk(by) {
@@ -87,16 +102,15 @@ listen((changed) => {
   const has = (...keys) => keys.some((key) => changed.has(key));
   if (!model) return;
   mark();
-  const catching = (work) => work.catch(complain);
   if (has("step")) {
     if (!state.step) state.step = model.steps.at(-1);
-    catching(load());
+    load().catch(complain);
   } else if (has("tensor", "against")) {
     tree.select();
-    catching(draw());
+    draw();
     if (has("tensor")) byId("main").scrollTop = 0;
   } else if (has("rows", "columns", "show") && state.tensor) tensors.refresh();
-  else if (has("colour") && !state.tensor) catching(draw());
+  else if (has("colour") && !state.tensor) draw();
   if (has("search")) tree.draw();
 });
 
@@ -147,15 +161,11 @@ addEventListener("keydown", (event) => {
   act();
 });
 
-let resizing = null;
-function drawAgain() {
-  clearTimeout(resizing);
-  resizing = setTimeout(() => {
-    if (!contents) return;
-    if (state.tensor) tensors.refresh();
-    else draw().catch(complain);
-  }, 150);
-}
+const drawAgain = paused(150, () => {
+  if (!contents) return;
+  if (state.tensor) tensors.refresh();
+  else draw();
+});
 addEventListener("resize", drawAgain);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAgain);
 

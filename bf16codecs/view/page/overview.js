@@ -11,10 +11,11 @@ const HEIGHT = 520;
 // From the tensors' least to their largest, small tensors apart, which are all metadata; never so
 // near to each other that noise becomes colour.
 function range(values, rows) {
-  const largest = Math.max(...rows.map((row) => row.nbytes));
+  const largest = rows.reduce((most, row) => Math.max(most, row.nbytes), 0);
   const own = values.filter((value, i) => value !== null && rows[i].nbytes * 100 >= largest);
   if (!own.length) return [0, 1];
-  const [least, most] = [Math.min(...own), Math.max(...own)];
+  const least = own.reduce((a, b) => Math.min(a, b));
+  const most = own.reduce((a, b) => Math.max(a, b));
   return most - least > 0.005 * most ? [least, most] : [0.9 * least, 1.1 * most];
 }
 
@@ -58,12 +59,13 @@ export async function overview(contents, against) {
   const legend = element("span", { class: "legend" });
   const place = element("div", { id: "treemap" }, element("p", { class: "soft" }, "Reading …"));
   const note = element("p", { class: "soft", id: "note" });
+  const wrong = element("p", { class: "wrong", id: "damage" });
   main.replaceChildren(
     element("h1", {}, contents.path),
     facts(contents),
     element("div", { class: "tools" },
       names.length ? element("label", {}, "colour: ", choice) : null, legend),
-    place, note, ...kinds(contents)
+    place, note, wrong, ...kinds(contents)
   );
   let changes = null;
   if (colour === "changed" || colour === "difference") {
@@ -72,6 +74,7 @@ export async function overview(contents, against) {
     note.textContent =
       `Compared with ${against}` +
       (changes.share < 1 ? `, of a sample: ${percent(changes.share)} of all values.` : ".");
+    wrong.textContent = (changes.errors ?? []).slice(0, 3).join("\n");
   } else if (contents.stored_nbytes === null && contents.kind !== "safetensors") {
     note.replaceChildren("The server lists no sizes. ",
       element("button", { id: "ask", onclick: () => byId("main").dispatchEvent(new Event("sizes")) },

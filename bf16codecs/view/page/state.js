@@ -1,11 +1,15 @@
 // What the page shows, all of which stands in its address: a copied address shows the same.
 
+import { paused } from "./busy.js";
+
 const KEYS = ["step", "against", "tensor", "show", "rows", "columns", "limit", "colour", "search"];
 // What belongs to one tensor's picture, and goes with it.
 const OF_PICTURE = ["rows", "columns", "limit"];
 
 export const state = {};
 const listeners = [];
+// Browsers take some hundred changes of the address a minute, and a drag makes that many.
+const written = paused(120, () => history.replaceState(null, "", address()));
 
 function read() {
   const query = new URLSearchParams(location.search);
@@ -27,8 +31,10 @@ export function show(changes) {
   if (isNew) for (const key of OF_PICTURE) state[key] = "";
   Object.assign(state, changes);
   if (KEYS.every((key) => state[key] === before[key])) return;
-  if (isNew) history.pushState(null, "", address());
-  else history.replaceState(null, "", address());
+  if (isNew) {
+    written.cancel();
+    history.pushState(null, "", address());
+  } else written();
   tell(before);
 }
 
@@ -43,6 +49,7 @@ export function listen(listener) {
 }
 
 addEventListener("popstate", () => {
+  written.cancel();
   const before = { ...state };
   read();
   tell(before);

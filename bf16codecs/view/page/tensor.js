@@ -1,6 +1,7 @@
 // One tensor: its picture, and what there is to tell of it.
 
 import { api } from "./api.js";
+import { paused } from "./busy.js";
 import { paintLegend, scale } from "./colours.js";
 import { bitsAValue, byId, digits, element, percent, ratio, shaped, size } from "./dom.js";
 import { Heat } from "./heat.js";
@@ -18,9 +19,11 @@ const LABELS = {
 const KINDS = {
   value: "diverging", difference: "diverging", magnitude: "log", largest: "log", changed: "linear",
 };
-// A picture is asked for when the wheel has stopped for this time, and a finer one after it.
-const PAUSE = 60;
-const FINER = 250;
+// A picture is asked for when the wheel has stopped, and a finer one after it.
+const drawnSoon = paused(60, (own, region) => fetched(own, region, ""));
+const drawnFiner = paused(250, (own, region) => fetched(own, region, "fine"));
+// The most cells that are asked for; a wider canvas has wider cells.
+const MOST_CELLS = 2048;
 
 let page = null;
 
@@ -42,7 +45,7 @@ export async function tensor(row, against) {
   }
   const height = Math.max(110, Math.min(480, (760 * about.rows) / about.columns));
   own.heat = new Heat(about, Math.round(height), (region) => looked(own, region), told);
-  own.readout = element("p", { class: "readout", id: "readout" });
+  own.readout = element("p", { class: "readout", id: "readout", role: "status" });
   own.note = element("p", { class: "soft", id: "note" });
   own.wrong = element("p", { class: "wrong", id: "damage", hidden: true });
   own.legend = element("span", { class: "legend" });
@@ -75,12 +78,14 @@ export function refresh() {
   const region = parsed(state.rows, state.columns, own.about);
   own.heat.look(region);
   own.show.value = shown(own);
-  clearTimeout(own.timer);
-  own.timer = setTimeout(() => fetched(own, region, ""), own.heat.picture ? PAUSE : 0);
+  drawnFiner.cancel();
+  if (own.heat.picture) drawnSoon(own, region);
+  else fetched(own, region, "");
 }
 
 export function leave() {
-  if (page) clearTimeout(page.timer);
+  drawnSoon.cancel();
+  drawnFiner.cancel();
   page = null;
 }
 
@@ -117,12 +122,13 @@ async function fetched(own, region, detail) {
     step: state.step, tensor: state.tensor, show: what, detail,
     against: what === "difference" || what === "changed" ? own.against : "",
     rows: `${region.top}:${region.bottom}`, columns: `${region.left}:${region.right}`,
-    height: own.heat.height, width: own.heat.width,
+    height: own.heat.height, width: Math.min(MOST_CELLS, own.heat.width),
   };
   let picture;
   try {
     picture = await api.picture(asked);
   } catch (error) {
+    if (page !== own) return;
     own.wrong.hidden = false;
     own.wrong.textContent = error.message;
     counted(own);
@@ -133,9 +139,7 @@ async function fetched(own, region, detail) {
   picture.what = what;
   put(own, picture);
   counted(own);
-  if (!picture.is_whole && !detail) {
-    own.timer = setTimeout(() => fetched(own, region, "fine"), FINER);
-  }
+  if (!picture.is_whole && !detail) drawnFiner(own, region);
 }
 
 function put(own, picture) {
@@ -161,12 +165,12 @@ function put(own, picture) {
 function limitsOf(picture, what) {
   if (what === "changed") return { least: 0, most: 1 };
   const wanted = /^(-?[\d.e+-]+):([\d.e+-]+)$/.exec(state.limit)?.slice(1).map(Number);
-  if (wanted?.every(Number.isFinite) && wanted[0] < wanted[1]) {
+  const isLog = KINDS[what] === "log";
+  if (wanted?.every(Number.isFinite) && wanted[0] < wanted[1] && (wanted[0] > 0 || !isLog)) {
     return { least: wanted[0], most: wanted[1] };
   }
   const isSigned = KINDS[what] === "diverging";
-  const values = Array.from(picture.cells, (v) => Math.abs(v)).filter((v) => Number.isFinite(v) && v > 0);
-  values.sort((a, b) => a - b);
+  const values = picture.cells.map(Math.abs).filter((v) => Number.isFinite(v) && v > 0).sort();
   const at = (part) => values[Math.floor(part * (values.length - 1))] ?? 1;
   const most = at(0.995);
   const least = isSigned ? -most : Math.min(at(0.005), most);
