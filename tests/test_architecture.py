@@ -78,7 +78,8 @@ NATIVE_LAYER = {unit: i for i, layer in enumerate(NATIVE_LAYERS) for unit in lay
 MACHINE_PATHS = re.compile(
     "|".join(["/wo" + "rk/", "/ro" + "ot/", "/ho" + "me/", r"(?<!\w)/tm" + "p/"])
 )
-TEXT = {".py", ".pyi", ".cpp", ".h", ".md", ".toml", ".txt", ".cmake", ".yml", ".yaml", ".json", ""}
+CODE = {".py", ".pyi", ".cpp", ".h", ".js", ".css", ".html"}
+TEXT = {*CODE, ".md", ".toml", ".txt", ".cmake", ".yml", ".yaml", ".json", ".ipynb", ".svg", ""}
 
 
 def python_modules() -> list[Path]:
@@ -249,14 +250,14 @@ print(*set(sys.modules) - before)
     assert others == set()
     own = {m.split(".")[1] for m in loaded if m.startswith("bf16codecs.")}
     assert "zarr" in own
-    not_needed = "bench cli convert dask hdf5 model safetensors store torch"
+    not_needed = "analysis bench cli convert dask hdf5 model safetensors store torch view"
     assert own.isdisjoint(not_needed.split())
 
 
 def test_files_stay_small() -> None:
     long = {}
     for path in source_files():
-        if path.suffix in {".py", ".pyi", ".cpp", ".h"}:
+        if path.suffix in CODE:
             lines = len(path.read_text("utf-8").splitlines())
             if lines > 400:
                 long[str(path.relative_to(ROOT))] = lines
