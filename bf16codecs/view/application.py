@@ -157,6 +157,7 @@ class _Api:
             "where": own.where,
             "steps": own.steps,
             "base": own.base,
+            "is_far": any(is_far(own[label]) for label in own.labels),
             "version": __version__,
         }
 

@@ -58,8 +58,8 @@ class Checkpoints:
             told = _told([model for number, model in found if number is None])
             for number, model in found:
                 self._add(model, next(told) if number is None else str(number))
-            #: Paths or addresses of what is shown.
-            self.where = ", ".join(self._places)
+            #: Path or address of what is shown; of several, of the first and the last.
+            self.where = " ... ".join(dict.fromkeys([self._places[0], self._places[-1]]))
             if base is not None:
                 model = as_base(self._open(base))
                 self.base = self._add(model, f"base {_label(model)}")

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bf16codecs._bfloat16 import from_bfloat16
-from bf16codecs._messages import few, one_line
+from bf16codecs._messages import one_line
 from bf16codecs.convert.damages import NO_DAMAGE
 from bf16codecs.errors import BF16CodecsError
 from bf16codecs.model.tensor import LazyTensor
@@ -31,7 +31,7 @@ Values = NDArray[np.float64]
 # Of two tensors, as float64 and with what is made of them, these take 100 MB.
 _BATCH_ITEMS = 1 << 20
 # Of so few items, each one's digits and bits are told.
-_MOST_TEXTS = 4096
+_MOST_TEXTS = 1 << 16
 
 
 @dataclass
@@ -50,8 +50,8 @@ class Picture:
     errors : list of str
         Why values could not be read.
     texts, bits : list of str, optional
-        The digits of each item, and its bits in hexadecimal digits, where cells are items of one
-        tensor, and few.
+        Where cells are items, and few: the digits of each, or of its difference, and its bits in
+        hexadecimal digits, of two tensors both.
     """
 
     cells: NDArray[np.float32]
@@ -148,8 +148,9 @@ def picture(view: View, show: str, tensor: LazyTensor, other: LazyTensor | None 
         sums.add(rows, columns, _Values(shown, scaled, readings[0].exist, is_read))
         errors.update(dict.fromkeys(error for own in readings for error in own.errors))
     found = sums.picture(show, list(errors))
-    if view.is_exact and view.items <= _MOST_TEXTS and other is None:
-        found.texts, found.bits = _texts(readings[0].items.reshape(-1))
+    if view.is_exact and view.items <= _MOST_TEXTS:
+        found.texts = _digits(items[0] if other is None else shown)
+        found.bits = _bits(items)
     return found
 
 
@@ -259,16 +260,22 @@ class _Sums:
         states = np.where(self._finite < self._read, NOT_FINITE, SOUND)
         states[self._read == 0] = UNREADABLE
         states[self._exist == 0] = NOTHING
-        shown = errors if len(errors) <= 3 else [few(errors, 3)]
-        return Picture(cells, states.astype(np.uint8), rows, columns, shown)
+        told = errors[:3] + ([f"and {len(errors) - 3} more"] if len(errors) > 3 else [])
+        return Picture(cells, states.astype(np.uint8), rows, columns, told)
 
 
-def _texts(items: NDArray[Any]) -> tuple[list[str], list[str]]:
-    """Return the digits, and the bits, of items."""
-    numbers = items if items.dtype.kind in "biuc" else items.astype(np.float64)
-    is_float = numbers.dtype.kind == "f"
-    big_endian = items.view(np.uint8).reshape(-1, items.itemsize)[:, ::-1]
-    return (
-        [f"{number:.4g}" if is_float else str(number) for number in numbers],
-        [item.tobytes().hex() for item in big_endian],
-    )
+def _digits(items: NDArray[Any]) -> list[str]:
+    """Return the digits of items: so many as tell them from their neighbours."""
+    flat = items.reshape(-1)
+    if flat.dtype.kind in "iu" or (flat.dtype.kind in "fc" and flat.dtype.itemsize > 2):
+        return [str(number) for number in flat]
+    return [f"{number:.4g}" for number in flat.astype(np.float64)]
+
+
+def _bits(items: Sequence[NDArray[Any]]) -> list[str]:
+    """Return the bits of items, and of those that they are compared with."""
+    bits = []
+    for own in items:
+        raw = own.reshape(-1).view(np.uint8).reshape(-1, own.itemsize)
+        bits.append([item.tobytes().hex() for item in raw[:, ::-1]])  # the most significant first
+    return [" was ".join(both) for both in zip(*bits, strict=True)]

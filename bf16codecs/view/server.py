@@ -47,25 +47,26 @@ def running(checkpoints: Checkpoints, port: int | None = None) -> Iterator[tuple
     Thread
         What serves it.
     """
-    with _listening(port) as listener:
-        config = uvicorn.Config(
-            application(checkpoints),
-            log_level="critical",
-            access_log=False,
-            lifespan="off",
-            ws="none",
-            server_header=False,
-            timeout_graceful_shutdown=1,
-        )
-        server = uvicorn.Server(config)
-        # In a thread, where it leaves signals alone.
-        thread = Thread(target=server.run, args=[[listener]], daemon=True)
-        thread.start()
-        try:
-            yield f"http://{HOSTS[0]}:{listener.getsockname()[1]}/", thread
-        finally:
-            server.should_exit = True
-            thread.join(_PATIENCE_SECONDS)
+    config = uvicorn.Config(
+        application(checkpoints),
+        log_level="critical",
+        access_log=False,
+        lifespan="off",
+        ws="none",
+        server_header=False,
+        timeout_graceful_shutdown=1,
+    )
+    server = uvicorn.Server(config)
+    listener = _listening(port)  # which the server closes
+    address = f"http://{HOSTS[0]}:{listener.getsockname()[1]}/"
+    # In a thread, where it leaves signals alone.
+    thread = Thread(target=server.run, args=[[listener]], daemon=True)
+    thread.start()
+    try:
+        yield address, thread
+    finally:
+        server.should_exit = True
+        thread.join(_PATIENCE_SECONDS)
 
 
 def serve(
@@ -98,7 +99,7 @@ def serve(
         If the extra ``view`` is not installed.
     """
     with running(checkpoints, port) as (address, thread):
-        say(f"{checkpoints.where}: {address} (Ctrl-C ends it)")
+        say(f"{address} shows {checkpoints.where} (Ctrl-C ends it)")
         if opens_browser and _has_display():
             webbrowser.open(address)
         while thread.is_alive():

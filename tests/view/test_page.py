@@ -225,9 +225,12 @@ def test_steps(look_at, run):
     assert looking.colours() == 2
     assert "25.0 % of the values differ" in looking.text("#changes")
     looking.screenshot()
+    # Another step leaves in place what there is, until its own is there.
+    looking.page.eval_on_selector("main", "main => { main.scrollTop = main.scrollHeight; }")
     looking.click('.dot[data-step="10"]')
     assert looking.text("#step-label") == "10"
-    looking.page.focus(CELLS)
+    assert looking.page.eval_on_selector("main", "main => main.scrollTop") > 100
+    looking.page.focus("#step")
     looking.key("]", "]")
     assert looking.text("#step-label") == "30"
     assert looking.shown().startswith("changed")
@@ -278,10 +281,53 @@ def test_damage_is_told_and_the_rest_is_shown(look_at, tmp_path):
     assert not looking.page.is_visible("#damage")
 
 
+def test_colours_stay_from_step_to_step(look_at, tmp_path):
+    values = weights((64, 64))
+    for step in (1, 2, 3):
+        write_safetensors(tmp_path / f"m-step{step}.safetensors", {"w": values * step})
+    sources = [tmp_path / f"m-step{step}.safetensors" for step in (1, 2, 3)]
+    looking = look_at(*sources, query="?tensor=w&step=1")
+    legend = looking.text(".legend").split("\n")
+    looking.key("]", "]")
+    assert looking.text("#step-label") == "3"
+    assert looking.text(".legend").split("\n")[0] == legend[0]
+    assert "largest" in looking.text(".legend")
+    looking.key("c")
+    assert looking.text(".legend").split("\n")[0] != legend[0]
+
+
+def test_tensors_are_in_the_order_of_their_numbers(look_at, tmp_path):
+    arrays = {f"layers.{n}.weight": weights((8, 8)) for n in range(12)}
+    looking = look_at(write_safetensors(tmp_path / "m.safetensors", dict(sorted(arrays.items()))))
+    names = looking.page.eval_on_selector_all(
+        "#tree [data-tensor]", "all => all.map(own => own.dataset.tensor)"
+    )
+    assert names == list(arrays)
+
+
+def test_differences_have_numbers_too(look_at, tmp_path):
+    old, new = weights((8, 8)), weights((8, 8), seed=1)
+    write_safetensors(tmp_path / "a.safetensors", {"w": old})
+    write_safetensors(tmp_path / "b.safetensors", {"w": new})
+    looking = look_at(
+        tmp_path / "b.safetensors", base=tmp_path / "a.safetensors", query="?tensor=w"
+    )
+    looking.page.focus(CELLS)
+    looking.key("ArrowDown")
+    bits = [own.view(np.uint16)[4, 4] for own in (new, old)]
+    moved = float(new[4, 4]) - float(old[4, 4])
+    told = f"[4, 4] = {moved!r} (bits {bits[0]:04x} was {bits[1]:04x})"
+    assert looking.text("#readout") == told
+
+
 def test_what_is_not_there(look_at, store):
     looking = look_at(store, query="?tensor=nope&step=99&show=x&rows=5:1&against=y")
     looking.expected = "404"
     assert "no tensor 'nope'" in looking.text("#error")
+    other = look_at(client=looking.client, query="?step=99&against=y")
+    assert looking.text("h1") == "nope"
+    expected = "There is no step 99: this is model.zarr, and no y to compare with."
+    assert other.text("#error") == expected
     looking.key("Escape")
     assert not looking.page.is_visible("#error")
     assert looking.page.query_selector(".treemap")

@@ -160,7 +160,7 @@ export class Heat {
         if (Math.hypot(to.x - held.from.x, to.y - held.from.y) > 0.01) {
           this.change(boxed(held.region, held.from, to));
         } else this.paint();
-      }
+      } else if (held && event.type === "pointerup") this.tell(this.at(event));
     };
     cells.addEventListener("pointerup", end);
     cells.addEventListener("pointercancel", end);

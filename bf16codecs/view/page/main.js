@@ -21,6 +21,7 @@ const NOTHING = "/nothing";
 function complain(error) {
   byId("error").hidden = false;
   byId("error").textContent = error.message;
+  for (const own of document.querySelectorAll(".reading")) own.remove();
   byId("main").removeAttribute("aria-busy");
 }
 
@@ -35,10 +36,20 @@ async function start() {
   model = await api.model();
   byId("where").textContent = model.where;
   const labels = [...model.steps, model.base];
-  if (!labels.includes(state.step)) state.step = model.steps.at(-1);
-  if (![...labels, BEFORE, NOTHING].includes(state.against)) state.against = "";
+  const missing = [];
+  if (!labels.includes(state.step)) {
+    if (state.step) missing.push(`no step ${state.step}: this is ${model.steps.at(-1)}`);
+    state.step = model.steps.at(-1);
+  }
+  if (state.against && ![...labels, BEFORE, NOTHING].includes(state.against)) {
+    missing.push(`no ${state.against} to compare with`);
+    state.against = "";
+  }
   controls();
   await load();
+  if (missing.length && byId("error").hidden) {
+    complain(new Error(`There is ${missing.join(", and ")}.`));
+  }
 }
 
 // Read the contents of the step, and draw all.
@@ -57,14 +68,16 @@ async function draw() {
   const own = begun;
   byId("error").hidden = true;
   byId("main").setAttribute("aria-busy", "true");
-  tensors.leave();
-  api.leave();
+  if (!tensors.isShown(state.tensor)) {
+    tensors.leave();
+    api.leave();
+  }
   const names = [state.tensor, contents.path.split("/").pop(), "bf16codecs"];
   document.title = names.filter(Boolean).join(" · ");
   try {
     if (state.tensor) {
       const row = contents.tensors.find((other) => other.name === state.tensor);
-      await tensors.tensor(row, against());
+      await tensors.tensor(row, against(), model.is_far);
     } else await overview(contents, against());
   } catch (error) {
     if (own === begun) complain(error);
@@ -91,6 +104,8 @@ function mark() {
   byId("step").setAttribute("aria-valuetext", state.step);
   byId("step-label").textContent = state.step;
   byId("against").value = state.against || model.base || NOTHING;
+  for (const option of byId("against").options) option.disabled = option.value === state.step;
+  byId("none-before").hidden = state.against !== BEFORE || Boolean(against());
 }
 
 function walk(by) {
@@ -127,6 +142,8 @@ byId("search").addEventListener("keydown", (event) => {
 byId("tree").addEventListener("keydown", tree.onKey);
 byId("step").addEventListener("input", (event) => show({ step: model.steps[event.target.value] }));
 byId("against").addEventListener("change", (event) => show({ against: event.target.value }));
+// Keys are the page's again once something is chosen.
+document.addEventListener("change", ({ target }) => target.matches("select") && target.blur());
 byId("help").addEventListener("click", () => byId("keys").showModal());
 byId("main").addEventListener("sizes", () => {
   asksSizes = true;
@@ -153,7 +170,7 @@ const keys = {
 };
 
 addEventListener("keydown", (event) => {
-  const isTyping = event.target.matches?.("input, select, textarea");
+  const isTyping = event.target.matches?.("input[type=search], select");
   if (isTyping || event.ctrlKey || event.altKey || event.metaKey || byId("keys").open) return;
   const act = keys[event.key];
   if (!act) return;

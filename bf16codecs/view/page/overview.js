@@ -57,7 +57,7 @@ export async function overview(contents, against) {
       element("option", { value: name, selected: name === colour }, COLOURS[name].label))
   );
   const legend = element("span", { class: "legend" });
-  const place = element("div", { id: "treemap" }, element("p", { class: "soft" }, "Reading …"));
+  const place = element("div", { id: "treemap" }, element("p", { class: "soft reading" }, "Reading …"));
   const note = element("p", { class: "soft", id: "note" });
   const wrong = element("p", { class: "wrong", id: "damage" });
   main.replaceChildren(
@@ -71,9 +71,10 @@ export async function overview(contents, against) {
   if (colour === "changed" || colour === "difference") {
     changes = await api.changes({ step: state.step, against });
     if (changes === null) return;
-    note.textContent =
-      `Compared with ${against}` +
-      (changes.share < 1 ? `, of a sample: ${percent(changes.share)} of all values.` : ".");
+    const part = changes.share < 1 ? ` Looked at: ${percent(changes.share)} of all values.` : "";
+    note.textContent = Object.keys(changes.changes).length
+      ? `Compared with ${against}.${part}`
+      : `${against} has no tensor of the same name, shape and dtype to compare with.`;
     wrong.textContent = (changes.errors ?? []).slice(0, 3).join("\n");
   } else if (contents.stored_nbytes === null && contents.kind !== "safetensors") {
     note.replaceChildren("The server lists no sizes. ",
@@ -111,7 +112,7 @@ function facts(contents) {
   const stored = contents.stored_nbytes;
   const own = [
     ["parameters", contents.parameters.toLocaleString("en")],
-    ["tensors", `${contents.tensors.length} (${listed(contents.dtypes)})`],
+    ["tensors", [`${contents.tensors.length}`, listed(contents.dtypes)].filter(Boolean).join(": ")],
     ["size", size(contents.nbytes)],
     ["stored in", stored === null ? "" : `${size(stored)} (${digits(contents.ratio, 4)}×)`],
     ["codecs", contents.kind === "safetensors" ? "" : listed(contents.codecs)],
@@ -123,7 +124,7 @@ function facts(contents) {
 }
 
 function listed(counts) {
-  return Object.entries(counts).map(([name, count]) => `${name}: ${count}`).join(", ");
+  return Object.entries(counts).map(([name, count]) => `${count} ${name}`).join(", ");
 }
 
 // A table of the kinds of tensors.

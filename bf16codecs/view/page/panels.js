@@ -9,33 +9,51 @@ const CODECS = { huffman: "Huffman", arithmetic: "arithmetic", "arithmetic best"
 
 // Fill a place with what is told of a tensor.
 export async function panels(place, about, against, of = "") {
-  place.replaceChildren(element("p", { class: "soft" }, "Counting …"));
+  if (!place.children.length || of) {
+    place.replaceChildren(element("p", { class: "soft" }, "Counting …"));
+  }
   const asked = { step: state.step, tensor: about.name, against, of };
   try {
     const found = await api.statistics(asked);
     if (found === null) return;
     place.replaceChildren(...sections(found, place, about, against));
-    if (about.steps.length > 1) {
-      const over = await api.history(about.name);
-      if (over !== null) place.append(...overSteps(over.steps));
-    }
+    if (about.steps.length > 1) await history(place, about);
   } catch (error) {
     place.replaceChildren(element("p", { class: "wrong" }, error.message));
   }
 }
 
+// Add what changes from step to step. Of a store at an address it is fetched only if asked for.
+async function history(place, about) {
+  if (about.is_far && !place.dataset.isAsked) {
+    const ask = element("button", {
+      id: "ask-steps",
+      onclick: () => {
+        place.dataset.isAsked = "yes";
+        ask.remove();
+        history(place, about).catch((error) => place.append(element("p", { class: "wrong" }, error.message)));
+      },
+    }, "Compare all steps");
+    place.append(ask);
+    return;
+  }
+  const over = await api.history(about.name);
+  if (over !== null) place.append(...overSteps(over.steps));
+}
+
 function sections(found, place, about, against) {
   const own = found.statistics;
-  const sample = own.values < found.size;
+  const sample = own.values < found.size && !found.errors.length;
   const more = element("button", { id: "count-all", onclick: () => panels(place, about, against, "all") },
     "Count all");
   const note = element("p", { class: "soft", id: "sample" },
-    sample ? `Counted: a sample, ${percent(own.values / found.size)} of ${counted(found.size, "value")}. `
+    own.values < found.size
+      ? `Counted: ${percent(own.values / found.size)} of ${counted(found.size, "value")}. `
       : `Counted: all of ${counted(found.size, "value")}.`, sample ? more : null);
-  note.style.flexBasis = "100%";
   const wrong = found.errors.length
-    ? [element("p", { class: "wrong" }, `Not all could be read: ${found.errors.slice(0, 3).join("; ")}`)]
+    ? [element("p", { class: "wrong" }, ["Not all could be read:", ...found.errors.slice(0, 3)].join("\n"))]
     : [];
+  if (!own.values) return wrong.length ? wrong : [element("p", {}, "Nothing was counted.")];
   return [
     note, ...wrong, values(found.histogram), exponents(own), entropies(own), reached(found),
     setBits(own), change(own.change, own.bit_labels), neighbours(own.predictions), scales(found.scales),
@@ -145,7 +163,10 @@ function neighbours(predictions) {
     `${own.of}, from its ${own.neighbour} neighbour`, own.alone.toFixed(3),
     `${own.delta.toFixed(3)} as difference, ${own.xor.toFixed(3)} as exclusive or`,
   ]);
-  const note = "Neighbours tell next to nothing of a value: what is left is larger than the value alone.";
+  const gains = predictions.some((own) => Math.min(own.delta, own.xor) < own.alone);
+  const note = gains
+    ? "Some neighbours tell something of a value: what is left is smaller than the value alone."
+    : "Neighbours tell next to nothing of a value: what is left is larger than the value alone.";
   return figure("Neighbours", note, numbers("", rows));
 }
 

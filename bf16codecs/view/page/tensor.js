@@ -30,29 +30,57 @@ let page = null;
 // Draw the page of a tensor.
 //   row      of `bf16codecs info`, if the checkpoint's contents are known
 //   against  what it is compared with; "" if nothing
-export async function tensor(row, against) {
-  const own = { row, against };
+//   isFar    whether what is read comes from a server
+export async function tensor(row, against, isFar) {
+  const before = page;
+  const own = { name: state.tensor, row, against };
   page = own;
   const main = byId("main");
-  const name = state.tensor;
-  main.replaceChildren(element("h1", {}, name), element("p", { class: "soft" }, "Reading …"));
-  const about = await api.tensor({ step: state.step, tensor: name });
-  if (about === null || page !== own) return;
-  own.about = about;
-  if (!about.rows || !about.columns) {
-    main.replaceChildren(element("h1", {}, name), facts(row, about), element("p", {}, "It has no values."));
-    return;
+  if (before?.name !== own.name) {
+    const reading = element("p", { class: "soft reading" }, "Reading …");
+    main.replaceChildren(element("h1", {}, own.name), reading);
   }
+  let about;
+  try {
+    about = await api.tensor({ step: state.step, tensor: own.name });
+  } catch (error) {
+    main.replaceChildren(element("h1", {}, own.name));
+    throw error;
+  }
+  if (about === null || page !== own) return;
+  own.about = { ...about, is_far: isFar };
+  if (!about.rows || !about.columns) {
+    const nothing = element("p", {}, "It has no values.");
+    main.replaceChildren(element("h1", {}, own.name), facts(row, about), nothing);
+  } else if (before?.heat && before.about.rows === about.rows && before.about.columns === about.columns) {
+    kept(own, before);
+  } else built(own);
+}
+
+// Another step of the same tensor: what there is stays until its own is there, with its colours.
+function kept(own, before) {
+  for (const key of ["heat", "readout", "note", "wrong", "legend", "panels", "limits"]) {
+    own[key] = before[key];
+  }
+  const main = byId("main");
+  main.querySelector(".facts").replaceWith(facts(own.row, own.about));
+  main.querySelector(".tools").replaceWith(tools(own));
+  refresh();
+}
+
+function built(own) {
+  const { about, row } = own;
+  const main = byId("main");
   const height = Math.max(110, Math.min(480, (760 * about.rows) / about.columns));
-  own.heat = new Heat(about, Math.round(height), (region) => looked(own, region), told);
+  own.heat = new Heat(about, Math.round(height), (region) => looked(page, region), told);
   own.readout = element("p", { class: "readout", id: "readout", role: "status" });
   own.note = element("p", { class: "soft", id: "note" });
   own.wrong = element("p", { class: "wrong", id: "damage", hidden: true });
   own.legend = element("span", { class: "legend" });
   own.panels = element("div", { class: "panels", id: "panels" });
   main.replaceChildren(
-    element("h1", {}, name), facts(row, about), tools(own), own.heat.node, own.readout, own.note,
-    own.wrong, own.panels
+    element("h1", {}, own.name), facts(row, about), tools(own), own.heat.node, own.readout,
+    own.note, own.wrong, own.panels
   );
   refresh();
 }
@@ -81,6 +109,10 @@ export function refresh() {
   drawnFiner.cancel();
   if (own.heat.picture) drawnSoon(own, region);
   else fetched(own, region, "");
+}
+
+export function isShown(name) {
+  return Boolean(name) && page?.name === name;
 }
 
 export function leave() {
@@ -152,7 +184,7 @@ function put(own, picture) {
   const can = picture.errors.length ? " that can be read" : "";
   const part = picture.is_whole ? `All values in sight${can} are in the picture.`
     : `The picture is of ${percent(picture.items / all)} of the values in sight, evenly spread.`;
-  const place = `Rows ${picture.rows.join(" to ")}, columns ${picture.columns.join(" to ")}.`;
+  const place = `Rows ${ranged(...picture.rows)}, columns ${ranged(...picture.columns)}.`;
   own.note.textContent = `${place} ${part} Beside it: root mean squares of rows and columns.`;
   own.wrong.hidden = !picture.errors.length;
   own.wrong.textContent = picture.errors.join("\n");
@@ -182,7 +214,10 @@ function paintedLegend(own, colours) {
   paintLegend(strip, colours);
   const { least, most } = own.limits;
   const format = colours.kind === "linear" ? percent : digits;
-  own.legend.replaceChildren(format(least), strip, format(most));
+  let beyond = 0;
+  for (const cell of own.heat.picture.cells) beyond = Math.max(beyond, Math.abs(cell) || 0);
+  const more = beyond > most * 1.001 && Number.isFinite(beyond) ? ` (largest: ${digits(beyond)})` : "";
+  own.legend.replaceChildren(format(least), strip, `${format(most)}${more}`);
 }
 
 function told(cell) {
@@ -195,14 +230,18 @@ function told(cell) {
   const [row, lastRow] = cell.rows;
   const [column, lastColumn] = cell.columns;
   const isOne = lastRow - row === 1 && lastColumn - column === 1;
-  const range = (first, last) => (last - first === 1 ? `${first}` : `${first} to ${last - 1}`);
   const place = isOne ? `[${indexOf(own.about, row, column).join(", ")}]`
-    : `rows ${range(row, lastRow)}, columns ${range(column, lastColumn)}:`;
+    : `rows ${ranged(row, lastRow)}, columns ${ranged(column, lastColumn)}:`;
   const format = shown(own) === "changed" ? percent : (v) => digits(v, 4);
   const value = cell.text ?? (Number.isFinite(cell.value) ? format(cell.value) : "");
-  const bits = cell.bits ? ` (bits ${cell.bits})` : "";
+  const bits = cell.bits && shown(own) !== "changed" ? ` (bits ${cell.bits})` : "";
   const state = cell.state ? ` ${cell.state}` : "";
   own.readout.textContent = `${place} ${isOne ? "= " : ""}${value}${bits}${state}`;
+}
+
+// The first and the last of some rows or columns.
+function ranged(first, stop) {
+  return stop - first === 1 ? `${first}` : `${first} to ${stop - 1}`;
 }
 
 // The index in the tensor of an item of its sheet.
@@ -250,7 +289,7 @@ function facts(row, about) {
     ["stored in", times ? `${size(row.stored_nbytes)} (${digits(times, 4)}×, ` +
       `${digits(bitsAValue(row), 4)} bits a value)` : ""],
     ["codec", row && row.codec !== "none" ? [row.codec, row.level].filter(Boolean).join(" ") : ""],
-    ["chunks", about.chunks.length ? shaped(about.chunks) : ""],
+    ["chunks", row && row.codec !== "none" && about.nbytes ? shaped(about.chunks) : ""],
     ["kind", row?.kind ?? ""],
     ["shown as", about.is_wrapped ? `rows of ${about.columns}` :
       about.shape.length > 2 ? `${about.rows} rows of ${about.columns}` : ""],

@@ -48,8 +48,11 @@ function joined(group) {
   return { ...group, groups, rows: [...rows, ...group.rows] };
 }
 
+// Layer 10 comes behind layer 9, whatever the order in the file.
+const inOrder = new Intl.Collator("en", { numeric: true });
+
 export function setRows(own) {
-  rows = own;
+  rows = [...own].sort((a, b) => inOrder.compare(a.name, b.name));
   root = grouped(rows);
   draw();
 }
@@ -118,7 +121,10 @@ function branch(group) {
   const about = `${group.count} · ${size(group.nbytes)}`;
   const item = element(
     "li",
-    { role: "treeitem", "aria-expanded": "false", tabindex: "-1", "data-path": group.path },
+    {
+      role: "treeitem", "aria-expanded": "false", tabindex: "-1", "data-path": group.path,
+      "aria-label": `${group.name}, ${counted(group.count, "tensor")}`,
+    },
     element(
       "div",
       { class: "row", onclick: () => toggle(item) },
@@ -137,7 +143,10 @@ function leaf([row, name]) {
   const title = `${row.name}\n${about.filter(Boolean).join(", ")}`;
   return element(
     "li",
-    { role: "treeitem", "aria-selected": "false", tabindex: "-1", "data-tensor": row.name },
+    {
+      role: "treeitem", "aria-selected": "false", tabindex: "-1", "data-tensor": row.name,
+      "aria-label": title,
+    },
     element(
       "div",
       { class: "row", title, onclick: () => show({ tensor: row.name }) },
