@@ -4,7 +4,7 @@ import { brief, drawn, element } from "./dom.js";
 
 const WIDTH = 420;
 const HEIGHT = 130;
-const LEFT = 46;
+const LEFT = 52;
 const BOTTOM = 20;
 
 // A drawing with a name, and what there is to say of it.
@@ -29,7 +29,8 @@ function tick(x, text) {
 }
 
 function levels(most, format) {
-  return [0, most].map((value, i) =>
+  // Where all are zero, there is no upper end to tell.
+  return [0, ...(most ? [most] : [])].map((value, i) =>
     drawn("text", { x: LEFT - 5, y: i ? 10 : HEIGHT, "text-anchor": "end", class: "soft" }, format(value))
   );
 }
@@ -59,7 +60,8 @@ export function bars(name, counts, { told, ticks, format = brief, most = null })
 // A line over steps; a click on a point chooses its step.
 export function curve(name, points, { format, told, here, choose }) {
   const known = points.map((point, i) => ({ ...point, i })).filter((point) => point.value !== null);
-  const top = Math.max(...known.map((point) => point.value), 0) || 1;
+  const most = Math.max(...known.map((point) => point.value), 0);
+  const top = most || 1;
   const x = (i) => LEFT + 8 + (i * (WIDTH - LEFT - 16)) / Math.max(1, points.length - 1);
   const y = (value) => HEIGHT - ((HEIGHT - 8) * value) / top;
   const path = known.map((p, i) => `${i ? "L" : "M"}${x(p.i).toFixed(1)} ${y(p.value).toFixed(1)}`);
@@ -74,7 +76,7 @@ export function curve(name, points, { format, told, here, choose }) {
   return canvas(
     name,
     drawn("line", { class: "axis", x1: LEFT, x2: WIDTH, y1: HEIGHT, y2: HEIGHT }),
-    ...levels(top, format),
+    ...levels(most, format),
     drawn("path", { class: "curve", d: path.join("") }),
     ...dots,
     axis(LEFT, points[0].step, "start"),
