@@ -86,7 +86,7 @@ class Histogram:
 
 
 def _values(item: np.dtype[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the values that words stand for, and the distances to the next larger words'."""
+    """Return the values that words stand for, and how far numbers are apart there."""
     words = np.arange(256 if item.itemsize == 1 else 65536, dtype=np.uint16)
     if item.itemsize == 1:
         numbers = words.astype(np.uint8).view(item)
@@ -97,11 +97,11 @@ def _values(item: np.dtype[Any]) -> tuple[NDArray[np.float64], NDArray[np.float6
         wide[:, -1] = words
         numbers = wide.view(item.newbyteorder("<"))[:, 0]
     with np.errstate(invalid="ignore"):  # of signalling NaNs, and of infinities
-        # Distances between the largest of float64 would be infinite.
         values = numbers.astype(np.float64)
-        values = np.where(np.isfinite(values), np.clip(values, -_MOST, _MOST), values)
-        step = np.abs(np.roll(values, -1) - values)
+        gaps = np.abs(np.diff(values, prepend=np.nan, append=np.nan))
     if item.kind in "biu":
-        step[:] = 256.0 ** max(0, item.itemsize - 2)
-    step[~np.isfinite(step)] = 0
-    return values, step
+        gaps[:] = 256.0 ** max(0, item.itemsize - 2)
+    # To the next larger word's number; of the largest finite one, to the one before it.
+    step = np.where(np.isfinite(gaps[1:]), gaps[1:], gaps[:-1])
+    # Distances between the largest of float64 would be infinite.
+    return np.where(np.isfinite(values), np.clip(values, -_MOST, _MOST), values), step

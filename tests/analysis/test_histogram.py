@@ -53,6 +53,27 @@ def test_all_bits_of_all_dtypes(dtype):
     assert zeros.width > 0
 
 
+FLOATS = [name for name in DTYPES if "float" in name]
+FLOATS += ["float8_e4m3fnuz", "float8_e5m2fnuz"]
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("end", ["min", "max"])
+@pytest.mark.filterwarnings("error")
+def test_the_least_and_the_largest_number_alone(dtype, end):
+    item = np.dtype(getattr(ml_dtypes, dtype, dtype))
+    limits = ml_dtypes.finfo(item)
+    value = getattr(limits, end)
+    found = histogram(np.full(7, value, item))
+    assert found.counts == (7,)
+    # E8M0 has powers of two alone, so the least one is as far from the next as from zero.
+    near = 1 if dtype == "float8_e8m0fnu" else 0.25
+    if dtype != "float64":  # clipped, so that widths stay finite
+        middle = found.least + found.width / 2
+        assert middle == pytest.approx(float(value), rel=0.01)
+    assert 0 < found.width <= near * abs(float(value))
+
+
 def test_one_value_and_none():
     ones = histogram(np.ones(7, ml_dtypes.bfloat16))
     assert ones.counts == (7,)
