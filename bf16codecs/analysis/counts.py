@@ -72,12 +72,21 @@ class Counts:
             upper = _top(above, self.item_size)
             self._add_neighbours("upper", top[top.size - upper.size :], upper)
 
-    def add_change(self, data: Bytes, base: Bytes) -> None:
-        """Count what differs between a piece and the same piece of a base."""
+    def add_change(self, data: Bytes, base: Bytes, is_float: bool) -> None:
+        """Count what differs between a piece and the same piece of a base.
+
+        Parameters
+        ----------
+        data, base
+            Their bytes.
+        is_float
+            Whether items have a sign and a magnitude; of integers, the difference is taken modulo
+            their range.
+        """
         unsigned = f"<u{self.item_size}"
         new, old = data.view(unsigned), base.view(unsigned)
         flipped = new ^ old
-        moved = _ordered(new) - _ordered(old)
+        moved = _ordered(new) - _ordered(old) if is_float else new - old
         for word in range(max(1, self.item_size // 2)):
             self._count_words(("XOR", word), flipped.view(np.uint8))
             self._count_words(("difference", word), moved.view(np.uint8))

@@ -197,7 +197,7 @@ class Tensor:
         found = Findings(Counts(size))
         found.counts.add(data, above)
         if base is not None:
-            found.counts.add_change(data, base)
+            found.counts.add_change(data, base, self.dtype in FIELDS)
         items = self.items(data)
         if self.is_matrix and self.dtype in FIELDS:
             found.sums[part.start // size] = PieceSums.of(items.view(self.item))

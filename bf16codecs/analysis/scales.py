@@ -15,6 +15,11 @@ __all__ = ["PieceSums", "ScaleSums", "Scales"]
 
 # Squares of this many values at a time stay in the cache.
 _STEP_ITEMS = 1 << 16
+# FP64 numbers are scaled so that the largest has this exponent: sums of 2**60 squares are finite
+# then, and squares of numbers 2**-1000 as large are not zero.
+_LARGEST = 480
+# That of zeros alone, below that of any others.
+_LOWEST = -2000
 
 
 @dataclass(frozen=True)
@@ -40,7 +45,7 @@ class Scales:
 
 
 class ScaleSums:
-    """Sums of squares along both axes of a tensor, taken as a matrix of rows of the first axis.
+    """Sums of squares along both axes of a tensor, taken as a matrix of rows along the last axis.
 
     Parameters
     ----------
@@ -50,6 +55,7 @@ class ScaleSums:
 
     def __init__(self, rows: int, columns: int) -> None:
         self._rows, self._columns = np.zeros((2, rows)), np.zeros((2, columns))
+        self._exponent = _LOWEST
         self._not_finite = 0
 
     def add(self, start: int, squares: PieceSums) -> None:
@@ -62,29 +68,37 @@ class ScaleSums:
         squares : PieceSums
             Its sums.
         """
+        if squares.exponent > self._exponent:
+            for sums, _ in (self._rows, self._columns):
+                sums[:] = np.ldexp(sums, 2 * (self._exponent - squares.exponent))
+            self._exponent = squares.exponent
+        down = 2 * (squares.exponent - self._exponent)
         row, column = divmod(start, self._columns.shape[1])
         n_rows, n_columns = squares.rows.size, squares.columns.size
-        self._rows[:, row : row + n_rows] += [squares.rows, np.full(n_rows, n_columns)]
-        self._columns[:, column : column + n_columns] += [
-            squares.columns,
-            np.full(n_columns, n_rows),
-        ]
+        rows = self._rows[:, row : row + n_rows]
+        rows += [np.ldexp(squares.rows, down), np.full(n_rows, n_columns)]
+        columns = self._columns[:, column : column + n_columns]
+        columns += [np.ldexp(squares.columns, down), np.full(n_columns, n_rows)]
         self._not_finite += squares.not_finite
 
     def scales(self) -> Scales:
         """Return how the root mean squares differ."""
-        rows, zero_rows = _spread(*self._rows)
-        columns, zero_columns = _spread(*self._columns)
+        rows, zero_rows = _spread(self._exponent, *self._rows)
+        columns, zero_columns = _spread(self._exponent, *self._columns)
         return Scales(rows, columns, zero_rows, zero_columns, self._not_finite)
 
 
 @dataclass(frozen=True)
 class PieceSums:
-    """Sums of squares of a piece: of each row, and of each column that it has."""
+    """Sums of squares of a piece: of each row, and of each column that it has.
+
+    They are those of its values divided by 2**`exponent`.
+    """
 
     rows: NDArray[np.float64]
     columns: NDArray[np.float64]
     not_finite: int
+    exponent: int
 
     @classmethod
     def of(cls, values: NDArray[Any]) -> PieceSums:
@@ -92,19 +106,23 @@ class PieceSums:
         height, width = values.shape
         rows, columns, not_finite = np.zeros(height), np.zeros(width), 0
         step = max(1, _STEP_ITEMS // max(1, width))
+        # Others have squares that float64 holds.
+        is_double = values.dtype == np.float64
+        exponent = _exponent(values) if is_double else 0
         for at in range(0, height, step):
-            # In float64, where squares of no float32 number overflow.
             numbers = _float32(values[at : at + step]).astype(np.float64)
+            if is_double:
+                numbers = np.ldexp(numbers, -exponent)
             squares = numbers * numbers
             own = squares.sum(1)
             if not np.isfinite(own).all():
-                is_finite = np.isfinite(squares)
+                is_finite = np.isfinite(numbers)
                 not_finite += int(np.count_nonzero(~is_finite))
                 squares[~is_finite] = 0
                 own = squares.sum(1)
             rows[at : at + step] = own
             columns += squares.sum(0)
-        return cls(rows, columns, not_finite)
+        return cls(rows, columns, not_finite, exponent)
 
 
 def _float32(values: NDArray[Any]) -> NDArray[Any]:
@@ -112,8 +130,16 @@ def _float32(values: NDArray[Any]) -> NDArray[Any]:
     return from_bfloat16(values).view(np.float32) if values.dtype.name == "bfloat16" else values
 
 
-def _spread(sums: NDArray[np.float64], items: NDArray[np.float64]) -> tuple[Spread | None, int]:
+def _exponent(values: NDArray[np.float64]) -> int:
+    """Return the power of two by which to divide values."""
+    most = np.abs(values).max(initial=0, where=np.isfinite(values))
+    return int(np.frexp(most)[1]) - _LARGEST if most else _LOWEST
+
+
+def _spread(
+    exponent: int, sums: NDArray[np.float64], items: NDArray[np.float64]
+) -> tuple[Spread | None, int]:
     """Return how the logarithms of root mean squares differ, and how many are zero."""
     seen = sums[items > 0] / items[items > 0]
     positive = seen[seen > 0]
-    return Spread.of(0.5 * np.log2(positive)), seen.size - positive.size
+    return Spread.of(0.5 * np.log2(positive) + exponent), seen.size - positive.size

@@ -92,7 +92,8 @@ class Change:
         The part of them that differs.
     xor, difference : float
         Entropies in bits a value of the exclusive or, and of the difference of the bit patterns
-        in the order of the numbers. Of values with more than 16 bits, the sums over their words.
+        in the order of the numbers; of integers, of these modulo their range. Of values with more
+        than 16 bits, the sums over their words.
     flipped : tuple of float
         For each bit, the most significant one first, the part of the values in which it differs.
     """

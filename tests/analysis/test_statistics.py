@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 
 from bf16codecs import _core
 from bf16codecs.analysis import analyze
+from bf16codecs.analysis.counts import Counts
+from bf16codecs.analysis.scales import PieceSums, ScaleSums
 from lazy_models import weights, write_safetensors
 
 CLOSE = 1e-9
@@ -149,6 +151,26 @@ def test_changes(tmp_path, dtype):
     assert not any(name.startswith("difference") for name in new.bits)
 
 
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int32"])
+def test_changes_of_integers(dtype):
+    """They have no sign beside a magnitude: 1 and -1 are 2 apart, as -1 and -3 are."""
+    new = np.array([1, -1, 100, np.iinfo(dtype).min], dtype)
+    old = np.array([-1, -3, 98, np.iinfo(dtype).max - 1], dtype)
+    counts = Counts(new.itemsize)
+    counts.add_change(new.view(np.uint8), old.view(np.uint8), is_float=False)
+    lowest = counts.words(max(0, new.itemsize // 2 - 1), "difference")
+    assert np.flatnonzero(lowest).tolist() == [2], "-128 - 126 is 2 modulo 256"
+
+
+def test_changes_of_integers_are_differences(tmp_path):
+    base = np.arange(-50, 50, dtype="int16")
+    (tmp_path / "base").mkdir()
+    other = write_safetensors(tmp_path / "base" / "m.safetensors", {"w": base})
+    model = write_safetensors(tmp_path / "m.safetensors", {"w": base + np.int16(7)})
+    change = analyze(model, other).model.statistics.change
+    assert (change.changed, change.difference) == (1, 0)
+
+
 def test_changes_of_wide_values(tmp_path):
     array = weights((64, 64), "float32")
     base = array.copy()
@@ -174,6 +196,34 @@ def test_scales(tmp_path):
     assert scales.rows.quantiles[-1] == pytest.approx(2, abs=1e-3)
     assert scales.columns.count == 4096
     assert scales.columns.deviation < 0.01
+
+
+@pytest.mark.parametrize("exponent", [1023, 664, 512, -500, -700, -1000])
+@pytest.mark.filterwarnings("error")
+def test_scales_of_doubles(tmp_path, exponent):
+    """Their squares would be infinite, or zero."""
+    array = np.full((4, 300), 2.0**exponent)
+    array[1] /= 4
+    array[2] = 0
+    array[3, 7], array[0, 0] = np.inf, np.nan
+    scales = found_in(tmp_path, w=array).tensors[0].scales
+    assert (scales.not_finite, scales.zero_rows, scales.zero_columns) == (2, 1, 0)
+    quantiles = scales.rows.quantiles
+    assert (quantiles[0], quantiles[-1]) == pytest.approx((exponent - 2, exponent), abs=0.01)
+    assert scales.columns.count == 300
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.filterwarnings("error")
+def test_scales_of_pieces_that_differ(is_first):
+    rows = np.array([[1e300] * 3, [1.0] * 3])
+    sums = ScaleSums(2, 3)
+    for at in (0, 1) if is_first else (1, 0):
+        sums.add(3 * at, PieceSums.of(rows[at : at + 1]))
+    found = sums.scales()
+    assert found.zero_rows == found.not_finite == 0
+    ends = found.rows.quantiles[0], found.rows.quantiles[-1]
+    assert ends == pytest.approx(tuple(np.log2([1.0, 1e300])))
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
