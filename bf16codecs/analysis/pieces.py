@@ -27,6 +27,9 @@ __all__ = ["Findings", "Part", "Read", "Tensor"]
 _PIECE_BYTES = 1 << 22
 # Of a sample, what is taken of a tensor at least.
 _LEAST_BYTES = 1 << 14
+# It is taken in so many parts where it is enough for parts of this size, which have a whole block
+# each; of an address, a part costs a block of a chunk.
+_SPREAD_PARTS, _SPREAD_BYTES = 16, 1 << 16
 # Where something is damaged, what is beside it is read in parts down to this.
 _LEAST_PART = 1 << 16
 
@@ -141,20 +144,28 @@ class Tensor:
             for piece in plan.pieces():
                 yield Part(piece.offset, piece.offset + piece.nbytes)
             return
-        row = size * self.columns
         wanted = min(self.nbytes, max(_LEAST_BYTES, math.ceil(share * self.nbytes)))
-        count = math.ceil(wanted / plan.chunk_nbytes)
-        each = wanted // count
+        yield from self._spread(wanted, plan.chunk_nbytes)
+
+    def _spread(self, wanted: int, most: int) -> Iterator[Part]:
+        """Yield parts of about so many bytes in all, each in the middle of an equal share."""
+        count = max(math.ceil(wanted / most), min(_SPREAD_PARTS, wanted // _SPREAD_BYTES), 1)
+        each, row = math.ceil(wanted / count), self.item.itemsize * self.columns
         # Whole rows, so that those above are known, unless a row is larger.
-        unit = row if row <= each else size
-        each -= each % unit
+        unit = row if row <= each else self.item.itemsize
+        each = math.ceil(each / unit) * unit
+        count = max(1, min(round(wanted / each), self.nbytes // each))
+        before = 0
         for i in range(count):
-            start = i * (self.nbytes - each) // max(1, count - 1)
+            start = ((2 * i + 1) * self.nbytes // count - each) // 2
             start -= start % unit
             stop = start + each
             if row > each:  # not beyond the end of the row
-                stop = min(stop, start - start % row + row)
+                end = start - start % row + row
+                start = max(before, min(start, end - each))
+                stop = min(start + each, end)
             yield Part(start, stop)
+            before = stop
 
     def read(self, part: Part) -> tuple[Bytes, Bytes, Bytes | None]:
         """Read a part, the values above its last ones in their columns, and the base's."""

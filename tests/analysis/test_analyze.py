@@ -12,6 +12,7 @@ import pytest
 import bf16codecs
 from based_models import write_steps
 from bf16codecs.analysis import KINDS, analyze, kind_of
+from bf16codecs.analysis.pieces import Tensor
 from bf16codecs.convert import safetensors_to_hdf5, safetensors_to_run, safetensors_to_zarr
 from bf16codecs.errors import CorruptDataError, LimitError, StoreError
 from lazy_models import weights, write_safetensors, write_store
@@ -129,7 +130,7 @@ def test_a_table(demo_model):
 
 def test_samples(tmp_path, demo_model):
     whole, sample = analyze(demo_model), analyze(demo_model, sample=300_000)
-    assert 0.2 < sample.share < 0.5
+    assert 0.2 < sample.share < 0.6, "16 KiB of each tensor, in whole rows"
     assert whole.share == 1
     assert [t.name for t in sample.tensors] == [t.name for t in whole.tensors]
     for name in ("exponent", "sign_and_mantissa"):
@@ -145,6 +146,40 @@ def test_samples(tmp_path, demo_model):
             analyze(demo_model, sample=sample)
     with pytest.raises(TypeError, match="sample must be an integer"):
         analyze(demo_model, sample=1.5)
+
+
+@pytest.mark.parametrize("sample", [1 << 18, 1 << 20, 8 << 20])
+@pytest.mark.parametrize("columns", [1024, 1 << 20, 3 << 19, 16 << 20])
+def test_samples_are_spread(tmp_path, sample, columns):
+    """Of a tensor whose middle half changed, half of a sample did."""
+    base = np.ones((2 * (16 << 20) // columns // 2, columns), "bfloat16")
+    array = base.reshape(-1).copy()
+    array[array.size // 4 : -array.size // 4] = 2
+    (tmp_path / "base").mkdir()
+    other = write_safetensors(tmp_path / "base" / "m.safetensors", {"w": base})
+    model = write_safetensors(tmp_path / "m.safetensors", {"w": array.reshape(base.shape)})
+    found = analyze(model, other, sample=sample)
+    assert found.model.statistics.change.changed == pytest.approx(0.5, abs=0.01)
+    assert found.share == pytest.approx(sample / array.nbytes, rel=0.01)
+
+
+@pytest.mark.parametrize("shape", [(999, 33), (33, 99_999), (3, 1_500_000), (5_000_000,), (9,)])
+@pytest.mark.parametrize("share", [1e-9, 0.01, 0.3, 0.97])
+def test_parts_of_samples(tmp_path, shape, share):
+    """They are inside, apart from each other, and of rows, or of parts of one."""
+    path = write_safetensors(tmp_path / "m.safetensors", {"w": np.zeros(shape, "bfloat16")})
+    with bf16codecs.open_model(path) as model:
+        tensor = Tensor.of(model["w"])
+    parts, row = list(tensor.parts(share)), 2 * shape[-1]
+    assert len(parts) <= 16
+    ends = [0, *(end for part in parts for end in (part.start, part.stop)), tensor.nbytes]
+    assert ends == sorted(ends)
+    for part in parts:
+        assert part.nbytes > 0
+        is_rows = part.start % row == part.stop % row == 0
+        assert is_rows or part.start // row == (part.stop - 1) // row
+    wanted = min(tensor.nbytes, max(1 << 14, share * tensor.nbytes))
+    assert 0.5 * wanted < sum(part.nbytes for part in parts) < 2 * wanted
 
 
 def test_progress(demo_model):
