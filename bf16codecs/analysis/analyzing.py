@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any
 
 from bf16codecs._arguments import argument, as_integer
-from bf16codecs._messages import one_line
 from bf16codecs._threads import codec_threads
 from bf16codecs.analysis.kinds import kind_of, kinds_by
 from bf16codecs.analysis.look import Look
@@ -52,7 +51,7 @@ def analyze(
         Tensors that it has not, or of other shapes, are not compared.
     sample : int, optional
         Look at about so many bytes of each model, spread evenly over all tensors. Of large models,
-        256 MiB tell what all of it does to a hundredth of a bit.
+        256 MiB tell what all of it does to a few hundredths of a bit.
     kinds : mapping or callable, optional
         Which kind of tensor a name means: regular expressions by kinds, tried in their order, or
         what returns the kind of a name. By default `KINDS`.
@@ -129,12 +128,6 @@ def _checkpoints(models: Iterable[Model | Run]) -> Iterator[tuple[int | None, Mo
             yield step_told([model.metadata() or {}], model.where), model
 
 
-def _without_store(message: str, where: str) -> str:
-    """Return a message without the model's path, or that of the run that it is a step of."""
-    run = where.rpartition("@")[0] or where
-    return message.removeprefix(f"{where}: ").removeprefix(f"{run}: ")
-
-
 def _analyze_all(
     look: Look,
     checkpoints: Sequence[tuple[int | None, Model]],
@@ -142,18 +135,14 @@ def _analyze_all(
     progress: StepProgress | None,
 ) -> Analysis:
     """Look at each checkpoint, and at what changed since the one before it."""
-    steps, damage = [], []
+    steps, damage = [], list[Damage]()
     for number, model in checkpoints:
         name = os.path.basename(model.where.rstrip("/")) if number is None else str(number)
         tell = None if progress is None else partial(progress, name)
         found = look.at(model, base, tell)
         steps.append(StepAnalysis(name, found.model, found.kinds))
         of_step = number if len(checkpoints) > 1 else None
-        damage += [
-            Damage(of_step, tensor, None, _without_store(one_line(error), model.where))
-            for tensor, error in look.errors
-        ]
-        look.errors.clear()
+        damage += (own._replace(step=of_step) for own in found.damage)
         base = model
     if len(checkpoints) == 1:
         steps = []

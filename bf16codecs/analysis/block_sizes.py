@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from functools import partial
 from typing import Any
 
 from bf16codecs import _core
 from bf16codecs._arguments import as_integer
-from bf16codecs._buffers import Bytes
 from bf16codecs._frames import encode_version
 from bf16codecs._threads import run_ahead, worker_count
-from bf16codecs.analysis.pieces import Part, Tensor
+from bf16codecs.analysis.pieces import Read, Tensor
 from bf16codecs.analysis.reach import CODECS, codec_for
 from bf16codecs.model.model import Model, open_model
 
@@ -69,26 +68,20 @@ def _study(model: Model, sizes: Sequence[int], sample: int) -> dict[str, list[tu
     own = [Tensor.of(t) for t in tensors if t.dtype.name == dtype]
     parts = [(tensor, part) for tensor in own for part in tensor.parts(sample / nbytes)]
     coded, done = Counter[tuple[str, int]](), 0
-    jobs = (_job(tensor, part, sizes) for tensor, part in parts)
-    with closing(run_ahead(jobs, worker_count())) as results:
-        for result, (_, part) in zip(results, parts, strict=True):
-            coded.update(result)
+    jobs = (tensor.job(part, partial(_code, tensor, sizes)) for tensor, part in parts)
+    with closing(run_ahead(jobs, worker_count())) as outcomes:
+        for (results, errors), (_, part) in zip(outcomes, parts, strict=True):
+            if errors:
+                raise errors[0]
+            for result in results:
+                coded.update(result)
             done += part.nbytes
     bits = 8 * own[0].item.itemsize / done
     return {name: [(size, bits * coded[name, size]) for size in sizes] for name in CODECS}
 
 
-def _job(
-    tensor: Tensor, part: Part, sizes: Sequence[int]
-) -> Callable[[], dict[tuple[str, int], int]]:
-    """Return what codes a part; it reads it, too, unless that has to happen here."""
-    if tensor.concurrency:
-        return lambda: _code(tensor, tensor.read(part)[0], sizes)
-    return partial(_code, tensor, tensor.read(part)[0], sizes)
-
-
-def _code(tensor: Tensor, data: Bytes, sizes: Sequence[int]) -> dict[tuple[str, int], int]:
-    items, found = tensor.items(data), {}
+def _code(tensor: Tensor, sizes: Sequence[int], read: Read) -> dict[tuple[str, int], int]:
+    items, found = tensor.items(read.data), {}
     for name in CODECS:
         codec: Any = codec_for(name, tensor.item.name)
         for size in sizes:

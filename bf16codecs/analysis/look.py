@@ -2,34 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from itertools import starmap
+from typing import TypeVar
 
 from bf16codecs._fields import FIELDS
+from bf16codecs._messages import one_line
 from bf16codecs._threads import run_ahead, worker_count
 from bf16codecs.analysis.counts import Counts
 from bf16codecs.analysis.histogram import Histogram
 from bf16codecs.analysis.kinds import layer_of
-from bf16codecs.analysis.pieces import Findings, Part, Read, Tensor
-from bf16codecs.analysis.reach import DIFFERENCE
+from bf16codecs.analysis.pieces import Compared, Findings, Read, Tensor
+from bf16codecs.analysis.reach import CODECS, DIFFERENCE, Reached
 from bf16codecs.analysis.results import Analysis, GroupAnalysis, TensorAnalysis
 from bf16codecs.analysis.scales import ScaleSums
 from bf16codecs.analysis.statistics import statistics_of
 from bf16codecs.convert.damages import NO_DAMAGE
-from bf16codecs.errors import BF16CodecsError
+from bf16codecs.errors import BF16CodecsError, Damage
 from bf16codecs.model.model import Model
 from bf16codecs.model.tensor import LazyTensor
 
-__all__ = ["Look", "Progress"]
-
-#: What was found in a part, and why not all of it.
-_Outcome = tuple[Findings, list[BF16CodecsError]]
+__all__ = ["Changes", "Look", "Progress", "TensorChanges"]
 
 #: Called with the bytes done so far and the bytes in all.
 Progress = Callable[[int, int], None]
+#: Names of tensors that could not be read, or not all of them, and why.
+_Errors = list[tuple[str, BF16CodecsError]]
+
+#: What work on parts finds.
+Found = TypeVar("Found", Findings, Compared)
+
+
+@dataclass(frozen=True)
+class TensorChanges:
+    """How much of a tensor differs from a base's.
+
+    Attributes
+    ----------
+    changed : float
+        The part of its values that differs.
+    bits : dict
+        Bits a value that codecs reach with differences: by names, as `TensorAnalysis.bits`.
+    """
+
+    changed: float
+    bits: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Changes:
+    """How much of each tensor of a model differs from a base's.
+
+    Attributes
+    ----------
+    share : float
+        The part of the bytes that was compared.
+    tensors : dict of TensorChanges
+        By name; without what the base has not, or not alike.
+    damage : tuple of Damage
+        What could not be read.
+    """
+
+    share: float
+    tensors: dict[str, TensorChanges]
+    damage: tuple[Damage, ...]
 
 
 class _Group:
@@ -65,14 +103,14 @@ class _Group:
             tensors=self._tensors,
             statistics=statistics_of(self.dtype, self.counts),
             exponent_per_tensor=bits if self.dtype in FIELDS else None,
-            bits=_bits(self._found),
+            bits=_bits(self._found.reached, self.counts.items, self.counts.compared),
             blocks=self._found.reached.spread(),
         )
 
 
-@dataclass
+@dataclass(frozen=True)
 class Look:
-    """How to look at a model, and what could not be read of it.
+    """How to look at a model.
 
     Attributes
     ----------
@@ -80,13 +118,13 @@ class Look:
         Returns the kind of a tensor, by its name.
     sample : int or None
         About how many bytes to look at, if not all.
-    errors : list
-        The names of tensors that could not be read, or not all of them, and why.
+    codecs : collection of str
+        Which of `CODECS` to try; most of the time goes into them.
     """
 
     kind_of: Callable[[str], str]
     sample: int | None = None
-    errors: list[tuple[str, BF16CodecsError]] = field(default_factory=list)
+    codecs: Collection[str] = CODECS
 
     def at(self, model: Model, base: Model | None, progress: Progress | None) -> Analysis:
         """Look at a model, and at what it has otherwise than a base.
@@ -100,91 +138,127 @@ class Look:
         BF16CodecsError
             If nothing of it can be read.
         """
-        tensors = list(self._tensors(model, base))
+        errors: _Errors = []
+        tensors = list(_tensors(model, base, errors))
         total = sum(tensor.nbytes for tensor in tensors)
-        share = self._share(total)
         groups, results = dict[tuple[str, str], _Group](), list[TensorAnalysis]()
-        for tensor, found in self._looked_at(tensors, share, progress):
+        for tensor, looked in self._all(tensors, self._look, errors, progress):
+            found = looked or Findings(Counts(tensor.item.itemsize))
             kind = self.kind_of(tensor.name)
             result = _result(tensor, kind, found)
             results.append(result)
             own = groups.setdefault((tensor.dtype, kind), _Group(kind, tensor.dtype, found.counts))
             own.add(result, found)
-        looked = sum(result.statistics.nbytes for result in results)
-        if not looked:
-            _, error = next(iter(self.errors), ("", ValueError(f"{model.where}: has no values")))
+        nbytes = sum(result.statistics.nbytes for result in results)
+        if not nbytes:
+            _, error = next(iter(errors), ("", ValueError(f"{model.where}: has no values")))
             raise error
         by_dtype = dict(_by_dtype(groups.values()))
         main = max(by_dtype, key=lambda d: (d in FIELDS, by_dtype[d].statistics.nbytes))
         return Analysis(
             path=model.where,
             base=None if base is None else base.where,
-            share=looked / total,
+            share=nbytes / total,
             model=by_dtype[main],
             dtypes=list(by_dtype.values()),
             kinds=[group.result() for group in groups.values()],
             tensors=results,
+            damage=_damage(errors, model.where),
         )
 
-    def at_tensor(self, tensor: LazyTensor, base: LazyTensor | None = None) -> TensorAnalysis:
+    def at_tensor(
+        self, tensor: LazyTensor, base: LazyTensor | None = None
+    ) -> tuple[TensorAnalysis, tuple[Damage, ...]]:
         """Look at one tensor, and at what it has otherwise than that of a base.
+
+        Returns
+        -------
+        TensorAnalysis
+            What was found.
+        tuple of Damage
+            What could not be read.
 
         Raises
         ------
         BF16CodecsError
-            If its metadata are damaged. What is damaged else is in `errors`.
+            If its metadata are damaged.
         """
-        own = Tensor.of(tensor, base)
-        ((_, found),) = self._looked_at([own], self._share(own.nbytes), None)
-        return _result(own, self.kind_of(own.name), found)
+        own, errors = Tensor.of(tensor, base), _Errors()
+        ((_, found),) = self._all([own], self._look, errors, None)
+        result = _result(own, self.kind_of(own.name), found or Findings(Counts(own.item.itemsize)))
+        return result, _damage(errors)
 
-    def _share(self, total: int) -> float:
-        return 1.0 if self.sample is None else min(1.0, self.sample / max(1, total))
+    def changes(self, model: Model, base: Model) -> Changes:
+        """Find how much of each tensor differs from a base's, and nothing else."""
+        errors: _Errors = []
+        tensors = [t for t in _tensors(model, base, errors) if t.base is not None]
+        found, values = dict[str, TensorChanges](), 0
+        for tensor, compared in self._all(tensors, self._compare, errors, None):
+            if compared is not None:
+                bits = _bits(compared.reached, 0, compared.values)
+                changed = compared.changed / compared.values
+                found[tensor.name] = TensorChanges(changed, bits)
+                values += compared.values * tensor.item.itemsize
+        total = sum(tensor.nbytes for tensor in tensors)
+        return Changes(values / max(1, total), found, _damage(errors, model.where))
 
-    def _tensors(self, model: Model, base: Model | None) -> Iterator[Tensor]:
-        for name in model:
-            try:
-                yield Tensor.of(model[name], None if base is None else base.get(name))
-            except NO_DAMAGE:
-                raise
-            except BF16CodecsError as e:
-                self.errors.append((name, e))
+    def _look(self, tensor: Tensor, read: Read) -> Findings:
+        return tensor.look(read, self.codecs)
 
-    def _looked_at(
-        self, tensors: Sequence[Tensor], share: float, progress: Progress | None
-    ) -> Iterator[tuple[Tensor, Findings]]:
-        """Yield tensors, and what is found in each."""
+    def _compare(self, tensor: Tensor, read: Read) -> Compared:
+        return tensor.compare(read, self.codecs)
+
+    def _all(
+        self,
+        tensors: Sequence[Tensor],
+        work: Callable[[Tensor, Read], Found],
+        errors: _Errors,
+        progress: Progress | None,
+    ) -> Iterator[tuple[Tensor, Found | None]]:
+        """Yield tensors, and what work on each found; None if nothing could be read."""
+        total = sum(tensor.nbytes for tensor in tensors)
+        share = 1.0 if self.sample is None else min(1.0, self.sample / max(1, total))
         parts = [list(tensor.parts(share)) for tensor in tensors]
-        pairs = ((t, part) for t, own in zip(tensors, parts, strict=True) for part in own)
+        jobs = (
+            tensor.job(part, partial(work, tensor))
+            for tensor, own in zip(tensors, parts, strict=True)
+            for part in own
+        )
         done, total = 0, sum(part.nbytes for own in parts for part in own)
-        with closing(run_ahead(starmap(_job, pairs), worker_count())) as outcomes:
+        with closing(run_ahead(jobs, worker_count())) as outcomes:
             for tensor, own in zip(tensors, parts, strict=True):
                 found = None
                 for part in own:
-                    more, errors = next(outcomes)
-                    found = _joined(found, more)
-                    self.errors += ((tensor.name, error) for error in errors)
+                    more, failed = next(outcomes)
+                    for each in more:
+                        found = _joined(found, each)
+                    errors += ((tensor.name, error) for error in failed)
                     done += part.nbytes
                     if progress is not None:
                         progress(done, total)
-                yield tensor, found or Findings(Counts(tensor.item.itemsize))
+                yield tensor, found
 
 
-def _job(tensor: Tensor, part: Part) -> Callable[[], _Outcome]:
-    """Return what looks at a part; it reads it, too, unless that has to happen here."""
-    if tensor.concurrency:
-        return lambda: _look(tensor, *tensor.read_sound(part))
-    return partial(_look, tensor, *tensor.read_sound(part))
+def _tensors(model: Model, base: Model | None, errors: _Errors) -> Iterator[Tensor]:
+    for name in model:
+        try:
+            yield Tensor.of(model[name], None if base is None else base.get(name))
+        except NO_DAMAGE:
+            raise
+        except BF16CodecsError as e:
+            errors.append((name, e))
 
 
-def _look(tensor: Tensor, sound: list[Read], errors: list[BF16CodecsError]) -> _Outcome:
-    found = None
-    for read in sound:
-        found = _joined(found, tensor.look(read))
-    return found or Findings(Counts(tensor.item.itemsize)), errors
+def _damage(errors: _Errors, where: str = "") -> tuple[Damage, ...]:
+    """Return errors, each once, without the model's path, or that of the run it is a step of."""
+    run, found = where.rpartition("@")[0] or where, list[Damage]()
+    for name, error in errors:
+        message = one_line(error).removeprefix(f"{where}: ").removeprefix(f"{run}: ")
+        found.append(Damage(None, name, None, message))
+    return tuple(dict.fromkeys(found))
 
 
-def _joined(found: Findings | None, more: Findings) -> Findings:
+def _joined(found: Found | None, more: Found) -> Found:
     """Return what was found together; of small tensors, copying the first would take as long."""
     if found is None:
         return more
@@ -205,19 +279,18 @@ def _result(tensor: Tensor, kind: str, found: Findings) -> TensorAnalysis:
         layer=layer_of(tensor.name),
         shape=tensor.shape,
         statistics=statistics_of(tensor.dtype, found.counts),
-        bits=_bits(found),
+        bits=_bits(found.reached, found.counts.items, found.counts.compared),
         blocks=found.reached.spread(),
         scales=scales,
         histogram=Histogram.of(tensor.item, found.counts),
     )
 
 
-def _bits(found: Findings) -> dict[str, float]:
+def _bits(reached: Reached, values: int, compared: int) -> dict[str, float]:
     """Return what codecs reach, in bits a value."""
-    counts = found.counts
     return {
-        name: 8 * size / (counts.compared if name.startswith(DIFFERENCE) else counts.items)
-        for name, size in found.reached.nbytes.items()
+        name: 8 * size / (compared if name.startswith(DIFFERENCE) else values)
+        for name, size in reached.nbytes.items()
     }
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,13 +16,15 @@ from bf16codecs._chunks.grid import ArrayPlan, chunk_shape
 from bf16codecs._chunks.pieces import RangeReader
 from bf16codecs._fields import FIELDS
 from bf16codecs.analysis.counts import Counts
-from bf16codecs.analysis.reach import Reached, reach
+from bf16codecs.analysis.reach import CODECS, Reached, reach, reach_differences
 from bf16codecs.analysis.scales import PieceSums
 from bf16codecs.convert.damages import NO_DAMAGE
 from bf16codecs.errors import BF16CodecsError
 from bf16codecs.model.tensor import LazyTensor
 
-__all__ = ["Findings", "Part", "Read", "Tensor"]
+__all__ = ["Compared", "Findings", "Part", "Read", "Tensor"]
+
+Found = TypeVar("Found")
 
 # Several are in flight; codecs reach within 0.01 bits a value what they do in chunks of a store.
 _PIECE_BYTES = 1 << 22
@@ -70,6 +73,21 @@ class Findings:
         self.counts += other.counts
         self.reached += other.reached
         self.sums.update(other.sums)
+        return self
+
+
+@dataclass
+class Compared:
+    """How many values of pieces were compared with a base's, how many differ, and coded sizes."""
+
+    values: int
+    changed: int
+    reached: Reached
+
+    def __iadd__(self, other: Compared) -> Compared:
+        self.values += other.values
+        self.changed += other.changed
+        self.reached += other.reached
         return self
 
 
@@ -196,24 +214,48 @@ class Tensor:
         more, others = self.read_sound(Part(middle, part.stop))
         return found + more, errors + others
 
+    def job(
+        self, part: Part, work: Callable[[Read], Found]
+    ) -> Callable[[], tuple[list[Found], list[BF16CodecsError]]]:
+        """Return what works on a part; it reads it, too, unless that has to happen here.
+
+        It returns what `work` does, of what could be read, and why not all of it could.
+        """
+
+        def run(
+            sound: list[Read], errors: list[BF16CodecsError]
+        ) -> tuple[list[Found], list[BF16CodecsError]]:
+            return [work(read) for read in sound], errors
+
+        if self.concurrency:
+            return lambda: run(*self.read_sound(part))
+        return partial(run, *self.read_sound(part))
+
     def items(self, data: Bytes) -> NDArray[Any]:
         """Return bytes as unsigned integers, of shape (rows, columns) if there are rows."""
         items = data.view(f"<u{self.item.itemsize}")
         return items.reshape(-1, min(self.columns, items.size)) if self.is_matrix else items
 
-    def look(self, read: Read) -> Findings:
-        """Return what is found in a part."""
-        part, data, above, base = read.part, read.data, read.above, read.base
+    def look(self, read: Read, codecs: Collection[str] = CODECS) -> Findings:
+        """Return what is found in a part, and what some of the codecs reach."""
         size = self.item.itemsize
         found = Findings(Counts(size))
-        found.counts.add(data, above)
-        if base is not None:
-            found.counts.add_change(data, base, self.dtype in FIELDS)
-        items = self.items(data)
+        found.counts.add(read.data, read.above)
+        if read.base is not None:
+            found.counts.add_change(read.data, read.base, self.dtype in FIELDS)
+        items = self.items(read.data)
         if self.is_matrix and self.dtype in FIELDS:
-            found.sums[part.start // size] = PieceSums.of(items.view(self.item))
-        found.reached = reach(self.item.name, items, base)
+            found.sums[read.part.start // size] = PieceSums.of(items.view(self.item))
+        found.reached = reach(self.item.name, items, read.base, codecs)
         return found
+
+    def compare(self, read: Read, codecs: Collection[str] = CODECS) -> Compared:
+        """Return how much of a part differs from the base's, and what differences take."""
+        assert read.base is not None
+        items = self.items(read.data)
+        changed = np.count_nonzero(items.reshape(-1) != read.base.view(items.dtype))
+        reached = reach_differences(self.item.name, items, read.base, codecs)
+        return Compared(items.size, int(changed), reached)
 
     @staticmethod
     def _read(reader: RangeReader, start: int, stop: int) -> Bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,15 @@ from bf16codecs.store.choice import CodecChoice
 if TYPE_CHECKING:
     from numcodecs.abc import Codec
 
-__all__ = ["BLOCK_CODECS", "CODECS", "DIFFERENCE", "Reached", "codec_for", "reach"]
+__all__ = [
+    "BLOCK_CODECS",
+    "CODECS",
+    "DIFFERENCE",
+    "Reached",
+    "codec_for",
+    "reach",
+    "reach_differences",
+]
 
 _CHOICES = {
     "huffman": CodecChoice("huffman"),
@@ -64,8 +73,10 @@ class Reached:
         return {name: spread for name, spread in spreads.items() if spread is not None}
 
 
-def reach(dtype: str, items: NDArray[Any], base: Bytes | None) -> Reached:
-    """Code a piece of a tensor with each codec.
+def reach(
+    dtype: str, items: NDArray[Any], base: Bytes | None, codecs: Collection[str] = CODECS
+) -> Reached:
+    """Code a piece of a tensor, whole and as a difference.
 
     Parameters
     ----------
@@ -75,21 +86,36 @@ def reach(dtype: str, items: NDArray[Any], base: Bytes | None) -> Reached:
         Unsigned integers of the items' size, of shape (rows, columns) if there are rows.
     base : ndarray of uint8, optional
         The same piece of a base.
+    codecs : collection of str
+        Which of `CODECS` to try.
     """
     found = Reached()
     data = items.reshape(-1).view(np.uint8)
-    for name in CODECS:
+    for name in codecs:
         codec = codec_for(name, dtype)
         found.nbytes[name] = data.size if codec is None else len(codec.encode(items))
-        if base is not None:
-            size = len(encode_delta(_CHOICES[name].for_difference(dtype), items, base))
-            found.nbytes[DIFFERENCE + name] = size
+    if base is not None:
+        found += reach_differences(dtype, items, base, codecs)
     if dtype in _core.DTYPES:
-        _reach_blocks(found, dtype, data, items.dtype.itemsize)
+        blocks = [name for name in BLOCK_CODECS if name in codecs]
+        _reach_blocks(found, dtype, data, items.dtype.itemsize, blocks)
     return found
 
 
-def _reach_blocks(found: Reached, dtype: str, data: Bytes, item_size: int) -> None:
+def reach_differences(
+    dtype: str, items: NDArray[Any], base: Bytes, codecs: Collection[str] = CODECS
+) -> Reached:
+    """Code a piece of a tensor as a difference to a base alone: see `reach`."""
+    found = Reached()
+    for name in codecs:
+        size = len(encode_delta(_CHOICES[name].for_difference(dtype), items, base))
+        found.nbytes[DIFFERENCE + name] = size
+    return found
+
+
+def _reach_blocks(
+    found: Reached, dtype: str, data: Bytes, item_size: int, codecs: Collection[str]
+) -> None:
     """Find the sizes of whole blocks: of those that are not, heads tell more than values."""
     data = data[: data.size - data.size % BLOCK_BYTES]
     if not data.size:
@@ -97,7 +123,7 @@ def _reach_blocks(found: Reached, dtype: str, data: Bytes, item_size: int) -> No
     items = BLOCK_BYTES // item_size
     planes = [row_entropies(counts) for counts in block_counts(data, item_size)]
     found.blocks["entropy"] = [np.sum(planes, axis=0)]
-    for name in BLOCK_CODECS:
+    for name in codecs:
         codec: Any = codec_for(name, dtype)
         frame = encode_version(codec, data, block=items)
         sizes = np.diff(np.array(_core.Index(frame).offsets, np.float64))

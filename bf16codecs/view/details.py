@@ -8,7 +8,6 @@ from dataclasses import asdict
 from typing import Any
 
 from bf16codecs._fields import FIELDS, bit_labels
-from bf16codecs._messages import one_line
 from bf16codecs.analysis.kinds import kind_of
 from bf16codecs.analysis.look import Look
 from bf16codecs.analysis.results import TensorAnalysis
@@ -96,8 +95,8 @@ class Details:
         def find() -> dict[str, Any]:
             tensor = model[name]
             look = Look(kind_of, None if is_whole else _OF_TENSOR[is_far(model)])
-            found = look.at_tensor(tensor, counterpart(other, tensor))
-            errors = [one_line(error) for _, error in look.errors]
+            found, damage = look.at_tensor(tensor, counterpart(other, tensor))
+            errors = [own.message for own in damage]
             return {**_plain(found), "size": tensor.size, "errors": errors}
 
         return self._once(("statistics", label, name, against, is_whole), find)
@@ -107,15 +106,14 @@ class Details:
         model, other = self.checkpoints[label], self.checkpoints[against]
 
         def find() -> dict[str, Any]:
-            look = Look(kind_of, _OF_MODEL[is_far(model)])
-            found = look.at(model, other, None)
-            changed = {
-                own.name: asdict(own.statistics.change)
-                for own in found.tensors
-                if own.statistics.change is not None
+            look = Look(kind_of, _OF_MODEL[is_far(model)], codecs=("arithmetic",))
+            found = look.changes(model, other)
+            return {
+                "share": found.share,
+                "changes": {name: {"changed": own.changed} for name, own in found.tensors.items()},
+                "bits": {name: own.bits for name, own in found.tensors.items()},
+                "errors": [own.message for own in found.damage],
             }
-            bits = {own.name: own.bits for own in found.tensors if own.name in changed}
-            return {"share": found.share, "changes": changed, "bits": bits}
 
         return self._once(("changes", label, against), find)
 
@@ -133,8 +131,8 @@ class Details:
         model, before = self.checkpoints[label], self.checkpoints.before(label)
         tensor = model[name]
         other = None if before is None else self.checkpoints[before]
-        look = Look(kind_of, _OF_STEP[is_far(model)])
-        found = look.at_tensor(tensor, counterpart(other, tensor))
+        look = Look(kind_of, _OF_STEP[is_far(model)], codecs=("arithmetic",))
+        found, _ = look.at_tensor(tensor, counterpart(other, tensor))
         change = found.statistics.change
         return {
             "step": label,

@@ -12,6 +12,7 @@ import pytest
 import bf16codecs
 from based_models import write_steps
 from bf16codecs.analysis import KINDS, analyze, kind_of
+from bf16codecs.analysis.look import Look, TensorChanges
 from bf16codecs.analysis.pieces import Tensor
 from bf16codecs.convert import safetensors_to_hdf5, safetensors_to_run, safetensors_to_zarr
 from bf16codecs.errors import CorruptDataError, LimitError, StoreError
@@ -247,6 +248,39 @@ def test_a_damaged_chunk(tmp_path):
     shutil.rmtree(store / "b")
     with pytest.raises(CorruptDataError, match="tensor 'a', chunk"):
         analyze(store)
+
+
+def test_a_look_at_few_codecs(tmp_path, demo_model):
+    steps = write_steps(tmp_path, demo_model)
+    whole = analyze(steps[400], steps[399])
+    look = Look(kind_of, codecs=("arithmetic",))
+    with bf16codecs.open_model(steps[400]) as model, bf16codecs.open_model(steps[399]) as base:
+        found, changes = look.at(model, base, None), look.changes(model, base)
+    wanted = ("arithmetic", "difference, arithmetic")
+    assert found.model.bits == {name: whole.model.bits[name] for name in wanted}
+    assert changes.share == 1
+    assert changes.tensors == {
+        own.name: TensorChanges(own.statistics.change.changed, {wanted[1]: own.bits[wanted[1]]})
+        for own in whole.tensors
+    }
+
+
+def test_looks_keep_no_damage(tmp_path):
+    """Each tells of what it met, and the next begins anew."""
+    sound = write_store(tmp_path / "m.zarr", {"a": weights((600, 600))}, chunk_size=1 << 18)
+    chunk = shutil.copytree(sound, tmp_path / "bad.zarr") / "a" / "c.1.0"
+    chunk.write_bytes(b"?" * chunk.stat().st_size)
+    look = Look(kind_of)
+    with bf16codecs.open_model(sound) as model, bf16codecs.open_model(chunk.parents[1]) as bad:
+        for found in (look.changes(bad, model), look.changes(model, bad), look.at(bad, None, None)):
+            (damage,) = found.damage
+            assert "tensor 'a'" in damage.message
+        changes = look.changes(bad, model)
+        assert changes.tensors["a"].changed == 0
+        assert 0.6 < changes.share < 0.7, "two chunks of three"
+        _, (damage,) = look.at_tensor(bad["a"])
+        assert damage.tensor == "a"
+        assert look.at_tensor(model["a"])[1] == look.at(model, None, None).damage == ()
 
 
 def test_what_is_no_model(tmp_path, demo_model):
