@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -59,21 +60,18 @@ class Histogram:
         """
         if item.kind == "c":
             return None
-        values, step = _values(item)
-        occurring = counts.words()
-        is_finite = np.isfinite(values)
-        not_finite = int(occurring[~is_finite].sum())
-        values, step, occurring = values[is_finite], step[is_finite], occurring[is_finite]
-        order = np.argsort(values, kind="stable")
-        values, step, occurring = values[order], step[order], occurring[order]
+        order, values, step = _ordered_values(item)
+        words = counts.words()
+        is_there = words[order] > 0
+        values, step, occurring = values[is_there], step[is_there], words[order[is_there]]
         total = np.cumsum(occurring)
-        if not total.size or not total[-1]:
+        if not total.size:
             return None
+        not_finite = int(words.sum() - total[-1])
         ends = [_TAIL * float(total[-1]), (1 - _TAIL) * float(total[-1])]
         first, last = np.searchsorted(total, ends).tolist()
         low, high = float(values[first]), float(values[last])
-        is_there = occurring[first : last + 1] > 0
-        finest = float(step[first : last + 1][is_there].max())
+        finest = float(step[first : last + 1].max())
         width = max(1, math.ceil((high - low) / (_BINS - 1) / finest)) * finest
         start = low - width / 2
         count = int((high - start) // width) + 1
@@ -83,6 +81,17 @@ class Histogram:
         found = np.bincount(bins[inside], occurring[inside], count)
         below, above = occurring[bins < 0].sum(), occurring[bins >= count].sum()
         return cls(start, width, tuple(map(int, found)), int(below), int(above), not_finite)
+
+
+@lru_cache(maxsize=8)
+def _ordered_values(
+    item: np.dtype[Any],
+) -> tuple[NDArray[np.intp], NDArray[np.float64], NDArray[np.float64]]:
+    """Return words of finite values in their order, these, and how far numbers are apart there."""
+    values, step = _values(item)
+    order = np.argsort(values, kind="stable")
+    order = order[np.isfinite(values[order])]
+    return order, values[order], step[order]
 
 
 def _values(item: np.dtype[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -36,5 +36,7 @@ class Spread:
         """Return that of some numbers; None if there are none."""
         if not numbers.size:
             return None
-        quantiles = tuple(np.quantile(numbers, _PARTS).tolist())
+        # As np.quantile, which takes ten times as long of few numbers, of which there are many.
+        places = np.multiply(_PARTS, numbers.size - 1)
+        quantiles = tuple(np.interp(places, np.arange(numbers.size), np.sort(numbers)).tolist())
         return cls(numbers.size, float(numbers.mean()), float(numbers.std()), quantiles)

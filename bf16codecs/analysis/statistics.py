@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,12 +14,8 @@ from bf16codecs.analysis.counts import NEIGHBOURS, PLANES, Counts
 
 __all__ = ["Change", "Entropies", "Prediction", "Statistics", "change_of", "statistics_of"]
 
-_NEIGHBOURS, _RESIDUALS = np.indices((256, 256))
-# Where a table of pairs has the value of a neighbour (axis 0) and a residual (axis 1).
-_VALUES = {
-    "delta": 256 * _NEIGHBOURS + (_NEIGHBOURS + _RESIDUALS) % 256,
-    "XOR": 256 * _NEIGHBOURS + (_NEIGHBOURS ^ _RESIDUALS),
-}
+# Of each value of a byte, its bits.
+_BITS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).astype(np.float64)
 
 
 @dataclass(frozen=True)
@@ -160,8 +157,8 @@ def statistics_of(dtype: str, counts: Counts) -> Statistics:
         entropies=own,
         exponents=() if fields is None else tuple(fields.sum((0, 2)).tolist()),
         byte_counts=tuple(tuple(plane.tolist()) for plane in planes),
-        set_bits=_set_bits(counts, "word"),
-        predictions=_predictions(counts),
+        set_bits=_set_bits(planes),
+        predictions=_predictions(counts, own.all_bits),
         change=change_of(counts) if counts.compared else None,
     )
 
@@ -174,7 +171,7 @@ def change_of(counts: Counts) -> Change:
         changed=counts.changed / max(1, counts.compared),
         xor=sum(entropy(counts.words(word, "XOR")) for word in words),
         difference=sum(entropy(counts.words(word, "difference")) for word in words),
-        flipped=_set_bits(counts, "XOR"),
+        flipped=_set_bits(_byte_counts(counts, "XOR")),
     )
 
 
@@ -207,15 +204,13 @@ def _byte_counts(counts: Counts, of: str) -> list[NDArray[np.uint64]]:
     return [word.sum(axis) for word in words for axis in (1, 0)]
 
 
-def _set_bits(counts: Counts, of: str) -> tuple[float, ...]:
+def _set_bits(planes: Iterable[NDArray[np.uint64]]) -> tuple[float, ...]:
     """Return in which part of the values each bit is set, the most significant one first."""
-    bits = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1)
-    planes = _byte_counts(counts, of)
-    parts = [plane @ bits.astype(np.float64) / max(1, plane.sum()) for plane in planes]
+    parts = [plane @ _BITS / max(1, plane.sum()) for plane in planes]
     return tuple(np.concatenate(parts).tolist())
 
 
-def _predictions(counts: Counts) -> tuple[Prediction, ...]:
+def _predictions(counts: Counts, all_bits: float | None) -> tuple[Prediction, ...]:
     found = []
     for side in NEIGHBOURS:
         for plane in PLANES:
@@ -223,18 +218,22 @@ def _predictions(counts: Counts) -> tuple[Prediction, ...]:
             if pairs is not None and pairs.any():
                 found.append(_prediction(side, plane, pairs))
         delta, xor = counts.residuals(side, "delta"), counts.residuals(side, "XOR")
-        if delta is not None and xor is not None and delta.any():
-            whole = entropy(counts.words())
-            found.append(Prediction(side, "all bits", whole, None, entropy(delta), entropy(xor)))
+        if delta is not None and xor is not None and all_bits is not None and delta.any():
+            own = Prediction(side, "all bits", all_bits, None, entropy(delta), entropy(xor))
+            found.append(own)
     return tuple(found)
 
 
 def _prediction(side: str, plane: str, pairs: NDArray[np.uint64]) -> Prediction:
+    there = np.flatnonzero(pairs.reshape(-1) > 0)  # few: most of the table is empty
+    found = pairs.reshape(-1)[there]
+    neighbour, value = there >> 8, there & 0xFF
+    known = np.bincount(neighbour, found)
     return Prediction(
         neighbour=side,
         of=plane,
-        alone=entropy(pairs.sum(0)),
-        given=conditional_entropy(pairs),
-        delta=entropy(pairs.take(_VALUES["delta"]).sum(0)),
-        xor=entropy(pairs.take(_VALUES["XOR"]).sum(0)),
+        alone=entropy(np.bincount(value, found)),
+        given=max(0.0, entropy(found) - entropy(known)),
+        delta=entropy(np.bincount((value - neighbour) % 256, found)),
+        xor=entropy(np.bincount(value ^ neighbour, found)),
     )
