@@ -144,8 +144,12 @@ class Analysis:
         return _columns([{"name": t.name, **_row(t)} for t in self.tensors])
 
     def to_json(self) -> dict[str, Any]:
-        """Return all of it as JSON has it."""
-        return {**asdict(self), "damage": [own._asdict() for own in self.damage]}
+        """Return all of it as JSON has it, but the byte counts of single tensors."""
+        found = {**asdict(self), "damage": [own._asdict() for own in self.damage]}
+        for tensor in found["tensors"]:
+            # Of thousands of tensors, half of the text.
+            del tensor["statistics"]["byte_counts"]
+        return found
 
 
 def _row(tensor: TensorAnalysis) -> dict[str, Any]:

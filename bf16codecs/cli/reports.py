@@ -12,7 +12,7 @@ from bf16codecs._paths import given_path, require_folder_of
 from bf16codecs.cli.console import (
     format_rate,
     format_size,
-    json_text,
+    json_parts,
     printable,
     say,
     show,
@@ -177,8 +177,12 @@ def _is_special(file: str) -> bool:
 
 def write_json(document: Mapping[str, Any], file: str | None) -> None:
     """Write a JSON object to a file, or to standard output for ``"-"``; not at all for None."""
-    if file is not None:
-        write_text(json_text(document) + "\n", file)
+    if file == "-":
+        show_json(document)
+    elif file is not None:
+        with open(file, "w", encoding="utf-8") as out:
+            out.writelines(json_parts(document))
+            out.write("\n")
 
 
 def write_text(text: str, file: str) -> None:

@@ -113,6 +113,9 @@ def test_json(demo_model: Path, tmp_path: Path) -> None:
     assert json.loads(Path("a.json").read_text()) == expected
     assert done(*ANALYZE, demo_model, "--json", "a.json", "--quiet") == ""
     assert expected["damage"] == expected["steps"] == []
+    assert len(expected["model"]["statistics"]["byte_counts"][0]) == 256
+    assert "byte_counts" not in expected["tensors"][0]["statistics"]
+    assert Path("a.json").read_text().endswith("]\n}\n")
 
 
 def test_a_folder_of_all(model: Path) -> None:
