@@ -69,7 +69,7 @@ def choose_parent(
 
     >>> choose_parent({0: 30, 1: 20, 2: 10}, 100, {0: 0, 1: 1, 2: 2}, limit=3)
     2
-    >>> choose_parent({0: 30, 1: 20, 2: 18, 3: 10}, 100, {0: 0, 1: 1, 2: 2, 3: 3}, limit=3)
+    >>> choose_parent({0: 24, 1: 20, 2: 18, 3: 10}, 100, {0: 0, 1: 1, 2: 2, 3: 3}, limit=3)
     0
     """
     if not sizes or min(sizes.values()) >= alone:

@@ -67,6 +67,7 @@ def write_tensor(
     Examples
     --------
     >>> import h5py, ml_dtypes, numpy as np
+    >>> from bf16codecs.hdf5 import Arithmetic
     >>> weights = np.full((1000, 64), 0.02, ml_dtypes.bfloat16)
     >>> with h5py.File("weights.h5", "w", driver="core", backing_store=False) as file:
     ...     dataset = write_tensor(file, "weights", weights, compression=Arithmetic())
