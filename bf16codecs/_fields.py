@@ -14,7 +14,7 @@ class Fields:
     sign: int
     exponent: int
     mantissa: int
-    #: Whether the largest exponent is that of infinities and NaNs alone.
+    #: Whether the largest exponent is that of infinities, or NaNs, alone.
     has_infinities: bool = True
     #: How much more the exponent of 1 is than half of all.
     shift: int = 0
@@ -29,6 +29,15 @@ class Fields:
         """The exponent, as it is stored, of 1."""
         return (1 << (self.exponent - 1)) - 1 + self.shift
 
+    @property
+    def normal(self) -> range:
+        """The exponents, as they are stored, of normal numbers: all that stand for a power of 2.
+
+        The first one is that of zeros and subnormal numbers, if there is a sign; the last one may
+        be that of infinities and NaNs.
+        """
+        return range(self.sign, (1 << self.exponent) - self.has_infinities)
+
 
 #: By the names of safetensors. What is not here has no exponent: integers, and packed types.
 FIELDS = {
@@ -40,7 +49,7 @@ FIELDS = {
     "F8_E4M3FNUZ": Fields(1, 4, 3, has_infinities=False, shift=1),
     "F8_E5M2": Fields(1, 5, 2),
     "F8_E5M2FNUZ": Fields(1, 5, 2, has_infinities=False, shift=1),
-    "F8_E8M0": Fields(0, 8, 0, has_infinities=False),
+    "F8_E8M0": Fields(0, 8, 0),
 }
 
 

@@ -128,8 +128,8 @@ class Exponents:
         Zeros, subnormal numbers, infinities and NaNs have no part in it.
         """
         own = FIELDS[self.dtype]
-        first, last = own.sign, len(self.counts) - own.has_infinities
-        there = np.flatnonzero(self.counts[first:last])
+        first = own.normal.start
+        there = np.flatnonzero(self.counts[first : own.normal.stop])
         if not there.size:
             return 0, self.counts[:0]
         start, stop = first + int(there[0]), first + int(there[-1]) + 1

@@ -171,6 +171,6 @@ def _plain(found: TensorAnalysis) -> dict[str, Any]:
     counts = statistics.pop("exponents")
     occurring = [i for i, count in enumerate(counts) if count]
     first, last = (occurring[0], occurring[-1]) if occurring else (0, -1)
-    bias = 0 if fields is None else (1 << (fields.exponent - 1)) - 1
+    bias = 0 if fields is None else fields.bias
     statistics["exponents"] = {"first": first, "bias": bias, "counts": counts[first : last + 1]}
     return own

@@ -8,6 +8,7 @@ import re
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
 
 from based_models import write_steps
@@ -35,9 +36,10 @@ def series(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def drawn(series):
+def drawn(series, tmp_path_factory):
     """All pictures, by name."""
-    model = series.model
+    large = tmp_path_factory.mktemp("large") / "m.safetensors"
+    blocks = analyze(write_safetensors(large, {"w": weights((300, 300))})).model
     functions = {
         **{name: draw for name, _, draw in pictures(series)},
         "block_sizes": lambda: plots.block_sizes({"huffman": [(4096, 10.6), (1 << 20, 10.5)]}),
@@ -45,7 +47,7 @@ def drawn(series):
         "of a tensor": lambda: plots.exponents(series.tensors[0]),
         "by exponent": lambda: plots.bits_by_layer(series, "exponent"),
         "best": lambda: plots.bits_over_steps(series, "arithmetic best"),
-        "block_entropies": lambda: plots.block_entropies(model) if model.blocks else None,
+        "block_entropies": lambda: plots.block_entropies(blocks),
     }
     with plots.style("light"):
         found = {name: draw() for name, draw in functions.items()}
@@ -58,10 +60,9 @@ def test_all_have_titles_and_units(drawn):
         drawn
     )
     for name, axes in drawn.items():
-        if axes is not None:
-            assert axes.get_title(loc="left"), name
-            assert axes.get_xlabel(), name
-            assert axes.get_ylabel(), name
+        assert axes.get_title(loc="left"), name
+        assert axes.get_xlabel(), name
+        assert axes.get_ylabel(), name
 
 
 def test_axes_that_are_given_are_drawn_on(series):
@@ -74,13 +75,69 @@ def test_axes_that_are_given_are_drawn_on(series):
 
 def test_what_is_drawn_is_what_was_found(series):
     axes = plots.set_bits(series.model)
+    pyplot.close(axes.figure)
     heights = [bar.get_height() / 100 for bar in axes.patches]
     assert heights == pytest.approx(series.model.statistics.set_bits)
     axes = plots.bytes_histogram(series.model, "low")
+    pyplot.close(axes.figure)
     assert sum(bar.get_height() for bar in axes.patches) == pytest.approx(100)
     (image,) = plots.changed_bits(series).images
+    pyplot.close(image.figure)
     last = series.steps[-1].model.statistics.change.flipped
     assert image.get_array()[-1].tolist() == pytest.approx([100 * part for part in last])
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float8_e4m3fn"])
+def test_powers_and_what_is_none(tmp_path, dtype):
+    """Powers are those of the values; zeros, infinities and NaNs have a name and no power."""
+    values = np.array([0, 0, 1, 1, 1, 2, 8, np.nan], dtype)
+    path = write_safetensors(tmp_path / "m.safetensors", {"w": values})
+    axes = plots.exponents(analyze(path).model)
+    pyplot.close(axes.figure)
+    heights = {
+        round(bar.get_x() + bar.get_width() / 2): bar.get_height() / 12.5 for bar in axes.patches
+    }
+    names = {
+        round(place): label.get_text().replace("\N{MINUS SIGN}", "-")
+        for place, label in zip(axes.get_xticks(), axes.get_xticklabels(), strict=True)
+    }
+    assert {power: heights[power] for power in range(4)} == {0: 3, 1: 1, 2: 0, 3: 1}
+    if dtype == "float8_e4m3fn":  # the NaN has an exponent of numbers
+        expected = {-2: ("0", 2)}
+    else:
+        expected = {-2: ("0", 2), 5: ("inf, NaN", 1)}
+    assert {at: (names[at], heights[at]) for at in expected} == expected
+
+
+def test_nothing_but_zeros_and_infinities_can_be_drawn(tmp_path):
+    values = {"w": np.array([0, np.inf], "float16")}
+    axes = plots.exponents(analyze(write_safetensors(tmp_path / "m.safetensors", values)).model)
+    pyplot.close(axes.figure)
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["0", "inf, NaN"]
+
+
+def test_titles_say_nothing_that_data_may_deny(tmp_path, series):
+    smooth = np.linspace(1, 2, 9000, dtype="float32").reshape(90, 100).astype("bfloat16")
+    base = write_safetensors(tmp_path / "base.safetensors", {"w": smooth})
+    model = write_safetensors(tmp_path / "m.safetensors", {"w": -smooth})
+    found = analyze(model, base)
+    with plots.style():
+        drawn = [
+            *(plots.changed_bits(found), plots.changed_bits(series)),
+            *(plots.predictions(found.model), plots.set_bits(found.model)),
+        ]
+    titles = [axes.get_title(loc="left").splitlines()[0] for axes in drawn]
+    assert titles == [
+        "Which bits differ from the base",
+        "Which bits differ from step to step",
+        "What neighbours tell of the exponent",
+        "In which part of the values each bit is set",
+    ]
+    for axes in drawn:
+        pyplot.close(axes.figure)
+    page = report(found)
+    assert "trained model" not in page
+    assert "training" not in page
 
 
 def test_what_cannot_be_drawn(tmp_path, demo_model):
@@ -211,6 +268,15 @@ def test_a_report(series, tmp_path):
         assert tensor.name in text
 
 
+def test_titles_of_columns_are_buttons(series):
+    """Keyboards reach them, and programs that read pages aloud say how a table is sorted."""
+    text = report(series)
+    titles = re.findall(r"<th\b.*?</th>", text)
+    assert len(titles) > 40
+    assert all(re.fullmatch(r"<th[^>]*><button type=.button.>.+</button></th>", t) for t in titles)
+    assert "aria-sort" in text
+
+
 def test_a_report_of_strange_names(tmp_path):
     name = '<script>alert("x")</script>'
     found = analyze(write_safetensors(tmp_path / "m.safetensors", {name: weights((9, 9))}))
@@ -227,8 +293,6 @@ def test_block_sizes(demo_model):
 
 
 def test_block_sizes_of_no_floats(tmp_path):
-    import numpy as np
-
     path = write_safetensors(tmp_path / "m.safetensors", {"w": np.arange(9)})
     with pytest.raises(ValueError, match="has no floating-point numbers"):
         study_blocks(path)

@@ -118,5 +118,5 @@ def block_sizes(study: Mapping[str, Sequence[tuple[int, float]]], ax: Axes | Non
     ax.set_xlabel("size of a block")
     ax.set_ylabel("bits a value")
     ax.legend(fontsize="small")
-    ax.set_title("Large blocks cost little side information")
+    ax.set_title("What codecs reach with blocks of several sizes")
     return ax

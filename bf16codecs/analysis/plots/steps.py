@@ -67,7 +67,7 @@ def bits_over_steps(analysis: Analysis, codec: str = "arithmetic", ax: Axes | No
 
 
 def changed_bits(analysis: Analysis, ax: Axes | None = None) -> Axes:
-    """Draw in which part of the values each bit differs from the step before.
+    """Draw in which part of the values each bit differs from the base, or the step before.
 
     Parameters
     ----------
@@ -99,5 +99,6 @@ def changed_bits(analysis: Analysis, ax: Axes | None = None) -> Axes:
     ax.grid(visible=False)
     ax.set_xlabel("bit: sign (s), exponent (e), mantissa (m)" if dtype in FIELDS else "bit")
     ax.set_ylabel("step" if steps else "")
-    ax.set_title(f"Which bits change from step to step\n{title_of(analysis)}")
+    other = "from step to step" if steps else "from the base"
+    ax.set_title(f"Which bits differ {other}\n{title_of(analysis)}")
     return ax

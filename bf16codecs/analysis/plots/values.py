@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
 
 from bf16codecs._fields import FIELDS, bit_labels
 from bf16codecs.analysis.plots.style import Group, axes_for, name_of
@@ -18,6 +18,8 @@ __all__ = ["bytes_histogram", "exponents", "predictions", "set_bits"]
 
 def exponents(group: Group, ax: Axes | None = None) -> Axes:
     """Draw how often each exponent occurs, and how many bits all of them would take.
+
+    Beside the powers of two, "0" stands for zeros and subnormal numbers.
 
     Parameters
     ----------
@@ -35,19 +37,40 @@ def exponents(group: Group, ax: Axes | None = None) -> Axes:
         raise ValueError(f"{name_of(group)}: {own.dtype} numbers have no exponents")
     ax = axes_for(ax)
     counts = np.array(own.exponents, float)
-    parts = counts / max(1.0, counts.sum())
-    there = np.flatnonzero(counts)
-    first, last = (there[0], there[-1]) if there.size else (0, 0)
-    powers = np.arange(first, last + 1) - FIELDS[own.dtype].bias
-    ax.bar(powers, 100 * parts[first : last + 1], width=0.85)
+    bars = _exponent_bars(own.dtype, 100 * counts / max(1.0, counts.sum()))
+    ax.bar(list(bars), [height for height, _ in bars.values()], width=0.85)
     ax.set_yscale("log")
     ax.set_xlabel("exponent: the power of 2 of the value")
     ax.set_ylabel("values with it, %")
     bits = len(own.exponents).bit_length() - 1
-    found = f"{len(there)} of {len(counts)} exponents occur"
+    found = f"{np.count_nonzero(counts)} of {len(counts)} exponents occur"
     ax.set_title(f"{found}: {own.entropies.exponent:.2f} of {bits} bits\n{name_of(group)}")
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    every = max(1, len(bars) // 10)
+    shown = {
+        place: name or f"{place}".replace("-", "\N{MINUS SIGN}")
+        for place, (_, name) in bars.items()
+        if name or place % every == 0
+    }
+    ax.set_xticks(list(shown), list(shown.values()))
     return ax
+
+
+def _exponent_bars(dtype: str, heights: NDArray[Any]) -> dict[int, tuple[float, str]]:
+    """Return heights by powers of 2, and beside them, named, those of exponents that are none."""
+    fields = FIELDS[dtype]
+    normal = fields.normal
+    there = np.flatnonzero(heights[normal.start : normal.stop]) + normal.start
+    bars = {}
+    if there.size:
+        own = range(int(there[0]), int(there[-1]) + 1)
+        bars = {i - fields.bias: (float(heights[i]), "") for i in own}
+    first, last = min(bars, default=0), max(bars, default=0)
+    zeros, not_finite = heights[: normal.start].sum(), heights[normal.stop :].sum()
+    if zeros:
+        bars[first - 2] = (zeros, "0")
+    if not_finite:
+        bars[last + 2] = (not_finite, "inf, NaN" if fields.mantissa else "NaN")
+    return bars
 
 
 def bytes_histogram(group: Group, which: str = "high", ax: Axes | None = None) -> Axes:
@@ -108,7 +131,7 @@ def set_bits(group: Group, ax: Axes | None = None) -> Axes:
     ax.set_ylim(0, 100)
     ax.set_xlabel("bit: sign (s), exponent (e), mantissa (m)" if own.dtype in FIELDS else "bit")
     ax.set_ylabel("values in which it is set, %")
-    ax.set_title(f"Which bits are noise\n{name_of(group)}")
+    ax.set_title(f"In which part of the values each bit is set\n{name_of(group)}")
     return ax
 
 
@@ -142,5 +165,5 @@ def predictions(group: Group, ax: Axes | None = None) -> Axes:
     ax.margins(y=0.15)
     ax.set_ylabel("entropy of the exponent byte, bits")
     ax.legend(fontsize="small", loc="upper left")
-    ax.set_title(f"Neighbours tell little, so residuals are larger\n{name_of(group)}")
+    ax.set_title(f"What neighbours tell of the exponent\n{name_of(group)}")
     return ax
