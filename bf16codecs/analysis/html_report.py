@@ -50,8 +50,8 @@ def pictures(analysis: Analysis) -> Iterator[Picture]:
     if model.statistics.dtype in FIELDS:
         yield (
             "exponents",
-            "Values of a trained model are near each other in size, so few exponents occur, and"
-            " some far more often than others: this is what the codecs code.",
+            "The fewer exponents occur, and the more often some do than others, the less codecs"
+            " need for them.",
             lambda: plots.exponents(model),
         )
     yield (
@@ -61,7 +61,7 @@ def pictures(analysis: Analysis) -> Iterator[Picture]:
     )
     yield (
         "low_byte",
-        "The least significant byte is nearly noise: a code for it saves next to nothing.",
+        "Of the least significant byte, a code saves nothing where all values are as frequent.",
         lambda: plots.bytes_histogram(model, "low"),
     )
     yield (
@@ -72,8 +72,8 @@ def pictures(analysis: Analysis) -> Iterator[Picture]:
     if any(p.of == "exponent byte" for p in model.statistics.predictions):
         yield (
             "predictions",
-            "Where a neighbour tells little, its difference to a value is spread wider than the"
-            " value: image and audio predictors lose.",
+            "What is left of an exponent whose neighbour is known, beside what is left of its"
+            " difference to that: a predictor is worth it where this is less than it has alone.",
             lambda: plots.predictions(model),
         )
     if any(tensor.layer is not None for tensor in analysis.tensors):
@@ -97,7 +97,7 @@ def pictures(analysis: Analysis) -> Iterator[Picture]:
     if model.statistics.change is not None:
         yield (
             "changed_bits",
-            "The later in training, the fewer bits change, those of large steps first.",
+            "In which part of the values each bit differs from what they are compared with.",
             lambda: plots.changed_bits(analysis),
         )
 
@@ -168,7 +168,7 @@ def report(analysis: Analysis) -> str:
 def _about(analysis: Analysis) -> Iterator[str]:
     model = analysis.model
     yield analysis.path
-    best = min(model.bits.get(name, 0.0) for name in _CODECS.values())
+    best = min(model.bits[name] for name in _CODECS.values())
     bits = 8 * model.statistics.nbytes / max(1, model.statistics.values)
     yield (
         f"{model.tensors} {model.statistics.dtype} tensors, {model.statistics.values:,} values:"
@@ -225,7 +225,7 @@ def _list(lines: Any) -> str:
 def _table(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     rows = list(rows)
     head = "".join(
-        f'<th tabindex="0"{_mark(column[0])}>{html.escape(name)}</th>'
+        f'<th{_mark(column[0])}><button type="button">{html.escape(name)}</button></th>'
         for name, *column in zip(names, *rows, strict=True)
     )
     body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)

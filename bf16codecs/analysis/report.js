@@ -1,9 +1,11 @@
-// Sorts a table by the column whose title is clicked, or has Enter pressed on it.
+// Sorts a table by the column whose title is pressed: down first, then up.
 function sortBy(title) {
-  const column = [...title.parentNode.children].indexOf(title);
+  const titles = [...title.parentNode.children];
+  const column = titles.indexOf(title);
   const body = title.closest("table").tBodies[0];
-  const down = title.dataset.down !== "yes";
-  title.dataset.down = down ? "yes" : "";
+  const down = title.getAttribute("aria-sort") !== "descending";
+  for (const other of titles) other.removeAttribute("aria-sort");
+  title.setAttribute("aria-sort", down ? "descending" : "ascending");
   const key = (row) => {
     const cell = row.cells[column];
     return cell.dataset.value === undefined ? cell.textContent : Number(cell.dataset.value);
@@ -16,7 +18,6 @@ function sortBy(title) {
   };
   body.append(...[...body.rows].sort(order));
 }
-for (const title of document.querySelectorAll("th")) {
-  title.addEventListener("click", () => sortBy(title));
-  title.addEventListener("keydown", (event) => { if (event.key === "Enter") sortBy(title); });
+for (const button of document.querySelectorAll("th button")) {
+  button.addEventListener("click", () => sortBy(button.closest("th")));
 }
