@@ -1,8 +1,16 @@
-"""What people read: text on one line, sizes with their units."""
+"""What people read: text on one line, sizes with their units; and JSON, which programs read."""
 
 from __future__ import annotations
 
-__all__ = ["format_rate", "format_size", "printable"]
+import json
+from collections.abc import Iterator, Mapping
+from itertools import chain, islice
+from typing import Any
+
+__all__ = ["format_rate", "format_size", "json_parts", "printable"]
+
+# Of JSON, how many numbers, names and signs are joined.
+_TOKENS = 1 << 16
 
 
 def printable(text: object) -> str:
@@ -22,3 +30,14 @@ def format_size(nbytes: float) -> str:
 def format_rate(nbytes: float, seconds: float) -> str:
     """Return a rate."""
     return f"{format_size(nbytes / max(seconds, 1e-9))}/s"
+
+
+def json_parts(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the text of a JSON object, with a line feed; ValueError for numbers that JSON lacks.
+
+    In one piece, that of thousands of tensors takes hundreds of megabytes.
+    """
+    tokens = json.JSONEncoder(indent=2, allow_nan=False).iterencode(document)
+    tokens = chain(tokens, "\n")
+    while part := "".join(islice(tokens, _TOKENS)):
+        yield part

@@ -11,11 +11,12 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from bf16codecs._fields import FIELDS
+from bf16codecs._messages import counted
 from bf16codecs._version import __version__
-from bf16codecs.analysis import plots
-from bf16codecs.analysis.reach import DIFFERENCE
-from bf16codecs.analysis.results import Analysis, GroupAnalysis, StepAnalysis
-from bf16codecs.analysis.words import reasons
+from bf16codecs.analysis import plots, tables
+from bf16codecs.analysis.reach import CODECS
+from bf16codecs.analysis.results import Analysis
+from bf16codecs.analysis.words import reasons, summary
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,14 +25,6 @@ __all__ = ["pictures", "report", "write_report"]
 
 #: A picture: its name, what it tells, and what draws it.
 Picture = tuple[str, str, Callable[[], "Axes"]]
-
-_COLUMNS = {
-    "high byte": lambda s: s.entropies.bytes[0],
-    "low byte": lambda s: s.entropies.bytes[-1],
-    "exponent": lambda s: s.entropies.exponent,
-    "sign, mantissa": lambda s: s.entropies.sign_and_mantissa,
-}
-_CODECS = {"Huffman": "huffman", "arithmetic": "arithmetic", "best": "arithmetic best"}
 
 
 def pictures(analysis: Analysis) -> Iterator[Picture]:
@@ -140,24 +133,25 @@ def report(analysis: Analysis) -> str:
         *(f"<p>{html.escape(line)}</p>" for line in _about(analysis)),
         _list(reasons(model)),
         "<h2>Kinds of tensors</h2><p>Entropies, and what codecs reach, in bits a value.</p>",
-        _table(
-            ["kind", "dtype", "tensors", "values", *_COLUMNS, *_CODECS], map(_group_row, groups)
-        ),
+        _table(tables.KINDS, map(tables.kind_row, groups)),
     ]
-    changes = [group for group in groups if group.statistics.change is not None]
+    changes = [
+        tables.change_row(group, change)
+        for group in groups
+        if (change := group.statistics.change) is not None
+    ]
     if changes:
-        names = ["kind", "changed, %", "XOR", "difference", *_CODECS]
-        parts += ["<h2>What changed</h2>", _table(names, map(_change_row, changes))]
+        parts += ["<h2>What changed</h2>", _table(tables.CHANGES, changes)]
     if analysis.steps:
-        names = ["step", "exponent", *_CODECS, "changed, %", *(f"difference, {c}" for c in _CODECS)]
-        parts += ["<h2>Checkpoints</h2>", _table(names, map(_step_row, analysis.steps))]
+        rows = map(tables.step_row, analysis.steps)
+        parts += ["<h2>Checkpoints</h2>", _table(tables.STEPS, rows)]
     figures = "".join(map(_figure, pictures(analysis)))
     parts += ["<h2>Pictures</h2>", f'<div class="pictures">{figures}</div>']
     table = analysis.table()
-    rows = zip(*table.values(), strict=True)
+    names = [name.replace("_", " ") for name in table]
     parts += [
         "<h2>Tensors</h2><p>Bits a value; click a title to sort.</p>",
-        _table([name.replace("_", " ") for name in table], rows),
+        _table(names, zip(*table.values(), strict=True)),
     ]
     if analysis.damage:
         parts += ["<h2>What could not be read</h2>", _list(d.message for d in analysis.damage)]
@@ -166,55 +160,14 @@ def report(analysis: Analysis) -> str:
 
 
 def _about(analysis: Analysis) -> Iterator[str]:
+    yield from summary(analysis)
     model = analysis.model
-    yield analysis.path
-    best = min(model.bits[name] for name in _CODECS.values())
+    best = min(model.bits[name] for name in CODECS)
     bits = 8 * model.statistics.nbytes / max(1, model.statistics.values)
     yield (
-        f"{model.tensors} {model.statistics.dtype} tensors, {model.statistics.values:,} values:"
+        f"{counted(model.tensors, 'tensor')} of {model.statistics.dtype}:"
         f" {model.bits['arithmetic']:.2f} bits a value with the default codec, {best:.2f} with the"
         f" best one, instead of {bits:.0f}."
-    )
-    if analysis.share < 1:
-        yield f"{100 * analysis.share:.1f} % of the bytes were looked at."
-    if analysis.steps:
-        yield f"The last of {len(analysis.steps)} checkpoints, each compared with the one before."
-    elif analysis.base is not None:
-        yield f"Compared with {analysis.base}."
-
-
-def _group_row(group: GroupAnalysis) -> Sequence[Any]:
-    own = group.statistics
-    return (
-        group.kind,
-        own.dtype,
-        group.tensors,
-        own.values,
-        *(value(own) for value in _COLUMNS.values()),
-        *(group.bits.get(name) for name in _CODECS.values()),
-    )
-
-
-def _change_row(group: GroupAnalysis) -> Sequence[Any]:
-    change = group.statistics.change
-    assert change is not None
-    return (
-        group.kind,
-        100 * change.changed,
-        change.xor,
-        change.difference,
-        *(group.bits.get(DIFFERENCE + name) for name in _CODECS.values()),
-    )
-
-
-def _step_row(step: StepAnalysis) -> Sequence[Any]:
-    own, bits = step.model.statistics, step.model.bits
-    return (
-        step.step,
-        own.entropies.exponent,
-        *(bits.get(name) for name in _CODECS.values()),
-        None if own.change is None else 100 * own.change.changed,
-        *(bits.get(DIFFERENCE + name) for name in _CODECS.values()),
     )
 
 
@@ -245,8 +198,8 @@ def _cell(value: Any) -> str:
         return f"<td{_mark(value)}>{'&times;'.join(map(str, value)) or 'scalar'}</td>"
     if value is None:
         return "<td></td>"
-    shown = f"{value:.3f}" if isinstance(value, float) else f"{value:,}"
-    return f'<td data-value="{value}">{shown}</td>'
+    text = f"{value:,}" if isinstance(value, int) else tables.shown(value)
+    return f'<td data-value="{value}">{text}</td>'
 
 
 def _figure(picture: Picture) -> str:

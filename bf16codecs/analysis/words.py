@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bf16codecs._fields import FIELDS
-from bf16codecs.analysis.results import GroupAnalysis, TensorAnalysis
+from bf16codecs._messages import counted
+from bf16codecs.analysis.results import Analysis, GroupAnalysis, TensorAnalysis
 from bf16codecs.analysis.statistics import Prediction
 
-__all__ = ["reasons"]
+__all__ = ["reasons", "summary"]
 
 # Bits that are shown as none.
 _NOTHING = 0.005
@@ -53,3 +54,24 @@ def _verdict(prediction: Prediction) -> str:
     if abs(gain) < _NOTHING:
         return "no better than none"
     return "which helps" if gain > 0 else "worse than none"
+
+
+def summary(found: Analysis) -> Iterator[str]:
+    """Yield lines that say what was looked at, and what it was compared with."""
+    values = sum(group.statistics.values for group in found.dtypes)
+    tensors, noun = counted(len(found.tensors), "tensor"), "value" if values == 1 else "values"
+    yield f"{found.path}: {tensors}, {values:,} {noun} looked at"
+    if found.share < 1:
+        yield f"looked at: {100 * found.share:.1f} % of the bytes"
+    if found.base is not None:
+        yield f"compared with: {found.base}{_compared(found)}"
+    if found.steps:
+        yield f"the last of {len(found.steps)} checkpoints, each compared with the one before it"
+
+
+def _compared(found: Analysis) -> str:
+    """Say how many tensors were compared, if not all: those of the same name, dtype and shape."""
+    count = sum(tensor.statistics.change is not None for tensor in found.tensors)
+    if count == len(found.tensors):
+        return ""
+    return f" ({count} of {len(found.tensors)} tensors: the others are not there, or not alike)"

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from itertools import islice
 from typing import Any
 
 import click
 
-from bf16codecs._shown import format_rate, format_size, printable
+from bf16codecs._shown import format_rate, format_size, json_parts, printable
 
 __all__ = [
     "format_rate",
     "format_size",
-    "json_parts",
     "open_closed_streams",
     "printable",
     "progress_bar",
@@ -33,8 +30,6 @@ __all__ = [
 
 # What shells make of the signal SIGPIPE, which ends programs that nobody reads any more.
 _CLOSED = 128 + 13
-# Of JSON, what is written at a time.
-_TOKENS = 1 << 16
 # Columns of a terminal, from which on there is room for a bar.
 _WIDE = 60
 
@@ -90,22 +85,11 @@ def say(sentence: str) -> None:
     show("\n".join(lines))
 
 
-def json_parts(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the text of a JSON object as all commands write it; ValueError for what JSON lacks.
-
-    In one piece, that of thousands of tensors takes hundreds of megabytes.
-    """
-    tokens = json.JSONEncoder(indent=2, allow_nan=False).iterencode(document)
-    while part := "".join(islice(tokens, _TOKENS)):
-        yield part
-
-
 def show_json(document: Mapping[str, Any]) -> None:
     """Print a JSON object on standard output."""
     with _standard_output():
         for part in json_parts(document):
             click.echo(part, nl=False)
-        click.echo()
 
 
 @contextmanager

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from bf16codecs._messages import counted
 from bf16codecs._paths import given_path, require_folder_of
+from bf16codecs._shown import json_parts
 from bf16codecs.cli.console import (
     format_rate,
     format_size,
-    json_parts,
     printable,
     say,
     show,
@@ -182,7 +182,6 @@ def write_json(document: Mapping[str, Any], file: str | None) -> None:
     elif file is not None:
         with open(file, "w", encoding="utf-8") as out:
             out.writelines(json_parts(document))
-            out.write("\n")
 
 
 def write_text(text: str, file: str) -> None:

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from based_models import write_steps
-from bf16codecs.analysis import analyze, report, study_blocks, write_report
+from bf16codecs.analysis import analyze, report, study_blocks, tables, write_report
 from bf16codecs.analysis.html_report import pictures
+from bf16codecs.analysis.words import summary
 from lazy_models import weights, write_safetensors
 
 plots = pytest.importorskip("bf16codecs.analysis.plots")
@@ -275,6 +276,18 @@ def test_titles_of_columns_are_buttons(series):
     assert len(titles) > 40
     assert all(re.fullmatch(r"<th[^>]*><button type=.button.>.+</button></th>", t) for t in titles)
     assert "aria-sort" in text
+
+
+def test_a_report_has_the_tables_of_the_command(series):
+    """They have the same titles, and the same figures but for counts."""
+    text = report(series)
+    for title in (*tables.KINDS, *tables.CHANGES, *tables.STEPS):
+        assert f">{title}</button>" in text
+    for group in series.kinds:
+        for cell in tables.change_row(group, group.statistics.change):
+            assert f">{tables.shown(cell)}</td>" in text
+    for line in summary(series):
+        assert f"<p>{line}</p>" in text
 
 
 def test_a_report_of_strange_names(tmp_path):

@@ -81,10 +81,10 @@ def test_a_folder_that_cannot_be_written(
 def test_of_a_folder_all_is_written_or_nothing(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(found: Any) -> str:
+    def fail(*args: Any) -> None:
         raise OSError(28, "No space left on device", "report.html")
 
-    monkeypatch.setattr("bf16codecs.analysis.report", fail)
+    monkeypatch.setattr("bf16codecs.analysis.folder.write_report", fail)
     Path("empty").mkdir()
     for name in ("new", "empty"):
         result = run(*ANALYZE, model, "--out", name)
@@ -205,10 +205,10 @@ import os, time
 from bf16codecs.analysis.pieces import Tensor
 look = Tensor.look
 
-def look_and_wait(self, read):
+def look_and_wait(self, *args):
     os.write({pipe}, b"x")
     time.sleep(0.5)
-    return look(self, read)
+    return look(self, *args)
 
 Tensor.look = look_and_wait
 """
