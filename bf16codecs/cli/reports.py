@@ -180,8 +180,11 @@ def write_json(document: Mapping[str, Any], file: str | None) -> None:
     if file == "-":
         show_json(document)
     elif file is not None:
+        parts = json_parts(document)
+        first = next(parts)  # of all but huge documents, the whole: errors leave the file alone
         with open(file, "w", encoding="utf-8") as out:
-            out.writelines(json_parts(document))
+            out.write(first)
+            out.writelines(parts)
 
 
 def write_text(text: str, file: str) -> None:
