@@ -166,7 +166,7 @@ class Tensor:
         yield from self._spread(wanted, plan.chunk_nbytes)
 
     def _spread(self, wanted: int, most: int) -> Iterator[Part]:
-        """Yield parts of about so many bytes in all, each in the middle of an equal share."""
+        """Yield parts of about so many bytes in all, each from within an equal share."""
         count = max(math.ceil(wanted / most), min(_SPREAD_PARTS, wanted // _SPREAD_BYTES), 1)
         each, row = math.ceil(wanted / count), self.item.itemsize * self.columns
         # Whole rows, so that those above are known, unless a row is larger.
@@ -175,7 +175,8 @@ class Tensor:
         count = max(1, min(round(wanted / each), self.nbytes // each))
         before = 0
         for i in range(count):
-            start = ((2 * i + 1) * self.nbytes // count - each) // 2
+            # Not quite in the middle, where blocks of chunks end, and a part would be in two.
+            start = (5 * i * self.nbytes + 2 * (self.nbytes - count * each)) // (5 * count)
             start -= start % unit
             stop = start + each
             if row > each:  # not beyond the end of the row
