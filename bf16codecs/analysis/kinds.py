@@ -10,7 +10,7 @@ __all__ = ["KINDS", "kind_of", "kinds_by", "layer_of"]
 #: Kinds, and what the name of a tensor has in it, tried in this order; case does not matter. What
 #: has none of it is "other".
 KINDS: Mapping[str, str] = {
-    "norm": r"norm|\bln(_?[a-z0-9]+)?\b",
+    "norm": r"norm(?!al)|\bln(_?[a-z0-9]+)?\b",
     "embedding": r"embed|\bw[tp]e\b|\blm_head\b|\bshared\.weight|\boutput\.weight$",
     "attention": r"att(n|ention)|qkv|\b[qkvo]_?proj\b|\bw[qkvo]\b|query|\bkey\b|\bvalue\b",
     "mlp": r"mlp|feed_?forward|\bffn?\b|expert|gate|dense|\bfc\d*\b|\b(up|down)_proj\b|\bw[123]\b",

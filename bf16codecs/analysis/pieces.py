@@ -207,7 +207,7 @@ class Tensor:
             raise
         except BF16CodecsError as e:
             if part.nbytes <= _LEAST_PART:
-                return [], [e]
+                return self._read_alone(part, e)
         row = self.item.itemsize * self.columns
         middle = (part.start + part.stop) // 2
         middle -= middle % (row if row < part.nbytes // 2 else self.item.itemsize)
@@ -231,6 +231,19 @@ class Tensor:
         if self.concurrency:
             return lambda: run(*self.read_sound(part))
         return partial(run, *self.read_sound(part))
+
+    def _read_alone(
+        self, part: Part, error: BF16CodecsError
+    ) -> tuple[list[Read], list[BF16CodecsError]]:
+        """Read a part without what is above it, which alone may be what is damaged."""
+        try:
+            own = self._read(self.reader, part.start, part.stop)
+            base = None if self.base is None else self._read(self.base, part.start, part.stop)
+        except NO_DAMAGE:
+            raise
+        except BF16CodecsError:
+            return [], [error]
+        return [Read(part, own, own[:0], base)], []
 
     def items(self, data: Bytes) -> NDArray[Any]:
         """Return bytes as unsigned integers, of shape (rows, columns) if there are rows."""

@@ -171,6 +171,12 @@ def _plain(found: TensorAnalysis) -> dict[str, Any]:
     counts = statistics.pop("exponents")
     occurring = [i for i, count in enumerate(counts) if count]
     first, last = (occurring[0], occurring[-1]) if occurring else (0, -1)
-    bias = 0 if fields is None else fields.bias
-    statistics["exponents"] = {"first": first, "bias": bias, "counts": counts[first : last + 1]}
+    normal = range(0) if fields is None else fields.normal
+    statistics["exponents"] = {
+        "first": first,
+        "bias": 0 if fields is None else fields.bias,
+        # Those below are of zeros and subnormal numbers, those beyond of infinities and NaN.
+        "normal": [normal.start, normal.stop],
+        "counts": counts[first : last + 1],
+    }
     return own

@@ -265,6 +265,18 @@ def test_a_look_at_few_codecs(tmp_path, demo_model):
     }
 
 
+def test_what_is_below_damage_is_counted(tmp_path):
+    """Of the first rows below a damaged chunk, those above are not known, but they are."""
+    store = write_store(tmp_path / "m.zarr", {"w": weights((256, 256))}, chunk_size=1 << 16)
+    chunk = store / "w" / "c.0.0"
+    data = bytearray(chunk.read_bytes())
+    data[len(data) // 2] ^= 1
+    chunk.write_bytes(data)
+    found = analyze(store)
+    assert found.model.statistics.values == 128 * 256
+    assert len(found.damage) == 1
+
+
 def test_looks_keep_no_damage(tmp_path):
     """Each tells of what it met, and the next begins anew."""
     sound = write_store(tmp_path / "m.zarr", {"a": weights((600, 600))}, chunk_size=1 << 18)

@@ -87,11 +87,14 @@ function rounded(value, width) {
 }
 
 function exponents(own) {
-  const { first, bias, counts } = own.exponents;
+  const { first, bias, normal, counts } = own.exponents;
   if (!counts.length) return null;
   const total = counts.reduce((a, b) => a + b, 0);
   const last = counts.length - 1;
-  const power = (i) => `2${raised(first + i - bias)}`;
+  const power = (i) => {
+    if (first + i < normal[0]) return "0";
+    return first + i >= normal[1] ? "inf, NaN" : `2${raised(first + i - bias)}`;
+  };
   return figure("Exponents", `${digits(own.entropies.exponent, 4)} bits a value: what codecs gain by.`,
     bars("histogram of the exponents", counts, {
       told: (i) => `${power(i)}: ${percent(counts[i] / total)}`,
