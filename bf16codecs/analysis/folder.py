@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from bf16codecs import _interrupt
 from bf16codecs._paths import given_path, require_folder_of
 from bf16codecs._shown import json_parts
 from bf16codecs.analysis import plots
@@ -76,6 +77,7 @@ def _write_into(folder: Path, analysis: Analysis) -> None:
     for name, _, draw in pictures(analysis):
         for style in plots.STYLES:
             suffix = "" if style == "light" else f"-{style}"
+            _interrupt.check()  # matplotlib imports as it draws
             with plots.style(style):
                 plots.save(draw(), folder / f"{name}{suffix}.png", "png")
     table = analysis.table()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
+from bf16codecs import _interrupt
 from bf16codecs._fields import FIELDS
 from bf16codecs._messages import one_line
 from bf16codecs._threads import run_ahead, worker_count
@@ -236,6 +237,8 @@ class Look:
                     done += part.nbytes
                     if progress is not None:
                         progress(done, total)
+                # An exception may have got lost in what it came in, such as an import.
+                _interrupt.check()
                 yield tensor, found
 
 

@@ -30,6 +30,9 @@ def reasons(group: GroupAnalysis | TensorAnalysis) -> Iterator[str]:
     if isinstance(group, GroupAnalysis) and group.tensors > 1 and group.exponent_per_tensor:
         text += f"; {group.exponent_per_tensor:.2f} with a table for each tensor"
     yield f"{text}."
+    strange = sum(own.exponents[fields.normal.stop :])
+    if strange:
+        yield f"{100 * strange / own.values:.2g} % of the values are infinite or NaN."
     if found.sign_and_mantissa is not None:
         yield (
             f"Signs and mantissas hold {found.sign_and_mantissa:.2f} of their"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,7 @@ from bf16codecs.cli.options import (
     storage_option,
     threads_option,
 )
-from bf16codecs.cli.reports import check_writable, show_damage, write_json, write_text
+from bf16codecs.cli.reports import check_writable, load_plots, show_damage, write_json, write_text
 from bf16codecs.cli.tables import Column, print_table
 
 if TYPE_CHECKING:
@@ -97,8 +96,7 @@ def analyze(
     read = [*sources, *([] if base is None else [base])]
     check_writable({"html": html_file, "json": json_file}, read)
     if html_file is not None or out is not None:
-        os.environ["MPLBACKEND"] = "agg"  # which needs no display
-        _ = analysis.plots  # before minutes are spent: is matplotlib there?
+        load_plots()
     if out is not None:
         from bf16codecs.analysis.folder import check_folder
 
@@ -120,7 +118,8 @@ def analyze(
 
         write_folder(found, out)
     if found.damage:
-        raise ValueError(f"{found.path}: {_damage_line(found)}")
+        where = found.path if found.base is None else f"{found.path}, or its base"
+        raise ValueError(f"{where}: {_damage_line(found)}")
 
 
 def _damage_line(found: Analysis) -> str:

@@ -12,7 +12,7 @@ from bf16codecs import bench as benchmarks
 from bf16codecs.bench.defaults import ALL_SECONDS, QUICK_SECONDS, SECONDS, SYSTEM_TITLES
 from bf16codecs.cli.bench_tables import measure_part, show_host, show_notes, title_of
 from bf16codecs.cli.options import THREADS, ByteSize, command, report_option
-from bf16codecs.cli.reports import check_writable, write_json, write_text
+from bf16codecs.cli.reports import check_writable, load_plots, write_json, write_text
 
 if TYPE_CHECKING:
     from bf16codecs.bench import Measured
@@ -142,6 +142,7 @@ def _form_of(file: str) -> str:
 
 def _check_plot(file: str) -> None:
     """Refuse a picture that cannot be drawn, before minutes are spent on what it shows."""
+    load_plots()
     from bf16codecs.analysis import plots
 
     if _form_of(file) not in plots.FORMATS:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bf16codecs import _interrupt
 from bf16codecs._messages import counted
 from bf16codecs._paths import given_path, require_folder_of
 from bf16codecs._shown import json_parts
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "check_writable",
+    "load_plots",
     "report",
     "show_damage",
     "summary_json",
@@ -116,6 +118,17 @@ def show_damage(damage: Sequence[Damage]) -> None:
         say(printable(f"{step}{own.message}"))
     if len(damage) > _SHOWN:
         say(f"and {len(damage) - _SHOWN} more (--json has them)")
+
+
+def load_plots() -> None:
+    """Import what draws, before minutes are spent: into files, which takes no display.
+
+    No signal is raised in the middle of an import; one that came meanwhile is raised behind it.
+    """
+    os.environ["MPLBACKEND"] = "agg"
+    from bf16codecs.analysis import plots  # noqa: F401
+
+    _interrupt.check()
 
 
 def check_writable(files: Mapping[str, str | None], sources: Iterable[str]) -> None:

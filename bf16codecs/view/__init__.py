@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from bf16codecs._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from bf16codecs.view.application import application
+    from bf16codecs.view.asgi import application
     from bf16codecs.view.checkpoints import Checkpoints
     from bf16codecs.view.server import serve
 
@@ -18,7 +18,7 @@ __all__ = ["Checkpoints", "application", "serve"]
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "bf16codecs.view.application": ["application"],
+        "bf16codecs.view.asgi": ["application"],
         "bf16codecs.view.checkpoints": ["Checkpoints"],
         "bf16codecs.view.server": ["serve"],
     },

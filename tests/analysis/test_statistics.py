@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bf16codecs import _core
-from bf16codecs.analysis import analyze
+from bf16codecs.analysis import analyze, reasons
 from bf16codecs.analysis.counts import Counts
 from bf16codecs.analysis.scales import PieceSums, ScaleSums
 from lazy_models import weights, write_safetensors
@@ -294,3 +294,13 @@ def test_counts_that_the_core_refuses():
         _core.count_words(b"abc", counts, 0, 0)
     with pytest.raises(BufferError):
         _core.count_words(b"abc", bytes(counts.nbytes))
+
+
+def test_words_name_what_is_not_finite(tmp_path):
+    values = weights((40, 50))
+    values[:10] = np.nan
+    values[10, :10] = np.inf
+    found = analyze(write_safetensors(tmp_path / "m.safetensors", {"w": values}))
+    assert "26 % of the values are infinite or NaN." in list(reasons(found.model))
+    sound = analyze(write_safetensors(tmp_path / "n.safetensors", {"w": weights((40, 50))}))
+    assert not any("NaN" in own for own in reasons(sound.model))

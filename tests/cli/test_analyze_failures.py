@@ -227,3 +227,23 @@ def test_interruption_leaves_nothing(model: Path) -> None:
     out, err = ended(process)
     assert (process.returncode, out, err) == (130, "", "bf16codecs analyze: interrupted\n")
     assert {path.name for path in Path().iterdir()} == {model.name}
+
+
+def test_a_signal_in_an_import_ends_it(tmp_path: Path, demo_model: Path, run_python: Any) -> None:
+    """None is raised in the middle of imports: it has to be looked for behind them."""
+    code = """
+import os, signal, sys
+class Late:
+    def find_spec(self, name, path=None, target=None):
+        if name == "matplotlib":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Late())
+from bf16codecs.cli import main
+main()
+"""
+    for command in (["analyze", "--out", "out"], ["bench", "--quick", "--plot", "out.png"]):
+        done = run_python(code, command[0], str(demo_model), *command[1:], check=False)
+        assert done.returncode == 130, done.stderr
+        assert done.stderr.endswith("interrupted\n")
+        assert not done.stdout
+        assert not list(tmp_path.glob("out*"))
