@@ -74,6 +74,24 @@ def test_colours_stay_from_step_to_step(look_at, tmp_path):
     assert looking.text(".legend").split("\n")[0] != legend[0]
 
 
+def test_colours_stay_where_a_step_is_passed_before_it_is_known(look_at, tmp_path):
+    values = weights((64, 64))
+    sources = [
+        write_safetensors(tmp_path / f"m-step{step}.safetensors", {"w": values * step})
+        for step in (1, 2, 3)
+    ]
+    looking = look_at(*sources, query="?tensor=w&step=1")
+    legend = looking.text(".legend").split("\n")
+    unanswered = "**/api/tensor?step=2*"
+    looking.page.route(unanswered, lambda route: None)
+    with looking.page.expect_request(unanswered):
+        looking.page.keyboard.press("]")
+    looking.key("]")
+    assert looking.text("#step-label") == "3"
+    assert looking.text(".legend").split("\n")[0] == legend[0]
+    assert "largest" in looking.text(".legend")
+
+
 def test_differences_have_numbers_too(look_at, tmp_path):
     old, new = weights((8, 8)), weights((8, 8), seed=1)
     write_safetensors(tmp_path / "a.safetensors", {"w": old})

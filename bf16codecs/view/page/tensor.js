@@ -25,18 +25,19 @@ const drawnFiner = paused(250, (own, region) => fetched(own, region, "fine"));
 // The most cells that are asked for; a wider canvas has wider cells.
 const MOST_CELLS = 2048;
 
+// What there is to see, and what was asked for last, which takes its place once something is known.
 let page = null;
+let wanted = null;
 
 // Draw the page of a tensor.
 //   row      of `bf16codecs info`, if the checkpoint's contents are known
 //   against  what it is compared with; "" if nothing
 //   isFar    whether what is read comes from a server
 export async function tensor(row, against, isFar) {
-  const before = page;
   const own = { name: state.tensor, row, against };
-  page = own;
+  wanted = own;
   const main = byId("main");
-  if (before?.name !== own.name) {
+  if (page?.name !== own.name) {
     const reading = element("p", { class: "soft reading" }, "Reading …");
     main.replaceChildren(element("h1", {}, own.name), reading);
   }
@@ -44,10 +45,13 @@ export async function tensor(row, against, isFar) {
   try {
     about = await api.tensor({ step: state.step, tensor: own.name });
   } catch (error) {
+    page = null;
     main.replaceChildren(element("h1", {}, own.name));
     throw error;
   }
-  if (about === null || page !== own) return;
+  if (about === null || wanted !== own) return;
+  const before = page;
+  page = own;
   own.about = { ...about, is_far: isFar };
   if (!about.rows || !about.columns) {
     const nothing = element("p", {}, "It has no values.");
@@ -118,7 +122,7 @@ export function isShown(name) {
 export function leave() {
   drawnSoon.cancel();
   drawnFiner.cancel();
-  page = null;
+  page = wanted = null;
 }
 
 export function zoom(factor) {
