@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 __all__ = ["FIELDS", "Fields", "bit_labels"]
 
 
@@ -37,6 +40,10 @@ class Fields:
         be that of infinities and NaNs.
         """
         return range(self.sign, (1 << self.exponent) - self.has_infinities)
+
+    def split(self, counts: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """Return how often words occur by sign, exponent, and what is behind it in the word."""
+        return counts.reshape(1 << self.sign, 1 << self.exponent, -1)
 
 
 #: By the names of safetensors. What is not here has no exponent: integers, and packed types.

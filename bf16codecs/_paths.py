@@ -6,7 +6,7 @@ import errno
 import os
 from pathlib import Path
 
-__all__ = ["absolute", "given_path", "names_folder", "require_folder_of"]
+__all__ = ["absolute", "given_path", "last_name", "names_folder", "require_folder_of"]
 
 
 def given_path(path: str | os.PathLike[str], of: str) -> str:
@@ -46,6 +46,11 @@ def given_path(path: str | os.PathLike[str], of: str) -> str:
 def names_folder(path: str | os.PathLike[str]) -> bool:
     """Tell whether a path says by a slash at its end that it is a folder's."""
     return os.fspath(path).endswith(("/", os.sep))
+
+
+def last_name(place: str) -> str:
+    """Return the last part of a path or an address; all of it if it has none."""
+    return os.path.basename(place.rstrip("/")) or place
 
 
 def absolute(path: str | os.PathLike[str]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -10,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from bf16codecs._arguments import argument, as_integer
+from bf16codecs._paths import last_name
 from bf16codecs._threads import codec_threads
 from bf16codecs.analysis.kinds import kind_of, kinds_by
 from bf16codecs.analysis.look import Look
@@ -137,7 +137,7 @@ def _analyze_all(
     """Look at each checkpoint, and at what changed since the one before it."""
     steps, damage = [], list[Damage]()
     for number, model in checkpoints:
-        name = os.path.basename(model.where.rstrip("/")) if number is None else str(number)
+        name = last_name(model.where) if number is None else str(number)
         tell = None if progress is None else partial(progress, name)
         found = look.at(model, base, tell)
         steps.append(StepAnalysis(name, found.model, found.kinds))

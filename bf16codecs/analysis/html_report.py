@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from bf16codecs._fields import FIELDS
 from bf16codecs._messages import counted
+from bf16codecs._paths import last_name
 from bf16codecs._version import __version__
 from bf16codecs.analysis import plots, tables
 from bf16codecs.analysis.reach import CODECS
@@ -123,7 +124,7 @@ def report(analysis: Analysis) -> str:
     style = resources.files("bf16codecs.analysis").joinpath("report.css").read_text("utf-8")
     script = resources.files("bf16codecs.analysis").joinpath("report.js").read_text("utf-8")
     groups = [*analysis.kinds, *analysis.dtypes]
-    title = html.escape(f"{os.path.basename(analysis.path.rstrip('/'))}: what is in its weights")
+    title = html.escape(f"{last_name(analysis.path)}: what is in its weights")
     parts = [
         "<!DOCTYPE html>",
         '<html lang="en"><head><meta charset="utf-8">',

@@ -180,7 +180,7 @@ def _field_counts(dtype: str, counts: Counts) -> NDArray[np.uint64] | None:
     fields = FIELDS.get(dtype)
     if fields is None:
         return None
-    return counts.words().reshape(1 << fields.sign, 1 << fields.exponent, -1)
+    return fields.split(counts.words())
 
 
 def _field_entropies(fields: NDArray[np.uint64], is_whole: bool) -> dict[str, float]:

@@ -100,7 +100,7 @@ class Exponents:
             _core.count_bytes(data, counts)
         else:
             _core.count_words(data, counts, own.item_size - 2, own.item_size)
-        self.counts += counts.reshape(1 << own.sign, 1 << own.exponent, -1).sum((0, 2))
+        self.counts += own.split(counts).sum((0, 2))
 
     @property
     def seen(self) -> int:

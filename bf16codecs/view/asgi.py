@@ -50,14 +50,17 @@ _MOST_CELLS = 2048
 _AT_A_TIME = 2
 
 # The page loads nothing from elsewhere, and nobody else's page may hold it.
-_HEADERS = {
-    "Cache-Control": "no-store",
-    "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'none';"
-    " frame-ancestors 'none'",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-}
+_HEADERS = [
+    (name.lower().encode(), value.encode())
+    for name, value in {
+        "Cache-Control": "no-store",
+        "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'none';"
+        " frame-ancestors 'none'",
+        "Cross-Origin-Resource-Policy": "same-origin",
+        "Referrer-Policy": "no-referrer",
+        "X-Content-Type-Options": "nosniff",
+    }.items()
+]
 
 
 def application(checkpoints: Checkpoints) -> Starlette:
@@ -107,8 +110,7 @@ class _Guard:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         async def guarded(message: Any) -> None:
             if message["type"] == "http.response.start":
-                own = [(k.lower().encode(), v.encode()) for k, v in _HEADERS.items()]
-                message = {**message, "headers": [*message.get("headers", ()), *own]}
+                message = {**message, "headers": [*message.get("headers", ()), *_HEADERS]}
             await send(message)
 
         app: Callable[..., Awaitable[None]] = self._app
@@ -226,15 +228,15 @@ def _view(query: Query, model: Model, tensor: LazyTensor) -> View:
     sheet = Sheet(tensor.shape)
     if not sheet.size:
         raise ValueError("it has no values")
-    size, is_near = tensor.dtype.itemsize, not is_far(model)
+    size, far = tensor.dtype.itemsize, is_far(model)
     return View(
         sheet=sheet,
         region=Region.of(sheet, query.get("rows"), query.get("columns")),
         height=_cells(query, "height"),
         width=_cells(query, "width"),
         item_size=size,
-        budget=_BUDGETS[not is_near][query.get("detail") == "fine"],
-        block_nbytes=_BLOCK_BYTES if is_near else _BLOCK_ITEMS * size,
+        budget=_BUDGETS[far][query.get("detail") == "fine"],
+        block_nbytes=_BLOCK_ITEMS * size if far else _BLOCK_BYTES,
     )
 
 

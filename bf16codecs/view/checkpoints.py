@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from bf16codecs._paths import last_name
 from bf16codecs.analysis.analyzing import as_base
 from bf16codecs.convert.step_numbers import step_told
 from bf16codecs.errors import StepNotFoundError
@@ -126,14 +126,15 @@ def _close_all(opened: Sequence[Model | Run]) -> None:
 
 def _told(models: Sequence[Model]) -> Iterator[str]:
     """Yield labels of models: steps, if names or metadata tell a different one of each."""
-    steps = [step_told([model.metadata() or {}], model.where) for model in models]
-    if len(models) > 1 and None not in steps and len(set(steps)) == len(steps):
-        return map(str, steps)
+    if len(models) > 1:  # of one, headers need not be read for it
+        steps = [step_told([model.metadata() or {}], model.where) for model in models]
+        if None not in steps and len(set(steps)) == len(steps):
+            return map(str, steps)
     return map(_label, models)
 
 
 def _label(model: Model) -> str:
-    return os.path.basename(model.where.rstrip("/")) or model.where
+    return last_name(model.where)
 
 
 def _alternatives(label: str) -> Iterator[str]:

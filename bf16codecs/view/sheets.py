@@ -57,14 +57,6 @@ class Sheet:
         """How many items there are."""
         return math.prod(self.shape)
 
-    def index(self, row: int, column: int) -> tuple[int, ...]:
-        """Return the index in the tensor of an item of the sheet."""
-        if self.is_wrapped:
-            return (row * self.columns + column,)
-        if not self.shape:
-            return ()
-        return (*map(int, np.unravel_index(row, self.shape[:-1])), column)
-
 
 @dataclass(frozen=True)
 class Region:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from bf16codecs.convert import safetensors_to_zarr
 from viewing import Looking, browser_program, viewing
 
 Opens = Callable[..., Looking]
@@ -50,3 +51,11 @@ def look_at(browser: Any, tmp_path: Path) -> Iterator[Opens]:
         yield open_page
         for looking in opened:
             looking.check()
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory, demo_model: Path) -> Path:
+    """Return a store of the demo's model."""
+    path = tmp_path_factory.mktemp("store") / "model.zarr"
+    safetensors_to_zarr(demo_model, path)
+    return path

@@ -18,13 +18,6 @@ NAME = "model.layers.0.mlp.up_proj.weight"
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory, demo_model):
-    path = tmp_path_factory.mktemp("store") / "model.zarr"
-    safetensors_to_zarr(demo_model, path)
-    return path
-
-
-@pytest.fixture(scope="module")
 def client(store):
     with viewing(store) as client:
         yield client

@@ -14,13 +14,6 @@ UP = "model.layers.0.mlp.up_proj.weight"
 CELLS = "canvas.cells"
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory, demo_model):
-    path = tmp_path_factory.mktemp("store") / "model.zarr"
-    safetensors_to_zarr(demo_model, path)
-    return path
-
-
 def test_the_whole_model(look_at, store):
     looking = look_at(store)
     page = looking.page
@@ -173,6 +166,21 @@ def test_values_and_their_bits(look_at, tmp_path):
     assert told(3, 2) == f"[3, 2] = nan (bits {bits[3, 2]:04x}) infinite or NaN"
     assert told(3, 3) == "[3, 3] = -0 (bits 8000)"
     looking.screenshot()
+
+
+@pytest.mark.parametrize(
+    ("shape", "part", "index"),
+    [((5000,), "rows=1:3&columns=3:5", (131,)), ((3, 4, 6, 5), "rows=30:40", (1, 1, 0, 0))],
+)
+def test_the_place_of_a_value_is_that_in_its_tensor(look_at, tmp_path, shape, part, index):
+    """A long tensor of one dimension is wrapped, here to rows of 128; others are rows of rows."""
+    values = weights(shape)
+    source = write_safetensors(tmp_path / "m.safetensors", {"w": values})
+    looking = look_at(source, query=f"?tensor=w&{part}")
+    looking.page.focus(CELLS)
+    looking.key(*["ArrowUp"] * 8, *["ArrowLeft"] * 4)
+    told = f"[{', '.join(map(str, index))}] = {float(values[index]):.4g} "
+    assert looking.text("#readout").startswith(told)
 
 
 def test_the_address_is_all_there_is(look_at, store):

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bf16codecs._fields import FIELDS, bit_labels
-from bf16codecs.analysis.plots.style import axes_for, kind_styles, title_of
+from bf16codecs.analysis.plots.style import axes_for, bit_axis, kind_styles, title_of
 from bf16codecs.analysis.reach import DIFFERENCE
 from bf16codecs.analysis.results import Analysis
 
@@ -91,13 +90,9 @@ def changed_bits(analysis: Analysis, ax: Axes | None = None) -> Axes:
     parts = 100 * np.array([change.flipped for _, change in known])
     image = ax.imshow(parts, aspect="auto", vmin=0, vmax=50)
     ax.figure.colorbar(image, ax=ax, label="values in which it differs, %")
-    dtype = analysis.model.statistics.dtype
-    labels = bit_labels(dtype, parts.shape[1])
-    every = max(1, len(labels) // 16)
-    ax.set_xticks(range(0, len(labels), every), labels[::every])
+    bit_axis(ax, analysis.model.statistics.dtype, parts.shape[1])
     ax.set_yticks(range(len(known)), [name for name, _ in known])
     ax.grid(visible=False)
-    ax.set_xlabel("bit: sign (s), exponent (e), mantissa (m)" if dtype in FIELDS else "bit")
     ax.set_ylabel("step" if steps else "")
     other = "from step to step" if steps else "from the base"
     ax.set_title(f"Which bits differ {other}\n{title_of(analysis)}")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from bf16codecs._fields import FIELDS, bit_labels
 from bf16codecs._messages import from_extra
+from bf16codecs._paths import last_name
 from bf16codecs.analysis.results import Analysis, GroupAnalysis, TensorAnalysis
 
 with from_extra("plot", "bf16codecs.analysis.plots"):
@@ -25,6 +26,7 @@ __all__ = [
     "STYLES",
     "Group",
     "axes_for",
+    "bit_axis",
     "kind_styles",
     "name_of",
     "save",
@@ -100,7 +102,15 @@ def name_of(group: Group) -> str:
 
 def title_of(analysis: Analysis) -> str:
     """Return what a picture of a whole model, or of a series, is of."""
-    return os.path.basename(analysis.path.rstrip("/")) or analysis.path
+    return last_name(analysis.path)
+
+
+def bit_axis(ax: Axes, dtype: str, count: int) -> None:
+    """Name the bits along the x axis, the most significant one first."""
+    labels = bit_labels(dtype, count)
+    every = max(1, count // 16)
+    ax.set_xticks(range(0, count, every), labels[::every])
+    ax.set_xlabel("bit: sign (s), exponent (e), mantissa (m)" if dtype in FIELDS else "bit")
 
 
 def kind_styles() -> Iterator[tuple[str, str]]:

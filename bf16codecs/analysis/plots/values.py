@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bf16codecs._fields import FIELDS, bit_labels
-from bf16codecs.analysis.plots.style import Group, axes_for, name_of
+from bf16codecs._fields import FIELDS
+from bf16codecs.analysis.plots.style import Group, axes_for, bit_axis, name_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -125,11 +125,8 @@ def set_bits(group: Group, ax: Axes | None = None) -> Axes:
     ax = axes_for(ax)
     ax.bar(range(len(own.set_bits)), [100 * part for part in own.set_bits])
     ax.axhline(50, color="0.5", linestyle="--", linewidth=1)
-    labels = bit_labels(own.dtype, len(own.set_bits))
-    every = max(1, len(labels) // 16)
-    ax.set_xticks(range(0, len(labels), every), labels[::every])
+    bit_axis(ax, own.dtype, len(own.set_bits))
     ax.set_ylim(0, 100)
-    ax.set_xlabel("bit: sign (s), exponent (e), mantissa (m)" if own.dtype in FIELDS else "bit")
     ax.set_ylabel("values in which it is set, %")
     ax.set_title(f"In which part of the values each bit is set\n{name_of(group)}")
     return ax

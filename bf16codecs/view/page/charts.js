@@ -85,11 +85,10 @@ export function curve(name, points, { format, told, here, choose }) {
 }
 
 // A table of names and numbers.
-export function numbers(caption, rows) {
+export function numbers(rows) {
   return element(
     "table",
     {},
-    element("caption", { hidden: !caption }, caption),
     element("tbody", {}, ...rows.map(([name, value, about]) =>
       element("tr", {}, element("th", { scope: "row" }, name),
         element("td", { class: "number" }, value), element("td", { class: "soft" }, about ?? "")))

@@ -7,7 +7,7 @@ const DIVERGING = {
   dark: ["#7cc3ff", "#2f6fae", "#26282c", "#b5543c", "#ffb08a"],
 };
 
-export const isDark = () => matchMedia("(prefers-color-scheme: dark)").matches;
+const isDark = () => matchMedia("(prefers-color-scheme: dark)").matches;
 
 function channels(text) {
   const hex = /^#(..)(..)(..)$/.exec(text);

@@ -114,7 +114,7 @@ function entropies(own) {
     ["high byte", bytes[0]], ["low byte", bytes.length > 1 ? bytes.at(-1) : null],
     ["a byte of the data", rest.payload], ["a byte, the one before known", rest.payload_given_previous],
   ].filter(([, value]) => value !== null);
-  return figure("Entropies, in bits", "", numbers("", rows.map(([name, v]) => [name, v.toFixed(3)])));
+  return figure("Entropies, in bits", "", numbers(rows.map(([name, v]) => [name, v.toFixed(3)])));
 }
 
 function reached(found) {
@@ -130,7 +130,7 @@ function reached(found) {
     rows.push(["entropy of 64 KiB blocks", own.mean.toFixed(3),
       `${own.quantiles[0].toFixed(2)} to ${own.quantiles.at(-1).toFixed(2)}`]);
   }
-  return rows.length ? figure("What codecs reach, in bits a value", "", numbers("", rows)) : null;
+  return rows.length ? figure("What codecs reach, in bits a value", "", numbers(rows)) : null;
 }
 
 function itemBits(found) {
@@ -170,7 +170,7 @@ function neighbours(predictions) {
   const note = gains
     ? "Some neighbours tell something of a value: what is left is smaller than the value alone."
     : "Neighbours tell next to nothing of a value: what is left is larger than the value alone.";
-  return figure("Neighbours", note, numbers("", rows));
+  return figure("Neighbours", note, numbers(rows));
 }
 
 function scales(own) {
@@ -180,7 +180,7 @@ function scales(own) {
       `${digits(2 ** spread.quantiles[0])} to ${digits(2 ** spread.quantiles.at(-1))}`]);
   const zero = own.zero_rows || own.zero_columns
     ? `All zero: ${counted(own.zero_rows, "row")}, ${counted(own.zero_columns, "column")}.` : "";
-  return figure("Scales: deviation in octaves", zero, numbers("", rows));
+  return figure("Scales: deviation in octaves", zero, numbers(rows));
 }
 
 function overSteps(steps) {

@@ -11,7 +11,7 @@ const LEAST = 2;
 const HEAD = 16;
 
 // Rectangles for numbers that fill a rectangle, largest first, as near to squares as they get.
-export function squarified(items, box) {
+function squarified(items, box) {
   const total = items.reduce((sum, item) => sum + item.nbytes, 0);
   const found = [];
   let rest = { ...box };

@@ -22,21 +22,6 @@ POSIX = pytest.mark.skipif(os.name != "posix", reason="terminals, signals and ri
 ANALYZE = ("bf16codecs", "analyze")
 
 
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
-@pytest.fixture
-def model() -> Path:
-    """Return a small model of two kinds of tensors."""
-    arrays = {
-        "layers.0.mlp.weight": weights((80, 80)),
-        "layers.0.attn.weight": weights((80, 80), seed=1),
-    }
-    return write_safetensors(Path("m.safetensors"), arrays)
-
-
 def cells(text: str, name: str) -> list[str]:
     """Return the cells of the first row of a table that begins with a name."""
     line = next(line for line in text.splitlines() if line.startswith(name))

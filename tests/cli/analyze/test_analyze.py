@@ -26,21 +26,6 @@ POSIX = pytest.mark.skipif(os.name != "posix", reason="terminals, signals and ri
 ANALYZE = ("bf16codecs", "analyze")
 
 
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
-@pytest.fixture
-def model() -> Path:
-    """Return a small model of two kinds of tensors."""
-    arrays = {
-        "layers.0.mlp.weight": weights((80, 80)),
-        "layers.0.attn.weight": weights((80, 80), seed=1),
-    }
-    return write_safetensors(Path("m.safetensors"), arrays)
-
-
 def told(*args: Any) -> dict[str, Any]:
     document = json.loads(done(*ANALYZE, *args, "--json", "-"))
     assert isinstance(document, dict)
