@@ -23,6 +23,7 @@ from bf16codecs.errors import (
 __all__ = [
     "DAMAGE_ADVICE",
     "advised",
+    "as_memory_error",
     "causes",
     "counted",
     "damaged",
@@ -100,6 +101,19 @@ def causes(error: BaseException) -> Iterator[BaseException]:
         cause = cause.__cause__
 
 
+# How others say it. A thread can also be more than the user has a right to; the other is zstd's.
+_NO_MEMORY = "can't start new thread", "Allocation error : not enough memory"
+
+
+def as_memory_error(error: BaseException) -> MemoryError | None:
+    """Return a MemoryError for an error that says, in whichever words, that there is no memory."""
+    if isinstance(error, SystemError):  # C code has not noticed: json of Python 3.12
+        is_one = isinstance(error.__cause__, MemoryError)
+    else:
+        is_one = isinstance(error, MemoryError) or any(text in str(error) for text in _NO_MEMORY)
+    return MemoryError(str(error)) if is_one else None
+
+
 def advised(text: str) -> str:
     """Say of what is damaged what to do."""
     return f"{text}; {DAMAGE_ADVICE}"
@@ -126,6 +140,8 @@ def named_errors(what: str, otherwise: type[Exception] = StoreError) -> Iterator
     except MemoryError:
         raise
     except Exception as e:
+        if shortage := as_memory_error(e):
+            raise shortage from e
         kind = type(e) if isinstance(e, BF16CodecsError) else otherwise
         text = one_line(e)
         if isinstance(e, OSError) and e.strerror and e.filename and what.endswith(str(e.filename)):

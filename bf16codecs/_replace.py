@@ -16,6 +16,7 @@ it the new content first.
 
 from __future__ import annotations
 
+import mmap
 import os
 import re
 import secrets
@@ -41,6 +42,9 @@ _NAME = re.compile(re.escape(WORKING_PREFIX) + r"[0-9a-f]{16}\.tmp")
 
 _LOCK, _NEW, _NOTE, _OLD, _SCRATCH = "lock", "new", "target", "old", "scratch"
 
+# Kept for removing what was made when no other memory is left: listing a folder takes 32 KiB.
+_RESERVE = 1 << 20
+
 # No name is longer, nor a note.
 _LONGEST_NOTE = 4096
 
@@ -48,11 +52,14 @@ _LONGEST_NOTE = 4096
 class WorkingFolder:
     """A working folder that this process holds. `make` and `adopt` give one."""
 
-    def __init__(self, folder: HeldFolder, lock: LifeLock, durable: bool) -> None:
+    def __init__(
+        self, folder: HeldFolder, lock: LifeLock, durable: bool, reserve: mmap.mmap | None = None
+    ) -> None:
         self.path = folder.path
         #: What is to be made.
         self.new = self.path / _NEW
         self._folder, self._lock, self._durable = folder, lock, durable
+        self._reserve = reserve
         #: Why the content of this folder may still be needed.
         self._is_needed: OSError | None = None
 
@@ -72,6 +79,7 @@ class WorkingFolder:
         OSError
             If `parent` does not allow that.
         """
+        reserve = mmap.mmap(-1, _RESERVE)
         while True:
             path = parent / f"{WORKING_PREFIX}{secrets.token_hex(8)}.tmp"
             path.mkdir()
@@ -87,7 +95,7 @@ class WorkingFolder:
             if lock.is_taken:
                 lock.close()
                 continue
-            made = cls(folder, lock, durable)
+            made = cls(folder, lock, durable, reserve)
             try:
                 lock.sign()
                 if durable:
@@ -248,6 +256,8 @@ class WorkingFolder:
         OSError or None
             Why something is left.
         """
+        if self._reserve is not None:
+            self._reserve.close()
         try:
             self._restore(_OLD)
             if self._is_needed is None:

@@ -18,6 +18,7 @@ import click
 from bf16codecs import _core
 from bf16codecs._arguments import named_as_options
 from bf16codecs._interrupt import Interrupted, finished_before
+from bf16codecs._messages import as_memory_error
 from bf16codecs._names import DEFLATE_LEVELS, ZSTD_LEVELS
 from bf16codecs._threads import MAX_THREADS
 from bf16codecs._version import __version__
@@ -89,16 +90,8 @@ class ByteSize(click.ParamType):
 _USERS_ERRORS = (OSError, ValueError, MemoryError, ImportError, RuntimeError, SystemError)
 
 
-def _is_without_memory(error: BaseException) -> bool:
-    """Tell whether an error says, in one of Python's ways, that there is no memory."""
-    if isinstance(error, SystemError):  # C code has not noticed: json of Python 3.12
-        return isinstance(error.__cause__, MemoryError)
-    # A thread can also be more than the user has a right to.
-    return isinstance(error, MemoryError) or "can't start new thread" in str(error)
-
-
 def _message(error: BaseException) -> str:
-    if _is_without_memory(error):
+    if as_memory_error(error):
         return "not enough memory"
     if isinstance(error, OSError) and error.strerror:
         where = "" if error.filename is None else f"{error.filename}: "
@@ -134,7 +127,7 @@ def _reported_errors() -> Iterator[None]:
         say("interrupted")
         sys.exit(128 + signal.SIGINT)
     except (BF16CodecsError, *_USERS_ERRORS) as e:
-        if _is_without_memory(e):
+        if as_memory_error(e):
             silence_what_is_left()
         elif isinstance(e, (RuntimeError, SystemError)):
             raise

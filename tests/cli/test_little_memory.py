@@ -6,11 +6,14 @@ import sys
 from pathlib import Path
 
 import click
+import numcodecs
 import pytest
 from click.testing import CliRunner
 
+from bf16codecs import open_model
 from bf16codecs.cli import options
 from bf16codecs.convert import safetensors_to_hdf5, safetensors_to_zarr
+from lazy_models import weights, write_safetensors
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="address space is Linux' to limit")
 
@@ -55,7 +58,51 @@ def test_little_memory(tmp_path: Path, demo_model: Path, run_python, command: st
     assert done.returncode == 1, done.stderr
     assert "Traceback" not in done.stderr
     assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert "damaged" not in done.stderr
     assert not target.exists()
+
+
+EXHAUSTED = """
+import resource
+from pathlib import Path
+from bf16codecs._replace import WorkingFolder
+
+working = WorkingFolder.make(Path("."), durable=True)
+working.new.mkdir()
+for i in range(50):
+    Path(working.new, str(i)).mkdir()
+    Path(working.new, str(i), "file").write_bytes(b"1")
+with open("/proc/self/statm") as file:
+    limit = int(file.read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+held, size = [], 1 << 20
+while size >= 32:
+    try:
+        held.append(bytearray(size))
+    except MemoryError:
+        size //= 2
+error = working.close()
+held.clear()
+assert error is None, error
+"""
+
+
+def test_what_was_made_is_removed_when_no_memory_is_left(tmp_path: Path, run_python) -> None:
+    run_python(EXHAUSTED)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_shortage_of_memory_is_no_damage(tmp_path: Path, monkeypatch) -> None:
+    path = write_safetensors(tmp_path / "m.safetensors", {"w": weights((64, 64))})
+    safetensors_to_zarr(path, tmp_path / "m.zarr", codec="zstd")
+
+    def fail(*args: object, **options: object) -> None:
+        raise RuntimeError("Zstd decompression error: b'Allocation error : not enough memory'")
+
+    with open_model(tmp_path / "m.zarr") as model:
+        monkeypatch.setattr(numcodecs.Zstd, "decode", fail)
+        with pytest.raises(MemoryError):
+            model["w"][:]
 
 
 def test_ways_of_saying_that_there_is_no_memory() -> None:
@@ -73,5 +120,6 @@ def test_ways_of_saying_that_there_is_no_memory() -> None:
     of_c = SystemError("returned a result with an exception set")
     assert run(of_c) == (1, "")  # a traceback, which click's runner keeps for itself
     of_c.__cause__ = MemoryError()
-    for error in (of_c, MemoryError(), RuntimeError("can't start new thread")):
+    of_zstd = RuntimeError("Zstd decompression error: b'Allocation error : not enough memory'")
+    for error in (of_c, of_zstd, MemoryError(), RuntimeError("can't start new thread")):
         assert run(error) == (1, "fail: not enough memory\n")
