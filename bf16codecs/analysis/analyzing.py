@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from bf16codecs._arguments import argument, as_integer
-from bf16codecs._paths import last_name
 from bf16codecs._threads import codec_threads
+from bf16codecs.analysis.checkpoints import Checkpoints
 from bf16codecs.analysis.kinds import kind_of, kinds_by
 from bf16codecs.analysis.look import Look
 from bf16codecs.analysis.results import Analysis, StepAnalysis
-from bf16codecs.convert.step_numbers import step_told
 from bf16codecs.errors import Damage
-from bf16codecs.model.model import Model
-from bf16codecs.model.run import Run, open_model_or_run
-from bf16codecs.store.run_layout import listed
 
-__all__ = ["analyze", "as_base"]
+__all__ = ["analyze"]
 
 Source = Any
 #: Called with what is looked at, the bytes done so far, and the bytes in all.
@@ -92,58 +88,24 @@ def analyze(
         raise ValueError(f"{argument('sample')} must be at least 1 byte, not {sample}")
     rule = kind_of if kinds is None else kinds_by(kinds) if isinstance(kinds, Mapping) else kinds
     look = Look(rule, sample)
-    with codec_threads(threads), ExitStack() as opened:
-
-        def open_source(source: Source) -> Model | Run:
-            if isinstance(source, (Model, Run)):
-                return source
-            model = open_model_or_run(source, storage_options, max_bytes)
-            opened.callback(model.close)
-            return model
-
-        sources = list(src) if isinstance(src, (list, tuple)) else [src]
-        if not sources:
-            raise ValueError("no model to look at: src is empty")
-        checkpoints = list(_checkpoints(map(open_source, sources)))
-        first = None if base is None else as_base(open_source(base))
-        return _analyze_all(look, checkpoints, first, progress)
+    sources = list(src) if isinstance(src, (list, tuple)) else [src]
+    if not sources:
+        raise ValueError("no model to look at: src is empty")
+    opened = closing(Checkpoints(sources, base, storage_options, max_bytes))
+    with codec_threads(threads), opened as checkpoints:
+        return _analyze_all(look, checkpoints, progress)
 
 
-def as_base(model: Model | Run) -> Model:
-    """Return a model: of a run, one step has to be the base."""
-    if isinstance(model, Run):
-        raise ValueError(
-            f"{model.where}: a run, with steps {listed(model.steps)}: name the one that is the"
-            f" base, as in {model.where}@{model.steps[-1]}"
-        )
-    return model
-
-
-def _checkpoints(models: Iterable[Model | Run]) -> Iterator[tuple[int | None, Model]]:
-    """Yield all checkpoints, and the numbers of their steps, if these are known."""
-    for model in models:
-        if isinstance(model, Run):
-            yield from ((step, model[step]) for step in model.steps)
-        else:
-            yield step_told([model.metadata() or {}], model.where), model
-
-
-def _analyze_all(
-    look: Look,
-    checkpoints: Sequence[tuple[int | None, Model]],
-    base: Model | None,
-    progress: StepProgress | None,
-) -> Analysis:
+def _analyze_all(look: Look, checkpoints: Checkpoints, progress: StepProgress | None) -> Analysis:
     """Look at each checkpoint, and at what changed since the one before it."""
     steps, damage = [], list[Damage]()
-    for number, model in checkpoints:
-        name = last_name(model.where) if number is None else str(number)
-        tell = None if progress is None else partial(progress, name)
-        found = look.at(model, base, tell)
-        steps.append(StepAnalysis(name, found.model, found.kinds))
-        of_step = number if len(checkpoints) > 1 else None
-        damage += (own._replace(step=of_step) for own in found.damage)
-        base = model
-    if len(checkpoints) == 1:
-        steps = []
-    return replace(found, steps=steps, damage=tuple(dict.fromkeys(damage)))
+    base = None if checkpoints.base is None else checkpoints[checkpoints.base]
+    is_series = len(checkpoints.steps) > 1
+    for label in checkpoints.steps:
+        tell = None if progress is None else partial(progress, label)
+        found = look.at(checkpoints[label], base, tell)
+        steps.append(StepAnalysis(label, found.model, found.kinds))
+        number = checkpoints.number(label) if is_series else None
+        damage += (own._replace(step=number) for own in found.damage)
+        base = checkpoints[label]
+    return replace(found, steps=steps if is_series else [], damage=tuple(dict.fromkeys(damage)))

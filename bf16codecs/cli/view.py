@@ -38,7 +38,7 @@ def view(
     shows are read. The page is for browsers on this machine alone, and loads nothing from
     elsewhere.
     """
-    from bf16codecs.view.checkpoints import Checkpoints
+    from bf16codecs.analysis.checkpoints import Checkpoints
     from bf16codecs.view.server import serve
 
     checkpoints = Checkpoints(sources, base, **options)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from bf16codecs._lazy import lazy_names
 
 if TYPE_CHECKING:
+    from bf16codecs.analysis.checkpoints import Checkpoints
     from bf16codecs.view.asgi import application
-    from bf16codecs.view.checkpoints import Checkpoints
     from bf16codecs.view.server import serve
 
 __all__ = ["Checkpoints", "application", "serve"]
@@ -19,7 +19,7 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "bf16codecs.view.asgi": ["application"],
-        "bf16codecs.view.checkpoints": ["Checkpoints"],
+        "bf16codecs.analysis.checkpoints": ["Checkpoints"],
         "bf16codecs.view.server": ["serve"],
     },
 )

@@ -15,10 +15,10 @@ import numpy as np
 
 from bf16codecs._messages import from_extra, one_line
 from bf16codecs._version import __version__
+from bf16codecs.analysis.checkpoints import Checkpoints
 from bf16codecs.errors import BF16CodecsError, StepNotFoundError, TensorNotFoundError
 from bf16codecs.model.model import Model
 from bf16codecs.model.tensor import LazyTensor
-from bf16codecs.view.checkpoints import Checkpoints
 from bf16codecs.view.details import Details, counterpart, is_far
 from bf16codecs.view.pictures import CHANGES, SHOWN, picture
 from bf16codecs.view.sheets import Region, Sheet, View, parsed_count

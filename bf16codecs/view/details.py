@@ -8,13 +8,13 @@ from dataclasses import asdict
 from typing import Any
 
 from bf16codecs._fields import FIELDS, bit_labels
+from bf16codecs.analysis.checkpoints import Checkpoints
 from bf16codecs.analysis.kinds import kind_of
 from bf16codecs.analysis.look import Look
 from bf16codecs.analysis.results import TensorAnalysis
 from bf16codecs.model.model import Model
 from bf16codecs.model.tensor import LazyTensor
 from bf16codecs.store.addresses import path_of
-from bf16codecs.view.checkpoints import Checkpoints
 from bf16codecs.view.sheets import Sheet
 
 __all__ = ["Details", "counterpart", "is_far"]

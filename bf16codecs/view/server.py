@@ -15,8 +15,8 @@ from typing import Any
 from bf16codecs import _interrupt
 from bf16codecs._arguments import argument
 from bf16codecs._messages import from_extra
+from bf16codecs.analysis.checkpoints import Checkpoints
 from bf16codecs.view.asgi import HOSTS, application
-from bf16codecs.view.checkpoints import Checkpoints
 
 with from_extra("view", "bf16codecs.view"):
     import uvicorn

@@ -52,7 +52,7 @@ def screens() -> dict[str, bytes]:
         return {}
     from playwright.sync_api import sync_playwright
 
-    from bf16codecs.view.checkpoints import Checkpoints
+    from bf16codecs.analysis.checkpoints import Checkpoints
     from bf16codecs.view.server import running
 
     found = {}

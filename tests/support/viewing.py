@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from bf16codecs.view.checkpoints import Checkpoints
+from bf16codecs.analysis.checkpoints import Checkpoints
 from bf16codecs.view.server import running
 
 __all__ = ["Answer", "Client", "Looking", "browser_program", "viewing"]

@@ -1,4 +1,4 @@
-"""What the page shows: a model, a run, or several models in their order."""
+"""What is looked at: a model, a run, or several models in their order."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from bf16codecs._paths import last_name
-from bf16codecs.analysis.analyzing import as_base
 from bf16codecs.convert.step_numbers import step_told
 from bf16codecs.errors import StepNotFoundError
 from bf16codecs.model.model import Model
 from bf16codecs.model.run import Run, open_model_or_run
+from bf16codecs.store.run_layout import listed
 
 __all__ = ["Checkpoints"]
 
@@ -24,7 +24,7 @@ class Checkpoints:
     sources : sequence
         Paths or addresses of models and runs, or such that are open.
     base : optional
-        What they are compared with, unless the page says otherwise.
+        What they are compared with, unless something else is asked for.
     storage_options : dict, optional
         Options of the file system of addresses.
     max_bytes : int, optional
@@ -36,6 +36,8 @@ class Checkpoints:
         If nothing is at a path.
     BF16CodecsError
         If it is not a model.
+    ValueError
+        If a run is to be the base.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class Checkpoints:
     ) -> None:
         self._arguments = sources, base, storage_options, max_bytes
         self._models: dict[str, Model] = {}
+        self._numbers: dict[str, int | None] = {}
         self._owned: list[Model | Run] = []
         # What was opened anew replaces what others may be reading: that is closed behind the last.
         self._finalizer = weakref.finalize(self, _close_all, self._owned)
@@ -55,14 +58,14 @@ class Checkpoints:
         self.base: str | None = None
         try:
             found = list(self._opened(sources))
-            told = _told([model for number, model in found if number is None])
+            told = iter(_numbers([model for number, model in found if number is None]))
             for number, model in found:
-                self._add(model, next(told) if number is None else str(number))
+                self._add(model, next(told) if number is None else number)
             #: Path or address of what is shown; of several, of the first and the last.
             self.where = " ... ".join(dict.fromkeys([self._places[0], self._places[-1]]))
             if base is not None:
-                model = as_base(self._open(base))
-                self.base = self._add(model, f"base {_label(model)}")
+                model = _one_model(self._open(base))
+                self.base = self._add(model, None, "base ")
         except BaseException:
             self.close()
             raise
@@ -85,6 +88,10 @@ class Checkpoints:
         if label not in self._models:
             raise StepNotFoundError(f"{self.where}: no step {label!r:.80} to look at")
         return self._models[label]
+
+    def number(self, label: str) -> int | None:
+        """Return the number of a checkpoint's step, if it is known."""
+        return self._numbers[label]
 
     def before(self, label: str) -> str | None:
         """Return the label of the checkpoint before one; None if that is the first, or the base."""
@@ -112,10 +119,11 @@ class Checkpoints:
             else:
                 yield None, model
 
-    def _add(self, model: Model, label: str) -> str:
+    def _add(self, model: Model, number: int | None, prefix: str = "") -> str:
         """Add a model, under a label that no other one has."""
+        label = prefix + (last_name(model.where) if number is None else str(number))
         label = next(own for own in _alternatives(label) if own not in self._models)
-        self._models[label] = model
+        self._models[label], self._numbers[label] = model, number
         return label
 
 
@@ -124,17 +132,23 @@ def _close_all(opened: Sequence[Model | Run]) -> None:
         model.close()
 
 
-def _told(models: Sequence[Model]) -> Iterator[str]:
-    """Yield labels of models: steps, if names or metadata tell a different one of each."""
+def _one_model(model: Model | Run) -> Model:
+    """Return a model: of a run, one step has to be the base."""
+    if isinstance(model, Run):
+        raise ValueError(
+            f"{model.where}: a run, with steps {listed(model.steps)}: name the one that is the"
+            f" base, as in {model.where}@{model.steps[-1]}"
+        )
+    return model
+
+
+def _numbers(models: Sequence[Model]) -> Sequence[int | None]:
+    """Return the numbers of models' steps, if names or metadata tell a different one of each."""
     if len(models) > 1:  # of one, headers need not be read for it
-        steps = [step_told([model.metadata() or {}], model.where) for model in models]
-        if None not in steps and len(set(steps)) == len(steps):
-            return map(str, steps)
-    return map(_label, models)
-
-
-def _label(model: Model) -> str:
-    return last_name(model.where)
+        numbers = [step_told([model.metadata() or {}], model.where) for model in models]
+        if None not in numbers and len(set(numbers)) == len(numbers):
+            return numbers
+    return [None] * len(models)
 
 
 def _alternatives(label: str) -> Iterator[str]:
