@@ -14,6 +14,7 @@ import ml_dtypes  # noqa: F401  (makes its names known to numpy.dtype)
 import numpy as np
 from numpy.typing import NDArray
 
+from bf16codecs._arguments import for_caller
 from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.array import ArrayReader, Job
 from bf16codecs._chunks.indexing import Points, cut_run, parse_selection
@@ -80,7 +81,7 @@ class Home:
         #: What opens it again, in another process too.
         self.arguments = source, options, max_bytes, base, step
         opened_base = base.opened if isinstance(base, Home) else base
-        advice = ", or open all with bf16codecs.open_run"
+        advice = for_caller(", or open all with bf16codecs.open_run", "")
         opening = Opening(options, Limits(max_bytes), opened_base, for_runs=advice)
         self._opened: StoreReader | None
         if step == ALL_STEPS:
