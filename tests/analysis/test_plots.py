@@ -6,6 +6,7 @@ import io
 import itertools
 import re
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
@@ -86,6 +87,17 @@ def test_what_is_drawn_is_what_was_found(series):
     pyplot.close(image.figure)
     last = series.steps[-1].model.statistics.change.flipped
     assert image.get_array()[-1].tolist() == pytest.approx([100 * part for part in last])
+
+
+def test_many_steps_are_not_all_named(series):
+    steps = [replace(series.steps[n > 0], step=str(n)) for n in range(100)]
+    many = replace(series, steps=steps)
+    over, changed = plots.bits_over_steps(many), plots.changed_bits(many)
+    for axis, first in ((over.xaxis, 0), (changed.yaxis, 1)):
+        pyplot.close(axis.axes.figure)
+        named = [label.get_text() for label in axis.get_ticklabels()]
+        assert 8 <= len(named) <= 16
+        assert named == [str(first + round(place)) for place in axis.get_ticklocs()]
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float8_e4m3fn"])
