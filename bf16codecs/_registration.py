@@ -8,6 +8,7 @@ on a path, there are none.
 from __future__ import annotations
 
 import sys
+from _thread import get_ident
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.machinery import ModuleSpec
@@ -43,7 +44,15 @@ def _tell_zarr() -> None:
         import_module("bf16codecs.zarr")
 
 
+# What is to be told, and how.
 _TELL: dict[str, Callable[[], None]] = {"numcodecs": _tell_numcodecs, "zarr": _tell_zarr}
+
+
+def _tell(name: str) -> None:
+    """Tell a library of us, once."""
+    tell = _TELL.pop(name, None)
+    if tell is not None:
+        tell()
 
 
 class _Loader:
@@ -51,6 +60,9 @@ class _Loader:
 
     def __init__(self, name: str, loader: Any) -> None:
         self._name, self._loader = name, loader
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)  # for who only looks where a library is
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         """Create the module."""
@@ -63,27 +75,33 @@ class _Loader:
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
         self._loader.exec_module(module)
-        _TELL[self._name]()
+        _tell(self._name)
 
 
 class _Finder:
-    """Finds one library, where others find it."""
+    """Finds libraries where others find them.
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    It stays where it is when there is nothing left to find: what is removed while another thread
+    goes through `sys.meta_path` makes that thread skip a finder, and its module is not found.
+    """
+
+    def __init__(self) -> None:
+        self._asking = set[int]()
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Find a module as it would be found without this."""
-        if fullname != self._name or self not in sys.meta_path:
+        if fullname not in _TELL or get_ident() in self._asking:
             return None
         from importlib.util import find_spec
 
-        sys.meta_path.remove(self)  # once is enough, and others are asked without it
-        spec = find_spec(fullname)
+        self._asking.add(get_ident())
+        try:
+            spec = find_spec(fullname)
+        finally:
+            self._asking.discard(get_ident())
         if spec is None or spec.loader is None:
-            sys.meta_path.insert(0, self)  # it may be there later
             return None
         spec.loader = _Loader(fullname, spec.loader)  # type: ignore[assignment]
         return spec
@@ -91,8 +109,8 @@ class _Finder:
 
 def register_when_imported() -> None:
     """Register with what is imported, and with the rest when it is."""
-    for name, tell in _TELL.items():
+    for name in list(_TELL):
         if name in sys.modules:
-            tell()
-        else:
-            sys.meta_path.insert(0, _Finder(name))
+            _tell(name)
+    if _TELL:
+        sys.meta_path.insert(0, _Finder())

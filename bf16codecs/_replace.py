@@ -42,8 +42,9 @@ _NAME = re.compile(re.escape(WORKING_PREFIX) + r"[0-9a-f]{16}\.tmp")
 
 _LOCK, _NEW, _NOTE, _OLD, _SCRATCH = "lock", "new", "target", "old", "scratch"
 
-# Kept for removing what was made when no other memory is left: listing a folder takes 32 KiB.
-_RESERVE = 1 << 20
+# Kept for removing what was made when no other memory is left: listing a folder takes 32 KiB, and
+# Python 1 MiB at once for its objects.
+_RESERVE = 4 << 20
 
 # No name is longer, nor a note.
 _LONGEST_NOTE = 4096

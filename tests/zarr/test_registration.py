@@ -131,3 +131,37 @@ print(wrong)
 """
     for _ in range(3):
         assert run_python(code).stdout == "[]\n"
+
+
+def test_an_import_that_is_under_way_goes_on(run_python):
+    """A finder that goes away meanwhile makes it skip another one, in whichever thread it is."""
+    code = """
+import sys
+from importlib.machinery import PathFinder
+import bf16codecs
+
+class Between:
+    def find_spec(self, name, path=None, target=None):
+        if name == "tabnanny":
+            import zarr
+
+sys.meta_path.insert(sys.meta_path.index(PathFinder), Between())
+import tabnanny
+print(tabnanny.__name__)
+"""
+    assert run_python(code).stdout == "tabnanny\n"
+
+
+def test_who_only_asks_where_zarr_is(run_python):
+    """As many libraries do, to know whether it is installed."""
+    code = """
+import bf16codecs
+from importlib.util import find_spec
+spec = find_spec("zarr")
+print(spec.loader.get_filename("zarr") == spec.origin, spec.submodule_search_locations is not None)
+import zarr
+print("bfloat16" in zarr.dtype.data_type_registry.contents, zarr.__spec__.loader is zarr.__loader__)
+print(find_spec("zarr") is zarr.__spec__, type(zarr.__loader__).__name__)
+"""
+    expected = "True True\nTrue True\nTrue SourceFileLoader\n"
+    assert run_python(code).stdout == expected

@@ -218,6 +218,7 @@ def test_a_signal_in_an_import_ends_it(tmp_path: Path, demo_model: Path, run_pyt
     """None is raised in the middle of imports: it has to be looked for behind them."""
     code = """
 import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # who began this may ignore it
 class Late:
     def find_spec(self, name, path=None, target=None):
         if name == "matplotlib":
