@@ -10,7 +10,7 @@ import numcodecs
 import pytest
 from click.testing import CliRunner
 
-from bf16codecs import open_model
+from bf16codecs import BF16Zstd, open_model
 from bf16codecs.cli import options
 from bf16codecs.convert import safetensors_to_hdf5, safetensors_to_zarr
 from lazy_models import weights, write_safetensors
@@ -103,6 +103,10 @@ def test_shortage_of_memory_is_no_damage(tmp_path: Path, monkeypatch) -> None:
         monkeypatch.setattr(numcodecs.Zstd, "decode", fail)
         with pytest.raises(MemoryError):
             model["w"][:]
+    frame = BF16Zstd().encode(weights((64, 64)))
+    monkeypatch.setattr("numcodecs.zstd.decompress", fail)
+    with pytest.raises(MemoryError):
+        BF16Zstd().decode(frame)
 
 
 def test_ways_of_saying_that_there_is_no_memory() -> None:

@@ -3,6 +3,8 @@
 #include <nanobind/nanobind.h>
 
 #include <cstring>
+#include <new>
+#include <string>
 
 #include "bindings/gil.h"
 #include "format/errors.h"
@@ -50,7 +52,9 @@ void decompress(const uint8_t* payload, size_t size, uint8_t* plane, size_t n) {
     call_numcodecs("decompress", view(payload, size, PyBUF_READ), view(plane, n, PyBUF_WRITE));
   } catch (const nb::python_error& error) {
     if (!error.matches(PyExc_RuntimeError) && !error.matches(PyExc_ValueError)) throw;
-    throw CorruptDataError(std::string("Zstandard plane: ") + nb::str(error.value()).c_str());
+    const std::string why = nb::str(error.value()).c_str();
+    if (why.find("Allocation error") != std::string::npos) throw std::bad_alloc();
+    throw CorruptDataError("Zstandard plane: " + why);
   }
 }
 
