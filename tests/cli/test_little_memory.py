@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 
@@ -55,6 +56,8 @@ def test_little_memory(tmp_path: Path, demo_model: Path, run_python, command: st
     done = run_python(LIMITED, name, str(extra), *rest, check=False, OPENBLAS_NUM_THREADS="1")
     if done.returncode == 0:
         return
+    if done.returncode == -signal.SIGABRT and "memory allocation of" in done.stderr:
+        pytest.skip("blake3 does not survive every malloc() that fails")
     assert done.returncode == 1, done.stderr
     assert "Traceback" not in done.stderr
     assert len(done.stderr.splitlines()) == 1, done.stderr
