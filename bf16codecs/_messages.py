@@ -106,12 +106,18 @@ _NO_MEMORY = "can't start new thread", "Allocation error : not enough memory"
 
 
 def as_memory_error(error: BaseException) -> MemoryError | None:
-    """Return a MemoryError for an error that says, in whichever words, that there is no memory."""
-    if isinstance(error, SystemError):  # C code has not noticed: json of Python 3.12
-        is_one = isinstance(error.__cause__, MemoryError)
-    else:
-        is_one = isinstance(error, MemoryError) or any(text in str(error) for text in _NO_MEMORY)
-    return MemoryError(str(error)) if is_one else None
+    """Return a MemoryError for an error that comes of a shortage of memory, in whichever words.
+
+    Not in ours: they quote what a store says. C code may not notice one, and raise a SystemError
+    from it: json of Python 3.12.
+    """
+    for cause in causes(error):
+        is_told = not isinstance(cause, BF16CodecsError) and any(
+            text in str(cause) for text in _NO_MEMORY
+        )
+        if isinstance(cause, MemoryError) or is_told:
+            return MemoryError(str(cause))
+    return None
 
 
 def advised(text: str) -> str:

@@ -27,7 +27,7 @@ from bf16codecs._chunks.stored import (
 )
 from bf16codecs._chunks.wanted import Wanted
 from bf16codecs._limits import stored_limit
-from bf16codecs._messages import as_memory_error, counted
+from bf16codecs._messages import counted
 from bf16codecs.errors import CorruptDataError, TruncatedDataError
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ class ZstdFormat(_WholeFormat):
             # which is why they were asked; of others it does not.
             Zstd().decode(stored, out=out)
         except (RuntimeError, ValueError) as e:
-            raise as_memory_error(e) or CorruptDataError(str(e)) from e
+            raise CorruptDataError(str(e)) from e
 
 
 class DeflateFormat(_WholeFormat):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from bf16codecs._chunks.indexing import Axis
 from bf16codecs._chunks.library import LibraryArray
-from bf16codecs._messages import as_memory_error, one_line
+from bf16codecs._messages import one_line
 from bf16codecs.errors import BF16CodecsError, StoreError
 
 if TYPE_CHECKING:
@@ -34,8 +34,6 @@ def _decoding_errors(is_local: bool) -> Iterator[None]:
     except (OSError, MemoryError, BF16CodecsError):
         raise
     except Exception as e:
-        if shortage := as_memory_error(e):
-            raise shortage from e
         if not is_local:
             raise
         raise StoreError(one_line(e)) from e

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from bf16codecs import BF16Zstd, open_model
 from bf16codecs.cli import options
 from bf16codecs.convert import safetensors_to_hdf5, safetensors_to_zarr
+from bf16codecs.errors import StoreError
 from lazy_models import weights, write_safetensors
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="address space is Linux' to limit")
@@ -128,5 +129,10 @@ def test_ways_of_saying_that_there_is_no_memory() -> None:
     assert run(of_c) == (1, "")  # a traceback, which click's runner keeps for itself
     of_c.__cause__ = MemoryError()
     of_zstd = RuntimeError("Zstd decompression error: b'Allocation error : not enough memory'")
-    for error in (of_c, of_zstd, MemoryError(), RuntimeError("can't start new thread")):
+    named = StoreError("chunk 0: cannot be read")
+    named.__cause__ = of_zstd
+    for error in (of_c, of_zstd, named, MemoryError(), RuntimeError("can't start new thread")):
         assert run(error) == (1, "fail: not enough memory\n")
+    # What a store says may be anything.
+    quoting = 'm.zarr: no tensor "can\'t start new thread"'
+    assert run(StoreError(quoting)) == (1, f"fail: {quoting}\n")
