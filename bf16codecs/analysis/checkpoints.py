@@ -58,7 +58,7 @@ class Checkpoints:
         self.base: str | None = None
         try:
             found = list(self._opened(sources))
-            told = iter(_numbers([model for number, model in found if number is None]))
+            told = iter(_numbers_told([model for number, model in found if number is None]))
             for number, model in found:
                 self._add(model, next(told) if number is None else number)
             #: Path or address of what is shown; of several, of the first and the last.
@@ -142,7 +142,7 @@ def _one_model(model: Model | Run) -> Model:
     return model
 
 
-def _numbers(models: Sequence[Model]) -> Sequence[int | None]:
+def _numbers_told(models: Sequence[Model]) -> Sequence[int | None]:
     """Return the numbers of models' steps, if names or metadata tell a different one of each."""
     if len(models) > 1:  # of one, headers need not be read for it
         numbers = [step_told([model.metadata() or {}], model.where) for model in models]

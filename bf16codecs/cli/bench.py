@@ -142,9 +142,7 @@ def _form_of(file: str) -> str:
 
 def _check_plot(file: str) -> None:
     """Refuse a picture that cannot be drawn, before minutes are spent on what it shows."""
-    load_plots()
-    from bf16codecs.analysis import plots
-
+    plots = load_plots()
     if _form_of(file) not in plots.FORMATS:
         forms = ", ".join(f".{form}" for form in plots.FORMATS)
         raise ValueError(f"{file}: --plot takes a picture: name one that ends in one of {forms}")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from bf16codecs import _interrupt
@@ -120,15 +122,15 @@ def show_damage(damage: Sequence[Damage]) -> None:
         say(f"and {len(damage) - _SHOWN} more (--json has them)")
 
 
-def load_plots() -> None:
-    """Import what draws, before minutes are spent: into files, which takes no display.
+def load_plots() -> ModuleType:
+    """Import and return what draws, before minutes are spent: into files, which takes no display.
 
     No signal is raised in the middle of an import; one that came meanwhile is raised behind it.
     """
     os.environ["MPLBACKEND"] = "agg"
-    from bf16codecs.analysis import plots  # noqa: F401
-
+    plots = import_module("bf16codecs.analysis.plots")
     _interrupt.check()
+    return plots
 
 
 def check_writable(files: Mapping[str, str | None], sources: Iterable[str]) -> None:

@@ -8,7 +8,6 @@ import pytest
 from bf16codecs.convert import safetensors_to_run
 from lazy_models import weights, write_safetensors
 
-UP = "model.layers.0.mlp.up_proj.weight"
 CELLS = "canvas.cells"
 
 
@@ -24,6 +23,16 @@ def run(tmp_path_factory):
         paths.append(write_safetensors(folder / f"m-step{step}.safetensors", arrays))
     safetensors_to_run(paths, folder / "run.zarr")
     return folder / "run.zarr"
+
+
+@pytest.fixture
+def louder(tmp_path):
+    """Return checkpoints of one tensor that gets larger from step to step: 1, 2 and 3."""
+    values = weights((64, 64))
+    return [
+        write_safetensors(tmp_path / f"m-step{step}.safetensors", {"w": values * step})
+        for step in (1, 2, 3)
+    ]
 
 
 def test_steps(look_at, run):
@@ -59,12 +68,8 @@ def test_steps(look_at, run):
     assert looking.shown().startswith("changed")
 
 
-def test_colours_stay_from_step_to_step(look_at, tmp_path):
-    values = weights((64, 64))
-    for step in (1, 2, 3):
-        write_safetensors(tmp_path / f"m-step{step}.safetensors", {"w": values * step})
-    sources = [tmp_path / f"m-step{step}.safetensors" for step in (1, 2, 3)]
-    looking = look_at(*sources, query="?tensor=w&step=1")
+def test_colours_stay_from_step_to_step(look_at, louder):
+    looking = look_at(*louder, query="?tensor=w&step=1")
     legend = looking.text(".legend").split("\n")
     looking.key("]", "]")
     assert looking.text("#step-label") == "3"
@@ -74,13 +79,8 @@ def test_colours_stay_from_step_to_step(look_at, tmp_path):
     assert looking.text(".legend").split("\n")[0] != legend[0]
 
 
-def test_colours_stay_where_a_step_is_passed_before_it_is_known(look_at, tmp_path):
-    values = weights((64, 64))
-    sources = [
-        write_safetensors(tmp_path / f"m-step{step}.safetensors", {"w": values * step})
-        for step in (1, 2, 3)
-    ]
-    looking = look_at(*sources, query="?tensor=w&step=1")
+def test_colours_stay_where_a_step_is_passed_before_it_is_known(look_at, louder):
+    looking = look_at(*louder, query="?tensor=w&step=1")
     legend = looking.text(".legend").split("\n")
     unanswered = "**/api/tensor?step=2*"
     looking.page.route(unanswered, lambda route: None)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bf16codecs.analysis.plots.style import axes_for, bit_axis, kind_styles, title_of
+from bf16codecs.analysis.plots.style import axes_for, bit_axis, kind_styles, ticks, title_of
 from bf16codecs.analysis.reach import DIFFERENCE
 from bf16codecs.analysis.results import Analysis
 
@@ -15,9 +14,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 __all__ = ["bits_over_steps", "changed_bits"]
-
-# More names run into each other.
-_MOST_TICKS = 16
 
 
 def bits_over_steps(analysis: Analysis, codec: str = "arithmetic", ax: Axes | None = None) -> Axes:
@@ -60,7 +56,7 @@ def bits_over_steps(analysis: Analysis, codec: str = "arithmetic", ax: Axes | No
                     markersize=4,
                     label=label,
                 )
-    ax.set_xticks(*_ticks(names))
+    ax.set_xticks(*ticks(names))
     ax.set_ylim(bottom=0)
     ax.set_xlabel("step, one beside the other; differences are to the one before")
     ax.set_ylabel("bits a value")
@@ -95,15 +91,9 @@ def changed_bits(analysis: Analysis, ax: Axes | None = None) -> Axes:
     image = ax.imshow(parts, aspect="auto", vmin=0, vmax=50)
     ax.figure.colorbar(image, ax=ax, label="values in which it differs, %")
     bit_axis(ax, analysis.model.statistics.dtype, parts.shape[1])
-    ax.set_yticks(*_ticks([name for name, _ in known]))
+    ax.set_yticks(*ticks([name for name, _ in known]))
     ax.grid(visible=False)
     ax.set_ylabel("step" if steps else "")
     other = "from step to step" if steps else "from the base"
     ax.set_title(f"Which bits differ {other}\n{title_of(analysis)}")
     return ax
-
-
-def _ticks(names: Sequence[str]) -> tuple[Sequence[int], Sequence[str]]:
-    """Return where to name checkpoints that are drawn one beside the other, and their names."""
-    every = -(-len(names) // _MOST_TICKS)
-    return range(0, len(names), every), names[::every]

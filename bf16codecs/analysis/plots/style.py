@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -31,8 +31,12 @@ __all__ = [
     "name_of",
     "save",
     "style",
+    "ticks",
     "title_of",
 ]
+
+# More names along an axis run into each other.
+_MOST_TICKS = 16
 
 #: What most pictures are of.
 Group = GroupAnalysis | TensorAnalysis
@@ -107,10 +111,14 @@ def title_of(analysis: Analysis) -> str:
 
 def bit_axis(ax: Axes, dtype: str, count: int) -> None:
     """Name the bits along the x axis, the most significant one first."""
-    labels = bit_labels(dtype, count)
-    every = max(1, count // 16)
-    ax.set_xticks(range(0, count, every), labels[::every])
+    ax.set_xticks(*ticks(bit_labels(dtype, count)))
     ax.set_xlabel("bit: sign (s), exponent (e), mantissa (m)" if dtype in FIELDS else "bit")
+
+
+def ticks(names: Sequence[str]) -> tuple[Sequence[int], Sequence[str]]:
+    """Return where to name what is drawn at 0, 1, 2 and so on, and these names."""
+    every = -(-len(names) // _MOST_TICKS)
+    return range(0, len(names), every), names[::every]
 
 
 def kind_styles() -> Iterator[tuple[str, str]]:
