@@ -15,18 +15,27 @@ from numpy.typing import NDArray
 
 from bf16codecs import _core
 from bf16codecs._buffers import Bytes
+from bf16codecs._chunks.based import BaseReader, ChunkBase
 from bf16codecs._chunks.formats import Format, read
 from bf16codecs._chunks.grid import ArrayPlan, Piece, chunk_counts, chunk_shape
 from bf16codecs._chunks.indexing import Axis, as_index, count_chunks, cut_box, cut_run
 from bf16codecs._chunks.stored import Source
 from bf16codecs._chunks.touched import touched_ranges
-from bf16codecs._chunks.wanted import Base, Wanted, base_advice
+from bf16codecs._chunks.wanted import Wanted, base_advice
 from bf16codecs._limits import REMOTE_IN_FLIGHT_BYTES
 from bf16codecs._messages import named_errors
 from bf16codecs._threads import run_all
-from bf16codecs.errors import BaseMismatchError, StoreError
+from bf16codecs.errors import BaseMismatchError
 
-__all__ = ["SLAB_BYTES", "ArrayReader", "ChunkedArray", "Index", "Job", "Located", "Points"]
+__all__ = [
+    "SLAB_BYTES",
+    "ArrayReader",
+    "ChunkedArray",
+    "Index",
+    "Job",
+    "Located",
+    "Points",
+]
 
 Job = Callable[[], None]
 #: Of a chunk, along each axis.
@@ -158,7 +167,11 @@ class ArrayReader(ABC):
             return
         region = piece.region
         values = out[: piece.nbytes].view(self.dtype).reshape([len(axis) for axis in region])
-        for job in self.box_jobs(region, values):
+        self.read_box(region, values)
+
+    def read_box(self, axes: Sequence[Axis], out: NDArray[Any]) -> None:
+        """Read a box into `out`, in this thread; parameters are those of `box_jobs`."""
+        for job in self.box_jobs(axes, out):
             job()
 
     def read_run(self, start: int, stop: int, out: Bytes) -> None:
@@ -179,8 +192,7 @@ class ArrayReader(ABC):
         for axes in cut_run(self.shape, first, last):
             shape = [len(axis) for axis in axes]
             box, rest = np.split(rest, [math.prod(shape)])
-            for job in self.box_jobs(axes, box.reshape(shape)):
-                job()
+            self.read_box(axes, box.reshape(shape))
         if not is_direct:
             in_order = values.astype(stored, copy=False).view(np.uint8)
             out[:] = in_order[start - first * size : stop - first * size]
@@ -235,13 +247,8 @@ class ChunkedArray(ArrayReader):
     versions
         How many versions a chunk has, equal parts along the first axis; others count as one.
     base
-        What chunks may be coded against: reads bytes of another array of this shape and data type.
-        Where a chunk is padded, its base is that array's bytes with the same padding.
-
-    Raises
-    ------
-    StoreError
-        If there is a base, and chunks are not each one run of the array's bytes.
+        What chunks may be coded against: another array of this shape and data type. Where a chunk
+        is padded, its base is that array's items with the same padding.
     """
 
     def __init__(
@@ -253,16 +260,15 @@ class ChunkedArray(ArrayReader):
         locate: Callable[[Index], Located],
         in_blocks: bool,
         concurrency: int = 1,
-        base: Base | None = None,
+        base: BaseReader | None = None,
         versions: int = 1,
     ) -> None:
         super().__init__(label, shape, dtype, chunks)
         self.versions = versions if in_blocks and chunks and chunks[0] % versions == 0 else 1
-        self._locate, self._in_blocks, self._base = locate, in_blocks, base
+        self._locate, self._in_blocks = locate, in_blocks
         self.reads_ranges = in_blocks
         self._plan = ArrayPlan(label, dtype.name, shape, chunks)
-        if base is not None and not self._plan.is_contiguous:
-            raise StoreError(f"{label}: only chunks of whole rows have a base, not {chunks}")
+        self._base = None if base is None else ChunkBase(base, self._plan)
         if concurrency > 1:
             concurrency = max(2, min(concurrency, REMOTE_IN_FLIGHT_BYTES // self.unit_nbytes))
         self.concurrency = concurrency
@@ -370,7 +376,7 @@ class ChunkedArray(ArrayReader):
 
     def _read(self, index: Index, chunk: Located, wanted: Wanted) -> None:
         if self._base is not None:
-            wanted = replace(wanted, base=partial(self._read_base, self._base, index))
+            wanted = replace(wanted, base=partial(self._base.read, index))
         name = chunk.key if isinstance(chunk.key, str) else index
         named = named_errors(f"{self.label}, chunk {name}", OSError)
         with named, chunk.source.open(chunk.key) as stored, self._named_base():
@@ -386,13 +392,3 @@ class ChunkedArray(ArrayReader):
                 raise
             text = f"{e}: {self.base_place} has other bytes; {base_advice()}"
             raise BaseMismatchError(text) from e
-
-    def _read_base(self, base: Base, index: Index, start: int, stop: int, out: Bytes) -> None:
-        """Read a range of a chunk's base."""
-        piece = self._plan.piece(index)
-        stored, padding = np.split(out, [max(0, min(stop, piece.nbytes) - start)])
-        if stored.size:
-            base(piece.offset + start, piece.offset + start + stored.size, stored)
-        if padding.size:
-            # Of whole items: blocks begin with one, as the padding does, and end with one.
-            padding.view(self.dtype.newbyteorder("<"))[:] = self._plan.fill_value

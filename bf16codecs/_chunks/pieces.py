@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import math
 import threading
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.array import ArrayReader
+from bf16codecs._chunks.based import BaseReader
 from bf16codecs._chunks.grid import ArrayPlan
 from bf16codecs._chunks.indexing import cut_run
 
-__all__ = ["KeptPiece", "PiecewiseArray", "RangeReader", "runs_work"]
+__all__ = ["KeptPiece", "LazyBase", "PiecewiseArray", "RangeReader", "runs_work"]
 
 # What is read of a base at a time, as a rule: see `PiecewiseArray`.
 _PART_BYTES = 1 << 21
 
 
-class RangeReader(Protocol):
-    """What can be the base of differences: ranges of an array's bytes."""
+class RangeReader(BaseReader, Protocol):
+    """A base that says how many reads of it at a time pay off."""
 
     concurrency: int
-
-    def read_run(self, start: int, stop: int, out: Bytes) -> None:
-        """Read a range of the array's bytes."""
 
 
 class KeptPiece(threading.local):
@@ -91,17 +91,59 @@ class PiecewiseArray:
                 out[:size] = content[local : local + size]
             start, out = start + size, out[size:]
 
+    def read_box(self, axes: Sequence[range], out: NDArray[Any]) -> None:
+        """Read a box of the array."""
+        self._array.read_box(axes, out)
 
-def runs_work(array: ArrayReader, nbytes: int) -> int:
+
+class LazyBase:
+    """A base that is found when it is first read: opening a model does not open its base.
+
+    Parameters
+    ----------
+    find
+        Returns it.
+    """
+
+    def __init__(self, find: Callable[[], BaseReader]) -> None:
+        self._find = find
+
+    def read_run(self, start: int, stop: int, out: Bytes) -> None:
+        """Read a range of the array's bytes."""
+        self._find().read_run(start, stop, out)
+
+    def read_box(self, axes: Sequence[range], out: NDArray[Any]) -> None:
+        """Read a box of the array."""
+        self._find().read_box(axes, out)
+
+
+def runs_work(array: ArrayReader, nbytes: int, chunks: tuple[int, ...]) -> int:
     """Return about how many bytes are decoded to read so many of an array, in order, as a base.
 
     A part is in few chunks where these are whole rows, and in all of them where they are columns.
+
+    Parameters
+    ----------
+    array
+        The base.
+    nbytes
+        How many bytes of it are read.
+    chunks
+        Of the differences to it: if not of whole rows, they are what is read in order.
     """
     size, whole = array.dtype.itemsize, math.prod(array.shape) * array.dtype.itemsize
     if whole == 0:
         return 0
-    if ArrayPlan(array.label, array.dtype.name, array.shape, array.chunks).is_contiguous:
+    box = array.shape
+    if not _are_runs(array, chunks):
+        box = tuple(map(min, chunks, array.shape))
+    elif _are_runs(array, array.chunks):
         return nbytes * array.whole_work // whole
     part = _PART_BYTES if array.reads_ranges else array.plan(array.label).chunk_nbytes
-    boxes = cut_run(array.shape, 0, max(size, min(part, whole)) // size)
-    return sum(array.box_work(axes).total for axes in boxes) * -(-nbytes // part)
+    items = max(1, min(part // size, math.prod(box)))
+    boxes = cut_run(box, 0, items)
+    return sum(array.box_work(axes).total for axes in boxes) * -(-nbytes // (items * size))
+
+
+def _are_runs(array: ArrayReader, chunks: tuple[int, ...]) -> bool:
+    return ArrayPlan(array.label, array.dtype.name, array.shape, chunks).is_contiguous

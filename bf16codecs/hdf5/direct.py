@@ -24,6 +24,7 @@ from bf16codecs import _core
 from bf16codecs._arguments import argument
 from bf16codecs._buffers import Bytes, ThreadBuffer
 from bf16codecs._chunks.array import ArrayReader, ChunkedArray, Index, Located
+from bf16codecs._chunks.based import BaseReader
 from bf16codecs._chunks.formats import (
     RAW,
     DeflateFormat,
@@ -39,7 +40,6 @@ from bf16codecs._chunks.indexing import Axis, as_index
 from bf16codecs._chunks.library import LibraryArray
 from bf16codecs._chunks.sources import FilePart, FileSource
 from bf16codecs._chunks.stored import InMemory
-from bf16codecs._chunks.wanted import Base
 from bf16codecs._files import HAS_PREADV, SharedFile
 from bf16codecs._messages import advised
 from bf16codecs.codecs import FrameCodec
@@ -153,7 +153,7 @@ def dataset_array(
     decoding: Decoding,
     *,
     is_complete: bool = False,
-    base: Base | None = None,
+    base: BaseReader | None = None,
 ) -> ArrayReader:
     """Return what reads a dataset.
 

@@ -123,7 +123,7 @@ class StoreReader(ABC):
         if self._opened_base is not None:
             array.base_place = self._opened_base.where
             # Some bases are read by the thread that asks for it alone, others by several at a time.
-            below = self._base_array(path).concurrency
+            below = self.base_array(path).concurrency
             array.concurrency = max(array.concurrency, below) if below else 0
         return array
 
@@ -142,11 +142,8 @@ class StoreReader(ABC):
     def _opened_base(self) -> StoreReader | None:
         return self.__dict__.get("base")
 
-    def read_base(self, path: str, start: int, stop: int, out: Bytes) -> None:
-        """Read bytes [start, stop) of the base's tensor that a difference is of."""
-        self._base_array(path).read_run(start, stop, out)
-
-    def _base_array(self, path: str) -> RangeReader:
+    def base_array(self, path: str) -> RangeReader:
+        """Return the base's tensor that a difference is of."""
         bases = self._bases
         if path not in bases:
             assert self.base is not None
@@ -315,7 +312,7 @@ class StoreReader(ABC):
         """Open an array."""
 
     def _open_difference(self, path: str, difference: Difference, label: str) -> ArrayReader:
-        """Open what is stored as a difference to the base: `read_base` reads that."""
+        """Open what is stored as a difference to the base, which `base_array` returns."""
         raise StoreError(f"{label}: it is a difference, which only Zarr and HDF5 have")
 
     @abstractmethod

@@ -177,7 +177,8 @@ def work_with_bases(model: StoreReader, name: str, work: int) -> int:
             break  # reading says so
         array = model.tensor(difference.tensor).array
         dtype, _ = difference_form(difference)
-        work = runs_work(array, work * array.dtype.itemsize // np.dtype(dtype).itemsize)
+        nbytes = work * array.dtype.itemsize // np.dtype(dtype).itemsize
+        work = runs_work(array, nbytes, difference.chunks)
         total, difference = total + work, _difference(model, difference.tensor)
     return total
 

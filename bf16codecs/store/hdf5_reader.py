@@ -14,7 +14,8 @@ import h5py
 from h5py._hl.base import phil
 
 from bf16codecs._chunks.array import ArrayReader
-from bf16codecs._chunks.wanted import Base
+from bf16codecs._chunks.based import BaseReader
+from bf16codecs._chunks.pieces import LazyBase
 from bf16codecs._journal import Journal, carry_out_journal
 from bf16codecs._limits import Limits, check_metadata
 from bf16codecs._messages import advised, causes, damaged, named_errors, one_line
@@ -234,9 +235,9 @@ class Hdf5Reader(StoreReader):
         return self._array_of(path, label, None)
 
     def _open_difference(self, path: str, difference: Difference, label: str) -> ArrayReader:
-        return self._array_of(path, label, partial(self.read_base, path))
+        return self._array_of(path, label, LazyBase(partial(self.base_array, path)))
 
-    def _array_of(self, path: str, label: str, base: Base | None) -> ArrayReader:
+    def _array_of(self, path: str, label: str, base: BaseReader | None) -> ArrayReader:
         def read(dataset: Any) -> ArrayReader:
             decoding = self._opened[-1].decoding
             return dataset_array(dataset, label, decoding, is_complete=True, base=base)

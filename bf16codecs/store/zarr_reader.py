@@ -31,6 +31,7 @@ from bf16codecs._chunks.formats import (
 )
 from bf16codecs._chunks.frames import FrameFormat
 from bf16codecs._chunks.grid import chunk_counts, grid_indices
+from bf16codecs._chunks.pieces import LazyBase
 from bf16codecs._chunks.sources import LocalKeys
 from bf16codecs._chunks.stored import KeySource
 from bf16codecs._limits import Limits
@@ -341,15 +342,14 @@ class ZarrReader(StoreReader):
     def _open_difference(self, path: str, difference: Difference, label: str) -> ArrayReader:
         self._check_path(path)
         parsed = self._parsed_difference(path, difference)
+        form = parsed.shape, parsed.dtype, parsed.chunks
         return ChunkedArray(
             label,
-            parsed.shape,
-            parsed.dtype,
-            parsed.chunks,
+            *form,
             partial(self._locate, self._frames, path, parsed),
             in_blocks=True,
             concurrency=self._source.concurrency,
-            base=partial(self.read_base, path),
+            base=LazyBase(partial(self.base_array, path)),
         )
 
     def _parsed_difference(self, path: str, difference: Difference) -> ParsedArray:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import tracemalloc
+from collections.abc import Callable
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -17,12 +19,18 @@ from bf16codecs._chunks.frames import FrameFormat
 from bf16codecs._chunks.stored import InMemory
 from bf16codecs._chunks.wanted import Wanted
 from bf16codecs._threads import run_all
-from bf16codecs.errors import BaseMismatchError, StoreError
+from bf16codecs.errors import BaseMismatchError
 from bits import assert_same_bits
 from noted_chunks import NotedSource, chunked_array, padded_chunks, read_range
 from versions import fields
 
 ROWS, COLUMNS = 20, 1024  # of 4 KiB
+
+
+class Runs(NamedTuple):
+    """A base, of whose ranges alone something is read."""
+
+    read_run: Callable[[int, int, np.ndarray], None]
 
 
 def encode(raw, base=None, block=256, dtype="float32", codec="arithmetic", **options):
@@ -48,11 +56,9 @@ def chain(piece):
     source, form = NotedSource(piece), FrameFormat()
     first = chunked_array("0", arrays[0], (8, COLUMNS), source, form, lambda i, c: encode(c))
     encoded = differing(arrays[0], (3, COLUMNS), block=512)
-    second = chunked_array("1", arrays[1], (3, COLUMNS), source, form, encoded, base=first.read_run)
+    second = chunked_array("1", arrays[1], (3, COLUMNS), source, form, encoded, base=first)
     encoded = differing(arrays[1], (13, COLUMNS), block=1024)
-    third = chunked_array(
-        "2", arrays[2], (13, COLUMNS), source, form, encoded, base=second.read_run
-    )
+    third = chunked_array("2", arrays[2], (13, COLUMNS), source, form, encoded, base=second)
     return source, arrays[2], third
 
 
@@ -127,11 +133,17 @@ def test_a_base_is_not_read_where_none_is_needed():
         raise AssertionError
 
     reader = chunked_array(
-        "x", array, (1, 3000), NotedSource(), FrameFormat(), lambda i, c: encode(c), base=refuse
+        "x",
+        array,
+        (1, 3000),
+        NotedSource(),
+        FrameFormat(),
+        lambda i, c: encode(c),
+        base=Runs(refuse),
     )
     assert read_range(reader, 0, array.nbytes) == array.tobytes()
     reader = chunked_array(
-        "x", array, (1, 1500), NotedSource(), RAW, lambda i, c: c.tobytes(), base=refuse
+        "x", array, (1, 1500), NotedSource(), RAW, lambda i, c: c.tobytes(), base=Runs(refuse)
     )
     assert read_range(reader, 3, 9000) == array.tobytes()[3:9000]
 
@@ -152,7 +164,7 @@ def test_another_base_gives_no_output(request, piece, is_large):
         NotedSource(piece),
         FrameFormat(),
         differing(arrays[0], (8, COLUMNS)),
-        base=lambda start, stop, out: np.copyto(out, raw[start:stop]),
+        base=Runs(lambda start, stop, out: np.copyto(out, raw[start:stop])),
     )
     wrong = 3 * 4 * COLUMNS  # where the wrong block begins
     for start, stop in ((wrong, wrong + 1024), (0, arrays.nbytes // 2), (wrong + 9, wrong + 11)):
@@ -204,7 +216,7 @@ def test_padding_is_that_of_the_chunk(dtype, chunks):
             NotedSource(),
             FrameFormat(),
             encoded,
-            base=lambda start, stop, out: np.copyto(out, base[start:stop]),
+            base=Runs(lambda start, stop, out: np.copyto(out, base[start:stop])),
         )
         assert read_range(reader, 0, base.size) == arrays[1].tobytes()
         for index, chunk in padded_chunks(arrays[1], chunks).items():
@@ -224,7 +236,7 @@ def test_bytes_after_the_last_item(items):
         NotedSource(),
         FrameFormat(),
         differing(arrays[0], (items,), dtype="float64"),
-        base=lambda start, stop, out: np.copyto(out, arrays[0, start:stop]),
+        base=Runs(lambda start, stop, out: np.copyto(out, arrays[0, start:stop])),
     )
     for start in range(0, items, 100):
         assert read_range(reader, start, items) == arrays[1].tobytes()[start:]
@@ -243,16 +255,28 @@ def test_behind_a_checksum_of_hdf5(small_heads):
         source,
         Fletcher32Format(form),
         lambda index, chunk: Fletcher32().encode(encoded(index, chunk)),
-        base=base.read_run,
+        base=base,
     )
     assert read_range(reader, 9, 50_000) == arrays[1].tobytes()[9:50_000]
 
 
-def test_chunks_of_anything_but_whole_rows_have_no_base():
-    array = fields(1, 20, 30)[0]
-    make = chunked_array
-    with pytest.raises(StoreError, match="only chunks of whole rows have a base"):
-        make("x", array, (20, 15), NotedSource(), RAW, lambda i, c: b"", base=read_range)
+@pytest.mark.parametrize("chunks", [(20, 500), (7, 512), (1, 3), (20, 1)])
+@pytest.mark.parametrize("base_chunks", [(20, 500), (6, COLUMNS)])
+def test_chunks_that_are_boxes(chunks, base_chunks):
+    """Each is coded against the same box of the base, in C order, and padded as it is."""
+    size = 12 if chunks[1] < 500 else COLUMNS
+    arrays = [np.ascontiguousarray(array[:, :size]) for array in fields(2, ROWS, COLUMNS)]
+    source, form = NotedSource(), FrameFormat()
+    base = chunked_array("0", arrays[0], base_chunks, source, form, lambda i, c: encode(c))
+    encoded = differing(arrays[0], chunks)
+    reader = chunked_array("1", arrays[1], chunks, source, form, encoded, base=base)
+    out = np.empty_like(arrays[1])
+    run_all(reader.box_jobs([range(ROWS), range(size)], out), 2)
+    assert_same_bits(out, arrays[1])
+    part = np.empty((3, 4), arrays[1].dtype)
+    reader.read_box([range(5, 8), range(2, 6)], part)
+    assert_same_bits(part, arrays[1][5:8, 2:6])
+    assert read_range(reader, 101, arrays[1].nbytes) == arrays[1].tobytes()[101:]
 
 
 def test_memory_is_in_proportion_to_the_range(small_heads):
@@ -260,7 +284,7 @@ def test_memory_is_in_proportion_to_the_range(small_heads):
     form, source, chunks = FrameFormat(), NotedSource(1 << 16), (4, 1 << 19)
     base = chunked_array("0", arrays[0], chunks, source, form, lambda i, c: encode(c))
     reader = chunked_array(
-        "1", arrays[1], chunks, source, form, differing(arrays[0], chunks), base=base.read_run
+        "1", arrays[1], chunks, source, form, differing(arrays[0], chunks), base=base
     )
     out = np.empty(1 << 19, np.uint8)
     reader.read_run(0, out.size, out)

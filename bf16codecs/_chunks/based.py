@@ -1,0 +1,78 @@
+"""What a chunk of a difference is coded against: the same box of another array."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bf16codecs._buffers import Bytes
+from bf16codecs._chunks.grid import ArrayPlan
+from bf16codecs._chunks.indexing import cut_run
+
+__all__ = ["BaseReader", "ChunkBase"]
+
+
+class BaseReader(Protocol):
+    """What can be the base of differences: ranges of an array's bytes, and boxes of its items."""
+
+    def read_run(self, start: int, stop: int, out: Bytes) -> None:
+        """Read a range of the array's bytes."""
+
+    def read_box(self, axes: Sequence[range], out: NDArray[Any]) -> None:
+        """Read a box of the array."""
+
+
+class ChunkBase:
+    """The bases of an array's chunks.
+
+    Parameters
+    ----------
+    base
+        Another array of the same shape and data type.
+    plan
+        The array.
+    """
+
+    def __init__(self, base: BaseReader, plan: ArrayPlan) -> None:
+        self._base, self._plan = base, plan
+
+    def read(self, index: tuple[int, ...], start: int, stop: int, out: Bytes) -> None:
+        """Read a range of the bytes of a chunk's base, padded as the chunk is.
+
+        It is of whole items, as blocks of frames are.
+        """
+        if self._plan.is_contiguous:
+            self._read_run(index, start, stop, out)
+        else:
+            self._read_boxes(index, start, stop, out)
+
+    def _read_run(self, index: tuple[int, ...], start: int, stop: int, out: Bytes) -> None:
+        piece = self._plan.piece(index)
+        stored, padding = np.split(out, [max(0, min(stop, piece.nbytes) - start)])
+        if stored.size:
+            self._base.read_run(piece.offset + start, piece.offset + start + stored.size, stored)
+        if padding.size:
+            self._pad(padding)
+
+    def _read_boxes(self, index: tuple[int, ...], start: int, stop: int, out: Bytes) -> None:
+        plan, rest = self._plan, self._pad(out)
+        for local in cut_run(plan.chunks, start // plan.item_size, stop // plan.item_size):
+            lengths = [len(axis) for axis in local]
+            box, rest = np.split(rest, [math.prod(lengths)])
+            axes = [
+                range(i * n + axis.start, min(i * n + axis.stop, whole))
+                for i, n, axis, whole in zip(index, plan.chunks, local, plan.shape, strict=True)
+            ]
+            if all(axes):
+                place = tuple(slice(len(axis)) for axis in axes)
+                self._base.read_box(axes, box.reshape(lengths)[place])
+
+    def _pad(self, out: Bytes) -> NDArray[Any]:
+        """Fill memory with items that arrays are padded with, and return these."""
+        values = out.view(np.dtype(self._plan.dtype).newbyteorder("<"))
+        values[:] = self._plan.fill_value
+        return values
