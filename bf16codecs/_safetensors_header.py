@@ -12,7 +12,7 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -30,6 +30,7 @@ __all__ = [
     "header_nbytes",
     "is_plain_name",
     "json_object",
+    "make_header",
     "name_fault",
     "open_file",
     "parse_header",
@@ -38,6 +39,7 @@ __all__ = [
 
 MAX_HEADER_BYTES = MAX_METADATA_BYTES
 _U64 = 1 << 64
+_METADATA = "__metadata__"
 
 # What JSON's grammar allows and the reference does not take for a whole number, or for text.
 _ODD_NUMBER = re.compile(rb"-0|[0-9]{300}")
@@ -205,7 +207,7 @@ def parse_header(raw: bytes, data_size: int, where: str) -> Header:
     metadata: dict[str, str] = {}
     tensors = []
     for name, entry in json_object(raw, f"{where}: header"):
-        if name == "__metadata__":
+        if name == _METADATA:
             metadata = _metadata(entry, where)
         else:
             tensors.append(_tensor(name, entry, where))
@@ -229,6 +231,40 @@ def parse_header(raw: bytes, data_size: int, where: str) -> Header:
     if end < data_size:
         raise SafetensorsError(f"{where}: {counted(data_size - end, 'byte')} after the last tensor")
     return Header(raw, tuple(tensors), metadata)
+
+
+def make_header(
+    tensors: Mapping[str, tuple[str, tuple[int, ...]]], metadata: Mapping[str, str], where: str
+) -> Header:
+    """Lay out a file as safetensors does: wide dtypes first, then by name.
+
+    Parameters
+    ----------
+    tensors
+        Dtype and shape of each tensor, by name.
+    metadata
+        Its ``__metadata__``.
+    where
+        The file, for messages.
+
+    Raises
+    ------
+    SafetensorsError
+        If a tensor has a name that the format keeps for itself.
+    """
+    if _METADATA in tensors:
+        raise SafetensorsError(f"{where}: no tensor may be called {_METADATA!r}: rename it")
+    rank = list(DTYPE_BITS).index
+    entries: dict[str, Any] = {_METADATA: dict(metadata)} if metadata else {}
+    offset = 0
+    for name in sorted(tensors, key=lambda name: (-rank(tensors[name][0]), name)):
+        dtype, shape = tensors[name]
+        stop = offset + math.prod(shape) * DTYPE_BITS[dtype] // 8
+        entries[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [offset, stop]}
+        offset = stop
+    raw = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
+    raw += b" " * (-len(raw) % 8)
+    return parse_header(raw, offset, where)
 
 
 def open_file(path: Path) -> BinaryIO:

@@ -25,6 +25,7 @@ from bf16codecs._safetensors_header import (
     header_nbytes,
     is_plain_name,
     json_object,
+    make_header,
     name_fault,
     open_file,
     parse_header,
@@ -43,6 +44,7 @@ __all__ = [
     "check_index",
     "header_nbytes",
     "is_plain_name",
+    "make_header",
     "open_source",
     "open_to_store",
     "parse_header",
@@ -105,6 +107,8 @@ class Source:
     files: tuple[SourceFile, ...]
     index: Path | None = None
     index_raw: bytes = b""
+    #: Of a store that is a checkpoint, what it has beside tensors: its text, and all objects.
+    checkpoint: tuple[bytes, bytes] | None = None
 
     @property
     def nbytes(self) -> int:

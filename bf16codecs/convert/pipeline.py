@@ -7,8 +7,6 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from bf16codecs import _core
 from bf16codecs._buffers import Bytes, ThreadBuffer
 from bf16codecs._chunks.grid import Piece
@@ -27,9 +25,9 @@ from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.entries import ROUNDED, StoredFile
 from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.paths import array_paths
-from bf16codecs.store.plan import INDEX_PATH, header_path, plan_bytes
+from bf16codecs.store.plan import INDEX_PATH, header_path
 from bf16codecs.store.whole import stored_arrays
-from bf16codecs.store.writer import StoreWriter
+from bf16codecs.store.writer import StoreWriter, write_bytes, write_checkpoint
 
 __all__ = [
     "LOCAL",
@@ -134,7 +132,7 @@ def pack(
         plan = measured.plan
     _create(writer, plan)
     stored = [
-        _write_bytes(writer, header_path(i), file.header.raw, chunk_size)
+        write_bytes(writer, header_path(i), file.header.raw, chunk_size)
         for i, file in enumerate(source.files)
     ]
     encoded = encode(source, writer, plan, kinds, keep_checksums, progress)
@@ -150,11 +148,15 @@ def pack(
     index = None
     if source.index is not None:
         raw, path = source.index_raw, INDEX_PATH
-        stored.append(_write_bytes(writer, path, raw, chunk_size))
+        stored.append(write_bytes(writer, path, raw, chunk_size))
         index = StoredFile(source.index.name, len(raw), Digests.of(raw, kinds), path)
+    checkpoint = None
+    if source.checkpoint is not None:
+        checkpoint, nbytes = write_checkpoint(writer, *source.checkpoint, chunk_size)
+        stored.append(nbytes)
     reference = None if base is None else base.reference
     loss = None if measured is None else measured.loss
-    info = StoreInfo(files, index, plan.paths, reference, plan.differences, loss=loss)
+    info = StoreInfo(files, index, plan.paths, reference, plan.differences, None, loss, checkpoint)
     stored.append(writer.finish(info))
     stored_nbytes = encoded.stored_nbytes + sum(stored)
     nbytes = source.nbytes + len(source.index_raw)
@@ -184,17 +186,6 @@ def _create(writer: StoreWriter, plan: ModelPlan) -> None:
     for name, path in array_paths(plan.paths).items():
         if path != plan.paths[name] and not plan.paths[name].endswith(ROUNDED):
             writer.share(path, plan.paths[name])
-
-
-def _write_bytes(writer: StoreWriter, path: str, raw: bytes, chunk_size: int) -> int:
-    plan = plan_bytes(path, len(raw), chunk_size)
-    writer.create(plan)
-    stored = 0
-    for piece in plan.pieces():
-        chunk = np.zeros(plan.chunk_nbytes, np.uint8)
-        chunk[: piece.nbytes] = np.frombuffer(raw, np.uint8, piece.nbytes, piece.offset)
-        stored += writer.write(piece, chunk)
-    return stored
 
 
 def unpack(

@@ -16,8 +16,7 @@ from bf16codecs.errors import StoreError
 from bf16codecs.safetensors import Source, TensorInfo
 from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.entries import ROUNDED, Difference
-from bf16codecs.store.layout import ATTRIBUTES_KEY
-from bf16codecs.store.plan import array_form, plan_arrays
+from bf16codecs.store.plan import array_form, plan_arrays, with_others
 
 __all__ = ["ModelPlan", "NoCommonTensorError", "is_convertible", "plan_model"]
 
@@ -119,7 +118,7 @@ def plan_model(
             differences[array.path] = Difference(name, *form, *others)
             array = replace(array, has_base=True)
         else:
-            array = _with_others(array, *others)
+            array = with_others(array, *others)
         planned.append(array)
     if base is not None and not differences:
         files = " and ".join(str(file.path) for file in source.files[:1])
@@ -136,16 +135,6 @@ def _by_owner(followers: Mapping[str, str]) -> defaultdict[str, tuple[str, ...]]
     for name, owner in followers.items():
         found[owner] += (name,)
     return found
-
-
-def _with_others(
-    array: ArrayPlan, copies: tuple[str, ...], roundings: tuple[str, ...]
-) -> ArrayPlan:
-    """Let an array say which other tensors it stands for."""
-    others = {"copies": list(copies), "roundings": list(roundings)}
-    own = {key: names for key, names in others.items() if names}
-    attributes = {**array.attributes[ATTRIBUTES_KEY], **own}
-    return replace(array, attributes={ATTRIBUTES_KEY: attributes})
 
 
 def _counterpart(base: StoreReader, tensor: TensorInfo, array: ArrayPlan) -> RangeReader | None:

@@ -32,6 +32,7 @@ from bf16codecs.store.bases import identity, place_of
 from bf16codecs.store.choice import CODEC_NAMES, DEFAULT_CODEC
 from bf16codecs.store.entries import ROUNDED, StoredFile
 from bf16codecs.store.kinds import Kind, detect
+from bf16codecs.store.objects import read_checkpoint, read_object
 from bf16codecs.store.opening import Opening, open_store
 from bf16codecs.store.whole import stored_arrays
 
@@ -224,4 +225,14 @@ def _source_of(reader: StoreReader) -> Source:
         for header, file, own in zip(headers, reader.info.files, parts, strict=True)
     )
     index = reader.info.index
-    return _StoredSource(files, None if index is None else Path(index.name), read_index(reader))
+    named = None if index is None else Path(index.name)
+    return _StoredSource(files, named, read_index(reader), _checkpoint_of(reader))
+
+
+def _checkpoint_of(reader: StoreReader) -> tuple[bytes, bytes] | None:
+    """Return what a checkpoint of a training job has beside tensors: they are checked before."""
+    paths = reader.info.checkpoint
+    if paths is None or read_checkpoint(reader) is None:
+        return None
+    nbytes = 0 if paths.objects is None else reader.array(paths.objects).shape[0]
+    return reader.text(paths.text), read_object(reader, (0, nbytes))

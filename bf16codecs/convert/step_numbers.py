@@ -12,7 +12,7 @@ from bf16codecs.convert.sources import opened_source
 from bf16codecs.errors import SafetensorsError, StoreError
 from bf16codecs.safetensors import Source, open_to_store
 
-__all__ = ["check_common", "ordered_steps", "step_of", "step_told"]
+__all__ = ["check_common", "ordered_steps", "step_in", "step_of", "step_told"]
 
 _KEYS = ("step", "global_step", "iteration")
 _NAMED = re.compile(
@@ -59,12 +59,15 @@ def step_told(metadata: Iterable[Mapping[str, str]], path: str | os.PathLike[str
             text = own.get(key, "")
             if text.isdecimal() and text.isascii() and len(text) <= 18:
                 return int(text)
-    for name in _names_in(os.fspath(path)):
-        name = _SHARD.sub("", name)
-        found = _NAMED.findall(name) or _ALONE.findall(name)
-        if found:
-            return int(found[-1])
-    return None
+    found = map(step_in, _names_in(os.fspath(path)))
+    return next((number for number in found if number is not None), None)
+
+
+def step_in(name: str) -> int | None:
+    """Return the number of the step that a name tells, if it tells one."""
+    name = _SHARD.sub("", name)
+    found = _NAMED.findall(name) or _ALONE.findall(name)
+    return int(found[-1]) if found else None
 
 
 def _names_in(path: str) -> list[str]:

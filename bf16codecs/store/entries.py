@@ -166,7 +166,9 @@ def stored_files(content: Mapping[str, Any]) -> tuple[tuple[StoredFile, ...], St
     """Check the files, and the index, of a model."""
     if not isinstance(content["files"], list):
         raise TypeError("files are not a list")
-    files = tuple(stored_file(entry, "header") for entry in content["files"])
+    # Of what was in no file, nobody has a digest.
+    with_digests = "checkpoint" not in content
+    files = tuple(stored_file(entry, "header", with_digests) for entry in content["files"])
     # Otherwise a store could show the digest of a file that it does not restore.
     if any((file.restored_digests is None) == ("lossy" in content) for file in files):
         raise ValueError("files have a digest of what is restored in lossy stores, and there alone")
@@ -179,7 +181,7 @@ def stored_files(content: Mapping[str, Any]) -> tuple[tuple[StoredFile, ...], St
     return files, index
 
 
-def stored_file(entry: Mapping[str, Any], key: str) -> StoredFile:
+def stored_file(entry: Mapping[str, Any], key: str, with_digests: bool = True) -> StoredFile:
     """Check what attributes say of a file."""
     if not isinstance(entry, Mapping):
         raise TypeError(f"{entry!r:.80} is not what attributes say of a file")
@@ -187,7 +189,7 @@ def stored_file(entry: Mapping[str, Any], key: str) -> StoredFile:
     file = StoredFile(
         entry["name"],
         _size(entry["size"]),
-        _digests(entry),
+        _digests(entry) if with_digests else Digests.from_entry(entry),
         entry[key],
         restored if restored.kinds else None,
     )
@@ -292,7 +294,8 @@ def base_entry(base: BaseReference) -> dict[str, Any]:
 def base_reference(entry: Mapping[str, Any]) -> BaseReference:
     """Check what attributes say of a base."""
     files = tuple(
-        BaseFile(file["name"], _size(file["size"]), _digests(file), file["header_sha256"])
+        # The digest of the header tells checkpoints from others.
+        BaseFile(file["name"], _size(file["size"]), Digests.from_entry(file), file["header_sha256"])
         for file in entry["files"]
     )
     path, step, codec = entry["path"], entry.get("step"), entry.get("codec")

@@ -14,6 +14,7 @@ from bf16codecs._half import HalfLoss
 from bf16codecs._messages import damaged
 from bf16codecs._version import __version__
 from bf16codecs.errors import StoreError, UnsupportedVersionError
+from bf16codecs.store.checkpoint import CheckpointPaths
 from bf16codecs.store.entries import (
     ROUNDED,
     BaseReference,
@@ -54,13 +55,16 @@ class StoreInfo:
     run: RunInfo | None = None
     #: Of a lossy store, what all tensors lost.
     loss: HalfLoss | None = None
+    #: Of a checkpoint of a training job, where that is which is no tensor.
+    checkpoint: CheckpointPaths | None = None
 
     @property
     def layout(self) -> int:
         """The oldest layout that has all that this store has."""
         is_shared = len(set(self.paths.values())) < len(self.paths)
         is_rounded = any(path.endswith(ROUNDED) for path in self.paths.values())
-        is_whole = self.base is None and self.run is None and self.loss is None
+        later = self.base, self.run, self.loss, self.checkpoint
+        is_whole = all(part is None for part in later)
         of_files = [file.digests.kinds for file in (*self.files, self.index) if file is not None]
         is_known = all(kinds == ("sha256",) for kinds in of_files)
         return 1 if is_whole and is_known and not is_shared and not is_rounded else 2
@@ -96,6 +100,8 @@ class StoreInfo:
             content["base"] = base_entry(self.base)
         if self.loss is not None:
             content["lossy"] = loss_entry(self.loss)
+        if self.checkpoint is not None:
+            content["checkpoint"] = self.checkpoint.to_entry()
         content["tensors"] = {name: self._tensor_entry(name) for name in self.paths}
         return content
 
@@ -168,7 +174,10 @@ class StoreInfo:
         loss = stored_loss(content["lossy"]) if "lossy" in content else None
         if loss is not None and base is not None:
             raise ValueError("it is lossy, and has a base")
-        return cls(files, index, paths, base, differences, loss=loss)
+        checkpoint = None
+        if "checkpoint" in content:
+            checkpoint = CheckpointPaths.from_entry(content["checkpoint"])
+        return cls(files, index, paths, base, differences, loss=loss, checkpoint=checkpoint)
 
 
 def _of_layout_1(content: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ __all__ = [
     "plan_arrays",
     "plan_bytes",
     "tensor_attributes",
+    "with_others",
 ]
 
 
@@ -45,6 +47,14 @@ def tensor_attributes(tensor: TensorInfo, shape: tuple[int, ...]) -> dict[str, A
     if shape != tensor.shape:
         own["shape"] = list(tensor.shape)
     return {ATTRIBUTES_KEY: own}
+
+
+def with_others(array: ArrayPlan, copies: tuple[str, ...], roundings: tuple[str, ...]) -> ArrayPlan:
+    """Let an array say which other tensors it stands for."""
+    others = {"copies": list(copies), "roundings": list(roundings)}
+    own = {key: names for key, names in others.items() if names}
+    attributes = {**array.attributes[ATTRIBUTES_KEY], **own}
+    return replace(array, attributes={ATTRIBUTES_KEY: attributes})
 
 
 def difference_form(difference: Difference) -> tuple[str, tuple[int, ...]]:

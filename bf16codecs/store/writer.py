@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Protocol
 
+import numpy as np
+
 from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.grid import ArrayPlan, Piece
+from bf16codecs.store.checkpoint import CHECKPOINT_PATH, OBJECTS_PATH, CheckpointPaths
 from bf16codecs.store.layout import StoreInfo
+from bf16codecs.store.plan import plan_bytes
 
-__all__ = ["StoreWriter"]
+__all__ = ["StoreWriter", "write_bytes", "write_checkpoint"]
 
 
 class StoreWriter(Protocol):
@@ -28,3 +32,26 @@ class StoreWriter(Protocol):
 
     def close(self) -> None:
         """Release what is open; `finish` does so too."""
+
+
+def write_bytes(writer: StoreWriter, path: str, raw: bytes, chunk_size: int) -> int:
+    """Write an array of bytes: a header, or the index; return its stored size."""
+    plan = plan_bytes(path, len(raw), chunk_size)
+    writer.create(plan)
+    stored = 0
+    for piece in plan.pieces():
+        chunk = np.zeros(plan.chunk_nbytes, np.uint8)
+        chunk[: piece.nbytes] = np.frombuffer(raw, np.uint8, piece.nbytes, piece.offset)
+        stored += writer.write(piece, chunk)
+    return stored
+
+
+def write_checkpoint(
+    writer: StoreWriter, text: bytes, objects: bytes, chunk_size: int
+) -> tuple[CheckpointPaths, int]:
+    """Write what a checkpoint has beside tensors; return where it is, and its stored size."""
+    stored = write_bytes(writer, CHECKPOINT_PATH, text, chunk_size)
+    if not objects:
+        return CheckpointPaths(CHECKPOINT_PATH, None), stored
+    stored += write_bytes(writer, OBJECTS_PATH, objects, chunk_size)
+    return CheckpointPaths(CHECKPOINT_PATH, OBJECTS_PATH), stored

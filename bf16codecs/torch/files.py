@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import bisect
-import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from bf16codecs._dtypes import DTYPE_BITS
 from bf16codecs._paths import given_path
 from bf16codecs._torch_tensors import as_tensor
 from bf16codecs.convert import safetensors_to_hdf5, safetensors_to_zarr
 from bf16codecs.model.model import open_model
-from bf16codecs.safetensors import Source, SourceFile, parse_header
 from bf16codecs.store.kinds import Kind, suffix_of
-from bf16codecs.torch.tied import DTYPES, check_tensors, tied_names
+from bf16codecs.torch.memory import source_of
+from bf16codecs.torch.tied import check_tensors, tied_names
 
 __all__ = ["as_tensor", "load_file", "save_file"]
 
@@ -107,8 +101,8 @@ def save_file(
     check_tensors(tensors)
     told = {**tied_names(tensors), **(metadata or {})}
     name = path.name.removesuffix(path.suffix).removesuffix(".zarr") or "model"
-    file = _TensorFile.of(tensors, told, Path(f"{name}.safetensors"))
-    convert(_Memory((file,)), filename, **{"overwrite": True, **options})
+    source = source_of(tensors, told, Path(f"{name}.safetensors"))
+    convert(source, filename, **{"overwrite": True, **options})
 
 
 def _conversion(path: Path) -> Callable[..., Any]:
@@ -122,61 +116,3 @@ def _conversion(path: Path) -> Callable[..., Any]:
         f"{path}: a store is a folder (.zarr), a ZIP file (.zarr.zip) or an HDF5 file (.h5, .hdf5),"
         f" and its name must not end in {path.suffix!r:.80}"
     )
-
-
-class _Memory(Source):
-    """A model that is not on disk."""
-
-    @property
-    def paths(self) -> list[Path]:
-        """No files."""
-        return []
-
-
-@dataclass(frozen=True)
-class _TensorFile(SourceFile):
-    """The safetensors file of given tensors, made on the fly."""
-
-    tensors: list[torch.Tensor]
-
-    @classmethod
-    def of(
-        cls, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str] | None, path: Path
-    ) -> _TensorFile:
-        """Lay out a file as safetensors does: wide dtypes first, then by name."""
-        rank = list(DTYPE_BITS).index
-        names = sorted(tensors, key=lambda name: (-rank(DTYPES[tensors[name].dtype]), name))
-        entries: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
-        offset = 0
-        for name in names:
-            tensor, shape = tensors[name], list(tensors[name].shape)
-            if DTYPES[tensor.dtype] == "F4":  # two numbers in each item
-                shape[-1] *= 2
-            stop = offset + tensor.numel() * tensor.element_size()
-            dtype = DTYPES[tensor.dtype]
-            entries[name] = {"dtype": dtype, "shape": shape, "data_offsets": [offset, stop]}
-            offset = stop
-        raw = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
-        raw += b" " * (-len(raw) % 8)
-        header = parse_header(raw, offset, str(path))
-        # Conjugated and negated views have other bytes than numbers.
-        ordered = [
-            tensors[info.name].detach().resolve_conj().resolve_neg().contiguous()
-            for info in header.tensors
-        ]
-        return cls(path, header, ordered)
-
-    def read_into(self, offset: int, out: NDArray[np.uint8]) -> None:
-        """Read bytes of one tensor."""
-        offset -= self.header.data_start
-        infos = self.header.tensors
-        # Empty tensors share their offset with the one that follows them.
-        number = bisect.bisect_right(infos, offset, key=lambda info: info.start) - 1
-        tensor = self.tensors[number]
-        first = (offset - infos[number].start) // tensor.element_size()
-        part = tensor.reshape(-1)[first : first + out.size // tensor.element_size()]
-        out[:] = part.view(torch.uint8).cpu().numpy()
-
-    def state(self) -> Any:
-        """Return something that differs once a tensor has changed."""
-        return [tensor._version for tensor in self.tensors]

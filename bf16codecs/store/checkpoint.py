@@ -1,0 +1,96 @@
+"""What a training job keeps beside tensors: objects of its program, and where names come from.
+
+docs/store.md, "Checkpoints", is the normative description.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from bf16codecs.store.paths import RESERVED_ROOT
+
+__all__ = ["CHECKPOINT_PATH", "OBJECTS_PATH", "Checkpoint", "CheckpointPaths"]
+
+CHECKPOINT_PATH = f"{RESERVED_ROOT}/checkpoint"
+OBJECTS_PATH = f"{RESERVED_ROOT}/objects"
+
+#: A key of a dictionary, or an index of a list.
+Key = str | int
+
+
+class CheckpointPaths(NamedTuple):
+    """The arrays of what is no tensor, as the attributes of a store name them."""
+
+    text: str
+    objects: str | None
+
+    def to_entry(self) -> dict[str, str]:
+        """Return what attributes say of them."""
+        return {"path": self.text} | ({} if self.objects is None else {"objects": self.objects})
+
+    @classmethod
+    def from_entry(cls, entry: Mapping[str, Any]) -> CheckpointPaths:
+        """Check what attributes say of them."""
+        paths = cls(entry["path"], entry.get("objects"))
+        if not isinstance(paths.text, str) or not isinstance(paths.objects, (str, type(None))):
+            raise TypeError("the path of a checkpoint's text or objects is not a string")
+        return paths
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What is no tensor, and the names of all.
+
+    Attributes
+    ----------
+    objects : mapping
+        By name, offset and size in the array of objects, in bytes.
+    names : mapping
+        By name, the keys that led to it.
+    """
+
+    objects: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    names: Mapping[str, tuple[Key, ...]] = field(default_factory=dict)
+
+    def to_text(self) -> bytes:
+        """Return the text that is stored."""
+        content: dict[str, Any] = {"objects": self.objects}
+        if self.names:
+            content["names"] = self.names
+        return json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode()
+
+    @classmethod
+    def from_text(cls, text: bytes, nbytes: int) -> Checkpoint:
+        """Check a text that was stored.
+
+        Parameters
+        ----------
+        text
+            The text.
+        nbytes
+            Size of the array of objects.
+
+        Raises
+        ------
+        ValueError
+            If it is not what the layout says.
+        """
+        content = json.loads(text)
+        if not isinstance(content, dict) or not isinstance(content.get("objects"), dict):
+            raise ValueError("its text is not an object with objects")
+        names = content.get("names", {})
+        if not isinstance(names, dict):
+            raise ValueError("its names are not an object")
+        for name, place in content["objects"].items():
+            is_place = isinstance(place, list) and [type(n) for n in place] == [int, int]
+            if not is_place or min(place) < 0 or sum(place) > nbytes:
+                raise ValueError(f"{place!r:.80} is not where object {name!r:.80} is")
+        for name, keys in names.items():
+            is_path = isinstance(keys, list) and all(type(key) in (str, int) for key in keys)
+            if not is_path or not keys:
+                raise ValueError(f"{keys!r:.80} is not what led to {name!r:.80}")
+        objects = {name: (start, size) for name, (start, size) in content["objects"].items()}
+        return cls(objects, {name: tuple(keys) for name, keys in names.items()})

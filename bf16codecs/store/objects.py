@@ -1,0 +1,52 @@
+"""Reads what a checkpoint has beside tensors."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bf16codecs.errors import StoreError
+from bf16codecs.store.backend import StoreReader
+from bf16codecs.store.checkpoint import Checkpoint
+
+__all__ = ["read_checkpoint", "read_object"]
+
+
+def read_checkpoint(reader: StoreReader) -> Checkpoint | None:
+    """Return what a store has beside tensors, None if it is no checkpoint of a training job.
+
+    Raises
+    ------
+    StoreError
+        If it is damaged.
+    """
+    paths = reader.info.checkpoint
+    if paths is None:
+        return None
+    nbytes = 0
+    if paths.objects is not None:
+        objects = reader.array(paths.objects)
+        if objects.dtype != np.uint8 or len(objects.shape) != 1:
+            raise StoreError(f"{reader.label(paths.objects)}: is not an array of bytes")
+        nbytes = objects.shape[0]
+    try:
+        return Checkpoint.from_text(reader.text(paths.text), nbytes)
+    except (ValueError, RecursionError) as e:
+        raise StoreError(f"{reader.label(paths.text)}: {e}") from None
+
+
+def read_object(reader: StoreReader, place: tuple[int, int]) -> bytes:
+    """Read an object's bytes, from the place that `read_checkpoint` says.
+
+    Raises
+    ------
+    bf16codecs.errors.CodecError, StoreError
+        If they are damaged, or more than the caller allows.
+    """
+    paths, (start, size) = reader.info.checkpoint, place
+    assert paths is not None
+    if paths.objects is None:
+        return b""
+    reader.check_size(size, "an object")
+    out = np.empty(size, np.uint8)
+    reader.array(paths.objects).read_run(start, start + size, out)
+    return out.tobytes()

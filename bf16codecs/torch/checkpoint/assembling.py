@@ -1,0 +1,178 @@
+"""What the coordinator makes of reports: which tensors share an array, and chunks that are left."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bf16codecs._chunks.grid import ArrayPlan, chunk_counts, grid_indices
+from bf16codecs._messages import counted
+from bf16codecs._threads import run_all
+from bf16codecs.errors import StoreError
+from bf16codecs.store.backend import StoreReader
+from bf16codecs.store.entries import ROUNDED
+from bf16codecs.store.layout import ATTRIBUTES_KEY
+from bf16codecs.torch.checkpoint.encoding import (
+    ChunkEncoder,
+    Index,
+    chunk_axes,
+    chunk_file,
+    chunks_of,
+)
+from bf16codecs.torch.checkpoint.grids import Box, common
+from bf16codecs.torch.checkpoint.writing import COPY, ROUNDING, ShardReport
+
+__all__ = ["Left", "Shared", "check_complete", "put_left", "put_parts", "put_small", "shared"]
+
+Reports = Mapping[str, Sequence[ShardReport]]
+
+
+class Left(NamedTuple):
+    """A part of a tensor that nobody wrote, since it follows from another one, but not all does."""
+
+    name: str
+    box: Box
+    kind: str
+    owner: str
+
+
+class Shared(NamedTuple):
+    """Tensors that have no array of their own, by the kind of it, each with its owner."""
+
+    copies: dict[str, str]
+    roundings: dict[str, str]
+    left: list[Left]
+
+
+def shared(reports: Reports, arrays: Mapping[str, ArrayPlan]) -> Shared:
+    """Find which tensors follow from others as a whole, and what is left of those that do not.
+
+    Parameters
+    ----------
+    reports
+        Of each tensor, those of all processes.
+    arrays
+        By tensor.
+    """
+    found = Shared({}, {}, [])
+    for name, own in reports.items():
+        follows = {report.follows for report in own if all(report.box.sizes)}
+        if len(follows) == 1 and (pair := next(iter(follows))) is not None:
+            (found.copies if pair[0] == COPY else found.roundings)[name] = pair[1]
+        else:
+            found.left.extend(
+                Left(name, report.box, *report.follows) for report in own if report.follows
+            )
+    first: dict[tuple[Any, ...], str] = {}
+    for name, own in reports.items():
+        if content := own[0].content:
+            dtype = arrays[name].attributes[ATTRIBUTES_KEY]["dtype"]
+            owner = first.setdefault((dtype, arrays[name].shape, content), name)
+            if owner != name:
+                found.copies[name] = owner
+    return found
+
+
+def put_small(encoder: ChunkEncoder, reports: Reports, arrays: Mapping[str, ArrayPlan]) -> None:
+    """Write the small tensors, of which the reports have all bytes."""
+    for name, own in reports.items():
+        content, array = own[0].content, arrays.get(name)
+        if content and array is not None:
+            values = np.frombuffer(content, f"u{array.item_size}").reshape(array.shape)
+            for index in grid_indices(chunk_counts(array.shape, array.chunks)):
+                place = tuple(slice(a.start, a.stop) for a in chunk_axes(array, index))
+                encoder.put(array, index, values[place])
+
+
+def put_parts(
+    encoder: ChunkEncoder, reports: Reports, arrays: Mapping[str, ArrayPlan], scratch: Path
+) -> None:
+    """Write the chunks that several processes have items of."""
+    parts: dict[tuple[str, Index], list[tuple[Box, str]]] = defaultdict(list)
+    for name, own in reports.items():
+        for report in own:
+            for index, file in report.parts:
+                parts[name, index].append((report.box, file))
+
+    def put(name: str, index: Index, own: Sequence[tuple[Box, str]]) -> None:
+        array = arrays[name]
+        axes = chunk_axes(array, index)
+        values = np.empty([len(axis) for axis in axes], f"u{array.item_size}")
+        missing = values.size
+        for box, file in own:
+            shared_axes = [common(a, b) for a, b in zip(axes, box.axes, strict=True)]
+            part = np.fromfile(scratch / file, values.dtype)
+            place = tuple(
+                slice(s.start - a.start, s.stop - a.start)
+                for s, a in zip(shared_axes, axes, strict=True)
+            )
+            values[place] = part.reshape([len(axis) for axis in shared_axes])
+            missing -= part.size
+        if missing:
+            raise StoreError(f"tensor {name!r}: {missing} items of chunk {index} are of no process")
+        encoder.put(array, index, values)
+
+    run_all((partial(put, *key, own) for key, own in parts.items()), 1)
+
+
+def put_left(
+    reader: StoreReader,
+    encoder: ChunkEncoder,
+    left: Sequence[Left],
+    arrays: Mapping[str, ArrayPlan],
+) -> None:
+    """Write what no process did, from the tensors that it follows from.
+
+    Parameters
+    ----------
+    reader
+        The store, complete but for this.
+    encoder
+        Writes to it.
+    left
+        What is missing.
+    arrays
+        By tensor.
+    """
+
+    def jobs() -> Iterator[Callable[[], None]]:
+        for name, box, kind, owner in left:
+            path = arrays[owner].path + (ROUNDED if kind == ROUNDING else "")
+            for index in chunks_of(arrays[name], box.axes):
+                yield partial(put, arrays[name], index, path)
+
+    def put(array: ArrayPlan, index: Index, path: str) -> None:
+        axes, source = chunk_axes(array, index), reader.array(path)
+        values = np.empty([len(axis) for axis in axes], source.dtype)
+        source.read_box(axes, values)
+        encoder.put(array, index, values.view(f"u{array.item_size}"))
+
+    run_all(jobs(), 1)
+
+
+def check_complete(folder: Path, arrays: Sequence[ArrayPlan]) -> None:
+    """Refuse a store that lacks chunks, as when a process writes to a disk of its own.
+
+    Raises
+    ------
+    StoreError
+        If it does.
+    """
+    for array in arrays:
+        whole = [
+            chunk_file(folder, array, i)
+            for i in grid_indices(chunk_counts(array.shape, array.chunks))
+        ]
+        there = set(os.listdir(folder / array.path)) if (folder / array.path).is_dir() else set()
+        missing = [path for path in whole if os.path.basename(path) not in there]
+        if missing:
+            raise StoreError(
+                f"{folder}: {counted(len(missing), 'chunk')} of {array.path} are not there, such as"
+                f" {os.path.basename(missing[0])}: all processes must write to one file system"
+            )

@@ -1,0 +1,262 @@
+"""The coordinator's part: a checkpoint is planned, put together, and gets its name in one step."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from torch.distributed.checkpoint import SavePlan
+from torch.distributed.checkpoint.planner import WriteItemType
+from torch.distributed.checkpoint.storage import WriteResult
+
+from bf16codecs._chunks.grid import ArrayPlan
+from bf16codecs._digests import Digests
+from bf16codecs.convert.bases import AUTO, Base, check_not_base, opened_base
+from bf16codecs.convert.plan import NoCommonTensorError
+from bf16codecs.convert.target import (
+    absolute_target,
+    check_store_name,
+    new_target,
+    other_than_model,
+)
+from bf16codecs.safetensors import Source
+from bf16codecs.store.checkpoint import Checkpoint
+from bf16codecs.store.choice import CodecChoice
+from bf16codecs.store.entries import ROUNDED, Difference, StoredFile
+from bf16codecs.store.kinds import Kind
+from bf16codecs.store.layout import StoreInfo
+from bf16codecs.store.opening import Opening, open_store
+from bf16codecs.store.plan import header_path, with_others
+from bf16codecs.store.writer import write_bytes, write_checkpoint
+from bf16codecs.store.zarr_sinks import FolderSink
+from bf16codecs.store.zarr_writer import ChunkWriter, ZarrWriter
+from bf16codecs.torch.checkpoint.assembling import (
+    Left,
+    Shared,
+    check_complete,
+    put_left,
+    put_parts,
+    put_small,
+    shared,
+)
+from bf16codecs.torch.checkpoint.encoding import ZARR_FORMAT
+from bf16codecs.torch.checkpoint.planning import CheckpointPlan, base_arrays, plan_checkpoint
+from bf16codecs.torch.checkpoint.writing import (
+    ObjectReport,
+    ShardReport,
+    Task,
+    opened_encoder,
+)
+
+__all__ = ["Commit", "Settings"]
+
+# What a working folder may have beside what is made.
+_SCRATCH = "scratch"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How checkpoints are written: as `StoreWriter` takes it."""
+
+    choice: CodecChoice
+    chunk_size: int
+    base: str | None
+    storage_options: Mapping[str, Any] | None
+    overwrite: bool
+    sync: bool
+
+
+class Commit:
+    """A checkpoint that is being made.
+
+    Parameters
+    ----------
+    path
+        The checkpoint.
+    settings
+        How it is made.
+    plans
+        What the processes have, without duplicates.
+
+    Raises
+    ------
+    FileExistsError
+        If something is there that may not be replaced.
+    StoreError
+        If the base is not a model, or has no tensor in common with this one.
+    """
+
+    def __init__(self, path: str, settings: Settings, plans: Sequence[SavePlan]) -> None:
+        self._settings, self._stack = settings, ExitStack()
+        self.target = absolute_target(path, [])
+        check_store_name(path, self.target, Kind.FOLDER)
+        check_not_base(settings.base, self.target, settings.storage_options)
+        obstacle = partial(other_than_model, kind=Kind.FOLDER)
+        with ExitStack() as stack:
+            target = new_target(
+                self.target, settings.overwrite, obstacle, settings.sync, as_folder=True
+            )
+            self._folder = stack.enter_context(target)
+            self._base = stack.enter_context(self._opened_base())
+            self._plan = self._planned(plans)
+            self._scratch = self._folder.with_name(_SCRATCH)
+            self._scratch.mkdir()
+            self._writer = ZarrWriter(self._folder, settings.choice, ZARR_FORMAT, as_zip=False)
+            self._stack = stack.pop_all()
+
+    def _opened_base(self) -> Any:
+        base, settings = self._settings.base, self._settings
+        if base is not None and base.startswith(AUTO):
+            raise ValueError(f"{base}: a job's tensors are in many places: name the base")
+        return opened_base(
+            base, Source(()), self.target, settings.choice, ("blake3",), settings.storage_options
+        )
+
+    def _planned(self, plans: Sequence[SavePlan]) -> CheckpointPlan:
+        plan = plan_checkpoint(plans, self._settings.chunk_size, str(self.target))
+        if not isinstance(self._base, Base):
+            return plan
+        based = base_arrays(plan, self._base.model)
+        if not based:
+            raise NoCommonTensorError(
+                f"{self.target}: has no tensor in common with its base, {self._base.model.where}:"
+                " none of the same name, dtype and shape"
+            )
+        arrays = {n: replace(a, has_base=a.path in based) for n, a in plan.arrays.items()}
+        return replace(plan, arrays=arrays)
+
+    def tasks(self, plans: Sequence[SavePlan]) -> Iterator[Task]:
+        """Yield what to tell each process."""
+        whole = self._whole_task()
+        for plan in plans:
+            names = {i.index.fqn for i in plan.items if i.type is not WriteItemType.BYTE_IO}
+            yield replace(whole, arrays={name: self._plan.arrays[name] for name in names})
+
+    def _whole_task(self) -> Task:
+        base = None
+        if isinstance(self._base, Base):
+            where, step = self._base.model.location
+            base = where if step is None else f"{where}@{step}"
+        return Task(
+            self.target,
+            self._folder,
+            self._scratch,
+            self._plan.arrays,
+            self._writer.shared(),
+            base,
+            self._settings.storage_options if base is not None and "://" in base else None,
+            self._settings.sync,
+        )
+
+    def finish(
+        self, results: Sequence[Sequence[WriteResult]], names: Mapping[str, tuple[str | int, ...]]
+    ) -> None:
+        """Put the checkpoint together, and give it its name.
+
+        Parameters
+        ----------
+        results
+            What the processes have written.
+        names
+            The keys that led to each name.
+
+        Raises
+        ------
+        FileExistsError
+            If somebody else has made it meanwhile.
+        StoreError
+            If something is missing.
+        """
+        with self._stack:
+            reports: dict[str, list[ShardReport]] = defaultdict(list)
+            objects: dict[str, ObjectReport] = {}
+            for result in (result for own in results for result in own):
+                name, told = result.index.fqn, result.storage_data
+                if isinstance(told, ObjectReport):
+                    objects[name] = told
+                else:
+                    reports[name].append(told)
+            self._assemble(reports, *self._objects(objects, names))
+
+    def _assemble(
+        self, reports: Mapping[str, Sequence[ShardReport]], text: bytes, objects: bytes
+    ) -> None:
+        plan, task, size = self._plan, self._whole_task(), self._settings.chunk_size
+        found = shared(reports, plan.arrays)
+        own = {n: a for n, a in plan.arrays.items() if n not in found.copies | found.roundings}
+        with opened_encoder(replace(task, arrays=own)) as encoder:
+            put_small(encoder, reports, own)
+            put_parts(encoder, reports, own, self._scratch)
+        paths, arrays, differences = _settled(plan, own, found)
+        for array in arrays:
+            self._writer.create(array)
+        write_bytes(self._writer, header_path(0), plan.header.raw, size)
+        checkpoint, _ = write_checkpoint(self._writer, text, objects, size)
+        name = f"{self.target.name.removesuffix('.zarr') or 'model'}.safetensors"
+        files = (StoredFile(name, plan.header.file_size, Digests(), header_path(0)),)
+        reference = self._base.reference if isinstance(self._base, Base) else None
+        info = StoreInfo(files, None, paths, reference, differences, checkpoint=checkpoint)
+        self._writer.finish(info)
+        if found.left:
+            self._put_left(task, found.left)
+        check_complete(self._folder, list(own.values()))
+        if isinstance(self._base, Base):
+            self._base.check_unchanged()
+
+    def _put_left(self, task: Task, left: Sequence[Left]) -> None:
+        base = self._base.model if isinstance(self._base, Base) else None
+        writer = ChunkWriter(self._settings.choice, ZARR_FORMAT, FolderSink(self._folder))
+        opening = Opening(base=base)
+        with (
+            closing(open_store(self._folder, Kind.FOLDER, opening=opening)) as reader,
+            opened_encoder(replace(task, writer=writer)) as encoder,
+        ):
+            put_left(reader, encoder, left, self._plan.arrays)
+
+    def _objects(
+        self, places: Mapping[str, ObjectReport], names: Mapping[str, tuple[str | int, ...]]
+    ) -> tuple[bytes, bytes]:
+        """Return the text of the checkpoint, and all objects."""
+        content, found = bytearray(), {}
+        for name, place in sorted(places.items()):
+            with open(self._scratch / place.file, "rb") as file:
+                file.seek(place.offset)
+                found[name] = len(content), place.size
+                content += file.read(place.size)
+        return Checkpoint(found, names).to_text(), bytes(content)
+
+    def abandon(self) -> None:
+        """Undo what was begun: nothing is left of it."""
+        with suppress(_Abandoned), self._stack:
+            raise _Abandoned
+
+
+class _Abandoned(Exception):
+    """Nobody finishes the checkpoint."""
+
+
+def _settled(
+    plan: CheckpointPlan, own: Mapping[str, ArrayPlan], found: Shared
+) -> tuple[dict[str, str], list[ArrayPlan], dict[str, Difference]]:
+    """Return the place of each tensor, the arrays, and the differences by their paths."""
+    paths = plan.paths
+    copies: defaultdict[str, tuple[str, ...]] = defaultdict(tuple)
+    roundings: defaultdict[str, tuple[str, ...]] = defaultdict(tuple)
+    for name, owner in found.copies.items():
+        paths[name], copies[owner] = paths[owner], (*copies[owner], name)
+    for name, owner in found.roundings.items():
+        paths[name], roundings[owner] = paths[owner] + ROUNDED, (*roundings[owner], name)
+    arrays, differences = [], {}
+    for name, array in own.items():
+        others = copies[name], roundings[name]
+        if array.has_base:
+            difference = replace(plan.difference(name), copies=others[0], roundings=others[1])
+            differences[array.path] = difference
+            arrays.append(array)
+        else:
+            arrays.append(with_others(array, *others))
+    return paths, arrays, differences

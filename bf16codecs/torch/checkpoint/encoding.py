@@ -1,0 +1,96 @@
+"""Boxes of tensors that become chunks of a store, in any process that has them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bf16codecs._buffers import Bytes, ThreadBuffer
+from bf16codecs._chunks.based import ChunkBase
+from bf16codecs._chunks.grid import ArrayPlan, Piece
+from bf16codecs._chunks.pieces import RangeReader
+from bf16codecs.store.zarr_metadata import chunk_key
+from bf16codecs.store.zarr_writer import ChunkWriter
+
+__all__ = ["ZARR_FORMAT", "ChunkEncoder", "Index", "chunk_axes", "chunk_file", "chunks_of"]
+
+ZARR_FORMAT = 3
+
+#: Of a chunk, along each axis.
+Index = tuple[int, ...]
+
+
+def chunk_axes(array: ArrayPlan, index: Index) -> tuple[range, ...]:
+    """Return the indices that a chunk has along each axis, without padding."""
+    return Piece(array, index, 0, 0).region
+
+
+def chunks_of(array: ArrayPlan, axes: Sequence[range]) -> Iterator[Index]:
+    """Yield the chunks that have items of a box, the last axis first."""
+    if not all(axes):
+        return
+    firsts = [axis.start // n for axis, n in zip(axes, array.chunks, strict=True)]
+    counts = [
+        (axis.stop - 1) // n - first + 1
+        for axis, n, first in zip(axes, array.chunks, firsts, strict=True)
+    ]
+    for index in np.ndindex(*counts):
+        yield tuple(i + first for i, first in zip(index, firsts, strict=True))
+
+
+@dataclass(frozen=True)
+class ChunkEncoder:
+    """Encodes and writes chunks, whose items are given as unsigned integers of their width.
+
+    Attributes
+    ----------
+    writer : ChunkWriter
+        Writes them.
+    bases : mapping
+        By path, what arrays that have a base are coded against.
+    memory, base_memory : ThreadBuffer
+        For padded chunks, and for what they are coded against.
+    """
+
+    writer: ChunkWriter
+    bases: Mapping[str, RangeReader]
+    memory: ThreadBuffer
+    base_memory: ThreadBuffer
+
+    @classmethod
+    def of(cls, writer: ChunkWriter, bases: Mapping[str, RangeReader]) -> ChunkEncoder:
+        """Return an encoder with memory of its own."""
+        return cls(writer, bases, ThreadBuffer(), ThreadBuffer())
+
+    def put(self, array: ArrayPlan, index: Index, values: NDArray[Any]) -> int:
+        """Write a chunk of an array, without padding; return its stored size."""
+        chunk = self._padded(array, values)
+        base = None
+        if array.has_base:
+            base = self.base_memory.get(chunk.size)
+            # Of the array alone, not of the file.
+            bases = ChunkBase(self.bases[array.path], replace(array, offset=0))
+            bases.read(index, 0, chunk.size, base)
+        return self.writer.write(Piece(array, index, 0, values.nbytes), chunk, base)
+
+    def _padded(self, array: ArrayPlan, values: NDArray[Any]) -> Bytes:
+        if values.shape == array.chunks and values.flags.c_contiguous:
+            return values.reshape(-1).view(np.uint8)
+        chunk = self.memory.get(array.chunk_nbytes)
+        fill = np.array(array.fill_value, array.dtype).view(f"u{array.item_size}")
+        padded = chunk.view(fill.dtype).reshape(array.chunks)
+        if values.shape != array.chunks:
+            padded[...] = fill
+        padded[tuple(map(slice, values.shape))] = values
+        return chunk
+
+
+def chunk_file(folder: Path, array: ArrayPlan, index: Index) -> str:
+    """Return the file of a chunk in a store."""
+    return os.path.join(folder, array.path, chunk_key(ZARR_FORMAT)(index))

@@ -1,0 +1,176 @@
+"""What a checkpoint will be: decided by the coordinator from what all processes have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch.distributed.checkpoint import SavePlan
+from torch.distributed.checkpoint.planner import WriteItem, WriteItemType
+
+from bf16codecs._chunks.grid import ArrayPlan
+from bf16codecs._chunks.pieces import RangeReader
+from bf16codecs.safetensors import Header, make_header
+from bf16codecs.store.backend import StoreReader
+from bf16codecs.store.entries import Difference
+from bf16codecs.store.paths import array_paths
+from bf16codecs.store.plan import array_form, tensor_attributes
+from bf16codecs.torch.checkpoint.grids import Box, chunk_grid
+from bf16codecs.torch.tied import DTYPES, stored_form
+
+__all__ = [
+    "SMALL_BYTES",
+    "CheckpointPlan",
+    "base_arrays",
+    "box_of",
+    "check_item",
+    "is_small",
+    "names_of",
+    "plan_checkpoint",
+]
+
+#: Tensors below this size, such as counters of steps, are written by the coordinator, equal ones
+#: once: the metadata of an array takes more.
+SMALL_BYTES = 1024
+
+
+@dataclass(frozen=True)
+class CheckpointPlan:
+    """The arrays of a checkpoint.
+
+    Attributes
+    ----------
+    header : Header
+        Of the safetensors file that it would be.
+    arrays : mapping
+        By tensor, in the order of the file.
+    """
+
+    header: Header
+    arrays: Mapping[str, ArrayPlan]
+
+    @property
+    def paths(self) -> dict[str, str]:
+        """The path of each tensor's array."""
+        return {name: array.path for name, array in self.arrays.items()}
+
+    def difference(self, name: str) -> Difference:
+        """Return what a tensor that has a base is stored as."""
+        info = next(tensor for tensor in self.header.tensors if tensor.name == name)
+        return Difference(name, info.dtype, info.shape, self.arrays[name].chunks)
+
+
+def check_item(item: WriteItem) -> None:
+    """Refuse a tensor that cannot be stored.
+
+    Raises
+    ------
+    ValueError
+        If it is of a dtype or layout that safetensors lack.
+    """
+    if item.tensor_data is None:
+        return
+    properties = item.tensor_data.properties
+    if properties.dtype not in DTYPES or properties.layout != torch.strided:
+        known = ", ".join(str(dtype).removeprefix("torch.") for dtype in DTYPES)
+        raise ValueError(
+            f"tensor {item.index.fqn!r}: {properties.dtype} in layout {properties.layout} cannot be"
+            f" stored: dtypes are {known}, and the layout torch.strided"
+        )
+
+
+def box_of(item: WriteItem) -> Box:
+    """Return what a process has of a tensor."""
+    assert item.tensor_data is not None
+    chunk = item.tensor_data.chunk
+    return Box(tuple(chunk.offsets), tuple(chunk.sizes))
+
+
+def is_small(item: WriteItem) -> bool:
+    """Tell whether an item is a whole tensor of which the coordinator is told all bytes."""
+    assert item.tensor_data is not None
+    size = item.tensor_data.size
+    is_whole = item.tensor_data.chunk.sizes == size
+    return is_whole and size.numel() * item.tensor_data.properties.dtype.itemsize < SMALL_BYTES
+
+
+def plan_checkpoint(plans: Sequence[SavePlan], chunk_size: int, where: str) -> CheckpointPlan:
+    """Plan the arrays of a checkpoint.
+
+    Parameters
+    ----------
+    plans
+        Of each process, what it has, without duplicates.
+    chunk_size
+        The largest size of a chunk, in bytes, where shards allow it.
+    where
+        The store, for messages.
+
+    Raises
+    ------
+    SafetensorsError
+        If a tensor has a name that no safetensors file has.
+    """
+    forms: dict[str, tuple[str, tuple[int, ...]]] = {}
+    boxes: dict[str, list[Box]] = {}
+    for item in (item for plan in plans for item in plan.items):
+        if item.type is not WriteItemType.BYTE_IO:
+            assert item.tensor_data is not None
+            name, dtype = item.index.fqn, item.tensor_data.properties.dtype
+            forms[name] = stored_form(dtype, tuple(item.tensor_data.size))
+            boxes.setdefault(name, []).append(box_of(item))
+    header, paths, arrays = make_header(forms, {}, where), array_paths(forms), {}
+    for tensor in header.tensors:
+        dtype, shape = array_form(tensor)
+        array = ArrayPlan(
+            paths[tensor.name],
+            dtype,
+            shape,
+            (),
+            tensor_attributes(tensor, shape),
+            offset=header.data_start + tensor.start,
+        )
+        # Of too many dimensions, it is stored as its bytes: by one process, as it is not sharded.
+        own = boxes[tensor.name] if len(shape) == len(boxes[tensor.name][0].sizes) else []
+        own = own or [Box((0,) * len(shape), shape)]
+        chunks = chunk_grid(shape, array.item_size, own, chunk_size)
+        arrays[tensor.name] = replace(array, chunks=chunks)
+    return CheckpointPlan(header, arrays)
+
+
+def base_arrays(plan: CheckpointPlan, base: StoreReader) -> dict[str, RangeReader]:
+    """Return what tensors can be stored as differences to, by their paths."""
+    found = {}
+    for name, array in plan.arrays.items():
+        if array.nbytes >= SMALL_BYTES:
+            counterpart = base.counterpart(name, array.dtype, array.shape)
+            if counterpart is not None:
+                found[array.path] = counterpart
+    return found
+
+
+def names_of(planner_data: Any) -> dict[str, tuple[str | int, ...]]:
+    """Return which keys led to each name of a state dict, as torch's planner says it.
+
+    Raises
+    ------
+    ValueError
+        If another planner says something else, which no store would keep.
+    """
+    if not planner_data:
+        return {}
+    is_mapping = isinstance(planner_data, Mapping) and all(
+        isinstance(keys, tuple) and _are_keys(keys) for keys in planner_data.values()
+    )
+    if not is_mapping:
+        raise ValueError(
+            f"the planner's data are {planner_data!r:.80}: stores keep those of"
+            " torch.distributed.checkpoint.DefaultSavePlanner alone"
+        )
+    return dict(planner_data)
+
+
+def _are_keys(keys: Iterable[Any]) -> bool:
+    return all(type(key) in (str, int) for key in keys)

@@ -1,0 +1,241 @@
+"""A reader of checkpoints for `torch.distributed.checkpoint`."""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.distributed.checkpoint import LoadPlan, LoadPlanner, Metadata, StorageReader
+from torch.distributed.checkpoint.metadata import (
+    BytesStorageMetadata,
+    ChunkStorageMetadata,
+    TensorProperties,
+    TensorStorageMetadata,
+)
+from torch.distributed.checkpoint.planner import LoadItemType, ReadItem
+from torch.futures import Future
+
+from bf16codecs._chunks.array import ArrayReader, Job
+from bf16codecs._dtypes import ARRAY_DTYPES
+from bf16codecs._paths import given_path
+from bf16codecs._threads import codec_threads, run_all
+from bf16codecs._torch_tensors import as_tensor
+from bf16codecs.errors import StoreError
+from bf16codecs.model.model import Model, open_model
+from bf16codecs.store.backend import StoreReader as Backend
+from bf16codecs.store.checkpoint import Checkpoint
+from bf16codecs.store.objects import read_checkpoint, read_object
+from bf16codecs.torch.checkpoint.threads import own_threads
+from bf16codecs.torch.tied import DTYPES
+
+__all__ = ["StoreReader"]
+
+_TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
+# What NumPy takes of PyTorch has these, by the size of an item.
+_CARRIERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+class StoreReader(StorageReader):
+    """Reads model stores, for `torch.distributed.checkpoint.load`.
+
+    Each process decodes the blocks that its shards need, and nothing else, whatever number of
+    processes wrote the checkpoint. A store that no training job wrote is read too: its tensors are
+    all there is.
+
+    Objects that are no tensors are pickles of PyTorch's. Its planner loads them, which may run
+    whatever code is in them: read checkpoints from strangers with `bf16codecs.open_model`.
+
+    Parameters
+    ----------
+    path
+        Whatever `bf16codecs.open_model` opens. With ``load(..., checkpoint_id=...)`` that is it.
+    base, storage_options, max_bytes
+        As `bf16codecs.open_model` takes them.
+    cast
+        Load tensors into others of another dtype, converted by PyTorch. By default that is an
+        error.
+    threads
+        How many threads each process uses; by default its part of the machine's cores.
+
+    Examples
+    --------
+    >>> import torch.distributed.checkpoint as dcp
+    >>> from bf16codecs.torch.checkpoint import StoreReader
+    >>> dcp.load(state, storage_reader=StoreReader("run/step-600.zarr"))  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        base: Any = None,
+        storage_options: Mapping[str, Any] | None = None,
+        max_bytes: int | None = None,
+        cast: bool = False,
+        threads: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.path = given_path(path, "checkpoint")
+        self._arguments = storage_options, max_bytes, base
+        self._cast, self._threads = cast, threads
+        self._model: Model | None = None
+        self._checkpoint = Checkpoint()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_model": None}
+
+    def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
+        """Begin to load, from another path if there is one."""
+        self.close()
+        if checkpoint_id:
+            self.path = given_path(checkpoint_id, "checkpoint")
+
+    def close(self) -> None:
+        """Close the store."""
+        if self._model is not None:
+            self._model.close()
+            self._model = None
+
+    def _opened(self) -> Model:
+        if self._model is None:
+            self._model = open_model(self.path, *self._arguments)
+            self._checkpoint = read_checkpoint(self._model._home.opened) or Checkpoint()
+        return self._model
+
+    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
+        """Return what the store has, as torch wants to know it.
+
+        Each tensor is one piece: processes ask for parts of it.
+        """
+        model = self._opened()
+        entries: dict[str, Any] = dict.fromkeys(self._checkpoint.objects, BytesStorageMetadata())
+        for name, tensor in model.items():
+            entries[name] = _tensor_metadata(name, tensor.get_dtype(), tensor.shape)
+        return Metadata(entries, planner_data=dict(self._checkpoint.names) or None)
+
+    def set_up_storage_reader(
+        self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any
+    ) -> None:
+        """Do nothing: the store is open."""
+
+    def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
+        """Return the plan as it is."""
+        return plan
+
+    def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
+        """Return the plans as they are."""
+        return plans
+
+    def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
+        """Read what this process wants.
+
+        Raises
+        ------
+        TypeError
+            If a tensor is to be loaded into one of another dtype, and nothing is said of `cast`.
+        """
+        opened = self._opened()._home.opened
+        with codec_threads(self._threads or own_threads()):
+            wanted = []
+            for item in plan.items:
+                if item.type is LoadItemType.BYTE_IO:
+                    place = self._checkpoint.objects[item.storage_index.fqn]
+                    planner.load_bytes(item, io.BytesIO(read_object(opened, place)))
+                else:
+                    wanted.append(_Wanted.of(opened, item, planner, self._cast))
+            sizes = sum(own.nbytes for own in wanted), sum(own.work for own in wanted)
+            opened.check_size(sizes[0], "what is loaded", sizes[1])
+            concurrency = max(1, min((own.array.concurrency for own in wanted), default=1))
+            direct = [(own, own.memory) for own in wanted if own.memory is not None]
+            scratch = max((own.array.scratch_nbytes for own, _ in direct), default=0)
+            run_all((job for own, out in direct for job in own.jobs(out)), concurrency, scratch)
+            for own in wanted:
+                if own.memory is None:
+                    own.copy(concurrency)
+                planner.commit_tensor(own.item, own.target)
+        future: Future[None] = Future()
+        future.set_result(None)
+        return future
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
+        """Tell whether something may be there."""
+        return bool(os.fspath(checkpoint_id))
+
+    def __repr__(self) -> str:
+        return f"<StoreReader {self.path}>"
+
+
+def _tensor_metadata(name: str, kind: str, shape: tuple[int, ...]) -> TensorStorageMetadata:
+    if kind not in _TORCH_DTYPES:
+        raise StoreError(f"tensor {name!r}: this PyTorch has no dtype for {kind}")
+    size = torch.Size(shape)
+    whole = ChunkStorageMetadata(torch.Size([0] * len(size)), size)
+    return TensorStorageMetadata(TensorProperties(dtype=_TORCH_DTYPES[kind]), size, [whole])
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """A box of a tensor, and where it goes."""
+
+    item: ReadItem
+    array: ArrayReader
+    kind: str
+    target: torch.Tensor
+    #: Of the target, if it can be decoded into.
+    memory: NDArray[Any] | None
+
+    @classmethod
+    def of(cls, opened: Backend, item: ReadItem, planner: LoadPlanner, cast: bool) -> _Wanted:
+        name = item.storage_index.fqn
+        array, kind = opened.tensor(name)
+        opened.check_header(name)
+        kind = kind or next(k for k, dtype in ARRAY_DTYPES.items() if dtype == array.dtype.name)
+        target = planner.resolve_tensor(item).detach()
+        dtype, memory = _TORCH_DTYPES[kind], None
+        if target.dtype != dtype and not cast:
+            raise TypeError(
+                f"tensor {name!r}: is {dtype} in {opened.where}, and to be loaded into"
+                f" {target.dtype}: StoreReader(..., cast=True) converts it"
+            )
+        if target.shape != item.lengths:
+            shapes = tuple(item.lengths), tuple(target.shape)
+            raise ValueError(f"tensor {name!r}: {shapes[0]} is to be loaded into {shapes[1]}")
+        if target.dtype == dtype and target.device.type == "cpu":
+            carrier = _CARRIERS[dtype.itemsize]
+            memory = target.view(carrier).numpy().view(array.dtype)
+        return cls(item, array, kind, target, memory)
+
+    @property
+    def axes(self) -> list[range]:
+        """The indices along each axis."""
+        item = self.item
+        places = zip(item.storage_offsets, item.lengths, strict=True)
+        return [range(offset, offset + length) for offset, length in places]
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the box."""
+        return math.prod(self.item.lengths) * self.array.dtype.itemsize
+
+    @property
+    def work(self) -> int:
+        """How many bytes are decoded for it."""
+        return self.array.box_work(self.axes).total
+
+    def jobs(self, out: NDArray[Any]) -> Iterator[Job]:
+        """Yield what together reads the box."""
+        return self.array.box_jobs(self.axes, out)
+
+    def copy(self, concurrency: int) -> None:
+        """Read the box, and copy it to where it goes: another device, or dtype."""
+        values = np.empty(tuple(self.item.lengths), self.array.dtype)
+        run_all(self.jobs(values), concurrency, self.array.scratch_nbytes)
+        self.target.copy_(as_tensor(values, self.kind))

@@ -1,0 +1,226 @@
+"""A writer of checkpoints for `torch.distributed.checkpoint`."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from torch.distributed.checkpoint import Metadata, SavePlan, SavePlanner, StorageWriter
+from torch.distributed.checkpoint.metadata import StorageMeta
+from torch.distributed.checkpoint.storage import WriteResult
+from torch.futures import Future
+
+from bf16codecs._arguments import as_integer
+from bf16codecs._paths import absolute, given_path
+from bf16codecs._threads import codec_threads
+from bf16codecs.convert.defaults import DEFAULT_CHUNK_SIZE
+from bf16codecs.convert.target import target_errors
+from bf16codecs.store.choice import CodecChoice
+from bf16codecs.torch.checkpoint.commit import Commit, Settings
+from bf16codecs.torch.checkpoint.planning import check_item, names_of
+from bf16codecs.torch.checkpoint.retention import Retention, previous_of
+from bf16codecs.torch.checkpoint.threads import own_threads
+from bf16codecs.torch.checkpoint.writing import Task, write_items
+
+__all__ = ["StoreWriter"]
+
+#: In place of a base: the checkpoint of this series before this one.
+PREVIOUS = "previous"
+
+
+class StoreWriter(StorageWriter):
+    """Writes checkpoints as model stores, for `torch.distributed.checkpoint.save`.
+
+    Each tensor, sharded or not, becomes one array, whose chunks the processes write side by side.
+    The store appears under its name when it is complete, and not at all if a process fails.
+
+    Parameters
+    ----------
+    path
+        The store to make, a folder. With ``save(..., checkpoint_id=...)`` that is its path.
+    codec, level
+        As `bf16codecs.convert.safetensors_to_zarr` takes them; all codecs but ``"none"``, which
+        has no checksums.
+    base
+        A model: its path or address. Tensors that it has too are stored as what differs.
+        ``"previous"`` is the checkpoint of this folder that was written before this one; the first
+        one has no base.
+    keep_last
+        How many checkpoints to keep in the folder, of those that a training job wrote; older ones
+        are removed once this one is there. By default all.
+    keep_every
+        Checkpoints whose step is a multiple of it are kept for ever. Their names say the step:
+        ``step-600.zarr``.
+    chunk_size
+        The largest size of a chunk, in bytes, where shards allow it.
+    threads
+        How many threads each process uses; by default its part of the machine's cores.
+    overwrite
+        Replace a checkpoint that has this path.
+    sync
+        Flush the checkpoint to the disk before it gets its name.
+    storage_options
+        Of the file system that a base at an address is in.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument makes no sense.
+
+    Examples
+    --------
+    >>> import torch.distributed.checkpoint as dcp
+    >>> from bf16codecs.torch.checkpoint import StoreWriter
+    >>> dcp.save(state, storage_writer=StoreWriter("run/step-600.zarr"))  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        codec: str = "arithmetic",
+        level: str | int | None = "fast",
+        base: str | os.PathLike[str] | None = None,
+        keep_last: int | None = None,
+        keep_every: int | None = None,
+        *,
+        chunk_size: int = DEFAULT_CHUNK_SIZE,
+        threads: int | None = None,
+        overwrite: bool = False,
+        sync: bool = True,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__()
+        self.path = _local(path)
+        # "fast" is what the other codecs have no word for.
+        choice = CodecChoice(codec, None if codec != "arithmetic" and level == "fast" else level)
+        if codec == "none":
+            raise ValueError(
+                "codec 'none' has no checksums, and a checkpoint no digest: take split"
+            )
+        chunk_size = as_integer("chunk_size", chunk_size)
+        if chunk_size < 1:
+            raise ValueError(f"chunk_size must be positive, not {chunk_size}")
+        place = None if base is None else given_path(base, "base")
+        if place is not None:
+            choice.check_difference()
+        self._settings = Settings(choice, chunk_size, place, storage_options, overwrite, sync)
+        self._retention = Retention.checked(keep_last, keep_every)
+        self._threads = threads
+        self._forget()
+
+    def _forget(self) -> None:
+        self._commit: Commit | None = None
+        self._undo: weakref.finalize[Any, Any] | None = None
+        # Of the save before: torch leaves out plans that did not change, if it is told to.
+        self._plans: list[SavePlan] = []
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in vars(self).items() if k not in ("_commit", "_undo", "_plans")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._forget()
+
+    def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
+        """Begin a checkpoint, at another path if there is one; undo one that was not finished."""
+        self.close()
+        if checkpoint_id:
+            self.path = _local(checkpoint_id)
+
+    def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+        """Take what torch says of the job.
+
+        Raises
+        ------
+        ValueError
+            If the processes are not to speak with each other: then nobody knows the whole.
+        """
+        if kwargs.get("use_collectives") is False:
+            raise ValueError(
+                "use_collectives=False: each process would write a checkpoint of its own, and a"
+                " store has tensors of all: leave it out"
+            )
+
+    def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
+        """Refuse what cannot be stored."""
+        for item in plan.items:
+            check_item(item)
+        return plan
+
+    def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
+        """Plan the store, and begin it; called on the coordinator."""
+        plans = self._with_unchanged(plans)
+        settings = self._settings
+        self._retention.check_name(self.path)
+        # As torch's own writer does: a job makes the folder of its checkpoints.
+        os.makedirs(os.path.dirname(absolute(self.path)), exist_ok=True)
+        if settings.base == PREVIOUS:
+            settings = replace(settings, base=previous_of(self.path))
+        self._commit = Commit(self.path, settings, plans)
+        # torch does not tell when another process has failed: then nobody finishes.
+        self._undo = weakref.finalize(self, self._commit.abandon)
+        tasks = self._commit.tasks(plans)
+        return [replace(p, storage_data=t) for p, t in zip(plans, tasks, strict=True)]
+
+    def _with_unchanged(self, plans: list[SavePlan]) -> list[SavePlan]:
+        before = self._plans
+        if any(not plan.usable for plan in plans) and len(before) != len(plans):
+            raise ValueError(
+                "DefaultSavePlanner(enable_plan_caching=True) leaves out what this writer has not"
+                " seen: use one StoreWriter for all checkpoints, with checkpoint_id="
+            )
+        whole = [plan if plan.usable else before[i] for i, plan in enumerate(plans)]
+        self._plans = whole
+        return whole
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
+        """Write what this process has."""
+        task = plan.storage_data
+        assert isinstance(task, Task)
+        try:
+            with codec_threads(self._threads or own_threads()), target_errors(task.target):
+                results = write_items(plan, planner, task)
+        except BaseException:
+            self.close()
+            raise
+        future: Future[list[WriteResult]] = Future()
+        future.set_result(results)
+        return future
+
+    def finish(self, metadata: Metadata, results: Sequence[Sequence[WriteResult]]) -> None:
+        """Put the store together, and give it its name; called on the coordinator."""
+        commit, self._commit = self._commit, None
+        assert commit is not None
+        assert self._undo is not None
+        self._undo.detach()
+        with codec_threads(self._threads or own_threads()):
+            commit.finish(results, names_of(metadata.planner_data))
+            self._retention.apply(commit.target, self._settings.sync)
+
+    def close(self) -> None:
+        """Undo a checkpoint that was begun, and that nobody will finish."""
+        if self._undo is not None:
+            self._undo()
+        self._commit = self._undo = None
+
+    def storage_meta(self) -> StorageMeta:
+        """Return where the checkpoint will be."""
+        return StorageMeta(checkpoint_id=self.path)
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
+        """Tell whether a checkpoint can be written there: stores are made in folders."""
+        return "://" not in os.fspath(checkpoint_id)
+
+    def __repr__(self) -> str:
+        return f"<StoreWriter {self.path}>"
+
+
+def _local(path: str | os.PathLike[str]) -> str:
+    text = given_path(path, "checkpoint")
+    if "://" in text:
+        raise ValueError(f"{text}: checkpoints must be local: upload the finished one")
+    return text

@@ -1,0 +1,80 @@
+"""Tensors in memory as the safetensors file that they would be."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from bf16codecs.safetensors import Source, SourceFile, make_header
+from bf16codecs.torch.tied import stored_form
+
+__all__ = ["source_of"]
+
+
+def source_of(
+    tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str], path: Path
+) -> Source:
+    """Return a model of one file, made on the fly, of tensors that can be stored.
+
+    Parameters
+    ----------
+    tensors
+        By name, on any device.
+    metadata
+        Its ``__metadata__``.
+    path
+        Where the file would be, for messages.
+    """
+    return _Memory((_TensorFile.of(tensors, metadata, path),))
+
+
+class _Memory(Source):
+    """A model that is not on disk."""
+
+    @property
+    def paths(self) -> list[Path]:
+        """No files."""
+        return []
+
+
+@dataclass(frozen=True)
+class _TensorFile(SourceFile):
+    """The safetensors file of given tensors, made on the fly."""
+
+    tensors: list[torch.Tensor]
+
+    @classmethod
+    def of(
+        cls, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str], path: Path
+    ) -> _TensorFile:
+        """Lay out a file, of tensors that can be stored."""
+        forms = {name: stored_form(t.dtype, tuple(t.shape)) for name, t in tensors.items()}
+        header = make_header(forms, metadata, str(path))
+        # Conjugated and negated views have other bytes than numbers.
+        ordered = [
+            tensors[info.name].detach().resolve_conj().resolve_neg().contiguous()
+            for info in header.tensors
+        ]
+        return cls(path, header, ordered)
+
+    def read_into(self, offset: int, out: NDArray[np.uint8]) -> None:
+        """Read bytes of one tensor."""
+        offset -= self.header.data_start
+        infos = self.header.tensors
+        # Empty tensors share their offset with the one that follows them.
+        number = bisect.bisect_right(infos, offset, key=lambda info: info.start) - 1
+        tensor = self.tensors[number]
+        first = (offset - infos[number].start) // tensor.element_size()
+        part = tensor.reshape(-1)[first : first + out.size // tensor.element_size()]
+        out[:] = part.view(torch.uint8).cpu().numpy()
+
+    def state(self) -> Any:
+        """Return something that differs once a tensor has changed."""
+        return [tensor._version for tensor in self.tensors]
