@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bf16codecs._chunks.grid import ArrayPlan, chunk_counts, grid_indices
 from bf16codecs._messages import counted
@@ -62,6 +63,7 @@ def shared(reports: Reports, arrays: Mapping[str, ArrayPlan]) -> Shared:
     """
     found = Shared({}, {}, [])
     for name, own in reports.items():
+        # Whoever has nothing of it knows nothing.
         follows = {report.follows for report in own if all(report.box.sizes)}
         if len(follows) == 1 and (pair := next(iter(follows))) is not None:
             (found.copies if pair[0] == COPY else found.roundings)[name] = pair[1]
@@ -70,24 +72,40 @@ def shared(reports: Reports, arrays: Mapping[str, ArrayPlan]) -> Shared:
                 Left(name, report.box, *report.follows) for report in own if report.follows
             )
     first: dict[tuple[Any, ...], str] = {}
+    for name, content in small_contents(reports, arrays).items():
+        dtype = arrays[name].attributes[ATTRIBUTES_KEY]["dtype"]
+        owner = first.setdefault((dtype, content.shape, content.tobytes()), name)
+        if owner != name:
+            found.copies[name] = owner
+    return found
+
+
+def small_contents(reports: Reports, arrays: Mapping[str, ArrayPlan]) -> dict[str, NDArray[Any]]:
+    """Return the items of small tensors, of which the reports have all bytes."""
+    found = {}
     for name, own in reports.items():
-        if content := own[0].content:
-            dtype = arrays[name].attributes[ATTRIBUTES_KEY]["dtype"]
-            owner = first.setdefault((dtype, arrays[name].shape, content), name)
-            if owner != name:
-                found.copies[name] = owner
+        array = arrays.get(name)
+        if array is None or not array.nbytes or own[0].content is None:
+            continue
+        values = np.empty(array.shape, f"u{array.item_size}")
+        for report in own:
+            part = np.frombuffer(report.content or b"", values.dtype)
+            if len(report.box.sizes) == values.ndim:
+                place = tuple(slice(axis.start, axis.stop) for axis in report.box.axes)
+                values[place] = part.reshape(report.box.sizes)
+            else:  # of too many dimensions
+                values[:] = part
+        found[name] = values
     return found
 
 
 def put_small(encoder: ChunkEncoder, reports: Reports, arrays: Mapping[str, ArrayPlan]) -> None:
-    """Write the small tensors, of which the reports have all bytes."""
-    for name, own in reports.items():
-        content, array = own[0].content, arrays.get(name)
-        if content and array is not None:
-            values = np.frombuffer(content, f"u{array.item_size}").reshape(array.shape)
-            for index in grid_indices(chunk_counts(array.shape, array.chunks)):
-                place = tuple(slice(a.start, a.stop) for a in chunk_axes(array, index))
-                encoder.put(array, index, values[place])
+    """Write the small tensors."""
+    for name, values in small_contents(reports, arrays).items():
+        array = arrays[name]
+        for index in grid_indices(chunk_counts(array.shape, array.chunks)):
+            place = tuple(slice(a.start, a.stop) for a in chunk_axes(array, index))
+            encoder.put(array, index, values[place])
 
 
 def put_parts(

@@ -13,6 +13,8 @@ __all__ = ["Box", "chunk_grid", "common"]
 # How many times as many chunks as their size asks for are better than chunks that several
 # processes have parts of: those are written twice, and encoded by the coordinator alone.
 _MANY = 8
+# The head of a frame is 1 % of such a chunk.
+_LEAST_BYTES = 1 << 12
 # Shards of a prime number of rows may be cut nowhere else.
 _MOST_BYTES = 1 << 30
 
@@ -53,15 +55,15 @@ def chunk_grid(
     Returns
     -------
     tuple of int
-        Chunks are of whole rows of the shards, and each is within one, unless that would take very
-        many chunks.
+        Chunks are of whole rows of the shards, and each is within one, unless they would be very
+        many or very small.
 
     Examples
     --------
     >>> halves = [Box((0, 0), (50, 64)), Box((50, 0), (50, 64))]
     >>> chunk_grid((100, 64), 2, halves, 1 << 20)
     (50, 64)
-    >>> chunk_grid((100, 64), 2, halves, 4096)
+    >>> chunk_grid((100, 64), 2, halves, 3200)
     (25, 64)
     """
     plain = chunk_shape(shape, item_size, chunk_size)
@@ -80,10 +82,9 @@ def chunk_grid(
         found.append(length)
         row *= length
     chunks = tuple(reversed(found))
-    is_good = math.prod(chunk_counts(shape, chunks)) <= _MANY * (
-        math.prod(chunk_counts(shape, plain)) + len(boxes)
-    )
-    return chunks if is_good else plain
+    is_large = math.prod(chunks) * item_size >= min(chunk_size, _LEAST_BYTES)
+    most = _MANY * (math.prod(chunk_counts(shape, plain)) + len(boxes))
+    return chunks if is_large and math.prod(chunk_counts(shape, chunks)) <= most else plain
 
 
 def _divisor(cell: int, limit: int, most: int) -> int:

@@ -31,9 +31,9 @@ __all__ = [
     "plan_checkpoint",
 ]
 
-#: Tensors below this size, such as counters of steps, are written by the coordinator, equal ones
-#: once: the metadata of an array takes more.
-SMALL_BYTES = 1024
+#: Tensors below this size, such as norms and counters of steps, are sent to the coordinator, who
+#: writes them, equal ones once. In chunks of its own, each process would have a few bytes of them.
+SMALL_BYTES = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -89,11 +89,10 @@ def box_of(item: WriteItem) -> Box:
 
 
 def is_small(item: WriteItem) -> bool:
-    """Tell whether an item is a whole tensor of which the coordinator is told all bytes."""
+    """Tell whether the coordinator writes an item's tensor."""
     assert item.tensor_data is not None
-    size = item.tensor_data.size
-    is_whole = item.tensor_data.chunk.sizes == size
-    return is_whole and size.numel() * item.tensor_data.properties.dtype.itemsize < SMALL_BYTES
+    size = item.tensor_data.size.numel()
+    return size * item.tensor_data.properties.dtype.itemsize < SMALL_BYTES
 
 
 def plan_checkpoint(plans: Sequence[SavePlan], chunk_size: int, where: str) -> CheckpointPlan:
@@ -134,7 +133,8 @@ def plan_checkpoint(plans: Sequence[SavePlan], chunk_size: int, where: str) -> C
         )
         # Of too many dimensions, it is stored as its bytes: by one process, as it is not sharded.
         own = boxes[tensor.name] if len(shape) == len(boxes[tensor.name][0].sizes) else []
-        own = own or [Box((0,) * len(shape), shape)]
+        if not own or array.nbytes < SMALL_BYTES:
+            own = [Box((0,) * len(shape), shape)]
         chunks = chunk_grid(shape, array.item_size, own, chunk_size)
         arrays[tensor.name] = replace(array, chunks=chunks)
     return CheckpointPlan(header, arrays)
@@ -144,7 +144,8 @@ def base_arrays(plan: CheckpointPlan, base: StoreReader) -> dict[str, RangeReade
     """Return what tensors can be stored as differences to, by their paths."""
     found = {}
     for name, array in plan.arrays.items():
-        if array.nbytes >= SMALL_BYTES:
+        # As in conversions: scalars and empty ones have no difference.
+        if array.shape and array.nbytes:
             counterpart = base.counterpart(name, array.dtype, array.shape)
             if counterpart is not None:
                 found[array.path] = counterpart

@@ -29,6 +29,7 @@ __all__ = ["StoreWriter"]
 
 #: In place of a base: the checkpoint of this series before this one.
 PREVIOUS = "previous"
+_OF_ONE_SAVE = ("_commit", "_undo", "_plans", "_is_alone")
 
 
 class StoreWriter(StorageWriter):
@@ -116,22 +117,23 @@ class StoreWriter(StorageWriter):
         self._undo: weakref.finalize[Any, Any] | None = None
         # Of the save before: torch leaves out plans that did not change, if it is told to.
         self._plans: list[SavePlan] = []
+        self._is_alone = False
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in vars(self).items() if k not in ("_commit", "_undo", "_plans")}
+        return {k: v for k, v in vars(self).items() if k not in _OF_ONE_SAVE}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._forget()
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
-        """Begin a checkpoint, at another path if there is one; undo one that was not finished."""
+        """Begin a checkpoint, at another path if there is one."""
         self.close()
         if checkpoint_id:
             self.path = _local(checkpoint_id)
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
-        """Take what torch says of the job.
+        """Take what torch says of the job, and undo a checkpoint that was not finished.
 
         Raises
         ------
@@ -143,6 +145,7 @@ class StoreWriter(StorageWriter):
                 "use_collectives=False: each process would write a checkpoint of its own, and a"
                 " store has tensors of all: leave it out"
             )
+        self.close()
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
         """Refuse what cannot be stored."""
@@ -160,7 +163,9 @@ class StoreWriter(StorageWriter):
         if settings.base == PREVIOUS:
             settings = replace(settings, base=previous_of(self.path))
         self._commit = Commit(self.path, settings, plans)
-        # torch does not tell when another process has failed: then nobody finishes.
+        self._is_alone = len(plans) == 1
+        # torch does not tell when another process has failed: then nobody finishes. The next
+        # checkpoint, or the end of this object or process, undoes it.
         self._undo = weakref.finalize(self, self._commit.abandon)
         tasks = self._commit.tasks(plans)
         return [replace(p, storage_data=t) for p, t in zip(plans, tasks, strict=True)]
@@ -184,7 +189,9 @@ class StoreWriter(StorageWriter):
             with codec_threads(self._threads or own_threads()), target_errors(task.target):
                 results = write_items(plan, planner, task)
         except BaseException:
-            self.close()
+            # What others are still writing must not be removed: they would fail of that.
+            if self._is_alone:
+                self.close()
             raise
         future: Future[list[WriteResult]] = Future()
         future.set_result(results)

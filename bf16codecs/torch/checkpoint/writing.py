@@ -93,7 +93,7 @@ class ShardReport:
     follows : tuple of str, or None
         `COPY` or `ROUNDING`, and the tensor that all of it follows from: then nothing was written.
     content : bytes or None
-        Of a small tensor, all bytes: then nothing was written.
+        Of a small tensor, the bytes of the box: then nothing was written.
     parts : tuple
         Chunks that other processes have items of: their indices, and the files with this one's.
     """
@@ -231,7 +231,7 @@ def _followers(
     # Of the same place in tensors of the same shape.
     alike: dict[Any, dict[str, int]] = defaultdict(dict)
     for number, shard in enumerate(shards):
-        if shard.tensor.numel():
+        if not is_small(shard.item):
             assert shard.item.tensor_data is not None
             alike[shard.item.tensor_data.size, shard.box][shard.name] = number
     found: dict[int, tuple[str, str]] = {}

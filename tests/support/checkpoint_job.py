@@ -1,0 +1,181 @@
+"""Real process groups for tests: forks the processes of a job, each of which calls a function.
+
+    python checkpoint_job.py SCENARIO PROCESSES FOLDER [ARGUMENT...]
+
+It ends with the largest exit status; -N stands for death by signal N, as 128 + N.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import signal
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch.distributed.tensor import DTensor
+
+from bf16codecs.torch.checkpoint import StoreReader, StoreWriter, encoding, grids
+from checkpoint_state import SHAPES, placed
+
+Scenario = Callable[..., None]
+SCENARIOS: dict[str, Scenario] = {}
+TIMEOUT = datetime.timedelta(seconds=60)
+
+
+def scenario(function: Scenario) -> Scenario:
+    SCENARIOS[function.__name__] = function
+    return function
+
+
+def state(seed: int = 0, empty: bool = False) -> dict[str, Any]:
+    """Return a state dict with tensors placed in many ways, and what is no tensor."""
+    own = {name: placed(name, seed, empty) for name in SHAPES}
+    rank = dist.get_rank()
+    return {
+        "model": own,
+        "epoch": 0 if empty else 3 + seed,
+        "nested": {"text": "" if empty else "text", "list": [0, 0] if empty else [1, 2.5]},
+        "random": {f"rank{rank}": b"" if empty else bytes([rank, seed])},
+    }
+
+
+def local(tensor: Any) -> torch.Tensor:
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def check(loaded: dict[str, Any], seed: int = 0) -> None:
+    """Compare what was loaded with what was saved, bit by bit."""
+    for name in SHAPES:
+        found, expected = map(local, (loaded["model"][name], placed(name, seed)))
+        assert found.dtype == expected.dtype, name
+        bits = [t.contiguous().reshape(-1).view(torch.uint8) for t in (found, expected)]
+        assert torch.equal(*bits), name
+    assert loaded["epoch"] == 3 + seed
+    assert loaded["nested"] == {"text": "text", "list": [1, 2.5]}
+
+
+@scenario
+def save(folder: Path, name: str = "c.zarr", seed: str = "0", **options: Any) -> None:
+    dcp.save(state(int(seed)), storage_writer=StoreWriter(folder / name, **options))
+
+
+@scenario
+def save_differences(folder: Path) -> None:
+    for step in range(3):
+        writer = StoreWriter(folder / f"step-{step}.zarr", base="previous")
+        dcp.save(state(step), storage_writer=writer)
+
+
+@scenario
+def load(folder: Path, name: str = "c.zarr", seed: str = "0") -> None:
+    own = state(empty=True)
+    del own["random"]
+    dcp.load(own, storage_reader=StoreReader(folder / name))
+    check(own, int(seed))
+
+
+@scenario
+def save_asynchronously(folder: Path) -> None:
+    own = state()
+    future = dcp.async_save(own, storage_writer=StoreWriter(folder / "c.zarr"))
+    for tensor in own["model"].values():
+        local(tensor).zero_()  # training goes on
+    future.result()
+
+
+@scenario
+def die(folder: Path, victim: str) -> None:
+    """Let one process die in the middle of its writing."""
+    put, count = encoding.ChunkEncoder.put, 0
+
+    def dying(self: Any, *arguments: Any) -> int:
+        nonlocal count
+        count += 1
+        if dist.get_rank() == int(victim) and count == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return put(self, *arguments)
+
+    encoding.ChunkEncoder.put = dying  # type: ignore[method-assign]
+    save(folder)
+
+
+@scenario
+def fail(folder: Path, victim: str) -> None:
+    """Let one process fail, and all of them save again with the same writer."""
+    put = encoding.ChunkEncoder.put
+
+    def failing(self: Any, *arguments: Any) -> int:
+        if dist.get_rank() == int(victim):
+            raise OSError(28, "No space left on device")
+        return put(self, *arguments)
+
+    writer = StoreWriter(folder / "c.zarr")
+    encoding.ChunkEncoder.put = failing  # type: ignore[method-assign]
+    with pytest.raises(dcp.api.CheckpointException, match="No space left") as caught:
+        dcp.save(state(), storage_writer=writer)
+    assert list(caught.value.failures) == [int(victim)]
+    assert not (folder / "c.zarr").exists()
+    encoding.ChunkEncoder.put = put  # type: ignore[method-assign]
+    dcp.save(state(), storage_writer=writer)
+
+
+@scenario
+def never_arrive(folder: Path) -> None:
+    """Let one process never come to save."""
+    if dist.get_rank() == 1:
+        time.sleep(8)
+        return
+    with pytest.raises(RuntimeError, match=r"[Tt]imed out|[Cc]onnection"):
+        save(folder)
+
+
+@scenario
+def save_shared_chunks(folder: Path) -> None:
+    """Let all chunks be so small that several processes have parts of each."""
+    grids._LEAST_BYTES = 1 << 24
+    save(folder)
+
+
+def run(name: str, rank: int, size: int, folder: Path, arguments: list[str]) -> int:
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    timeout = datetime.timedelta(seconds=4) if name == "never_arrive" else TIMEOUT
+    os.environ["LOCAL_WORLD_SIZE"] = str(size)
+    rendezvous = f"file://{folder}/.rendezvous-{os.getppid()}"
+    dist.init_process_group(
+        "gloo", init_method=rendezvous, rank=rank, world_size=size, timeout=timeout
+    )
+    try:
+        SCENARIOS[name](folder, *arguments)
+        return 0
+    except BaseException:
+        traceback.print_exc()
+        return 1
+
+
+def main() -> int:
+    name, size, folder, *arguments = sys.argv[1:]
+    processes = []
+    for rank in range(int(size)):
+        process = os.fork()
+        if process == 0:
+            status = run(name, rank, int(size), Path(folder), arguments)
+            sys.stderr.flush()
+            os._exit(status)
+        processes.append(process)
+    codes = [os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) for process in processes]
+    return max(128 - code if code < 0 else code for code in codes)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
