@@ -1,8 +1,9 @@
-"""Real process groups for tests: forks the processes of a job, each of which calls a function.
+"""Real process groups for tests: forks the processes of jobs, each of which calls a function.
 
-    python checkpoint_job.py SCENARIO PROCESSES FOLDER [ARGUMENT...]
+    python checkpoint_job.py FOLDER SCENARIO:PROCESSES[:ARGUMENT...] ...
 
-It ends with the largest exit status; -N stands for death by signal N, as 128 + N.
+One job after the other: importing PyTorch takes longer than all of them. The first one that fails
+ends it, with the largest exit status of its processes; death by signal N is 128 + N.
 """
 
 from __future__ import annotations
@@ -146,12 +147,12 @@ def save_shared_chunks(folder: Path) -> None:
     save(folder)
 
 
-def run(name: str, rank: int, size: int, folder: Path, arguments: list[str]) -> int:
+def run(name: str, rank: int, size: int, folder: Path, arguments: list[str], number: int) -> int:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     timeout = datetime.timedelta(seconds=4) if name == "never_arrive" else TIMEOUT
     os.environ["LOCAL_WORLD_SIZE"] = str(size)
-    rendezvous = f"file://{folder}/.rendezvous-{os.getppid()}"
+    rendezvous = f"file://{folder}/.rendezvous-{os.getppid()}-{number}"
     dist.init_process_group(
         "gloo", init_method=rendezvous, rank=rank, world_size=size, timeout=timeout
     )
@@ -163,18 +164,24 @@ def run(name: str, rank: int, size: int, folder: Path, arguments: list[str]) -> 
         return 1
 
 
-def main() -> int:
-    name, size, folder, *arguments = sys.argv[1:]
+def run_job(folder: Path, text: str, number: int) -> int:
+    name, size, *arguments = text.split(":")
     processes = []
     for rank in range(int(size)):
         process = os.fork()
         if process == 0:
-            status = run(name, rank, int(size), Path(folder), arguments)
+            status = run(name, rank, int(size), folder, arguments, number)
             sys.stderr.flush()
             os._exit(status)
         processes.append(process)
     codes = [os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) for process in processes]
     return max(128 - code if code < 0 else code for code in codes)
+
+
+def main() -> int:
+    folder, *jobs = sys.argv[1:]
+    statuses = (run_job(Path(folder), job, number) for number, job in enumerate(jobs))
+    return next(filter(None, statuses), 0)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,137 @@
+"""Checkpoints of real process groups, on several processes of this machine."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import bf16codecs
+from bf16codecs.convert import verify_store, zarr_to_safetensors
+from checkout import package_environment
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("torch.distributed.tensor")
+if not torch.distributed.is_gloo_available():
+    pytest.skip("this PyTorch has no gloo", allow_module_level=True)
+if not hasattr(os, "fork"):
+    pytest.skip("jobs are forked", allow_module_level=True)
+
+from checkpoint_state import SHAPES, numbers  # noqa: E402
+
+DRIVER = Path(__file__).parents[2] / "support" / "checkpoint_job.py"
+KILLED = 128 + 9
+
+Job = Callable[..., None]
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    """Return a function that runs jobs, one after the other: scenario, processes, arguments."""
+
+    def run(*jobs: str, status: int = 0) -> None:
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", DRIVER, tmp_path, *jobs],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            # The driver is found beside what it imports.
+            env=package_environment(OMP_NUM_THREADS="1", PYTHONSAFEPATH=""),
+            timeout=300,
+        )
+        assert done.returncode == status, done.stderr
+
+    return run
+
+
+def left_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if "rendezvous" not in path.name)
+
+
+def same_bits(found: torch.Tensor, expected: torch.Tensor) -> bool:
+    parts = [tensor.reshape(-1).view(torch.uint8) for tensor in (found, expected)]
+    return found.dtype == expected.dtype and torch.equal(*parts)
+
+
+@pytest.mark.parametrize("processes", [1, 2, 3, 4])
+def test_saved_by_some_and_loaded_by_others(tmp_path: Path, job: Job, processes: int) -> None:
+    job(f"save:{processes}", *(f"load:{others}" for others in {1, 2, 3} - {processes}))
+    assert left_in(tmp_path) == ["c.zarr"]
+    with bf16codecs.open_model(tmp_path / "c.zarr") as model:
+        assert set(model.keys()) == {f"model.{name}" for name in SHAPES}
+        for name in SHAPES:
+            tensor = model[f"model.{name}"].torch()
+            assert tensor.shape == SHAPES[name][0], name
+            assert same_bits(tensor, numbers(name)), name
+
+
+def test_as_a_store(tmp_path: Path, job: Job) -> None:
+    """All that takes a model store takes a checkpoint."""
+    job("save:4")
+    store = tmp_path / "c.zarr"
+    assert verify_store(store).has_checksums
+    zarr_to_safetensors(store, tmp_path / "c.safetensors")
+    assert verify_store(store, tmp_path / "c.safetensors").tensors == len(SHAPES)
+    loaded = pytest.importorskip("safetensors.torch").load_file(tmp_path / "c.safetensors")
+    assert all(same_bits(loaded[f"model.{name}"], numbers(name)) for name in SHAPES)
+    paths = {name: path for path, name in _paths(store).items()}
+    assert len(paths) == len(set(paths))
+
+
+def _paths(store: Path) -> dict[str, str]:
+    import zarr
+
+    attributes = zarr.open_group(store, mode="r").attrs["bf16codecs"]
+    tensors = attributes["tensors"]
+    # Stored once: the rounding of a master, what is tied to it, counters of one step.
+    assert tensors["model.embed"] == {"rounded": tensors["model.master"]}
+    assert tensors["model.head"] == tensors["model.embed"]
+    assert tensors["model.step_a"] == tensors["model.step_b"]
+    return {path: name for name, path in tensors.items() if isinstance(path, str)}
+
+
+def test_chunks_that_several_processes_have_parts_of(tmp_path: Path, job: Job) -> None:
+    job("save_shared_chunks:4", "load:3")
+    assert left_in(tmp_path) == ["c.zarr"]
+    verify_store(tmp_path / "c.zarr")
+
+
+def test_differences(tmp_path: Path, job: Job) -> None:
+    job("save_differences:4", *(f"load:{3 - step}:step-{step}.zarr:{step}" for step in range(3)))
+    sizes = []
+    for step in range(3):
+        with bf16codecs.open_model(tmp_path / f"step-{step}.zarr") as model:
+            sizes.append(model._home.opened.total_nbytes())
+            for name in SHAPES:
+                assert same_bits(model[f"model.{name}"].torch(), numbers(name, step)), name
+    assert max(sizes[1:]) < 0.8 * sizes[0]
+
+
+def test_asynchronous(job: Job) -> None:
+    """What training changes meanwhile is not in the checkpoint."""
+    job("save_asynchronously:2", "load:3")
+
+
+@pytest.mark.parametrize("victim", ["0", "2"])
+def test_a_process_that_dies(tmp_path: Path, job: Job, victim: str) -> None:
+    """The checkpoint is not there, and the next one removes what the dead have left."""
+    job("save:3:before.zarr", f"die:3:{victim}", status=KILLED)
+    assert not (tmp_path / "c.zarr").exists()
+    job("load:2:before.zarr", "save:2", "load:1")
+    assert left_in(tmp_path) == ["before.zarr", "c.zarr"]
+
+
+@pytest.mark.parametrize("victim", ["0", "1"])
+def test_a_process_that_fails(tmp_path: Path, job: Job, victim: str) -> None:
+    """The same writer can save again."""
+    job(f"fail:2:{victim}", "load:1")
+    assert left_in(tmp_path) == ["c.zarr"]
+
+
+def test_a_process_that_never_arrives(tmp_path: Path, job: Job) -> None:
+    job("never_arrive:2")
+    assert left_in(tmp_path) == []
