@@ -7,6 +7,7 @@ several copies of each chunk. The store is what zarr would have written; tests c
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -56,11 +57,12 @@ class ChunkWriter:
 
     def write(self, piece: Piece, chunk: Bytes, base: Bytes | None = None) -> int:
         """Encode and write a whole chunk, or its difference to `base`; return its stored size."""
-        data = self._encode(piece.array, chunk, base)
+        data = self.encode(piece.array, chunk, base)
         self._sink.put(f"{piece.array.path}/{self._key(piece.index)}", data)
         return len(data)
 
-    def _encode(self, array: ArrayPlan, chunk: Bytes, base: Bytes | None) -> Any:
+    def encode(self, array: ArrayPlan, chunk: Bytes, base: Bytes | None = None) -> Any:
+        """Encode a whole chunk, or its difference to `base`; valid until this thread's next one."""
         if base is not None:
             return encode_difference(self._choice, array, chunk, base, self._memory)
         if array.is_lossy:  # but not here: float16 has these numbers
@@ -115,10 +117,16 @@ class ZarrWriter:
         self._sink: ZipSink | FolderSink = (ZipSink if as_zip else FolderSink)(path)
         self._chunks = ChunkWriter(choice, zarr_format, self._sink)
 
-    def create(self, array: ArrayPlan) -> None:
-        """Prepare an array; differences have no metadata."""
+    def create(self, array: ArrayPlan, level: str | None = None) -> None:
+        """Prepare an array; differences have no metadata.
+
+        Chunks that other processes write may be of another level than this writer's.
+        """
         if not array.has_base:
-            self._documents.add(array.stored, self._chunks.codec(array.stored.dtype))
+            codec = self._chunks.codec(array.stored.dtype)
+            if level is not None:
+                codec = replace(self._choice, level=level).for_dtype(array.stored.dtype)
+            self._documents.add(array.stored, codec)
 
     def share(self, path: str, owner: str) -> None:
         """Do nothing: in Zarr, an array has one path."""
@@ -127,13 +135,17 @@ class ZarrWriter:
         """Encode and write a whole chunk, or its difference to `base`; return its stored size."""
         return self._chunks.write(piece, chunk, base)
 
-    def shared(self) -> ChunkWriter:
-        """Return a writer of chunks for other processes, valid until the store is finished."""
+    def shared(self, level: str | None = None) -> ChunkWriter:
+        """Return a writer of chunks for other processes, valid until the store is finished.
+
+        It is of another level than this one, if `level` says so.
+        """
         if isinstance(self._sink, ZipSink):
             raise ValueError(
                 "several processes cannot write one ZIP file; use a folder as the target"
             )
-        return ChunkWriter(self._choice, self._format, self._sink.shared(self._sync_shared))
+        choice = self._choice if level is None else replace(self._choice, level=level)
+        return ChunkWriter(choice, self._format, self._sink.shared(self._sync_shared))
 
     def finish(self, info: StoreInfo) -> int:
         """Write all metadata, close the store, and return the metadata's size."""

@@ -63,6 +63,8 @@ class Settings:
     """How checkpoints are written: as `StoreWriter` takes it."""
 
     choice: CodecChoice
+    #: Whether level best is used for tensors for which it pays.
+    is_measured: bool
     chunk_size: int
     base: str | None
     storage_options: Mapping[str, Any] | None
@@ -147,6 +149,7 @@ class Commit:
             self._scratch,
             self._plan.arrays,
             self._writer.shared(),
+            self._writer.shared("best") if self._settings.is_measured else None,
             base,
             self._settings.storage_options if base is not None and "://" in base else None,
             self._settings.sync,
@@ -187,13 +190,14 @@ class Commit:
     ) -> None:
         plan, task, size = self._plan, self._whole_task(), self._settings.chunk_size
         found = shared(reports, plan.arrays)
-        own = {n: a for n, a in plan.arrays.items() if n not in found.copies | found.roundings}
-        with opened_encoder(replace(task, arrays=own)) as encoder:
-            put_small(encoder, reports, own)
-            put_parts(encoder, reports, own, self._scratch)
-        paths, arrays, differences = _settled(plan, own, found)
+        written = {n: a for n, a in plan.arrays.items() if n not in found.copies | found.roundings}
+        with opened_encoder(replace(task, arrays=written)) as encoder:
+            put_small(encoder, reports, written)
+            put_parts(encoder, reports, written, self._scratch)
+        paths, arrays, differences = _settled(plan, written, found)
+        best = {plan.arrays[n].path for n, own in reports.items() if any(r.is_best for r in own)}
         for array in arrays:
-            self._writer.create(array)
+            self._writer.create(array, "best" if array.path in best else None)
         write_bytes(self._writer, header_path(0), plan.header.raw, size)
         checkpoint, _ = write_checkpoint(self._writer, text, objects, size)
         name = f"{self.target.name.removesuffix('.zarr') or 'model'}.safetensors"
@@ -203,7 +207,7 @@ class Commit:
         self._writer.finish(info)
         if found.left:
             self._put_left(task, found.left)
-        check_complete(self._folder, list(own.values()))
+        check_complete(self._folder, list(written.values()))
         if isinstance(self._base, Base):
             self._base.check_unchanged()
 

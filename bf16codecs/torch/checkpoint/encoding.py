@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bf16codecs import _core
 from bf16codecs._buffers import Bytes, ThreadBuffer
 from bf16codecs._chunks.based import ChunkBase
 from bf16codecs._chunks.grid import ArrayPlan, Piece
@@ -21,6 +22,10 @@ from bf16codecs.store.zarr_writer import ChunkWriter
 __all__ = ["ZARR_FORMAT", "ChunkEncoder", "Index", "chunk_axes", "chunk_file", "chunks_of"]
 
 ZARR_FORMAT = 3
+
+# What level best has to gain, which takes many times as long: of Adam's moments, it does (3 and
+# 9 %), of weights it does not (0.6 %): docs/training.md.
+_LEAST_GAIN = 0.02
 
 #: Of a chunk, along each axis.
 Index = tuple[int, ...]
@@ -52,6 +57,8 @@ class ChunkEncoder:
     ----------
     writer : ChunkWriter
         Writes them.
+    best : ChunkWriter or None
+        Writes those for which that pays, if this is to be found out.
     bases : mapping
         By path, what arrays that have a base are coded against.
     memory, base_memory : ThreadBuffer
@@ -59,25 +66,42 @@ class ChunkEncoder:
     """
 
     writer: ChunkWriter
+    best: ChunkWriter | None
     bases: Mapping[str, RangeReader]
     memory: ThreadBuffer
     base_memory: ThreadBuffer
 
     @classmethod
-    def of(cls, writer: ChunkWriter, bases: Mapping[str, RangeReader]) -> ChunkEncoder:
+    def of(
+        cls, writer: ChunkWriter, best: ChunkWriter | None, bases: Mapping[str, RangeReader]
+    ) -> ChunkEncoder:
         """Return an encoder with memory of its own."""
-        return cls(writer, bases, ThreadBuffer(), ThreadBuffer())
+        return cls(writer, best, bases, ThreadBuffer(), ThreadBuffer())
 
-    def put(self, array: ArrayPlan, index: Index, values: NDArray[Any]) -> int:
-        """Write a chunk of an array, without padding; return its stored size."""
-        chunk = self._padded(array, values)
-        base = None
-        if array.has_base:
-            base = self.base_memory.get(chunk.size)
-            # Of the array alone, not of the file.
-            bases = ChunkBase(self.bases[array.path], replace(array, offset=0))
-            bases.read(index, 0, chunk.size, base)
-        return self.writer.write(Piece(array, index, 0, values.nbytes), chunk, base)
+    def put(
+        self, array: ArrayPlan, index: Index, values: NDArray[Any], is_best: bool = False
+    ) -> int:
+        """Write a chunk of an array, given without padding; return its stored size."""
+        writer = self.best if is_best and self.best is not None else self.writer
+        chunk, base = self._padded(array, values), self._base(array, index)
+        return writer.write(Piece(array, index, 0, values.nbytes), chunk, base)
+
+    def pays(self, array: ArrayPlan, index: Index, values: NDArray[Any]) -> bool:
+        """Tell whether level best pays for an array, by one of its chunks."""
+        if self.best is None or array.dtype not in _core.DTYPES:
+            return False
+        chunk, base = self._padded(array, values), self._base(array, index)
+        sizes = [len(writer.encode(array, chunk, base)) for writer in (self.writer, self.best)]
+        return sizes[1] <= (1 - _LEAST_GAIN) * sizes[0]
+
+    def _base(self, array: ArrayPlan, index: Index) -> Bytes | None:
+        if not array.has_base:
+            return None
+        base = self.base_memory.get(array.chunk_nbytes)
+        # Of the array alone, not of the file.
+        bases = ChunkBase(self.bases[array.path], replace(array, offset=0))
+        bases.read(index, 0, base.size, base)
+        return base
 
     def _padded(self, array: ArrayPlan, values: NDArray[Any]) -> Bytes:
         if values.shape == array.chunks and values.flags.c_contiguous:

@@ -29,6 +29,8 @@ __all__ = ["StoreWriter"]
 
 #: In place of a base: the checkpoint of this series before this one.
 PREVIOUS = "previous"
+#: In place of a level: best for the tensors for which it pays.
+AUTO_LEVEL = "auto"
 _OF_ONE_SAVE = ("_commit", "_undo", "_plans", "_is_alone")
 
 
@@ -44,7 +46,9 @@ class StoreWriter(StorageWriter):
         The store to make, a folder. With ``save(..., checkpoint_id=...)`` that is its path.
     codec, level
         As `bf16codecs.convert.safetensors_to_zarr` takes them; all codecs but ``"none"``, which
-        has no checksums.
+        has no checksums. Level ``"auto"`` of ``"arithmetic"`` is ``"best"`` for tensors of which
+        that takes 2 % less, by a chunk of each, and ``"fast"`` for others: of an optimizer's state
+        it takes less, of weights it does not.
     base
         A model: its path or address. Tensors that it has too are stored as what differs.
         ``"previous"`` is the checkpoint of this folder that was written before this one; the first
@@ -95,8 +99,10 @@ class StoreWriter(StorageWriter):
     ) -> None:
         super().__init__()
         self.path = _local(path)
-        # "fast" is what the other codecs have no word for.
-        choice = CodecChoice(codec, None if codec != "arithmetic" and level == "fast" else level)
+        is_measured = codec == "arithmetic" and level == AUTO_LEVEL
+        # The other codecs have no word for "fast".
+        is_default = is_measured or (codec != "arithmetic" and level == "fast")
+        choice = CodecChoice(codec, None if is_default else level)
         if codec == "none":
             raise ValueError(
                 "codec 'none' has no checksums, and a checkpoint no digest: take split"
@@ -107,7 +113,9 @@ class StoreWriter(StorageWriter):
         place = None if base is None else given_path(base, "base")
         if place is not None:
             choice.check_difference()
-        self._settings = Settings(choice, chunk_size, place, storage_options, overwrite, sync)
+        self._settings = Settings(
+            choice, is_measured, chunk_size, place, storage_options, overwrite, sync
+        )
         self._retention = Retention.checked(keep_last, keep_every)
         self._threads = threads
         self._forget()

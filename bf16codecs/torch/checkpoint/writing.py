@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import secrets
+import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -64,6 +65,8 @@ class Task:
         By tensor, of those that the process has a part of.
     writer : ChunkWriter
         Writes chunks into `folder`.
+    best : ChunkWriter or None
+        Writes those for which level best pays, if this is to be found out for each tensor.
     base : str or None
         The model that there are differences to, its path or address.
     storage_options : mapping or None
@@ -77,6 +80,7 @@ class Task:
     scratch: Path
     arrays: Mapping[str, ArrayPlan]
     writer: ChunkWriter
+    best: ChunkWriter | None
     base: str | None
     storage_options: Mapping[str, Any] | None
     sync: bool
@@ -96,12 +100,15 @@ class ShardReport:
         Of a small tensor, the bytes of the box: then nothing was written.
     parts : tuple
         Chunks that other processes have items of: their indices, and the files with this one's.
+    is_best : bool
+        Whether level best paid.
     """
 
     box: Box
     follows: tuple[str, str] | None = None
     content: bytes | None = None
     parts: tuple[tuple[Index, str], ...] = ()
+    is_best: bool = False
 
 
 @dataclass(frozen=True)
@@ -190,6 +197,7 @@ def _write_shards(shards: Sequence[_Shard], task: Task) -> list[WriteResult]:
     parts: dict[int, list[tuple[Index, str]]] = defaultdict(list)
     follows = _followers(shards, task.arrays)
     written: list[str] = []
+    pays: dict[int, _Pays] = {}
 
     def jobs(encoder: ChunkEncoder) -> Iterator[Callable[[], tuple[int, int]]]:
         for number, shard in enumerate(shards):
@@ -197,12 +205,13 @@ def _write_shards(shards: Sequence[_Shard], task: Task) -> list[WriteResult]:
                 continue
             array = task.arrays[shard.name]
             box = shard.box.axes if len(array.shape) == shard.tensor.ndim else _whole(array)
+            pays[number] = _Pays(encoder, array)
             for index in chunks_of(array, box):
                 axes = chunk_axes(array, index)
                 own = tuple(map(common, axes, box))
                 if own == axes:
                     written.append(chunk_file(task.folder, array, index))
-                    yield partial(_put, encoder, shard, number, array, index, axes)
+                    yield partial(_put, encoder, shard, number, array, index, axes, pays[number])
                 else:
                     name = f"{secrets.token_hex(8)}.part"
                     parts[number].append((index, name))
@@ -218,7 +227,13 @@ def _write_shards(shards: Sequence[_Shard], task: Task) -> list[WriteResult]:
         WriteResult(
             shard.item.index,
             sizes[number],
-            ShardReport(shard.box, follows.get(number), _small(shard), tuple(parts[number])),
+            ShardReport(
+                shard.box,
+                follows.get(number),
+                _small(shard),
+                tuple(parts[number]),
+                bool(pays.get(number)),
+            ),
         )
         for number, shard in enumerate(shards)
     ]
@@ -267,6 +282,25 @@ def _small(shard: _Shard) -> bytes | None:
     return part.reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
+class _Pays:
+    """Whether level best pays for a shard, by the chunk that is encoded first."""
+
+    def __init__(self, encoder: ChunkEncoder, array: ArrayPlan) -> None:
+        self._encoder, self._array = encoder, array
+        self._lock = threading.Lock()
+        self._found: bool | None = None
+
+    def found(self, index: Index, values: NDArray[Any]) -> bool:
+        """Find it out, if nobody has."""
+        with self._lock:
+            if self._found is None:
+                self._found = self._encoder.pays(self._array, index, values)
+            return self._found
+
+    def __bool__(self) -> bool:
+        return bool(self._found)
+
+
 def _put(
     encoder: ChunkEncoder,
     shard: _Shard,
@@ -274,8 +308,10 @@ def _put(
     array: ArrayPlan,
     index: Index,
     axes: Sequence[range],
+    pays: _Pays,
 ) -> tuple[int, int]:
-    return number, encoder.put(array, index, shard.values(array, axes))
+    values = shard.values(array, axes)
+    return number, encoder.put(array, index, values, pays.found(index, values))
 
 
 def _put_part(
@@ -290,7 +326,7 @@ def opened_encoder(task: Task) -> Iterator[ChunkEncoder]:
     """Yield what encodes chunks of the task's arrays, with their base open."""
     based = {name: array for name, array in task.arrays.items() if array.has_base}
     if task.base is None or not based:
-        yield ChunkEncoder.of(task.writer, {})
+        yield ChunkEncoder.of(task.writer, task.best, {})
         return
     with closing(open_any(task.base, Opening(task.storage_options, chain=("",)))) as base:
         found = {}
@@ -299,4 +335,4 @@ def opened_encoder(task: Task) -> Iterator[ChunkEncoder]:
             if counterpart is None:
                 raise BaseMismatchError(f"{base.where}: changed while it was read as a base")
             found[array.path] = counterpart
-        yield ChunkEncoder.of(task.writer, found)
+        yield ChunkEncoder.of(task.writer, task.best, found)
