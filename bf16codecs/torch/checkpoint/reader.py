@@ -25,6 +25,7 @@ from torch.futures import Future
 from bf16codecs._chunks.array import ArrayReader, Job
 from bf16codecs._dtypes import ARRAY_DTYPES
 from bf16codecs._paths import given_path
+from bf16codecs._replace import recover_missing
 from bf16codecs._threads import codec_threads, run_all
 from bf16codecs._torch_tensors import as_tensor
 from bf16codecs.errors import StoreError
@@ -32,6 +33,7 @@ from bf16codecs.model.model import Model, open_model
 from bf16codecs.store.backend import StoreReader as Backend
 from bf16codecs.store.checkpoint import Checkpoint
 from bf16codecs.store.objects import read_checkpoint, read_object
+from bf16codecs.store.opening import split_step
 from bf16codecs.torch.checkpoint.threads import own_threads
 from bf16codecs.torch.tied import DTYPES
 
@@ -64,6 +66,11 @@ class StoreReader(StorageReader):
     threads
         How many threads each process uses; by default its part of the machine's cores.
 
+    Raises
+    ------
+    FileNotFoundError
+        If nothing is there.
+
     Examples
     --------
     >>> import torch.distributed.checkpoint as dcp
@@ -82,7 +89,7 @@ class StoreReader(StorageReader):
         threads: int | None = None,
     ) -> None:
         super().__init__()
-        self.path = given_path(path, "checkpoint")
+        self.path = _there(path)
         self._arguments = storage_options, max_bytes, base
         self._cast, self._threads = cast, threads
         self._model: Model | None = None
@@ -95,7 +102,7 @@ class StoreReader(StorageReader):
         """Begin to load, from another path if there is one."""
         self.close()
         if checkpoint_id:
-            self.path = given_path(checkpoint_id, "checkpoint")
+            self.path = _there(checkpoint_id)
 
     def close(self) -> None:
         """Close the store."""
@@ -171,6 +178,22 @@ class StoreReader(StorageReader):
 
     def __repr__(self) -> str:
         return f"<StoreReader {self.path}>"
+
+
+def _there(path: str | os.PathLike[str]) -> str:
+    """Return a path where something is, or an address: torch would tell of it in a hundred lines.
+
+    Raises
+    ------
+    FileNotFoundError
+        If nothing is there.
+    """
+    text = given_path(path, "checkpoint")
+    if "://" not in text:
+        place, _ = split_step(text)
+        recover_missing(place)
+        os.stat(place)
+    return text
 
 
 def _tensor_metadata(name: str, kind: str, shape: tuple[int, ...]) -> TensorStorageMetadata:

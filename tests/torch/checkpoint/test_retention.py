@@ -1,0 +1,154 @@
+"""Which checkpoints of a folder are kept, and what becomes of differences to the others."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bf16codecs import open_model
+from bf16codecs.errors import LeftoverWarning
+
+torch = pytest.importorskip("torch")
+dcp = pytest.importorskip("torch.distributed.checkpoint")
+
+from bf16codecs.torch.checkpoint import StoreReader, StoreWriter  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+
+
+def numbers(step: int) -> torch.Tensor:
+    values = [torch.randn((64, 300), generator=torch.Generator().manual_seed(i)) for i in (0, 1)]
+    return (values[0] + step * 1e-4 * values[1]) / 30
+
+
+def save(folder: Path, step: int, **options: Any) -> None:
+    writer = StoreWriter(folder / f"step-{step}.zarr", **options)
+    dcp.save({"w": numbers(step), "step": step}, storage_writer=writer)
+
+
+def steps(folder: Path) -> list[int]:
+    """Return the steps that are there, each of which has to be whole."""
+    found = sorted(int(path.stem[5:]) for path in folder.glob("step-*.zarr"))
+    assert len(os.listdir(folder)) == len(found), "something else is left"
+    for step in found:
+        state = {"w": torch.zeros(64, 300), "step": 0}
+        dcp.load(state, storage_reader=StoreReader(folder / f"step-{step}.zarr"))
+        assert torch.equal(state["w"], numbers(step))
+        assert state["step"] == step
+    return found
+
+
+def base(folder: Path, step: int) -> str | None:
+    with open_model(folder / f"step-{step}.zarr") as model:
+        reference = model._home.opened.info.base
+        return None if reference is None else reference.path
+
+
+def test_the_last_are_kept(tmp_path: Path) -> None:
+    for step in range(1, 6):
+        save(tmp_path, step, keep_last=2)
+    assert steps(tmp_path) == [4, 5]
+
+
+def test_every_so_many_are_kept(tmp_path: Path) -> None:
+    for step in range(10, 80, 10):
+        save(tmp_path, step, keep_last=1, keep_every=30)
+    assert steps(tmp_path) == [30, 60, 70]
+
+
+def test_numbers_and_not_letters_order_them(tmp_path: Path) -> None:
+    for step in (9, 10, 100):
+        save(tmp_path, step, keep_last=2, base="previous")
+    assert steps(tmp_path) == [10, 100]
+    assert base(tmp_path, 100) == "step-10.zarr"
+
+
+def test_differences_are_rewritten_first(tmp_path: Path) -> None:
+    for step in range(1, 7):
+        save(tmp_path, step, keep_last=3, base="previous")
+        kept = list(range(max(1, step - 2), step + 1))
+        assert steps(tmp_path) == kept
+        bases = [base(tmp_path, own) for own in kept]
+        assert bases == [None, *(f"step-{own}.zarr" for own in kept[:-1])]
+
+
+def test_differences_are_rewritten_onto_what_stays(tmp_path: Path) -> None:
+    """Step 4 was a difference to step 3, and that to step 2, which stays."""
+    for step in range(2, 6):
+        save(tmp_path, step, keep_last=2, keep_every=2, base="previous")
+    assert steps(tmp_path) == [2, 4, 5]
+    assert [base(tmp_path, step) for step in (2, 4, 5)] == [None, "step-2.zarr", "step-4.zarr"]
+
+
+def test_chains_are_not_longer_than_readers_like(tmp_path: Path) -> None:
+    for step in range(10):
+        save(tmp_path, step, base="previous")
+    whole = [step for step in range(10) if base(tmp_path, step) is None]
+    assert whole == [0, 8]
+    assert steps(tmp_path) == list(range(10))
+
+
+def test_what_nobody_saved_here_stays(tmp_path: Path) -> None:
+    """Models of others, files, and what has no number."""
+    from bf16codecs.torch import save_file
+
+    save_file({"w": numbers(0)}, tmp_path / "step-0.zarr")
+    save_file({"w": numbers(0)}, tmp_path / "best-1.h5")
+    (tmp_path / "step-1").mkdir()
+    (tmp_path / "step-1" / "log.txt").write_text("x")
+    (tmp_path / "step-2.txt").write_text("x")
+    for step in (3, 4, 5):
+        save(tmp_path, step, keep_last=1)
+    expected = ["best-1.h5", "step-0.zarr", "step-1", "step-2.txt", "step-5.zarr"]
+    assert sorted(os.listdir(tmp_path)) == expected
+
+
+def test_other_models_that_are_differences(tmp_path: Path) -> None:
+    """A fine-tune in the same folder is rewritten, too."""
+    from bf16codecs.torch import save_file
+
+    save(tmp_path, 1)
+    tuned = numbers(1) + 1e-4
+    save_file({"w": tuned}, tmp_path / "tuned.h5", base=tmp_path / "step-1.zarr")
+    save(tmp_path, 2, keep_last=1)
+    assert sorted(os.listdir(tmp_path)) == ["step-2.zarr", "tuned.h5"]
+    with open_model(tmp_path / "tuned.h5") as model:
+        assert torch.equal(model["w"].torch(), tuned)
+
+
+def test_what_cannot_be_rewritten_keeps_its_base(tmp_path: Path) -> None:
+    save(tmp_path, 1)
+    save(tmp_path, 2, base="previous")
+    chunk = next((tmp_path / "step-2.zarr" / "w").glob("c.*"))
+    chunk.write_bytes(chunk.read_bytes()[:-1])
+    with pytest.warns(LeftoverWarning, match=r"step-1\.zarr: not removed, as keep_last=2 asks"):
+        save(tmp_path, 3, keep_last=2)
+    assert sorted(os.listdir(tmp_path)) == [f"step-{step}.zarr" for step in (1, 2, 3)]
+
+
+def test_a_damaged_one_is_no_base(tmp_path: Path) -> None:
+    """Training goes on."""
+    save(tmp_path, 1)
+    save(tmp_path, 2, base="previous")
+    shutil.rmtree(tmp_path / "step-1.zarr")
+    with pytest.warns(LeftoverWarning, match=r"step-2\.zarr: not taken as the base of step-3"):
+        save(tmp_path, 3, base="previous")
+    assert base(tmp_path, 3) is None
+
+
+def test_names_without_numbers(tmp_path: Path) -> None:
+    with pytest.raises(dcp.api.CheckpointException, match=r"name it like step-600\.zarr"):
+        dcp.save({"w": numbers(1)}, storage_writer=StoreWriter(tmp_path / "last", keep_last=2))
+    assert os.listdir(tmp_path) == []
+
+
+def test_an_earlier_step_that_is_saved_again(tmp_path: Path) -> None:
+    """What was just written is never removed."""
+    for step in (1, 2, 3):
+        save(tmp_path, step, keep_last=2)
+    save(tmp_path, 1, keep_last=2)
+    assert steps(tmp_path) == [1, 2, 3]
