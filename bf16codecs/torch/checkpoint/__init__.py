@@ -1,6 +1,24 @@
 """Model stores as checkpoints of `torch.distributed.checkpoint`."""
 
-from bf16codecs.torch.checkpoint.reader import StoreReader
-from bf16codecs.torch.checkpoint.writer import StoreWriter
+import re
+
+import torch
+
+#: The oldest PyTorch whose plans and planners are like those that this is written for.
+_OLDEST = (2, 6)
+
+if tuple(map(int, re.findall(r"\d+", torch.__version__)[:2])) < _OLDEST:
+    raise ImportError(
+        f"bf16codecs.torch.checkpoint needs PyTorch 2.6 or newer, and this is {torch.__version__}:"
+        " pip install 'torch>=2.6'"
+    )
+if not torch.distributed.is_available():
+    raise ImportError(
+        f"bf16codecs.torch.checkpoint needs torch.distributed, without which PyTorch"
+        f" {torch.__version__} was built here"
+    )
+
+from bf16codecs.torch.checkpoint.reader import StoreReader  # noqa: E402
+from bf16codecs.torch.checkpoint.writer import StoreWriter  # noqa: E402
 
 __all__ = ["StoreReader", "StoreWriter"]

@@ -180,12 +180,15 @@ class StoreWriter(StorageWriter):
 
     def _with_unchanged(self, plans: list[SavePlan]) -> list[SavePlan]:
         before = self._plans
-        if any(not plan.usable for plan in plans) and len(before) != len(plans):
+        # Since PyTorch 2.7; those before always send plans.
+        is_sent = [getattr(plan, "usable", True) for plan in plans]
+        if not all(is_sent) and len(before) != len(plans):
             raise ValueError(
                 "DefaultSavePlanner(enable_plan_caching=True) leaves out what this writer has not"
                 " seen: use one StoreWriter for all checkpoints, with checkpoint_id="
             )
-        whole = [plan if plan.usable else before[i] for i, plan in enumerate(plans)]
+        sent = zip(plans, is_sent, strict=True)
+        whole = [plan if is_new else before[i] for i, (plan, is_new) in enumerate(sent)]
         self._plans = whole
         return whole
 

@@ -425,3 +425,9 @@ def test_numbers_of_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     before = get_num_threads()
     save({"w": numbers()}, tmp_path / "c.zarr", threads=1)
     assert get_num_threads() == before
+
+
+def test_an_old_pytorch(run_python: Any) -> None:
+    code = "import torch; torch.__version__ = '2.5.1+cpu'; import bf16codecs.torch.checkpoint"
+    done = run_python(code, check=False)
+    assert "needs PyTorch 2.6 or newer, and this is 2.5.1+cpu" in done.stderr
