@@ -27,7 +27,8 @@ from bf16codecs.torch.checkpoint.encoding import (
     chunks_of,
 )
 from bf16codecs.torch.checkpoint.grids import Box, common
-from bf16codecs.torch.checkpoint.writing import COPY, ROUNDING, ShardReport
+from bf16codecs.torch.checkpoint.shards import COPY, ROUNDING
+from bf16codecs.torch.checkpoint.writing import ShardReport
 
 __all__ = ["Left", "Shared", "check_complete", "put_left", "put_parts", "put_small", "shared"]
 

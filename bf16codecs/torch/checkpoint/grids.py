@@ -75,12 +75,12 @@ def chunk_grid(
         for axis, size in enumerate(shape)
     )
     row, found = item_size, []
-    for cell, limit in zip(
-        cells[::-1], chunk_shape(cells, item_size, chunk_size)[::-1], strict=True
-    ):
-        length = _divisor(cell, limit, max(1, _MOST_BYTES // row))
-        found.append(length)
-        row *= length
+    limits = chunk_shape(cells, item_size, chunk_size)
+    for cell, limit, size in zip(reversed(cells), reversed(limits), reversed(shape), strict=True):
+        # Where no shard ends within the axis, chunks may end anywhere.
+        most = max(1, _MOST_BYTES // row)
+        found.append(limit if cell == size else _divisor(cell, limit, most))
+        row *= found[-1]
     chunks = tuple(reversed(found))
     is_large = math.prod(chunks) * item_size >= min(chunk_size, _LEAST_BYTES)
     most = _MANY * (math.prod(chunk_counts(shape, plain)) + len(boxes))

@@ -90,6 +90,7 @@ def _paths(store: Path) -> dict[str, str]:
     # Stored once: the rounding of a master, what is tied to it, counters of one step.
     assert tensors["model.embed"] == {"rounded": tensors["model.master"]}
     assert tensors["model.head"] == tensors["model.embed"]
+    assert isinstance(tensors["model.almost"], str)
     assert tensors["model.step_a"] == tensors["model.step_b"]
     return {path: name for name, path in tensors.items() if isinstance(path, str)}
 

@@ -1,0 +1,127 @@
+"""Parts of tensors that a process has, and which of them follow from others."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+from torch.distributed.checkpoint import SavePlanner
+from torch.distributed.checkpoint.planner import WriteItem
+
+from bf16codecs._chunks.grid import ArrayPlan
+from bf16codecs.convert.repeated import find_repeated
+from bf16codecs.torch.checkpoint.encoding import chunk_axes, chunks_of
+from bf16codecs.torch.checkpoint.grids import Box, common
+from bf16codecs.torch.checkpoint.planning import box_of, is_small
+from bf16codecs.torch.memory import source_of
+
+__all__ = ["COPY", "ROUNDING", "Shard", "followers"]
+
+#: How a tensor follows from another one.
+COPY, ROUNDING = "copy", "rounding"
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A part of a tensor that this process has."""
+
+    item: WriteItem
+    box: Box
+    tensor: torch.Tensor
+
+    @classmethod
+    def of(cls, item: WriteItem, planner: SavePlanner) -> Shard:
+        """Take an item's tensor.
+
+        Raises
+        ------
+        ValueError
+            If it has another shape than was planned.
+        """
+        tensor = planner.resolve_data(item)
+        assert isinstance(tensor, torch.Tensor)
+        box = box_of(item)
+        if tuple(tensor.shape) != box.sizes:
+            shape = tuple(tensor.shape)
+            raise ValueError(f"tensor {item.index.fqn!r}: is {shape}, planned as {box.sizes}")
+        return cls(item, box, tensor.detach())
+
+    @property
+    def name(self) -> str:
+        """The name of the tensor."""
+        return self.item.index.fqn
+
+    def axes_in(self, array: ArrayPlan) -> tuple[range, ...]:
+        """Return its indices in an array; one that is stored as its bytes has all of them."""
+        if len(array.shape) == self.tensor.ndim:
+            return self.box.axes
+        return tuple(map(range, array.shape))
+
+    def values(self, array: ArrayPlan, axes: Sequence[range]) -> NDArray[Any]:
+        """Return a box of an array as unsigned integers, without a copy where it is in order."""
+        tensor = self.tensor
+        if len(array.shape) != tensor.ndim:  # of too many dimensions
+            tensor = tensor.contiguous().reshape(-1).view(torch.uint8)
+        own = zip(axes, self.axes_in(array), strict=True)
+        place = tuple(slice(a.start - o.start, a.stop - o.start) for a, o in own)
+        raw = _as_bytes(tensor[place])
+        return raw.view(f"u{array.item_size}").reshape([len(axis) for axis in axes])
+
+    def content(self) -> bytes:
+        """Return all of its bytes."""
+        return _as_bytes(self.tensor).tobytes()
+
+
+def _as_bytes(tensor: torch.Tensor) -> NDArray[Any]:
+    # Conjugated and negated views have other bytes than numbers.
+    whole = tensor.resolve_conj().resolve_neg().contiguous().cpu()
+    found: NDArray[Any] = whole.reshape(-1).view(torch.uint8).numpy()
+    return found
+
+
+def followers(
+    shards: Sequence[Shard], arrays: Mapping[str, ArrayPlan]
+) -> dict[int, tuple[str, str]]:
+    """Find which shards follow from others, as far as this process sees.
+
+    Parameters
+    ----------
+    shards
+        Those of this process.
+    arrays
+        By tensor.
+
+    Returns
+    -------
+    dict
+        By number of the shard, `COPY` or `ROUNDING` and the tensor that it follows from.
+    """
+    # Of the same place in tensors of the same shape.
+    alike: dict[Any, dict[str, int]] = defaultdict(dict)
+    for number, shard in enumerate(shards):
+        if not is_small(shard.item):
+            assert shard.item.tensor_data is not None
+            alike[shard.item.tensor_data.size, shard.box][shard.name] = number
+    found: dict[int, tuple[str, str]] = {}
+    for numbers in alike.values():
+        if len(numbers) > 1:
+            tensors = {name: shards[number].tensor for name, number in numbers.items()}
+            repeated = find_repeated(source_of(tensors, {}, Path("memory")))
+            for kind, pairs in ((COPY, repeated.copies), (ROUNDING, repeated.roundings)):
+                for name, owner in pairs.items():
+                    # Of a chunk that it shares, others would miss its part.
+                    if _has_chunks(shards[numbers[name]], arrays[name]):
+                        found[numbers[name]] = kind, owner
+    return found
+
+
+def _has_chunks(shard: Shard, array: ArrayPlan) -> bool:
+    """Tell whether a process has all items of all chunks of which it has some."""
+    box = shard.axes_in(array)
+    chunks = (chunk_axes(array, index) for index in chunks_of(array, box))
+    return all(tuple(map(common, axes, box)) == axes for axes in chunks)
