@@ -16,7 +16,7 @@ from checkout import ROOT, package_environment
 
 # Asserts outside test files say what they compared, too.
 pytest.register_assert_rewrite("based_models", "bits", "both_decoders", "frames", "invoked")
-pytest.register_assert_rewrite("noted_chunks", "run_stores", "store_contract")
+pytest.register_assert_rewrite("noted_chunks", "orbax_checkpoints", "run_stores", "store_contract")
 
 # Shared machines stall now and then: with a deadline, tests would fail without a bug.
 settings.register_profile(

@@ -26,13 +26,21 @@ from bf16codecs.cli.options import (
     version_option,
 )
 from bf16codecs.cli.reports import report
-from bf16codecs.cli.runs import Job, run_job, run_options, step_options
+from bf16codecs.cli.runs import Job, is_given, run_job, run_options, step_options
 from bf16codecs.errors import ManyFilesWarning, TensorChangeWarning
 
 if TYPE_CHECKING:
     from bf16codecs.convert import Summary
 
-__all__ = ["h52st", "rebase", "st2h5", "st2zarr", "zarr2st"]
+__all__ = ["h52st", "orbax", "rebase", "st2h5", "st2zarr", "zarr2st"]
+
+_zarr_format_option = click.option(
+    "--zarr-format",
+    type=click.Choice(["3", "2"]),
+    default="3",
+    show_default=True,
+    help="Version of the Zarr format.",
+)
 
 
 def _run(
@@ -62,13 +70,7 @@ def _run(
 @paths_argument("STORE")
 @conversion_options
 @run_options
-@click.option(
-    "--zarr-format",
-    type=click.Choice(["3", "2"]),
-    default="3",
-    show_default=True,
-    help="Version of the Zarr format.",
-)
+@_zarr_format_option
 @click.option(
     "--dask",
     metavar="ADDRESS",
@@ -257,3 +259,39 @@ def rebase(store: str, onto: str | None, **options: Any) -> None:
         show(f"{printable(store)}: {already} already, and left as it is")
     elif as_json or not quiet:
         report(store, store, summary, done, verified=verified, as_json=as_json)
+
+
+# Options of one direction alone.
+_TO_STORE = ("codec", "level", "chunk_size", "sha256", "zarr_format", "lossy")
+_TO_ORBAX = ("max_bytes",)
+
+
+@click.command()
+@click.argument("src")
+@click.argument("dst")
+@functools.partial(conversion_options, with_lossy=False)
+@_zarr_format_option
+@max_bytes_option
+@command
+def orbax(src: str, dst: str, **options: Any) -> None:
+    """Convert an Orbax checkpoint to a Zarr store, or such a store back.
+
+    SRC is the checkpoint's folder, of one step, or the store that was made of one: then DST is the
+    folder to make, of which Orbax restores the same tree with the same bits. --base is then where
+    the store's base is. Options of codecs and chunks are for stores, --max-bytes for restoring.
+    """
+    from bf16codecs.convert.orbax import is_orbax, orbax_to_zarr, zarr_to_orbax
+
+    to_store = is_orbax(src)
+    for name in _TO_ORBAX if to_store else _TO_STORE:
+        if is_given(name):
+            made = "a store is made of a checkpoint" if to_store else "a checkpoint is restored"
+            raise click.UsageError(f"--{name.replace('_', '-')} does nothing where {made}")
+        del options[name]
+    if not to_store:
+        _run(zarr_to_orbax, src, dst, "restored", **options)
+        return
+    if options.pop("lossy") is not None:
+        raise click.UsageError("lossy stores are made of safetensors: use st2zarr --lossy")
+    options["zarr_format"] = int(options["zarr_format"])
+    _run(orbax_to_zarr, src, dst, "converted", **options)

@@ -13,7 +13,7 @@ from bf16codecs._limits import MAX_GROUP
 from bf16codecs.convert.defaults import DEFAULT_GROUP, DEFAULT_STEP_SIZE
 from bf16codecs.store.choice import CodecChoice
 
-__all__ = ["Job", "run_job", "run_options", "step_options"]
+__all__ = ["Job", "is_given", "run_job", "run_options", "step_options"]
 
 _STEP = click.IntRange(0, 2**63 - 1)
 
@@ -89,7 +89,7 @@ def run_job(sources: Sequence[str], options: dict[str, Any], others: Mapping[str
             f"{len(sources)} sources, and one target: --series makes a run of several checkpoints"
         )
     if not series and not append:
-        if _is_given("keyframe_every"):
+        if is_given("keyframe_every"):
             raise click.UsageError("--keyframe-every goes with --series and --append")
         if options["base"] is not None:
             _check_codec(options, CodecChoice.check_difference)
@@ -104,7 +104,7 @@ def run_job(sources: Sequence[str], options: dict[str, Any], others: Mapping[str
             raise click.UsageError(f"{name} does not go with --series and --append")
     _check_codec(options, CodecChoice.check_run)
     options["keyframe_every"] = every
-    if not _is_given("chunk_size"):
+    if not is_given("chunk_size"):
         options["chunk_size"] = DEFAULT_STEP_SIZE
     if series:
         return Job.SERIES
@@ -115,7 +115,7 @@ def run_job(sources: Sequence[str], options: dict[str, Any], others: Mapping[str
     options["step"] = step
     # A run has its own.
     for name in ("codec", "keyframe_every", "zarr_format"):
-        if name in options and not _is_given(name):
+        if name in options and not is_given(name):
             options[name] = None
     return Job.APPEND
 
@@ -127,7 +127,7 @@ def _check_codec(options: Mapping[str, Any], check: Callable[[CodecChoice], None
         raise click.UsageError(str(e)) from None
 
 
-def _is_given(option: str) -> bool:
+def is_given(option: str) -> bool:
     """Tell whether the user gave an option, and did not leave it to its default."""
     source = click.get_current_context().get_parameter_source(option)
     return source is not ParameterSource.DEFAULT

@@ -1,0 +1,285 @@
+"""Arrays of Orbax checkpoints, read and written chunk by chunk with tensorstore."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bf16codecs._arguments import for_caller
+from bf16codecs._buffers import Bytes
+from bf16codecs._dtypes import DTYPE_NAMES
+from bf16codecs._files import read_at, write_all
+from bf16codecs._memory import give_back_freed_memory
+from bf16codecs._messages import as_memory_error, damaged, from_extra, one_line
+from bf16codecs.convert.orbax.layout import Place
+from bf16codecs.errors import CorruptDataError, StoreError
+
+with from_extra("orbax", for_caller("bf16codecs.convert.orbax", "bf16codecs orbax")):
+    import tensorstore
+
+__all__ = ["ArrayOpener", "OrbaxArray", "Scratch", "read_database", "write_database"]
+
+# Of chunks that are decoded at a time, or wait to be committed; a larger one is alone.
+_IN_FLIGHT_BYTES = 8 << 20
+# One thread decodes, and one reads: each keeps memory of the size of chunks for itself. The cache
+# is for the indexes of shards; each chunk is read once.
+_RESOURCES = {
+    "cache_pool": {"total_bytes_limit": 8 << 20},
+    "data_copy_concurrency": {"limit": 1},
+    "file_io_concurrency": {"limit": 1},
+}
+_CODES = {item: dtype for dtype, item in DTYPE_NAMES.items()}
+# Where in its own code tensorstore failed, and all of the array's metadata.
+_INTERNALS = re.compile(r" \[(source locations|tensorstore_spec)=.*", re.DOTALL)
+# As Orbax has it.
+_DATABASE_CONFIG = {"max_inline_value_bytes": 1024, "max_decoded_node_bytes": 100_000_000}
+
+
+class ArrayOpener:
+    """Opens the arrays of a checkpoint.
+
+    Parameters
+    ----------
+    root
+        The checkpoint's folder.
+    where
+        Its path, for messages.
+    """
+
+    def __init__(self, root: Path, where: str) -> None:
+        self._root, self._where = root, where
+        self._context = tensorstore.Context(_RESOURCES)
+
+    def open(self, name: str, place: Place) -> OrbaxArray:
+        """Open an array for reading and writing, whose metadata are there.
+
+        Raises
+        ------
+        StoreError
+            If it has a data type that safetensors lacks.
+        CorruptDataError
+            If it cannot be opened.
+        """
+        label = f"{self._where}: tensor {name!r:.300}"
+        path = f"{place.path}/" if place.path else ""
+        if place.database is None:
+            kvstore = _folder(self._root / place.path)
+        else:
+            kvstore = _database(self._root / place.database) | {"path": path}
+        spec = {
+            "driver": place.driver,
+            "kvstore": kvstore,
+            "fill_missing_data_reads": not place.has_all_chunks,
+            "store_data_equal_to_fill_value": True,
+        }
+        with _damage(label):
+            array = tensorstore.open(spec, open=True, context=self._context).result()
+        return OrbaxArray(label, array)
+
+
+class OrbaxArray:
+    """An array of a checkpoint.
+
+    Parameters
+    ----------
+    label
+        What it is, for messages.
+    array
+        A `tensorstore.TensorStore`.
+    """
+
+    def __init__(self, label: str, array: Any) -> None:
+        self.label, self._array = label, array
+        self.shape: tuple[int, ...] = array.shape
+        item = array.dtype.name
+        if item not in _CODES:
+            raise StoreError(
+                f"{label}: {item}, a data type that safetensors lacks: convert it to one of"
+                f" {', '.join(sorted(_CODES))} before saving"
+            )
+        #: As safetensors has it.
+        self.dtype = _CODES[item]
+        self.item_size: int = array.dtype.numpy_dtype.itemsize
+
+    def decode(self, folder: Path) -> Scratch:
+        """Decode all chunks into a temporary file in a folder."""
+        scratch = Scratch(folder, self.shape, self.item_size)
+        reads: deque[tuple[tuple[int, ...], int, Any]] = deque()
+
+        def finish() -> int:
+            start, nbytes, future = reads.popleft()
+            with _damage(self.label):
+                part = future.result()
+            scratch.put(start, part)
+            return nbytes
+
+        pending = 0
+        for box in self._boxes("read_chunk"):
+            nbytes = _nbytes(box, self.item_size)
+            while reads and pending + nbytes > _IN_FLIGHT_BYTES:
+                pending -= finish()
+            reads.append((tuple(own.start for own in box), nbytes, self._array[box].read()))
+            pending += nbytes
+        while reads:
+            finish()
+        self._give_back_memory()
+        return scratch
+
+    def encode(self, scratch: Scratch) -> None:
+        """Write all chunks, as the array's metadata have them."""
+        with _failures(self.label):
+            batch, pending = tensorstore.Transaction(), 0
+            for box in self._boxes("write_chunk"):
+                part = scratch.get(box).view(self._array.dtype.numpy_dtype)
+                shape = tuple(own.stop - own.start for own in box)
+                target = self._array.with_transaction(batch)[box]
+                # Nobody writes to `part` again: it is not copied.
+                target.write(
+                    part.reshape(shape), can_reference_source_data_indefinitely=True
+                ).result()
+                pending += part.nbytes
+                if pending > _IN_FLIGHT_BYTES:
+                    batch.commit_sync()
+                    batch, pending = tensorstore.Transaction(), 0
+            batch.commit_sync()
+        self._give_back_memory()
+
+    def _give_back_memory(self) -> None:
+        """Let the threads of tensorstore keep no memory of large chunks, each for itself."""
+        if math.prod(self.shape) * self.item_size > _IN_FLIGHT_BYTES:
+            give_back_freed_memory()
+
+    def _boxes(self, unit: str) -> Iterator[tuple[slice, ...]]:
+        """Yield the chunks, without what reaches over the end."""
+        chunks = getattr(self._array.chunk_layout, unit).shape or ()  # None without axes
+        axes = [
+            [slice(i, min(i + chunk, size)) for i in range(0, size, chunk)]
+            for size, chunk in zip(self.shape, chunks, strict=True)
+        ]
+        return itertools.product(*axes)
+
+
+class Scratch:
+    """The items of an array in their order, in a file that nobody else sees.
+
+    Parameters
+    ----------
+    folder
+        Where there is room for it.
+    shape
+        Of the array.
+    item_size
+        Bytes of an item.
+    """
+
+    def __init__(self, folder: Path, shape: tuple[int, ...], item_size: int) -> None:
+        self._shape, self._item_size = shape, item_size
+        self._file: Any = tempfile.TemporaryFile(buffering=0, dir=folder)  # noqa: SIM115
+        self._lock = threading.Lock()
+
+    def write(self, offset: int, data: Bytes) -> None:
+        """Write bytes from an offset on."""
+        with self._lock:
+            self._file.seek(offset)
+            write_all(self._file, data)
+
+    def read(self, offset: int, out: Bytes) -> None:
+        """Read bytes from an offset on."""
+        with self._lock:  # of a descriptor's position, where a read has one
+            read_at(self._file.fileno(), offset, out)
+
+    def put(self, start: Sequence[int], part: NDArray[Any]) -> None:
+        """Write a box of items that begins at an index."""
+        box = tuple(slice(i, i + n) for i, n in zip(start, part.shape, strict=True))
+        rows, run = self._rows(box)
+        data = np.ascontiguousarray(part).reshape(-1).view(np.uint8).reshape(-1, run)
+        for offset, row in zip(rows, data, strict=True):
+            self.write(offset, row)
+
+    def get(self, box: tuple[slice, ...]) -> Bytes:
+        """Read a box of items, as bytes."""
+        rows, run = self._rows(box)
+        data = np.empty((len(rows), run), np.uint8)
+        for offset, row in zip(rows, data, strict=True):
+            self.read(offset, row)
+        return data.reshape(-1)
+
+    def _rows(self, box: tuple[slice, ...]) -> tuple[list[int], int]:
+        """Return the offsets of what lies in one piece in the file, and its size, in bytes."""
+        inner = len(box)  # axes from this one on are in it as a whole
+        while inner and box[inner - 1] == slice(0, self._shape[inner - 1]):
+            inner -= 1
+        inner = max(0, inner - 1)
+        offsets = np.zeros((), np.int64)
+        for axis, own in enumerate(box):
+            indices = np.arange(own.start, own.stop if axis < inner else own.start + 1)
+            stride = math.prod(self._shape[axis + 1 :]) * self._item_size
+            offsets = np.add.outer(offsets, indices * stride)
+        return offsets.ravel().tolist(), _nbytes(box[inner:], self._item_size)
+
+
+def read_database(folder: Path) -> dict[str, bytes]:
+    """Return the metadata of the arrays in an OCDBT database, by key.
+
+    Raises
+    ------
+    CorruptDataError
+        If it cannot be read.
+    """
+    with _damage(str(folder)):
+        store = tensorstore.KvStore.open(_database(folder)).result()
+        keys = [key.decode() for key in store.list().result()]
+        wanted = [key for key in keys if key.endswith((".zarray", ".zattrs", "zarr.json"))]
+        return {key: store.read(key).result().value for key in wanted}
+
+
+def write_database(folder: Path, metadata: Mapping[str, bytes]) -> None:
+    """Make an OCDBT database with the metadata of arrays, by key."""
+    with _failures(str(folder)), tensorstore.Transaction() as batch:
+        store = tensorstore.KvStore.open(_database(folder)).result().with_transaction(batch)
+        for key, value in metadata.items():
+            store.write(key, value).result()
+
+
+def _folder(folder: Path) -> dict[str, Any]:
+    return {"driver": "file", "path": f"{folder.as_posix()}/"}
+
+
+def _database(folder: Path) -> dict[str, Any]:
+    return {"driver": "ocdbt", "base": _folder(folder), "config": _DATABASE_CONFIG}
+
+
+def _nbytes(box: Sequence[slice], item_size: int) -> int:
+    return math.prod(own.stop - own.start for own in box) * item_size
+
+
+@contextmanager
+def _told(error: Callable[[str], Exception]) -> Iterator[None]:
+    """Raise `error` for those of tensorstore, which fill pages."""
+    try:
+        yield
+    except (ValueError, KeyError, NotImplementedError, RuntimeError, OSError) as e:
+        if shortage := as_memory_error(e):
+            raise shortage from e
+        raise error(_INTERNALS.sub("", one_line(e))) from e
+
+
+def _damage(label: str) -> AbstractContextManager[None]:
+    """Name what cannot be read."""
+    return _told(lambda text: CorruptDataError(f"{label}: {damaged(text)}"))
+
+
+def _failures(label: str) -> AbstractContextManager[None]:
+    """Name what cannot be written."""
+    return _told(lambda text: OSError(f"{label}: {text}"))

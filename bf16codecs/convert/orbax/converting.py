@@ -1,0 +1,61 @@
+"""Orbax checkpoints to model stores."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from bf16codecs._paths import absolute, given_path
+from bf16codecs.convert.orbax.source import open_checkpoint
+from bf16codecs.convert.storing import safetensors_to_zarr
+from bf16codecs.convert.summary import Summary
+
+__all__ = ["orbax_to_zarr"]
+
+
+def orbax_to_zarr(
+    src: str | os.PathLike[str], store: str | os.PathLike[str], **options: Any
+) -> Summary:
+    """Convert an Orbax checkpoint to a model store in Zarr.
+
+    Every array becomes a tensor, whose name is the path in the tree, joined with dots, as Orbax
+    has it; where several items have arrays, with the item's name and a slash before it. Everything
+    else that the checkpoint has is kept as it is, in the metadata ``bf16codecs.orbax``:
+    `zarr_to_orbax` restores it. Memory is needed for one chunk of the checkpoint at a time, and
+    some free disk beside the store for up to four decoded tensors.
+
+    Parameters
+    ----------
+    src
+        The checkpoint's folder: of those of a `CheckpointManager`, that of one step.
+    store
+        The store to make: a folder, or a ZIP file if the name ends in ``.zip``. It appears only
+        when it is complete.
+    options
+        `codec`, `level`, `chunk_size`, `threads`, `verify`, `overwrite` and others, as
+        `bf16codecs.convert.safetensors_to_zarr` takes them.
+
+    Returns
+    -------
+    Summary
+
+    Raises
+    ------
+    StoreError
+        If `src` is no checkpoint, or is unfinished, or an array has a data type that safetensors
+        lacks.
+    CorruptDataError
+        If an array cannot be read.
+    FileExistsError
+        If `store` exists and `overwrite` is false, or it is not a store.
+    ValueError
+        If the target is the checkpoint, in it, or around it, or an option makes no sense.
+    """
+    root = Path(absolute(given_path(src, "source")))
+    os.stat(root)
+    parent = Path(absolute(given_path(store, "target"))).parent
+    source = open_checkpoint(root, parent)
+    if root.resolve() in (parent.resolve(), *parent.resolve().parents):
+        raise ValueError(f"{store}: would lie in the checkpoint, {root}: choose another place")
+    return safetensors_to_zarr(source, store, **options)

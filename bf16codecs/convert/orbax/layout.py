@@ -1,0 +1,298 @@
+"""What an Orbax checkpoint is made of: arrays, and documents that say what the arrays are."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bf16codecs._messages import few
+from bf16codecs.errors import StoreError
+
+__all__ = [
+    "KEY",
+    "Checkpoint",
+    "Place",
+    "is_orbax",
+    "other_than_checkpoint",
+    "read_checkpoint",
+]
+
+#: Where the metadata of a safetensors file have the documents of a checkpoint.
+KEY = "bf16codecs.orbax"
+
+_CHECKPOINT, _TREE, _DATABASE = "_CHECKPOINT_METADATA", "_METADATA", "manifest.ocdbt"
+# Of Orbax before 2023: small values, in a file beside the arrays.
+_AGGREGATE = "checkpoint"
+_UNFINISHED = ".orbax-checkpoint-tmp"
+_VERSION = 1
+# A header of safetensors may have 100 MB.
+_MAX_BYTES = 32 << 20
+_ARRAY_TYPES = {"jax.Array", "np.ndarray", "scalar"}
+
+
+class Place(NamedTuple):
+    """Where an array of a checkpoint is."""
+
+    #: Folder of the OCDBT database that has it, in the checkpoint; None if the array is a folder.
+    database: str | None
+    #: In the database, or in the checkpoint.
+    path: str
+    #: What tensorstore reads it with: ``"zarr"`` or ``"zarr3"``.
+    driver: str
+    #: Whether a chunk that is missing is a damage, and not one of zeros.
+    has_all_chunks: bool
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """All of a checkpoint but the data of its arrays; paths have slashes.
+
+    Parameters
+    ----------
+    files
+        Content of files, by path in the checkpoint. Metadata of arrays that are folders are some.
+    databases
+        Metadata of arrays that are in an OCDBT database, by its folder and their keys.
+    """
+
+    files: Mapping[str, bytes]
+    databases: Mapping[str, Mapping[str, bytes]]
+
+    def arrays(self) -> dict[str, Place]:
+        """Return the arrays by name: the path, without the item's folder if there is one item.
+
+        Raises
+        ------
+        StoreError
+            If an item's metadata list arrays that are missing, or cannot be read.
+        """
+        places = [self._place(None, key) for key in self.files]
+        for database, keys in self.databases.items():
+            places += [self._place(database, key) for key in keys]
+        arrays = {_joined(own.database, own.path): own for own in places if own is not None}
+        for item in self._items:
+            self._check_tree(item, arrays)
+        prefixes = {self._item_of(path) for path in arrays}
+        start = len(_joined(*prefixes, "")) if len(prefixes) == 1 else 0
+        return {path[start:]: place for path, place in arrays.items()}
+
+    @property
+    def _items(self) -> list[str]:
+        """The folders of what was saved together, the innermost first."""
+        folders = {os.path.dirname(path) for path in self.files if _name(path) == _TREE}
+        return sorted({*folders, *self.databases}, key=len, reverse=True)
+
+    def _item_of(self, path: str) -> str:
+        return next((own for own in self._items if path.startswith(_joined(own, ""))), "")
+
+    def _place(self, database: str | None, key: str) -> Place | None:
+        """Return the array that has its metadata under a key, if it is a key of one."""
+        folder, name = os.path.dirname(key), _name(key)
+        if name == "zarr.json":
+            raw = self.files[key] if database is None else self.databases[database][key]
+            if _parsed(raw, _joined(database, key)).get("node_type") != "array":
+                return None
+        elif name != ".zarray":
+            return None
+        tree = self.files.get(_joined(self._item_of(_joined(database, key)), _TREE), b"{}")
+        is_full = _parsed(tree, _TREE).get("store_array_data_equal_to_fill_value") is True
+        return Place(database, folder, "zarr" if name == ".zarray" else "zarr3", is_full)
+
+    def _check_tree(self, item: str, arrays: Mapping[str, Place]) -> None:
+        raw, where = self.files.get(_joined(item, _TREE)), _joined(item, _TREE)
+        if raw is None or _joined(item, _AGGREGATE) in self.files:
+            return
+        missing = []
+        try:
+            for leaf in (_parsed(raw, where).get("tree_metadata") or {}).values():
+                about = leaf["value_metadata"]
+                name = ".".join(str(key["key"]) for key in leaf["key_metadata"])
+                is_array = about["value_type"] in _ARRAY_TYPES and not about["skip_deserialize"]
+                if is_array and _joined(item, name) not in arrays:
+                    missing.append(repr(name))
+        except (AttributeError, KeyError, TypeError) as e:
+            raise StoreError(f"{where}: not the metadata of a tree: {e!r}") from e
+        if missing:
+            raise StoreError(f"{where} lists arrays that are missing: {few(missing, 3):.300}")
+
+    def to_text(self) -> str:
+        """Return all of it as JSON."""
+        document = {
+            "version": _VERSION,
+            "files": _texts(self.files),
+            "databases": {folder: _texts(keys) for folder, keys in self.databases.items()},
+        }
+        return json.dumps(document, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+
+    @classmethod
+    def from_text(cls, text: str) -> Checkpoint:
+        """Return what `to_text` made a text of.
+
+        Raises
+        ------
+        StoreError
+            If it is another text, or has paths that lead out of the checkpoint.
+        """
+        try:
+            document = json.loads(text)
+            if document["version"] != _VERSION:
+                raise StoreError(f"of version {document['version']!r:.80}, which is not known")
+            checkpoint = cls(
+                _contents(document["files"]),
+                {folder: _contents(keys) for folder, keys in document["databases"].items()},
+            )
+        except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as e:
+            if isinstance(e, StoreError):
+                raise
+            raise StoreError(f"not the documents of an Orbax checkpoint: {e!r:.300}") from e
+        for path in (*checkpoint.files, *checkpoint.databases):
+            parts = path.split("/") if path else []
+            if not {"", ".", ".."}.isdisjoint(parts) or os.path.isabs(path) or "\\" in path:
+                raise StoreError(f"the path {path!r:.200} leads out of the checkpoint")
+        return checkpoint
+
+
+def is_orbax(path: str | os.PathLike[str]) -> bool:
+    """Tell whether a path is an Orbax checkpoint, an unfinished one, or a folder of some."""
+    root = Path(path)
+    if not root.is_dir():
+        return False
+    return _UNFINISHED in root.name or any(map(_has_marker, (root, *_folders(root))))
+
+
+def other_than_checkpoint(root: Path) -> str:
+    """Say why a path is no checkpoint, of one step and complete; nothing if it is one."""
+    if not root.is_dir():
+        return "it is no folder, as Orbax checkpoints are"
+    inner = _folders(root)
+    unfinished = next((own.name for own in (root, *inner) if _UNFINISHED in own.name), None)
+    if unfinished is not None:
+        return f"an Orbax checkpoint that was not finished ({unfinished}): take another"
+    steps = [own.name for own in inner if (own / _CHECKPOINT).is_file()]
+    if not any(map(_has_marker, (root, *inner))):
+        # Of Orbax before 2024, whose steps have no file of their own.
+        steps = [own.name for own in inner if any(map(_has_marker, _folders(own)))]
+    if steps:
+        last = max(steps, key=lambda name: (len(name), name))
+        return f"a folder of Orbax checkpoints: name one of them, such as {root / last}"
+    return "" if is_orbax(root) else f"no Orbax checkpoint: it has no {_TREE}, and no {_DATABASE}"
+
+
+def read_checkpoint(root: Path, read_database: Callable[[Path], dict[str, bytes]]) -> Checkpoint:
+    """Read all documents of a checkpoint.
+
+    Parameters
+    ----------
+    root
+        Its folder: one step, of those that a `CheckpointManager` has.
+    read_database
+        Returns the metadata of an OCDBT database's arrays, by key.
+
+    Raises
+    ------
+    StoreError
+        If it is no checkpoint, or an unfinished one, or several.
+    OSError
+        If it cannot be read.
+    """
+    if why := other_than_checkpoint(root):
+        raise StoreError(f"{root}: {why}")
+    files: dict[str, bytes] = {}
+    databases: dict[str, dict[str, bytes]] = {}
+    nbytes = 0
+    for folder, has_database, names in _walk(root):
+        own = folder.relative_to(root).as_posix()
+        own = "" if own == "." else own
+        if has_database:
+            databases[own] = read_database(folder)
+            nbytes += sum(map(len, databases[own].values()))
+        for name in names:
+            path = _joined(own, name)
+            nbytes += (folder / name).stat().st_size
+            if nbytes > _MAX_BYTES:
+                text = f"{root}: more than {_MAX_BYTES >> 20} MiB beside its arrays, with {path!r}"
+                raise StoreError(f"{text}: leave out what is no part of the model")
+            files[path] = (folder / name).read_bytes()
+    return Checkpoint(files, databases)
+
+
+def _folders(folder: Path) -> list[Path]:
+    return sorted(own for own in folder.iterdir() if own.is_dir())
+
+
+def _has_marker(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in (_CHECKPOINT, _TREE, _DATABASE))
+
+
+def _walk(root: Path) -> Iterator[tuple[Path, bool, list[str]]]:
+    """Yield folders, whether they are databases, and their documents: no chunks of arrays."""
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    arrays: set[str] = set()
+    for folder, folders, names in os.walk(root, onerror=fail):
+        has_database = _DATABASE in names
+        if has_database:
+            # Its data, and what the processes wrote before they were merged.
+            folders[:] = [f for f in folders if f != "d" and not f.startswith("ocdbt.process_")]
+            names.remove(_DATABASE)
+        own = [name for name in names if name in (".zarray", ".zattrs", "zarr.json")]
+        # What lies in an array's folder, and in folders of it, are chunks.
+        if own or os.path.dirname(folder) in arrays:
+            arrays.add(folder)
+            names = own
+        folders.sort()
+        yield Path(folder), has_database, sorted(names)
+
+
+def _joined(*parts: str | None) -> str:
+    """Join parts of a path; an empty last one gives the start of what is in a folder."""
+    *folders, last = parts
+    start = "/".join(part for part in folders if part)
+    return f"{start}/{last}" if start else last or ""
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _parsed(raw: bytes, where: str) -> dict[str, Any]:
+    try:
+        document = json.loads(raw)
+    except (ValueError, RecursionError) as e:
+        raise StoreError(f"{where}: not JSON: {e}") from e
+    if not isinstance(document, dict):
+        raise StoreError(f"{where}: not a JSON object")
+    return document
+
+
+def _texts(files: Mapping[str, bytes]) -> dict[str, str | list[str]]:
+    """Return the content of files for JSON: text, or in a list what is none."""
+
+    def text(raw: bytes) -> str | list[str]:
+        try:
+            return raw.decode()
+        except UnicodeDecodeError:
+            return [base64.b64encode(raw).decode()]
+
+    return {path: text(raw) for path, raw in files.items()}
+
+
+def _contents(texts: Mapping[str, Any]) -> dict[str, bytes]:
+    def content(text: Any) -> bytes:
+        if isinstance(text, str):
+            return text.encode()
+        (encoded,) = text
+        try:
+            return base64.b64decode(encoded, validate=True)
+        except binascii.Error as e:
+            raise StoreError(f"not base64: {e}") from e
+
+    return {path: content(text) for path, text in texts.items()}

@@ -1,0 +1,114 @@
+"""An Orbax checkpoint as the safetensors file that it would be, which is never on disk."""
+
+from __future__ import annotations
+
+import bisect
+import os
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bf16codecs.convert.orbax.arrays import ArrayOpener, OrbaxArray, Scratch, read_database
+from bf16codecs.convert.orbax.layout import KEY, Checkpoint, read_checkpoint
+from bf16codecs.errors import StoreError
+from bf16codecs.safetensors import Header, Source, SourceFile, make_header
+
+__all__ = ["CheckpointFile", "CheckpointSource", "open_checkpoint"]
+
+# Tensors that are kept decoded: threads are at neighbouring ones.
+_KEPT = 4
+
+
+class _Decoded:
+    """The last few tensors that were read, decoded in temporary files."""
+
+    def __init__(self, arrays: list[OrbaxArray], folder: Path) -> None:
+        self._arrays, self._folder = arrays, folder
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[int, Scratch] = OrderedDict()
+
+    def get(self, number: int) -> Scratch:
+        """Return a tensor; one thread decodes at a time, which bounds the memory."""
+        with self._lock:
+            if number not in self._kept:
+                # Who still reads one that is dropped here keeps its file.
+                while len(self._kept) >= _KEPT:
+                    self._kept.popitem(last=False)
+                self._kept[number] = self._arrays[number].decode(self._folder)
+            self._kept.move_to_end(number)
+            return self._kept[number]
+
+
+@dataclass(frozen=True)
+class CheckpointFile(SourceFile):
+    """The safetensors file that has the tensors of a checkpoint."""
+
+    root: Path
+    checkpoint: Checkpoint
+    decoded: _Decoded
+
+    @classmethod
+    def of(cls, root: Path, scratch: Path, header: Header | None = None) -> CheckpointFile:
+        """Open a checkpoint.
+
+        Parameters
+        ----------
+        root
+            Its folder.
+        scratch
+            A folder with room for a few decoded tensors.
+        header
+            That of the file, where it is known.
+
+        Raises
+        ------
+        StoreError, OSError
+            As `read_checkpoint` and `ArrayOpener.open` do; and if the header is of other tensors.
+        """
+        checkpoint = read_checkpoint(root, read_database)
+        opener = ArrayOpener(root, str(root))
+        arrays = {n: opener.open(n, place) for n, place in checkpoint.arrays().items()}
+        if not arrays:
+            raise StoreError(f"{root}: an Orbax checkpoint without arrays")
+        path = root.with_name(f"{root.name}.safetensors")
+        if header is None:
+            forms = {name: (array.dtype, array.shape) for name, array in arrays.items()}
+            header = make_header(forms, {KEY: checkpoint.to_text()}, str(root))
+        ordered = [arrays[tensor.name] for tensor in header.tensors]
+        return cls(path, header, root, checkpoint, _Decoded(ordered, scratch))
+
+    def read_into(self, offset: int, out: NDArray[np.uint8]) -> None:
+        """Read bytes of one tensor."""
+        offset -= self.header.data_start
+        tensors = self.header.tensors
+        # Empty tensors share their offset with the one that follows them.
+        number = bisect.bisect_right(tensors, offset, key=lambda tensor: tensor.start) - 1
+        self.decoded.get(number).read(offset - tensors[number].start, out)
+
+    def state(self) -> Any:
+        """Return something that differs once a file of the checkpoint has changed."""
+        return [
+            (path, status.st_size, status.st_mtime_ns)
+            for folder, _, names in os.walk(self.root)
+            for path in (os.path.join(folder, name) for name in sorted(names))
+            for status in [os.stat(path)]
+        ]
+
+
+class CheckpointSource(Source):
+    """A checkpoint as a model."""
+
+    @property
+    def paths(self) -> list[Path]:
+        """The checkpoint's folder."""
+        return [file.root for file in self.files if isinstance(file, CheckpointFile)]
+
+
+def open_checkpoint(root: Path, scratch: Path) -> CheckpointSource:
+    """Open a checkpoint, as `CheckpointFile.of` does."""
+    return CheckpointSource((CheckpointFile.of(root, scratch),))

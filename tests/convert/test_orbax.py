@@ -1,0 +1,204 @@
+"""Orbax checkpoints to stores and back: the same tree, the same bits."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bf16codecs
+from bf16codecs.convert.orbax import orbax_to_zarr, zarr_to_orbax
+from bits import assert_same_bits
+from invoked import done, refused
+from orbax_checkpoints import (
+    FLOATS,
+    FORMATS,
+    RNG,
+    assert_same_tree,
+    bfloat16,
+    jax,
+    ocp,
+    on_devices,
+    restored,
+    save,
+)
+
+
+def whole_tree() -> dict[str, Any]:
+    return {
+        "params": {
+            "layers": [{"w": bfloat16(33, 70), "a/b.c d é": FLOATS}, {"w": bfloat16(33, 70)}],
+            "pair": (np.array([True, False]), np.array(-0.0, "f8")),
+            "rows": on_devices(bfloat16(64, 6), "x"),
+            "columns": on_devices(RNG.normal(size=(8, 3, 32)).astype("f4"), "x", None, "y"),
+            "all": on_devices(np.zeros((8, 8), "f4"), ("x", "y")),
+            "none": None,
+            "no_layers": [],
+            "nothing": {},
+        },
+        "step": 7,
+        "rate": 1e-3,
+        "key": np.array([1, 2], "u4"),
+        "complex": np.array([1 - 2j], "c8"),
+        "small": np.array([[1], [-2]], "i1"),
+        "text": "Grüße",
+        "flag": True,
+    }
+
+
+def documents(path: Path) -> dict[str, bytes]:
+    """Return all files but those of databases and the chunks of arrays in plain folders."""
+    return {
+        str(own.relative_to(path)): own.read_bytes()
+        for own in path.rglob("*")
+        if own.is_file()
+        and not {"d", "ocdbt.process_0", "manifest.ocdbt"} & set(own.relative_to(path).parts)
+        and (own.suffix or own.name.startswith("_") or own.parent.name == "array_metadatas")
+    }
+
+
+def there_and_back(source: Path, folder: Path, **options: Any) -> Path:
+    orbax_to_zarr(source, folder / "m.zarr", **options)
+    zarr_to_orbax(folder / "m.zarr", folder / "back")
+    return folder / "back"
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return save(tmp_path / "orbax", {"w": bfloat16(300, 100), "s": 3}, use_ocdbt=False)
+
+
+@pytest.mark.parametrize("options", FORMATS.values(), ids=FORMATS)
+def test_the_same_tree_and_bits(tmp_path: Path, options: dict[str, bool]) -> None:
+    tree = whole_tree()
+    source = save(tmp_path / "orbax", tree, **options)
+    back = there_and_back(source, tmp_path)
+    assert_same_tree(restored(back), restored(source))
+    assert_same_bits(restored(back)["params"]["layers"][0]["a/b.c d é"], FLOATS)
+    assert documents(back) == documents(source)
+    with bf16codecs.open_model(tmp_path / "m.zarr") as model:
+        assert_same_bits(model["params.layers.1.w"][...], tree["params"]["layers"][1]["w"])
+        assert_same_bits(model["params.columns"][:, 1, 3:], tree["params"]["columns"][:, 1, 3:])
+        assert model["step"][...] == 7
+
+
+def test_arrays_keep_their_chunks(tmp_path: Path) -> None:
+    source = save(tmp_path / "orbax", whole_tree(), use_ocdbt=False)
+    back = there_and_back(source, tmp_path)
+    chunks = sorted(own.name for own in (source / "params.columns").iterdir())
+    assert chunks == [".zarray", "0.0.0", "0.0.1", "1.0.0", "1.0.1"]
+    assert sorted(own.name for own in (back / "params.columns").iterdir()) == chunks
+
+
+def test_shards_of_smaller_chunks(tmp_path: Path) -> None:
+    tree = {"w": bfloat16(64, 64), "b": bfloat16(100)}
+    with ocp.Checkpointer(ocp.PyTreeCheckpointHandler(use_zarr3=True)) as checkpointer:
+        arguments = jax.tree.map(lambda _: ocp.SaveArgs(chunk_byte_size=512), tree)
+        checkpointer.save(tmp_path / "orbax", tree, save_args=arguments)
+    back = there_and_back(tmp_path / "orbax", tmp_path)
+    assert_same_tree(restored(back), restored(tmp_path / "orbax"))
+
+
+def test_restored_onto_devices(tmp_path: Path) -> None:
+    """Of what Orbax knows beside arrays, how they were cut is not lost."""
+    tree = {"w": on_devices(bfloat16(8, 8), "x", "y")}
+    back = there_and_back(save(tmp_path / "orbax", tree), tmp_path)
+    (found,) = jax.tree.leaves(ocp.StandardCheckpointer().restore(back))
+    assert found.sharding == tree["w"].sharding
+    assert_same_bits(found, tree["w"])
+
+
+def test_a_step_of_a_manager(tmp_path: Path) -> None:
+    tree = {"w": bfloat16(40, 3), "m": FLOATS}
+    with ocp.CheckpointManager(tmp_path / "run") as manager:
+        items = {"state": ocp.args.StandardSave(tree), "data": ocp.args.JsonSave({"at": [1, 2]})}
+        manager.save(3, args=ocp.args.Composite(**items), custom_metadata={"loss": 2.5})
+    orbax_to_zarr(tmp_path / "run" / "3", tmp_path / "m.zarr")
+    with bf16codecs.open_model(tmp_path / "m.zarr") as model:
+        assert sorted(model) == ["m", "w"]
+    (tmp_path / "again").mkdir()
+    zarr_to_orbax(tmp_path / "m.zarr", tmp_path / "again" / "3")
+    with ocp.CheckpointManager(tmp_path / "again", item_names=("state", "data")) as manager:
+        arguments = {"state": ocp.args.StandardRestore(tree), "data": ocp.args.JsonRestore()}
+        found = manager.restore(3, args=ocp.args.Composite(**arguments))
+        assert_same_tree(found["state"], tree)
+        assert found["data"] == {"at": [1, 2]}
+        assert manager.metadata(3).custom_metadata == {"loss": 2.5}
+
+
+def test_several_items_have_arrays(tmp_path: Path) -> None:
+    with ocp.CheckpointManager(tmp_path / "run") as manager:
+        items = {
+            "params": ocp.args.StandardSave({"w": bfloat16(4)}),
+            "opt": ocp.args.StandardSave({"w": FLOATS}),
+            "one": ocp.args.ArraySave(np.arange(3)),
+            "random": ocp.args.NumpyRandomKeySave(np.random.get_state()),  # noqa: NPY002
+        }
+        manager.save(0, args=ocp.args.Composite(**items))
+    back = there_and_back(tmp_path / "run" / "0", tmp_path)
+    with bf16codecs.open_model(tmp_path / "m.zarr") as model:
+        assert {"params/w", "opt/w", "one/checkpoint"} < set(model)
+    for item in ("params", "opt"):
+        assert_same_tree(restored(back / item), restored(tmp_path / "run" / "0" / item))
+
+
+def test_the_safetensors_of_a_store_of_a_checkpoint(tmp_path: Path) -> None:
+    """It is a model store like any other: safetensors reads what it restores."""
+    safetensors_numpy = pytest.importorskip("safetensors.numpy")
+    source = save(tmp_path / "orbax", {"a": {"w": FLOATS}, "n": np.arange(5)})
+    orbax_to_zarr(source, tmp_path / "m.zarr", codec="zstd", sha256=True)
+    done("bf16codecs", "verify", tmp_path / "m.zarr")
+    done("zarr2st", tmp_path / "m.zarr", tmp_path / "m.safetensors")
+    found = safetensors_numpy.load_file(tmp_path / "m.safetensors")
+    assert sorted(found) == ["a.w", "n"]
+    assert_same_bits(found["a.w"], FLOATS)
+
+
+def test_a_store_with_a_base(tmp_path: Path) -> None:
+    first = {"w": bfloat16(100, 100)}
+    second = {"w": first["w"].copy()}
+    second["w"][3] = 1
+    orbax_to_zarr(save(tmp_path / "one", first), tmp_path / "base.zarr")
+    source = save(tmp_path / "two", second)
+    back = there_and_back(source, tmp_path, base=tmp_path / "base.zarr")
+    assert_same_tree(restored(back), restored(source))
+
+
+def test_documents_that_are_no_text(source: Path, tmp_path: Path) -> None:
+    (source / "iterator").write_bytes(bytes(range(256)))
+    assert (there_and_back(source, tmp_path) / "iterator").read_bytes() == bytes(range(256))
+
+
+def test_progress(source: Path, tmp_path: Path) -> None:
+    seen: list[tuple[str, int, int]] = []
+
+    def progress(*args: Any) -> None:
+        seen.append(args)
+
+    orbax_to_zarr(source, tmp_path / "m.zarr", progress=progress)
+    zarr_to_orbax(tmp_path / "m.zarr", tmp_path / "back", progress=progress)
+    assert [phase for phase, now, total in seen if now == total] == [
+        "convert",
+        "verify",
+        "restore",
+        "verify",
+    ]
+    assert {total for _, _, total in seen} == {60_008}
+
+
+def test_command(source: Path, tmp_path: Path) -> None:
+    store, back = tmp_path / "m.zarr", tmp_path / "back"
+    line = done("bf16codecs", "orbax", source, store, "--codec", "huffman", "--zarr-format", "2")
+    assert "m.zarr: 2 tensors, " in line
+    assert "verified" in line
+    assert (store / ".zgroup").exists()
+    assert "huffman" in done("bf16codecs", "info", store)
+    result = json.loads(done("bf16codecs", "orbax", store, back, "--json"))
+    assert result["done"] == "restored"
+    assert result["tensors"] == 2
+    assert_same_tree(restored(back), restored(source))
+    assert "--overwrite replaces it" in refused("bf16codecs", "orbax", store, back)
+    assert done("bf16codecs", "orbax", store, back, "--overwrite", "--quiet") == ""

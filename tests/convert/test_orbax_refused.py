@@ -1,0 +1,204 @@
+"""What is no Orbax checkpoint, or a damaged one, and targets that are in the way."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bf16codecs
+from bf16codecs.convert.orbax import orbax_to_zarr, restoring, zarr_to_orbax
+from bf16codecs.convert.orbax.layout import KEY
+from bf16codecs.errors import CorruptDataError, StoreError
+from invoked import done, refused, run
+from orbax_checkpoints import FLOATS, FORMATS, bfloat16, jax, save
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return save(tmp_path / "orbax", {"w": bfloat16(300, 100), "s": 3}, use_ocdbt=False)
+
+
+def refusal(source: Path, *parts: str) -> None:
+    """Check that a conversion raises one line with these parts, and makes nothing."""
+    before = sorted(source.parent.iterdir())
+    with pytest.raises((StoreError, CorruptDataError)) as caught:
+        orbax_to_zarr(source, source.with_name("m.zarr"))
+    text = str(caught.value)
+    assert "\n" not in text
+    assert len(text) < 1000
+    for part in parts:
+        assert part in text
+    assert sorted(source.parent.iterdir()) == before
+
+
+def test_not_a_checkpoint(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    refusal(tmp_path / "folder", "folder: no Orbax checkpoint")
+    refusal(source / "_METADATA", "it is no folder")
+    with pytest.raises(FileNotFoundError):
+        orbax_to_zarr(tmp_path / "missing", tmp_path / "m.zarr")
+
+
+def test_unfinished_checkpoints(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "7").mkdir()
+    shutil.copytree(source, tmp_path / "7" / "default.orbax-checkpoint-tmp")
+    refusal(tmp_path / "7", "was not finished")
+    source = source.rename(tmp_path / "8.orbax-checkpoint-tmp")
+    refusal(source, "was not finished")
+
+
+def test_a_folder_of_checkpoints(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    for step in ("9", "10"):
+        shutil.copytree(source, tmp_path / "run" / step)
+    refusal(tmp_path / "run", "name one of them", str(tmp_path / "run" / "10"))
+
+
+@pytest.mark.parametrize("options", FORMATS.values(), ids=FORMATS)
+def test_damaged_data(tmp_path: Path, options: dict[str, bool]) -> None:
+    """What zstd or a checksum notices: the first bytes of a frame are its magic number."""
+    source = save(tmp_path / "orbax", {"w": bfloat16(300, 100)}, **options)
+    chunks = [own for own in source.rglob("*") if own.is_file() and own.stat().st_size > 50_000]
+    for path in chunks:
+        raw = bytearray(path.read_bytes())
+        raw[:64] = bytes(64)
+        path.write_bytes(raw)
+    refusal(source, "tensor 'w'", "damaged")
+
+
+@pytest.mark.parametrize("use_zarr3", [False, True])
+def test_chunks_and_arrays_that_are_missing(tmp_path: Path, use_zarr3: bool) -> None:
+    options = {"use_ocdbt": False, "use_zarr3": use_zarr3}
+    source = save(tmp_path / "orbax", {"w": bfloat16(300, 100), "n": FLOATS}, **options)
+    (source / "w" / ("c/0/0" if use_zarr3 else "0.0")).unlink()
+    refusal(source, "tensor 'w'")
+    shutil.rmtree(source / "w")
+    refusal(source, "_METADATA lists arrays that are missing: 'w'")
+
+
+def test_damaged_documents(source: Path) -> None:
+    original = (source / "_METADATA").read_bytes()
+    for raw in (b"{", b"[]", b'{"tree_metadata": {"w": {"value_metadata": 1}}}'):
+        (source / "_METADATA").write_bytes(raw)
+        refusal(source, "_METADATA")
+    (source / "_METADATA").write_bytes(original)
+    (source / "w" / ".zarray").write_bytes(b"{}")
+    refusal(source, "tensor 'w'")
+
+
+def test_damaged_database(tmp_path: Path) -> None:
+    source = save(tmp_path / "orbax", {"w": bfloat16(30, 10)})
+    (source / "manifest.ocdbt").write_bytes(b"?" * 100)
+    refusal(source, str(source), "damaged")
+
+
+def test_dtypes_that_safetensors_lacks(tmp_path: Path) -> None:
+    tree = {"w": jax.numpy.arange(3).astype(jax.numpy.int4)}
+    refusal(save(tmp_path / "orbax", tree), "tensor 'w': int4, a data type that safetensors lacks")
+
+
+def test_large_documents(source: Path) -> None:
+    with open(source / "state", "wb") as file:
+        file.truncate(40 << 20)
+    refusal(source, "more than 32 MiB beside its arrays, with 'state'")
+
+
+def test_targets(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="would lie in the checkpoint"):
+        orbax_to_zarr(source, source / "m.zarr")
+    with pytest.raises(ValueError, match="would replace the source"):
+        orbax_to_zarr(source, source)
+    store = tmp_path / "m.zarr"
+    orbax_to_zarr(source, store)
+    with pytest.raises(FileExistsError, match="overwrite=True"):
+        orbax_to_zarr(source, store)
+    with pytest.raises(ValueError, match="would lie in the store"):
+        zarr_to_orbax(store, store / "back")
+    with pytest.raises(FileExistsError, match="overwrite=True"):
+        zarr_to_orbax(store, source)
+    zarr_to_orbax(store, source, overwrite=True)
+    (tmp_path / "run").mkdir()
+    source.rename(tmp_path / "run" / "1")
+    with pytest.raises(FileExistsError, match="a folder of Orbax checkpoints"):
+        zarr_to_orbax(store, tmp_path / "run", overwrite=True)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file").touch()
+    with pytest.raises(FileExistsError, match="no Orbax checkpoint"):
+        zarr_to_orbax(store, tmp_path / "other", overwrite=True)
+
+
+def test_stores_of_something_else(demo_model: Path, tmp_path: Path) -> None:
+    done("st2zarr", demo_model, tmp_path / "m.zarr")
+    with pytest.raises(StoreError, match="not made of an Orbax checkpoint"):
+        zarr_to_orbax(tmp_path / "m.zarr", tmp_path / "back")
+    assert not (tmp_path / "back").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"version": 2}, "of version 2"),
+        ({"files": {"../x": ""}}, "leads out of the checkpoint"),
+        ({"files": {"/x": ""}}, "leads out of the checkpoint"),
+        ({"files": {"x": 1}}, "not the documents"),
+        ({"files": {"x": ["?"]}}, "not base64"),
+        ({"databases": {"a/../..": {}}}, "leads out of the checkpoint"),
+        ({"files": {}}, "has other arrays than the store"),
+    ],
+)
+def test_documents_of_strangers(
+    source: Path, tmp_path: Path, change: dict[str, Any], why: str
+) -> None:
+    safetensors_numpy = pytest.importorskip("safetensors.numpy")
+    orbax_to_zarr(source, tmp_path / "m.zarr")
+    with bf16codecs.open_model(tmp_path / "m.zarr") as model:
+        document = json.loads(model.metadata()[KEY]) | change
+        tensors = {name: model[name][...].view(np.uint16) for name in ["w"]}
+    metadata = {KEY: json.dumps(document)}
+    safetensors_numpy.save_file(tensors, tmp_path / "x.safetensors", metadata)
+    done("st2zarr", tmp_path / "x.safetensors", tmp_path / "x.zarr")
+    with pytest.raises(StoreError, match=why):
+        zarr_to_orbax(tmp_path / "x.zarr", tmp_path / "back")
+    assert not (tmp_path / "back").exists()
+
+
+def test_verification_notices(source: Path, tmp_path: Path, monkeypatch) -> None:
+    """What is written otherwise than it was read gets no name."""
+    original = restoring._decoded
+
+    def other(*args: Any) -> Any:
+        decoded = original(*args)
+        decoded.write(0, np.array([1], np.uint8))
+        return decoded
+
+    orbax_to_zarr(source, tmp_path / "m.zarr")
+    monkeypatch.setattr(restoring, "_decoded", other)
+    with pytest.raises(CorruptDataError, match="back: has another BLAKE3 than the original"):
+        zarr_to_orbax(tmp_path / "m.zarr", tmp_path / "back")
+    assert not (tmp_path / "back").exists()
+    zarr_to_orbax(tmp_path / "m.zarr", tmp_path / "back", verify=False)
+
+
+def test_what_commands_refuse(source: Path, tmp_path: Path) -> None:
+    store = tmp_path / "m.zarr"
+    assert "not a model store" in refused("bf16codecs", "orbax", source / "w", tmp_path / "x")
+    line = refused("bf16codecs", "orbax", tmp_path, tmp_path / "x")
+    assert f"a folder of Orbax checkpoints: name one of them, such as {source}" in line
+    source.rename(tmp_path / "x.orbax-checkpoint-tmp")
+    line = refused("bf16codecs", "orbax", tmp_path / "x.orbax-checkpoint-tmp", store)
+    assert "was not finished" in line
+    (tmp_path / "x.orbax-checkpoint-tmp").rename(source)
+    result = run("bf16codecs", "orbax", source, store, "--max-bytes", "1G")
+    assert result.exit_code == 2
+    assert "--max-bytes does nothing where a store is made" in result.stderr
+    done("bf16codecs", "orbax", source, store)
+    result = run("bf16codecs", "orbax", store, tmp_path / "back", "--codec", "zstd")
+    assert result.exit_code == 2
+    assert "--codec does nothing where a checkpoint is restored" in result.stderr
+    line = refused("bf16codecs", "orbax", store, tmp_path / "back", "--max-bytes", "1K")
+    assert "--max-bytes" in line
