@@ -27,6 +27,7 @@ MISUSES = [
     ("measure_reading", ["m.zip"]),
     ("measure_reading", ["m.zarr", "missing"]),
     ("measure_zarr", ["--rounds", "0", "--rows", "1", "--only", "blocks"]),
+    ("orbax_sizes", []),
     ("read_hdf5", ["missing"]),
     ("read_hdf5", ["m.zarr"]),
     ("read_plain_zarr", []),
@@ -39,7 +40,8 @@ MISUSES = [
     ("use_codecs", ["m.zip"]),
     ("use_codecs", ["one", "two"]),
 ]
-WITHOUT_TORCH = "import runpy, sys; sys.modules['torch'] = None; runpy.run_path(sys.argv[1])"
+WITHOUT = {"load_torch": "torch", "orbax_sizes": "jax"}
+RUN_WITHOUT = "import runpy, sys; sys.modules[{!r}] = None; runpy.run_path(sys.argv[1])"
 
 
 @pytest.mark.parametrize(("name", "arguments"), MISUSES, ids=str)
@@ -49,7 +51,7 @@ def test_misuse_is_one_line(
     for store in ("m.zarr", "m.zip"):
         safetensors_to_zarr(demo_model, tmp_path / store)
     path = str(ROOT / "examples" / f"{name}.py")
-    start = ["-c", WITHOUT_TORCH] if name == "load_torch" else []
+    start = ["-c", RUN_WITHOUT.format(WITHOUT[name])] if name in WITHOUT else []
     done = subprocess.run(
         [sys.executable, *start, path, *arguments],
         capture_output=True,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,28 @@ def test_restored_onto_devices(tmp_path: Path) -> None:
     (found,) = jax.tree.leaves(ocp.StandardCheckpointer().restore(back))
     assert found.sharding == tree["w"].sharding
     assert_same_bits(found, tree["w"])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux tells the peak of a child")
+def test_memory_is_that_of_chunks(tmp_path: Path, run_python) -> None:
+    """Of arrays of 400 MB together, in columns: a row of chunks is half of an array."""
+    values = RNG.normal(size=(4096, 4096)).astype("f4")
+    tree = {f"w{i}": on_devices(values + i, "x", "y") for i in range(6)}
+    save(tmp_path / "orbax", tree, use_ocdbt=False)
+    code = """
+import sys
+from pathlib import Path
+from bf16codecs.convert import orbax
+getattr(orbax, sys.argv[1])(*sys.argv[2:])
+(peak,) = (line for line in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in line)
+print(int(peak.split()[1]) * 1024)
+"""
+    for function, *paths in [
+        ("orbax_to_zarr", "orbax", "m.zarr"),
+        ("zarr_to_orbax", "m.zarr", "back"),
+    ]:
+        assert int(run_python(code, function, *paths).stdout) < 300e6
 
 
 def test_a_step_of_a_manager(tmp_path: Path) -> None:
