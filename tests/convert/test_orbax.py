@@ -27,11 +27,13 @@ from orbax_checkpoints import (
     save,
 )
 
+NAME = "a/b.c:d é"
+
 
 def whole_tree() -> dict[str, Any]:
     return {
         "params": {
-            "layers": [{"w": bfloat16(33, 70), "a/b.c d é": FLOATS}, {"w": bfloat16(33, 70)}],
+            "layers": [{"w": bfloat16(33, 70), NAME: FLOATS}, {"w": bfloat16(33, 70)}],
             "pair": (np.array([True, False]), np.array(-0.0, "f8")),
             "rows": on_devices(bfloat16(64, 6), "x"),
             "columns": on_devices(RNG.normal(size=(8, 3, 32)).astype("f4"), "x", None, "y"),
@@ -78,7 +80,7 @@ def test_the_same_tree_and_bits(tmp_path: Path, options: dict[str, bool]) -> Non
     source = save(tmp_path / "orbax", tree, **options)
     back = there_and_back(source, tmp_path)
     assert_same_tree(restored(back), restored(source))
-    assert_same_bits(restored(back)["params"]["layers"][0]["a/b.c d é"], FLOATS)
+    assert_same_bits(restored(back)["params"]["layers"][0][NAME], FLOATS)
     assert documents(back) == documents(source)
     with bf16codecs.open_model(tmp_path / "m.zarr") as model:
         assert_same_bits(model["params.layers.1.w"][...], tree["params"]["layers"][1]["w"])
@@ -110,6 +112,15 @@ def test_restored_onto_devices(tmp_path: Path) -> None:
     (found,) = jax.tree.leaves(ocp.StandardCheckpointer().restore(back))
     assert found.sharding == tree["w"].sharding
     assert_same_bits(found, tree["w"])
+
+
+def test_groups_are_no_arrays(source: Path, tmp_path: Path) -> None:
+    """Orbax makes none; what others have added stays."""
+    group = b'{"zarr_format": 3, "node_type": "group"}'
+    (source / "zarr.json").write_bytes(group)
+    back = there_and_back(source, tmp_path)
+    assert (back / "zarr.json").read_bytes() == group
+    assert_same_tree(restored(back), restored(source))
 
 
 @pytest.mark.slow

@@ -122,6 +122,8 @@ class OrbaxArray:
             with _damage(self.label):
                 part = future.result()
             scratch.put(start, part)
+            del part, future
+            _give_back_memory(nbytes)
             return nbytes
 
         pending = 0
@@ -133,7 +135,6 @@ class OrbaxArray:
             pending += nbytes
         while reads:
             finish()
-        self._give_back_memory()
         return scratch
 
     def encode(self, scratch: Scratch) -> None:
@@ -151,14 +152,10 @@ class OrbaxArray:
                 pending += part.nbytes
                 if pending > _IN_FLIGHT_BYTES:
                     batch.commit_sync()
+                    del part, target, batch
+                    _give_back_memory(pending)
                     batch, pending = tensorstore.Transaction(), 0
             batch.commit_sync()
-        self._give_back_memory()
-
-    def _give_back_memory(self) -> None:
-        """Let the threads of tensorstore keep no memory of large chunks, each for itself."""
-        if math.prod(self.shape) * self.item_size > _IN_FLIGHT_BYTES:
-            give_back_freed_memory()
 
     def _boxes(self, unit: str) -> Iterator[tuple[slice, ...]]:
         """Yield the chunks, without what reaches over the end."""
@@ -262,6 +259,12 @@ def _database(folder: Path) -> dict[str, Any]:
 
 def _nbytes(box: Sequence[slice], item_size: int) -> int:
     return math.prod(own.stop - own.start for own in box) * item_size
+
+
+def _give_back_memory(nbytes: int) -> None:
+    """After a large chunk, let no thread of tensorstore keep the memory for itself."""
+    if nbytes > _IN_FLIGHT_BYTES:
+        give_back_freed_memory()
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -76,41 +77,47 @@ class Checkpoint:
         for database, keys in self.databases.items():
             places += [self._place(database, key) for key in keys]
         arrays = {_joined(own.database, own.path): own for own in places if own is not None}
-        for item in self._items:
+        for item in self._trees:
             self._check_tree(item, arrays)
         prefixes = {self._item_of(path) for path in arrays}
         start = len(_joined(*prefixes, "")) if len(prefixes) == 1 else 0
         return {path[start:]: place for path, place in arrays.items()}
 
-    @property
+    @cached_property
+    def _trees(self) -> dict[str, dict[str, Any]]:
+        """What is said of the trees that were saved, by their folders."""
+        return {
+            os.path.dirname(path): _parsed(raw, path)
+            for path, raw in self.files.items()
+            if _name(path) == _TREE
+        }
+
+    @cached_property
     def _items(self) -> list[str]:
         """The folders of what was saved together, the innermost first."""
-        folders = {os.path.dirname(path) for path in self.files if _name(path) == _TREE}
-        return sorted({*folders, *self.databases}, key=len, reverse=True)
+        return sorted({*self._trees, *self.databases}, key=len, reverse=True)
 
     def _item_of(self, path: str) -> str:
         return next((own for own in self._items if path.startswith(_joined(own, ""))), "")
 
     def _place(self, database: str | None, key: str) -> Place | None:
         """Return the array that has its metadata under a key, if it is a key of one."""
-        folder, name = os.path.dirname(key), _name(key)
-        if name == "zarr.json":
-            raw = self.files[key] if database is None else self.databases[database][key]
-            if _parsed(raw, _joined(database, key)).get("node_type") != "array":
-                return None
-        elif name != ".zarray":
+        where = _joined(database, key)
+        raw = self.files[key] if database is None else self.databases[database][key]
+        if not _is_of_array(where, raw):
             return None
-        tree = self.files.get(_joined(self._item_of(_joined(database, key)), _TREE), b"{}")
-        is_full = _parsed(tree, _TREE).get("store_array_data_equal_to_fill_value") is True
-        return Place(database, folder, "zarr" if name == ".zarray" else "zarr3", is_full)
+        tree = self._trees.get(self._item_of(where), {})
+        is_full = tree.get("store_array_data_equal_to_fill_value") is True
+        driver = "zarr" if _name(key) == ".zarray" else "zarr3"
+        return Place(database, os.path.dirname(key), driver, is_full)
 
     def _check_tree(self, item: str, arrays: Mapping[str, Place]) -> None:
-        raw, where = self.files.get(_joined(item, _TREE)), _joined(item, _TREE)
-        if raw is None or _joined(item, _AGGREGATE) in self.files:
+        """Refuse a tree that lists arrays that are missing."""
+        if _joined(item, _AGGREGATE) in self.files:
             return
-        missing = []
+        missing, where = [], _joined(item, _TREE)
         try:
-            for leaf in (_parsed(raw, where).get("tree_metadata") or {}).values():
+            for leaf in (self._trees[item].get("tree_metadata") or {}).values():
                 about = leaf["value_metadata"]
                 name = ".".join(str(key["key"]) for key in leaf["key_metadata"])
                 is_array = about["value_type"] in _ARRAY_TYPES and not about["skip_deserialize"]
@@ -153,7 +160,8 @@ class Checkpoint:
             raise StoreError(f"not the documents of an Orbax checkpoint: {e!r:.300}") from e
         for path in (*checkpoint.files, *checkpoint.databases):
             parts = path.split("/") if path else []
-            if not {"", ".", ".."}.isdisjoint(parts) or os.path.isabs(path) or "\\" in path:
+            is_odd = os.path.splitdrive(path)[0] or (os.sep != "/" and os.sep in path)
+            if is_odd or not {"", ".", ".."}.isdisjoint(parts):
                 raise StoreError(f"the path {path!r:.200} leads out of the checkpoint")
         return checkpoint
 
@@ -244,8 +252,9 @@ def _walk(root: Path) -> Iterator[tuple[Path, bool, list[str]]]:
             folders[:] = [f for f in folders if f != "d" and not f.startswith("ocdbt.process_")]
             names.remove(_DATABASE)
         own = [name for name in names if name in (".zarray", ".zattrs", "zarr.json")]
+        is_array = any(_is_of_array(name, Path(folder, name).read_bytes()) for name in own)
         # What lies in an array's folder, and in folders of it, are chunks.
-        if own or os.path.dirname(folder) in arrays:
+        if is_array or os.path.dirname(folder) in arrays:
             arrays.add(folder)
             names = own
         folders.sort()
@@ -261,6 +270,14 @@ def _joined(*parts: str | None) -> str:
 
 def _name(path: str) -> str:
     return path.rpartition("/")[2]
+
+
+def _is_of_array(path: str, raw: bytes) -> bool:
+    """Tell whether a file is the metadata of an array, and not of a group."""
+    name = _name(path)
+    return name == ".zarray" or (
+        name == "zarr.json" and _parsed(raw, path).get("node_type") == "array"
+    )
 
 
 def _parsed(raw: bytes, where: str) -> dict[str, Any]:

@@ -79,6 +79,8 @@ class CheckpointFile(SourceFile):
         if header is None:
             forms = {name: (array.dtype, array.shape) for name, array in arrays.items()}
             header = make_header(forms, {KEY: checkpoint.to_text()}, str(root))
+        if arrays.keys() != {tensor.name for tensor in header.tensors}:
+            raise StoreError(f"{root}: has other arrays than the original")
         ordered = [arrays[tensor.name] for tensor in header.tensors]
         return cls(path, header, root, checkpoint, _Decoded(ordered, scratch))
 
