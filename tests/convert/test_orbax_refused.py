@@ -85,7 +85,7 @@ def test_damaged_documents(source: Path) -> None:
     original = (source / "_METADATA").read_bytes()
     for raw in (b"{", b"[]", b'{"tree_metadata": {"w": {"value_metadata": 1}}}'):
         (source / "_METADATA").write_bytes(raw)
-        refusal(source, "_METADATA")
+        refusal(source, f"{source}: _METADATA: not ")
     (source / "_METADATA").write_bytes(original)
     (source / "w" / ".zarray").write_bytes(b"{}")
     refusal(source, "tensor 'w'")

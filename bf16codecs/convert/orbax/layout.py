@@ -252,7 +252,7 @@ def _walk(root: Path) -> Iterator[tuple[Path, bool, list[str]]]:
             folders[:] = [f for f in folders if f != "d" and not f.startswith("ocdbt.process_")]
             names.remove(_DATABASE)
         own = [name for name in names if name in (".zarray", ".zattrs", "zarr.json")]
-        is_array = any(_is_of_array(name, Path(folder, name).read_bytes()) for name in own)
+        is_array = any(_is_of_array(str(p), p.read_bytes()) for p in (Path(folder, n) for n in own))
         # What lies in an array's folder, and in folders of it, are chunks.
         if is_array or os.path.dirname(folder) in arrays:
             arrays.add(folder)
@@ -274,7 +274,7 @@ def _name(path: str) -> str:
 
 def _is_of_array(path: str, raw: bytes) -> bool:
     """Tell whether a file is the metadata of an array, and not of a group."""
-    name = _name(path)
+    name = os.path.basename(path)
     return name == ".zarray" or (
         name == "zarr.json" and _parsed(raw, path).get("node_type") == "array"
     )

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bf16codecs._messages import named_errors
 from bf16codecs.convert.orbax.arrays import ArrayOpener, OrbaxArray, Scratch, read_database
 from bf16codecs.convert.orbax.layout import KEY, Checkpoint, read_checkpoint
 from bf16codecs.errors import StoreError
@@ -71,8 +72,10 @@ class CheckpointFile(SourceFile):
             As `read_checkpoint` and `ArrayOpener.open` do; and if the header is of other tensors.
         """
         checkpoint = read_checkpoint(root, read_database)
+        with named_errors(str(root)):
+            places = checkpoint.arrays()
         opener = ArrayOpener(root, str(root))
-        arrays = {n: opener.open(n, place) for n, place in checkpoint.arrays().items()}
+        arrays = {name: opener.open(name, place) for name, place in places.items()}
         if not arrays:
             raise StoreError(f"{root}: an Orbax checkpoint without arrays")
         path = root.with_name(f"{root.name}.safetensors")
