@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         encode_delta,
         inspect,
     )
-    from bf16codecs.model import LazyTensor, Model, Run, open_model, open_run
+    from bf16codecs.model import LazyTensor, Model, Run, open_model, open_run, safe_open
 
 __all__ = [
     "BF16Arithmetic",
@@ -42,6 +42,7 @@ __all__ = [
     "inspect",
     "open_model",
     "open_run",
+    "safe_open",
     "set_num_threads",
 ]
 
@@ -62,7 +63,7 @@ __getattr__, __dir__ = _lazy_names(
             "encode_delta",
             "inspect",
         ],
-        "bf16codecs.model": ["LazyTensor", "Model", "Run", "open_model", "open_run"],
+        "bf16codecs.model": ["LazyTensor", "Model", "Run", "open_model", "open_run", "safe_open"],
     },
     submodules=[
         *("bench", "cli", "codecs", "convert", "errors", "hdf5", "model", "safetensors", "store"),
