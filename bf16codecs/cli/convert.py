@@ -15,6 +15,7 @@ from bf16codecs.cli.options import (
     base_option,
     command,
     conversion_options,
+    is_given,
     json_option,
     max_bytes_option,
     overwrite_option,
@@ -26,7 +27,7 @@ from bf16codecs.cli.options import (
     version_option,
 )
 from bf16codecs.cli.reports import report
-from bf16codecs.cli.runs import Job, is_given, run_job, run_options, step_options
+from bf16codecs.cli.runs import Job, run_job, run_options, step_options
 from bf16codecs.errors import ManyFilesWarning, TensorChangeWarning
 
 if TYPE_CHECKING:

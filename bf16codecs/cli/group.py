@@ -10,6 +10,7 @@ from bf16codecs.cli.bench import bench
 from bf16codecs.cli.bench_run import bench_run
 from bf16codecs.cli.convert import orbax, rebase
 from bf16codecs.cli.demo import demo
+from bf16codecs.cli.hugging_face import pack_hf
 from bf16codecs.cli.inspect import info, plugin_path, verify
 from bf16codecs.cli.view import view
 
@@ -25,5 +26,17 @@ def main() -> None:
     """Lossless compression of model weights in Zarr and HDF5."""
 
 
-for _command in (analyze, bench, bench_run, demo, info, orbax, plugin_path, rebase, verify, view):
+for _command in (
+    analyze,
+    bench,
+    bench_run,
+    demo,
+    info,
+    orbax,
+    pack_hf,
+    plugin_path,
+    rebase,
+    verify,
+    view,
+):
     main.add_command(_version(_command))

@@ -14,6 +14,7 @@ from fractions import Fraction
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from bf16codecs import _core
 from bf16codecs._arguments import named_as_options
@@ -41,6 +42,7 @@ __all__ = [
     "base_option",
     "command",
     "conversion_options",
+    "is_given",
     "json_option",
     "max_bytes_option",
     "overwrite_option",
@@ -234,6 +236,12 @@ json_option = click.option(
 )
 
 
+def is_given(option: str) -> bool:
+    """Tell whether the user gave an option, and did not leave it to its default."""
+    source = click.get_current_context().get_parameter_source(option)
+    return source is not ParameterSource.DEFAULT
+
+
 def _checked_level(ctx: click.Context, param: click.Parameter, level: str | None) -> str | None:
     try:
         with named_as_options():
@@ -244,8 +252,19 @@ def _checked_level(ctx: click.Context, param: click.Parameter, level: str | None
     return level
 
 
+_new_base_options = (
+    click.option(
+        "--base",
+        metavar="MODEL",
+        help="Store what differs from MODEL: a store of any kind, or safetensors; local, or an"
+        " address. auto:DIR takes the best of the models in DIR.",
+    ),
+    storage_option,
+)
+
+
 def conversion_options(
-    function: Callable[..., None], with_lossy: bool = True
+    function: Callable[..., None], with_lossy: bool = True, with_base: bool = True
 ) -> Callable[..., None]:
     """Add the options of conversion to any kind of store; lossy ones are there for Zarr alone."""
     names = dict.fromkeys((*CODEC_NAMES, *(LOSSY_CODEC_NAMES if with_lossy else ())))
@@ -287,13 +306,7 @@ def conversion_options(
             default=DEFAULT_CHUNK_SIZE,
             help=f"Largest chunk, such as 32M.  [default: {DEFAULT_CHUNK_SIZE >> 20}M]",
         ),
-        click.option(
-            "--base",
-            metavar="MODEL",
-            help="Store what differs from MODEL: a store of any kind, or safetensors; local, or an"
-            " address. auto:DIR takes the best of the models in DIR.",
-        ),
-        storage_option,
+        *(_new_base_options if with_base else ()),
         threads_option,
         click.option(
             "--sha256",

@@ -52,6 +52,7 @@ def report(
     *,
     verified: bool,
     as_json: bool,
+    more: Mapping[str, Any] | None = None,
 ) -> None:
     """Tell of a conversion, in lines or as JSON.
 
@@ -68,10 +69,12 @@ def report(
         Whether the result was read again and compared.
     as_json
         One JSON object instead of lines.
+    more
+        What else that object has.
     """
     if as_json:
         about = {"source": source, "target": target, "done": done, "verified": verified}
-        show_json(about | summary_json(summary))
+        show_json(about | summary_json(summary) | dict(more or {}))
         return
     if isinstance(source, tuple):
         source = counted(len(source), "checkpoint")

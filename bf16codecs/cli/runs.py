@@ -7,13 +7,13 @@ from enum import Enum, auto
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from bf16codecs._limits import MAX_GROUP
+from bf16codecs.cli.options import is_given
 from bf16codecs.convert.defaults import DEFAULT_GROUP, DEFAULT_STEP_SIZE
 from bf16codecs.store.choice import CodecChoice
 
-__all__ = ["Job", "is_given", "run_job", "run_options", "step_options"]
+__all__ = ["Job", "run_job", "run_options", "step_options"]
 
 _STEP = click.IntRange(0, 2**63 - 1)
 
@@ -125,9 +125,3 @@ def _check_codec(options: Mapping[str, Any], check: Callable[[CodecChoice], None
         check(CodecChoice(options["codec"], options["level"]))
     except ValueError as e:
         raise click.UsageError(str(e)) from None
-
-
-def is_given(option: str) -> bool:
-    """Tell whether the user gave an option, and did not leave it to its default."""
-    source = click.get_current_context().get_parameter_source(option)
-    return source is not ParameterSource.DEFAULT

@@ -6,6 +6,11 @@ from bf16codecs._lazy import lazy_names
 
 if TYPE_CHECKING:
     from bf16codecs.convert.defaults import DEFAULT_CHUNK_SIZE
+    from bf16codecs.convert.hugging_face import (
+        FolderSummary,
+        pack_hugging_face,
+        unpack_hugging_face,
+    )
     from bf16codecs.convert.pipeline import LOCAL, Engine
     from bf16codecs.convert.rebasing import rebase_store
     from bf16codecs.convert.restoring import (
@@ -25,16 +30,19 @@ __all__ = [
     "DEFAULT_CODEC",
     "LOCAL",
     "Engine",
+    "FolderSummary",
     "Progress",
     "Summary",
     "append_to_run",
     "hdf5_to_safetensors",
     "open_store",
+    "pack_hugging_face",
     "rebase_store",
     "run_to_safetensors",
     "safetensors_to_hdf5",
     "safetensors_to_run",
     "safetensors_to_zarr",
+    "unpack_hugging_face",
     "verify_store",
     "zarr_to_safetensors",
 ]
@@ -43,6 +51,11 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "bf16codecs.convert.defaults": ["DEFAULT_CHUNK_SIZE"],
+        "bf16codecs.convert.hugging_face": [
+            "FolderSummary",
+            "pack_hugging_face",
+            "unpack_hugging_face",
+        ],
         "bf16codecs.convert.pipeline": ["LOCAL", "Engine"],
         "bf16codecs.convert.rebasing": ["rebase_store"],
         "bf16codecs.convert.restoring": [

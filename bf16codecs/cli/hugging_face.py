@@ -1,0 +1,68 @@
+"""The command `pack-hf`."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bf16codecs._messages import counted, few
+from bf16codecs.cli.console import printable, progress_bar, say
+from bf16codecs.cli.options import command, conversion_options, is_given, max_bytes_option
+from bf16codecs.cli.reports import report
+
+if TYPE_CHECKING:
+    from bf16codecs.convert import FolderSummary
+
+__all__ = ["pack_hf"]
+
+#: Options that only one of the two directions has.
+_PACKING = ("codec", "level", "chunk_size", "sha256", "verify")
+_RESTORING = ("max_bytes",)
+
+
+@click.command("pack-hf")
+@click.argument("folder", metavar="DIR")
+@click.argument("out")
+@click.option("--restore", is_flag=True, help="Restore what was packed: DIR is packed, OUT is not.")
+@functools.partial(conversion_options, with_lossy=False, with_base=False)
+@max_bytes_option
+@command
+def pack_hf(folder: str, out: str, restore: bool, lossy: str | None, **options: Any) -> None:
+    """Pack the folder DIR of a Hugging Face model, with its weights in Zarr stores.
+
+    All files are copied as they are, but for *.safetensors, with their indexes: OUT has model.zarr
+    in the place of model.safetensors. With --restore, OUT gets every file of the original, byte for
+    byte.
+    """
+    if lossy is not None:
+        raise click.UsageError("what is packed is restored: --lossy does not go with pack-hf")
+    foreign, direction = (_PACKING, "goes without") if restore else (_RESTORING, "goes with")
+    for name in foreign:
+        if is_given(name):
+            raise click.UsageError(f"--{name.replace('_', '-')} {direction} --restore")
+        del options[name]
+    quiet, as_json = options.pop("quiet"), options.pop("as_json")
+    # What is heavy is imported by who needs it.
+    from bf16codecs import convert
+
+    work = convert.unpack_hugging_face if restore else convert.pack_hugging_face
+    with progress_bar(quiet) as progress:
+        summary = work(folder, out, progress=progress, **options)
+    if quiet and not as_json:
+        return
+    done, verified = ("restored", True) if restore else ("converted", options["verify"])
+    more = {"stores": list(summary.stores), "kept": list(summary.kept)}
+    report(folder, out, summary, done, verified=verified, as_json=as_json, more=more)
+    if not (as_json or restore):
+        _tell(summary)
+
+
+def _tell(summary: FolderSummary) -> None:
+    """Say which stores there are, and what is as it was."""
+    stores, kept = few(summary.stores, 4), counted(len(summary.kept), "file")
+    say(printable(f"{counted(len(summary.stores), 'store')}: {stores}; {kept} as before"))
+    if summary.other_weights:
+        names = few(summary.other_weights, 4)
+        say(printable(f"not packed, since only safetensors are: {names}"))

@@ -1,0 +1,141 @@
+"""What is in a folder of a model: files, folders, and which files are weights together."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bf16codecs.errors import SafetensorsError
+from bf16codecs.safetensors import INDEX_SUFFIX, Source, open_to_store
+
+__all__ = ["Tree", "WeightSet", "list_tree", "weight_sets"]
+
+_SUFFIX = ".safetensors"
+
+
+@dataclass(frozen=True)
+class Tree:
+    """The files and folders below a folder, by their paths from there, with slashes.
+
+    Links are what they lead to.
+    """
+
+    files: dict[str, Path] = field(default_factory=dict)
+    #: Parents come before what is in them.
+    folders: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class WeightSet:
+    """Safetensors files that become one store, and the store's path from the folder."""
+
+    store: str
+    source: Source
+
+    @property
+    def folder(self) -> str:
+        """The path of the folder that the files are in, with a slash if there is one."""
+        return self.store[: self.store.rfind("/") + 1]
+
+    @property
+    def names(self) -> list[str]:
+        """The paths of the files, the index last."""
+        return [self.folder + path.name for path in self.source.paths]
+
+
+def list_tree(top: Path, without: Collection[str] = ()) -> Tree:
+    """List what is in a folder and in those below.
+
+    Parameters
+    ----------
+    top
+        The folder.
+    without
+        Paths of folders in it that are left out.
+
+    Raises
+    ------
+    ValueError
+        If something is neither a file nor a folder, or a link leads to a folder that it is in.
+    OSError
+        If something cannot be read, or a link leads nowhere.
+    """
+    tree = Tree()
+
+    def walk(folder: Path, prefix: str, above: tuple[os.stat_result, ...]) -> None:
+        own = folder.stat()
+        if any(os.path.samestat(own, other) for other in above):
+            raise ValueError(f"{folder}: a link to a folder that it is in")
+        for entry in sorted(os.scandir(folder), key=lambda e: e.name):
+            name, path = prefix + entry.name, Path(entry.path)
+            if name in without:
+                continue
+            if entry.is_dir():
+                tree.folders.append(name)
+                walk(path, f"{name}/", (*above, own))
+            elif entry.is_file():
+                tree.files[name] = path
+            elif path.exists():
+                raise ValueError(f"{path}: neither a file nor a folder")
+            else:
+                raise FileNotFoundError(errno.ENOENT, "A link that leads nowhere", str(path))
+
+    walk(top, "", ())
+    return tree
+
+
+def weight_sets(tree: Tree) -> list[WeightSet]:
+    """Return which files become which stores: those of an index one, each other one its own.
+
+    Hidden files are temporary files of other programs, and no weights. Where two indexes name a
+    file, it is of the first.
+
+    Raises
+    ------
+    SafetensorsError, OSError
+        If one is damaged or missing, or an index says something else than its files.
+    """
+    visible = [name for name in tree.files if not name.rpartition("/")[2].startswith(".")]
+    indexed: dict[str, Source] = {}
+    taken: set[Path] = set()
+    for name in visible:
+        if name.endswith(INDEX_SUFFIX):
+            source = _opened(tree.files[name])
+            if taken.isdisjoint(source.paths):
+                indexed[name.removesuffix(INDEX_SUFFIX)] = source
+                taken.update(source.paths)
+    alone = {
+        name.removesuffix(_SUFFIX): _opened(tree.files[name])
+        for name in visible
+        if name.endswith(_SUFFIX) and tree.files[name] not in taken
+    }
+    used = {name.lower() for name in (*tree.files, *tree.folders)}
+    # Where a model is there as one file and as shards, libraries take the file.
+    pairs = [*alone.items(), *indexed.items()]
+    sets = [WeightSet(_unused(stem, used), source) for stem, source in pairs]
+    return sorted(sets, key=lambda own: own.store)
+
+
+def _opened(path: Path) -> Source:
+    try:
+        return open_to_store(path)
+    except SafetensorsError as e:
+        # What a checkout without its large files has in their place.
+        with open(path, "rb") as file:
+            if file.read(40).startswith(b"version https://git-lfs"):
+                text = f"{path}: a pointer of Git LFS, not the weights: get them (git lfs pull)"
+                raise SafetensorsError(text) from e
+        raise
+
+
+def _unused(stem: str, used: set[str]) -> str:
+    """Return the path of a store that nothing else has, not even in other case, and note it."""
+    name, number = f"{stem}.zarr", 1
+    while name.lower() in used:
+        number += 1
+        name = f"{stem}-{number}.zarr"
+    used.add(name.lower())
+    return name

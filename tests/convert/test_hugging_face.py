@@ -1,0 +1,269 @@
+"""Folders of Hugging Face models are packed, and restored byte for byte."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+import bf16codecs
+from bf16codecs.convert import hugging_face, pack_hugging_face, unpack_hugging_face
+from bf16codecs.errors import (
+    CorruptDataError,
+    SafetensorsError,
+    StoreError,
+    UnsupportedVersionError,
+)
+from lazy_models import weights, write_safetensors
+from model_folders import SHARDS, contents, write_folder, write_sharded
+
+STORES = ("adapter_model.zarr", "model.zarr", "unet/deep/diffusion_pytorch_model.fp16.zarr")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_folder(tmp_path / "model")
+
+
+def edit_manifest(packed: Path, stores: object, layout: int = 1) -> None:
+    text = json.dumps({"layout": layout, "stores": stores})
+    (packed / "bf16codecs.json").write_text(text)
+
+
+def test_there_and_back(folder: Path, tmp_path: Path) -> None:
+    before = contents(folder)
+    packed, restored = tmp_path / "packed", tmp_path / "restored"
+    summary = pack_hugging_face(folder, packed)
+    assert summary.stores == STORES
+    assert summary.other_weights == ("pytorch_model.bin",)
+    assert (summary.tensors, summary.files) == (4, sum(c is not None for c in before.values()))
+    there = contents(packed)
+    for name in summary.kept:
+        assert there[name] == before[name]
+    assert not [n for n in there if n.endswith(".safetensors") and n != ".hidden.safetensors"]
+    with bf16codecs.open_model(packed / "model.zarr") as model:
+        assert list(model) == ["embed.weight", "norm.weight"]
+    back = unpack_hugging_face(packed, restored)
+    assert contents(restored) == before == contents(folder)
+    assert (back.nbytes, back.tensors, back.files) == (summary.nbytes, 4, summary.files)
+    assert sorted(os.listdir(tmp_path)) == ["model", "packed", "restored"]
+
+
+def test_links_are_what_they_lead_to(tmp_path: Path) -> None:
+    """So are the files of the cache of huggingface_hub: links to blobs that digests name."""
+    blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots" / "abc"
+    blobs.mkdir()
+    (snapshot / "sub").mkdir(parents=True)
+    write_safetensors(blobs / "9f3a", {"w": weights((50, 40))})
+    (blobs / "77aa").write_text("{}")
+    (snapshot / "model.safetensors").symlink_to("../../blobs/9f3a")
+    (snapshot / "sub" / "config.json").symlink_to("../../../blobs/77aa")
+    pack_hugging_face(snapshot, tmp_path / "packed")
+    unpack_hugging_face(tmp_path / "packed", tmp_path / "back")
+    assert contents(tmp_path / "back") == contents(snapshot)
+    assert not (tmp_path / "back" / "model.safetensors").is_symlink()
+
+
+def test_links_without_end_and_to_nowhere(folder: Path, tmp_path: Path) -> None:
+    (folder / "loop").symlink_to(folder)
+    with pytest.raises(ValueError, match="loop: a link to a folder that it is in"):
+        pack_hugging_face(folder, tmp_path / "packed")
+    (folder / "loop").unlink()
+    (folder / "gone.json").symlink_to("nothing")
+    with pytest.raises(FileNotFoundError, match="leads nowhere"):
+        pack_hugging_face(folder, tmp_path / "packed")
+    (folder / "gone.json").unlink()
+    os.mkfifo(folder / "pipe")
+    with pytest.raises(ValueError, match="pipe: neither a file nor a folder"):
+        pack_hugging_face(folder, tmp_path / "packed")
+    assert os.listdir(tmp_path) == ["model"]
+
+
+def test_one_file_and_shards_in_one_folder(tmp_path: Path) -> None:
+    """The store of the name that libraries look for has what they would load."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    write_sharded(folder)
+    write_safetensors(folder / "model.safetensors", {"alone": weights((50, 40))})
+    (folder / "Model-2.zarr").write_text("a file")
+    before = contents(folder)
+    assert pack_hugging_face(folder, tmp_path / "packed").stores == ("model-3.zarr", "model.zarr")
+    with bf16codecs.open_model(tmp_path / "packed" / "model.zarr") as model:
+        assert list(model) == ["alone"]
+    unpack_hugging_face(tmp_path / "packed", tmp_path / "back")
+    assert contents(tmp_path / "back") == before
+
+
+def test_indexes_that_share_files(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    write_sharded(folder)
+    index = folder / "model.safetensors.index.json"
+    shutil.copy(index, folder / "other.safetensors.index.json")
+    summary = pack_hugging_face(folder, tmp_path / "packed")
+    assert (summary.stores, summary.kept) == (("model.zarr",), ("other.safetensors.index.json",))
+    unpack_hugging_face(tmp_path / "packed", tmp_path / "back")
+    assert contents(tmp_path / "back") == contents(folder)
+
+
+def test_options_are_those_of_conversions(folder: Path, tmp_path: Path) -> None:
+    pack_hugging_face(folder, tmp_path / "a", codec="huffman", chunk_size=8192, sha256=True)
+    info = bf16codecs.open_model(tmp_path / "a" / "model.zarr").info()
+    assert "huffman" in str(info)
+    assert "SHA-256" in str(info)
+    with pytest.raises(ValueError, match="codec"):
+        pack_hugging_face(folder, tmp_path / "b", codec="rar")
+    assert sorted(os.listdir(tmp_path)) == ["a", "model"]
+
+
+def test_progress_is_that_of_all(folder: Path, tmp_path: Path) -> None:
+    seen: dict[str, list[tuple[int, int]]] = {}
+
+    def note(phase: str, done: int, total: int) -> None:
+        seen.setdefault(phase, []).append((done, total))
+
+    pack_hugging_face(folder, tmp_path / "packed", progress=note)
+    assert list(seen) == ["copy", "convert", "verify"]
+    unpack_hugging_face(tmp_path / "packed", tmp_path / "back", progress=note)
+    assert list(seen) == ["copy", "convert", "verify", "restore"]
+    for phase in ("convert", "restore"):
+        done = [d for d, _ in seen[phase]]
+        (total,) = {total for _, total in seen[phase]}
+        assert done == sorted(done)
+        assert 0.99 * total < done[-1] <= total  # all but headers
+
+
+# --- what is refused ------------------------------------------------------------------------------
+
+
+def test_places(folder: Path, tmp_path: Path) -> None:
+    for target in (folder, folder / "in", tmp_path):
+        with pytest.raises(ValueError, match=r"lies in the folder|would replace the folder"):
+            pack_hugging_face(folder, target, overwrite=True)
+    with pytest.raises(ValueError, match="the name of a Zarr store, and a folder is to be made"):
+        pack_hugging_face(folder, tmp_path / "packed.zarr")
+    with pytest.raises(FileNotFoundError, match="typo"):
+        pack_hugging_face(tmp_path / "typo", tmp_path / "packed")
+    with pytest.raises(NotADirectoryError, match=r"config\.json"):
+        pack_hugging_face(folder / "config.json", tmp_path / "packed")
+    assert os.listdir(tmp_path) == ["model"]
+
+
+def test_existing_targets(folder: Path, tmp_path: Path) -> None:
+    packed, other = tmp_path / "packed", tmp_path / "other"
+    pack_hugging_face(folder, packed)
+    with pytest.raises(FileExistsError, match="overwrite=True replaces it"):
+        pack_hugging_face(folder, packed)
+    (folder / "new.txt").write_text("new")
+    pack_hugging_face(folder, packed, overwrite=True)
+    assert (packed / "new.txt").exists()
+    other.mkdir()
+    (other / "mine.txt").write_text("mine")
+    with pytest.raises(FileExistsError, match="it is no packed folder"):
+        pack_hugging_face(folder, other, overwrite=True)
+    with pytest.raises(FileExistsError, match=r"'mine\.txt' in it is not of what is restored"):
+        unpack_hugging_face(packed, other, overwrite=True)
+    assert (other / "mine.txt").read_text() == "mine"
+    unpack_hugging_face(packed, folder, overwrite=True)
+    assert contents(folder)["new.txt"] is not None
+
+
+def test_no_weights(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "pytorch_model.bin").touch()
+    with pytest.raises(SafetensorsError, match=r"no weights to pack: neither \*\.safetensors"):
+        pack_hugging_face(tmp_path / "model", tmp_path / "packed")
+
+
+def test_weights_that_are_damaged_or_not_there(folder: Path, tmp_path: Path) -> None:
+    whole = (folder / SHARDS[0]).read_bytes()
+    pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12\n"
+    for damaged, told in ((whole[:-1], "shard|size|bytes"), (pointer, "a pointer of Git LFS")):
+        shutil.copy(folder / SHARDS[0], folder / "alone.safetensors")
+        (folder / "alone.safetensors").write_bytes(damaged)
+        with pytest.raises(SafetensorsError, match=told):
+            pack_hugging_face(folder, tmp_path / "packed")
+    (folder / "alone.safetensors").unlink()
+    (folder / SHARDS[0]).unlink()
+    with pytest.raises(FileNotFoundError, match=SHARDS[0]):
+        pack_hugging_face(folder, tmp_path / "packed")
+    assert os.listdir(tmp_path) == ["model"]
+
+
+def test_copies_are_compared(folder: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(hugging_face.shutil, "copyfile", lambda a, b: Path(b).write_bytes(b"no"))
+    with pytest.raises(CorruptDataError, match="was not read back as"):
+        pack_hugging_face(folder, tmp_path / "packed")
+    assert os.listdir(tmp_path) == ["model"]
+
+
+def test_what_is_not_packed(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"not a packed folder: no bf16codecs\.json in it"):
+        unpack_hugging_face(folder, tmp_path / "back")
+    with pytest.raises(FileNotFoundError, match="typo"):
+        unpack_hugging_face(tmp_path / "typo", tmp_path / "back")
+    pack_hugging_face(folder, tmp_path / "packed")
+    with pytest.raises(ValueError, match="is packed already"):
+        pack_hugging_face(tmp_path / "packed", tmp_path / "twice")
+
+
+@pytest.mark.parametrize(
+    "stores",
+    [
+        None,
+        {},
+        [],
+        {"model.zarr": {}},
+        {"model.zarr": []},
+        {"model.zarr": {"a.safetensors": 5}},
+        {"model.zarr": {"a.safetensors": "rw"}},
+        {"model.zarr": {"sub/a.safetensors": "0644"}},
+        {"../model.zarr": {"../a.safetensors": "0644"}},
+        {"/model.zarr": {"/a.safetensors": "0644"}},
+        {"model.zarr": {"..": "0644"}},
+    ],
+)
+def test_manifests_that_say_nonsense(folder: Path, tmp_path: Path, stores: object) -> None:
+    pack_hugging_face(folder, tmp_path / "packed")
+    edit_manifest(tmp_path / "packed", stores)
+    with pytest.raises(StoreError, match="does not say which files"):
+        unpack_hugging_face(tmp_path / "packed", tmp_path / "back")
+    assert sorted(os.listdir(tmp_path)) == ["model", "packed"]
+
+
+def test_manifests_that_say_something_else(folder: Path, tmp_path: Path) -> None:
+    packed, back = tmp_path / "packed", tmp_path / "back"
+    pack_hugging_face(folder, packed)
+    stores = json.loads((packed / "bf16codecs.json").read_text())["stores"]
+    (packed / "bf16codecs.json").write_text("{")
+    with pytest.raises(StoreError, match="not JSON"):
+        unpack_hugging_face(packed, back)
+    edit_manifest(packed, stores, layout=2)
+    with pytest.raises(UnsupportedVersionError, match="layout 2"):
+        unpack_hugging_face(packed, back)
+    edit_manifest(packed, {**stores, "adapter_model.zarr": {"config.json": "0644"}})
+    with pytest.raises(StoreError, match="names files that are there"):
+        unpack_hugging_face(packed, back)
+    edit_manifest(packed, {**stores, "model.zarr": {"one.safetensors": "0644"}})
+    with pytest.raises(StoreError, match="has other files than"):
+        unpack_hugging_face(packed, back)
+    edit_manifest(packed, stores)
+    shutil.rmtree(packed / "adapter_model.zarr")
+    with pytest.raises(FileNotFoundError, match=r"adapter_model\.zarr"):
+        unpack_hugging_face(packed, back)
+    assert sorted(os.listdir(tmp_path)) == ["model", "packed"]
+
+
+def test_damaged_stores_are_not_restored(folder: Path, tmp_path: Path) -> None:
+    packed = tmp_path / "packed"
+    pack_hugging_face(folder, packed)
+    chunk = max((packed / "model.zarr").rglob("*"), key=lambda path: path.stat().st_size)
+    data = bytearray(chunk.read_bytes())
+    data[len(data) // 2] ^= 1
+    chunk.write_bytes(data)
+    with pytest.raises(bf16codecs.errors.BF16CodecsError, match=r"packed.model\.zarr"):
+        unpack_hugging_face(packed, tmp_path / "back")
+    assert sorted(os.listdir(tmp_path)) == ["model", "packed"]

@@ -1,0 +1,50 @@
+"""Folders of Hugging Face models for tests, and what is in a folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+
+from lazy_models import weights, write_safetensors
+
+SHARDS = [f"model-0000{n}-of-00002.safetensors" for n in (1, 2)]
+
+
+def write_sharded(folder: Path) -> None:
+    """Write a model of two files with an index, which has white space of its own."""
+    names = {"embed.weight": SHARDS[0], "norm.weight": SHARDS[1]}
+    for seed, (name, file) in enumerate(names.items()):
+        write_safetensors(folder / file, {name: weights((90, 70), seed=seed)}, {"format": "pt"})
+    index = json.dumps({"metadata": {"total_size": 1}, "weight_map": names}, indent=3) + "\n\n"
+    (folder / "model.safetensors.index.json").write_text(index)
+
+
+def write_folder(folder: Path) -> Path:
+    """Write a folder with all that such folders may have."""
+    (folder / "unet" / "deep").mkdir(parents=True)
+    (folder / "empty").mkdir()
+    write_sharded(folder)
+    for name in ("adapter_model", "unet/deep/diffusion_pytorch_model.fp16"):
+        write_safetensors(folder / f"{name}.safetensors", {"w": weights((40, 30), "float32")})
+    (folder / "config.json").write_text('{"model_type": "llama"}')
+    (folder / "tokenizer.json").write_text('{"a": "\u00e9"}', encoding="utf-8")
+    (folder / "empty.txt").touch()
+    (folder / ".gitattributes").write_bytes(b"*.bin\r\n")
+    (folder / ".hidden.safetensors").write_bytes(b"no weights")
+    (folder / "pytorch_model.bin").write_bytes(bytes(range(256)))
+    (folder / "unet" / "modeling_own.py").write_text("x = 1\n")
+    (folder / "unet" / "modeling_own.py").chmod(0o755)
+    (folder / SHARDS[1]).chmod(0o640)
+    return folder
+
+
+def contents(folder: Path) -> dict[str, tuple[int, bytes] | None]:
+    """Return bytes and modes of all files by their paths, and None for folders."""
+    found: dict[str, tuple[int, bytes] | None] = {}
+    for path in sorted(folder.rglob("*")):
+        mode = stat.S_IMODE(os.stat(path).st_mode)
+        name = path.relative_to(folder).as_posix()
+        found[name] = None if path.is_dir() else (mode, path.read_bytes())
+    return found
