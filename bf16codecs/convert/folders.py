@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from bf16codecs.errors import SafetensorsError
-from bf16codecs.safetensors import INDEX_SUFFIX, Source, open_to_store
+from bf16codecs.safetensors import Source, open_to_store
 
 __all__ = ["Tree", "WeightSet", "list_tree", "weight_sets"]
 
 _SUFFIX = ".safetensors"
+#: A variant, such as fp16, stands in another place than in the names of files.
+_INDEX = re.compile(r"(.+)\.safetensors\.index(\.[^./]+)?\.json", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -102,10 +105,10 @@ def weight_sets(tree: Tree) -> list[WeightSet]:
     indexed: dict[str, Source] = {}
     taken: set[Path] = set()
     for name in visible:
-        if name.endswith(INDEX_SUFFIX):
+        if match := _INDEX.fullmatch(name):
             source = _opened(tree.files[name])
             if taken.isdisjoint(source.paths):
-                indexed[name.removesuffix(INDEX_SUFFIX)] = source
+                indexed[match[1] + (match[2] or "")] = source
                 taken.update(source.paths)
     alone = {
         name.removesuffix(_SUFFIX): _opened(tree.files[name])

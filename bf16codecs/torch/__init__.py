@@ -1,7 +1,28 @@
-"""PyTorch: the functions of `safetensors.torch`, for model stores."""
+"""PyTorch: the functions of `safetensors.torch`, for model stores, and models of transformers."""
 
+from typing import TYPE_CHECKING
+
+from bf16codecs._lazy import lazy_names
 from bf16codecs._torch_tensors import as_tensor
 from bf16codecs.torch.files import load_file, save_file
 from bf16codecs.torch.modules import load_model, save_model
+from bf16codecs.torch.patching import patch_transformers, unpatch_transformers
+from bf16codecs.torch.pretrained import from_pretrained
 
-__all__ = ["as_tensor", "load_file", "load_model", "save_file", "save_model"]
+if TYPE_CHECKING:
+    from bf16codecs.torch.training import RunCallback
+
+__all__ = [
+    "RunCallback",
+    "as_tensor",
+    "from_pretrained",
+    "load_file",
+    "load_model",
+    "patch_transformers",
+    "save_file",
+    "save_model",
+    "unpatch_transformers",
+]
+
+# It needs transformers, which the others import when they are called.
+__getattr__, __dir__ = lazy_names(__name__, {"bf16codecs.torch.training": ["RunCallback"]})

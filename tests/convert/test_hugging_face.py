@@ -109,6 +109,18 @@ def test_indexes_that_share_files(tmp_path: Path) -> None:
     assert contents(tmp_path / "back") == contents(folder)
 
 
+def test_variants(tmp_path: Path) -> None:
+    """Of an index, a library looks for the variant in another place than of a file."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    write_sharded(folder)
+    write_sharded(folder, ".fp16")
+    stores = pack_hugging_face(folder, tmp_path / "packed").stores
+    assert stores == ("model.fp16.zarr", "model.zarr")
+    unpack_hugging_face(tmp_path / "packed", tmp_path / "back")
+    assert contents(tmp_path / "back") == contents(folder)
+
+
 def test_options_are_those_of_conversions(folder: Path, tmp_path: Path) -> None:
     pack_hugging_face(folder, tmp_path / "a", codec="huffman", chunk_size=8192, sha256=True)
     info = bf16codecs.open_model(tmp_path / "a" / "model.zarr").info()

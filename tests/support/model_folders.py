@@ -12,13 +12,14 @@ from lazy_models import weights, write_safetensors
 SHARDS = [f"model-0000{n}-of-00002.safetensors" for n in (1, 2)]
 
 
-def write_sharded(folder: Path) -> None:
+def write_sharded(folder: Path, variant: str = "") -> None:
     """Write a model of two files with an index, which has white space of its own."""
-    names = {"embed.weight": SHARDS[0], "norm.weight": SHARDS[1]}
+    shards = [name.replace("model", f"model{variant}") for name in SHARDS]
+    names = dict(zip(("embed.weight", "norm.weight"), shards, strict=True))
     for seed, (name, file) in enumerate(names.items()):
         write_safetensors(folder / file, {name: weights((90, 70), seed=seed)}, {"format": "pt"})
     index = json.dumps({"metadata": {"total_size": 1}, "weight_map": names}, indent=3) + "\n\n"
-    (folder / "model.safetensors.index.json").write_text(index)
+    (folder / f"model.safetensors.index{variant}.json").write_text(index)
 
 
 def write_folder(folder: Path) -> Path:

@@ -1,0 +1,137 @@
+"""Models of transformers from stores."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from bf16codecs._paths import given_path
+from bf16codecs.store.addresses import path_of
+from bf16codecs.store.kinds import Kind, detect
+from bf16codecs.store.opening import split_step
+from bf16codecs.torch.patching import Chosen, transformers_loads
+
+__all__ = ["from_pretrained"]
+
+_CONFIG = "config.json"
+
+
+def from_pretrained(
+    cls: Any,
+    path: str | os.PathLike[str],
+    *model_args: Any,
+    config: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    max_bytes: int | None = None,
+    base: Any = None,
+    **options: Any,
+) -> Any:
+    """Load a model of transformers from a store.
+
+    Each tensor is read when its turn has come, as from safetensors files: beside the model, a few
+    tensors are in memory.
+
+    Parameters
+    ----------
+    cls
+        A class with `from_pretrained`: ``AutoModelForCausalLM``, ``LlamaModel`` and so on.
+    path
+        A folder with ``config.json`` and a store, ``model.zarr`` (or ``model.zarr.zip``,
+        ``model.h5``), such as `bf16codecs.convert.pack_hugging_face` makes. Or a store by itself:
+        whatever `bf16codecs.open_model` opens, but a folder of safetensors.
+    config
+        The configuration, or a folder that has it. By default it is the ``config.json`` of the
+        folder; of a store by itself, that in it or beside it.
+    storage_options, max_bytes, base
+        As `bf16codecs.open_model` takes them.
+    model_args, options
+        As the `from_pretrained` of the class takes them: `dtype`, `device_map`, `subfolder`,
+        `variant`, `output_loading_info` and so on, but `state_dict`.
+
+    Returns
+    -------
+    transformers.PreTrainedModel
+        With `output_loading_info`, it and a dict.
+
+    Raises
+    ------
+    FileNotFoundError
+        If nothing is at that path, or no configuration is there.
+    bf16codecs.store.StoreError, bf16codecs.errors.CodecError
+        If a folder has no store, or a store is damaged.
+    ImportError
+        If transformers is missing, or too old.
+    TypeError
+        If `state_dict` or `gguf_file` is given: the weights are in the store.
+    ValueError
+        If a store at an address comes without `config`.
+
+    Examples
+    --------
+    >>> import bf16codecs.torch
+    >>> bf16codecs.torch.from_pretrained(AutoModel, "packed", dtype="auto")  # doctest: +SKIP
+    """
+    if "state_dict" in options or "gguf_file" in options:
+        raise TypeError("from_pretrained of a store takes neither state_dict nor gguf_file")
+    store, folder = _located(given_path(path, "model"))
+    opening = {"storage_options": storage_options, "max_bytes": max_bytes, "base": base}
+    own = None if folder is None else str(folder)
+    with _configured(config, store, folder, options.get("subfolder") or "") as place:
+        if config is not None and not isinstance(config, (str, os.PathLike)):
+            options["config"] = config
+        with transformers_loads(Chosen(str(place), own, store, opening)):
+            return cls.from_pretrained(str(place), *model_args, **options)
+
+
+@contextmanager
+def _configured(
+    config: Any, store: str | None, folder: Path | None, subfolder: str
+) -> Iterator[Path]:
+    """Yield the folder that transformers is given, which has the configuration."""
+    if isinstance(config, (str, os.PathLike)):
+        place = Path(given_path(config, "configuration"))
+        place = place.parent if place.name == _CONFIG else place
+        if not (place / subfolder / _CONFIG).is_file():
+            raise FileNotFoundError(errno.ENOENT, f"No {_CONFIG} there", os.fspath(config))
+        yield place
+    elif folder is not None and (config is None or (folder / subfolder / _CONFIG).is_file()):
+        yield folder
+    elif config is None:
+        yield _beside(str(store))
+    else:
+        # Without a folder, the Auto classes give up, and others would ask the hub.
+        with TemporaryDirectory() as made:
+            config.save_pretrained(os.path.join(made, subfolder))
+            yield Path(made)
+
+
+def _located(text: str) -> tuple[str | None, Path | None]:
+    """Return the store at a path, or the folder in which there is to be one."""
+    path = path_of(text)
+    if path is None:
+        return text, None
+    place = split_step(path)[0]
+    if not os.path.exists(place):
+        # transformers would look for a model of that name on the hub.
+        raise FileNotFoundError(errno.ENOENT, "No such folder or store", text)
+    if os.path.isdir(place) and detect(place) is not Kind.FOLDER:
+        return None, Path(path)
+    return path, None
+
+
+def _beside(store: str) -> Path:
+    """Return the folder with the configuration of a store that is given without one."""
+    path = path_of(store)
+    if path is None:
+        raise ValueError(f"{store}: give config=, which a store at an address does not bring")
+    place = Path(split_step(path)[0])
+    for folder in (place, place.parent):
+        if (folder / _CONFIG).is_file():
+            return folder
+    text = f"No {_CONFIG} in it or beside it: give config="
+    raise FileNotFoundError(errno.ENOENT, text, store)

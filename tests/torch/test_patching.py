@@ -1,0 +1,182 @@
+"""`patch_transformers`: unchanged code loads folders with stores, and all else is as it was."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import threading
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from transformers import (  # noqa: E402  (may be missing)
+    AutoModelForCausalLM,
+    GenerationConfig,
+    LlamaForCausalLM,
+)
+
+import bf16codecs.torch as bf16torch  # noqa: E402
+from bf16codecs.torch import patching  # noqa: E402
+from tiny_llama import bits_of, packed, same, saved, tiny_config, tiny_llama  # noqa: E402
+
+modeling = transformers.modeling_utils
+pytestmark = pytest.mark.usefixtures("no_network")
+
+
+@pytest.fixture
+def patch():
+    bf16torch.patch_transformers()
+    yield
+    bf16torch.unpatch_transformers()
+
+
+def test_unchanged_code_loads_packed_folders(native, folder, patch):
+    bf16torch.patch_transformers()  # once more changes nothing
+    theirs = AutoModelForCausalLM.from_pretrained(native)
+    assert same(AutoModelForCausalLM.from_pretrained(folder), theirs)
+    assert same(AutoModelForCausalLM.from_pretrained(str(folder), device_map="cpu"), theirs)
+    model, told = LlamaForCausalLM.from_pretrained(folder, output_loading_info=True)
+    assert same(model, theirs)
+    assert not any(told.values())
+    assert GenerationConfig.from_pretrained(folder).max_new_tokens == 17
+    bf16torch.unpatch_transformers()
+    bf16torch.unpatch_transformers()
+    with pytest.raises(OSError, match=r"model\.safetensors"):
+        AutoModelForCausalLM.from_pretrained(folder)
+
+
+def test_patching_replaces_and_restores(patch):
+    for name in patching._REPLACED:
+        assert hasattr(getattr(modeling, name), "__wrapped__")
+    bf16torch.unpatch_transformers()
+    for name in patching._REPLACED:
+        assert not hasattr(getattr(modeling, name), "__wrapped__")
+
+
+def test_pipelines(tmp_path, native, folder, patch):
+    tokenizers = pytest.importorskip("tokenizers")
+    words = {"[UNK]": 0, **{f"w{i}": i for i in range(1, 128)}}
+    model = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="[UNK]"))
+    model.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=model, unk_token="[UNK]")
+    found = []
+    for place in (folder, native):
+        shutil.copytree(place, tmp_path / place.name)
+        fast.save_pretrained(tmp_path / place.name)
+        generate = transformers.pipeline("text-generation", str(tmp_path / place.name))
+        found.append(generate("w1 w5 w9", do_sample=False)[0]["generated_text"])
+    assert found[0] == found[1]
+    assert found[0].count("w") > 3
+
+
+def test_native_files_go_first(tmp_path, patch):
+    """A folder that transformers can load is loaded as before; ours takes the store."""
+    native = saved(tmp_path / "both")
+    other = tiny_llama()
+    with torch.no_grad():
+        other.model.norm.weight.fill_(7)
+    bf16torch.save_file(other.state_dict(), native / "model.zarr")
+    assert same(AutoModelForCausalLM.from_pretrained(native), tiny_llama())
+    assert same(bf16torch.from_pretrained(AutoModelForCausalLM, native), other)
+    (native / "model.safetensors").unlink()
+    assert same(AutoModelForCausalLM.from_pretrained(native), other)
+    with pytest.raises(OSError, match=r"pytorch_model\.bin"):
+        AutoModelForCausalLM.from_pretrained(native, use_safetensors=False)
+
+
+def test_other_folders_and_names_are_as_before(tmp_path, monkeypatch, patch):
+    tiny_config().save_pretrained(tmp_path / "empty")
+    with pytest.raises(OSError, match=r"model\.safetensors"):
+        AutoModelForCausalLM.from_pretrained(tmp_path / "empty")
+    with pytest.raises(OSError, match=r"connect|no-such"):
+        AutoModelForCausalLM.from_pretrained("no-such/model", local_files_only=True)
+    state = tiny_llama().state_dict()
+    ours = LlamaForCausalLM.from_pretrained(None, config=tiny_config(), state_dict=state)
+    assert same(ours, tiny_llama())
+    torch.save(state, tmp_path / "empty" / "pytorch_model.bin")
+    assert same(LlamaForCausalLM.from_pretrained(tmp_path / "empty"), tiny_llama())
+
+
+def test_explicit_files(tmp_path, patch):
+    """A configuration may name the file of the weights."""
+    native = saved(tmp_path / "native")
+    (native / "model.safetensors").rename(native / "own.safetensors")
+    config = json.loads((native / "config.json").read_text())
+    (native / "config.json").write_text(
+        json.dumps({**config, "transformers_weights": "own.safetensors"})
+    )
+    packed(native, tmp_path / "packed")
+    assert same(AutoModelForCausalLM.from_pretrained(tmp_path / "packed"), tiny_llama())
+
+
+def test_threads(native, folder):
+    """Of threads side by side, each finds its own; transformers itself loads one at a time."""
+
+    class Resolving:
+        @staticmethod
+        def from_pretrained(place):
+            barrier.wait()
+            files, _ = modeling._get_resolved_checkpoint_files(place, None, None, None, None, False)
+            barrier.wait()
+            return len(modeling.load_state_dict(files[0]))
+
+    def load(path):
+        found.append(bf16torch.from_pretrained(Resolving, path, config=native))
+
+    stores = [folder / f"model-{i}.zarr" for i in range(4)]
+    found, barrier = [], threading.Barrier(len(stores))
+
+
+def test_state_dicts_at_a_place(folder, patch):
+    """As transformers loads them for DeepSpeed: whole, on the CPU or without data."""
+    path = patching._StorePath(str(folder / "model.zarr"))
+    state = modeling.load_state_dict(path, map_location="cpu")
+    assert bits_of(tiny_llama())["model.norm.weight"][1] == tuple(state["model.norm.weight"].shape)
+    empty = modeling.load_state_dict(path, map_location="meta")
+    assert {n: (t.dtype, t.shape) for n, t in empty.items()} == {
+        n: (t.dtype, t.shape) for n, t in state.items()
+    }
+    assert all(tensor.is_meta for tensor in empty.values())
+
+
+# --- what is installed ----------------------------------------------------------------------------
+
+
+def test_other_releases_of_transformers_are_refused(monkeypatch, folder):
+    def other(pretrained_model_name_or_path, subfolder, from_tf):
+        raise AssertionError("not to be called")
+
+    monkeypatch.setattr(modeling, "_get_resolved_checkpoint_files", other)
+    monkeypatch.setattr(sys.modules["transformers"], "__version__", "4.57.0")
+    told = r"transformers 4\.57\.0 .* 5\.0 or newer is needed.*bf16codecs\[transformers\]"
+    for call in (
+        bf16torch.patch_transformers,
+        lambda: bf16torch.from_pretrained(AutoModelForCausalLM, folder),
+    ):
+        with pytest.raises(ImportError, match=told):
+            call()
+    monkeypatch.delattr(modeling, "_get_resolved_checkpoint_files")
+    with pytest.raises(ImportError, match=told):
+        bf16torch.patch_transformers()
+
+
+@pytest.mark.parametrize(
+    "needed_by",
+    ["patch_transformers()", "from_pretrained(None, sys.argv[1], config={})", "RunCallback"],
+)
+def test_without_transformers(run_python, folder, needed_by):
+    code = f"""
+import sys
+sys.modules["transformers"] = None
+import bf16codecs.torch
+try:
+    bf16codecs.torch.{needed_by}
+except ImportError as error:
+    print(error.name, error)
+"""
+    (line,) = run_python(code, str(folder)).stdout.splitlines()
+    assert line.startswith("transformers")
+    assert "pip install 'bf16codecs[transformers]'" in line

@@ -1,0 +1,123 @@
+"""Checkpoints of a `Trainer` become steps of a run."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+from types import SimpleNamespace
+
+import pytest
+
+import bf16codecs
+from bf16codecs.errors import SafetensorsError
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+pytest.importorskip("accelerate")
+
+import bf16codecs.torch as bf16torch  # noqa: E402  (may be missing)
+from bf16codecs.torch.training import RunCallback  # noqa: E402
+from tiny_llama import bits_of, tiny_llama  # noqa: E402
+
+
+def train(folder, run, steps, resume=False, **options):
+    """Train a tiny model, and return the weights at the end."""
+    arguments = transformers.TrainingArguments(
+        str(folder),
+        max_steps=steps,
+        per_device_train_batch_size=2,
+        learning_rate=1e-2,
+        report_to=[],
+        use_cpu=True,
+        disable_tqdm=True,
+        **{"save_steps": 2, **options},
+    )
+    row = {"input_ids": list(range(3, 11)), "labels": list(range(3, 11))}
+    trainer = transformers.Trainer(
+        tiny_llama(), arguments, train_dataset=[row] * 8, callbacks=[RunCallback(run)]
+    )
+    trainer.train(resume_from_checkpoint=resume)
+    return trainer.model
+
+
+def state_of(folder, step):
+    return bf16torch.load_file(folder / f"checkpoint-{step}" / "model.safetensors")
+
+
+def same(state, other):
+    return state.keys() == other.keys() and all(
+        torch.equal(state[n].view(torch.uint8), other[n].view(torch.uint8)) for n in state
+    )
+
+
+@pytest.mark.parametrize("name", ["run.zarr", "run.h5"])
+def test_steps_are_the_checkpoints(tmp_path, name):
+    out, run = tmp_path / "out", tmp_path / name
+    model = train(out, run, 6, save_total_limit=1)
+    assert [path.name for path in out.glob("checkpoint-*")] == ["checkpoint-6"]
+    with bf16codecs.open_run(run) as opened:
+        assert list(opened.steps) == [2, 4, 6]
+        assert opened[2].load().keys() == opened[6].load().keys()
+        changed = opened["model.norm.weight"][0] != opened["model.norm.weight"][2]
+        assert changed.any()
+    assert same(bf16torch.load_file(f"{run}@6"), state_of(out, 6))
+    ours = bf16torch.from_pretrained(
+        transformers.AutoModelForCausalLM, f"{run}@6", config=out / "checkpoint-6"
+    )
+    assert bits_of(ours) == bits_of(model)
+
+
+def test_resuming_writes_no_step_twice(tmp_path):
+    out, run = tmp_path / "out", tmp_path / "run.zarr"
+    train(out, run, 4)
+    before = bf16torch.load_file(f"{run}@4")
+    shutil.rmtree(out / "checkpoint-4")
+    train(out, run, 6, resume=True)  # from step 2
+    with bf16codecs.open_run(run) as opened:
+        assert list(opened.steps) == [2, 4, 6]
+    assert same(bf16torch.load_file(f"{run}@4"), before)
+    assert same(bf16torch.load_file(f"{run}@6"), state_of(out, 6))
+
+
+def test_steps_between_are_told(tmp_path):
+    out, run = tmp_path / "out", tmp_path / "run.zarr"
+    train(out, run, 4)
+    shutil.rmtree(out / "checkpoint-4")
+    with pytest.warns(UserWarning, match=r"has steps up to 4, and step 3 is not appended"):
+        train(out, run, 3, resume=True, save_steps=1)
+    with bf16codecs.open_run(run) as opened:
+        assert list(opened.steps) == [2, 4]
+
+
+def test_options_are_those_of_runs(tmp_path):
+    train(tmp_path / "out", tmp_path / "run.zarr", 2)
+    state = SimpleNamespace(is_world_process_zero=True, global_step=2)
+    arguments = SimpleNamespace(output_dir=str(tmp_path / "out"))
+    callback = RunCallback(tmp_path / "other.zarr", codec="huffman", keyframe_every=3)
+    pickle.loads(pickle.dumps(callback)).on_save(arguments, state, None)
+    with bf16codecs.open_run(tmp_path / "other.zarr") as run:
+        assert "huffman" in str(run.info())
+    callback = RunCallback(tmp_path / "other.zarr", codec="arithmetic")
+    state.global_step = 4
+    shutil.copytree(tmp_path / "out" / "checkpoint-2", tmp_path / "out" / "checkpoint-4")
+    with pytest.raises(ValueError, match="was made with codec huffman"):
+        callback.on_save(arguments, state, None)
+    for wrong in ({"kodec": "huffman"}, {"step": 3}):
+        with pytest.raises(TypeError, match=next(iter(wrong))):
+            RunCallback(tmp_path / "run.zarr", **wrong)
+
+
+def test_other_processes_write_nothing(tmp_path):
+    state = SimpleNamespace(is_world_process_zero=False, global_step=2)
+    RunCallback(tmp_path / "run.zarr").on_save(SimpleNamespace(output_dir="x"), state, None)
+    assert not list(tmp_path.iterdir())
+
+
+def test_checkpoints_without_safetensors(tmp_path):
+    (tmp_path / "checkpoint-2").mkdir()
+    state = SimpleNamespace(is_world_process_zero=True, global_step=2)
+    with pytest.raises(SafetensorsError, match=r"no \.safetensors file in this folder"):
+        RunCallback(tmp_path / "run.zarr").on_save(
+            SimpleNamespace(output_dir=str(tmp_path)), state, None
+        )
+    assert not (tmp_path / "run.zarr").exists()
