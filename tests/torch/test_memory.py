@@ -1,0 +1,61 @@
+"""Loading from a store takes hardly more memory than the model; `-s` shows how much."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from tiny_llama import packed  # noqa: E402  (may be missing)
+
+LOAD = """
+import sys
+import torch
+import transformers
+from transformers import AutoModelForCausalLM, LlamaForCausalLM
+import bf16codecs.torch
+import bf16codecs.zarr
+
+def told(key):
+    lines = open("/proc/self/status").read().splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith(key))) << 10
+
+function, place, dtype = sys.argv[1:]
+before = told("VmRSS")
+if function == "ours":
+    model = bf16codecs.torch.from_pretrained(AutoModelForCausalLM, place, dtype=dtype)
+else:
+    model = AutoModelForCausalLM.from_pretrained(place, dtype=dtype)
+for parameter in model.parameters():  # those that are mapped into memory are read by that
+    parameter.view(torch.uint8).max()
+size = sum(p.numel() * p.element_size() for p in model.parameters())
+print(told("VmHWM") - before - size, size, max(p.nbytes for p in model.parameters()))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc tells the memory")
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_less_than_a_tensor_beside_the_model(tmp_path, run_python, dtype):
+    config = transformers.LlamaConfig(
+        vocab_size=32000,
+        hidden_size=1024,
+        intermediate_size=4096,
+        num_hidden_layers=8,
+        num_attention_heads=16,
+        num_key_value_heads=16,
+        dtype="bfloat16",
+    )
+    model = transformers.LlamaForCausalLM(config).to(torch.bfloat16)
+    model.save_pretrained(tmp_path / "native")
+    packed(tmp_path / "native", tmp_path / "packed")
+    more = {}
+    for function, place in (("native", "native"), ("ours", "packed")):
+        arguments = function, str(tmp_path / place), dtype
+        more[function], size, largest = map(int, run_python(LOAD, *arguments).stdout.split())
+    shown = {name: f"{nbytes / 1e6:.0f} MB" for name, nbytes in more.items()}
+    print(f"\n{dtype}: beside a model of {size / 1e6:.0f} MB: {shown}")
+    assert more["ours"] < largest
