@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,6 +12,7 @@ from bf16codecs._messages import counted, few
 from bf16codecs.cli.console import printable, progress_bar, say
 from bf16codecs.cli.options import command, conversion_options, is_given, max_bytes_option
 from bf16codecs.cli.reports import report
+from bf16codecs.errors import ManyFilesWarning
 
 if TYPE_CHECKING:
     from bf16codecs.convert import FolderSummary
@@ -44,6 +46,8 @@ def pack_hf(folder: str, out: str, restore: bool, lossy: str | None, **options: 
             raise click.UsageError(f"--{name.replace('_', '-')} {direction} --restore")
         del options[name]
     quiet, as_json = options.pop("quiet"), options.pop("as_json")
+    if quiet:  # until the command ends
+        warnings.simplefilter("ignore", ManyFilesWarning)
     # What is heavy is imported by who needs it.
     from bf16codecs import convert
 

@@ -190,7 +190,9 @@ def _remove_user(modeling: ModuleType) -> None:
     _users -= 1
     if not _users:
         for name, original in _originals.items():
-            setattr(modeling, name, original)
+            # What others have put in its place since stays; with nothing chosen, ours does nothing.
+            if getattr(getattr(modeling, name), "__wrapped__", None) is original:
+                setattr(modeling, name, original)
 
 
 def _finding_stores(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -24,7 +24,7 @@ NOT_RUN = {
     "serves a page": 1,
 }
 #: What blocks may need that the tests do not install.
-NEEDS = {"h5dump", "h5repack", "jax", "torch", "transformers"}
+NEEDS = {"accelerate", "h5dump", "h5repack", "jax", "torch", "transformers"}
 
 
 def page_name(page: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,19 +16,34 @@ import bf16codecs
 from bf16codecs import hdf5
 from bf16codecs.convert import safetensors_to_hdf5, safetensors_to_zarr
 
+#: Of the demo's model, as transformers writes it.
+CONFIG = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "vocab_size": 256,
+    "hidden_size": 96,
+    "intermediate_size": 256,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 6,
+    "dtype": "bfloat16",
+}
+
 
 def make_given(names: Iterable[str], folder: Path, model: Path) -> None:
     """Make files in a folder: what they are, their names say.
 
     Safetensors files are the demo's model; with a number in the name, trained on from it by small
     random steps. Stores are of that model: ``fine.zarr`` on ``model.zarr`` as base, all others
-    whole. ``plain.h5`` has datasets without a filter.
+    whole. ``plain.h5`` has datasets without a filter; ``config.json`` is what transformers has of
+    the model.
     """
     for name in names:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         if name == "plain.h5":
             _make_plain(path)
+        elif name.endswith("config.json"):
+            path.write_text(json.dumps(CONFIG))
         elif path.suffix == ".safetensors":
             _make_model(path, model)
         elif path.suffix == ".h5":

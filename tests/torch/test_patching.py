@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 import sys
@@ -54,6 +55,23 @@ def test_patching_replaces_and_restores(patch):
     bf16torch.unpatch_transformers()
     for name in patching._REPLACED:
         assert not hasattr(getattr(modeling, name), "__wrapped__")
+
+
+def test_what_others_put_on_top_stays(native, folder, monkeypatch):
+    monkeypatch.setattr(modeling, "load_state_dict", modeling.load_state_dict)  # and is undone
+    bf16torch.patch_transformers()
+    ours = modeling.load_state_dict
+
+    @functools.wraps(ours)
+    def theirs(*args, **kwargs):
+        return ours(*args, **kwargs)
+
+    modeling.load_state_dict = theirs
+    bf16torch.unpatch_transformers()
+    assert modeling.load_state_dict is theirs
+    assert same(AutoModelForCausalLM.from_pretrained(native), tiny_llama())
+    with pytest.raises(OSError, match=r"model\.safetensors"):
+        AutoModelForCausalLM.from_pretrained(folder)
 
 
 def test_pipelines(tmp_path, native, folder, patch):
