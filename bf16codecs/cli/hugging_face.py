@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bf16codecs import convert as conversions
 from bf16codecs._messages import counted, few
 from bf16codecs.cli.console import printable, progress_bar, say
 from bf16codecs.cli.options import command, conversion_options, is_given, max_bytes_option
@@ -48,10 +49,7 @@ def pack_hf(folder: str, out: str, restore: bool, lossy: str | None, **options: 
     quiet, as_json = options.pop("quiet"), options.pop("as_json")
     if quiet:  # until the command ends
         warnings.simplefilter("ignore", ManyFilesWarning)
-    # What is heavy is imported by who needs it.
-    from bf16codecs import convert
-
-    work = convert.unpack_hugging_face if restore else convert.pack_hugging_face
+    work = conversions.unpack_hugging_face if restore else conversions.pack_hugging_face
     with progress_bar(quiet) as progress:
         summary = work(folder, out, progress=progress, **options)
     if quiet and not as_json:

@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 #: What may stand in the place of `model.safetensors`.
-STORE_SUFFIXES = (".zarr", ".zarr.zip", ".h5")
+_SUFFIXES = (".zarr", ".zarr.zip", ".h5")
 
 #: What is replaced in `transformers.modeling_utils`, and the parameters that ours relies on.
 _REPLACED = {
@@ -71,25 +71,22 @@ class _StorePath(str):
 
 @dataclass(frozen=True)
 class Chosen:
-    """What is to be loaded where transformers is given a certain folder, or None.
+    """What is to be loaded where transformers is given a certain folder.
 
     Attributes
     ----------
     given
-        What transformers is given.
+        The folder that transformers is given.
     folder, store
-        A folder with a store, or the path or address of a store.
+        A folder that has to have a store, or the path or address of a store: one of the two.
     opening
         Options as `bf16codecs.open_model` takes them.
-    is_required
-        Whether the folder has to have a store, which goes before files of transformers' own.
     """
 
-    given: str | None
-    folder: str | None
+    given: str
+    folder: Path | None
     store: str | None
     opening: Mapping[str, Any]
-    is_required: bool = True
 
 
 _chosen: ContextVar[Chosen | None] = ContextVar("_chosen", default=None)
@@ -211,38 +208,43 @@ def _finding_stores(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _found(arguments: Mapping[str, Any]) -> _StorePath | None:
     """Return the store that is to be loaded, None if it is for transformers to find files."""
-    given = arguments["pretrained_model_name_or_path"]
-    given = None if given is None else str(given)
-    chosen = _chosen.get()
-    if chosen is None or chosen.given != given:
-        if not _is_patched or arguments["gguf_file"] is not None or not os.path.isdir(given or ""):
-            return None
-        chosen = Chosen(given, folder=given, store=None, opening={}, is_required=False)
-    if chosen.store is not None:
-        return _StorePath(chosen.store, chosen.opening)
-    folder = Path(chosen.folder or "", (arguments["download_kwargs"] or {}).get("subfolder") or "")
-    files, stem = _native_names(arguments["transformers_explicit_filename"], arguments["variant"])
-    is_native = arguments["use_safetensors"] is False or any((folder / f).is_file() for f in files)
-    if is_native and not chosen.is_required:
-        return None
-    stores = [folder / f"{stem}{suffix}" for suffix in STORE_SUFFIXES]
-    found = next((store for store in stores if store.exists()), None)
-    if found is None and chosen.is_required:
+    given, chosen = arguments["pretrained_model_name_or_path"], _chosen.get()
+    if chosen is not None and chosen.given == given:
+        if chosen.folder is None:
+            return _StorePath(str(chosen.store), chosen.opening)
+        _, stores = _names(chosen.folder, arguments)
+        for store in stores:
+            if store.exists():
+                return _StorePath(str(store), chosen.opening)
+        names = " nor ".join(str(store.relative_to(chosen.folder)) for store in stores)
         raise StoreError(
-            f"{folder}: no store of a model in it: neither"
-            f" {' nor '.join(store.name for store in stores)} (bf16codecs pack-hf makes such a"
-            " folder)"
+            f"{chosen.folder}: no store of a model in it: neither {names} (bf16codecs pack-hf makes"
+            " such a folder)"
         )
-    return None if found is None else _StorePath(str(found), chosen.opening)
+    is_other = arguments["gguf_file"] is not None or arguments["use_safetensors"] is False
+    if not _is_patched or is_other or given is None or not os.path.isdir(given):
+        return None
+    files, stores = _names(Path(given), arguments)
+    if any(file.is_file() for file in files):
+        return None
+    return next((_StorePath(str(store)) for store in stores if store.exists()), None)
 
 
-def _native_names(explicit: str | None, variant: str | None) -> tuple[list[str], str]:
-    """Return the names of the files that transformers would take, and that of a store of them."""
-    if explicit is not None:
-        return [explicit], explicit.removesuffix(".index.json").removesuffix(".safetensors")
+def _names(folder: Path, arguments: Mapping[str, Any]) -> tuple[list[Path], list[Path]]:
+    """Return the files that transformers would take, and the stores that may be in their place."""
+    folder = folder / ((arguments["download_kwargs"] or {}).get("subfolder") or "")
+    explicit, variant = arguments["transformers_explicit_filename"], arguments["variant"]
     dotted = "" if variant is None else f".{variant}"
-    files = [f"model{dotted}.safetensors", f"model.safetensors.index{dotted}.json"]
-    return files, f"model{dotted}"
+    files, stem = [f"model{dotted}.safetensors", f"model.safetensors.index{dotted}.json"], "model"
+    if explicit is not None:
+        # A configuration may be a stranger's: what leads out of the folder is for transformers to
+        # refuse.
+        if os.path.isabs(explicit) or ".." in Path(explicit).parts:
+            return [], []
+        files, dotted = [explicit], ""
+        stem = explicit.removesuffix(".index.json").removesuffix(".safetensors")
+    stores = [folder / f"{stem}{dotted}{suffix}" for suffix in _SUFFIXES]
+    return [folder / file for file in files], stores
 
 
 def _reading_stores(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -80,11 +80,10 @@ def from_pretrained(
         raise TypeError("from_pretrained of a store takes neither state_dict nor gguf_file")
     store, folder = _located(given_path(path, "model"))
     opening = {"storage_options": storage_options, "max_bytes": max_bytes, "base": base}
-    own = None if folder is None else str(folder)
     with _configured(config, store, folder, options.get("subfolder") or "") as place:
         if config is not None and not isinstance(config, (str, os.PathLike)):
             options["config"] = config
-        with transformers_loads(Chosen(str(place), own, store, opening)):
+        with transformers_loads(Chosen(str(place), folder, store, opening)):
             return cls.from_pretrained(str(place), *model_args, **options)
 
 
@@ -99,10 +98,10 @@ def _configured(
         if not (place / subfolder / _CONFIG).is_file():
             raise FileNotFoundError(errno.ENOENT, f"No {_CONFIG} there", os.fspath(config))
         yield place
-    elif folder is not None and (config is None or (folder / subfolder / _CONFIG).is_file()):
-        yield folder
     elif config is None:
-        yield _beside(str(store))
+        yield _own_configuration(store, folder, subfolder)
+    elif folder is not None and (folder / subfolder / _CONFIG).is_file():
+        yield folder
     else:
         # Without a folder, the Auto classes give up, and others would ask the hub.
         with TemporaryDirectory() as made:
@@ -124,14 +123,18 @@ def _located(text: str) -> tuple[str | None, Path | None]:
     return path, None
 
 
-def _beside(store: str) -> Path:
-    """Return the folder with the configuration of a store that is given without one."""
-    path = path_of(store)
-    if path is None:
-        raise ValueError(f"{store}: give config=, which a store at an address does not bring")
-    place = Path(split_step(path)[0])
-    for folder in (place, place.parent):
-        if (folder / _CONFIG).is_file():
-            return folder
-    text = f"No {_CONFIG} in it or beside it: give config="
-    raise FileNotFoundError(errno.ENOENT, text, store)
+def _own_configuration(store: str | None, folder: Path | None, subfolder: str) -> Path:
+    """Return the folder with the configuration of a model that is given without one."""
+    places, where = [folder] if folder is not None else [], "in it"
+    if store is not None:
+        path = path_of(store)
+        if path is None:
+            raise ValueError(f"{store}: give config=, which a store at an address does not bring")
+        own = Path(split_step(path)[0])
+        places, where = [own, own.parent], "in it or beside it"
+    for place in places:
+        if (place / subfolder / _CONFIG).is_file():
+            return place
+    raise FileNotFoundError(
+        errno.ENOENT, f"No {_CONFIG} {where}: give config=", store or str(folder)
+    )

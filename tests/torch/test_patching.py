@@ -128,6 +128,11 @@ def test_explicit_files(tmp_path, patch):
     )
     packed(native, tmp_path / "packed")
     assert same(AutoModelForCausalLM.from_pretrained(tmp_path / "packed"), tiny_llama())
+    config["transformers_weights"] = "../packed/own.safetensors"
+    shutil.copytree(tmp_path / "packed", tmp_path / "strange")
+    (tmp_path / "strange" / "config.json").write_text(json.dumps(config))
+    with pytest.raises((ValueError, OSError), match=r"own\.safetensors"):
+        AutoModelForCausalLM.from_pretrained(tmp_path / "strange")
 
 
 def test_threads(native, folder):

@@ -220,6 +220,9 @@ def test_wrong_paths(native, folder, tmp_path):
         bf16torch.from_pretrained(AutoModelForCausalLM, native)
     with pytest.raises(StoreError, match=r"neither model\.fp16\.zarr"):
         bf16torch.from_pretrained(AutoModelForCausalLM, folder, variant="fp16")
+    shutil.copytree(folder / "model.zarr", tmp_path / "bare" / "model.zarr")
+    with pytest.raises(FileNotFoundError, match=r"No config\.json in it: give config=: '.*bare'"):
+        bf16torch.from_pretrained(AutoModelForCausalLM, tmp_path / "bare")
     for name in ("state_dict", "gguf_file"):
         with pytest.raises(TypeError, match="takes neither state_dict nor gguf_file"):
             bf16torch.from_pretrained(AutoModelForCausalLM, folder, **{name: {}})
