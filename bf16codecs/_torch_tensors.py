@@ -1,4 +1,4 @@
-"""NumPy arrays as PyTorch tensors."""
+"""NumPy arrays as PyTorch tensors, and the other way round."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bf16codecs._messages import from_extra
 with from_extra("torch", "PyTorch's tensors"):
     import torch
 
-__all__ = ["as_tensor"]
+__all__ = ["as_tensor", "memory_of"]
 
 # PyTorch takes ml_dtypes arrays from NumPy only as integers of the same size.
 _CARRIERS = {1: np.uint8, 2: np.int16}
@@ -43,3 +43,17 @@ def as_tensor(array: NDArray[Any], kind: str | None = None) -> torch.Tensor:
         return torch.from_numpy(array)
     carrier = _CARRIERS[array.dtype.itemsize]
     return torch.from_numpy(array.view(carrier)).view(getattr(torch, array.dtype.name))
+
+
+def memory_of(tensor: torch.Tensor, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return the memory of a contiguous tensor on the CPU as an array.
+
+    Parameters
+    ----------
+    tensor
+        The tensor.
+    dtype
+        Of the array: NumPy's or ml_dtypes' name for the tensor's own; ``uint8`` for packed types.
+    """
+    raw = tensor.detach().reshape(-1).view(torch.uint8).numpy()
+    return raw.view(dtype).reshape(tensor.shape)

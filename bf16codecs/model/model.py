@@ -12,7 +12,8 @@ from bf16codecs.errors import TensorNotFoundError
 from bf16codecs.model.info import Info, info_of
 from bf16codecs.model.shown import model_html
 from bf16codecs.model.slices import TorchSlice
-from bf16codecs.model.tensor import Home, LazyTensor, read_all
+from bf16codecs.model.tensor import Home, LazyTensor
+from bf16codecs.model.whole import read_all
 
 __all__ = ["LazyTensor", "Model", "TensorNotFoundError", "open_model"]
 

@@ -6,7 +6,7 @@ import functools
 import math
 import os
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from bf16codecs._chunks.indexing import Points, cut_run, parse_selection
 from bf16codecs._chunks.pieces import RangeReader
 from bf16codecs._dtypes import ARRAY_DTYPES, DTYPE_NAMES
 from bf16codecs._limits import Limits
-from bf16codecs._messages import counted, from_extra
+from bf16codecs._messages import from_extra
 from bf16codecs._paths import absolute, given_path
 from bf16codecs._threads import run_all
 from bf16codecs.errors import LimitError
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import torch
     import zarr
 
-__all__ = ["ALL_STEPS", "ANY_STEPS", "Home", "LazyTensor", "read_all"]
+__all__ = ["ALL_STEPS", "ANY_STEPS", "Home", "LazyTensor"]
 
 _SAFETENSORS_NAMES = {item: name for name, item in ARRAY_DTYPES.items()}
 # Of one byte, and stored as bytes.
@@ -338,28 +338,10 @@ class LazyTensor:
         work = work_with_bases(opened, self.name, work)
         opened.check_size(nbytes, f"tensor {self.name!r:.80}", work)
 
-    def _jobs(self, out: dict[str, NDArray[Any]]) -> Iterator[Job]:
-        """Yield jobs that together read the whole tensor into a new array in `out`."""
-        whole = np.empty(self.shape, self._array.dtype)
-        out[self.name] = whole.view(self.dtype)
+    def _jobs(self, out: NDArray[Any]) -> Iterator[Job]:
+        """Yield jobs that together read the whole tensor into an array of its shape and dtype."""
+        whole = out.view(self._array.dtype)
         yield from self._reader().box_jobs([range(size) for size in self.shape], whole)
-
-
-def read_all(tensors: Iterable[LazyTensor]) -> dict[str, NDArray[Any]]:
-    """Read whole tensors of one model into new arrays, all of them in parallel."""
-    tensors = list(tensors)
-    if tensors:
-        nbytes = sum(tensor.nbytes for tensor in tensors)
-        opened = tensors[0]._home.opened
-        work = sum(work_with_bases(opened, t.name, t._array.whole_work) for t in tensors)
-        opened.check_size(nbytes, counted(len(tensors), "tensor"), work)
-    arrays: dict[str, NDArray[Any]] = {}
-    # At least 1: here no lock of HDF5's is held, and one tensor that only HDF5 reads must not keep
-    # the others to one thread.
-    concurrency = max(1, min((tensor._array.concurrency for tensor in tensors), default=1))
-    largest = max((t._array.scratch_nbytes for t in tensors if t.size), default=0)
-    run_all((job for tensor in tensors for job in tensor._jobs(arrays)), concurrency, largest)
-    return arrays
 
 
 def _reopened_tensor(arguments: tuple[Any, ...], name: str) -> LazyTensor:

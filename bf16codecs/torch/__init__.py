@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from bf16codecs._lazy import lazy_names
 from bf16codecs._torch_tensors import as_tensor
 from bf16codecs.torch.files import load_file, save_file
+from bf16codecs.torch.loading import load_into
 from bf16codecs.torch.modules import load_model, save_model
 from bf16codecs.torch.patching import patch_transformers, unpatch_transformers
 from bf16codecs.torch.pretrained import from_pretrained
@@ -17,6 +18,7 @@ __all__ = [
     "as_tensor",
     "from_pretrained",
     "load_file",
+    "load_into",
     "load_model",
     "patch_transformers",
     "save_file",

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from bf16codecs.torch.files import load_file, save_file
+from bf16codecs.torch.loading import checked_names
 from bf16codecs.torch.tied import check_tensors, tied_names
 
 __all__ = ["load_model", "save_model"]
@@ -73,15 +74,5 @@ def load_model(
         If there are such tensors and `strict` is true, or one has another shape.
     """
     tensors = load_file(filename, device, **options)
-    state = model.state_dict()
-    # Extra state and sparse buffers, which no store has, are missing, and not tied.
-    own = {n: t for n, t in state.items() if getattr(t, "layout", None) == torch.strided}
-    tied = tied_names(own, preferred=tensors)
-    missing, unexpected = model.load_state_dict(tensors, strict=False)
-    missing = [name for name in missing if name not in tied]
-    if strict and (missing or unexpected):
-        raise RuntimeError(
-            f"{os.fspath(filename)}: not the tensors of a {type(model).__name__}:"
-            f" missing {', '.join(missing) or 'none'}; unexpected {', '.join(unexpected) or 'none'}"
-        )
-    return missing, unexpected
+    keys = model.load_state_dict(tensors, strict=False)
+    return checked_names(model, os.fspath(filename), keys, tensors, strict)

@@ -57,7 +57,9 @@ def tied_names(
     groups: dict[Any, list[str]] = {}
     for name in sorted(tensors):
         tensor = tensors[name]
-        if tensor.numel() and tensor.data_ptr():
+        if tensor.is_meta:
+            groups.setdefault(id(tensor), []).append(name)
+        elif tensor.numel() and tensor.data_ptr():
             form = tensor.dtype, tensor.shape, tensor.stride(), tensor.is_conj(), tensor.is_neg()
             groups.setdefault((tensor.device, tensor.data_ptr(), *form), []).append(name)
     wanted, tied = set(preferred), {}

@@ -1,0 +1,297 @@
+"""Loads a store into a module: tensors are decoded into the memory that the module has for them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import torch
+
+from bf16codecs._torch_tensors import as_tensor, memory_of
+from bf16codecs.model.model import Model, open_model
+from bf16codecs.model.tensor import LazyTensor
+from bf16codecs.model.whole import check_together, read_into
+from bf16codecs.torch.tied import tied_names
+
+__all__ = ["checked_names", "load_into"]
+
+#: What a tensor of the module is to be, in the order in which they would be copied.
+Copies = list[tuple[torch.Tensor, "_Stored"]]
+
+# Subclasses of these may be anything.
+_PLAIN = torch.Tensor, torch.nn.Parameter
+
+
+def load_into(
+    module: torch.nn.Module,
+    path: Any,
+    strict: bool = True,
+    cast: bool = False,
+    max_bytes: int | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    base: Any = None,
+) -> tuple[list[str], list[str]]:
+    """Load a model into a module, decoded straight into its parameters and buffers.
+
+    It does what ``module.load_state_dict(load_file(path))`` does, and needs no memory for a second
+    copy. Parameters keep `requires_grad`, and what is tied stays tied and is decoded once.
+
+    What is on the device "meta" gets new memory on the CPU, as with ``assign=True``: parameters are
+    new objects. What the store lacks stays on "meta", such as buffers that are not persistent.
+
+    One by one, and beside the module, are decoded: tensors on other devices, those that are not
+    contiguous or overlap another one, subclasses, those to convert; and, all together, those of
+    modules that have a say in how they are loaded: with hooks of `load_state_dict`, or their own
+    `_load_from_state_dict`, `load_state_dict` or `set_extra_state`.
+
+    Parameters
+    ----------
+    module
+        The module to load into.
+    path
+        Whatever `bf16codecs.open_model` opens.
+    strict
+        Refuse a model that lacks tensors of the module, or has others. Of those that are tied, one
+        is enough.
+    cast
+        Convert tensors to the dtype that the module has, if it has another.
+    max_bytes, storage_options, base
+        As `bf16codecs.open_model` takes them.
+
+    Returns
+    -------
+    missing, unexpected : list of str
+        Tensors of the module that the model lacks, and of the model that the module lacks.
+
+    Raises
+    ------
+    RuntimeError
+        If names do not fit and `strict` is true, or a shape, or a dtype and `cast` is false. The
+        module is as it was, but for modules that have a say: these may have begun.
+    bf16codecs.store.StoreError, bf16codecs.errors.CodecError
+        If the store is damaged. If that is found while tensors are decoded, what the module has is
+        undefined: load something else into it.
+    FileNotFoundError, TypeError, ValueError
+        As `bf16codecs.open_model` raises them; TypeError also if `module` is no module.
+
+    Examples
+    --------
+    >>> import bf16codecs.torch
+    >>> with torch.device("meta"):  # doctest: +SKIP
+    ...     module = MyModel()
+    >>> bf16codecs.torch.load_into(module, "model.zarr")  # doctest: +SKIP
+    ([], [])
+    """
+    if not isinstance(module, torch.nn.Module):
+        raise TypeError(f"module must be a torch.nn.Module, not {type(module).__name__}")
+    copies: Copies = []
+    with open_model(path, storage_options, max_bytes, base) as model:
+        keys = module.load_state_dict(_state_dict(module, model, copies), strict=False)
+        names = checked_names(module, model.where, keys, model, strict)
+        # Of what is copied to one tensor, the last one stays there.
+        last = {id(target): (target, stored) for target, stored in copies}
+        _refuse_unready(module, keys.missing_keys, last)
+        if not cast:
+            _refuse_dtypes(model.where, last.values())
+        made = {key: _made(target) for key, (target, _) in last.items() if target.is_meta}
+        _copy([(made.get(key, target), stored) for key, (target, stored) in last.items()])
+    _place(module, made)
+    return names
+
+
+class _Stored(torch.Tensor):
+    """Stands for a tensor of a model: has its form, and no data.
+
+    Copies of it are put down in a list. Whatever else is done with it gets its data.
+    """
+
+    lazy: LazyTensor
+    copies: Copies
+
+    @classmethod
+    def of(cls, lazy: LazyTensor, shape: Sequence[int], device: str, copies: Copies) -> _Stored:
+        """Stand for a tensor, of one item perhaps in another shape."""
+        dtype = as_tensor(np.empty(0, lazy.dtype), lazy.get_dtype()).dtype
+        stored = torch.Tensor._make_wrapper_subclass(cls, shape, dtype=dtype, device=device)
+        stored.lazy, stored.copies = lazy, copies
+        return stored
+
+    def read(self) -> torch.Tensor:
+        """Decode it."""
+        return self.lazy.torch().reshape(self.shape)
+
+    @classmethod
+    def __torch_dispatch__(
+        cls, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if function is torch.ops.aten.copy_.default and isinstance(args[1], cls):
+            target, stored = args[:2]
+            stored.copies.append((target, stored))
+            return target
+        args = [arg.read() if isinstance(arg, cls) else arg for arg in args]
+        return function(*args, **(kwargs or {}))
+
+
+def _state_dict(module: torch.nn.Module, model: Model, copies: Copies) -> dict[str, torch.Tensor]:
+    """Return what `load_state_dict` takes: stand-ins, and tensors where these would not do."""
+    lazy = dict(model.items())
+    check_together(list(lazy.values()))
+    with_a_say = tuple(
+        f"{name}." if name else ""
+        for name, part in module.named_modules(remove_duplicate=False)
+        if _has_a_say(part)
+    )
+    decoded = model.load("torch", [name for name in lazy if name.startswith(with_a_say)])
+    own = dict(
+        chain(
+            module.named_parameters(remove_duplicate=False),
+            module.named_buffers(remove_duplicate=False),
+        )
+    )
+    # Of others, PyTorch warns that they are not copied to "meta".
+    device = "meta" if any(tensor.is_meta for tensor in own.values()) else "cpu"
+
+    def stand_in(tensor: LazyTensor) -> _Stored:
+        # As PyTorch does, which would slice it: old models have one item in place of a scalar.
+        is_scalar = tensor.shape == (1,) and tensor.name in own and own[tensor.name].ndim == 0
+        return _Stored.of(tensor, () if is_scalar else tensor.shape, device, copies)
+
+    return {n: decoded[n] if n in decoded else stand_in(tensor) for n, tensor in lazy.items()}
+
+
+def _has_a_say(module: torch.nn.Module) -> bool:
+    """Tell whether a module's own code, or a hook, may look at what is loaded."""
+    if module._load_state_dict_pre_hooks or module._load_state_dict_post_hooks:
+        return True
+    # Those of PyTorch's layers do nothing but copy, but for those in torch.ao.nn.
+    methods = module._load_from_state_dict, module.load_state_dict, module.set_extra_state
+    return any(not getattr(m, "__module__", "").startswith("torch.nn.") for m in methods)
+
+
+def checked_names(
+    module: torch.nn.Module, where: str, keys: Any, present: Iterable[str], strict: bool
+) -> tuple[list[str], list[str]]:
+    """Return what `load_state_dict` found missing and unexpected, or raise RuntimeError.
+
+    Parameters
+    ----------
+    module, where
+        The module, and where the model is, for messages.
+    keys
+        What it returned.
+    present
+        Names of the model's tensors: what is tied to one of them is not missing.
+    strict
+        Whether to raise if anything is.
+    """
+    state = module.state_dict(keep_vars=True)
+    # Extra state and sparse buffers, which no store has, are missing, and not tied. Subclasses may
+    # have no memory to compare.
+    own = {n: t for n, t in state.items() if type(t) in _PLAIN and t.layout == torch.strided}
+    tied = tied_names(own, preferred=present)
+    missing = [name for name in keys.missing_keys if name not in tied]
+    unexpected = list(keys.unexpected_keys)
+    if strict and (missing or unexpected):
+        raise RuntimeError(
+            f"{where}: not the tensors of a {type(module).__name__}:"
+            f" missing {', '.join(missing) or 'none'}; unexpected {', '.join(unexpected) or 'none'}"
+        )
+    return missing, unexpected
+
+
+def _refuse_unready(
+    module: torch.nn.Module, missing: Collection[str], copied: Container[int]
+) -> None:
+    """Raise RuntimeError if a tensor on "meta" was loaded by other code, which does nothing."""
+    for name, tensor in module.state_dict(keep_vars=True).items():
+        is_meta = isinstance(tensor, torch.Tensor) and tensor.is_meta
+        if is_meta and id(tensor) not in copied and name not in missing:
+            raise RuntimeError(
+                f"tensor {name!r}: it is on the device meta, and its module has code of its own"
+                " that loads it: give the module memory first: module.to_empty(device='cpu')"
+            )
+
+
+def _refuse_dtypes(where: str, copies: Iterable[tuple[torch.Tensor, _Stored]]) -> None:
+    """Raise RuntimeError if tensors would be converted."""
+    for target, stored in copies:
+        if target.dtype != stored.dtype:
+            raise RuntimeError(
+                f"{where}: tensor {stored.lazy.name!r} is {stored.dtype}, and that of the module"
+                f" {target.dtype}: cast=True converts it, or convert the module first:"
+                f" module.to({stored.dtype})"
+            )
+
+
+def _made(target: torch.Tensor) -> torch.Tensor:
+    """Make on the CPU what is to take the place of a tensor on "meta"."""
+    made = torch.empty_like(target, device="cpu", requires_grad=False)
+    if isinstance(target, torch.nn.Parameter):
+        return torch.nn.Parameter(made, target.requires_grad)
+    return made
+
+
+def _place(module: torch.nn.Module, made: Mapping[int, torch.Tensor]) -> None:
+    """Put new tensors in the places of others, given by their identity: what is tied stays so."""
+    for part in module.modules():
+        for name, tensor in [*part._parameters.items(), *part._buffers.items()]:
+            if id(tensor) in made:
+                setattr(part, name, made[id(tensor)])
+
+
+def _copy(copies: Copies) -> None:
+    """Decode tensors into their places: in parallel where nothing but memory is needed."""
+    overlapping = _overlapping([target for target, _ in copies])
+    direct: Copies = []
+    others: Copies = []
+    for target, stored in copies:
+        is_direct = _is_memory_for(stored, target) and id(target) not in overlapping
+        (direct if is_direct else others).append((target, stored))
+    places = (
+        memory_of(target, stored.lazy.dtype).reshape(stored.lazy.shape) for target, stored in direct
+    )
+    read_into([stored.lazy for _, stored in direct], places)
+    for target, stored in others:
+        try:
+            with torch.no_grad():
+                target.copy_(stored.read())
+        except RuntimeError as e:
+            raise RuntimeError(f"tensor {stored.lazy.name!r}: {e}") from e
+
+
+def _is_memory_for(stored: _Stored, target: torch.Tensor) -> bool:
+    """Tell whether a tensor is plain memory that has the values just as they are stored."""
+    return (
+        type(target) in _PLAIN
+        and target.dtype == stored.dtype
+        and target.device.type == "cpu"
+        and target.layout == torch.strided
+        and target.is_contiguous()
+        and not target.is_conj()
+        and not target.is_neg()
+    )
+
+
+def _overlapping(tensors: Iterable[torch.Tensor]) -> set[int]:
+    """Return the identities of tensors that may share memory with another one of them."""
+    spans = sorted(_spans(tensors))
+    found, reach, farthest = set(), 0, 0
+    for start, stop, tensor in spans:
+        if start < reach:
+            found |= {tensor, farthest}
+        if stop > reach:
+            reach, farthest = stop, tensor
+    return found
+
+
+def _spans(tensors: Iterable[torch.Tensor]) -> Iterator[tuple[int, int, int]]:
+    """Yield where each tensor on the CPU begins and ends in memory, and its identity."""
+    for tensor in tensors:
+        if tensor.device.type == "cpu" and tensor.layout == torch.strided and tensor.numel():
+            last = sum(
+                (n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True)
+            )
+            start = tensor.data_ptr()
+            yield start, start + (last + 1) * tensor.element_size(), id(tensor)

@@ -1,0 +1,295 @@
+"""Models decoded straight into modules."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from bf16codecs.convert import safetensors_to_run, safetensors_to_zarr
+from bf16codecs.errors import BF16CodecsError, LimitError
+from measured_reads import linux
+
+torch = pytest.importorskip("torch")
+safetensors_torch = pytest.importorskip("safetensors.torch")
+
+from torch import nn  # noqa: E402  (needs torch)
+
+from bf16codecs.torch import load_into, save_file  # noqa: E402
+from bf16codecs.torch.tied import DTYPES  # noqa: E402
+from torch_modules import (  # noqa: E402
+    Tied,
+    bits,
+    network,
+    note_decoded_beside,
+    same_state,
+    saved_network,
+)
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """A network, and the store that has it."""
+    return saved_network(tmp_path)
+
+
+@pytest.fixture
+def decoded_beside(monkeypatch):
+    """Names of the tensors that were decoded elsewhere and copied."""
+    return note_decoded_beside(monkeypatch)
+
+
+# --- into memory that is there --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["m.zarr", "m.zarr.zip", "m.h5", "m.safetensors"])
+def test_the_memory_of_the_module_gets_the_bits(tmp_path, kind, decoded_beside):
+    module = network()
+    raw = module[0].weight.data.view(torch.int16)
+    raw[0, :4] = torch.tensor([0x7F81, -0x7F, 0x7FFF, -0x8000])  # payloads of NaNs, -0
+    if kind == "m.safetensors":
+        safetensors_torch.save_file(module.state_dict(), tmp_path / kind)
+    else:
+        save_file(module.state_dict(), tmp_path / kind, chunk_size=256)
+    other = network()
+    pointers = [p.data_ptr() for p in other.parameters()]
+    versions = [p._version for p in other.parameters()]
+    other[0].weight.requires_grad_(False)
+    assert load_into(other, tmp_path / kind) == ([], [])
+    assert same_state(module, other)
+    assert [p.data_ptr() for p in other.parameters()] == pointers
+    assert all(p._version > v for p, v in zip(other.parameters(), versions, strict=True))
+    assert [p.requires_grad for p in other.parameters()] == [False] + 5 * [True]
+    assert decoded_beside == []
+
+
+def test_every_dtype_and_shape(tmp_path, decoded_beside):
+    generator = torch.Generator().manual_seed(0)
+
+    class Buffers(nn.Module):
+        def __init__(self, fill):
+            super().__init__()
+            for dtype, name in DTYPES.items():
+                size = torch.empty(0, dtype=dtype).element_size()
+                raw = torch.randint(0, 2 if name == "BOOL" else 256, (6, 8 * size), **fill)
+                self.register_buffer(name, raw.to(torch.uint8).view(dtype))
+            self.register_buffer("scalar", torch.tensor(-0.0))
+            self.register_buffer("empty", torch.zeros(0, 3))
+            self.register_buffer("also_empty", torch.zeros(3, 0))
+            self.weight = nn.Parameter(torch.zeros(3, 1, 5).bfloat16())
+
+    module = Buffers({"generator": generator})
+    save_file(module.state_dict(), tmp_path / "m.zarr")
+    for device in ("cpu", "meta"):
+        with torch.device(device):
+            other = Buffers({})
+        assert load_into(other, tmp_path / "m.zarr") == ([], [])
+        assert same_state(module, other)
+    assert decoded_beside == []
+
+
+def test_autograd_notices(saved):
+    module, path = saved
+    loss = module(torch.randn(2, 16).bfloat16()).pow(2).sum()
+    load_into(module, path)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_without_gradients(saved, mode):
+    module, path = saved
+    other = network()
+    with mode():
+        load_into(other, path)
+    assert same_state(module, other)
+    other(torch.randn(2, 16).bfloat16()).sum().backward()
+    assert other[0].weight.grad is not None
+
+
+def test_steps_and_bases(tmp_path):
+    modules = [network() for _ in range(2)]
+    files = [tmp_path / f"step{i}.safetensors" for i in range(2)]
+    for module, file in zip(modules, files, strict=True):
+        safetensors_torch.save_file(module.state_dict(), file)
+    safetensors_to_run(files, tmp_path / "run.zarr")
+    other = network()
+    load_into(other, f"{tmp_path / 'run.zarr'}@0")
+    assert same_state(other, modules[0])
+    safetensors_to_zarr(files[1], tmp_path / "m.zarr", base=files[0])
+    files[0].rename(tmp_path / "moved.safetensors")
+    load_into(other, tmp_path / "m.zarr", base=tmp_path / "moved.safetensors")
+    assert same_state(other, modules[1])
+
+
+def test_several_threads(saved):
+    module, path = saved
+    others = [network() for _ in range(4)]
+    threads = [threading.Thread(target=load_into, args=(other, path)) for other in others]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(same_state(module, other) for other in others)
+
+
+# --- on the device meta ---------------------------------------------------------------------------
+
+
+def test_a_module_on_meta_gets_memory(tmp_path, recwarn):
+    module = Tied()
+    save_file(module.state_dict(), tmp_path / "m.zarr")
+    with torch.device("meta"):
+        other = Tied()
+    load_into(other, tmp_path / "m.zarr")
+    assert same_state(module, other)
+    assert other.head.weight is other.embed.weight
+    assert isinstance(other.embed.weight, nn.Parameter)
+    assert (other.embed.weight.requires_grad, other.norm.weight.requires_grad) == (True, False)
+    assert other.table.is_meta, "as load_state_dict(assign=True) leaves it"
+    assert not recwarn.list
+
+
+def test_recurrent_layers_on_meta_use_their_new_memory(tmp_path):
+    module = nn.LSTM(4, 5)
+    save_file(module.state_dict(), tmp_path / "m.zarr")
+    with torch.device("meta"):
+        other = nn.LSTM(4, 5)
+    load_into(other, tmp_path / "m.zarr")
+    x = torch.randn(3, 2, 4)
+    assert torch.equal(module(x)[0], other(x)[0])
+
+
+def test_what_does_not_fit_leaves_meta(saved):
+    _, path = saved
+    with torch.device("meta"):
+        other = nn.Sequential(nn.Linear(16, 32, dtype=torch.bfloat16))
+    with pytest.raises(RuntimeError, match="unexpected"):
+        load_into(other, path)
+    assert all(p.is_meta for p in other.parameters())
+    assert load_into(other, path, strict=False)[0] == []
+    assert not any(p.is_meta for p in other.parameters())
+
+
+def test_batch_norm_without_its_count_is_not_left_on_meta(tmp_path):
+    state = {n: t for n, t in nn.BatchNorm1d(4).state_dict().items() if "num_batches" not in n}
+    save_file(state, tmp_path / "m.zarr")
+    assert load_into(nn.BatchNorm1d(4), tmp_path / "m.zarr") == ([], [])
+    with torch.device("meta"):
+        other = nn.BatchNorm1d(4)
+    with (
+        pytest.warns(UserWarning, match="no-op"),
+        pytest.raises(RuntimeError, match=r"'num_batches_tracked': it is .* meta.*to_empty"),
+    ):
+        load_into(other, tmp_path / "m.zarr")
+    assert other.weight.is_meta
+
+
+# --- what does not fit ----------------------------------------------------------------------------
+
+
+def untouched(module, *arguments, **options):
+    """Return the error of loading, after which the module has to be as it was."""
+    before = {name: bits(tensor) for name, tensor in module.state_dict().items()}
+    with pytest.raises((RuntimeError, BF16CodecsError)) as caught:
+        load_into(module, *arguments, **options)
+    assert {name: bits(tensor) for name, tensor in module.state_dict().items()} == before
+    return caught.value
+
+
+def test_missing_and_unexpected_names(tmp_path):
+    save_file({"weight": torch.ones(3, 2), "more": torch.zeros(1)}, tmp_path / "m.zarr")
+    module = nn.Linear(2, 3)
+    error = untouched(module, tmp_path / "m.zarr")
+    assert f"{tmp_path / 'm.zarr'}: not the tensors of a Linear: missing bias" in str(error)
+    assert "unexpected more" in str(error)
+    assert load_into(module, tmp_path / "m.zarr", strict=False) == (["bias"], ["more"])
+    assert module.weight.eq(1).all()
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_other_shapes(saved, strict):
+    _, path = saved
+    module = network()
+    module[2] = nn.Linear(32, 9, bias=False).bfloat16()
+    error = untouched(module, path, strict=strict)
+    assert "2.weight" in str(error)
+    assert "[8, 32]" in str(error)
+    assert "[9, 32]" in str(error)
+
+
+def test_other_dtypes(saved, decoded_beside):
+    module, path = saved
+    for device in ("cpu", "meta"):
+        with torch.device(device):
+            other = network()
+            other[2] = nn.Linear(32, 8)
+        if device == "cpu":
+            text = str(untouched(other, path))
+            assert "tensor '2.weight' is torch.bfloat16" in text
+            assert "torch.float32: cast=True converts" in text
+        assert load_into(other, path, cast=True) == ([], [])
+        assert other[2].weight.dtype == torch.float32
+        assert torch.equal(other[2].weight, module[2].weight.float())
+        assert torch.equal(other[0].weight, module[0].weight)
+    assert decoded_beside == ["2.weight", "2.bias"] * 2
+
+
+def test_no_more_than_is_allowed(saved):
+    _, path = saved
+    assert isinstance(untouched(network(), path, max_bytes=100), LimitError)
+
+
+def test_a_damaged_store(saved):
+    _, path = saved
+    chunk = path / "2" / "weight" / "c.1.0"
+    chunk.write_bytes(chunk.read_bytes()[:-1])
+    for device in ("cpu", "meta"):
+        with torch.device(device):
+            module = network()
+        with pytest.raises(BF16CodecsError, match="weight"):
+            load_into(module, path)
+    assert all(p.is_meta for p in module.parameters())
+
+
+def test_what_is_no_module(saved):
+    with pytest.raises(TypeError, match=r"module must be a torch.nn.Module, not OrderedDict"):
+        load_into(saved[0].state_dict(), saved[1])
+    with pytest.raises(FileNotFoundError):
+        load_into(saved[0], saved[1].with_name("missing.zarr"))
+
+
+# --- memory ---------------------------------------------------------------------------------------
+
+PEAK = """
+import resource, sys
+import torch
+from bf16codecs.torch import load_file, load_into
+
+with torch.device(sys.argv[2]):
+    module = torch.nn.Sequential(*(torch.nn.Linear(4096, 4096, bias=False) for _ in range(6)))
+    module = module.bfloat16()
+if sys.argv[2] == "cpu":
+    for parameter in module.parameters():
+        torch.nn.init.zeros_(parameter)
+load_into(torch.nn.Linear(8, 8), sys.argv[3])  # what is imported for it
+with open("/proc/self/clear_refs", "w") as file:
+    file.write("5")  # the peak is from now on
+read = lambda: int(open("/proc/self/status").read().partition("VmHWM:")[2].split()[0])
+before = read()
+load_into(module, sys.argv[1])
+print(read() - before)
+"""
+
+
+@linux
+@pytest.mark.parametrize(("device", "copies"), [("cpu", 0), ("meta", 1)])
+def test_there_is_no_second_copy(tmp_path, run_python, device, copies):
+    generator = torch.Generator().manual_seed(0)
+    weights = {f"{i}.weight": torch.randn(4096, 4096, generator=generator) for i in range(6)}
+    save_file({n: t.bfloat16() for n, t in weights.items()}, tmp_path / "m.zarr", verify=False)
+    save_file(nn.Linear(8, 8).state_dict(), tmp_path / "small.zarr")
+    places = str(tmp_path / "m.zarr"), device, str(tmp_path / "small.zarr")
+    grown = int(run_python(PEAK, *places).stdout) * 1024
+    nbytes = 6 * 4096 * 4096 * 2
+    assert (copies - 0.5) * nbytes < grown < (copies + 0.5) * nbytes
