@@ -93,8 +93,8 @@ def main() -> None:
         safetensors_to_zarr(source, store)
 
         with torch.device("meta"):  # no memory for weights that are about to be replaced
-            module = module_for(store)
-        module.load_state_dict(bf16codecs.torch.load_file(store), assign=True)
+            module = module_for(store).bfloat16()
+        bf16codecs.torch.load_into(module, store)
         weight = module.model.layers[0].mlp.up_proj.weight
         print(f"{sum(p.numel() for p in module.parameters())} weights, {weight.dtype}")
 

@@ -22,6 +22,7 @@ MISUSES = [
     ("follow_weight", ["missing"]),
     ("follow_weight", ["missing", "missing"]),
     ("load_torch", []),
+    ("measure_loading", []),
     ("measure_reading", []),
     ("measure_reading", ["missing"]),
     ("measure_reading", ["m.zip"]),
@@ -40,7 +41,7 @@ MISUSES = [
     ("use_codecs", ["m.zip"]),
     ("use_codecs", ["one", "two"]),
 ]
-WITHOUT = {"load_torch": "torch", "orbax_sizes": "jax"}
+WITHOUT = {"load_torch": "torch", "measure_loading": "torch", "orbax_sizes": "jax"}
 RUN_WITHOUT = "import runpy, sys; sys.modules[{!r}] = None; runpy.run_path(sys.argv[1])"
 
 

@@ -26,22 +26,22 @@ def read_all(tensors: Iterable[LazyTensor]) -> dict[str, NDArray[Any]]:
             arrays[tensor.name] = np.empty(tensor.shape, tensor.dtype)
             yield arrays[tensor.name]
 
+    check_together(tensors)
     read_into(tensors, new_arrays())
     return arrays
 
 
 def read_into(tensors: Sequence[LazyTensor], places: Iterable[NDArray[Any]]) -> None:
-    """Read whole tensors of one model, all of them in parallel.
+    """Read whole tensors of one model, all of them in parallel, after `check_together`.
 
     Parameters
     ----------
     tensors
         The tensors.
     places
-        For each an array of its shape and dtype, which chunks are decoded straight into. These are
-        taken one by one, after `check_together`.
+        For each an array of its shape and dtype, which chunks are decoded straight into. They are
+        taken one by one, as there is room for more work.
     """
-    check_together(tensors)
     # At least 1: here no lock of HDF5's is held, and one tensor that only HDF5 reads must not keep
     # the others to one thread.
     concurrency = max(1, min((tensor._array.concurrency for tensor in tensors), default=1))

@@ -58,6 +58,15 @@ def test_remote_svd(tmp_path, monkeypatch, capsys, demo_model):
     assert f"largest singular values: {largest:.3f} " in output
 
 
+def test_measure_loading(tmp_path, monkeypatch, capsys, demo_model):
+    pytest.importorskip("safetensors.torch")
+    few = ["--gigabytes", "0.02", "--rounds", "1", "--folder", tmp_path]
+    run_example(monkeypatch, "measure_loading.py", demo_model, *few)
+    output = capsys.readouterr().out
+    assert len(re.findall(r"^written +(?:cpu|meta) +load_into [\d.]+ .* ratio", output, re.M)) == 2
+    assert not list(tmp_path.iterdir())
+
+
 def test_measure_reading(tmp_path, monkeypatch, capsys, demo_model):
     safetensors_to_zarr(demo_model, tmp_path / "model.zarr")
     run_example(monkeypatch, "measure_reading.py", tmp_path / "model.zarr")
