@@ -23,6 +23,7 @@ MISUSES = [
     ("follow_weight", ["missing", "missing"]),
     ("load_torch", []),
     ("measure_loading", []),
+    ("measure_saving", []),
     ("measure_reading", []),
     ("measure_reading", ["missing"]),
     ("measure_reading", ["m.zip"]),
@@ -41,7 +42,8 @@ MISUSES = [
     ("use_codecs", ["m.zip"]),
     ("use_codecs", ["one", "two"]),
 ]
-WITHOUT = {"load_torch": "torch", "measure_loading": "torch", "orbax_sizes": "jax"}
+OF_TORCH = ("load_torch", "measure_loading", "measure_saving")
+WITHOUT = {**dict.fromkeys(OF_TORCH, "torch"), "orbax_sizes": "jax"}
 RUN_WITHOUT = "import runpy, sys; sys.modules[{!r}] = None; runpy.run_path(sys.argv[1])"
 
 

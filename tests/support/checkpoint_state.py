@@ -8,9 +8,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import Shard, distribute_tensor
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
-#: Shape, dtype, and the axis along which it is sharded: None of what all processes have.
+#: Shape, dtype, and the axis along which it is sharded: None of what all processes have. Of two,
+#: each is that of an axis of the processes.
 SHAPES: dict[str, tuple[tuple[int, ...], torch.dtype, Any]] = {
     "rows.weight": ((64, 256), torch.bfloat16, 0),
     "columns.weight": ((96, 256), torch.bfloat16, 1),
@@ -18,6 +19,7 @@ SHAPES: dict[str, tuple[tuple[int, ...], torch.dtype, Any]] = {
     "uneven_columns.weight": ((210, 51), torch.float16, 1),
     "few_rows.weight": ((2, 3000), torch.float32, 0),
     "both.weight": ((60, 264), torch.bfloat16, (0, 1)),
+    "hybrid.weight": ((72, 130), torch.bfloat16, (None, 0)),
     "deep.weight": ((6, 8, 200, 3), torch.float32, 1),
     "prime.weight": ((97, 300), torch.float32, 0),
     "norm": ((768,), torch.bfloat16, 0),
@@ -75,5 +77,6 @@ def placed(name: str, seed: int = 0, empty: bool = False) -> Any:
     axes = axis if isinstance(axis, tuple) else (axis,)
     columns = size // 2 if size % 2 == 0 else size
     mesh = init_device_mesh("cpu", (size // columns, columns) if len(axes) == 2 else (size,))
+    placements = [Replicate() if own is None else Shard(own) for own in axes]
     # Each process has all of it here: gloo sends no numbers of some dtypes.
-    return distribute_tensor(whole, mesh, list(map(Shard, axes)), src_data_rank=None)
+    return distribute_tensor(whole, mesh, placements, src_data_rank=None)
