@@ -138,7 +138,7 @@ def change_after(monkeypatch: pytest.MonkeyPatch, name: str, change: Callable[[]
 
 
 @kinds
-@pytest.mark.parametrize("moment", ["plan_model", "_write_bytes"])
+@pytest.mark.parametrize("moment", ["plan_model", "write_bytes"])
 def test_files_that_change_while_they_are_the_base(
     kind: str, moment: str, source: Path, fine: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
