@@ -60,6 +60,7 @@ class WorkingFolder:
         #: What is to be made.
         self.new = self.path / _NEW
         self._folder, self._lock, self._durable = folder, lock, durable
+        self._process = os.getpid()
         self._reserve = reserve
         #: Why the content of this folder may still be needed.
         self._is_needed: OSError | None = None
@@ -257,6 +258,8 @@ class WorkingFolder:
         OSError or None
             Why something is left.
         """
+        if os.getpid() != self._process:
+            return None  # it was forked, and what it ends without is its parent's
         if self._reserve is not None:
             self._reserve.close()
         try:

@@ -18,6 +18,7 @@ from bf16codecs._limits import IN_FLIGHT_BYTES
 __all__ = [
     "MAX_THREADS",
     "codec_threads",
+    "configured_threads",
     "run_ahead",
     "run_all",
     "set_num_threads",
@@ -67,6 +68,12 @@ def _set(threads: int, name: str) -> None:
     _core.set_num_threads(threads)
 
 
+# What `codec_threads` is in use for, the last one last; several threads may use it at a time.
+_uses: list[list[int]] = []
+_uses_lock = threading.Lock()
+_configured = 1
+
+
 @contextmanager
 def codec_threads(threads: int | None) -> Iterator[None]:
     """Let the codecs use `threads` threads inside the block; None changes nothing.
@@ -78,15 +85,29 @@ def codec_threads(threads: int | None) -> Iterator[None]:
     ValueError
         If it is less than 1, or more than `MAX_THREADS`.
     """
+    global _configured
     if threads is None:
         yield
         return
-    before = _core.get_num_threads()
-    _set(threads, "threads")
+    use = [threads]
+    with _uses_lock:
+        if not _uses:
+            _configured = _core.get_num_threads()
+        _set(threads, "threads")
+        _uses.append(use)
     try:
         yield
     finally:
-        _core.set_num_threads(before)
+        with _uses_lock:
+            # By identity: uses by several threads end in any order.
+            _uses[:] = [other for other in _uses if other is not use]
+            _core.set_num_threads(_uses[-1][0] if _uses else _configured)
+
+
+def configured_threads() -> int:
+    """Return how many threads the codecs use outside of all `codec_threads`."""
+    with _uses_lock:
+        return _configured if _uses else _core.get_num_threads()
 
 
 class _Task(Generic[Result]):

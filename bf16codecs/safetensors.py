@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +109,8 @@ class Source:
     index_raw: bytes = b""
     #: Of a store that is a checkpoint, what it has beside tensors: its text, and all objects.
     checkpoint: tuple[bytes, bytes] | None = None
+    #: By tensor, the level of its codec, where it is not that of the conversion.
+    levels: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def nbytes(self) -> int:

@@ -52,6 +52,8 @@ class ArrayPlan:
     has_base: bool = False
     #: Whether its float32 numbers, which float16 has, are stored as such: see `stored`.
     is_lossy: bool = False
+    #: Of its codec, if it is not that of the whole store.
+    level: str | None = None
 
     @property
     def stored(self) -> ArrayPlan:

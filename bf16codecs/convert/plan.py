@@ -103,7 +103,8 @@ def plan_model(
     for tensor, array in zip(tensors, arrays, strict=True):
         name = tensor.name
         others = copies[name], roundings[name]
-        array = replace(array, is_lossy=is_lossy and is_convertible(tensor))
+        is_half = is_lossy and is_convertible(tensor)
+        array = replace(array, is_lossy=is_half, level=source.levels.get(name))
         if name in repeated.copies:
             paths[name] = by_name[repeated.copies[name]].path
             array = replace(array, path=paths[name], is_written=False)
@@ -115,7 +116,7 @@ def plan_model(
         elif base is not None and (found := _counterpart(base, tensor, array)) is not None:
             bases[array.path] = found
             form = tensor.dtype, tensor.shape, array.chunks
-            differences[array.path] = Difference(name, *form, *others)
+            differences[array.path] = Difference(name, *form, *others, array.level)
             array = replace(array, has_base=True)
         else:
             array = with_others(array, *others)

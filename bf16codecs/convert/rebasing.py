@@ -116,7 +116,7 @@ def rebase_store(
             "sync": sync,
             "progress": progress,
         }
-        source = _source_of(reader)
+        source = replace(_source_of(reader), levels=_levels(reader, codec, level))
         if detect(text) is Kind.HDF5:
             return safetensors_to_hdf5(source, target, **options)
         return safetensors_to_zarr(source, target, zarr_format=reader.zarr_format, **options)
@@ -153,6 +153,16 @@ def _choice_of(reader: StoreReader, has_base: bool) -> tuple[str, str | None]:
         if codec in known and (array.shape or codec != "none"):
             return codec, storage.level or None
     return DEFAULT_CODEC, None
+
+
+def _levels(reader: StoreReader, codec: str, level: str | None) -> dict[str, str]:
+    """Return the levels of tensors that were coded at another than most."""
+    found = {name: reader.storage(path) for name, path in reader.info.paths.items()}
+    return {
+        name: storage.level
+        for name, storage in found.items()
+        if storage.codec.rpartition("+")[2] == codec and storage.level not in ("", level)
+    }
 
 
 def _chunk_size(reader: StoreReader) -> int:

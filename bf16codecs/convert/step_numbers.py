@@ -12,7 +12,7 @@ from bf16codecs.convert.sources import opened_source
 from bf16codecs.errors import SafetensorsError, StoreError
 from bf16codecs.safetensors import Source, open_to_store
 
-__all__ = ["check_common", "ordered_steps", "step_in", "step_of", "step_told"]
+__all__ = ["check_common", "ordered_steps", "series_of", "step_of", "step_told"]
 
 _KEYS = ("step", "global_step", "iteration")
 _NAMED = re.compile(
@@ -59,15 +59,32 @@ def step_told(metadata: Iterable[Mapping[str, str]], path: str | os.PathLike[str
             text = own.get(key, "")
             if text.isdecimal() and text.isascii() and len(text) <= 18:
                 return int(text)
-    found = map(step_in, _names_in(os.fspath(path)))
+    found = map(_step_in, _names_in(os.fspath(path)))
     return next((number for number in found if number is not None), None)
 
 
-def step_in(name: str) -> int | None:
+def _step_in(name: str) -> int | None:
     """Return the number of the step that a name tells, if it tells one."""
+    series = series_of(name)
+    return None if series is None else series[1]
+
+
+def series_of(name: str) -> tuple[str, int] | None:
+    """Return what the names of a series of checkpoints have in common, and the step of this one.
+
+    None if the name tells no step.
+
+    Examples
+    --------
+    >>> series_of("run2-step-600.zarr")
+    ('run2-step-#.zarr', 600)
+    """
     name = _SHARD.sub("", name)
-    found = _NAMED.findall(name) or _ALONE.findall(name)
-    return int(found[-1]) if found else None
+    found = list(_NAMED.finditer(name)) or list(_ALONE.finditer(name))
+    if not found:
+        return None
+    start, stop = found[-1].span(1)
+    return f"{name[:start]}#{name[stop:]}", int(found[-1][1])
 
 
 def _names_in(path: str) -> list[str]:

@@ -348,7 +348,7 @@ class StoreReader(ABC):
             return Storage("rounded", "")
         if self.info.base is not None and path in self.info.differences:
             name, level = self.info.base.codec_and_level
-            return Storage(f"difference+{name}", level)
+            return Storage(f"difference+{name}", self.info.differences[path].level or level)
         return Storage(self.codec_name(path), self.codec_level(path))
 
     @abstractmethod

@@ -5,7 +5,7 @@ The codecs are imported when one is made: commands check their options without t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from bf16codecs import _core
@@ -79,6 +79,10 @@ class CodecChoice:
             self._number(9, DEFLATE_LEVELS)
         elif self.level is not None:
             raise ValueError(f"codec {self.name!r} has no levels")
+
+    def at(self, level: str | None) -> CodecChoice:
+        """Return the choice with another level, or as it is for None."""
+        return self if level is None else replace(self, level=level)
 
     def check_difference(self) -> None:
         """Raise `ValueError` if the codec stores no differences."""

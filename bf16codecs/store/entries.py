@@ -72,6 +72,8 @@ class Difference:
     #: Tensors that it stands for, too: those of the same bytes, and its roundings.
     copies: tuple[str, ...] = ()
     roundings: tuple[str, ...] = ()
+    #: Of its codec, if it is not that of the base's `codec`; information only.
+    level: str | None = None
 
     @property
     def attributes(self) -> dict[str, Any]:
@@ -220,6 +222,8 @@ def difference_entry(path: str, difference: Difference) -> dict[str, Any]:
     del entry["tensor"]
     if difference.chunks != difference.shape:
         entry["chunks"] = list(difference.chunks)
+    if difference.level is not None:
+        entry["level"] = difference.level
     return entry
 
 
@@ -253,7 +257,10 @@ def _difference(name: str, entry: Mapping[str, Any]) -> Difference:
     others = [entry.get(key, []) for key in ("copies", "roundings")]
     if not all(isinstance(names, list) for names in others):
         raise TypeError(f"what {name!r:.80} stands for is not a list of tensors")
-    return Difference(name, entry["dtype"], shape, chunks, *map(tuple, others))
+    level = entry.get("level")
+    known = level if isinstance(level, str) else None
+    copies, roundings = map(tuple, others)
+    return Difference(name, entry["dtype"], shape, chunks, copies, roundings, known)
 
 
 def stated_shape(value: Any) -> tuple[int, ...]:

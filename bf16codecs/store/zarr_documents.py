@@ -46,7 +46,7 @@ class ZarrDocuments:
     def add(self, array: ArrayPlan, codec: Codec | DeltaChain | None) -> None:
         """Add an array."""
         # Layers repeat: a model has few distinct shapes.
-        key = (type(array), array.dtype, array.shape, array.chunks, repr(codec))
+        key = (type(array), array.dtype, array.shape, array.chunks, array.level)
         if key not in self._templates:
             self._templates[key] = array_documents(array, codec, self._format)
         documents = dict(self._templates[key])

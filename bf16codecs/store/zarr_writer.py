@@ -7,7 +7,6 @@ several copies of each chunk. The store is what zarr would have written; tests c
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,15 +44,17 @@ class ChunkWriter:
         self._choice = choice
         self._format = zarr_format
         self._sink = sink
-        self._codecs: dict[str, Codec | DeltaChain | None] = {}
+        self._codecs: dict[tuple[str, str | None], Codec | DeltaChain | None] = {}
         # Of frames: new memory for each of them took 1.2 s of system time for 930 MB.
         self._memory = ThreadBuffer()
 
-    def codec(self, dtype: str) -> Codec | DeltaChain | None:
-        """Return the codec of arrays of a data type."""
-        if dtype not in self._codecs:
-            self._codecs[dtype] = self._choice.chain(dtype) or self._choice.for_dtype(dtype)
-        return self._codecs[dtype]
+    def codec(self, array: ArrayPlan) -> Codec | DeltaChain | None:
+        """Return the codec of an array."""
+        key = array.dtype, array.level
+        if key not in self._codecs:
+            choice = self._choice.at(array.level)
+            self._codecs[key] = choice.chain(array.dtype) or choice.for_dtype(array.dtype)
+        return self._codecs[key]
 
     def write(self, piece: Piece, chunk: Bytes, base: Bytes | None = None) -> int:
         """Encode and write a whole chunk, or its difference to `base`; return its stored size."""
@@ -64,10 +65,11 @@ class ChunkWriter:
     def encode(self, array: ArrayPlan, chunk: Bytes, base: Bytes | None = None) -> Any:
         """Encode a whole chunk, or its difference to `base`; valid until this thread's next one."""
         if base is not None:
-            return encode_difference(self._choice, array, chunk, base, self._memory)
+            choice = self._choice.at(array.level)
+            return encode_difference(choice, array, chunk, base, self._memory)
         if array.is_lossy:  # but not here: float16 has these numbers
             chunk = to_half(chunk.view(np.float32)).view(np.uint8)
-        codec = self.codec(array.stored.dtype)
+        codec = self.codec(array.stored)
         if isinstance(codec, DeltaChain):
             return codec.encode(chunk, self._format)
         try:
@@ -117,16 +119,10 @@ class ZarrWriter:
         self._sink: ZipSink | FolderSink = (ZipSink if as_zip else FolderSink)(path)
         self._chunks = ChunkWriter(choice, zarr_format, self._sink)
 
-    def create(self, array: ArrayPlan, level: str | None = None) -> None:
-        """Prepare an array; differences have no metadata.
-
-        Chunks that other processes write may be of another level than this writer's.
-        """
+    def create(self, array: ArrayPlan) -> None:
+        """Prepare an array; differences have no metadata."""
         if not array.has_base:
-            codec = self._chunks.codec(array.stored.dtype)
-            if level is not None:
-                codec = replace(self._choice, level=level).for_dtype(array.stored.dtype)
-            self._documents.add(array.stored, codec)
+            self._documents.add(array.stored, self._chunks.codec(array.stored))
 
     def share(self, path: str, owner: str) -> None:
         """Do nothing: in Zarr, an array has one path."""
@@ -135,17 +131,13 @@ class ZarrWriter:
         """Encode and write a whole chunk, or its difference to `base`; return its stored size."""
         return self._chunks.write(piece, chunk, base)
 
-    def shared(self, level: str | None = None) -> ChunkWriter:
-        """Return a writer of chunks for other processes, valid until the store is finished.
-
-        It is of another level than this one, if `level` says so.
-        """
+    def shared(self) -> ChunkWriter:
+        """Return a writer of chunks for other processes, valid until the store is finished."""
         if isinstance(self._sink, ZipSink):
             raise ValueError(
                 "several processes cannot write one ZIP file; use a folder as the target"
             )
-        choice = self._choice if level is None else replace(self._choice, level=level)
-        return ChunkWriter(choice, self._format, self._sink.shared(self._sync_shared))
+        return ChunkWriter(self._choice, self._format, self._sink.shared(self._sync_shared))
 
     def finish(self, info: StoreInfo) -> int:
         """Write all metadata, close the store, and return the metadata's size."""

@@ -24,7 +24,7 @@ import torch
 from bf16codecs._messages import from_extra, install_extra
 from bf16codecs.errors import StoreError
 from bf16codecs.model.model import Model, open_model
-from bf16codecs.torch.tied import DTYPES
+from bf16codecs.torch.tied import TORCH_DTYPES
 
 __all__ = [
     "Chosen",
@@ -49,7 +49,6 @@ _REPLACED = {
     },
     "load_state_dict": {"checkpoint_file", "map_location"},
 }
-_TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
 
 
 class _StorePath(str):
@@ -212,9 +211,10 @@ def _found(arguments: Mapping[str, Any]) -> _StorePath | None:
     if chosen is not None and chosen.given == given:
         if chosen.folder is None:
             return _StorePath(str(chosen.store), chosen.opening)
-        _, stores = _names(chosen.folder, arguments)
+        files, stores = _names(chosen.folder, arguments)
         for store in stores:
             if store.exists():
+                _refuse_both(files, store)
                 return _StorePath(str(store), chosen.opening)
         names = " nor ".join(str(store.relative_to(chosen.folder)) for store in stores)
         raise StoreError(
@@ -228,6 +228,16 @@ def _found(arguments: Mapping[str, Any]) -> _StorePath | None:
     if any(file.is_file() for file in files):
         return None
     return next((_StorePath(str(store)) for store in stores if store.exists()), None)
+
+
+def _refuse_both(files: list[Path], store: Path) -> None:
+    """Refuse a store beside files that transformers would take: either may be the newer one."""
+    other = next((file for file in files if file.is_file()), None)
+    if other is not None:
+        raise StoreError(
+            f"{store.parent}: has {other.name} and {store.name}: remove the one that is old, or"
+            f" name the store, {store}"
+        )
 
 
 def _names(folder: Path, arguments: Mapping[str, Any]) -> tuple[list[Path], list[Path]]:
@@ -272,6 +282,6 @@ def _reading_stores(original: Callable[..., Any]) -> Callable[..., Any]:
 def _on_meta(model: Model) -> dict[str, torch.Tensor]:
     """Return tensors without data, of the model's shapes and dtypes."""
     return {
-        name: torch.empty(tensor.shape, dtype=_TORCH_DTYPES[tensor.get_dtype()], device="meta")
+        name: torch.empty(tensor.shape, dtype=TORCH_DTYPES[tensor.get_dtype()], device="meta")
         for name, tensor in model.items()
     }

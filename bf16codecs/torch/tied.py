@@ -9,7 +9,7 @@ import torch
 
 from bf16codecs._dtypes import DTYPE_NAMES
 
-__all__ = ["DTYPES", "check_tensors", "stored_form", "tied_names"]
+__all__ = ["DTYPES", "TORCH_DTYPES", "check_tensors", "stored_form", "tied_names"]
 
 #: The names of data types in safetensors. Older releases of PyTorch lack some.
 DTYPES = {
@@ -17,6 +17,10 @@ DTYPES = {
     for name, item in {**DTYPE_NAMES, "F4": "float4_e2m1fn_x2"}.items()
     if hasattr(torch, item)
 }
+
+
+#: And back.
+TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
 
 
 def stored_form(dtype: torch.dtype, shape: tuple[int, ...]) -> tuple[str, tuple[int, ...]]:

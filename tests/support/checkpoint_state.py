@@ -29,6 +29,9 @@ SHAPES: dict[str, tuple[tuple[int, ...], torch.dtype, Any]] = {
     "head": ((128, 96), torch.bfloat16, 0),
     "almost": ((128, 96), torch.bfloat16, 0),
     "master": ((128, 96), torch.float32, 0),
+    "whole_master": ((128, 96), torch.float32, None),
+    "whole_copy": ((128, 96), torch.bfloat16, None),
+    "whole_tied": ((128, 96), torch.float32, None),
     "scalar": ((), torch.float32, None),
     "step_a": ((), torch.float32, None),
     "step_b": ((), torch.float32, None),
@@ -41,7 +44,7 @@ SHAPES: dict[str, tuple[tuple[int, ...], torch.dtype, Any]] = {
 }
 # Equal ones; "embed" is the rounding of "master", and "almost" is that but for the last item, so
 # that processes that have other rows of it do not know.
-_SAME = {"head": "embed", "step_b": "step_a"}
+_SAME = {"head": "embed", "step_b": "step_a", "whole_tied": "whole_master"}
 
 
 def numbers(name: str, seed: int = 0) -> torch.Tensor:
@@ -51,6 +54,8 @@ def numbers(name: str, seed: int = 0) -> torch.Tensor:
         rounded = numbers("master", seed).bfloat16()
         rounded[-1, -1] += name == "almost"
         return rounded
+    if name == "whole_copy":
+        return numbers("whole_master", seed).bfloat16()
     shape, dtype, _ = SHAPES[name]
     if not shape:
         return torch.tensor(7 + seed, dtype=dtype)

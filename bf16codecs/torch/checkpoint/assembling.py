@@ -72,6 +72,12 @@ def shared(reports: Reports, arrays: Mapping[str, ArrayPlan]) -> Shared:
             found.left.extend(
                 Left(name, report.box, *report.follows) for report in own if report.follows
             )
+    # Who sees more of a job may know where an owner itself comes from.
+    for kind in (found.copies, found.roundings):
+        for name, owner in kind.items():
+            while owner in found.copies:
+                owner = found.copies[owner]
+            kind[name] = owner
     first: dict[tuple[Any, ...], str] = {}
     for name, content in small_contents(reports, arrays).items():
         dtype = arrays[name].attributes[ATTRIBUTES_KEY]["dtype"]
@@ -89,13 +95,17 @@ def small_contents(reports: Reports, arrays: Mapping[str, ArrayPlan]) -> dict[st
         if array is None or not array.nbytes or own[0].content is None:
             continue
         values = np.empty(array.shape, f"u{array.item_size}")
+        missing = values.size
         for report in own:
             part = np.frombuffer(report.content or b"", values.dtype)
+            missing -= part.size
             if len(report.box.sizes) == values.ndim:
                 place = tuple(slice(axis.start, axis.stop) for axis in report.box.axes)
                 values[place] = part.reshape(report.box.sizes)
             else:  # of too many dimensions
                 values[:] = part
+        if missing:
+            raise StoreError(f"tensor {name!r}: {missing} items are of no process")
         found[name] = values
     return found
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import torch
 from torch.distributed.checkpoint import SavePlan
-from torch.distributed.checkpoint.planner import WriteItemType
+from torch.distributed.checkpoint.planner import WriteItem, WriteItemType
 from torch.distributed.checkpoint.storage import WriteResult
 
 from bf16codecs._chunks.grid import ArrayPlan
@@ -23,6 +24,7 @@ from bf16codecs.convert.target import (
     new_target,
     other_than_model,
 )
+from bf16codecs.errors import StoreError
 from bf16codecs.safetensors import Source
 from bf16codecs.store.checkpoint import Checkpoint
 from bf16codecs.store.choice import CodecChoice
@@ -44,7 +46,12 @@ from bf16codecs.torch.checkpoint.assembling import (
     shared,
 )
 from bf16codecs.torch.checkpoint.encoding import ZARR_FORMAT
-from bf16codecs.torch.checkpoint.planning import CheckpointPlan, base_arrays, plan_checkpoint
+from bf16codecs.torch.checkpoint.planning import (
+    CheckpointPlan,
+    base_arrays,
+    is_small,
+    plan_checkpoint,
+)
 from bf16codecs.torch.checkpoint.writing import (
     ObjectReport,
     ShardReport,
@@ -134,9 +141,20 @@ class Commit:
     def tasks(self, plans: Sequence[SavePlan]) -> Iterator[Task]:
         """Yield what to tell each process."""
         whole = self._whole_task()
+        # Where all processes have a tensor, torch lets any of them write it.
+        alike: dict[torch.Size, list[WriteItem]] = defaultdict(list)
+        for item in (item for plan in plans for item in plan.items):
+            if item.type is WriteItemType.TENSOR and not is_small(item):
+                alike[_size(item)].append(item)
         for plan in plans:
-            names = {i.index.fqn for i in plan.items if i.type is not WriteItemType.BYTE_IO}
-            yield replace(whole, arrays={name: self._plan.arrays[name] for name in names})
+            tensors = [item for item in plan.items if item.type is not WriteItemType.BYTE_IO]
+            names = {item.index.fqn for item in tensors}
+            sizes = {_size(item) for item in tensors if item.type is WriteItemType.TENSOR}
+            held = plan.storage_data or frozenset()
+            candidates = (item for size in sizes for item in alike.get(size, ()))
+            others = tuple(i for i in candidates if i.index.fqn in held - names)
+            arrays = {name: self._plan.arrays[name] for name in names}
+            yield replace(whole, arrays=arrays, others=others)
 
     def _whole_task(self) -> Task:
         base = None
@@ -148,8 +166,9 @@ class Commit:
             self._folder,
             self._scratch,
             self._plan.arrays,
+            (),
             self._writer.shared(),
-            self._writer.shared("best") if self._settings.is_measured else None,
+            self._settings.is_measured,
             base,
             self._settings.storage_options if base is not None and "://" in base else None,
             self._settings.sync,
@@ -190,14 +209,17 @@ class Commit:
     ) -> None:
         plan, task, size = self._plan, self._whole_task(), self._settings.chunk_size
         found = shared(reports, plan.arrays)
-        written = {n: a for n, a in plan.arrays.items() if n not in found.copies | found.roundings}
+        written = {
+            name: replace(plan.arrays[name], level="best" if any(r.is_best for r in own) else None)
+            for name, own in ((name, reports[name]) for name in plan.arrays)
+            if name not in found.copies and name not in found.roundings
+        }
         with opened_encoder(replace(task, arrays=written)) as encoder:
             put_small(encoder, reports, written)
             put_parts(encoder, reports, written, self._scratch)
         paths, arrays, differences = _settled(plan, written, found)
-        best = {plan.arrays[n].path for n, own in reports.items() if any(r.is_best for r in own)}
         for array in arrays:
-            self._writer.create(array, "best" if array.path in best else None)
+            self._writer.create(array)
         write_bytes(self._writer, header_path(0), plan.header.raw, size)
         checkpoint, _ = write_checkpoint(self._writer, text, objects, size)
         name = f"{self.target.name.removesuffix('.zarr') or 'model'}.safetensors"
@@ -231,6 +253,8 @@ class Commit:
                 file.seek(place.offset)
                 found[name] = len(content), place.size
                 content += file.read(place.size)
+            if len(content) != sum(found[name]):
+                raise StoreError(f"object {name!r}: its bytes have got lost beside {self.target}")
         return Checkpoint(found, names).to_text(), bytes(content)
 
     def abandon(self) -> None:
@@ -241,6 +265,11 @@ class Commit:
 
 class _Abandoned(Exception):
     """Nobody finishes the checkpoint."""
+
+
+def _size(item: WriteItem) -> torch.Size:
+    assert item.tensor_data is not None
+    return item.tensor_data.size
 
 
 def _settled(
@@ -255,11 +284,12 @@ def _settled(
     for name, owner in found.roundings.items():
         paths[name], roundings[owner] = paths[owner] + ROUNDED, (*roundings[owner], name)
     arrays, differences = [], {}
+    infos = {tensor.name: tensor for tensor in plan.header.tensors}
     for name, array in own.items():
         others = copies[name], roundings[name]
         if array.has_base:
-            difference = replace(plan.difference(name), copies=others[0], roundings=others[1])
-            differences[array.path] = difference
+            form = infos[name].dtype, infos[name].shape, array.chunks
+            differences[array.path] = Difference(name, *form, *others, array.level)
             arrays.append(array)
         else:
             arrays.append(with_others(array, *others))

@@ -57,8 +57,6 @@ class ChunkEncoder:
     ----------
     writer : ChunkWriter
         Writes them.
-    best : ChunkWriter or None
-        Writes those for which that pays, if this is to be found out.
     bases : mapping
         By path, what arrays that have a base are coded against.
     memory, base_memory : ThreadBuffer
@@ -66,33 +64,30 @@ class ChunkEncoder:
     """
 
     writer: ChunkWriter
-    best: ChunkWriter | None
     bases: Mapping[str, RangeReader]
     memory: ThreadBuffer
     base_memory: ThreadBuffer
 
     @classmethod
-    def of(
-        cls, writer: ChunkWriter, best: ChunkWriter | None, bases: Mapping[str, RangeReader]
-    ) -> ChunkEncoder:
+    def of(cls, writer: ChunkWriter, bases: Mapping[str, RangeReader]) -> ChunkEncoder:
         """Return an encoder with memory of its own."""
-        return cls(writer, best, bases, ThreadBuffer(), ThreadBuffer())
+        return cls(writer, bases, ThreadBuffer(), ThreadBuffer())
 
-    def put(
-        self, array: ArrayPlan, index: Index, values: NDArray[Any], is_best: bool = False
-    ) -> int:
+    def put(self, array: ArrayPlan, index: Index, values: NDArray[Any]) -> int:
         """Write a chunk of an array, given without padding; return its stored size."""
-        writer = self.best if is_best and self.best is not None else self.writer
         chunk, base = self._padded(array, values), self._base(array, index)
-        return writer.write(Piece(array, index, 0, values.nbytes), chunk, base)
+        return self.writer.write(Piece(array, index, 0, values.nbytes), chunk, base)
 
-    def pays(self, array: ArrayPlan, index: Index, values: NDArray[Any]) -> bool:
+    def best_pays(self, array: ArrayPlan, index: Index, values: NDArray[Any]) -> bool:
         """Tell whether level best pays for an array, by one of its chunks."""
-        if self.best is None or array.dtype not in _core.DTYPES:
+        if array.dtype not in _core.DTYPES:
             return False
         chunk, base = self._padded(array, values), self._base(array, index)
-        sizes = [len(writer.encode(array, chunk, base)) for writer in (self.writer, self.best)]
-        return sizes[1] <= (1 - _LEAST_GAIN) * sizes[0]
+        fast, best = (
+            len(self.writer.encode(replace(array, level=level), chunk, base))
+            for level in ("fast", "best")
+        )
+        return best <= (1 - _LEAST_GAIN) * fast
 
     def _base(self, array: ArrayPlan, index: Index) -> Bytes | None:
         if not array.has_base:

@@ -14,7 +14,6 @@ from bf16codecs._chunks.grid import ArrayPlan
 from bf16codecs._chunks.pieces import RangeReader
 from bf16codecs.safetensors import Header, make_header
 from bf16codecs.store.backend import StoreReader
-from bf16codecs.store.entries import Difference
 from bf16codecs.store.paths import array_paths
 from bf16codecs.store.plan import array_form, tensor_attributes
 from bf16codecs.torch.checkpoint.grids import Box, chunk_grid
@@ -56,11 +55,6 @@ class CheckpointPlan:
         """The path of each tensor's array."""
         return {name: array.path for name, array in self.arrays.items()}
 
-    def difference(self, name: str) -> Difference:
-        """Return what a tensor that has a base is stored as."""
-        info = next(tensor for tensor in self.header.tensors if tensor.name == name)
-        return Difference(name, info.dtype, info.shape, self.arrays[name].chunks)
-
 
 def check_item(item: WriteItem) -> None:
     """Refuse a tensor that cannot be stored.
@@ -68,15 +62,18 @@ def check_item(item: WriteItem) -> None:
     Raises
     ------
     ValueError
-        If it is of a dtype or layout that safetensors lack.
+        If it is of a dtype or layout that safetensors lack, or has a name that is no text.
     """
+    name = item.index.fqn
+    if not name.isascii() and any("\ud800" <= c <= "\udfff" for c in name):
+        raise ValueError(f"{name!a}: has half of a character in its name, which no file can have")
     if item.tensor_data is None:
         return
     properties = item.tensor_data.properties
     if properties.dtype not in DTYPES or properties.layout != torch.strided:
         known = ", ".join(str(dtype).removeprefix("torch.") for dtype in DTYPES)
         raise ValueError(
-            f"tensor {item.index.fqn!r}: {properties.dtype} in layout {properties.layout} cannot be"
+            f"tensor {name!r}: {properties.dtype} in layout {properties.layout} cannot be"
             f" stored: dtypes are {known}, and the layout torch.strided"
         )
 

@@ -31,15 +31,15 @@ from bf16codecs._torch_tensors import as_tensor
 from bf16codecs.errors import StoreError
 from bf16codecs.model.model import Model, open_model
 from bf16codecs.store.backend import StoreReader as Backend
+from bf16codecs.store.bases import work_with_bases
 from bf16codecs.store.checkpoint import Checkpoint
 from bf16codecs.store.objects import read_checkpoint, read_object
 from bf16codecs.store.opening import split_step
 from bf16codecs.torch.checkpoint.threads import own_threads
-from bf16codecs.torch.tied import DTYPES
+from bf16codecs.torch.tied import TORCH_DTYPES
 
 __all__ = ["StoreReader"]
 
-_TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
 # What NumPy takes of PyTorch has these, by the size of an item.
 _CARRIERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -157,7 +157,8 @@ class StoreReader(StorageReader):
                     planner.load_bytes(item, io.BytesIO(read_object(opened, place)))
                 else:
                     wanted.append(_Wanted.of(opened, item, planner, self._cast))
-            sizes = sum(own.nbytes for own in wanted), sum(own.work for own in wanted)
+            works = (work_with_bases(opened, own.name, own.work) for own in wanted)
+            sizes = sum(own.nbytes for own in wanted), sum(works)
             opened.check_size(sizes[0], "what is loaded", sizes[1])
             concurrency = max(1, min((own.array.concurrency for own in wanted), default=1))
             direct = [(own, own.memory) for own in wanted if own.memory is not None]
@@ -166,6 +167,8 @@ class StoreReader(StorageReader):
             for own in wanted:
                 if own.memory is None:
                     own.copy(concurrency)
+                else:  # autograd does not see that it was written to
+                    torch.autograd.graph.increment_version(own.target)
                 planner.commit_tensor(own.item, own.target)
         future: Future[None] = Future()
         future.set_result(None)
@@ -197,11 +200,11 @@ def _there(path: str | os.PathLike[str]) -> str:
 
 
 def _tensor_metadata(name: str, kind: str, shape: tuple[int, ...]) -> TensorStorageMetadata:
-    if kind not in _TORCH_DTYPES:
+    if kind not in TORCH_DTYPES:
         raise StoreError(f"tensor {name!r}: this PyTorch has no dtype for {kind}")
     size = torch.Size(shape)
     whole = ChunkStorageMetadata(torch.Size([0] * len(size)), size)
-    return TensorStorageMetadata(TensorProperties(dtype=_TORCH_DTYPES[kind]), size, [whole])
+    return TensorStorageMetadata(TensorProperties(dtype=TORCH_DTYPES[kind]), size, [whole])
 
 
 @dataclass(frozen=True)
@@ -222,7 +225,7 @@ class _Wanted:
         opened.check_header(name)
         kind = kind or next(k for k, dtype in ARRAY_DTYPES.items() if dtype == array.dtype.name)
         target = planner.resolve_tensor(item).detach()
-        dtype, memory = _TORCH_DTYPES[kind], None
+        dtype, memory = TORCH_DTYPES[kind], None
         if target.dtype != dtype and not cast:
             raise TypeError(
                 f"tensor {name!r}: is {dtype} in {opened.where}, and to be loaded into"
@@ -231,10 +234,16 @@ class _Wanted:
         if target.shape != item.lengths:
             shapes = tuple(item.lengths), tuple(target.shape)
             raise ValueError(f"tensor {name!r}: {shapes[0]} is to be loaded into {shapes[1]}")
-        if target.dtype == dtype and target.device.type == "cpu":
+        is_plain = not (target.is_conj() or target.is_neg())
+        if target.dtype == dtype and target.device.type == "cpu" and is_plain:
             carrier = _CARRIERS[dtype.itemsize]
             memory = target.view(carrier).numpy().view(array.dtype)
         return cls(item, array, kind, target, memory)
+
+    @property
+    def name(self) -> str:
+        """The name of the tensor in the store."""
+        return self.item.storage_index.fqn
 
     @property
     def axes(self) -> list[range]:

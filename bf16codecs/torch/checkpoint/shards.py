@@ -85,14 +85,16 @@ def _as_bytes(tensor: torch.Tensor) -> NDArray[Any]:
 
 
 def followers(
-    shards: Sequence[Shard], arrays: Mapping[str, ArrayPlan]
+    shards: Sequence[Shard], others: Sequence[Shard], arrays: Mapping[str, ArrayPlan]
 ) -> dict[int, tuple[str, str]]:
     """Find which shards follow from others, as far as this process sees.
 
     Parameters
     ----------
     shards
-        Those of this process.
+        Those that this process writes.
+    others
+        Whole tensors that it has too, and others write.
     arrays
         By tensor.
 
@@ -103,20 +105,22 @@ def followers(
     """
     # Of the same place in tensors of the same shape.
     alike: dict[Any, dict[str, int]] = defaultdict(dict)
-    for number, shard in enumerate(shards):
+    for number, shard in enumerate((*shards, *others)):
         if not is_small(shard.item):
             assert shard.item.tensor_data is not None
             alike[shard.item.tensor_data.size, shard.box][shard.name] = number
     found: dict[int, tuple[str, str]] = {}
     for numbers in alike.values():
-        if len(numbers) > 1:
-            tensors = {name: shards[number].tensor for name, number in numbers.items()}
+        if len(numbers) > 1 and min(numbers.values()) < len(shards):
+            every = *shards, *others
+            tensors = {name: every[number].tensor for name, number in numbers.items()}
             repeated = find_repeated(source_of(tensors, {}, Path("memory")))
             for kind, pairs in ((COPY, repeated.copies), (ROUNDING, repeated.roundings)):
                 for name, owner in pairs.items():
+                    number = numbers[name]
                     # Of a chunk that it shares, others would miss its part.
-                    if _has_chunks(shards[numbers[name]], arrays[name]):
-                        found[numbers[name]] = kind, owner
+                    if number < len(shards) and _has_chunks(shards[number], arrays[name]):
+                        found[number] = kind, owner
     return found
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from torch.distributed.checkpoint import Metadata, SavePlan, SavePlanner, StorageWriter
 from torch.distributed.checkpoint.metadata import StorageMeta
+from torch.distributed.checkpoint.planner import WriteItemType
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
@@ -21,7 +22,7 @@ from bf16codecs.convert.target import target_errors
 from bf16codecs.store.choice import CodecChoice
 from bf16codecs.torch.checkpoint.commit import Commit, Settings
 from bf16codecs.torch.checkpoint.planning import check_item, names_of
-from bf16codecs.torch.checkpoint.retention import Retention, previous_of
+from bf16codecs.torch.checkpoint.retention import Retention, previous_of, release
 from bf16codecs.torch.checkpoint.threads import own_threads
 from bf16codecs.torch.checkpoint.writing import Task, write_items
 
@@ -45,17 +46,18 @@ class StoreWriter(StorageWriter):
     path
         The store to make, a folder. With ``save(..., checkpoint_id=...)`` that is its path.
     codec, level
-        As `bf16codecs.convert.safetensors_to_zarr` takes them; all codecs but ``"none"``, which
-        has no checksums. Level ``"auto"`` of ``"arithmetic"`` is ``"best"`` for tensors of which
-        that takes 2 % less, by a chunk of each, and ``"fast"`` for others: of an optimizer's state
-        it takes less, of weights it does not.
+        As `bf16codecs.convert.safetensors_to_zarr` takes them; all codecs but ``"split"`` and
+        ``"none"``, which have no checksums of integers. Level ``"auto"`` of ``"arithmetic"`` is
+        ``"best"`` for shards of which that takes 2 % less, by the first chunk of each, and
+        ``"fast"`` for others: of an optimizer's state it takes less, of weights it does not.
     base
         A model: its path or address. Tensors that it has too are stored as what differs.
-        ``"previous"`` is the checkpoint of this folder that was written before this one; the first
-        one has no base.
+        ``"previous"`` is the checkpoint of this series whose step comes before this one's; the
+        first one has no base.
     keep_last
-        How many checkpoints to keep in the folder, of those that a training job wrote; older ones
-        are removed once this one is there. By default all.
+        How many checkpoints of this series to keep; those of earlier steps are removed once this
+        one is there. By default all. A series are the checkpoints in one folder whose names differ
+        in the step alone.
     keep_every
         Checkpoints whose step is a multiple of it are kept for ever. Their names say the step:
         ``step-600.zarr``.
@@ -103,10 +105,8 @@ class StoreWriter(StorageWriter):
         # The other codecs have no word for "fast".
         is_default = is_measured or (codec != "arithmetic" and level == "fast")
         choice = CodecChoice(codec, None if is_default else level)
-        if codec == "none":
-            raise ValueError(
-                "codec 'none' has no checksums, and a checkpoint no digest: take split"
-            )
+        if codec in ("none", "split"):
+            raise ValueError(f"codec {codec!r} has no checksums of integers: take another")
         chunk_size = as_integer("chunk_size", chunk_size)
         if chunk_size < 1:
             raise ValueError(f"chunk_size must be positive, not {chunk_size}")
@@ -159,7 +159,9 @@ class StoreWriter(StorageWriter):
         """Refuse what cannot be stored."""
         for item in plan.items:
             check_item(item)
-        return plan
+        names_of(plan.planner_data)
+        whole = frozenset(i.index.fqn for i in plan.items if i.type is WriteItemType.TENSOR)
+        return replace(plan, storage_data=whole)
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
         """Plan the store, and begin it; called on the coordinator."""
@@ -215,6 +217,8 @@ class StoreWriter(StorageWriter):
         assert self._undo is not None
         self._undo.detach()
         with codec_threads(self._threads or own_threads()):
+            if self._settings.overwrite:
+                release(commit.target, self._settings.sync)
             commit.finish(results, names_of(metadata.planner_data))
             self._retention.apply(commit.target, self._settings.sync)
 

@@ -8,7 +8,7 @@ import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -54,10 +54,12 @@ class Task:
         The checkpoint; the folder that will be it; and one for what it is made of.
     arrays : mapping
         By tensor, of those that the process has a part of.
+    others : tuple of WriteItem
+        Whole tensors that the process has too, and another one writes.
     writer : ChunkWriter
         Writes chunks into `folder`.
-    best : ChunkWriter or None
-        Writes those for which level best pays, if this is to be found out for each tensor.
+    is_measured : bool
+        Whether each shard gets level best if that pays.
     base : str or None
         The model that there are differences to, its path or address.
     storage_options : mapping or None
@@ -70,8 +72,9 @@ class Task:
     folder: Path
     scratch: Path
     arrays: Mapping[str, ArrayPlan]
+    others: tuple[WriteItem, ...]
     writer: ChunkWriter
-    best: ChunkWriter | None
+    is_measured: bool
     base: str | None
     storage_options: Mapping[str, Any] | None
     sync: bool
@@ -128,7 +131,9 @@ def write_items(plan: SavePlan, planner: SavePlanner, task: Task) -> list[WriteR
     objects = [item for item in plan.items if item.type is WriteItemType.BYTE_IO]
     tensors = [item for item in plan.items if item.type is not WriteItemType.BYTE_IO]
     shards = [Shard.of(item, planner) for item in tensors]
-    return [*_write_objects(objects, planner, task), *_write_shards(shards, task)]
+    others = [Shard.of(item, planner) for item in task.others]
+    follows = followers(shards, others, task.arrays)
+    return [*_write_objects(objects, planner, task), *_write_shards(shards, follows, task)]
 
 
 def _write_objects(
@@ -146,8 +151,9 @@ def _write_objects(
             offset += size
 
 
-def _write_shards(shards: Sequence[Shard], task: Task) -> list[WriteResult]:
-    follows = followers(shards, task.arrays)
+def _write_shards(
+    shards: Sequence[Shard], follows: Mapping[int, tuple[str, str]], task: Task
+) -> list[WriteResult]:
     with opened_encoder(task) as encoder:
         works = [
             _ShardWork(shard, task, encoder, follows.get(number))
@@ -188,13 +194,14 @@ class _ShardWork:
         self._is_small = is_small(shard.item)
         self._parts: list[tuple[Index, str]] = []
         self._sizes: list[int] = []
-        self._lock = threading.Lock()
-        self._pays: bool | None = None
+        # Whether level best pays, once the first chunk that is written tells.
+        self._is_best = False
+        self._is_known = threading.Event()
         #: Chunks that were written.
         self.files: list[str] = []
 
     def jobs(self) -> Iterator[Callable[[], None]]:
-        """Yield what together writes the shard."""
+        """Yield what together writes the shard; the first job has to begin first."""
         if self._follows is not None or self._is_small:
             return
         box = self._shard.axes_in(self._array)
@@ -202,19 +209,25 @@ class _ShardWork:
             axes = chunk_axes(self._array, index)
             own = tuple(map(common, axes, box))
             if own == axes:
+                is_first = not self.files
                 self.files.append(chunk_file(self._task.folder, self._array, index))
-                yield partial(self._put, index, axes)
+                yield partial(self._put, index, axes, is_first)
             else:
                 name = f"{secrets.token_hex(8)}.part"
                 self._parts.append((index, name))
                 yield partial(self._put_part, self._task.scratch / name, own)
 
-    def _put(self, index: Index, axes: Sequence[range]) -> None:
+    def _put(self, index: Index, axes: Sequence[range], is_first: bool) -> None:
         values = self._shard.values(self._array, axes)
-        with self._lock:  # by the chunk that comes first
-            if self._pays is None:
-                self._pays = self._encoder.pays(self._array, index, values)
-        self._sizes.append(self._encoder.put(self._array, index, values, self._pays))
+        if is_first:
+            try:
+                if self._task.is_measured:
+                    self._is_best = self._encoder.best_pays(self._array, index, values)
+            finally:
+                self._is_known.set()
+        self._is_known.wait()
+        array = replace(self._array, level="best") if self._is_best else self._array
+        self._sizes.append(self._encoder.put(array, index, values))
 
     def _put_part(self, path: Path, axes: Sequence[range]) -> None:
         with open(path, "xb") as file:
@@ -225,9 +238,7 @@ class _ShardWork:
         """Return what to tell the coordinator."""
         shard = self._shard
         content = shard.content() if self._is_small else None
-        report = ShardReport(
-            shard.box, self._follows, content, tuple(self._parts), bool(self._pays)
-        )
+        report = ShardReport(shard.box, self._follows, content, tuple(self._parts), self._is_best)
         return WriteResult(shard.item.index, sum(self._sizes), report)
 
 
@@ -236,7 +247,7 @@ def opened_encoder(task: Task) -> Iterator[ChunkEncoder]:
     """Yield what encodes chunks of the task's arrays, with their base open."""
     based = {name: array for name, array in task.arrays.items() if array.has_base}
     if task.base is None or not based:
-        yield ChunkEncoder.of(task.writer, task.best, {})
+        yield ChunkEncoder.of(task.writer, {})
         return
     with closing(open_any(task.base, Opening(task.storage_options, chain=("",)))) as base:
         found = {}
@@ -245,4 +256,4 @@ def opened_encoder(task: Task) -> Iterator[ChunkEncoder]:
             if counterpart is None:
                 raise BaseMismatchError(f"{base.where}: changed while it was read as a base")
             found[array.path] = counterpart
-        yield ChunkEncoder.of(task.writer, task.best, found)
+        yield ChunkEncoder.of(task.writer, found)

@@ -91,6 +91,8 @@ def _paths(store: Path) -> dict[str, str]:
     assert tensors["model.embed"] == {"rounded": tensors["model.master"]}
     assert tensors["model.head"] == tensors["model.embed"]
     assert isinstance(tensors["model.almost"], str)
+    assert tensors["model.whole_tied"] == tensors["model.whole_master"]
+    assert tensors["model.whole_copy"] == {"rounded": tensors["model.whole_master"]}
     assert tensors["model.step_a"] == tensors["model.step_b"]
     return {path: name for name, path in tensors.items() if isinstance(path, str)}
 

@@ -78,6 +78,23 @@ def test_a_damaged_checkpoint(tmp_path: Path) -> None:
     assert "'w'" in str(error)
 
 
+def test_autograd_sees_that_a_tensor_was_loaded(tmp_path: Path) -> None:
+    save({"w": numbers()}, tmp_path / "c.zarr")
+    weight = torch.ones(64, 300, requires_grad=True)
+    result = (weight * weight).sum()
+    load({"w": weight.detach()}, tmp_path / "c.zarr")
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        result.backward()
+
+
+def test_conjugated_targets(tmp_path: Path) -> None:
+    values = torch.complex(numbers(), numbers(seed=1))
+    save({"w": values}, tmp_path / "c.zarr")
+    state = {"w": torch.zeros(64, 300, dtype=torch.complex64).conj()}
+    load(state, tmp_path / "c.zarr")
+    assert torch.equal(state["w"].resolve_conj(), values)
+
+
 def test_strided_targets(tmp_path: Path) -> None:
     save({"w": numbers()}, tmp_path / "c.zarr")
     memory = torch.zeros(300, 128)

@@ -125,9 +125,51 @@ def test_what_cannot_be_rewritten_keeps_its_base(tmp_path: Path) -> None:
     save(tmp_path, 2, base="previous")
     chunk = next((tmp_path / "step-2.zarr" / "w").glob("c.*"))
     chunk.write_bytes(chunk.read_bytes()[:-1])
-    with pytest.warns(LeftoverWarning, match=r"step-1\.zarr: not removed, as keep_last=2 asks"):
+    with pytest.warns(LeftoverWarning, match=r"step-2\.zarr: not rewritten, so that its base"):
         save(tmp_path, 3, keep_last=2)
     assert sorted(os.listdir(tmp_path)) == [f"step-{step}.zarr" for step in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("keep_last", [1, 2, 3])
+def test_nothing_is_lost_where_nothing_can_be_rewritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep_last: int
+) -> None:
+    from bf16codecs.torch.checkpoint import retention
+
+    for step in range(1, 5):
+        save(tmp_path, step, base="previous")
+
+    def fail(*arguments: Any, **options: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(retention, "rebase_store", fail)
+    with pytest.warns(LeftoverWarning, match="not rewritten"):
+        save(tmp_path, 5, base="previous", keep_last=keep_last)
+    assert steps(tmp_path) == [1, 2, 3, 4, 5]
+    monkeypatch.undo()
+    save(tmp_path, 6, base="previous", keep_last=keep_last)
+    assert steps(tmp_path) == list(range(7 - keep_last, 7))
+
+
+def test_neighbours_that_nobody_can_open(tmp_path: Path) -> None:
+    """Of a newer release, or damaged: they are left alone, and training goes on."""
+    save(tmp_path, 1)
+    for name in ("newer.zarr", "step-0.zarr"):
+        shutil.copytree(tmp_path / "step-1.zarr", tmp_path / name)
+        document = tmp_path / name / "zarr.json"
+        document.write_text(document.read_text().replace('"layout":2', '"layout":9'))
+    (tmp_path / "odd.safetensors").write_bytes(b"x")
+    save(tmp_path, 2, base="previous", keep_last=1)
+    expected = ["newer.zarr", "odd.safetensors", "step-0.zarr", "step-2.zarr"]
+    assert sorted(os.listdir(tmp_path)) == expected
+
+
+def test_two_series_in_one_folder(tmp_path: Path) -> None:
+    for step in (1, 2):
+        for job in ("lr1", "lr2"):
+            writer = StoreWriter(tmp_path / f"{job}-step-{step}.zarr", base="previous", keep_last=1)
+            dcp.save({"w": numbers(step)}, storage_writer=writer)
+    assert sorted(os.listdir(tmp_path)) == ["lr1-step-2.zarr", "lr2-step-2.zarr"]
 
 
 def test_a_damaged_one_is_no_base(tmp_path: Path) -> None:

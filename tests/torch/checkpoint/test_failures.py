@@ -1,0 +1,187 @@
+"""Checkpoints that fail: what is told, and that nothing is left or lost."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bf16codecs.errors import BaseMismatchError, StoreError
+
+torch = pytest.importorskip("torch")
+dcp = pytest.importorskip("torch.distributed.checkpoint")
+
+
+from bf16codecs.torch.checkpoint import StoreWriter  # noqa: E402
+from checkpoint_calls import failure, load, numbers, save  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+
+
+def test_existing_targets(tmp_path: Path) -> None:
+    path = tmp_path / "c.zarr"
+    save({"w": numbers()}, path)
+    error = failure(save, {"w": numbers(seed=1)}, path)
+    assert isinstance(error, FileExistsError)
+    assert "overwrite=True" in str(error)
+    save({"w": numbers(seed=1)}, path, overwrite=True)
+    state = {"w": torch.zeros(64, 300)}
+    load(state, path)
+    assert torch.equal(state["w"], numbers(seed=1))
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "mine.txt").write_text("x")
+    assert isinstance(failure(save, {"w": numbers()}, tmp_path / "notes"), FileExistsError)
+    assert sorted(os.listdir(tmp_path)) == ["c.zarr", "notes"]
+
+
+def test_two_jobs_of_one_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one to finish wins, and the other is told."""
+    from bf16codecs.torch.checkpoint.writer import StoreWriter as Writer
+
+    path, finish = tmp_path / "c.zarr", Writer.finish
+
+    def finish_later(self: Any, **arguments: Any) -> None:
+        monkeypatch.setattr(Writer, "finish", finish)
+        save({"w": numbers(seed=1)}, path)
+        finish(self, **arguments)
+
+    monkeypatch.setattr(Writer, "finish", finish_later)
+    assert isinstance(failure(save, {"w": numbers()}, path), FileExistsError)
+    state = {"w": torch.zeros(64, 300)}
+    load(state, path)
+    assert torch.equal(state["w"], numbers(seed=1))
+    assert os.listdir(tmp_path) == ["c.zarr"]
+
+
+@pytest.mark.parametrize("size", [20, 200_000])
+def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    from bf16codecs.store import zarr_sinks
+
+    def full(path: str, data: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(zarr_sinks, "_write_file", full)
+    error = failure(save, {"w": numbers((size,)), "epoch": 3}, tmp_path / "c.zarr")
+    assert isinstance(error, OSError)
+    assert "free some space" in str(error)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_base_of_another_model(tmp_path: Path) -> None:
+    save({"other": numbers()}, tmp_path / "other.zarr")
+    error = failure(save, {"w": numbers()}, tmp_path / "c.zarr", base=tmp_path / "other.zarr")
+    assert isinstance(error, StoreError)
+    assert "no tensor in common with its base" in str(error)
+    missing = failure(save, {"w": numbers()}, tmp_path / "c.zarr", base=tmp_path / "missing")
+    assert isinstance(missing, FileNotFoundError)
+    assert os.listdir(tmp_path) == ["other.zarr"]
+
+
+def test_a_base_that_is_replaced(tmp_path: Path) -> None:
+    """What is a difference to it beside it is rewritten; elsewhere, its blocks tell."""
+    first, folder = tmp_path / "a.zarr", tmp_path / "elsewhere"
+    save({"w": numbers()}, first)
+    for path in (tmp_path / "b.zarr", folder / "c.zarr"):
+        save({"w": numbers() + 1e-4}, path, base=first)
+    save({"w": numbers(seed=1)}, first, overwrite=True)
+    state = {"w": torch.zeros(64, 300)}
+    load(state, tmp_path / "b.zarr")
+    assert torch.equal(state["w"], numbers() + 1e-4)
+    assert isinstance(failure(load, state, folder / "c.zarr"), BaseMismatchError)
+
+
+def test_a_base_that_nothing_can_do_without(tmp_path: Path) -> None:
+    first, second = tmp_path / "a.zarr", tmp_path / "b.zarr"
+    save({"w": numbers()}, first)
+    save({"w": numbers() + 1e-4}, second, base=first)
+    chunk = next((second / "w").glob("c.*"))
+    content = chunk.read_bytes()
+    chunk.write_bytes(content[:-1])
+    failure(save, {"w": numbers(seed=1)}, first, overwrite=True)
+    chunk.write_bytes(content)
+    state = {"w": torch.zeros(64, 300)}
+    load(state, second)
+    assert torch.equal(state["w"], numbers() + 1e-4)
+
+
+def test_names_that_are_no_text(tmp_path: Path) -> None:
+    for state in ({"w\ud800": numbers()}, {"w": numbers(), "o\udfff": 3}):
+        error = failure(save, state, tmp_path / "c.zarr")
+        assert isinstance(error, ValueError)
+        assert "half of a character" in str(error)
+    assert os.listdir(tmp_path) == []
+
+
+def test_objects_that_get_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On their way to the coordinator."""
+    from bf16codecs.torch.checkpoint.commit import Commit
+
+    finish = Commit.finish
+
+    def finish_without(self: Any, *arguments: Any) -> None:
+        (path,) = self._scratch.glob("*.objects")
+        path.write_bytes(path.read_bytes()[:-1])
+        finish(self, *arguments)
+
+    monkeypatch.setattr(Commit, "finish", finish_without)
+    error = failure(save, {"w": numbers(), "a": 1, "b": 2}, tmp_path / "c.zarr")
+    assert isinstance(error, StoreError)
+    assert "have got lost" in str(error)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning", "ignore:.*fork:RuntimeWarning")
+def test_a_forked_process_removes_nothing(run_python: Any, tmp_path: Path) -> None:
+    code = """if True:
+        import os, sys, torch
+        from torch.distributed.checkpoint import DefaultSavePlanner
+        from bf16codecs.torch.checkpoint import StoreWriter
+        writer, planner = StoreWriter("c.zarr"), DefaultSavePlanner()
+        planner.set_up_planner({"w": torch.zeros(100, 100)}, None, True)
+        plans, _ = planner.create_global_plan([planner.create_local_plan()])
+        plans = writer.prepare_global_plan(plans)
+        if os.fork() == 0:
+            sys.exit()
+        os.wait()
+        writer.write_data(plans[0], planner)
+        print(len(os.listdir(".")))
+    """
+    assert run_python(code).stdout == "1\n"
+    assert os.listdir(tmp_path) == []
+
+
+def test_tensors_that_cannot_be_stored(tmp_path: Path) -> None:
+    for tensor, what in (
+        (torch.zeros(3, dtype=torch.complex128), "complex128"),
+        (torch.zeros(3, 3).to_sparse(), "sparse"),
+    ):
+        error = failure(save, {"odd": tensor, "w": numbers()}, tmp_path / "c.zarr")
+        assert isinstance(error, (ValueError, RuntimeError))
+        assert what in str(error)
+    error = failure(save, {"__metadata__": numbers()}, tmp_path / "c.zarr")
+    assert "__metadata__" in str(error)
+    assert os.listdir(tmp_path) == []
+
+
+def test_what_was_begun_is_undone(tmp_path: Path) -> None:
+    """By the next checkpoint, and by the end of the writer."""
+    from torch.distributed.checkpoint import DefaultSavePlanner
+
+    def begin(writer: StoreWriter) -> None:
+        planner = DefaultSavePlanner()
+        planner.set_up_planner({"w": numbers()}, None, True)
+        plans, _ = planner.create_global_plan([planner.create_local_plan()])
+        (plan,) = writer.prepare_global_plan(plans)
+        writer.write_data(plan, planner)
+        assert len(os.listdir(tmp_path)) == 1
+
+    writer = StoreWriter(tmp_path / "c.zarr")
+    begin(writer)
+    writer.close()
+    assert os.listdir(tmp_path) == []
+    begin(writer)
+    del writer
+    assert os.listdir(tmp_path) == []
