@@ -120,8 +120,9 @@ def verify(store: str, src: str | None, quiet: bool, as_json: bool, **options: A
         if src is not None and summary.loss is not None:
             same = f", identical to {printable(src)} in half precision"
         state = "intact" if summary.has_checksums else "readable, without checksums"
+        objects = f" {counted(summary.objects, 'object')}," if summary.objects else ""
         say(
-            f"{printable(store)}: {counted(summary.tensors, 'tensor')},"
+            f"{printable(store)}: {counted(summary.tensors, 'tensor')},{objects}"
             f" {format_size(summary.nbytes)}, {state}{same}, {took(summary)}"
         )
         if summary.loss is not None:

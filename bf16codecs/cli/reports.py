@@ -85,6 +85,9 @@ def report(
     notes = [_NOTES.get(done, done)] if done != "converted" else []
     # Files are restored only if they have the digest that they should have.
     notes += ["verified"] if verified and done != "restored" else []
+    if done == "restored" and summary.objects:
+        verb = "is" if summary.objects == 1 else "are"
+        notes.append(f"{counted(summary.objects, 'object')} {verb} not in it")
     say(
         f"{printable(source)} -> {printable(target)}: {counted(summary.tensors, 'tensor')},"
         f" {sizes[0]} -> {sizes[1]} (ratio {ratio:.3f}), {', '.join([took(summary), *notes])}"
@@ -107,6 +110,7 @@ def summary_json(summary: Summary) -> dict[str, Any]:
     return {
         "files": summary.files,
         "tensors": summary.tensors,
+        "objects": summary.objects,
         "nbytes": summary.nbytes,
         "stored_nbytes": summary.stored_nbytes,
         "ratio": summary.nbytes / max(1, summary.stored_nbytes),

@@ -32,7 +32,7 @@ from bf16codecs.store.bases import identity, place_of
 from bf16codecs.store.choice import CODEC_NAMES, DEFAULT_CODEC
 from bf16codecs.store.entries import ROUNDED, StoredFile
 from bf16codecs.store.kinds import Kind, detect
-from bf16codecs.store.objects import read_checkpoint, read_object
+from bf16codecs.store.objects import read_parts, sizes_of_objects
 from bf16codecs.store.opening import Opening, open_store
 from bf16codecs.store.whole import stored_arrays
 
@@ -95,9 +95,10 @@ def rebase_store(
     opening = Opening(old, Limits(max_bytes), base, takes_steps=False)
     start = time.perf_counter()
     with closing(open_store(text, opening=opening)) as reader:
+        objects = len(sizes_of_objects(reader) or {})
         if base is None and _is_based_on(reader, onto):
             recover(Path(target).parent)  # as writing does: whoever wrote it may have been killed
-            return replace(summarize(reader, reader.headers, start), is_unchanged=True)
+            return replace(summarize(reader, reader.headers, start, objects), is_unchanged=True)
         if reader.info.loss is not None:
             raise StoreError(f"{text}: is lossy: it has no base, and would no longer say so")
         check_restored_size(reader)
@@ -118,8 +119,11 @@ def rebase_store(
         }
         source = replace(_source_of(reader), levels=_levels(reader, codec, level))
         if detect(text) is Kind.HDF5:
-            return safetensors_to_hdf5(source, target, **options)
-        return safetensors_to_zarr(source, target, zarr_format=reader.zarr_format, **options)
+            summary = safetensors_to_hdf5(source, target, **options)
+        else:
+            options["zarr_format"] = reader.zarr_format
+            summary = safetensors_to_zarr(source, target, **options)
+    return replace(summary, objects=objects)
 
 
 def _options_for(
@@ -236,13 +240,4 @@ def _source_of(reader: StoreReader) -> Source:
     )
     index = reader.info.index
     named = None if index is None else Path(index.name)
-    return _StoredSource(files, named, read_index(reader), _checkpoint_of(reader))
-
-
-def _checkpoint_of(reader: StoreReader) -> tuple[bytes, bytes] | None:
-    """Return what a checkpoint of a training job has beside tensors: they are checked before."""
-    paths = reader.info.checkpoint
-    if paths is None or read_checkpoint(reader) is None:
-        return None
-    nbytes = 0 if paths.objects is None else reader.array(paths.objects).shape[0]
-    return reader.text(paths.text), read_object(reader, (0, nbytes))
+    return _StoredSource(files, named, read_index(reader), read_parts(reader))

@@ -26,6 +26,7 @@ from bf16codecs.convert.summary import Progress, Summary, shifted, summarize
 from bf16codecs.convert.target import absolute_target, check_suffix, new_target, other_names
 from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.kinds import Kind, suffix_of
+from bf16codecs.store.objects import sizes_of_objects
 from bf16codecs.store.opening import Opening, open_run_store, open_store
 
 __all__ = ["hdf5_to_safetensors", "run_to_safetensors", "zarr_to_safetensors"]
@@ -190,7 +191,7 @@ def _restore(
 ) -> Summary:
     """Restore from any kind of store."""
     start = time.perf_counter()
-    headers = reader.headers
+    headers, objects = reader.headers, sizes_of_objects(reader) or {}
     names = _names(reader)
     as_folder = reader.info.index is not None or len(names) > 1
     target = _target(reader, dst, as_folder)
@@ -203,7 +204,7 @@ def _restore(
             temporary.mkdir()
         paths = [temporary / name for name in names] if as_folder else [temporary]
         _write(reader, paths, progress and partial(progress, "restore"))
-    return summarize(reader, headers, start)
+    return summarize(reader, headers, start, len(objects))
 
 
 def _no_file(path: Path) -> str:

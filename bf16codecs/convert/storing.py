@@ -33,6 +33,7 @@ from bf16codecs.safetensors import Source, open_to_store
 from bf16codecs.store.choice import DEFAULT_CODEC, CodecChoice
 from bf16codecs.store.kinds import Kind, suffix_of
 from bf16codecs.store.layout import StoreInfo
+from bf16codecs.store.objects import read_parts
 from bf16codecs.store.opening import Opening, open_store
 from bf16codecs.store.writer import StoreWriter
 from bf16codecs.store.zarr_writer import ZarrWriter
@@ -265,6 +266,8 @@ def _to_store(
                 other = differing_names(reader, headers, read_index(reader), source)
                 if other is not None:
                     raise CorruptDataError(f"{reader.where}: {other}")
+                if read_parts(reader) != source.checkpoint:
+                    raise CorruptDataError(f"{reader.where}: has other objects than its source")
                 engine.verify(reader, headers, packed, progress and partial(progress, "verify"))
         if on is not None:
             on.check_unchanged()

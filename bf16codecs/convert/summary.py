@@ -36,6 +36,8 @@ class Summary:
     is_unchanged: bool = False
     #: Whether a run was made, because there was none to append to.
     is_begun: bool = False
+    #: How many objects a checkpoint of a training job has, which are in no file.
+    objects: int = 0
 
 
 def shifted(
@@ -47,7 +49,9 @@ def shifted(
     return lambda done, _: progress(phase, min(before + done, total), total)
 
 
-def summarize(reader: StoreReader, headers: Sequence[Header], start: float) -> Summary:
+def summarize(
+    reader: StoreReader, headers: Sequence[Header], start: float, objects: int = 0
+) -> Summary:
     """Sum up a store whose conversion began at `start`."""
     info = reader.info
     return Summary(
@@ -57,4 +61,5 @@ def summarize(reader: StoreReader, headers: Sequence[Header], start: float) -> S
         reader.total_nbytes(),
         time.perf_counter() - start,
         loss=info.loss,
+        objects=objects,
     )

@@ -32,6 +32,7 @@ from bf16codecs.safetensors import Source
 from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.checks import faults
 from bf16codecs.store.entries import ROUNDED, array_loss
+from bf16codecs.store.objects import sizes_of_objects
 from bf16codecs.store.opening import Opening, open_either
 from bf16codecs.store.paths import STEP_PATH
 from bf16codecs.store.run_layout import listed
@@ -83,7 +84,7 @@ def verify_store(
     OSError
         If a server fails, or `src` cannot be read.
     """
-    start = time.perf_counter()
+    start, objects = time.perf_counter(), 0
     opening = Opening(storage_options, Limits(max_bytes), base=base)
     with codec_threads(threads), closing(open_either(store, opening)) as reader:
         damages = Damages(reader.where, reader.location[0])
@@ -92,6 +93,7 @@ def verify_store(
                 files, tensors, total = _verify_run(reader, src, damages, progress)
             else:
                 files, tensors, total = len(reader.info.files), len(reader.names), _size(reader)
+                objects = _verify_objects(reader, damages)
                 source = None if src is None else opened_source(src)
                 _verify(reader, source, damages, shifted(progress, "verify", 0, total))
             _verify_documents(reader, damages)
@@ -106,7 +108,16 @@ def verify_store(
         damages.check_same(state, "" if src is None else os.fspath(src), tensors)
         stored, loss = reader.total_nbytes(), reader.info.loss
     seconds = time.perf_counter() - start
-    return Summary(files, tensors, total, stored, seconds, loss=loss, has_checksums=has_checksums)
+    return Summary(
+        files,
+        tensors,
+        total,
+        stored,
+        seconds,
+        loss=loss,
+        has_checksums=has_checksums,
+        objects=objects,
+    )
 
 
 def _verify_run(
@@ -200,6 +211,30 @@ def _check_coordinate(run: RunReader) -> None:
 def _size(reader: StoreReader) -> int:
     index = reader.info.index
     return sum(file.size for file in reader.info.files) + (0 if index is None else index.size)
+
+
+def _verify_objects(reader: StoreReader, damages: Damages) -> int:
+    """Decode what a checkpoint has beside tensors; return how many objects there are."""
+    paths = reader.info.checkpoint
+    if paths is None:
+        return 0
+    sizes: dict[str, int] = {}
+    try:
+        sizes = sizes_of_objects(reader) or {}
+        if paths.objects is None:
+            return len(sizes)
+        plan = reader.plan(paths.objects)
+        reader.check_size(plan.nbytes, "the objects")
+    except BF16CodecsError as e:
+        damages.add(e)
+        return 0
+    chunk = np.empty(plan.chunk_nbytes, np.uint8)
+    for piece in plan.pieces():
+        try:
+            reader.read(piece, chunk)
+        except BF16CodecsError as e:
+            damages.add(e, chunk=piece.index, path=paths.objects)
+    return len(sizes)
 
 
 def _verify_documents(reader: StoreReader, damages: Damages) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import Any
 
 from bf16codecs._half import HalfLoss
@@ -14,6 +15,7 @@ from bf16codecs.model.shown import model_html
 from bf16codecs.model.slices import TorchSlice
 from bf16codecs.model.tensor import Home, LazyTensor
 from bf16codecs.model.whole import read_all
+from bf16codecs.store.objects import read_checkpoint, read_object
 
 __all__ = ["LazyTensor", "Model", "TensorNotFoundError", "open_model"]
 
@@ -286,6 +288,29 @@ class Model:
             If metadata or headers are damaged.
         """
         return info_of(self._home.opened, self._where, sort, sizes)
+
+    @cached_property
+    def _objects(self) -> Mapping[str, tuple[int, int]]:
+        checkpoint = read_checkpoint(self._home.opened)
+        return {} if checkpoint is None else checkpoint.objects
+
+    def objects(self) -> dict[str, int]:
+        """Return what a checkpoint of a training job has beside tensors: sizes in bytes."""
+        return {name: size for name, (_, size) in self._objects.items()}
+
+    def object_bytes(self, name: str) -> bytes:
+        """Read an object, as it is stored: it is not unpickled.
+
+        Raises
+        ------
+        KeyError
+            If there is none of that name.
+        bf16codecs.errors.CodecError, bf16codecs.store.StoreError
+            If it is damaged, or larger than `max_bytes`.
+        """
+        if name not in self._objects:
+            raise KeyError(f"{self._where} has no object {name!r:.300}")
+        return read_object(self._home.opened, self._objects[name])
 
     def close(self) -> None:
         """Close the model; its tensors can no longer be read."""

@@ -82,7 +82,8 @@ class StoreReader(ABC):
         if self.info.run is not None:
             paths += [(f.path, name) for name, own in self.info.run.tensors.items() for f in own]
         labels = {path: f"tensor {name!r:.300}" for path, name in paths}
-        return labels | {file.path: f"header of {file.name!r:.300}" for file in self.info.files}
+        labels |= {file.path: f"header of {file.name!r:.300}" for file in self.info.files}
+        return labels if self.info.checkpoint is None else labels | self.info.checkpoint.labels
 
     @property
     def names(self) -> list[str]:

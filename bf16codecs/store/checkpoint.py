@@ -31,9 +31,17 @@ class CheckpointPaths(NamedTuple):
         """Return what attributes say of them."""
         return {"path": self.text} | ({} if self.objects is None else {"objects": self.objects})
 
+    @property
+    def labels(self) -> dict[str, str]:
+        """What they are, for messages."""
+        objects = {} if self.objects is None else {self.objects: "objects of the checkpoint"}
+        return {self.text: "text of the checkpoint", **objects}
+
     @classmethod
     def from_entry(cls, entry: Mapping[str, Any]) -> CheckpointPaths:
         """Check what attributes say of them."""
+        if not isinstance(entry, Mapping):
+            raise TypeError(f"{entry!r:.80} is not what attributes say of a checkpoint")
         paths = cls(entry["path"], entry.get("objects"))
         if not isinstance(paths.text, str) or not isinstance(paths.objects, (str, type(None))):
             raise TypeError("the path of a checkpoint's text or objects is not a string")

@@ -18,6 +18,7 @@ from bf16codecs.store.addresses import kind_of_address, path_of
 from bf16codecs.store.backend import Storage, StoreReader
 from bf16codecs.store.entries import ROUNDED, BaseReference, StoredFile, array_loss, loss_entry
 from bf16codecs.store.kinds import Kind, detect
+from bf16codecs.store.objects import sizes_of_objects
 from bf16codecs.store.run_layout import RunInfo
 from bf16codecs.store.runs import RunReader
 from bf16codecs.store.whole import stored_arrays
@@ -96,7 +97,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Contents:
-    """What there is, in what, and what it takes: sizes of the original files, and of the store."""
+    """What there is, in what, and what it takes: sizes of the original files, and of the store.
+
+    Objects of a checkpoint count as if they were in its file.
+    """
 
     path: str
     kind: Kind
@@ -114,6 +118,8 @@ class Contents:
     step: int | None = None
     #: What the disk keeps of the store, if that is known: runs in HDF5 files have holes.
     disk_nbytes: int | None = None
+    #: Of a checkpoint of a training job, the sizes of what is no tensor, by name.
+    objects: dict[str, int] | None = None
 
     @property
     def is_store(self) -> bool:
@@ -131,7 +137,9 @@ class Contents:
         if not self.is_store:
             return self.kind.value
         what = "a model" if self.loss is None else "a lossy model"
-        if self.run is not None:
+        if self.objects is not None:
+            what = "a checkpoint of a training job"
+        elif self.run is not None:
             what = f"a run of {counted(len(self.run.steps), 'step')}"
         elif self.step is not None:
             what = f"step {self.step} of a run"
@@ -200,6 +208,7 @@ class Contents:
             "group": None if run is None else run.group,
             "steps": None if run is None else _steps_json(run),
             "files": [_file_json(file) for file in self.files],
+            "objects": None if self.objects is None else _objects_json(self.objects),
             "tensors": [row.to_json() for row in self.rows],
         }
 
@@ -230,6 +239,10 @@ def _file_json(file: StoredFile) -> dict[str, Any]:
         **vars(file.digests),  # of safetensors, they would have to be computed
         **{f"restored_{kind}": digest for kind, digest in vars(restored).items()},
     }
+
+
+def _objects_json(objects: dict[str, int]) -> list[dict[str, Any]]:
+    return [{"name": name, "nbytes": nbytes} for name, nbytes in objects.items()]
 
 
 def contents_of(
@@ -276,14 +289,16 @@ def contents_of(
         )
     info, rows = reader.info, _model_rows(reader, is_sized)
     files = [*info.files, *([info.index] if info.index else [])]
+    objects = sizes_of_objects(reader)
     return Contents(
         **common,
         rows=rows,
-        nbytes=sum(file.size for file in files),
+        nbytes=sum(file.size for file in files) + sum((objects or {}).values()),
         files=files,
         base=info.base,
         loss=info.loss,
         step=step,
+        objects=objects,
     )
 
 

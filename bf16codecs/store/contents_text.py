@@ -49,6 +49,8 @@ def summary_lines(own: Contents) -> Iterator[str]:
     if own.codecs:
         yield f"codecs: {_counts(own.codecs, 'tensor')}"
     yield from _ways(own.rows)
+    if own.objects is not None:
+        yield f"objects: {len(own.objects)} ({format_size(sum(own.objects.values()))})"
     if own.loss is not None:
         yield own.loss.described()
     if own.base is not None:
@@ -129,9 +131,11 @@ def table_of(own: Contents) -> tuple[list[Column], list[Cells], list[Cells]]:
         )
         for row in own.rows
     ]
+    parts = {"headers": True, "metadata": own.is_store, "objects": own.objects}
+    rest = ", ".join(part for part, is_there in parts.items() if is_there)
     sums = [
         _cells(own, (counted(len(own.rows), "tensor"), "", "", ""), own.of_tensors, own.loss),
-        _cells(own, ("headers, metadata" if own.is_store else "headers", "", "", ""), own.rest),
+        _cells(own, (rest, "", "", ""), own.rest),
         _cells(own, ("total", "", "", ""), (own.nbytes, own.stored_nbytes)),
     ]
     return columns, rows, sums

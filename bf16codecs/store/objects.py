@@ -8,7 +8,7 @@ from bf16codecs.errors import StoreError
 from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.checkpoint import Checkpoint
 
-__all__ = ["read_checkpoint", "read_object"]
+__all__ = ["read_checkpoint", "read_object", "read_parts", "sizes_of_objects"]
 
 
 def read_checkpoint(reader: StoreReader) -> Checkpoint | None:
@@ -50,3 +50,32 @@ def read_object(reader: StoreReader, place: tuple[int, int]) -> bytes:
     out = np.empty(size, np.uint8)
     reader.array(paths.objects).read_run(start, start + size, out)
     return out.tobytes()
+
+
+def read_parts(reader: StoreReader) -> tuple[bytes, bytes] | None:
+    """Return the text and all objects, as another store of them has them; None as above.
+
+    Raises
+    ------
+    bf16codecs.errors.CodecError, StoreError
+        If they are damaged, or more than the caller allows.
+    """
+    paths = reader.info.checkpoint
+    if paths is None or read_checkpoint(reader) is None:
+        return None
+    nbytes = 0 if paths.objects is None else reader.array(paths.objects).shape[0]
+    return reader.text(paths.text), read_object(reader, (0, nbytes))
+
+
+def sizes_of_objects(reader: StoreReader) -> dict[str, int] | None:
+    """Return the size of each object in bytes, by name; None as above.
+
+    Raises
+    ------
+    StoreError
+        If the store is damaged.
+    """
+    checkpoint = read_checkpoint(reader)
+    if checkpoint is None:
+        return None
+    return {name: size for name, (_, size) in checkpoint.objects.items()}
