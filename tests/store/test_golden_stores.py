@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
+import pickle
 import shutil
 import struct
+import zipfile
 from pathlib import Path
 
 import h5py
@@ -22,10 +25,12 @@ from bf16codecs.convert import (
     zarr_to_safetensors,
 )
 from bf16codecs.safetensors import open_source
+from bf16codecs.store.objects import read_checkpoint
 from folders import files_in, names_in
 from make_golden_stores import (
     FOLDER,
     LOSSY_STORES,
+    OBJECTS,
     RUNS,
     STEPS,
     STORES,
@@ -83,24 +88,24 @@ def test_golden_store_is_read_lazily(name, source):
 @goldens
 def test_golden_store_is_read_without_this_package_being_asked(name):
     version = version_of(name)
-    tensor = f"new/{version}" if version else "model/embed/weight"
+    tensor = f"new.{version}" if version else "model.embed.weight"
     with bf16codecs.open_model(FOLDER / name) as model:
-        expected = model[tensor.replace("/", ".")][...]
-    assert read_alone(name, tensor).tobytes() == expected.tobytes()
+        expected, path = model[tensor][...], model._home.opened.info.paths[tensor]
+    assert read_alone(name, path).tobytes() == expected.tobytes()
 
 
-def read_alone(name: str, tensor: str) -> np.ndarray:
+def read_alone(name: str, path: str) -> np.ndarray:
     """Read an array with zarr or h5py alone."""
     if name.endswith(".h5"):
         pytest.importorskip("hdf5plugin")  # has the Zstandard filter
         with h5py.File(FOLDER / name) as file:
-            dataset = file[tensor].id
+            dataset = file[path].id
             found = np.empty(dataset.shape, f"u{dataset.get_type().get_size()}")
             dataset.read(h5py.h5s.ALL, h5py.h5s.ALL, found, mtype=dataset.get_type())
             return found
-    path = FOLDER / name
-    with ZipStore(path, mode="r") if path.is_file() else LocalStore(path, read_only=True) as store:
-        return np.asarray(zarr.open_group(store, mode="r")[tensor])
+    file = FOLDER / name
+    with ZipStore(file, mode="r") if file.is_file() else LocalStore(file, read_only=True) as store:
+        return np.asarray(zarr.open_group(store, mode="r")[path])
 
 
 def in_half_precision(raw: bytes) -> bytes:
@@ -182,6 +187,28 @@ def test_golden_run_grows(name, source, tmp_path):
         with bf16codecs.open_run(FOLDER / name) as before:
             for tensor in before:
                 assert opened[tensor][:5].tobytes() == before[tensor][...].tobytes()
+
+
+@pytest.mark.parametrize("name", [name for name in STORES if "checkpoint" in name])
+def test_objects_of_golden_checkpoints(name):
+    with bf16codecs.open_model(FOLDER / name) as model:
+        sizes = model.objects()
+        raw = {key: model.object_bytes(key) for key in sizes}
+        names = dict(read_checkpoint(model._home.opened).names)
+    assert {key: len(content) for key, content in raw.items()} == sizes
+    assert {key: unpickled(content) for key, content in raw.items()} == {
+        key: value for key, (_, value) in OBJECTS.items()
+    }
+    assert {key: names.pop(key) for key in OBJECTS} == {k: keys for k, (keys, _) in OBJECTS.items()}
+    assert names.pop("model.embed.weight") == ("model", "embed.weight")
+    assert all(keys == (key,) for key, keys in names.items())
+
+
+def unpickled(raw: bytes) -> object:
+    """Return what `torch.save` wrote, which our own files may be trusted with."""
+    with zipfile.ZipFile(io.BytesIO(raw)) as archive:
+        (member,) = (name for name in archive.namelist() if name.endswith("data.pkl"))
+        return pickle.loads(archive.read(member))
 
 
 def test_no_golden_store_is_missing_or_left_over():

@@ -27,6 +27,15 @@ from bf16codecs.convert import (
 FOLDER = Path(__file__).resolve().parents[1] / "store" / "goldens"
 CHUNK_SIZE = 4096  # several chunks for a matrix, the last one padded
 BASE = "layout2-base.zarr.zip"
+CHECKPOINT_BASE = "layout2-checkpoint.zarr.zip"
+
+
+def safetensors_to_checkpoint(*arguments: Any, **options: Any) -> None:
+    """Let a training job save a model, which takes PyTorch."""
+    from golden_checkpoints import safetensors_to_checkpoint
+
+    safetensors_to_checkpoint(*arguments, **options)
+
 
 #: Name of a store: what converts, and with which options; a base is another of these stores.
 STORES: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
@@ -59,6 +68,16 @@ STORES: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         safetensors_to_hdf5,
         {"base": "layout2-blake3.zarr.zip", "sha256": True},
     ),
+    # Of training jobs: chunks are boxes, files have no digests, and there are objects.
+    CHECKPOINT_BASE: (safetensors_to_checkpoint, {}),
+    "layout2-checkpoint-based.zarr.zip": (safetensors_to_checkpoint, {"base": CHECKPOINT_BASE}),
+}
+#: What these have beside tensors, and the keys that led to it and to the tensors.
+OBJECTS: dict[str, tuple[tuple[str | int, ...], Any]] = {
+    "epoch": (("epoch",), 3),
+    "betas": (("betas",), (0.9, 0.95)),
+    "groups.0.rate": (("groups", 0, "rate"), 0.5),
+    **{f"random.rank {n}": (("random", f"rank {n}"), bytes([n]) * 5) for n in range(4)},
 }
 
 #: Of the same files, with FP32 tensors in half precision.
@@ -123,6 +142,8 @@ CHECKPOINT: list[tuple[str, str, tuple[int, ...]]] = [
     ("empty", "F16", (0, 3)),
 ]
 STEPS = [0, 10, 20, 30, 40]
+#: The order of dtypes in checkpoints.
+WIDE_FIRST = ["I64", "F64", "F32", "BF16", "F16", "I16"]
 _BITS = {"BF16": 16, "F16": 16, "F32": 32, "F64": 64, "I16": 16, "I64": 64}
 _BITS |= {"F8_E4M3": 8, "F6_E2M3": 6, "BOOL": 8}
 
@@ -151,20 +172,21 @@ def _file(
     metadata: dict[str, str],
     forms: list[tuple[str, str, tuple[int, ...]]],
     tensors: dict[str, np.ndarray],
+    separators: tuple[str, str] | None = None,
 ) -> bytes:
-    header: dict[str, Any] = {"__metadata__": metadata}
+    header: dict[str, Any] = {"__metadata__": metadata} if metadata else {}
     data = b""
     for tensor, dtype, shape in forms:
         raw = tensors[tensor].tobytes()
         offsets = [len(data), len(data) + len(raw)]
         header[tensor] = {"dtype": dtype, "shape": list(shape), "data_offsets": offsets}
         data += raw
-    raw_header = json.dumps(header).encode()
+    raw_header = json.dumps(header, separators=separators).encode()
     raw_header += b" " * (-len(raw_header) % 8)
     return len(raw_header).to_bytes(8, "little") + raw_header + data
 
 
-def model(version: int) -> bytes:
+def model(version: int, is_checkpoint: bool = False) -> bytes:
     """Return a safetensors file of layout 2: each version is near to the one before."""
     tensors: dict[str, np.ndarray] = {}
     for seed, (tensor, dtype, shape) in enumerate(MODEL):
@@ -178,7 +200,11 @@ def model(version: int) -> bytes:
     new = [] if version == 0 else [(f"new.{version}", "F16", (20, 33))]
     for tensor, _, shape in new:
         tensors[tensor] = _numbers(2 * int(np.prod(shape)), 50)
-    return _file({"format": "pt"}, [*new, *MODEL], tensors)
+    forms = [*new, *MODEL]
+    if is_checkpoint:  # as its store has it, for there was no file
+        forms.sort(key=lambda form: (WIDE_FIRST.index(form[1]), form[0]))
+        return _file({}, forms, tensors, (",", ":"))
+    return _file({"format": "pt"}, forms, tensors)
 
 
 def _near(dtype: str, shape: tuple[int, ...], seed: int, version: int) -> np.ndarray:
@@ -228,7 +254,7 @@ def originals(store: str) -> dict[str, bytes]:
     if store in RUNS:
         return {f"step-{number}.safetensors": checkpoint(i) for i, number in enumerate(STEPS)}
     if store.startswith("layout2") and store not in LOSSY_STORES:
-        return {"model.safetensors": model(version_of(store))}
+        return {"model.safetensors": model(version_of(store), "checkpoint" in store)}
     return {"model.safetensors.index.json": index(), **{name: shard(name) for name in SHARDS}}
 
 
