@@ -7,13 +7,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import bf16codecs
 from based_models import write_nearby
-from bf16codecs.convert import append_to_run, safetensors_to_run, safetensors_to_zarr
+from bf16codecs.convert import (
+    append_to_run,
+    safetensors_to_run,
+    safetensors_to_zarr,
+    zarr_to_safetensors,
+)
 from lazy_models import write_safetensors
-from make_golden_stores import FOLDER, STORES, originals
+from make_golden_stores import FOLDER, OBJECTS, STORES, originals
 from models import every_dtype
 from reference_store import ReferenceStore
 from run_stores import drifting, write_checkpoints
+from training_jobs import run_jobs, skip_without_jobs
 
 ZARR3 = [
     name
@@ -27,6 +34,41 @@ ZARR3 = [
 @pytest.mark.parametrize("name", ZARR3)
 def test_golden_stores(name: str) -> None:
     assert ReferenceStore(FOLDER / name).files() == originals(name)
+
+
+@pytest.mark.parametrize("name", [name for name in ZARR3 if "checkpoint" in name])
+def test_golden_checkpoints(name: str) -> None:
+    assert_same_objects(FOLDER / name)
+    found = ReferenceStore(FOLDER / name)
+    assert set(found.objects()) == set(OBJECTS)
+    names = found.checkpoint()["names"]
+    assert {key: tuple(names[key]) for key in OBJECTS} == {k: v for k, (v, _) in OBJECTS.items()}
+
+
+def assert_same_objects(store: Path) -> None:
+    """Compare what is no tensor with what the package reads."""
+    with bf16codecs.open_model(store) as model:
+        objects = {name: model.object_bytes(name) for name in model.objects()}
+    assert objects == ReferenceStore(store).objects()
+    assert objects
+
+
+def test_checkpoints_of_jobs(tmp_path: Path) -> None:
+    """Of every dtype, in boxes, some of which reach beyond the tensor, and on each other."""
+    skip_without_jobs()
+    run_jobs(tmp_path, "save_differences:4", "save_shared_chunks:3", "save:2:alone.zarr:1")
+    stores = [tmp_path / f"{name}.zarr" for name in ("step-0", "step-1", "step-2", "c", "alone")]
+    for store in stores:
+        file = tmp_path / f"{store.stem}.safetensors"
+        zarr_to_safetensors(store, file)
+        assert ReferenceStore(store).files() == {file.name: file.read_bytes()}
+        assert_same_objects(store)
+    in_boxes = [
+        name
+        for name, value in ReferenceStore(stores[1]).tensors.items()
+        if isinstance(value, dict) and value.get("chunks", [0])[1:] != value.get("shape", [0])[1:]
+    ]
+    assert len(in_boxes) > 2
 
 
 @pytest.mark.parametrize("codec", ["arithmetic", "huffman", "split"])

@@ -73,6 +73,17 @@ class ReferenceStore:
             found[entry["name"]] = self.array(entry["path"], None).tobytes()
         return found
 
+    def checkpoint(self) -> dict[str, Any]:
+        """Return the text of a training job's checkpoint."""
+        return json.loads(self.array(self.root["checkpoint"]["path"], None).tobytes())
+
+    def objects(self) -> dict[str, bytes]:
+        """Return what a checkpoint has beside tensors."""
+        path = self.root["checkpoint"].get("objects")
+        whole = b"" if path is None else self.array(path, None).tobytes()
+        places = self.checkpoint()["objects"].items()
+        return {name: whole[start : start + size] for name, (start, size) in places}
+
     def tensor(self, name: str) -> np.ndarray:
         """Return a tensor's array."""
         value = self.tensors[name]

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 import bf16codecs
 from bf16codecs.convert import verify_store, zarr_to_safetensors
-from checkout import package_environment
+from training_jobs import run_jobs, skip_without_jobs
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("torch.distributed.tensor")
-if not torch.distributed.is_gloo_available():
-    pytest.skip("this PyTorch has no gloo", allow_module_level=True)
-if not hasattr(os, "fork"):
-    pytest.skip("jobs are forked", allow_module_level=True)
+skip_without_jobs(whole_module=True)
+
+import torch  # noqa: E402
 
 from checkpoint_state import SHAPES, numbers  # noqa: E402
 
-DRIVER = Path(__file__).parents[2] / "support" / "checkpoint_job.py"
 KILLED = 128 + 9
 
 Job = Callable[..., None]
@@ -31,21 +25,8 @@ Job = Callable[..., None]
 
 @pytest.fixture
 def job(tmp_path: Path) -> Job:
-    """Return a function that runs jobs, one after the other: scenario, processes, arguments."""
-
-    def run(*jobs: str, status: int = 0) -> None:
-        done = subprocess.run(
-            [sys.executable, "-W", "ignore", DRIVER, tmp_path, *jobs],
-            capture_output=True,
-            text=True,
-            cwd=tmp_path,
-            # The driver is found beside what it imports.
-            env=package_environment(OMP_NUM_THREADS="1", PYTHONSAFEPATH=""),
-            timeout=300,
-        )
-        assert done.returncode == status, done.stderr
-
-    return run
+    """Return a function that runs jobs in the test's folder."""
+    return partial(run_jobs, tmp_path)
 
 
 def left_in(folder: Path) -> list[str]:
