@@ -86,7 +86,7 @@ class Checkpoint:
         ValueError
             If it is not what the layout says.
         """
-        content = json.loads(text)
+        content = json.loads(text.decode())
         if not isinstance(content, dict) or not isinstance(content.get("objects"), dict):
             raise ValueError("its text is not an object with objects")
         names = content.get("names", {})
