@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import bf16codecs
-from store_fuzz_documents import documents, stored_headers
+from store_fuzz_documents import documents, stored_headers, stored_texts
 from store_fuzz_drive import Driver, Verdict
 from store_fuzz_files import Files
 from store_fuzz_hdf5 import Objects
@@ -66,6 +66,8 @@ def families(seed: Seed) -> dict[str, Sequence[Mutant]]:
     }
     if headers := stored_headers(seed):
         found["header"] = Json(headers, EVERYTHING)
+    if texts := stored_texts(seed):
+        found["text"] = Json(texts)
     if seed.is_folder and not seed.is_in_memory:
         found["files"] = Files(seed)
     if seed.is_hdf5:

@@ -13,6 +13,7 @@ import h5py
 from numcodecs import Zstd
 
 from bf16codecs.store import ATTRIBUTES_KEY
+from bf16codecs.store.checkpoint import CHECKPOINT_PATH
 from store_fuzz_mutations import Content
 from store_fuzz_truth import Seed, zip_contents
 
@@ -100,13 +101,28 @@ def stored_headers(seed: Seed) -> Documents:
     return found
 
 
+def stored_texts(seed: Seed) -> Documents:
+    """Return the text of a checkpoint in a folder; another gets valid checksums."""
+    if f"{CHECKPOINT_PATH}/c.0" not in seed.files:
+        return {}
+    with_zstd = seed.files[f"{CHECKPOINT_PATH}/c.0"]
+    return {CHECKPOINT_PATH: (Zstd().decode(with_zstd), partial(_stored, seed, CHECKPOINT_PATH))}
+
+
 def _stored_header(seed: Seed, number: int, text: bytes) -> dict[str, Content]:
-    """Store another header as one chunk, in a store of format 3, as if it belonged there."""
+    """Store another header as if it belonged there."""
     path = f"safetensors/header/{number}"
+    changes = _stored(seed, path, text)
+    root = json.loads(changes["zarr.json"])
+    file = root["attributes"][ATTRIBUTES_KEY]["files"][number]
+    file["size"] += len(text) - json.loads(seed.files[f"{path}/zarr.json"])["shape"][0]
+    return {**changes, "zarr.json": json.dumps(root).encode()}
+
+
+def _stored(seed: Seed, path: str, text: bytes) -> dict[str, bytes]:
+    """Store another text as one chunk, in a store of format 3."""
     root = json.loads(seed.files["zarr.json"])
     own = json.loads(seed.files[f"{path}/zarr.json"])
-    file = root["attributes"][ATTRIBUTES_KEY]["files"][number]
-    file["size"] += len(text) - own["shape"][0]
     consolidated = root.get("consolidated_metadata", {}).get("metadata", {}).get(path)
     for document in filter(None, (own, consolidated)):
         document["shape"] = [len(text)]

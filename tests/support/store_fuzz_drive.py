@@ -196,6 +196,7 @@ class Driver:
                 read = partial(self._read_tensor, model)
                 self._try("tensor", partial(model.__getitem__, name), read)
             self._try("load", model.load, partial(self._compare_load, model))
+            self._try("objects", partial(_objects, model), _compare_objects)
 
     def _read_tensor(self, model: bf16codecs.Model, tensor: bf16codecs.LazyTensor) -> None:
         """Read parts of a tensor; with its data, its form has to be right."""
@@ -306,6 +307,19 @@ class Driver:
                 if len(lines) != 1:
                     raise Wrong("not one line", *lines) from None
                 raise BF16CodecsError(f"exit status {end.code}") from None
+
+
+def _objects(model: bf16codecs.Model) -> dict[str, tuple[int, bytes]]:
+    """Read what a checkpoint has beside tensors."""
+    sizes = model.objects().items()
+    return {name: (nbytes, model.object_bytes(name)) for name, nbytes in sizes}
+
+
+def _compare_objects(found: dict[str, tuple[int, bytes]]) -> None:
+    """Compare sizes: which bytes in the store an object is, its metadata say."""
+    for name, (nbytes, content) in found.items():
+        if len(content) != nbytes:
+            raise Wrong("an object of another size", name)
 
 
 def _remove(path: Path) -> None:

@@ -9,6 +9,7 @@ import json
 import shutil
 import zipfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,10 @@ from based_models import write_nearby
 from bf16codecs import hdf5
 from bf16codecs._bfloat16 import round_to_bfloat16
 from bf16codecs.convert import safetensors_to_hdf5, safetensors_to_run, safetensors_to_zarr
+from bf16codecs.safetensors import open_source
 from bf16codecs.zarr import BF16BlocksCodec
-from edit_store import edit_json
+from edit_store import edit_attributes, edit_json
+from make_golden_stores import FOLDER, originals
 from models import entry, file_bytes
 
 #: The step of a run that is read.
@@ -61,6 +64,12 @@ REPEATED = [
     ("master", "F32", (16, 40)),
     ("low", "BF16", (16, 40)),
 ]
+
+#: Of golden stores that training jobs made: these take PyTorch, fuzzing does not.
+CHECKPOINTS = {
+    "checkpoint.safetensors": "layout2-checkpoint.zarr.zip",
+    "checkpoint-based.safetensors": "layout2-checkpoint-based.zarr.zip",
+}
 
 Tensors = list[tuple[str, str, tuple[int, ...]]]
 
@@ -104,6 +113,8 @@ def write_originals(folder: Path) -> None:
     _write_file(folder / "long.safetensors", LONG, 2)
     _write_file(folder / "halves.safetensors", HALVES, 5)
     _write_file(folder / "repeated.safetensors", REPEATED, 6)
+    for name, store in CHECKPOINTS.items():
+        (folder / name).write_bytes(originals(store)["model.safetensors"])
     (folder / "shards").mkdir()
     weight_map = {}
     for seed, (name, tensors) in enumerate(FILES.items(), 3):
@@ -236,6 +247,29 @@ def _run(source: Path, store: Path, **options: Any) -> None:
     safetensors_to_run(sources, store, steps=[3, STEP, 9], chunk_size=CHUNK_SIZE, **options)
 
 
+def _checkpoint(source: Path, store: Path) -> None:
+    """Copy a golden store that a training job made, or unpack it."""
+    golden = FOLDER / CHECKPOINTS[source.name]
+    if store.suffix == ".zip":
+        shutil.copy(golden, store)
+    else:
+        with zipfile.ZipFile(golden) as archive:
+            archive.extractall(store)
+
+    def find_base(root: dict[str, Any]) -> None:
+        if "base" in root:  # damaged ones are elsewhere
+            root["base"]["path"] = str(FOLDER / root["base"]["path"])
+
+    edit_attributes(store, find_base)
+
+
+def _with_objects(source: Path, store: Path) -> None:
+    """Make a checkpoint in HDF5, as no training job does."""
+    text = b'{"objects":{"a":[0,3],"b":[3,4]},"names":{"a":["x",0],"b":["b"]}}'
+    model = replace(open_source(source), checkpoint=(text, b"objects"))
+    safetensors_to_hdf5(model, store, chunk_size=CHUNK_SIZE)
+
+
 def _copied(source: Path, store: Path) -> None:
     (shutil.copytree if source.is_dir() else shutil.copy)(source, store)
 
@@ -339,6 +373,10 @@ SEEDS: dict[str, tuple[str, str, Make]] = {
         "repeated.safetensors",
         partial(_based, make=_zarr(), on=partial(_based, make=_zarr(codec="split"))),
     ),
+    "checkpoint-zarr3": ("m.zarr", "checkpoint.safetensors", _checkpoint),
+    "checkpoint-zip": ("m.zarr.zip", "checkpoint.safetensors", _checkpoint),
+    "checkpoint-based": ("m.zarr", "checkpoint-based.safetensors", _checkpoint),
+    "checkpoint-hdf5": ("m.h5", "m.safetensors", _with_objects),
     "run-zarr3": ("m.zarr", "m.safetensors", partial(_run, keyframe_every=4)),
     "run-zarr2": ("m.zarr.zip", "m.safetensors", partial(_run, keyframe_every=2, zarr_format=2)),
     "run-hdf5": ("m.h5", "m.safetensors", partial(_run, keyframe_every=4, as_hdf5=True)),
@@ -347,11 +385,11 @@ SEEDS: dict[str, tuple[str, str, Make]] = {
 
 def make_seeds(workspace: Path, names: list[str]) -> None:
     """Write seeds, and the models that they are made of, into a folder."""
-    originals = workspace / "originals"
-    originals.mkdir()
-    write_originals(originals)
+    sources = workspace / "originals"
+    sources.mkdir()
+    write_originals(sources)
     for name in names:
         store, original, make = SEEDS[name]
         folder = workspace / "seeds" / name
         folder.mkdir(parents=True)
-        make(originals / original, folder / store)
+        make(sources / original, folder / store)
