@@ -290,6 +290,8 @@ class Driver:
             _remove(store)
 
     def _compare_files(self, files: dict[str, bytes]) -> None:
+        if self._unknowable and not self._seed.has_digests:
+            return
         if sorted(files.values()) != sorted(self._truth.files.values()):
             raise Wrong("other files", {name: len(raw) for name, raw in files.items()})
         # The index has the names of the others; its own is nowhere else.

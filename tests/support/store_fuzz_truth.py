@@ -117,6 +117,8 @@ class Seed:
     filters: dict[str, Any] = field(default_factory=dict)
     #: Paths of what is no array, but a difference to a base.
     differences: frozenset[str] = frozenset()
+    #: Whether a digest of its files tells of what chunks do not, such as that they changed places.
+    has_digests: bool = True
 
     @cached_property
     def truth(self) -> Truth:
@@ -171,6 +173,7 @@ def load_seed(workspace: Path, name: str) -> Seed:
             seed.names[array] = seed.names.get(array, frozenset()) | {tensor}
         seed.names |= {file.path: frozenset({HEADER}) for file in info.files}
         seed.differences = frozenset(info.differences)
+        seed.has_digests = info.checkpoint is None or all(f.digests.kinds for f in info.files)
         seed.chunk_files, seed.unchecked = _regions(seed, path)
         if seed.store.endswith((".zarr", ".zip")):
             seed.filters = {name: filters_of(model, name) for name in model}
