@@ -218,7 +218,6 @@ def _verify_objects(reader: StoreReader, damages: Damages) -> int:
     paths = reader.info.checkpoint
     if paths is None:
         return 0
-    sizes: dict[str, int] = {}
     try:
         sizes = sizes_of_objects(reader) or {}
         if paths.objects is None:

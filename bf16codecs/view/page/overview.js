@@ -116,6 +116,7 @@ function facts(contents) {
     ["size", size(contents.nbytes)],
     ["stored in", stored === null ? "" : `${size(stored)} (${digits(contents.ratio, 4)}×)`],
     ["codecs", contents.kind === "safetensors" ? "" : listed(contents.codecs)],
+    ["objects", contents.objects?.length ? `${contents.objects.length}` : ""],
     ["base", contents.base?.path ?? ""],
   ];
   return element("dl", { class: "facts" },
