@@ -5,6 +5,7 @@ from typing import NamedTuple
 __all__ = [
     "BF16CodecsError",
     "BaseMismatchError",
+    "CheckpointWarning",
     "CodecError",
     "CorruptDataError",
     "Damage",
@@ -110,6 +111,10 @@ class DtypeMismatchWarning(UserWarning):
 
 class LeftoverWarning(UserWarning):
     """A conversion could not remove a folder that it made, or a store that it replaced."""
+
+
+class CheckpointWarning(UserWarning):
+    """A training job's checkpoint is there, but something beside it could not be done as asked."""
 
 
 class TensorChangeWarning(UserWarning):

@@ -70,6 +70,8 @@ def main() -> None:
         state = {"model": weights, "optimizer": moments}
         dcp.load(state, storage_reader=StoreReader(args.run / f"step-{first}.zarr"))
         set_state_dict(model, optimizer, model_state_dict=weights, optim_state_dict=moments)
+        if dist.get_rank() == 0:
+            print(f"going on from step {first}")
 
     for step in range(first + 1, STEPS + 1):
         for parameter, total in zip(model.parameters(), gradients(model, step), strict=True):
@@ -81,6 +83,8 @@ def main() -> None:
             weights, moments = get_state_dict(model, optimizer)
             writer = StoreWriter(args.run / f"step-{step}.zarr", base="previous", level="auto")
             dcp.save({"model": weights, "optimizer": moments}, storage_writer=writer)
+            if dist.get_rank() == 0:
+                print(f"saved step {step}")
     dist.destroy_process_group()
 
 

@@ -161,8 +161,8 @@ def as_rows(array: ArrayPlan, chunk: Bytes) -> NDArray[Any]:
 
 
 def encode_difference(
-    choice: CodecChoice, array: ArrayPlan, chunk: Bytes, base: Bytes, memory: ThreadBuffer
+    choice: CodecChoice, array: ArrayPlan, chunk: Bytes, base: Bytes | None, memory: ThreadBuffer
 ) -> Bytes:
-    """Encode a chunk of an array as its difference to the same chunk of the base."""
+    """Encode a chunk of an array as its difference to the same chunk of the base, or alone."""
     codec = choice.for_difference(array.dtype)
     return codec.encode_to(memory.get, as_rows(array, chunk), base)

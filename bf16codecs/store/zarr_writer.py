@@ -64,7 +64,7 @@ class ChunkWriter:
 
     def encode(self, array: ArrayPlan, chunk: Bytes, base: Bytes | None = None) -> Any:
         """Encode a whole chunk, or its difference to `base`; valid until this thread's next one."""
-        if base is not None:
+        if array.has_base:
             choice = self._choice.at(array.level)
             return encode_difference(choice, array, chunk, base, self._memory)
         if array.is_lossy:  # but not here: float16 has these numbers

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import inspect
 import os
-import warnings
 from pathlib import Path
 from typing import Any
 
 from bf16codecs._messages import from_extra
-from bf16codecs._paths import given_path
-from bf16codecs.convert import append_to_run
+from bf16codecs._paths import absolute, given_path
+from bf16codecs.convert import append_to_run, verify_store
+from bf16codecs.convert.target import check_store_name
+from bf16codecs.errors import BF16CodecsError, StoreError
 from bf16codecs.model.run import open_run
 from bf16codecs.store.kinds import Kind, suffix_of
 
@@ -24,10 +25,11 @@ __all__ = ["RunCallback"]
 class RunCallback(TrainerCallback):
     """Appends the weights of each checkpoint that a `Trainer` saves to a run store.
 
-    The run keeps every step, whatever `save_total_limit` removes. Steps up to its last one are not
-    written again, as after a resume; where training goes on from an earlier checkpoint than that,
-    name another run. Of several processes, the one with rank 0 writes. An error, such as a full
-    disk, ends the training, as one of saving does; the checkpoint is there by then.
+    The run keeps every step, whatever `save_total_limit` removes. A step that it has already, as
+    after a resume, is not written again, and has to have the same weights: training that begins
+    anew, or goes on from an earlier checkpoint, needs a run of another name. Of several processes,
+    the one with rank 0 writes. An error, such as a full disk, ends the training, as one of saving
+    does; the checkpoint is there by then.
 
     Parameters
     ----------
@@ -42,6 +44,8 @@ class RunCallback(TrainerCallback):
     ------
     TypeError
         If there is no such option.
+    ValueError
+        If the path has the name of something else.
 
     Examples
     --------
@@ -52,29 +56,49 @@ class RunCallback(TrainerCallback):
 
     def __init__(self, path: str | os.PathLike[str], **options: Any) -> None:
         self._path = given_path(path, "run")
-        self._options = {
-            **options,
-            "as_hdf5": suffix_of(os.path.basename(self._path))[1] is Kind.HDF5,
-        }
+        is_hdf5 = suffix_of(os.path.basename(self._path))[1] is Kind.HDF5
+        kind = Kind.HDF5 if is_hdf5 else Kind.FOLDER
+        check_store_name(self._path, Path(absolute(self._path)), kind)
+        self._options = {**options, "as_hdf5": is_hdf5}
         # Not after the hours that it takes to the first checkpoint.
         inspect.signature(append_to_run).bind("", self._path, step=0, **self._options)
 
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Refuse what is at the path and is no run, before anything is trained.
+
+        Raises
+        ------
+        StoreError
+            If it is none.
+        """
+        if state.is_world_process_zero:
+            self._steps()
+
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Append the checkpoint that was saved."""
+        """Append the checkpoint that was saved.
+
+        Raises
+        ------
+        StoreError
+            If the run has other weights at this step, or later steps and not this one.
+        """
         if not state.is_world_process_zero:
             return
-        step = state.global_step
-        steps = self._steps()
-        if steps and step <= steps[-1]:
-            if step not in steps:
-                warnings.warn(
-                    f"{self._path}: has steps up to {steps[-1]}, and step {step} is not appended:"
-                    " a run for what goes on from an earlier checkpoint needs another name",
-                    stacklevel=2,
-                )
-            return
+        step, steps = state.global_step, self._steps()
         folder = Path(args.output_dir, f"{PREFIX_CHECKPOINT_DIR}-{step}")
-        append_to_run(folder, self._path, step, **self._options)
+        if not steps or step > steps[-1]:
+            os.makedirs(os.path.dirname(absolute(self._path)), exist_ok=True)
+            append_to_run(folder, self._path, step, **self._options)
+            return
+        try:
+            if step not in steps:
+                raise StoreError(f"there is no step {step}")
+            verify_store(f"{self._path}@{step}", folder)
+        except BF16CodecsError as e:
+            raise StoreError(
+                f"{self._path}: has the steps of another training, up to {steps[-1]}: what begins"
+                f" anew, or goes on from an earlier checkpoint, needs a run of another name ({e})"
+            ) from e
 
     def _steps(self) -> list[int]:
         if not os.path.lexists(self._path):

@@ -20,6 +20,7 @@ from transformers import (  # noqa: E402  (may be missing)
 )
 
 import bf16codecs.torch as bf16torch  # noqa: E402
+from bf16codecs.errors import StoreError  # noqa: E402
 from bf16codecs.torch import patching  # noqa: E402
 from tiny_llama import bits_of, packed, same, saved, tiny_config, tiny_llama  # noqa: E402
 
@@ -91,14 +92,17 @@ def test_pipelines(tmp_path, native, folder, patch):
 
 
 def test_native_files_go_first(tmp_path, patch):
-    """A folder that transformers can load is loaded as before; ours takes the store."""
+    """A folder that transformers can load is loaded as before; ours asks which of two it is."""
     native = saved(tmp_path / "both")
     other = tiny_llama()
     with torch.no_grad():
         other.model.norm.weight.fill_(7)
     bf16torch.save_file(other.state_dict(), native / "model.zarr")
     assert same(AutoModelForCausalLM.from_pretrained(native), tiny_llama())
-    assert same(bf16torch.from_pretrained(AutoModelForCausalLM, native), other)
+    with pytest.raises(StoreError, match=r"has model\.safetensors and model\.zarr: remove the one"):
+        bf16torch.from_pretrained(AutoModelForCausalLM, native)
+    store = native / "model.zarr"
+    assert same(bf16torch.from_pretrained(AutoModelForCausalLM, store), other)
     (native / "model.safetensors").unlink()
     assert same(AutoModelForCausalLM.from_pretrained(native), other)
     with pytest.raises(OSError, match=r"pytorch_model\.bin"):

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 import bf16codecs
-from bf16codecs.errors import SafetensorsError
+from bf16codecs.errors import SafetensorsError, StoreError
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -26,11 +26,10 @@ def train(folder, run, steps, resume=False, **options):
         str(folder),
         max_steps=steps,
         per_device_train_batch_size=2,
-        learning_rate=1e-2,
         report_to=[],
         use_cpu=True,
         disable_tqdm=True,
-        **{"save_steps": 2, **options},
+        **{"save_steps": 2, "learning_rate": 1e-2, **options},
     )
     row = {"input_ids": list(range(3, 11)), "labels": list(range(3, 11))}
     trainer = transformers.Trainer(
@@ -69,9 +68,10 @@ def test_steps_are_the_checkpoints(tmp_path, name):
 
 def test_resuming_writes_no_step_twice(tmp_path):
     out, run = tmp_path / "out", tmp_path / "run.zarr"
-    train(out, run, 4)
+    train(out, run, 6)
     before = bf16torch.load_file(f"{run}@4")
-    shutil.rmtree(out / "checkpoint-4")
+    for step in (4, 6):
+        shutil.rmtree(out / f"checkpoint-{step}")
     train(out, run, 6, resume=True)  # from step 2
     with bf16codecs.open_run(run) as opened:
         assert list(opened.steps) == [2, 4, 6]
@@ -79,14 +79,31 @@ def test_resuming_writes_no_step_twice(tmp_path):
     assert same(bf16torch.load_file(f"{run}@6"), state_of(out, 6))
 
 
-def test_steps_between_are_told(tmp_path):
+@pytest.mark.parametrize("options", [{"save_steps": 1}, {"learning_rate": 1e-3}])
+def test_another_training_is_refused(tmp_path, options):
+    """Whether its steps lie between those of the run, or are the same and have other weights."""
     out, run = tmp_path / "out", tmp_path / "run.zarr"
     train(out, run, 4)
-    shutil.rmtree(out / "checkpoint-4")
-    with pytest.warns(UserWarning, match=r"has steps up to 4, and step 3 is not appended"):
-        train(out, run, 3, resume=True, save_steps=1)
+    with pytest.raises(StoreError, match=r"has the steps of another training, up to 4"):
+        train(tmp_path / "other", run, 4, **options)
     with bf16codecs.open_run(run) as opened:
         assert list(opened.steps) == [2, 4]
+    assert same(bf16torch.load_file(f"{run}@2"), state_of(out, 2))
+
+
+def test_paths_that_are_no_runs(tmp_path):
+    for name in ("run.tar", "run.safetensors"):
+        with pytest.raises(ValueError, match="choose another name"):
+            RunCallback(tmp_path / name)
+    bf16torch.save_file(tiny_llama().state_dict(), tmp_path / "model.zarr")
+    with pytest.raises(StoreError, match="not a run, but one model"):
+        train(tmp_path / "out", tmp_path / "model.zarr", 2)
+    assert not list((tmp_path / "out").glob("checkpoint-*"))
+
+
+def test_the_folder_of_the_run_is_made(tmp_path):
+    train(tmp_path / "out", tmp_path / "new" / "run.zarr", 2)
+    assert bf16codecs.open_run(tmp_path / "new" / "run.zarr").steps
 
 
 def test_options_are_those_of_runs(tmp_path):

@@ -20,7 +20,6 @@ from bf16codecs.convert.bases import AUTO, Base, check_not_base, opened_base
 from bf16codecs.convert.plan import NoCommonTensorError
 from bf16codecs.convert.target import (
     absolute_target,
-    check_store_name,
     new_target,
     other_than_model,
 )
@@ -47,6 +46,7 @@ from bf16codecs.torch.checkpoint.assembling import (
 )
 from bf16codecs.torch.checkpoint.encoding import ZARR_FORMAT
 from bf16codecs.torch.checkpoint.planning import (
+    SMALL_BYTES,
     CheckpointPlan,
     base_arrays,
     is_small,
@@ -74,6 +74,8 @@ class Settings:
     is_measured: bool
     chunk_size: int
     base: str | None
+    #: Whether what cannot be read of the base is done without.
+    is_base_optional: bool
     storage_options: Mapping[str, Any] | None
     overwrite: bool
     sync: bool
@@ -102,7 +104,6 @@ class Commit:
     def __init__(self, path: str, settings: Settings, plans: Sequence[SavePlan]) -> None:
         self._settings, self._stack = settings, ExitStack()
         self.target = absolute_target(path, [])
-        check_store_name(path, self.target, Kind.FOLDER)
         check_not_base(settings.base, self.target, settings.storage_options)
         obstacle = partial(other_than_model, kind=Kind.FOLDER)
         with ExitStack() as stack:
@@ -130,7 +131,9 @@ class Commit:
         if not isinstance(self._base, Base):
             return plan
         based = base_arrays(plan, self._base.model)
-        if not based:
+        # What has a few bytes, such as the state of random numbers, is in every job's checkpoints.
+        large = {array.path for array in plan.arrays.values() if array.nbytes >= SMALL_BYTES}
+        if not (large & based.keys() if large else based):
             raise NoCommonTensorError(
                 f"{self.target}: has no tensor in common with its base, {self._base.model.where}:"
                 " none of the same name, dtype and shape"
@@ -170,6 +173,7 @@ class Commit:
             self._writer.shared(),
             self._settings.is_measured,
             base,
+            self._settings.is_base_optional,
             self._settings.storage_options if base is not None and "://" in base else None,
             self._settings.sync,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from bf16codecs._buffers import Bytes, ThreadBuffer
 from bf16codecs._chunks.based import ChunkBase
 from bf16codecs._chunks.grid import ArrayPlan, Piece
 from bf16codecs._chunks.pieces import RangeReader
+from bf16codecs.errors import BF16CodecsError, CheckpointWarning
 from bf16codecs.store.zarr_metadata import chunk_key
 from bf16codecs.store.zarr_writer import ChunkWriter
 
@@ -59,19 +61,24 @@ class ChunkEncoder:
         Writes them.
     bases : mapping
         By path, what arrays that have a base are coded against.
+    is_base_optional : bool
+        Whether chunks whose base is damaged are coded without it, of which a warning tells.
     memory, base_memory : ThreadBuffer
         For padded chunks, and for what they are coded against.
     """
 
     writer: ChunkWriter
     bases: Mapping[str, RangeReader]
+    is_base_optional: bool
     memory: ThreadBuffer
     base_memory: ThreadBuffer
 
     @classmethod
-    def of(cls, writer: ChunkWriter, bases: Mapping[str, RangeReader]) -> ChunkEncoder:
+    def of(
+        cls, writer: ChunkWriter, bases: Mapping[str, RangeReader], is_base_optional: bool
+    ) -> ChunkEncoder:
         """Return an encoder with memory of its own."""
-        return cls(writer, bases, ThreadBuffer(), ThreadBuffer())
+        return cls(writer, bases, is_base_optional, ThreadBuffer(), ThreadBuffer())
 
     def put(self, array: ArrayPlan, index: Index, values: NDArray[Any]) -> int:
         """Write a chunk of an array, given without padding; return its stored size."""
@@ -95,7 +102,14 @@ class ChunkEncoder:
         base = self.base_memory.get(array.chunk_nbytes)
         # Of the array alone, not of the file.
         bases = ChunkBase(self.bases[array.path], replace(array, offset=0))
-        bases.read(index, 0, base.size, base)
+        try:
+            bases.read(index, 0, base.size, base)
+        except BF16CodecsError as e:
+            if not self.is_base_optional:
+                raise
+            text = f"not stored as a difference, since the checkpoint before is damaged: {e}"
+            warnings.warn(text, CheckpointWarning, stacklevel=2)
+            return None
         return base
 
     def _padded(self, array: ArrayPlan, values: NDArray[Any]) -> Bytes:

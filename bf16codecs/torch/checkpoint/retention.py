@@ -15,13 +15,13 @@ from bf16codecs._paths import absolute
 from bf16codecs._replace import WorkingFolder
 from bf16codecs.convert.rebasing import rebase_store
 from bf16codecs.convert.step_numbers import series_of
-from bf16codecs.errors import BF16CodecsError, LeftoverWarning
+from bf16codecs.errors import BF16CodecsError, CheckpointWarning
 from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.bases import place_of
 from bf16codecs.store.kinds import detect
 from bf16codecs.store.opening import Opening, open_either
 
-__all__ = ["Retention", "previous_of", "release"]
+__all__ = ["Retention", "check_series", "previous_of", "release"]
 
 # Reading one decodes all of its chain: as many as this come after one that is whole. With 8 in a
 # chain, steps of a run took 1.9 bits a value instead of 10.5; with 16, 1.3 (docs/experiments.md).
@@ -65,19 +65,6 @@ class Retention:
             raise ValueError("keep_every is for what keep_last would remove: say keep_last, too")
         return cls(keep_last, keep_every)
 
-    def check_name(self, path: str) -> None:
-        """Refuse a checkpoint whose name tells no step, if some are to be removed.
-
-        Raises
-        ------
-        ValueError
-            If it is one.
-        """
-        if self.keep_last is not None and series_of(Path(path).name) is None:
-            raise ValueError(
-                f"{path}: keep_last goes by the step that a name tells: name it like step-600.zarr"
-            )
-
     def apply(self, target: Path, sync: bool) -> None:
         """Remove what is not kept, now that a checkpoint is there.
 
@@ -101,11 +88,35 @@ class Retention:
             _warn(f"{target.parent}: not all is removed that {asked} asks for", e)
 
     def _doomed(self, members: _Members, target: Path) -> set[Path]:
-        steps = sorted((m.step, m.path) for m in members.values() if m.step is not None)
+        own = members[Path(os.path.realpath(target))].step
+        # Later ones are of a branch that this job has left, or of another: nobody asked for them.
+        found = ((m.step, m.path) for m in members.values() if m.step is not None)
+        steps = sorted((step, path) for step, path in found if own is not None and step <= own)
         kept = {path for _, path in steps[-(self.keep_last or 0) :]}
         if self.keep_every is not None:
             kept |= {path for step, path in steps if step % self.keep_every == 0}
-        return {path for _, path in steps} - kept - {Path(os.path.realpath(target))}
+        return {path for _, path in steps} - kept
+
+
+def check_series(path: str, what: str) -> None:
+    """Refuse a checkpoint whose name tells no step.
+
+    Parameters
+    ----------
+    path
+        The checkpoint.
+    what
+        What needs it.
+
+    Raises
+    ------
+    ValueError
+        If it is one.
+    """
+    if series_of(Path(path).name) is None:
+        raise ValueError(
+            f"{path}: {what} goes by the step that a name tells: name it like step-600.zarr"
+        )
 
 
 def release(target: Path, sync: bool) -> None:
@@ -208,4 +219,4 @@ def _members(target: Path) -> _Members:
 
 
 def _warn(text: str, error: Exception) -> None:
-    warnings.warn(f"{text}: {one_line(error)}", LeftoverWarning, stacklevel=4)
+    warnings.warn(f"{text}: {one_line(error)}", CheckpointWarning, stacklevel=4)

@@ -6,6 +6,7 @@ import os
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from torch.distributed.checkpoint import Metadata, SavePlan, SavePlanner, StorageWriter
@@ -14,15 +15,17 @@ from torch.distributed.checkpoint.planner import WriteItemType
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
+from bf16codecs import _core
 from bf16codecs._arguments import as_integer
 from bf16codecs._paths import absolute, given_path
 from bf16codecs._threads import codec_threads
 from bf16codecs.convert.defaults import DEFAULT_CHUNK_SIZE
-from bf16codecs.convert.target import target_errors
+from bf16codecs.convert.target import check_store_name, target_errors
 from bf16codecs.store.choice import CodecChoice
+from bf16codecs.store.kinds import Kind
 from bf16codecs.torch.checkpoint.commit import Commit, Settings
 from bf16codecs.torch.checkpoint.planning import check_item, names_of
-from bf16codecs.torch.checkpoint.retention import Retention, previous_of, release
+from bf16codecs.torch.checkpoint.retention import Retention, check_series, previous_of, release
 from bf16codecs.torch.checkpoint.threads import own_threads
 from bf16codecs.torch.checkpoint.writing import Task, write_items
 
@@ -32,6 +35,7 @@ __all__ = ["StoreWriter"]
 PREVIOUS = "previous"
 #: In place of a level: best for the tensors for which it pays.
 AUTO_LEVEL = "auto"
+_LEVELS = tuple(_core.LEVELS)
 _OF_ONE_SAVE = ("_commit", "_undo", "_plans", "_is_alone")
 
 
@@ -55,9 +59,9 @@ class StoreWriter(StorageWriter):
         ``"previous"`` is the checkpoint of this series whose step comes before this one's; the
         first one has no base.
     keep_last
-        How many checkpoints of this series to keep; those of earlier steps are removed once this
-        one is there. By default all. A series are the checkpoints in one folder whose names differ
-        in the step alone.
+        How many checkpoints of this series to keep, up to the step of this one; those before are
+        removed once this one is there, and later ones are left alone. By default all. A series are
+        the checkpoints in one folder whose names differ in the step alone.
     keep_every
         Checkpoints whose step is a multiple of it are kept for ever. Their names say the step:
         ``step-600.zarr``.
@@ -104,6 +108,8 @@ class StoreWriter(StorageWriter):
         is_measured = codec == "arithmetic" and level == AUTO_LEVEL
         # The other codecs have no word for "fast".
         is_default = is_measured or (codec != "arithmetic" and level == "fast")
+        if codec == "arithmetic" and level is not None and level not in (*_LEVELS, AUTO_LEVEL):
+            raise ValueError(f"level must be {', '.join(_LEVELS)} or {AUTO_LEVEL}, not {level!r}")
         choice = CodecChoice(codec, None if is_default else level)
         if codec in ("none", "split"):
             raise ValueError(f"codec {codec!r} has no checksums of integers: take another")
@@ -114,9 +120,11 @@ class StoreWriter(StorageWriter):
         if place is not None:
             choice.check_difference()
         self._settings = Settings(
-            choice, is_measured, chunk_size, place, storage_options, overwrite, sync
+            choice, is_measured, chunk_size, place, False, storage_options, overwrite, sync
         )
         self._retention = Retention.checked(keep_last, keep_every)
+        if threads is not None and as_integer("threads", threads) < 1:
+            raise ValueError(f"threads must be positive, not {threads}")
         self._threads = threads
         self._forget()
 
@@ -167,11 +175,13 @@ class StoreWriter(StorageWriter):
         """Plan the store, and begin it; called on the coordinator."""
         plans = self._with_unchanged(plans)
         settings = self._settings
-        self._retention.check_name(self.path)
+        if self._retention.keep_last is not None or settings.base == PREVIOUS:
+            what = "keep_last" if self._retention.keep_last is not None else 'base="previous"'
+            check_series(self.path, what)
         # As torch's own writer does: a job makes the folder of its checkpoints.
         os.makedirs(os.path.dirname(absolute(self.path)), exist_ok=True)
         if settings.base == PREVIOUS:
-            settings = replace(settings, base=previous_of(self.path))
+            settings = replace(settings, base=previous_of(self.path), is_base_optional=True)
         self._commit = Commit(self.path, settings, plans)
         self._is_alone = len(plans) == 1
         # torch does not tell when another process has failed: then nobody finishes. The next
@@ -245,4 +255,5 @@ def _local(path: str | os.PathLike[str]) -> str:
     text = given_path(path, "checkpoint")
     if "://" in text:
         raise ValueError(f"{text}: checkpoints must be local: upload the finished one")
+    check_store_name(text, Path(absolute(text)), Kind.FOLDER)
     return text

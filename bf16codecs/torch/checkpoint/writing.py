@@ -62,6 +62,8 @@ class Task:
         Whether each shard gets level best if that pays.
     base : str or None
         The model that there are differences to, its path or address.
+    is_base_optional : bool
+        Whether what cannot be read of it is done without.
     storage_options : mapping or None
         Of the file system of that address.
     sync : bool
@@ -76,6 +78,7 @@ class Task:
     writer: ChunkWriter
     is_measured: bool
     base: str | None
+    is_base_optional: bool
     storage_options: Mapping[str, Any] | None
     sync: bool
 
@@ -247,7 +250,7 @@ def opened_encoder(task: Task) -> Iterator[ChunkEncoder]:
     """Yield what encodes chunks of the task's arrays, with their base open."""
     based = {name: array for name, array in task.arrays.items() if array.has_base}
     if task.base is None or not based:
-        yield ChunkEncoder.of(task.writer, {})
+        yield ChunkEncoder.of(task.writer, {}, task.is_base_optional)
         return
     with closing(open_any(task.base, Opening(task.storage_options, chain=("",)))) as base:
         found = {}
@@ -256,4 +259,4 @@ def opened_encoder(task: Task) -> Iterator[ChunkEncoder]:
             if counterpart is None:
                 raise BaseMismatchError(f"{base.where}: changed while it was read as a base")
             found[array.path] = counterpart
-        yield ChunkEncoder.of(task.writer, found)
+        yield ChunkEncoder.of(task.writer, found, task.is_base_optional)

@@ -74,9 +74,13 @@ def test_a_base_of_another_model(tmp_path: Path) -> None:
     error = failure(save, {"w": numbers()}, tmp_path / "c.zarr", base=tmp_path / "other.zarr")
     assert isinstance(error, StoreError)
     assert "no tensor in common with its base" in str(error)
+    save({"rng": torch.get_rng_state()}, tmp_path / "third.zarr")
+    state = {"w": numbers(), "rng": torch.get_rng_state()}
+    error = failure(save, state, tmp_path / "c.zarr", base=tmp_path / "third.zarr")
+    assert "no tensor in common with its base" in str(error)
     missing = failure(save, {"w": numbers()}, tmp_path / "c.zarr", base=tmp_path / "missing")
     assert isinstance(missing, FileNotFoundError)
-    assert os.listdir(tmp_path) == ["other.zarr"]
+    assert sorted(os.listdir(tmp_path)) == ["other.zarr", "third.zarr"]
 
 
 def test_a_base_that_is_replaced(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bf16codecs import open_model
-from bf16codecs.errors import LeftoverWarning
+from bf16codecs.errors import CheckpointWarning
 
 torch = pytest.importorskip("torch")
 dcp = pytest.importorskip("torch.distributed.checkpoint")
@@ -125,7 +125,7 @@ def test_what_cannot_be_rewritten_keeps_its_base(tmp_path: Path) -> None:
     save(tmp_path, 2, base="previous")
     chunk = next((tmp_path / "step-2.zarr" / "w").glob("c.*"))
     chunk.write_bytes(chunk.read_bytes()[:-1])
-    with pytest.warns(LeftoverWarning, match=r"step-2\.zarr: not rewritten, so that its base"):
+    with pytest.warns(CheckpointWarning, match=r"step-2\.zarr: not rewritten, so that its base"):
         save(tmp_path, 3, keep_last=2)
     assert sorted(os.listdir(tmp_path)) == [f"step-{step}.zarr" for step in (1, 2, 3)]
 
@@ -143,7 +143,7 @@ def test_nothing_is_lost_where_nothing_can_be_rewritten(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(retention, "rebase_store", fail)
-    with pytest.warns(LeftoverWarning, match="not rewritten"):
+    with pytest.warns(CheckpointWarning, match="not rewritten"):
         save(tmp_path, 5, base="previous", keep_last=keep_last)
     assert steps(tmp_path) == [1, 2, 3, 4, 5]
     monkeypatch.undo()
@@ -177,7 +177,7 @@ def test_a_damaged_one_is_no_base(tmp_path: Path) -> None:
     save(tmp_path, 1)
     save(tmp_path, 2, base="previous")
     shutil.rmtree(tmp_path / "step-1.zarr")
-    with pytest.warns(LeftoverWarning, match=r"step-2\.zarr: not taken as the base of step-3"):
+    with pytest.warns(CheckpointWarning, match=r"step-2\.zarr: not taken as the base of step-3"):
         save(tmp_path, 3, base="previous")
     assert base(tmp_path, 3) is None
 
@@ -185,12 +185,29 @@ def test_a_damaged_one_is_no_base(tmp_path: Path) -> None:
 def test_names_without_numbers(tmp_path: Path) -> None:
     with pytest.raises(dcp.api.CheckpointException, match=r"name it like step-600\.zarr"):
         dcp.save({"w": numbers(1)}, storage_writer=StoreWriter(tmp_path / "last", keep_last=2))
+    with pytest.raises(dcp.api.CheckpointException, match='base="previous" goes by the step'):
+        dcp.save({"w": numbers(1)}, storage_writer=StoreWriter(tmp_path / "z", base="previous"))
     assert os.listdir(tmp_path) == []
 
 
-def test_an_earlier_step_that_is_saved_again(tmp_path: Path) -> None:
-    """What was just written is never removed."""
-    for step in (1, 2, 3):
+def test_a_branch_from_an_earlier_step(tmp_path: Path) -> None:
+    """Its own checkpoints are kept, and those that come later are left alone."""
+    for step in (10, 20, 30):
+        save(tmp_path, step, keep_last=3)
+    for step in (11, 12, 13):
         save(tmp_path, step, keep_last=2)
-    save(tmp_path, 1, keep_last=2)
-    assert steps(tmp_path) == [1, 2, 3]
+    assert steps(tmp_path) == [12, 13, 20, 30]
+
+
+def test_a_checkpoint_before_that_is_damaged(tmp_path: Path) -> None:
+    """Training goes on: what cannot be read of it is stored without it."""
+    save(tmp_path, 1)
+    (chunk,) = (tmp_path / "step-1.zarr" / "w").glob("c.*")
+    content = bytearray(chunk.read_bytes())
+    content[len(content) // 2] ^= 1
+    chunk.write_bytes(content)
+    with pytest.warns(CheckpointWarning, match="the checkpoint before is damaged"):
+        save(tmp_path, 2, base="previous")
+    state = {"w": torch.zeros(64, 300), "step": 0}
+    dcp.load(state, storage_reader=StoreReader(tmp_path / "step-2.zarr"))
+    assert torch.equal(state["w"], numbers(2))

@@ -20,7 +20,7 @@ dcp = pytest.importorskip("torch.distributed.checkpoint")
 from torch.distributed.checkpoint.api import CheckpointException  # noqa: E402
 
 from bf16codecs.torch.checkpoint import StoreReader, StoreWriter  # noqa: E402
-from checkpoint_calls import failure, load, numbers, save  # noqa: E402
+from checkpoint_calls import load, numbers, save  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 
@@ -202,6 +202,8 @@ def test_safetensors_as_base(tmp_path: Path) -> None:
         ({"codec": "split"}, ValueError, "checksums"),
         ({"codec": "gzip"}, ValueError, "codec must be"),
         ({"level": "fastest"}, ValueError, "level must be"),
+        ({"level": "bst"}, ValueError, "level must be .*best or auto, not 'bst'"),
+        ({"threads": 0}, ValueError, "threads must be positive"),
         ({"keep_last": 0}, ValueError, "keep_last must be positive"),
         ({"keep_last": 1.5}, TypeError, "keep_last must be an integer"),
         ({"keep_every": 10}, ValueError, "say keep_last"),
@@ -219,8 +221,9 @@ def test_paths(tmp_path: Path) -> None:
         StoreWriter("s3://bucket/c.zarr")
     with pytest.raises(ValueError, match="is empty"):
         StoreWriter("")
-    error = failure(save, {"w": numbers()}, tmp_path / "c.h5")
-    assert "by its name an HDF5 file" in str(error)
+    for name, kind in (("c.h5", "an HDF5 file"), ("c.tar", "a file of another kind")):
+        with pytest.raises(ValueError, match=f"by its name {kind}"):
+            StoreWriter(tmp_path / name)
     assert not StoreWriter.validate_checkpoint_id("s3://bucket/c.zarr")
     writer = StoreWriter(tmp_path / "c.zarr")
     with pytest.raises(ValueError, match="use_collectives"):
