@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from bf16codecs import _interrupt
 from bf16codecs._arguments import for_caller
 from bf16codecs._files import disk_size
+from bf16codecs._messages import few
 from bf16codecs._paths import given_path
 from bf16codecs._replace import WORKING_PREFIX
 from bf16codecs.convert.defaults import DEFAULT_CHUNK_SIZE
@@ -42,6 +43,8 @@ __all__ = ["FolderSummary", "pack_hugging_face", "unpack_hugging_face"]
 
 #: The file of a packed folder that says which stores its weights are in.
 MANIFEST = "bf16codecs.json"
+# Of files that are missing.
+_SHOWN = 3
 _LAYOUT = 1
 #: Of weights that are not packed, which some may have expected.
 _OTHER_WEIGHTS = {".bin", ".ckpt", ".gguf", ".msgpack", ".pt", ".pth"}
@@ -150,7 +153,7 @@ def pack_hugging_face(
                 safetensors_to_zarr(
                     own.source, temporary / own.store, sync=False, progress=report, **options
                 )
-        _write_manifest(temporary / MANIFEST, sets)
+        _write_manifest(temporary / MANIFEST, sets, kept)
         stored_nbytes = disk_size(temporary)
     files = [file for own in sets for file in own.source.files]
     return FolderSummary(
@@ -209,8 +212,14 @@ def unpack_hugging_face(
     """
     start = time.perf_counter()
     source, target = _places(packed, folder)
-    stores = _read_manifest(source / MANIFEST)
+    stores, kept = _read_manifest(source / MANIFEST)
     tree = list_tree(source, without={MANIFEST, *stores})
+    missing = sorted(kept - set(tree.files))
+    if missing:
+        raise StoreError(
+            f"{source}: {few(missing, _SHOWN)} is not there, and was when it was packed: put it"
+            f" back, or take its name out of {MANIFEST}"
+        )
     sizes, tensors = [], 0
     for name in stores:
         with closing(open_store(source / name, Kind.FOLDER)) as reader:
@@ -303,7 +312,7 @@ def _copy(tree: Tree, target: Path, verify: bool, progress: Progress | None) -> 
         _interrupt.check()
 
 
-def _write_manifest(path: Path, sets: list[WeightSet]) -> None:
+def _write_manifest(path: Path, sets: list[WeightSet], kept: Iterable[str]) -> None:
     stores = {
         own.store: {
             name: f"{stat.S_IMODE(file.stat().st_mode):04o}"
@@ -311,12 +320,13 @@ def _write_manifest(path: Path, sets: list[WeightSet]) -> None:
         }
         for own in sets
     }
-    text = json.dumps({"layout": _LAYOUT, "stores": stores}, indent=2)
+    content = {"layout": _LAYOUT, "stores": stores, "files": sorted(kept)}
+    text = json.dumps(content, indent=2)
     path.write_text(f"{text}\n", encoding="utf-8")
 
 
-def _read_manifest(path: Path) -> dict[str, dict[str, int]]:
-    """Return the modes of the files that each store has, by the paths of both."""
+def _read_manifest(path: Path) -> tuple[dict[str, dict[str, int]], set[str]]:
+    """Return the modes of the files that each store has, by the paths of both, and other files."""
     try:
         document = json.loads(path.read_bytes())
     except FileNotFoundError:
@@ -333,11 +343,12 @@ def _read_manifest(path: Path) -> dict[str, dict[str, int]]:
             store: {name: int(mode, 8) & 0o777 for name, mode in files.items()}
             for store, files in document["stores"].items()
         }
+        kept = set(document.get("files", []))
     except (AttributeError, KeyError, TypeError, ValueError):
-        stores = {}
+        stores, kept = {}, set()
     if layout != _LAYOUT or not stores or not all(map(_is_sound, stores, stores.values())):
         raise StoreError(f"{path}: does not say which files are in which stores of the folder")
-    return stores
+    return stores, kept
 
 
 def _is_sound(store: str, files: Mapping[str, int]) -> bool:

@@ -79,8 +79,11 @@ def from_pretrained(
     if "state_dict" in options or "gguf_file" in options:
         raise TypeError("from_pretrained of a store takes neither state_dict nor gguf_file")
     store, folder = _located(given_path(path, "model"))
+    subfolder = options.get("subfolder") or ""
+    if folder is not None and not (folder / subfolder).is_dir():
+        raise FileNotFoundError(errno.ENOENT, "No such subfolder", os.fspath(folder / subfolder))
     opening = {"storage_options": storage_options, "max_bytes": max_bytes, "base": base}
-    with _configured(config, store, folder, options.get("subfolder") or "") as place:
+    with _configured(config, store, folder, subfolder) as place:
         if config is not None and not isinstance(config, (str, os.PathLike)):
             options["config"] = config
         with transformers_loads(Chosen(str(place), folder, store, opening)):

@@ -269,6 +269,15 @@ def test_manifests_that_say_something_else(folder: Path, tmp_path: Path) -> None
     assert sorted(os.listdir(tmp_path)) == ["model", "packed"]
 
 
+def test_files_that_got_lost(folder: Path, tmp_path: Path) -> None:
+    packed = tmp_path / "packed"
+    pack_hugging_face(folder, packed)
+    (packed / "config.json").unlink()
+    with pytest.raises(StoreError, match=r"config\.json is not there, and was when it was packed"):
+        unpack_hugging_face(packed, tmp_path / "back")
+    assert sorted(os.listdir(tmp_path)) == ["model", "packed"]
+
+
 def test_damaged_stores_are_not_restored(folder: Path, tmp_path: Path) -> None:
     packed = tmp_path / "packed"
     pack_hugging_face(folder, packed)

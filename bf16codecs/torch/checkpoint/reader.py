@@ -40,6 +40,8 @@ from bf16codecs.torch.tied import TORCH_DTYPES
 
 __all__ = ["StoreReader"]
 
+# In checkpoints of PyTorch's own writer.
+_TORCH_METADATA = ".metadata"
 # What NumPy takes of PyTorch has these, by the size of an item.
 _CARRIERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -190,12 +192,18 @@ def _there(path: str | os.PathLike[str]) -> str:
     ------
     FileNotFoundError
         If nothing is there.
+    StoreError
+        If it is a checkpoint that PyTorch itself reads.
     """
     text = given_path(path, "checkpoint")
     if "://" not in text:
         place, _ = split_step(text)
         recover_missing(place)
         os.stat(place)
+        if os.path.isfile(os.path.join(place, _TORCH_METADATA)):
+            raise StoreError(
+                f"{place}: a checkpoint of PyTorch's FileSystemWriter: FileSystemReader reads it"
+            )
     return text
 
 

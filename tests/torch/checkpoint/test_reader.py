@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from bf16codecs.convert import safetensors_to_zarr
+from bf16codecs.errors import StoreError
 
 torch = pytest.importorskip("torch")
 dcp = pytest.importorskip("torch.distributed.checkpoint")
@@ -65,6 +66,12 @@ def test_tensors_that_do_not_fit(tmp_path: Path) -> None:
         StoreReader(tmp_path / "typo.zarr")
     with pytest.raises(FileNotFoundError, match=r"typo\.zarr"):
         StoreReader(tmp_path).reset(tmp_path / "typo.zarr")
+
+
+def test_a_checkpoint_of_torch(tmp_path: Path) -> None:
+    dcp.save({"w": numbers()}, storage_writer=dcp.FileSystemWriter(tmp_path / "theirs"))
+    with pytest.raises(StoreError, match="FileSystemReader reads it"):
+        StoreReader(tmp_path / "theirs")
 
 
 def test_a_damaged_checkpoint(tmp_path: Path) -> None:
