@@ -52,6 +52,7 @@ from bf16codecs.torch.checkpoint.planning import (
     is_small,
     plan_checkpoint,
 )
+from bf16codecs.torch.checkpoint.retention import release
 from bf16codecs.torch.checkpoint.writing import (
     ObjectReport,
     ShardReport,
@@ -198,6 +199,8 @@ class Commit:
             If something is missing.
         """
         with self._stack:
+            if self._settings.overwrite:
+                release(self.target, self._settings.sync)
             reports: dict[str, list[ShardReport]] = defaultdict(list)
             objects: dict[str, ObjectReport] = {}
             for result in (result for own in results for result in own):

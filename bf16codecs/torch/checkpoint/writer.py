@@ -25,7 +25,7 @@ from bf16codecs.store.choice import CodecChoice
 from bf16codecs.store.kinds import Kind
 from bf16codecs.torch.checkpoint.commit import Commit, Settings
 from bf16codecs.torch.checkpoint.planning import check_item, names_of
-from bf16codecs.torch.checkpoint.retention import Retention, check_series, previous_of, release
+from bf16codecs.torch.checkpoint.retention import Retention, check_series, previous_of
 from bf16codecs.torch.checkpoint.threads import own_threads
 from bf16codecs.torch.checkpoint.writing import Task, write_items
 
@@ -227,8 +227,6 @@ class StoreWriter(StorageWriter):
         assert self._undo is not None
         self._undo.detach()
         with codec_threads(self._threads or own_threads()):
-            if self._settings.overwrite:
-                release(commit.target, self._settings.sync)
             commit.finish(results, names_of(metadata.planner_data))
             self._retention.apply(commit.target, self._settings.sync)
 

@@ -104,6 +104,7 @@ def test_a_base_that_nothing_can_do_without(tmp_path: Path) -> None:
     content = chunk.read_bytes()
     chunk.write_bytes(content[:-1])
     failure(save, {"w": numbers(seed=1)}, first, overwrite=True)
+    assert sorted(os.listdir(tmp_path)) == ["a.zarr", "b.zarr"]
     chunk.write_bytes(content)
     state = {"w": torch.zeros(64, 300)}
     load(state, second)
