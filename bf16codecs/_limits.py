@@ -23,6 +23,7 @@ __all__ = [
     "MAX_BODY_BYTES",
     "MAX_GROUP",
     "MAX_METADATA_BYTES",
+    "MAX_NDIM",
     "READ_SECONDS",
     "REMOTE_IN_FLIGHT_BYTES",
     "Limits",
@@ -50,8 +51,8 @@ MAX_GROUP = 4096
 #: How long a server may take to accept a connection, and be silent in a reply.
 CONNECT_SECONDS, READ_SECONDS = 30, 60
 
-# HDF5 and older NumPy allow this many dimensions.
-_MAX_NDIM = 32
+#: HDF5 and older NumPy allow this many dimensions.
+MAX_NDIM = 32
 # Of models of 10 to 3,000 tensors, Zstandard shrinks headers 4 to 13 times, and ZIP (deflate, level
 # 9) the consolidated metadata 12 to 51 times.
 _METADATA_RATIO, _SMALL_METADATA = 128, 1 << 20
@@ -71,7 +72,7 @@ _MOST_ANCESTORS = 15
 def is_addressable(shape: Sequence[int], item_bits: int) -> bool:
     """Tell whether an array can exist: its dimensions, and its bits counted in 63 bits."""
     # An empty array may have other dimensions that are larger than any memory.
-    return len(shape) <= _MAX_NDIM and math.prod(max(1, n) for n in shape) * item_bits < 2**63
+    return len(shape) <= MAX_NDIM and math.prod(max(1, n) for n in shape) * item_bits < 2**63
 
 
 def check_metadata(nbytes: int, stored: Callable[[], int] | None = None) -> None:

@@ -15,7 +15,7 @@ try:
 except ImportError:  # macOS alone has it
     F_FULLFSYNC = None
 
-__all__ = ["flush", "sync", "sync_files", "sync_names", "sync_tree"]
+__all__ = ["flush", "make_folders", "sync", "sync_files", "sync_names", "sync_tree"]
 
 # How many files are flushed at a time: the disk's queue, not the processor, does the work.
 _CONCURRENT = 16
@@ -49,6 +49,26 @@ def flush(descriptor: int) -> None:
         except OSError:  # a file system that does not know it
             pass
     os.fsync(descriptor)
+
+
+def make_folders(path: str | os.PathLike[str], durable: bool) -> None:
+    """Make a folder and those that it is in, where they are missing.
+
+    Parameters
+    ----------
+    path
+        Of the folder.
+    durable
+        Whether a loss of power must not take the new names away.
+    """
+    folder, made = Path(path), []
+    while not folder.exists() and folder.parent != folder:
+        made.append(folder)
+        folder = folder.parent
+    os.makedirs(path, exist_ok=True)
+    if durable:
+        for new in made:
+            sync(new.parent)
 
 
 def sync_tree(path: Path) -> None:

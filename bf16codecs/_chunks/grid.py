@@ -30,8 +30,7 @@ class Piece:
     @property
     def region(self) -> tuple[range, ...]:
         """The indices that it has along each axis, without padding."""
-        sizes = zip(self.index, self.array.chunks, self.array.shape, strict=True)
-        return tuple(range(i * n, min((i + 1) * n, size)) for i, n, size in sizes)
+        return self.array.region(self.index)
 
 
 @dataclass(frozen=True)
@@ -94,6 +93,11 @@ class ArrayPlan:
     def fill_value(self) -> Any:
         """The fill value: see the function of this name."""
         return fill_value(np.dtype(self.dtype))
+
+    def region(self, index: Sequence[int]) -> tuple[range, ...]:
+        """Return the indices that a chunk has along each axis, without padding."""
+        sizes = zip(index, self.chunks, self.shape, strict=True)
+        return tuple(range(i * n, min((i + 1) * n, size)) for i, n, size in sizes)
 
     def pieces(self) -> Iterator[Piece]:
         """Yield the chunks in the order of their bytes; the array must be contiguous."""

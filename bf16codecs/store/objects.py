@@ -28,8 +28,9 @@ def read_checkpoint(reader: StoreReader) -> Checkpoint | None:
         if objects.dtype != np.uint8 or len(objects.shape) != 1:
             raise StoreError(f"{reader.label(paths.objects)}: is not an array of bytes")
         nbytes = objects.shape[0]
+    text = reader.text(paths.text)
     try:
-        return Checkpoint.from_text(reader.text(paths.text), nbytes)
+        return Checkpoint.from_text(text, nbytes)
     except (ValueError, RecursionError) as e:
         raise StoreError(f"{reader.label(paths.text)}: {e}") from None
 

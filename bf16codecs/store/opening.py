@@ -41,6 +41,7 @@ __all__ = [
     "open_either",
     "open_run_store",
     "open_store",
+    "own_attributes",
     "split_step",
 ]
 
@@ -124,12 +125,25 @@ def names_run(path: Path) -> bool:
 
     Raises
     ------
+    BF16CodecsError, OSError
+        As `own_attributes` does.
+    """
+    return "run" in own_attributes(path)
+
+
+def own_attributes(path: Path) -> Mapping[str, Any]:
+    """Return what a local store says of itself, be it valid or not; nothing if it is no model's.
+
+    Raises
+    ------
     BF16CodecsError
-        If they are damaged so that they do not tell.
+        If it is damaged so that it does not tell.
     OSError
-        If they cannot be read.
+        If it cannot be read.
     """
     kind = detect(path)
+    if kind in (None, Kind.SAFETENSORS):
+        return {}
     if kind is Kind.HDF5:
         from bf16codecs.store.hdf5_reader import hdf5_attributes
 
@@ -139,9 +153,9 @@ def names_run(path: Path) -> bool:
             try:
                 _, attributes, _ = read_root(str(path), source)
             except NoGroupError:
-                return False
+                return {}
     own = attributes.get(ATTRIBUTES_KEY)
-    return isinstance(own, Mapping) and "run" in own
+    return own if isinstance(own, Mapping) else {}
 
 
 def split_step(source: Any) -> tuple[Any, int | None]:
