@@ -57,12 +57,7 @@ class _TensorFile(SourceFile):
         """Lay out a file, of tensors that can be stored."""
         forms = {name: stored_form(t.dtype, tuple(t.shape)) for name, t in tensors.items()}
         header = make_header(forms, metadata, str(path))
-        # Conjugated and negated views have other bytes than numbers.
-        ordered = [
-            tensors[info.name].detach().resolve_conj().resolve_neg().contiguous()
-            for info in header.tensors
-        ]
-        return cls(path, header, ordered)
+        return cls(path, header, [tensors[info.name].detach() for info in header.tensors])
 
     def read_into(self, offset: int, out: NDArray[np.uint8]) -> None:
         """Read bytes of one tensor."""
@@ -72,9 +67,23 @@ class _TensorFile(SourceFile):
         number = bisect.bisect_right(infos, offset, key=lambda info: info.start) - 1
         tensor = self.tensors[number]
         first = (offset - infos[number].start) // tensor.element_size()
-        part = tensor.reshape(-1)[first : first + out.size // tensor.element_size()]
+        part = _items(tensor, first, first + out.size // tensor.element_size())
         out[:] = part.view(torch.uint8).cpu().numpy()
 
     def state(self) -> Any:
         """Return something that differs once a tensor has changed."""
         return [tensor._version for tensor in self.tensors]
+
+
+def _items(tensor: torch.Tensor, start: int, stop: int) -> torch.Tensor:
+    """Return a range of the items in their order: of what is in another one, a copy of it alone."""
+    while tensor.ndim > 1 and not tensor.is_contiguous():
+        row = tensor[0].numel()
+        first, last = start // row, -(-stop // row)
+        tensor, start, stop = tensor[first:last], start - first * row, stop - first * row
+        if len(tensor) > 1:
+            break
+        tensor = tensor[0]
+    # Conjugated and negated views have other bytes than numbers.
+    run = tensor.contiguous().reshape(-1)[start:stop]
+    return run.resolve_conj().resolve_neg().contiguous()
