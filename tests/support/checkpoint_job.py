@@ -23,7 +23,8 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from torch.distributed.tensor import DTensor
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 from bf16codecs.torch.checkpoint import StoreReader, StoreWriter, encoding, grids
 from checkpoint_state import SHAPES, placed
@@ -75,6 +76,43 @@ def save_differences(folder: Path) -> None:
     for step in range(3):
         writer = StoreWriter(folder / f"step-{step}.zarr", base="previous")
         dcp.save(state(step), storage_writer=writer)
+
+
+@scenario
+def save_based(folder: Path, step: str) -> None:
+    """Save a difference to what other processes have saved."""
+    options = {"base": "previous", "level": "auto", "chunk_size": 1 << 14}
+    save(folder, f"step-{step}.zarr", step, **options)
+
+
+def disagreeing() -> dict[str, Any]:
+    """Return what processes see differently, each as far as it has it.
+
+    Only the first one sees that "a" is a rounding, and only the last one that "almost" is not equal
+    to others.
+    """
+    master = torch.randn((100, 100), generator=torch.Generator().manual_seed(0))
+    rounded, almost = master.bfloat16(), master.clone()
+    almost[-1, -1] += 1
+    whole = {"whole": master} if dist.get_rank() == 0 else {"b": rounded.clone()}
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    sharded = {"almost": almost, "master": master, "rounded": rounded, "tied": master}
+    found = {n: distribute_tensor(t, mesh, [Shard(0)]) for n, t in sharded.items()}
+    return {"a": rounded, **whole, **found}
+
+
+@scenario
+def save_disagreeing(folder: Path) -> None:
+    dcp.save(disagreeing(), storage_writer=StoreWriter(folder / "c.zarr", chunk_size=1 << 14))
+
+
+@scenario
+def load_disagreeing(folder: Path) -> None:
+    expected = disagreeing()
+    found = {name: torch.zeros_like(tensor) for name, tensor in expected.items()}
+    dcp.load(found, storage_reader=StoreReader(folder / "c.zarr"))
+    for name, tensor in expected.items():
+        assert torch.equal(local(found[name]), local(tensor)), name
 
 
 @scenario
@@ -133,11 +171,13 @@ def fail(folder: Path, victim: str) -> None:
 @scenario
 def never_arrive(folder: Path) -> None:
     """Let one process never come to save."""
+    group = dist.new_group(timeout=datetime.timedelta(seconds=4))
     if dist.get_rank() == 1:
         time.sleep(8)
         return
+    own, writer = state(), StoreWriter(folder / "c.zarr")
     with pytest.raises(RuntimeError, match=r"[Tt]imed out|[Cc]onnection"):
-        save(folder)
+        dcp.save(own, storage_writer=writer, process_group=group)
 
 
 @scenario
@@ -150,11 +190,9 @@ def save_shared_chunks(folder: Path) -> None:
 def run(name: str, rank: int, size: int, folder: Path, arguments: list[str], number: int) -> int:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    timeout = datetime.timedelta(seconds=4) if name == "never_arrive" else TIMEOUT
-    os.environ["LOCAL_WORLD_SIZE"] = str(size)
     rendezvous = f"file://{folder}/.rendezvous-{os.getppid()}-{number}"
     dist.init_process_group(
-        "gloo", init_method=rendezvous, rank=rank, world_size=size, timeout=timeout
+        "gloo", init_method=rendezvous, rank=rank, world_size=size, timeout=TIMEOUT
     )
     try:
         SCENARIOS[name](folder, *arguments)

@@ -22,7 +22,6 @@ from bf16codecs.store.layout import ATTRIBUTES_KEY
 from bf16codecs.torch.checkpoint.encoding import (
     ChunkEncoder,
     Index,
-    chunk_axes,
     chunk_file,
     chunks_of,
 )
@@ -63,21 +62,27 @@ def shared(reports: Reports, arrays: Mapping[str, ArrayPlan]) -> Shared:
         By tensor.
     """
     found = Shared({}, {}, [])
+    told = {(name, r.box): r.follows for name, own in reports.items() for r in own if r.follows}
+    alike: dict[frozenset[Any], list[str]] = defaultdict(list)
     for name, own in reports.items():
         # Whoever has nothing of it knows nothing.
-        follows = {report.follows for report in own if all(report.box.sizes)}
-        if len(follows) == 1 and (pair := next(iter(follows))) is not None:
-            (found.copies if pair[0] == COPY else found.roundings)[name] = pair[1]
-        else:
-            found.left.extend(
-                Left(name, report.box, *report.follows) for report in own if report.follows
-            )
-    # Who sees more of a job may know where an owner itself comes from.
-    for kind in (found.copies, found.roundings):
-        for name, owner in kind.items():
-            while owner in found.copies:
-                owner = found.copies[owner]
-            kind[name] = owner
+        boxes = [report.box for report in own if all(report.box.sizes)]
+        if boxes:
+            alike[frozenset((box, *_origin(told, name, box)) for box in boxes)].append(name)
+    owners = {
+        origins: min(names, key=lambda name: sum((name, box) in told for box, *_ in origins))
+        for origins, names in alike.items()
+    }
+    for origins, names in alike.items():
+        is_rounded = all(kind == ROUNDING for _, kind, _ in origins)
+        master = owners.get(frozenset((box, COPY, name) for box, _, name in origins))
+        if is_rounded and master is not None:
+            found.roundings.update(dict.fromkeys(names, master))
+            continue
+        owner = owners[origins]
+        found.copies.update({name: owner for name in names if name != owner})
+        left = (box for box, *_ in origins if (owner, box) in told)
+        found.left.extend(Left(owner, box, *_origin(told, owner, box)) for box in left)
     first: dict[tuple[Any, ...], str] = {}
     for name, content in small_contents(reports, arrays).items():
         dtype = arrays[name].attributes[ATTRIBUTES_KEY]["dtype"]
@@ -85,6 +90,19 @@ def shared(reports: Reports, arrays: Mapping[str, ArrayPlan]) -> Shared:
         if owner != name:
             found.copies[name] = owner
     return found
+
+
+def _origin(
+    told: Mapping[tuple[str, Box], tuple[str, str]], name: str, box: Box
+) -> tuple[str, str]:
+    """Return where a part of a tensor comes from: from itself, or from what its process told.
+
+    Who sees more of a job may know where that itself comes from, or that it is a rounding.
+    """
+    kind = COPY
+    while (follows := told.get((name, box))) is not None:
+        kind, name = (ROUNDING if ROUNDING in (kind, follows[0]) else COPY), follows[1]
+    return kind, name
 
 
 def small_contents(reports: Reports, arrays: Mapping[str, ArrayPlan]) -> dict[str, NDArray[Any]]:
@@ -99,11 +117,8 @@ def small_contents(reports: Reports, arrays: Mapping[str, ArrayPlan]) -> dict[st
         for report in own:
             part = np.frombuffer(report.content or b"", values.dtype)
             missing -= part.size
-            if len(report.box.sizes) == values.ndim:
-                place = tuple(slice(axis.start, axis.stop) for axis in report.box.axes)
-                values[place] = part.reshape(report.box.sizes)
-            else:  # of too many dimensions
-                values[:] = part
+            place = tuple(slice(axis.start, axis.stop) for axis in report.box.axes)
+            values[place] = part.reshape(report.box.sizes)
         if missing:
             raise StoreError(f"tensor {name!r}: {missing} items are of no process")
         found[name] = values
@@ -115,7 +130,7 @@ def put_small(encoder: ChunkEncoder, reports: Reports, arrays: Mapping[str, Arra
     for name, values in small_contents(reports, arrays).items():
         array = arrays[name]
         for index in grid_indices(chunk_counts(array.shape, array.chunks)):
-            place = tuple(slice(a.start, a.stop) for a in chunk_axes(array, index))
+            place = tuple(slice(a.start, a.stop) for a in array.region(index))
             encoder.put(array, index, values[place])
 
 
@@ -131,7 +146,7 @@ def put_parts(
 
     def put(name: str, index: Index, own: Sequence[tuple[Box, str]]) -> None:
         array = arrays[name]
-        axes = chunk_axes(array, index)
+        axes = array.region(index)
         values = np.empty([len(axis) for axis in axes], f"u{array.item_size}")
         missing = values.size
         for box, file in own:
@@ -155,6 +170,7 @@ def put_left(
     encoder: ChunkEncoder,
     left: Sequence[Left],
     arrays: Mapping[str, ArrayPlan],
+    paths: Mapping[str, str],
 ) -> None:
     """Write what no process did, from the tensors that it follows from.
 
@@ -166,18 +182,18 @@ def put_left(
         Writes to it.
     left
         What is missing.
-    arrays
-        By tensor.
+    arrays, paths
+        By tensor, its own array, and where the store has it.
     """
 
     def jobs() -> Iterator[Callable[[], None]]:
         for name, box, kind, owner in left:
-            path = arrays[owner].path + (ROUNDED if kind == ROUNDING else "")
+            path = paths[owner] + (ROUNDED if kind == ROUNDING else "")
             for index in chunks_of(arrays[name], box.axes):
                 yield partial(put, arrays[name], index, path)
 
     def put(array: ArrayPlan, index: Index, path: str) -> None:
-        axes, source = chunk_axes(array, index), reader.array(path)
+        axes, source = array.region(index), reader.array(path)
         values = np.empty([len(axis) for axis in axes], source.dtype)
         source.read_box(axes, values)
         encoder.put(array, index, values.view(f"u{array.item_size}"))
@@ -185,21 +201,34 @@ def put_left(
     run_all(jobs(), 1)
 
 
-def check_complete(folder: Path, arrays: Sequence[ArrayPlan]) -> None:
+def check_complete(folder: Path, arrays: Sequence[ArrayPlan], paths: Mapping[str, str]) -> None:
     """Refuse a store that lacks chunks, as when a process writes to a disk of its own.
+
+    Parameters
+    ----------
+    folder
+        The store.
+    arrays
+        Those that it has.
+    paths
+        By tensor, where the store has it.
 
     Raises
     ------
     StoreError
         If it does.
     """
+    there = {array.path for array in arrays}
+    for name, path in paths.items():
+        if path.removesuffix(ROUNDED) not in there:
+            raise StoreError(f"{folder}: tensor {name!r}: no process has written it")
     for array in arrays:
         whole = [
             chunk_file(folder, array, i)
             for i in grid_indices(chunk_counts(array.shape, array.chunks))
         ]
-        there = set(os.listdir(folder / array.path)) if (folder / array.path).is_dir() else set()
-        missing = [path for path in whole if os.path.basename(path) not in there]
+        names = set(os.listdir(folder / array.path)) if (folder / array.path).is_dir() else set()
+        missing = [path for path in whole if os.path.basename(path) not in names]
         if missing:
             raise StoreError(
                 f"{folder}: {counted(len(missing), 'chunk')} of {array.path} are not there, such as"

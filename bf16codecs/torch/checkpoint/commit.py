@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import torch
 from torch.distributed.checkpoint import SavePlan
-from torch.distributed.checkpoint.planner import WriteItem, WriteItemType
+from torch.distributed.checkpoint.planner import WriteItemType
 from torch.distributed.checkpoint.storage import WriteResult
 
 from bf16codecs._chunks.grid import ArrayPlan
 from bf16codecs._digests import Digests
+from bf16codecs._messages import few
 from bf16codecs.convert.bases import AUTO, Base, check_not_base, opened_base
 from bf16codecs.convert.plan import NoCommonTensorError
 from bf16codecs.convert.target import (
@@ -23,10 +24,9 @@ from bf16codecs.convert.target import (
     new_target,
     other_than_model,
 )
-from bf16codecs.errors import StoreError
+from bf16codecs.errors import CheckpointWarning, StoreError
 from bf16codecs.safetensors import Source
 from bf16codecs.store.checkpoint import Checkpoint
-from bf16codecs.store.choice import CodecChoice
 from bf16codecs.store.entries import ROUNDED, Difference, StoredFile
 from bf16codecs.store.kinds import Kind
 from bf16codecs.store.layout import StoreInfo
@@ -49,37 +49,25 @@ from bf16codecs.torch.checkpoint.planning import (
     SMALL_BYTES,
     CheckpointPlan,
     base_arrays,
-    is_small,
     plan_checkpoint,
 )
 from bf16codecs.torch.checkpoint.retention import release
+from bf16codecs.torch.checkpoint.threads import sharing
 from bf16codecs.torch.checkpoint.writing import (
     ObjectReport,
+    Settings,
     ShardReport,
     Task,
     opened_encoder,
 )
 
-__all__ = ["Commit", "Settings"]
+__all__ = ["PLANS_LEFT_OUT", "Commit"]
 
-# What a working folder may have beside what is made.
-_SCRATCH = "scratch"
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How checkpoints are written: as `StoreWriter` takes it."""
-
-    choice: CodecChoice
-    #: Whether level best is used for tensors for which it pays.
-    is_measured: bool
-    chunk_size: int
-    base: str | None
-    #: Whether what cannot be read of the base is done without.
-    is_base_optional: bool
-    storage_options: Mapping[str, Any] | None
-    overwrite: bool
-    sync: bool
+#: What is wrong where torch leaves out plans that it believes are known.
+PLANS_LEFT_OUT = (
+    "DefaultSavePlanner(enable_plan_caching=True) leaves out what this writer has not seen: use one"
+    " StoreWriter for all checkpoints, with checkpoint_id="
+)
 
 
 class Commit:
@@ -114,9 +102,9 @@ class Commit:
             self._folder = stack.enter_context(target)
             self._base = stack.enter_context(self._opened_base())
             self._plan = self._planned(plans)
-            self._scratch = self._folder.with_name(_SCRATCH)
-            self._scratch.mkdir()
             self._writer = ZarrWriter(self._folder, settings.choice, ZARR_FORMAT, as_zip=False)
+            self._scratch = self._whole_task().scratch
+            self._scratch.mkdir()
             self._stack = stack.pop_all()
 
     def _opened_base(self) -> Any:
@@ -135,52 +123,45 @@ class Commit:
         # What has a few bytes, such as the state of random numbers, is in every job's checkpoints.
         large = {array.path for array in plan.arrays.values() if array.nbytes >= SMALL_BYTES}
         if not (large & based.keys() if large else based):
-            raise NoCommonTensorError(
-                f"{self.target}: has no tensor in common with its base, {self._base.model.where}:"
-                " none of the same name, dtype and shape"
-            )
+            self._do_without_base(plan)
+            return plan
         arrays = {n: replace(a, has_base=a.path in based) for n, a in plan.arrays.items()}
         return replace(plan, arrays=arrays)
+
+    def _do_without_base(self, plan: CheckpointPlan) -> None:
+        """Give up a base that has nothing of this checkpoint, or refuse it."""
+        assert isinstance(self._base, Base)
+        text = f"{self.target}: has no tensor in common with its base, {self._base.model.where}:"
+        text += " none of the same name, dtype and shape"
+        if not self._settings.is_base_optional:
+            raise NoCommonTensorError(text)
+        if plan.arrays:
+            warnings.warn(f"{text}; it is stored without one", CheckpointWarning, stacklevel=2)
+        self._base = ""
 
     def tasks(self, plans: Sequence[SavePlan]) -> Iterator[Task]:
         """Yield what to tell each process."""
         whole = self._whole_task()
-        # Where all processes have a tensor, torch lets any of them write it.
-        alike: dict[torch.Size, list[WriteItem]] = defaultdict(list)
-        for item in (item for plan in plans for item in plan.items):
-            if item.type is WriteItemType.TENSOR and not is_small(item):
-                alike[_size(item)].append(item)
-        for plan in plans:
+        places = [plan.storage_data for plan in plans]
+        for plan, place in zip(plans, places, strict=True):
             tensors = [item for item in plan.items if item.type is not WriteItemType.BYTE_IO]
-            names = {item.index.fqn for item in tensors}
-            sizes = {_size(item) for item in tensors if item.type is WriteItemType.TENSOR}
-            held = plan.storage_data or frozenset()
-            candidates = (item for size in sizes for item in alike.get(size, ()))
-            others = tuple(i for i in candidates if i.index.fqn in held - names)
-            arrays = {name: self._plan.arrays[name] for name in names}
-            yield replace(whole, arrays=arrays, others=others)
+            arrays = {item.index.fqn: self._plan.arrays[item.index.fqn] for item in tensors}
+            yield replace(whole, arrays=arrays, processes=sharing(place, places))
 
     def _whole_task(self) -> Task:
         base = None
         if isinstance(self._base, Base):
             where, step = self._base.model.location
             base = where if step is None else f"{where}@{step}"
-        return Task(
-            self.target,
-            self._folder,
-            self._scratch,
-            self._plan.arrays,
-            (),
-            self._writer.shared(),
-            self._settings.is_measured,
-            base,
-            self._settings.is_base_optional,
-            self._settings.storage_options if base is not None and "://" in base else None,
-            self._settings.sync,
-        )
+        settings = replace(self._settings, base=base)
+        shared_writer = self._writer.shared()
+        return Task(self.target, self._folder, self._plan.arrays, shared_writer, settings)
 
     def finish(
-        self, results: Sequence[Sequence[WriteResult]], names: Mapping[str, tuple[str | int, ...]]
+        self,
+        results: Sequence[Sequence[WriteResult]],
+        names: Mapping[str, tuple[str | int, ...]],
+        expected: Collection[str],
     ) -> None:
         """Put the checkpoint together, and give it its name.
 
@@ -190,6 +171,8 @@ class Commit:
             What the processes have written.
         names
             The keys that led to each name.
+        expected
+            The names of all that it has to have.
 
         Raises
         ------
@@ -197,6 +180,8 @@ class Commit:
             If somebody else has made it meanwhile.
         StoreError
             If something is missing.
+        ValueError
+            If torch has not said of all what there is to be written.
         """
         with self._stack:
             if self._settings.overwrite:
@@ -209,6 +194,8 @@ class Commit:
                     objects[name] = told
                 else:
                     reports[name].append(told)
+            if unknown := set(expected) - reports.keys() - objects.keys():
+                raise ValueError(f"{self.target}: {few(sorted(unknown), 5)}: {PLANS_LEFT_OUT}")
             self._assemble(reports, *self._objects(objects, names))
 
     def _assemble(
@@ -235,12 +222,12 @@ class Commit:
         info = StoreInfo(files, None, paths, reference, differences, checkpoint=checkpoint)
         self._writer.finish(info)
         if found.left:
-            self._put_left(task, found.left)
-        check_complete(self._folder, list(written.values()))
+            self._put_left(task, found.left, paths)
+        check_complete(self._folder, list(written.values()), paths)
         if isinstance(self._base, Base):
             self._base.check_unchanged()
 
-    def _put_left(self, task: Task, left: Sequence[Left]) -> None:
+    def _put_left(self, task: Task, left: Sequence[Left], paths: Mapping[str, str]) -> None:
         base = self._base.model if isinstance(self._base, Base) else None
         writer = ChunkWriter(self._settings.choice, ZARR_FORMAT, FolderSink(self._folder))
         opening = Opening(base=base)
@@ -248,7 +235,7 @@ class Commit:
             closing(open_store(self._folder, Kind.FOLDER, opening=opening)) as reader,
             opened_encoder(replace(task, writer=writer)) as encoder,
         ):
-            put_left(reader, encoder, left, self._plan.arrays)
+            put_left(reader, encoder, left, self._plan.arrays, paths)
 
     def _objects(
         self, places: Mapping[str, ObjectReport], names: Mapping[str, tuple[str | int, ...]]
@@ -272,11 +259,6 @@ class Commit:
 
 class _Abandoned(Exception):
     """Nobody finishes the checkpoint."""
-
-
-def _size(item: WriteItem) -> torch.Size:
-    assert item.tensor_data is not None
-    return item.tensor_data.size
 
 
 def _settled(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,25 +17,21 @@ from bf16codecs._buffers import Bytes, ThreadBuffer
 from bf16codecs._chunks.based import ChunkBase
 from bf16codecs._chunks.grid import ArrayPlan, Piece
 from bf16codecs._chunks.pieces import RangeReader
+from bf16codecs._messages import one_line
 from bf16codecs.errors import BF16CodecsError, CheckpointWarning
 from bf16codecs.store.zarr_metadata import chunk_key
 from bf16codecs.store.zarr_writer import ChunkWriter
 
-__all__ = ["ZARR_FORMAT", "ChunkEncoder", "Index", "chunk_axes", "chunk_file", "chunks_of"]
+__all__ = ["ZARR_FORMAT", "ChunkEncoder", "Index", "chunk_file", "chunks_of"]
 
 ZARR_FORMAT = 3
 
 # What level best has to gain, which takes many times as long: of Adam's moments, it does (3 and
-# 9 %), of weights it does not (0.6 %): docs/training.md.
+# 7 %), of weights it does not (0.8 %): docs/howto/training.md.
 _LEAST_GAIN = 0.02
 
 #: Of a chunk, along each axis.
 Index = tuple[int, ...]
-
-
-def chunk_axes(array: ArrayPlan, index: Index) -> tuple[range, ...]:
-    """Return the indices that a chunk has along each axis, without padding."""
-    return Piece(array, index, 0, 0).region
 
 
 def chunks_of(array: ArrayPlan, axes: Sequence[range]) -> Iterator[Index]:
@@ -51,39 +47,34 @@ def chunks_of(array: ArrayPlan, axes: Sequence[range]) -> Iterator[Index]:
         yield tuple(i + first for i, first in zip(index, firsts, strict=True))
 
 
-@dataclass(frozen=True)
 class ChunkEncoder:
     """Encodes and writes chunks, whose items are given as unsigned integers of their width.
 
-    Attributes
+    Parameters
     ----------
-    writer : ChunkWriter
+    writer
         Writes them.
-    bases : mapping
+    bases
         By path, what arrays that have a base are coded against.
-    is_base_optional : bool
-        Whether chunks whose base is damaged are coded without it, of which a warning tells.
-    memory, base_memory : ThreadBuffer
-        For padded chunks, and for what they are coded against.
+    is_base_optional
+        Whether chunks whose base cannot be read are coded without it, of which a warning tells.
     """
 
-    writer: ChunkWriter
-    bases: Mapping[str, RangeReader]
-    is_base_optional: bool
-    memory: ThreadBuffer
-    base_memory: ThreadBuffer
-
-    @classmethod
-    def of(
-        cls, writer: ChunkWriter, bases: Mapping[str, RangeReader], is_base_optional: bool
-    ) -> ChunkEncoder:
-        """Return an encoder with memory of its own."""
-        return cls(writer, bases, is_base_optional, ThreadBuffer(), ThreadBuffer())
+    def __init__(
+        self,
+        writer: ChunkWriter,
+        bases: Mapping[str, RangeReader],
+        is_base_optional: bool = False,
+    ) -> None:
+        self._writer, self._bases, self._is_base_optional = writer, bases, is_base_optional
+        # For padded chunks, and for what they are coded against.
+        self._memory, self._base_memory = ThreadBuffer(), ThreadBuffer()
+        self._has_warned = False
 
     def put(self, array: ArrayPlan, index: Index, values: NDArray[Any]) -> int:
         """Write a chunk of an array, given without padding; return its stored size."""
         chunk, base = self._padded(array, values), self._base(array, index)
-        return self.writer.write(Piece(array, index, 0, values.nbytes), chunk, base)
+        return self._writer.write(Piece(array, index, 0, values.nbytes), chunk, base)
 
     def best_pays(self, array: ArrayPlan, index: Index, values: NDArray[Any]) -> bool:
         """Tell whether level best pays for an array, by one of its chunks."""
@@ -91,31 +82,37 @@ class ChunkEncoder:
             return False
         chunk, base = self._padded(array, values), self._base(array, index)
         fast, best = (
-            len(self.writer.encode(replace(array, level=level), chunk, base))
+            len(self._writer.encode(replace(array, level=level), chunk, base))
             for level in ("fast", "best")
         )
         return best <= (1 - _LEAST_GAIN) * fast
 
     def _base(self, array: ArrayPlan, index: Index) -> Bytes | None:
-        if not array.has_base:
+        if not array.has_base or (self._is_base_optional and array.path not in self._bases):
             return None
-        base = self.base_memory.get(array.chunk_nbytes)
+        base = self._base_memory.get(array.chunk_nbytes)
         # Of the array alone, not of the file.
-        bases = ChunkBase(self.bases[array.path], replace(array, offset=0))
+        bases = ChunkBase(self._bases[array.path], replace(array, offset=0))
         try:
             bases.read(index, 0, base.size, base)
-        except BF16CodecsError as e:
-            if not self.is_base_optional:
+        except (BF16CodecsError, OSError) as e:
+            if not self._is_base_optional:
                 raise
-            text = f"not stored as a difference, since the checkpoint before is damaged: {e}"
-            warnings.warn(text, CheckpointWarning, stacklevel=2)
+            self.warn_of_base(e)
             return None
         return base
+
+    def warn_of_base(self, error: Exception) -> None:
+        """Tell once that the checkpoint before cannot be read, of which there may be any number."""
+        if not self._has_warned:
+            self._has_warned = True
+            text = "not all is stored as a difference, since the checkpoint before cannot be read:"
+            warnings.warn(f"{text} {one_line(error)}", CheckpointWarning, stacklevel=2)
 
     def _padded(self, array: ArrayPlan, values: NDArray[Any]) -> Bytes:
         if values.shape == array.chunks and values.flags.c_contiguous:
             return values.reshape(-1).view(np.uint8)
-        chunk = self.memory.get(array.chunk_nbytes)
+        chunk = self._memory.get(array.chunk_nbytes)
         fill = np.array(array.fill_value, array.dtype).view(f"u{array.item_size}")
         padded = chunk.view(fill.dtype).reshape(array.chunks)
         if values.shape != array.chunks:

@@ -12,6 +12,7 @@ from torch.distributed.checkpoint.planner import WriteItem, WriteItemType
 
 from bf16codecs._chunks.grid import ArrayPlan
 from bf16codecs._chunks.pieces import RangeReader
+from bf16codecs._limits import MAX_NDIM
 from bf16codecs.safetensors import Header, make_header
 from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.paths import array_paths
@@ -62,20 +63,28 @@ def check_item(item: WriteItem) -> None:
     Raises
     ------
     ValueError
-        If it is of a dtype or layout that safetensors lack, or has a name that is no text.
+        If it is of a dtype or layout that safetensors lack, or has too many axes for an array, or a
+        name that is no text.
     """
     name = item.index.fqn
     if not name.isascii() and any("\ud800" <= c <= "\udfff" for c in name):
         raise ValueError(f"{name!a}: has half of a character in its name, which no file can have")
     if item.tensor_data is None:
         return
-    properties = item.tensor_data.properties
-    if properties.dtype not in DTYPES or properties.layout != torch.strided:
+    properties, axes = item.tensor_data.properties, len(item.tensor_data.size)
+    problem = None
+    if properties.layout != torch.strided:
+        problem = f"is in layout {properties.layout}: save tensor.to_dense()"
+    elif properties.dtype not in DTYPES:
         known = ", ".join(str(dtype).removeprefix("torch.") for dtype in DTYPES)
-        raise ValueError(
-            f"tensor {name!r}: {properties.dtype} in layout {properties.layout} cannot be"
-            f" stored: dtypes are {known}, and the layout torch.strided"
-        )
+        problem = f"is {properties.dtype}, and stores have {known}: convert it, or save its parts"
+        problem += " (torch.view_as_real, int_repr)"
+    elif axes > MAX_NDIM or (axes == 0 and DTYPES[properties.dtype] == "F4"):
+        least = int(axes == 0)
+        problem = f"has {axes} axes, and arrays of {properties.dtype} have {least} to {MAX_NDIM}:"
+        problem += " reshape it"
+    if problem is not None:
+        raise ValueError(f"tensor {name!r}: {problem}")
 
 
 def box_of(item: WriteItem) -> Box:
@@ -128,10 +137,9 @@ def plan_checkpoint(plans: Sequence[SavePlan], chunk_size: int, where: str) -> C
             tensor_attributes(tensor, shape),
             offset=header.data_start + tensor.start,
         )
-        # Of too many dimensions, it is stored as its bytes: by one process, as it is not sharded.
-        own = boxes[tensor.name] if len(shape) == len(boxes[tensor.name][0].sizes) else []
-        if not own or array.nbytes < SMALL_BYTES:
-            own = [Box((0,) * len(shape), shape)]
+        # Small tensors are written by one process alone.
+        whole = [Box((0,) * len(shape), shape)]
+        own = whole if array.nbytes < SMALL_BYTES else boxes[tensor.name]
         chunks = chunk_grid(shape, array.item_size, own, chunk_size)
         arrays[tensor.name] = replace(array, chunks=chunks)
     return CheckpointPlan(header, arrays)

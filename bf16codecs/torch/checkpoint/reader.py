@@ -6,7 +6,7 @@ import io
 import math
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,6 @@ from torch.futures import Future
 from bf16codecs._chunks.array import ArrayReader, Job
 from bf16codecs._dtypes import ARRAY_DTYPES
 from bf16codecs._paths import given_path
-from bf16codecs._replace import recover_missing
 from bf16codecs._threads import codec_threads, run_all
 from bf16codecs._torch_tensors import as_tensor
 from bf16codecs.errors import StoreError
@@ -33,9 +32,10 @@ from bf16codecs.model.model import Model, open_model
 from bf16codecs.store.backend import StoreReader as Backend
 from bf16codecs.store.bases import work_with_bases
 from bf16codecs.store.checkpoint import Checkpoint
+from bf16codecs.store.kinds import detect
 from bf16codecs.store.objects import read_checkpoint, read_object
-from bf16codecs.store.opening import split_step
-from bf16codecs.torch.checkpoint.threads import own_threads
+from bf16codecs.store.opening import Opening, open_any, split_step
+from bf16codecs.torch.checkpoint.threads import own_place, own_threads, sharing
 from bf16codecs.torch.tied import TORCH_DTYPES
 
 __all__ = ["StoreReader"]
@@ -91,7 +91,7 @@ class StoreReader(StorageReader):
         threads: int | None = None,
     ) -> None:
         super().__init__()
-        self.path = _there(path)
+        self.path = _there(path, base)
         self._arguments = storage_options, max_bytes, base
         self._cast, self._threads = cast, threads
         self._model: Model | None = None
@@ -104,7 +104,7 @@ class StoreReader(StorageReader):
         """Begin to load, from another path if there is one."""
         self.close()
         if checkpoint_id:
-            self.path = _there(checkpoint_id)
+            self.path = _there(checkpoint_id, self._arguments[2])
 
     def close(self) -> None:
         """Close the store."""
@@ -114,8 +114,14 @@ class StoreReader(StorageReader):
 
     def _opened(self) -> Model:
         if self._model is None:
-            self._model = open_model(self.path, *self._arguments)
-            self._checkpoint = read_checkpoint(self._model._home.opened) or Checkpoint()
+            # Assigned once all is read: torch asks again after a failure.
+            model = open_model(self.path, *self._arguments)
+            try:
+                self._checkpoint = read_checkpoint(model._home.opened) or Checkpoint()
+            except BaseException:
+                model.close()
+                raise
+            self._model = model
         return self._model
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
@@ -123,6 +129,7 @@ class StoreReader(StorageReader):
 
         Each tensor is one piece: processes ask for parts of it.
         """
+        self.close()  # another checkpoint may have that name since the load before
         model = self._opened()
         entries: dict[str, Any] = dict.fromkeys(self._checkpoint.objects, BytesStorageMetadata())
         for name, tensor in model.items():
@@ -135,12 +142,13 @@ class StoreReader(StorageReader):
         """Do nothing: the store is open."""
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
-        """Return the plan as it is."""
-        return plan
+        """Say where this process runs."""
+        return replace(plan, storage_data=own_place())
 
     def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
-        """Return the plans as they are."""
-        return plans
+        """Say how many processes share the processors of each."""
+        places = [plan.storage_data for plan in plans]
+        return [replace(p, storage_data=sharing(p.storage_data, places)) for p in plans]
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
         """Read what this process wants.
@@ -151,7 +159,7 @@ class StoreReader(StorageReader):
             If a tensor is to be loaded into one of another dtype, and nothing is said of `cast`.
         """
         opened = self._opened()._home.opened
-        with codec_threads(self._threads or own_threads()):
+        with codec_threads(self._threads or own_threads(plan.storage_data or 1)):
             wanted = []
             for item in plan.items:
                 if item.type is LoadItemType.BYTE_IO:
@@ -172,6 +180,7 @@ class StoreReader(StorageReader):
                 else:  # autograd does not see that it was written to
                     torch.autograd.graph.increment_version(own.target)
                 planner.commit_tensor(own.item, own.target)
+        self.close()
         future: Future[None] = Future()
         future.set_result(None)
         return future
@@ -185,25 +194,26 @@ class StoreReader(StorageReader):
         return f"<StoreReader {self.path}>"
 
 
-def _there(path: str | os.PathLike[str]) -> str:
-    """Return a path where something is, or an address: torch would tell of it in a hundred lines.
+def _there(path: str | os.PathLike[str], base: Any) -> str:
+    """Return a path of what can be opened, or an address: torch tells of errors in a hundred lines.
 
     Raises
     ------
     FileNotFoundError
         If nothing is there.
-    StoreError
-        If it is a checkpoint that PyTorch itself reads.
+    StoreError, bf16codecs.errors.CodecError
+        If it is no store, or damaged, or a checkpoint that PyTorch itself reads.
     """
     text = given_path(path, "checkpoint")
     if "://" not in text:
         place, _ = split_step(text)
-        recover_missing(place)
-        os.stat(place)
+        kind = detect(place)
         if os.path.isfile(os.path.join(place, _TORCH_METADATA)):
             raise StoreError(
                 f"{place}: a checkpoint of PyTorch's FileSystemWriter: FileSystemReader reads it"
             )
+        if kind is not None or not os.path.isdir(place):  # else checkpoint_id= is to tell more
+            open_any(text, Opening(base=base)).close()
     return text
 
 

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from bf16codecs._arguments import as_integer
 from bf16codecs._messages import one_line
 from bf16codecs._paths import absolute
-from bf16codecs._replace import WorkingFolder
+from bf16codecs._replace import WORKING_PREFIX, WorkingFolder
+from bf16codecs._sync import sync
 from bf16codecs.convert.rebasing import rebase_store
 from bf16codecs.convert.step_numbers import series_of
-from bf16codecs.errors import BF16CodecsError, CheckpointWarning
+from bf16codecs.errors import BF16CodecsError, CheckpointWarning, StoreError
 from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.bases import place_of
-from bf16codecs.store.kinds import detect
-from bf16codecs.store.opening import Opening, open_either
+from bf16codecs.store.entries import BaseReference
+from bf16codecs.store.opening import Opening, open_either, own_attributes
 
 __all__ = ["Retention", "check_series", "previous_of", "release"]
 
@@ -35,11 +37,12 @@ class _Member:
     path: Path
     #: In the series; None of what is of none, or another, which is never removed.
     step: int | None
-    #: Where its base is, if it has one that is local.
-    base: Path | None
+    #: The path or address of its base, if it has one.
+    base: str | None
 
 
-_Members = dict[Path, _Member]
+#: By path.
+_Members = dict[str, _Member]
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,14 @@ class Retention:
             raise ValueError("keep_every is for what keep_last would remove: say keep_last, too")
         return cls(keep_last, keep_every)
 
+    def keeps_before(self, path: str) -> bool:
+        """Tell whether a checkpoint stays when the next one is there."""
+        series = series_of(Path(path).name)
+        return self.keep_last != 1 or (series is not None and self._is_kept_for_ever(series[1]))
+
+    def _is_kept_for_ever(self, step: int) -> bool:
+        return self.keep_every is not None and step % self.keep_every == 0
+
     def apply(self, target: Path, sync: bool) -> None:
         """Remove what is not kept, now that a checkpoint is there.
 
@@ -75,26 +86,30 @@ class Retention:
             return
         try:
             members = _members(target)
-            doomed = self._doomed(members, target)
-            for member in [m for m in members.values() if m.path not in doomed]:
-                if member.base in doomed:
-                    _rewrite(members, member, doomed, sync)
-            needed = {base for p in members.keys() - doomed for base in _chain(members, p)}
+            doomed = set(filter(_opens, self._doomed(members, target)))
+            for path in members.keys() - doomed:
+                if members[path].base in doomed:
+                    _rewrite(members, path, doomed, sync)
+            needed = {base for path in members.keys() - doomed for base in _chain(members, path)}
             # Differences before what they are differences to: what is left can be read.
             for path in sorted(doomed - needed, key=lambda p: -(members[p].step or 0)):
-                _remove(path, sync)
+                _remove(members[path].path, sync)
         except (BF16CodecsError, OSError, ValueError) as e:
             asked = f"keep_last={self.keep_last}"
             _warn(f"{target.parent}: not all is removed that {asked} asks for", e)
 
-    def _doomed(self, members: _Members, target: Path) -> set[Path]:
-        own = members[Path(os.path.realpath(target))].step
+    def _doomed(self, members: _Members, target: Path) -> set[str]:
+        series = series_of(target.name)
+        assert series is not None
         # Later ones are of a branch that this job has left, or of another: nobody asked for them.
-        found = ((m.step, m.path) for m in members.values() if m.step is not None)
-        steps = sorted((step, path) for step, path in found if own is not None and step <= own)
-        kept = {path for _, path in steps[-(self.keep_last or 0) :]}
-        if self.keep_every is not None:
-            kept |= {path for step, path in steps if step % self.keep_every == 0}
+        found = ((m.step, path) for path, m in members.items() if m.step is not None)
+        steps = sorted((step, path) for step, path in found if step <= series[1])
+        left, kept = self.keep_last or 0, set()
+        for step, path in reversed(steps):
+            if left > 0 or self._is_kept_for_ever(step):
+                kept.add(path)
+            if left > 0:
+                left -= _is_readable(path)
         return {path for _, path in steps} - kept
 
 
@@ -125,31 +140,33 @@ def release(target: Path, sync: bool) -> None:
     Raises
     ------
     bf16codecs.errors.BF16CodecsError, OSError
-        If something cannot be rewritten.
+        If something cannot be rewritten, or does not tell what it is a difference to.
     """
-    path = Path(os.path.realpath(target))
+    path = os.path.realpath(target)
     members = _members(target) if os.path.lexists(path) else {}
     for member in members.values():
         if member.base == path:
             rebase_store(member.path, _ancestor(members, path, {path}), sync=sync)
 
 
-def _rewrite(members: _Members, member: _Member, doomed: set[Path], sync: bool) -> None:
+def _rewrite(members: _Members, path: str, doomed: set[str], sync: bool) -> None:
+    member = members[path]
     assert member.base is not None
     ancestor = _ancestor(members, member.base, doomed)
     try:
-        rebase_store(member.path, ancestor, sync=sync)
-        members[member.path] = replace(member, base=ancestor)
+        rebase_store(path, ancestor, sync=sync)
+        members[path] = replace(member, base=ancestor)
     except (BF16CodecsError, OSError) as e:
-        _warn(f"{member.path}: not rewritten, so that its base, {member.base.name}, stays", e)
+        text = f"{path}: not rewritten, so that its base, {os.path.basename(member.base)}, stays"
+        _warn(text, e)
 
 
-def _ancestor(members: _Members, path: Path, doomed: set[Path]) -> Path | None:
+def _ancestor(members: _Members, path: str, doomed: set[str]) -> str | None:
     """Return the first base of a checkpoint that stays; None if there is none."""
     return next((base for base in _chain(members, path) if base not in doomed), None)
 
 
-def _chain(members: _Members, path: Path) -> Iterator[Path]:
+def _chain(members: _Members, path: str) -> Iterator[str]:
     """Yield the base of a checkpoint, the base of that, and so on, as far as they are in here."""
     for _ in members:
         member = members.get(path)
@@ -159,11 +176,14 @@ def _chain(members: _Members, path: Path) -> Iterator[Path]:
         path = member.base
 
 
-def _remove(path: Path, sync: bool) -> None:
+def _remove(path: Path, durable: bool) -> None:
     """Remove a store; while it lasts, nobody finds a part of it under its name."""
-    working = WorkingFolder.make(path.parent, durable=sync)
+    working = WorkingFolder.make(path.parent, durable=durable)
     try:
         os.rename(path, working.new)
+        if durable:
+            # A loss of power must not give a part of it the name again.
+            sync(path.parent)
     finally:
         left = working.close()
     if left is not None:
@@ -178,14 +198,21 @@ def previous_of(path: str) -> str | None:
     """
     target = Path(absolute(path))
     own = series_of(target.name)
-    found = [m for m in _members(target).values() if m.step is not None and own is not None]
-    before = [m for m in found if own is not None and (m.step or 0) < own[1]]
-    for member in sorted(before, key=lambda member: member.step or 0, reverse=True):
+    named = ((series_of(p.name), p) for p in _neighbours(target))
+    before = [(found[1], p) for found, p in named if own and found and found[0] == own[0]]
+    for step, place in sorted(before, reverse=True):
+        if own is None or step >= own[1]:
+            continue
         try:
-            with closing(open_either(member.path, Opening(chain=("",)))) as reader:
-                return str(member.path) if _depth(reader) < _LONGEST_CHAIN else None
+            said = own_attributes(place)
+            if not said and place.is_dir():
+                raise StoreError("it is a folder without a store")
+            if "checkpoint" not in said:
+                continue
+            with closing(open_either(place, Opening(chain=("",)))) as reader:
+                return str(place) if _depth(reader) < _LONGEST_CHAIN else None
         except (BF16CodecsError, OSError) as e:
-            _warn(f"{member.path}: not taken as the base of {target.name}", e)
+            _warn(f"{place}: not taken as the base of {target.name}", e)
     return None
 
 
@@ -195,28 +222,72 @@ def _depth(reader: StoreReader) -> int:
     return 0 if base is None else 1 + _depth(base)
 
 
+def _neighbours(target: Path) -> list[Path]:
+    """Return what is in the folder of a checkpoint, without links, and what is being made there."""
+    folder = Path(os.path.realpath(target)).parent
+    found = sorted(folder.iterdir()) if folder.is_dir() else []
+    return [p for p in found if not p.name.startswith(WORKING_PREFIX) and not p.is_symlink()]
+
+
 def _members(target: Path) -> _Members:
-    """Return the model stores beside a checkpoint, as far as they can be read."""
-    folder, own = Path(os.path.realpath(target)).parent, series_of(target.name)
-    found = {}
-    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-        if path.name[0] == "." or path.is_symlink():
-            continue
+    """Return the model stores beside a checkpoint.
+
+    Raises
+    ------
+    BF16CodecsError, OSError
+        If one does not tell whether it has a base: then it may be any of the others.
+    """
+    own, found = series_of(target.name), {}
+    for path in _neighbours(target):
         try:
-            if detect(path) is None:
-                continue
-            with closing(open_either(path, Opening(with_base=False))) as reader:
-                info, base = reader.info, None
-                if info.base is not None:
-                    place = place_of(info.base, str(path))
-                    base = None if "://" in place else Path(os.path.realpath(place))
-        except (BF16CodecsError, OSError):
-            continue  # what is no store, or cannot be read, is left alone
-        series = series_of(path.name) if info.checkpoint is not None else None
+            said = own_attributes(path)
+            base = _told_base(said, path)
+        except FileNotFoundError:
+            if not path.exists():
+                continue  # somebody has removed it
+            raise
+        except BF16CodecsError as e:
+            raise StoreError(
+                f"{e}: it may be a difference to any checkpoint in its folder: move it elsewhere"
+            ) from e
+        series = series_of(path.name) if "checkpoint" in said else None
         is_own = series is not None and own is not None and series[0] == own[0]
-        found[path] = _Member(path, series[1] if is_own and series is not None else None, base)
+        if said:
+            step = series[1] if is_own and series is not None else None
+            found[str(path)] = _Member(path, step, base)
     return found
 
 
+def _opens(path: str) -> bool:
+    """Tell whether this release can open a store: what it cannot is left alone."""
+    try:
+        open_either(path, Opening(with_base=False)).close()
+        return True
+    except BF16CodecsError:
+        return False
+
+
+def _is_readable(path: str) -> bool:
+    """Tell whether a store and its bases can be opened; a warning tells of one that cannot."""
+    try:
+        open_either(path, Opening(chain=("",))).close()
+        return True
+    except (BF16CodecsError, OSError) as e:
+        _warn(f"{path}: not counted among those to keep", e)
+        return False
+
+
+def _told_base(said: Mapping[str, Any], path: Path) -> str | None:
+    """Return the path or address of the base that a store says it has, of any layout."""
+    base = said.get("base")
+    if base is None:
+        return None
+    place = base.get("path") if isinstance(base, Mapping) else None
+    if not isinstance(place, str):
+        raise StoreError(f"{path}: its attributes do not tell which base it has")
+    found = place_of(BaseReference(place, None, ()), str(path))
+    return found if "://" in found else os.path.realpath(found)
+
+
 def _warn(text: str, error: Exception) -> None:
-    warnings.warn(f"{text}: {one_line(error)}", CheckpointWarning, stacklevel=4)
+    warnings.warn(f"{text}: {one_line(error)}", CheckpointWarning, stacklevel=2)

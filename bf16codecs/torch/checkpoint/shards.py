@@ -15,7 +15,7 @@ from torch.distributed.checkpoint.planner import WriteItem
 
 from bf16codecs._chunks.grid import ArrayPlan
 from bf16codecs.convert.repeated import find_repeated
-from bf16codecs.torch.checkpoint.encoding import chunk_axes, chunks_of
+from bf16codecs.torch.checkpoint.encoding import chunks_of
 from bf16codecs.torch.checkpoint.grids import Box, common
 from bf16codecs.torch.checkpoint.planning import box_of, is_small
 from bf16codecs.torch.memory import source_of
@@ -56,20 +56,11 @@ class Shard:
         """The name of the tensor."""
         return self.item.index.fqn
 
-    def axes_in(self, array: ArrayPlan) -> tuple[range, ...]:
-        """Return its indices in an array; one that is stored as its bytes has all of them."""
-        if len(array.shape) == self.tensor.ndim:
-            return self.box.axes
-        return tuple(map(range, array.shape))
-
     def values(self, array: ArrayPlan, axes: Sequence[range]) -> NDArray[Any]:
         """Return a box of an array as unsigned integers, without a copy where it is in order."""
-        tensor = self.tensor
-        if len(array.shape) != tensor.ndim:  # of too many dimensions
-            tensor = tensor.contiguous().reshape(-1).view(torch.uint8)
-        own = zip(axes, self.axes_in(array), strict=True)
+        own = zip(axes, self.box.axes, strict=True)
         place = tuple(slice(a.start - o.start, a.stop - o.start) for a, o in own)
-        raw = _as_bytes(tensor[place])
+        raw = _as_bytes(self.tensor[place])
         return raw.view(f"u{array.item_size}").reshape([len(axis) for axis in axes])
 
     def content(self) -> bytes:
@@ -126,6 +117,6 @@ def followers(
 
 def _has_chunks(shard: Shard, array: ArrayPlan) -> bool:
     """Tell whether a process has all items of all chunks of which it has some."""
-    box = shard.axes_in(array)
-    chunks = (chunk_axes(array, index) for index in chunks_of(array, box))
+    box = shard.box.axes
+    chunks = (array.region(index) for index in chunks_of(array, box))
     return all(tuple(map(common, axes, box)) == axes for axes in chunks)

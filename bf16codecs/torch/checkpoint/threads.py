@@ -1,16 +1,51 @@
-"""How many threads a process of a job uses."""
+"""How many threads a process of a job uses: those of its machine are for all that are on it."""
 
 from __future__ import annotations
 
 import os
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 from bf16codecs._threads import configured_threads
 
-__all__ = ["own_threads"]
+__all__ = ["Place", "own_place", "own_threads", "sharing"]
+
+# Two containers of one machine have names of their own, and its processors in common.
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
-def own_threads() -> int:
-    """Return this process's part of the threads, where several of a job share a machine."""
-    processes = os.environ.get("LOCAL_WORLD_SIZE", "1")  # torchrun tells it
-    count = int(processes) if processes.isdecimal() and processes.isascii() else 1
-    return max(1, configured_threads() // max(1, count))
+class Place(NamedTuple):
+    """Where a process runs: a machine, and which of its processors, if the system tells."""
+
+    machine: str
+    processors: frozenset[int]
+
+
+def own_place() -> Place:
+    """Return where this process runs."""
+    try:
+        machine = _BOOT.read_text()
+    except OSError:
+        machine = socket.gethostname()
+    known = hasattr(os, "sched_getaffinity")
+    return Place(machine, frozenset(os.sched_getaffinity(0)) if known else frozenset())
+
+
+def sharing(place: Place, places: Sequence[Place]) -> int:
+    """Return how many processes of a job share the processors of one, itself included.
+
+    Parameters
+    ----------
+    place
+        Where that one is.
+    places
+        Of all. What is bound to other processors of the same machine shares nothing.
+    """
+    return max(1, places.count(place))
+
+
+def own_threads(processes: int) -> int:
+    """Return a process's part of the threads, where so many share its processors."""
+    return max(1, configured_threads() // processes)

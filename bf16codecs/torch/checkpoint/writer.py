@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import weakref
 from collections.abc import Mapping, Sequence
@@ -11,23 +12,27 @@ from typing import Any
 
 from torch.distributed.checkpoint import Metadata, SavePlan, SavePlanner, StorageWriter
 from torch.distributed.checkpoint.metadata import StorageMeta
-from torch.distributed.checkpoint.planner import WriteItemType
+from torch.distributed.checkpoint.planner import WriteItem, WriteItemType
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
 from bf16codecs import _core
 from bf16codecs._arguments import as_integer
 from bf16codecs._paths import absolute, given_path
+from bf16codecs._replace import recover_missing
+from bf16codecs._sync import make_folders
 from bf16codecs._threads import codec_threads
+from bf16codecs.convert.bases import AUTO
 from bf16codecs.convert.defaults import DEFAULT_CHUNK_SIZE
 from bf16codecs.convert.target import check_store_name, target_errors
 from bf16codecs.store.choice import CodecChoice
 from bf16codecs.store.kinds import Kind
-from bf16codecs.torch.checkpoint.commit import Commit, Settings
-from bf16codecs.torch.checkpoint.planning import check_item, names_of
+from bf16codecs.store.opening import split_step
+from bf16codecs.torch.checkpoint.commit import PLANS_LEFT_OUT, Commit
+from bf16codecs.torch.checkpoint.planning import check_item, is_small, names_of
 from bf16codecs.torch.checkpoint.retention import Retention, check_series, previous_of
-from bf16codecs.torch.checkpoint.threads import own_threads
-from bf16codecs.torch.checkpoint.writing import Task, write_items
+from bf16codecs.torch.checkpoint.threads import own_place, own_threads
+from bf16codecs.torch.checkpoint.writing import Settings, Task, write_items
 
 __all__ = ["StoreWriter"]
 
@@ -36,7 +41,8 @@ PREVIOUS = "previous"
 #: In place of a level: best for the tensors for which it pays.
 AUTO_LEVEL = "auto"
 _LEVELS = tuple(_core.LEVELS)
-_OF_ONE_SAVE = ("_commit", "_undo", "_plans", "_is_alone")
+_CODECS = "arithmetic", "huffman", "zstd"
+_OF_ONE_SAVE = ("_commit", "_undo", "_plans", "_whole", "_is_alone")
 
 
 class StoreWriter(StorageWriter):
@@ -50,9 +56,9 @@ class StoreWriter(StorageWriter):
     path
         The store to make, a folder. With ``save(..., checkpoint_id=...)`` that is its path.
     codec, level
-        As `bf16codecs.convert.safetensors_to_zarr` takes them; all codecs but ``"split"`` and
-        ``"none"``, which have no checksums of integers. Level ``"auto"`` of ``"arithmetic"`` is
-        ``"best"`` for shards of which that takes 2 % less, by the first chunk of each, and
+        As `bf16codecs.convert.safetensors_to_zarr` takes them: ``"arithmetic"``, ``"huffman"`` or
+        ``"zstd"``; the others have no checksums of integers. Level ``"auto"`` of ``"arithmetic"``
+        is ``"best"`` for shards of which that takes 2 % less, by the first chunk of each, and
         ``"fast"`` for others: of an optimizer's state it takes less, of weights it does not.
     base
         A model: its path or address. Tensors that it has too are stored as what differs.
@@ -80,6 +86,8 @@ class StoreWriter(StorageWriter):
     ------
     TypeError, ValueError
         If an argument makes no sense.
+    FileNotFoundError
+        If no base is at its path.
 
     Examples
     --------
@@ -105,22 +113,31 @@ class StoreWriter(StorageWriter):
     ) -> None:
         super().__init__()
         self.path = _local(path)
+        if codec not in _CODECS:
+            # The others have no checksums of integers: nobody would notice damage.
+            raise ValueError(f"codec must be {', '.join(_CODECS)}, not {codec!r}")
         is_measured = codec == "arithmetic" and level == AUTO_LEVEL
         # The other codecs have no word for "fast".
         is_default = is_measured or (codec != "arithmetic" and level == "fast")
         if codec == "arithmetic" and level is not None and level not in (*_LEVELS, AUTO_LEVEL):
             raise ValueError(f"level must be {', '.join(_LEVELS)} or {AUTO_LEVEL}, not {level!r}")
         choice = CodecChoice(codec, None if is_default else level)
-        if codec in ("none", "split"):
-            raise ValueError(f"codec {codec!r} has no checksums of integers: take another")
         chunk_size = as_integer("chunk_size", chunk_size)
         if chunk_size < 1:
             raise ValueError(f"chunk_size must be positive, not {chunk_size}")
         place = None if base is None else given_path(base, "base")
         if place is not None:
             choice.check_difference()
+            _check_there(place)
         self._settings = Settings(
-            choice, is_measured, chunk_size, place, False, storage_options, overwrite, sync
+            choice=choice,
+            is_measured=is_measured,
+            chunk_size=chunk_size,
+            base=place,
+            is_base_optional=place == PREVIOUS,
+            storage_options=storage_options,
+            overwrite=overwrite,
+            sync=sync,
         )
         self._retention = Retention.checked(keep_last, keep_every)
         if threads is not None and as_integer("threads", threads) < 1:
@@ -133,6 +150,8 @@ class StoreWriter(StorageWriter):
         self._undo: weakref.finalize[Any, Any] | None = None
         # Of the save before: torch leaves out plans that did not change, if it is told to.
         self._plans: list[SavePlan] = []
+        # What this process has as a whole, as others may have.
+        self._whole: list[WriteItem] = []
         self._is_alone = False
 
     def __getstate__(self) -> dict[str, Any]:
@@ -168,8 +187,10 @@ class StoreWriter(StorageWriter):
         for item in plan.items:
             check_item(item)
         names_of(plan.planner_data)
-        whole = frozenset(i.index.fqn for i in plan.items if i.type is WriteItemType.TENSOR)
-        return replace(plan, storage_data=whole)
+        if _is_sent(plan):
+            tensors = [item for item in plan.items if item.type is WriteItemType.TENSOR]
+            self._whole = [item for item in tensors if not is_small(item)]
+        return replace(plan, storage_data=own_place())
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
         """Plan the store, and begin it; called on the coordinator."""
@@ -179,9 +200,12 @@ class StoreWriter(StorageWriter):
             what = "keep_last" if self._retention.keep_last is not None else 'base="previous"'
             check_series(self.path, what)
         # As torch's own writer does: a job makes the folder of its checkpoints.
-        os.makedirs(os.path.dirname(absolute(self.path)), exist_ok=True)
+        make_folders(os.path.dirname(absolute(self.path)), settings.sync)
         if settings.base == PREVIOUS:
-            settings = replace(settings, base=previous_of(self.path), is_base_optional=True)
+            base = previous_of(self.path)
+            # A difference to what goes at once would be rewritten at once.
+            is_worth_it = base is not None and self._retention.keeps_before(base)
+            settings = replace(settings, base=base if is_worth_it else None)
         self._commit = Commit(self.path, settings, plans)
         self._is_alone = len(plans) == 1
         # torch does not tell when another process has failed: then nobody finishes. The next
@@ -192,25 +216,21 @@ class StoreWriter(StorageWriter):
 
     def _with_unchanged(self, plans: list[SavePlan]) -> list[SavePlan]:
         before = self._plans
-        # Since PyTorch 2.7; those before always send plans.
-        is_sent = [getattr(plan, "usable", True) for plan in plans]
-        if not all(is_sent) and len(before) != len(plans):
-            raise ValueError(
-                "DefaultSavePlanner(enable_plan_caching=True) leaves out what this writer has not"
-                " seen: use one StoreWriter for all checkpoints, with checkpoint_id="
-            )
-        sent = zip(plans, is_sent, strict=True)
-        whole = [plan if is_new else before[i] for i, (plan, is_new) in enumerate(sent)]
-        self._plans = whole
-        return whole
+        if not all(map(_is_sent, plans)) and len(before) != len(plans):
+            raise ValueError(PLANS_LEFT_OUT)
+        self._plans = [plan if _is_sent(plan) else before[i] for i, plan in enumerate(plans)]
+        return self._plans
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         """Write what this process has."""
         task = plan.storage_data
         assert isinstance(task, Task)
         try:
-            with codec_threads(self._threads or own_threads()), target_errors(task.target):
-                results = write_items(plan, planner, task)
+            names = {item.index.fqn for item in plan.items}
+            others = [item for item in self._whole if item.index.fqn not in names]
+            threads = self._threads or own_threads(task.processes)
+            with codec_threads(threads), target_errors(task.target):
+                results = write_items(plan, planner, task, others)
         except BaseException:
             # What others are still writing must not be removed: they would fail of that.
             if self._is_alone:
@@ -222,12 +242,13 @@ class StoreWriter(StorageWriter):
 
     def finish(self, metadata: Metadata, results: Sequence[Sequence[WriteResult]]) -> None:
         """Put the store together, and give it its name; called on the coordinator."""
+        names, expected = names_of(metadata.planner_data), metadata.state_dict_metadata
         commit, self._commit = self._commit, None
         assert commit is not None
         assert self._undo is not None
         self._undo.detach()
-        with codec_threads(self._threads or own_threads()):
-            commit.finish(results, names_of(metadata.planner_data))
+        with codec_threads(self._threads):  # all there are: the other processes wait
+            commit.finish(results, names, expected)
             self._retention.apply(commit.target, self._settings.sync)
 
     def close(self) -> None:
@@ -247,6 +268,21 @@ class StoreWriter(StorageWriter):
 
     def __repr__(self) -> str:
         return f"<StoreWriter {self.path}>"
+
+
+def _is_sent(plan: SavePlan) -> bool:
+    """Tell whether torch has not left out a plan because it is that of before."""
+    return getattr(plan, "usable", True)  # before PyTorch 2.7, none is left out
+
+
+def _check_there(base: str) -> None:
+    """Refuse a base that is not there, before anything is trained."""
+    if base == PREVIOUS or "://" in base or base.startswith(AUTO):
+        return
+    place, _ = split_step(base)
+    recover_missing(place)
+    if not os.path.lexists(place):
+        raise FileNotFoundError(errno.ENOENT, "No such model to be the base", base)
 
 
 def _local(path: str | os.PathLike[str]) -> str:

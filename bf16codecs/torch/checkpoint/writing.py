@@ -6,7 +6,7 @@ import errno
 import io
 import secrets
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,13 +21,13 @@ from torch.distributed.checkpoint.storage import WriteResult
 from bf16codecs._chunks.grid import ArrayPlan
 from bf16codecs._sync import sync_files
 from bf16codecs._threads import run_ahead, worker_count
-from bf16codecs.errors import BaseMismatchError
+from bf16codecs.errors import BaseMismatchError, BF16CodecsError
+from bf16codecs.store.choice import CodecChoice
 from bf16codecs.store.opening import Opening, open_any
 from bf16codecs.store.zarr_writer import ChunkWriter
 from bf16codecs.torch.checkpoint.encoding import (
     ChunkEncoder,
     Index,
-    chunk_axes,
     chunk_file,
     chunks_of,
 )
@@ -37,11 +37,33 @@ from bf16codecs.torch.checkpoint.shards import Shard, followers
 
 __all__ = [
     "ObjectReport",
+    "Settings",
     "ShardReport",
     "Task",
     "opened_encoder",
     "write_items",
 ]
+
+# What a working folder may have beside what is made.
+_SCRATCH = "scratch"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How checkpoints are written: as `StoreWriter` takes it."""
+
+    choice: CodecChoice
+    #: Whether level best is used for tensors for which it pays.
+    is_measured: bool
+    chunk_size: int
+    #: The model that there are differences to, its path or address.
+    base: str | None
+    #: Whether what cannot be read of the base is done without.
+    is_base_optional: bool
+    #: Of the file system of a base at an address.
+    storage_options: Mapping[str, Any] | None
+    overwrite: bool
+    sync: bool
 
 
 @dataclass(frozen=True)
@@ -50,37 +72,29 @@ class Task:
 
     Attributes
     ----------
-    target, folder, scratch : Path
-        The checkpoint; the folder that will be it; and one for what it is made of.
+    target, folder : Path
+        The checkpoint, and the folder that will be it.
     arrays : mapping
         By tensor, of those that the process has a part of.
-    others : tuple of WriteItem
-        Whole tensors that the process has too, and another one writes.
     writer : ChunkWriter
         Writes chunks into `folder`.
-    is_measured : bool
-        Whether each shard gets level best if that pays.
-    base : str or None
-        The model that there are differences to, its path or address.
-    is_base_optional : bool
-        Whether what cannot be read of it is done without.
-    storage_options : mapping or None
-        Of the file system of that address.
-    sync : bool
-        Whether what is written has to be on the disk.
+    settings : Settings
+        With the base as all processes find it.
+    processes : int
+        How many share the process's processors.
     """
 
     target: Path
     folder: Path
-    scratch: Path
     arrays: Mapping[str, ArrayPlan]
-    others: tuple[WriteItem, ...]
     writer: ChunkWriter
-    is_measured: bool
-    base: str | None
-    is_base_optional: bool
-    storage_options: Mapping[str, Any] | None
-    sync: bool
+    settings: Settings
+    processes: int = 1
+
+    @property
+    def scratch(self) -> Path:
+        """A folder for what the checkpoint is made of."""
+        return self.folder.with_name(_SCRATCH)
 
 
 @dataclass(frozen=True)
@@ -117,8 +131,17 @@ class ObjectReport:
     size: int
 
 
-def write_items(plan: SavePlan, planner: SavePlanner, task: Task) -> list[WriteResult]:
+def write_items(
+    plan: SavePlan, planner: SavePlanner, task: Task, others: Iterable[WriteItem]
+) -> list[WriteResult]:
     """Write what a process has; return what to tell the coordinator.
+
+    Parameters
+    ----------
+    plan, planner, task
+        What to write, who has it, and where it goes.
+    others
+        Whole tensors that the process has too, and another one writes.
 
     Raises
     ------
@@ -134,8 +157,7 @@ def write_items(plan: SavePlan, planner: SavePlanner, task: Task) -> list[WriteR
     objects = [item for item in plan.items if item.type is WriteItemType.BYTE_IO]
     tensors = [item for item in plan.items if item.type is not WriteItemType.BYTE_IO]
     shards = [Shard.of(item, planner) for item in tensors]
-    others = [Shard.of(item, planner) for item in task.others]
-    follows = followers(shards, others, task.arrays)
+    follows = followers(shards, [Shard.of(item, planner) for item in others], task.arrays)
     return [*_write_objects(objects, planner, task), *_write_shards(shards, follows, task)]
 
 
@@ -166,7 +188,7 @@ def _write_shards(
         with closing(run_ahead(jobs, worker_count())) as done:
             for _ in done:
                 pass
-    if task.sync:
+    if task.settings.sync:
         # At the end, and many at a time: after each chunk, encoding would wait for the disk.
         sync_files(path for work in works for path in work.files)
     return [work.result() for work in works]
@@ -207,9 +229,9 @@ class _ShardWork:
         """Yield what together writes the shard; the first job has to begin first."""
         if self._follows is not None or self._is_small:
             return
-        box = self._shard.axes_in(self._array)
+        box = self._shard.box.axes
         for index in chunks_of(self._array, box):
-            axes = chunk_axes(self._array, index)
+            axes = self._array.region(index)
             own = tuple(map(common, axes, box))
             if own == axes:
                 is_first = not self.files
@@ -221,12 +243,12 @@ class _ShardWork:
                 yield partial(self._put_part, self._task.scratch / name, own)
 
     def _put(self, index: Index, axes: Sequence[range], is_first: bool) -> None:
-        values = self._shard.values(self._array, axes)
-        if is_first:
-            try:
-                if self._task.is_measured:
-                    self._is_best = self._encoder.best_pays(self._array, index, values)
-            finally:
+        try:
+            values = self._shard.values(self._array, axes)
+            if is_first and self._task.settings.is_measured:
+                self._is_best = self._encoder.best_pays(self._array, index, values)
+        finally:
+            if is_first:  # whatever came of it: others wait
                 self._is_known.set()
         self._is_known.wait()
         array = replace(self._array, level="best") if self._is_best else self._array
@@ -249,14 +271,24 @@ class _ShardWork:
 def opened_encoder(task: Task) -> Iterator[ChunkEncoder]:
     """Yield what encodes chunks of the task's arrays, with their base open."""
     based = {name: array for name, array in task.arrays.items() if array.has_base}
-    if task.base is None or not based:
-        yield ChunkEncoder.of(task.writer, {}, task.is_base_optional)
+    settings = task.settings
+    if settings.base is None or not based:
+        yield ChunkEncoder(task.writer, {})
         return
-    with closing(open_any(task.base, Opening(task.storage_options, chain=("",)))) as base:
+    try:
+        opened = open_any(settings.base, Opening(settings.storage_options, chain=("",)))
+    except (BF16CodecsError, OSError) as e:
+        if not settings.is_base_optional:
+            raise
+        encoder = ChunkEncoder(task.writer, {}, is_base_optional=True)
+        encoder.warn_of_base(e)
+        yield encoder
+        return
+    with closing(opened) as base:
         found = {}
         for name, array in based.items():
             counterpart = base.counterpart(name, array.dtype, array.shape)
             if counterpart is None:
                 raise BaseMismatchError(f"{base.where}: changed while it was read as a base")
             found[array.path] = counterpart
-        yield ChunkEncoder.of(task.writer, found, task.is_base_optional)
+        yield ChunkEncoder(task.writer, found, settings.is_base_optional)

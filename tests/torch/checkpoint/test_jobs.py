@@ -10,6 +10,7 @@ import pytest
 
 import bf16codecs
 from bf16codecs.convert import verify_store, zarr_to_safetensors
+from bf16codecs.store.entries import ROUNDED
 from training_jobs import run_jobs, skip_without_jobs
 
 skip_without_jobs(whole_module=True)
@@ -93,6 +94,31 @@ def test_differences(tmp_path: Path, job: Job) -> None:
             for name in SHAPES:
                 assert same_bits(model[f"model.{name}"].torch(), numbers(name, step)), name
     assert max(sizes[1:]) < 0.8 * sizes[0]
+
+
+def test_differences_to_what_other_processes_have_saved(tmp_path: Path, job: Job) -> None:
+    processes = (4, 3, 1, 2)
+    job(*(f"save_based:{count}:{step}" for step, count in enumerate(processes)))
+    for step in range(len(processes)):
+        with bf16codecs.open_model(tmp_path / f"step-{step}.zarr") as model:
+            assert (model._home.opened.base is None) == (step == 0)
+            for name in SHAPES:
+                assert same_bits(model[f"model.{name}"].torch(), numbers(name, step)), name
+
+
+@pytest.mark.parametrize("processes", [2, 3])
+def test_processes_that_see_other_parts_of_the_whole(
+    tmp_path: Path, job: Job, processes: int
+) -> None:
+    """What is equal, or a rounding, in all of them is stored once."""
+    job(f"save_disagreeing:{processes}", f"load_disagreeing:{processes}")
+    with bf16codecs.open_model(tmp_path / "c.zarr") as model:
+        paths = model._home.opened.info.paths
+        assert all(model[name][()].size for name in model)
+    assert paths["tied"] == paths["master"] == "master"
+    assert paths["rounded"] == paths["master"] + ROUNDED
+    assert paths["almost"] == "almost"
+    assert paths["a"] == paths["b"] == paths["whole"] + ROUNDED
 
 
 def test_asynchronous(job: Job) -> None:

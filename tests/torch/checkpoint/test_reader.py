@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -109,3 +110,56 @@ def test_strided_targets(tmp_path: Path) -> None:
     load(state, tmp_path / "c.zarr")
     assert torch.equal(memory.T[::2], numbers())
     assert not memory.T[1::2].any()
+
+
+def test_a_reader_reads_what_is_there_now(tmp_path: Path) -> None:
+    save({"w": numbers()}, tmp_path / "c.zarr")
+    reader, state = StoreReader(tmp_path / "c.zarr"), {"w": torch.zeros(64, 300)}
+    for seed in (1, 2):
+        save({"w": numbers(seed=seed)}, tmp_path / "c.zarr", overwrite=True)
+        dcp.load(state, storage_reader=reader)
+        assert torch.equal(state["w"], numbers(seed=seed))
+
+
+def test_objects_that_cannot_be_found(tmp_path: Path) -> None:
+    """However often PyTorch asks, and also where parts may be missing."""
+    from torch.distributed.checkpoint import DefaultLoadPlanner
+
+    save({"w": numbers(), "epoch": 3}, tmp_path / "c.zarr")
+    (tmp_path / "c.zarr" / "safetensors" / "checkpoint" / "c.0").unlink()
+    reader = StoreReader(tmp_path / "c.zarr")
+    for _ in range(2):
+        with pytest.raises(StoreError, match="it is missing") as caught:
+            reader.read_metadata()
+        assert str(caught.value).count("text of the checkpoint") == 1
+    planner = DefaultLoadPlanner(allow_partial_load=True)
+    state = {"w": torch.zeros(64, 300), "epoch": 0}
+    with pytest.raises(dcp.api.CheckpointException, match="it is missing"):
+        dcp.load(state, storage_reader=reader, planner=planner)
+
+
+def test_what_is_no_checkpoint_is_told_at_once(tmp_path: Path) -> None:
+    """In `load`, PyTorch tells it in a hundred lines."""
+    save({"w": numbers()}, tmp_path / "c.zarr")
+    (tmp_path / "notes.txt").write_text("x")
+    with pytest.raises(StoreError, match=r"notes\.txt"):
+        StoreReader(tmp_path / "notes.txt")
+    save({"w": numbers() + 1e-4}, tmp_path / "d.zarr", base=tmp_path / "c.zarr")
+    (tmp_path / "c.zarr").rename(tmp_path / "moved.zarr")
+    with pytest.raises(StoreError, match="its base cannot be opened"):
+        StoreReader(tmp_path / "d.zarr")
+    state = {"w": torch.zeros(64, 300)}
+    load(state, tmp_path / "d.zarr", base=tmp_path / "moved.zarr")
+    assert torch.equal(state["w"], numbers() + 1e-4)
+    (tmp_path / "moved.zarr" / "zarr.json").write_text("{")
+    with pytest.raises(StoreError, match=r"moved\.zarr"):
+        StoreReader(tmp_path / "moved.zarr")
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="nothing tells which files are open")
+def test_nothing_is_open_after_loading(tmp_path: Path) -> None:
+    save({"w": numbers()}, tmp_path / "c.zarr")
+    reader = StoreReader(tmp_path / "c.zarr")
+    dcp.load({"w": torch.zeros(64, 300)}, storage_reader=reader)
+    names = (Path("/proc/self/fd", number) for number in os.listdir("/proc/self/fd"))
+    assert not [name for name in names if name.is_symlink() and str(tmp_path) in os.readlink(name)]
