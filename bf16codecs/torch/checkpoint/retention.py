@@ -4,45 +4,33 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from bf16codecs._arguments import as_integer
 from bf16codecs._messages import one_line
 from bf16codecs._paths import absolute
-from bf16codecs._replace import WORKING_PREFIX, WorkingFolder
+from bf16codecs._replace import WorkingFolder
 from bf16codecs._sync import sync
 from bf16codecs.convert.rebasing import rebase_store
 from bf16codecs.convert.step_numbers import series_of
-from bf16codecs.errors import BF16CodecsError, CheckpointWarning, StoreError
+from bf16codecs.errors import BF16CodecsError, CheckpointWarning
 from bf16codecs.store.backend import StoreReader
-from bf16codecs.store.bases import place_of
-from bf16codecs.store.entries import BaseReference
-from bf16codecs.store.opening import Opening, open_either, own_attributes
+from bf16codecs.store.opening import Opening, open_either
+from bf16codecs.torch.checkpoint.neighbours import (
+    Members,
+    is_checkpoint,
+    members_beside,
+    steps_before,
+)
 
 __all__ = ["Retention", "check_series", "previous_of", "release"]
 
 # Reading one decodes all of its chain: as many as this come after one that is whole. With 8 in a
 # chain, steps of a run took 1.9 bits a value instead of 10.5; with 16, 1.3 (docs/experiments.md).
 _LONGEST_CHAIN = 7
-
-
-@dataclass(frozen=True)
-class _Member:
-    """A model store in the folder of a series."""
-
-    path: Path
-    #: In the series; None of what is of none, or another, which is never removed.
-    step: int | None
-    #: The path or address of its base, if it has one.
-    base: str | None
-
-
-#: By path.
-_Members = dict[str, _Member]
 
 
 @dataclass(frozen=True)
@@ -85,9 +73,9 @@ class Retention:
         if self.keep_last is None:
             return
         try:
-            members = _members(target)
+            members = members_beside(target)
             doomed = set(filter(_opens, self._doomed(members, target)))
-            for path in members.keys() - doomed:
+            for path in sorted(members.keys() - doomed):
                 if members[path].base in doomed:
                     _rewrite(members, path, doomed, sync)
             needed = {base for path in members.keys() - doomed for base in _chain(members, path)}
@@ -98,7 +86,7 @@ class Retention:
             asked = f"keep_last={self.keep_last}"
             _warn(f"{target.parent}: not all is removed that {asked} asks for", e)
 
-    def _doomed(self, members: _Members, target: Path) -> set[str]:
+    def _doomed(self, members: Members, target: Path) -> set[str]:
         series = series_of(target.name)
         assert series is not None
         # Later ones are of a branch that this job has left, or of another: nobody asked for them.
@@ -143,13 +131,13 @@ def release(target: Path, sync: bool) -> None:
         If something cannot be rewritten, or does not tell what it is a difference to.
     """
     path = os.path.realpath(target)
-    members = _members(target) if os.path.lexists(path) else {}
+    members = members_beside(target) if os.path.lexists(path) else {}
     for member in members.values():
         if member.base == path:
             rebase_store(member.path, _ancestor(members, path, {path}), sync=sync)
 
 
-def _rewrite(members: _Members, path: str, doomed: set[str], sync: bool) -> None:
+def _rewrite(members: Members, path: str, doomed: set[str], sync: bool) -> None:
     member = members[path]
     assert member.base is not None
     ancestor = _ancestor(members, member.base, doomed)
@@ -161,12 +149,12 @@ def _rewrite(members: _Members, path: str, doomed: set[str], sync: bool) -> None
         _warn(text, e)
 
 
-def _ancestor(members: _Members, path: str, doomed: set[str]) -> str | None:
+def _ancestor(members: Members, path: str, doomed: set[str]) -> str | None:
     """Return the first base of a checkpoint that stays; None if there is none."""
     return next((base for base in _chain(members, path) if base not in doomed), None)
 
 
-def _chain(members: _Members, path: str) -> Iterator[str]:
+def _chain(members: Members, path: str) -> Iterator[str]:
     """Yield the base of a checkpoint, the base of that, and so on, as far as they are in here."""
     for _ in members:
         member = members.get(path)
@@ -197,20 +185,11 @@ def previous_of(path: str) -> str | None:
     would get too long.
     """
     target = Path(absolute(path))
-    own = series_of(target.name)
-    named = ((series_of(p.name), p) for p in _neighbours(target))
-    before = [(found[1], p) for found, p in named if own and found and found[0] == own[0]]
-    for step, place in sorted(before, reverse=True):
-        if own is None or step >= own[1]:
-            continue
+    for place in steps_before(target):
         try:
-            said = own_attributes(place)
-            if not said and place.is_dir():
-                raise StoreError("it is a folder without a store")
-            if "checkpoint" not in said:
-                continue
-            with closing(open_either(place, Opening(chain=("",)))) as reader:
-                return str(place) if _depth(reader) < _LONGEST_CHAIN else None
+            if is_checkpoint(place):
+                with closing(open_either(place, Opening(chain=("",)))) as reader:
+                    return str(place) if _depth(reader) < _LONGEST_CHAIN else None
         except (BF16CodecsError, OSError) as e:
             _warn(f"{place}: not taken as the base of {target.name}", e)
     return None
@@ -220,42 +199,6 @@ def _depth(reader: StoreReader) -> int:
     """Return how many models have to be read, beside this one."""
     base = reader.base
     return 0 if base is None else 1 + _depth(base)
-
-
-def _neighbours(target: Path) -> list[Path]:
-    """Return what is in the folder of a checkpoint, without links, and what is being made there."""
-    folder = Path(os.path.realpath(target)).parent
-    found = sorted(folder.iterdir()) if folder.is_dir() else []
-    return [p for p in found if not p.name.startswith(WORKING_PREFIX) and not p.is_symlink()]
-
-
-def _members(target: Path) -> _Members:
-    """Return the model stores beside a checkpoint.
-
-    Raises
-    ------
-    BF16CodecsError, OSError
-        If one does not tell whether it has a base: then it may be any of the others.
-    """
-    own, found = series_of(target.name), {}
-    for path in _neighbours(target):
-        try:
-            said = own_attributes(path)
-            base = _told_base(said, path)
-        except FileNotFoundError:
-            if not path.exists():
-                continue  # somebody has removed it
-            raise
-        except BF16CodecsError as e:
-            raise StoreError(
-                f"{e}: it may be a difference to any checkpoint in its folder: move it elsewhere"
-            ) from e
-        series = series_of(path.name) if "checkpoint" in said else None
-        is_own = series is not None and own is not None and series[0] == own[0]
-        if said:
-            step = series[1] if is_own and series is not None else None
-            found[str(path)] = _Member(path, step, base)
-    return found
 
 
 def _opens(path: str) -> bool:
@@ -275,18 +218,6 @@ def _is_readable(path: str) -> bool:
     except (BF16CodecsError, OSError) as e:
         _warn(f"{path}: not counted among those to keep", e)
         return False
-
-
-def _told_base(said: Mapping[str, Any], path: Path) -> str | None:
-    """Return the path or address of the base that a store says it has, of any layout."""
-    base = said.get("base")
-    if base is None:
-        return None
-    place = base.get("path") if isinstance(base, Mapping) else None
-    if not isinstance(place, str):
-        raise StoreError(f"{path}: its attributes do not tell which base it has")
-    found = place_of(BaseReference(place, None, ()), str(path))
-    return found if "://" in found else os.path.realpath(found)
 
 
 def _warn(text: str, error: Exception) -> None:
