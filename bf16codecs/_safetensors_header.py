@@ -7,6 +7,7 @@ the last.
 
 from __future__ import annotations
 
+import bisect
 import json
 import math
 import os
@@ -79,6 +80,24 @@ class Header:
     def file_size(self) -> int:
         """Size of the file that has this header."""
         return self.data_start + (self.tensors[-1].stop if self.tensors else 0)
+
+    def find(self, offset: int) -> tuple[int, int]:
+        """Return which tensor has a byte of the file, and where in its data the byte is.
+
+        Parameters
+        ----------
+        offset
+            Of the byte in the file, which counts the header.
+
+        Returns
+        -------
+        number, start
+            The tensor's in `tensors`, and bytes from the start of its data.
+        """
+        offset -= self.data_start
+        # Empty tensors share their offset with the one that follows them.
+        number = bisect.bisect_right(self.tensors, offset, key=lambda tensor: tensor.start) - 1
+        return number, offset - self.tensors[number].start
 
 
 def json_object(raw: bytes, where: str) -> list[tuple[str, Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,12 +60,9 @@ class _TensorFile(SourceFile):
 
     def read_into(self, offset: int, out: NDArray[np.uint8]) -> None:
         """Read bytes of one tensor."""
-        offset -= self.header.data_start
-        infos = self.header.tensors
-        # Empty tensors share their offset with the one that follows them.
-        number = bisect.bisect_right(infos, offset, key=lambda info: info.start) - 1
+        number, start = self.header.find(offset)
         tensor = self.tensors[number]
-        first = (offset - infos[number].start) // tensor.element_size()
+        first = start // tensor.element_size()
         part = _items(tensor, first, first + out.size // tensor.element_size())
         out[:] = part.view(torch.uint8).cpu().numpy()
 
@@ -81,7 +77,7 @@ def _items(tensor: torch.Tensor, start: int, stop: int) -> torch.Tensor:
         row = tensor[0].numel()
         first, last = start // row, -(-stop // row)
         tensor, start, stop = tensor[first:last], start - first * row, stop - first * row
-        if len(tensor) > 1:
+        if len(tensor) != 1:
             break
         tensor = tensor[0]
     # Conjugated and negated views have other bytes than numbers.

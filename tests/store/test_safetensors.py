@@ -17,6 +17,7 @@ from bf16codecs.safetensors import (
     DTYPE_BITS,
     MAX_HEADER_BYTES,
     SafetensorsError,
+    make_header,
     open_source,
     parse_header,
     read_header,
@@ -345,3 +346,11 @@ def test_folders_that_are_ambiguous_or_empty(shards: Path, tmp_path: Path) -> No
     (tmp_path / "empty").mkdir()
     with pytest.raises(SafetensorsError, match=r"no \.safetensors file"):
         open_source(tmp_path / "empty")
+
+
+def test_the_tensor_that_has_a_byte() -> None:
+    """An empty tensor has none, though it begins where the next one does."""
+    forms = {"a": ("F32", (2,)), "b": ("BF16", (0,)), "c": ("BF16", (3,))}
+    header = make_header(forms, {}, "file")
+    starts = [header.find(header.data_start + offset) for offset in (0, 7, 8, 13)]
+    assert starts == [(0, 0), (0, 7), (2, 0), (2, 5)]

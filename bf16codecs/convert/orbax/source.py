@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 import os
 import threading
 from collections import OrderedDict
@@ -89,11 +88,8 @@ class CheckpointFile(SourceFile):
 
     def read_into(self, offset: int, out: NDArray[np.uint8]) -> None:
         """Read bytes of one tensor."""
-        offset -= self.header.data_start
-        tensors = self.header.tensors
-        # Empty tensors share their offset with the one that follows them.
-        number = bisect.bisect_right(tensors, offset, key=lambda tensor: tensor.start) - 1
-        self.decoded.get(number).read(offset - tensors[number].start, out)
+        number, start = self.header.find(offset)
+        self.decoded.get(number).read(start, out)
 
     def state(self) -> Any:
         """Return something that differs once a file of the checkpoint has changed."""
