@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import bf16codecs
-from bf16codecs.convert.orbax import orbax_to_zarr, zarr_to_orbax
+from bf16codecs.convert.orbax import arrays, orbax_to_zarr, zarr_to_orbax
+from bf16codecs.convert.orbax.layout import Place
 from bits import assert_same_bits
 from invoked import done, refused
 from orbax_checkpoints import (
@@ -121,6 +122,40 @@ def test_groups_are_no_arrays(source: Path, tmp_path: Path) -> None:
     back = there_and_back(source, tmp_path)
     assert (back / "zarr.json").read_bytes() == group
     assert_same_tree(restored(back), restored(source))
+
+
+@pytest.mark.parametrize("cut", [(), ("x",), (None, "x"), ("x", "y")], ids=str)
+def test_arrays_are_decoded_once(tmp_path: Path, monkeypatch, cut: tuple[str | None, ...]) -> None:
+    """Of what may be a copy, a sample is read from the chunks that hold it; files are closed."""
+    values = RNG.normal(size=(6, 400, 2)).astype("f4")
+    tree = {f"w{i}": on_devices(values + i, *cut) for i in range(12)}
+    source = save(tmp_path / "orbax", tree)
+    decode, decoded = arrays.OrbaxArray.decode, []
+
+    def counted(array: arrays.OrbaxArray, folder: Path) -> arrays.Scratch:
+        decoded.append((array.label, decode(array, folder)))
+        return decoded[-1][1]
+
+    monkeypatch.setattr(arrays.OrbaxArray, "decode", counted)
+    orbax_to_zarr(source, tmp_path / "m.zarr")
+    assert len(decoded) == len({label for label, _ in decoded}) == 12
+    assert all(scratch._file.closed for _, scratch in decoded)
+    with bf16codecs.open_model(tmp_path / "m.zarr") as model:
+        for name, array in tree.items():
+            assert_same_bits(model[name][...], np.asarray(array))
+
+
+def test_a_sample_has_the_items_of_its_range(tmp_path: Path) -> None:
+    """Wherever a range begins and ends: in rows of any axis, and in chunks."""
+    values = RNG.normal(size=(4, 3, 6, 2)).astype("f4")
+    save(tmp_path / "orbax", {"w": on_devices(values, "x", None, "y")}, use_ocdbt=False)
+    opener = arrays.ArrayOpener(tmp_path / "orbax", "orbax")
+    array = opener.open("w", Place(None, "w", "zarr", True))
+    for start in range(0, 144, 5):
+        for stop in (*range(start, 144, 7), 144):
+            out = np.empty((stop - start) * 4, np.uint8)
+            array.read(start * 4, out)
+            assert out.tobytes() == values.reshape(-1)[start:stop].tobytes()
 
 
 @pytest.mark.slow

@@ -46,6 +46,9 @@ _INTERNALS = re.compile(r" \[(source locations|tensorstore_spec)=.*", re.DOTALL)
 _DATABASE_CONFIG = {"max_inline_value_bytes": 1024, "max_decoded_node_bytes": 100_000_000}
 
 
+Box = tuple[slice, ...]
+
+
 class ArrayOpener:
     """Opens the arrays of a checkpoint.
 
@@ -112,9 +115,29 @@ class OrbaxArray:
         self.dtype = _CODES[item]
         self.item_size: int = array.dtype.numpy_dtype.itemsize
 
+    def read(self, start: int, out: Bytes) -> None:
+        """Read a few items from an offset in bytes on, by decoding the chunks that hold them."""
+        first, items = start // self.item_size, out.view(self._array.dtype.numpy_dtype)
+        at = 0
+        for box in _boxes_of_range(self.shape, first, first + items.size):
+            shape = [own.stop - own.start for own in box]
+            part = items[at : at + math.prod(shape)].reshape(shape)
+            for own in self._boxes("read_chunk", box):  # one by one, which bounds the memory
+                with _damage(self.label):
+                    part[_inside(own, box)] = self._array[own].read().result()
+            at += part.size
+
     def decode(self, folder: Path) -> Scratch:
         """Decode all chunks into a temporary file in a folder."""
         scratch = Scratch(folder, self.shape, self.item_size)
+        try:
+            self._decode(scratch)
+        except BaseException:
+            scratch.close()
+            raise
+        return scratch
+
+    def _decode(self, scratch: Scratch) -> None:
         reads: deque[tuple[tuple[int, ...], int, Any]] = deque()
 
         def finish() -> int:
@@ -127,7 +150,7 @@ class OrbaxArray:
             return nbytes
 
         pending = 0
-        for box in self._boxes("read_chunk"):
+        for box in self._boxes("read_chunk", self._whole):
             nbytes = _nbytes(box, self.item_size)
             while reads and pending + nbytes > _IN_FLIGHT_BYTES:
                 pending -= finish()
@@ -135,13 +158,12 @@ class OrbaxArray:
             pending += nbytes
         while reads:
             finish()
-        return scratch
 
     def encode(self, scratch: Scratch) -> None:
         """Write all chunks, as the array's metadata have them."""
         with _failures(self.label):
             batch, pending = tensorstore.Transaction(), 0
-            for box in self._boxes("write_chunk"):
+            for box in self._boxes("write_chunk", self._whole):
                 part = scratch.get(box).view(self._array.dtype.numpy_dtype)
                 shape = tuple(own.stop - own.start for own in box)
                 target = self._array.with_transaction(batch)[box]
@@ -157,18 +179,27 @@ class OrbaxArray:
                     batch, pending = tensorstore.Transaction(), 0
             batch.commit_sync()
 
-    def _boxes(self, unit: str) -> Iterator[tuple[slice, ...]]:
-        """Yield the chunks, without what reaches over the end."""
+    @property
+    def _whole(self) -> Box:
+        return tuple(slice(0, size) for size in self.shape)
+
+    def _boxes(self, unit: str, within: Box) -> Iterator[Box]:
+        """Yield what chunks have in a box."""
         chunks = getattr(self._array.chunk_layout, unit).shape or ()  # None without axes
         axes = [
-            [slice(i, min(i + chunk, size)) for i in range(0, size, chunk)]
-            for size, chunk in zip(self.shape, chunks, strict=True)
+            [
+                slice(max(i, own.start), min(i + chunk, own.stop))
+                for i in range(own.start - own.start % chunk, own.stop, chunk)
+            ]
+            for own, chunk in zip(within, chunks, strict=True)
         ]
         return itertools.product(*axes)
 
 
 class Scratch:
     """The items of an array in their order, in a file that nobody else sees.
+
+    It is there until it was closed as often as it was shared, and once more.
 
     Parameters
     ----------
@@ -183,7 +214,20 @@ class Scratch:
     def __init__(self, folder: Path, shape: tuple[int, ...], item_size: int) -> None:
         self._shape, self._item_size = shape, item_size
         self._file: Any = tempfile.TemporaryFile(buffering=0, dir=folder)  # noqa: SIM115
-        self._lock = threading.Lock()
+        self._lock, self._users = threading.Lock(), 1
+
+    def shared(self) -> Scratch:
+        """Return the same, which is to be closed once more."""
+        with self._lock:
+            self._users += 1
+        return self
+
+    def close(self) -> None:
+        """Remove the file, if nobody else uses it."""
+        with self._lock:
+            self._users -= 1
+            if not self._users:
+                self._file.close()
 
     def write(self, offset: int, data: Bytes) -> None:
         """Write bytes from an offset on."""
@@ -204,7 +248,7 @@ class Scratch:
         for offset, row in zip(rows, data, strict=True):
             self.write(offset, row)
 
-    def get(self, box: tuple[slice, ...]) -> Bytes:
+    def get(self, box: Box) -> Bytes:
         """Read a box of items, as bytes."""
         rows, run = self._rows(box)
         data = np.empty((len(rows), run), np.uint8)
@@ -212,7 +256,7 @@ class Scratch:
             self.read(offset, row)
         return data.reshape(-1)
 
-    def _rows(self, box: tuple[slice, ...]) -> tuple[list[int], int]:
+    def _rows(self, box: Box) -> tuple[list[int], int]:
         """Return the offsets of what lies in one piece in the file, and its size, in bytes."""
         inner = len(box)  # axes from this one on are in it as a whole
         while inner and box[inner - 1] == slice(0, self._shape[inner - 1]):
@@ -255,6 +299,32 @@ def _folder(folder: Path) -> dict[str, Any]:
 
 def _database(folder: Path) -> dict[str, Any]:
     return {"driver": "ocdbt", "base": _folder(folder), "config": _DATABASE_CONFIG}
+
+
+def _boxes_of_range(shape: tuple[int, ...], start: int, stop: int) -> Iterator[Box]:
+    """Yield boxes that have, one after another, the items of a range in their order."""
+    if not shape:
+        yield ()
+        return
+    row = math.prod(shape[1:])
+    while start < stop:
+        index, inside = divmod(start, row)
+        if inside or stop - start < row:  # a part of a row
+            end = min(stop, (index + 1) * row)
+            for box in _boxes_of_range(shape[1:], inside, end - index * row):
+                yield (slice(index, index + 1), *box)
+        else:
+            end = stop - stop % row
+            yield (slice(index, end // row), *(slice(0, size) for size in shape[1:]))
+        start = end
+
+
+def _inside(box: Box, outer: Box) -> Box:
+    """Return a box as it is counted from the start of one that it is in."""
+    return tuple(
+        slice(own.start - its.start, own.stop - its.start)
+        for own, its in zip(box, outer, strict=True)
+    )
 
 
 def _nbytes(box: Sequence[slice], item_size: int) -> int:

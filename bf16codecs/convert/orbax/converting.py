@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,7 @@ def orbax_to_zarr(
     root = Path(absolute(given_path(src, "source")))
     os.stat(root)
     parent = Path(absolute(given_path(store, "target"))).parent
-    source = open_checkpoint(root, parent)
-    if root.resolve() in (parent.resolve(), *parent.resolve().parents):
-        raise ValueError(f"{store}: would lie in the checkpoint, {root}: choose another place")
-    return safetensors_to_zarr(source, store, **options)
+    with closing(open_checkpoint(root, parent)) as source:
+        if root.resolve() in (parent.resolve(), *parent.resolve().parents):
+            raise ValueError(f"{store}: would lie in the checkpoint, {root}: choose another place")
+        return safetensors_to_zarr(source, store, **options)

@@ -147,14 +147,15 @@ def _write_arrays(
                 f"{reader.where}: tensor {tensor.name!r:.300}: {array.dtype} of shape {array.shape}"
                 f" in the checkpoint, and {tensor.dtype} of {tensor.shape} in the store"
             )
-        array.encode(_decoded(reader, tensor, scratch, array.item_size))
+        with closing(Scratch(scratch, tensor.shape, array.item_size)) as decoded:
+            _decode(reader, tensor, decoded)
+            array.encode(decoded)
         if progress is not None:
             progress("restore", tensor.stop, total)
 
 
-def _decoded(reader: StoreReader, tensor: TensorInfo, scratch: Path, item_size: int) -> Scratch:
+def _decode(reader: StoreReader, tensor: TensorInfo, decoded: Scratch) -> None:
     """Decode a tensor into a temporary file."""
-    decoded = Scratch(scratch, tensor.shape, item_size)
     stored = reader.tensor(tensor.name)
     reader.check_header(tensor.name)
     ranges, part = reader.ranges(stored.array), np.empty(_PART_BYTES, np.uint8)
@@ -162,7 +163,6 @@ def _decoded(reader: StoreReader, tensor: TensorInfo, scratch: Path, item_size: 
         stop = min(start + _PART_BYTES, tensor.nbytes)
         ranges.read_run(start, stop, part[: stop - start])
         decoded.write(start, part[: stop - start])
-    return decoded
 
 
 def _verify(
@@ -174,7 +174,18 @@ def _verify(
     progress: Progress | None,
 ) -> None:
     """Read a checkpoint as what was converted, and compare all of it."""
-    file = CheckpointFile.of(root, scratch, header)
+    with closing(CheckpointFile.of(root, scratch, header)) as file:
+        _compare(reader, header, checkpoint, file, progress)
+
+
+def _compare(
+    reader: StoreReader,
+    header: Header,
+    checkpoint: Checkpoint,
+    file: CheckpointFile,
+    progress: Progress | None,
+) -> None:
+    root = file.root
     if file.checkpoint != checkpoint:
         raise CorruptDataError(f"{root}: its documents are not those of the original")
     expected = reader.info.files[0].restored

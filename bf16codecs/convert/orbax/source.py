@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bf16codecs._buffers import Bytes
 from bf16codecs._messages import named_errors
 from bf16codecs.convert.orbax.arrays import ArrayOpener, OrbaxArray, Scratch, read_database
 from bf16codecs.convert.orbax.layout import KEY, Checkpoint, read_checkpoint
@@ -22,26 +24,62 @@ __all__ = ["CheckpointFile", "CheckpointSource", "open_checkpoint"]
 
 # Tensors that are kept decoded: threads are at neighbouring ones.
 _KEPT = 4
+# What is compared first of tensors that may be copies has 2,048 items. To decode a tensor for that
+# would be for nothing: it is long dropped when the conversion comes to it.
+_SAMPLE_BYTES = 2048 * 8
 
 
 class _Decoded:
-    """The last few tensors that were read, decoded in temporary files."""
+    """The tensors of a checkpoint: the last few that were read, decoded in temporary files."""
 
     def __init__(self, arrays: list[OrbaxArray], folder: Path) -> None:
         self._arrays, self._folder = arrays, folder
         self._lock = threading.Lock()
         self._kept: OrderedDict[int, Scratch] = OrderedDict()
+        self._samples: dict[int, tuple[int, bytes]] = {}
 
-    def get(self, number: int) -> Scratch:
-        """Return a tensor; one thread decodes at a time, which bounds the memory."""
+    def read(self, number: int, start: int, out: Bytes) -> None:
+        """Read bytes of a tensor; one thread decodes at a time, which bounds the memory."""
         with self._lock:
-            if number not in self._kept:
-                # Who still reads one that is dropped here keeps its file.
-                while len(self._kept) >= _KEPT:
-                    self._kept.popitem(last=False)
-                self._kept[number] = self._arrays[number].decode(self._folder)
-            self._kept.move_to_end(number)
-            return self._kept[number]
+            if self._read_sample(number, start, out):
+                return
+            scratch = self._get(number).shared()
+        with closing(scratch):
+            scratch.read(start, out)
+
+    def close(self) -> None:
+        """Remove the temporary files."""
+        with self._lock:
+            while self._kept:
+                self._drop()
+
+    def _read_sample(self, number: int, start: int, out: Bytes) -> bool:
+        """Read from a tensor that is not decoded, unless more than one sample is wanted of it."""
+        item_size = self._arrays[number].item_size
+        if number in self._kept or out.size > _SAMPLE_BYTES or start % item_size:
+            return False
+        if number not in self._samples:
+            self._arrays[number].read(start, out)
+            self._samples[number] = start, out.tobytes()
+            return True
+        first, sample = self._samples[number]
+        if (first, len(sample)) != (start, out.size):
+            return False
+        out[:] = np.frombuffer(sample, np.uint8)
+        return True
+
+    def _get(self, number: int) -> Scratch:
+        if number not in self._kept:
+            while len(self._kept) >= _KEPT:
+                self._drop()
+            self._kept[number] = self._arrays[number].decode(self._folder)
+            self._samples.pop(number, None)
+        self._kept.move_to_end(number)
+        return self._kept[number]
+
+    def _drop(self) -> None:
+        _, scratch = self._kept.popitem(last=False)
+        scratch.close()  # once those who read it have closed it, too
 
 
 @dataclass(frozen=True)
@@ -89,7 +127,11 @@ class CheckpointFile(SourceFile):
     def read_into(self, offset: int, out: NDArray[np.uint8]) -> None:
         """Read bytes of one tensor."""
         number, start = self.header.find(offset)
-        self.decoded.get(number).read(start, out)
+        self.decoded.read(number, start, out)
+
+    def close(self) -> None:
+        """Remove what is decoded."""
+        self.decoded.close()
 
     def state(self) -> Any:
         """Return something that differs once a file of the checkpoint has changed."""
@@ -107,7 +149,16 @@ class CheckpointSource(Source):
     @property
     def paths(self) -> list[Path]:
         """The checkpoint's folder."""
-        return [file.root for file in self.files if isinstance(file, CheckpointFile)]
+        return [file.root for file in self._checkpoints]
+
+    def close(self) -> None:
+        """Remove what is decoded."""
+        for file in self._checkpoints:
+            file.close()
+
+    @property
+    def _checkpoints(self) -> list[CheckpointFile]:
+        return [file for file in self.files if isinstance(file, CheckpointFile)]
 
 
 def open_checkpoint(root: Path, scratch: Path) -> CheckpointSource:
