@@ -264,7 +264,6 @@ def rebase(store: str, onto: str | None, **options: Any) -> None:
 
 # Options of one direction alone.
 _TO_STORE = ("codec", "level", "chunk_size", "sha256", "zarr_format", "lossy")
-_TO_ORBAX = ("max_bytes",)
 
 
 @click.command()
@@ -279,17 +278,16 @@ def orbax(src: str, dst: str, **options: Any) -> None:
 
     SRC is the checkpoint's folder, of one step, or the store that was made of one: then DST is the
     folder to make, of which Orbax restores the same tree with the same bits. --base is then where
-    the store's base is. Options of codecs and chunks are for stores, --max-bytes for restoring.
+    the store's base is. Options of codecs and chunks are for stores.
     """
     from bf16codecs.convert.orbax import is_orbax, orbax_to_zarr, zarr_to_orbax
 
-    to_store = is_orbax(src)
-    for name in _TO_ORBAX if to_store else _TO_STORE:
-        if is_given(name):
-            made = "a store is made of a checkpoint" if to_store else "a checkpoint is restored"
-            raise click.UsageError(f"--{name.replace('_', '-')} does nothing where {made}")
-        del options[name]
-    if not to_store:
+    if not is_orbax(src):
+        for name in _TO_STORE:
+            if is_given(name):
+                option = f"--{name.replace('_', '-')}"
+                raise click.UsageError(f"{option} does nothing where a checkpoint is restored")
+            del options[name]
         _run(zarr_to_orbax, src, dst, "restored", **options)
         return
     if options.pop("lossy") is not None:

@@ -22,6 +22,7 @@ from bf16codecs._dtypes import DTYPE_NAMES
 from bf16codecs._files import read_at, write_all
 from bf16codecs._memory import give_back_freed_memory
 from bf16codecs._messages import as_memory_error, damaged, from_extra, one_line
+from bf16codecs.convert.orbax.bounds import check_chunks, check_memory
 from bf16codecs.convert.orbax.layout import Place
 from bf16codecs.errors import CorruptDataError, StoreError
 
@@ -32,6 +33,8 @@ __all__ = ["ArrayOpener", "OrbaxArray", "Scratch", "read_database", "write_datab
 
 # Of chunks that are decoded at a time, or wait to be committed; a larger one is alone.
 _IN_FLIGHT_BYTES = 8 << 20
+# What a read takes beside its data.
+_LEAST_BYTES = 16 << 10
 # One thread decodes, and one reads: each keeps memory of the size of chunks for itself. The cache
 # is for the indexes of shards; each chunk is read once.
 _RESOURCES = {
@@ -72,7 +75,7 @@ class ArrayOpener:
         StoreError
             If it has a data type that safetensors lacks.
         CorruptDataError
-            If it cannot be opened.
+            If it cannot be opened, or its chunks are not credible.
         """
         label = f"{self._where}: tensor {name!r:.300}"
         path = f"{place.path}/" if place.path else ""
@@ -114,9 +117,15 @@ class OrbaxArray:
         #: As safetensors has it.
         self.dtype = _CODES[item]
         self.item_size: int = array.dtype.numpy_dtype.itemsize
+        self._chunk_nbytes = 0
+        for unit in ("read_chunk", "write_chunk"):
+            chunks = self._chunks(unit)
+            check_chunks(label, self.shape, chunks, self.item_size)
+            self._chunk_nbytes = max(self._chunk_nbytes, math.prod(chunks) * self.item_size)
 
     def read(self, start: int, out: Bytes) -> None:
         """Read a few items from an offset in bytes on, by decoding the chunks that hold them."""
+        check_memory(self.label, self._chunk_nbytes)
         first, items = start // self.item_size, out.view(self._array.dtype.numpy_dtype)
         at = 0
         for box in _boxes_of_range(self.shape, first, first + items.size):
@@ -125,10 +134,12 @@ class OrbaxArray:
             for own in self._boxes("read_chunk", box):  # one by one, which bounds the memory
                 with _damage(self.label):
                     part[_inside(own, box)] = self._array[own].read().result()
+                _give_back_memory(self._chunk_nbytes)
             at += part.size
 
     def decode(self, folder: Path) -> Scratch:
         """Decode all chunks into a temporary file in a folder."""
+        check_memory(self.label, self._chunk_nbytes)
         scratch = Scratch(folder, self.shape, self.item_size)
         try:
             self._decode(scratch)
@@ -151,7 +162,7 @@ class OrbaxArray:
 
         pending = 0
         for box in self._boxes("read_chunk", self._whole):
-            nbytes = _nbytes(box, self.item_size)
+            nbytes = max(_LEAST_BYTES, _nbytes(box, self.item_size))
             while reads and pending + nbytes > _IN_FLIGHT_BYTES:
                 pending -= finish()
             reads.append((tuple(own.start for own in box), nbytes, self._array[box].read()))
@@ -161,6 +172,7 @@ class OrbaxArray:
 
     def encode(self, scratch: Scratch) -> None:
         """Write all chunks, as the array's metadata have them."""
+        check_memory(self.label, self._chunk_nbytes)
         with _failures(self.label):
             batch, pending = tensorstore.Transaction(), 0
             for box in self._boxes("write_chunk", self._whole):
@@ -179,19 +191,21 @@ class OrbaxArray:
                     batch, pending = tensorstore.Transaction(), 0
             batch.commit_sync()
 
+    def _chunks(self, unit: str) -> tuple[int, ...]:
+        return getattr(self._array.chunk_layout, unit).shape or ()  # None without axes
+
     @property
     def _whole(self) -> Box:
         return tuple(slice(0, size) for size in self.shape)
 
     def _boxes(self, unit: str, within: Box) -> Iterator[Box]:
         """Yield what chunks have in a box."""
-        chunks = getattr(self._array.chunk_layout, unit).shape or ()  # None without axes
         axes = [
             [
                 slice(max(i, own.start), min(i + chunk, own.stop))
                 for i in range(own.start - own.start % chunk, own.stop, chunk)
             ]
-            for own, chunk in zip(within, chunks, strict=True)
+            for own, chunk in zip(within, self._chunks(unit), strict=True)
         ]
         return itertools.product(*axes)
 

@@ -7,6 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from bf16codecs._limits import Limits
 from bf16codecs._paths import absolute, given_path
 from bf16codecs.convert.orbax.source import open_checkpoint
 from bf16codecs.convert.storing import safetensors_to_zarr
@@ -16,7 +17,11 @@ __all__ = ["orbax_to_zarr"]
 
 
 def orbax_to_zarr(
-    src: str | os.PathLike[str], store: str | os.PathLike[str], **options: Any
+    src: str | os.PathLike[str],
+    store: str | os.PathLike[str],
+    *,
+    max_bytes: int | None = None,
+    **options: Any,
 ) -> Summary:
     """Convert an Orbax checkpoint to a model store in Zarr.
 
@@ -33,6 +38,9 @@ def orbax_to_zarr(
     store
         The store to make: a folder, or a ZIP file if the name ends in ``.zip``. It appears only
         when it is complete.
+    max_bytes
+        The most bytes that the checkpoint's arrays may have once decoded. By default 1 GiB, or 256
+        times the checkpoint's size if that is more.
     options
         `codec`, `level`, `chunk_size`, `threads`, `verify`, `overwrite` and others, as
         `bf16codecs.convert.safetensors_to_zarr` takes them.
@@ -48,6 +56,8 @@ def orbax_to_zarr(
         lacks.
     CorruptDataError
         If an array cannot be read.
+    LimitError
+        If the arrays are larger than `max_bytes` allows.
     FileExistsError
         If `store` exists and `overwrite` is false, or it is not a store.
     ValueError
@@ -56,7 +66,7 @@ def orbax_to_zarr(
     root = Path(absolute(given_path(src, "source")))
     os.stat(root)
     parent = Path(absolute(given_path(store, "target"))).parent
-    with closing(open_checkpoint(root, parent)) as source:
+    with closing(open_checkpoint(root, parent, Limits(max_bytes))) as source:
         if root.resolve() in (parent.resolve(), *parent.resolve().parents):
             raise ValueError(f"{store}: would lie in the checkpoint, {root}: choose another place")
         return safetensors_to_zarr(source, store, **options)

@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bf16codecs._buffers import Bytes
+from bf16codecs._files import disk_size
+from bf16codecs._limits import Limits
 from bf16codecs._messages import named_errors
 from bf16codecs.convert.orbax.arrays import ArrayOpener, OrbaxArray, Scratch, read_database
 from bf16codecs.convert.orbax.layout import KEY, Checkpoint, read_checkpoint
@@ -161,6 +163,15 @@ class CheckpointSource(Source):
         return [file for file in self.files if isinstance(file, CheckpointFile)]
 
 
-def open_checkpoint(root: Path, scratch: Path) -> CheckpointSource:
-    """Open a checkpoint, as `CheckpointFile.of` does."""
-    return CheckpointSource((CheckpointFile.of(root, scratch),))
+def open_checkpoint(root: Path, scratch: Path, limits: Limits) -> CheckpointSource:
+    """Open a checkpoint, as `CheckpointFile.of` does, whose tensors have a size that is credible.
+
+    Raises
+    ------
+    LimitError
+        If they have not.
+    """
+    file = CheckpointFile.of(root, scratch)
+    nbytes = file.header.file_size - file.header.data_start
+    limits.check(nbytes, lambda enough: disk_size(root), f"{root}: its arrays")
+    return CheckpointSource((file,))

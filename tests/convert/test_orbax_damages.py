@@ -1,0 +1,165 @@
+"""Damaged metadata of the arrays of Orbax checkpoints: an error, and no more memory than usual."""
+
+from __future__ import annotations
+
+import copy
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bf16codecs.convert.orbax import arrays, orbax_to_zarr, zarr_to_orbax
+from bf16codecs.errors import CorruptDataError, LimitError
+from orbax_checkpoints import assert_same_tree, bfloat16, jax, ocp, restored, save
+
+# In a process of its own: tensorstore ends it where it gets no memory.
+CONVERT = """
+import sys
+from pathlib import Path
+from bf16codecs.convert.orbax import orbax_to_zarr
+from bf16codecs.errors import BF16CodecsError
+
+for source in sorted(Path(sys.argv[1]).iterdir()):
+    try:
+        orbax_to_zarr(source, "m.zarr", overwrite=True)
+    except BF16CodecsError as error:
+        assert str(source) in str(error) and "\\n" not in str(error), error
+        print(source.name, str(error))
+    else:
+        print(source.name, "is converted")
+if sys.platform.startswith("linux"):
+    (peak,) = (a for a in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in a)
+    assert int(peak.split()[1]) < 300_000, peak
+"""
+
+JUNK = [None, -1, 0, 1.5, "x", [], {}, True, 2**62, 10**30]
+SIZES = [
+    [5_120_000_000, 256],
+    [2**20, 2**20],
+    [2**62, 2**62],
+    [2**15, 2**15],
+    [2**62, 1],
+    [3, 10**9],
+    [0, 0],
+    [-1, 5],
+    [300],
+    [1, 1, 1],
+]
+GRID = "chunk_grid", "configuration", "chunk_shape"
+
+
+def changed(document: dict[str, Any], *changes: tuple[tuple[Any, ...], Any]) -> dict[str, Any]:
+    document = copy.deepcopy(document)
+    for path, value in changes:
+        inner = document
+        for key in path[:-1]:
+            inner = inner[key]
+        inner[path[-1]] = value
+    return document
+
+
+def damages(document: dict[str, Any]) -> list[dict[str, Any]]:
+    found = [changed(document, ((key,), value)) for key in document for value in JUNK]
+    shape, *chunks = [("shape",), ("chunks",)]
+    if "chunks" not in document:
+        chunks = [GRID, *([("codecs", 0, *GRID[1:])] if "shard" in str(document) else [])]
+    for size in SIZES:
+        found += [changed(document, (path, size)) for path in (shape, *chunks)]
+        found.append(changed(document, (shape, size), (chunks[0], size)))
+    found.append(changed(document, (shape, [2**14, 2**14]), (chunks[0], [1, 1])))
+    return found
+
+
+def sharded(path: Path) -> Path:
+    tree = {"w": bfloat16(64, 64)}
+    with ocp.Checkpointer(ocp.PyTreeCheckpointHandler(use_zarr3=True, use_ocdbt=False)) as own:
+        arguments = jax.tree.map(lambda _: ocp.SaveArgs(chunk_byte_size=512), tree)
+        own.save(path, tree, save_args=arguments)
+    return path
+
+
+def without_chunks(path: Path) -> Path:
+    """Let all of an array be zeros, for which older Orbax stores nothing."""
+    for chunk in (path / "w").iterdir():
+        if chunk.name not in (".zarray", "zarr.json"):
+            chunk.unlink() if chunk.is_file() else shutil.rmtree(chunk)
+    document = json.loads((path / "_METADATA").read_text())
+    document["store_array_data_equal_to_fill_value"] = False
+    (path / "_METADATA").write_text(json.dumps(document))
+    return path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_zeros", [False, True], ids=["chunks", "zeros"])
+@pytest.mark.parametrize("kind", ["zarr2", "zarr3", "shards"])
+def test_damaged_metadata(tmp_path: Path, run_python, kind: str, is_zeros: bool) -> None:
+    source = tmp_path / "orbax"
+    if kind == "shards":
+        sharded(source)
+    else:
+        save(source, {"w": bfloat16(300, 100)}, use_ocdbt=False, use_zarr3=kind == "zarr3")
+    if is_zeros:
+        without_chunks(source)
+    name = ".zarray" if kind == "zarr2" else "zarr.json"
+    cases = damages(json.loads((source / "w" / name).read_text()))
+    for number, document in enumerate(cases):
+        copied = shutil.copytree(source, tmp_path / "damaged" / f"{number:03}")
+        (copied / "w" / name).write_text(json.dumps(document))
+    lines = run_python(CONVERT, tmp_path / "damaged").stdout.splitlines()
+    assert len(lines) == len(cases)
+    assert sum("is converted" in line for line in lines) < len(cases) / 4
+    assert not list(tmp_path.glob(".bf16codecs*"))
+
+
+def with_chunks(source: Path, **changes: Any) -> Path:
+    path = source / "w" / ".zarray"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    return source
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return save(tmp_path / "orbax", {"w": bfloat16(300, 100)}, use_ocdbt=False)
+
+
+def test_what_is_not_credible(source: Path, tmp_path: Path) -> None:
+    for why, changes in {
+        "chunks of 5120000000 x 256 items, in an array of 300 x 100": {
+            "chunks": [5_120_000_000, 256]
+        },
+        "cut into 268435456 chunks of 2 bytes": {"chunks": [1, 1], "shape": [2**14, 2**14]},
+    }.items():
+        with pytest.raises(CorruptDataError, match=f"tensor 'w': damaged: {why}: not credible;"):
+            orbax_to_zarr(with_chunks(source, **changes), tmp_path / "m.zarr")
+    with_chunks(source, chunks=[300, 100], shape=[5_120_000_000, 256])
+    with pytest.raises(LimitError, match="orbax: its arrays: 2621440000000 bytes once decoded"):
+        orbax_to_zarr(source, tmp_path / "m.zarr")
+
+
+def test_what_the_caller_allows(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(LimitError, match=r"max_bytes allows \(59999\)"):
+        orbax_to_zarr(source, tmp_path / "m.zarr", max_bytes=59_999)
+    orbax_to_zarr(source, tmp_path / "m.zarr", max_bytes=60_000)
+
+
+def test_chunks_larger_than_a_small_array(source: Path, tmp_path: Path) -> None:
+    """Other programs may cut so; Orbax does not."""
+    without_chunks(with_chunks(source, chunks=[512, 512]))
+    orbax_to_zarr(source, tmp_path / "m.zarr")
+    zarr_to_orbax(tmp_path / "m.zarr", tmp_path / "back")
+    assert_same_tree(restored(tmp_path / "back"), restored(source))
+
+
+def test_no_memory_for_a_chunk(source: Path, tmp_path: Path, monkeypatch) -> None:
+    def fail(label: str, nbytes: int) -> None:
+        raise MemoryError(f"{label}: {nbytes}")
+
+    monkeypatch.setattr(arrays, "check_memory", fail)
+    with pytest.raises(MemoryError, match="tensor 'w': 60000"):
+        orbax_to_zarr(source, tmp_path / "m.zarr")
+    assert sorted(tmp_path.iterdir()) == [source]
+    monkeypatch.undo()
+    with pytest.raises(MemoryError, match="no memory for a chunk of 4611686018427387904 bytes"):
+        arrays.check_memory("w", 2**62)
