@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -212,6 +213,34 @@ def test_several_items_have_arrays(tmp_path: Path) -> None:
         assert {"params/w", "opt/w", "one/checkpoint"} < set(model)
     for item in ("params", "opt"):
         assert_same_tree(restored(back / item), restored(tmp_path / "run" / "0" / item))
+
+
+@pytest.mark.parametrize("use_ocdbt", [True, False])
+def test_trees_of_older_checkpoints(tmp_path: Path, use_ocdbt: bool) -> None:
+    """Which Orbax finds in a file `checkpoint`, where there is no `_METADATA`."""
+    msgpack = pytest.importorskip("msgpack")
+    tree = {"a": {"w": bfloat16(3)}, "n": FLOATS}
+    source = save(tmp_path / "orbax", tree, use_ocdbt=use_ocdbt)
+    (source / "_METADATA").unlink()
+    leaves = {"a": {"w": "PLACEHOLDER://a.w"}, "n": "PLACEHOLDER://n"}
+    (source / "checkpoint").write_bytes(msgpack.packb(leaves))
+    assert_same_tree(restored(there_and_back(source, tmp_path)), tree)
+
+
+def test_arrays_that_need_no_tree(tmp_path: Path) -> None:
+    """An array alone, and a folder of nothing but arrays."""
+    with ocp.CheckpointManager(tmp_path / "run") as manager:
+        items = {"one": ocp.args.ArraySave(FLOATS), "all": ocp.args.StandardSave({"w": FLOATS})}
+        manager.save(0, args=ocp.args.Composite(**items))
+    step = tmp_path / "run" / "0"
+    (step / "one" / "_METADATA").unlink()
+    save(tmp_path / "bare", {"a": {"w": FLOATS}}, use_ocdbt=False)
+    shutil.copytree(tmp_path / "bare" / "a.w", step / "bare" / "a.w")
+    back = there_and_back(step, tmp_path)
+    with ocp.Checkpointer(ocp.ArrayCheckpointHandler()) as checkpointer:
+        assert_same_bits(checkpointer.restore(back / "one"), FLOATS)
+    with ocp.Checkpointer(ocp.PyTreeCheckpointHandler(use_ocdbt=False)) as checkpointer:
+        assert_same_bits(checkpointer.restore(back / "bare")["a"]["w"], FLOATS)
 
 
 def test_the_safetensors_of_a_store_of_a_checkpoint(tmp_path: Path) -> None:

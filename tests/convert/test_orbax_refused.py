@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from bf16codecs.convert.orbax import orbax_to_zarr, restoring, zarr_to_orbax
 from bf16codecs.convert.orbax.layout import KEY
 from bf16codecs.errors import CorruptDataError, StoreError
 from invoked import done, refused, run
-from orbax_checkpoints import FLOATS, FORMATS, bfloat16, jax, save
+from orbax_checkpoints import FLOATS, FORMATS, bfloat16, jax, ocp, restored, save
 
 
 @pytest.fixture
@@ -86,9 +87,47 @@ def test_damaged_documents(source: Path) -> None:
     for raw in (b"{", b"[]", b'{"tree_metadata": {"w": {"value_metadata": 1}}}'):
         (source / "_METADATA").write_bytes(raw)
         refusal(source, f"{source}: _METADATA: not ")
+    for raw in (b"{}", b'{"tree_metadata": {}}', b'{"tree_metadata": null}'):
+        (source / "_METADATA").write_bytes(raw)
+        refusal(source, f"{source}: _METADATA has no tree_metadata, without which Orbax")
     (source / "_METADATA").write_bytes(original)
     (source / "w" / ".zarray").write_bytes(b"{}")
     refusal(source, "tensor 'w'")
+
+
+@pytest.mark.parametrize("options", FORMATS.values(), ids=FORMATS)
+def test_trees_that_are_missing(tmp_path: Path, options: dict[str, bool]) -> None:
+    """Neither does Orbax restore what has no `_METADATA`, of an item or alone."""
+    source = save(tmp_path / "orbax", {"a": {"w": bfloat16(4)}}, **options)
+    (source / "_METADATA").unlink()
+    with pytest.raises(FileNotFoundError):
+        restored(source)
+    refusal(source, f"{source}: _METADATA is missing")
+    with ocp.CheckpointManager(tmp_path / "run") as manager:
+        manager.save(3, args=ocp.args.Composite(params=ocp.args.StandardSave({"w": FLOATS})))
+    (tmp_path / "run" / "3" / "params" / "_METADATA").unlink()
+    refusal(tmp_path / "run" / "3", "3: params/_METADATA is missing")
+
+
+def test_links_to_folders(source: Path, tmp_path: Path) -> None:
+    (source / "w").rename(tmp_path / "elsewhere")
+    (source / "w").symlink_to(tmp_path / "elsewhere")
+    refusal(source, f"{source / 'w'}: a symbolic link to a folder, which is not followed")
+
+
+def test_files_that_are_links(source: Path, tmp_path: Path) -> None:
+    """As those of a hub's cache are."""
+    (tmp_path / "blobs").mkdir()
+    for number, file in enumerate([own for own in source.rglob("*") if own.is_file()]):
+        file.rename(tmp_path / "blobs" / str(number))
+        file.symlink_to(tmp_path / "blobs" / str(number))
+    orbax_to_zarr(source, tmp_path / "m.zarr")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no such files")
+def test_pipes(source: Path) -> None:
+    os.mkfifo(source / "text")
+    refusal(source, f"{source / 'text'}: it is not a regular file")
 
 
 def test_damaged_database(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bf16codecs._files import open_to_read
 from bf16codecs._messages import few
 from bf16codecs.errors import StoreError
 
@@ -71,12 +72,14 @@ class Checkpoint:
         Raises
         ------
         StoreError
-            If an item's metadata list arrays that are missing, or cannot be read.
+            If an item's metadata list arrays that are missing, or cannot be read, or are missing.
         """
         places = [self._place(None, key) for key in self.files]
         for database, keys in self.databases.items():
             places += [self._place(database, key) for key in keys]
         arrays = {_joined(own.database, own.path): own for own in places if own is not None}
+        for place in arrays.values():
+            self._check_has_tree(place)
         for item in self._trees:
             self._check_tree(item, arrays)
         prefixes = {self._item_of(path) for path in arrays}
@@ -111,13 +114,37 @@ class Checkpoint:
         driver = "zarr" if _name(key) == ".zarray" else "zarr3"
         return Place(database, os.path.dirname(key), driver, is_full)
 
+    def _check_has_tree(self, place: Place) -> None:
+        """Refuse an array that Orbax finds only by its tree, if that is missing."""
+        folder, name = os.path.split(place.path)
+        folders = [place.database] if place.database is not None else _and_parents(folder)
+        if any(_joined(own, file) in self.files for own in folders for file in (_TREE, _AGGREGATE)):
+            return
+        # What Orbax takes for a tree of arrays alone, and for an array without a tree.
+        is_bare = place.database is None and not self._has_documents(folder)
+        if not is_bare and name != _AGGREGATE:
+            where = _joined(place.database if place.database is not None else folder, _TREE)
+            raise StoreError(
+                f"{where} is missing, which says what tree the arrays are: take a whole copy of the"
+                " checkpoint, or let Orbax restore it into a tree that you give, and save it again"
+            )
+
+    def _has_documents(self, folder: str) -> bool:
+        return any(os.path.dirname(path) == folder for path in self.files)
+
     def _check_tree(self, item: str, arrays: Mapping[str, Place]) -> None:
-        """Refuse a tree that lists arrays that are missing."""
+        """Refuse a tree that lists arrays that are missing, or nothing."""
+        missing, where = [], _joined(item, _TREE)
+        tree = self._trees[item].get("tree_metadata")
+        if not tree:
+            raise StoreError(
+                f"{where} has no tree_metadata, without which Orbax restores nothing: take another"
+                " copy of the checkpoint"
+            )
         if _joined(item, _AGGREGATE) in self.files:
             return
-        missing, where = [], _joined(item, _TREE)
         try:
-            for leaf in (self._trees[item].get("tree_metadata") or {}).values():
+            for leaf in tree.values():
                 about = leaf["value_metadata"]
                 name = ".".join(str(key["key"]) for key in leaf["key_metadata"])
                 is_array = about["value_type"] in _ARRAY_TYPES and not about["skip_deserialize"]
@@ -205,7 +232,7 @@ def read_checkpoint(root: Path, read_database: Callable[[Path], dict[str, bytes]
     Raises
     ------
     StoreError
-        If it is no checkpoint, or an unfinished one, or several.
+        If it is no checkpoint, or an unfinished one, or several, or has links to folders in it.
     OSError
         If it cannot be read.
     """
@@ -226,7 +253,7 @@ def read_checkpoint(root: Path, read_database: Callable[[Path], dict[str, bytes]
             if nbytes > _MAX_BYTES:
                 text = f"{root}: more than {_MAX_BYTES >> 20} MiB beside its arrays, with {path!r}"
                 raise StoreError(f"{text}: leave out what is no part of the model")
-            files[path] = (folder / name).read_bytes()
+            files[path] = _read(folder / name)
     return Checkpoint(files, databases)
 
 
@@ -246,13 +273,14 @@ def _walk(root: Path) -> Iterator[tuple[Path, bool, list[str]]]:
 
     arrays: set[str] = set()
     for folder, folders, names in os.walk(root, onerror=fail):
+        _refuse_links(Path(folder), folders)
         has_database = _DATABASE in names
         if has_database:
             # Its data, and what the processes wrote before they were merged.
             folders[:] = [f for f in folders if f != "d" and not f.startswith("ocdbt.process_")]
             names.remove(_DATABASE)
         own = [name for name in names if name in (".zarray", ".zattrs", "zarr.json")]
-        is_array = any(_is_of_array(str(p), p.read_bytes()) for p in (Path(folder, n) for n in own))
+        is_array = any(_is_of_array(str(p), _read(p)) for p in (Path(folder, n) for n in own))
         # What lies in an array's folder, and in folders of it, are chunks.
         if is_array or os.path.dirname(folder) in arrays:
             arrays.add(folder)
@@ -261,11 +289,34 @@ def _walk(root: Path) -> Iterator[tuple[Path, bool, list[str]]]:
         yield Path(folder), has_database, sorted(names)
 
 
+def _refuse_links(folder: Path, names: list[str]) -> None:
+    link = next((folder / name for name in names if (folder / name).is_symlink()), None)
+    if link is not None:
+        raise StoreError(
+            f"{link}: a symbolic link to a folder, which is not followed, as it could lead"
+            " anywhere: copy what it leads to in its place"
+        )
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with os.fdopen(open_to_read(path), "rb") as file:
+            return file.read()
+    except StoreError as e:
+        raise StoreError(f"{path}: {e}") from None
+
+
 def _joined(*parts: str | None) -> str:
     """Join parts of a path; an empty last one gives the start of what is in a folder."""
     *folders, last = parts
     start = "/".join(part for part in folders if part)
     return f"{start}/{last}" if start else last or ""
+
+
+def _and_parents(folder: str) -> list[str]:
+    """Return a folder in the checkpoint, and those that it is in, the checkpoint's own the last."""
+    parts = folder.split("/") if folder else []
+    return ["/".join(parts[:n]) for n in range(len(parts), -1, -1)]
 
 
 def _name(path: str) -> str:
