@@ -280,9 +280,10 @@ def orbax(src: str, dst: str, **options: Any) -> None:
     folder to make, of which Orbax restores the same tree with the same bits. --base is then where
     the store's base is. Options of codecs and chunks are for stores.
     """
-    from bf16codecs.convert.orbax import is_orbax, orbax_to_zarr, zarr_to_orbax
+    from bf16codecs.convert.orbax import orbax_to_zarr, zarr_to_orbax
+    from bf16codecs.convert.orbax.choosing import is_to_convert
 
-    if not is_orbax(src):
+    if not is_to_convert(src, dst):
         for name in _TO_STORE:
             if is_given(name):
                 option = f"--{name.replace('_', '-')}"

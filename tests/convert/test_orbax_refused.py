@@ -222,9 +222,60 @@ def test_verification_notices(source: Path, tmp_path: Path, monkeypatch) -> None
     zarr_to_orbax(tmp_path / "m.zarr", tmp_path / "back", verify=False)
 
 
+def test_what_else_a_folder_is(demo_model: Path, tmp_path: Path) -> None:
+    """Of commands, whose source may be a store as well, and in Python."""
+    with ocp.CheckpointManager(tmp_path / "run") as manager:
+        items = {"state": ocp.args.StandardSave({"w": FLOATS}), "data": ocp.args.JsonSave({"a": 1})}
+        manager.save(7, args=ocp.args.Composite(**items))
+    done("st2h5", demo_model, tmp_path / "m.h5")
+    for name in ("model", "empty", "other"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "other" / "file").touch()
+    shutil.copy(demo_model, tmp_path / "model" / "m.safetensors")
+    for name, what in {
+        "model": "but a safetensors model: st2zarr makes stores of it",
+        "empty": "and no Zarr store of one: it is empty",
+        "other": "and no Zarr store of one: it has no _METADATA or manifest.ocdbt or",
+        "run/7/data": f"but a part of one, without a tree: name {tmp_path / 'run' / '7'}",
+    }.items():
+        line = refused("bf16codecs", "orbax", tmp_path / name, tmp_path / "x.zarr")
+        assert f"{tmp_path / name}: no Orbax checkpoint, {what}" in line
+        with pytest.raises(StoreError, match=f"{name}: no Orbax checkpoint, {what}"):
+            orbax_to_zarr(tmp_path / name, tmp_path / "x.zarr")
+    line = refused("bf16codecs", "orbax", tmp_path / "m.h5", tmp_path / "x.zarr")
+    assert "m.h5: no Orbax checkpoint, but an HDF5 file: h52st restores it" in line
+    line = refused("bf16codecs", "orbax", tmp_path / "other" / "file", tmp_path / "x.zarr")
+    assert "no Orbax checkpoint, which is a folder, and no Zarr store of one" in line
+
+
+@pytest.mark.parametrize("scheme", ["gs", "s3", "http", "memory"])
+def test_addresses(source: Path, tmp_path: Path, scheme: str) -> None:
+    advice = "Orbax checkpoints are not read from addresses: copy the checkpoint first"
+    with pytest.raises(StoreError, match=f"^{scheme}://b/c: {advice}$"):
+        orbax_to_zarr(f"{scheme}://b/c", tmp_path / "x.zarr")
+    line = refused("bf16codecs", "orbax", f"{scheme}://b/c", tmp_path / "x.zarr")
+    assert line.endswith(f": {scheme}://b/c: {advice}")
+    line = refused("bf16codecs", "orbax", source, f"{scheme}://b/x.zarr")
+    assert "targets must be local" in line
+
+
+def test_what_is_no_store_at_an_address(tmp_path: Path) -> None:
+    """A store may be at one: who restores it learns that a checkpoint may not."""
+    pytest.importorskip("fsspec")
+    advice = "; Orbax checkpoints are not read from addresses: copy the checkpoint first"
+    assert refused("bf16codecs", "orbax", "memory://c", tmp_path / "x").endswith(advice)
+    with pytest.raises(StoreError, match=f"memory://c: not a model store.*{advice}"):
+        zarr_to_orbax("memory://c", tmp_path / "x")
+
+
+def test_a_path_with_a_scheme(source: Path, tmp_path: Path) -> None:
+    done("bf16codecs", "orbax", f"file://{source}", tmp_path / "x.zarr")
+
+
 def test_what_commands_refuse(source: Path, tmp_path: Path) -> None:
     store = tmp_path / "m.zarr"
-    assert "not a model store" in refused("bf16codecs", "orbax", source / "w", tmp_path / "x")
+    line = refused("bf16codecs", "orbax", source / "w", tmp_path / "x")
+    assert f"w: no Orbax checkpoint, but a part of one, without a tree: name {source}" in line
     line = refused("bf16codecs", "orbax", tmp_path, tmp_path / "x")
     assert f"a folder of Orbax checkpoints: name one of them, such as {source}" in line
     source.rename(tmp_path / "x.orbax-checkpoint-tmp")

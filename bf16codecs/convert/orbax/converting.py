@@ -9,6 +9,7 @@ from typing import Any
 
 from bf16codecs._limits import Limits
 from bf16codecs._paths import absolute, given_path
+from bf16codecs.convert.orbax.choosing import local_checkpoint
 from bf16codecs.convert.orbax.source import open_checkpoint
 from bf16codecs.convert.storing import safetensors_to_zarr
 from bf16codecs.convert.summary import Summary
@@ -52,8 +53,8 @@ def orbax_to_zarr(
     Raises
     ------
     StoreError
-        If `src` is no checkpoint, or is unfinished, or an array has a data type that safetensors
-        lacks.
+        If `src` is no checkpoint, or at an address, or is unfinished, or an array has a data type
+        that safetensors lacks.
     CorruptDataError
         If an array cannot be read.
     LimitError
@@ -63,8 +64,7 @@ def orbax_to_zarr(
     ValueError
         If the target is the checkpoint, in it, or around it, or an option makes no sense.
     """
-    root = Path(absolute(given_path(src, "source")))
-    os.stat(root)
+    root = local_checkpoint(src)
     parent = Path(absolute(given_path(store, "target"))).parent
     with closing(open_checkpoint(root, parent, Limits(max_bytes))) as source:
         if root.resolve() in (parent.resolve(), *parent.resolve().parents):

@@ -14,14 +14,17 @@ from typing import Any, NamedTuple
 
 from bf16codecs._files import open_to_read
 from bf16codecs._messages import few
+from bf16codecs._paths import absolute
 from bf16codecs.errors import StoreError
 
 __all__ = [
     "KEY",
+    "MARKERS",
     "Checkpoint",
     "Place",
     "is_orbax",
     "other_than_checkpoint",
+    "parent_checkpoint",
     "read_checkpoint",
 ]
 
@@ -29,6 +32,8 @@ __all__ = [
 KEY = "bf16codecs.orbax"
 
 _CHECKPOINT, _TREE, _DATABASE = "_CHECKPOINT_METADATA", "_METADATA", "manifest.ocdbt"
+#: Files of which a checkpoint, or an item of one, has some.
+MARKERS = (_TREE, _DATABASE, _CHECKPOINT)
 # Of Orbax before 2023: small values, in a file beside the arrays.
 _AGGREGATE = "checkpoint"
 _UNFINISHED = ".orbax-checkpoint-tmp"
@@ -201,6 +206,12 @@ def is_orbax(path: str | os.PathLike[str]) -> bool:
     return _UNFINISHED in root.name or any(map(_has_marker, (root, *_folders(root))))
 
 
+def parent_checkpoint(path: Path) -> Path | None:
+    """Return the checkpoint, or item of one, in whose folder a path is; None if there is none."""
+    parent = Path(absolute(path)).parent
+    return parent if _has_marker(parent) else None
+
+
 def other_than_checkpoint(root: Path) -> str:
     """Say why a path is no checkpoint, of one step and complete; nothing if it is one."""
     if not root.is_dir():
@@ -216,7 +227,7 @@ def other_than_checkpoint(root: Path) -> str:
     if steps:
         last = max(steps, key=lambda name: (len(name), name))
         return f"a folder of Orbax checkpoints: name one of them, such as {root / last}"
-    return "" if is_orbax(root) else f"no Orbax checkpoint: it has no {_TREE}, and no {_DATABASE}"
+    return "" if is_orbax(root) else f"no Orbax checkpoint: it has no {' or '.join(MARKERS)}"
 
 
 def read_checkpoint(root: Path, read_database: Callable[[Path], dict[str, bytes]]) -> Checkpoint:
@@ -262,7 +273,7 @@ def _folders(folder: Path) -> list[Path]:
 
 
 def _has_marker(folder: Path) -> bool:
-    return any((folder / name).is_file() for name in (_CHECKPOINT, _TREE, _DATABASE))
+    return any((folder / name).is_file() for name in MARKERS)
 
 
 def _walk(root: Path) -> Iterator[tuple[Path, bool, list[str]]]:

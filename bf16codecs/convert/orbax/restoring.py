@@ -13,18 +13,21 @@ from typing import Any
 import numpy as np
 
 from bf16codecs._limits import Limits
+from bf16codecs._messages import one_line
 from bf16codecs._paths import given_path
 from bf16codecs._threads import codec_threads
 from bf16codecs.convert.bases import local_chain
 from bf16codecs.convert.checks import check_restored_size
 from bf16codecs.convert.orbax.arrays import ArrayOpener, Scratch, write_database
+from bf16codecs.convert.orbax.choosing import ADDRESS_ADVICE
 from bf16codecs.convert.orbax.layout import KEY, Checkpoint, other_than_checkpoint
 from bf16codecs.convert.orbax.source import CheckpointFile
 from bf16codecs.convert.pieces import do_pieces, file_hash, read_chunk
 from bf16codecs.convert.summary import Progress, Summary, summarize
 from bf16codecs.convert.target import absolute_target, new_target
-from bf16codecs.errors import CorruptDataError, StoreError
+from bf16codecs.errors import BF16CodecsError, CorruptDataError, StoreError
 from bf16codecs.safetensors import Header, TensorInfo
+from bf16codecs.store.addresses import path_of
 from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.kinds import Kind
 from bf16codecs.store.opening import Opening, open_store
@@ -84,7 +87,7 @@ def zarr_to_orbax(
     """
     start = time.perf_counter()
     opening = Opening(storage_options, Limits(max_bytes), base=base)
-    with closing(open_store(store, Kind.FOLDER, Kind.ZIP, opening=opening)) as reader:
+    with closing(_opened(store, opening)) as reader:
         header, checkpoint = _kept(reader)
         local = [] if "://" in reader.where else [Path(reader.where)]
         target = absolute_target(given_path(dst, "target"), local)
@@ -99,6 +102,17 @@ def zarr_to_orbax(
             if verify:
                 _verify(reader, header, checkpoint, temporary, target.parent, progress)
         return summarize(reader, [header], start)
+
+
+def _opened(store: str | os.PathLike[str], opening: Opening) -> StoreReader:
+    """Open a store; of an address, say in an error that no checkpoint is read from it."""
+    try:
+        return open_store(store, Kind.FOLDER, Kind.ZIP, opening=opening)
+    except (BF16CodecsError, OSError) as e:
+        if path_of(os.fspath(store)) is not None:
+            raise
+        kind = type(e) if isinstance(e, BF16CodecsError) else OSError
+        raise kind(f"{one_line(e)}; {ADDRESS_ADVICE}") from e
 
 
 def _kept(reader: StoreReader) -> tuple[Header, Checkpoint]:
