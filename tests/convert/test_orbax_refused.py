@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 import bf16codecs
-from bf16codecs.convert.orbax import orbax_to_zarr, restoring, zarr_to_orbax
+from bf16codecs.convert.orbax import arrays, orbax_to_zarr, restoring, zarr_to_orbax
 from bf16codecs.convert.orbax.layout import KEY
 from bf16codecs.errors import CorruptDataError, StoreError
 from invoked import done, refused, run
@@ -139,6 +140,33 @@ def test_damaged_database(tmp_path: Path) -> None:
 def test_dtypes_that_safetensors_lacks(tmp_path: Path) -> None:
     tree = {"w": jax.numpy.arange(3).astype(jax.numpy.int4)}
     refusal(save(tmp_path / "orbax", tree), "tensor 'w': int4, a data type that safetensors lacks")
+    tree = {"w": jax.numpy.arange(3).astype(jax.numpy.float4_e2m1fn)}
+    source = save(tmp_path / "other", tree, use_ocdbt=False)
+    refusal(source, "tensor 'w': float4_e2m1fn, a data type that safetensors has in packed pairs")
+
+
+@pytest.mark.parametrize("where", ["temporary file", "checkpoint"])
+def test_full_disks(source: Path, tmp_path: Path, monkeypatch, where: str) -> None:
+    """Wherever space ends, the target is named, and it is said once what to do."""
+    orbax_to_zarr(source, tmp_path / "m.zarr")
+    number = errno.ENOSPC
+
+    def fail(*args: Any) -> None:
+        raise OSError(number, os.strerror(number))
+
+    def fail_of_tensorstore(*args: Any) -> None:
+        raise ValueError(f"RESOURCE_EXHAUSTED: Failed to write [os_error_code='{number}']")
+
+    if where == "temporary file":
+        monkeypatch.setattr(arrays, "write_all", fail)
+        lines = [refused("bf16codecs", "orbax", source, tmp_path / "x")]
+    else:
+        monkeypatch.setattr(arrays.Scratch, "get", fail_of_tensorstore)
+        lines = []
+    lines.append(refused("bf16codecs", "orbax", tmp_path / "m.zarr", tmp_path / "x"))
+    advice = f"{os.strerror(number)}; free some space, or choose another disk"
+    assert {line.partition(": ")[2] for line in lines} == {f"{tmp_path / 'x'}: {advice}"}
+    assert not (tmp_path / "x").exists()
 
 
 def test_large_documents(source: Path) -> None:

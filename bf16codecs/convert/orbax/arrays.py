@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 import re
 import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +45,11 @@ _RESOURCES = {
     "file_io_concurrency": {"limit": 1},
 }
 _CODES = {item: dtype for dtype, item in DTYPE_NAMES.items()}
+# Of which Orbax has one in each byte.
+_PACKED = {"float4_e2m1fn"}
 # Where in its own code tensorstore failed, and all of the array's metadata.
 _INTERNALS = re.compile(r" \[(source locations|tensorstore_spec)=.*", re.DOTALL)
+_SYSTEM_ERROR = re.compile(r"os_error_code='(\d+)'")
 # As Orbax has it.
 _DATABASE_CONFIG = {"max_inline_value_bytes": 1024, "max_decoded_node_bytes": 100_000_000}
 
@@ -110,8 +115,9 @@ class OrbaxArray:
         self.shape: tuple[int, ...] = array.shape
         item = array.dtype.name
         if item not in _CODES:
+            lacks = "has in packed pairs alone" if item in _PACKED else "lacks"
             raise StoreError(
-                f"{label}: {item}, a data type that safetensors lacks: convert it to one of"
+                f"{label}: {item}, a data type that safetensors {lacks}: convert it to one of"
                 f" {', '.join(sorted(_CODES))} before saving"
             )
         #: As safetensors has it.
@@ -351,6 +357,14 @@ def _give_back_memory(nbytes: int) -> None:
         give_back_freed_memory()
 
 
+def _failure(label: str, text: str) -> OSError:
+    """Return an error that says what cannot be written, or that of the system behind it."""
+    number = _SYSTEM_ERROR.search(text)
+    if number is None:
+        return OSError(f"{label}: {text}")
+    return OSError(int(number[1]), os.strerror(int(number[1])))
+
+
 @contextmanager
 def _told(error: Callable[[str], Exception]) -> Iterator[None]:
     """Raise `error` for those of tensorstore, which fill pages."""
@@ -369,4 +383,4 @@ def _damage(label: str) -> AbstractContextManager[None]:
 
 def _failures(label: str) -> AbstractContextManager[None]:
     """Name what cannot be written."""
-    return _told(lambda text: OSError(f"{label}: {text}"))
+    return _told(partial(_failure, label))
