@@ -8,10 +8,14 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+import bf16codecs
 from bf16codecs.convert.orbax import arrays, orbax_to_zarr, zarr_to_orbax
+from bf16codecs.convert.orbax.layout import KEY
 from bf16codecs.errors import CorruptDataError, LimitError
+from invoked import done
 from orbax_checkpoints import assert_same_tree, bfloat16, jax, ocp, restored, save
 
 # In a process of its own: tensorstore ends it where it gets no memory.
@@ -163,3 +167,20 @@ def test_no_memory_for_a_chunk(source: Path, tmp_path: Path, monkeypatch) -> Non
     monkeypatch.undo()
     with pytest.raises(MemoryError, match="no memory for a chunk of 4611686018427387904 bytes"):
         arrays.check_memory("w", 2**62)
+
+
+def test_chunks_of_strangers(source: Path, tmp_path: Path) -> None:
+    """What a store says of the chunks that a checkpoint had is no better."""
+    safetensors_numpy = pytest.importorskip("safetensors.numpy")
+    orbax_to_zarr(source, tmp_path / "m.zarr")
+    with bf16codecs.open_model(tmp_path / "m.zarr") as model:
+        document = json.loads(model.metadata()[KEY])
+        tensors = {"w": model["w"][...].view(np.uint16)}
+    array = json.loads(document["files"]["w/.zarray"])
+    array |= {"chunks": [5_120_000_000, 256], "dtype": "<u2", "fill_value": 0}
+    document["files"]["w/.zarray"] = json.dumps(array)
+    safetensors_numpy.save_file(tensors, tmp_path / "x.safetensors", {KEY: json.dumps(document)})
+    done("st2zarr", tmp_path / "x.safetensors", tmp_path / "x.zarr")
+    with pytest.raises(CorruptDataError, match="chunks of 5120000000 x 256 items"):
+        zarr_to_orbax(tmp_path / "x.zarr", tmp_path / "back")
+    assert not (tmp_path / "back").exists()
