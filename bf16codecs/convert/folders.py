@@ -5,12 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from bf16codecs.errors import SafetensorsError
 from bf16codecs.safetensors import Source, open_to_store
+from bf16codecs.store.kinds import STORE_SUFFIXES
 
 __all__ = ["Tree", "WeightSet", "list_tree", "weight_sets"]
 
@@ -100,6 +101,8 @@ def weight_sets(tree: Tree) -> list[WeightSet]:
     ------
     SafetensorsError, OSError
         If one is damaged or missing, or an index says something else than its files.
+    ValueError
+        If something has the name by which a store of theirs would be looked for.
     """
     visible = [name for name in tree.files if not name.rpartition("/")[2].startswith(".")]
     indexed: dict[str, Source] = {}
@@ -115,7 +118,9 @@ def weight_sets(tree: Tree) -> list[WeightSet]:
         for name in visible
         if name.endswith(_SUFFIX) and tree.files[name] not in taken
     }
-    used = {name.lower() for name in (*tree.files, *tree.folders)}
+    used = {name.lower(): name for name in (*tree.files, *tree.folders)}
+    for stem in (*alone, *indexed):
+        _refuse_stores(stem, used)
     # Where a model is there as one file and as shards, libraries take the file.
     pairs = [*alone.items(), *indexed.items()]
     sets = [WeightSet(_unused(stem, used), source) for stem, source in pairs]
@@ -134,11 +139,33 @@ def _opened(path: Path) -> Source:
         raise
 
 
-def _unused(stem: str, used: set[str]) -> str:
-    """Return the path of a store that nothing else has, not even in other case, and note it."""
+def _refuse_stores(stem: str, there: Mapping[str, str]) -> None:
+    """Refuse a folder with something that would be loaded in the place of the weights.
+
+    Parameters
+    ----------
+    stem
+        The path of a store without its suffix.
+    there
+        Paths of what is in the folder, by themselves in lower case.
+    """
+    for suffix in STORE_SUFFIXES:
+        name = there.get(f"{stem}{suffix}".lower())
+        if name is not None:
+            raise ValueError(
+                f"{name}: is in the folder already, and would be loaded in the place of the store"
+                f" that is made of {stem}{_SUFFIX}: move it to another folder, or remove it"
+            )
+
+
+def _unused(stem: str, used: dict[str, str]) -> str:
+    """Return the path of a store that nothing else has, not even in other case, and note it.
+
+    It has a number where a model is there both as one file and as shards.
+    """
     name, number = f"{stem}.zarr", 1
     while name.lower() in used:
         number += 1
         name = f"{stem}-{number}.zarr"
-    used.add(name.lower())
+    used[name.lower()] = name
     return name

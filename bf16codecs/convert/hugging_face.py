@@ -118,7 +118,8 @@ def pack_hugging_face(
     FileExistsError
         If `packed` exists and `overwrite` is false, or it is not a packed folder.
     ValueError
-        If an option makes no sense, one folder is in the other, or the source is packed already.
+        If an option makes no sense, one folder is in the other, or the source is packed already, or
+        has something of the name that a store would be looked for by.
     OSError
         If a file cannot be read or written.
     """

@@ -10,7 +10,16 @@ from typing import BinaryIO
 from bf16codecs._paths import given_path
 from bf16codecs._replace import recover_missing
 
-__all__ = ["FOREIGN_SUFFIXES", "MAKERS", "RESTORERS", "ZARR_MARKERS", "Kind", "detect", "suffix_of"]
+__all__ = [
+    "FOREIGN_SUFFIXES",
+    "MAKERS",
+    "RESTORERS",
+    "STORE_SUFFIXES",
+    "ZARR_MARKERS",
+    "Kind",
+    "detect",
+    "suffix_of",
+]
 
 
 class Kind(Enum):
@@ -31,6 +40,9 @@ MAKERS = {
 }
 #: The commands that restore safetensors files from each kind of store.
 RESTORERS = {Kind.FOLDER: "zarr2st", Kind.ZIP: "zarr2st", Kind.HDF5: "h52st"}
+#: How a store's name ends that stands in the place of `*.safetensors` in a folder; the first one
+#: goes first.
+STORE_SUFFIXES = (".zarr", ".zarr.zip", ".h5")
 #: Files of a folder that is a Zarr group or array.
 ZARR_MARKERS = {"zarr.json", ".zgroup", ".zarray", ".zmetadata"}
 

@@ -24,6 +24,7 @@ import torch
 from bf16codecs._messages import from_extra, install_extra
 from bf16codecs.errors import StoreError
 from bf16codecs.model.model import Model, open_model
+from bf16codecs.store.kinds import STORE_SUFFIXES
 from bf16codecs.torch.tied import TORCH_DTYPES
 
 __all__ = [
@@ -33,9 +34,6 @@ __all__ = [
     "transformers_loads",
     "unpatch_transformers",
 ]
-
-#: What may stand in the place of `model.safetensors`.
-_SUFFIXES = (".zarr", ".zarr.zip", ".h5")
 
 #: What is replaced in `transformers.modeling_utils`, and the parameters that ours relies on.
 _REPLACED = {
@@ -253,7 +251,7 @@ def _names(folder: Path, arguments: Mapping[str, Any]) -> tuple[list[Path], list
             return [], []
         files, dotted = [explicit], ""
         stem = explicit.removesuffix(".index.json").removesuffix(".safetensors")
-    stores = [folder / f"{stem}{dotted}{suffix}" for suffix in _SUFFIXES]
+    stores = [folder / f"{stem}{dotted}{suffix}" for suffix in STORE_SUFFIXES]
     return [folder / file for file in files], stores
 
 
