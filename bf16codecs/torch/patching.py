@@ -12,7 +12,7 @@ import inspect
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from bf16codecs._messages import from_extra, install_extra
+from bf16codecs._messages import from_extra
 from bf16codecs.errors import StoreError
 from bf16codecs.model.model import Model, open_model
 from bf16codecs.store.kinds import STORE_SUFFIXES
@@ -30,40 +30,48 @@ from bf16codecs.torch.tied import TORCH_DTYPES
 __all__ = [
     "Chosen",
     "patch_transformers",
-    "supported_transformers",
     "transformers_loads",
     "unpatch_transformers",
 ]
 
-#: What is replaced in `transformers.modeling_utils`, and the parameters that ours relies on.
+#: What is replaced in `transformers.modeling_utils`, and the parameters that ours relies on; the
+#: first of them is the function's first one.
 _REPLACED = {
-    "_get_resolved_checkpoint_files": {
+    "_get_resolved_checkpoint_files": (
         "pretrained_model_name_or_path",
         "variant",
         "gguf_file",
         "use_safetensors",
         "transformers_explicit_filename",
         "download_kwargs",
-    },
-    "load_state_dict": {"checkpoint_file", "map_location"},
+    ),
+    "load_state_dict": ("checkpoint_file", "map_location"),
 }
+
+#: Releases of transformers.
+_TRIED = "5.0, 5.23 and 5.24"
 
 
 class _StorePath(str):
-    """The path of a store among those of files that transformers loads."""
+    """Stands for a store among the paths of files that transformers loads.
 
-    #: As `open_model` takes them.
+    What is no file of theirs is for `load_state_dict`: of a name that ends as one of theirs,
+    transformers would open the file itself.
+    """
+
+    #: Where the store is, and how it is opened, as `open_model` takes them.
+    place: str
     opening: Mapping[str, Any]
 
-    def __new__(cls, path: str, opening: Mapping[str, Any] | None = None) -> _StorePath:
-        """Make the path of a store that is opened with some options."""
-        made = super().__new__(cls, path)
-        made.opening = opening or {}
+    def __new__(cls, place: str, opening: Mapping[str, Any] | None = None) -> _StorePath:
+        """Stand for a store that is opened with some options."""
+        made = super().__new__(cls, f"<{place}>")
+        made.place, made.opening = place, opening or {}
         return made
 
     def open(self) -> Model:
         """Open the store."""
-        return open_model(str(self), framework="torch", **self.opening)
+        return open_model(self.place, framework="torch", **self.opening)
 
 
 @dataclass(frozen=True)
@@ -90,30 +98,8 @@ _chosen: ContextVar[Chosen | None] = ContextVar("_chosen", default=None)
 _lock = threading.Lock()
 # How many want it to be patched, and whether `patch_transformers` is one of them.
 _users, _is_patched = 0, False
-_originals: dict[str, Callable[..., Any]] = {}
-
-
-def supported_transformers() -> ModuleType:
-    """Import and return `transformers.modeling_utils`.
-
-    Raises
-    ------
-    ImportError
-        If transformers is missing, or lacks what is replaced in it.
-    """
-    with from_extra("transformers", "models of transformers"):
-        import transformers
-        from transformers import modeling_utils
-    for name, needed in _REPLACED.items():
-        function = getattr(modeling_utils, name, None)
-        if function is None or not needed <= inspect.signature(function).parameters.keys():
-            raise ImportError(
-                f"transformers {transformers.__version__} loads models in a way that this release"
-                " does not know: 5.0 or newer is needed, and 5.23 was tried:"
-                f" {install_extra('transformers')}",
-                name="transformers",
-            )
-    return modeling_utils
+# What is there in the place of what else, or below something that others have put there.
+_ours: list[tuple[Callable[..., Any], Callable[..., Any]]] = []
 
 
 def patch_transformers() -> None:
@@ -130,7 +116,8 @@ def patch_transformers() -> None:
     Raises
     ------
     ImportError
-        If transformers is missing, or too old.
+        If transformers is missing, or loads models in another way than the releases that were
+        tried.
 
     Examples
     --------
@@ -139,59 +126,125 @@ def patch_transformers() -> None:
     >>> AutoModelForCausalLM.from_pretrained("packed")  # doctest: +SKIP
     """
     global _is_patched
-    modeling = supported_transformers()
+    modeling = _imported()
     with _lock:
         if not _is_patched:
-            _is_patched = True
             _add_user(modeling)
+            _is_patched = True
 
 
 def unpatch_transformers() -> None:
-    """Undo `patch_transformers`, if it was called."""
+    """Undo `patch_transformers`, if it was called.
+
+    What others have put in the places of the two functions since stays.
+    """
     global _is_patched
     with _lock:
         if _is_patched:
             _is_patched = False
-            _remove_user(supported_transformers())
+            _remove_user(_imported())
 
 
 @contextmanager
 def transformers_loads(chosen: Chosen) -> Iterator[None]:
     """Let transformers load what is chosen, in this thread, as long as the block runs."""
-    modeling = supported_transformers()
-    token = _chosen.set(chosen)
+    modeling = _imported()
     with _lock:
         _add_user(modeling)
+    token = _chosen.set(chosen)
     try:
         yield
     finally:
+        _chosen.reset(token)
         with _lock:
             _remove_user(modeling)
-        _chosen.reset(token)
+
+
+def _imported() -> ModuleType:
+    with from_extra("transformers", "models of transformers"):
+        from transformers import modeling_utils
+    return modeling_utils
 
 
 def _add_user(modeling: ModuleType) -> None:
+    """Put ours in place where it is not: all of it, or nothing of it if one cannot be."""
     global _users
+    wraps = zip(_REPLACED, (_finding_stores, _reading_stores), strict=True)
+    missing = [(name, wrap) for name, wrap in wraps if not _has_ours(getattr(modeling, name, None))]
+    signatures = [_signature(modeling, name) for name, _ in missing]
+    for (name, wrap), signature in zip(missing, signatures, strict=True):
+        original = getattr(modeling, name)
+        ours = wrap(original, signature)
+        _ours.append((ours, original))
+        setattr(modeling, name, ours)
     _users += 1
-    if _users == 1:
-        for name, wrap in zip(_REPLACED, (_finding_stores, _reading_stores), strict=True):
-            _originals[name] = getattr(modeling, name)
-            setattr(modeling, name, wrap(_originals[name]))
 
 
 def _remove_user(modeling: ModuleType) -> None:
     global _users
     _users -= 1
-    if not _users:
-        for name, original in _originals.items():
-            # What others have put in its place since stays; with nothing chosen, ours does nothing.
-            if getattr(getattr(modeling, name), "__wrapped__", None) is original:
+    if _users:
+        return
+    # What others have put on top stays, and so does ours below it: with nothing chosen, it does
+    # nothing, and whoever patches again gets ours on top.
+    for ours, original in reversed(_ours):
+        for name in _REPLACED:
+            if getattr(modeling, name, None) is ours:
                 setattr(modeling, name, original)
+    _ours.clear()
 
 
-def _finding_stores(original: Callable[..., Any]) -> Callable[..., Any]:
+def _has_ours(function: Any) -> bool:
+    """Tell whether a function is one of ours, or says that it is around one."""
+    while function is not None:
+        if any(function is ours for ours, _ in _ours):
+            return True
+        function = getattr(function, "__wrapped__", None)
+    return False
+
+
+def _signature(modeling: ModuleType, name: str) -> inspect.Signature:
+    """Return what tells the arguments of what is to be replaced.
+
+    Raises
+    ------
+    ImportError
+        If it does not have the parameters that ours relies on.
+    """
+    needed, function = _REPLACED[name], getattr(modeling, name, None)
+    if function is not None:
+        signature = inspect.signature(function)  # of what others have wrapped, if they say so
+        if signature.parameters.keys() >= set(needed):
+            return signature
+        with suppress(TypeError):
+            signature.bind(**dict.fromkeys(needed))
+            return _loose_signature(*needed)
+    import transformers
+
+    raise ImportError(
+        f"transformers {transformers.__version__} loads models in a way that this release does not"
+        f" know: {_TRIED} were tried: install one of these",
+        name="transformers",
+    )
+
+
+def _loose_signature(first: str, *others: str) -> inspect.Signature:
+    """Return what tells the arguments of what takes any, as a function around the original does."""
+    kinds = inspect.Parameter
+    return inspect.Signature(
+        [
+            kinds(first, kinds.POSITIONAL_OR_KEYWORD),
+            kinds("args", kinds.VAR_POSITIONAL),
+            *(kinds(name, kinds.KEYWORD_ONLY, default=None) for name in others),
+            kinds("kwargs", kinds.VAR_KEYWORD),
+        ]
+    )
+
+
+def _finding_stores(
+    original: Callable[..., Any], signature: inspect.Signature
+) -> Callable[..., Any]:
     """Return what finds a model's files, and stores too."""
-    signature = inspect.signature(original)
 
     @functools.wraps(original)
     def resolve(*args: Any, **kwargs: Any) -> Any:
@@ -255,9 +308,10 @@ def _names(folder: Path, arguments: Mapping[str, Any]) -> tuple[list[Path], list
     return [folder / file for file in files], stores
 
 
-def _reading_stores(original: Callable[..., Any]) -> Callable[..., Any]:
+def _reading_stores(
+    original: Callable[..., Any], signature: inspect.Signature
+) -> Callable[..., Any]:
     """Return what loads a file of a model, and stores too."""
-    signature = inspect.signature(original)
 
     @functools.wraps(original)
     def load_state_dict(*args: Any, **kwargs: Any) -> Any:

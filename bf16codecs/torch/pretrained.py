@@ -65,7 +65,7 @@ def from_pretrained(
     bf16codecs.store.StoreError, bf16codecs.errors.CodecError
         If a folder has no store, or a store is damaged.
     ImportError
-        If transformers is missing, or too old.
+        If transformers is missing, or not of the releases that this one knows.
     TypeError
         If `state_dict` or `gguf_file` is given: the weights are in the store.
     ValueError

@@ -75,6 +75,57 @@ def test_what_others_put_on_top_stays(native, folder, monkeypatch):
         AutoModelForCausalLM.from_pretrained(folder)
 
 
+@pytest.fixture
+def restored(monkeypatch):
+    """Put back what a test leaves there."""
+    for name in patching._REPLACED:
+        monkeypatch.setattr(modeling, name, getattr(modeling, name))
+
+
+@pytest.mark.usefixtures("restored")
+def test_what_others_put_on_top_without_saying_so(native, folder):
+    """It stays, nothing fails, and what is patched again is patched."""
+    bf16torch.patch_transformers()
+    calls = []
+    for name in patching._REPLACED:
+        below = getattr(modeling, name)
+        setattr(modeling, name, lambda *a, _f=below, **k: calls.append(_f) or _f(*a, **k))
+    theirs = [getattr(modeling, name) for name in patching._REPLACED]
+    assert same(AutoModelForCausalLM.from_pretrained(folder), tiny_llama())
+    bf16torch.patch_transformers()
+    for _ in range(2):
+        assert same(bf16torch.from_pretrained(AutoModelForCausalLM, folder), tiny_llama())
+    bf16torch.unpatch_transformers()
+    assert [getattr(modeling, name) for name in patching._REPLACED] == theirs
+    with pytest.raises(OSError, match=r"model\.safetensors"):
+        AutoModelForCausalLM.from_pretrained(folder)
+    assert same(bf16torch.from_pretrained(AutoModelForCausalLM, folder), tiny_llama())
+    assert [getattr(modeling, name) for name in patching._REPLACED] == theirs
+    bf16torch.patch_transformers()
+    assert same(AutoModelForCausalLM.from_pretrained(folder), tiny_llama())
+    bf16torch.unpatch_transformers()
+    assert [getattr(modeling, name) for name in patching._REPLACED] == theirs
+    assert same(AutoModelForCausalLM.from_pretrained(native), tiny_llama())
+    assert calls
+
+
+@pytest.mark.usefixtures("restored")
+def test_what_takes_the_place_of_ours(folder):
+    """Whatever it is: there is nothing left to undo, and it is looked at before it is replaced."""
+    before = [getattr(modeling, name) for name in patching._REPLACED]
+    bf16torch.patch_transformers()
+    modeling.load_state_dict = lambda path: None
+    with pytest.raises(ImportError, match="install one of these"):
+        bf16torch.from_pretrained(AutoModelForCausalLM, folder)
+    bf16torch.unpatch_transformers()
+    assert modeling._get_resolved_checkpoint_files is before[0]
+    modeling.load_state_dict = before[1]
+    bf16torch.patch_transformers()
+    assert same(AutoModelForCausalLM.from_pretrained(folder), tiny_llama())
+    bf16torch.unpatch_transformers()
+    assert [getattr(modeling, name) for name in patching._REPLACED] == before
+
+
 def test_pipelines(tmp_path, native, folder, patch):
     tokenizers = pytest.importorskip("tokenizers")
     words = {"[UNK]": 0, **{f"w{i}": i for i in range(1, 128)}}
@@ -178,7 +229,7 @@ def test_other_releases_of_transformers_are_refused(monkeypatch, folder):
 
     monkeypatch.setattr(modeling, "_get_resolved_checkpoint_files", other)
     monkeypatch.setattr(sys.modules["transformers"], "__version__", "4.57.0")
-    told = r"transformers 4\.57\.0 .* 5\.0 or newer is needed.*bf16codecs\[transformers\]"
+    told = r"transformers 4\.57\.0 .*: 5\.0, 5\.23 and 5\.24 were tried: install one of these"
     for call in (
         bf16torch.patch_transformers,
         lambda: bf16torch.from_pretrained(AutoModelForCausalLM, folder),

@@ -206,6 +206,25 @@ def test_addresses(native, tmp_path):
     assert same(ours, AutoModelForCausalLM.from_pretrained(native))
 
 
+def test_safetensors_by_themselves(native, tmp_path):
+    """At an address, or of a path: read by ours, whatever their names are."""
+    pytest.importorskip("fsspec")
+    import fsspec
+
+    theirs = AutoModelForCausalLM.from_pretrained(native)
+    file = native / "model.safetensors"
+    fsspec.filesystem("memory").put(str(file), "/hf/model.safetensors")
+    for place, options in (
+        (file, {}),
+        (file, {"device_map": "cpu", "dtype": "auto"}),
+        ("memory://hf/model.safetensors", {"config": native}),
+    ):
+        assert same(bf16torch.from_pretrained(AutoModelForCausalLM, place, **options), theirs)
+    shutil.copy(file, tmp_path / "weights.gguf")
+    place = tmp_path / "weights.gguf"
+    assert same(bf16torch.from_pretrained(AutoModelForCausalLM, place, config=native), theirs)
+
+
 # --- what is refused ------------------------------------------------------------------------------
 
 
