@@ -47,6 +47,7 @@ from bf16codecs.store.zarr_run_writer import ZarrRunWriter
 __all__ = [
     "MAX_HDF5_CHUNK",
     "append_to_run",
+    "check_run_options",
     "safetensors_to_run",
 ]
 
@@ -111,10 +112,7 @@ def safetensors_to_run(
         If an option makes no sense, or the target is or contains a source.
     """
     start = time.perf_counter()
-    choice = CodecChoice(codec, level)
-    _check_options(choice, keyframe_every, chunk_size)
-    if zarr_format not in (2, 3):
-        raise ValueError(f"zarr_format must be 2 or 3, not {zarr_format!r}")
+    choice = check_run_options(codec, level, keyframe_every, chunk_size, zarr_format)
     checkpoints = ordered_steps(sources, steps)
     if not checkpoints:
         raise ValueError("a run needs at least one checkpoint")
@@ -215,7 +213,7 @@ def append_to_run(
     source = opened_source(src, open_to_store)
     number = step_of(source, src) if step is None else step
     target = Path(given_path(store, "run"))
-    absolute_target(target, source.paths)
+    absolute_target(store, source.paths)
     recover_missing(target)
     if not os.path.lexists(target) or is_free_folder(target):
         if _kind_of(target, as_hdf5) is Kind.ZIP:
@@ -340,8 +338,29 @@ def _refuse_others(target: Path, **options: tuple[Any, Any]) -> None:
             )
 
 
+def check_run_options(
+    codec: str = DEFAULT_CODEC,
+    level: str | int | None = None,
+    keyframe_every: int = DEFAULT_GROUP,
+    chunk_size: int = DEFAULT_STEP_SIZE,
+    zarr_format: int = 3,
+) -> CodecChoice:
+    """Return what a new run is encoded with, by options as `safetensors_to_run` takes them.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If one makes no sense.
+    """
+    choice = CodecChoice(codec, level)
+    _check_options(choice, keyframe_every, chunk_size)
+    if zarr_format not in (2, 3):
+        raise ValueError(f"zarr_format must be 2 or 3, not {zarr_format!r}")
+    return choice
+
+
 def _check_options(choice: CodecChoice, group: int, chunk_size: int) -> None:
-    if not 1 <= group <= MAX_GROUP:
+    if not 1 <= as_integer("keyframe_every", group) <= MAX_GROUP:
         raise ValueError(f"keyframe_every must be between 1 and {MAX_GROUP}, not {group}")
     if as_integer("chunk_size", chunk_size) < 1:
         raise ValueError(f"chunk_size must be positive, not {chunk_size}")

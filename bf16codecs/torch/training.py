@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import inspect
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from bf16codecs._messages import from_extra
 from bf16codecs._paths import absolute, given_path
+from bf16codecs._threads import codec_threads
 from bf16codecs.convert import append_to_run, verify_store
-from bf16codecs.convert.target import check_store_name
+from bf16codecs.convert.runs import check_run_options
+from bf16codecs.convert.target import absolute_target, check_store_name
 from bf16codecs.errors import BF16CodecsError, StoreError
 from bf16codecs.model.run import open_run
 from bf16codecs.store.kinds import Kind, suffix_of
+from bf16codecs.store.opening import split_step
 
 with from_extra("transformers", "RunCallback"):
     from transformers.trainer_callback import TrainerCallback
@@ -42,10 +46,9 @@ class RunCallback(TrainerCallback):
 
     Raises
     ------
-    TypeError
-        If there is no such option.
-    ValueError
-        If the path has the name of something else.
+    TypeError, ValueError
+        If there is no such option, or it makes no sense; if the path is an address, or has the name
+        of something else, or of a step.
 
     Examples
     --------
@@ -57,11 +60,11 @@ class RunCallback(TrainerCallback):
     def __init__(self, path: str | os.PathLike[str], **options: Any) -> None:
         self._path = given_path(path, "run")
         is_hdf5 = suffix_of(os.path.basename(self._path))[1] is Kind.HDF5
-        kind = Kind.HDF5 if is_hdf5 else Kind.FOLDER
-        check_store_name(self._path, Path(absolute(self._path)), kind)
         self._options = {**options, "as_hdf5": is_hdf5}
         # Not after the hours that it takes to the first checkpoint.
+        _check_place(self._path, Kind.HDF5 if is_hdf5 else Kind.FOLDER)
         inspect.signature(append_to_run).bind("", self._path, step=0, **self._options)
+        _check_options(options)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Refuse what is at the path and is no run, before anything is trained.
@@ -105,3 +108,19 @@ class RunCallback(TrainerCallback):
             return []
         with open_run(self._path) as run:
             return list(run.steps)
+
+
+def _check_place(path: str, kind: Kind) -> None:
+    """Refuse what `append_to_run` cannot make, or what nobody could open by that name."""
+    check_store_name(path, absolute_target(path, []), kind)
+    run, step = split_step(path)
+    if step is not None:
+        raise ValueError(f"{path}: reads as step {step} of {run}: leave out @{step}")
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    """Raise TypeError or ValueError for what `append_to_run` would refuse."""
+    names = inspect.signature(check_run_options).parameters
+    check_run_options(**{n: options[n] for n in names if options.get(n) is not None})
+    with codec_threads(options.get("threads")):
+        pass

@@ -101,6 +101,42 @@ def test_paths_that_are_no_runs(tmp_path):
     assert not list((tmp_path / "out").glob("checkpoint-*"))
 
 
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("http://127.0.0.1:1/r.zarr", "targets must be local"),
+        ("r.zarr@3", "reads as step 3 of r.zarr: leave out @3"),
+        ("r.h5/", "choose another name"),
+        ("r.zarr.zip", "choose another name"),
+    ],
+)
+def test_places_where_no_run_can_be(tmp_path, monkeypatch, path, told):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=told):
+        RunCallback(path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "error"),
+    [
+        ("codec", "nope", ValueError),
+        ("codec", "zstd", ValueError),
+        ("level", "silly", ValueError),
+        ("keyframe_every", 0, ValueError),
+        ("keyframe_every", "x", TypeError),
+        ("chunk_size", 0, ValueError),
+        ("zarr_format", 4, ValueError),
+        ("threads", 0, ValueError),
+        ("threads", "two", TypeError),
+    ],
+)
+def test_options_are_checked_before_training(option, value, error):
+    with pytest.raises(error, match=option):
+        RunCallback("run.zarr", **{option: value})
+    RunCallback("run.zarr", **{option: None if option != "chunk_size" else 65536})
+
+
 def test_the_folder_of_the_run_is_made(tmp_path):
     train(tmp_path / "out", tmp_path / "new" / "run.zarr", 2)
     assert bf16codecs.open_run(tmp_path / "new" / "run.zarr").steps
