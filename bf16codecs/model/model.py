@@ -10,6 +10,7 @@ from typing import Any
 from bf16codecs._half import HalfLoss
 from bf16codecs._messages import counted
 from bf16codecs.errors import TensorNotFoundError
+from bf16codecs.model.frameworks import checked_framework, load_torch
 from bf16codecs.model.info import Info, info_of
 from bf16codecs.model.shown import model_html
 from bf16codecs.model.slices import TorchSlice
@@ -18,11 +19,6 @@ from bf16codecs.model.whole import read_all
 from bf16codecs.store.objects import read_checkpoint, read_object
 
 __all__ = ["LazyTensor", "Model", "TensorNotFoundError", "open_model"]
-
-_FRAMEWORKS = {
-    **dict.fromkeys(("numpy", "np"), "numpy"),
-    **dict.fromkeys(("torch", "pt", "pytorch"), "torch"),
-}
 
 
 def open_model(
@@ -104,7 +100,7 @@ class Model:
         device: Any = None,
     ) -> None:
         opened = base._home if isinstance(base, Model) else base
-        wanted = _checked(framework, device)
+        wanted = checked_framework(framework, device)
         self._settle(Home(path, storage_options, max_bytes, opened), *wanted)
 
     @classmethod
@@ -257,13 +253,13 @@ class Model:
         tensors = [self[name] for name in wanted]
         if framework == "numpy":
             return read_all(tensors)
-        return _load_torch(tensors, device, self.metadata() or {})
+        return load_torch(tensors, device, self.metadata() or {})
 
     def _wanted(self, framework: str | None, device: Any) -> tuple[str, Any]:
         """Return framework and device, of which those not given are the model's."""
-        own = framework is None or _checked(framework, None)[0] == self._framework
+        own = framework is None or checked_framework(framework, None)[0] == self._framework
         framework = self._framework if framework is None else framework
-        return _checked(framework, self._device if device is None and own else device)
+        return checked_framework(framework, self._device if device is None and own else device)
 
     def info(self, sort: str = "file", sizes: bool = False) -> Info:
         """Tell what the model is and takes, and which tensors it has.
@@ -340,59 +336,9 @@ def _reopened(framework: str, device: Any, *arguments: Any) -> Model:
     return Model._at(Home(*arguments), framework, device)
 
 
-def _checked(framework: Any, device: Any) -> tuple[str, Any]:
-    """Return the framework by its own name, and the device, which it has to have."""
-    name = _FRAMEWORKS.get(framework) if isinstance(framework, str) else None
-    if name is None:
-        kind = ValueError if isinstance(framework, str) else TypeError
-        raise kind(f"framework must be numpy or torch (or np, pt), not {framework!r:.80}")
-    if name == "numpy" and device is not None and str(device) != "cpu":
-        raise ValueError(
-            f"NumPy arrays are on the CPU, not on {device!r}: choose framework='torch'"
-        )
-    return name, device
-
-
 def _checked_name(name: Any) -> str:
     if not isinstance(name, str):
         raise TypeError(
             f"a tensor's name must be a string, not {name!r:.80} ({type(name).__name__})"
         )
     return name
-
-
-def _load_torch(
-    tensors: list[LazyTensor], device: Any, metadata: Mapping[str, str]
-) -> dict[str, Any]:
-    """Load tensors; those that metadata say are tied are one.
-
-    Others that have one array in the store only happen to be equal, such as norms of a new model.
-    """
-    by_name = {tensor.name: tensor for tensor in tensors}
-    tied = {name: metadata[name] for name in by_name if metadata.get(name) in by_name}
-    # Metadata are not believed.
-    tied = {n: o for n, o in tied.items() if o not in tied and by_name[n].has_form_of(by_name[o])}
-    # Those with arrays of their own are compared once they are loaded: stores have them for small
-    # tensors and for constant ones, safetensors files for all.
-    copies = {name for name, owner in tied.items() if by_name[name].is_copy_of(by_name[owner])}
-    alone = [tensor for name, tensor in by_name.items() if name not in copies]
-    if device is None or str(device) == "cpu":
-        from bf16codecs._torch_tensors import as_tensor
-
-        arrays = read_all(alone)
-        loaded = {t.name: as_tensor(arrays.pop(t.name), t.get_dtype()) for t in alone}
-    else:
-        # One by one: the model may fit on the device (or several) and not into host memory.
-        loaded = {tensor.name: tensor.torch(device) for tensor in alone}
-    for name, owner in tied.items():
-        if name in copies or _are_same(loaded[name], loaded[owner]):
-            loaded[name] = loaded[owner]
-    return {name: loaded[name] for name in by_name}
-
-
-def _are_same(tensor: Any, other: Any) -> bool:
-    """Tell whether tensors of one dtype and shape have the same bytes; on "meta" they have none."""
-    import torch
-
-    parts = (t.reshape(-1).view(torch.uint8) for t in (tensor, other))
-    return not tensor.is_meta and torch.equal(*parts)
