@@ -12,7 +12,7 @@ from bf16codecs._messages import from_extra
 with from_extra("torch", "PyTorch's tensors"):
     import torch
 
-__all__ = ["as_tensor", "memory_of"]
+__all__ = ["as_tensor", "checked_device", "memory_of"]
 
 # PyTorch takes ml_dtypes arrays from NumPy only as integers of the same size.
 _CARRIERS = {1: np.uint8, 2: np.int16}
@@ -57,3 +57,35 @@ def memory_of(tensor: torch.Tensor, dtype: np.dtype[Any]) -> NDArray[Any]:
     """
     raw = tensor.detach().reshape(-1).view(torch.uint8).numpy()
     return raw.view(dtype).reshape(tensor.shape)
+
+
+def checked_device(device: Any) -> torch.device:
+    """Return a device as PyTorch has it; None is the CPU.
+
+    `Tensor.to` would also take a dtype, and values that are neither.
+
+    Raises
+    ------
+    TypeError
+        If it is of a type that no device has.
+    ValueError
+        If PyTorch knows no such device.
+    RuntimeError
+        If it is one of CUDA's, and this PyTorch has no CUDA.
+    """
+    if device is None:
+        return torch.device("cpu")
+    if isinstance(device, bool) or not isinstance(device, (str, int, torch.device)):
+        kind = type(device).__name__
+        text = f"device must be a name, a number or a torch.device, not {device!r:.80} ({kind})"
+        raise TypeError(text)
+    try:
+        checked = torch.device(device)
+    except RuntimeError as e:
+        raise ValueError(f"device {device!r:.80}: {str(e).splitlines()[0]}") from e
+    if checked.type == "cuda" and not torch.backends.cuda.is_built():
+        raise RuntimeError(
+            f"device {device!r:.80}: this PyTorch was built without CUDA: install one that has it,"
+            " or choose device='cpu'"
+        )
+    return checked

@@ -26,6 +26,10 @@ def checked_framework(framework: Any, device: Any) -> tuple[str, Any]:
         raise ValueError(
             f"NumPy arrays are on the CPU, not on {device!r}: choose framework='torch'"
         )
+    if name == "torch" and device is not None and device != "cpu":  # for these, it is not imported
+        from bf16codecs._torch_tensors import checked_device
+
+        device = checked_device(device)
     return name, device
 
 

@@ -69,7 +69,9 @@ def open_model(
         If an argument is of a type that it cannot have.
     ValueError
         If `path` is empty, a path and not an address has `storage_options`, or there is no such
-        framework.
+        framework or device.
+    RuntimeError
+        If `device` is one of CUDA's, and PyTorch was built without CUDA.
     bf16codecs.errors.UnsupportedVersionError
         If its layout is newer than this release.
 

@@ -245,10 +245,22 @@ class LazyTensor:
         return base._home.opened.counterpart(name, dtype, self.shape)
 
     def torch(self, device: Any = "cpu") -> torch.Tensor:
-        """Read the whole tensor as a PyTorch tensor of the same dtype."""
-        from bf16codecs._torch_tensors import as_tensor
+        """Read the whole tensor as a PyTorch tensor of the same dtype.
 
-        return as_tensor(self[...], self.get_dtype()).to(device)
+        Parameters
+        ----------
+        device
+            As PyTorch takes it: ``"cuda:1"``, a `torch.device`.
+
+        Raises
+        ------
+        TypeError, ValueError, RuntimeError
+            If it is no device, or one of CUDA's, and PyTorch was built without CUDA.
+        """
+        from bf16codecs._torch_tensors import as_tensor, checked_device
+
+        place = checked_device(device)
+        return as_tensor(self[...], self.get_dtype()).to(place)
 
     def dask(self, chunks: Any = None) -> dask.array.Array:
         """Return a dask array that reads this tensor.

@@ -47,14 +47,16 @@ def load_file(
     ------
     FileNotFoundError, bf16codecs.store.StoreError, bf16codecs.errors.CodecError
         As `bf16codecs.open_model` and reading do.
+    TypeError, ValueError, RuntimeError
+        If there is no such device, or PyTorch was built without what it takes.
 
     Examples
     --------
     >>> import bf16codecs.torch
     >>> module.load_state_dict(bf16codecs.torch.load_file("model.zarr"))  # doctest: +SKIP
     """
-    with open_model(filename, storage_options, max_bytes, base) as model:
-        return model.load("torch", device=device)
+    with open_model(filename, storage_options, max_bytes, base, "torch", device) as model:
+        return model.load()
 
 
 def save_file(
