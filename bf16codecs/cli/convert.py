@@ -15,7 +15,7 @@ from bf16codecs.cli.options import (
     base_option,
     command,
     conversion_options,
-    is_given,
+    drop_options,
     json_option,
     max_bytes_option,
     overwrite_option,
@@ -284,11 +284,7 @@ def orbax(src: str, dst: str, **options: Any) -> None:
     from bf16codecs.convert.orbax.choosing import is_to_convert
 
     if not is_to_convert(src, dst):
-        for name in _TO_STORE:
-            if is_given(name):
-                option = f"--{name.replace('_', '-')}"
-                raise click.UsageError(f"{option} does nothing where a checkpoint is restored")
-            del options[name]
+        drop_options(options, _TO_STORE, "does nothing where a checkpoint is restored")
         _run(zarr_to_orbax, src, dst, "restored", **options)
         return
     if options.pop("lossy") is not None:

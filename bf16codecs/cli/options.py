@@ -8,7 +8,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from fractions import Fraction
 from typing import Any
@@ -42,6 +42,7 @@ __all__ = [
     "base_option",
     "command",
     "conversion_options",
+    "drop_options",
     "is_given",
     "json_option",
     "max_bytes_option",
@@ -240,6 +241,14 @@ def is_given(option: str) -> bool:
     """Tell whether the user gave an option, and did not leave it to its default."""
     source = click.get_current_context().get_parameter_source(option)
     return source is not ParameterSource.DEFAULT
+
+
+def drop_options(options: dict[str, Any], names: Iterable[str], why: str) -> None:
+    """Take out options that do nothing here, and refuse one that the user gave, saying why."""
+    for name in names:
+        if is_given(name):
+            raise click.UsageError(f"--{name.replace('_', '-')} {why}")
+        del options[name]
 
 
 def _checked_level(ctx: click.Context, param: click.Parameter, level: str | None) -> str | None:
