@@ -11,7 +11,7 @@ import click
 from bf16codecs import convert as conversions
 from bf16codecs._messages import counted, few
 from bf16codecs.cli.console import printable, progress_bar, say
-from bf16codecs.cli.options import command, conversion_options, is_given, max_bytes_option
+from bf16codecs.cli.options import command, conversion_options, drop_options, max_bytes_option
 from bf16codecs.cli.reports import report
 from bf16codecs.errors import ManyFilesWarning
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["pack_hf"]
 
 #: Options that only one of the two directions has.
-_PACKING = ("codec", "level", "chunk_size", "sha256", "verify")
+_PACKING = ("codec", "level", "chunk_size", "sha256")
 _RESTORING = ("max_bytes",)
 
 
@@ -37,15 +37,12 @@ def pack_hf(folder: str, out: str, restore: bool, lossy: str | None, **options: 
 
     All files are copied as they are, but for *.safetensors, with their indexes: OUT has model.zarr
     in the place of model.safetensors. With --restore, OUT gets every file of the original, byte for
-    byte.
+    byte; with --no-verify, also files that were changed since, as they are now.
     """
     if lossy is not None:
         raise click.UsageError("what is packed is restored: --lossy does not go with pack-hf")
     foreign, direction = (_PACKING, "goes without") if restore else (_RESTORING, "goes with")
-    for name in foreign:
-        if is_given(name):
-            raise click.UsageError(f"--{name.replace('_', '-')} {direction} --restore")
-        del options[name]
+    drop_options(options, foreign, f"{direction} --restore")
     quiet, as_json = options.pop("quiet"), options.pop("as_json")
     if quiet:  # until the command ends
         warnings.simplefilter("ignore", ManyFilesWarning)
@@ -55,10 +52,10 @@ def pack_hf(folder: str, out: str, restore: bool, lossy: str | None, **options: 
     if quiet and not as_json:
         return
     done, verified = ("restored", True) if restore else ("converted", options["verify"])
-    more = {"stores": list(summary.stores), "kept": list(summary.kept)}
+    more = {name: list(getattr(summary, name)) for name in ("stores", "kept", "changed")}
     report(folder, out, summary, done, verified=verified, as_json=as_json, more=more)
-    if not (as_json or restore):
-        _tell(summary)
+    if not as_json:
+        (_tell_changed if restore else _tell)(summary)
 
 
 def _tell(summary: FolderSummary) -> None:
@@ -68,3 +65,10 @@ def _tell(summary: FolderSummary) -> None:
     if summary.other_weights:
         names = few(summary.other_weights, 4)
         say(printable(f"not packed, since only safetensors are: {names}"))
+
+
+def _tell_changed(summary: FolderSummary) -> None:
+    """Say what was restored that is not as it was packed."""
+    if summary.changed:
+        names = few(summary.changed, 4)
+        say(printable(f"changed since it was packed, and restored as it is now: {names}"))

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import errno
-import filecmp
-import json
 import os
-import shutil
-import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -18,34 +14,37 @@ from typing import Any, TypeVar
 
 from bf16codecs import _interrupt
 from bf16codecs._arguments import for_caller
+from bf16codecs._digests import kinds_of
 from bf16codecs._files import disk_size
-from bf16codecs._messages import few
+from bf16codecs._messages import few, one_line
 from bf16codecs._paths import given_path
 from bf16codecs._replace import WORKING_PREFIX
 from bf16codecs.convert.defaults import DEFAULT_CHUNK_SIZE
 from bf16codecs.convert.folders import Tree, WeightSet, list_tree, weight_sets
+from bf16codecs.convert.packed import (
+    MANIFEST,
+    Manifest,
+    NotedFile,
+    copy_noted,
+    folder_modes,
+    mode_of_store,
+    set_modes,
+    stored_files,
+    why_not_packed,
+)
 from bf16codecs.convert.restoring import zarr_to_safetensors
 from bf16codecs.convert.storing import safetensors_to_zarr
-from bf16codecs.convert.summary import Progress, Summary
+from bf16codecs.convert.summary import Progress, Summary, part_of
 from bf16codecs.convert.target import absolute_target, new_target, other_names
-from bf16codecs.errors import (
-    CorruptDataError,
-    SafetensorsError,
-    StoreError,
-    UnsupportedVersionError,
-)
-from bf16codecs.safetensors import is_plain_name
+from bf16codecs.errors import BF16CodecsError, SafetensorsError, StoreError
 from bf16codecs.store.choice import DEFAULT_CODEC
 from bf16codecs.store.kinds import Kind, suffix_of
 from bf16codecs.store.opening import open_store
 
 __all__ = ["FolderSummary", "pack_hugging_face", "unpack_hugging_face"]
 
-#: The file of a packed folder that says which stores its weights are in.
-MANIFEST = "bf16codecs.json"
-# Of files that are missing.
+# Of files that are missing, or changed.
 _SHOWN = 3
-_LAYOUT = 1
 #: Of weights that are not packed, which some may have expected.
 _OTHER_WEIGHTS = {".bin", ".ckpt", ".gguf", ".msgpack", ".pt", ".pth"}
 
@@ -59,6 +58,8 @@ class FolderSummary(Summary):
     #: The paths of the stores, and of the files that are as they were.
     stores: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
+    #: Of unpacking without `verify`, the files that are not as they were packed.
+    changed: tuple[str, ...] = ()
 
     @property
     def other_weights(self) -> tuple[str, ...]:
@@ -126,11 +127,7 @@ def pack_hugging_face(
     start = time.perf_counter()
     source, target = _places(folder, packed)
     tree = list_tree(source)
-    if MANIFEST in tree.files:
-        restores = for_caller("unpack_hugging_face", "--restore")
-        raise ValueError(
-            f"{source}: is packed already, as its {MANIFEST} says: {restores} undoes it"
-        )
+    _refuse_packed(source, tree)
     sets = weight_sets(tree)
     if not sets:
         raise SafetensorsError(
@@ -147,14 +144,14 @@ def pack_hugging_face(
         "sha256": sha256,
         "verify": verify,
     }
-    with new_target(target, overwrite, _not_packed, sync, as_folder=True) as temporary:
-        _copy(Tree(kept, tree.folders), temporary, verify, progress)
-        with _interrupt.temporary():
-            for own, report in _with_reports(sets, [s.source.nbytes for s in sets], progress):
-                safetensors_to_zarr(
-                    own.source, temporary / own.store, sync=False, progress=report, **options
-                )
-        _write_manifest(temporary / MANIFEST, sets, kept)
+    folders = folder_modes(source, tree.folders)
+    with new_target(target, overwrite, why_not_packed, sync, as_folder=True) as temporary:
+        rest = Tree(kept, tree.folders)
+        noted = copy_noted(rest, temporary, kinds_of(sha256), verify, progress)
+        stores = _store(sets, temporary, options, progress)
+        manifest = Manifest(stores, noted, folders)
+        manifest.write(temporary)
+        set_modes(temporary, manifest)
         stored_nbytes = disk_size(temporary)
     files = [file for own in sets for file in own.source.files]
     return FolderSummary(
@@ -163,7 +160,7 @@ def pack_hugging_face(
         sum(path.stat().st_size for path in tree.files.values()),
         stored_nbytes,
         time.perf_counter() - start,
-        stores=tuple(own.store for own in sets),
+        stores=tuple(stores),
         kept=tuple(kept),
     )
 
@@ -174,11 +171,14 @@ def unpack_hugging_face(
     *,
     threads: int | None = None,
     max_bytes: int | None = None,
+    verify: bool = True,
     overwrite: bool = False,
     sync: bool = True,
     progress: Progress | None = None,
 ) -> FolderSummary:
     """Restore what `pack_hugging_face` packed: every file, byte for byte, with its mode.
+
+    What was put into the packed folder since is copied, too.
 
     Parameters
     ----------
@@ -189,6 +189,9 @@ def unpack_hugging_face(
         digest.
     threads, max_bytes, sync
         As for `zarr_to_safetensors`; `max_bytes` is for each store.
+    verify
+        Refuse files and stores that are not what was packed. Otherwise they are restored as they
+        are now, and the summary names them: those of a damaged store never are.
     overwrite
         Replace an existing folder that has no other files than those that are restored.
     progress
@@ -201,7 +204,7 @@ def unpack_hugging_face(
     Raises
     ------
     StoreError
-        If it is not a packed folder, or lacks something.
+        If it is not a packed folder, or lacks something, or has something else.
     bf16codecs.errors.CodecError
         If data are damaged. The target is not made then.
     FileNotFoundError, NotADirectoryError
@@ -213,38 +216,23 @@ def unpack_hugging_face(
     """
     start = time.perf_counter()
     source, target = _places(packed, folder)
-    stores, kept = _read_manifest(source / MANIFEST)
-    tree = list_tree(source, without={MANIFEST, *stores})
-    missing = sorted(kept - set(tree.files))
-    if missing:
-        raise StoreError(
-            f"{source}: {few(missing, _SHOWN)} is not there, and was when it was packed: put it"
-            f" back, or take its name out of {MANIFEST}"
-        )
-    sizes, tensors = [], 0
-    for name in stores:
-        with closing(open_store(source / name, Kind.FOLDER)) as reader:
-            sizes.append(sum(file.size for file in reader.info.files))
-            tensors += len(reader.names)
-    weights = [name for names in stores.values() for name in names]
-    names = [*tree.files, *weights]
-    if len({*names, *tree.folders}) < len(names) + len(tree.folders):
-        raise StoreError(f"{source / MANIFEST}: names files that are there, or one of them twice")
+    manifest = Manifest.read(source)
+    tree = _rest(source, manifest)
+    sizes, tensors, changed = _look_at_stores(source, manifest)
+    names = [*tree.files, *manifest.weights]
     obstacle = partial(other_names, names=[*names, *tree.folders])
     with new_target(target, overwrite, obstacle, sync, as_folder=True) as temporary:
-        _copy(tree, temporary, True, progress)
-        scratch = temporary / f"{WORKING_PREFIX}restored"
-        with _interrupt.temporary():
-            for (name, modes), report in _with_reports(stores.items(), sizes, progress):
-                zarr_to_safetensors(
-                    source / name,
-                    scratch,
-                    threads=threads,
-                    max_bytes=max_bytes,
-                    sync=False,
-                    progress=report,
-                )
-                _place(scratch, temporary, modes, source / name)
+        copied = copy_noted(tree, temporary, kinds_of(False), True, progress)
+        changed += _changed(manifest.files, copied)
+        if changed and verify:
+            anyway = for_caller("verify=False", "--no-verify")
+            raise StoreError(
+                f"{source}: changed since it was packed: {few(changed, _SHOWN)}: {anyway} restores"
+                " what is there now"
+            )
+        options = {"threads": threads, "max_bytes": max_bytes}
+        _restore(source, manifest, temporary, sizes, options, progress)
+        set_modes(temporary, manifest)
         nbytes = disk_size(temporary)
     return FolderSummary(
         len(names),
@@ -252,14 +240,20 @@ def unpack_hugging_face(
         nbytes,
         disk_size(source),
         time.perf_counter() - start,
-        stores=tuple(stores),
+        stores=tuple(manifest.stores),
         kept=tuple(tree.files),
+        changed=tuple(changed),
     )
 
 
 def _places(given: str | os.PathLike[str], to: str | os.PathLike[str]) -> tuple[Path, Path]:
     """Return source and absolute target, two folders of which neither is in the other."""
-    source = Path(given_path(given, "folder"))
+    text = given_path(given, "folder")
+    if "://" in text:
+        raise ValueError(
+            f"{text}: an address, and only local folders are packed: download it first"
+        )
+    source = Path(text)
     if not source.is_dir():
         if source.exists():
             raise NotADirectoryError(
@@ -275,9 +269,19 @@ def _places(given: str | os.PathLike[str], to: str | os.PathLike[str]) -> tuple[
     return source, target
 
 
-def _not_packed(path: Path) -> str:
-    """Say why a path is no packed folder; nothing if it is one."""
-    return "" if (path / MANIFEST).is_file() else f"it is no packed folder: no {MANIFEST} in it"
+def _refuse_packed(source: Path, tree: Tree) -> None:
+    """Refuse a folder with what a packed one has."""
+    if MANIFEST not in {*tree.files, *tree.folders}:
+        return
+    try:
+        Manifest.read(source)
+    except (BF16CodecsError, OSError) as e:
+        raise ValueError(
+            f"{source}: has something else of the name {MANIFEST}, which packing gives to a file:"
+            f" move it elsewhere ({one_line(e)})"
+        ) from e
+    restores = for_caller("unpack_hugging_face", "--restore")
+    raise ValueError(f"{source}: is packed already, as its {MANIFEST} says: {restores} undoes it")
 
 
 def _with_reports(
@@ -286,96 +290,103 @@ def _with_reports(
     """Yield parts, each with what reports its progress as part of that of all, by their sizes."""
     total, before = sum(sizes), 0
     for part, size in zip(parts, sizes, strict=True):
-        report = progress and _shifted(progress, before, total)
-        yield part, report
+        yield part, part_of(progress, before, total)
         before += size
 
 
-def _shifted(progress: Progress, before: int, total: int) -> Progress:
-    return lambda phase, done, _: progress(phase, min(before + done, total), total)
+def _store(
+    sets: Sequence[WeightSet],
+    target: Path,
+    options: Mapping[str, Any],
+    progress: Progress | None,
+) -> dict[str, dict[str, NotedFile]]:
+    """Make the stores of a packed folder, and note which files they have."""
+    stores = {}
+    with _interrupt.temporary():
+        for own, report in _with_reports(sets, [s.source.nbytes for s in sets], progress):
+            path = target / own.store
+            safetensors_to_zarr(own.source, path, sync=False, progress=report, **options)
+            with closing(open_store(path, Kind.FOLDER)) as reader:
+                stored = stored_files(reader)
+            stores[own.store] = {
+                name: NotedFile.of(file, stored[file.name].digests)
+                for name, file in zip(own.names, own.source.paths, strict=True)
+            }
+            path.chmod(mode_of_store(stores[own.store].values()))
+    return stores
 
 
-def _copy(tree: Tree, target: Path, verify: bool, progress: Progress | None) -> None:
-    """Make a folder with these folders and files, as they are."""
-    target.mkdir()
-    for name in tree.folders:
-        (target / name).mkdir()
-    total, done = sum(path.stat().st_size for path in tree.files.values()), 0
-    for name, path in tree.files.items():
-        copy = target / name
-        shutil.copyfile(path, copy)
-        if verify and not filecmp.cmp(path, copy, shallow=False):
-            raise CorruptDataError(f"{copy}: was not read back as {path} was written to it")
-        shutil.copymode(path, copy)
-        done += copy.stat().st_size
-        if progress is not None:
-            progress("copy", min(done, total), total)
-        _interrupt.check()
+def _rest(source: Path, manifest: Manifest) -> Tree:
+    """Return what is in a packed folder beside stores, and the folders that have to be there."""
+    tree = list_tree(source, without={MANIFEST, *manifest.stores})
+    missing = sorted(manifest.files.keys() - tree.files.keys())
+    if missing:
+        raise StoreError(
+            f"{source}: {few(missing, _SHOWN)} is not there, and was when it was packed: put it"
+            f" back, or take its name out of {MANIFEST}"
+        )
+    weights = manifest.weights
+    twice = sorted({name for name in weights if weights.count(name) > 1})
+    if twice:
+        raise StoreError(
+            f"{source / MANIFEST}: says that {few(twice, _SHOWN)} is in several stores"
+        )
+    there = sorted({*tree.files, *tree.folders}.intersection(weights))
+    if there:
+        raise StoreError(
+            f"{source}: {few(there, _SHOWN)} is there, and is to be restored from a store, too:"
+            " move it out of the folder"
+        )
+    # Empty folders get lost where only files are kept, as on the hub.
+    folders = sorted({*tree.folders, *manifest.folders} - {"."})
+    return Tree(tree.files, folders)
 
 
-def _write_manifest(path: Path, sets: list[WeightSet], kept: Iterable[str]) -> None:
-    stores = {
-        own.store: {
-            name: f"{stat.S_IMODE(file.stat().st_mode):04o}"
-            for name, file in zip(own.names, own.source.paths, strict=True)
-        }
-        for own in sets
-    }
-    content = {"layout": _LAYOUT, "stores": stores, "files": sorted(kept)}
-    text = json.dumps(content, indent=2)
-    path.write_text(f"{text}\n", encoding="utf-8")
+def _look_at_stores(source: Path, manifest: Manifest) -> tuple[list[int], int, list[str]]:
+    """Return the sizes of what stores restore, the number of tensors, and files that are others."""
+    sizes, tensors, changed = [], 0, []
+    for name, files in manifest.stores.items():
+        with closing(open_store(source / name, Kind.FOLDER)) as reader:
+            stored = stored_files(reader)
+            if stored.keys() != {file.rpartition("/")[2] for file in files}:
+                raise StoreError(f"{source / name}: has other files than {MANIFEST} says")
+            sizes.append(sum(file.size for file in reader.info.files))
+            tensors += len(reader.names)
+        for file, noted in files.items():
+            now = stored[file.rpartition("/")[2]]
+            if noted.is_other(now.size, now.restored):
+                changed.append(f"{file} (in {name})")
+    return sizes, tensors, changed
 
 
-def _read_manifest(path: Path) -> tuple[dict[str, dict[str, int]], set[str]]:
-    """Return the modes of the files that each store has, by the paths of both, and other files."""
-    try:
-        document = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        packs = for_caller("pack_hugging_face", "pack-hf without --restore")
-        text = f"{path.parent}: not a packed folder: no {MANIFEST} in it ({packs} makes one)"
-        raise StoreError(text) from None
-    except (ValueError, RecursionError) as e:
-        raise StoreError(f"{path}: not JSON ({e})") from e
-    layout = document.get("layout") if isinstance(document, dict) else None
-    if isinstance(layout, int) and layout > _LAYOUT:
-        raise UnsupportedVersionError(f"{path}: layout {layout} needs a newer release")
-    try:
-        stores = {
-            store: {name: int(mode, 8) & 0o777 for name, mode in files.items()}
-            for store, files in document["stores"].items()
-        }
-        kept = set(document.get("files", []))
-    except (AttributeError, KeyError, TypeError, ValueError):
-        stores, kept = {}, set()
-    if layout != _LAYOUT or not stores or not all(map(_is_sound, stores, stores.values())):
-        raise StoreError(f"{path}: does not say which files are in which stores of the folder")
-    return stores, kept
+def _changed(noted: Mapping[str, NotedFile], copied: Mapping[str, NotedFile]) -> list[str]:
+    """Return the files that are not as they were noted."""
+    return [n for n, file in noted.items() if file.is_other(copied[n].size, copied[n].digests)]
 
 
-def _is_sound(store: str, files: Mapping[str, int]) -> bool:
-    """Tell whether a store and its files are in one folder, which is below the packed one."""
-    folder, _, own = store.rpartition("/")
-    pairs = [name.rpartition("/") for name in files]
-    return (
-        bool(pairs)
-        and {".", ".."}.isdisjoint(Path(folder).parts)
-        and not os.path.isabs(store)
-        and all(map(is_plain_name, [own, *(name for *_, name in pairs)]))
-        and all(place == folder for place, *_ in pairs)
-    )
+def _restore(
+    source: Path,
+    manifest: Manifest,
+    target: Path,
+    sizes: Sequence[int],
+    options: Mapping[str, Any],
+    progress: Progress | None,
+) -> None:
+    """Restore the files that are in stores to their places."""
+    scratch = target / f"{WORKING_PREFIX}restored"
+    with _interrupt.temporary():
+        for (name, files), report in _with_reports(manifest.stores.items(), sizes, progress):
+            store = source / name
+            zarr_to_safetensors(store, scratch, sync=False, progress=report, **options)
+            _place(scratch, target, files)
 
 
-def _place(scratch: Path, target: Path, modes: Mapping[str, int], store: Path) -> None:
+def _place(scratch: Path, target: Path, files: Mapping[str, NotedFile]) -> None:
     """Move the file or the folder that a store was restored to, to the places of its files."""
-    if scratch.is_dir():
-        restored = {path.name: path for path in scratch.iterdir()}
-    else:
-        restored = {next(iter(modes)).rpartition("/")[2]: scratch}
-    if restored.keys() != {name.rpartition("/")[2] for name in modes}:
-        raise StoreError(f"{store}: has other files than {MANIFEST} says")
-    for name, mode in modes.items():
+    is_folder = scratch.is_dir()
+    for name, noted in files.items():
         path = target / name
-        os.rename(restored[path.name], path)
-        path.chmod(mode)
-    if scratch.is_dir():
+        os.rename(scratch / path.name if is_folder else scratch, path)
+        path.chmod(noted.mode)
+    if is_folder:
         scratch.rmdir()

@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from bf16codecs._half import HalfLoss
 from bf16codecs.safetensors import Header
 from bf16codecs.store.backend import StoreReader
 
-__all__ = ["Progress", "Summary", "shifted", "summarize"]
+__all__ = ["Progress", "Summary", "part_of", "shifted", "summarize"]
 
 #: Called with the phase ("convert", "verify" or "restore"), the bytes done, and the total bytes.
 Progress = Callable[[str, int, int], None]
@@ -40,13 +41,19 @@ class Summary:
     objects: int = 0
 
 
+def part_of(progress: Progress | None, before: int, total: int) -> Progress | None:
+    """Return what reports the progress of one model as part of that of several."""
+    if progress is None:
+        return None
+    return lambda phase, done, _: progress(phase, min(before + done, total), total)
+
+
 def shifted(
     progress: Progress | None, phase: str, before: int, total: int
 ) -> Callable[[int, int], None] | None:
-    """Return what reports the bytes of one model as part of those of several."""
-    if progress is None:
-        return None
-    return lambda done, _: progress(phase, min(before + done, total), total)
+    """Return what reports the bytes of one model, in one phase, as part of those of several."""
+    report = part_of(progress, before, total)
+    return report and partial(report, phase)
 
 
 def summarize(

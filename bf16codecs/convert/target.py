@@ -301,7 +301,11 @@ def target_errors(target: Path) -> Iterator[None]:
         if not (e.filename is None or hidden.match(name) or name == str(target.parent)):
             raise
         advice = _ADVICE.get(e.errno)
-        text = e.strerror if advice is None else f"{e.strerror}; {advice}"
+        if e.errno == errno.ENOENT and target.parent.is_dir():
+            advice = "its folder takes no new files: choose another place"
+        # Of a target that is made for another one, it is there already.
+        is_told = advice is None or str(e.strerror).endswith(advice)
+        text = e.strerror if is_told else f"{e.strerror}; {advice}"
         raise OSError(e.errno, text, str(target)) from e
 
 

@@ -55,11 +55,37 @@ def test_errors(folder: Path, tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["model", "out"]
 
 
+def test_what_was_changed(folder: Path, tmp_path: Path) -> None:
+    packed, back = tmp_path / "packed", tmp_path / "back"
+    done("bf16codecs", "pack-hf", folder, packed)
+    (packed / "config.json").write_text("{}")
+    line = refused("bf16codecs", "pack-hf", packed, back, "--restore")
+    assert line.endswith(
+        "changed since it was packed: config.json: --no-verify restores what is there now"
+    )
+    lines = done("bf16codecs", "pack-hf", packed, back, "--restore", "--no-verify").splitlines()
+    assert lines[1] == "changed since it was packed, and restored as it is now: config.json"
+    assert (back / "config.json").read_text() == "{}"
+
+
+def test_addresses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    line = refused("bf16codecs", "pack-hf", "http://127.0.0.1:1/llama", "out")
+    assert "http://127.0.0.1:1/llama: an address, and only local folders are packed" in line
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc"), reason="needs a folder that takes no files")
+def test_folders_that_take_no_files(folder: Path) -> None:
+    line = refused("bf16codecs", "pack-hf", folder, "/proc/zz")
+    assert "/proc/zz: " in line
+    assert "its folder takes no new files: choose another place" in line
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [
         (["--restore", "--codec", "zstd"], "--codec goes without --restore"),
-        (["--restore", "--no-verify"], "--verify goes without --restore"),
+        (["--restore", "--sha256"], "--sha256 goes without --restore"),
         (["--max-bytes", "1G"], "--max-bytes goes with --restore"),
         (["--lossy", "float16"], "--lossy does not go with pack-hf"),
         (["--base", "x"], "No such option"),

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import json
 import os
 import shutil
+import stat
 from pathlib import Path
 
+import blake3
 import pytest
 
 import bf16codecs
-from bf16codecs.convert import hugging_face, pack_hugging_face, unpack_hugging_face
+from bf16codecs.convert import pack_hugging_face, unpack_hugging_face
 from bf16codecs.errors import (
     CorruptDataError,
     SafetensorsError,
@@ -18,7 +22,7 @@ from bf16codecs.errors import (
     UnsupportedVersionError,
 )
 from lazy_models import weights, write_safetensors
-from model_folders import SHARDS, contents, write_folder, write_sharded
+from model_folders import SHARDS, contents, folder_modes, write_folder, write_sharded
 
 STORES = ("adapter_model.zarr", "model.zarr", "unet/deep/diffusion_pytorch_model.fp16.zarr")
 
@@ -28,9 +32,13 @@ def folder(tmp_path: Path) -> Path:
     return write_folder(tmp_path / "model")
 
 
-def edit_manifest(packed: Path, stores: object, layout: int = 1) -> None:
-    text = json.dumps({"layout": layout, "stores": stores})
-    (packed / "bf16codecs.json").write_text(text)
+def edit_manifest(packed: Path, **values: object) -> None:
+    path = packed / "bf16codecs.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def manifest_of(packed: Path) -> dict:
+    return json.loads((packed / "bf16codecs.json").read_text())
 
 
 def test_there_and_back(folder: Path, tmp_path: Path) -> None:
@@ -48,6 +56,7 @@ def test_there_and_back(folder: Path, tmp_path: Path) -> None:
         assert list(model) == ["embed.weight", "norm.weight"]
     back = unpack_hugging_face(packed, restored)
     assert contents(restored) == before == contents(folder)
+    assert folder_modes(restored) == folder_modes(folder)
     assert (back.nbytes, back.tensors, back.files) == (summary.nbytes, 4, summary.files)
     assert sorted(os.listdir(tmp_path)) == ["model", "packed", "restored"]
 
@@ -176,6 +185,14 @@ def test_existing_targets(folder: Path, tmp_path: Path) -> None:
     (other / "mine.txt").write_text("mine")
     with pytest.raises(FileExistsError, match="it is no packed folder"):
         pack_hugging_face(folder, other, overwrite=True)
+    (packed / "mine.txt").write_text("mine")
+    with pytest.raises(FileExistsError, match=r"'mine\.txt' in it is not of what was packed"):
+        pack_hugging_face(folder, packed, overwrite=True)
+    (packed / "mine.txt").unlink()
+    (other / "bf16codecs.json").write_text("{}")
+    with pytest.raises(FileExistsError, match="what is in it cannot be told"):
+        pack_hugging_face(folder, other, overwrite=True)
+    (other / "bf16codecs.json").unlink()
     with pytest.raises(FileExistsError, match=r"'mine\.txt' in it is not of what is restored"):
         unpack_hugging_face(packed, other, overwrite=True)
     assert (other / "mine.txt").read_text() == "mine"
@@ -219,7 +236,7 @@ def test_weights_that_are_damaged_or_not_there(folder: Path, tmp_path: Path) -> 
 
 
 def test_copies_are_compared(folder: Path, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(hugging_face.shutil, "copyfile", lambda a, b: Path(b).write_bytes(b"no"))
+    monkeypatch.setattr(shutil, "copyfile", lambda a, b: Path(b).write_bytes(b"no"))
     with pytest.raises(CorruptDataError, match="was not read back as"):
         pack_hugging_face(folder, tmp_path / "packed")
     assert os.listdir(tmp_path) == ["model"]
@@ -233,6 +250,26 @@ def test_what_is_not_packed(folder: Path, tmp_path: Path) -> None:
     pack_hugging_face(folder, tmp_path / "packed")
     with pytest.raises(ValueError, match="is packed already"):
         pack_hugging_face(tmp_path / "packed", tmp_path / "twice")
+    (folder / "bf16codecs.json").write_text("junk")
+    with pytest.raises(ValueError, match=r"something else of the name bf16codecs\.json.*: move it"):
+        pack_hugging_face(folder, tmp_path / "other")
+    with pytest.raises(ValueError, match="memory://x: an address, and only local folders"):
+        pack_hugging_face("memory://x", tmp_path / "other")
+
+
+def test_advice_is_given_once(folder: Path, tmp_path: Path, monkeypatch) -> None:
+    """Though stores are targets of their own in that of the folder."""
+
+    def full(*args: object, **options: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("bf16codecs.convert.target.WorkingFolder.publish", full)
+    with pytest.raises(OSError, match="free some space") as caught:
+        pack_hugging_face(folder, tmp_path / "packed")
+    assert str(caught.value).count("free some space") == 1
+
+
+NOTED = {"mode": "0644", "size": 5, "blake3": "00" * 32}
 
 
 @pytest.mark.parametrize(
@@ -244,42 +281,135 @@ def test_what_is_not_packed(folder: Path, tmp_path: Path) -> None:
         {"model.zarr": {}},
         {"model.zarr": []},
         {"model.zarr": {"a.safetensors": 5}},
-        {"model.zarr": {"a.safetensors": "rw"}},
-        {"model.zarr": {"sub/a.safetensors": "0644"}},
-        {"../model.zarr": {"../a.safetensors": "0644"}},
-        {"/model.zarr": {"/a.safetensors": "0644"}},
-        {"model.zarr": {"..": "0644"}},
+        {"model.zarr": {"a.safetensors": {**NOTED, "mode": "rw"}}},
+        {"model.zarr": {"a.safetensors": {"mode": "0644", "size": 5}}},
+        {"model.zarr": {"a.safetensors": {**NOTED, "blake3": 5}}},
+        {"model.zarr": {"sub/a.safetensors": NOTED}},
+        {"../model.zarr": {"../a.safetensors": NOTED}},
+        {"/model.zarr": {"/a.safetensors": NOTED}},
+        {"model.zarr": {"..": NOTED}},
     ],
 )
 def test_manifests_that_say_nonsense(folder: Path, tmp_path: Path, stores: object) -> None:
     pack_hugging_face(folder, tmp_path / "packed")
-    edit_manifest(tmp_path / "packed", stores)
+    edit_manifest(tmp_path / "packed", stores=stores)
     with pytest.raises(StoreError, match="does not say which files"):
         unpack_hugging_face(tmp_path / "packed", tmp_path / "back")
     assert sorted(os.listdir(tmp_path)) == ["model", "packed"]
 
 
+@pytest.mark.parametrize("folders", [{}, {"unet": "0755"}, {".": "0755", "../x": "0755"}, []])
+def test_manifests_of_strange_folders(folder: Path, tmp_path: Path, folders: object) -> None:
+    pack_hugging_face(folder, tmp_path / "packed")
+    edit_manifest(tmp_path / "packed", folders=folders)
+    with pytest.raises(StoreError, match="does not say which files"):
+        unpack_hugging_face(tmp_path / "packed", tmp_path / "back")
+
+
 def test_manifests_that_say_something_else(folder: Path, tmp_path: Path) -> None:
     packed, back = tmp_path / "packed", tmp_path / "back"
     pack_hugging_face(folder, packed)
-    stores = json.loads((packed / "bf16codecs.json").read_text())["stores"]
+    manifest = manifest_of(packed)
+    stores = manifest["stores"]
     (packed / "bf16codecs.json").write_text("{")
     with pytest.raises(StoreError, match="not JSON"):
         unpack_hugging_face(packed, back)
-    edit_manifest(packed, stores, layout=2)
+    (packed / "bf16codecs.json").write_text(json.dumps(manifest))
+    edit_manifest(packed, layout=2)
     with pytest.raises(UnsupportedVersionError, match="layout 2"):
         unpack_hugging_face(packed, back)
-    edit_manifest(packed, {**stores, "adapter_model.zarr": {"config.json": "0644"}})
-    with pytest.raises(StoreError, match="names files that are there"):
+    edit_manifest(packed, layout=1, stores={**stores, "adapter_model.zarr": {"config.json": NOTED}})
+    with pytest.raises(StoreError, match=r"config\.json is there, and is to be restored from"):
         unpack_hugging_face(packed, back)
-    edit_manifest(packed, {**stores, "model.zarr": {"one.safetensors": "0644"}})
+    edit_manifest(packed, stores={**stores, "other.zarr": stores["model.zarr"]})
+    with pytest.raises(StoreError, match=f"says that {SHARDS[0]}.* is in several stores"):
+        unpack_hugging_face(packed, back)
+    edit_manifest(packed, stores={**stores, "model.zarr": {"one.safetensors": NOTED}})
     with pytest.raises(StoreError, match="has other files than"):
         unpack_hugging_face(packed, back)
-    edit_manifest(packed, stores)
+    edit_manifest(packed, stores=stores)
     shutil.rmtree(packed / "adapter_model.zarr")
     with pytest.raises(FileNotFoundError, match=r"adapter_model\.zarr"):
         unpack_hugging_face(packed, back)
     assert sorted(os.listdir(tmp_path)) == ["model", "packed"]
+
+
+def test_what_is_noted(folder: Path, tmp_path: Path) -> None:
+    packed = tmp_path / "packed"
+    pack_hugging_face(folder, packed, sha256=True)
+    manifest = manifest_of(packed)
+    noted = {**manifest["files"]}
+    for files in manifest["stores"].values():
+        noted.update(files)
+    there = {name: of for name, of in contents(folder).items() if of is not None}
+    assert noted.keys() == there.keys()
+    for name, (mode, data) in there.items():
+        entry = noted[name]
+        assert (int(entry["mode"], 8), entry["size"]) == (mode, len(data))
+        assert entry["blake3"] == blake3.blake3(data).hexdigest()
+        assert entry["sha256"] == hashlib.sha256(data).hexdigest()
+    assert manifest["folders"]["."] == "0700"
+
+
+def test_stores_and_files_of_another_model(folder: Path, tmp_path: Path) -> None:
+    """Of a store, the names of files are those that were packed, and nothing is damaged."""
+    packed, other = tmp_path / "packed", tmp_path / "other"
+    pack_hugging_face(folder, packed)
+    path = folder / "adapter_model.safetensors"
+    write_safetensors(path, {"w": weights((40, 30), "float32", seed=5)})
+    pack_hugging_face(folder, other)
+    shutil.rmtree(packed / "adapter_model.zarr")
+    shutil.copytree(other / "adapter_model.zarr", packed / "adapter_model.zarr")
+    (packed / "tokenizer.json").write_text("{}")
+    told = (
+        r"changed since it was packed: adapter_model\.safetensors \(in .*, tokenizer\.json: verify"
+    )
+    with pytest.raises(StoreError, match=told):
+        unpack_hugging_face(packed, tmp_path / "back")
+    assert sorted(os.listdir(tmp_path)) == ["model", "other", "packed"]
+    summary = unpack_hugging_face(packed, tmp_path / "back", verify=False)
+    assert summary.changed == (
+        "adapter_model.safetensors (in adapter_model.zarr)",
+        "tokenizer.json",
+    )
+    (folder / "tokenizer.json").write_text("{}")
+    assert contents(tmp_path / "back") == contents(folder)
+
+
+def test_what_is_added_to_a_packed_folder_is_restored(folder: Path, tmp_path: Path) -> None:
+    """And what a hub loses comes back: empty folders, and modes."""
+    packed = tmp_path / "packed"
+    pack_hugging_face(folder, packed)
+    (packed / "README.md").write_text("new")
+    (packed / "empty").rmdir()
+    (packed / "unet" / "modeling_own.py").chmod(0o600)
+    (packed / "unet").chmod(0o777)
+    unpack_hugging_face(packed, tmp_path / "back")
+    back = contents(tmp_path / "back")
+    assert back.pop("README.md") is not None
+    assert back == contents(folder)
+    assert folder_modes(tmp_path / "back") == folder_modes(folder)
+
+
+def test_private_weights_stay_private(folder: Path, tmp_path: Path) -> None:
+    packed = tmp_path / "packed"
+    (folder / "adapter_model.safetensors").chmod(0o600)
+    pack_hugging_face(folder, packed)
+    modes = folder_modes(packed)
+    assert (modes["."], modes["unet"]) == (0o700, 0o750)
+    assert (modes["adapter_model.zarr"], modes["model.zarr"]) == (0o700, 0o750)
+
+
+def test_modes_are_those_of_files(folder: Path, tmp_path: Path) -> None:
+    """Whoever edits them, or gives a file more."""
+    packed, back = tmp_path / "packed", tmp_path / "back"
+    (folder / "config.json").chmod(0o4755)
+    pack_hugging_face(folder, packed)
+    assert stat.S_IMODE((packed / "config.json").stat().st_mode) == 0o755
+    text = (packed / "bf16codecs.json").read_text()
+    (packed / "bf16codecs.json").write_text(text.replace('"0640"', '"6777"'))
+    unpack_hugging_face(packed, back)
+    assert stat.S_IMODE((back / SHARDS[1]).stat().st_mode) == 0o777
 
 
 def test_files_that_got_lost(folder: Path, tmp_path: Path) -> None:

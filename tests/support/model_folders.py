@@ -38,6 +38,8 @@ def write_folder(folder: Path) -> Path:
     (folder / "unet" / "modeling_own.py").write_text("x = 1\n")
     (folder / "unet" / "modeling_own.py").chmod(0o755)
     (folder / SHARDS[1]).chmod(0o640)
+    for path, mode in ((folder / "empty", 0o711), (folder / "unet", 0o750), (folder, 0o700)):
+        path.chmod(mode)
     return folder
 
 
@@ -49,3 +51,9 @@ def contents(folder: Path) -> dict[str, tuple[int, bytes] | None]:
         name = path.relative_to(folder).as_posix()
         found[name] = None if path.is_dir() else (mode, path.read_bytes())
     return found
+
+
+def folder_modes(folder: Path) -> dict[str, int]:
+    """Return the modes of a folder and of those in it."""
+    paths = [folder, *(path for path in folder.rglob("*") if path.is_dir())]
+    return {p.relative_to(folder).as_posix(): stat.S_IMODE(os.stat(p).st_mode) for p in paths}

@@ -1,0 +1,284 @@
+"""What a packed folder notes of the original: its files and folders, and which are in stores."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import and_
+from pathlib import Path
+from typing import Any
+
+from bf16codecs import _interrupt
+from bf16codecs._arguments import for_caller
+from bf16codecs._digests import Digests, FileHash
+from bf16codecs.convert.folders import Tree, list_tree
+from bf16codecs.convert.summary import Progress
+from bf16codecs.errors import (
+    BF16CodecsError,
+    CorruptDataError,
+    StoreError,
+    UnsupportedVersionError,
+)
+from bf16codecs.safetensors import is_plain_name
+from bf16codecs.store.backend import StoreReader
+from bf16codecs.store.entries import StoredFile
+
+__all__ = [
+    "MANIFEST",
+    "Manifest",
+    "NotedFile",
+    "copy_noted",
+    "folder_modes",
+    "mode_of_store",
+    "set_modes",
+    "stored_files",
+    "why_not_packed",
+]
+
+#: The file of a packed folder that has it.
+MANIFEST = "bf16codecs.json"
+_LAYOUT = 1
+_READ_AT_ONCE = 1 << 20
+
+
+@dataclass(frozen=True)
+class NotedFile:
+    """What is noted of a file; its mode has nothing but the rights to read, write and execute."""
+
+    mode: int
+    size: int
+    digests: Digests
+
+    @classmethod
+    def of(cls, path: Path, digests: Digests) -> NotedFile:
+        """Note a file whose digests are known."""
+        return cls(_rights(path), path.stat().st_size, digests)
+
+    @classmethod
+    def from_entry(cls, entry: Mapping[str, Any]) -> NotedFile:
+        """Take what `entry` returned; KeyError, TypeError or ValueError if it is something else."""
+        noted = cls(_mode(entry["mode"]), entry["size"], Digests.from_entry(entry))
+        if noted.digests.blake3 is None:
+            raise KeyError("blake3")
+        return noted
+
+    def entry(self) -> dict[str, Any]:
+        """Return it for JSON."""
+        return {"mode": f"{self.mode:04o}", "size": self.size, **self.digests.entry()}
+
+    def is_other(self, size: int, digests: Digests) -> bool:
+        """Tell whether a file of this size and these digests is not the one that was noted."""
+        is_known = self.digests.are_comparable(digests)
+        return size != self.size or not is_known or self.digests.difference(digests) is not None
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What is noted of a folder, by paths from there, with slashes."""
+
+    #: Of each store, the files that are in it.
+    stores: Mapping[str, Mapping[str, NotedFile]]
+    #: The files that are as they were.
+    files: Mapping[str, NotedFile]
+    #: Modes; that of the folder itself is that of ``"."``.
+    folders: Mapping[str, int]
+
+    @property
+    def weights(self) -> list[str]:
+        """The paths of all files that are in stores."""
+        return [name for files in self.stores.values() for name in files]
+
+    def write(self, folder: Path) -> None:
+        """Write it to a packed folder."""
+        content = {
+            "layout": _LAYOUT,
+            "folders": {name: f"{mode:04o}" for name, mode in self.folders.items()},
+            "stores": {store: _entries(files) for store, files in self.stores.items()},
+            "files": _entries(self.files),
+        }
+        text = json.dumps(content, indent=2)
+        (folder / MANIFEST).write_text(f"{text}\n", encoding="utf-8")
+
+    @classmethod
+    def read(cls, folder: Path) -> Manifest:
+        """Read that of a packed folder.
+
+        Raises
+        ------
+        StoreError
+            If it is not a packed folder, or its manifest does not say what it should.
+        UnsupportedVersionError
+            If it is from a newer release.
+        """
+        path = folder / MANIFEST
+        document = _document(path)
+        layout = document.get("layout") if isinstance(document, dict) else None
+        if isinstance(layout, int) and layout > _LAYOUT:
+            raise UnsupportedVersionError(f"{path}: layout {layout} needs a newer release")
+        try:
+            manifest = cls(
+                {store: _noted(files) for store, files in document["stores"].items()},
+                _noted(document["files"]),
+                {name: _mode(mode) for name, mode in document["folders"].items()},
+            )
+        except (AttributeError, KeyError, TypeError, ValueError):
+            manifest = cls({}, {}, {})
+        if layout != _LAYOUT or not manifest._is_sound():
+            raise StoreError(f"{path}: does not say which files are in which stores of the folder")
+        return manifest
+
+    def _is_sound(self) -> bool:
+        """Tell whether there are stores, and nothing leads out of the folder."""
+        names = (*self.folders, *self.stores)
+        return (
+            bool(self.stores)
+            and "." in self.folders
+            and all(map(_is_below, names))
+            and all(map(_is_sound, self.stores, self.stores.values()))
+        )
+
+
+def _document(path: Path) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except FileNotFoundError:
+        packs = for_caller("pack_hugging_face", "pack-hf without --restore")
+        text = f"{path.parent}: not a packed folder: no {MANIFEST} in it ({packs} makes one)"
+        raise StoreError(text) from None
+    except (ValueError, RecursionError) as e:
+        raise StoreError(f"{path}: not JSON ({e})") from e
+
+
+def _entries(files: Mapping[str, NotedFile]) -> dict[str, Any]:
+    return {name: noted.entry() for name, noted in sorted(files.items())}
+
+
+def _noted(entries: Mapping[str, Any]) -> dict[str, NotedFile]:
+    return {name: NotedFile.from_entry(entry) for name, entry in entries.items()}
+
+
+def _mode(text: str) -> int:
+    """Return a mode; who edits it by hand gets no more than the rights of files."""
+    return int(text, 8) & 0o777
+
+
+def _is_below(name: str) -> bool:
+    return not os.path.isabs(name) and ".." not in Path(name).parts
+
+
+def _is_sound(store: str, files: Mapping[str, NotedFile]) -> bool:
+    """Tell whether a store and its files are in one folder, under names of files."""
+    folder, _, own = store.rpartition("/")
+    pairs = [name.rpartition("/") for name in files]
+    return (
+        bool(pairs)
+        and "." not in folder.split("/")
+        and all(map(is_plain_name, [own, *(name for *_, name in pairs)]))
+        and all(place == folder for place, *_ in pairs)
+    )
+
+
+def _rights(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode) & 0o777
+
+
+def copy_noted(
+    tree: Tree, target: Path, kinds: Sequence[str], verify: bool, progress: Progress | None
+) -> dict[str, NotedFile]:
+    """Make a folder with the folders and files of another one, as they are, and note the files.
+
+    Parameters
+    ----------
+    tree
+        What is in the other one.
+    target
+        The folder to make.
+    kinds
+        Which digests to compute.
+    verify
+        Compare copies with what they are of.
+    progress
+        Called with the phase ``"copy"``, the bytes done and the total bytes.
+
+    Raises
+    ------
+    CorruptDataError
+        If a copy is not as the file is, or a file is changed meanwhile.
+    OSError
+        If something cannot be read or written.
+    """
+    target.mkdir(0o700)  # until it gets its mode: what is in it may be private
+    for name in tree.folders:
+        (target / name).mkdir(parents=True)
+    total, done = sum(path.stat().st_size for path in tree.files.values()), 0
+    noted = {}
+    for name, path in tree.files.items():
+        copy = target / name
+        shutil.copyfile(path, copy)
+        digests = _digests_of(copy, kinds)
+        if verify and _digests_of(path, kinds) != digests:
+            raise CorruptDataError(f"{copy}: was not read back as {path} was written to it")
+        copy.chmod(_rights(path))
+        noted[name] = NotedFile.of(copy, digests)
+        done += noted[name].size
+        if progress is not None:
+            progress("copy", min(done, total), total)
+        _interrupt.check()
+    return noted
+
+
+def _digests_of(path: Path, kinds: Sequence[str]) -> Digests:
+    with open(path, "rb", buffering=0) as file:
+        size, at = os.fstat(file.fileno()).st_size, 0
+        hashes = FileHash(kinds, size)
+        while at < size and (part := file.read(min(_READ_AT_ONCE, size - at))):
+            hashes.add(at, part)
+            at += len(part)
+        if at < size:
+            raise CorruptDataError(f"{path}: was cut while it was read")
+    return hashes.digests()
+
+
+def stored_files(reader: StoreReader) -> dict[str, StoredFile]:
+    """Return the files of a store by their names, the index last."""
+    index = reader.info.index
+    files = reader.info.files if index is None else (*reader.info.files, index)
+    return {file.name: file for file in files}
+
+
+def mode_of_store(files: Iterable[NotedFile]) -> int:
+    """Return the mode of a folder that is open to those who may read all of these files."""
+    common = reduce(and_, (file.mode for file in files))
+    return 0o700 | common & 0o077 | (common & 0o044) >> 2
+
+
+def folder_modes(top: Path, names: Iterable[str]) -> dict[str, int]:
+    """Return the modes of a folder, ``"."``, and of folders in it."""
+    return {name: _rights(top / name) for name in (".", *names)}
+
+
+def set_modes(top: Path, manifest: Manifest) -> None:
+    """Give the noted modes to what is in a folder, and at last to the folders."""
+    for name, noted in manifest.files.items():
+        (top / name).chmod(noted.mode)
+    for name, mode in manifest.folders.items():
+        # Without its owner's rights, nobody could write what is in it, move or remove it.
+        (top / name).chmod(mode | stat.S_IRWXU)
+
+
+def why_not_packed(path: Path) -> str:
+    """Say why a path is no packed folder with nothing else in it; nothing if it is one."""
+    if not (path / MANIFEST).is_file():
+        return f"it is no packed folder: no {MANIFEST} in it"
+    try:
+        manifest = Manifest.read(path)
+        tree = list_tree(path, without={MANIFEST, *manifest.stores})
+    except (BF16CodecsError, OSError, ValueError) as e:
+        return f"what is in it cannot be told ({e}): remove it first"
+    others = {*tree.files, *tree.folders} - {*manifest.files, *manifest.folders}
+    return f"{min(others)!r:.200} in it is not of what was packed" if others else ""
