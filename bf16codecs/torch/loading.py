@@ -68,8 +68,9 @@ def load_into(
     Raises
     ------
     RuntimeError
-        If names do not fit and `strict` is true, or a shape, or a dtype and `cast` is false. The
-        module is as it was, but for modules that have a say: these may have begun.
+        If names do not fit and `strict` is true, or a shape, or a dtype and `cast` is false, or a
+        tensor of the module is expanded. The module is as it was, but for what is loaded by modules
+        that have a say: that comes before all is checked, and stays.
     bf16codecs.store.StoreError, bf16codecs.errors.CodecError
         If the store is damaged. If that is found while tensors are decoded, what the module has is
         undefined: load something else into it.
@@ -95,6 +96,7 @@ def load_into(
         _refuse_unready(module, keys.missing_keys, last)
         if not cast:
             _refuse_dtypes(model.where, last.values())
+        _refuse_expanded(last.values())
         made = {key: _made(target) for key, (target, _) in last.items() if target.is_meta}
         _copy([(made.get(key, target), stored) for key, (target, stored) in last.items()])
     _place(module, made)
@@ -225,12 +227,24 @@ def _refuse_dtypes(where: str, copies: Iterable[tuple[torch.Tensor, _Stored]]) -
             )
 
 
+def _refuse_expanded(copies: Iterable[tuple[torch.Tensor, _Stored]]) -> None:
+    """Raise RuntimeError if several items of a tensor are one in memory: PyTorch writes none."""
+    for target, stored in copies:
+        steps = target.stride() if target.layout == torch.strided else ()
+        if any(step == 0 and size > 1 for step, size in zip(steps, target.shape, strict=False)):
+            raise RuntimeError(
+                f"tensor {stored.lazy.name!r}: that of the module is expanded, and its items share"
+                " memory: give each its own: .contiguous()"
+            )
+
+
 def _made(target: torch.Tensor) -> torch.Tensor:
     """Make on the CPU what is to take the place of a tensor on "meta"."""
-    made = torch.empty_like(target, device="cpu", requires_grad=False)
-    if isinstance(target, torch.nn.Parameter):
-        return torch.nn.Parameter(made, target.requires_grad)
-    return made
+    with torch.inference_mode(False):  # what is made in that mode cannot be trained afterwards
+        made = torch.empty_like(target, device="cpu", requires_grad=False)
+        if isinstance(target, torch.nn.Parameter):
+            return torch.nn.Parameter(made, target.requires_grad)
+        return made
 
 
 def _place(module: torch.nn.Module, made: Mapping[int, torch.Tensor]) -> None:

@@ -133,6 +133,28 @@ def test_several_threads(saved):
     assert all(same_state(module, other) for other in others)
 
 
+def test_expanded_tensors_are_refused_before_others_are_changed(tmp_path):
+    module = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4, bias=False))
+    save_file(module.state_dict(), tmp_path / "m.zarr")
+    other = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4, bias=False))
+    other[1].weight = nn.Parameter(torch.zeros(1, 4).expand(4, 4))
+    before = bits(other[0].weight)
+    with pytest.raises(RuntimeError, match=r"tensor '1\.weight': .* is expanded.*contiguous"):
+        load_into(other, tmp_path / "m.zarr")
+    assert bits(other[0].weight) == before
+
+
+def test_what_gets_memory_in_inference_mode_can_be_trained(saved):
+    module, path = saved
+    with torch.device("meta"):
+        other = network()
+    with torch.inference_mode():
+        load_into(other, path)
+    assert same_state(module, other)
+    other(torch.randn(2, 16).bfloat16()).sum().backward()
+    assert other[0].weight.grad is not None
+
+
 # --- on the device meta ---------------------------------------------------------------------------
 
 
