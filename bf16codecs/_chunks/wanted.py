@@ -20,7 +20,8 @@ _GAP = 1 << 16
 
 def base_advice() -> str:
     """Return what to do about a base that is not there, or is another one."""
-    return f"name its base with {for_caller('bf16codecs.open_model(..., base=...)', '--base')}"
+    in_python = "base=..., as bf16codecs.open_model takes it"
+    return f"name its base with {for_caller(in_python, '--base')}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from lazy_models import weights, write_safetensors
 from models import write_model
 
 TENSORS = [("a", "BF16", (64, 40)), ("b", "F32", (30, 7))]
-ADVICE = re.escape("name its base with bf16codecs.open_model(..., base=...)")
+ADVICE = re.escape("name its base with base=..., as bf16codecs.open_model takes it")
 
 
 @pytest.fixture
