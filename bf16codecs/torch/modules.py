@@ -10,7 +10,7 @@ import torch
 
 from bf16codecs.torch.files import load_file, save_file
 from bf16codecs.torch.loading import checked_names
-from bf16codecs.torch.tied import check_tensors, tied_names
+from bf16codecs.torch.tied import check_metadata, check_tensors, tied_names
 
 __all__ = ["load_model", "save_model"]
 
@@ -40,6 +40,7 @@ def save_model(
     """
     tensors = model.state_dict()
     check_tensors(tensors)
+    check_metadata(metadata)
     tied = tied_names(tensors)
     alone = {name: tensor for name, tensor in tensors.items() if name not in tied}
     save_file(alone, filename, {**tied, **(metadata or {})}, **options)

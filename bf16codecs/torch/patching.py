@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from bf16codecs._messages import from_extra
+from bf16codecs._messages import few, from_extra
 from bf16codecs.errors import StoreError
 from bf16codecs.model.model import Model, open_model
 from bf16codecs.store.kinds import STORE_SUFFIXES
@@ -269,8 +269,8 @@ def _found(arguments: Mapping[str, Any]) -> _StorePath | None:
                 return _StorePath(str(store), chosen.opening)
         names = " nor ".join(str(store.relative_to(chosen.folder)) for store in stores)
         raise StoreError(
-            f"{chosen.folder}: no store of a model in it: neither {names} (bf16codecs pack-hf makes"
-            " such a folder)"
+            f"{chosen.folder}: no store of a model in it: neither {names}{_others(files)}"
+            " (bf16codecs pack-hf makes such a folder)"
         )
     is_other = arguments["gguf_file"] is not None or arguments["use_safetensors"] is False
     if not _is_patched or is_other or given is None or not os.path.isdir(given):
@@ -279,6 +279,19 @@ def _found(arguments: Mapping[str, Any]) -> _StorePath | None:
     if any(file.is_file() for file in files):
         return None
     return next((_StorePath(str(store)) for store in stores if store.exists()), None)
+
+
+def _others(files: list[Path]) -> str:
+    """Name stores that are where others were looked for, and the variants that they are of."""
+    if not files or not files[0].parent.is_dir():
+        return ""
+    told = []
+    for name in sorted(os.listdir(files[0].parent)):
+        suffix = next((suffix for suffix in STORE_SUFFIXES if name.endswith(suffix)), None)
+        if suffix is not None:
+            stem, _, variant = name.removesuffix(suffix).partition(".")
+            told.append(f"{name} (variant={variant or None!r})" if stem == "model" else name)
+    return f"; there is {few(told, 3)}" if told else ""
 
 
 def _refuse_both(files: list[Path], store: Path) -> None:

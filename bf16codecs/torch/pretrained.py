@@ -67,15 +67,19 @@ def from_pretrained(
     ImportError
         If transformers is missing, or not of the releases that this one knows.
     TypeError
-        If `state_dict` or `gguf_file` is given: the weights are in the store.
+        If `cls` or `config` is something else, or `state_dict` or `gguf_file` is given: the weights
+        are in the store.
     ValueError
-        If a store at an address comes without `config`.
+        If a store at an address comes without `config`, or `use_safetensors` is false.
 
     Examples
     --------
     >>> import bf16codecs.torch
     >>> bf16codecs.torch.from_pretrained(AutoModel, "packed", dtype="auto")  # doctest: +SKIP
     """
+    _check_kinds(cls, config)
+    if options.get("use_safetensors") is False:
+        raise ValueError("use_safetensors=False: the weights are in the store: leave it out")
     if "state_dict" in options or "gguf_file" in options:
         raise TypeError("from_pretrained of a store takes neither state_dict nor gguf_file")
     store, folder = _located(given_path(path, "model"))
@@ -90,6 +94,18 @@ def from_pretrained(
             return cls.from_pretrained(str(place), *model_args, **options)
 
 
+def _check_kinds(cls: Any, config: Any) -> None:
+    """Raise TypeError for a class or a configuration that is none."""
+    if not hasattr(cls, "from_pretrained"):
+        text = f"cls must be a class with from_pretrained, such as AutoModel, not {cls!r:.80}"
+        raise TypeError(text)
+    is_path = config is None or isinstance(config, (str, os.PathLike))
+    if not is_path and not hasattr(config, "save_pretrained"):
+        kind = type(config).__name__
+        text = f"config must be a folder or a configuration of transformers, not {config!r:.80}"
+        raise TypeError(f"{text} ({kind})")
+
+
 @contextmanager
 def _configured(
     config: Any, store: str | None, folder: Path | None, subfolder: str
@@ -99,7 +115,7 @@ def _configured(
         place = Path(given_path(config, "configuration"))
         place = place.parent if place.name == _CONFIG else place
         if not (place / subfolder / _CONFIG).is_file():
-            raise FileNotFoundError(errno.ENOENT, f"No {_CONFIG} there", os.fspath(config))
+            raise FileNotFoundError(errno.ENOENT, f"No {_CONFIG} there", str(place / subfolder))
         yield place
     elif config is None:
         yield _own_configuration(store, folder, subfolder)

@@ -9,7 +9,7 @@ import torch
 
 from bf16codecs._dtypes import DTYPE_NAMES
 
-__all__ = ["DTYPES", "TORCH_DTYPES", "check_tensors", "stored_form", "tied_names"]
+__all__ = ["DTYPES", "TORCH_DTYPES", "check_metadata", "check_tensors", "stored_form", "tied_names"]
 
 #: The names of data types in safetensors. Older releases of PyTorch lack some.
 DTYPES = {
@@ -48,6 +48,13 @@ def check_tensors(tensors: Any) -> None:
                 f" dtypes are {', '.join(str(d).removeprefix('torch.') for d in DTYPES)}, and the"
                 " layout torch.strided (.to_dense())"
             )
+
+
+def check_metadata(metadata: Any) -> None:
+    """Raise TypeError unless these are texts by name, or None."""
+    if metadata is not None and not isinstance(metadata, Mapping):
+        kind = type(metadata).__name__
+        raise TypeError(f"metadata must be a dict of strings, not {metadata!r:.80} ({kind})")
 
 
 def tied_names(

@@ -49,6 +49,18 @@ def test_a_model_opened_for_torch_gives_tensors(store, framework):
         assert isinstance(again.get_tensor("w"), torch.Tensor)
 
 
+@pytest.mark.parametrize("metadata", ["x", ["a"], 3])
+def test_metadata_that_are_none(tmp_path, metadata):
+    for save, what in (
+        (bf16torch.save_file, {"w": torch.ones(3)}),
+        (bf16torch.save_model, torch.nn.Linear(1, 1)),
+    ):
+        with pytest.raises(TypeError, match="metadata must be a dict of strings, not "):
+            save(what, tmp_path / "m.zarr", metadata)
+    with pytest.raises((TypeError, ValueError), match="metadata"):
+        bf16torch.save_file({"w": torch.ones(3)}, tmp_path / "m.zarr", {"a": 1})
+
+
 @pytest.mark.parametrize(
     ("device", "error", "told"),
     [

@@ -247,6 +247,32 @@ def test_wrong_paths(native, folder, tmp_path):
             bf16torch.from_pretrained(AutoModelForCausalLM, folder, **{name: {}})
 
 
+def test_what_else_is_there_is_named(folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "packed")
+    (tmp_path / "packed" / "model.zarr").rename(tmp_path / "packed" / "model.fp16.zarr")
+    told = r"neither model\.zarr .*; there is model\.fp16\.zarr \(variant='fp16'\) \("
+    with pytest.raises(StoreError, match=told):
+        bf16torch.from_pretrained(AutoModelForCausalLM, tmp_path / "packed")
+    bf16torch.from_pretrained(AutoModelForCausalLM, tmp_path / "packed", variant="fp16")
+    with pytest.raises(StoreError, match=r"; there is model\.zarr \(variant=None\) \("):
+        bf16torch.from_pretrained(AutoModelForCausalLM, folder, variant="fp16")
+    (tmp_path / "packed" / "model.fp16.zarr").rename(tmp_path / "packed" / "best.zarr")
+    with pytest.raises(StoreError, match=r"; there is best\.zarr \(bf16"):
+        bf16torch.from_pretrained(AutoModelForCausalLM, tmp_path / "packed")
+
+
+def test_wrong_arguments(folder):
+    for cls in (3, "LlamaModel", object):
+        with pytest.raises(TypeError, match="cls must be a class with from_pretrained"):
+            bf16torch.from_pretrained(cls, folder)
+    with pytest.raises(TypeError, match=r"config must be a folder or .*, not 3 \(int\)"):
+        bf16torch.from_pretrained(AutoModel, folder, config=3)
+    with pytest.raises(ValueError, match="use_safetensors=False: the weights are in the store"):
+        bf16torch.from_pretrained(AutoModel, folder, use_safetensors=False)
+    with pytest.raises(FileNotFoundError, match=r"No config\.json there: .*[/\\]x'"):
+        bf16torch.from_pretrained(AutoModel, folder / "model.zarr", config=folder, subfolder="x")
+
+
 def test_damaged_stores(folder, tmp_path):
     shutil.copytree(folder, tmp_path / "packed")
     array = tmp_path / "packed" / "model.zarr" / "lm_head" / "weight"
