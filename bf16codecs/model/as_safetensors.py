@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from bf16codecs.model.frameworks import as_array
 from bf16codecs.model.model import Model
+from bf16codecs.model.slices import Slice
+from bf16codecs.model.tensor import LazyTensor
 
 __all__ = ["safe_open"]
 
@@ -15,15 +18,18 @@ _BACKENDS = ("mmap", "pread")
 class safe_open(Model):
     """Open a model as `safetensors.safe_open` opens a file: code that takes one takes the other.
 
-    It has the methods of that one, which give the same, and all of `Model` besides. A tensor that
-    is missing is a `KeyError`, and one of a model that is closed a `ValueError`.
+    It has the methods of that one, which give the same, and all of `Model` besides. Errors are
+    those of `Model`, and no `SafetensorError`: a tensor that is missing is a `KeyError`, what is
+    asked of a model that is closed a `ValueError`, and a selection that does not fit an
+    `IndexError`.
 
     Parameters
     ----------
     filename
         Whatever `open_model` opens, safetensors files too.
-    framework : {"pt", "numpy"}
-        Of the tensors; ``"torch"`` and ``"np"`` mean the same.
+    framework : {"pt", "numpy", "flax"}
+        Of the tensors; ``"torch"``, ``"np"`` and ``"jax"`` mean the same. There are none of
+        TensorFlow, MLX and Paddle.
     device
         Of PyTorch's tensors.
     backend : {"mmap", "pread"}
@@ -62,11 +68,19 @@ class safe_open(Model):
 
     def keys(self) -> list[str]:
         """Return the tensors' names in alphabetical order."""
-        return sorted(super().keys())
+        return sorted(self.offset_keys())
 
     def offset_keys(self) -> list[str]:
         """Return the tensors' names in the order of their data."""
+        _ = self._home.opened  # of a file that is closed, theirs tells nothing
         return super().keys()
+
+    def get_slice(
+        self, name: str, framework: str | None = None, device: Any = None
+    ) -> LazyTensor | Slice:
+        """Return what reads a part of a tensor when it is indexed; of one item, too, an array."""
+        tensor = super().get_slice(name, framework, device)
+        return Slice(tensor, as_array) if isinstance(tensor, LazyTensor) else tensor
 
     def get_tensors(self) -> dict[str, Any]:
         """Read all tensors, in the order of their data."""

@@ -1,18 +1,25 @@
-"""What a model gives its tensors as: arrays of NumPy, or tensors of PyTorch."""
+"""What a model gives its tensors as: arrays of NumPy or JAX, or tensors of PyTorch."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from bf16codecs.model.tensor import LazyTensor
 from bf16codecs.model.whole import read_all
 
-__all__ = ["checked_framework", "load_torch"]
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["as_array", "as_jax", "checked_framework", "in_torch", "load_torch"]
 
 _FRAMEWORKS = {
     **dict.fromkeys(("numpy", "np"), "numpy"),
     **dict.fromkeys(("torch", "pt", "pytorch"), "torch"),
+    **dict.fromkeys(("jax", "flax"), "jax"),
 }
 
 
@@ -21,16 +28,57 @@ def checked_framework(framework: Any, device: Any) -> tuple[str, Any]:
     name = _FRAMEWORKS.get(framework) if isinstance(framework, str) else None
     if name is None:
         kind = ValueError if isinstance(framework, str) else TypeError
-        raise kind(f"framework must be numpy or torch (or np, pt), not {framework!r:.80}")
-    if name == "numpy" and device is not None and str(device) != "cpu":
-        raise ValueError(
-            f"NumPy arrays are on the CPU, not on {device!r}: choose framework='torch'"
+        raise kind(
+            f"framework must be numpy, torch or jax (or np, pt, flax), not {framework!r:.80}"
         )
-    if name == "torch" and device is not None and device != "cpu":  # for these, it is not imported
+    if name != "torch":
+        _refuse_device(name, device)
+    elif device is not None and device != "cpu":  # for these, PyTorch is not imported
         from bf16codecs._torch_tensors import checked_device
 
         device = checked_device(device)
+    if name == "jax":
+        _jax_numpy()
     return name, device
+
+
+def _refuse_device(framework: str, device: Any) -> None:
+    if device is not None and str(device) != "cpu":
+        is_numpy = framework == "numpy"
+        where = (
+            "NumPy arrays are on the CPU" if is_numpy else "arrays of JAX are where it puts them"
+        )
+        raise ValueError(f"{where}, not on {device!r:.80}: choose framework='torch'")
+
+
+def as_array(array: Any) -> NDArray[Any]:
+    """Return what a selection gives as an array: of one item, it is a scalar."""
+    return np.asarray(array)
+
+
+def as_jax(array: Any) -> Any:
+    """Return an array of JAX, which makes 64-bit numbers shorter if it is not told to keep them."""
+    return _jax_numpy().asarray(array)
+
+
+def _jax_numpy() -> Any:
+    try:
+        import jax.numpy
+    except ImportError as e:
+        text = f"for framework='jax', another package is needed: pip install jax ({e})"
+        raise type(e)(text, name=e.name) from e
+    return jax.numpy
+
+
+def in_torch(kind: str, device: Any) -> Callable[[Any], torch.Tensor]:
+    """Return what makes tensors of PyTorch, on a device, of arrays with a dtype of safetensors."""
+
+    def convert(array: Any) -> torch.Tensor:
+        from bf16codecs._torch_tensors import as_tensor
+
+        return as_tensor(np.asarray(array), kind).to(device or "cpu")
+
+    return convert
 
 
 def load_torch(

@@ -10,13 +10,13 @@ from typing import Any
 from bf16codecs._half import HalfLoss
 from bf16codecs._messages import counted
 from bf16codecs.errors import TensorNotFoundError
-from bf16codecs.model.frameworks import checked_framework, load_torch
+from bf16codecs.model.frameworks import as_jax, checked_framework, in_torch, load_torch
 from bf16codecs.model.info import Info, info_of
 from bf16codecs.model.shown import model_html
-from bf16codecs.model.slices import TorchSlice
+from bf16codecs.model.slices import Slice
 from bf16codecs.model.tensor import Home, LazyTensor
 from bf16codecs.model.whole import read_all
-from bf16codecs.store.objects import read_checkpoint, read_object
+from bf16codecs.store.objects import read_checkpoint, read_object, sizes_of_objects
 
 __all__ = ["LazyTensor", "Model", "TensorNotFoundError", "open_model"]
 
@@ -45,9 +45,9 @@ def open_model(
     base : str, path, zarr.abc.store.Store or Model, optional
         The model that the store has differences to, if it is not where the store says. A `Model`
         stays open when this one is closed.
-    framework : {"numpy", "torch"}
+    framework : {"numpy", "torch", "jax"}
         What `get_tensor`, `get_tensors`, `get_slice` and `load` return if they are not told.
-        ``"np"`` and ``"pt"`` mean the same.
+        ``"np"``, ``"pt"`` and ``"flax"`` mean the same.
     device : optional
         Of PyTorch's tensors, likewise; by default the CPU.
 
@@ -70,6 +70,8 @@ def open_model(
     ValueError
         If `path` is empty, a path and not an address has `storage_options`, or there is no such
         framework or device.
+    ImportError
+        If the framework is not installed.
     RuntimeError
         If `device` is one of CUDA's, and PyTorch was built without CUDA.
     bf16codecs.errors.UnsupportedVersionError
@@ -170,19 +172,22 @@ class Model:
 
     def get_slice(
         self, name: str, framework: str | None = None, device: Any = None
-    ) -> LazyTensor | TorchSlice:
+    ) -> LazyTensor | Slice:
         """Return what reads a part of a tensor when it is indexed, as `safetensors.safe_open` does.
 
         Parameters are those of `get_tensor`.
 
         Returns
         -------
-        LazyTensor or TorchSlice
-            The former is `model[name]`, and gives arrays; the latter gives tensors of PyTorch.
+        LazyTensor or Slice
+            The former is `model[name]`, and gives arrays of NumPy; the latter gives those of JAX,
+            or tensors of PyTorch.
         """
         framework, device = self._wanted(framework, device)
         tensor = self[_checked_name(name)]
-        return tensor if framework == "numpy" else TorchSlice(tensor, device)
+        if framework == "numpy":
+            return tensor
+        return Slice(tensor, as_jax if framework == "jax" else in_torch(tensor.get_dtype(), device))
 
     def get_tensor(self, name: str, framework: str | None = None, device: Any = None) -> Any:
         """Read a whole tensor.
@@ -192,13 +197,13 @@ class Model:
         name
             Its name.
         framework
-            ``"numpy"`` or ``"torch"``; by default what `open_model` was told.
+            ``"numpy"``, ``"torch"`` or ``"jax"``; by default what `open_model` was told.
         device
             Of a PyTorch tensor; by default what `open_model` was told, or the CPU.
 
         Returns
         -------
-        numpy.ndarray or torch.Tensor
+        numpy.ndarray, torch.Tensor or jax.Array
 
         Raises
         ------
@@ -224,7 +229,7 @@ class Model:
         Parameters
         ----------
         framework
-            ``"numpy"`` or ``"torch"``; by default what `open_model` was told.
+            ``"numpy"``, ``"torch"`` or ``"jax"``; by default what `open_model` was told.
         names
             The tensors to read; by default all.
         device
@@ -253,8 +258,11 @@ class Model:
             _ = self._home.opened.headers
         wanted = self.keys() if names is None else map(_checked_name, names)
         tensors = [self[name] for name in wanted]
-        if framework == "numpy":
-            return read_all(tensors)
+        if framework != "torch":
+            arrays = read_all(tensors)
+            if framework == "jax":
+                return {name: as_jax(array) for name, array in arrays.items()}
+            return arrays
         return load_torch(tensors, device, self.metadata() or {})
 
     def _wanted(self, framework: str | None, device: Any) -> tuple[str, Any]:
@@ -294,7 +302,7 @@ class Model:
 
     def objects(self) -> dict[str, int]:
         """Return what a checkpoint of a training job has beside tensors: sizes in bytes."""
-        return {name: size for name, (_, size) in self._objects.items()}
+        return sizes_of_objects(self._home.opened) or {}
 
     def object_bytes(self, name: str) -> bytes:
         """Read an object, as it is stored: it is not unpickled.
@@ -327,15 +335,15 @@ class Model:
         return f"<Model {self._where}: {counted(len(self), 'tensor')}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopened, (self._framework, self._device, *self._home.arguments)
+        return _reopened, (type(self), self._framework, self._device, *self._home.arguments)
 
     def _hint(self, name: object) -> str:
         near = difflib.get_close_matches(str(name), self._names, n=3)
         return f"; there is {' and '.join(map(repr, near))}" if near else ""
 
 
-def _reopened(framework: str, device: Any, *arguments: Any) -> Model:
-    return Model._at(Home(*arguments), framework, device)
+def _reopened(cls: type[Model], framework: str, device: Any, *arguments: Any) -> Model:
+    return cls._at(Home(*arguments), framework, device)
 
 
 def _checked_name(name: Any) -> str:

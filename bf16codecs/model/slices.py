@@ -1,27 +1,23 @@
-"""Slices of tensors for PyTorch, as `safetensors.safe_open` gives them."""
+"""Slices of tensors for other frameworks, as `safetensors.safe_open` gives them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from collections.abc import Callable
+from typing import Any
 
 from bf16codecs.model.tensor import LazyTensor
 
-if TYPE_CHECKING:
-    import torch
-
-__all__ = ["TorchSlice"]
+__all__ = ["Slice"]
 
 
-class TorchSlice:
-    """A tensor of a model whose selections are tensors of PyTorch; `Model.get_slice` makes it.
+class Slice:
+    """A tensor of a model whose selections are of a framework; `Model.get_slice` makes it.
 
     Index it as a `LazyTensor`.
     """
 
-    def __init__(self, tensor: LazyTensor, device: Any = None) -> None:
-        self._tensor, self._device = tensor, device
+    def __init__(self, tensor: LazyTensor, convert: Callable[[Any], Any]) -> None:
+        self._tensor, self._convert = tensor, convert
 
     def get_shape(self) -> list[int]:
         """Return the shape."""
@@ -31,11 +27,8 @@ class TorchSlice:
         """Return the dtype by its name in safetensors."""
         return self._tensor.get_dtype()
 
-    def __getitem__(self, selection: Any) -> torch.Tensor:
-        from bf16codecs._torch_tensors import as_tensor
-
-        array = np.asarray(self._tensor[selection])  # of one item, it is a scalar
-        return as_tensor(array, self.get_dtype()).to(self._device or "cpu")
+    def __getitem__(self, selection: Any) -> Any:
+        return self._convert(self._tensor[selection])
 
     def __len__(self) -> int:
         return len(self._tensor)

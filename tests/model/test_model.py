@@ -117,7 +117,7 @@ def test_loads_all_or_some(path):
         with pytest.raises(TensorNotFoundError):
             model.load(names=["step"])
         with pytest.raises(ValueError, match="framework"):
-            model.load("jax")
+            model.load("tensorflow")
         with pytest.raises(ValueError, match="CPU"):
             model.load("numpy", device="cuda")
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import pickle
+import sys
 
 import numpy as np
 import pytest
@@ -83,8 +85,9 @@ def test_wrong_use(paths, tmp_path):
     _, store = paths
     with pytest.raises(FileNotFoundError, match="nothing-here"):
         bf16codecs.safe_open(tmp_path / "nothing-here.zarr", "np")
-    with pytest.raises(ValueError, match="framework must be numpy or torch"):
-        bf16codecs.safe_open(store, "flax")
+    for framework in ("tf", "mlx", "paddle"):
+        with pytest.raises(ValueError, match=f"must be numpy, torch or jax .*, not '{framework}'"):
+            bf16codecs.safe_open(store, framework)
     with pytest.raises(ValueError, match="backend must be mmap or pread, not 'rust'"):
         bf16codecs.safe_open(store, "np", backend="rust")
     with bf16codecs.safe_open(store, "np", backend="pread") as f:
@@ -92,5 +95,54 @@ def test_wrong_use(paths, tmp_path):
             f.get_tensor("q")
         with pytest.raises(TypeError, match="must be a string"):
             f.get_slice(3)
-    with pytest.raises(ValueError, match="closed"):
-        f.get_tensor("a")
+        with pytest.raises(IndexError, match="single ellipsis"):
+            f.get_slice("z")[..., ...]
+        with pytest.raises(IndexError, match="only integers"):
+            f.get_slice("z")["a"]
+    for call in (f.keys, f.offset_keys, f.metadata, f.get_tensors, lambda: f.get_tensor("a")):
+        with pytest.raises(ValueError, match="closed"):
+            call()
+
+
+def test_selections_of_one_item_are_arrays(paths):
+    file, store = paths
+    with safetensors.safe_open(file, "np") as theirs, bf16codecs.safe_open(store, "np") as ours:
+        for selection in (np.s_[1, 2], np.s_[-1, ..., 0], np.s_[..., 3, 4]):
+            mine, known = (f.get_slice("z")[selection] for f in (ours, theirs))
+            assert type(mine) is type(known) is np.ndarray
+            assert (mine.shape, mine.dtype, mine) == (known.shape, known.dtype, known)
+
+
+def test_pickled_ones_are_the_same(paths):
+    with bf16codecs.safe_open(paths[1], "np") as f, pickle.loads(pickle.dumps(f)) as again:
+        assert type(again) is bf16codecs.safe_open
+        assert again.keys() == f.keys() == sorted(ARRAYS)
+        assert type(again.get_slice("z")[1, 2]) is np.ndarray
+
+
+@pytest.mark.parametrize("framework", ["flax", "jax"])
+def test_arrays_of_jax(tmp_path, framework):
+    jax = pytest.importorskip("jax")
+    arrays = {"z": ARRAYS["z"], "b": weights((7, 5)), "s": ARRAYS["s"]}
+    file = write_safetensors(tmp_path / "m.safetensors", arrays)
+    with safetensors.safe_open(file, "flax") as theirs, bf16codecs.safe_open(file, framework) as f:
+        for name in arrays:
+            for mine, known in (
+                (f.get_tensor(name), theirs.get_tensor(name)),
+                (f.get_tensors()[name], theirs.get_tensor(name)),
+                (f.get_slice(name)[...], theirs.get_slice(name)[...]),
+            ):
+                assert isinstance(mine, jax.Array)
+                assert (mine.shape, mine.dtype) == (known.shape, known.dtype)
+                assert np.asarray(mine).tobytes() == np.asarray(known).tobytes()
+        assert isinstance(f.get_slice("z")[1, 2], jax.Array)
+    with pytest.raises(ValueError, match="JAX are where it puts them, not on 'cuda'"):
+        bf16codecs.safe_open(file, framework, "cuda")
+
+
+def test_without_jax(paths, monkeypatch):
+    monkeypatch.setitem(sys.modules, "jax", None)
+    with pytest.raises(
+        ImportError, match="framework='jax', another package is needed: pip install"
+    ):
+        bf16codecs.safe_open(paths[1], "flax")

@@ -409,10 +409,10 @@ def test_messages_about_arguments(store):
     with pytest.raises(TypeError, match="max_bytes must be an integer, not '1G'"):
         open_model(store, max_bytes="1G")
     with pytest.raises(
-        ValueError, match=r"framework must be numpy or torch \(or np, pt\), not 'jax'"
+        ValueError, match=r"framework must be numpy, torch or jax \(or np, pt, flax\), not 'tf'"
     ):
-        open_model(store, framework="jax")
-    with pytest.raises(TypeError, match="framework must be numpy or torch"):
+        open_model(store, framework="tf")
+    with pytest.raises(TypeError, match="framework must be numpy, torch or jax"):
         open_model(store, framework=["pt"])
     with open_model(store) as model:
         for call in (model.get_tensor, model.get_slice):
