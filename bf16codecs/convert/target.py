@@ -52,7 +52,8 @@ _ADVICE = {
     # Of a target that somebody has mounted, or that an overlay has from the image below it.
     errno.EXDEV: "it cannot be renamed: remove it first, or choose another name",
     errno.EBUSY: "it cannot be renamed: remove it first, or choose another name",
-    errno.ENOENT: "its folder was moved or removed meanwhile",
+    # As /proc does.
+    errno.ENOENT: "its folder was moved or removed meanwhile, or takes no files",
     errno.EIO: "the disk or its file system may be failing: check it before you try again",
 }
 
@@ -301,8 +302,6 @@ def target_errors(target: Path) -> Iterator[None]:
         if not (e.filename is None or hidden.match(name) or name == str(target.parent)):
             raise
         advice = _ADVICE.get(e.errno)
-        if e.errno == errno.ENOENT and target.parent.is_dir():
-            advice = "its folder takes no new files: choose another place"
         # Of a target that is made for another one, it is there already.
         is_told = advice is None or str(e.strerror).endswith(advice)
         text = e.strerror if is_told else f"{e.strerror}; {advice}"

@@ -1,0 +1,174 @@
+"""What a packed folder notes of the original, and what is made of it when it is restored."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import stat
+from pathlib import Path
+
+import blake3
+import pytest
+
+from bf16codecs.convert import pack_hugging_face, unpack_hugging_face
+from bf16codecs.errors import StoreError, UnsupportedVersionError
+from lazy_models import weights, write_safetensors
+from model_folders import SHARDS, contents, folder_modes, write_folder
+
+NOTED = {"mode": "0644", "size": 5, "blake3": "00" * 32}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_folder(tmp_path / "model")
+
+
+def edit_manifest(packed: Path, **values: object) -> None:
+    path = packed / "bf16codecs.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def manifest_of(packed: Path) -> dict:
+    return json.loads((packed / "bf16codecs.json").read_text())
+
+
+@pytest.mark.parametrize(
+    "stores",
+    [
+        None,
+        {},
+        [],
+        {"model.zarr": {}},
+        {"model.zarr": []},
+        {"model.zarr": {"a.safetensors": 5}},
+        {"model.zarr": {"a.safetensors": {**NOTED, "mode": "rw"}}},
+        {"model.zarr": {"a.safetensors": {"mode": "0644", "size": 5}}},
+        {"model.zarr": {"a.safetensors": {**NOTED, "blake3": 5}}},
+        {"model.zarr": {"sub/a.safetensors": NOTED}},
+        {"../model.zarr": {"../a.safetensors": NOTED}},
+        {"/model.zarr": {"/a.safetensors": NOTED}},
+        {"model.zarr": {"..": NOTED}},
+    ],
+)
+def test_manifests_that_say_nonsense(folder: Path, tmp_path: Path, stores: object) -> None:
+    pack_hugging_face(folder, tmp_path / "packed")
+    edit_manifest(tmp_path / "packed", stores=stores)
+    with pytest.raises(StoreError, match="does not say which files"):
+        unpack_hugging_face(tmp_path / "packed", tmp_path / "back")
+    assert sorted(os.listdir(tmp_path)) == ["model", "packed"]
+
+
+@pytest.mark.parametrize("folders", [{}, {"unet": "0755"}, {".": "0755", "../x": "0755"}, []])
+def test_manifests_of_strange_folders(folder: Path, tmp_path: Path, folders: object) -> None:
+    pack_hugging_face(folder, tmp_path / "packed")
+    edit_manifest(tmp_path / "packed", folders=folders)
+    with pytest.raises(StoreError, match="does not say which files"):
+        unpack_hugging_face(tmp_path / "packed", tmp_path / "back")
+
+
+def test_manifests_that_say_something_else(folder: Path, tmp_path: Path) -> None:
+    packed, back = tmp_path / "packed", tmp_path / "back"
+    pack_hugging_face(folder, packed)
+    manifest = manifest_of(packed)
+    stores = manifest["stores"]
+    (packed / "bf16codecs.json").write_text("{")
+    with pytest.raises(StoreError, match="not JSON"):
+        unpack_hugging_face(packed, back)
+    (packed / "bf16codecs.json").write_text(json.dumps(manifest))
+    edit_manifest(packed, layout=2)
+    with pytest.raises(UnsupportedVersionError, match="layout 2"):
+        unpack_hugging_face(packed, back)
+    edit_manifest(packed, layout=1, stores={**stores, "adapter_model.zarr": {"config.json": NOTED}})
+    with pytest.raises(StoreError, match=r"config\.json is there, and is to be restored from"):
+        unpack_hugging_face(packed, back)
+    edit_manifest(packed, stores={**stores, "other.zarr": stores["model.zarr"]})
+    with pytest.raises(StoreError, match=f"says that {SHARDS[0]}.* is in several stores"):
+        unpack_hugging_face(packed, back)
+    edit_manifest(packed, stores={**stores, "model.zarr": {"one.safetensors": NOTED}})
+    with pytest.raises(StoreError, match="has other files than"):
+        unpack_hugging_face(packed, back)
+    edit_manifest(packed, stores=stores)
+    shutil.rmtree(packed / "adapter_model.zarr")
+    with pytest.raises(FileNotFoundError, match=r"adapter_model\.zarr"):
+        unpack_hugging_face(packed, back)
+    assert sorted(os.listdir(tmp_path)) == ["model", "packed"]
+
+
+def test_what_is_noted(folder: Path, tmp_path: Path) -> None:
+    packed = tmp_path / "packed"
+    pack_hugging_face(folder, packed, sha256=True)
+    manifest = manifest_of(packed)
+    noted = {**manifest["files"]}
+    for files in manifest["stores"].values():
+        noted.update(files)
+    there = {name: of for name, of in contents(folder).items() if of is not None}
+    assert noted.keys() == there.keys()
+    for name, (mode, data) in there.items():
+        entry = noted[name]
+        assert (int(entry["mode"], 8), entry["size"]) == (mode, len(data))
+        assert entry["blake3"] == blake3.blake3(data).hexdigest()
+        assert entry["sha256"] == hashlib.sha256(data).hexdigest()
+    assert manifest["folders"]["."] == "0700"
+
+
+def test_stores_and_files_of_another_model(folder: Path, tmp_path: Path) -> None:
+    """Of a store, the names of files are those that were packed, and nothing is damaged."""
+    packed, other = tmp_path / "packed", tmp_path / "other"
+    pack_hugging_face(folder, packed)
+    path = folder / "adapter_model.safetensors"
+    write_safetensors(path, {"w": weights((40, 30), "float32", seed=5)})
+    pack_hugging_face(folder, other)
+    shutil.rmtree(packed / "adapter_model.zarr")
+    shutil.copytree(other / "adapter_model.zarr", packed / "adapter_model.zarr")
+    (packed / "tokenizer.json").write_text("{}")
+    told = (
+        r"changed since it was packed: adapter_model\.safetensors \(in .*, tokenizer\.json: verify"
+    )
+    with pytest.raises(StoreError, match=told):
+        unpack_hugging_face(packed, tmp_path / "back")
+    assert sorted(os.listdir(tmp_path)) == ["model", "other", "packed"]
+    summary = unpack_hugging_face(packed, tmp_path / "back", verify=False)
+    assert summary.changed == (
+        "adapter_model.safetensors (in adapter_model.zarr)",
+        "tokenizer.json",
+    )
+    (folder / "tokenizer.json").write_text("{}")
+    assert contents(tmp_path / "back") == contents(folder)
+
+
+def test_what_is_added_to_a_packed_folder_is_restored(folder: Path, tmp_path: Path) -> None:
+    """And what a hub loses comes back: empty folders, and modes."""
+    packed = tmp_path / "packed"
+    pack_hugging_face(folder, packed)
+    (packed / "README.md").write_text("new")
+    (packed / "empty").rmdir()
+    (packed / "unet" / "modeling_own.py").chmod(0o600)
+    (packed / "unet").chmod(0o777)
+    unpack_hugging_face(packed, tmp_path / "back")
+    back = contents(tmp_path / "back")
+    assert back.pop("README.md") is not None
+    assert back == contents(folder)
+    assert folder_modes(tmp_path / "back") == folder_modes(folder)
+
+
+def test_private_weights_stay_private(folder: Path, tmp_path: Path) -> None:
+    packed = tmp_path / "packed"
+    (folder / "adapter_model.safetensors").chmod(0o600)
+    pack_hugging_face(folder, packed)
+    modes = folder_modes(packed)
+    assert (modes["."], modes["unet"]) == (0o700, 0o750)
+    assert (modes["adapter_model.zarr"], modes["model.zarr"]) == (0o700, 0o750)
+
+
+def test_modes_are_those_of_files(folder: Path, tmp_path: Path) -> None:
+    """Whoever edits them, or gives a file more."""
+    packed, back = tmp_path / "packed", tmp_path / "back"
+    (folder / "config.json").chmod(0o4755)
+    pack_hugging_face(folder, packed)
+    assert stat.S_IMODE((packed / "config.json").stat().st_mode) == 0o755
+    text = (packed / "bf16codecs.json").read_text()
+    (packed / "bf16codecs.json").write_text(text.replace('"0640"', '"6777"'))
+    unpack_hugging_face(packed, back)
+    assert stat.S_IMODE((back / SHARDS[1]).stat().st_mode) == 0o777

@@ -1,0 +1,61 @@
+"""Arguments of what loads and saves with PyTorch are checked before anything is done."""
+
+from __future__ import annotations
+
+import pytest
+
+import bf16codecs
+from bf16codecs import open_model
+from lazy_models import weights, write_store
+
+torch = pytest.importorskip("torch")
+
+import bf16codecs.torch as bf16torch  # noqa: E402  (needs torch)
+
+
+@pytest.fixture
+def store(tmp_path):
+    return write_store(tmp_path / "m.zarr", {"w": weights((30, 20))})
+
+
+@pytest.mark.parametrize("metadata", ["x", ["a"], 3])
+def test_metadata_that_are_none(tmp_path, metadata):
+    for save, what in (
+        (bf16torch.save_file, {"w": torch.ones(3)}),
+        (bf16torch.save_model, torch.nn.Linear(1, 1)),
+    ):
+        with pytest.raises(TypeError, match="metadata must be a dict of strings, not "):
+            save(what, tmp_path / "m.zarr", metadata)
+    with pytest.raises((TypeError, ValueError), match="metadata"):
+        bf16torch.save_file({"w": torch.ones(3)}, tmp_path / "m.zarr", {"a": 1})
+
+
+@pytest.mark.parametrize(
+    ("device", "error", "told"),
+    [
+        (torch.float16, TypeError, "device must be .* not torch.float16"),
+        (1.5, TypeError, "device must be .* not 1.5"),
+        (True, TypeError, "device must be .* not True"),
+        ("gpu", ValueError, "device 'gpu': "),
+        ("cuda", RuntimeError, "device 'cuda': this PyTorch was built without CUDA"),
+        (torch.device("cuda:3"), RuntimeError, "built without CUDA"),
+    ],
+    ids=str,
+)
+def test_what_is_no_device(store, monkeypatch, device, error, told):
+    """Whoever takes a device says so before anything is read, and changes no dtype."""
+    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: False)
+    with open_model(store) as model:
+        name = next(iter(model))
+        for call in (
+            lambda: bf16torch.load_file(store, device=device),
+            lambda: bf16torch.load_model(torch.nn.Linear(1, 1), store, device=device),
+            lambda: open_model(store, framework="torch", device=device),
+            lambda: bf16codecs.safe_open(store, "pt", device),
+            lambda: model.load("torch", device=device),
+            lambda: model.get_tensor(name, "torch", device),
+            lambda: model.get_slice(name, "torch", device),
+            lambda: model[name].torch(device),
+        ):
+            with pytest.raises(error, match=told):
+                call()
