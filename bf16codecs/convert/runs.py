@@ -9,7 +9,6 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from bf16codecs import _interrupt
 from bf16codecs._arguments import argument, as_integer
@@ -48,6 +47,7 @@ __all__ = [
     "MAX_HDF5_CHUNK",
     "append_to_run",
     "check_run_options",
+    "own_choice",
     "safetensors_to_run",
 ]
 
@@ -248,14 +248,7 @@ def append_to_run(
     ):
         info = run.run
         _check_order(run, number)
-        choice = _own_choice(info)
-        _refuse_others(
-            target,
-            codec=(codec, choice.name),
-            level=(level, choice.level),
-            keyframe_every=(keyframe_every, info.group),
-            zarr_format=(zarr_format, None if kind is Kind.HDF5 else _format_of(target)),
-        )
+        choice = own_choice(target, info, codec, level, keyframe_every, zarr_format)
         _check_options(choice, info.group, chunk_size)
         report = shifted(progress, "convert", 0, source.nbytes)
         largest = MAX_HDF5_CHUNK if kind is Kind.HDF5 else None
@@ -321,21 +314,31 @@ def _new_info(choice: CodecChoice, group: int) -> RunInfo:
     return RunInfo(group, codec={"name": codec["name"], "configuration": codec["configuration"]})
 
 
-def _own_choice(info: RunInfo) -> CodecChoice:
-    """Return what the run was made with."""
+def own_choice(
+    target: Path,
+    info: RunInfo,
+    codec: str | None = None,
+    level: str | int | None = None,
+    keyframe_every: int | None = None,
+    zarr_format: int | None = None,
+) -> CodecChoice:
+    """Return what a run was made with, which its steps have to have: others raise ValueError."""
     name = str(info.codec.get("name", "")).removeprefix(PREFIX) or DEFAULT_CODEC
     made = dict(info.codec.get("configuration") or {})
-    return CodecChoice(name, made.get("level"))
-
-
-def _refuse_others(target: Path, **options: tuple[Any, Any]) -> None:
-    """Refuse options, each given with what the run has, that are not its own."""
-    for name, (wanted, own) in options.items():
+    choice = CodecChoice(name, made.get("level"))
+    options = {
+        "codec": (codec, choice.name),
+        "level": (level, choice.level),
+        "keyframe_every": (keyframe_every, info.group),
+        "zarr_format": (zarr_format, None if target.is_file() else _format_of(target)),
+    }
+    for option, (wanted, own) in options.items():
         if wanted is not None and wanted != own:
             raise ValueError(
-                f"{target}: was made with {argument(name)} {own}, which all of its steps have,"
+                f"{target}: was made with {argument(option)} {own}, which all of its steps have,"
                 f" not {wanted}"
             )
+    return choice
 
 
 def check_run_options(

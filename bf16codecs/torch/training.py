@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,12 @@ from bf16codecs._messages import from_extra
 from bf16codecs._paths import absolute, given_path
 from bf16codecs._threads import codec_threads
 from bf16codecs.convert import append_to_run, verify_store
-from bf16codecs.convert.runs import check_run_options
+from bf16codecs.convert.runs import check_run_options, own_choice
 from bf16codecs.convert.target import absolute_target, check_store_name
 from bf16codecs.errors import BF16CodecsError, StoreError
 from bf16codecs.model.run import open_run
 from bf16codecs.store.kinds import Kind, suffix_of
-from bf16codecs.store.opening import split_step
+from bf16codecs.store.opening import open_run_store, split_step
 
 with from_extra("transformers", "RunCallback"):
     from transformers.trainer_callback import TrainerCallback
@@ -67,15 +68,18 @@ class RunCallback(TrainerCallback):
         _check_options(options)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Refuse what is at the path and is no run, before anything is trained.
+        """Refuse what is at the path and cannot take the steps, before anything is trained.
 
         Raises
         ------
         StoreError
-            If it is none.
+            If it is no run.
+        ValueError
+            If it is one that was made with other options.
         """
-        if state.is_world_process_zero:
-            self._steps()
+        if state.is_world_process_zero and os.path.lexists(self._path):
+            with closing(open_run_store(self._path)) as run:
+                own_choice(Path(self._path), run.run, **_given(own_choice, self._options))
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Append the checkpoint that was saved.
@@ -120,7 +124,12 @@ def _check_place(path: str, kind: Kind) -> None:
 
 def _check_options(options: Mapping[str, Any]) -> None:
     """Raise TypeError or ValueError for what `append_to_run` would refuse."""
-    names = inspect.signature(check_run_options).parameters
-    check_run_options(**{n: options[n] for n in names if options.get(n) is not None})
+    check_run_options(**_given(check_run_options, options))
     with codec_threads(options.get("threads")):
         pass
+
+
+def _given(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of the options that a function takes, and that are not left to it."""
+    names = inspect.signature(function).parameters
+    return {name: options[name] for name in names if options.get(name) is not None}

@@ -153,8 +153,11 @@ def test_options_are_those_of_runs(tmp_path):
     callback = RunCallback(tmp_path / "other.zarr", codec="arithmetic")
     state.global_step = 4
     shutil.copytree(tmp_path / "out" / "checkpoint-2", tmp_path / "out" / "checkpoint-4")
-    with pytest.raises(ValueError, match="was made with codec huffman"):
-        callback.on_save(arguments, state, None)
+    for call in (callback.on_train_begin, callback.on_save):
+        with pytest.raises(ValueError, match="was made with codec huffman"):
+            call(arguments, state, None)
+    for own in ({}, {"codec": "huffman"}, {"keyframe_every": 3}):
+        RunCallback(tmp_path / "other.zarr", **own).on_train_begin(arguments, state, None)
     for wrong in ({"kodec": "huffman"}, {"step": 3}):
         with pytest.raises(TypeError, match=next(iter(wrong))):
             RunCallback(tmp_path / "run.zarr", **wrong)
