@@ -243,7 +243,7 @@ def test_other_releases_of_transformers_are_refused(monkeypatch, folder):
 
 @pytest.mark.parametrize(
     "needed_by",
-    ["patch_transformers()", "from_pretrained(None, sys.argv[1], config={})", "RunCallback"],
+    ["patch_transformers()", "from_pretrained(bf16codecs.torch, sys.argv[1])", "RunCallback"],
 )
 def test_without_transformers(run_python, folder, needed_by):
     code = f"""
