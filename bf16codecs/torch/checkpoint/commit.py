@@ -17,7 +17,7 @@ from torch.distributed.checkpoint.storage import WriteResult
 from bf16codecs._chunks.grid import ArrayPlan
 from bf16codecs._digests import Digests
 from bf16codecs._messages import few
-from bf16codecs.convert.bases import AUTO, Base, check_not_base, opened_base
+from bf16codecs.convert.bases import Base, check_not_base, opened_base
 from bf16codecs.convert.plan import NoCommonTensorError
 from bf16codecs.convert.target import (
     absolute_target,
@@ -108,11 +108,14 @@ class Commit:
             self._stack = stack.pop_all()
 
     def _opened_base(self) -> Any:
-        base, settings = self._settings.base, self._settings
-        if base is not None and base.startswith(AUTO):
-            raise ValueError(f"{base}: a job's tensors are in many places: name the base")
+        settings = self._settings
         return opened_base(
-            base, Source(()), self.target, settings.choice, ("blake3",), settings.storage_options
+            settings.base,
+            Source(()),
+            self.target,
+            settings.choice,
+            ("blake3",),
+            settings.storage_options,
         )
 
     def _planned(self, plans: Sequence[SavePlan]) -> CheckpointPlan:

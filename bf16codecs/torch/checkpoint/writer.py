@@ -277,7 +277,9 @@ def _is_sent(plan: SavePlan) -> bool:
 
 def _check_there(base: str) -> None:
     """Refuse a base that is not there, before anything is trained."""
-    if base == PREVIOUS or "://" in base or base.startswith(AUTO):
+    if base.startswith(AUTO):
+        raise ValueError(f"{base}: a job's tensors are in many places: name the base")
+    if base == PREVIOUS or "://" in base:
         return
     place, _ = split_step(base)
     recover_missing(place)

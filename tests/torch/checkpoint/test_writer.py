@@ -208,6 +208,7 @@ def test_safetensors_as_base(tmp_path: Path) -> None:
         ({"keep_every": 10}, ValueError, "say keep_last"),
         ({"chunk_size": 0}, ValueError, "chunk_size must be positive"),
         ({"base": ""}, ValueError, "base is empty"),
+        ({"base": "auto:."}, ValueError, "name the base"),
     ],
 )
 def test_arguments(tmp_path: Path, options: dict[str, Any], kind: Any, message: str) -> None:
