@@ -38,6 +38,11 @@ def shared_chunks(shape, chunks, boxes):
     return count
 
 
+def is_indivisible(length):
+    """Tell whether a length has no divisor that is an eighth of it or more, as a prime one."""
+    return length > 1 and all(length % n for n in range(max(1, -(-length // 8)), length))
+
+
 @settings(max_examples=200)
 @given(
     st.lists(st.integers(1, 300), min_size=1, max_size=3),
@@ -57,7 +62,7 @@ def test_chunks_are_within_shards(shape, data, item_size, chunk_size):
     # Of few bytes, or very many chunks, several processes have parts.
     if chunk_size >= 1 << 16 and math.prod(cells) * item_size >= 4096 and nbytes >= 4096:
         assert shared_chunks(shape, chunks, boxes) == 0
-        assert nbytes <= 8 * chunk_size
+        assert nbytes <= 8 * chunk_size or any(map(is_indivisible, chunks))
 
 
 def test_shards_of_a_prime_number_of_rows():
