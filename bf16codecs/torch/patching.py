@@ -128,7 +128,9 @@ def patch_transformers() -> None:
     global _is_patched
     modeling = _imported()
     with _lock:
-        if not _is_patched:
+        if _is_patched:
+            _put_in_place(modeling)  # others may have put back what was there before
+        else:
             _add_user(modeling)
             _is_patched = True
 
@@ -167,8 +169,13 @@ def _imported() -> ModuleType:
 
 
 def _add_user(modeling: ModuleType) -> None:
-    """Put ours in place where it is not: all of it, or nothing of it if one cannot be."""
     global _users
+    _put_in_place(modeling)
+    _users += 1
+
+
+def _put_in_place(modeling: ModuleType) -> None:
+    """Put ours in place where it is not: all of it, or nothing of it if one cannot be."""
     wraps = zip(_REPLACED, (_finding_stores, _reading_stores), strict=True)
     missing = [(name, wrap) for name, wrap in wraps if not _has_ours(getattr(modeling, name, None))]
     signatures = [_signature(modeling, name) for name, _ in missing]
@@ -177,7 +184,6 @@ def _add_user(modeling: ModuleType) -> None:
         ours = wrap(original, signature)
         _ours.append((ours, original))
         setattr(modeling, name, ours)
-    _users += 1
 
 
 def _remove_user(modeling: ModuleType) -> None:

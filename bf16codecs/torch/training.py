@@ -14,7 +14,7 @@ from bf16codecs._paths import absolute, given_path
 from bf16codecs._threads import codec_threads
 from bf16codecs.convert import append_to_run, verify_store
 from bf16codecs.convert.runs import check_run_options, own_choice
-from bf16codecs.convert.target import absolute_target, check_store_name
+from bf16codecs.convert.target import absolute_target, check_store_name, is_free_folder
 from bf16codecs.errors import BF16CodecsError, StoreError
 from bf16codecs.model.run import open_run
 from bf16codecs.store.kinds import Kind, suffix_of
@@ -77,7 +77,7 @@ class RunCallback(TrainerCallback):
         ValueError
             If it is one that was made with other options.
         """
-        if state.is_world_process_zero and os.path.lexists(self._path):
+        if state.is_world_process_zero and self._is_there():
             with closing(open_run_store(self._path)) as run:
                 own_choice(Path(self._path), run.run, **_given(own_choice, self._options))
 
@@ -108,10 +108,13 @@ class RunCallback(TrainerCallback):
             ) from e
 
     def _steps(self) -> list[int]:
-        if not os.path.lexists(self._path):
+        if not self._is_there():
             return []
         with open_run(self._path) as run:
             return list(run.steps)
+
+    def _is_there(self) -> bool:
+        return os.path.lexists(self._path) and not is_free_folder(Path(self._path))
 
 
 def _check_place(path: str, kind: Kind) -> None:
@@ -131,5 +134,7 @@ def _check_options(options: Mapping[str, Any]) -> None:
 
 def _given(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
     """Return those of the options that a function takes, and that are not left to it."""
-    names = inspect.signature(function).parameters
-    return {name: options[name] for name in names if options.get(name) is not None}
+    names = inspect.signature(function).parameters.keys() & options.keys()
+    own = inspect.signature(append_to_run).parameters
+    is_left = {name for name in names if options[name] is None and own[name].default is None}
+    return {name: options[name] for name in names - is_left}

@@ -315,3 +315,16 @@ def test_there_is_no_second_copy(tmp_path, run_python, device, copies):
     grown = int(run_python(PEAK, *places).stdout) * 1024
     nbytes = 6 * 4096 * 4096 * 2
     assert (copies - 0.5) * nbytes < grown < (copies + 0.5) * nbytes
+
+
+def test_tensors_made_in_inference_mode(tmp_path):
+    with torch.inference_mode():
+        module = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    save_file(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)).state_dict(), tmp_path / "m.zarr")
+    before = module[0].weight.clone()
+    with pytest.raises(RuntimeError, match="inference tensor"):
+        load_into(module, tmp_path / "m.zarr")
+    assert module[0].weight.equal(before)
+    with torch.inference_mode():
+        load_into(module, tmp_path / "m.zarr")
+    assert not module[0].weight.equal(before)

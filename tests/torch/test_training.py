@@ -126,6 +126,7 @@ def test_places_where_no_run_can_be(tmp_path, monkeypatch, path, told):
         ("keyframe_every", 0, ValueError),
         ("keyframe_every", "x", TypeError),
         ("chunk_size", 0, ValueError),
+        ("chunk_size", None, TypeError),
         ("zarr_format", 4, ValueError),
         ("threads", 0, ValueError),
         ("threads", "two", TypeError),

@@ -25,13 +25,14 @@ from bf16codecs.convert.orbax.source import CheckpointFile
 from bf16codecs.convert.pieces import do_pieces, file_hash, read_chunk
 from bf16codecs.convert.summary import Progress, Summary, summarize
 from bf16codecs.convert.target import absolute_target, new_target
-from bf16codecs.errors import BF16CodecsError, CorruptDataError, StoreError
+from bf16codecs.errors import CorruptDataError, StoreError
 from bf16codecs.safetensors import Header, TensorInfo
 from bf16codecs.store.addresses import path_of
 from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.kinds import Kind
 from bf16codecs.store.opening import Opening, open_store
 from bf16codecs.store.whole import stored_arrays
+from bf16codecs.store.zarr_metadata import NoGroupError
 
 __all__ = ["zarr_to_orbax"]
 
@@ -108,11 +109,10 @@ def _opened(store: str | os.PathLike[str], opening: Opening) -> StoreReader:
     """Open a store; of an address, say in an error that no checkpoint is read from it."""
     try:
         return open_store(store, Kind.FOLDER, Kind.ZIP, opening=opening)
-    except (BF16CodecsError, OSError) as e:
+    except (NoGroupError, FileNotFoundError) as e:
         if path_of(os.fspath(store)) is not None:
             raise
-        kind = type(e) if isinstance(e, BF16CodecsError) else OSError
-        raise kind(f"{one_line(e)}; {ADDRESS_ADVICE}") from e
+        raise type(e)(f"{one_line(e)}; {ADDRESS_ADVICE}") from e
 
 
 def _kept(reader: StoreReader) -> tuple[Header, Checkpoint]:
