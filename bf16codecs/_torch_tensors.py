@@ -12,7 +12,7 @@ from bf16codecs._messages import from_extra
 with from_extra("torch", "PyTorch's tensors"):
     import torch
 
-__all__ = ["as_tensor", "checked_device", "memory_of"]
+__all__ = ["as_tensor", "checked_device", "in_a_row", "memory_of"]
 
 # PyTorch takes ml_dtypes arrays from NumPy only as integers of the same size.
 _CARRIERS = {1: np.uint8, 2: np.int16}
@@ -45,6 +45,12 @@ def as_tensor(array: NDArray[Any], kind: str | None = None) -> torch.Tensor:
     return torch.from_numpy(array.view(carrier)).view(getattr(torch, array.dtype.name))
 
 
+def in_a_row(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the items of a contiguous tensor along one axis, whose bytes can be viewed."""
+    # A single one is contiguous whatever its stride, but its bytes are viewed only if that is 1.
+    return tensor.reshape(()).reshape(1) if tensor.numel() == 1 else tensor.reshape(-1)
+
+
 def memory_of(tensor: torch.Tensor, dtype: np.dtype[Any]) -> NDArray[Any]:
     """Return the memory of a contiguous tensor on the CPU as an array.
 
@@ -55,7 +61,7 @@ def memory_of(tensor: torch.Tensor, dtype: np.dtype[Any]) -> NDArray[Any]:
     dtype
         Of the array: NumPy's or ml_dtypes' name for the tensor's own; ``uint8`` for packed types.
     """
-    raw = tensor.detach().reshape(-1).view(torch.uint8).numpy()
+    raw = in_a_row(tensor.detach()).view(torch.uint8).numpy()
     return raw.view(dtype).reshape(tensor.shape)
 
 

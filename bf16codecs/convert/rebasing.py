@@ -36,7 +36,7 @@ from bf16codecs.store.objects import read_parts, sizes_of_objects
 from bf16codecs.store.opening import Opening, open_store
 from bf16codecs.store.whole import stored_arrays
 
-__all__ = ["rebase_store"]
+__all__ = ["files_in", "rebase_store"]
 
 
 def rebase_store(
@@ -228,16 +228,20 @@ class _StoredSource(Source):
 
 
 def _source_of(reader: StoreReader) -> Source:
+    index = reader.info.index
+    named = None if index is None else Path(index.name)
+    return _StoredSource(files_in(reader), named, read_index(reader), read_parts(reader))
+
+
+def files_in(reader: StoreReader) -> tuple[SourceFile, ...]:
+    """Return the files that a store holds, read as if they were there."""
     headers = reader.headers
     parts: list[list[_Part]] = [[] for _ in headers]
     for plan in stored_arrays(reader, headers):
         array: ArrayReader = reader.array(plan.path)
         stop = plan.offset + plan.nbytes
         parts[plan.file].append(_Part(plan.offset, stop, array.read_run))
-    files = tuple(
+    return tuple(
         _StoredFile(Path(reader.where), header, file, tuple(own))
         for header, file, own in zip(headers, reader.info.files, parts, strict=True)
     )
-    index = reader.info.index
-    named = None if index is None else Path(index.name)
-    return _StoredSource(files, named, read_index(reader), read_parts(reader))

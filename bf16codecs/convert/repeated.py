@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -63,7 +63,7 @@ class _Data(NamedTuple):
             yield self.read(start, memory[: (self.items - start) * self.item_size])
 
 
-def find_repeated(source: Source) -> Repeated:
+def find_repeated(source: Source, among: Collection[str] | None = None) -> Repeated:
     """Find tensors that follow from others of the same model.
 
     Tensors of less than 1024 bytes are left out, and those that have, in the middle, one value
@@ -73,6 +73,8 @@ def find_repeated(source: Source) -> Repeated:
     ----------
     source
         The model. A few kilobytes of each tensor are read, and all of those that agree in these.
+    among
+        The tensors to look at; by default all.
 
     Returns
     -------
@@ -81,7 +83,8 @@ def find_repeated(source: Source) -> Repeated:
     alike: dict[tuple[str, tuple[int, ...]], list[_Data]] = defaultdict(list)
     for file in source.files:
         for tensor in file.header.tensors:
-            if tensor.nbytes >= _LEAST_BYTES:
+            is_wanted = among is None or tensor.name in among
+            if is_wanted and tensor.nbytes >= _LEAST_BYTES:
                 alike[tensor.dtype, tensor.shape].append(_Data(file, tensor))
     copies: dict[str, str] = {}
     for tensors in alike.values():

@@ -59,6 +59,10 @@ class ZarrDocuments:
             }
         self._arrays[array.path] = documents
 
+    def drop(self, path: str) -> None:
+        """Take an array out again, if there is one."""
+        self._arrays.pop(path, None)
+
     def take(self, nodes: Mapping[str, dict[str, dict[str, Any]]]) -> dict[str, bytes]:
         """Add the arrays of a store that is there, and return all its keys and what they hold."""
         for path, documents in nodes.items():

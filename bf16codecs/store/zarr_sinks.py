@@ -38,6 +38,10 @@ class FolderSink:
         make_folder(self._root, os.path.dirname(key))
         _write_file(os.path.join(self._root, key), data)
 
+    def remove(self, path: str) -> None:
+        """Remove all keys below a path."""
+        shutil.rmtree(self._root / path)
+
     def shared(self, flush: bool) -> SharedFolder:
         """Return this folder for other processes to write keys to, until it is closed."""
         (self._root / SharedFolder.UNFINISHED).mkdir(exist_ok=True)

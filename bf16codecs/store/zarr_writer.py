@@ -124,6 +124,12 @@ class ZarrWriter:
         if not array.has_base:
             self._documents.add(array.stored, self._chunks.codec(array.stored))
 
+    def drop(self, path: str) -> None:
+        """Remove an array of a folder, with all its chunks, before `finish` or another one."""
+        assert isinstance(self._sink, FolderSink)
+        self._documents.drop(path)
+        self._sink.remove(path)
+
     def share(self, path: str, owner: str) -> None:
         """Do nothing: in Zarr, an array has one path."""
 

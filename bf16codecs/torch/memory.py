@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from bf16codecs._torch_tensors import in_a_row
 from bf16codecs.safetensors import Source, SourceFile, make_header
 from bf16codecs.torch.tied import stored_form
 
@@ -81,5 +82,5 @@ def _items(tensor: torch.Tensor, start: int, stop: int) -> torch.Tensor:
             break
         tensor = tensor[0]
     # Conjugated and negated views have other bytes than numbers.
-    run = tensor.contiguous().reshape(-1)[start:stop]
+    run = in_a_row(tensor.contiguous())[start:stop]
     return run.resolve_conj().resolve_neg().contiguous()

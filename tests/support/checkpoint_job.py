@@ -27,6 +27,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 from bf16codecs.torch.checkpoint import StoreReader, StoreWriter, encoding, grids
+from bf16codecs.torch.checkpoint import reader as reading
+from bf16codecs.torch.checkpoint import writer as saving
 from checkpoint_state import SHAPES, placed
 
 Scenario = Callable[..., None]
@@ -104,6 +106,30 @@ def disagreeing() -> dict[str, Any]:
 @scenario
 def save_disagreeing(folder: Path) -> None:
     dcp.save(disagreeing(), storage_writer=StoreWriter(folder / "c.zarr", chunk_size=1 << 14))
+
+
+@scenario
+def save_placeholders(folder: Path) -> None:
+    """Let a process have something else in the place of what another one keeps."""
+    averaged, model = (
+        torch.randn((100, 100), generator=torch.Generator().manual_seed(i)) for i in range(2)
+    )
+    own = {"averaged": averaged if dist.get_rank() == 0 else model, "model": model}
+    dcp.save(own, storage_writer=StoreWriter(folder / "c.zarr"))
+    found = {"model": torch.zeros(100, 100)}
+    dcp.load(found, storage_reader=StoreReader(folder / "c.zarr"))
+    assert torch.equal(found["model"], model)
+
+
+@scenario
+def count_processes(folder: Path) -> None:
+    """Let threads be shared by as many processes as there are, in saving and in loading."""
+    counts: list[int] = []
+    for module in (saving, reading):
+        module.own_threads = lambda count: counts.append(count) or 1  # type: ignore[assignment]
+    save(folder, "d.zarr")
+    load(folder, "d.zarr")
+    assert counts == [dist.get_world_size()] * 2
 
 
 @scenario

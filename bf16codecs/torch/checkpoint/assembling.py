@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from bf16codecs._chunks.grid import ArrayPlan, chunk_counts, grid_indices
 from bf16codecs._messages import counted
 from bf16codecs._threads import run_all
+from bf16codecs.convert.repeated import Repeated
 from bf16codecs.errors import StoreError
 from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.entries import ROUNDED
@@ -29,7 +30,17 @@ from bf16codecs.torch.checkpoint.grids import Box, common
 from bf16codecs.torch.checkpoint.shards import COPY, ROUNDING
 from bf16codecs.torch.checkpoint.writing import ShardReport
 
-__all__ = ["Left", "Shared", "check_complete", "put_left", "put_parts", "put_small", "shared"]
+__all__ = [
+    "Left",
+    "Shared",
+    "check_complete",
+    "had_as_a_whole",
+    "joined",
+    "put_left",
+    "put_parts",
+    "put_small",
+    "shared",
+]
 
 Reports = Mapping[str, Sequence[ShardReport]]
 
@@ -90,6 +101,32 @@ def shared(reports: Reports, arrays: Mapping[str, ArrayPlan]) -> Shared:
         if owner != name:
             found.copies[name] = owner
     return found
+
+
+def joined(found: Shared, more: Repeated) -> Shared:
+    """Join what was found while tensors were written, and of those that have arrays afterwards."""
+    copies, roundings = (
+        {name: more.copies.get(owner, owner) for name, owner in kind.items()}
+        for kind in (found.copies, found.roundings)
+    )
+    copies |= more.copies
+    roundings |= more.roundings
+    for name in [name for name, owner in copies.items() if owner in roundings]:
+        roundings[name] = roundings[copies.pop(name)]
+    return Shared(copies, roundings, [])
+
+
+def had_as_a_whole(reports: Reports) -> set[str]:
+    """Return tensors that one process has written alone, and that are not small.
+
+    Where several processes have all of them, torch lets any write each: none knows whether another
+    one's is equal to its own.
+    """
+    return {
+        name
+        for name, own in reports.items()
+        if len(own) == 1 and own[0].content is None and not any(own[0].box.offsets)
+    }
 
 
 def _origin(

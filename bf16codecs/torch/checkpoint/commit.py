@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from torch.distributed.checkpoint import SavePlan
+from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.planner import WriteItemType
 from torch.distributed.checkpoint.storage import WriteResult
 
@@ -19,6 +20,8 @@ from bf16codecs._digests import Digests
 from bf16codecs._messages import few
 from bf16codecs.convert.bases import Base, check_not_base, opened_base
 from bf16codecs.convert.plan import NoCommonTensorError
+from bf16codecs.convert.rebasing import files_in
+from bf16codecs.convert.repeated import find_repeated
 from bf16codecs.convert.target import (
     absolute_target,
     new_target,
@@ -26,7 +29,8 @@ from bf16codecs.convert.target import (
 )
 from bf16codecs.errors import CheckpointWarning, StoreError
 from bf16codecs.safetensors import Source
-from bf16codecs.store.checkpoint import Checkpoint
+from bf16codecs.store.backend import StoreReader
+from bf16codecs.store.checkpoint import Checkpoint, CheckpointPaths
 from bf16codecs.store.entries import ROUNDED, Difference, StoredFile
 from bf16codecs.store.kinds import Kind
 from bf16codecs.store.layout import StoreInfo
@@ -39,12 +43,15 @@ from bf16codecs.torch.checkpoint.assembling import (
     Left,
     Shared,
     check_complete,
+    had_as_a_whole,
+    joined,
     put_left,
     put_parts,
     put_small,
     shared,
 )
 from bf16codecs.torch.checkpoint.encoding import ZARR_FORMAT
+from bf16codecs.torch.checkpoint.grids import Box
 from bf16codecs.torch.checkpoint.planning import (
     SMALL_BYTES,
     CheckpointPlan,
@@ -66,7 +73,8 @@ __all__ = ["PLANS_LEFT_OUT", "Commit"]
 #: What is wrong where torch leaves out plans that it believes are known.
 PLANS_LEFT_OUT = (
     "DefaultSavePlanner(enable_plan_caching=True) leaves out what this writer has not seen: use one"
-    " StoreWriter for all checkpoints, with checkpoint_id="
+    " StoreWriter for all checkpoints, with checkpoint_id=, and no caching where another process"
+    " saves (AsyncCheckpointerType.PROCESS)"
 )
 
 
@@ -92,6 +100,7 @@ class Commit:
 
     def __init__(self, path: str, settings: Settings, plans: Sequence[SavePlan]) -> None:
         self._settings, self._stack = settings, ExitStack()
+        self._processes = len(plans)
         self.target = absolute_target(path, [])
         check_not_base(settings.base, self.target, settings.storage_options)
         obstacle = partial(other_than_model, kind=Kind.FOLDER)
@@ -164,7 +173,7 @@ class Commit:
         self,
         results: Sequence[Sequence[WriteResult]],
         names: Mapping[str, tuple[str | int, ...]],
-        expected: Collection[str],
+        expected: Mapping[str, Any],
     ) -> None:
         """Put the checkpoint together, and give it its name.
 
@@ -175,7 +184,7 @@ class Commit:
         names
             The keys that led to each name.
         expected
-            The names of all that it has to have.
+            What it has to have, as torch's metadata say it.
 
         Raises
         ------
@@ -197,47 +206,63 @@ class Commit:
                     objects[name] = told
                 else:
                     reports[name].append(told)
-            if unknown := set(expected) - reports.keys() - objects.keys():
+            unknown = [name for name, own in expected.items() if not _is_told(name, own, reports)]
+            if unknown := [name for name in unknown if name not in objects]:
                 raise ValueError(f"{self.target}: {few(sorted(unknown), 5)}: {PLANS_LEFT_OUT}")
             self._assemble(reports, *self._objects(objects, names))
 
     def _assemble(
         self, reports: Mapping[str, Sequence[ShardReport]], text: bytes, objects: bytes
     ) -> None:
-        plan, task, size = self._plan, self._whole_task(), self._settings.chunk_size
+        plan, size = self._plan, self._settings.chunk_size
         found = shared(reports, plan.arrays)
         written = {
             name: replace(plan.arrays[name], level="best" if any(r.is_best for r in own) else None)
             for name, own in ((name, reports[name]) for name in plan.arrays)
             if name not in found.copies and name not in found.roundings
         }
-        with opened_encoder(replace(task, arrays=written)) as encoder:
+        with opened_encoder(replace(self._whole_task(), arrays=written)) as encoder:
             put_small(encoder, reports, written)
             put_parts(encoder, reports, written, self._scratch)
-        paths, arrays, differences = _settled(plan, written, found)
-        for array in arrays:
-            self._writer.create(array)
         write_bytes(self._writer, header_path(0), plan.header.raw, size)
         checkpoint, _ = write_checkpoint(self._writer, text, objects, size)
-        name = f"{self.target.name.removesuffix('.zarr') or 'model'}.safetensors"
-        files = (StoredFile(name, plan.header.file_size, Digests(), header_path(0)),)
-        reference = self._base.reference if isinstance(self._base, Base) else None
-        info = StoreInfo(files, None, paths, reference, differences, checkpoint=checkpoint)
-        self._writer.finish(info)
+        paths = self._finish_store(written, found, checkpoint)
         if found.left:
-            self._put_left(task, found.left, paths)
+            self._put_left(found.left, paths)
+        whole = had_as_a_whole(reports) & written.keys() if self._processes > 1 else set()
+        if len(whole) > 1:
+            with self._opened_store() as reader:
+                more = find_repeated(Source(files_in(reader)), whole)
+            for name in (*more.copies, *more.roundings):
+                self._writer.drop(written.pop(name).path)
+            if more.copies or more.roundings:
+                paths = self._finish_store(written, joined(found, more), checkpoint)
         check_complete(self._folder, list(written.values()), paths)
         if isinstance(self._base, Base):
             self._base.check_unchanged()
 
-    def _put_left(self, task: Task, left: Sequence[Left], paths: Mapping[str, str]) -> None:
+    def _finish_store(
+        self, written: Mapping[str, ArrayPlan], found: Shared, checkpoint: CheckpointPaths
+    ) -> dict[str, str]:
+        """Write the metadata of a store of these arrays; return the place of each tensor."""
+        paths, arrays, differences = _settled(self._plan, written, found)
+        for array in arrays:
+            self._writer.create(array)
+        name = f"{self.target.name.removesuffix('.zarr') or 'model'}.safetensors"
+        files = (StoredFile(name, self._plan.header.file_size, Digests(), header_path(0)),)
+        reference = self._base.reference if isinstance(self._base, Base) else None
+        info = StoreInfo(files, None, paths, reference, differences, checkpoint=checkpoint)
+        self._writer.finish(info)
+        return paths
+
+    def _opened_store(self) -> AbstractContextManager[StoreReader]:
         base = self._base.model if isinstance(self._base, Base) else None
+        return closing(open_store(self._folder, Kind.FOLDER, opening=Opening(base=base)))
+
+    def _put_left(self, left: Sequence[Left], paths: Mapping[str, str]) -> None:
         writer = ChunkWriter(self._settings.choice, ZARR_FORMAT, FolderSink(self._folder))
-        opening = Opening(base=base)
-        with (
-            closing(open_store(self._folder, Kind.FOLDER, opening=opening)) as reader,
-            opened_encoder(replace(task, writer=writer)) as encoder,
-        ):
+        task = replace(self._whole_task(), writer=writer)
+        with self._opened_store() as reader, opened_encoder(task) as encoder:
             put_left(reader, encoder, left, self._plan.arrays, paths)
 
     def _objects(
@@ -262,6 +287,13 @@ class Commit:
 
 class _Abandoned(Exception):
     """Nobody finishes the checkpoint."""
+
+
+def _is_told(name: str, expected: Any, reports: Mapping[str, Sequence[ShardReport]]) -> bool:
+    """Tell whether all of a tensor, as torch's metadata say it, was planned to be written."""
+    chunks = expected.chunks if isinstance(expected, TensorStorageMetadata) else ()
+    boxes = {Box(tuple(chunk.offsets), tuple(chunk.sizes)) for chunk in chunks}
+    return name in reports and boxes == {report.box for report in reports[name]}
 
 
 def _settled(

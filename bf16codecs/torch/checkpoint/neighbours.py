@@ -27,6 +27,8 @@ class Member:
     step: int | None
     #: The path or address of its base, if it has one.
     base: str | None
+    #: Whether it is in the folder; if not, it is only on the way to what is.
+    is_beside: bool = True
 
 
 #: By path.
@@ -72,9 +74,19 @@ def members_beside(target: Path) -> Members:
             step = series[1] if is_own and series is not None else None
             found[str(path)] = Member(path, step, told.base)
     folder = os.path.dirname(os.path.realpath(target))
-    for gone in [p for p in _told if p not in found and os.path.dirname(p) == folder]:
-        del _told[gone]
+    for gone in [p for p in list(_told) if p not in found and os.path.dirname(p) == folder]:
+        _told.pop(gone, None)  # which another thread may have done
+    for member in list(found.values()):
+        _follow(member.base, found)
     return found
+
+
+def _follow(base: str | None, found: Members) -> None:
+    """Add what a base elsewhere has as its base, and so on: that may be in here again."""
+    while base is not None and base not in found and "://" not in base and os.path.lexists(base):
+        told = _told_by(Path(base))
+        found[base] = Member(Path(base), None, told.base, is_beside=False)
+        base = told.base
 
 
 def steps_before(target: Path) -> list[Path]:

@@ -159,7 +159,8 @@ class StoreReader(StorageReader):
             If a tensor is to be loaded into one of another dtype, and nothing is said of `cast`.
         """
         opened = self._opened()._home.opened
-        with codec_threads(self._threads or own_threads(plan.storage_data or 1)):
+        processes = plan.storage_data if isinstance(plan.storage_data, int) else 1
+        with codec_threads(self._threads or own_threads(processes)):
             wanted = []
             for item in plan.items:
                 if item.type is LoadItemType.BYTE_IO:

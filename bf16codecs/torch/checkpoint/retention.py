@@ -76,7 +76,7 @@ class Retention:
             members = members_beside(target)
             doomed = set(filter(_opens, self._doomed(members, target)))
             for path in sorted(members.keys() - doomed):
-                if members[path].base in doomed:
+                if members[path].base in doomed and members[path].is_beside:
                     _rewrite(members, path, doomed, sync)
             needed = {base for path in members.keys() - doomed for base in _chain(members, path)}
             # Differences before what they are differences to: what is left can be read.
@@ -133,7 +133,7 @@ def release(target: Path, sync: bool) -> None:
     path = os.path.realpath(target)
     members = members_beside(target) if os.path.lexists(path) else {}
     for member in members.values():
-        if member.base == path:
+        if member.base == path and member.is_beside:
             rebase_store(member.path, _ancestor(members, path, {path}), sync=sync)
 
 

@@ -14,6 +14,7 @@ from torch.distributed.checkpoint import SavePlanner
 from torch.distributed.checkpoint.planner import WriteItem
 
 from bf16codecs._chunks.grid import ArrayPlan
+from bf16codecs._torch_tensors import in_a_row
 from bf16codecs.convert.repeated import find_repeated
 from bf16codecs.torch.checkpoint.encoding import chunks_of
 from bf16codecs.torch.checkpoint.grids import Box, common
@@ -41,14 +42,17 @@ class Shard:
         Raises
         ------
         ValueError
-            If it has another shape than was planned.
+            If it has another shape or dtype than was planned.
         """
         tensor = planner.resolve_data(item)
         assert isinstance(tensor, torch.Tensor)
         box = box_of(item)
-        if tuple(tensor.shape) != box.sizes:
-            shape = tuple(tensor.shape)
-            raise ValueError(f"tensor {item.index.fqn!r}: is {shape}, planned as {box.sizes}")
+        assert item.tensor_data is not None
+        # torch plans anew only where shapes differ, if it is told to keep plans.
+        planned = item.tensor_data.properties.dtype, box.sizes
+        if (found := (tensor.dtype, tuple(tensor.shape))) != planned:
+            text = "is {} of {}, planned as {} of {}".format(*found, *planned)
+            raise ValueError(f"tensor {item.index.fqn!r}: {text}")
         return cls(item, box, tensor.detach())
 
     @property
@@ -71,21 +75,21 @@ class Shard:
 def _as_bytes(tensor: torch.Tensor) -> NDArray[Any]:
     # Conjugated and negated views have other bytes than numbers.
     whole = tensor.resolve_conj().resolve_neg().contiguous().cpu()
-    found: NDArray[Any] = whole.reshape(-1).view(torch.uint8).numpy()
+    found: NDArray[Any] = in_a_row(whole).view(torch.uint8).numpy()
     return found
 
 
 def followers(
-    shards: Sequence[Shard], others: Sequence[Shard], arrays: Mapping[str, ArrayPlan]
+    shards: Sequence[Shard], arrays: Mapping[str, ArrayPlan]
 ) -> dict[int, tuple[str, str]]:
-    """Find which shards follow from others, as far as this process sees.
+    """Find which shards of a process follow from others that it writes.
+
+    What it has of tensors that another one writes tells nothing: that one may have others.
 
     Parameters
     ----------
     shards
         Those that this process writes.
-    others
-        Whole tensors that it has too, and others write.
     arrays
         By tensor.
 
@@ -96,22 +100,20 @@ def followers(
     """
     # Of the same place in tensors of the same shape.
     alike: dict[Any, dict[str, int]] = defaultdict(dict)
-    for number, shard in enumerate((*shards, *others)):
+    for number, shard in enumerate(shards):
         if not is_small(shard.item):
             assert shard.item.tensor_data is not None
             alike[shard.item.tensor_data.size, shard.box][shard.name] = number
     found: dict[int, tuple[str, str]] = {}
     for numbers in alike.values():
-        if len(numbers) > 1 and min(numbers.values()) < len(shards):
-            every = *shards, *others
-            tensors = {name: every[number].tensor for name, number in numbers.items()}
+        if len(numbers) > 1:
+            tensors = {name: shards[number].tensor for name, number in numbers.items()}
             repeated = find_repeated(source_of(tensors, {}, Path("memory")))
             for kind, pairs in ((COPY, repeated.copies), (ROUNDING, repeated.roundings)):
                 for name, owner in pairs.items():
-                    number = numbers[name]
                     # Of a chunk that it shares, others would miss its part.
-                    if number < len(shards) and _has_chunks(shards[number], arrays[name]):
-                        found[number] = kind, owner
+                    if _has_chunks(shards[numbers[name]], arrays[name]):
+                        found[numbers[name]] = kind, owner
     return found
 
 

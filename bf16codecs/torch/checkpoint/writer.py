@@ -12,7 +12,6 @@ from typing import Any
 
 from torch.distributed.checkpoint import Metadata, SavePlan, SavePlanner, StorageWriter
 from torch.distributed.checkpoint.metadata import StorageMeta
-from torch.distributed.checkpoint.planner import WriteItem, WriteItemType
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
@@ -29,7 +28,7 @@ from bf16codecs.store.choice import CodecChoice
 from bf16codecs.store.kinds import Kind
 from bf16codecs.store.opening import split_step
 from bf16codecs.torch.checkpoint.commit import PLANS_LEFT_OUT, Commit
-from bf16codecs.torch.checkpoint.planning import check_item, is_small, names_of
+from bf16codecs.torch.checkpoint.planning import check_item, names_of
 from bf16codecs.torch.checkpoint.retention import Retention, check_series, previous_of
 from bf16codecs.torch.checkpoint.threads import own_place, own_threads
 from bf16codecs.torch.checkpoint.writing import Settings, Task, write_items
@@ -42,7 +41,7 @@ PREVIOUS = "previous"
 AUTO_LEVEL = "auto"
 _LEVELS = tuple(_core.LEVELS)
 _CODECS = "arithmetic", "huffman", "zstd"
-_OF_ONE_SAVE = ("_commit", "_undo", "_plans", "_whole", "_is_alone")
+_OF_ONE_SAVE = ("_commit", "_undo", "_plans", "_is_alone")
 
 
 class StoreWriter(StorageWriter):
@@ -150,8 +149,6 @@ class StoreWriter(StorageWriter):
         self._undo: weakref.finalize[Any, Any] | None = None
         # Of the save before: torch leaves out plans that did not change, if it is told to.
         self._plans: list[SavePlan] = []
-        # What this process has as a whole, as others may have.
-        self._whole: list[WriteItem] = []
         self._is_alone = False
 
     def __getstate__(self) -> dict[str, Any]:
@@ -187,9 +184,6 @@ class StoreWriter(StorageWriter):
         for item in plan.items:
             check_item(item)
         names_of(plan.planner_data)
-        if _is_sent(plan):
-            tensors = [item for item in plan.items if item.type is WriteItemType.TENSOR]
-            self._whole = [item for item in tensors if not is_small(item)]
         return replace(plan, storage_data=own_place())
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
@@ -226,11 +220,9 @@ class StoreWriter(StorageWriter):
         task = plan.storage_data
         assert isinstance(task, Task)
         try:
-            names = {item.index.fqn for item in plan.items}
-            others = [item for item in self._whole if item.index.fqn not in names]
             threads = self._threads or own_threads(task.processes)
             with codec_threads(threads), target_errors(task.target):
-                results = write_items(plan, planner, task, others)
+                results = write_items(plan, planner, task)
         except BaseException:
             # What others are still writing must not be removed: they would fail of that.
             if self._is_alone:

@@ -6,7 +6,7 @@ import errno
 import io
 import secrets
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -131,17 +131,8 @@ class ObjectReport:
     size: int
 
 
-def write_items(
-    plan: SavePlan, planner: SavePlanner, task: Task, others: Iterable[WriteItem]
-) -> list[WriteResult]:
+def write_items(plan: SavePlan, planner: SavePlanner, task: Task) -> list[WriteResult]:
     """Write what a process has; return what to tell the coordinator.
-
-    Parameters
-    ----------
-    plan, planner, task
-        What to write, who has it, and where it goes.
-    others
-        Whole tensors that the process has too, and another one writes.
 
     Raises
     ------
@@ -157,7 +148,7 @@ def write_items(
     objects = [item for item in plan.items if item.type is WriteItemType.BYTE_IO]
     tensors = [item for item in plan.items if item.type is not WriteItemType.BYTE_IO]
     shards = [Shard.of(item, planner) for item in tensors]
-    follows = followers(shards, [Shard.of(item, planner) for item in others], task.arrays)
+    follows = followers(shards, task.arrays)
     return [*_write_objects(objects, planner, task), *_write_shards(shards, follows, task)]
 
 

@@ -121,6 +121,11 @@ def test_processes_that_see_other_parts_of_the_whole(
     assert paths["a"] == paths["b"] == paths["whole"] + ROUNDED
 
 
+def test_what_other_processes_have_tells_nothing(job: Job) -> None:
+    """Of a tensor that another one writes."""
+    job("save_placeholders:2", "count_processes:2")
+
+
 def test_asynchronous(job: Job) -> None:
     """What training changes meanwhile is not in the checkpoint."""
     job("save_asynchronously:2", "load:3")

@@ -207,6 +207,15 @@ def test_what_is_not_readable_for_now(tmp_path: Path, monkeypatch: pytest.Monkey
     assert steps(tmp_path) == [1, 2, 3]
 
 
+def test_a_base_elsewhere_that_has_its_own_in_here(tmp_path: Path) -> None:
+    run, other = tmp_path / "run", tmp_path / "tuned.zarr"
+    save(run, 1)
+    dcp.save({"w": numbers(1) + 1e-5}, storage_writer=StoreWriter(other, base=run / "step-1.zarr"))
+    save(run, 2, base=other)
+    save(run, 3, keep_last=2)
+    assert steps(run) == [1, 2, 3]
+
+
 def test_hidden_ones(tmp_path: Path) -> None:
     """They are checkpoints like others."""
     for step in range(1, 4):
