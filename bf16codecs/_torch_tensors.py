@@ -12,10 +12,12 @@ from bf16codecs._messages import from_extra
 with from_extra("torch", "PyTorch's tensors"):
     import torch
 
-__all__ = ["as_tensor", "checked_device", "in_a_row", "memory_of"]
+__all__ = ["as_tensor", "checked_device", "in_a_row", "is_memory_of", "memory_of"]
 
 # PyTorch takes ml_dtypes arrays from NumPy only as integers of the same size.
 _CARRIERS = {1: np.uint8, 2: np.int16}
+# What NumPy takes of PyTorch has these, by the size of an item.
+_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 #: Stored as bytes, with two numbers in each.
 _PACKED = {"F4": "float4_e2m1fn_x2"}
 
@@ -51,8 +53,19 @@ def in_a_row(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.reshape(()).reshape(1) if tensor.numel() == 1 else tensor.reshape(-1)
 
 
+def is_memory_of(tensor: torch.Tensor, dtype: torch.dtype) -> bool:
+    """Tell whether a tensor is memory on the CPU that has items of a dtype as they are stored."""
+    return (
+        tensor.dtype == dtype
+        and tensor.device.type == "cpu"
+        and tensor.layout == torch.strided
+        and not tensor.is_conj()
+        and not tensor.is_neg()
+    )
+
+
 def memory_of(tensor: torch.Tensor, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return the memory of a contiguous tensor on the CPU as an array.
+    """Return the memory of a tensor on the CPU as an array, with the tensor's shape and strides.
 
     Parameters
     ----------
@@ -61,8 +74,7 @@ def memory_of(tensor: torch.Tensor, dtype: np.dtype[Any]) -> NDArray[Any]:
     dtype
         Of the array: NumPy's or ml_dtypes' name for the tensor's own; ``uint8`` for packed types.
     """
-    raw = in_a_row(tensor.detach()).view(torch.uint8).numpy()
-    return raw.view(dtype).reshape(tensor.shape)
+    return tensor.detach().view(_INTEGERS[tensor.itemsize]).numpy().view(dtype)
 
 
 def checked_device(device: Any) -> torch.device:

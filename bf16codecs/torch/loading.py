@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bf16codecs._torch_tensors import as_tensor, memory_of
+from bf16codecs._torch_tensors import as_tensor, is_memory_of, memory_of
 from bf16codecs.model.model import Model, open_model
 from bf16codecs.model.tensor import LazyTensor
 from bf16codecs.model.whole import check_together, read_into
@@ -277,15 +277,8 @@ def _copy(copies: Copies) -> None:
 
 def _is_memory_for(stored: _Stored, target: torch.Tensor) -> bool:
     """Tell whether a tensor is plain memory that has the values just as they are stored."""
-    return (
-        type(target) in _PLAIN
-        and target.dtype == stored.dtype
-        and target.device.type == "cpu"
-        and target.layout == torch.strided
-        and target.is_contiguous()
-        and not target.is_conj()
-        and not target.is_neg()
-    )
+    is_plain = type(target) in _PLAIN and target.is_contiguous()
+    return is_plain and is_memory_of(target, stored.dtype)
 
 
 def _overlapping(tensors: Iterable[torch.Tensor]) -> set[int]:

@@ -26,7 +26,7 @@ from bf16codecs._chunks.array import ArrayReader, Job
 from bf16codecs._dtypes import ARRAY_DTYPES
 from bf16codecs._paths import given_path
 from bf16codecs._threads import codec_threads, run_all
-from bf16codecs._torch_tensors import as_tensor
+from bf16codecs._torch_tensors import as_tensor, is_memory_of, memory_of
 from bf16codecs.errors import StoreError
 from bf16codecs.model.model import Model, open_model
 from bf16codecs.store.backend import StoreReader as Backend
@@ -42,8 +42,6 @@ __all__ = ["StoreReader"]
 
 # In checkpoints of PyTorch's own writer.
 _TORCH_METADATA = ".metadata"
-# What NumPy takes of PyTorch has these, by the size of an item.
-_CARRIERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class StoreReader(StorageReader):
@@ -253,10 +251,8 @@ class _Wanted:
         if target.shape != item.lengths:
             shapes = tuple(item.lengths), tuple(target.shape)
             raise ValueError(f"tensor {name!r}: {shapes[0]} is to be loaded into {shapes[1]}")
-        is_plain = not (target.is_conj() or target.is_neg())
-        if target.dtype == dtype and target.device.type == "cpu" and is_plain:
-            carrier = _CARRIERS[dtype.itemsize]
-            memory = target.view(carrier).numpy().view(array.dtype)
+        if is_memory_of(target, dtype):
+            memory = memory_of(target, array.dtype)
         return cls(item, array, kind, target, memory)
 
     @property
