@@ -163,8 +163,8 @@ def test_a_sample_has_the_items_of_its_range(tmp_path: Path) -> None:
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux tells the peak of a child")
 def test_memory_is_that_of_chunks(tmp_path: Path, run_python) -> None:
     """Of arrays of 400 MB together, in columns: a row of chunks is half of an array."""
-    values = RNG.normal(size=(4096, 4096)).astype("f4")
-    tree = {f"w{i}": on_devices(values + i, "x", "y") for i in range(6)}
+    values = RNG.normal(size=(2048, 4096)).astype("f4")
+    tree = {f"w{i}": on_devices(values + i, "x", "y") for i in range(12)}
     save(tmp_path / "orbax", tree, use_ocdbt=False)
     code = """
 import sys
