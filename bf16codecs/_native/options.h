@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
+#include <span>
 
 #include "format/layout.h"
 #include "format/names.h"
@@ -18,7 +20,11 @@ struct Zstd {
   std::function<void(const uint8_t* payload, size_t size, uint8_t* plane, size_t n)> decompress;
 };
 
+// Of a base, which need not be given. One without bytes is not none.
+using OptionalBytes = std::optional<std::span<const uint8_t>>;
+
 inline constexpr unsigned kMaxSteps = kNoParent - 1;
+
 struct EncodeOptions {
   Codec codec = Codec::huffman;
   Layout layout;

@@ -8,10 +8,12 @@
 #include <cstdint>
 #include <new>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "format/errors.h"
 #include "huge_pages.h"
+#include "options.h"
 
 namespace bf16codecs {
 
@@ -29,6 +31,7 @@ class Buffer {
 
   uint8_t* data() const { return static_cast<uint8_t*>(view_.buf); }
   size_t size() const { return static_cast<size_t>(view_.len); }
+  std::span<const uint8_t> bytes() const { return {data(), size()}; }
 
  private:
   Py_buffer view_;
@@ -46,7 +49,7 @@ class OptionalSource {
 
   explicit operator bool() const { return source_.has_value(); }
   const uint8_t* data() const { return source_ ? source_->data() : nullptr; }
-  size_t size() const { return source_ ? source_->size() : 0; }
+  OptionalBytes bytes() const { return source_ ? OptionalBytes(source_->bytes()) : std::nullopt; }
 
  private:
   std::optional<Source> source_;

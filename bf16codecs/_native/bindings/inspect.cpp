@@ -4,6 +4,7 @@
 
 #include "bindings/buffers.h"
 #include "block.h"
+#include "codec/checked.h"
 #include "format/names.h"
 
 namespace bf16codecs {
@@ -76,14 +77,8 @@ nb::dict inspect_frame(const FrameIndex& index, const uint8_t* frame) {
 
 }  // namespace
 
-FrameIndex whole_frame(const uint8_t* bytes, size_t size) {
-  FrameIndex index = read_index(bytes, size);
-  check_frame_size(index, size);
-  return index;
-}
-
 nb::dict inspect(const uint8_t* bytes, size_t size) {
-  return inspect_frame(whole_frame(bytes, size), bytes);
+  return inspect_frame(read_whole({bytes, size}), bytes);
 }
 
 }  // namespace bf16codecs

@@ -11,9 +11,6 @@
 
 namespace bf16codecs {
 
-// The head of a frame whose bytes are all there, and no others.
-FrameIndex whole_frame(const uint8_t* bytes, size_t size);
-
 // Of each version the one that it is coded against; None of those that are coded alone.
 nanobind::list parents(const FrameIndex& index);
 

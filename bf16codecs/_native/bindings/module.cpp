@@ -4,10 +4,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <algorithm>
-#include <stdexcept>
+#include <span>
 #include <string>
-#include <vector>
 
 #include "bindings/buffers.h"
 #include "bindings/counts.h"
@@ -18,7 +16,7 @@
 #include "bindings/names.h"
 #include "bindings/run_length.h"
 #include "bindings/zstd_hooks.h"
-#include "codec.h"
+#include "codec/checked.h"
 #include "format/checksum.h"
 #include "format/errors.h"
 #include "format/growing.h"
@@ -40,30 +38,6 @@ Codec codec_from(int number) {
   return number_from("codec", kCodecNames, number);
 }
 
-void check_steps(unsigned steps) {
-  if (steps >= 1 && steps <= kMaxSteps) return;
-  throw std::invalid_argument("steps must be 1 to " + std::to_string(kMaxSteps));
-}
-
-void check_versions(const EncodeOptions& options, size_t size, const OptionalSource& base) {
-  if ((options.steps > 1 || base) && options.layout.by_byte) {
-    throw std::invalid_argument(
-        "planes that are split by byte have no differences: split them by=\"field\"");
-  }
-  if (base && base.size() != size) {
-    throw std::invalid_argument("the base has " + counted(base.size(), "byte") +
-                                ", and what is encoded has " + std::to_string(size));
-  }
-  check_steps(options.steps);
-  if (base && options.steps != 1) {
-    throw std::invalid_argument("steps have their bases in the frame: there is no other");
-  }
-  if (size % (options.steps * options.layout.planes()) != 0 && options.steps > 1) {
-    throw std::invalid_argument(counted(size, "byte") + " are not " +
-                                std::to_string(options.steps) + " steps of whole items");
-  }
-}
-
 // The frame as bytes; or its size, if there is a function that gives a buffer of the size that it
 // is called with, after the frame was put there.
 nb::object py_encode(nb::handle raw_object, int codec, int dtype, bool by_byte, int level,
@@ -83,7 +57,7 @@ nb::object py_encode(nb::handle raw_object, int codec, int dtype, bool by_byte, 
   options.may_drop_steps = may_drop_steps;
   options.has_base = bool(base);
   options.zstd = &zstd;
-  check_versions(options, raw.size(), base);
+  check_request(options, raw.size(), base.bytes());
   const auto encode_to = [&](uint8_t* frame) {
     const ReleasedGil released;
     return encode(raw.data(), raw.size(), options, base.data(), frame);
@@ -102,67 +76,40 @@ nb::object py_encode(nb::handle raw_object, int codec, int dtype, bool by_byte, 
   return frame.shrunk_to(encode_to(frame.data()));
 }
 
-void check_blocks(const FrameIndex& index, size_t first, size_t last) {
-  if (first >= last || last > index.blocks()) {
-    throw std::out_of_range("no blocks " + std::to_string(first) + " to " + std::to_string(last) +
-                            ": the frame has " + std::to_string(index.blocks()));
-  }
-}
-
-// Throws BaseMismatchError unless a frame that needs a base is given its own.
-void check_outside_base(const FrameIndex& index, const OptionalSource& base) {
-  if (!index.header.needs_base()) return;
-  if (!base) {
+// Here, before the memory is asked for: a frame with another base says nothing of how much.
+void check_base_of(const FrameIndex& index, const OptionalSource& base) {
+  if (index.header.needs_base() && !base) {
     throw BaseMismatchError(
         "the frame has differences to a base, and there is none: give it as "
         "bf16codecs.decode(frame, base=...)");
   }
   const ReleasedGil released;
-  check_base(index, base.data(), base.size());
+  check_outside_base(index, base.bytes());
 }
 
-void decode_whole(const FrameIndex& index, const uint8_t* payload, const OptionalSource& base,
-                  uint8_t* out) {
+void decode_to(const FrameIndex& index, const Source& frame, const OptionalSource& base,
+               uint8_t* out) {
   const Zstd zstd = zstd_hooks();
   const ReleasedGil released;
-  decode_frame(index, payload, &zstd, index.header.needs_base() ? base.data() : nullptr, out);
+  decode_whole(index, frame.bytes(), &zstd, base.bytes(), out);
 }
 
-// Decodes blocks of one version; `base` has the items of the same places.
-void decode_range(const FrameIndex& index, const uint8_t* payload, size_t first, size_t last,
-                  const OptionalSource& base, uint8_t* out) {
-  const Header& header = index.header;
-  const uint8_t* of_blocks = nullptr;  // not what was given for blocks that have no base
-  if (header.has_differences) {
-    const size_t version = first / static_cast<size_t>(header.version_blocks());
-    if ((last - 1) / header.version_blocks() != version) {
-      throw std::out_of_range("blocks of several versions");
-    }
-    const bool has_base = index.versions[version].has_base();
-    if (has_base && !base) {
-      throw BaseMismatchError("the blocks have differences to a base, and there is none");
-    }
-    const size_t wanted = index.items(first, last) * header.width();
-    if (has_base && base.size() != wanted) {
-      throw BaseMismatchError("the base of the blocks has " + counted(base.size(), "byte") +
-                              " of " + std::to_string(wanted));
-    }
-    if (has_base) of_blocks = base.data();
-  }
+void decode_blocks_to(const FrameIndex& index, std::span<const uint8_t> payload, size_t first,
+                      size_t last, const OptionalSource& base, const Target& out) {
+  check_room(out, index.raw_size(first, last));
   const Zstd zstd = zstd_hooks();
   const ReleasedGil released;
-  if (header.needs_base()) check_base_blocks(index, of_blocks, first, last);
-  decode_blocks(index, payload, first, last, &zstd, of_blocks, out);
+  decode_range(index, payload, first, last, &zstd, base.bytes(), out.data());
 }
 
 nb::bytes py_decode(nb::handle frame_object, nb::handle base_object, bool is_padded) {
   const Source frame(frame_object);
   const OptionalSource base(base_object);
   if (is_growing(frame.data(), frame.size())) return decode_growing_bytes(frame, is_padded);
-  const FrameIndex index = whole_frame(frame.data(), frame.size());
-  check_outside_base(index, base);  // first: of another size, it says nothing of how much memory
+  const FrameIndex index = read_whole(frame.bytes());
+  check_base_of(index, base);
   NewBytes raw(index.header.raw_size);
-  decode_whole(index, frame.data() + index.offsets[0], base, raw.data());
+  decode_to(index, frame, base, raw.data());
   return raw.whole();
 }
 
@@ -175,10 +122,10 @@ size_t py_decode_into(nb::handle frame_object, nb::handle out_object, nb::handle
     decode_growing_into(frame, out, is_padded);
     return out.size();
   }
-  const FrameIndex index = whole_frame(frame.data(), frame.size());
+  const FrameIndex index = read_whole(frame.bytes());
   check_room(out, index.header.raw_size);
-  check_outside_base(index, base);
-  decode_whole(index, frame.data() + index.offsets[0], base, out.data());
+  check_base_of(index, base);
+  decode_to(index, frame, base, out.data());
   return out.size();
 }
 
@@ -187,10 +134,10 @@ size_t py_decode_blocks(nb::handle frame_object, size_t first, size_t last, nb::
   const Source frame(frame_object);
   const OptionalSource base(base_object);
   const Target out(out_object);
-  const FrameIndex index = whole_frame(frame.data(), frame.size());
+  const FrameIndex index = read_whole(frame.bytes());
   check_blocks(index, first, last);
-  check_room(out, index.raw_size(first, last));
-  decode_range(index, frame.data() + index.offsets[first], first, last, base, out.data());
+  const size_t begin = index.offsets[first], size = index.offsets[last] - begin;
+  decode_blocks_to(index, frame.bytes().subspan(begin, size), first, last, base, out);
   return out.size();
 }
 
@@ -200,15 +147,7 @@ size_t index_decode(const FrameIndex& index, nb::handle payload_object, size_t f
   const OptionalSource base(base_object);
   const Target out(out_object);
   check_blocks(index, first, last);
-  const uint64_t wanted = index.offsets[last] - index.offsets[first];
-  if (payload.size() < wanted) {
-    throw TruncatedDataError("blocks " + std::to_string(first) + " to " + std::to_string(last) +
-                             " have " + counted(payload.size(), "byte") + " of " +
-                             std::to_string(wanted));
-  }
-  if (payload.size() != wanted) throw nb::value_error("payload is longer than its blocks");
-  check_room(out, index.raw_size(first, last));
-  decode_range(index, payload.data(), first, last, base, out.data());
+  decode_blocks_to(index, payload.bytes(), first, last, base, out);
   return out.size();
 }
 

@@ -41,12 +41,7 @@ size_t compress(const uint8_t* plane, size_t n, int level, uint8_t* out, size_t 
 }
 
 void decompress(const uint8_t* payload, size_t size, uint8_t* plane, size_t n) {
-  // Checked first: for a frame that does not state its size, numcodecs allocates whatever is
-  // decompressed; and it would take several frames.
-  const ZstdFrame frame = zstd_frame(payload, size);
-  if (frame.content_size != n || frame.end != size) {
-    throw CorruptDataError("Zstandard plane: not a frame of the plane's size");
-  }
+  check_zstd_plane(payload, size, n);
   const HeldGil held;
   try {
     call_numcodecs("decompress", view(payload, size, PyBUF_READ), view(plane, n, PyBUF_WRITE));

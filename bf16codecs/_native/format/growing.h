@@ -80,8 +80,10 @@ auto in_version(size_t version, Read read) -> decltype(read()) {
     throw TruncatedDataError(where + error.what());
   } catch (const BaseMismatchError&) {
     throw CorruptDataError(where + "its parent is not what it was encoded against");
-  } catch (const CodecError& error) {
+  } catch (const CorruptDataError& error) {
     throw CorruptDataError(where + error.what());
+  } catch (const CodecError& error) {
+    throw CodecError(where + error.what());
   }
 }
 

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "format/errors.h"
 #include "format/little_endian.h"
 
 namespace bf16codecs {
@@ -59,6 +60,14 @@ inline ZstdFrame zstd_frame(const uint8_t* bytes, size_t size) {
     default:
       return {load_le<uint64_t>(bytes + at), end};
   }
+}
+
+// Throws CorruptDataError unless the bytes are one frame, which states a content of n bytes.
+// Checked before they are decompressed: decompressors would take several frames, too.
+inline void check_zstd_plane(const uint8_t* payload, size_t size, size_t n) {
+  const ZstdFrame frame = zstd_frame(payload, size);
+  if (frame.content_size == n && frame.end == size) return;
+  throw CorruptDataError("Zstandard plane: not a frame of the plane's size");
 }
 
 // What all frames hold together, or kNoContentSize: if one does not state its size, or the bytes
