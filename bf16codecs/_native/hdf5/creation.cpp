@@ -123,7 +123,8 @@ DType dtype_for(const Api& api, Hdf5Id type) {
 }
 
 void check(const Api& api, Hdf5Id plist, Hdf5Id type, const Filter& filter) {
-  const EncodeOptions options = hdf5_settings(filter.values.size(), filter.values.data());
+  const bf16codecs_encode_options options =
+      hdf5_settings(filter.values.size(), filter.values.data());
   unsigned long long shape[kMaxRank];
   const int rank = api.get_chunk(plist, kMaxRank, shape);
   if (!filter.is_first || rank <= 0) return;

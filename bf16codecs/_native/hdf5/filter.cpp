@@ -5,13 +5,12 @@
 #include <exception>
 #include <memory>
 #include <new>
+#include <span>
 #include <stdexcept>
 #include <string>
 
-#include "codec.h"
-#include "codec/growing.h"
+#include "c_api/bf16codecs.h"
 #include "format/errors.h"
-#include "format/growing.h"
 #include "hdf5/abi.h"
 #include "hdf5/expected.h"
 #include "hdf5/report.h"
@@ -45,86 +44,96 @@ size_t hand_over(Chunk chunk, size_t allocated, size_t used, size_t* buf_size, v
   return used;
 }
 
+// What the C library says that it could not do.
+struct Failure : std::runtime_error {
+  explicit Failure(const bf16codecs_error& error)
+      : std::runtime_error(error.message), status(error.status) {}
+
+  bf16codecs_status status;
+};
+
+// Calls a function of it, call(&error). Throws Failure.
+template <typename Call>
+void must(Call call) {
+  bf16codecs_error error;
+  if (call(&error) != BF16CODECS_OK) throw Failure(error);
+}
+
 // A frame that is no smaller is not worth storing: where the filter is optional, libhdf5 then
 // stores the chunk as it is. Split planes are compressed by the filter after this one.
-bool is_useless(const EncodeOptions& options, size_t frame_size, size_t nbytes) {
-  return frame_size >= nbytes && options.codec != Codec::split;
+bool is_useless(const bf16codecs_encode_options& options, size_t frame_size, size_t nbytes) {
+  return frame_size >= nbytes && options.codec != BF16CODECS_CODEC_SPLIT;
 }
 
-size_t encode_chunk(EncodeOptions options, bool is_optional, size_t nbytes, size_t* buf_size,
-                    void** buf) {
+size_t encode_chunk(bf16codecs_encode_options options, bool is_optional, size_t nbytes,
+                    size_t* buf_size, void** buf) {
   check_steps(nbytes, options);
-  options.may_drop_steps = true;
-  const uint64_t room = encode_room(nbytes, options);
+  options.may_drop_steps = 1;
+  uint64_t room = 0;
+  must([&](bf16codecs_error* error) {
+    return bf16codecs_encode_room(nbytes, &options, &room, error);
+  });
   Chunk frame = allocate(room);
-  const size_t size =
-      encode(static_cast<const uint8_t*>(*buf), nbytes, options, nullptr, frame.get());
+  const size_t allocated = static_cast<size_t>(room);
+  size_t size = 0;
+  must([&](bf16codecs_error* error) {
+    return bf16codecs_encode(*buf, nbytes, &options, frame.get(), allocated, &size, error);
+  });
   if (is_optional && is_useless(options, size, nbytes)) return 0;
-  return hand_over(std::move(frame), static_cast<size_t>(room), size, buf_size, buf);
-}
-
-[[noreturn]] void refuse_zstd(const uint8_t*, size_t, uint8_t*, size_t) {
-  throw CodecError(
-      "it has Zstandard planes, which the plugin cannot decode: read the dataset"
-      " with the Python package's bf16codecs.hdf5.read_tensor");
+  return hand_over(std::move(frame), allocated, size, buf_size, buf);
 }
 
 void check_chunk_size(size_t expected, uint64_t size) {
   if (expected != 0 && size != expected) {
-    throw CorruptDataError("it has " + counted(size, "byte") + ", and cd_values[4] says " +
-                           std::to_string(expected));
+    throw std::runtime_error("it has " + counted(size, "byte") + ", and cd_values[4] says " +
+                             std::to_string(expected));
   }
 }
 
-// Replaces the chunk in *buf by raw_size bytes that decode(out, zstd) writes.
-template <typename Decode>
-size_t decode_to(uint64_t raw_size, std::span<const unsigned> values, size_t* buf_size, void** buf,
-                 const void* caller, Decode decode) {
-  check_chunk_size(hdf5_chunk_size(values.size(), values.data()), raw_size);
-  if (raw_size > SIZE_MAX) throw std::bad_alloc();
-  const size_t size = static_cast<size_t>(raw_size), room = room_for_chunk(size, values, caller);
-  Chunk raw = allocate(room);
-  decode(raw.get(), Zstd{nullptr, refuse_zstd});
-  std::memset(raw.get() + size, 0, room - size);
-  return hand_over(std::move(raw), room, size, buf_size, buf);
-}
-
-size_t decode_growing_chunk(std::span<const unsigned> values, size_t nbytes, size_t* buf_size,
-                            void** buf, const void* caller) {
-  const uint8_t* const bytes = static_cast<const uint8_t*>(*buf);
-  const GrowingIndex index = read_growing(bytes, nbytes);
-  const std::vector<FrameIndex> frames = read_growing_frames(index, bytes, nbytes);
+// Throws unless the frame may be a chunk of HDF5.
+void check_frame(const bf16codecs_info& info) {
+  if (info.needs_base) {
+    throw std::runtime_error(
+        "its frame has differences to a base outside of it, which HDF5 cannot give: decode the"
+        " stored chunk with the Python package's bf16codecs.decode(frame, base=...)");
+  }
+  if (info.padded_size == 0) throw std::runtime_error("the frame is empty, which no chunk is");
   // A version may claim 4 MiB for 4 bytes, as a frame may, and a directory 65534 of them for each.
-  if (index.raw_size() > kMostGrowing) {
-    throw CorruptDataError("it has room for " + counted(index.raw_size(), "byte") +
-                           ", and growing chunks have at most " + std::to_string(kMostGrowing));
+  if (info.codec == BF16CODECS_CODEC_GROWING && info.padded_size > kMostGrowing) {
+    throw std::runtime_error("it has room for " + counted(info.padded_size, "byte") +
+                             ", and growing chunks have at most " + std::to_string(kMostGrowing));
   }
-  return decode_to(index.raw_size(), values, buf_size, buf, caller,
-                   [&](uint8_t* out, const Zstd& zstd) {
-                     decode_growing(index, frames, bytes, &zstd, out);
-                     const size_t there = frames.size() * static_cast<size_t>(index.version_size);
-                     std::memset(out + there, kNotThere, index.raw_size() - there);
-                   });
+}
+
+void decode_frame(const void* frame, size_t nbytes, void* out, size_t size) {
+  bf16codecs_decode_options options = BF16CODECS_DECODE_OPTIONS_INIT;
+  options.padded = 1;
+  size_t raw_size = 0;
+  try {
+    must([&](bf16codecs_error* error) {
+      return bf16codecs_decode(frame, nbytes, &options, out, size, &raw_size, error);
+    });
+  } catch (const Failure& failure) {
+    if (failure.status != BF16CODECS_UNSUPPORTED) throw;
+    throw std::runtime_error(
+        "it has Zstandard planes, which the plugin cannot decode: read the dataset"
+        " with the Python package's bf16codecs.hdf5.read_tensor");
+  }
 }
 
 size_t decode_chunk(std::span<const unsigned> values, size_t nbytes, size_t* buf_size, void** buf,
                     const void* caller) {
-  const uint8_t* const frame = static_cast<const uint8_t*>(*buf);
-  if (is_growing(frame, nbytes)) {
-    return decode_growing_chunk(values, nbytes, buf_size, buf, caller);
-  }
-  const FrameIndex index = read_index(frame, nbytes);
-  check_frame_size(index, nbytes);
-  if (index.header.needs_base()) {
-    throw CodecError(
-        "its frame has differences to a base outside of it, which HDF5 cannot give: decode the"
-        " stored chunk with the Python package's bf16codecs.decode(frame, base=...)");
-  }
-  const uint64_t raw_size = index.header.raw_size;
-  if (raw_size == 0) throw CorruptDataError("the frame is empty, which no chunk is");
-  return decode_to(raw_size, values, buf_size, buf, caller, [&](uint8_t* out, const Zstd& zstd) {
-    decode_frame(index, frame + index.offsets[0], &zstd, nullptr, out);
-  });
+  bf16codecs_info info = BF16CODECS_INFO_INIT;
+  must([&](bf16codecs_error* error) { return bf16codecs_inspect(*buf, nbytes, &info, error); });
+  check_frame(info);
+  check_chunk_size(hdf5_chunk_size(values.size(), values.data()), info.padded_size);
+  if (info.padded_size > SIZE_MAX) throw std::bad_alloc();
+  const size_t size = static_cast<size_t>(info.padded_size);
+  const size_t room = room_for_chunk(size, values, caller);
+  Chunk raw = allocate(room);
+  decode_frame(*buf, nbytes, raw.get(), size);
+  std::memset(raw.get() + size, 0, room - size);
+  return hand_over(std::move(raw), room, size, buf_size, buf);
 }
 
 }  // namespace
@@ -135,7 +144,7 @@ size_t hdf5_filter(unsigned flags, size_t n_values, const unsigned values[], siz
   const char* const failure = is_decoding ? "HDF5 chunk not decoded" : "HDF5 chunk not encoded";
   try {
     if (is_decoding) return decode_chunk({values, n_values}, nbytes, buf_size, buf, caller);
-    const EncodeOptions options = hdf5_settings(n_values, values);
+    const bf16codecs_encode_options options = hdf5_settings(n_values, values);
     check_chunk_size(hdf5_chunk_size(n_values, values), nbytes);
     return encode_chunk(options, (flags & kHdf5Optional) != 0, nbytes, buf_size, buf);
   } catch (const std::bad_alloc&) {

@@ -7,8 +7,8 @@
 #include <string>
 
 #include "format/errors.h"
-#include "format/frame.h"
 #include "format/names.h"
+#include "options.h"
 
 namespace bf16codecs {
 namespace {
@@ -46,13 +46,13 @@ DType dtype_from(unsigned value) {
   return *dtype;
 }
 
-void read_flags(unsigned flags, EncodeOptions& options) {
+void read_flags(unsigned flags, Codec codec, bf16codecs_encode_options& options) {
   if ((flags & ~(kHdf5ByByte | kHdf5NoChecksums)) != 0) {
     refuse(kFlagsAt, flags, "the flags are " + listed(kHdf5FlagNames, " and "));
   }
-  options.layout.by_byte = (flags & kHdf5ByByte) != 0;
-  options.has_checksums = (flags & kHdf5NoChecksums) == 0;
-  if (options.layout.by_byte && options.codec != Codec::split) {
+  options.by_byte = (flags & kHdf5ByByte) != 0;
+  options.no_checksums = (flags & kHdf5NoChecksums) != 0;
+  if (options.by_byte && codec != Codec::split) {
     refuse(kFlagsAt, flags, "only codec " + described(Codec::split) + " splits by bytes");
   }
 }
@@ -82,9 +82,9 @@ unsigned steps_from(unsigned value, Codec codec) {
 
 }  // namespace
 
-void check_steps(size_t nbytes, const EncodeOptions& options, const char* which) {
+void check_steps(size_t nbytes, const bf16codecs_encode_options& options, const char* which) {
   if (options.steps == 1) return;
-  if (nbytes % (options.steps * options.layout.planes()) != 0) {
+  if (nbytes % (options.steps * item_size(static_cast<DType>(options.dtype))) != 0) {
     throw std::invalid_argument(which + (" has " + counted(nbytes, "byte")) + ", which are not " +
                                 std::to_string(options.steps) +
                                 " steps of whole items, as cd_values[6] says: let the first"
@@ -96,16 +96,16 @@ size_t hdf5_chunk_size(size_t n_values, const unsigned values[]) {
   return n_values > kChunkSizeAt ? values[kChunkSizeAt] : 0;
 }
 
-EncodeOptions hdf5_settings(size_t n_values, const unsigned values[]) {
+bf16codecs_encode_options hdf5_settings(size_t n_values, const unsigned values[]) {
   const auto at = [&](size_t i) { return i < n_values ? values[i] : 0; };
-  EncodeOptions options;
-  options.codec = codec_from(at(kCodecAt));
-  options.layout.dtype = dtype_from(at(kHdf5DTypeAt));
-  read_flags(at(kFlagsAt), options);
-  options.block_log2 = block_log2_for(0, options.layout.planes());
-  options.level = level_from(at(kLevelAt), options.codec);
+  bf16codecs_encode_options options = BF16CODECS_ENCODE_OPTIONS_INIT;
+  const Codec codec = codec_from(at(kCodecAt));
+  options.codec = static_cast<int>(codec);
+  options.dtype = static_cast<int>(dtype_from(at(kHdf5DTypeAt)));
+  read_flags(at(kFlagsAt), codec, options);
+  options.level = level_from(at(kLevelAt), codec);
   options.row = at(kRowAt);
-  options.steps = steps_from(at(kStepsAt), options.codec);
+  options.steps = steps_from(at(kStepsAt), codec);
   for (size_t i = kKnownValues; i < n_values; ++i) {
     if (values[i] != 0) refuse(i, values[i], "unknown; a newer release may know it");
   }

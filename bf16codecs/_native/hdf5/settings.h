@@ -2,20 +2,20 @@
 
 #include <cstddef>
 
-#include "options.h"
+#include "c_api/bf16codecs.h"
 
 namespace bf16codecs {
 
 // The parameters in a dataset's cd_values (docs/hdf5_filter.md, "cd_values"). Missing values
 // are 0. Throws std::invalid_argument for values that this release does not know.
-EncodeOptions hdf5_settings(size_t n_values, const unsigned values[]);
+bf16codecs_encode_options hdf5_settings(size_t n_values, const unsigned values[]);
 
 // Where the dtype is in cd_values.
 inline constexpr size_t kHdf5DTypeAt = 1;
 
 // Throws std::invalid_argument unless the steps divide a chunk of `nbytes` into whole items. Its
 // message calls the chunk `which`.
-void check_steps(size_t nbytes, const EncodeOptions& options, const char* which = "it");
+void check_steps(size_t nbytes, const bf16codecs_encode_options& options, const char* which = "it");
 
 // The size of the dataset's chunks in bytes, or 0 if the values do not include it.
 size_t hdf5_chunk_size(size_t n_values, const unsigned values[]);
