@@ -49,7 +49,7 @@ void decode_whole(const FrameIndex& index, std::span<const uint8_t> frame, const
                index.header.needs_base() ? base->data() : nullptr, out);
 }
 
-void check_blocks(const FrameIndex& index, size_t first, size_t last) {
+void check_blocks(const FrameIndex& index, uint64_t first, uint64_t last) {
   if (first >= last || last > index.blocks()) {
     throw std::out_of_range("no blocks " + std::to_string(first) + " to " + std::to_string(last) +
                             ": the frame has " + std::to_string(index.blocks()));

@@ -29,7 +29,7 @@ void decode_whole(const FrameIndex& index, std::span<const uint8_t> frame, const
                   OptionalBytes base, uint8_t* out);
 
 // Throws std::out_of_range unless there are blocks [first, last), all of one version.
-void check_blocks(const FrameIndex& index, size_t first, size_t last);
+void check_blocks(const FrameIndex& index, uint64_t first, uint64_t last);
 
 // Decodes blocks that are there as decode_blocks() does. `payload` has their bytes, and `base` the
 // items of the same places in the base or the parent. Throws TruncatedDataError for fewer bytes,

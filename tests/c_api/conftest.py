@@ -1,0 +1,15 @@
+"""The C library that the tests load."""
+
+from __future__ import annotations
+
+import pytest
+
+from c_library import PREFIX, Library
+
+
+@pytest.fixture(scope="session")
+def library() -> Library:
+    """Return it, or skip: `docs/contributing.md` tells how it is built and installed."""
+    if PREFIX is None:
+        pytest.skip("BF16CODECS_C_PREFIX does not say where the C library is installed")
+    return Library(PREFIX)

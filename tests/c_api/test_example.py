@@ -1,0 +1,124 @@
+"""The example in C, built in the ways that the docs tell, and the header in each dialect."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bf16codecs
+from c_library import Library
+from checkout import ROOT
+
+EXAMPLE = ROOT / "examples" / "c"
+WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror"]
+pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
+
+
+def run(*command: str | Path, **variables: str) -> str:
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=os.environ | variables, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def by_pkg_config(library: Library, folder: Path, *static: str) -> Path:
+    if shutil.which("pkg-config") is None:
+        pytest.skip("there is no pkg-config")
+    where = {"PKG_CONFIG_PATH": str(library.path.parent / "pkgconfig")}
+    options = run("pkg-config", *static, "--cflags", "--libs", "bf16codecs", **where).split()
+    if static:
+        options = ["-DBF16CODECS_STATIC", "-Wl,-Bstatic", *options, "-Wl,-Bdynamic"]
+    run("cc", "-std=c99", *WARNINGS, EXAMPLE / "frames.c", "-o", folder / "frames", *options)
+    return folder / "frames"
+
+
+def by_cmake(library: Library, folder: Path, name: str) -> Path:
+    if shutil.which("cmake") is None:
+        pytest.skip("there is no CMake")
+    prefix = f"-DCMAKE_PREFIX_PATH={library.path.parents[1]}"
+    run("cmake", "-S", EXAMPLE, "-B", folder, prefix)
+    run("cmake", "--build", folder)
+    return folder / name
+
+
+@pytest.mark.parametrize("way", ["pkg-config", "cmake", "cmake, static"])
+def test_example(library: Library, tmp_path: Path, way: str) -> None:
+    if way == "pkg-config":
+        program = by_pkg_config(library, tmp_path)
+    else:
+        program = by_cmake(library, tmp_path, "frames" + "_static" * ("static" in way))
+    shared = {"LD_LIBRARY_PATH": str(library.path.parent)}
+    raw = np.random.default_rng(0).normal(0, 0.02, 700_000).astype("bfloat16").tobytes()
+    files = [tmp_path / name for name in ("raw", "frame", "back", "part")]
+    files[0].write_bytes(raw)
+    told = run(program, "encode", *files[:2], **shared)
+    frame = files[1].read_bytes()
+    assert told == f"{len(raw)} bytes, {len(frame)} encoded\n"
+    assert frame == bf16codecs.BF16Arithmetic().encode(raw)
+    run(program, "decode", *files[1:3], **shared)
+    assert files[2].read_bytes() == raw
+    lines = run(program, "info", files[1], **shared).splitlines()
+    assert lines[0] == f"version 1, arithmetic of bfloat16, {len(raw)} bytes in {len(frame)}"
+    blocks = bf16codecs.inspect(frame)["blocks"]
+    for number, (line, block) in enumerate(zip(lines[1:], blocks, strict=True)):
+        planes = " ".join(f"{plane['mode']} {plane['size']}" for plane in block["planes"])
+        assert line == f"block {number} at {block['offset']}: {planes}"
+    run(program, "range", files[1], "1", "3", files[3], **shared)
+    items = blocks[0]["items"]
+    assert files[3].read_bytes() == raw[2 * items :]
+
+
+def test_example_says_what_is_wrong(library: Library, tmp_path: Path) -> None:
+    program = by_pkg_config(library, tmp_path)
+    (tmp_path / "bad").write_bytes(b"\xbf\x16\xc0\xde\x07" + bytes(40))
+    for arguments, status, message in [
+        (["info", tmp_path / "none"], 1, "none: No such file or directory"),
+        (["decode", tmp_path / "bad", tmp_path / "x"], 1, "has format version 7"),
+        (["range", tmp_path / "bad", "0", "1", tmp_path / "x"], 1, "has format version 7"),
+        (["encode", tmp_path / "bad", tmp_path / "x", "int8"], 1, "int8: there is no such dtype"),
+        (["encode"], 2, "usage: frames encode RAW FRAME"),
+    ]:
+        done = subprocess.run(
+            [program, *arguments], capture_output=True, text=True, check=False,
+            env=os.environ | {"LD_LIBRARY_PATH": str(library.path.parent)},
+        )  # fmt: skip
+        assert done.returncode == status
+        assert message in done.stderr
+        assert not (tmp_path / "x").exists()
+
+
+def test_the_program_of_the_docs(library: Library, tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "howto" / "c.md").read_text("utf-8")
+    (code,) = re.findall(r"^```c\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (tmp_path / "decode.c").write_text(code)
+    include = f"-I{library.path.parents[1] / 'include'}"
+    run("cc", "-std=c99", *WARNINGS, include, "-c", tmp_path / "decode.c", "-o", tmp_path / "o")
+
+
+@pytest.mark.parametrize("dialect", ["c99", "c17", "c++11", "c++20"])
+def test_header_in_each_dialect(library: Library, tmp_path: Path, dialect: str) -> None:
+    source = tmp_path / f"main.{'c' if '+' not in dialect else 'cpp'}"
+    source.write_text(
+        "#include <bf16codecs.h>\n"
+        "int main(void) {\n"
+        "  bf16codecs_encode_options encode = BF16CODECS_ENCODE_OPTIONS_INIT;\n"
+        "  bf16codecs_decode_options decode = BF16CODECS_DECODE_OPTIONS_INIT;\n"
+        "  bf16codecs_info info = BF16CODECS_INFO_INIT;\n"
+        "  bf16codecs_block block = BF16CODECS_BLOCK_INIT;\n"
+        "  bf16codecs_growing_version version = BF16CODECS_GROWING_VERSION_INIT;\n"
+        "  return !(encode.steps == 1 && encode.codec == BF16CODECS_CODEC_HUFFMAN &&\n"
+        "           decode.struct_size && info.struct_size && block.struct_size &&\n"
+        "           version.struct_size);\n"
+        "}\n"
+    )
+    include = f"-I{library.path.parents[1] / 'include'}"
+    compiler = "cc" if "+" not in dialect else "c++"
+    run(compiler, f"-std={dialect}", *WARNINGS, include, source, "-o", tmp_path / "main")
+    run(tmp_path / "main")
