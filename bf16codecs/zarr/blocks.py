@@ -83,10 +83,7 @@ class BF16BlocksCodec(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):
             data, cls.codec_id, require_configuration=False
         )
         configuration = configuration or {}
-        unknown = configuration.keys() - {"codec"}
-        if unknown:
-            names = ", ".join(sorted(map(repr, unknown)))
-            raise ValueError(f"{cls.codec_id}: unknown configuration: {names}")
+        _refuse_unknown(configuration, {"codec"})
         # What metadata mean that name no codec, which this package does not write.
         return cls(configuration.get("codec", "huffman"))  # type: ignore[arg-type]
 
@@ -235,12 +232,20 @@ class _Part(Known):
         return self._requests
 
 
+def _refuse_unknown(configuration: Mapping[str, Any], known: set[str]) -> None:
+    unknown = configuration.keys() - known
+    if unknown:
+        names = ", ".join(sorted(map(repr, unknown)))
+        raise ValueError(f"{BLOCKS_ID}: unknown configuration: {names}")
+
+
 def _parse_codec(codec: Any) -> FrameCodec | str:
     """Parse a codec given as an object, as metadata or by name."""
     if isinstance(codec, FrameCodec):
         return codec
     configuration = None
     if isinstance(codec, Mapping):
+        _refuse_unknown(codec, {"name", "configuration"})
         name, configuration = parse_named_configuration(dict(codec), require_configuration=False)
     else:
         name = codec

@@ -264,6 +264,7 @@ def test_describes_itself(codec):
         ({"codec": None}, TypeError, "codec must be"),
         ({"codec": {"configuration": {}}}, ValueError, "name"),
         ({"codec": "zstd", "level": 3}, ValueError, "unknown configuration: 'level'"),
+        ({"codec": {"name": "bf16codecs.zstd", "level": 3}}, ValueError, "configuration: 'level'"),
         (
             {"codec": {"name": "bf16codecs.zstd", "configuration": {"window": 3}}},
             ValueError,
