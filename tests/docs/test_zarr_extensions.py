@@ -1,0 +1,252 @@
+"""The entries for Zarr's registry: what they say a codec's metadata may be is what codecs take."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from zarr.registry import get_codec_class
+
+from bf16codecs import _core
+from bf16codecs.codecs import CODECS, BF16Arithmetic, BF16Huffman, BF16Split, BF16Zstd, RunLength
+from bf16codecs.convert import safetensors_to_zarr
+from bf16codecs.zarr import BF16BlocksCodec, DeltaCodec
+from checkout import ROOT
+from models import write_model
+
+jsonschema = pytest.importorskip("jsonschema")
+
+FOLDERS = sorted((ROOT / "docs" / "registries" / "zarr-extensions").iterdir())
+NAMES = [folder.name for folder in FOLDERS]
+HEADINGS = [
+    "## Codec name",
+    "## Configuration parameters",
+    "## Example",
+    "## Format and algorithm",
+    "## Compatibility",
+    "## Change log",
+    "## Current maintainers",
+]
+VALIDATORS = {
+    folder.name: jsonschema.Draft202012Validator(json.loads((folder / "schema.json").read_text()))
+    for folder in FOLDERS
+}
+BLOCKS, DELTA = "bf16codecs.blocks", "bf16codecs.delta"
+#: All that a codec class may be told.
+OPTIONS = [
+    *(BF16Split(dtype, by) for dtype, by in product(_core.DTYPES, ("field", "byte"))),
+    *(BF16Huffman(*each) for each in product(_core.DTYPES, (True, False), (1, 2, 65534))),
+    *(
+        BF16Arithmetic(*each)
+        for each in product(_core.DTYPES, _core.LEVELS, (True, False), (1, 2, 65534))
+    ),
+    *(BF16Zstd(*each) for each in product((1, 3, 22), _core.DTYPES, (True, False))),
+]
+DELTAS = [DeltaCodec(dtype) for dtype in ("|u1", "<u2", "<u4", "<u8")]
+
+
+def is_valid(codec: Any, name: str) -> bool:
+    return VALIDATORS[name].is_valid(codec)
+
+
+def is_taken(codec: Any, name: str) -> bool:
+    """Whether the class makes a codec of it."""
+    try:
+        get_codec_class(name).from_dict(codec)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def entries_of(value: Any) -> Iterator[dict[str, Any]]:
+    """Yield all that names one of the codecs, anywhere in array metadata."""
+    if isinstance(value, dict):
+        if value.get("name") in NAMES:
+            yield value
+        for part in value.values():
+            yield from entries_of(part)
+    elif isinstance(value, list):
+        for part in value:
+            yield from entries_of(part)
+
+
+def stored(data: NDArray[Any], **options: Any) -> tuple[dict[str, Any], str]:
+    """Write an array of one chunk, and return its store with the key of the chunk."""
+    store: dict[str, Any] = {}
+    array = zarr.create_array(store, data=data, chunks=data.shape, **options)
+    return store, array.metadata.encode_chunk_key((0,) * data.ndim)
+
+
+def test_every_codec_of_the_package_has_an_entry() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert NAMES == sorted(project["entry-points"]["zarr.codecs"])
+    assert all(re.fullmatch(r"[a-z][a-z0-9-_.]+", name) for name in NAMES)
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=NAMES)
+def test_folder_is_what_the_registry_wants(folder: Path) -> None:
+    assert {path.name for path in folder.iterdir()} == {"README.md", "schema.json"}
+    jsonschema.Draft202012Validator.check_schema(VALIDATORS[folder.name].schema)
+    text = (folder / "README.md").read_text("utf-8")
+    places = [text.index(heading) for heading in HEADINGS]
+    assert places == sorted(places)
+    assert f"MUST be `{folder.name}`" in text
+    examples = [json.loads(block) for block in re.findall(r"```json\n(.*?)```", text, re.DOTALL)]
+    found = [entry for example in examples for entry in entries_of(example)]
+    assert folder.name in {entry["name"] for entry in found}
+    for entry in found:
+        assert is_valid(entry, entry["name"])
+        assert get_codec_class(entry["name"]).from_dict(entry).to_dict() == entry
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n not in (BLOCKS, DELTA)])
+def test_defaults_are_those_of_the_class(name: str) -> None:
+    parameters = VALIDATORS[name].schema["properties"]["configuration"]["properties"]
+    codec = {"name": name, "configuration": {k: p["default"] for k, p in parameters.items()}}
+    assert get_codec_class(name).from_dict(codec) == get_codec_class(name).from_dict({"name": name})
+
+
+def test_all_options_are_valid_as_they_are_written() -> None:
+    for codec in (*OPTIONS, RunLength()):
+        assert is_valid(dict(codec), codec.codec_id), codec
+    for codec in OPTIONS:
+        assert is_valid(BF16BlocksCodec(codec).to_dict(), BLOCKS), codec
+    for codec in DELTAS:
+        assert is_valid(codec.to_dict(), DELTA), codec
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e5m2", "float32", "complex64", "int16"])
+@pytest.mark.parametrize("codec_class", CODECS.values())
+def test_what_zarr_writes_is_valid(codec_class: Any, dtype: str) -> None:
+    """Also where the codec is told to take the data type of the array."""
+    for codec, shards in product((codec_class(), codec_class(dtype="auto")), (None, (8, 8))):
+        for options in (
+            {"compressors": codec},
+            {"serializer": BF16BlocksCodec(codec), "compressors": None},
+            {"serializer": BF16BlocksCodec(codec.codec_id), "compressors": None},
+        ):
+            store: dict[str, Any] = {}
+            place = {"shape": (8, 8), "chunks": (4, 8), "shards": shards, "dtype": dtype}
+            zarr.create_array(store, **place, **options)
+            found = list(entries_of(json.loads(store["zarr.json"].to_bytes())))
+            assert found
+            assert all(is_valid(entry, entry["name"]) for entry in found), found
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"level": "best"},
+        {"codec": "huffman"},
+        {"codec": "split"},
+        {"codec": "zstd", "level": 22},
+        {"lossy": "float16", "codec": "delta-rle"},
+        {"lossy": "float16", "codec": "delta-deflate"},
+    ],
+    ids=str,
+)
+def test_what_conversions_write_is_valid(tmp_path: Path, options: dict[str, Any]) -> None:
+    tensors = [("a", "BF16", (8, 8)), ("b", "F32", (8, 8)), ("c", "F8_E4M3", (8,))]
+    source = write_model(tmp_path / "m.safetensors", tensors)
+    safetensors_to_zarr(source, tmp_path / "m.zarr", **options)
+    found = list(entries_of(json.loads((tmp_path / "m.zarr" / "zarr.json").read_text())))
+    assert found
+    assert all(is_valid(entry, entry["name"]) for entry in found), found
+
+
+@pytest.mark.parametrize("codec", [cls() for cls in (*CODECS.values(), RunLength)], ids=repr)
+def test_chunks_of_both_formats_are_of_one_kind(codec: Any) -> None:
+    """What the entries say of compatibility: chunks are read where others were."""
+    data = np.random.default_rng(0).normal(size=(64, 64)).astype("bfloat16")
+    ways = [{"compressors": codec}, {"compressors": codec, "zarr_format": 2}]
+    if not isinstance(codec, RunLength):
+        ways.append({"serializer": BF16BlocksCodec(codec), "compressors": None})
+    for source, target in product(ways, ways):
+        store, key = stored(data, **source)
+        chunk = store[key]
+        store, key = stored(np.full_like(data, 3), **target)
+        store[key] = chunk
+        assert zarr.open_array(store)[:].tobytes() == data.tobytes()
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"name": "bf16codecs.none"},
+        {"name": None},
+        {"configuration": None},
+        {"configuration": [3]},
+        {"configuration": {"unknown": 1}},
+        {"configuration": {"dtype": "float128"}},
+        {"level": 3},
+    ],
+    ids=str,
+)
+def test_other_metadata_are_not_valid(name: str, change: dict[str, Any]) -> None:
+    codec = {"name": name, "configuration": {"dtype": "<u2"} if name == DELTA else {}}
+    assert is_valid(codec, name)
+    assert not is_valid({**codec, **change}, name)
+    assert not is_valid([codec], name)
+    assert not is_valid({"configuration": codec["configuration"]}, name)
+
+
+#: Right and wrong values of all parameters. Left out are whole numbers written with a point, which
+#: JSON Schema takes for integers, and "auto", which zarr replaces before it writes metadata.
+VALUES: st.SearchStrategy[Any] = st.one_of(
+    st.sampled_from([*_core.DTYPES, *_core.LEVELS, "field", "byte", "|u1", "<u2", "<u4", "<u8"]),
+    st.sampled_from(["", "3", "Fast", "BF16", "int8", "<f2", ">u2", "u2", "balanced", "true"]),
+    st.sampled_from([None, 0.5, 2.5, [], {}, ["fast"]]),
+    st.booleans(),
+    st.integers(-2, 24),
+    st.integers(65530, 65540),
+    st.integers(),
+)
+CONFIGURATIONS = st.dictionaries(
+    st.sampled_from(["dtype", "level", "checksum", "steps", "by", "unknown"]), VALUES, max_size=3
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.sampled_from([n for n in NAMES if n != BLOCKS]), CONFIGURATIONS)
+def test_schema_takes_what_the_class_takes(name: str, configuration: dict[str, Any]) -> None:
+    codec = {"name": name, "configuration": configuration}
+    assert is_valid(codec, name) == is_taken(codec, name)
+    wrapped = {"name": BLOCKS, "configuration": {"codec": codec}}
+    is_frame = name.partition(".")[2] in CODECS
+    assert (
+        is_valid(wrapped, BLOCKS)
+        == is_taken(wrapped, BLOCKS)
+        == (is_frame and is_valid(codec, name))
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_schema_and_class_agree_on_the_rest(name: str) -> None:
+    inner = {"name": "bf16codecs.huffman"}
+    for codec in (
+        {"name": name},
+        {"name": name, "configuration": {}},
+        {"name": name, "configuration": None},
+        {"name": name, "configuration": {"codec": inner}},
+        {"name": name, "configuration": {"codec": {**inner, "level": 3}}},
+        {"name": name, "configuration": {"codec": {"name": "bf16codecs.rle"}}},
+        {"name": name, "configuration": {"codec": {"name": "gzip"}}},
+        {"name": name, "configuration": {"codec": None}},
+        {"name": name, "configuration": {"codec": inner, "more": 1}},
+        {"name": "gzip"},
+        {},
+    ):
+        assert is_valid(codec, name) == is_taken(codec, name), codec
