@@ -32,6 +32,7 @@ from bf16codecs.store.choice import (
     DEFAULT_CODEC,
     LOSSY_CODEC_NAMES,
     LOSSY_DTYPES,
+    PLAIN_ZSTD,
     CodecChoice,
 )
 from bf16codecs.store.kinds import Kind, suffix_of
@@ -275,8 +276,9 @@ _new_base_options = (
 def conversion_options(
     function: Callable[..., None], with_lossy: bool = True, with_base: bool = True
 ) -> Callable[..., None]:
-    """Add the options of conversion to any kind of store; lossy ones are there for Zarr alone."""
-    names = dict.fromkeys((*CODEC_NAMES, *(LOSSY_CODEC_NAMES if with_lossy else ())))
+    """Add the options of conversion to any kind of store; some codecs are there for Zarr alone."""
+    of_zarr = (PLAIN_ZSTD, *LOSSY_CODEC_NAMES) if with_lossy else ()
+    names = dict.fromkeys((*CODEC_NAMES, *of_zarr))
     of_deflate = (
         f" {DEFLATE_LEVELS[0]} to {DEFLATE_LEVELS[-1]} for delta-deflate"
         f" (default: {DEFLATE_LEVELS[-1]});"
@@ -289,7 +291,11 @@ def conversion_options(
             show_default=True,
             is_eager=True,  # the level is checked against it
             help="Codec of floating-point tensors"
-            + ("; delta-... go with --lossy." if with_lossy else "."),
+            + (
+                "; plain-zstd is for other Zarr libraries, and delta-... go with --lossy."
+                if with_lossy
+                else "."
+            ),
         ),
         click.option(
             "--lossy",
@@ -301,7 +307,8 @@ def conversion_options(
         click.option(
             "--level",
             callback=_checked_level,
-            help=f"{ZSTD_LEVELS[0]} to {ZSTD_LEVELS[-1]} for zstd (default: 3);"
+            help=f"{ZSTD_LEVELS[0]} to {ZSTD_LEVELS[-1]} for zstd (default: 3)"
+            f"{' and plain-zstd' if with_lossy else ''};"
             f"{of_deflate if with_lossy else ''}"
             f" {' or '.join(_core.LEVELS)} for arithmetic (default: fast)."
             " best is 1 % smaller. Conversions of large models on a disk take 1.25 times as long,"

@@ -73,10 +73,11 @@ def safetensors_to_zarr(
         The store to make: a folder, or a ZIP file if the name ends in ``.zip``. It appears only
         when it is complete, and not at all after an error.
     codec
-        ``"huffman"``, ``"arithmetic"``, ``"zstd"``, ``"split"`` or ``"none"``, for floats. With
-        `lossy`, ``"delta-rle"`` or ``"delta-deflate"`` too, and not the last two.
+        ``"huffman"``, ``"arithmetic"``, ``"zstd"``, ``"split"`` or ``"none"``, for floats; or
+        ``"plain-zstd"``, for all tensors: Zstandard as every Zarr library has it. With `lossy`,
+        ``"delta-rle"`` or ``"delta-deflate"`` too, and not the last three.
     level
-        Of ``"zstd"`` 1 to 22, of ``"delta-deflate"`` 1 to 9, of ``"arithmetic"`` ``"fast"`` or
+        Of ``"zstd"`` and ``"plain-zstd"`` 1 to 22, of ``"delta-deflate"`` 1 to 9, of ``"arithmetic"`` ``"fast"`` or
         ``"best"``.
     chunk_size
         Largest size of a chunk, in bytes. Where a model is cut into more than 10,000 small ones, a
@@ -197,6 +198,7 @@ def safetensors_to_hdf5(
     if as_integer("chunk_size", chunk_size) > MAX_CHUNK_SIZE:
         raise ValueError(f"HDF5 chunks have {MAX_CHUNK_SIZE} bytes at most, not {chunk_size}")
     choice = CodecChoice(codec, level)
+    choice.check_hdf5()
     return _to_store(
         src,
         file,

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CODEC_NAMES",
     "DEFAULT_CODEC",
+    "PLAIN_ZSTD",
     "LOSSY_CODEC_NAMES",
     "LOSSY_DTYPES",
     "CodecChoice",
@@ -34,6 +35,8 @@ __all__ = [
 #: What `CodecChoice` and ``--codec`` take.
 CODEC_NAMES = (*FRAME_CODECS, "none")
 DEFAULT_CODEC = "arithmetic"
+#: And what they take for Zarr stores alone: Zstandard as every Zarr library has it.
+PLAIN_ZSTD = "plain-zstd"
 #: And what they take for lossy stores.
 LOSSY_CODEC_NAMES = ("arithmetic", "huffman", "zstd", "delta-rle", "delta-deflate")
 #: What FP32 tensors of lossy stores may become.
@@ -63,8 +66,8 @@ class CodecChoice:
         if self.lossy is None and self.name in LOSSY_CODEC_NAMES and self.name not in CODEC_NAMES:
             lossy = for_caller("lossy='float16'", "--lossy float16")
             raise ValueError(f"codec {self.name!r} is for lossy stores alone ({lossy})")
-        if self.lossy is None and self.name not in CODEC_NAMES:
-            names = ", ".join(FRAME_CODECS)
+        if self.lossy is None and self.name not in (*CODEC_NAMES, PLAIN_ZSTD):
+            names = ", ".join((*FRAME_CODECS, PLAIN_ZSTD))
             raise ValueError(f"codec must be {names} or none, not {self.name!r}")
         self._check_level()
 
@@ -73,7 +76,7 @@ class CodecChoice:
             if self.level is not None and str(self.level) not in _core.LEVELS:
                 levels = " or ".join(map(repr, _core.LEVELS))
                 raise ValueError(f"level must be {levels}, not {self.level!r}")
-        elif self.name == "zstd":
+        elif self.name in ("zstd", PLAIN_ZSTD):
             self._number(3, ZSTD_LEVELS)
         elif self.name == "delta-deflate":
             self._number(9, DEFLATE_LEVELS)
@@ -83,6 +86,14 @@ class CodecChoice:
     def at(self, level: str | None) -> CodecChoice:
         """Return the choice with another level, or as it is for None."""
         return self if level is None else replace(self, level=level)
+
+    def check_hdf5(self) -> None:
+        """Raise `ValueError` if the codec is for Zarr stores alone."""
+        if self.name == PLAIN_ZSTD:
+            raise ValueError(
+                f"codec {self.name!r} is for Zarr stores alone: that of HDF5, for all its"
+                " programs, is 'zstd'"
+            )
 
     def check_difference(self) -> None:
         """Raise `ValueError` if the codec stores no differences."""
@@ -113,12 +124,17 @@ class CodecChoice:
         codec = self.for_difference(dtype)
         return type(codec).from_config({**codec.get_config(), "steps": group})
 
-    def for_dtype(self, dtype: str) -> Codec | None:
+    def for_dtype(self, dtype: str, zarr_format: int = 3) -> Codec | None:
         """Return the codec of arrays of a data type, or None to store them as they are."""
         from bf16codecs import codecs
 
         if self.name == "none":
             return None
+        if self.name == PLAIN_ZSTD:
+            from numcodecs import Zstd
+
+            # In Zarr format 2, no library but numcodecs knows that there may be a checksum.
+            return Zstd(level=self._number(3, ZSTD_LEVELS), checksum=zarr_format == 3)
         if self.name not in FRAME_CODECS:
             return CodecChoice().for_dtype(dtype)
         if dtype not in _core.DTYPES:

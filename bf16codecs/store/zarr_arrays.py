@@ -82,9 +82,16 @@ def _format_2(array: ArrayPlan, codec: Codec | DeltaChain | None) -> dict[str, A
         "order": "C",
         "filters": None if filters is None else [own.get_config() for own in filters],
         "dimension_separator": ".",
-        "compressor": None if compressor is None else compressor.get_config(),
+        "compressor": None if compressor is None else _compressor(compressor),
         "zarr_format": 2,
     }
+
+
+def _compressor(codec: Codec) -> dict[str, Any]:
+    config: dict[str, Any] = codec.get_config()
+    if config["id"] == "zstd" and not config["checksum"]:
+        del config["checksum"]  # of which other libraries do not know
+    return config
 
 
 def _fill_value(array: ArrayPlan) -> Any:

@@ -53,7 +53,8 @@ class ChunkWriter:
         key = array.dtype, array.level
         if key not in self._codecs:
             choice = self._choice.at(array.level)
-            self._codecs[key] = choice.chain(array.dtype) or choice.for_dtype(array.dtype)
+            chain = choice.chain(array.dtype)
+            self._codecs[key] = chain or choice.for_dtype(array.dtype, self._format)
         return self._codecs[key]
 
     def write(self, piece: Piece, chunk: Bytes, base: Bytes | None = None) -> int:

@@ -13,7 +13,7 @@ from zarr.storage import MemoryStore
 from bf16codecs._chunks.grid import ArrayPlan
 from bf16codecs._dtypes import ARRAY_DTYPES
 from bf16codecs.codecs import FrameCodec
-from bf16codecs.store.choice import CODEC_NAMES, CodecChoice
+from bf16codecs.store.choice import CODEC_NAMES, PLAIN_ZSTD, CodecChoice
 from bf16codecs.store.delta import DeltaChain
 from bf16codecs.store.zarr_arrays import array_documents
 from bf16codecs.zarr import BF16BlocksCodec
@@ -61,8 +61,8 @@ def check(array: ArrayPlan, codec: Any, zarr_format: int) -> None:
 def test_arrays_of_models(dtype: str, zarr_format: int) -> None:
     for shape, chunks in FORMS:
         array = ArrayPlan("a", dtype, shape, chunks)
-        for name in CODEC_NAMES:
-            check(array, CodecChoice(name).for_dtype(dtype), zarr_format)
+        for name in (*CODEC_NAMES, PLAIN_ZSTD):
+            check(array, CodecChoice(name).for_dtype(dtype, zarr_format), zarr_format)
 
 
 @pytest.mark.parametrize("zarr_format", [2, 3])
