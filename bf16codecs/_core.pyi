@@ -18,7 +18,7 @@ ITEM_SIZES: dict[str, int]  # of a dtype, in bytes
 LEVELS: dict[str, int]  # of the arithmetic codec
 MODES: list[str]  # of planes, by number
 MAX_STEPS: int
-HDF5_FILTER_ID: int
+HDF5_FILTER_IDS: tuple[int, ...]
 HDF5_AUTO_DTYPE: int
 HDF5_FLAGS: dict[str, int]  # in cd_values
 

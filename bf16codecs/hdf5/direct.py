@@ -46,7 +46,7 @@ from bf16codecs.codecs import FrameCodec
 from bf16codecs.errors import LimitError, StoreError
 from bf16codecs.hdf5.dataset import Compression, read_region
 from bf16codecs.hdf5.filters import (
-    FILTER_ID,
+    FILTER_IDS,
     ZSTD_FILTER_ID,
     Zstd,
     filter_name,
@@ -134,7 +134,7 @@ class Decoding:
         # Closed under leaving filters out, which HDF5 may do for any chunk.
         if not filters:
             return RAW
-        if filters == [FILTER_ID]:
+        if len(filters) == 1 and filters[0] in FILTER_IDS:
             return self._frames
         if filters == [_SHUFFLE]:
             return ShuffledFormat(item_size, self._scratch)

@@ -20,6 +20,7 @@ from bf16codecs.errors import DtypeMismatchWarning
 
 __all__ = [
     "FILTER_ID",
+    "FILTER_IDS",
     "PLUGIN_PATH",
     "ZSTD_FILTER_ID",
     "Arithmetic",
@@ -74,29 +75,35 @@ class _PluginInfo(ctypes.Structure):
 
 
 @cache
-def _filter_class() -> int:
-    """Return the address of the plugin's H5Z_class2_t."""
-    found = sorted(Path(PLUGIN_PATH).glob("*h5bf16codecs.*"))
+def _filter_classes() -> list[int]:
+    """Return the addresses of the plugins' H5Z_class2_t, one for each number of the filter."""
+    found = sorted(Path(PLUGIN_PATH).glob("*h5bf16codecs*"))
     if not found:
         raise ImportError(f"the HDF5 plugin is not in {PLUGIN_PATH}: reinstall bf16codecs")
-    library = ctypes.CDLL(str(found[0]))
-    library.H5PLget_plugin_info.restype = ctypes.POINTER(_PluginInfo)
-    info = library.H5PLget_plugin_info()
-    info.contents.warn = _WARN
-    return ctypes.addressof(info.contents)
+    addresses = []
+    for path in found:
+        library = ctypes.CDLL(str(path))
+        library.H5PLget_plugin_info.restype = ctypes.POINTER(_PluginInfo)
+        info = library.H5PLget_plugin_info()
+        info.contents.warn = _WARN
+        addresses.append(ctypes.addressof(info.contents))
+    return addresses
 
 
 def register() -> None:
     """Register the filter with the libhdf5 that h5py uses; importing this module does so."""
-    if not h5py.h5z.register_filter(_filter_class()):
-        raise ImportError("h5py's libhdf5 does not accept the filter of bf16codecs")
+    for address in _filter_classes():
+        if not h5py.h5z.register_filter(address):
+            raise ImportError("h5py's libhdf5 does not accept the filter of bf16codecs")
 
 
 # Of `cd_values`; zeros at their end are left out.
 _LEVEL_AT, _STEPS_AT = 3, 6
 
-#: The filter's number.
-FILTER_ID = _core.HDF5_FILTER_ID
+#: The filter's numbers: files with any of them are read, for ever.
+FILTER_IDS = _core.HDF5_FILTER_IDS
+#: The one that is written.
+FILTER_ID = FILTER_IDS[0]
 
 
 def cd_values(codec: FrameCodec, chunk_nbytes: int = 0, row: int = 0) -> tuple[int, ...]:
@@ -311,7 +318,7 @@ def codec_level(dataset: Any) -> str:
     """Name the level of a dataset's arithmetic coder: ``"fast"``, ``"best"``, or ``""``."""
     names = {level: name for name, level in _core.LEVELS.items()}
     for number, values in _filters(dataset):
-        if number == FILTER_ID and values[:1] == (_core.CODECS["arithmetic"],):
+        if number in FILTER_IDS and values[:1] == (_core.CODECS["arithmetic"],):
             return names.get((*values, 0, 0, 0)[_LEVEL_AT], "")
     return ""
 
@@ -319,7 +326,7 @@ def codec_level(dataset: Any) -> str:
 def filter_steps(filters: list[tuple[int, tuple[int, ...]]]) -> int:
     """Return how many versions a chunk has by what its filters, as `filters_of` gives them, say."""
     for number, values in filters:
-        if number == FILTER_ID:
+        if number in FILTER_IDS:
             return max(1, (*values, *[0] * _STEPS_AT, 0)[_STEPS_AT])
     return 1
 
@@ -330,7 +337,7 @@ def _filters(dataset: Any) -> list[tuple[int, tuple[int, ...]]]:
 
 
 def _codec_or_filter(number: int, values: tuple[int, ...]) -> str:
-    if number == FILTER_ID:
+    if number in FILTER_IDS:
         ours = {n: name for name, n in _core.CODECS.items()} | {0: "huffman"}
         return ours.get((*values, 0)[0], "bf16codecs")
     return filter_name(number)
@@ -344,7 +351,7 @@ def filter_name(number: int) -> str:
         h5py.h5z.FILTER_FLETCHER32: "fletcher32",
         h5py.h5z.FILTER_LZF: "lzf",
         h5py.h5z.FILTER_SZIP: "szip",
-        FILTER_ID: "bf16codecs",
+        **dict.fromkeys(FILTER_IDS, "bf16codecs"),
         ZSTD_FILTER_ID: "zstd",
     }
     return names.get(number, f"filter {number}")

@@ -26,7 +26,9 @@ void publish_names(nb::module_& module) {
   module.attr("CODECS") = numbers_by_name(kCodecNames);
   module.attr("DTYPES") = numbers_by_name(kDTypeNames);
   module.attr("LEVELS") = numbers_by_name(kLevelNames);
-  module.attr("HDF5_FILTER_ID") = kHdf5FilterId;
+  nb::list ids;
+  for (const int id : kHdf5FilterIds) ids.append(id);
+  module.attr("HDF5_FILTER_IDS") = nb::tuple(ids);
   module.attr("HDF5_AUTO_DTYPE") = kHdf5AutoDType;
   module.attr("HDF5_FLAGS") = numbers_by_name(kHdf5FlagNames);
   nb::dict item_sizes;

@@ -44,9 +44,10 @@ static_assert(std::size(kModeNames) == kModes);
 inline constexpr int kFast = 0, kBest = 1;
 inline constexpr Named<int> kLevelNames[] = {{"fast", kFast}, {"best", kBest}};
 
-// The HDF5 filter's id, from the range that the HDF Group leaves to private use
-// (docs/hdf5_filter.md, "Filter id"), and the flags in its cd_values.
-inline constexpr int kHdf5FilterId = 48918;  // 0xBF16
+// The HDF5 filter's ids: the first is written, and all are read, for ever. 48918 (0xBF16) is from
+// the range that the HDF Group leaves to private use (docs/hdf5_filter.md, "Filter id"). Then the
+// flags in its cd_values.
+inline constexpr int kHdf5FilterIds[] = {48918};
 // In place of a dtype in them: that of the dataset, which takes its place when that is created.
 inline constexpr unsigned kHdf5AutoDType = 255;
 inline constexpr unsigned kHdf5ByByte = 1, kHdf5NoChecksums = 2;

@@ -10,6 +10,7 @@
 
 #include "format/names.h"
 #include "hdf5/library.h"
+#include "hdf5/own_id.h"
 #include "hdf5/report.h"
 #include "hdf5/settings.h"
 
@@ -75,7 +76,7 @@ Filter find_filter(const Api& api, Hdf5Id plist) {
                                   found.values.data(), 0, nullptr, &config);
     // More than these are zeros, or are refused when chunks are encoded.
     found.values.resize(std::min(n_values, kMaxValues));
-    found.is_there = id == kHdf5FilterId;
+    found.is_there = id == kOwnFilterId;
     found.is_first = i == 0;
   }
   return found;
@@ -137,7 +138,7 @@ void settle(const Api& api, Hdf5Id plist, Hdf5Id type, Filter& filter, Warn warn
   std::vector<unsigned>& values = filter.values;
   if (values.size() > kHdf5DTypeAt && values[kHdf5DTypeAt] == kHdf5AutoDType) {
     values[kHdf5DTypeAt] = static_cast<unsigned>(dtype_for(api, type));
-    if (api.modify_filter(plist, kHdf5FilterId, filter.flags, values.size(), values.data()) < 0) {
+    if (api.modify_filter(plist, kOwnFilterId, filter.flags, values.size(), values.data()) < 0) {
       throw std::runtime_error("the HDF5 library does not take the dataset's dtype");
     }
   }

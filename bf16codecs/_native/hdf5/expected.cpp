@@ -14,6 +14,7 @@
 #include "format/errors.h"
 #include "format/names.h"
 #include "hdf5/library.h"
+#include "hdf5/own_id.h"
 
 namespace bf16codecs {
 namespace {
@@ -78,7 +79,7 @@ void ask_filters(const Api& api, hid_t plist, Expected& expected) {
     size_t n_values = kMaxValues;
     const int id = api.get_filter(plist, static_cast<unsigned>(i), &flags, &n_values, values, 0,
                                   nullptr, &config);
-    expected.is_ours = id == kHdf5FilterId;
+    expected.is_ours = id == kOwnFilterId;
     if (expected.is_ours) {
       expected.values.assign(values, values + std::min<size_t>(n_values, kMaxValues));
     } else if (id != kShuffle) {

@@ -1,10 +1,10 @@
 // The two functions by which libhdf5 recognises a plugin.
 
-#include "format/names.h"
 #include "hdf5/abi.h"
 #include "hdf5/creation.h"
 #include "hdf5/expected.h"
 #include "hdf5/filter.h"
+#include "hdf5/own_id.h"
 #include "hdf5/report.h"
 
 #if defined(_MSC_VER)
@@ -35,7 +35,7 @@ struct {
 } plugin_info = {
     {
         bf16codecs::kHdf5FilterClassVersion,
-        bf16codecs::kHdf5FilterId,
+        bf16codecs::kOwnFilterId,
         1,
         1,
         "bf16codecs: lossless compression of floating-point numbers",

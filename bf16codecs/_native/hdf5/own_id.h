@@ -1,0 +1,15 @@
+#pragma once
+
+#include "format/names.h"
+
+namespace bf16codecs {
+
+// The id of the filter that this plugin is. libhdf5 finds one in each plugin file: those of other
+// ids are built from the same sources (CMakeLists.txt).
+#if defined(BF16CODECS_HDF5_FILTER_ID)
+inline constexpr int kOwnFilterId = BF16CODECS_HDF5_FILTER_ID;
+#else
+inline constexpr int kOwnFilterId = kHdf5FilterIds[0];
+#endif
+
+}  // namespace bf16codecs
