@@ -77,8 +77,8 @@ def safetensors_to_zarr(
         ``"plain-zstd"``, for all tensors: Zstandard as every Zarr library has it. With `lossy`,
         ``"delta-rle"`` or ``"delta-deflate"`` too, and not the last three.
     level
-        Of ``"zstd"`` and ``"plain-zstd"`` 1 to 22, of ``"delta-deflate"`` 1 to 9, of ``"arithmetic"`` ``"fast"`` or
-        ``"best"``.
+        Of ``"zstd"`` and ``"plain-zstd"`` 1 to 22, of ``"delta-deflate"`` 1 to 9, of
+        ``"arithmetic"`` ``"fast"`` or ``"best"``.
     chunk_size
         Largest size of a chunk, in bytes. Where a model is cut into more than 10,000 small ones, a
         `ManyFilesWarning` tells so; below 4096 bytes, these are a `ValueError`.

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 __all__ = [
     "CODEC_NAMES",
     "DEFAULT_CODEC",
-    "PLAIN_ZSTD",
     "LOSSY_CODEC_NAMES",
     "LOSSY_DTYPES",
+    "PLAIN_ZSTD",
     "CodecChoice",
     "as_rows",
     "encode_difference",
