@@ -82,6 +82,7 @@ def test_links_lead_somewhere(page: Path) -> None:
     ("wanted", "shown", "same"),
     [
         ("a  1 s\n", "a 2.5 s\n", True),
+        ("a in 0.2 s (4.94 MB/s)\n", "a in 900 ms (952.62 kB/s)\n", True),
         ("a 1 MB\n", "a 2 MB\n", False),
         ("a\n...\nd\n", "a\nb\nc\nd\n", True),
         ("a\n...\nd\n", "a\nb\n", False),

@@ -41,7 +41,7 @@ HOST = re.compile(r"https?://host\b")
 S3_HOST = "https://s3.host"
 BUCKET = "models"
 #: What differs from run to run: times, speeds, and memory.
-MEASURED = re.compile(r"\d+(\.\d+)? (m?s|[kMG]?B/s)\b")
+MEASURED = re.compile(r"\d+(\.\d+)? [kMGm]?(s|B/s)\b")
 
 
 @dataclass(frozen=True)
