@@ -33,6 +33,10 @@ if(NOT BF16CODECS_SANITIZE)
   add_compile_options("$<$<NOT:$<CONFIG:Debug>>:${fortify}>")
 endif()
 
+if(APPLE OR WIN32)
+  return()  # their formats have no such options
+endif()
+
 # Tables of addresses that are read-only once they are filled, at once; a stack without code.
 set(options relro now noexecstack)
 if(BF16CODECS_HAS_fcf_protection_full)

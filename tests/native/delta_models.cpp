@@ -73,7 +73,7 @@ uint16_t DeltaModel::number_of(unsigned c, unsigned entry, Random& random) const
     return static_cast<uint16_t>(first + random.below(65536 - first));
   }
   const unsigned raw = random.below(1u << (kDeltaBits[entry] + r));
-  return static_cast<uint16_t>((kDeltaBase[entry] << r) + raw);
+  return static_cast<uint16_t>((unsigned{kDeltaBase[entry]} << r) + raw);
 }
 
 uint16_t DeltaModel::likely_number(unsigned c, Random& random) const {

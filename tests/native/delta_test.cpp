@@ -173,7 +173,7 @@ void test_divisions(const DeltaKernels& kernels, const DeltaModel& model, Random
 void test_model(const DeltaKernels& kernels, const DeltaModel& model, Digest& digest,
                 Random& random) {
   for (const unsigned groups : {1u, 2u, 4u}) {
-    for (const size_t rounds : {0, 1, 2, 9}) {
+    for (const size_t rounds : {0u, 1u, 2u, 9u}) {
       const size_t steps = groups * rounds;
       for (const Content content : kContents) {
         test_coding(kernels, model, random_items(model, groups, steps, content, random), digest);

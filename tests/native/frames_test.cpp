@@ -140,7 +140,7 @@ Bytes graded(const Format& format, size_t n, size_t row, Random& random) {
 void test_best(Digest& digest, Random& random) {
   constexpr size_t kRow = 100;
   for (const Format& format : kFormats) {
-    for (const size_t n : {700, 9000, 40000, 300000}) {
+    for (const size_t n : {700u, 9000u, 40000u, 300000u}) {
       if (n * format.bytes > kMost) continue;
       const Bytes raw = graded(format, n, kRow, random);
       for (const size_t row : {size_t{0}, kRow, size_t{4096}}) {

@@ -137,7 +137,7 @@ void test_planes(const Kernels& kernels) {
 
   for (size_t n = 0; n < 300; ++n) test_histograms(kernels, n, random);
   // Where counters of 4 and of 8 bits are full, for vectors of 16, 32 and 64 bytes.
-  for (const size_t full : {15 * 16, 255 * 16, 255 * 32, 255 * 64, 2 * 255 * 64}) {
+  for (const size_t full : {15u * 16, 255u * 16, 255u * 32, 255u * 64, 2u * 255 * 64}) {
     for (const int more : {-17, -1, 0, 1, 17, 70}) {
       test_histograms(kernels, full + static_cast<size_t>(more), random);
     }

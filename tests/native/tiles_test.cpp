@@ -127,7 +127,7 @@ void test_divisions(const TileKernels& kernels, const TileModel& model, Random& 
 
 void test_model(const TileKernels& kernels, const TileModel& model, Random& random) {
   for (const unsigned groups : {1u, 2u, 4u}) {
-    for (const size_t rounds : {0, 1, 2, 7}) {
+    for (const size_t rounds : {0u, 1u, 2u, 7u}) {
       const size_t steps = groups * rounds;
       for (const Content content : kContents) {
         test_coding(kernels, model, groups, steps, content, random);

@@ -27,7 +27,6 @@ constexpr CodeEntry join(CodeEntry first, CodeEntry second) {
 // the length's byte stays below the codes.
 constexpr unsigned kMaxPut = 56;
 constexpr unsigned kSinglesPerPut = kMaxPut / kMaxCodeLength;
-constexpr unsigned kPairsPerPut = kSinglesPerPut / 2;
 
 class BitWriter {
  public:

@@ -97,8 +97,8 @@ void decode(DeltaDecoder& d, const DeltaTables& tables, const uint8_t* classes, 
       const unsigned entry = slot >> 28, q = slot >> 24 & 15;
       const uint32_t state = (slot & 4095) * (x[lane] / 4096) + (slot >> 12 & 4095);
       mask |= uint32_t{entry == kDeltaEscape} << place;
-      numbers[place] =
-          static_cast<uint16_t>((kDeltaBase[entry] << tables.raw[c]) + (state & ((1u << q) - 1)));
+      const unsigned base = unsigned{kDeltaBase[entry]} << tables.raw[c];
+      numbers[place] = static_cast<uint16_t>(base + (state & ((1u << q) - 1)));
       const uint32_t rest = state >> q;
       const bool low = rest < kLowestState;
       x[lane] = low ? rest << 16 | load_le<uint16_t>(words) : rest;
