@@ -210,7 +210,10 @@ _BETWEEN = {"asyncio", "bf16codecs", "concurrent", "h5py", "numcodecs", "threadi
 def _caller() -> FrameType | None:
     """Return the frame of who called: in another thread, where this is one of zarr's."""
     frames = sys._current_frames()
-    for first in (frames.pop(threading.get_ident()), *frames.values()):
+    own = frames.pop(threading.get_ident())
+    # Without the GIL, other threads go on, and their frames cannot be followed meanwhile.
+    others = frames.values() if getattr(sys, "_is_gil_enabled", lambda: True)() else ()
+    for first in (own, *others):
         frame: FrameType | None = first
         passed = set()
         while frame is not None:

@@ -114,20 +114,29 @@ class _Task(Generic[Result]):
     """A job that a worker runs, unless the run has been stopped by then."""
 
     def __init__(self, job: Callable[[], Result]) -> None:
-        self._job: Callable[[], Result] | None = job
+        # Whoever takes it out decides: a worker runs it, and `_Run.stop` leaves it. To take it is
+        # one operation, with the GIL and without.
+        self._job = [job]
         self._value: Result
         self._error: BaseException | None = None
-        self.has_begun = self.is_done = False
+        self.is_done = False
 
-    def run(self, run: _Run[Result]) -> None:
-        # In this order, and in `_Run.stop` the other way round: one of them sees the other.
-        self.has_begun = True
-        if not run.is_stopped and self._job is not None:
-            try:
-                self._value = self._job()
-            except BaseException as e:
-                self._error = e
-        self._job = None
+    def take(self) -> Callable[[], Result] | None:
+        """Return the job to who asks first."""
+        try:
+            return self._job.pop()
+        except IndexError:
+            return None
+
+    def run(self) -> None:
+        job = self.take()
+        if job is None:
+            return
+        try:
+            self._value = job()
+        except BaseException as e:
+            self._error = e
+        del job  # what it holds goes before its result is taken
         self.is_done = True
 
     def result(self) -> Result:
@@ -148,7 +157,6 @@ class _Run(Generic[Result]):
     """
 
     def __init__(self, workers: int) -> None:
-        self.is_stopped = False
         self._todo: SimpleQueue[_Task[Result] | None] = SimpleQueue()
         self._done: SimpleQueue[None] = SimpleQueue()
         self._workers = workers
@@ -165,7 +173,7 @@ class _Run(Generic[Result]):
 
     def _work(self) -> None:
         while (task := self._todo.get()) is not None:
-            task.run(self)
+            task.run()
             self._done.put(None)
             del task  # not kept while waiting for the next: a result may be large
 
@@ -185,12 +193,12 @@ class _Run(Generic[Result]):
 
     def stop(self) -> None:
         """Return when nothing is running any more, and let the threads end."""
-        self.is_stopped = True
+        running = [task for task in self.pending if task.take() is None]
         for _ in range(self._workers):
             self._todo.put(None)
         # Threads are not joined, because Ctrl-C in join() marks a running one as ended, up to
         # Python 3.12.
-        while any(task.has_begun and not task.is_done for task in self.pending):
+        while not all(task.is_done for task in running):
             time.sleep(_POLL_SECONDS / 10)
 
 

@@ -327,7 +327,10 @@ class _StoredChunks:
         return self._fill_values(index)
 
     def _read_directly(self, index: Index) -> Located:
-        memory = self._free.pop() if self._free else np.empty(self._bound, np.uint8)
+        try:
+            memory = self._free.pop()
+        except IndexError:  # not asked before: other threads take some, too
+            memory = np.empty(self._bound, np.uint8)
         origin = self._origin(index)
         try:
             with phil:
