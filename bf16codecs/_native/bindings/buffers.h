@@ -72,10 +72,18 @@ class NewBytes {
   NewBytes& operator=(const NewBytes&) = delete;
   ~NewBytes() { Py_XDECREF(object_); }
 
-  uint8_t* data() const { return reinterpret_cast<uint8_t*>(PyBytes_AS_STRING(object_)); }
+  uint8_t* data() const { return reinterpret_cast<uint8_t*>(PyBytes_AsString(object_)); }
   nb::bytes shrunk_to(size_t size) {
+#if defined(Py_LIMITED_API)
+    // The stable ABI has no such function, but io.BytesIO calls it: of bytes that nobody else has,
+    // it makes no copy.
+    const nb::object file = nb::module_::import_("io").attr("BytesIO")(whole());
+    file.attr("truncate")(size);
+    return nb::cast<nb::bytes>(file.attr("getvalue")());
+#else
     if (_PyBytes_Resize(&object_, static_cast<Py_ssize_t>(size)) != 0) throw nb::python_error();
     return whole();
+#endif
   }
   nb::bytes whole() {
     PyObject* object = object_;

