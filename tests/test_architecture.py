@@ -72,6 +72,7 @@ NATIVE_LAYERS = [
     {"codec"},
     {"bindings", "c_api"},
     {"hdf5"},
+    {"netcdf"},
 ]
 NATIVE_LAYER = {unit: i for i, layer in enumerate(NATIVE_LAYERS) for unit in layer}
 

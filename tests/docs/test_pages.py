@@ -21,10 +21,11 @@ NOT_RUN = {
     "takes minutes": 13,
     "builds C++": 14,
     "needs a cluster": 1,
+    "needs netCDF-C with plugins": 3,  # run by tests/netcdf/test_page.py
     "serves a page": 1,
 }
-#: What blocks may need that the tests do not install.
-NEEDS = {"accelerate", "h5dump", "h5repack", "jax", "torch", "transformers"}
+#: What blocks may need that the tests do not install, or not on every platform.
+NEEDS = {"accelerate", "h5dump", "h5repack", "jax", "netCDF4", "torch", "transformers"}
 
 
 def page_name(page: Path) -> str:

@@ -6,6 +6,7 @@ import platform
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -54,15 +55,20 @@ assert not is_loaded()
 
 
 @pytest.mark.skipif(shutil.which("nm") is None, reason="nm (Debian: binutils) is not installed")
-def test_exports_what_libhdf5_looks_for() -> None:
-    symbols = subprocess.run(
-        ["nm", "-D", "--defined-only", plugin.plugin_file()],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    exported = sorted(line.split()[1:] for line in symbols.splitlines())
-    assert exported == [["T", "H5PLget_plugin_info"], ["T", "H5PLget_plugin_type"]]
+def test_exports_what_libhdf5_and_netcdf_look_for() -> None:
+    path = plugin.plugin_file()
+    asked_for = ["H5PLget_plugin_info", "H5PLget_plugin_type", "NCZ_get_codec_info"]
+    assert exports(path) == [*asked_for, "h5bf16codecs_netcdf"]
+    small = list(path.parent.glob("ncbf16codecs_*"))
+    assert len(small) == 3
+    for other in small:
+        assert exports(other) == asked_for
+
+
+def exports(path: Path) -> list[str]:
+    command = ["nm", "-D", "--defined-only", str(path)]
+    symbols = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return sorted(line.split()[-1] for line in symbols.splitlines())
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries unload nothing")

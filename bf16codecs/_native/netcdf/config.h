@@ -1,0 +1,22 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "format/names.h"
+
+namespace bf16codecs {
+
+// "bf16codecs.huffman": how Zarr arrays name a codec.
+std::string codec_id(Codec codec);
+
+// The filter's values (docs/hdf5_filter.md, "cd_values") for a codec's configuration in an array of
+// Zarr format 2, JSON text. Throws std::invalid_argument for what the Python package refuses, too.
+std::vector<unsigned> values_from_config(const char* json, Codec codec);
+
+// The configuration that the Python package writes for the codec of these values. Throws
+// std::invalid_argument for values that the filter would refuse when it encodes.
+std::string config_from_values(std::span<const unsigned> values);
+
+}  // namespace bf16codecs

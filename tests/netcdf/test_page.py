@@ -1,0 +1,28 @@
+"""The page on netCDF, with what the tests of the documentation do not have."""
+
+from __future__ import annotations
+
+import dataclasses
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from checkout import ROOT
+from doc_pages import PageRun, blocks_of, make_commands
+from netcdf_readers import has_netcdf4, no_programs
+
+
+@pytest.mark.skipif(
+    bool(no_programs()) or not has_netcdf4(), reason=no_programs() or "netCDF4 is not installed"
+)
+def test_page(tmp_path: Path, demo_model: Path) -> None:
+    programs, place = tmp_path / "bin", tmp_path / "work"
+    programs.mkdir()
+    place.mkdir()
+    make_commands(programs)
+    with ExitStack() as servers:
+        run = PageRun(place, programs, demo_model, servers)
+        for block in blocks_of(ROOT / "docs" / "howto" / "netcdf.md"):
+            if block.language in ("python", "sh"):
+                run.run(dataclasses.replace(block, not_run=None))
