@@ -80,7 +80,7 @@ NATIVE_LAYER = {unit: i for i, layer in enumerate(NATIVE_LAYERS) for unit in lay
 MACHINE_PATHS = re.compile(
     "|".join(["/wo" + "rk/", "/ro" + "ot/", "/ho" + "me/", r"(?<!\w)/tm" + "p/"])
 )
-CODE = {".py", ".pyi", ".cpp", ".h", ".js", ".css", ".html"}
+CODE = {".py", ".pyi", ".cpp", ".h", ".rs", ".js", ".css", ".html"}
 TEXT = {*CODE, ".md", ".toml", ".txt", ".cmake", ".yml", ".yaml", ".json", ".ipynb", ".svg", ""}
 
 

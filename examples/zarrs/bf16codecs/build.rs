@@ -52,12 +52,7 @@ fn folder() -> Result<Option<PathBuf>, String> {
 }
 
 fn has_library(folder: &Path) -> bool {
-    let names = [
-        "libbf16codecs.so",
-        "libbf16codecs.dylib",
-        "libbf16codecs.a",
-        "bf16codecs.lib",
-    ];
+    let names = ["libbf16codecs.so", "libbf16codecs.dylib", "libbf16codecs.a", "bf16codecs.lib"];
     names.iter().any(|name| folder.join(name).exists())
 }
 
@@ -68,10 +63,7 @@ fn by_pkg_config() -> Result<Option<PathBuf>, String> {
         .map_err(|error| format!("BF16CODECS_C_PREFIX is not set, and pkg-config: {error}"))?;
     if !done.status.success() {
         let said = String::from_utf8_lossy(&done.stderr);
-        return Err(format!(
-            "BF16CODECS_C_PREFIX is not set, and {}",
-            said.trim()
-        ));
+        return Err(format!("BF16CODECS_C_PREFIX is not set, and {}", said.trim()));
     }
     let folder = String::from_utf8_lossy(&done.stdout).trim().to_owned();
     Ok((!folder.is_empty()).then(|| PathBuf::from(folder)))

@@ -23,9 +23,7 @@ impl DecodeOptions<'_> {
     /// Calls a function with these options as the library has them.
     pub(crate) fn with<T>(&self, function: impl FnOnce(&ffi::DecodeOptions) -> T) -> T {
         let zstd = self.zstd.as_ref().map(table);
-        let base = self
-            .base
-            .map_or((ptr::null(), 0), |base| (base.as_ptr(), base.len()));
+        let base = self.base.map_or((ptr::null(), 0), |base| (base.as_ptr(), base.len()));
         function(&ffi::DecodeOptions {
             struct_size: size_of::<ffi::DecodeOptions>(),
             base: base.0.cast(),
@@ -117,17 +115,9 @@ pub fn inspect(frame: &[u8]) -> Result<Info> {
 /// If it is not an intact frame, needs something that the options lack, or there is no memory.
 pub fn decode(frame: &[u8], options: &DecodeOptions) -> Result<Vec<u8>> {
     let info = inspect(frame)?;
-    let size = if options.padded {
-        info.padded_size
-    } else {
-        info.raw_size
-    };
+    let size = if options.padded { info.padded_size } else { info.raw_size };
     // SAFETY: `decode_to` writes so many bytes, and nothing outside of the room that it is given.
-    unsafe {
-        filled(size, |out, room, size| {
-            decode_to(frame, options, out, room, size)
-        })
-    }
+    unsafe { filled(size, |out, room, size| decode_to(frame, options, out, room, size)) }
 }
 
 /// Decodes a whole frame to `out`, and returns how many bytes it took of it.

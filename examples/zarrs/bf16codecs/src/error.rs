@@ -74,10 +74,7 @@ impl std::error::Error for Error {}
 
 /// Calls a function of the library with room for what it has to say.
 pub(crate) fn call(function: impl FnOnce(*mut ffi::Error) -> c_int) -> Result<()> {
-    let mut said = ffi::Error {
-        status: ffi::OK,
-        message: [0; 508],
-    };
+    let mut said = ffi::Error { status: ffi::OK, message: [0; 508] };
     let status = function(&mut said);
     if status == ffi::OK {
         return Ok(());
@@ -113,10 +110,7 @@ pub(crate) unsafe fn filled(
     let capacity = out.capacity();
     let mut written = 0;
     write(out.as_mut_ptr(), capacity, &mut written)?;
-    assert!(
-        written <= capacity,
-        "the library wrote more than there is room for"
-    );
+    assert!(written <= capacity, "the library wrote more than there is room for");
     // SAFETY: so many bytes are there, and the caller's function has written them.
     unsafe { out.set_len(written) };
     Ok(out)

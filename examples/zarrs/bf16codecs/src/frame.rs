@@ -140,10 +140,7 @@ impl Frame {
         call(|error| unsafe { ffi::bf16codecs_frame_info(frame.as_ptr(), &mut told, error) })?;
         let info = Info::of(&told)?;
         opened.0 = ptr::null_mut();
-        Ok(Self {
-            opened: frame,
-            info,
-        })
+        Ok(Self { opened: frame, info })
     }
 
     /// What the frame says of itself.
@@ -198,10 +195,7 @@ impl Frame {
             )
         })?;
         let there = told.iter().take(self.info.item_size);
-        let plane = |plane: &ffi::Plane| Plane {
-            mode: mode_name(plane.mode),
-            size: plane.size,
-        };
+        let plane = |plane: &ffi::Plane| Plane { mode: mode_name(plane.mode), size: plane.size };
         Ok(there.map(plane).collect())
     }
 

@@ -40,18 +40,11 @@ pub const LEVEL_FAST: i32 = 0;
 pub const LEVEL_BEST: i32 = 1;
 
 impl Codec {
-    const ALL: [Self; 5] = [
-        Self::Split,
-        Self::Huffman,
-        Self::Arithmetic,
-        Self::Zstd,
-        Self::Growing,
-    ];
+    const ALL: [Self; 5] =
+        [Self::Split, Self::Huffman, Self::Arithmetic, Self::Zstd, Self::Growing];
 
     pub(crate) fn of_number(number: c_int) -> Result<Self> {
-        let found = Self::ALL
-            .into_iter()
-            .find(|codec| *codec as c_int == number);
+        let found = Self::ALL.into_iter().find(|codec| *codec as c_int == number);
         found.ok_or_else(|| unknown("codec", number))
     }
 
@@ -80,9 +73,7 @@ impl Dtype {
     ];
 
     pub(crate) fn of_number(number: c_int) -> Result<Self> {
-        let found = Self::ALL
-            .into_iter()
-            .find(|dtype| *dtype as c_int == number);
+        let found = Self::ALL.into_iter().find(|dtype| *dtype as c_int == number);
         found.ok_or_else(|| unknown("dtype", number))
     }
 
@@ -91,6 +82,17 @@ impl Dtype {
     pub fn name(self) -> &'static str {
         // SAFETY: it takes any number.
         text(unsafe { ffi::bf16codecs_dtype_name(self as c_int) }).unwrap_or("unknown")
+    }
+
+    /// Size of an item in bytes.
+    #[must_use]
+    pub fn item_size(self) -> usize {
+        match self {
+            Self::Float8E4m3fn | Self::Float8E5m2 => 1,
+            Self::Bfloat16 | Self::Float16 => 2,
+            Self::Float32 => 4,
+            Self::Float64 => 8,
+        }
     }
 
     /// The data type of a name, such as "bfloat16".
@@ -130,7 +132,5 @@ fn text(address: *const c_char) -> Option<&'static str> {
 }
 
 fn unknown(what: &str, number: c_int) -> Error {
-    Error::UnsupportedVersion(format!(
-        "{what} {number} is of a later release than this crate"
-    ))
+    Error::UnsupportedVersion(format!("{what} {number} is of a later release than this crate"))
 }
