@@ -20,6 +20,7 @@ NOT_RUN = {
     "installs packages": 9,
     "takes minutes": 13,
     "builds C++": 14,
+    "builds Rust": 1,
     "needs a cluster": 1,
     "needs netCDF-C with plugins": 3,  # run by tests/netcdf/test_page.py
     "serves a page": 1,

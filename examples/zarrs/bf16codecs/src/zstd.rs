@@ -22,7 +22,7 @@ pub trait Zstandard {
 /// The functions that the C library calls, for as long as `zstd` is borrowed.
 pub(crate) fn table(zstd: &&dyn Zstandard) -> ffi::Zstd {
     ffi::Zstd {
-        user: (zstd as *const &dyn Zstandard).cast_mut().cast(),
+        user: std::ptr::from_ref(zstd).cast_mut().cast(),
         compress: Some(compress),
         decompress: Some(decompress),
     }

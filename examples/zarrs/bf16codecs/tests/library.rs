@@ -45,6 +45,21 @@ impl Zstandard for Panics {
     }
 }
 
+/// Uses the library while that is waiting for it.
+struct Nested;
+
+impl Zstandard for Nested {
+    fn compress(&self, plane: &[u8], _: i32, _: &mut [u8]) -> Option<usize> {
+        let frame = encode(plane, &EncodeOptions::default()).unwrap();
+        assert_eq!(decode(&frame, &DecodeOptions::default()).unwrap(), plane);
+        None
+    }
+
+    fn decompress(&self, _: &[u8], _: &mut [u8]) -> bool {
+        false
+    }
+}
+
 #[test]
 fn bytes_come_back() {
     for items in [0, 1, 100, 70_000] {
@@ -222,7 +237,7 @@ fn zstandard_is_the_callers() {
     let raw = weights(50_000);
     let with = |zstd| EncodeOptions { codec: Codec::Zstd, level: 3, zstd, ..Default::default() };
     // Where a plane cannot be compressed, it is stored.
-    for zstd in [&Refuses as &dyn Zstandard, &Panics] {
+    for zstd in [&Refuses as &dyn Zstandard, &Panics, &Nested] {
         let frame = encode(&raw, &with(Some(zstd))).unwrap();
         assert_eq!(decode(&frame, &DecodeOptions::default()).unwrap(), raw);
     }
