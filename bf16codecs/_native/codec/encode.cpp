@@ -166,7 +166,7 @@ size_t encode_if_it_pays(const uint8_t* raw, size_t size, const EncodeOptions& o
 // item. Returns the size of what is kept.
 size_t encode_again(const uint8_t* raw, size_t size, const EncodeOptions& options,
                     size_t with_tiles, uint8_t* frame) {
-  std::vector<uint8_t> other(encode_room(size, options));
+  std::vector<uint8_t> other(static_cast<size_t>(encode_room(size, options)));
   const size_t with_scale =
       encode_if_it_pays(raw, size, options, fit_scale_model(raw, size, options), other.data());
   const size_t worth = size / options.layout.planes() / 800;
@@ -217,7 +217,7 @@ size_t encode_to_base(const uint8_t* raw, size_t size, const EncodeOptions& opti
   if (!options.is_best() || 5 * with_delta < 3 * size) return with_delta;
   plan.models.clear();
   add_model(fit_tile_model(raw, size, options), size, plan);
-  std::vector<uint8_t> other(encode_room(size, options));
+  std::vector<uint8_t> other(static_cast<size_t>(encode_room(size, options)));
   const size_t with_tiles = encode_until_it_pays(plan, options, other.data());
   if (with_tiles >= with_delta) return with_delta;
   std::copy_n(other.data(), with_tiles, frame);
@@ -254,7 +254,7 @@ constexpr size_t kLeastStepBytes = 512;
 size_t encode_alone(const uint8_t* raw, size_t size, EncodeOptions options, size_t with,
                     uint8_t* frame) {
   options.steps = 1;
-  std::vector<uint8_t> other(encode_room(size, options));
+  std::vector<uint8_t> other(static_cast<size_t>(encode_room(size, options)));
   const size_t alone = encode(raw, size, options, nullptr, other.data());
   if (alone >= with) return with;
   std::copy_n(other.data(), alone, frame);

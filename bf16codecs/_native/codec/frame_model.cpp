@@ -38,7 +38,7 @@ FrameModel read_model(const FrameIndex& index, size_t first, size_t last) {
   FrameModel model;
   const Header& header = index.header;
   if (first == last || !header.has_model) return model;
-  const uint64_t version = first / header.version_blocks();
+  const size_t version = first / static_cast<size_t>(header.version_blocks());
   const uint64_t before = version * header.version_items(), n = header.version_items();
   const uint64_t begin = header.first_item(first) - before;
   const uint64_t end = begin + index.items(first, last);

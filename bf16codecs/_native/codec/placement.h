@@ -1,9 +1,9 @@
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
 #include <vector>
+
+#include "threads/lock.h"
 
 namespace bf16codecs {
 
@@ -16,13 +16,13 @@ class Placement {
 
   // Where block b begins, if that is known already, or else 0.
   uint64_t place_if_known(size_t b) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return b < offsets_.size() ? offsets_[b] : 0;
   }
 
   // Waits until the place of block b is known, and settles that of the next.
   uint64_t settle(size_t b, size_t size) {
-    std::unique_lock lock(mutex_);
+    Lock lock(mutex_);
     placed_.wait(lock, [&] { return failed_ || b < offsets_.size(); });
     if (failed_) return 0;
     offsets_.push_back(offsets_[b] + size);
@@ -31,14 +31,14 @@ class Placement {
   }
 
   void fail() {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     failed_ = true;
     placed_.notify_all();
   }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable placed_;
+  Mutex mutex_;
+  Condition placed_;
   std::vector<uint64_t>& offsets_;
   bool failed_ = false;
 };

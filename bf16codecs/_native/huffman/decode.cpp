@@ -100,6 +100,8 @@ void find_streams(const HuffmanLayout& layout, const uint8_t* payload, size_t si
   constexpr size_t kFirstLines = 6;
   const uint8_t* size_at = payload + at;
   if (size - at < layout.sizes_bytes()) throw CorruptDataError("Huffman stream sizes are cut off");
+  // Their bits are counted, which 32 bits might not hold.
+  if (size > SIZE_MAX / 8) throw CorruptDataError("Huffman stream exceeds its plane");
   at += layout.sizes_bytes();
   for (unsigned k = 0; k < layout.streams; ++k) {
     size_t stream_size = size - at;

@@ -33,7 +33,7 @@ class BitWriter {
   BitWriter(uint8_t* out, const uint8_t* end) : sink_{0, 0, out, end} {}
 
   // Puts so many may follow without looking at the room left.
-  bool has_room(unsigned puts) const { return sink_.end - sink_.out >= puts * 8; }
+  bool has_room(unsigned puts) const { return static_cast<size_t>(sink_.end - sink_.out) >= puts * 8; }
 
   // Writes the highest `length` bits of `codes`, 1 to kMaxPut.
   void put(uint64_t codes, unsigned length) {
@@ -143,7 +143,7 @@ template <unsigned kPairs>
 const uint8_t* Encoder::encode_pairs(const uint8_t* symbols, const uint8_t* end,
                                      BitWriter& to) const {
   BitWriter writer = to;  // in registers
-  for (; end - symbols >= 2 * kPairs && writer.has_room(kPairs); symbols += 2 * kPairs) {
+  for (; static_cast<size_t>(end - symbols) >= 2 * kPairs && writer.has_room(kPairs); symbols += 2 * kPairs) {
     const auto entry = [&](unsigned pair) { return pairs_[load_le<uint16_t>(symbols + 2 * pair)]; };
     CodeEntry codes = entry(0);
     uint64_t length = codes;
@@ -164,7 +164,7 @@ const uint8_t* Encoder::encode_pairs(const uint8_t* symbols, const uint8_t* end,
 const uint8_t* Encoder::encode_singles(const uint8_t* symbols, const uint8_t* end,
                                        BitWriter& to) const {
   BitWriter writer = to;
-  for (; end - symbols >= kSinglesPerPut && writer.has_room(1); symbols += kSinglesPerPut) {
+  for (; static_cast<size_t>(end - symbols) >= kSinglesPerPut && writer.has_room(1); symbols += kSinglesPerPut) {
     CodeEntry codes = singles_[symbols[0]];
     uint64_t length = codes;
     for (unsigned i = 1; i < kSinglesPerPut; ++i) {

@@ -200,7 +200,7 @@ void wide_decode(const uint8_t* payload, size_t size, uint8_t* plane, size_t n) 
   const uint8_t* p = read_table(payload + 1, end, table);
 
   if (static_cast<size_t>(end - p) < 4 + 4 * lanes + rest) corrupt("shorter than its head");
-  const size_t word_count = load_le<uint32_t>(p);
+  const uint64_t word_count = load_le<uint32_t>(p);
   p += 4;
   uint32_t x[kMaxLanes];
   for (unsigned lane = 0; lane < lanes; ++lane, p += 4) {

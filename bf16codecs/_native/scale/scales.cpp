@@ -104,7 +104,8 @@ Scales row_scales(const Magnitudes& magnitudes, const uint16_t* keys, uint64_t f
 
 Scales column_scales(const Magnitudes& magnitudes, const uint16_t* keys, uint64_t first, size_t n,
                      uint64_t run, uint64_t period, const std::vector<uint32_t>& rows) {
-  std::vector<uint64_t> sums(period), counts(period);
+  const size_t columns = static_cast<size_t>(period);
+  std::vector<uint64_t> sums(columns), counts(columns);
   const auto add = [&](size_t begin, size_t end, size_t row, size_t column) {
     const uint64_t inverse = rows[row];
     uint64_t* sum = sums.data() + column;

@@ -22,7 +22,7 @@ constexpr unsigned kFloatBits = 23, kFloatBias = 127;
 // log2(x) in 4096ths of an octave, of the 12 leading bits of x.
 int log2_of(uint64_t x) {
   const int shift = std::max(0, static_cast<int>(std::bit_width(x)) - static_cast<int>(kWideBits));
-  return static_cast<int>(kLogTable[x >> shift] >> 4) + shift * kOctave;
+  return static_cast<int>(kLogTable[static_cast<size_t>(x >> shift)] >> 4) + shift * kOctave;
 }
 
 constexpr int kSteps = static_cast<int>(grid::kScaleSteps);
