@@ -20,7 +20,7 @@ namespace {
 bool processor_has_more_than_scalar() {
 #if defined(__x86_64__) && defined(__GNUC__)
   return __builtin_cpu_supports("avx2") != 0;
-#elif defined(__AARCH64EL__) || defined(_M_ARM64)
+#elif defined(__AARCH64EL__) || defined(_M_ARM64) || defined(__wasm_simd128__)
   return true;
 #else
   return false;

@@ -77,6 +77,8 @@ std::vector<const Kernels*> available_kernels() {
   if (support.avx512vbmi2) sets.push_back(&kAvx512Vbmi2Kernels);
 #elif defined(__AARCH64EL__) || defined(_M_ARM64)
   sets.push_back(&kNeonKernels);
+#elif defined(__wasm_simd128__)
+  sets.push_back(&kSimd128Kernels);
 #endif
   return sets;
 }

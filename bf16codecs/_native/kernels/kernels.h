@@ -137,6 +137,9 @@ extern const Kernels kAvx512Vbmi2Kernels;  // and VBMI, VBMI2: tiles
 #if defined(__AARCH64EL__) || defined(_M_ARM64)
 extern const Kernels kNeonKernels;  // the baseline of little-endian AArch64
 #endif
+#if defined(__wasm_simd128__)
+extern const Kernels kSimd128Kernels;  // the vectors of WebAssembly
+#endif
 
 // The kernels in use: the best that the processor has, or what BF16CODECS_ISA names.
 const Kernels& kernels();

@@ -1,0 +1,224 @@
+// The pairs mode's decoders for WebAssembly's vectors. Each group of vector instructions is
+// preceded by the scalar formula that it computes.
+
+#include <bit>
+
+#include "kernels/pairs_escapes.h"
+#include "kernels/wasm/simd128.h"
+
+namespace bf16codecs {
+namespace {
+
+// The states of eight lanes, x = high << 16 | low.
+struct Octet {
+  v128_t low, high;
+};
+
+BF16CODECS_INLINE v128_t lower_halves(v128_t v, v128_t w) {
+  return wasm_i16x8_shuffle(v, w, 0, 2, 4, 6, 8, 10, 12, 14);
+}
+BF16CODECS_INLINE v128_t upper_halves(v128_t v, v128_t w) {
+  return wasm_i16x8_shuffle(v, w, 1, 3, 5, 7, 9, 11, 13, 15);
+}
+
+BF16CODECS_INLINE Octet load_states(const uint32_t x[8]) {
+  const v128_t v = wasm_v128_load(x), w = wasm_v128_load(x + 4);
+  return {lower_halves(v, w), upper_halves(v, w)};
+}
+
+BF16CODECS_INLINE void store_states(uint32_t x[8], const Octet& octet) {
+  wasm_v128_store(x, wasm_i16x8_shuffle(octet.low, octet.high, 0, 8, 1, 9, 2, 10, 3, 11));
+  wasm_v128_store(x + 4, wasm_i16x8_shuffle(octet.low, octet.high, 4, 12, 5, 13, 6, 14, 7, 15));
+}
+
+// For each mask of eight lanes, which bytes give each lane of the mask the next word.
+struct ExpandTable {
+  alignas(16) uint8_t row[256][16];
+};
+
+constexpr ExpandTable make_expand() {
+  ExpandTable expand{};
+  for (unsigned mask = 0; mask < 256; ++mask) {
+    unsigned rank = 0;
+    for (unsigned lane = 0; lane < 8; ++lane) {
+      expand.row[mask][2 * lane] = static_cast<uint8_t>(2 * rank);
+      expand.row[mask][2 * lane + 1] = static_cast<uint8_t>(2 * rank + 1);
+      rank += mask >> lane & 1;
+    }
+  }
+  return expand;
+}
+
+constexpr ExpandTable kExpand = make_expand();
+
+BF16CODECS_INLINE const uint8_t* renormalize_octet(Octet& x, v128_t is_low, unsigned mask,
+                                                   const uint8_t* words) {
+  const v128_t next = wasm_i8x16_swizzle(wasm_v128_load(words), wasm_v128_load(kExpand.row[mask]));
+  x.high = wasm_v128_or(x.high, wasm_v128_and(x.low, is_low));  // it is 0 where is_low
+  x.low = wasm_v128_bitselect(next, x.low, is_low);
+  return words + 2 * std::popcount(mask);
+}
+
+// if (x < 2^16) x = x << 16 | next word, lane by lane.
+BF16CODECS_INLINE void renormalize(Octet x[4], const uint8_t*& words) {
+  const v128_t zero = wasm_i8x16_splat(0);
+  BF16CODECS_UNROLL
+  for (unsigned k = 0; k < 4; k += 2) {
+    const v128_t first = wasm_i16x8_eq(x[k].high, zero);
+    const v128_t second = wasm_i16x8_eq(x[k + 1].high, zero);
+    const unsigned mask = wasm_i8x16_bitmask(wasm_i8x16_narrow_i16x8(first, second));
+    words = renormalize_octet(x[k], first, mask & 255, words);
+    words = renormalize_octet(x[k + 1], second, mask >> 8, words);
+  }
+}
+
+// A table's rows.
+struct DecoderRows {
+  v128_t base, threshold, last, frequency, start, symbol, escape;
+
+  explicit DecoderRows(const PairsTable& t)
+      : frequency(wasm_v128_load(t.frequency)),
+        start(wasm_v128_load(t.start)),
+        symbol(wasm_v128_load(t.symbol)),
+        escape(wasm_u8x16_splat(t.escape)) {
+    // The last bucket's entries come from `last` alone: its base is 0, and what its last slot gets
+    // for reaching the threshold is taken off before.
+    base = wasm_u8x16_replace_lane(wasm_v128_load(t.base), 15, 0);
+    threshold = wasm_u8x16_replace_lane(wasm_v128_load(t.threshold), 15, 255);
+    last = wasm_v128_load(t.last);
+    last = wasm_u8x16_replace_lane(last, 15,
+                                   static_cast<uint8_t>(wasm_u8x16_extract_lane(last, 15) - 1));
+  }
+};
+
+// entry = base[bucket] + (slot >= threshold[bucket]), in the last bucket last[slot % 16]: its
+// slots, less 240, are the only ones that are an index of 16 bytes; others find 0
+BF16CODECS_INLINE v128_t entries_of_slots(const DecoderRows& t, v128_t slots) {
+  const v128_t bucket = wasm_u8x16_shr(slots, 4);
+  const v128_t reached = wasm_u8x16_ge(slots, wasm_i8x16_swizzle(t.threshold, bucket));
+  const v128_t entries = wasm_i8x16_sub(wasm_i8x16_swizzle(t.base, bucket), reached);
+  const v128_t in_last = wasm_i8x16_sub(slots, wasm_u8x16_splat(240));
+  return wasm_i8x16_add(entries, wasm_i8x16_swizzle(t.last, in_last));
+}
+
+// x = f (x >> 16) + r
+BF16CODECS_INLINE void advance(Octet& x, v128_t f, v128_t r) {
+  const v128_t v =
+      wasm_i32x4_add(wasm_u32x4_extmul_low_u16x8(x.high, f), wasm_u32x4_extend_low_u16x8(r));
+  const v128_t w =
+      wasm_i32x4_add(wasm_u32x4_extmul_high_u16x8(x.high, f), wasm_u32x4_extend_high_u16x8(r));
+  x.low = lower_halves(v, w), x.high = upper_halves(v, w);
+}
+
+// Decodes two symbols from each of 16 lanes and gives their entries i and j.
+BF16CODECS_INLINE void decode_16(const DecoderRows& t, Octet x[2], v128_t& i, v128_t& j) {
+  // a = x % 256,  b = x / 256 % 256
+  const v128_t a = even8(x[0].low, x[1].low), b = odd8(x[0].low, x[1].low);
+  i = entries_of_slots(t, a), j = entries_of_slots(t, b);
+
+  // f = f[i] f[j],  r = f[i] (b - c[j]) + (a - c[i])
+  const v128_t fi = wasm_i8x16_swizzle(t.frequency, i), fj = wasm_i8x16_swizzle(t.frequency, j);
+  const v128_t ra = wasm_i8x16_sub(a, wasm_i8x16_swizzle(t.start, i));
+  const v128_t rb = wasm_i8x16_sub(b, wasm_i8x16_swizzle(t.start, j));
+  advance(x[0], wasm_u16x8_extmul_low_u8x16(fi, fj),
+          wasm_i16x8_add(wasm_u16x8_extmul_low_u8x16(fi, rb), wasm_u16x8_extend_low_u8x16(ra)));
+  advance(x[1], wasm_u16x8_extmul_high_u8x16(fi, fj),
+          wasm_i16x8_add(wasm_u16x8_extmul_high_u8x16(fi, rb), wasm_u16x8_extend_high_u8x16(ra)));
+}
+
+// 32 symbols, of the even and the odd places, as a plane.
+struct ToPlane : PlaneSink {
+  BF16CODECS_INLINE void put(v128_t even, v128_t odd, size_t at) {
+    wasm_v128_store(plane + at, zip_low8(even, odd));
+    wasm_v128_store(plane + at + 16, zip_high8(even, odd));
+  }
+};
+
+// 32 symbols as high bytes over a low plane.
+struct ToItems : ItemSink {
+  BF16CODECS_INLINE void put(v128_t even, v128_t odd, size_t at) {
+    store_merged(zip_low8(even, odd), wasm_v128_load(low + at), items + 2 * at);
+    store_merged(zip_high8(even, odd), wasm_v128_load(low + at + 16), items + 2 * at + 32);
+  }
+};
+
+// One bit for each of 32 places whose entry is the escape.
+BF16CODECS_INLINE uint64_t escaped_places(v128_t even, v128_t odd, v128_t escape) {
+  const v128_t is_even = wasm_i8x16_eq(even, escape), is_odd = wasm_i8x16_eq(odd, escape);
+  return static_cast<uint32_t>(wasm_i8x16_bitmask(zip_low8(is_even, is_odd))) |
+         static_cast<uint32_t>(wasm_i8x16_bitmask(zip_high8(is_even, is_odd))) << 16;
+}
+
+template <typename Sink>
+BF16CODECS_COLD void patch_escapes(PairsDecoder& d, uint64_t places, size_t at, Sink sink) {
+  patch_places(d, places, at, sink);
+}
+
+// Decodes a group's 64 symbols.
+template <typename Sink>
+BF16CODECS_INLINE void decode_group(PairsDecoder& d, const DecoderRows& t, Octet x[4],
+                                    const uint8_t*& words, size_t at, Sink& sink) {
+  // Of the even and the odd places of the first half, then of the second.
+  v128_t entries[4];
+  decode_16(t, x, entries[0], entries[2]);
+  decode_16(t, x + 2, entries[1], entries[3]);
+  v128_t escaped = wasm_i8x16_splat(0);
+  BF16CODECS_UNROLL
+  for (unsigned h = 0; h < 2; ++h) {
+    const v128_t even = entries[2 * h], odd = entries[2 * h + 1];
+    sink.put(wasm_i8x16_swizzle(t.symbol, even), wasm_i8x16_swizzle(t.symbol, odd), at + 32 * h);
+    escaped = wasm_v128_or(
+        escaped, wasm_v128_or(wasm_i8x16_eq(even, t.escape), wasm_i8x16_eq(odd, t.escape)));
+  }
+  renormalize(x, words);
+  if (wasm_v128_any_true(escaped)) [[unlikely]] {
+    const uint64_t places = escaped_places(entries[0], entries[1], t.escape) |
+                            escaped_places(entries[2], entries[3], t.escape) << 32;
+    patch_escapes(d, places, at, sink);
+  }
+}
+
+template <unsigned kGroups, typename Sink>
+size_t decode_steps(PairsDecoder& d, const uint8_t* limit, Sink sink, size_t steps) {
+  const DecoderRows rows(*d.table);
+  Octet x[4 * kGroups];
+  BF16CODECS_UNROLL16
+  for (unsigned i = 0; i < 4 * kGroups; ++i) x[i] = load_states(d.x + 8 * i);
+  const uint8_t* words = d.words;
+  for (; steps != 0 && words <= limit; --steps) {
+    BF16CODECS_UNROLL
+    for (unsigned g = 0; g < kGroups; ++g) {
+      decode_group(d, rows, x + 4 * g, words, kPairSymbols * g, sink);
+    }
+    sink.advance(kPairSymbols * kGroups);
+  }
+  BF16CODECS_UNROLL16
+  for (unsigned i = 0; i < 4 * kGroups; ++i) store_states(d.x + 8 * i, x[i]);
+  d.words = words;
+  return steps;
+}
+
+template <typename Sink>
+size_t decode(PairsDecoder& d, const uint8_t* limit, Sink sink, size_t steps) {
+  switch (d.groups) {
+    case 1:
+      return decode_steps<1>(d, limit, sink, steps);
+    case 2:
+      return decode_steps<2>(d, limit, sink, steps);
+    default:
+      return decode_steps<4>(d, limit, sink, steps);
+  }
+}
+
+}  // namespace
+
+size_t simd128_pairs_decode(PairsDecoder& d, const uint8_t* limit, uint8_t* plane, size_t steps) {
+  return decode(d, limit, ToPlane{{plane}}, steps);
+}
+
+size_t simd128_pairs_decode16(PairsDecoder& d, const uint8_t* limit, const uint8_t* low,
+                              uint8_t* items, size_t steps) {
+  return decode(d, limit, ToItems{{low, items}}, steps);
+}
+
+}  // namespace bf16codecs
