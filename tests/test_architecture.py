@@ -81,6 +81,8 @@ MACHINE_PATHS = re.compile(
     "|".join(["/wo" + "rk/", "/ro" + "ot/", "/ho" + "me/", r"(?<!\w)/tm" + "p/"])
 )
 CODE = {".py", ".pyi", ".cpp", ".h", ".rs", ".js", ".css", ".html"}
+# What npm installs, and what it and cargo build.
+NOT_OURS = {"node_modules", "dist", "build", ".cases", "target"}
 TEXT = {*CODE, ".md", ".toml", ".txt", ".cmake", ".yml", ".yaml", ".json", ".ipynb", ".svg", ""}
 
 
@@ -96,7 +98,7 @@ def source_files() -> Iterator[Path]:
     yield from (p for p in ROOT.iterdir() if p.is_file() and p.suffix in TEXT)
     for folder in (".ci", "bf16codecs", "tests", "examples", "docs"):
         for path in sorted((ROOT / folder).rglob("*")):
-            is_data = not {"goldens", "corpus", "target"}.isdisjoint(path.parts)  # cargo's is built
+            is_data = not {"goldens", "corpus", *NOT_OURS}.isdisjoint(path.parts)
             if path.is_file() and path.suffix in TEXT and not is_data:
                 yield path
 

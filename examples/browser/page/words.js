@@ -1,0 +1,81 @@
+// Numbers and errors in plain words.
+
+/** @param {number} bytes */
+export function sizeText(bytes) {
+  const units = ["B", "KB", "MB", "GB", "TB"];
+  let unit = 0;
+  while (bytes >= 1000 && unit < units.length - 1) {
+    bytes /= 1000;
+    unit += 1;
+  }
+  return `${unit === 0 || bytes >= 100 ? Math.round(bytes) : bytes.toPrecision(3)} ${units[unit]}`;
+}
+
+/** @param {number} value */
+export function numberText(value) {
+  if (!Number.isFinite(value)) return String(value).replace("Infinity", "∞");
+  if (value === 0) return Object.is(value, -0) ? "-0" : "0";
+  const size = Math.abs(value);
+  return size < 1e-4 || size >= 1e6 ? value.toExponential(3) : String(Number(value.toPrecision(5)));
+}
+
+/** @param {number[]} shape */
+export const shapeText = (shape) => (shape.length ? shape.join(" × ") : "one number");
+
+/**
+ * What the codecs of an array are called.
+ *
+ * @param {any[]} codecs
+ */
+export function codecText(codecs) {
+  const last = codecs.at(-1);
+  const inner = last?.name === "bf16codecs.blocks" ? last.configuration?.codec : last;
+  if (inner === undefined || inner.name === "bytes") return "none";
+  const name = inner.name.replace("bf16codecs.", "");
+  const level = inner.configuration?.level;
+  return name === "arithmetic" && level !== undefined ? `${name}, ${level}` : name;
+}
+
+/** @type {[RegExp, string][]} What zarrita and engines say, and what that means. */
+const MEANINGS = [
+  [
+    /Failed to fetch|NetworkError|Load failed/,
+    "The address could not be read. Either no server answers there, or it does not let pages of other" +
+      " sites read it: then it has to send the header Access-Control-Allow-Origin (CORS).",
+  ],
+  [/status 40[13]/, "The server refuses to give that out (access denied)."],
+  [/status 416/, "A chunk is empty: the store is damaged."],
+  [/status 5\d\d/, "The server failed. Try again later."],
+  [
+    /Failed to decode JSON|is not JSON/,
+    "What the server gives there is no metadata of Zarr. Is this the address of a store?",
+  ],
+  [/Invalid URL|Failed to (?:construct|parse)/, "That is not an address."],
+  [/Unknown codec/i, "The array is coded in a way that this page does not know."],
+  [/dataType|data type/i, "The array has a data type that this page does not know."],
+];
+
+/** @type {Record<string, string>} */
+const OF_CLASS = {
+  NotFoundError: "There is no store at this address: it has neither zarr.json nor .zgroup.",
+  CorruptDataError: "The store is damaged.",
+  TruncatedDataError: "The store is damaged: a chunk is cut off.",
+  BaseMismatchError: "The data are differences to another store, which this page does not have.",
+  UnsupportedVersionError: "The data were written by a newer release.",
+  MemoryError: "There is not enough memory for that.",
+};
+
+/**
+ * An error as a sentence for people, and what was said.
+ *
+ * @param {unknown} error
+ */
+export function errorText(error) {
+  // zarrita tells which codec failed; what is behind it says why.
+  let cause = /** @type {any} */ (error);
+  while (cause?.cause instanceof Error) cause = cause.cause;
+  const said = String(cause?.message ?? error);
+  const meaning =
+    OF_CLASS[cause?.name] ?? MEANINGS.find(([pattern]) => pattern.test(said))?.[1] ?? "";
+  return meaning === "" ? said : `${meaning} (${said})`;
+}

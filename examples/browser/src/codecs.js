@@ -1,0 +1,145 @@
+// The codecs of bf16codecs for zarrita's registry.
+
+import { BoolArray } from "zarrita";
+import { CorruptDataError, UnsupportedError } from "./errors.js";
+import { wholeChunk } from "./parts.js";
+
+/** @typedef {import("./core.js").Core} Core */
+/** @typedef {{ dataType: string, shape: number[] }} ChunkMeta */
+
+/** @type {Record<string, any>} */
+const ARRAYS = {
+  int8: Int8Array, int16: Int16Array, int32: Int32Array, int64: BigInt64Array,
+  uint8: Uint8Array, uint16: Uint16Array, uint32: Uint32Array, uint64: BigUint64Array,
+  float16: /** @type {any} */ (globalThis).Float16Array, float32: Float32Array,
+  float64: Float64Array, bool: BoolArray,
+};
+
+/**
+ * Bytes, little-endian as those of stores, as an array of a data type that zarrita has.
+ *
+ * @param {Uint8Array} bytes Of a buffer of its own.
+ * @param {string} dataType
+ */
+export function typed(bytes, dataType) {
+  const Type = ARRAYS[dataType];
+  if (Type === undefined) throw new UnsupportedError(`bf16codecs.blocks: data type ${dataType}`);
+  return new Type(bytes.buffer, bytes.byteOffset, bytes.length / itemSizeOf(dataType));
+}
+
+/** @param {string} dataType */
+export const itemSizeOf = (dataType) => new ARRAYS[dataType](0).BYTES_PER_ELEMENT;
+
+/** @param {number[]} shape */
+export function stridesOf(shape) {
+  const strides = shape.map(() => 1);
+  for (let axis = shape.length - 2; axis >= 0; --axis) {
+    strides[axis] = strides[axis + 1] * shape[axis + 1];
+  }
+  return strides;
+}
+
+/** @param {string} name */
+const encodeNothing = (name) => () => {
+  throw new UnsupportedError(`${name}: this package reads only`);
+};
+
+/** @param {Core} core */
+function blocksCodec(core) {
+  return class BlocksCodec {
+    kind = "array_to_bytes";
+    encode = encodeNothing("bf16codecs.blocks");
+    #meta;
+
+    /** @param {ChunkMeta} meta */
+    constructor(meta) {
+      this.#meta = meta;
+    }
+
+    /**
+     * @param {unknown} _configuration Frames say themselves how they are coded.
+     * @param {ChunkMeta} meta
+     */
+    static fromConfig(_configuration, meta) {
+      return new BlocksCodec(meta);
+    }
+
+    /** @param {Uint8Array} bytes */
+    decode(bytes) {
+      const { dataType, shape } = this.#meta;
+      const items = shape.reduce((a, b) => a * b, 1);
+      const raw = wholeChunk(core, bytes, items * itemSizeOf(dataType));
+      return { data: typed(raw, dataType), shape, stride: stridesOf(shape) };
+    }
+  };
+}
+
+/**
+ * @param {string} name
+ * @param {(bytes: Uint8Array) => Uint8Array} decode
+ */
+function bytesCodec(name, decode) {
+  return class BytesCodec {
+    kind = "bytes_to_bytes";
+    encode = encodeNothing(name);
+    decode = decode;
+
+    static fromConfig() {
+      return new BytesCodec();
+    }
+  };
+}
+
+/** The codec "bf16codecs.delta": each integer is the sum of all up to it. */
+class DeltaCodec {
+  kind = "bytes_to_bytes";
+  encode = encodeNothing("bf16codecs.delta");
+  #dataType;
+
+  /** @param {string} dataType */
+  constructor(dataType) {
+    this.#dataType = dataType;
+  }
+
+  /** @param {{ dtype?: string }} configuration */
+  static fromConfig(configuration) {
+    const size = /^(?:\|u1|<u[248])$/.exec(configuration?.dtype ?? "")?.[0].slice(2);
+    if (size === undefined) {
+      throw new UnsupportedError(`bf16codecs.delta: dtype ${configuration?.dtype}`);
+    }
+    return new DeltaCodec(`uint${8 * Number(size)}`);
+  }
+
+  /** @param {Uint8Array} bytes */
+  decode(bytes) {
+    const size = itemSizeOf(this.#dataType);
+    if (bytes.length % size !== 0) {
+      throw new CorruptDataError(`bf16codecs.delta: ${bytes.length} bytes are no whole integers`);
+    }
+    const copy = bytes.slice();
+    const items = typed(copy, this.#dataType);
+    for (let i = 1; i < items.length; ++i) items[i] += items[i - 1];
+    return copy;
+  }
+}
+
+/**
+ * Add the codecs to a registry of zarrita's.
+ *
+ * @param {Map<string, () => any>} registry zarrita's `registry`.
+ * @param {Core} core
+ */
+export function registerCodecs(registry, core) {
+  registry.set("bf16codecs.blocks", () => blocksCodec(core));
+  const frames = ["split", "huffman", "arithmetic", "zstd"].map((name) => `bf16codecs.${name}`);
+  const bytesCodecs = [
+    ...frames.map((name) => bytesCodec(name, (bytes) => core.decode(bytes, { padded: true }))),
+    bytesCodec("bf16codecs.rle", (bytes) => core.decodeRunLengths(bytes)),
+    DeltaCodec,
+  ];
+  [...frames, "bf16codecs.rle", "bf16codecs.delta"].forEach((name, i) => {
+    registry.set(name, () => bytesCodecs[i]);
+    // So zarrita calls the compressors of format 2.
+    registry.set(`numcodecs.${name}`, () => bytesCodecs[i]);
+  });
+}
