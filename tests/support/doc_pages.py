@@ -35,7 +35,7 @@ from object_store import CREDENTIALS, s3_server
 from servers import serving
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-LANGUAGES = {"python", "sh", "text", "json", "c", "cmake", "rust", "toml"}
+LANGUAGES = {"python", "sh", "text", "json", "c", "cmake", "js", "rust", "toml"}
 #: Addresses in the pages that stand for servers of the page's folder on this machine.
 HOST = re.compile(r"https?://host\b")
 S3_HOST = "https://s3.host"
