@@ -83,7 +83,7 @@ impl BlocksPartialDecoder {
         }
         // It holds the head of a frame, whose block table has 8 bytes for each block.
         let first = (self.nbytes >> 15).max(4096);
-        let Ok(prefix) = self.fetch([0..first], options) else {
+        let Ok(prefix) = self.fetch(std::iter::once(0..first), options) else {
             return whole(); // it may be shorter
         };
         let Some(mut head) = prefix.map(|mut parts| parts.swap_remove(0)) else {
@@ -95,7 +95,8 @@ impl BlocksPartialDecoder {
         let size = head_size(&head).map_err(|error| codec_error(&error))?;
         self.check_stored(size)?;
         if size > first {
-            let rest = self.fetch([first..size], options)?.ok_or_else(disappeared)?;
+            let rest =
+                self.fetch(std::iter::once(first..size), options)?.ok_or_else(disappeared)?;
             head.to_mut().extend_from_slice(&rest[0]);
         }
         let frame = Frame::open(&head).map_err(|error| codec_error(&error))?;
