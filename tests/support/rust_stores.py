@@ -165,6 +165,12 @@ def write_damaged(folder: Path) -> None:
 REFUSED: dict[str, list[Any]] = {
     "unknown-parameter": [{"name": "bf16codecs.blocks", "configuration": {"code": 1}}],
     "no-codec": [{"name": "bf16codecs.blocks", "configuration": {"codec": {"name": "zstd"}}}],
+    "unknown-key": [
+        {
+            "name": "bf16codecs.blocks",
+            "configuration": {"codec": {"name": "bf16codecs.huffman", "level": 1}},
+        }
+    ],
     "auto": [
         {"name": "bytes", "configuration": {"endian": "little"}},
         {"name": "bf16codecs.huffman", "configuration": {"dtype": "auto"}},

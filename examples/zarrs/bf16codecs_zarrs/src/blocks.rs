@@ -44,6 +44,10 @@ impl BlocksCodec {
         let Some(codec) = given.get("codec") else {
             return Ok(Self::new(Configuration::of_codec(Codec::Huffman)));
         };
+        let mut keys = codec.as_object().into_iter().flat_map(Map::keys);
+        if let Some(key) = keys.find(|key| *key != "name" && *key != "configuration") {
+            return Err(format!("{NAME}: its codec has no {key:?}").into());
+        }
         let name = codec.get("name").or(Some(codec)).and_then(Value::as_str);
         let name = name.ok_or_else(|| format!("{NAME}: {codec} is no codec"))?;
         let configuration = match codec.get("configuration") {
