@@ -1,14 +1,14 @@
 # What a release is made of, as far as one Linux machine can: an sdist and wheels, each used in an
 # empty environment, and the native core and the HDF5 plugin for other platforms.
 
-# The tests that the wheels of a release are tested with (pyproject.toml), outside of the checkout.
+# The demo and a few of the tests that a release's wheels are tested with, outside of the checkout.
 use_installed() {
   local folder=$scratch/elsewhere-$1
   mkdir "$folder"
   cp -r tests docs pyproject.toml "$folder"
   (cd "$folder" && "$scratch/$1/bin/bf16codecs" demo >demo.txt &&
     "$scratch/$1/bin/pip" install -q --group wheel-tests &&
-    "$scratch/$1/bin/pytest" -q -m 'not slow' -p no:cacheprovider tests/codecs \
+    "$scratch/$1/bin/pytest" -q -m 'not slow' -p no:cacheprovider tests/codecs/test_codecs.py \
       tests/test_packaging.py)
 }
 
@@ -95,8 +95,9 @@ musl() {
   test_kernels "$scratch/x86_64-linux-musl/kernels_test"
 }
 
-# Those that differ from one of the others in the processor alone.
+# Those that differ from Linux in the C library alone, and from the others in the processor alone.
 all_platforms() {
+  musl
   build_for aarch64-windows-gnu Windows ARM64 Debug kernels_test h5bf16codecs
   plugin_of aarch64-windows-gnu
   build_for x86_64-macos.11.0 Darwin x86_64 Debug h5bf16codecs
@@ -111,7 +112,7 @@ other_platforms() {
   zig_program=$("$scratch/cross/bin/python" -c 'import pathlib, ziglang
 print(pathlib.Path(ziglang.__file__).with_name("zig"))')
   beside windows windows
-  in_turn macos musl
+  macos
   await windows
   [ -z "${BF16CODECS_ALL_PLATFORMS:-}" ] || in_turn all_platforms
 }
