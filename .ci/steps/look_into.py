@@ -1,7 +1,7 @@
 """Looks into what was built for release: `look_into.py FILE...`, wheels and HDF5 plugins.
 
-A wheel has the package, compiled, and nothing else of this repository. A plugin exports the two
-functions that libhdf5 asks for, and links what the system has.
+A wheel has the package, compiled, and nothing else of this repository. A plugin exports the
+functions that libraries ask for, and links what the system has.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from pathlib import Path
 
 import lief
 
-ENTRIES = {"H5PLget_plugin_type", "H5PLget_plugin_info"}
+EXPORTS = Path(__file__).parents[2] / "bf16codecs" / "_native" / "hdf5" / "exports.map"
+(LISTED,) = re.findall(r"global:([^:]*)local:", EXPORTS.read_text("utf-8"))
+ENTRIES = set(re.findall(r"\w+", LISTED))
 # What every machine of the platform has; of Linux, that manylinux allows.
 SYSTEM = {
     "ELF": r"lib(c|m|pthread|dl|gcc_s|stdc\+\+)\.so(\.\d+)?|ld-.*\.so\.\d",
@@ -50,7 +52,7 @@ def look_into_plugin(name: str, content: bytes) -> None:
         libraries = [other for other in libraries if Path(other).name != Path(name).name]
     foreign = [other for other in libraries if not re.fullmatch(SYSTEM[kind], other)]
     expect(not foreign, f"{name} links {foreign}")
-    print(f"{Path(name).name}: {kind}, exports 2 functions, links {', '.join(libraries)}")
+    print(f"{Path(name).name}: {kind}, exports {len(ENTRIES)} functions, links {', '.join(libraries)}")
 
 
 def look_into_wheel(path: str) -> None:
