@@ -1,7 +1,8 @@
 """Looks into what was built for release: `look_into.py FILE...`, wheels and HDF5 plugins.
 
 A wheel has the package, compiled, and nothing else of this repository. A plugin exports the
-functions that libraries ask for, and links what the system has.
+functions that libraries ask for, and links what the system has; so do the small ones beside it, which
+netCDF alone loads.
 """
 
 from __future__ import annotations
@@ -13,9 +14,8 @@ from pathlib import Path
 
 import lief
 
-EXPORTS = Path(__file__).parents[2] / "bf16codecs" / "_native" / "hdf5" / "exports.map"
-(LISTED,) = re.findall(r"global:([^:]*)local:", EXPORTS.read_text("utf-8"))
-ENTRIES = set(re.findall(r"\w+", LISTED))
+NATIVE = Path(__file__).parents[2] / "bf16codecs" / "_native"
+PLUGINS = {"h5bf16codecs", *(f"ncbf16codecs_{name}" for name in ("arithmetic", "split", "zstd"))}
 # What every machine of the platform has; of Linux, that manylinux allows.
 SYSTEM = {
     "ELF": r"lib(c|m|pthread|dl|gcc_s|stdc\+\+)\.so(\.\d+)?|ld-.*\.so\.\d",
@@ -33,6 +33,14 @@ def expect(holds: bool, what: str) -> None:
         raise SystemExit(what)
 
 
+def entries_of(name: str) -> set[str]:
+    """Return what a plugin has to export."""
+    folder = "netcdf" if Path(name).name.startswith("nc") else "hdf5"
+    exports = (NATIVE / folder / "exports.map").read_text("utf-8")
+    (listed,) = re.findall(r"global:([^:]*)local:", exports)
+    return set(re.findall(r"\w+", listed))
+
+
 def look_into_plugin(name: str, content: bytes) -> None:
     """Check what a plugin exports and links."""
     binary = lief.parse(list(content))
@@ -43,8 +51,9 @@ def look_into_plugin(name: str, content: bytes) -> None:
     exported = {str(f.name) for f in binary.exported_functions}
     if kind == "MachO":
         exported = {symbol.removeprefix("_") for symbol in exported}
-    others = {symbol for symbol in exported - ENTRIES if not ALSO_EXPORTED.fullmatch(symbol)}
-    expect(exported >= ENTRIES, f"{name} exports {sorted(exported)}")
+    entries = entries_of(name)
+    others = {symbol for symbol in exported - entries if not ALSO_EXPORTED.fullmatch(symbol)}
+    expect(exported >= entries, f"{name} exports {sorted(exported)}")
     expect(not others, f"{name} exports {sorted(others)}")
     libraries = [str(getattr(library, "name", library)) for library in binary.libraries]
     if kind == "MachO":
@@ -52,7 +61,8 @@ def look_into_plugin(name: str, content: bytes) -> None:
         libraries = [other for other in libraries if Path(other).name != Path(name).name]
     foreign = [other for other in libraries if not re.fullmatch(SYSTEM[kind], other)]
     expect(not foreign, f"{name} links {foreign}")
-    print(f"{Path(name).name}: {kind}, exports {len(ENTRIES)} functions, links {', '.join(libraries)}")
+    links = ", ".join(libraries)
+    print(f"{Path(name).name}: {kind}, exports {len(entries)} functions, links {links}")
 
 
 def look_into_wheel(path: str) -> None:
@@ -71,12 +81,14 @@ def look_into_wheel(path: str) -> None:
         expect(recorded == set(names), f"RECORD and content: {recorded ^ set(names)}")
         modules = [n for n in names if re.fullmatch(r"bf16codecs/_core[^/]*\.(so|pyd)", n)]
         plugins = [n for n in names if n.startswith("bf16codecs/plugins/")]
-        expect(len(modules) == len(plugins) == 1, f"{path} has {modules} and {plugins}")
+        stems = {Path(name).stem.removeprefix("lib") for name in plugins}
+        expect(len(modules) == 1 and stems == PLUGINS, f"{path} has {modules} and {plugins}")
         is_stable = "-abi3-" in Path(path).name
         expect(is_stable == (".abi3." in modules[0]), f"{path} has {modules[0]}")
         for name in (*modules, *plugins):
             expect(b"libhdf5" not in wheel.read(name), f"{name} names libhdf5")
-        look_into_plugin(plugins[0], wheel.read(plugins[0]))
+        for name in plugins:
+            look_into_plugin(name, wheel.read(name))
     size = Path(path).stat().st_size / 1e6
     print(f"{Path(path).name}: {size:.1f} MB, {len(names)} files, {modules[0]}")
 
