@@ -1,8 +1,8 @@
 """Looks into what was built for release: `look_into.py FILE...`, wheels and HDF5 plugins.
 
 A wheel has the package, compiled, and nothing else of this repository. A plugin exports the
-functions that libraries ask for, and links what the system has; so do the small ones beside it, which
-netCDF alone loads.
+functions that libraries ask for, and links what the system has; so do the small ones beside it,
+which netCDF alone loads.
 """
 
 from __future__ import annotations

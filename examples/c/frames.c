@@ -176,12 +176,12 @@ static int decode_range(const char* from, uint64_t first, uint64_t last, const c
   bf16codecs_error error;
   bf16codecs_frame* frame;
   buffer payload, raw;
+  if (last <= first) return failed(from, "the range has no blocks");
   if (open_frame(from, &frame, &info)) return 1;
   if (bf16codecs_block_info(frame, first, &begin, &error) ||
       bf16codecs_block_info(frame, last - 1, &end, &error)) {
     return failed_to(from, &error);
   }
-  if (last <= first) return failed(from, "the range has no blocks");
   if (read_range(from, begin.offset, end.offset + end.size - begin.offset, &payload)) return 1;
   if (allocate(&raw, end.raw_offset + end.raw_size - begin.raw_offset)) return 1;
   if (bf16codecs_decode_blocks(frame, payload.bytes, payload.size, first, last, NULL, raw.bytes,

@@ -82,6 +82,7 @@ def test_example_says_what_is_wrong(library: Library, tmp_path: Path) -> None:
         (["info", tmp_path / "none"], 1, "none: No such file or directory"),
         (["decode", tmp_path / "bad", tmp_path / "x"], 1, "has format version 7"),
         (["range", tmp_path / "bad", "0", "1", tmp_path / "x"], 1, "has format version 7"),
+        (["range", tmp_path / "bad", "0", "0", tmp_path / "x"], 1, "the range has no blocks"),
         (["encode", tmp_path / "bad", tmp_path / "x", "int8"], 1, "int8: there is no such dtype"),
         (["encode"], 2, "usage: frames encode RAW FRAME"),
     ]:

@@ -26,7 +26,6 @@ from c_library import (
     CError,
     DecodeOptions,
     EncodeOptions,
-    Error,
     Info,
     Library,
     Version,
@@ -326,12 +325,6 @@ def test_structures_of_other_releases(library: Library) -> None:
     short.struct_size = Info.item_size.offset
     library.call("inspect", frame, c_size_t(len(frame)), byref(short))
     assert (short.codec, short.raw_size, short.struct_size) == (2, 0, Info.item_size.offset)
-
-
-def test_long_messages_are_cut(library: Library) -> None:
-    error = Error()
-    library.raw.bf16codecs_open(b"x", c_size_t(1), None, byref(error))
-    assert error.message.endswith(b"null")
 
 
 def test_symbols_are_versioned_and_no_others(library: Library) -> None:

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import h5py
+import numpy as np
 import pytest
 from numcodecs import get_codec
 
@@ -236,14 +238,38 @@ def test_without_the_plugin_beside_them(tmp_path: Path, capfd: pytest.CaptureFix
     assert capfd.readouterr().err.count("is not in the same folder") == len(OTHERS)
 
 
+def test_libhdf5_is_not_asked_for_netcdfs_chunks(tmp_path: Path) -> None:
+    """Nor is one that was asked before: another library has it, and locks it for itself."""
+    values = np.random.default_rng(0).normal(0, 1, 1000).astype(np.float32)
+    arithmetic = library_of("arithmetic").H5PLget_plugin_info().contents
+    frame = BF16Arithmetic("float32").encode(values[:500])
+    options = (3, 2)
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset(
+            "x",
+            data=values,
+            chunks=values.shape,
+            compression=hdf5.FILTER_ID,
+            compression_opts=options,
+        )
+    with h5py.File(tmp_path / "x.h5") as file:
+        dataset = file["x"]
+        assert dataset[0] == values[0]  # for which the plugin asks
+        library_of("huffman").H5PLget_plugin_info()
+        with called(arithmetic.filter, frame, list(options), plugin.REVERSE) as (size, _):
+            assert size == 2000
+
+
 @contextmanager
-def called(function: Any, data: bytes, values: list[int]) -> Iterator[tuple[int, bytes]]:
+def called(
+    function: Any, data: bytes, values: list[int], flags: int = 0
+) -> Iterator[tuple[int, bytes]]:
     """Give the result of the filter, and what is in memory then."""
     memory = plugin._libc.malloc(len(data))
     ctypes.memmove(memory, data, len(data))
     buf, room = ctypes.c_void_p(memory), ctypes.c_size_t(len(data))
     array = (ctypes.c_uint * len(values))(*values)
-    size = function(0, len(values), array, len(data), room, buf)
+    size = function(flags, len(values), array, len(data), room, buf)
     try:
         yield size, ctypes.string_at(buf, room.value)
     finally:

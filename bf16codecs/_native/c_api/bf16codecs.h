@@ -6,15 +6,16 @@
  *
  * - Functions return a status, and throw nothing. What went wrong, and where, is told in the
  *   bf16codecs_error that they are given, which may be null.
- * - Results go to memory of the caller's. Nothing has to be freed but what bf16codecs_open() made.
- *   A call takes working memory of its own: some MiB, and 16 bytes for each block of the frame. It
- *   keeps one call's for the next.
+ * - Results go to memory of the caller's. What bf16codecs_open() and bf16codecs_growing_open() make
+ *   has to be closed, and nothing else. A call takes working memory of its own: some MiB, and 16
+ *   bytes for each block of the frame; to encode at level "best", with a base or where steps may
+ *   be dropped, as much again as bf16codecs_encode_room() says. It keeps some MiB for the next.
  * - Frames may come from strangers: nothing outside of the given bytes is read, and the decoded
  *   bytes are those that were encoded, or the call fails. After a failure, what the output memory
  *   holds is not specified.
  * - Every function may be called from several threads at once. None starts a thread.
- * - Structures begin with their size, by which later releases tell what a caller knows: initialize
- *   them with the macros, and set what is to be other than that.
+ * - Structures that may grow begin with their size, by which later releases tell what a caller
+ *   knows: initialize them with their macros, and set what is to be other than that.
  */
 #ifndef BF16CODECS_H
 #define BF16CODECS_H
@@ -213,7 +214,8 @@ typedef struct bf16codecs_frame bf16codecs_frame;
 BF16CODECS_API bf16codecs_status bf16codecs_head_size(const void* prefix, size_t size,
                                                       uint64_t* head_size, bf16codecs_error* error);
 
-/* Opens a frame, of which the first `size` bytes are there. *frame is to be closed. */
+/* Opens a frame, of which the first `size` bytes are there: no growing one, whose versions are
+   opened one by one. *frame is to be closed. */
 BF16CODECS_API bf16codecs_status bf16codecs_open(const void* head, size_t size,
                                                  bf16codecs_frame** frame, bf16codecs_error* error);
 BF16CODECS_API void bf16codecs_close(bf16codecs_frame* frame);
@@ -291,7 +293,7 @@ BF16CODECS_API bf16codecs_status bf16codecs_growing_find(const void* directory, 
                                                          bf16codecs_error* error);
 
 /* Opens a version's frame, of which the first `size` bytes are there, and compares it with the
-   directory. */
+   directory. *frame is to be closed. */
 BF16CODECS_API bf16codecs_status bf16codecs_growing_open(const void* directory,
                                                          size_t directory_size, uint64_t number,
                                                          const void* head, size_t size,

@@ -116,6 +116,7 @@ class OpenDatasets {
   // Calls function(expected) for each; for none if libhdf5 need not, or cannot, be asked.
   template <typename Function>
   void for_each(const void* caller, Function function) {
+    if (caller == nullptr) return;
     const std::lock_guard lock(mutex_);
     if (caller != caller_) enter(caller);
     if (!can_ask_) return;
@@ -134,6 +135,7 @@ class OpenDatasets {
   void forget() {
     const std::lock_guard lock(mutex_);
     caller_ = nullptr;
+    can_ask_ = false;
     known_.clear();
   }
 
