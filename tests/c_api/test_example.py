@@ -113,10 +113,11 @@ def test_header_in_each_dialect(library: Library, tmp_path: Path, dialect: str) 
         "  bf16codecs_decode_options decode = BF16CODECS_DECODE_OPTIONS_INIT;\n"
         "  bf16codecs_info info = BF16CODECS_INFO_INIT;\n"
         "  bf16codecs_block block = BF16CODECS_BLOCK_INIT;\n"
-        "  bf16codecs_growing_version version = BF16CODECS_GROWING_VERSION_INIT;\n"
+        "  bf16codecs_version_info version = BF16CODECS_VERSION_INFO_INIT;\n"
+        "  bf16codecs_zstd zstd = BF16CODECS_ZSTD_INIT;\n"
         "  return !(encode.steps == 1 && encode.codec == BF16CODECS_CODEC_HUFFMAN &&\n"
         "           decode.struct_size && info.struct_size && block.struct_size &&\n"
-        "           version.struct_size);\n"
+        "           version.struct_size && zstd.struct_size);\n"
         "}\n"
     )
     include = f"-I{library.path.parents[1] / 'include'}"

@@ -28,7 +28,6 @@ from c_library import (
     EncodeOptions,
     Info,
     Library,
-    Version,
     Zstd,
 )  # fmt: skip
 from make_goldens import GOLDENS, path_of
@@ -71,7 +70,7 @@ def decompress(user, payload, size, plane, n):
     return 0
 
 
-ZSTD = ctypes.pointer(Zstd(None, compress, decompress))
+ZSTD = ctypes.pointer(Zstd(compress=compress, decompress=decompress))
 
 
 def test_names_are_those_of_python(library: Library) -> None:
@@ -199,27 +198,30 @@ def test_versions_of_growing_goldens(library: Library, name: str) -> None:
     facts = bf16codecs.inspect(frame)
     assert library.raw.bf16codecs_is_growing(frame, c_size_t(len(frame))) == 1
     size = library.head_size(frame[:48])
-    directory, info = frame[:size], Info()
-    library.call("growing_info", directory, c_size_t(size), byref(info))
-    assert (info.head_size, info.room, info.raw_size) == (size, facts["steps"], len(raw))
     assert library.decode(frame, len(raw)) == raw
-    padded = library.decode(frame, info.padded_size, padded=1)
-    assert padded == raw + b"\xff" * (info.padded_size - len(raw))
-    versions = []
-    for number in range(info.steps):
-        version = Version()
-        library.call("growing_find", directory, c_size_t(size), c_uint64(number), byref(version))
-        own = frame[version.offset : version.offset + version.size]
-        with library.open_version(directory, number, own[: library.head_size(own[:48])]) as opened:
-            blocks = opened.info().blocks
+    with library.open_growing(frame[:size]) as growing:
+        info = growing.info()
+        assert (info.head_size, info.room, info.raw_size) == (size, facts["steps"], len(raw))
+        padded = library.decode(frame, info.padded_size, padded=1)
+        assert padded == raw + b"\xff" * (info.padded_size - len(raw))
+        versions = []
+        for number in range(info.steps):
+            version = growing.version(number)
+            own = frame[version.offset : version.offset + version.size]
             base = None if version.parent == NO_PARENT else versions[version.parent]
-            payload = own[opened.block(0).offset :]
-            versions.append(
-                opened.decode(payload, 0, blocks, opened.info().raw_size, base=base, zstd=ZSTD)
-            )
-    assert b"".join(versions) == raw
-    with pytest.raises(CError, match=f"no version {info.steps}: there are {info.steps}"):
-        library.open_version(directory, info.steps, frame)
+            with growing.open(number, own[: library.head_size(own[:48])]) as opened:
+                told = opened.info()
+                payload = own[opened.block(0).offset :]
+                versions.append(
+                    opened.decode(payload, 0, told.blocks, told.raw_size, base=base, zstd=ZSTD)
+                )
+        assert b"".join(versions) == raw
+        for call in (growing.version, lambda number: growing.open(number, frame)):
+            with pytest.raises(CError, match=f"no version {info.steps}: there are {info.steps}"):
+                call(info.steps)
+    with pytest.raises(CError, match="open it by bf16codecs_growing_open") as caught:
+        library.open(frame)
+    assert caught.value.status == INVALID_ARGUMENT
 
 
 def test_run_lengths_are_those_of_python(library: Library) -> None:

@@ -156,13 +156,15 @@ def test_wrong_values_are_refused(values: tuple[int, ...]) -> None:
     assert codec_of("huffman").config(values) in NO_MEMORY_OR_FILTER
 
 
-def test_zstandard_is_known_but_cannot_be_written() -> None:
+def test_zstandard_is_known_but_cannot_be_written(capfd: pytest.CaptureFixture[str]) -> None:
     values = codec_of("zstd").values(json.dumps(BF16Zstd(7, "float32").get_config()))
     assert values == [4, 2, 0, 7]
     assert codec_of("zstd").values('{"id": "bf16codecs.zstd"}') == [4, 0, 0, 3]
     info = library_of("zstd").H5PLget_plugin_info().contents
     with called(info.filter, bytes(1000), values) as (size, _):
         assert size == 0
+    assert codec_of("zstd").config(tuple(values)) in NO_MEMORY_OR_FILTER
+    assert "write bf16codecs.zstd with the Python package" in capfd.readouterr().err
 
 
 #: What comes after `{"id": "bf16codecs.huffman"`.
@@ -235,7 +237,9 @@ def test_without_the_plugin_beside_them(tmp_path: Path, capfd: pytest.CaptureFix
         assert (codec.codec_id, codec.filter_id) == (b"", info.id)
         with called(info.filter, bytes(1000), [0, 2]) as (size, _):
             assert size == 0
-    assert capfd.readouterr().err.count("is not in the same folder") == len(OTHERS)
+    said = capfd.readouterr().err
+    assert said.count("wants the plugin of the same release in the same folder: ") == len(OTHERS)
+    assert said.count("is not in the same folder") == len(OTHERS)
 
 
 def test_libhdf5_is_not_asked_for_netcdfs_chunks(tmp_path: Path) -> None:

@@ -34,12 +34,17 @@ COMPRESS = ctypes.CFUNCTYPE(c_size_t, pointer, pointer, c_size_t, c_int, pointer
 DECOMPRESS = ctypes.CFUNCTYPE(c_int, pointer, pointer, c_size_t, pointer, c_size_t)
 
 
-class Zstd(Structure):
-    _fields_ = [("user", pointer), ("compress", COMPRESS), ("decompress", DECOMPRESS)]
-
-
 def fields(text: str, types: dict[str, type] | None = None) -> list[tuple[str, type]]:
     return [(name, (types or {}).get(name, c_uint64)) for name in text.split()]
+
+
+class Zstd(Sized):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("user", pointer),
+        ("compress", COMPRESS),
+        ("decompress", DECOMPRESS),
+    ]
 
 
 INTS = dict.fromkeys(
@@ -162,13 +167,39 @@ class Library:
         self.call("open", head, c_size_t(len(head)), byref(frame))
         return Frame(self, frame)
 
-    def open_version(self, directory: bytes, number: int, head: bytes) -> Frame:
+    def open_growing(self, directory: bytes) -> Growing:
+        growing = pointer()
+        self.call("growing_open", directory, c_size_t(len(directory)), byref(growing))
+        return Growing(self, growing)
+
+
+class Growing:
+    """The directory of a growing frame, until it is closed."""
+
+    def __init__(self, library: Library, growing: pointer) -> None:
+        self.library, self.growing = library, growing
+
+    def __enter__(self) -> Growing:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.library.raw.bf16codecs_growing_close(self.growing)
+
+    def info(self) -> Info:
+        info = Info()
+        self.library.call("growing_info", self.growing, byref(info))
+        return info
+
+    def version(self, number: int) -> Version:
+        version = Version()
+        self.library.call("growing_version", self.growing, c_uint64(number), byref(version))
+        return version
+
+    def open(self, number: int, head: bytes) -> Frame:
         frame = pointer()
-        self.call(
-            "growing_open", directory, c_size_t(len(directory)), c_uint64(number), head,
-            c_size_t(len(head)), byref(frame),
-        )  # fmt: skip
-        return Frame(self, frame)
+        size = c_size_t(len(head))
+        self.library.call("growing_frame", self.growing, c_uint64(number), head, size, byref(frame))
+        return Frame(self.library, frame)
 
 
 class Frame:

@@ -6,10 +6,11 @@
  *
  * - Functions return a status, and throw nothing. What went wrong, and where, is told in the
  *   bf16codecs_error that they are given, which may be null.
- * - Results go to memory of the caller's. What bf16codecs_open() and bf16codecs_growing_open() make
- *   has to be closed, and nothing else. A call takes working memory of its own: some MiB, and 16
- *   bytes for each block of the frame; to encode at level "best", with a base or where steps may
- *   be dropped, as much again as bf16codecs_encode_room() says. It keeps some MiB for the next.
+ * - Results go to memory of the caller's. What the functions ..._open() and
+ *   bf16codecs_growing_frame() make has to be closed, and nothing else. A call takes working memory
+ *   of its own: some MiB, and 16 bytes for each block of the frame; to encode at level "best", with
+ *   a base or where steps may be dropped, as much again as bf16codecs_encode_room() says. It keeps
+ *   some MiB for the next.
  * - Frames may come from strangers: nothing outside of the given bytes is read, and the decoded
  *   bytes are those that were encoded, or the call fails. After a failure, what the output memory
  *   holds is not specified.
@@ -43,7 +44,7 @@ extern "C" {
 /* The release, such as "1.2.0", of the library that is linked. */
 BF16CODECS_API const char* bf16codecs_version(void);
 
-/* The instruction set that it uses, such as "avx512". */
+/* The instruction set that it uses, such as "avx512"; null where memory is short. */
 BF16CODECS_API const char* bf16codecs_active_isa(void);
 
 /* ---- Errors ---------------------------------------------------------------------------------- */
@@ -99,6 +100,7 @@ BF16CODECS_API const char* bf16codecs_mode_name(int mode);
 
 /* The library has no Zstandard of its own. Frames of codec "zstd" need one from the caller. */
 typedef struct bf16codecs_zstd {
+  size_t struct_size;
   void* user; /* passed to both functions */
   /* Compresses n bytes to out; returns the size, or 0 if that is more than the capacity. */
   size_t (*compress)(void* user, const void* plane, size_t n, int level, void* out,
@@ -107,6 +109,8 @@ typedef struct bf16codecs_zstd {
      another number if the payload is damaged. */
   int (*decompress)(void* user, const void* payload, size_t size, void* plane, size_t n);
 } bf16codecs_zstd;
+
+#define BF16CODECS_ZSTD_INIT {sizeof(bf16codecs_zstd), NULL, NULL, NULL}
 
 /* ---- Encode ---------------------------------------------------------------------------------- */
 
@@ -155,7 +159,7 @@ BF16CODECS_API bf16codecs_status bf16codecs_encode(const void* raw, size_t raw_s
 
 typedef struct bf16codecs_decode_options {
   size_t struct_size;
-  const void* base; /* of a frame that needs one, or null */
+  const void* base; /* of a frame that needs one, even if it is empty; or null */
   size_t base_size;
   int padded; /* of a growing frame: versions that are not there are bytes of 255 */
   const bf16codecs_zstd* zstd;
@@ -269,36 +273,42 @@ bf16codecs_decode_blocks(const bf16codecs_frame* frame, const void* payload, siz
 /* ---- Growing frames: a directory, and behind it a frame for each version ----------------------
  */
 
-typedef struct bf16codecs_growing_version {
+/* Whether a frame is a growing one, by its first bytes. */
+BF16CODECS_API int bf16codecs_is_growing(const void* prefix, size_t size);
+
+/* A directory. Opened, it does not change, and does not need the bytes that it was opened from. */
+typedef struct bf16codecs_growing bf16codecs_growing;
+
+/* Opens a directory, whose bytes are there, and more may be. *growing is to be closed. */
+BF16CODECS_API bf16codecs_status bf16codecs_growing_open(const void* directory, size_t size,
+                                                         bf16codecs_growing** growing,
+                                                         bf16codecs_error* error);
+BF16CODECS_API void bf16codecs_growing_close(bf16codecs_growing* growing);
+
+BF16CODECS_API bf16codecs_status bf16codecs_growing_info(const bf16codecs_growing* growing,
+                                                         bf16codecs_info* info,
+                                                         bf16codecs_error* error);
+
+typedef struct bf16codecs_version_info {
   size_t struct_size;
   uint64_t offset; /* of the version's frame in the growing one */
   uint64_t size;
   uint64_t parent; /* the version that is its base, or NO_PARENT */
-} bf16codecs_growing_version;
+} bf16codecs_version_info;
 
-#define BF16CODECS_GROWING_VERSION_INIT {sizeof(bf16codecs_growing_version), 0, 0, 0}
+#define BF16CODECS_VERSION_INFO_INIT {sizeof(bf16codecs_version_info), 0, 0, 0}
 
-/* Whether a frame is a growing one, by its first bytes. */
-BF16CODECS_API int bf16codecs_is_growing(const void* prefix, size_t size);
-
-/* Tells what the directory says, whose bytes are there, and more may be. */
-BF16CODECS_API bf16codecs_status bf16codecs_growing_info(const void* directory, size_t size,
-                                                         bf16codecs_info* info,
-                                                         bf16codecs_error* error);
-
-/* Tells where a version is. */
-BF16CODECS_API bf16codecs_status bf16codecs_growing_find(const void* directory, size_t size,
-                                                         uint64_t number,
-                                                         bf16codecs_growing_version* version,
-                                                         bf16codecs_error* error);
+BF16CODECS_API bf16codecs_status bf16codecs_growing_version(const bf16codecs_growing* growing,
+                                                            uint64_t number,
+                                                            bf16codecs_version_info* version,
+                                                            bf16codecs_error* error);
 
 /* Opens a version's frame, of which the first `size` bytes are there, and compares it with the
    directory. *frame is to be closed. */
-BF16CODECS_API bf16codecs_status bf16codecs_growing_open(const void* directory,
-                                                         size_t directory_size, uint64_t number,
-                                                         const void* head, size_t size,
-                                                         bf16codecs_frame** frame,
-                                                         bf16codecs_error* error);
+BF16CODECS_API bf16codecs_status bf16codecs_growing_frame(const bf16codecs_growing* growing,
+                                                          uint64_t number, const void* head,
+                                                          size_t size, bf16codecs_frame** frame,
+                                                          bf16codecs_error* error);
 
 /* ---- Run lengths: the codec "bf16codecs.rle", whose bytes are no frames -----------------------
  */

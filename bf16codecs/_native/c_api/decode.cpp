@@ -13,17 +13,14 @@ struct Given {
   OptionalBytes base;
   bool padded;
   Zstd zstd;
-  bool has_zstd;
 
   explicit Given(const bf16codecs_decode_options* options) {
     const bf16codecs_decode_options all = read_struct(options, kDecodeDefaults);
-    // An empty base may have no address.
     if (all.base != nullptr) base = bytes_of(all.base, all.base_size);
     padded = all.padded != 0;
-    has_zstd = all.zstd != nullptr && all.zstd->decompress != nullptr;
-    if (has_zstd) zstd = zstd_of(*all.zstd);
+    zstd = zstd_of(all.zstd);
   }
-  const Zstd* decompressor() const { return has_zstd ? &zstd : nullptr; }
+  const Zstd* decompressor() const { return zstd.decompress ? &zstd : nullptr; }
 };
 
 size_t decode_versions_there(std::span<const uint8_t> bytes, const Given& given, void* memory,

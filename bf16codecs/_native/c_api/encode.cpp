@@ -28,8 +28,7 @@ extern "C" bf16codecs_status bf16codecs_encode(const void* raw, size_t raw_size,
     if (given.base != nullptr) base = c_api::bytes_of(given.base, raw_size);
     bf16codecs::check_request(asked, raw_size, base);
     uint8_t* const out = c_api::room_of(frame, capacity, bf16codecs::encode_room(raw_size, asked));
-    bf16codecs::Zstd zstd;
-    if (given.zstd != nullptr) zstd = c_api::zstd_of(*given.zstd);
+    const bf16codecs::Zstd zstd = c_api::zstd_of(given.zstd);
     asked.zstd = &zstd;
     c_api::required(frame_size) = bf16codecs::encode(bytes.data(), raw_size, asked,
                                                      static_cast<const uint8_t*>(given.base), out);

@@ -23,8 +23,6 @@ static_assert(BF16CODECS_DTYPE_FLOAT8_E4M3FN == int(DType::float8_e4m3fn));
 static_assert(BF16CODECS_DTYPE_FLOAT8_E5M2 == int(DType::float8_e5m2));
 static_assert(BF16CODECS_LEVEL_FAST == kFast && BF16CODECS_LEVEL_BEST == kBest);
 
-constexpr int kMaxZstdLevel = 22;
-
 template <typename Number, size_t n>
 Number number_of(const char* what, const Named<Number> (&names)[n], int number) {
   if (const auto found = find_number(names, number)) return *found;
@@ -38,7 +36,8 @@ void check_level(const EncodeOptions& options) {
     number_of("level", kLevelNames, level);
   } else if (options.codec == Codec::zstd) {
     if (level < 1 || level > kMaxZstdLevel) {
-      throw std::invalid_argument("the level is 1 to 22, not " + std::to_string(level));
+      throw std::invalid_argument("the level is 1 to " + std::to_string(kMaxZstdLevel) + ", not " +
+                                  std::to_string(level));
     }
   } else if (level != 0) {
     throw std::invalid_argument("codec " + described(options.codec) + " has no levels");
@@ -47,8 +46,9 @@ void check_level(const EncodeOptions& options) {
 
 }  // namespace
 
-Zstd zstd_of(const bf16codecs_zstd& given) {
+Zstd zstd_of(const bf16codecs_zstd* functions) {
   Zstd zstd;
+  const bf16codecs_zstd given = read_struct(functions, kNoZstd);
   if (given.compress != nullptr) {
     zstd.compress = [given](const uint8_t* plane, size_t n, int level, uint8_t* out,
                             size_t capacity) {
@@ -56,13 +56,14 @@ Zstd zstd_of(const bf16codecs_zstd& given) {
       return size <= capacity ? size : 0;
     };
   }
-  zstd.decompress = [given](const uint8_t* payload, size_t size, uint8_t* plane, size_t n) {
-    if (given.decompress == nullptr) throw std::invalid_argument("decompress is null");
-    check_zstd_plane(payload, size, n);
-    if (given.decompress(given.user, payload, size, plane, n) != 0) {
-      throw CorruptDataError("Zstandard plane: it cannot be decompressed");
-    }
-  };
+  if (given.decompress != nullptr) {
+    zstd.decompress = [given](const uint8_t* payload, size_t size, uint8_t* plane, size_t n) {
+      check_zstd_plane(payload, size, n);
+      if (given.decompress(given.user, payload, size, plane, n) != 0) {
+        throw CorruptDataError("Zstandard plane: it cannot be decompressed");
+      }
+    };
+  }
   return zstd;
 }
 
@@ -75,7 +76,7 @@ EncodeOptions encode_options(const bf16codecs_encode_options& given) {
   }
   options.level = given.level;
   check_level(options);
-  if (options.codec == Codec::zstd && (given.zstd == nullptr || given.zstd->compress == nullptr)) {
+  if (options.codec == Codec::zstd && !zstd_of(given.zstd).compress) {
     throw std::invalid_argument("codec " + described(Codec::zstd) + " needs a compressor");
   }
   options.has_checksums = given.no_checksums == 0;

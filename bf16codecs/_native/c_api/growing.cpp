@@ -18,15 +18,16 @@ bf16codecs_info info_of(const GrowingIndex& index) {
   return info;
 }
 
-GrowingIndex directory_with(const void* directory, size_t size, uint64_t number) {
-  GrowingIndex index = read_growing(bytes_of(directory, size).data(), size);
-  if (number >= index.entries.size()) {
-    throw std::out_of_range("no version " + std::to_string(number) + ": there are " +
-                            std::to_string(index.entries.size()));
-  }
-  return index;
+namespace {
+
+// The number of a version that is there.
+size_t check_there(const GrowingIndex& index, uint64_t number) {
+  if (number < index.entries.size()) return static_cast<size_t>(number);
+  throw std::out_of_range("no version " + std::to_string(number) + ": there are " +
+                          std::to_string(index.entries.size()));
 }
 
+}  // namespace
 }  // namespace bf16codecs::c_api
 
 namespace c_api = bf16codecs::c_api;
@@ -35,23 +36,35 @@ extern "C" int bf16codecs_is_growing(const void* prefix, size_t size) {
   return prefix != nullptr && bf16codecs::is_growing(static_cast<const uint8_t*>(prefix), size);
 }
 
-extern "C" bf16codecs_status bf16codecs_growing_info(const void* directory, size_t size,
-                                                     bf16codecs_info* info,
+extern "C" bf16codecs_status bf16codecs_growing_open(const void* directory, size_t size,
+                                                     bf16codecs_growing** growing,
                                                      bf16codecs_error* error) {
   return c_api::guarded(error, [&] {
-    const uint8_t* const bytes = c_api::bytes_of(directory, size).data();
-    c_api::write_struct(info, c_api::info_of(bf16codecs::read_growing(bytes, size)));
+    c_api::required(growing) = nullptr;
+    const std::span<const uint8_t> bytes = c_api::bytes_of(directory, size);
+    *growing = new bf16codecs_growing{bf16codecs::read_growing(bytes.data(), size)};
   });
 }
 
-extern "C" bf16codecs_status bf16codecs_growing_find(const void* directory, size_t size,
-                                                     uint64_t number,
-                                                     bf16codecs_growing_version* version,
+extern "C" void bf16codecs_growing_close(bf16codecs_growing* growing) {
+  delete growing;
+}
+
+extern "C" bf16codecs_status bf16codecs_growing_info(const bf16codecs_growing* growing,
+                                                     bf16codecs_info* info,
                                                      bf16codecs_error* error) {
+  return c_api::guarded(
+      error, [&] { c_api::write_struct(info, c_api::info_of(c_api::required(growing).index)); });
+}
+
+extern "C" bf16codecs_status bf16codecs_growing_version(const bf16codecs_growing* growing,
+                                                        uint64_t number,
+                                                        bf16codecs_version_info* version,
+                                                        bf16codecs_error* error) {
   return c_api::guarded(error, [&] {
-    const bf16codecs::GrowingIndex index = c_api::directory_with(directory, size, number);
-    const size_t v = static_cast<size_t>(number);
-    bf16codecs_growing_version found = BF16CODECS_GROWING_VERSION_INIT;
+    const bf16codecs::GrowingIndex& index = c_api::required(growing).index;
+    const size_t v = c_api::check_there(index, number);
+    bf16codecs_version_info found = BF16CODECS_VERSION_INFO_INIT;
     found.offset = index.begin(v);
     found.size = index.frame_size(v);
     found.parent = index.entries[v].has_parent() ? index.entries[v].parent : BF16CODECS_NO_PARENT;
@@ -59,15 +72,15 @@ extern "C" bf16codecs_status bf16codecs_growing_find(const void* directory, size
   });
 }
 
-extern "C" bf16codecs_status bf16codecs_growing_open(const void* directory, size_t directory_size,
-                                                     uint64_t number, const void* head, size_t size,
-                                                     bf16codecs_frame** frame,
-                                                     bf16codecs_error* error) {
+extern "C" bf16codecs_status bf16codecs_growing_frame(const bf16codecs_growing* growing,
+                                                      uint64_t number, const void* head,
+                                                      size_t size, bf16codecs_frame** frame,
+                                                      bf16codecs_error* error) {
   return c_api::guarded(error, [&] {
     c_api::required(frame) = nullptr;
-    const bf16codecs::GrowingIndex index = c_api::directory_with(directory, directory_size, number);
+    const bf16codecs::GrowingIndex& index = c_api::required(growing).index;
+    const size_t v = c_api::check_there(index, number);
     const std::span<const uint8_t> bytes = c_api::bytes_of(head, size);
-    *frame = new bf16codecs_frame{bf16codecs::read_growing_frame(index, static_cast<size_t>(number),
-                                                                 bytes.data(), bytes.size())};
+    *frame = new bf16codecs_frame{bf16codecs::read_growing_frame(index, v, bytes.data(), size)};
   });
 }

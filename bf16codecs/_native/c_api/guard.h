@@ -40,7 +40,11 @@ bf16codecs_status guarded(bf16codecs_error* error, Function function) noexcept {
 
 template <typename Struct>
 void check_struct(const Struct* given) {
-  if (given != nullptr && given->struct_size >= sizeof given->struct_size) return;
+  constexpr size_t kMost = 4096;  // more is no size, but what was in memory
+  if (given != nullptr && given->struct_size >= sizeof given->struct_size &&
+      given->struct_size <= kMost) {
+    return;
+  }
   throw std::invalid_argument(
       "a structure is missing, or its struct_size: initialize it with its macro");
 }

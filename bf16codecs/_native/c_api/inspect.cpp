@@ -98,7 +98,11 @@ extern "C" const char* bf16codecs_version() {
 }
 
 extern "C" const char* bf16codecs_active_isa() {
-  return bf16codecs::kernels().name;
+  try {
+    return bf16codecs::kernels().name;
+  } catch (...) {
+    return nullptr;  // the first call looks for them, and takes memory
+  }
 }
 
 extern "C" const char* bf16codecs_codec_name(int codec) {
@@ -137,6 +141,9 @@ extern "C" bf16codecs_status bf16codecs_open(const void* head, size_t size,
   return c_api::guarded(error, [&] {
     c_api::required(frame) = nullptr;
     const std::span<const uint8_t> bytes = c_api::bytes_of(head, size);
+    if (bf16codecs::is_growing(bytes.data(), size)) {
+      throw std::invalid_argument("it is a growing frame: open it by bf16codecs_growing_open()");
+    }
     *frame = new bf16codecs_frame{bf16codecs::read_index(bytes.data(), size)};
   });
 }

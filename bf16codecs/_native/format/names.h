@@ -43,6 +43,8 @@ static_assert(std::size(kModeNames) == kModes);
 // Levels of Codec::arithmetic.
 inline constexpr int kFast = 0, kBest = 1;
 inline constexpr Named<int> kLevelNames[] = {{"fast", kFast}, {"best", kBest}};
+// And of Codec::zstd: 1 to this.
+inline constexpr int kMaxZstdLevel = 22;
 
 // The HDF5 filter's ids: the first is written, and all are read, for ever. 48918 (0xBF16) is from
 // the range that the HDF Group leaves to private use (docs/hdf5_filter.md, "Filter id"). Then the

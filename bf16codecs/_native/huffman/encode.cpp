@@ -16,7 +16,9 @@ namespace {
 // besides codes.
 using CodeEntry = uint64_t;
 constexpr CodeEntry kLengthMask = 255;
-constexpr unsigned code_length(CodeEntry entry) { return entry & kLengthMask; }
+constexpr unsigned code_length(CodeEntry entry) {
+  return entry & kLengthMask;
+}
 
 constexpr CodeEntry join(CodeEntry first, CodeEntry second) {
   const CodeEntry codes = (first & ~kLengthMask) >> code_length(second) | (second & ~kLengthMask);
@@ -33,7 +35,9 @@ class BitWriter {
   BitWriter(uint8_t* out, const uint8_t* end) : sink_{0, 0, out, end} {}
 
   // Puts so many may follow without looking at the room left.
-  bool has_room(unsigned puts) const { return static_cast<size_t>(sink_.end - sink_.out) >= puts * 8; }
+  bool has_room(unsigned puts) const {
+    return static_cast<size_t>(sink_.end - sink_.out) >= puts * 8;
+  }
 
   // Writes the highest `length` bits of `codes`, 1 to kMaxPut.
   void put(uint64_t codes, unsigned length) {
@@ -127,8 +131,7 @@ bool Encoder::make_packed(const CanonicalOrder& order) {
 
 // The table is sparse: of half a MiB, the few symbols of an exponent plane touch some 10 KiB.
 void Encoder::make_pairs(const CanonicalOrder& order, Scratch& scratch) {
-  CodeEntry* const table =
-      reinterpret_cast<CodeEntry*>(scratch.at_least(sizeof(CodeEntry) << 16));
+  CodeEntry* const table = reinterpret_cast<CodeEntry*>(scratch.at_least(sizeof(CodeEntry) << 16));
   for (unsigned i = 0; i < order.count; ++i) {
     CodeEntry* const row = table + 256 * size_t{order.symbols[i]};
     for (unsigned k = 0; k < order.count; ++k) {
@@ -143,7 +146,8 @@ template <unsigned kPairs>
 const uint8_t* Encoder::encode_pairs(const uint8_t* symbols, const uint8_t* end,
                                      BitWriter& to) const {
   BitWriter writer = to;  // in registers
-  for (; static_cast<size_t>(end - symbols) >= 2 * kPairs && writer.has_room(kPairs); symbols += 2 * kPairs) {
+  for (; static_cast<size_t>(end - symbols) >= 2 * kPairs && writer.has_room(kPairs);
+       symbols += 2 * kPairs) {
     const auto entry = [&](unsigned pair) { return pairs_[load_le<uint16_t>(symbols + 2 * pair)]; };
     CodeEntry codes = entry(0);
     uint64_t length = codes;
@@ -164,7 +168,8 @@ const uint8_t* Encoder::encode_pairs(const uint8_t* symbols, const uint8_t* end,
 const uint8_t* Encoder::encode_singles(const uint8_t* symbols, const uint8_t* end,
                                        BitWriter& to) const {
   BitWriter writer = to;
-  for (; static_cast<size_t>(end - symbols) >= kSinglesPerPut && writer.has_room(1); symbols += kSinglesPerPut) {
+  for (; static_cast<size_t>(end - symbols) >= kSinglesPerPut && writer.has_room(1);
+       symbols += kSinglesPerPut) {
     CodeEntry codes = singles_[symbols[0]];
     uint64_t length = codes;
     for (unsigned i = 1; i < kSinglesPerPut; ++i) {

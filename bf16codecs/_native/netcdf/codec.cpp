@@ -46,8 +46,16 @@ FindNetcdfPlugin find_function() {
   std::string path = self.dli_fname;
   path.replace(path.find_last_of('/') + 1, std::string::npos, BF16CODECS_PLUGIN_FILE);
   void* const plugin = dlopen(path.c_str(), RTLD_NOW);
-  if (plugin == nullptr) return nullptr;
-  return reinterpret_cast<FindNetcdfPlugin>(dlsym(plugin, kNetcdfPluginFunction));
+  void* const function = plugin == nullptr ? nullptr : dlsym(plugin, kNetcdfPluginFunction);
+  if (function == nullptr) {
+    const char* const reason = dlerror();
+    std::fprintf(
+        stderr,
+        "bf16codecs: no codec for netCDF, which wants the plugin of the same release in the"
+        " same folder: %s\n",
+        reason == nullptr ? path.c_str() : reason);
+  }
+  return reinterpret_cast<FindNetcdfPlugin>(function);
 #endif
 }
 

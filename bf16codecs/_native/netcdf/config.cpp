@@ -14,7 +14,7 @@ namespace {
 // Positions in the values.
 constexpr size_t kCodecAt = 0, kFlagsAt = 2, kLevelAt = 3, kStepsAt = 6, kValues = 7, kFewest = 2;
 
-constexpr unsigned kZstdLevels = 22, kZstdDefault = 3;
+constexpr unsigned kZstdDefault = 3;
 constexpr char kAuto[] = "auto";
 
 [[noreturn]] void refuse(const JsonMember& member, const std::string& allowed) {
@@ -67,7 +67,7 @@ bool has_level(Codec codec) {
 }
 
 unsigned level_of(const JsonMember& member, Codec codec) {
-  return codec == Codec::zstd ? integer(member, kZstdLevels) : number_of(kLevelNames, member);
+  return codec == Codec::zstd ? integer(member, kMaxZstdLevel) : number_of(kLevelNames, member);
 }
 
 void read_member(const JsonMember& member, Codec codec, std::vector<unsigned>& values) {
@@ -106,6 +106,9 @@ std::vector<unsigned> values_from_config(const char* json, Codec codec) {
 }
 
 std::string config_from_values(std::span<const unsigned> values) {
+  if (!values.empty() && values[kCodecAt] == static_cast<unsigned>(Codec::zstd)) {
+    throw std::invalid_argument(kNoZstandard);
+  }
   std::vector<unsigned> known(values.begin(), values.end());
   const bool is_auto = known.size() > kHdf5DTypeAt && known[kHdf5DTypeAt] == kHdf5AutoDType;
   if (is_auto) known[kHdf5DTypeAt] = static_cast<unsigned>(DType::float32);

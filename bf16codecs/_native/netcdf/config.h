@@ -8,6 +8,11 @@
 
 namespace bf16codecs {
 
+// Why nothing is written by codec zstd.
+inline constexpr char kNoZstandard[] =
+    "the plugin has no Zstandard: write bf16codecs.zstd with the Python package, or choose another"
+    " codec";
+
 // "bf16codecs.huffman": how Zarr arrays name a codec.
 std::string codec_id(Codec codec);
 

@@ -94,9 +94,7 @@ size_t filter_chunk(unsigned flags, size_t n_values, const unsigned values[], si
                     size_t* buf_size, void** buf) {
   if ((flags & kHdf5Reverse) == 0 && n_values > 0 &&
       values[0] == static_cast<unsigned>(Codec::zstd)) {
-    report("netCDF chunk not encoded",
-           "the plugin has no Zstandard: write bf16codecs.zstd with the Python package, or choose"
-           " another codec");
+    report("netCDF chunk not encoded", kNoZstandard);
     return 0;
   }
   return hdf5_filter(flags, n_values, values, nbytes, buf_size, buf);

@@ -1,5 +1,6 @@
-// The pool's interface without threads, for the HDF5 plugin: a program that reads HDF5 did not ask
-// for threads, and libhdf5 may unload the plugin while a pool's workers would still be in it.
+// The pool's interface without threads, for the C library, the HDF5 plugin and WebAssembly: a program
+// that calls them did not ask for threads, and libhdf5 may unload the plugin while a pool's workers
+// would still be in it.
 
 #include <atomic>
 #include <cstddef>

@@ -2,6 +2,7 @@
 
 import { errorOfStatus, MemoryError } from "./errors.js";
 import { Frame } from "./frame.js";
+import { Growing } from "./growing.js";
 
 /** @typedef {import("./frame.js").Info} Info */
 
@@ -153,46 +154,15 @@ export class Core {
   }
 
   /**
-   * What the directory of a growing frame says of it.
+   * Open the directory of a growing frame. It is to be closed.
    *
-   * @param {Uint8Array} directory
-   * @returns {Info}
+   * @param {Uint8Array} directory Its bytes, or more.
+   * @returns {Growing}
    */
-  growingInfo(directory) {
+  openGrowing(directory) {
     return this.#with([directory], ([at]) => {
-      this.#check(this.#exports.bf16_growing_info(at, directory.length));
-      return this.#info();
-    });
-  }
-
-  /**
-   * Where a version of a growing frame is.
-   *
-   * @param {Uint8Array} directory
-   * @param {number} version
-   * @returns {{ offset: number, size: number, parent: number }} The parent is -1 if there is none.
-   */
-  growingVersion(directory, version) {
-    return this.#with([directory], ([at]) => {
-      this.#check(this.#exports.bf16_growing_find(at, directory.length, version));
-      return { offset: this.#result(0), size: this.#result(1), parent: this.#result(2) };
-    });
-  }
-
-  /**
-   * Open a version's frame. It is to be closed.
-   *
-   * @param {Uint8Array} directory
-   * @param {number} version
-   * @param {Uint8Array} head
-   * @returns {Frame}
-   */
-  openVersion(directory, version, head) {
-    return this.#with([directory, head], ([at, headAt]) => {
-      this.#check(
-        this.#exports.bf16_growing_open(at, directory.length, version, headAt, head.length),
-      );
-      return this.#frame();
+      this.#check(this.#exports.bf16_growing_open(at, directory.length));
+      return this.#growing();
     });
   }
 
@@ -211,13 +181,41 @@ export class Core {
     });
   }
 
-  #frame() {
-    const address = this.#result(0);
-    const generation = this.#generation;
+  /** What was opened last: its address, until the decoder is started anew. */
+  #opened() {
+    const address = this.#result(0), generation = this.#generation;
+    const isLive = () => generation === this.#generation;
     const live = () => {
-      if (generation !== this.#generation) throw new Error("the decoder was started anew");
+      if (!isLive()) throw new Error("the decoder was started anew");
       return address;
     };
+    return { live, isLive };
+  }
+
+  #growing() {
+    const { live, isLive } = this.#opened();
+    return new Growing({
+      info: () => {
+        this.#check(this.#exports.bf16_growing_info(live()));
+        return this.#info();
+      },
+      version: (number) => {
+        this.#check(this.#exports.bf16_growing_version(live(), number));
+        return { offset: this.#result(0), size: this.#result(1), parent: this.#result(2) };
+      },
+      open: (number, head) =>
+        this.#with([head], ([at]) => {
+          this.#check(this.#exports.bf16_growing_frame(live(), number, at, head.length));
+          return this.#frame();
+        }),
+      close: () => {
+        if (isLive()) this.#exports.bf16_growing_close(live());
+      },
+    });
+  }
+
+  #frame() {
+    const { live, isLive } = this.#opened();
     return new Frame({
       info: () => {
         this.#check(this.#exports.bf16_frame_info(live()));
@@ -238,7 +236,7 @@ export class Core {
           ),
         ),
       close: () => {
-        if (generation === this.#generation) this.#exports.bf16_close(address);
+        if (isLive()) this.#exports.bf16_close(live());
       },
     });
   }

@@ -248,50 +248,44 @@ async function readFrame(core, stored, head, out, ranges) {
  * @param {Range[]} ranges
  */
 async function readVersions(core, stored, directory, out, ranges) {
-  const { room, paddedSize } = core.growingInfo(directory);
-  if (paddedSize !== out.length) throw wrongSize(paddedSize, out.length);
-  const versionBytes = paddedSize / room;
-  const wanted = rangesOfVersions(ranges, room, versionBytes);
-  const places = new Map(); // of versions in the chunk
-  const placeOf = (/** @type {number} */ version) => {
-    if (!places.has(version)) places.set(version, placeOfVersion(core, directory, version));
-    return places.get(version);
-  };
-  addParents(wanted, (version) => placeOf(version).parent);
-
-  const versions = wanted.flatMap((of, version) => (of.length ? [version] : []));
-  const heads = await someAtOnce(versions, (version) =>
-    headOfVersion(core, stored, placeOf(version), versionBytes),
-  );
-  /** @type {Task[]} */
-  const tasks = [];
+  const growing = core.openGrowing(directory);
   /** @type {Frame[]} */
   const frames = [];
   try {
-    versions.forEach((version, i) => {
-      const frame = core.openVersion(directory, version, heads[i]);
+    const { room, paddedSize } = growing.info;
+    if (paddedSize !== out.length) throw wrongSize(paddedSize, out.length);
+    const versionBytes = paddedSize / room;
+    const wanted = rangesOfVersions(ranges, room, versionBytes);
+    addParents(wanted, (version) => placeOfVersion(growing, version).parent);
+
+    const versions = wanted.flatMap((of, version) => (of.length ? [version] : []));
+    const heads = await someAtOnce(versions, (version) =>
+      headOfVersion(core, stored, placeOfVersion(growing, version), versionBytes),
+    );
+    const tasks = versions.flatMap((version, i) => {
+      const frame = growing.open(version, heads[i]);
       frames.push(frame);
       const { blocks, blockItems, itemSize } = frame.info;
-      const { offset, parent } = placeOf(version);
-      for (const [first, last] of blockRuns(wanted[version], blockItems * itemSize, blocks)) {
-        const baseAt = parent < 0 ? undefined : parent * versionBytes;
-        tasks.push({ frame, first, last, frameAt: offset, rawAt: version * versionBytes, baseAt });
-      }
+      const { offset, parent } = growing.version(version);
+      const baseAt = parent < 0 ? undefined : parent * versionBytes;
+      const runs = blockRuns(wanted[version], blockItems * itemSize, blocks);
+      return runs.map(([first, last]) => ({
+        frame, first, last, frameAt: offset, rawAt: version * versionBytes, baseAt,
+      }));
     });
     await decodeTasks(stored, tasks, out);
   } finally {
-    for (const frame of frames) frame.close();
+    for (const opened of [...frames, growing]) opened.close();
   }
 }
 
 /**
- * @param {Core} core
- * @param {Uint8Array} directory
+ * @param {import("./growing.js").Growing} growing
  * @param {number} version
  */
-function placeOfVersion(core, directory, version) {
+function placeOfVersion(growing, version) {
   try {
-    return core.growingVersion(directory, version);
+    return growing.version(version);
   } catch (error) {
     // Of a sound directory, as whoever asks for it has shown.
     if (!(error instanceof TypeError)) throw error;

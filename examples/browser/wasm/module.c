@@ -59,7 +59,7 @@ static int zstd_decompress(void* user, const void* payload, size_t size, void* p
   return page_zstd_decompress(payload, size, plane, n);
 }
 
-static const bf16codecs_zstd zstd = {NULL, NULL, zstd_decompress};
+static const bf16codecs_zstd zstd = {sizeof(bf16codecs_zstd), NULL, NULL, zstd_decompress};
 
 static bf16codecs_decode_options decode_options(const void* base, size_t base_size, int padded,
                                                 int has_zstd) {
@@ -167,26 +167,37 @@ int EXPORT(bf16_decode_blocks)(const bf16codecs_frame* frame, const void* payloa
 /* ---- Growing frames ----------------------------------------------------------------------------
  */
 
-int EXPORT(bf16_growing_info)(const void* directory, size_t size) {
+int EXPORT(bf16_growing_open)(const void* directory, size_t size) {
+  bf16codecs_growing* growing = NULL;
+  const int status = bf16codecs_growing_open(directory, size, &growing, &error);
+  results[0] = (double)(uintptr_t)growing;
+  return status;
+}
+
+void EXPORT(bf16_growing_close)(bf16codecs_growing* growing) {
+  bf16codecs_growing_close(growing);
+}
+
+int EXPORT(bf16_growing_info)(const bf16codecs_growing* growing) {
   bf16codecs_info info = BF16CODECS_INFO_INIT;
-  const int status = bf16codecs_growing_info(directory, size, &info, &error);
+  const int status = bf16codecs_growing_info(growing, &info, &error);
   return tell_info(status, &info);
 }
 
-int EXPORT(bf16_growing_find)(const void* directory, size_t size, double number) {
-  bf16codecs_growing_version version = BF16CODECS_GROWING_VERSION_INIT;
-  const int status = bf16codecs_growing_find(directory, size, (uint64_t)number, &version, &error);
+int EXPORT(bf16_growing_version)(const bf16codecs_growing* growing, double number) {
+  bf16codecs_version_info version = BF16CODECS_VERSION_INFO_INIT;
+  const int status = bf16codecs_growing_version(growing, (uint64_t)number, &version, &error);
   results[0] = (double)version.offset;
   results[1] = (double)version.size;
   results[2] = block_number(version.parent);
   return status;
 }
 
-int EXPORT(bf16_growing_open)(const void* directory, size_t directory_size, double number,
-                              const void* head, size_t size) {
+int EXPORT(bf16_growing_frame)(const bf16codecs_growing* growing, double number, const void* head,
+                               size_t size) {
   bf16codecs_frame* frame = NULL;
-  const int status = bf16codecs_growing_open(directory, directory_size, (uint64_t)number, head,
-                                             size, &frame, &error);
+  const int status =
+      bf16codecs_growing_frame(growing, (uint64_t)number, head, size, &frame, &error);
   return tell_frame(status, frame);
 }
 

@@ -17,6 +17,7 @@ pub(crate) struct Error {
 
 #[repr(C)]
 pub(crate) struct Zstd {
+    pub(crate) struct_size: usize,
     pub(crate) user: *mut c_void,
     pub(crate) compress: Option<
         unsafe extern "C" fn(
@@ -106,7 +107,7 @@ pub(crate) struct Plane {
 }
 
 #[repr(C)]
-pub(crate) struct GrowingVersion {
+pub(crate) struct VersionInfo {
     pub(crate) struct_size: usize,
     pub(crate) offset: u64,
     pub(crate) size: u64,
@@ -116,6 +117,12 @@ pub(crate) struct GrowingVersion {
 /// An open frame, which only the library looks into.
 #[repr(C)]
 pub(crate) struct Frame {
+    _opaque: [u8; 0],
+}
+
+/// An open directory, likewise.
+#[repr(C)]
+pub(crate) struct Growing {
     _opaque: [u8; 0],
 }
 
@@ -149,7 +156,7 @@ macro_rules! empty {
         }
     )*};
 }
-empty!(Info Block GrowingVersion);
+empty!(Info Block VersionInfo);
 
 extern "C" {
     pub(crate) fn bf16codecs_version() -> *const c_char;
@@ -235,22 +242,26 @@ extern "C" {
     ) -> c_int;
 
     pub(crate) fn bf16codecs_is_growing(prefix: *const c_void, size: usize) -> c_int;
-    pub(crate) fn bf16codecs_growing_info(
+    pub(crate) fn bf16codecs_growing_open(
         directory: *const c_void,
         size: usize,
+        growing: *mut *mut Growing,
+        error: *mut Error,
+    ) -> c_int;
+    pub(crate) fn bf16codecs_growing_close(growing: *mut Growing);
+    pub(crate) fn bf16codecs_growing_info(
+        growing: *const Growing,
         info: *mut Info,
         error: *mut Error,
     ) -> c_int;
-    pub(crate) fn bf16codecs_growing_find(
-        directory: *const c_void,
-        size: usize,
+    pub(crate) fn bf16codecs_growing_version(
+        growing: *const Growing,
         number: u64,
-        version: *mut GrowingVersion,
+        version: *mut VersionInfo,
         error: *mut Error,
     ) -> c_int;
-    pub(crate) fn bf16codecs_growing_open(
-        directory: *const c_void,
-        directory_size: usize,
+    pub(crate) fn bf16codecs_growing_frame(
+        growing: *const Growing,
         number: u64,
         head: *const c_void,
         size: usize,

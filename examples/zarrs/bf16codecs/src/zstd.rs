@@ -1,6 +1,7 @@
 //! Zstandard, which the library leaves to its caller.
 
 use std::ffi::{c_int, c_void};
+use std::mem::size_of;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::slice;
 
@@ -22,6 +23,7 @@ pub trait Zstandard {
 /// The functions that the C library calls, for as long as `zstd` is borrowed.
 pub(crate) fn table(zstd: &&dyn Zstandard) -> ffi::Zstd {
     ffi::Zstd {
+        struct_size: size_of::<ffi::Zstd>(),
         user: std::ptr::from_ref(zstd).cast_mut().cast(),
         compress: Some(compress),
         decompress: Some(decompress),

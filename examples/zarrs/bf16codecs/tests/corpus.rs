@@ -192,9 +192,9 @@ fn first_line(info: &Info) -> String {
 fn versions_of_growing(record: &Record) -> Result<(String, Vec<u8>)> {
     let frame = &record.frame;
     let size = usize::try_from(head_size(&frame[..PREFIX_SIZE])?).unwrap();
-    let growing = Growing::new(&frame[..size]);
-    let info = growing.info()?;
-    let mut facts = first_line(&info);
+    let growing = Growing::open(&frame[..size])?;
+    let info = growing.info();
+    let mut facts = first_line(info);
     writeln!(facts, " {}", info.room).unwrap();
     let mut versions: Vec<Vec<u8>> = Vec::new();
     for number in 0..u64::from(info.steps) {
@@ -204,13 +204,13 @@ fn versions_of_growing(record: &Record) -> Result<(String, Vec<u8>)> {
         let own = &frame[usize::try_from(version.offset).unwrap()..];
         let own = &own[..usize::try_from(version.size).unwrap()];
         let head = usize::try_from(head_size(own)?).unwrap();
-        let opened = growing.open(number, &own[..head])?;
+        let opened = growing.frame(number, &own[..head])?;
         let base =
             version.parent.map(|parent| versions[usize::try_from(parent).unwrap()].as_slice());
         let options = DecodeOptions { base, ..options(record) };
         versions.push(opened.decode_blocks(0..opened.info().blocks, &own[head..], &options)?);
     }
-    let none = growing.open(u64::from(info.steps), frame).unwrap_err();
+    let none = growing.frame(u64::from(info.steps), frame).unwrap_err();
     assert!(none.message().contains(&format!("no version {}", info.steps)), "{none}");
     let whole = decode(frame, &DecodeOptions { padded: true, ..options(record) })?;
     let there = versions.concat();
