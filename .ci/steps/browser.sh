@@ -23,7 +23,6 @@ browser_example() {
   cp -r examples/browser "$tree/examples"
   (
     export PATH=$bin:$scratch/wasm/bin:$PATH PYTHON=$bin/python
-    export ZIG_GLOBAL_CACHE_DIR=$scratch/zig ZIG_LOCAL_CACHE_DIR=$scratch/zig
     cd "$tree/examples/browser"
     quietly browser-npm.log npm ci --no-audit --no-fund
     npm run --silent types
