@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import re
@@ -279,11 +280,22 @@ class Hdf5Reader(StoreReader):
         return dataset
 
 
-def _is_open(path: str) -> bool:
-    """Tell whether HDF5 has a file open in this process, under the name that it has now."""
+def _open_names() -> list[bytes]:
+    """Return the names of the files that HDF5 has open in this process."""
     with phil:
         files = h5py.h5f.get_obj_ids(h5py.h5f.OBJ_ALL, h5py.h5f.OBJ_FILE)
-        names = [h5py.h5f.get_name(file) for file in files]
+        return [h5py.h5f.get_name(file) for file in files]
+
+
+def _is_open(path: str) -> bool:
+    """Tell whether HDF5 has a file open in this process, under the name that it has now."""
+    try:
+        names = _open_names()
+    except RuntimeError:
+        # While h5py makes objects of the files that it counted, the garbage collector may close one
+        # that nobody has any more. Afterwards, there are none.
+        gc.collect()
+        names = _open_names()
     for name in names:
         with suppress(OSError, ValueError):
             if os.path.samefile(os.fsdecode(name), path):

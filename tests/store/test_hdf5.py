@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from bf16codecs.store import StoreError
 from bf16codecs.store.hdf5_writer import Hdf5Writer
 from edit_store import edit_attributes
 from folders import names_in
+from lazy_models import write_safetensors
 from models import every_dtype
 from store_contract import CODECS, StoreContract, codec_options
 
@@ -167,3 +169,23 @@ def test_h5py_reads_every_dtype(tmp_path: Path) -> None:
         raw = file["safetensors/header/0"]
         assert raw[:].tobytes() == header.raw
         assert raw.compression == "gzip"  # readable without the plugin
+
+
+def test_a_file_that_the_garbage_collector_closes_meanwhile(tmp_path, monkeypatch, arrays) -> None:
+    """h5py then says that it cannot count a file that HDF5 had just named."""
+    path = tmp_path / "m.h5"
+    safetensors_to_hdf5(write_safetensors(tmp_path / "m.safetensors", arrays), path)
+    garbage = [h5py.File(path)]
+    garbage.append(garbage)
+    collected = weakref.ref(garbage[0].id)
+    del garbage
+    real = h5py.h5f.get_obj_ids
+
+    def get_obj_ids(*args: Any) -> Any:
+        if collected() is not None:
+            raise RuntimeError("Can't increment id ref count (can't locate ID)")
+        return real(*args)
+
+    monkeypatch.setattr(h5py.h5f, "get_obj_ids", get_obj_ids)
+    with open_model(path) as model:
+        assert set(model) == set(arrays)
