@@ -219,6 +219,10 @@ def test_versions_of_growing_goldens(library: Library, name: str) -> None:
         for call in (growing.version, lambda number: growing.open(number, frame)):
             with pytest.raises(CError, match=f"no version {info.steps}: there are {info.steps}"):
                 call(info.steps)
+    with pytest.raises(CError, match="it is no growing frame"):
+        library.open_growing(library.encode(raw))
+    with pytest.raises(CError, match="nothing is open"):
+        library.call("frame_info", None, byref(Info()))
     with pytest.raises(CError, match="open it by bf16codecs_growing_open") as caught:
         library.open(frame)
     assert caught.value.status == INVALID_ARGUMENT
@@ -296,8 +300,9 @@ def test_ranges_are_checked(library: Library) -> None:
         ]:
             with pytest.raises(CError, match=match):
                 opened.decode(*arguments)
-        with pytest.raises(CError, match="no blocks 8 to 9"):
-            opened.block(8)
+        for number in (8, 2**64 - 1):
+            with pytest.raises(CError, match=f"no block {number}: the frame has 8"):
+                opened.block(number)
         with pytest.raises(CError, match="block 0 has"):
             opened.planes(0, b"x")
 

@@ -144,7 +144,7 @@ def test_corrupt_chunk_is_told_once(tmp_path: Path, weights: np.ndarray, run_pyt
     expected = [*["OSError"] * 3, str(weights[32:34, :3].tolist())]
     assert done.stdout.splitlines() == expected
     (line,) = done.stderr.splitlines()
-    assert line.startswith("bf16codecs: HDF5 chunk not decoded: ")
+    assert line.startswith("bf16codecs: chunk not decoded: ")
     assert "block 0 of 1" in line
 
 

@@ -130,6 +130,23 @@ def test_what_cannot_be_read_is_beside_what_can(group: zarr.Group, read) -> None
     assert errors.count("bf16codecs: ") == 1
 
 
+def test_a_refused_configuration_is_beside_what_is_read(
+    group: zarr.Group, read, tmp_path: Path
+) -> None:
+    values = numbers()
+    write(group, "a", values, compressors=BF16Huffman("float32"))
+    write(group, "b", values, compressors=BF16Huffman("float32"))
+    metadata = tmp_path / "x.zarr" / "b" / ".zarray"
+    text = metadata.read_text()
+    assert text.count('"dtype": "float32"') == 1
+    metadata.write_text(text.replace('"dtype": "float32"', '"dtype": "float12"'))
+    write(group, "c", values, compressors=BF16Arithmetic("float32"))
+    found, errors = read()
+    assert found["a"] == found["c"] == values.tobytes()
+    assert "Filter error" in found["b"]
+    assert "netCDF variable will not be read: bf16codecs.huffman: " in errors
+
+
 def test_a_converted_model(tmp_path: Path, read) -> None:
     arrays = {"f32": numbers(), "f64": numbers("float64"), "vector": numbers(shape=(99,))}
     save_file(arrays, tmp_path / "model.safetensors")

@@ -11,9 +11,10 @@
  *   of its own: some MiB, and 16 bytes for each block of the frame; to encode at level "best", with
  *   a base or where steps may be dropped, as much again as bf16codecs_encode_room() says. It keeps
  *   some MiB for the next.
- * - Frames may come from strangers: nothing outside of the given bytes is read, and the decoded
- *   bytes are those that were encoded, or the call fails. After a failure, what the output memory
- *   holds is not specified.
+ * - Frames may come from strangers: nothing outside of the given bytes is read. Where a frame has
+ *   checksums, the decoded bytes are those that were encoded, or the call fails; without them, and
+ *   of run lengths, damage may give other bytes. After a failure, what the output memory holds is
+ *   not specified.
  * - Every function may be called from several threads at once. None starts a thread.
  * - Structures that may grow begin with their size, by which later releases tell what a caller
  *   knows: initialize them with their macros, and set what is to be other than that.

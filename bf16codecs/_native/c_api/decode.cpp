@@ -69,7 +69,7 @@ extern "C" bf16codecs_status bf16codecs_decode_blocks(const bf16codecs_frame* fr
                                                       void* out, size_t capacity, size_t* raw_size,
                                                       bf16codecs_error* error) {
   return c_api::guarded(error, [&] {
-    const bf16codecs::FrameIndex& index = c_api::required(frame).index;
+    const bf16codecs::FrameIndex& index = c_api::index_of(frame);
     const c_api::Given given(options);
     bf16codecs::check_blocks(index, first, last);
     const uint64_t size = c_api::raw_size_of(index, first, last);

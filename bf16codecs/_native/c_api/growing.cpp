@@ -42,6 +42,10 @@ extern "C" bf16codecs_status bf16codecs_growing_open(const void* directory, size
   return c_api::guarded(error, [&] {
     c_api::required(growing) = nullptr;
     const std::span<const uint8_t> bytes = c_api::bytes_of(directory, size);
+    if (size > 0 && !bf16codecs::is_growing(bytes.data(), size)) {
+      bf16codecs::check_magic_and_version(bytes.data(), size);
+      throw bf16codecs::CorruptDataError("it is no growing frame: open it by bf16codecs_open()");
+    }
     *growing = new bf16codecs_growing{bf16codecs::read_growing(bytes.data(), size)};
   });
 }
@@ -54,7 +58,7 @@ extern "C" bf16codecs_status bf16codecs_growing_info(const bf16codecs_growing* g
                                                      bf16codecs_info* info,
                                                      bf16codecs_error* error) {
   return c_api::guarded(
-      error, [&] { c_api::write_struct(info, c_api::info_of(c_api::required(growing).index)); });
+      error, [&] { c_api::write_struct(info, c_api::info_of(c_api::index_of(growing))); });
 }
 
 extern "C" bf16codecs_status bf16codecs_growing_version(const bf16codecs_growing* growing,
@@ -62,7 +66,7 @@ extern "C" bf16codecs_status bf16codecs_growing_version(const bf16codecs_growing
                                                         bf16codecs_version_info* version,
                                                         bf16codecs_error* error) {
   return c_api::guarded(error, [&] {
-    const bf16codecs::GrowingIndex& index = c_api::required(growing).index;
+    const bf16codecs::GrowingIndex& index = c_api::index_of(growing);
     const size_t v = c_api::check_there(index, number);
     bf16codecs_version_info found = BF16CODECS_VERSION_INFO_INIT;
     found.offset = index.begin(v);
@@ -78,7 +82,7 @@ extern "C" bf16codecs_status bf16codecs_growing_frame(const bf16codecs_growing* 
                                                       bf16codecs_error* error) {
   return c_api::guarded(error, [&] {
     c_api::required(frame) = nullptr;
-    const bf16codecs::GrowingIndex& index = c_api::required(growing).index;
+    const bf16codecs::GrowingIndex& index = c_api::index_of(growing);
     const size_t v = c_api::check_there(index, number);
     const std::span<const uint8_t> bytes = c_api::bytes_of(head, size);
     *frame = new bf16codecs_frame{bf16codecs::read_growing_frame(index, v, bytes.data(), size)};

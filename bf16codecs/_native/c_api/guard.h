@@ -80,6 +80,13 @@ Pointer& required(Pointer* pointer) {
   return *pointer;
 }
 
+// What was opened: a frame, or a directory.
+template <typename Opened>
+const auto& index_of(const Opened* opened) {
+  if (opened == nullptr) throw std::invalid_argument("nothing is open: the handle is null");
+  return opened->index;
+}
+
 inline std::span<const uint8_t> bytes_of(const void* bytes, size_t size) {
   if (bytes == nullptr && size != 0) throw std::invalid_argument("the bytes are null");
   return {static_cast<const uint8_t*>(bytes), size};

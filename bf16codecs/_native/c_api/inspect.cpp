@@ -39,8 +39,11 @@ bf16codecs_info info_of(const FrameIndex& index) {
 namespace {
 
 bf16codecs_block block_of(const FrameIndex& index, uint64_t number) {
-  check_blocks(index, number, number + 1);
   const Header& header = index.header;
+  if (number >= header.blocks()) {
+    throw std::out_of_range("no block " + std::to_string(number) + ": the frame has " +
+                            std::to_string(header.blocks()));
+  }
   const size_t b = static_cast<size_t>(number);
   bf16codecs_block block = BF16CODECS_BLOCK_INIT;
   block.items = index.items(b, b + 1);
@@ -154,16 +157,15 @@ extern "C" void bf16codecs_close(bf16codecs_frame* frame) {
 
 extern "C" bf16codecs_status bf16codecs_frame_info(const bf16codecs_frame* frame,
                                                    bf16codecs_info* info, bf16codecs_error* error) {
-  return c_api::guarded(
-      error, [&] { c_api::write_struct(info, c_api::info_of(c_api::required(frame).index)); });
+  return c_api::guarded(error,
+                        [&] { c_api::write_struct(info, c_api::info_of(c_api::index_of(frame))); });
 }
 
 extern "C" bf16codecs_status bf16codecs_block_info(const bf16codecs_frame* frame, uint64_t number,
                                                    bf16codecs_block* block,
                                                    bf16codecs_error* error) {
-  return c_api::guarded(error, [&] {
-    c_api::write_struct(block, c_api::block_of(c_api::required(frame).index, number));
-  });
+  return c_api::guarded(
+      error, [&] { c_api::write_struct(block, c_api::block_of(c_api::index_of(frame), number)); });
 }
 
 extern "C" bf16codecs_status bf16codecs_block_planes(const bf16codecs_frame* frame, uint64_t number,
@@ -172,6 +174,6 @@ extern "C" bf16codecs_status bf16codecs_block_planes(const bf16codecs_frame* fra
                                                      bf16codecs_error* error) {
   return c_api::guarded(error, [&] {
     c_api::required(planes);
-    c_api::tell_planes(c_api::required(frame).index, number, c_api::bytes_of(block, size), planes);
+    c_api::tell_planes(c_api::index_of(frame), number, c_api::bytes_of(block, size), planes);
   });
 }

@@ -116,13 +116,16 @@ void decode_frame(const void* frame, size_t nbytes, void* out, size_t size) {
   } catch (const Failure& failure) {
     if (failure.status != BF16CODECS_UNSUPPORTED) throw;
     throw std::runtime_error(
-        "it has Zstandard planes, which the plugin cannot decode: read the dataset"
-        " with the Python package's bf16codecs.hdf5.read_tensor");
+        "it has Zstandard planes, which the plugin cannot decode: read it with the Python package"
+        " (bf16codecs.hdf5.read_tensor, or zarr)");
   }
 }
 
 size_t decode_chunk(std::span<const unsigned> values, size_t nbytes, size_t* buf_size, void** buf,
                     const void* caller) {
+  if (!values.empty() && values[0] == kHdf5Refused) {
+    throw std::runtime_error("the configuration of its array's codec was refused");
+  }
   bf16codecs_info info = BF16CODECS_INFO_INIT;
   must([&](bf16codecs_error* error) { return bf16codecs_inspect(*buf, nbytes, &info, error); });
   check_frame(info);
@@ -141,7 +144,7 @@ size_t decode_chunk(std::span<const unsigned> values, size_t nbytes, size_t* buf
 size_t hdf5_filter(unsigned flags, size_t n_values, const unsigned values[], size_t nbytes,
                    size_t* buf_size, void** buf, const void* caller) {
   const bool is_decoding = (flags & kHdf5Reverse) != 0;
-  const char* const failure = is_decoding ? "HDF5 chunk not decoded" : "HDF5 chunk not encoded";
+  const char* const failure = is_decoding ? "chunk not decoded" : "chunk not encoded";
   try {
     if (is_decoding) return decode_chunk({values, n_values}, nbytes, buf_size, buf, caller);
     const bf16codecs_encode_options options = hdf5_settings(n_values, values);

@@ -10,6 +10,10 @@ namespace bf16codecs {
 // are 0. Throws std::invalid_argument for values that this release does not know.
 bf16codecs_encode_options hdf5_settings(size_t n_values, const unsigned values[]);
 
+// In place of a codec, where netCDF's configuration of an array was refused: an error before a chunk
+// is read would make netCDF open none of a store's arrays.
+inline constexpr unsigned kHdf5Refused = 0xFFFFFFFF;
+
 // Where the dtype is in cd_values.
 inline constexpr size_t kHdf5DTypeAt = 1;
 

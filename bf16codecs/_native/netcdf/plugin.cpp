@@ -12,6 +12,7 @@
 #include "hdf5/filter.h"
 #include "hdf5/own_id.h"
 #include "hdf5/report.h"
+#include "hdf5/settings.h"
 #include "netcdf/abi.h"
 #include "netcdf/config.h"
 #include "netcdf/variable.h"
@@ -25,10 +26,6 @@
 
 namespace bf16codecs {
 namespace {
-
-// In place of a codec's number: its array's configuration was refused. An error at once would make
-// netCDF open none of a store's arrays.
-constexpr unsigned kRefused = 0xFFFFFFFF;
 
 // Reports what `function` throws, and returns an error of netCDF for it.
 template <typename Function>
@@ -57,7 +54,7 @@ T* copied(const T* items, size_t n) {
 template <Codec codec>
 int codec_to_hdf5(const char* json, size_t* n_values, unsigned** values) {
   return guarded("netCDF variable not opened", [&] {
-    std::vector<unsigned> found{kRefused};
+    std::vector<unsigned> found{kHdf5Refused};
     try {
       found = values_from_config(json, codec);
     } catch (const std::invalid_argument& error) {
@@ -79,10 +76,10 @@ int modify_parameters(int group, int variable, size_t* n_values, unsigned** valu
                       size_t* n_working, unsigned** working) {
   const void* const caller = BF16CODECS_CALLER;
   return guarded("netCDF variable not accessible", [&] {
-    if (*n_values > 0 && (*values)[0] == kRefused) {
-      throw std::invalid_argument("the configuration of its codec was refused");
+    std::vector<unsigned> found{kHdf5Refused};
+    if (*n_values == 0 || (*values)[0] != kHdf5Refused) {
+      found = working_values(group, variable, {*values, *n_values}, caller);
     }
-    const auto found = working_values(group, variable, {*values, *n_values}, caller);
     unsigned* const copy = copied(found.data(), found.size());
     std::free(*working);
     *working = copy;
@@ -94,7 +91,7 @@ size_t filter_chunk(unsigned flags, size_t n_values, const unsigned values[], si
                     size_t* buf_size, void** buf) {
   if ((flags & kHdf5Reverse) == 0 && n_values > 0 &&
       values[0] == static_cast<unsigned>(Codec::zstd)) {
-    report("netCDF chunk not encoded", kNoZstandard);
+    report("chunk not encoded", kNoZstandard);
     return 0;
   }
   return hdf5_filter(flags, n_values, values, nbytes, buf_size, buf);
