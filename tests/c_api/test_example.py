@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -28,33 +30,45 @@ def run(*command: str | Path, **variables: str) -> str:
     return done.stdout
 
 
-def by_pkg_config(library: Library, folder: Path, *static: str) -> Path:
+def by_pkg_config(library: Library, folder: Path, line: str = "shared") -> Path:
+    """Build the example by a line of the page."""
     if shutil.which("pkg-config") is None:
         pytest.skip("there is no pkg-config")
+    page = (ROOT / "docs" / "howto" / "c.md").read_text("utf-8")
+    lines = re.findall(r"^```sh\n(cc .*?)\n```", page, re.MULTILINE | re.DOTALL)
+    command = dict(zip(("shared", "static"), lines, strict=True))[line]
+    shutil.copy(EXAMPLE / "frames.c", folder / "program.c")
     where = {"PKG_CONFIG_PATH": str(library.path.parent / "pkgconfig")}
-    options = run("pkg-config", *static, "--cflags", "--libs", "bf16codecs", **where).split()
-    if static:
-        options = ["-DBF16CODECS_STATIC", "-Wl,-Bstatic", *options, "-Wl,-Bdynamic"]
-    run("cc", "-std=c99", *WARNINGS, EXAMPLE / "frames.c", "-o", folder / "frames", *options)
-    return folder / "frames"
+    command = command.replace("cc ", f"cc -std=c99 {' '.join(WARNINGS)} ", 1)
+    run("sh", "-ec", f"cd {shlex.quote(str(folder))}; {command}", **where)
+    return folder / "program"
 
 
-def by_cmake(library: Library, folder: Path, name: str) -> Path:
+def by_cmake(library: Library, folder: Path, target: str, languages: str = "") -> Path:
+    """Build one of the example's programs, in a project that has more languages besides."""
     if shutil.which("cmake") is None:
         pytest.skip("there is no CMake")
+    (folder / "more.cmake").write_text(f"enable_language({languages})\n" if languages else "")
     prefix = f"-DCMAKE_PREFIX_PATH={library.path.parents[1]}"
-    run("cmake", "-S", EXAMPLE, "-B", folder, prefix)
-    run("cmake", "--build", folder)
-    return folder / name
+    more = f"-DCMAKE_PROJECT_INCLUDE={folder / 'more.cmake'}"
+    run("cmake", "-S", EXAMPLE, "-B", folder, prefix, more)
+    run("cmake", "--build", folder, "--target", target)
+    return folder / target
 
 
-@pytest.mark.parametrize("way", ["pkg-config", "cmake", "cmake, static"])
+WAYS = {
+    "pkg-config": by_pkg_config,
+    "pkg-config, static": partial(by_pkg_config, line="static"),
+    "cmake": partial(by_cmake, target="frames"),
+    "cmake, static": partial(by_cmake, target="frames_static"),
+    "cmake, static, with C++": partial(by_cmake, target="frames_static", languages="CXX"),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
 def test_example(library: Library, tmp_path: Path, way: str) -> None:
-    if way == "pkg-config":
-        program = by_pkg_config(library, tmp_path)
-    else:
-        program = by_cmake(library, tmp_path, "frames" + "_static" * ("static" in way))
-    shared = {"LD_LIBRARY_PATH": str(library.path.parent)}
+    program = WAYS[way](library, tmp_path)
+    shared = {} if "static" in way else {"LD_LIBRARY_PATH": str(library.path.parent)}
     raw = np.random.default_rng(0).normal(0, 0.02, 700_000).astype("bfloat16").tobytes()
     files = [tmp_path / name for name in ("raw", "frame", "back", "part")]
     files[0].write_bytes(raw)
@@ -95,12 +109,37 @@ def test_example_says_what_is_wrong(library: Library, tmp_path: Path) -> None:
         assert not (tmp_path / "x").exists()
 
 
+ROUND_TRIP = """
+#include <string.h>
+
+int main(void) {
+  static unsigned short weights[4000], other[4000];
+  bf16codecs_error error;
+  size_t size = 0, raw_size = 0;
+  void *frame, *raw;
+  for (int i = 0; i < 4000; ++i) weights[i] = (unsigned short)(0x3f80 + i % 7);
+  memcpy(other, weights, sizeof other);
+  frame = encode(weights, sizeof weights, &size, &error);
+  if (frame == NULL || size >= sizeof weights / 2) return 1;
+  raw = decode(frame, size, &raw_size, &error);
+  if (raw == NULL || raw_size != sizeof other || memcmp(raw, other, raw_size) != 0) return 2;
+  free(raw);
+  ((unsigned char*)frame)[5] ^= 64;
+  if (decode(frame, size, &raw_size, &error) != NULL || error.message[0] == 0) return 3;
+  free(frame);
+  return 0;
+}
+"""
+
+
 def test_the_program_of_the_docs(library: Library, tmp_path: Path) -> None:
     page = (ROOT / "docs" / "howto" / "c.md").read_text("utf-8")
-    (code,) = re.findall(r"^```c\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-    (tmp_path / "decode.c").write_text(code)
+    codes = re.findall(r"^```c\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (tmp_path / "main.c").write_text("".join(codes) + ROUND_TRIP)
     include = f"-I{library.path.parents[1] / 'include'}"
-    run("cc", "-std=c99", *WARNINGS, include, "-c", tmp_path / "decode.c", "-o", tmp_path / "o")
+    built = ["-L", library.path.parent, "-lbf16codecs", "-o", tmp_path / "main"]
+    run("cc", "-std=c99", *WARNINGS, include, tmp_path / "main.c", *built)
+    run(tmp_path / "main", LD_LIBRARY_PATH=str(library.path.parent))
 
 
 @pytest.mark.parametrize("dialect", ["c99", "c17", "c++11", "c++20"])

@@ -19,7 +19,7 @@ BLOCKS = [block for page in PAGES for block in blocks_of(page)]
 NOT_RUN = {
     "installs packages": 10,
     "takes minutes": 13,
-    "builds C++": 14,
+    "builds C++": 15,
     "builds Rust": 1,
     "needs a cluster": 1,
     "needs netCDF-C with plugins": 3,  # run by tests/netcdf/test_page.py
