@@ -2,10 +2,11 @@
 
 import { BoolArray } from "zarrita";
 import { CorruptDataError, UnsupportedError } from "./errors.js";
-import { wholeChunk } from "./parts.js";
+import { checkSize, wholeChunk } from "./parts.js";
 
 /** @typedef {import("./core.js").Core} Core */
-/** @typedef {{ dataType: string, shape: number[] }} ChunkMeta */
+/** @typedef {{ name: string, configuration?: any }} CodecMeta */
+/** @typedef {{ dataType: string, shape: number[], codecs: CodecMeta[] }} ChunkMeta Of zarrita. */
 
 /** @type {Record<string, any>} */
 const ARRAYS = {
@@ -15,6 +16,13 @@ const ARRAYS = {
   float64: Float64Array, bool: BoolArray,
 };
 
+/** @param {string} dataType */
+function arrayType(dataType) {
+  const Type = ARRAYS[dataType];
+  if (Type === undefined) throw new UnsupportedError(`bf16codecs: data type ${dataType}`);
+  return Type;
+}
+
 /**
  * Bytes, little-endian as those of stores, as an array of a data type that zarrita has.
  *
@@ -22,13 +30,12 @@ const ARRAYS = {
  * @param {string} dataType
  */
 export function typed(bytes, dataType) {
-  const Type = ARRAYS[dataType];
-  if (Type === undefined) throw new UnsupportedError(`bf16codecs.blocks: data type ${dataType}`);
+  const Type = arrayType(dataType);
   return new Type(bytes.buffer, bytes.byteOffset, bytes.length / itemSizeOf(dataType));
 }
 
 /** @param {string} dataType */
-export const itemSizeOf = (dataType) => new ARRAYS[dataType](0).BYTES_PER_ELEMENT;
+export const itemSizeOf = (dataType) => new (arrayType(dataType))(0).BYTES_PER_ELEMENT;
 
 /** @param {number[]} shape */
 export function stridesOf(shape) {
@@ -74,18 +81,55 @@ function blocksCodec(core) {
   };
 }
 
+/** Codecs that give as many bytes, or items of the same size, as they take. */
+const STEADY = new Set(["bytes", "transpose", "bf16codecs.delta"]);
+
+/** @param {string} name So zarrita calls the compressors and filters of format 2. */
+const plainName = (name) => name.replace(/^numcodecs\./, "");
+
+/**
+ * How many bytes a codec decodes to; undefined if that is not known, as where another one before it
+ * makes more or fewer of them.
+ *
+ * @param {string} name
+ * @param {unknown} configuration
+ * @param {ChunkMeta} meta
+ */
+function decodedSize(name, configuration, { dataType, shape, codecs }) {
+  const at = codecs.findIndex(
+    (codec) => plainName(codec.name) === name && codec.configuration === configuration,
+  );
+  const isSteady = codecs.slice(0, at).every((codec) => STEADY.has(plainName(codec.name)));
+  if (at < 0 || !isSteady || !(dataType in ARRAYS)) return undefined;
+  return shape.reduce((a, b) => a * b, itemSizeOf(dataType));
+}
+
 /**
  * @param {string} name
- * @param {(bytes: Uint8Array) => Uint8Array} decode
+ * @param {(bytes: Uint8Array, check: (size: number) => void) => Uint8Array} decode
  */
 function bytesCodec(name, decode) {
   return class BytesCodec {
     kind = "bytes_to_bytes";
     encode = encodeNothing(name);
-    decode = decode;
+    #size;
 
-    static fromConfig() {
-      return new BytesCodec();
+    /** @param {number | undefined} size Of what is decoded, if that is known. */
+    constructor(size) {
+      this.#size = size;
+    }
+
+    /**
+     * @param {unknown} configuration Frames say themselves how they are coded.
+     * @param {ChunkMeta} meta
+     */
+    static fromConfig(configuration, meta) {
+      return new BytesCodec(decodedSize(name, configuration, meta));
+    }
+
+    /** @param {Uint8Array} bytes */
+    decode(bytes) {
+      return decode(bytes, (found) => checkSize(found, this.#size ?? found));
     }
   };
 }
@@ -116,7 +160,7 @@ class DeltaCodec {
     if (bytes.length % size !== 0) {
       throw new CorruptDataError(`bf16codecs.delta: ${bytes.length} bytes are no whole integers`);
     }
-    const copy = bytes.slice();
+    const copy = new Uint8Array(bytes); // not slice(), which is no copy of a Buffer of Node's
     const items = typed(copy, this.#dataType);
     for (let i = 1; i < items.length; ++i) items[i] += items[i - 1];
     return copy;
@@ -133,8 +177,9 @@ export function registerCodecs(registry, core) {
   registry.set("bf16codecs.blocks", () => blocksCodec(core));
   const frames = ["split", "huffman", "arithmetic", "zstd"].map((name) => `bf16codecs.${name}`);
   const bytesCodecs = [
-    ...frames.map((name) => bytesCodec(name, (bytes) => core.decode(bytes, { padded: true }))),
-    bytesCodec("bf16codecs.rle", (bytes) => core.decodeRunLengths(bytes)),
+    ...frames.map((name) => bytesCodec(name, (bytes, check) =>
+      core.decode(bytes, { padded: true, check: ({ paddedSize }) => check(paddedSize) }))),
+    bytesCodec("bf16codecs.rle", (bytes, check) => core.decodeRunLengths(bytes, check)),
     DeltaCodec,
   ];
   [...frames, "bf16codecs.rle", "bf16codecs.delta"].forEach((name, i) => {

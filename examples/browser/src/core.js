@@ -25,6 +25,18 @@ const SYSTEM = {
   },
 };
 
+/**
+ * The milliseconds that one of many calls takes.
+ *
+ * @param {number} times
+ * @param {() => void} call
+ */
+function timed(times, call) {
+  const begin = performance.now();
+  for (let turn = 0; turn < times; ++turn) call();
+  return (performance.now() - begin) / times;
+}
+
 /** The decoder: one instance of the module, whose memory grows with the largest call. */
 export class Core {
   /** @type {WebAssembly.Module} */ #module;
@@ -78,14 +90,17 @@ export class Core {
    * @param {Uint8Array} [options.base] Of a frame that needs one.
    * @param {boolean} [options.padded] Of a growing frame, give all versions that there is room for:
    *   bytes of 255 in place of those that are not there.
+   * @param {(info: Info) => void} [options.check] Throws if the frame is another one than is expected,
+   *   before there is memory for what it claims to hold.
    * @returns {Uint8Array}
    */
   decode(frame, options = {}) {
-    const { base, padded = false } = options;
+    const { base, padded = false, check } = options;
     const inputs = base === undefined ? [frame] : [frame, base];
     return this.#with(inputs, ([at, baseAt = 0]) => {
       this.#check(this.#exports.bf16_inspect(at, frame.length));
       const info = this.#info();
+      check?.(info);
       return this.#output(padded ? info.paddedSize : info.rawSize, (out, capacity) =>
         this.#exports.bf16_decode(
           at, frame.length, baseAt, base?.length ?? 0, padded, this.#zstd !== undefined, out, capacity,
@@ -100,31 +115,24 @@ export class Core {
    *
    * @param {Uint8Array} frame
    * @param {number} times
-   * @returns {{ bytes: number, decode: number[], copy: number[] }} Decoded bytes, and the milliseconds
-   *   of each turn.
+   * @returns {{ bytes: number, decode: number, copy: number }} Decoded bytes, and the milliseconds of
+   *   one turn.
    */
   measure(frame, times) {
+    const zstd = this.#zstd !== undefined;
     return this.#with([frame], ([at]) => {
       this.#check(this.#exports.bf16_inspect(at, frame.length));
       const bytes = this.#info().rawSize;
-      const out = this.#allocate(bytes), copied = this.#allocate(bytes);
-      /** @type {{ bytes: number, decode: number[], copy: number[] }} */
-      const found = { bytes, decode: [], copy: [] };
-      const zstd = this.#zstd !== undefined;
-      try {
-        for (let turn = 0; turn < times; ++turn) {
-          const begin = performance.now();
-          this.#check(this.#exports.bf16_decode(at, frame.length, 0, 0, false, zstd, out, bytes));
-          const middle = performance.now();
-          this.#bytes(copied, bytes).set(this.#bytes(out, bytes));
-          found.decode.push(middle - begin);
-          found.copy.push(performance.now() - middle);
-        }
-      } finally {
-        this.#exports.bf16_free(out);
-        this.#exports.bf16_free(copied);
-      }
-      return found;
+      return this.#withMemory(bytes, (out) =>
+        this.#withMemory(bytes, (copied) => {
+          // All turns at once: clocks of browsers are coarse.
+          const decode = timed(times, () =>
+            this.#check(this.#exports.bf16_decode(at, frame.length, 0, 0, false, zstd, out, bytes)),
+          );
+          const copy = timed(times, () => this.#bytes(copied, bytes).set(this.#bytes(out, bytes)));
+          return { bytes, decode, copy };
+        }),
+      );
     });
   }
 
@@ -170,11 +178,13 @@ export class Core {
    * Decode run lengths, the codec "bf16codecs.rle".
    *
    * @param {Uint8Array} encoded
+   * @param {(size: number) => void} [check] Throws if they are another number of bytes than is expected.
    * @returns {Uint8Array}
    */
-  decodeRunLengths(encoded) {
+  decodeRunLengths(encoded, check) {
     return this.#with([encoded], ([at]) => {
       this.#check(this.#exports.bf16_rle_decoded_size(at, encoded.length));
+      check?.(this.#result(0));
       return this.#output(this.#result(0), (out, capacity) =>
         this.#exports.bf16_rle_decode(at, encoded.length, out, capacity),
       );
@@ -306,15 +316,26 @@ export class Core {
    * @param {(out: number, capacity: number) => number} decode
    */
   #output(size, decode) {
-    const out = this.#allocate(size);
-    try {
+    return this.#withMemory(size, (out) => {
       const begin = performance.now();
       this.#check(decode(out, size));
       this.decoded.milliseconds += performance.now() - begin;
       this.decoded.bytes += size;
       return this.#bytes(out, size).slice();
+    });
+  }
+
+  /**
+   * @template T
+   * @param {number} size
+   * @param {(at: number) => T} call
+   */
+  #withMemory(size, call) {
+    const at = this.#allocate(size);
+    try {
+      return call(at);
     } finally {
-      this.#exports.bf16_free(out);
+      this.#exports.bf16_free(at);
     }
   }
 

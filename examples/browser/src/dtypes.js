@@ -14,6 +14,19 @@ export const BITS_OF = {
 };
 
 /**
+ * Whether zarrita, in this engine, has no arrays of a data type.
+ *
+ * @param {string} dataType
+ */
+export const isLacking = (dataType) =>
+  dataType in BITS_OF && (dataType !== "float16" || !("Float16Array" in globalThis));
+
+/** The data types that are numbers to JavaScript. */
+const NUMBERS = [
+  "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64",
+];
+
+/**
  * @param {number} sign -1 or 1
  * @param {number} exponent Without a bias.
  * @param {number} fraction
@@ -67,27 +80,44 @@ function tableOf(dtype) {
  * Numbers of a data type as float32, exactly where that has room for them: of float64 and of
  * integers above 2^24, it is the nearest.
  *
- * @param {ArrayLike<number | bigint | boolean>} data Numbers, or bits.
+ * @param {ArrayLike<number | bigint | boolean>} data Numbers; of data types that JavaScript lacks, bits.
  * @param {string} dtype The array's data type, such as "bfloat16".
  * @returns {Float32Array}
  */
 export function toFloat32(data, dtype) {
   if (dtype === "complex64") throw new TypeError("complex numbers are no float32: see complexParts()");
+  const isOfBits = dtype === "bfloat16" || dtype in VALUE_OF;
+  if (!isOfBits && !NUMBERS.includes(dtype)) {
+    const known = ["bfloat16", ...Object.keys(VALUE_OF), ...NUMBERS].join(", ");
+    throw new TypeError(`the data type is one of ${known}, not ${dtype}`);
+  }
   if (data instanceof Float32Array) return data;
-  if (dtype === "bfloat16") {
-    const bits = new Uint32Array(data.length);
-    for (let i = 0; i < bits.length; ++i) bits[i] = Number(data[i]) << 16;
-    return new Float32Array(bits.buffer);
+  // float16 is of numbers where the engine has them.
+  const { Float16Array } = /** @type {any} */ (globalThis);
+  if (!isOfBits || (Float16Array !== undefined && data instanceof Float16Array)) {
+    // Also zarrita's arrays of booleans, which have no index but can be gone through.
+    const items = Symbol.iterator in data ? data : Array.from(data);
+    return Float32Array.from(/** @type {Iterable<any>} */ (items), Number);
   }
-  if (dtype in VALUE_OF && (data instanceof Uint8Array || data instanceof Uint16Array)) {
-    const table = tableOf(dtype);
-    const values = new Float32Array(data.length);
-    for (let i = 0; i < values.length; ++i) values[i] = table[data[i]];
-    return values;
-  }
-  // Also zarrita's arrays of booleans, which have no index but can be gone through.
-  const items = Symbol.iterator in data ? data : Array.from(data);
-  return Float32Array.from(/** @type {Iterable<any>} */ (items), Number);
+  const bits = /** @type {ArrayLike<number>} */ (data);
+  return dtype === "bfloat16" ? floatsOfUpperBits(bits) : floatsOfTable(bits, tableOf(dtype));
+}
+
+/** @param {ArrayLike<number>} data */
+function floatsOfUpperBits(data) {
+  const bits = new Uint32Array(data.length);
+  for (let i = 0; i < bits.length; ++i) bits[i] = data[i] << 16;
+  return new Float32Array(bits.buffer);
+}
+
+/**
+ * @param {ArrayLike<number>} data
+ * @param {Float32Array} table
+ */
+function floatsOfTable(data, table) {
+  const values = new Float32Array(data.length);
+  for (let i = 0; i < values.length; ++i) values[i] = table[data[i]];
+  return values;
 }
 
 /**
@@ -95,8 +125,11 @@ export function toFloat32(data, dtype) {
  *
  * @param {BigUint64Array} bits
  */
-export const complexParts = (bits) =>
-  new Float32Array(bits.buffer, bits.byteOffset, 2 * bits.length);
+export function complexParts(bits) {
+  // Of other views, the places of numbers need not be multiples of four.
+  if (!(bits instanceof BigUint64Array)) throw new TypeError("bits of complex64 are a BigUint64Array");
+  return new Float32Array(bits.buffer, bits.byteOffset, 2 * bits.length);
+}
 
 /**
  * Round float32 to bfloat16, ties to even: the bits. Of a NaN, the upper 16 bits are taken, and bit 6
@@ -106,6 +139,7 @@ export const complexParts = (bits) =>
  * @returns {Uint16Array}
  */
 export function roundToBFloat16(values) {
+  if (!(values instanceof Float32Array)) throw new TypeError("what is rounded is a Float32Array");
   const bits = new Uint32Array(values.buffer, values.byteOffset, values.length);
   const rounded = new Uint16Array(bits.length);
   for (let i = 0; i < bits.length; ++i) {
@@ -119,9 +153,25 @@ export function roundToBFloat16(values) {
 /** @param {number} value */
 const float32Bits = (value) => new Uint32Array(Float32Array.of(value).buffer)[0];
 
+/** @type {Record<string, number>} What JSON has no numbers for. */
+const SPECIAL = { NaN, Infinity, "-Infinity": -Infinity };
+
+/** @param {unknown} value */
+const isHexadecimal = (value) => typeof value === "string" && /^0x[0-9a-f]+$/i.test(value);
+
 /**
- * The bits of one number as metadata write it: a number, "NaN", "Infinity", or its bits in
- * hexadecimal.
+ * A float as metadata write it: a number, "NaN", "Infinity" or "-Infinity".
+ *
+ * @param {unknown} value
+ */
+function floatOf(value) {
+  const found = typeof value === "string" ? SPECIAL[value] : value;
+  if (typeof found !== "number") throw new TypeError(`${JSON.stringify(value)} is no number`);
+  return found;
+}
+
+/**
+ * The bits of a number as metadata write it: as floatOf() takes it, or its bits in hexadecimal.
  *
  * @param {unknown} value
  * @param {string} dtype
@@ -129,8 +179,8 @@ const float32Bits = (value) => new Uint32Array(Float32Array.of(value).buffer)[0]
  */
 function bitsOfNumber(value, dtype) {
   if (value === "NaN") return BITS_OF[dtype].nan;
-  const number = Number(value);
-  if (typeof value === "string" && value.startsWith("0x")) return number;
+  if (isHexadecimal(value)) return Number(value);
+  const number = floatOf(value);
   if (dtype === "complex64") return float32Bits(number);
   if (dtype === "bfloat16") return roundToBFloat16(Float32Array.of(number))[0];
   const bits = tableOf(dtype).findIndex((known) => Object.is(known, number));
@@ -141,13 +191,42 @@ function bitsOfNumber(value, dtype) {
 /**
  * The bits of a fill value, as metadata of an array of bits have them.
  *
- * @param {unknown} value As metadata of the array have it; null if there is none.
+ * @param {unknown} value As metadata of the array have it.
  * @param {string} dtype
  * @returns {number | string} As text where no number of JavaScript has so many bits.
  */
 export function fillBits(value, dtype) {
-  if (dtype !== "complex64") return value === null ? 0 : bitsOfNumber(value, dtype);
-  const [real, imaginary] = /** @type {unknown[]} */ (Array.isArray(value) ? value : [value ?? 0, 0]);
-  const bits = (/** @type {unknown} */ part) => BigInt(bitsOfNumber(part, dtype));
-  return String(bits(real) | (bits(imaginary) << 32n));
+  if (dtype !== "complex64") return bitsOfNumber(value, dtype);
+  const parts = /** @type {unknown[]} */ (Array.isArray(value) ? value : [value, 0]);
+  if (parts.length !== 2) throw new TypeError("a complex number has two parts");
+  const [real, imaginary] = parts.map((part) => BigInt(bitsOfNumber(part, dtype)));
+  return String(real | (imaginary << 32n));
+}
+
+/** @type {Record<string, (bits: bigint) => number>} */
+const FLOAT_OF_BITS = {
+  float16: (bits) => VALUE_OF.float16(Number(bits)),
+  float32: (bits) => new Float32Array(Uint32Array.of(Number(bits)).buffer)[0],
+  float64: (bits) => new Float64Array(BigUint64Array.of(bits).buffer)[0],
+};
+
+/**
+ * A fill value of an array of numbers, as zarrita takes it; of data types that are not known, as it is.
+ *
+ * @param {unknown} value As metadata of the array have it.
+ * @param {string} dtype
+ */
+export function fillNumber(value, dtype) {
+  if (dtype in FLOAT_OF_BITS) {
+    if (!isHexadecimal(value)) {
+      floatOf(value);
+      return value; // by its name, if JSON lacks it
+    }
+    const number = FLOAT_OF_BITS[dtype](BigInt(String(value)));
+    return Number.isFinite(number) ? number : String(number);
+  }
+  const isTruth = typeof value === "boolean" || value === 0 || value === 1;
+  const isRight = dtype === "bool" ? isTruth : Number.isInteger(value);
+  if (NUMBERS.includes(dtype) && !isRight) throw new TypeError(`${JSON.stringify(value)} is no number`);
+  return value;
 }

@@ -26,20 +26,51 @@
  *   outside of the frame.
  */
 
+/** What was opened is open until it is closed; to close it twice does nothing. */
+export class Opened {
+  #close;
+  #isClosed = false;
+
+  /** @param {() => void} close */
+  constructor(close) {
+    this.#close = close;
+  }
+
+  close() {
+    if (this.#isClosed) return;
+    this.#isClosed = true;
+    this.#close();
+  }
+
+  /** Throws if it is closed: its memory is another's by then. */
+  checkOpen() {
+    if (this.#isClosed) throw new Error("the frame is closed");
+  }
+}
+
 /** The head of a frame, which tells where its blocks are and decodes ranges of them. */
-export class Frame {
+export class Frame extends Opened {
   /**
    * @param {{ info: () => Info, block: (number: number) => Block, close: () => void,
    *   decode: (payload: Uint8Array, first: number, last: number, rawSize: number,
    *     base?: Uint8Array) => Uint8Array }} calls
    */
   constructor(calls) {
+    super(calls.close);
+    this.#calls = calls;
     this.info = calls.info();
-    this.block = calls.block;
-    this.close = calls.close;
-    this.#decode = calls.decode;
   }
-  #decode;
+  #calls;
+
+  /**
+   * Where a block is.
+   *
+   * @param {number} number
+   */
+  block(number) {
+    this.checkOpen();
+    return this.#calls.block(number);
+  }
 
   /**
    * Decode blocks [first, last) of one version.
@@ -52,6 +83,6 @@ export class Frame {
   decode(payload, first, last, base) {
     const end = this.block(last - 1);
     const rawSize = end.rawOffset + end.rawSize - this.block(first).rawOffset;
-    return this.#decode(payload, first, last, rawSize, base);
+    return this.#calls.decode(payload, first, last, rawSize, base);
   }
 }

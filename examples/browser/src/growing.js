@@ -1,5 +1,7 @@
 // The directory of a growing frame.
 
+import { Opened } from "./frame.js";
+
 /** @typedef {import("./frame.js").Frame} Frame */
 /** @typedef {import("./frame.js").Info} Info */
 
@@ -11,17 +13,36 @@
  */
 
 /** The directory, which tells where the versions' frames are and opens them. */
-export class Growing {
+export class Growing extends Opened {
   /**
    * @param {{ info: () => Info, version: (number: number) => Version, close: () => void,
    *   open: (number: number, head: Uint8Array) => Frame }} calls
    */
   constructor(calls) {
+    super(calls.close);
+    this.#calls = calls;
     this.info = calls.info();
-    /** Where a version is. */
-    this.version = calls.version;
-    /** Open a version's frame, of which these are the first bytes. It is to be closed. */
-    this.open = calls.open;
-    this.close = calls.close;
+  }
+  #calls;
+
+  /**
+   * Where a version is that is there.
+   *
+   * @param {number} number
+   */
+  version(number) {
+    this.checkOpen();
+    return this.#calls.version(number);
+  }
+
+  /**
+   * Open a version's frame. It is to be closed.
+   *
+   * @param {number} number
+   * @param {Uint8Array} head Its first bytes.
+   */
+  open(number, head) {
+    this.checkOpen();
+    return this.#calls.open(number, head);
   }
 }

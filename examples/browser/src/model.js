@@ -1,18 +1,13 @@
 // Model stores and run stores (docs/store.md, docs/runs.md): tensors by their names.
 
 import * as zarr from "zarrita";
+import { modelAttributes, placeOf } from "./attributes.js";
 import { roundToBFloat16 } from "./dtypes.js";
-import { CorruptDataError, UnsupportedError } from "./errors.js";
+import { CorruptDataError, StoreError, UnsupportedError } from "./errors.js";
 import { detailsOf, get, withBF16 } from "./store.js";
+import { axesOf } from "./touched.js";
 
 /** @typedef {import("./core.js").Core} Core */
-
-const NEWEST_LAYOUT = 2;
-// Of the segments of a path that this layout makes of a name; nothing else of a stranger's map is
-// followed, or it might lead out of the store.
-const PATH = /^[A-Za-z0-9_=-]+(?:\/[A-Za-z0-9_=-]+)*$/;
-
-/** @typedef {{ path: string, isRounded: boolean }} Place Of which array a tensor is, or the rounding. */
 
 /**
  * Open a model store, or a run store.
@@ -29,16 +24,7 @@ export async function openModel(store, core) {
     { format: ["v3", "v2"] },
   );
   const { root, open } = await openRoot(/** @type {any} */ (withBF16(consolidated, core)));
-  const attributes = /** @type {any} */ (root.attrs).bf16codecs;
-  if (typeof attributes?.layout !== "number" || typeof attributes.tensors !== "object") {
-    throw new UnsupportedError("this group is no model store: its attributes have no tensors");
-  }
-  if (attributes.layout > NEWEST_LAYOUT) {
-    throw new UnsupportedError(
-      `the store has layout ${attributes.layout}, and this reader knows ${NEWEST_LAYOUT}`,
-    );
-  }
-  return new Model(root, open, attributes);
+  return new Model(root, open);
 }
 
 /**
@@ -48,12 +34,19 @@ export async function openModel(store, core) {
  * @param {import("zarrita").AsyncReadable} store
  */
 async function openRoot(store) {
-  try {
-    return { root: await zarr.open.v3(store, { kind: "group" }), open: zarr.open.v3 };
-  } catch (error) {
-    if (!(error instanceof zarr.NotFoundError)) throw error;
-    return { root: await zarr.open.v2(store, { kind: "group" }), open: zarr.open.v2 };
+  for (const open of [zarr.open.v3, zarr.open.v2]) {
+    try {
+      return { root: await open(store, { kind: "group" }), open };
+    } catch (error) {
+      if (!(error instanceof zarr.NotFoundError)) throw error;
+      if (error.found === "array") throw new UnsupportedError("this is an array, and no model store");
+    }
   }
+  // Of FetchStore, as Traffic of the page wraps it, too.
+  const { url } = /** @type {any} */ (store);
+  throw new StoreError(
+    `there is no store${url === undefined ? "" : ` at ${url}`}: neither zarr.json nor .zgroup is there`,
+  );
 }
 
 export class Model {
@@ -64,22 +57,15 @@ export class Model {
   /**
    * @param {zarr.Group<any>} root
    * @param {(at: any, options: { kind: "array" }) => Promise<any>} open
-   * @param {any} attributes
    */
-  constructor(root, open, attributes) {
+  constructor(root, open) {
+    const { attributes, tensors, steps } = modelAttributes(root.attrs);
     this.#root = root;
     this.#open = open;
+    this.#tensors = tensors;
     this.attributes = attributes;
-    this.#tensors = new Map(Object.entries(attributes.tensors));
-    /**
-     * The numbers of a run's steps; of other stores, null.
-     *
-     * @type {number[] | null}
-     */
-    this.steps =
-      attributes.run === undefined
-        ? null
-        : attributes.steps.map((/** @type {{ step: number }} */ { step }) => step);
+    /** The numbers of a run's steps; of other stores, null. */
+    this.steps = steps;
   }
 
   /** @returns {string[]} */
@@ -115,33 +101,6 @@ export class Model {
   }
 }
 
-/**
- * @param {string} name
- * @param {any} value Of the map of tensors.
- * @param {number | null} index Of the step.
- * @returns {Place}
- */
-function placeOf(name, value, index) {
-  const forms = Array.isArray(value) ? value : [value];
-  const form = forms.find(
-    ({ at }) => index === null || at === undefined ||
-      at.some((/** @type {[number, number | null]} */ [first, stop]) =>
-        first <= index && (stop === null || index < stop)),
-  );
-  if (form === undefined) throw new RangeError(`"${name}" is not in the model at this step`);
-  if (form?.difference !== undefined) {
-    throw new UnsupportedError(
-      `"${name}" is stored as a difference to another store, and this reader reads one store: write` +
-        " it without a base (bf16codecs rebase)",
-    );
-  }
-  const path = typeof form === "string" ? form : (form?.path ?? form?.rounded);
-  if (typeof path !== "string" || !PATH.test(path)) {
-    throw new CorruptDataError(`the store's map leads to no array for "${name}"`);
-  }
-  return { path, isRounded: form.rounded !== undefined };
-}
-
 /** A tensor of a store, of which no data were read yet. */
 export class Tensor {
   /**
@@ -152,6 +111,12 @@ export class Tensor {
    */
   constructor(name, array, isRounded, step) {
     const { dataType, codecs } = detailsOf(array);
+    if (isRounded && dataType !== "float32") {
+      throw new CorruptDataError(`"${name}" is the rounding of an array of ${dataType}, not of float32`);
+    }
+    if (step !== null && !(step < array.shape[0])) {
+      throw new CorruptDataError(`the array of "${name}" does not have step ${step + 1} of the run`);
+    }
     this.name = name;
     this.array = array;
     this.isRounded = isRounded;
@@ -170,6 +135,7 @@ export class Tensor {
    * @returns {Promise<any>} A chunk as of zarrita's get(): for data types that JavaScript lacks, bits.
    */
   async get(selection = null, options = {}) {
+    axesOf(selection, this.shape); // which is refused as one of this shape
     const whole = selection ?? this.shape.map(() => null);
     const all = this.step === null ? whole : [this.step, ...whole];
     const found = await get(this.array, all, options);

@@ -1,60 +1,73 @@
 // Parts of a chunk: of its frame, the head is read, and the blocks that hold what is wanted.
 
 import { PREFIX_SIZE } from "./core.js";
-import { BaseMismatchError, CorruptDataError, TruncatedDataError } from "./errors.js";
+import { BaseMismatchError, CorruptDataError, MemoryError, TruncatedDataError } from "./errors.js";
 import { add } from "./touched.js";
 
 /** @typedef {import("./core.js").Core} Core */
 /** @typedef {import("./frame.js").Frame} Frame */
+/** @typedef {import("./frame.js").Info} Info */
 /** @typedef {import("./touched.js").Range} Range */
 /** @typedef {(offset: number, length: number) => Promise<Uint8Array | undefined>} GetRange */
 
-/** Up to this size, a chunk has one block, and is read as a whole. */
-export const BLOCK_BYTES = 2 ** 19;
+// What browsers open at once to a host of HTTP/1.1, and two that wait.
 const REQUESTS_AT_ONCE = 8;
 const GROWING = 16; // in place of a codec
 
-// The first read: it holds most heads, whose tables have 8 bytes for each block.
+// The first read, as Python's. It holds most heads: a block table has 8 bytes for each block, and
+// those that this package writes have 512 KiB.
 const firstRead = (/** @type {number} */ nbytes) => Math.max(4096, nbytes >> 15);
-// The most bytes of a frame: no codec grows a chunk by more than a few bytes in a thousand.
+// The most bytes of a frame that are asked for, as of Python's: codecs grow a chunk by a few bytes in a
+// thousand, and each of up to 65534 versions has an entry and a head.
 const frameLimit = (/** @type {number} */ nbytes) => 2 * nbytes + 4096 + 128 * Math.min(nbytes, 65534);
 
 /**
+ * Call for each item, for some of them at once. After a failure no call begins, and none is left when
+ * it is thrown.
+ *
  * @template T, R
  * @param {T[]} items
  * @param {(item: T) => Promise<R>} call
  * @returns {Promise<R[]>}
  */
-async function someAtOnce(items, call) {
+export async function someAtOnce(items, call) {
   /** @type {R[]} */
   const results = new Array(items.length);
+  /** @type {unknown[]} */
+  const failures = [];
   let next = 0;
   const worker = async () => {
-    while (next < items.length) {
+    while (next < items.length && failures.length === 0) {
       const i = next++;
-      results[i] = await call(items[i]);
+      try {
+        results[i] = await call(items[i]);
+      } catch (error) {
+        failures.push(error);
+      }
     }
   };
   await Promise.all(Array.from({ length: REQUESTS_AT_ONCE }, worker));
+  if (failures.length > 0) throw failures[0];
   return results;
 }
 
 /** A stored chunk that is read range by range. */
 class Stored {
   #getRange;
-
-  /** @param {GetRange} getRange */
-  constructor(getRange) {
-    this.#getRange = getRange;
-  }
+  /** Its first bytes. */
+  prefix;
+  #isWhole;
 
   /**
-   * @param {number} length
-   * @returns {Promise<Uint8Array | undefined>} The first bytes, fewer of a smaller chunk; undefined
-   *   if there is no such chunk. More, all of it, from a server that knows no ranges.
+   * @param {GetRange} getRange
+   * @param {Uint8Array} prefix
+   * @param {number} length So many were asked for.
    */
-  first(length) {
-    return this.#getRange(0, length);
+  constructor(getRange, prefix, length) {
+    this.#getRange = getRange;
+    this.prefix = prefix;
+    // A server that knows no ranges gives all of it, again and again.
+    this.#isWhole = prefix.length < length;
   }
 
   /**
@@ -62,13 +75,35 @@ class Stored {
    * @param {number} length
    */
   async read(offset, length) {
+    const end = offset + length;
+    if (end <= this.prefix.length) return this.prefix.subarray(offset, end);
+    if (this.#isWhole) throw cutOff(this.prefix.length, end);
     const bytes = await this.#getRange(offset, length);
     if (bytes === undefined) throw new CorruptDataError("the chunk disappeared while it was read");
-    if (bytes.length === length) return bytes;
-    if (bytes.length > length) throw new Error(`${bytes.length} bytes for a range of ${length}`);
-    throw new TruncatedDataError(
-      `the chunk ends at byte ${offset + bytes.length}, and not at ${offset + length}`,
-    );
+    if (bytes.length < length) throw cutOff(offset + bytes.length, end);
+    if (bytes.length > length) {
+      throw new Error(`the server gave ${bytes.length} bytes for a range of ${length}`);
+    }
+    return bytes;
+  }
+}
+
+/**
+ * @param {number} found
+ * @param {number} needed
+ */
+const cutOff = (found, needed) =>
+  new TruncatedDataError(`the chunk ends at byte ${found}, and not at ${needed}`);
+
+/**
+ * @param {number} size
+ * @returns {Uint8Array} Zeros.
+ */
+export function newBytes(size) {
+  try {
+    return new Uint8Array(size);
+  } catch (cause) {
+    throw new MemoryError(`there is no memory for ${size} bytes`, { cause });
   }
 }
 
@@ -95,39 +130,67 @@ class Stored {
  *   were decoded; undefined if there is no chunk.
  */
 export async function readParts(core, getRange, nbytes, ranges) {
-  const stored = new Stored(getRange);
   const length = firstRead(nbytes);
-  const prefix = await stored.first(length);
+  const prefix = await getRange(0, length);
   if (prefix === undefined) return undefined;
-  if (prefix.length > length) return wholeChunk(core, prefix, nbytes);
+  // From a server that knows no ranges.
+  if (prefix.length > length) return wholeChunk(core, prefix, nbytes, ranges);
+  const stored = new Stored(getRange, prefix, length);
   const headSize = core.headSize(prefix.subarray(0, PREFIX_SIZE));
-  if (headSize > frameLimit(nbytes)) {
-    throw new CorruptDataError(`a head of ${headSize} bytes for a chunk of ${nbytes}`);
-  }
+  checkLimit(headSize, nbytes);
   const head = await completed(stored, prefix, 0, headSize);
-  const out = new Uint8Array(nbytes);
   const read = prefix[5] === GROWING ? readVersions : readFrame;
-  await read(core, stored, head, out, ranges);
-  return out;
+  return read(core, stored, head, nbytes, ranges);
 }
 
 /**
+ * Decode all of a chunk.
+ *
  * @param {Core} core
  * @param {Uint8Array} bytes
  * @param {number} nbytes
+ * @param {Range[]} [ranges] Which of its bytes are wanted; without them, what is not there yet is bytes
+ *   of 255.
  */
-export function wholeChunk(core, bytes, nbytes) {
-  const raw = core.decode(bytes, { padded: true });
-  if (raw.length !== nbytes) throw wrongSize(raw.length, nbytes);
-  return raw;
+export function wholeChunk(core, bytes, nbytes, ranges = []) {
+  const check = (/** @type {Info} */ info) => {
+    checkSize(info.paddedSize, nbytes);
+    checkThere(info, ranges);
+  };
+  return core.decode(bytes, { padded: true, check });
 }
 
 /**
  * @param {number} found
  * @param {number} nbytes
  */
-function wrongSize(found, nbytes) {
-  return new CorruptDataError(`the frame holds ${found} bytes, a chunk of this array has ${nbytes}`);
+export function checkSize(found, nbytes) {
+  if (found === nbytes) return;
+  throw new CorruptDataError(`the frame holds ${found} bytes, a chunk of this array has ${nbytes}`);
+}
+
+/**
+ * @param {number} claimed
+ * @param {number} nbytes
+ */
+function checkLimit(claimed, nbytes) {
+  if (claimed <= frameLimit(nbytes)) return;
+  throw new CorruptDataError(`the frame claims ${claimed} bytes for a chunk of ${nbytes}`);
+}
+
+/**
+ * Refuse what a growing frame has room for only, as Python does.
+ *
+ * @param {Info} info
+ * @param {Range[]} ranges
+ */
+function checkThere({ room, steps, rawSize, paddedSize }, ranges) {
+  const end = ranges.at(-1)?.[1] ?? 0;
+  if (room === 0 || end <= rawSize) return;
+  const version = Math.ceil(end / (paddedSize / room)) - 1;
+  throw new CorruptDataError(
+    `the chunk has ${steps} of ${room} versions, and version ${version} was asked for`,
+  );
 }
 
 /**
@@ -206,19 +269,18 @@ function addParents(wanted, parentOf) {
  * @param {Core} core
  * @param {Stored} stored
  * @param {Uint8Array} head
- * @param {Uint8Array} out
+ * @param {number} nbytes
  * @param {Range[]} ranges
  */
-async function readFrame(core, stored, head, out, ranges) {
+async function readFrame(core, stored, head, nbytes, ranges) {
   const frame = core.open(head);
   try {
     const { rawSize, frameSize, steps, blocks, blockItems, itemSize, needsBase } = frame.info;
-    if (rawSize !== out.length) throw wrongSize(rawSize, out.length);
-    if (frameSize > frameLimit(out.length)) {
-      throw new CorruptDataError(`it claims ${frameSize} bytes for a chunk of ${out.length}`);
-    }
+    checkSize(rawSize, nbytes);
+    checkLimit(frameSize, nbytes);
     if (needsBase) throw new BaseMismatchError("the frame is of differences, and there is no base");
-    const places = blocks / steps, versionBytes = out.length / steps;
+    const out = newBytes(nbytes);
+    const places = blocks / steps, versionBytes = nbytes / steps;
     const wanted = rangesOfVersions(ranges, steps, versionBytes);
     const parentOf = (/** @type {number} */ version) => {
       const { parent } = frame.block(version * places);
@@ -234,7 +296,7 @@ async function readFrame(core, stored, head, out, ranges) {
         };
       }),
     );
-    await decodeTasks(stored, tasks, out);
+    return await decodeTasks(stored, tasks, out);
   } finally {
     frame.close();
   }
@@ -244,23 +306,26 @@ async function readFrame(core, stored, head, out, ranges) {
  * @param {Core} core
  * @param {Stored} stored
  * @param {Uint8Array} directory
- * @param {Uint8Array} out
+ * @param {number} nbytes
  * @param {Range[]} ranges
  */
-async function readVersions(core, stored, directory, out, ranges) {
+async function readVersions(core, stored, directory, nbytes, ranges) {
   const growing = core.openGrowing(directory);
   /** @type {Frame[]} */
   const frames = [];
   try {
-    const { room, paddedSize } = growing.info;
-    if (paddedSize !== out.length) throw wrongSize(paddedSize, out.length);
-    const versionBytes = paddedSize / room;
+    const { room, paddedSize, frameSize } = growing.info;
+    checkSize(paddedSize, nbytes);
+    checkLimit(frameSize, nbytes);
+    checkThere(growing.info, ranges);
+    const out = newBytes(nbytes);
+    const versionBytes = nbytes / room;
     const wanted = rangesOfVersions(ranges, room, versionBytes);
-    addParents(wanted, (version) => placeOfVersion(growing, version).parent);
+    addParents(wanted, (version) => growing.version(version).parent);
 
     const versions = wanted.flatMap((of, version) => (of.length ? [version] : []));
     const heads = await someAtOnce(versions, (version) =>
-      headOfVersion(core, stored, placeOfVersion(growing, version), versionBytes),
+      headOfVersion(core, stored, growing.version(version), versionBytes),
     );
     const tasks = versions.flatMap((version, i) => {
       const frame = growing.open(version, heads[i]);
@@ -273,23 +338,9 @@ async function readVersions(core, stored, directory, out, ranges) {
         frame, first, last, frameAt: offset, rawAt: version * versionBytes, baseAt,
       }));
     });
-    await decodeTasks(stored, tasks, out);
+    return await decodeTasks(stored, tasks, out);
   } finally {
     for (const opened of [...frames, growing]) opened.close();
-  }
-}
-
-/**
- * @param {import("./growing.js").Growing} growing
- * @param {number} version
- */
-function placeOfVersion(growing, version) {
-  try {
-    return growing.version(version);
-  } catch (error) {
-    // Of a sound directory, as whoever asks for it has shown.
-    if (!(error instanceof TypeError)) throw error;
-    throw new TruncatedDataError(`version ${version} is not there: ${error.message}`);
   }
 }
 
@@ -327,4 +378,5 @@ async function decodeTasks(stored, tasks, out) {
       baseAt === undefined ? undefined : out.subarray(baseAt + begin, baseAt + begin + size);
     out.set(frame.decode(payloads[i], first, last, base), rawAt + begin);
   });
+  return out;
 }

@@ -13,14 +13,49 @@ import { _zarrita_internal_sliceIndices as sliceIndices } from "zarrita";
  * @returns {Axis[]}
  */
 export function axesOf(selection, shape) {
+  if (selection !== null && !Array.isArray(selection)) {
+    throw new TypeError("a selection is null, or a list of numbers, slices and nulls");
+  }
+  if (selection !== null && selection.length !== shape.length) {
+    throw new RangeError(`the selection has ${selection.length} of ${shape.length} dimensions`);
+  }
   return shape.map((length, axis) => {
     const wanted = selection?.[axis] ?? null;
-    if (typeof wanted !== "number") {
-      return wanted === null ? [0, length, 1] : sliceIndices(wanted, length);
-    }
-    const index = wanted < 0 ? wanted + length : wanted;
-    return [index, index + 1, 1];
+    if (wanted === null) return [0, length, 1];
+    return typeof wanted === "number" ? axisOfIndex(wanted, axis, length) : axisOfSlice(wanted, axis, length);
   });
+}
+
+/**
+ * @param {number} wanted
+ * @param {number} axis
+ * @param {number} length
+ * @returns {Axis}
+ */
+function axisOfIndex(wanted, axis, length) {
+  const index = wanted < 0 ? wanted + length : wanted;
+  if (!Number.isInteger(index) || index < 0 || index >= length) {
+    throw new RangeError(`there is no index ${wanted} in dimension ${axis}, of length ${length}`);
+  }
+  return [index, index + 1, 1];
+}
+
+/**
+ * @param {import("zarrita").Slice} wanted
+ * @param {number} axis
+ * @param {number} length
+ * @returns {Axis}
+ */
+function axisOfSlice({ start = null, stop = null, step }, axis, length) {
+  const isWhole = [start ?? 0, stop ?? 0].every(Number.isInteger);
+  // As zarrita, which has no steps backwards.
+  if (!isWhole || !Number.isInteger(step ?? 1) || (step ?? 1) < 1) {
+    throw new RangeError(
+      `dimension ${axis}: a slice has whole numbers, and a step of at least 1, not` +
+        ` (${start}, ${stop}, ${step})`,
+    );
+  }
+  return sliceIndices({ start, stop, step }, length);
 }
 
 /**
