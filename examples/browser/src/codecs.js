@@ -88,20 +88,25 @@ const STEADY = new Set(["bytes", "transpose", "bf16codecs.delta"]);
 const plainName = (name) => name.replace(/^numcodecs\./, "");
 
 /**
- * How many bytes a codec decodes to; undefined if that is not known, as where another one before it
- * makes more or fewer of them.
+ * What compares the number of bytes that a codec would decode to with those of a chunk. They are as
+ * many, unless another codec before it makes more or fewer of them: of one up to eight, as casts do.
  *
  * @param {string} name
  * @param {unknown} configuration
  * @param {ChunkMeta} meta
+ * @returns {(found: number) => void}
  */
-function decodedSize(name, configuration, { dataType, shape, codecs }) {
+function sizeCheck(name, configuration, { dataType, shape, codecs }) {
+  if (!(dataType in ARRAYS)) return () => {};
+  const size = shape.reduce((a, b) => a * b, itemSizeOf(dataType));
   const at = codecs.findIndex(
     (codec) => plainName(codec.name) === name && codec.configuration === configuration,
   );
-  const isSteady = codecs.slice(0, at).every((codec) => STEADY.has(plainName(codec.name)));
-  if (at < 0 || !isSteady || !(dataType in ARRAYS)) return undefined;
-  return shape.reduce((a, b) => a * b, itemSizeOf(dataType));
+  const isExact = codecs.slice(0, at).every((codec) => STEADY.has(plainName(codec.name)));
+  if (at >= 0 && isExact) return (found) => checkSize(found, size);
+  return (found) => {
+    if (found > 8 * size + 4096) throw new CorruptDataError(`${found} bytes, for a chunk of ${size}`);
+  };
 }
 
 /**
@@ -112,11 +117,11 @@ function bytesCodec(name, decode) {
   return class BytesCodec {
     kind = "bytes_to_bytes";
     encode = encodeNothing(name);
-    #size;
+    #check;
 
-    /** @param {number | undefined} size Of what is decoded, if that is known. */
-    constructor(size) {
-      this.#size = size;
+    /** @param {(size: number) => void} check */
+    constructor(check) {
+      this.#check = check;
     }
 
     /**
@@ -124,12 +129,12 @@ function bytesCodec(name, decode) {
      * @param {ChunkMeta} meta
      */
     static fromConfig(configuration, meta) {
-      return new BytesCodec(decodedSize(name, configuration, meta));
+      return new BytesCodec(sizeCheck(name, configuration, meta));
     }
 
     /** @param {Uint8Array} bytes */
     decode(bytes) {
-      return decode(bytes, (found) => checkSize(found, this.#size ?? found));
+      return decode(bytes, this.#check);
     }
   };
 }

@@ -10,6 +10,7 @@ import { BITS_OF, fillBits, fillNumber, isLacking } from "./dtypes.js";
  * @typedef {object} Details
  * @property {string} dataType The true one, such as "bfloat16".
  * @property {boolean} isInBlocks Whether parts of its chunks can be read.
+ * @property {boolean} isPlain Whether chunks have its items in C order, little-endian.
  * @property {any[]} codecs As its metadata have them.
  * @property {(coordinates: readonly number[]) => string} chunkPath In the store.
  */
@@ -153,6 +154,9 @@ function presentNew(meta, key, folder) {
   return {
     dataType,
     isInBlocks: codecs.length === 1 && codecs[0].name === "bf16codecs.blocks",
+    isPlain: !codecs.some(
+      (/** @type {any} */ codec) => codec.name === "transpose" || codec.configuration?.endian === "big",
+    ),
     codecs,
     chunkPath: chunkPath(meta.chunk_key_encoding, folder),
   };
@@ -204,12 +208,13 @@ function presentOld(meta, key, folder) {
     const { bits } = BITS_OF[dataType];
     meta.dtype = `${bits === "uint8" ? "|" : isSwapped ? ">" : "<"}${OLD_BITS[bits]}`;
   }
-  const isPlain = filters.length === 0 && (meta.order === "C" || meta.shape.length < 2) && !isSwapped;
+  const isPlain = (meta.order === "C" || meta.shape.length < 2) && !isSwapped;
   const codecs = [...filters, ...(compressor === null ? [] : [compressor])];
   const configuration = { separator: meta.dimension_separator };
   return {
     dataType,
-    isInBlocks: isPlain && FRAME_CODECS.has(compressor?.id),
+    isInBlocks: isPlain && filters.length === 0 && FRAME_CODECS.has(compressor?.id),
+    isPlain,
     codecs: codecs.map(({ id, ...own }) => ({ name: id, configuration: own })),
     chunkPath: chunkPath({ name: "v2", configuration }, folder),
   };

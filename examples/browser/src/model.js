@@ -110,7 +110,8 @@ export class Tensor {
    * @param {number | null} step The place of its step in a run.
    */
   constructor(name, array, isRounded, step) {
-    const { dataType, codecs } = detailsOf(array);
+    const { dataType, codecs, isPlain } = detailsOf(array);
+    if (!isPlain) throw new CorruptDataError(`the array of "${name}" is in another order than C`);
     if (isRounded && dataType !== "float32") {
       throw new CorruptDataError(`"${name}" is the rounding of an array of ${dataType}, not of float32`);
     }

@@ -147,15 +147,19 @@ async function partOfChunk(array, coordinates, axes, options) {
  */
 async function rawChunk(array, coordinates, nbytes, ranges, options) {
   const core = array[CORE], path = detailsOf(array).chunkPath(coordinates);
+  const ask = async (/** @type {(store: any) => Promise<Uint8Array | undefined>} */ request) => {
+    options.signal?.throwIfAborted();
+    const bytes = await request(array.store);
+    // Of a store that knows no signals.
+    options.signal?.throwIfAborted();
+    return bytes;
+  };
   const touched = ranges.reduce((sum, [begin, end]) => sum + (end - begin), 0);
   if (nbytes <= BLOCK_BYTES || touched >= WHOLE_SHARE * nbytes || !array.store.getRange) {
-    const bytes = await array.store.get(path, options);
-    options.signal?.throwIfAborted();
+    const bytes = await ask((store) => store.get(path, options));
     return bytes && wholeChunk(core, bytes, nbytes, ranges);
   }
-  const getRange = (/** @type {number} */ offset, /** @type {number} */ length) => {
-    options.signal?.throwIfAborted();
-    return array.store.getRange(path, { offset, length }, options);
-  };
+  const getRange = (/** @type {number} */ offset, /** @type {number} */ length) =>
+    ask((store) => store.getRange(path, { offset, length }, options));
   return readParts(core, getRange, nbytes, ranges);
 }

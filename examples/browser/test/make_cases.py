@@ -9,6 +9,7 @@ are that NumPy gives; what `make_verdicts` writes, what decoding damaged frames 
 from __future__ import annotations
 
 import json
+import shutil
 import struct
 import sys
 from pathlib import Path
@@ -17,9 +18,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import zarr
-from make_verdicts import write_frames, write_stores
+from make_verdicts import write_frames, write_stores, write_unfinished
 
 import bf16codecs
+from bf16codecs import _core
 from bf16codecs.convert import append_to_run, safetensors_to_run, safetensors_to_zarr
 from bf16codecs.zarr import (
     BF16ArithmeticCodec,
@@ -120,16 +122,75 @@ def write_arrays(cases: Cases, rng: np.random.Generator) -> None:
                     path = f"{dtype}-{name}-{kind}"
                     group.create_array(path, data=data, chunks=(128, 110), **settings)
                     cases.add(store, data, PLANE, array=path)
-        missing = group.create_array(
-            "missing",
-            shape=(4, 4),
-            chunks=(2, 4),
-            dtype="bfloat16",
-            fill_value=1.5,
-            compressors=None,
-        )
-        missing[:2] = 0.25
-        cases.add(store, missing[:], [[None, None]], array="missing")
+        write_arrangements(cases, rng, group, store)
+        write_missing(cases, group, store)
+
+
+def write_arrangements(
+    cases: Cases, rng: np.random.Generator, group: zarr.Group, store: str
+) -> None:
+    """Orders of dimensions and of bytes, separators, scalars, arrays without items."""
+    old = group.metadata.zarr_format == 2
+    data = numbers("float32", (300, 220), rng)
+    codec = bf16codecs.BF16Arithmetic(dtype="float32")
+    settings = {"compressors": codec if old else BF16ArithmeticCodec(dtype="float32")}
+    chunks = {"chunks": (128, 110)}
+    order = {"order": "F"} if old else {"filters": zarr.codecs.TransposeCodec(order=(1, 0))}
+    separator = {"chunk_key_encoding": {"name": "v2", "separator": "/"}}
+    empty, scalar = np.zeros((0, 5), np.float32), np.float32(-1.75).reshape(())
+    kinds: dict[str, tuple[np.ndarray, dict[str, Any]]] = {
+        "order-f": (data, {**settings, **chunks, **order}),
+        "separator": (data, {**settings, **chunks, **separator}),
+        "scalar": (scalar, settings),
+        "empty": (empty, settings),
+    }
+    if old:
+        kinds |= {
+            f"big-endian-{size}": (data.astype(f">f{size}"), {"compressors": plain, **chunks})
+            for size, plain in ((4, codec), (2, bf16codecs.BF16Huffman(dtype="float16")))
+        }
+    else:
+        in_blocks = {"serializer": BF16BlocksCodec(codec), "compressors": None}
+        kinds |= {
+            "scalar-blocks": (scalar, in_blocks),
+            "separator-blocks": (data, {**in_blocks, **chunks, **separator}),
+        }
+    for name, (array, own) in kinds.items():
+        group.create_array(name, data=array, **own)
+        selections = PLANE if array is data or array.size == data.size else [[None] * array.ndim]
+        cases.add(store, array.astype(array.dtype.newbyteorder("<")), selections, array=name)
+
+
+FILLS = {
+    **dict.fromkeys(FLOATS, 1.5),
+    **{f"{sign}int{bits}": 7 for sign in ("", "u") for bits in (8, 16, 32, 64)},
+    "bool": True,
+    "complex64": 1.5 - 2j,
+}
+
+
+def write_missing(cases: Cases, group: zarr.Group, store: str) -> None:
+    """Chunks that are not there, of every data type, and large ones of which a part is read."""
+    old = group.metadata.zarr_format == 2
+    for dtype, fill in FILLS.items():
+        native = np.dtype(getattr(ml_dtypes, dtype, dtype))
+        fills = {"": fill, "-nan": np.nan} if dtype in FLOATS else {"": fill}
+        if old:
+            fills["-none"] = None
+        for kind, value in fills.items():
+            settings: dict[str, Any] = {"fill_value": value, "dtype": native, "compressors": None}
+            if dtype in FLOATS:
+                codec = bf16codecs.BF16Huffman(dtype=dtype)
+                in_blocks = {"serializer": BF16BlocksCodec(codec)}
+                settings |= {"compressors": codec} if old else in_blocks
+            name = f"missing-{dtype}{kind}"
+            array = group.create_array(name, shape=(4, 4), chunks=(2, 4), **settings)
+            array[:2] = np.ones((2, 4), native)
+            cases.add(store, array[:], [[None, None], [3, 1], [2, [1, 3, 1]]], array=name)
+            if dtype in FLOATS:
+                shape = (2048, 1024)
+                array = group.create_array(f"{name}-large", shape=shape, chunks=shape, **settings)
+                cases.add(store, array[:], [[[5, 7, 1], None]], array=f"{name}-large")
 
 
 def write_large(cases: Cases, rng: np.random.Generator) -> None:
@@ -142,6 +203,13 @@ def write_large(cases: Cases, rng: np.random.Generator) -> None:
         group.create_array(path, data=data, chunks=(1024, 1100), **settings)
         rows = [[[700, 703, 1], None], [[1020, 1030, 1], [3, 9, 2]], [None, 1]]
         cases.add("large.zarr", data, rows, array=path)
+    old = zarr.create_group(cases.folder / "large2.zarr", zarr_format=2)
+    for order in "<>":
+        data = numbers("float32", (1500, 1100), rng).astype(f"{order}f4")
+        path = "little" if order == "<" else "big"
+        codec = bf16codecs.BF16Huffman(dtype="float32")
+        old.create_array(path, data=data, chunks=(1024, 1100), compressors=codec)
+        cases.add("large2.zarr", data.astype("<f4"), rows, array=path)
     steps = np.stack([numbers("bfloat16", (900, 1000), rng)] * 4)
     for step in range(1, 4):
         changed = rng.integers(0, steps[0].size, 9000)
@@ -226,17 +294,42 @@ def write_run(cases: Cases, rng: np.random.Generator) -> None:
     )
 
 
+def write_zeros(cases: Cases) -> None:
+    """Write a large chunk whose frame is smaller than what is read of it at first."""
+    zeros = np.zeros((2048, 1024), np.float32)
+    group = zarr.create_group(cases.folder / "zeros.zarr")
+    settings = {"serializer": BF16BlocksCodec("arithmetic"), "compressors": None, "fill_value": 1}
+    group.create_array("zeros", data=zeros, chunks=zeros.shape, **settings)
+    cases.add("zeros.zarr", zeros, [[[700, 703, 1], None], [None, 5]], array="zeros")
+
+
+def write_huge(folder: Path) -> None:
+    """Write a sound frame of 3 KiB that holds 3 GiB of zeros."""
+    blocks, log2 = 768, 21
+    table = struct.pack("<I", 4) * blocks
+    header = struct.pack("<IBBBBQ", 0xDEC016BF, 1, 2, 0, log2, blocks << log2 + 1)
+    header += struct.pack("<I", _core.checksum(header))
+    # Of each block, two constant planes.
+    head = header + struct.pack("<I", _core.checksum(table)) + table
+    (folder / "huge.bin").write_bytes(head + bytes([1, 1, 0, 0]) * blocks)
+
+
 def main() -> None:
     folder = Path(sys.argv[1])
-    folder.mkdir(parents=True, exist_ok=True)
+    # Of the run before.
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
     write_frames(folder)
+    write_huge(folder)
     cases, rng = Cases(folder), np.random.default_rng(3)
     write_arrays(cases, rng)
     write_large(cases, rng)
+    write_zeros(cases)
     write_models(cases, rng)
     write_run(cases, rng)
     cases.write()
     write_stores(folder)
+    write_unfinished(folder)
 
 
 if __name__ == "__main__":

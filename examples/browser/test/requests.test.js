@@ -1,13 +1,12 @@
 // What is fetched for a part, and what is said of stores that are not as they should be.
 
 import assert from "node:assert/strict";
-import { cp, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { cp, readFile, rm, writeFile } from "node:fs/promises";
 import { test } from "node:test";
 import * as zarr from "zarrita";
 import { get, load, loadZstd, openModel, withBF16 } from "../src/index.js";
 import { serve } from "../tools/serve.js";
-import { CASES, CountingStore, jsonOf } from "./support.js";
+import { CASES, changed, CountingStore, fails, jsonOf } from "./support.js";
 
 const zstd = await loadZstd();
 const core = await load({ zstd });
@@ -64,30 +63,12 @@ test("servers: with ranges and without", async () => {
   }
 });
 
-/** A copy of a store, in which something is changed. */
-async function changed(name, change) {
-  const folder = await mkdtemp(`${tmpdir()}/bf16codecs-`);
-  await cp(`${CASES}/${name}`, `${folder}/store.zarr`, { recursive: true });
-  await change(`${folder}/store.zarr`);
-  const store = new CountingStore("");
-  store.folder = `${folder}/store.zarr`;
-  return { store, remove: () => rm(folder, { recursive: true }) };
-}
-
 async function editRoot(store, edit) {
   const path = `${store}/zarr.json`;
   const root = JSON.parse(await readFile(path, "utf8"));
   edit(root.attributes.bf16codecs, root);
   await writeFile(path, JSON.stringify(root));
 }
-
-const cause = (error) => (error.cause instanceof Error ? cause(error.cause) : error);
-const fails = (name, pattern) => (error) => {
-  const { name: found, message } = cause(error);
-  assert.equal(found, name, message);
-  assert.match(message, pattern);
-  return true;
-};
 
 test("stores that are damaged, or of another kind", async () => {
   const model = "model-arithmetic-3.zarr", chunk = "of/float32/c.0.0";

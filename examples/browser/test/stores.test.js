@@ -4,21 +4,35 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import * as zarr from "zarrita";
 import { get, openModel, registerCodecs, toFloat32, withBF16 } from "../src/index.js";
+import { stridesOf } from "../src/codecs.js";
 import { bothCores, bytesOf, CountingStore, jsonOf } from "./support.js";
 
 const SELECTION = (part) => (Array.isArray(part) ? zarr.slice(...part) : part);
 
-/** The bytes of what was read: a chunk, or one item. */
-function bytesOfFound(found, dtype, expected) {
+const ITEMS = {
+  int8: Int8Array, int16: Int16Array, int32: Int32Array, uint32: Uint32Array,
+  float32: Float32Array, float64: Float64Array,
+};
+const BITS = { 1: Uint8Array, 2: Uint16Array };
+
+/** The bytes of what was read: a chunk, or one item of so many bytes. */
+function bytesOfFound(found, dtype, size) {
   if (found?.data === undefined) {
-    // An item; by way of an array of the expected bytes' size.
-    const Type = { 1: Uint8Array, 2: Uint16Array, 4: Float32Array, 8: Float64Array }[expected.length];
-    const item = typeof found === "bigint" ? BigUint64Array.of(found) : Type.of(Number(found));
+    const Type = ITEMS[dtype] ?? BITS[size];
+    const item = typeof found === "bigint" ? BigInt64Array.of(found) : Type.of(Number(found));
     return new Uint8Array(item.buffer);
   }
-  const { data } = found;
+  const { data, shape, stride } = found;
   if (dtype === "bool") return Uint8Array.from(data, Number);
-  return new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+  const inOrder = data.slice();
+  // zarrita gives arrays of order "F" in that order.
+  const isInOrder = stride.every((length, axis) => length === stridesOf(shape)[axis]);
+  const copy = (axis, from, to) => {
+    if (axis === shape.length) return (inOrder[to] = data[from]);
+    for (let i = 0; i < shape[axis]; ++i) copy(axis + 1, from + i * stride[axis], to * shape[axis] + i);
+  };
+  if (!isInOrder) copy(0, 0, 0);
+  return new Uint8Array(inOrder.buffer, inOrder.byteOffset, inOrder.byteLength);
 }
 
 const cases = await jsonOf("cases.json");
@@ -38,7 +52,7 @@ for (const core of await bothCores()) {
       const check = (found, how) => {
         const name = `${how}: ${where}`;
         if (found?.data !== undefined) assert.deepEqual(found.shape, shape, name);
-        assert.deepEqual(bytesOfFound(found, dtype, bytes), bytes, name);
+        assert.deepEqual(bytesOfFound(found, dtype, bytes.length), bytes, name);
       };
       if (array === undefined) {
         const model = await open(store, () => openModel(new CountingStore(store), core));
@@ -48,7 +62,8 @@ for (const core of await bothCores()) {
       const root = await open(store, () => zarr.root(withBF16(new CountingStore(store), core)));
       const found = await zarr.open(root.resolve(array), { kind: "array" });
       check(await get(found, wanted), "parts");
-      check(await zarr.get(found, wanted), "zarrita");
+      // Which stumbles over arrays without items.
+      if (!found.shape.includes(0)) check(await zarr.get(found, wanted), "zarrita");
     }
   });
 }

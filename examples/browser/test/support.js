@@ -1,6 +1,8 @@
 // What the tests share: where cases are, a store in a folder, the decoder.
 
-import { readFile } from "node:fs/promises";
+import assert from "node:assert/strict";
+import { cp, mkdtemp, readFile, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
 import { fileURLToPath } from "node:url";
 import { loadCore, loadZstd } from "../src/index.js";
 
@@ -53,4 +55,39 @@ export class CountingStore {
     this.bytes += bytes.length;
     return bytes;
   }
+}
+
+/** A copy of a store, in which something is changed. */
+export async function changed(name, change) {
+  const folder = await mkdtemp(`${tmpdir()}/bf16codecs-`);
+  await cp(`${CASES}/${name}`, `${folder}/store.zarr`, { recursive: true });
+  await change(`${folder}/store.zarr`);
+  const store = new CountingStore("");
+  store.folder = `${folder}/store.zarr`;
+  return { store, remove: () => rm(folder, { recursive: true }) };
+}
+
+const cause = (error) => (error.cause instanceof Error ? cause(error.cause) : error);
+
+/** Whether an error, or what it wraps, is of a name and says something. */
+export const fails = (name, pattern) => (error) => {
+  const { name: found, message } = cause(error);
+  assert.equal(found, name, message);
+  assert.match(message, pattern);
+  return true;
+};
+
+const encoded = (value) => new TextEncoder().encode(JSON.stringify(value));
+
+/** A store in memory that has an array "a" of format 3, of one chunk, and has no ranges. */
+export function storeOf({ shape, data_type, codecs, chunk, ...others }) {
+  const meta = {
+    zarr_format: 3, node_type: "array", shape, data_type, codecs, fill_value: 0, attributes: {},
+    chunk_grid: { name: "regular", configuration: { chunk_shape: shape } },
+    chunk_key_encoding: { name: "default", configuration: { separator: "." } },
+    ...others,
+  };
+  const store = new Map([["/a/zarr.json", encoded(meta)]]);
+  if (chunk !== undefined) store.set(`/a/${["c", ...shape.map(() => 0)].join(".")}`, chunk);
+  return store;
 }
