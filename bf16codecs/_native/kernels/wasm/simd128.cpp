@@ -57,6 +57,7 @@ Kernels make_kernels() {
   kernels.merge16 = merge16;
   kernels.pairs_decode = simd128_pairs_decode;
   kernels.pairs_decode16 = simd128_pairs_decode16;
+  kernels.tiles = &kSimd128TileKernels;
   return kernels;
 }
 

@@ -34,5 +34,8 @@ size_t simd128_pairs_decode(PairsDecoder& decoder, const uint8_t* limit, uint8_t
                             size_t steps);
 size_t simd128_pairs_decode16(PairsDecoder& decoder, const uint8_t* limit, const uint8_t* low,
                               uint8_t* items, size_t steps);
+void simd128_tiles_decode(TileDecoder& decoder, const TileTable tables[], const uint8_t* classes,
+                          size_t steps, uint8_t* symbols);
+extern const TileKernels kSimd128TileKernels;
 
 }  // namespace bf16codecs

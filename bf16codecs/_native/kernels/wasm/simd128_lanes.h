@@ -1,0 +1,74 @@
+#pragma once
+
+// What the rANS kernels for WebAssembly's vectors share: eight lanes in two of them.
+
+#include <bit>
+
+#include "kernels/wasm/simd128.h"
+
+namespace bf16codecs {
+
+// The states of eight lanes, x = high << 16 | low.
+struct Octet {
+  v128_t low, high;
+};
+
+static BF16CODECS_INLINE v128_t lower_halves(v128_t v, v128_t w) {
+  return wasm_i16x8_shuffle(v, w, 0, 2, 4, 6, 8, 10, 12, 14);
+}
+static BF16CODECS_INLINE v128_t upper_halves(v128_t v, v128_t w) {
+  return wasm_i16x8_shuffle(v, w, 1, 3, 5, 7, 9, 11, 13, 15);
+}
+
+static BF16CODECS_INLINE Octet load_states(const uint32_t x[8]) {
+  const v128_t v = wasm_v128_load(x), w = wasm_v128_load(x + 4);
+  return {lower_halves(v, w), upper_halves(v, w)};
+}
+
+static BF16CODECS_INLINE void store_states(uint32_t x[8], const Octet& octet) {
+  wasm_v128_store(x, wasm_i16x8_shuffle(octet.low, octet.high, 0, 8, 1, 9, 2, 10, 3, 11));
+  wasm_v128_store(x + 4, wasm_i16x8_shuffle(octet.low, octet.high, 4, 12, 5, 13, 6, 14, 7, 15));
+}
+
+// For each mask of eight lanes, which bytes give each lane of the mask the next word.
+struct ExpandTable {
+  alignas(16) uint8_t row[256][16];
+};
+
+static constexpr ExpandTable make_expand() {
+  ExpandTable expand{};
+  for (unsigned mask = 0; mask < 256; ++mask) {
+    unsigned rank = 0;
+    for (unsigned lane = 0; lane < 8; ++lane) {
+      expand.row[mask][2 * lane] = static_cast<uint8_t>(2 * rank);
+      expand.row[mask][2 * lane + 1] = static_cast<uint8_t>(2 * rank + 1);
+      rank += mask >> lane & 1;
+    }
+  }
+  return expand;
+}
+
+static constexpr ExpandTable kExpand = make_expand();
+
+static BF16CODECS_INLINE const uint8_t* renormalize_octet(Octet& x, v128_t is_low, unsigned mask,
+                                                          const uint8_t* words) {
+  const v128_t next = wasm_i8x16_swizzle(wasm_v128_load(words), wasm_v128_load(kExpand.row[mask]));
+  x.high = wasm_v128_or(x.high, wasm_v128_and(x.low, is_low));  // it is 0 where is_low
+  x.low = wasm_v128_bitselect(next, x.low, is_low);
+  return words + 2 * std::popcount(mask);
+}
+
+// if (x < 2^16) x = x << 16 | next word, lane by lane.
+static BF16CODECS_INLINE void renormalize(Octet x[4], const uint8_t*& words) {
+  const v128_t zero = wasm_i8x16_splat(0);
+  BF16CODECS_UNROLL
+  for (unsigned k = 0; k < 4; k += 2) {
+    const v128_t first = wasm_i16x8_eq(x[k].high, zero);
+    const v128_t second = wasm_i16x8_eq(x[k + 1].high, zero);
+    const unsigned mask = wasm_i8x16_bitmask(wasm_i8x16_narrow_i16x8(first, second));
+    words = renormalize_octet(x[k], first, mask & 255, words);
+    words = renormalize_octet(x[k + 1], second, mask >> 8, words);
+  }
+}
+
+}  // namespace bf16codecs

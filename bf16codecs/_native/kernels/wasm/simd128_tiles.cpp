@@ -1,0 +1,200 @@
+// The tiles mode's kernels for WebAssembly's vectors, without the decoder. Each group of vector
+// instructions is preceded by the scalar formula that it computes.
+
+#include <bit>
+
+#include "kernels/tiles_items.h"
+#include "kernels/wasm/simd128.h"
+
+namespace bf16codecs {
+namespace {
+
+constexpr unsigned kQuarter = kRecordItems / 4;  // the items of a vector
+
+// The bytes of a record's items.
+struct RecordBytes {
+  v128_t quarter[4];
+};
+
+BF16CODECS_INLINE uint64_t byte_mask(const RecordBytes& bytes) {
+  uint64_t mask = 0;
+  BF16CODECS_UNROLL
+  for (unsigned k = 0; k < 4; ++k) {
+    mask |= static_cast<uint64_t>(wasm_i8x16_bitmask(bytes.quarter[k])) << kQuarter * k;
+  }
+  return mask;
+}
+
+BF16CODECS_INLINE uint64_t zeros_mask(const RecordBytes& bytes) {
+  RecordBytes zero;
+  BF16CODECS_UNROLL
+  for (unsigned k = 0; k < 4; ++k) {
+    zero.quarter[k] = wasm_i8x16_eq(bytes.quarter[k], wasm_i8x16_splat(0));
+  }
+  return byte_mask(zero);
+}
+
+void order(const uint16_t* scales, size_t n, TileOrder& order) {
+  uint32_t counts[kTileClasses] = {};
+  for (size_t record = 0; record < n / kRecordItems; ++record, scales += kRecordItems) {
+    RecordBytes upper, lower;  // bits 3 and 2, which are a class, in bit 7
+    BF16CODECS_UNROLL
+    for (unsigned k = 0; k < 4; ++k) {
+      const uint16_t* const s = scales + kQuarter * k;
+      const v128_t bytes = even8(wasm_v128_load(s), wasm_v128_load(s + 8));
+      upper.quarter[k] = wasm_i16x8_shl(bytes, 4), lower.quarter[k] = wasm_i16x8_shl(bytes, 5);
+    }
+    const uint64_t high = byte_mask(upper), low = byte_mask(lower);
+    const uint64_t masks[kTileClasses] = {~high & ~low, ~high & low, high & ~low, high & low};
+    BF16CODECS_UNROLL
+    for (unsigned c = 0; c < kTileClasses; ++c) {
+      order.mask[record][c] = masks[c];
+      counts[c] += static_cast<uint32_t>(std::popcount(masks[c]));
+    }
+  }
+  order.begin[0] = 0;
+  for (unsigned c = 0; c < kTileClasses; ++c) order.begin[c + 1] = order.begin[c] + counts[c];
+}
+
+// Takes 8 items' symbols from the classes' lists.
+BF16CODECS_INLINE v128_t take8(const uint64_t masks[kTileClasses], unsigned first,
+                               const uint8_t* next[kTileClasses]) {
+  v128_t symbols = wasm_i8x16_splat(0);
+  BF16CODECS_UNROLL
+  for (unsigned c = 0; c < kTileClasses; ++c) {
+    const unsigned mask = masks[c] >> first & 255;
+    const v128_t places = wasm_v128_load64_zero(kByteTables.expand[mask]);
+    const v128_t list = wasm_v128_load64_zero(next[c]);
+    symbols = wasm_v128_or(symbols, wasm_i8x16_swizzle(list, places));
+    next[c] += std::popcount(mask);
+  }
+  return symbols;
+}
+
+BF16CODECS_INLINE RecordBytes take_record(const uint64_t masks[kTileClasses],
+                                          const uint8_t* next[kTileClasses]) {
+  RecordBytes symbols;
+  BF16CODECS_UNROLL
+  for (unsigned k = 0; k < 4; ++k) {
+    const v128_t first = take8(masks, kQuarter * k, next);
+    symbols.quarter[k] = wasm_i64x2_shuffle(first, take8(masks, kQuarter * k + 8, next), 0, 2);
+  }
+  return symbols;
+}
+
+BF16CODECS_INLINE RecordBytes load_record(const uint8_t* symbols) {
+  RecordBytes bytes;
+  for (unsigned k = 0; k < 4; ++k) bytes.quarter[k] = wasm_v128_load(symbols + kQuarter * k);
+  return bytes;
+}
+
+// The raw bits of quarter k of a record.
+template <unsigned kRawBits>
+BF16CODECS_INLINE v128_t load_raw(const uint8_t* record, unsigned k) {
+  constexpr unsigned kBits = kRawBits % 4, kParts = kRawBits / 4;
+  v128_t raw = wasm_i8x16_splat(0);
+  BF16CODECS_UNROLL
+  for (unsigned part = 0; part < kParts; ++part) {
+    // byte of item i mod 32, and of that the half of item i
+    const v128_t bytes = wasm_v128_load(record + 32 * part + kQuarter * (k % 2));
+    const v128_t half =
+        k < 2 ? wasm_v128_and(bytes, wasm_u8x16_splat(15)) : wasm_u8x16_shr(bytes, 4);
+    raw = wasm_v128_or(raw, wasm_i8x16_shl(half, kBits + 4 * part));
+  }
+  const v128_t bit_of = wasm_u8x16_make(1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128);
+  BF16CODECS_UNROLL
+  for (unsigned bit = 0; bit < kBits; ++bit) {
+    // bit i of the quarter's word
+    const uint8_t* const word = record + 32 * kParts + 8 * bit + 2 * k;
+    const v128_t bytes = wasm_i8x16_shuffle(wasm_v128_load16_splat(word), bit_of, 0, 0, 0, 0, 0, 0,
+                                            0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
+    const v128_t is_set = wasm_i8x16_eq(wasm_v128_and(bytes, bit_of), bit_of);
+    raw =
+        wasm_v128_or(raw, wasm_v128_and(is_set, wasm_u8x16_splat(static_cast<uint8_t>(1 << bit))));
+  }
+  return raw;
+}
+
+// What keys are made with.
+template <unsigned kRawBits>
+struct KeyMaker {
+  v128_t key_mask, origin;
+  uint32_t right, left;
+
+  explicit KeyMaker(const TileShape& shape)
+      : key_mask(wasm_u16x8_splat(shape.key_mask)),
+        origin(wasm_u16x8_splat(static_cast<uint16_t>(kSymbolOrigin << kRawBits))),
+        right(shape.to_items ? 1 : 0),
+        left(shape.to_items ? 15 : 0) {}
+
+  // Eight keys, or items, of words of symbols and raw bits.
+  BF16CODECS_INLINE void make(v128_t symbols, v128_t raw, const uint16_t* scales,
+                              uint8_t* out) const {
+    // key = (v + 8 E - 208) 2^R + raw
+    const v128_t whole = wasm_v128_and(wasm_v128_load(scales), wasm_u16x8_splat(0xFFF0));
+    const v128_t scale =
+        kRawBits == 0 ? wasm_u16x8_shr(whole, 1) : wasm_i16x8_shl(whole, kRawBits - 1);
+    const v128_t low = wasm_v128_or(wasm_i16x8_shl(symbols, kRawBits), raw);
+    const v128_t key = wasm_v128_and(wasm_i16x8_add(low, wasm_i16x8_sub(scale, origin)), key_mask);
+    // where they stay as they are, both shifts are by nothing
+    wasm_v128_store(out, wasm_v128_or(wasm_u16x8_shr(key, right), wasm_i16x8_shl(key, left)));
+  }
+};
+
+template <unsigned kRawBits>
+void restore_records(const TileShape& shape, const TileItems& items, TileEscapes& escapes) {
+  const bool is_ordered = shape.classes != 1;
+  auto [order, symbols, scales, records, n, out] = items;
+  const uint8_t* next[kTileClasses] = {};
+  for (unsigned c = 0; is_ordered && c < kTileClasses; ++c) next[c] = symbols + order->begin[c];
+  const KeyMaker<kRawBits> keys(shape);
+  for (size_t i = 0; i < n; i += kRecordItems, out += 2 * kRecordItems) {
+    const RecordBytes v =
+        is_ordered ? take_record(order->mask[i / kRecordItems], next) : load_record(symbols + i);
+    BF16CODECS_UNROLL
+    for (unsigned k = 0; k < 4; ++k) {
+      const v128_t raw = load_raw<kRawBits>(records, k);
+      const uint16_t* const s = scales + i + kQuarter * k;
+      uint8_t* const at = out + 2 * kQuarter * k;
+      keys.make(wasm_u16x8_extend_low_u8x16(v.quarter[k]), wasm_u16x8_extend_low_u8x16(raw), s, at);
+      keys.make(wasm_u16x8_extend_high_u8x16(v.quarter[k]), wasm_u16x8_extend_high_u8x16(raw),
+                s + 8, at + 16);
+    }
+    records += record_size(kRawBits);
+    const uint64_t escaped = zeros_mask(v);
+    if (escaped != 0) [[unlikely]]
+      patch_escapes(escaped, shape.to_items, escapes, out);
+  }
+}
+
+void restore(const TileShape& shape, const TileItems& items, TileEscapes& escapes) {
+  switch (shape.raw_bits) {
+    case 0:
+      return restore_records<0>(shape, items, escapes);
+    case 1:
+      return restore_records<1>(shape, items, escapes);
+    case 2:
+      return restore_records<2>(shape, items, escapes);
+    case 5:
+      return restore_records<5>(shape, items, escapes);
+    case 8:
+      return restore_records<8>(shape, items, escapes);
+    default:  // no dtype's
+      return kScalarTileKernels.restore(shape, items, escapes);
+  }
+}
+
+TileKernels make_kernels() {
+  TileKernels kernels = kScalarTileKernels;
+  kernels.order = order;
+  kernels.decode = simd128_tiles_decode;
+  kernels.reads_slots = false;
+  kernels.restore = restore;
+  return kernels;
+}
+
+}  // namespace
+
+const TileKernels kSimd128TileKernels = make_kernels();
+
+}  // namespace bf16codecs
