@@ -49,7 +49,9 @@ function stepsOf({ run, steps }) {
  * @returns {Place}
  */
 export function placeOf(name, value, index) {
-  const forms = Array.isArray(value) ? value : [value];
+  const forms = (Array.isArray(value) ? value : [value]).map((form) =>
+    typeof form === "string" ? { path: form } : form,
+  );
   if (!forms.every(isForm)) throw new CorruptDataError(`the store's map leads to no array for "${name}"`);
   const form = forms.find(
     ({ at }) => index === null || at === undefined ||
@@ -63,13 +65,13 @@ export function placeOf(name, value, index) {
         " it without a base (bf16codecs rebase)",
     );
   }
-  const path = typeof form === "string" ? form : (form.path ?? form.rounded);
-  return { path, isRounded: form.rounded !== undefined };
+  return { path: form.path ?? form.rounded, isRounded: form.rounded !== undefined };
 }
 
 /** @param {any} form */
 function isForm(form) {
-  const { path, rounded, difference, at } = typeof form === "string" ? { path: form } : (form ?? {});
+  if (!isObject(form)) return false;
+  const { path, rounded, difference, at } = form;
   if (at !== undefined && !(Array.isArray(at) && at.every(isSpan))) return false;
   const place = path ?? rounded;
   return difference !== undefined || (typeof place === "string" && PATH.test(place));

@@ -18,7 +18,7 @@ const ARRAYS = {
 
 /** @param {string} dataType */
 function arrayType(dataType) {
-  const Type = ARRAYS[dataType];
+  const Type = Object.hasOwn(ARRAYS, dataType) ? ARRAYS[dataType] : undefined;
   if (Type === undefined) throw new UnsupportedError(`bf16codecs: data type ${dataType}`);
   return Type;
 }
@@ -97,7 +97,7 @@ const plainName = (name) => name.replace(/^numcodecs\./, "");
  * @returns {(found: number) => void}
  */
 function sizeCheck(name, configuration, { dataType, shape, codecs }) {
-  if (!(dataType in ARRAYS)) return () => {};
+  if (!Object.hasOwn(ARRAYS, dataType)) return () => {};
   const size = shape.reduce((a, b) => a * b, itemSizeOf(dataType));
   const at = codecs.findIndex(
     (codec) => plainName(codec.name) === name && codec.configuration === configuration,
@@ -154,7 +154,8 @@ class DeltaCodec {
   static fromConfig(configuration) {
     const size = /^(?:\|u1|<u[248])$/.exec(configuration?.dtype ?? "")?.[0].slice(2);
     if (size === undefined) {
-      throw new UnsupportedError(`bf16codecs.delta: dtype ${configuration?.dtype}`);
+      const found = JSON.stringify(configuration?.dtype ?? null);
+      throw new UnsupportedError(`bf16codecs.delta: its dtype is ${found}, and no unsigned integer`);
     }
     return new DeltaCodec(`uint${8 * Number(size)}`);
   }

@@ -13,13 +13,16 @@ export const BITS_OF = {
   complex64: { bits: "uint64", nan: 0x7fc00000 }, // of a float32: it has two
 };
 
+/** @param {string} dataType */
+export const hasBits = (dataType) => Object.hasOwn(BITS_OF, dataType);
+
 /**
  * Whether zarrita, in this engine, has no arrays of a data type.
  *
  * @param {string} dataType
  */
 export const isLacking = (dataType) =>
-  dataType in BITS_OF && (dataType !== "float16" || !("Float16Array" in globalThis));
+  hasBits(dataType) && (dataType !== "float16" || !("Float16Array" in globalThis));
 
 /** The data types that are numbers to JavaScript. */
 const NUMBERS = [
@@ -86,7 +89,7 @@ function tableOf(dtype) {
  */
 export function toFloat32(data, dtype) {
   if (dtype === "complex64") throw new TypeError("complex numbers are no float32: see complexParts()");
-  const isOfBits = dtype === "bfloat16" || dtype in VALUE_OF;
+  const isOfBits = dtype === "bfloat16" || Object.hasOwn(VALUE_OF, dtype);
   if (!isOfBits && !NUMBERS.includes(dtype)) {
     const known = ["bfloat16", ...Object.keys(VALUE_OF), ...NUMBERS].join(", ");
     throw new TypeError(`the data type is one of ${known}, not ${dtype}`);
@@ -153,8 +156,8 @@ export function roundToBFloat16(values) {
 /** @param {number} value */
 const float32Bits = (value) => new Uint32Array(Float32Array.of(value).buffer)[0];
 
-/** @type {Record<string, number>} What JSON has no numbers for. */
-const SPECIAL = { NaN, Infinity, "-Infinity": -Infinity };
+/** What JSON has no numbers for. */
+const SPECIAL = new Map([["NaN", NaN], ["Infinity", Infinity], ["-Infinity", -Infinity]]);
 
 /** @param {unknown} value */
 const isHexadecimal = (value) => typeof value === "string" && /^0x[0-9a-f]+$/i.test(value);
@@ -165,7 +168,7 @@ const isHexadecimal = (value) => typeof value === "string" && /^0x[0-9a-f]+$/i.t
  * @param {unknown} value
  */
 function floatOf(value) {
-  const found = typeof value === "string" ? SPECIAL[value] : value;
+  const found = typeof value === "string" ? SPECIAL.get(value) : value;
   if (typeof found !== "number") throw new TypeError(`${JSON.stringify(value)} is no number`);
   return found;
 }
@@ -217,7 +220,7 @@ const FLOAT_OF_BITS = {
  * @param {string} dtype
  */
 export function fillNumber(value, dtype) {
-  if (dtype in FLOAT_OF_BITS) {
+  if (Object.hasOwn(FLOAT_OF_BITS, dtype)) {
     if (!isHexadecimal(value)) {
       floatOf(value);
       return value; // by its name, if JSON lacks it

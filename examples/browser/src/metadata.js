@@ -61,7 +61,8 @@ const GROUP = {
 const ARRAY = {
   ...GROUP,
   shape: [isShape, "a list of lengths"],
-  data_type: [isText, "the name of a data type"],
+  // zarrita looks them up in an object, which has more than its own keys.
+  data_type: [(name) => isText(name) && !(name in {}), "the name of a data type"],
   chunk_grid: [
     (grid, { shape }) => grid?.name === "regular" && isChunkShape(grid.configuration?.chunk_shape, shape),
     "a regular one, with a length for each dimension",
@@ -146,6 +147,8 @@ const FRAME_CODECS = new Set(
  */
 function presentNew(meta, key, folder) {
   check(meta, ARRAY, key);
+  // Codecs of zarrita look into theirs, whether there is one or not.
+  meta.codecs = meta.codecs.map((/** @type {any} */ codec) => ({ configuration: {}, ...codec }));
   const { data_type: dataType, codecs, chunk_grid: grid } = meta;
   checkCodecs(codecs, grid.configuration.chunk_shape, dataType, key);
   const asBits = isLacking(dataType);
@@ -174,17 +177,15 @@ function chunkPath({ name, configuration }, folder) {
   };
 }
 
-/** @type {Record<string, string>} NumPy's names of the types, as format 2 has them. */
-const OLD_NAMES = {
-  "|b1": "bool", "|i1": "int8", "|u1": "uint8", "<c8": "complex64",
-  ...Object.fromEntries(
-    ["i2 int16", "i4 int32", "i8 int64", "u2 uint16", "u4 uint32", "u8 uint64", "f2 float16",
-      "f4 float32", "f8 float64"].flatMap((pair) => {
-      const [old, name] = pair.split(" ");
-      return [[`<${old}`, name], [`>${old}`, name]];
-    }),
-  ),
-};
+/** NumPy's names of the types, as format 2 has them. */
+const OLD_NAMES = new Map([
+  ["|b1", "bool"], ["|i1", "int8"], ["|u1", "uint8"], ["<c8", "complex64"],
+  ...["i2 int16", "i4 int32", "i8 int64", "u2 uint16", "u4 uint32", "u8 uint64", "f2 float16",
+    "f4 float32", "f8 float64"].flatMap((pair) => {
+    const [old, name] = pair.split(" ");
+    return /** @type {[string, string][]} */ ([[`<${old}`, name], [`>${old}`, name]]);
+  }),
+]);
 /** @type {Record<string, string>} */
 const OLD_BITS = { uint8: "u1", uint16: "u2", uint64: "u8" };
 
@@ -196,7 +197,7 @@ const OLD_BITS = { uint8: "u1", uint16: "u2", uint64: "u8" };
  */
 function presentOld(meta, key, folder) {
   check(meta, OLD_ARRAY, key);
-  const dataType = OLD_NAMES[meta.dtype] ?? meta.dtype;
+  const dataType = OLD_NAMES.get(meta.dtype) ?? meta.dtype;
   const filters = meta.filters ?? [], compressor = meta.compressor ?? null;
   // zarrita swaps bytes, and then they are no longer those of the frame.
   const isSwapped = meta.dtype.startsWith(">");
@@ -233,9 +234,8 @@ function presentFill(meta, dataType, asBits, key) {
   const value = meta.fill_value === null && meta.zarr_format === 2 ? 0 : meta.fill_value;
   try {
     meta.fill_value = asBits ? fillBits(value, dataType) : fillNumber(value, dataType);
-  } catch (cause) {
-    const message = `${key}: "fill_value" is no number of ${dataType}`;
-    throw new InvalidMetadataError(message, { cause });
+  } catch {
+    throw new InvalidMetadataError(`${key}: "fill_value" is no number of ${dataType}`);
   }
 }
 

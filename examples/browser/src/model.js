@@ -42,11 +42,9 @@ async function openRoot(store) {
       if (error.found === "array") throw new UnsupportedError("this is an array, and no model store");
     }
   }
-  // Of FetchStore, as Traffic of the page wraps it, too.
-  const { url } = /** @type {any} */ (store);
-  throw new StoreError(
-    `there is no store${url === undefined ? "" : ` at ${url}`}: neither zarr.json nor .zgroup is there`,
-  );
+  const { url } = /** @type {any} */ (store); // of a FetchStore
+  const place = url === undefined ? "" : ` at ${String(url).replace(/\/$/, "")}`;
+  throw new StoreError(`there is no store${place}: neither zarr.json nor .zgroup is there`);
 }
 
 export class Model {

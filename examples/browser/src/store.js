@@ -2,7 +2,7 @@
 
 import * as zarr from "zarrita";
 import { itemSizeOf, stridesOf, typed } from "./codecs.js";
-import { BITS_OF } from "./dtypes.js";
+import { hasBits } from "./dtypes.js";
 import { CorruptDataError } from "./errors.js";
 import { present } from "./metadata.js";
 import { newBytes, readParts, wholeChunk } from "./parts.js";
@@ -44,7 +44,7 @@ export function withBF16(store, core) {
     arrayExtensions: [
       zarr.defineArrayExtension((/** @type {any} */ array) => {
         const details = known.get(array.path);
-        const dataType = details && details.dataType in BITS_OF ? details.dataType : array.dtype;
+        const dataType = details && hasBits(details.dataType) ? details.dataType : array.dtype;
         return {
           [DETAILS]: details && { ...details, dataType },
           [CORE]: core,
