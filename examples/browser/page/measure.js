@@ -31,8 +31,9 @@ function rates(milliseconds, bytes) {
  *
  * @param {Core} core
  * @param {Uint8Array} frame
+ * @param {AbortSignal} signal
  */
-export async function measureFrame(core, frame) {
+export async function measureFrame(core, frame, signal) {
   const { bytes } = core.measure(frame, 2); // compiled, and memory touched, by then
   if (bytes === 0) throw new RangeError("the chunk holds nothing that could be decoded");
   /** @type {number[]} */
@@ -44,6 +45,7 @@ export async function measureFrame(core, frame) {
   const turns = Math.min(MOST_TURNS, Math.max(1, Math.round(4e6 / bytes)));
   for (let round = 0; round < ROUNDS && performance.now() - begin < MOST_MILLISECONDS; ++round) {
     await new Promise((resolve) => setTimeout(resolve));
+    signal.throwIfAborted();
     const found = core.measure(frame, turns);
     decode.push(found.decode);
     copy.push(found.copy);

@@ -1,17 +1,18 @@
 // The page: opens a store by its address, lists its tensors, draws one.
 
-import { complexParts, load, loadZstd, openModel, toFloat32 } from "../src/index.js";
+import { complexParts, CorruptDataError, load, loadZstd, openModel, toFloat32 } from "../src/index.js";
 import { detailsOf } from "../src/store.js";
+import { itemSize, TensorList } from "./list.js";
 import { measureFrame, measureText } from "./measure.js";
 import { drawPicture, drawScale, summary } from "./picture.js";
 import { Traffic } from "./traffic.js";
-import { codecText, errorText, numberText, shapeText, sizeText } from "./words.js";
+import { errorText, factsText, numberText } from "./words.js";
 
 /** @typedef {import("../src/model.js").Model} Model */
 /** @typedef {import("../src/model.js").Tensor} Tensor */
 
 const MOST_DRAWN_BYTES = 2 ** 23;
-const MOST_LISTED = 5000;
+const COUNTS = new Set(["numbers", "NaN", "infinite"]);
 
 /**
  * @param {string} id
@@ -24,14 +25,19 @@ const loading = loadZstd().then((zstd) =>
   load({ folder: new URL(".", document.baseURI), zstd }),
 );
 
+const list = new TensorList({
+  body: element("rows"), count: element("count"), filter: element("filter"),
+});
+
 /** What is shown now. */
 const shown = {
-  traffic: new Traffic(),
+  /** @type {Traffic | null} */ traffic: null,
   /** @type {Model | null} */ model: null,
+  /** @type {string | null} */ name: null, // of the tensor that was asked for
   /** @type {Tensor | null} */ tensor: null,
   /** @type {{ values: Float32Array, rows: number, columns: number, top: number, left: number, limit: number } | null} */
   window: null,
-  turn: 0, // what is asked for later wins
+  work: new AbortController(),
 };
 
 /** @param {unknown} error */
@@ -41,34 +47,30 @@ function fail(error) {
   element("message").hidden = false;
 }
 
-async function tellTraffic() {
-  const { requests, bytes } = shown.traffic;
-  const { decoded } = await loading;
-  const rate = `${(decoded.bytes / decoded.milliseconds / 1e6).toFixed(2)} GB/s`;
-  element("traffic").textContent =
-    `fetched ${sizeText(bytes)} in ${requests} request${requests === 1 ? "" : "s"}; decoded` +
-    ` ${sizeText(decoded.bytes)} in ${decoded.milliseconds.toFixed(1)} ms` +
-    (decoded.bytes >= 1e6 ? `, ${rate}` : "");
+function tellTraffic() {
+  element("traffic").textContent = String(shown.traffic ?? "");
 }
 
 /**
- * Do what takes time, unless something else is asked for meanwhile.
+ * Do what takes time, in place of what was asked for before: that is given up.
  *
- * @param {(isLast: () => boolean) => Promise<void>} work
+ * @param {(signal: AbortSignal) => Promise<void>} work
+ * @returns {Promise<boolean>} Whether nothing else was asked for meanwhile.
  */
 async function attempt(work) {
-  const turn = ++shown.turn;
-  const isLast = () => turn === shown.turn;
+  shown.work.abort();
+  shown.work = new AbortController();
+  const { signal } = shown.work;
   element("message").hidden = true;
   document.body.setAttribute("aria-busy", "true");
   try {
-    await work(isLast);
+    await work(signal);
   } catch (error) {
-    if (isLast()) fail(error);
-  } finally {
-    if (isLast()) document.body.setAttribute("aria-busy", "false");
-    await tellTraffic().catch(fail);
+    if (!signal.aborted) fail(error);
   }
+  if (!signal.aborted) document.body.setAttribute("aria-busy", "false");
+  tellTraffic();
+  return !signal.aborted;
 }
 
 /** Keep in the page's address what is shown. */
@@ -83,84 +85,46 @@ function remember() {
 
 /** @param {string} address */
 const openStore = (address) =>
-  attempt(async (isLast) => {
+  attempt(async (signal) => {
     element("address").value = address;
-    shown.model = shown.tensor = null;
-    element("tensor").hidden = true;
-    element("rows").replaceChildren();
-    element("count").textContent = "";
-    shown.traffic = new Traffic();
+    shown.model = shown.name = null;
+    hideTensor();
+    await list.show(null);
     const core = await loading;
-    const store = shown.traffic.store(new URL(address, document.baseURI), tellTraffic);
-    const model = await openModel(store, core);
-    if (!isLast()) return;
+    if (signal.aborted) return;
+    const traffic = new Traffic(core);
+    shown.traffic = traffic;
+    const model = await openModel(traffic.store(new URL(address, document.baseURI), tellTraffic), core);
+    if (signal.aborted) return;
     shown.model = model;
     element("steps").hidden = model.steps === null;
     const steps = (model.steps ?? []).map((step) => new Option(String(step)));
     element("step").replaceChildren(...steps.reverse());
-    await listTensors();
+    await list.show(model, chosenStep());
   });
 
 /** @returns {number | undefined} */
 const chosenStep = () =>
   shown.model?.steps == null ? undefined : Number(element("step").value);
 
-async function listTensors() {
-  const model = /** @type {Model} */ (shown.model);
-  const names = model.names.slice(0, MOST_LISTED);
-  const rows = [];
-  for (const name of names) rows.push(await rowOf(model, name));
-  if (model !== shown.model) return;
-  element("rows").replaceChildren(...rows);
-  filterTensors();
+const changeStep = () =>
+  attempt(async (signal) => {
+    await list.show(shown.model, chosenStep());
+    if (shown.name !== null && !signal.aborted) await showTensor(shown.name, signal);
+  });
+
+/** Hide what is shown of a tensor, which is not the one that was asked for. */
+function hideTensor() {
+  shown.tensor = null;
+  list.choose(null);
+  element("tensor").hidden = true;
+  hidePicture();
 }
 
-/**
- * @param {Model} model
- * @param {string} name
- */
-async function rowOf(model, name) {
-  const row = document.createElement("tr");
-  row.dataset.name = name;
-  const button = document.createElement("button");
-  button.append(...breakable(name));
-  row.insertCell().append(button);
-  try {
-    const { shape, dataType, codecs } = await model.tensor(name, { step: chosenStep() });
-    const size = shape.reduce((a, b) => a * b, itemSize(dataType));
-    for (const text of [shapeText(shape), dataType, codecText(codecs)]) row.insertCell().append(text);
-    row.insertCell().append(sizeText(size));
-    row.cells[4].className = "number";
-  } catch (error) {
-    const cell = row.insertCell();
-    cell.colSpan = 4;
-    cell.append(errorText(error));
-  }
-  return row;
-}
-
-/**
- * A name that may go on in the next line behind each of its parts.
- *
- * @param {string} name
- */
-const breakable = (name) =>
-  name.split(/(?<=[._/])/).flatMap((part) => [part, document.createElement("wbr")]);
-
-/** @param {string} dataType */
-function itemSize(dataType) {
-  if (dataType === "bool") return 1;
-  return Number(/^\D*(\d+)/.exec(dataType)?.[1]) / 8;
-}
-
-function filterTensors() {
-  const wanted = element("filter").value.toLowerCase();
-  let count = 0;
-  for (const row of element("rows").rows) {
-    row.hidden = !row.dataset.name.toLowerCase().includes(wanted);
-    if (!row.hidden) count += 1;
-  }
-  element("count").textContent = `${count} tensor${count === 1 ? "" : "s"}`;
+function hidePicture() {
+  shown.window = null;
+  element("figure").hidden = true;
+  element("statistics").replaceChildren();
 }
 
 /**
@@ -174,40 +138,58 @@ function planeOf(shape) {
 }
 
 /** @param {string} name */
-const chooseTensor = (name) =>
-  attempt(async (isLast) => {
-    const tensor = await /** @type {Model} */ (shown.model).tensor(name, { step: chosenStep() });
-    if (!isLast()) return;
-    shown.tensor = tensor;
-    remember();
-    for (const row of element("rows").rows) {
-      row.setAttribute("aria-selected", String(row.dataset.name === name));
-    }
-    element("tensor").hidden = false;
-    element("name").textContent = name;
-    const chunks = tensor.array.chunks;
-    element("facts").textContent =
-      `${shapeText(tensor.shape)} of ${tensor.dataType}${tensor.isRounded ? ", rounded from float32" : ""};` +
-      ` ${codecText(tensor.codecs)}; chunks of ${shapeText(chunks)}`;
-    element("measured").textContent = "";
-    element("measure").disabled = !detailsOf(tensor.array).isInBlocks;
-    const { planes, rows, columns } = planeOf(tensor.shape);
-    element("plane").hidden = planes < 2;
-    const form = element("window").elements;
-    const rowBytes = Math.max(1, columns * itemSize(tensor.dataType));
-    const wanted = { plane: 0, row: 0, column: 0, columns: Math.min(columns, 4096), rows: 0 };
-    wanted.rows = Math.max(1, Math.min(rows, 1024, Math.floor(MOST_DRAWN_BYTES / rowBytes)));
-    const limits = { plane: planes - 1, row: rows - 1, column: columns - 1, rows, columns };
-    for (const [key, value] of Object.entries(wanted)) {
-      form[key].value = value;
-      form[key].max = Math.max(0, /** @type {any} */ (limits)[key]);
-    }
-    await drawWindow(isLast);
-  });
+const chooseTensor = (name) => attempt((signal) => showTensor(name, signal));
 
-/** @param {() => boolean} isLast */
-async function drawWindow(isLast) {
-  const tensor = /** @type {Tensor} */ (shown.tensor);
+/**
+ * @param {string} name
+ * @param {AbortSignal} signal
+ */
+async function showTensor(name, signal) {
+  shown.name = name;
+  let tensor;
+  try {
+    tensor = await /** @type {Model} */ (shown.model).tensor(name, { step: chosenStep() });
+  } catch (error) {
+    if (!signal.aborted) hideTensor();
+    throw error;
+  }
+  if (signal.aborted) return;
+  if (shown.tensor?.name !== name) hidePicture();
+  shown.tensor = tensor;
+  remember();
+  list.choose(name);
+  element("tensor").hidden = false;
+  element("name").textContent = name;
+  element("facts").textContent = factsText(tensor);
+  element("measured").textContent = "";
+  element("measure").disabled = whyNotMeasured(tensor) !== null;
+  setWindow(tensor);
+  await drawWindow(signal);
+}
+
+/**
+ * Choose what is drawn first, and limit what can be asked for.
+ *
+ * @param {Tensor} tensor
+ */
+function setWindow(tensor) {
+  const { planes, rows, columns } = planeOf(tensor.shape);
+  element("plane").hidden = planes < 2;
+  const form = element("window").elements;
+  const rowBytes = Math.max(1, columns * itemSize(tensor.dataType));
+  const wanted = { plane: 0, row: 0, column: 0, columns: Math.min(columns, 4096), rows: 0 };
+  wanted.rows = Math.max(1, Math.min(rows, 1024, Math.floor(MOST_DRAWN_BYTES / rowBytes)));
+  const limits = { plane: planes - 1, row: rows - 1, column: columns - 1, rows, columns };
+  for (const [key, value] of Object.entries(wanted)) {
+    form[key].value = value;
+    form[key].max = Math.max(0, /** @type {any} */ (limits)[key]);
+  }
+}
+
+/** @param {AbortSignal} signal */
+async function drawWindow(signal) {
+  const tensor = shown.tensor;
+  if (tensor === null) return;
   const form = element("window").elements;
   const { rows, columns } = planeOf(tensor.shape);
   const at = (/** @type {string} */ key, /** @type {number} */ most) =>
@@ -215,14 +197,15 @@ async function drawWindow(isLast) {
   const top = at("row", rows - 1), left = at("column", columns - 1);
   const bottom = top + Math.max(1, at("rows", rows - top));
   const right = left + Math.max(1, at("columns", columns - left));
-  /** @type {Float32Array} */
-  let values = new Float32Array(0);
-  if (tensor.shape.every((length) => length > 0)) {
-    const selection = selectionOf(tensor.shape, at("plane", Infinity), [top, bottom], [left, right]);
-    values = valuesOf(await tensor.get(selection), tensor.dataType);
+  const selection = selectionOf(tensor.shape, at("plane", Infinity), [top, bottom], [left, right]);
+  let found;
+  try {
+    found = tensor.shape.includes(0) ? { data: [] } : await tensor.get(selection, { signal });
+  } catch (error) {
+    if (!signal.aborted) hidePicture();
+    throw error;
   }
-  if (!isLast()) return;
-  show(values, bottom - top, right - left, top, left);
+  if (!signal.aborted) show(valuesOf(found, tensor), bottom - top, right - left, top, left);
 }
 
 /**
@@ -248,15 +231,19 @@ function selectionOf(shape, plane, rows, columns) {
  * What is drawn of what was read; of complex numbers, their sizes.
  *
  * @param {any} found
- * @param {string} dataType
+ * @param {Tensor} tensor
  */
-function valuesOf(found, dataType) {
+function valuesOf(found, { array, dataType }) {
   const data = found?.data ?? [found];
-  if (dataType !== "complex64") return toFloat32(data, dataType);
-  const parts = complexParts(found?.data ?? BigUint64Array.of(found));
-  return Float32Array.from({ length: parts.length / 2 }, (_, i) =>
-    Math.hypot(parts[2 * i], parts[2 * i + 1]),
-  );
+  if (dataType === "complex64") {
+    const parts = complexParts(BigUint64Array.from(data));
+    return Float32Array.from({ length: parts.length / 2 }, (_, i) =>
+      Math.hypot(parts[2 * i], parts[2 * i + 1]),
+    );
+  }
+  // One number of an engine that has float16 is no bits.
+  const isNumber = dataType === "float16" && array.dtype === "float16";
+  return toFloat32(data, isNumber ? "float32" : dataType);
 }
 
 /**
@@ -269,6 +256,7 @@ function valuesOf(found, dataType) {
 function show(values, rows, columns, top, left) {
   const { limit, statistics } = summary(values);
   shown.window = { values, rows, columns, top, left, limit };
+  element("figure").hidden = values.length === 0;
   drawAgain();
   element("low").textContent = numberText(-limit);
   element("high").textContent = numberText(limit);
@@ -278,7 +266,7 @@ function show(values, rows, columns, top, left) {
       const group = document.createElement("div");
       const term = document.createElement("dt"), detail = document.createElement("dd");
       term.textContent = name;
-      detail.textContent = numberText(value);
+      detail.textContent = COUNTS.has(name) ? String(value) : numberText(value);
       group.append(term, detail);
       return group;
     }),
@@ -305,17 +293,37 @@ function tellPointed(event) {
   element("pointed").textContent = `[${place.join(", ")}] ${numberText(values[row * columns + column])}`;
 }
 
+/**
+ * Why the first chunk of a tensor cannot be measured; null if it can.
+ *
+ * @param {Tensor} tensor
+ */
+function whyNotMeasured({ array, shape }) {
+  if (shape.includes(0)) return "this tensor has no numbers, so that there is nothing to decode";
+  const isFrame = detailsOf(array).isInBlocks;
+  return isFrame ? null : "this tensor is not in frames of bf16codecs, which alone are measured";
+}
+
 const measure = () =>
-  attempt(async (isLast) => {
-    const { array } = /** @type {Tensor} */ (shown.tensor);
-    const core = await loading;
-    element("measured").textContent = "measuring …";
-    const path = detailsOf(array).chunkPath(array.shape.map(() => 0));
-    const frame = await array.store.get(path);
-    const found = await measureFrame(core, frame);
-    if (!isLast()) return;
-    element("measured").textContent = measureText(found);
-    element("measured").dataset.found = JSON.stringify(found); // for programs
+  attempt(async (signal) => {
+    const tensor = shown.tensor;
+    if (tensor === null) return;
+    const why = whyNotMeasured(tensor);
+    if (why !== null) throw new RangeError(why);
+    const { array } = tensor;
+    const output = element("measured");
+    output.textContent = "measuring …";
+    try {
+      const path = detailsOf(array).chunkPath(array.shape.map(() => 0));
+      const frame = await array.store.get(path, { signal });
+      if (frame === undefined) throw new CorruptDataError("the first chunk is missing");
+      const found = await measureFrame(await loading, frame, signal);
+      output.textContent = measureText(found);
+      output.dataset.found = JSON.stringify(found); // for programs
+    } catch (error) {
+      output.textContent = "";
+      throw error;
+    }
   });
 
 async function start() {
@@ -323,9 +331,9 @@ async function start() {
   const core = await loading;
   element("engine").textContent = `bf16codecs ${core.version} in WebAssembly, ${core.isa}`;
   const query = new URLSearchParams(location.search);
-  await openStore(query.get("store") || "samples/demo.zarr");
+  if (!(await openStore(query.get("store") || "samples/demo.zarr"))) return;
   const name = query.get("tensor") ?? shown.model?.names[0];
-  if (shown.model && name !== undefined) await chooseTensor(name);
+  if (!shown.model || name === undefined || !(await chooseTensor(name))) return;
   if (query.has("measure") && shown.tensor) await measure();
 }
 
@@ -337,11 +345,7 @@ element("rows").addEventListener("click", (/** @type {any} */ event) => {
   const row = event.target.closest("tr");
   if (row) chooseTensor(row.dataset.name);
 });
-element("filter").addEventListener("input", filterTensors);
-element("step").addEventListener("change", async () => {
-  await listTensors().catch(fail);
-  if (shown.tensor) await chooseTensor(shown.tensor.name);
-});
+element("step").addEventListener("change", changeStep);
 element("window").addEventListener("submit", (/** @type {Event} */ event) => {
   event.preventDefault();
   attempt(drawWindow);

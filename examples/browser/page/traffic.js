@@ -1,10 +1,21 @@
-// What was fetched, and by which requests.
+// What was fetched of a store, by how many requests, and what was decoded since it was opened.
 
 import * as zarr from "zarrita";
+import { sizeText } from "./words.js";
+
+/** @typedef {import("../src/index.js").Core} Core */
 
 export class Traffic {
+  #core;
+  #before;
   requests = 0;
   bytes = 0;
+
+  /** @param {Core} core */
+  constructor(core) {
+    this.#core = core;
+    this.#before = { ...core.decoded };
+  }
 
   /**
    * A store at an address, whose requests are counted.
@@ -25,5 +36,15 @@ export class Traffic {
       getRange: (/** @type {any[]} */ ...call) => count(inner.getRange(...call)),
     }));
     return /** @type {any} */ (counted)(new zarr.FetchStore(address));
+  }
+
+  toString() {
+    const decoded = this.#core.decoded.bytes - this.#before.bytes;
+    const milliseconds = this.#core.decoded.milliseconds - this.#before.milliseconds;
+    return (
+      `fetched ${sizeText(this.bytes)} in ${this.requests} request${this.requests === 1 ? "" : "s"};` +
+      ` decoded ${sizeText(decoded)} in ${milliseconds.toFixed(1)} ms` +
+      (decoded >= 1e6 && milliseconds > 0 ? `, ${(decoded / milliseconds / 1e6).toFixed(2)} GB/s` : "")
+    );
   }
 }

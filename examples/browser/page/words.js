@@ -31,9 +31,33 @@ export function codecText(codecs) {
   const last = codecs.at(-1);
   const inner = last?.name === "bf16codecs.blocks" ? last.configuration?.codec : last;
   if (inner === undefined || inner.name === "bytes") return "none";
-  const name = inner.name.replace("bf16codecs.", "");
+  // Of blocks, nobody but this page looks at what they name.
+  const name = String(inner.name).replace("bf16codecs.", "");
   const level = inner.configuration?.level;
   return name === "arithmetic" && level !== undefined ? `${name}, ${level}` : name;
+}
+
+/**
+ * What a tensor is, and how it is stored.
+ *
+ * @param {import("../src/model.js").Tensor} tensor
+ */
+export function factsText({ shape, dataType, isRounded, codecs, array, step }) {
+  const codec = codecText(codecs);
+  const type = `${dataType}${isRounded ? ", rounded from float32" : ""}`;
+  const chunks = step === null ? array.chunks : array.chunks.slice(1);
+  const isWhole = shape.every((length, axis) => length <= chunks[axis]);
+  const steps = step === null ? "" : `, of ${array.chunks[0]} steps each`;
+  return (
+    `${numbersText(shape)} of ${type}; ${codec === "none" ? "no codec" : codec};` +
+    ` ${isWhole ? "one chunk" : `chunks of ${numbersText(chunks)}`}${steps}`
+  );
+}
+
+/** @param {number[]} shape */
+function numbersText(shape) {
+  if (shape.length !== 1) return shapeText(shape);
+  return `${shape[0]} number${shape[0] === 1 ? "" : "s"}`;
 }
 
 /** @type {[RegExp, string][]} What zarrita and engines say, and what that means. */
@@ -55,15 +79,17 @@ const MEANINGS = [
   [/dataType|data type/i, "The array has a data type that this page does not know."],
 ];
 
-/** @type {Record<string, string>} */
-const OF_CLASS = {
-  NotFoundError: "There is no store at this address: it has neither zarr.json nor .zgroup.",
-  CorruptDataError: "The store is damaged.",
-  TruncatedDataError: "The store is damaged: a chunk is cut off.",
-  BaseMismatchError: "The data are differences to another store, which this page does not have.",
-  UnsupportedVersionError: "The data were written by a newer release.",
-  MemoryError: "There is not enough memory for that.",
-};
+const OF_CLASS = new Map([
+  ["NotFoundError", "There is no such array in the store."],
+  ["CorruptDataError", "The store is damaged."],
+  ["TruncatedDataError", "The store is damaged: a chunk is cut off."],
+  ["BaseMismatchError", "The data are differences to another store, which this page does not have."],
+  ["UnsupportedVersionError", "The data were written by a newer release."],
+  ["MemoryError", "There is not enough memory for that."],
+]);
+
+/** @param {string} text */
+const sentence = (text) => text.slice(0, 1).toUpperCase() + text.slice(1).replace(/[^.?!]$/, "$&.");
 
 /**
  * An error as a sentence for people, and what was said.
@@ -76,6 +102,6 @@ export function errorText(error) {
   while (cause?.cause instanceof Error) cause = cause.cause;
   const said = String(cause?.message ?? error);
   const meaning =
-    OF_CLASS[cause?.name] ?? MEANINGS.find(([pattern]) => pattern.test(said))?.[1] ?? "";
-  return meaning === "" ? said : `${meaning} (${said})`;
+    OF_CLASS.get(cause?.name) ?? MEANINGS.find(([pattern]) => pattern.test(said))?.[1] ?? "";
+  return meaning === "" ? sentence(said) : `${meaning} (${said})`;
 }

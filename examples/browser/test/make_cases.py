@@ -241,6 +241,9 @@ def write_models(cases: Cases, rng: np.random.Generator) -> None:
     """Model stores of every codec and format, a lossy one, one with a base, and a run."""
     model = {f"of.{dtype}": numbers(dtype, (40, 30), rng) for dtype in SAFETENSORS}
     model["one"] = np.float32(1.25).reshape(())
+    for dtype in FLOATS:
+        native = np.dtype(getattr(ml_dtypes, dtype, dtype))
+        model[f"one.{dtype}"] = np.asarray(0.0625, native)
     model["none"] = np.zeros((0, 4), np.float32)
     # What the store keeps once: a copy, and a rounding.
     model["twice"] = model["of.bfloat16"]
