@@ -47,7 +47,7 @@ export function factsText({ shape, dataType, isRounded, codecs, array, step }) {
   const type = `${dataType}${isRounded ? ", rounded from float32" : ""}`;
   const chunks = step === null ? array.chunks : array.chunks.slice(1);
   const isWhole = shape.every((length, axis) => length <= chunks[axis]);
-  const steps = step === null ? "" : `, of ${array.chunks[0]} steps each`;
+  const steps = step === null ? "" : ` for every ${array.chunks[0]} steps`;
   return (
     `${numbersText(shape)} of ${type}; ${codec === "none" ? "no codec" : codec};` +
     ` ${isWhole ? "one chunk" : `chunks of ${numbersText(chunks)}`}${steps}`

@@ -156,7 +156,7 @@ test("a window of a large tensor is read in part, and its numbers are those of N
   };
   await checkPicture(page, await rows(40), 3, 20, 600, 5);
   assert((await fetched(page)) > before);
-  assert.match(await text(page, "facts"), /^1200 × 700 of bfloat16; arithmetic, fast; one chunk, of 8 steps each$/);
+  assert.match(await text(page, "facts"), /^1200 × 700 of bfloat16; arithmetic, fast; one chunk for every 8 steps$/);
   await page.selectOption("#step", "10");
   await atRest(page);
   assert.equal(await page.isVisible("#message"), false);

@@ -5,20 +5,14 @@
 // The last, which is not built unless it is named, is the program of tests/native that compares the
 // kernels with the scalar ones; `npm run kernels` runs it.
 //
-// It needs CMake, Ninja and, of Python's packages, ziglang and bf16codecs; PYTHON names an interpreter
-// that has the latter.
+// The modules need CMake, Ninja and Zig, the samples Python's package bf16codecs: see ./needs.js.
 
-import { execFileSync } from "node:child_process";
 import { copyFile, mkdir } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
-import { build } from "esbuild";
+import { missingFor, PYTHON, run } from "./needs.js";
 
 const HERE = fileURLToPath(new URL("..", import.meta.url));
 const DIST = `${HERE}dist`;
-
-function run(program, ...args) {
-  execFileSync(program, args, { stdio: ["ignore", "inherit", "inherit"] });
-}
 
 /** Builds a target with vectors or without, and returns where. */
 function compile(target, vectors) {
@@ -43,6 +37,7 @@ async function kernels() {
 }
 
 async function page() {
+  const { build } = await import("esbuild");
   await build({
     entryPoints: [`${HERE}page/page.js`],
     outdir: DIST,
@@ -60,13 +55,32 @@ async function page() {
 }
 
 function samples() {
-  run(process.env.PYTHON ?? "python3", `${HERE}tools/samples.py`, `${DIST}/samples`);
+  run(PYTHON, `${HERE}tools/samples.py`, `${DIST}/samples`);
 }
 
 const steps = { modules, page, samples, kernels };
-const wanted = process.argv.slice(2);
-await mkdir(DIST, { recursive: true });
-for (const name of wanted.length ? wanted : ["modules", "page", "samples"]) {
-  console.log(`build: ${name}`);
-  await steps[name]();
+
+/** What is wrong with what was asked for; an empty text if nothing is. */
+function whyNot(wanted) {
+  const unknown = wanted.filter((name) => !Object.hasOwn(steps, name));
+  if (unknown.length > 0) return `there is no ${unknown[0]}: name some of ${Object.keys(steps).join(", ")}`;
+  return missingFor(wanted);
+}
+
+async function main(wanted) {
+  await mkdir(DIST, { recursive: true });
+  for (const name of wanted) {
+    console.log(`build: ${name}${name === "modules" ? " (the first time, some ten minutes)" : ""}`);
+    await steps[name]();
+  }
+}
+
+const named = process.argv.slice(2);
+const wanted = named.length > 0 ? named : ["modules", "page", "samples"];
+const why = whyNot(wanted);
+if (why !== "") {
+  console.error(why);
+  process.exitCode = 1;
+} else {
+  await main(wanted);
 }

@@ -5,7 +5,7 @@
 import { createReadStream } from "node:fs";
 import { stat } from "node:fs/promises";
 import { createServer } from "node:http";
-import { extname, join, normalize } from "node:path";
+import { extname, join, normalize, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 
 const TYPES = {
@@ -22,6 +22,17 @@ function rangeOf(header, size) {
   return start <= end ? { start, end } : null;
 }
 
+/** The file that an address means, which is in the folder; null if it means none. */
+function fileOf(folder, url) {
+  try {
+    const { pathname } = new URL(url, "http://localhost");
+    const path = join(folder, normalize(decodeURIComponent(pathname)));
+    return pathname.endsWith("/") ? join(path, "index.html") : path;
+  } catch {
+    return null; // such as "/%"
+  }
+}
+
 /**
  * Serve a folder on this machine.
  *
@@ -33,14 +44,13 @@ function rangeOf(header, size) {
  */
 export async function serve(folder, { port = 0, ranges = true, cors = true } = {}) {
   const server = createServer(async (request, response) => {
-    const { pathname } = new URL(request.url, "http://localhost");
-    const path = join(folder, normalize(decodeURIComponent(pathname)));
-    const file = pathname.endsWith("/") ? join(path, "index.html") : path;
-    const found = await stat(file).catch(() => null);
+    const file = fileOf(folder, request.url);
+    const found = file && (await stat(file).catch(() => null));
     const headers = cors
       ? { "Access-Control-Allow-Origin": "*", "Access-Control-Allow-Headers": "Range" }
       : {};
     if (request.method === "OPTIONS") return response.writeHead(204, headers).end();
+    if (file === null) return response.writeHead(400, headers).end();
     if (!found?.isFile()) return response.writeHead(404, headers).end();
     headers["Content-Type"] = TYPES[extname(file)] ?? "application/octet-stream";
     const range = ranges ? rangeOf(request.headers.range, found.size) : undefined;
@@ -50,17 +60,38 @@ export async function serve(folder, { port = 0, ranges = true, cors = true } = {
     if (range) headers["Content-Range"] = `bytes ${start}-${end}/${found.size}`;
     response.writeHead(range ? 206 : 200, headers);
     if (request.method === "HEAD" || found.size === 0) return response.end();
-    return createReadStream(file, { start, end }).pipe(response);
+    // What cannot be read ends the reply, which is too short then.
+    const content = createReadStream(file, { start, end }).on("error", () => response.destroy());
+    return content.pipe(response);
   });
-  await new Promise((resolve) => server.listen(port, "127.0.0.1", resolve));
+  await new Promise((resolve, reject) => {
+    server.once("error", reject).listen(port, "127.0.0.1", resolve);
+  });
   return {
     address: `http://127.0.0.1:${server.address().port}`,
     close: () => new Promise((resolve) => server.close(resolve).closeAllConnections()),
   };
 }
 
-if (process.argv[1] === fileURLToPath(import.meta.url)) {
-  const [folder = ".", port = "8000"] = process.argv.slice(2);
+/** What goes wrong at the start, in plain words. */
+function whyNot(error, folder, port) {
+  if (error.code === "EADDRINUSE") return `port ${port} is taken: name another one, as in node tools/serve.js ${folder} 8001`;
+  if (error.code === "EACCES") return `port ${port} is not for everyone: name one from 1024 on`;
+  if (error.code === "ERR_SOCKET_BAD_PORT") return `"${port}" is no port: name a number up to 65535`;
+  return error.message;
+}
+
+async function main(folder = ".", port = "8000") {
+  const isFolder = await stat(folder).then((found) => found.isDirectory(), () => false);
+  if (!isFolder) throw new Error(`there is no folder ${resolve(folder)}: npm run build makes dist`);
   const { address } = await serve(folder, { port: Number(port) });
   console.log(`${folder} is at ${address}/`);
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) {
+  const [folder, port = "8000"] = process.argv.slice(2);
+  await main(folder, port).catch((error) => {
+    console.error(whyNot(error, folder, port));
+    process.exitCode = 1;
+  });
 }
