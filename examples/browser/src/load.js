@@ -15,8 +15,8 @@ export const hasVectors = () => WebAssembly.validate(VECTOR_PROBE);
  * Load the decoder.
  *
  * @param {object} [options]
- * @param {URL | string} [options.folder] Where bf16codecs.wasm and bf16codecs-scalar.wasm are; by
- *   default beside these sources, in ../dist.
+ * @param {URL | string} [options.folder] Where bf16codecs.wasm and bf16codecs-scalar.wasm are, such as
+ *   "/wasm/" of the page's host; by default beside these sources, in ../dist.
  * @param {boolean} [options.vectors] Take the module with vectors; by default, if the engine has any.
  * @param {import("./core.js").ZstdDecompress} [options.zstd] For frames of codec "zstd"; without it, they are refused.
  * @returns {Promise<Core>}
@@ -24,9 +24,15 @@ export const hasVectors = () => WebAssembly.validate(VECTOR_PROBE);
 export async function loadCore(options = {}) {
   const vectors = options.vectors ?? hasVectors();
   const name = vectors ? "bf16codecs.wasm" : "bf16codecs-scalar.wasm";
-  const folder = options.folder ?? new URL("../dist/", import.meta.url);
-  const address = new URL(name, folder);
+  const address = new URL(name, folderOf(options.folder ?? new URL("../dist/", import.meta.url)));
   return new Core(await compile(address), options.zstd);
+}
+
+/** @param {URL | string} folder */
+function folderOf(folder) {
+  const { document, location } = /** @type {any} */ (globalThis); // of a page, or a worker; Node has none
+  const text = String(folder);
+  return new URL(text.endsWith("/") ? text : `${text}/`, document?.baseURI ?? location?.href);
 }
 
 /** @param {URL} address */
