@@ -13,9 +13,11 @@ import { axesInChunk, axesOf, touchedRanges } from "./touched.js";
 
 const DETAILS = Symbol("bf16codecs.details");
 const CORE = Symbol("bf16codecs.core");
-// A block of this package's encoders; one of others has up to 4 MiB. So large a chunk has one.
+// A block, as this package's encoders make them: a smaller chunk has one, and no parts. The format
+// allows up to 4 MiB.
 const BLOCK_BYTES = 2 ** 19;
-// Where this share of a chunk is touched, one request for all of it is the better one.
+// From this share on all of a chunk is asked for, in one request in place of two one after the other: at
+// most a third more than is needed.
 const WHOLE_SHARE = 0.75;
 
 /** @param {readonly number[]} numbers */

@@ -6,7 +6,7 @@ import { readFile } from "node:fs/promises";
 import { before, test } from "node:test";
 import * as zarr from "zarrita";
 import { PREFIX_SIZE } from "../src/core.js";
-import { get, load, loadZstd, openModel, withBF16 } from "../src/index.js";
+import { CodecError, get, load, loadZstd, openModel, withBF16 } from "../src/index.js";
 import { someAtOnce } from "../src/parts.js";
 import { serve } from "../tools/serve.js";
 import { bytesOf, CASES, CountingStore, fails, jsonOf, storeOf } from "./support.js";
@@ -246,5 +246,53 @@ test("servers that know no ranges: chunks that are large, and small", async () =
     }
   } finally {
     await server.close();
+  }
+});
+
+/** A store of which one file, in memory, has a bit turned, or an end cut off. */
+class BrokenStore extends CountingStore {
+  constructor(name, file, bytes) {
+    super(name);
+    this.file = file;
+    this.broken = bytes;
+  }
+
+  async get(key) {
+    return key === this.file ? this.broken : super.get(key);
+  }
+
+  async getRange(key, range) {
+    if (key !== this.file) return super.getRange(key, range);
+    return this.broken.slice(range.offset, range.offset + range.length);
+  }
+}
+
+test("parts of damaged chunks: their numbers, or an error that says so", async () => {
+  const cases = [
+    ["large.zarr", "bfloat16-arithmetic", "c/0/0", [zarr.slice(300, 302), null]],
+    ["large.zarr", "steps", "c/0/0/0", [3, zarr.slice(300, 302), null]],
+    ["large.zarr", "bfloat16-zstd", "c/0/0", [zarr.slice(300, 302), null]],
+    ["run.zarr", "w", "c.0.0.0", [3, zarr.slice(300, 302), null]],
+  ];
+  let seed = 1;
+  const random = (limit) => (seed = (seed * 48271) % 0x7fffffff) % limit;
+  for (const [store, path, name, selection] of cases) {
+    const file = `/${path}/${name}`, bytes = await bytesOf(`${store}${file}`);
+    const read = async (broken) => bytesOfData(await get(await open(new BrokenStore(store, file, broken), path), selection));
+    const sound = await read(bytes);
+    let refused = 0;
+    for (let turn = 0; turn < 150; ++turn) {
+      const broken = turn % 5 === 4 ? bytes.slice(0, random(bytes.length)) : bytes.slice();
+      // Most of them in the head.
+      const at = random(turn % 2 ? 64 : bytes.length);
+      if (turn % 5 !== 4) broken[at] ^= 1 << random(8);
+      try {
+        assert.deepEqual(await read(broken), sound, `${path}: a bit of byte ${at}`);
+      } catch (error) {
+        assert(error instanceof CodecError, `${path}, byte ${at}: ${error.stack}`);
+        refused += 1;
+      }
+    }
+    assert(refused > 50, `${path}: ${refused}`);
   }
 });
