@@ -18,6 +18,7 @@ from bf16codecs._arguments import argument
 from bf16codecs._chunks.array import ArrayReader
 from bf16codecs._digests import Digests
 from bf16codecs._limits import Limits
+from bf16codecs._names import FRAME_CODECS
 from bf16codecs._paths import given_path
 from bf16codecs._replace import recover
 from bf16codecs.convert.checks import check_restored_size, read_index
@@ -29,7 +30,7 @@ from bf16codecs.safetensors import Source, SourceFile
 from bf16codecs.store.addresses import path_of
 from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.bases import identity, place_of
-from bf16codecs.store.choice import CODEC_NAMES, DEFAULT_CODEC
+from bf16codecs.store.choice import CODEC_NAMES, DEFAULT_CODEC, PLAIN_ZSTD
 from bf16codecs.store.entries import ROUNDED, StoredFile
 from bf16codecs.store.kinds import Kind, detect
 from bf16codecs.store.objects import read_parts, sizes_of_objects
@@ -144,9 +145,9 @@ def _is_based_on(reader: StoreReader, place: str | os.PathLike[str] | None) -> b
 def _choice_of(reader: StoreReader, has_base: bool) -> tuple[str, str | None]:
     """Return codec and level that a store was made with, if they are those of this package.
 
-    The default one where differences are to be stored and the codec, `none`, stores none.
+    The default one where differences are to be stored and the codec stores none.
     """
-    known = set(CODEC_NAMES) - ({"none"} if has_base else set())
+    known = set(FRAME_CODECS if has_base else (*CODEC_NAMES, PLAIN_ZSTD))
     for path in dict.fromkeys(reader.info.paths.values()):
         array = reader.array(path)
         # In HDF5, scalars and empty arrays have no codec.

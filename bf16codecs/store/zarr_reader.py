@@ -41,6 +41,7 @@ from bf16codecs._threads import run_ahead
 from bf16codecs.errors import StoreError
 from bf16codecs.store.backend import Fault, StoreReader
 from bf16codecs.store.checks import faults
+from bf16codecs.store.choice import PLAIN_ZSTD
 from bf16codecs.store.entries import ROUNDED, Difference
 from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo
 from bf16codecs.store.paths import STEP_PATH
@@ -239,7 +240,11 @@ class ZarrReader(StoreReader):
         """Return the name of an array's codec."""
         with named_errors(self.label(path)):
             codecs = self._codecs(path)
-            names = [c["name"].removeprefix(PREFIX) for c in codecs if c["name"] != "bytes"]
+            names = [
+                PLAIN_ZSTD if c["name"] == "zstd" else c["name"].removeprefix(PREFIX)
+                for c in codecs
+                if c["name"] != "bytes"
+            ]
             return "+".join(names) or "none"
 
     def codec_level(self, path: str) -> str:

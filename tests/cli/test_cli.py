@@ -250,11 +250,11 @@ def test_info(store: Path, model: Path) -> None:
         "parameters: 562 in 2 tensors: BF16 (1), I32 (1)",
     ]
     assert re.fullmatch(r"size: .*B, stored in .*B \(ratio \d\.\d{3}\), lossless", lines[2])
-    assert lines[3] == "codecs: arithmetic fast (1 tensor), zstd (1 tensor)"
+    assert lines[3] == "codecs: arithmetic fast (1 tensor), plain-zstd (1 tensor)"
     header, a, b = info_table(store)
     assert header.split() == ["tensor", "dtype", "shape", "codec", "size", "stored", "ratio"]
     assert a.split()[:6] == ["a", "BF16", "64x8", "arithmetic", "1.02", "kB"]
-    assert b.split()[:6] == ["b", "I32", "50", "zstd", "200", "B"]
+    assert b.split()[:6] == ["b", "I32", "50", "plain-zstd", "200", "B"]
     assert [line.split("  ")[0] for line in lines[-5:-2]] == [
         "2 tensors",
         "headers, metadata",

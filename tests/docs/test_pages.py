@@ -21,6 +21,7 @@ NOT_RUN = {
     "takes minutes": 13,
     "builds C++": 15,
     "builds Rust": 1,
+    "builds netCDF-C": 1,
     "needs a cluster": 1,
     "needs netCDF-C with plugins": 3,  # run by tests/netcdf/test_page.py
     "serves a page": 1,

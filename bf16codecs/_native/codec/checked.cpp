@@ -15,7 +15,7 @@ void check_steps(unsigned steps) {
 void check_request(const EncodeOptions& options, size_t size, OptionalBytes base) {
   if ((options.steps > 1 || base) && options.layout.by_byte) {
     throw std::invalid_argument(
-        "planes that are split by byte have no differences: split them by=\"field\"");
+        "planes that are split by byte have no differences: split them by field");
   }
   if (base && base->size() != size) {
     throw std::invalid_argument("the base has " + counted(base->size(), "byte") +

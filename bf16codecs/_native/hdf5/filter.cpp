@@ -123,7 +123,7 @@ void decode_frame(const void* frame, size_t nbytes, void* out, size_t size) {
 
 size_t decode_chunk(std::span<const unsigned> values, size_t nbytes, size_t* buf_size, void** buf,
                     const void* caller) {
-  if (!values.empty() && values[0] == kHdf5Refused) {
+  if (!values.empty() && values[kHdf5CodecAt] == kHdf5Refused) {
     throw std::runtime_error("the configuration of its array's codec was refused");
   }
   bf16codecs_info info = BF16CODECS_INFO_INIT;

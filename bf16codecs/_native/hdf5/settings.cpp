@@ -13,10 +13,6 @@
 namespace bf16codecs {
 namespace {
 
-// Positions in cd_values.
-constexpr size_t kCodecAt = 0, kFlagsAt = 2, kLevelAt = 3, kChunkSizeAt = 4, kRowAt = 5,
-                 kStepsAt = 6, kKnownValues = 7;
-
 // All codecs but Zstandard, the last one, which HDF5 has a filter for.
 constexpr std::span kCodecs(kCodecNames, std::size(kCodecNames) - 1);
 static_assert(kCodecNames[std::size(kCodecs)].number == Codec::zstd);
@@ -29,9 +25,9 @@ static_assert(kCodecNames[std::size(kCodecs)].number == Codec::zstd);
 Codec codec_from(unsigned value) {
   if (value == 0) return Codec::huffman;
   const std::optional<Codec> codec = find_number(kCodecNames, value);
-  if (!codec) refuse(kCodecAt, value, "the codec is " + listed(kCodecs));
+  if (!codec) refuse(kHdf5CodecAt, value, "the codec is " + listed(kCodecs));
   if (*codec == Codec::zstd) {
-    refuse(kCodecAt, value, "Zstandard is HDF5's filter 32015, after shuffle");
+    refuse(kHdf5CodecAt, value, "Zstandard is HDF5's filter 32015, after shuffle");
   }
   return *codec;
 }
@@ -48,35 +44,36 @@ DType dtype_from(unsigned value) {
 
 void read_flags(unsigned flags, Codec codec, bf16codecs_encode_options& options) {
   if ((flags & ~(kHdf5ByByte | kHdf5NoChecksums)) != 0) {
-    refuse(kFlagsAt, flags, "the flags are " + listed(kHdf5FlagNames, " and "));
+    refuse(kHdf5FlagsAt, flags, "the flags are " + listed(kHdf5FlagNames, " and "));
   }
   options.by_byte = (flags & kHdf5ByByte) != 0;
   options.no_checksums = (flags & kHdf5NoChecksums) != 0;
   if (options.by_byte && codec != Codec::split) {
-    refuse(kFlagsAt, flags, "only codec " + described(Codec::split) + " splits by bytes");
+    refuse(kHdf5FlagsAt, flags, "only codec " + described(Codec::split) + " splits by bytes");
   }
 }
 
 int level_from(unsigned value, Codec codec) {
   if (codec != Codec::arithmetic) {
     if (value != 0) {
-      refuse(kLevelAt, value, "only codec " + described(Codec::arithmetic) + " has levels");
+      refuse(kHdf5LevelAt, value, "only codec " + described(Codec::arithmetic) + " has levels");
     }
     return 0;
   }
   const std::optional<int> level = find_number(kLevelNames, value);
-  if (!level) refuse(kLevelAt, value, "the level is " + listed(kLevelNames));
+  if (!level) refuse(kHdf5LevelAt, value, "the level is " + listed(kLevelNames));
   return *level;
 }
 
 unsigned steps_from(unsigned value, Codec codec) {
   if (value <= 1) return 1;
   if (codec != Codec::huffman && codec != Codec::arithmetic) {
-    refuse(kStepsAt, value,
+    refuse(kHdf5StepsAt, value,
            "only codecs " + described(Codec::huffman) + " and " + described(Codec::arithmetic) +
                " have steps");
   }
-  if (value > kMaxSteps) refuse(kStepsAt, value, "at most " + std::to_string(kMaxSteps) + " steps");
+  if (value > kMaxSteps)
+    refuse(kHdf5StepsAt, value, "at most " + std::to_string(kMaxSteps) + " steps");
   return value;
 }
 
@@ -93,20 +90,20 @@ void check_steps(size_t nbytes, const bf16codecs_encode_options& options, const 
 }
 
 size_t hdf5_chunk_size(size_t n_values, const unsigned values[]) {
-  return n_values > kChunkSizeAt ? values[kChunkSizeAt] : 0;
+  return n_values > kHdf5ChunkSizeAt ? values[kHdf5ChunkSizeAt] : 0;
 }
 
 bf16codecs_encode_options hdf5_settings(size_t n_values, const unsigned values[]) {
   const auto at = [&](size_t i) { return i < n_values ? values[i] : 0; };
   bf16codecs_encode_options options = BF16CODECS_ENCODE_OPTIONS_INIT;
-  const Codec codec = codec_from(at(kCodecAt));
+  const Codec codec = codec_from(at(kHdf5CodecAt));
   options.codec = static_cast<int>(codec);
   options.dtype = static_cast<int>(dtype_from(at(kHdf5DTypeAt)));
-  read_flags(at(kFlagsAt), codec, options);
-  options.level = level_from(at(kLevelAt), codec);
-  options.row = at(kRowAt);
-  options.steps = steps_from(at(kStepsAt), codec);
-  for (size_t i = kKnownValues; i < n_values; ++i) {
+  read_flags(at(kHdf5FlagsAt), codec, options);
+  options.level = level_from(at(kHdf5LevelAt), codec);
+  options.row = at(kHdf5RowAt);
+  options.steps = steps_from(at(kHdf5StepsAt), codec);
+  for (size_t i = kHdf5KnownValues; i < n_values; ++i) {
     if (values[i] != 0) refuse(i, values[i], "unknown; a newer release may know it");
   }
   return options;

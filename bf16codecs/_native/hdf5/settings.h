@@ -10,12 +10,14 @@ namespace bf16codecs {
 // are 0. Throws std::invalid_argument for values that this release does not know.
 bf16codecs_encode_options hdf5_settings(size_t n_values, const unsigned values[]);
 
-// In place of a codec, where netCDF's configuration of an array was refused: an error before a chunk
-// is read would make netCDF open none of a store's arrays.
+// In place of a codec, where netCDF's configuration of an array was refused: an error before a
+// chunk is read would make netCDF open none of a store's arrays.
 inline constexpr unsigned kHdf5Refused = 0xFFFFFFFF;
 
-// Where the dtype is in cd_values.
-inline constexpr size_t kHdf5DTypeAt = 1;
+// Positions in cd_values: docs/hdf5_filter.md.
+inline constexpr size_t kHdf5CodecAt = 0, kHdf5DTypeAt = 1, kHdf5FlagsAt = 2, kHdf5LevelAt = 3,
+                        kHdf5ChunkSizeAt = 4, kHdf5RowAt = 5, kHdf5StepsAt = 6,
+                        kHdf5KnownValues = 7;
 
 // Throws std::invalid_argument unless the steps divide a chunk of `nbytes` into whole items. Its
 // message calls the chunk `which`.

@@ -11,9 +11,6 @@
 namespace bf16codecs {
 namespace {
 
-// Positions in the values.
-constexpr size_t kCodecAt = 0, kFlagsAt = 2, kLevelAt = 3, kStepsAt = 6, kValues = 7, kFewest = 2;
-
 constexpr unsigned kZstdDefault = 3;
 constexpr char kAuto[] = "auto";
 
@@ -77,13 +74,13 @@ void read_member(const JsonMember& member, Codec codec, std::vector<unsigned>& v
   } else if (key == "dtype") {
     values[kHdf5DTypeAt] = dtype_of(member);
   } else if (key == "by" && codec == Codec::split) {
-    values[kFlagsAt] = number_of(kPlaneNames, member);
+    values[kHdf5FlagsAt] = number_of(kPlaneNames, member);
   } else if (key == "checksum" && codec != Codec::split) {
-    values[kFlagsAt] = checksum_flag(member);
+    values[kHdf5FlagsAt] = checksum_flag(member);
   } else if (key == "level" && has_level(codec)) {
-    values[kLevelAt] = level_of(member, codec);
+    values[kHdf5LevelAt] = level_of(member, codec);
   } else if (key == "steps" && has_steps(codec)) {
-    values[kStepsAt] = integer(member, kMaxSteps);
+    values[kHdf5StepsAt] = integer(member, kMaxSteps);
   } else {
     throw std::invalid_argument("unknown configuration: '" + key + "'");
   }
@@ -96,17 +93,17 @@ std::string codec_id(Codec codec) {
 }
 
 std::vector<unsigned> values_from_config(const char* json, Codec codec) {
-  std::vector<unsigned> values(kValues);
-  values[kCodecAt] = static_cast<unsigned>(codec);
-  if (codec == Codec::zstd) values[kLevelAt] = kZstdDefault;
+  std::vector<unsigned> values(kHdf5KnownValues);
+  values[kHdf5CodecAt] = static_cast<unsigned>(codec);
+  if (codec == Codec::zstd) values[kHdf5LevelAt] = kZstdDefault;
   for (const JsonMember& member : parse_flat_object(json)) read_member(member, codec, values);
-  if (values[kStepsAt] == 1) values[kStepsAt] = 0;
-  while (values.size() > kFewest && values.back() == 0) values.pop_back();
+  if (values[kHdf5StepsAt] == 1) values[kHdf5StepsAt] = 0;
+  while (values.size() > kHdf5DTypeAt + 1 && values.back() == 0) values.pop_back();
   return values;
 }
 
 std::string config_from_values(std::span<const unsigned> values) {
-  if (!values.empty() && values[kCodecAt] == static_cast<unsigned>(Codec::zstd)) {
+  if (!values.empty() && values[kHdf5CodecAt] == static_cast<unsigned>(Codec::zstd)) {
     throw std::invalid_argument(kNoZstandard);
   }
   std::vector<unsigned> known(values.begin(), values.end());

@@ -77,7 +77,7 @@ int modify_parameters(int group, int variable, size_t* n_values, unsigned** valu
   const void* const caller = BF16CODECS_CALLER;
   return guarded("netCDF variable not accessible", [&] {
     std::vector<unsigned> found{kHdf5Refused};
-    if (*n_values == 0 || (*values)[0] != kHdf5Refused) {
+    if (*n_values == 0 || (*values)[kHdf5CodecAt] != kHdf5Refused) {
       found = working_values(group, variable, {*values, *n_values}, caller);
     }
     unsigned* const copy = copied(found.data(), found.size());
@@ -90,7 +90,7 @@ int modify_parameters(int group, int variable, size_t* n_values, unsigned** valu
 size_t filter_chunk(unsigned flags, size_t n_values, const unsigned values[], size_t nbytes,
                     size_t* buf_size, void** buf) {
   if ((flags & kHdf5Reverse) == 0 && n_values > 0 &&
-      values[0] == static_cast<unsigned>(Codec::zstd)) {
+      values[kHdf5CodecAt] == static_cast<unsigned>(Codec::zstd)) {
     report("chunk not encoded", kNoZstandard);
     return 0;
   }

@@ -16,9 +16,6 @@
 namespace bf16codecs {
 namespace {
 
-// Positions in the values.
-constexpr size_t kCodecAt = 0, kLevelAt = 3, kChunkSizeAt = 4, kRowAt = 5, kStepsAt = 6;
-
 // From netCDF's and HDF5's headers.
 constexpr int kChunked = 0;         // NC_CHUNKED
 constexpr int kNumbers = 11;        // NC_UINT64, the last type of numbers and characters
@@ -132,16 +129,16 @@ std::vector<unsigned> working_values(int group, int variable, std::span<const un
   }
   const Chunks chunks = ask_chunks(api, group, variable);
   std::vector<unsigned> working(values.begin(), values.end());
-  working.resize(std::max(working.size(), kStepsAt + 1));
+  working.resize(std::max(working.size(), kHdf5StepsAt + 1));
   const bool is_whole = has_whole_chunks(api, group, variable, values);
-  working[kChunkSizeAt] = is_whole ? chunk_nbytes(chunks) : 0;
+  working[kHdf5ChunkSizeAt] = is_whole ? chunk_nbytes(chunks) : 0;
   if (working[kHdf5DTypeAt] == kHdf5AutoDType) {
     working[kHdf5DTypeAt] = static_cast<unsigned>(dtype_for(chunks.item_size));
   }
-  const bool is_best = working[kCodecAt] == static_cast<unsigned>(Codec::arithmetic) &&
-                       working[kLevelAt] == static_cast<unsigned>(kBest);
-  working[kRowAt] =
-      is_best && is_whole ? row_of(chunks, working[kHdf5DTypeAt], working[kStepsAt]) : 0;
+  const bool is_best = working[kHdf5CodecAt] == static_cast<unsigned>(Codec::arithmetic) &&
+                       working[kHdf5LevelAt] == static_cast<unsigned>(kBest);
+  working[kHdf5RowAt] =
+      is_best && is_whole ? row_of(chunks, working[kHdf5DTypeAt], working[kHdf5StepsAt]) : 0;
   return working;
 }
 

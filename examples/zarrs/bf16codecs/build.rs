@@ -58,7 +58,7 @@ fn has_library(folder: &Path) -> bool {
 
 fn by_pkg_config() -> Result<Option<PathBuf>, String> {
     let done = Command::new("pkg-config")
-        .args(["--variable=libdir", "bf16codecs"])
+        .args(["--print-errors", "--variable=libdir", "bf16codecs"])
         .output()
         .map_err(|error| format!("BF16CODECS_C_PREFIX is not set, and pkg-config: {error}"))?;
     if !done.status.success() {
