@@ -86,7 +86,9 @@ export class TensorList {
  */
 function countText(listed, found) {
   const text = (/** @type {number} */ count) => count.toLocaleString("en");
-  if (listed < found) return `the first ${text(listed)} of ${text(found)} tensors; filter to see others`;
+  if (listed < found) {
+    return `the first ${text(listed)} of ${text(found)} tensors; filter to see others`;
+  }
   return `${text(found)} tensor${found === 1 ? "" : "s"}`;
 }
 

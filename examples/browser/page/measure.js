@@ -50,7 +50,10 @@ export async function measureFrame(core, frame, signal) {
     decode.push(found.decode);
     copy.push(found.copy);
   }
-  return { bytes, stored: frame.length, isa: core.isa, decode: rates(decode, bytes), copy: rates(copy, bytes) };
+  return {
+    bytes, stored: frame.length, isa: core.isa,
+    decode: rates(decode, bytes), copy: rates(copy, bytes),
+  };
 }
 
 /** @param {Awaited<ReturnType<typeof measureFrame>>} found */

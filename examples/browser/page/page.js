@@ -10,6 +10,12 @@ import { errorText, factsText, numberText } from "./words.js";
 
 /** @typedef {import("../src/model.js").Model} Model */
 /** @typedef {import("../src/model.js").Tensor} Tensor */
+/**
+ * What is drawn: numbers, where they are in the plane, and the number that gets the full colour.
+ *
+ * @typedef {{ values: Float32Array, rows: number, columns: number, top: number, left: number,
+ *   limit: number }} Drawn
+ */
 
 const MOST_DRAWN_BYTES = 2 ** 23;
 const COUNTS = new Set(["numbers", "NaN", "infinite"]);
@@ -35,7 +41,7 @@ const shown = {
   /** @type {Model | null} */ model: null,
   /** @type {string | null} */ name: null, // of the tensor that was asked for
   /** @type {Tensor | null} */ tensor: null,
-  /** @type {{ values: Float32Array, rows: number, columns: number, top: number, left: number, limit: number } | null} */
+  /** @type {Drawn | null} */
   window: null,
   work: new AbortController(),
 };
@@ -88,6 +94,7 @@ const openStore = (address) =>
   attempt(async (signal) => {
     element("address").value = address;
     shown.model = shown.name = null;
+    element("steps").hidden = true;
     hideTensor();
     await list.show(null);
     const core = await loading;

@@ -22,9 +22,13 @@ export function modelAttributes(attributes) {
     throw new CorruptDataError("the store's attributes have no layout");
   }
   if (own.layout > NEWEST_LAYOUT) {
-    throw new UnsupportedError(`the store has layout ${own.layout}, and this reader knows ${NEWEST_LAYOUT}`);
+    throw new UnsupportedError(
+      `the store has layout ${own.layout}, and this reader knows ${NEWEST_LAYOUT}`,
+    );
   }
-  if (!isObject(own.tensors)) throw new CorruptDataError("the store's attributes have no map of tensors");
+  if (!isObject(own.tensors)) {
+    throw new CorruptDataError("the store's attributes have no map of tensors");
+  }
   const tensors = new Map(Object.entries(own.tensors));
   return { attributes: own, tensors, steps: own.run === undefined ? null : stepsOf(own) };
 }
@@ -52,7 +56,9 @@ export function placeOf(name, value, index) {
   const forms = (Array.isArray(value) ? value : [value]).map((form) =>
     typeof form === "string" ? { path: form } : form,
   );
-  if (!forms.every(isForm)) throw new CorruptDataError(`the store's map leads to no array for "${name}"`);
+  if (!forms.every(isForm)) {
+    throw new CorruptDataError(`the store's map leads to no array for "${name}"`);
+  }
   const form = forms.find(
     ({ at }) => index === null || at === undefined ||
       at.some((/** @type {[number, number | null]} */ [first, stop]) =>

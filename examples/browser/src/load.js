@@ -18,7 +18,8 @@ export const hasVectors = () => WebAssembly.validate(VECTOR_PROBE);
  * @param {URL | string} [options.folder] Where bf16codecs.wasm and bf16codecs-scalar.wasm are, such as
  *   "/wasm/" of the page's host; by default beside these sources, in ../dist.
  * @param {boolean} [options.vectors] Take the module with vectors; by default, if the engine has any.
- * @param {import("./core.js").ZstdDecompress} [options.zstd] For frames of codec "zstd"; without it, they are refused.
+ * @param {import("./core.js").ZstdDecompress} [options.zstd] For frames of codec "zstd"; without it,
+ *   they are refused.
  * @returns {Promise<Core>}
  */
 export async function loadCore(options = {}) {
@@ -30,7 +31,8 @@ export async function loadCore(options = {}) {
 
 /** @param {URL | string} folder */
 function folderOf(folder) {
-  const { document, location } = /** @type {any} */ (globalThis); // of a page, or a worker; Node has none
+  // Of a page, or a worker; Node has none.
+  const { document, location } = /** @type {any} */ (globalThis);
   const text = String(folder);
   return new URL(text.endsWith("/") ? text : `${text}/`, document?.baseURI ?? location?.href);
 }

@@ -37,7 +37,9 @@ const isShape = (value) =>
  */
 const isChunkShape = (chunks, shape) =>
   isShape(chunks) && chunks.length === shape.length &&
-  chunks.every((/** @type {number} */ length, /** @type {number} */ axis) => length > 0 || shape[axis] === 0);
+  chunks.every(
+    (/** @type {number} */ length, /** @type {number} */ axis) => length > 0 || shape[axis] === 0,
+  );
 
 /** @param {any} codec */
 const isCodec = (codec) =>
@@ -64,7 +66,8 @@ const ARRAY = {
   // zarrita looks them up in an object, which has more than its own keys.
   data_type: [(name) => isText(name) && !(name in {}), "the name of a data type"],
   chunk_grid: [
-    (grid, { shape }) => grid?.name === "regular" && isChunkShape(grid.configuration?.chunk_shape, shape),
+    (grid, { shape }) =>
+      grid?.name === "regular" && isChunkShape(grid.configuration?.chunk_shape, shape),
     "a regular one, with a length for each dimension",
   ],
   chunk_key_encoding: [isKeyEncoding, 'one of the known ones, "default" and "v2"'],
@@ -73,8 +76,11 @@ const ARRAY = {
 /** @type {Rules} */
 const OLD_ARRAY = {
   shape: [isShape, "a list of lengths"],
-  dtype: [isText, "the name of a data type"],
-  chunks: [(chunks, { shape }) => isChunkShape(chunks, shape), "a list with a length for each dimension"],
+  dtype: [(name) => isText(name) && !(name.slice(1) in {}), "the name of a data type"],
+  chunks: [
+    (chunks, { shape }) => isChunkShape(chunks, shape),
+    "a list with a length for each dimension",
+  ],
   order: [(order) => order === "C" || order === "F", '"C" or "F"'],
   filters: [
     (filters) => (filters ?? null) === null || (Array.isArray(filters) && filters.every(isOldCodec)),
@@ -117,7 +123,8 @@ function checkCodecs(codecs, shape, dataType, key) {
       if (!isOrder(configuration.order, shape.length)) fail("has no order of the dimensions");
     } else if (name === "sharding_indexed") {
       const { chunk_shape: inner, codecs: own, index_codecs: index } = configuration;
-      const divides = isChunkShape(inner, shape) && shape.every((length, axis) => length % inner[axis] === 0);
+      const divides =
+        isChunkShape(inner, shape) && shape.every((length, axis) => length % inner[axis] === 0);
       if (!divides) fail("has no chunks that shards are made of");
       if (!isCodecs(own) || !isCodecs(index)) fail("has no list of codecs");
       checkCodecs(own, inner, dataType, key);

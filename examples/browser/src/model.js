@@ -111,7 +111,9 @@ export class Tensor {
     const { dataType, codecs, isPlain } = detailsOf(array);
     if (!isPlain) throw new CorruptDataError(`the array of "${name}" is in another order than C`);
     if (isRounded && dataType !== "float32") {
-      throw new CorruptDataError(`"${name}" is the rounding of an array of ${dataType}, not of float32`);
+      throw new CorruptDataError(
+        `"${name}" is the rounding of an array of ${dataType}, not of float32`,
+      );
     }
     if (step !== null && !(step < array.shape[0])) {
       throw new CorruptDataError(`the array of "${name}" does not have step ${step + 1} of the run`);

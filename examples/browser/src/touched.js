@@ -22,7 +22,8 @@ export function axesOf(selection, shape) {
   return shape.map((length, axis) => {
     const wanted = selection?.[axis] ?? null;
     if (wanted === null) return [0, length, 1];
-    return typeof wanted === "number" ? axisOfIndex(wanted, axis, length) : axisOfSlice(wanted, axis, length);
+    const axisOf = typeof wanted === "number" ? axisOfIndex : axisOfSlice;
+    return axisOf(/** @type {any} */ (wanted), axis, length);
   });
 }
 

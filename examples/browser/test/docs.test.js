@@ -18,11 +18,15 @@ before(async () => {
   const modules = `${project}/node_modules`;
   await mkdir(`${modules}/bf16codecs`, { recursive: true });
   // What npm takes of the folder; and what it would fetch.
-  const [{ filename }] = JSON.parse(
-    execFileSync("npm", ["pack", "--json", "--pack-destination", project], { cwd: HERE, stdio: ["ignore", "pipe", "ignore"] }),
-  );
-  execFileSync("tar", ["-xzf", `${project}/${filename}`, "-C", `${modules}/bf16codecs`, "--strip-components=1"]);
-  for (const name of ["zarrita", "zstddec"]) await symlink(`${HERE}node_modules/${name}`, `${modules}/${name}`);
+  const said = execFileSync("npm", ["pack", "--json", "--pack-destination", project], {
+    cwd: HERE, stdio: ["ignore", "pipe", "ignore"],
+  });
+  const [{ filename }] = JSON.parse(said);
+  const into = ["-C", `${modules}/bf16codecs`, "--strip-components=1"];
+  execFileSync("tar", ["-xzf", `${project}/${filename}`, ...into]);
+  for (const name of ["zarrita", "zstddec"]) {
+    await symlink(`${HERE}node_modules/${name}`, `${modules}/${name}`);
+  }
 });
 after(() => rm(project, { recursive: true }));
 

@@ -10,7 +10,9 @@ const { complexParts, roundToBFloat16, toFloat32 } = package_;
 test("data types that are not known", () => {
   const isNamed = (name) => ({
     name: "TypeError",
-    message: `the data type is one of bfloat16, float16, float8_e4m3fn, float8_e5m2, bool, int8, int16, int32, int64, uint8, uint16, uint32, uint64, float32, float64, not ${name}`,
+    message:
+      "the data type is one of bfloat16, float16, float8_e4m3fn, float8_e5m2, bool, int8, int16," +
+      ` int32, int64, uint8, uint16, uint32, uint64, float32, float64, not ${name}`,
   });
   for (const name of ["bf16", "BF16", "float8", "", "toString", "constructor", undefined]) {
     assert.throws(() => toFloat32(new Uint16Array(3), name), isNamed(name));
@@ -24,7 +26,9 @@ test("numbers of lists, and of single items", () => {
     [[0x3fc0], "bfloat16", 1.5], [[0x3e00], "float16", 1.5], [[0x3c], "float8_e4m3fn", 1.5],
     [[0x3e], "float8_e5m2", 1.5], [[7n], "int64", 7], [[true], "bool", 1], [[1.5], "float64", 1.5],
   ];
-  for (const [data, dtype, expected] of cases) assert.deepEqual([...toFloat32(data, dtype)], [expected], dtype);
+  for (const [data, dtype, expected] of cases) {
+    assert.deepEqual([...toFloat32(data, dtype)], [expected], dtype);
+  }
 });
 
 test("views that begin anywhere in their buffer", () => {

@@ -71,8 +71,9 @@ test("a frame is refused for the size that it claims, before there is memory for
   const chunk = await bytesOf("huge.bin");
   const bytes = { name: "bytes", configuration: { endian: "little" } };
   const huffman = { name: "bf16codecs.huffman", configuration: {} };
+  const blocks = { name: "bf16codecs.blocks", configuration: {} };
   const cases = [
-    [[{ name: "bf16codecs.blocks", configuration: {} }], /holds 3221225472 bytes, a chunk of this array has 2400/],
+    [[blocks], /holds 3221225472 bytes, a chunk of this array has 2400/],
     [[bytes, huffman], /holds 3221225472 bytes, a chunk of this array has 2400/],
     [[bytes, { ...huffman, name: "numcodecs.bf16codecs.huffman" }], /holds 3221225472 bytes/],
     // How large it may be is not known here, but not that large.
@@ -278,7 +279,8 @@ test("parts of damaged chunks: their numbers, or an error that says so", async (
   const random = (limit) => (seed = (seed * 48271) % 0x7fffffff) % limit;
   for (const [store, path, name, selection] of cases) {
     const file = `/${path}/${name}`, bytes = await bytesOf(`${store}${file}`);
-    const read = async (broken) => bytesOfData(await get(await open(new BrokenStore(store, file, broken), path), selection));
+    const read = async (broken) =>
+      bytesOfData(await get(await open(new BrokenStore(store, file, broken), path), selection));
     const sound = await read(bytes);
     let refused = 0;
     for (let turn = 0; turn < 150; ++turn) {

@@ -14,7 +14,8 @@ const tool = (name) => fileURLToPath(new URL(`../tools/${name}`, import.meta.url
 /** What a tool writes, and its exit status. */
 const runTool = (name, args, env = {}) =>
   new Promise((resolve) => {
-    execFile(process.execPath, [tool(name), ...args], { env: { ...process.env, ...env } }, (error, out, said) =>
+    const options = { env: { ...process.env, ...env } };
+    execFile(process.execPath, [tool(name), ...args], options, (error, out, said) =>
       resolve({ status: error?.code ?? 0, out, said }));
   });
 
@@ -48,7 +49,9 @@ test("a folder is served, and nothing else", async () => {
     for (const [path, status, text] of cases) {
       assert.deepEqual(await replyTo(address, path), { status, text }, path);
     }
-    const ranges = [["bytes=2-4", 206, "234"], ["bytes=-3", 206, "789"], ["bytes=8-", 206, "89"], ["bytes=10-", 416, ""]];
+    const ranges = [
+      ["bytes=2-4", 206, "234"], ["bytes=-3", 206, "789"], ["bytes=8-", 206, "89"], ["bytes=10-", 416, ""],
+    ];
     for (const [range, status, text] of ranges) {
       assert.deepEqual(await replyTo(address, "/file", { range }), { status, text }, range);
     }
@@ -82,7 +85,8 @@ test("the build says what is missing, before it begins", async () => {
   assert.equal(status, 1);
   assert.equal(out, "");
   assert.match(said, /^The build needs what is not there:\n/);
-  for (const advice of [/CMake: pip install cmake/, /Ninja: /, /Zig, .*: pip install ziglang/, /"no-python"/]) {
+  const zig = /Zig, .*: pip install ziglang/;
+  for (const advice of [/CMake: pip install cmake/, /Ninja: pip install ninja/, zig, /"no-python"/]) {
     assert.match(said, advice);
   }
   const unknown = await runTool("build.js", ["pages"], env);

@@ -33,7 +33,8 @@ async function modules() {
 }
 
 async function kernels() {
-  await copyFile(`${compile("kernels_test", true)}/native/kernels_test.wasm`, `${HERE}build/kernels_test.wasm`);
+  const folder = compile("kernels_test", true);
+  await copyFile(`${folder}/native/kernels_test.wasm`, `${HERE}build/kernels_test.wasm`);
 }
 
 async function page() {
@@ -63,7 +64,8 @@ const steps = { modules, page, samples, kernels };
 /** What is wrong with what was asked for; an empty text if nothing is. */
 function whyNot(wanted) {
   const unknown = wanted.filter((name) => !Object.hasOwn(steps, name));
-  if (unknown.length > 0) return `there is no ${unknown[0]}: name some of ${Object.keys(steps).join(", ")}`;
+  const known = Object.keys(steps).join(", ");
+  if (unknown.length > 0) return `there is no ${unknown[0]}: name some of ${known}`;
   return missingFor(wanted);
 }
 

@@ -42,8 +42,10 @@ const NEEDS = {
 
 /** Of each part, what it needs. */
 const NEEDED = {
-  modules: ["cmake", "ninja", "zig"], kernels: ["cmake", "ninja", "zig"], samples: ["python", "bf16codecs"],
+  modules: ["cmake", "ninja", "zig"],
+  kernels: ["cmake", "ninja", "zig"],
   page: ["packages"],
+  samples: ["python", "bf16codecs"],
 };
 
 /**

@@ -75,7 +75,9 @@ export async function serve(folder, { port = 0, ranges = true, cors = true } = {
 
 /** What goes wrong at the start, in plain words. */
 function whyNot(error, folder, port) {
-  if (error.code === "EADDRINUSE") return `port ${port} is taken: name another one, as in node tools/serve.js ${folder} 8001`;
+  if (error.code === "EADDRINUSE") {
+    return `port ${port} is taken: name another one, as in node tools/serve.js ${folder ?? "."} 8001`;
+  }
   if (error.code === "EACCES") return `port ${port} is not for everyone: name one from 1024 on`;
   if (error.code === "ERR_SOCKET_BAD_PORT") return `"${port}" is no port: name a number up to 65535`;
   return error.message;
