@@ -63,7 +63,8 @@ fn by_pkg_config() -> Result<Option<PathBuf>, String> {
         .map_err(|error| format!("BF16CODECS_C_PREFIX is not set, and pkg-config: {error}"))?;
     if !done.status.success() {
         let said = String::from_utf8_lossy(&done.stderr);
-        return Err(format!("BF16CODECS_C_PREFIX is not set, and {}", said.trim()));
+        let first = said.lines().next().unwrap_or("pkg-config fails");
+        return Err(format!("BF16CODECS_C_PREFIX is not set: {first}"));
     }
     let folder = String::from_utf8_lossy(&done.stdout).trim().to_owned();
     Ok((!folder.is_empty()).then(|| PathBuf::from(folder)))
