@@ -14,9 +14,10 @@ from bf16codecs import _core
 from bf16codecs._buffers import layout_for
 from bf16codecs._chunks.stored import KeySource
 from bf16codecs._messages import counted, damaged, named_errors, one_line
-from bf16codecs._names import ARITHMETIC_ID, BLOCKS_ID, DELTA_ID, HUFFMAN_ID
+from bf16codecs._names import ARITHMETIC_ID, BLOCKS_ID, DELTA_ID, HUFFMAN_ID, PREFIX
 from bf16codecs.errors import StoreError
 from bf16codecs.store.addresses import path_of
+from bf16codecs.store.choice import PLAIN_ZSTD
 from bf16codecs.store.kinds import ZARR_MARKERS
 from bf16codecs.store.paths import STEP_PATH
 from bf16codecs.store.plan import header_path
@@ -34,6 +35,7 @@ __all__ = [
     "parse_array",
     "read_json",
     "read_root",
+    "shown_codecs",
     "stated_versions",
 ]
 
@@ -186,6 +188,13 @@ def array_codecs(zarr_format: int, document: dict[str, Any]) -> list[dict[str, A
     if codecs[0]["name"] == BLOCKS_ID:
         codecs[0] = codecs[0]["configuration"]["codec"]
     return codecs
+
+
+def shown_codecs(codecs: list[dict[str, Any]]) -> str:
+    """Return what ``--codec`` calls codecs: those of this package, or Zarr's own."""
+    names = [codec["name"] for codec in codecs if codec["name"] != "bytes"]
+    shown = [PLAIN_ZSTD if name == "zstd" else name.removeprefix(PREFIX) for name in names]
+    return "+".join(shown) or "none"
 
 
 def stated_versions(codecs: list[dict[str, Any]]) -> int:

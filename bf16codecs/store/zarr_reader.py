@@ -36,12 +36,11 @@ from bf16codecs._chunks.sources import LocalKeys
 from bf16codecs._chunks.stored import KeySource
 from bf16codecs._limits import Limits
 from bf16codecs._messages import advised, named_errors
-from bf16codecs._names import ARITHMETIC_ID, BLOCKS_ID, DELTA_ID, FRAME_IDS, PREFIX, RUN_LENGTH_ID
+from bf16codecs._names import ARITHMETIC_ID, BLOCKS_ID, DELTA_ID, FRAME_IDS, RUN_LENGTH_ID
 from bf16codecs._threads import run_ahead
 from bf16codecs.errors import StoreError
 from bf16codecs.store.backend import Fault, StoreReader
 from bf16codecs.store.checks import faults
-from bf16codecs.store.choice import PLAIN_ZSTD
 from bf16codecs.store.entries import ROUNDED, Difference
 from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo
 from bf16codecs.store.paths import STEP_PATH
@@ -59,6 +58,7 @@ from bf16codecs.store.zarr_metadata import (
     parse_array,
     read_json,
     read_root,
+    shown_codecs,
     stated_versions,
 )
 
@@ -239,13 +239,7 @@ class ZarrReader(StoreReader):
     def codec_name(self, path: str) -> str:
         """Return the name of an array's codec."""
         with named_errors(self.label(path)):
-            codecs = self._codecs(path)
-            names = [
-                PLAIN_ZSTD if c["name"] == "zstd" else c["name"].removeprefix(PREFIX)
-                for c in codecs
-                if c["name"] != "bytes"
-            ]
-            return "+".join(names) or "none"
+            return shown_codecs(self._codecs(path))
 
     def codec_level(self, path: str) -> str:
         """Return the level of an array's arithmetic codec; of other codecs ``""``."""

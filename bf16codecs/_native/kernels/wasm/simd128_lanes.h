@@ -9,7 +9,7 @@
 namespace bf16codecs {
 
 // The states of eight lanes, x = high << 16 | low.
-struct Octet {
+struct EightLanes {
   v128_t low, high;
 };
 
@@ -20,23 +20,23 @@ static BF16CODECS_INLINE v128_t upper_halves(v128_t v, v128_t w) {
   return wasm_i16x8_shuffle(v, w, 1, 3, 5, 7, 9, 11, 13, 15);
 }
 
-static BF16CODECS_INLINE Octet load_states(const uint32_t x[8]) {
+static BF16CODECS_INLINE EightLanes load_states(const uint32_t x[8]) {
   const v128_t v = wasm_v128_load(x), w = wasm_v128_load(x + 4);
   return {lower_halves(v, w), upper_halves(v, w)};
 }
 
-static BF16CODECS_INLINE void store_states(uint32_t x[8], const Octet& octet) {
+static BF16CODECS_INLINE void store_states(uint32_t x[8], const EightLanes& octet) {
   wasm_v128_store(x, wasm_i16x8_shuffle(octet.low, octet.high, 0, 8, 1, 9, 2, 10, 3, 11));
   wasm_v128_store(x + 4, wasm_i16x8_shuffle(octet.low, octet.high, 4, 12, 5, 13, 6, 14, 7, 15));
 }
 
 // For each mask of eight lanes, which bytes give each lane of the mask the next word.
-struct ExpandTable {
+struct ExpandWords {
   alignas(16) uint8_t row[256][16];
 };
 
-static constexpr ExpandTable make_expand() {
-  ExpandTable expand{};
+static constexpr ExpandWords make_expand() {
+  ExpandWords expand{};
   for (unsigned mask = 0; mask < 256; ++mask) {
     unsigned rank = 0;
     for (unsigned lane = 0; lane < 8; ++lane) {
@@ -48,10 +48,10 @@ static constexpr ExpandTable make_expand() {
   return expand;
 }
 
-static constexpr ExpandTable kExpand = make_expand();
+static constexpr ExpandWords kExpand = make_expand();
 
-static BF16CODECS_INLINE const uint8_t* renormalize_octet(Octet& x, v128_t is_low, unsigned mask,
-                                                          const uint8_t* words) {
+static BF16CODECS_INLINE const uint8_t* renormalize_octet(EightLanes& x, v128_t is_low,
+                                                          unsigned mask, const uint8_t* words) {
   const v128_t next = wasm_i8x16_swizzle(wasm_v128_load(words), wasm_v128_load(kExpand.row[mask]));
   x.high = wasm_v128_or(x.high, wasm_v128_and(x.low, is_low));  // it is 0 where is_low
   x.low = wasm_v128_bitselect(next, x.low, is_low);
@@ -59,7 +59,7 @@ static BF16CODECS_INLINE const uint8_t* renormalize_octet(Octet& x, v128_t is_lo
 }
 
 // if (x < 2^16) x = x << 16 | next word, lane by lane.
-static BF16CODECS_INLINE void renormalize(Octet x[4], const uint8_t*& words) {
+static BF16CODECS_INLINE void renormalize(EightLanes x[4], const uint8_t*& words) {
   const v128_t zero = wasm_i8x16_splat(0);
   BF16CODECS_UNROLL
   for (unsigned k = 0; k < 4; k += 2) {

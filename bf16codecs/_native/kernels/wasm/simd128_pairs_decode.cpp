@@ -37,7 +37,7 @@ BF16CODECS_INLINE v128_t entries_of_slots(const DecoderRows& t, v128_t slots) {
 }
 
 // x = f (x >> 16) + r
-BF16CODECS_INLINE void advance(Octet& x, v128_t f, v128_t r) {
+BF16CODECS_INLINE void advance(EightLanes& x, v128_t f, v128_t r) {
   const v128_t v =
       wasm_i32x4_add(wasm_u32x4_extmul_low_u16x8(x.high, f), wasm_u32x4_extend_low_u16x8(r));
   const v128_t w =
@@ -46,7 +46,7 @@ BF16CODECS_INLINE void advance(Octet& x, v128_t f, v128_t r) {
 }
 
 // Decodes two symbols from each of 16 lanes and gives their entries i and j.
-BF16CODECS_INLINE void decode_16(const DecoderRows& t, Octet x[2], v128_t& i, v128_t& j) {
+BF16CODECS_INLINE void decode_16(const DecoderRows& t, EightLanes x[2], v128_t& i, v128_t& j) {
   // a = x % 256,  b = x / 256 % 256
   const v128_t a = even8(x[0].low, x[1].low), b = odd8(x[0].low, x[1].low);
   i = entries_of_slots(t, a), j = entries_of_slots(t, b);
@@ -91,7 +91,7 @@ BF16CODECS_COLD void patch_escapes(PairsDecoder& d, uint64_t places, size_t at, 
 
 // Decodes a group's 64 symbols.
 template <typename Sink>
-BF16CODECS_INLINE void decode_group(PairsDecoder& d, const DecoderRows& t, Octet x[4],
+BF16CODECS_INLINE void decode_group(PairsDecoder& d, const DecoderRows& t, EightLanes x[4],
                                     const uint8_t*& words, size_t at, Sink& sink) {
   // Of the even and the odd places of the first half, then of the second.
   v128_t entries[4];
@@ -116,7 +116,7 @@ BF16CODECS_INLINE void decode_group(PairsDecoder& d, const DecoderRows& t, Octet
 template <unsigned kGroups, typename Sink>
 size_t decode_steps(PairsDecoder& d, const uint8_t* limit, Sink sink, size_t steps) {
   const DecoderRows rows(*d.table);
-  Octet x[4 * kGroups];
+  EightLanes x[4 * kGroups];
   BF16CODECS_UNROLL16
   for (unsigned i = 0; i < 4 * kGroups; ++i) x[i] = load_states(d.x + 8 * i);
   const uint8_t* words = d.words;

@@ -68,7 +68,7 @@ BF16CODECS_INLINE Quad advance(v128_t x, v128_t f, v128_t r, v128_t scale) {
 }
 
 // Decodes a symbol in eight lanes; returns the states' lower halves before their lowest bits left.
-BF16CODECS_INLINE v128_t decode_octet(Octet& x, v128_t f, v128_t r, v128_t scale) {
+BF16CODECS_INLINE v128_t decode_octet(EightLanes& x, v128_t f, v128_t r, v128_t scale) {
   const v128_t first = wasm_i16x8_shuffle(x.low, x.high, 0, 8, 1, 9, 2, 10, 3, 11);
   const v128_t last = wasm_i16x8_shuffle(x.low, x.high, 4, 12, 5, 13, 6, 14, 7, 15);
   const Quad v = advance(first, wasm_u32x4_extend_low_u16x8(f), wasm_u32x4_extend_low_u16x8(r),
@@ -80,7 +80,7 @@ BF16CODECS_INLINE v128_t decode_octet(Octet& x, v128_t f, v128_t r, v128_t scale
 }
 
 // Decodes 16 symbols.
-BF16CODECS_INLINE v128_t decode_16(const DecodingRows& t, Octet x[2]) {
+BF16CODECS_INLINE v128_t decode_16(const DecodingRows& t, EightLanes x[2]) {
   const v128_t five = wasm_i16x8_splat(31), seven = wasm_i16x8_splat(127);
   // b = x mod 32,  p = x div 32 mod 128
   const v128_t b = narrow(wasm_v128_and(x[0].low, five), wasm_v128_and(x[1].low, five));
@@ -110,7 +110,7 @@ BF16CODECS_INLINE v128_t decode_16(const DecodingRows& t, Octet x[2]) {
   return wasm_v128_or(look_up(t.base, entry), rest);
 }
 
-BF16CODECS_INLINE void decode_step(const DecodingRows& t, Octet x[4], const uint8_t*& words,
+BF16CODECS_INLINE void decode_step(const DecodingRows& t, EightLanes x[4], const uint8_t*& words,
                                    uint8_t* symbols) {
   const v128_t even = decode_16(t, x), odd = decode_16(t, x + 2);
   wasm_v128_store(symbols, zip_low8(even, odd));
@@ -127,7 +127,7 @@ void simd128_tiles_decode(TileDecoder& d, const TileTable tables[], const uint8_
   if (steps == 0) return;
   unsigned current = classes[0];
   DecodingRows rows(tables[current]);
-  Octet x[4 * kMaxGroups];
+  EightLanes x[4 * kMaxGroups];
   for (unsigned i = 0; i < 4 * d.groups; ++i) x[i] = load_states(d.x + 8 * i);
   const uint8_t* words = d.words;
   for (size_t step = 0; step < steps; ++step) {
