@@ -43,7 +43,7 @@ def start(command: str, *args: Any, before: str = "", **options: Any) -> subproc
 def ended(process: subprocess.Popen[str]) -> tuple[str, str]:
     """Return what a process printed; one that hangs shows its stacks."""
     try:
-        return process.communicate(timeout=60)
+        return process.communicate(timeout=180)
     except subprocess.TimeoutExpired:
         process.send_signal(signal.SIGABRT)
         out, err = process.communicate()
