@@ -1,7 +1,10 @@
 #pragma once
 
 // How eight symbols move to and from the lists of their classes, where vectors cannot expand and
-// compress bytes. Each file that includes this has a copy of its own, built for its instruction set.
+// compress bytes, and how a kernel is chosen by the raw bits. Each file that includes this has a
+// copy of its own, built for its instruction set.
+
+#include <type_traits>
 
 #include "kernels/tiles_escapes.h"
 
@@ -28,6 +31,26 @@ constexpr ByteTables make_byte_tables() {
 }
 
 constexpr ByteTables kByteTables = make_byte_tables();
+
+// Calls a kernel with the number of raw bits, of those that dtypes have, as a constant; with any
+// other, what takes them all.
+template <typename Kernel, typename Other>
+auto with_raw_bits(unsigned raw_bits, Kernel kernel, Other other) {
+  switch (raw_bits) {
+    case 0:
+      return kernel(std::integral_constant<unsigned, 0>());
+    case 1:
+      return kernel(std::integral_constant<unsigned, 1>());
+    case 2:
+      return kernel(std::integral_constant<unsigned, 2>());
+    case 5:
+      return kernel(std::integral_constant<unsigned, 5>());
+    case 8:
+      return kernel(std::integral_constant<unsigned, 8>());
+    default:
+      return other();
+  }
+}
 
 }  // namespace
 }  // namespace bf16codecs

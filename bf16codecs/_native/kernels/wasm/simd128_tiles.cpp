@@ -168,20 +168,9 @@ void restore_records(const TileShape& shape, const TileItems& items, TileEscapes
 }
 
 void restore(const TileShape& shape, const TileItems& items, TileEscapes& escapes) {
-  switch (shape.raw_bits) {
-    case 0:
-      return restore_records<0>(shape, items, escapes);
-    case 1:
-      return restore_records<1>(shape, items, escapes);
-    case 2:
-      return restore_records<2>(shape, items, escapes);
-    case 5:
-      return restore_records<5>(shape, items, escapes);
-    case 8:
-      return restore_records<8>(shape, items, escapes);
-    default:  // no dtype's
-      return kScalarTileKernels.restore(shape, items, escapes);
-  }
+  with_raw_bits(
+      shape.raw_bits, [&](auto bits) { restore_records<bits>(shape, items, escapes); },
+      [&] { kScalarTileKernels.restore(shape, items, escapes); });
 }
 
 TileKernels make_kernels() {

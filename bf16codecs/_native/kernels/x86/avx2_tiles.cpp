@@ -225,20 +225,9 @@ void restore_records(const TileShape& shape, const TileItems& items, TileEscapes
 }
 
 void restore(const TileShape& shape, const TileItems& items, TileEscapes& escapes) {
-  switch (shape.raw_bits) {
-    case 0:
-      return restore_records<0>(shape, items, escapes);
-    case 1:
-      return restore_records<1>(shape, items, escapes);
-    case 2:
-      return restore_records<2>(shape, items, escapes);
-    case 5:
-      return restore_records<5>(shape, items, escapes);
-    case 8:
-      return restore_records<8>(shape, items, escapes);
-    default:  // no dtype's
-      return kScalarTileKernels.restore(shape, items, escapes);
-  }
+  with_raw_bits(
+      shape.raw_bits, [&](auto bits) { restore_records<bits>(shape, items, escapes); },
+      [&] { kScalarTileKernels.restore(shape, items, escapes); });
 }
 
 // --- encoding
@@ -290,20 +279,9 @@ uint16_t* arrange(const TileShape& shape, const TileOrder& order, const uint16_t
   const auto arrange_with = [&](auto kernel) {
     return kernel(shape, order, keys, scales, n, symbols, records, escapes);
   };
-  switch (shape.raw_bits) {
-    case 0:
-      return arrange_with(arrange_records<0>);
-    case 1:
-      return arrange_with(arrange_records<1>);
-    case 2:
-      return arrange_with(arrange_records<2>);
-    case 5:
-      return arrange_with(arrange_records<5>);
-    case 8:
-      return arrange_with(arrange_records<8>);
-    default:  // no dtype's
-      return arrange_with(kScalarTileKernels.arrange);
-  }
+  return with_raw_bits(
+      shape.raw_bits, [&](auto bits) { return arrange_with(arrange_records<bits>); },
+      [&] { return arrange_with(kScalarTileKernels.arrange); });
 }
 
 }  // namespace
