@@ -5,7 +5,7 @@ import { before, test } from "node:test";
 import * as zarr from "zarrita";
 import { get, load, loadZstd, openModel, withBF16 } from "../src/index.js";
 import { serve } from "../tools/serve.js";
-import { CASES, CountingStore, fails, storeOf } from "./support.js";
+import { CASES, cause, CountingStore, encoded, fails, ReplacedStore, storeOf } from "./support.js";
 
 let core;
 before(async () => (core = await load({ zstd: await loadZstd() })));
@@ -37,25 +37,13 @@ function edited(document, path, value) {
   return copy;
 }
 
-/** A store of which one document is another one. */
-class EditedStore extends CountingStore {
-  constructor(name, key, document) {
-    super(name);
-    this.key = key;
-    this.document = document;
-  }
-
-  async get(key) {
-    if (key !== this.key) return super.get(key);
-    return this.document === undefined ? undefined : new TextEncoder().encode(JSON.stringify(this.document));
-  }
-}
+/** A store of which one document is another one, or is not there. */
+const editedStore = (name, key, document) =>
+  new ReplacedStore(name, key, document === undefined ? undefined : encoded(document));
 
 async function documentOf(name, key) {
   return JSON.parse(new TextDecoder().decode(await new CountingStore(name).get(key)));
 }
-
-const cause = (error) => (error.cause instanceof Error ? cause(error.cause) : error);
 
 /** Fails if an error is thrown that this package, or zarrita, does not mean. */
 async function inPlainWords(read, where) {
@@ -98,7 +86,7 @@ for (const [name, key, arrays] of DOCUMENTS) {
     for (const place of places) {
       for (const wrong of WRONG) {
         const where = `${name} ${place.join(" / ")} = ${String(JSON.stringify(wrong))}`;
-        const store = new EditedStore(name, key, edited(document, place, wrong));
+        const store = editedStore(name, key, edited(document, place, wrong));
         const tensors = arrays.filter((array) => array !== ".z").map((array) => array.replace("/", "."));
         refused += await inPlainWords(async () => {
           const model = await openModel(store, core);
@@ -125,7 +113,7 @@ test("documents of arrays that are opened alone", async () => {
     const open = file === "zarr.json" ? zarr.open.v3 : zarr.open.v2;
     for (const place of placesOf(document, isOfSome([]))) {
       for (const wrong of WRONG) {
-        const store = withBF16(new EditedStore(name, key, edited(document, place, wrong)), core);
+        const store = withBF16(editedStore(name, key, edited(document, place, wrong)), core);
         await inPlainWords(async () => {
           const found = await open(zarr.root(store).resolve(array), { kind: "array" });
           await get(found, found.shape.map(() => zarr.slice(0, 3)));

@@ -9,7 +9,7 @@ import { PREFIX_SIZE } from "../src/core.js";
 import { CodecError, get, load, loadZstd, openModel, withBF16 } from "../src/index.js";
 import { someAtOnce } from "../src/parts.js";
 import { serve } from "../tools/serve.js";
-import { bytesOf, CASES, CountingStore, fails, jsonOf, storeOf } from "./support.js";
+import { bytesOf, CASES, CountingStore, fails, jsonOf, ReplacedStore, storeOf } from "./support.js";
 
 let core;
 before(async () => (core = await load({ zstd: await loadZstd() })));
@@ -250,24 +250,6 @@ test("servers that know no ranges: chunks that are large, and small", async () =
   }
 });
 
-/** A store of which one file, in memory, has a bit turned, or an end cut off. */
-class BrokenStore extends CountingStore {
-  constructor(name, file, bytes) {
-    super(name);
-    this.file = file;
-    this.broken = bytes;
-  }
-
-  async get(key) {
-    return key === this.file ? this.broken : super.get(key);
-  }
-
-  async getRange(key, range) {
-    if (key !== this.file) return super.getRange(key, range);
-    return this.broken.slice(range.offset, range.offset + range.length);
-  }
-}
-
 test("parts of damaged chunks: their numbers, or an error that says so", async () => {
   const cases = [
     ["large.zarr", "bfloat16-arithmetic", "c/0/0", [zarr.slice(300, 302), null]],
@@ -280,7 +262,7 @@ test("parts of damaged chunks: their numbers, or an error that says so", async (
   for (const [store, path, name, selection] of cases) {
     const file = `/${path}/${name}`, bytes = await bytesOf(`${store}${file}`);
     const read = async (broken) =>
-      bytesOfData(await get(await open(new BrokenStore(store, file, broken), path), selection));
+      bytesOfData(await get(await open(new ReplacedStore(store, file, broken), path), selection));
     const sound = await read(bytes);
     let refused = 0;
     for (let turn = 0; turn < 150; ++turn) {

@@ -57,6 +57,22 @@ export class CountingStore {
   }
 }
 
+/** A store of which one file is another one, or, if that is undefined, is not there. */
+export class ReplacedStore extends CountingStore {
+  #key;
+  #bytes;
+
+  constructor(name, key, bytes) {
+    super(name);
+    this.#key = key;
+    this.#bytes = bytes;
+  }
+
+  async get(key) {
+    return key === this.#key ? this.#bytes : super.get(key);
+  }
+}
+
 /** A copy of a store, in which something is changed. */
 export async function changed(name, change) {
   const folder = await mkdtemp(`${tmpdir()}/bf16codecs-`);
@@ -67,7 +83,8 @@ export async function changed(name, change) {
   return { store, remove: () => rm(folder, { recursive: true }) };
 }
 
-const cause = (error) => (error.cause instanceof Error ? cause(error.cause) : error);
+/** What an error wraps. */
+export const cause = (error) => (error.cause instanceof Error ? cause(error.cause) : error);
 
 /** Whether an error, or what it wraps, is of a name and says something. */
 export const fails = (name, pattern) => (error) => {
@@ -77,7 +94,8 @@ export const fails = (name, pattern) => (error) => {
   return true;
 };
 
-const encoded = (value) => new TextEncoder().encode(JSON.stringify(value));
+/** The bytes of a document. */
+export const encoded = (value) => new TextEncoder().encode(JSON.stringify(value));
 
 /** A store in memory that has an array "a" of format 3, of one chunk, and has no ranges. */
 export function storeOf({ shape, data_type, codecs, chunk, ...others }) {
