@@ -37,8 +37,10 @@ def in_a_process(name: str, call: Callable[[], T]) -> T:
     here, there = context.Pipe(duplex=False)
     process = context.Process(target=_answer, args=(call, there), daemon=True)
     with warnings.catch_warnings():
-        # Python 3.12 warns of other threads: those of NumPy's BLAS, which have no locks here.
+        # Python 3.12 warns of other threads: those of NumPy's BLAS, which have no locks here. JAX,
+        # where it was imported, warns of its own; nothing here uses it.
         warnings.simplefilter("ignore", DeprecationWarning)
+        warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
         process.start()
     there.close()
     try:
