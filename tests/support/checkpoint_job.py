@@ -1,14 +1,17 @@
 """Real process groups for tests: forks the processes of jobs, each of which calls a function.
 
-    python checkpoint_job.py FOLDER SCENARIO:PROCESSES[:ARGUMENT...] ...
+    python checkpoint_job.py
 
-One job after the other: importing PyTorch takes longer than all of them. The first one that fails
-ends it, with the largest exit status of its processes; death by signal N is 128 + N.
+Each line of standard input is a list in JSON: a file for what the jobs print, the folder that they
+run in, and jobs as SCENARIO:PROCESSES[:ARGUMENT...], which run one after the other. The first one
+that fails ends them. The answer is a line with the largest exit status of its processes; death by
+signal N is 128 + N. Importing PyTorch takes longer than most jobs, so this does it once for all.
 """
 
 from __future__ import annotations
 
 import datetime
+import json
 import os
 import signal
 import sys
@@ -242,11 +245,19 @@ def run_job(folder: Path, text: str, number: int) -> int:
     return max(128 - code if code < 0 else code for code in codes)
 
 
-def main() -> int:
-    folder, *jobs = sys.argv[1:]
-    statuses = (run_job(Path(folder), job, number) for number, job in enumerate(jobs))
-    return next(filter(None, statuses), 0)
+def run_jobs(log: str, folder: str, *jobs: str) -> int:
+    """Run jobs in a process of their own, and return their exit status."""
+    child = os.fork()
+    if child == 0:
+        os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT), 2)
+        os.dup2(2, 1)
+        os.chdir(folder)
+        signal.alarm(300)
+        statuses = (run_job(Path(folder), job, number) for number, job in enumerate(jobs))
+        os._exit(next(filter(None, statuses), 0))
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    for line in sys.stdin:
+        print(run_jobs(*json.loads(line)), flush=True)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
+import json
 import os
 import subprocess
 import sys
+import tempfile
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -24,15 +28,26 @@ def skip_without_jobs(whole_module: bool = False) -> None:
         pytest.skip("jobs are forked", allow_module_level=whole_module)
 
 
-def run_jobs(folder: Path, *jobs: str, status: int = 0) -> None:
-    """Run jobs, one after the other: scenario, processes, arguments."""
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", DRIVER, folder, *jobs],
-        capture_output=True,
+@cache
+def _driver() -> subprocess.Popen[str]:
+    driver = subprocess.Popen(
+        [sys.executable, "-W", "ignore", DRIVER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         text=True,
-        cwd=folder,
         # The driver is found beside what it imports.
         env=package_environment(OMP_NUM_THREADS="1", PYTHONSAFEPATH=""),
-        timeout=300,
     )
-    assert done.returncode == status, done.stderr
+    atexit.register(driver.communicate)  # which ends its input, and so the driver
+    return driver
+
+
+def run_jobs(folder: Path, *jobs: str, status: int = 0) -> None:
+    """Run jobs, one after the other: scenario, processes, arguments."""
+    driver = _driver()
+    assert driver.stdin is not None
+    assert driver.stdout is not None
+    with tempfile.NamedTemporaryFile() as log:
+        print(json.dumps([log.name, str(folder), *jobs]), file=driver.stdin, flush=True)
+        answer = driver.stdout.readline()
+        assert answer == f"{status}\n", Path(log.name).read_text()
