@@ -2,7 +2,7 @@
 # it the C and C++ libraries, as sources of which it compiles what is needed.
 set(CMAKE_SYSTEM_NAME WASI)
 set(CMAKE_SYSTEM_PROCESSOR wasm32)
-set(CMAKE_TRY_COMPILE_PLATFORM_VARIABLES ZIG WASM_SIMD)
+set(CMAKE_TRY_COMPILE_PLATFORM_VARIABLES ZIG)
 
 find_program(ZIG zig)
 if(NOT ZIG)
@@ -13,8 +13,6 @@ if(NOT ZIG)
   set(ZIG "${CMAKE_MATCH_1}" CACHE FILEPATH "The program zig" FORCE)
 endif()
 
-option(WASM_SIMD "Use vectors of 128 bits, which every browser since 2023 has" ON)
-
 foreach(language C CXX)
   set(CMAKE_${language}_COMPILER_TARGET wasm32-wasi)
   set(CMAKE_${language}_ARCHIVE_CREATE "\"${ZIG}\" ar qc <TARGET> <OBJECTS>")
@@ -23,9 +21,6 @@ foreach(language C CXX)
   # WebAssembly's own exceptions, in the form that every browser since 2022 has.
   set(CMAKE_${language}_FLAGS_INIT
     "-fwasm-exceptions -mexception-handling -mllvm -wasm-use-legacy-eh=true")
-  if(WASM_SIMD)
-    string(APPEND CMAKE_${language}_FLAGS_INIT " -msimd128")
-  endif()
   set(CMAKE_EXECUTABLE_SUFFIX_${language} .wasm)
 endforeach()
 set(CMAKE_C_COMPILER "${ZIG}" cc)
