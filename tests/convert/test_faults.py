@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 import shutil
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bf16codecs import _replace
-from fault_process import IS_COMPLETE, STEP, Ask, driven, needs_glibc, smallest_allocation
+from fault_process import STEP, Ask, driven, needs_glibc, smallest_allocation
 from folders import Files, files_in, write_files
 from power_cut import Disk, Record, read_log, states_during
 
@@ -78,7 +79,7 @@ def test_power_cuts(ask: Ask, base: Path, kind: str, overwrite: bool, exchange: 
     disk = Disk(base / "root", old)
     # What names are given to, and what was synced before, decides; all else is much the same.
     deciding = ("rename", "exchange", "link")
-    every = 1 if IS_COMPLETE else 7
+    every = math.ceil(STEP / 7)
     records = read_log(base / "log")
     states = states_during(disk, records, deciding, every, first=random.randrange(every))
     for state in states:

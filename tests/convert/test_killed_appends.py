@@ -6,6 +6,7 @@ have made without.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from append_driver import KINDS
-from fault_process import IS_COMPLETE, STEP, Ask, driven, needs_glibc, smallest_allocation
+from fault_process import STEP, Ask, driven, needs_glibc, smallest_allocation
 from folders import files_in, write_files
 from power_cut import Disk, read_log, states_during
 
@@ -58,11 +59,11 @@ def test_power_cuts(ask: Ask, base: Path, kind: str) -> None:
     assert done["error"] is None
     before = files_in(base / "runs" / kind / str(KINDS[kind][2]))
     disk = Disk(base / "root", before)
-    every = 1 if IS_COMPLETE else 10
+    every = math.ceil(STEP / 5)
     records = read_log(base / "log")
     states = states_during(disk, records, ["rename"], every, first=random.randrange(every))
     # Most are much the same; all of them take as long as everything else here.
-    states = random.sample(states, min(len(states), 300 if IS_COMPLETE else 30))
+    states = random.sample(states, min(len(states), 300 // every))
     # The last ones: the command had ended.
     ended = list(disk.states(again=True))
     paths = [
