@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import signal
-import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
@@ -18,78 +15,36 @@ from bf16codecs import BF16Zstd, open_model
 from bf16codecs.cli import options
 from bf16codecs.convert import safetensors_to_hdf5, safetensors_to_zarr
 from bf16codecs.errors import StoreError
-from checkout import package_environment
 from lazy_models import weights, write_safetensors
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="address space is Linux' to limit")
 
-# The limit counts from what is there once everything has been imported: importing is not ours, and
-# takes most of the time, so each command is run in a fork of one process that has imported it.
+# The limit counts from what is there once everything has been imported: importing is not ours.
 LIMITED = """
-import contextlib, importlib, json, os, pkgutil, resource, sys
-import blake3, h5py, rich.progress, zarr.registry
+import contextlib, importlib, pkgutil, resource, sys
+import blake3, h5py, rich.progress, zarr
 import bf16codecs
 from bf16codecs import cli
 for module in pkgutil.walk_packages(bf16codecs.__path__, "bf16codecs."):
     with contextlib.suppress(ModuleNotFoundError):  # PyTorch, and what benchmarks need
         importlib.import_module(module.name)
-zarr.registry.get_pipeline_class()  # imports, when it is first used, what others have for zarr
-
-def run(name, extra, errors, arguments):
-    os.dup2(os.open(errors, os.O_WRONLY | os.O_CREAT), 2)
-    os.dup2(2, 1)
-    sys.argv = [name, *arguments]
-    with open("/proc/self/statm") as file:
-        pages = int(file.read().split()[0])
-    limit = pages * resource.getpagesize() + extra
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    sys.exit(getattr(cli, name)())
-
-for line in sys.stdin:
-    child = os.fork()
-    if child == 0:
-        run(*json.loads(line))
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+name, extra, *arguments = sys.argv[1:]
+sys.argv = [name, *arguments]
+with open("/proc/self/statm") as file:
+    pages = int(file.read().split()[0])
+limit = pages * resource.getpagesize() + int(extra)
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+sys.exit(getattr(cli, name)())
 """
-
-Limited = Callable[..., "tuple[int, str]"]
-
-
-@pytest.fixture(scope="module")
-def limited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Limited]:
-    """Return a function that runs a command, and returns its exit status and what it printed."""
-    errors = tmp_path_factory.mktemp("limited") / "errors"
-    parent = subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-c", LIMITED],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=package_environment(OPENBLAS_NUM_THREADS="1"),
-    )
-    assert parent.stdin is not None
-    assert parent.stdout is not None
-
-    def run(name: str, extra: int, *arguments: Path | str) -> tuple[int, str]:
-        errors.unlink(missing_ok=True)
-        request = [name, extra, str(errors), [str(argument) for argument in arguments]]
-        print(json.dumps(request), file=parent.stdin, flush=True)
-        return int(parent.stdout.readline()), errors.read_text()
-
-    yield run
-    parent.stdin.close()
-    parent.stdout.close()
-    assert parent.wait() == 0
 
 
 @pytest.mark.parametrize("extra", [0, 1 << 20, 8 << 20, 24 << 20, 64 << 20])
 @pytest.mark.parametrize("command", ["st2zarr", "zarr2st", "st2h5", "h52st", "verify"])
-def test_little_memory(
-    tmp_path: Path, demo_model: Path, limited: Limited, command: str, extra: int
-) -> None:
+def test_little_memory(tmp_path: Path, demo_model: Path, run_python, command: str, extra: int):
     store, file, target = tmp_path / "m.zarr", tmp_path / "m.h5", tmp_path / "target"
     safetensors_to_zarr(demo_model, store, sync=False)
     safetensors_to_hdf5(demo_model, file, sync=False)
-    name, *arguments = {
+    arguments = {
         "st2zarr": ["st2zarr", demo_model, target],
         "zarr2st": ["zarr2st", store, target],
         "st2h5": ["st2h5", demo_model, target],
@@ -98,15 +53,16 @@ def test_little_memory(
     }[command]
     if extra < 24 << 20 and command in ("st2h5", "h52st"):
         pytest.skip("libhdf5 does not survive every malloc() that fails")
-    status, printed = limited(name, extra, *arguments)
-    if status == 0:
+    name, *rest = map(str, arguments)
+    done = run_python(LIMITED, name, str(extra), *rest, check=False, OPENBLAS_NUM_THREADS="1")
+    if done.returncode == 0:
         return
-    if status == -signal.SIGABRT and "memory allocation of" in printed:
+    if done.returncode == -signal.SIGABRT and "memory allocation of" in done.stderr:
         pytest.skip("blake3 does not survive every malloc() that fails")
-    assert status == 1, printed
-    assert "Traceback" not in printed
-    assert len(printed.splitlines()) == 1, printed
-    assert "damaged" not in printed
+    assert done.returncode == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert "damaged" not in done.stderr
     assert not target.exists()
 
 
