@@ -22,7 +22,7 @@ browser_example() {
   cp -r bf16codecs tests docs "$tree"
   cp -r examples/browser "$tree/examples"
   (
-    unset CMAKE_CXX_COMPILER_LAUNCHER CXX
+    without_ccache
     export PATH=$bin:$scratch/wasm/bin:$PATH PYTHON=$bin/python
     cd "$tree/examples/browser"
     quietly browser-npm.log npm ci --no-audit --no-fund

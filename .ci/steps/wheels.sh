@@ -116,7 +116,7 @@ all_platforms() {
 }
 
 other_platforms() {
-  unset CMAKE_CXX_COMPILER_LAUNCHER CXX  # which do not know this compiler
+  without_ccache
   make_venv cross "$python"
   "$scratch/cross/bin/pip" install -q lief ziglang
   zig_tools "$("$scratch/cross/bin/python" -c 'import pathlib, ziglang
