@@ -33,9 +33,6 @@ struct ChecksumState {
   uint64_t c[16] = {};
 };
 
-// Symbols that a group of lanes decodes in a step of the pairs mode.
-inline constexpr unsigned kPairSymbols = 2 * kLanesPerGroup;
-
 // Bytes that a rANS decoder may read past the word it is at: the words that a step of all
 // lanes can use, and one vector more.
 inline constexpr size_t kWordMargin = 2 * kMaxLanes + 64;

@@ -12,6 +12,9 @@ inline constexpr unsigned kMaxGroups = 4;
 inline constexpr unsigned kMaxLanes = kLanesPerGroup * kMaxGroups;
 inline constexpr uint32_t kLowestState = 1u << 16;
 
+// Symbols that a group of lanes decodes in a step of the pairs mode.
+inline constexpr unsigned kPairSymbols = 2 * kLanesPerGroup;
+
 // Where a lane's symbol stands among the 32 of its group.
 static constexpr unsigned lane_place(unsigned lane) {
   return lane < 16 ? 2 * lane : 2 * (lane - 16) + 1;

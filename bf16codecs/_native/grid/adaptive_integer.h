@@ -1,0 +1,105 @@
+#pragma once
+
+// Numbers of side information, and how they are decoded (docs/format_scale.md, "Adaptive integers").
+// The code for CUDA includes this, which has no standard library.
+
+#include <cstddef>
+#include <cstdint>
+
+namespace bf16codecs::grid {
+
+// Probability of a 1 in 65536ths, and how often it was updated.
+struct AdaptiveBit {
+  uint16_t probability = 1 << 15;
+  uint16_t seen = 0;
+
+  // Moves a fraction of the way that shrinks with experience: fast at first, fine later. No bit
+  // ever costs less than 0.011 bits, so that the size bounds how many numbers there can be.
+  void update(bool bit) {
+    static constexpr uint8_t kRates[8] = {1, 2, 2, 3, 3, 4, 4, 4};
+    static constexpr int kMargin = 512;
+    const int rate = seen < 8 ? kRates[seen++] : 5;
+    const int moved =
+        bit ? probability + ((65536 - probability) >> rate) : probability - (probability >> rate);
+    const int most = 65536 - kMargin;
+    probability = static_cast<uint16_t>(moved < kMargin ? kMargin : moved > most ? most : moved);
+  }
+};
+
+class SideDecoder {
+ public:
+  SideDecoder(const uint8_t* bytes, size_t size) : next_(bytes), end_(bytes + size) {
+    for (int i = 0; i < 4; ++i) shift_in();
+  }
+
+  bool get(AdaptiveBit& model) {
+    const uint32_t middle =
+        low_ + static_cast<uint32_t>((uint64_t{high_ - low_} * model.probability) >> 16);
+    const bool bit = code_ <= middle;
+    if (bit) {
+      high_ = middle;
+    } else {
+      low_ = middle + 1;
+    }
+    while (((low_ ^ high_) >> 24) == 0) {
+      low_ <<= 8;
+      high_ = high_ << 8 | 255;
+      shift_in();
+    }
+    model.update(bit);
+    return bit;
+  }
+
+ private:
+  void shift_in() { code_ = code_ << 8 | (next_ < end_ ? *next_++ : 0u); }
+
+  const uint8_t *next_, *end_;
+  uint32_t low_ = 0, high_ = UINT32_MAX, code_ = 0;
+};
+
+// A signed integer as adaptive bits: is it zero, its sign, and the magnitude as an exponent in unary
+// and the bits after the leading one, where the first four are adaptive.
+class AdaptiveInteger {
+ public:
+  static constexpr int kMax = (1 << 20) - 1;
+
+  template <typename Encoder>
+  void put(Encoder& coder, int value) {
+    coder.put(zero_, value == 0);
+    if (value == 0) return;
+    coder.put(sign_, value < 0);
+    const unsigned magnitude = static_cast<unsigned>(value < 0 ? -value : value);
+    unsigned width = 0;
+    while (magnitude >> width > 1) ++width;
+    for (unsigned i = 0; i < width; ++i) coder.put(width_[i], true);
+    if (width < kWidths) coder.put(width_[width], false);
+    unsigned node = 1;
+    for (unsigned i = width; i-- > 0;) {
+      const bool bit = (magnitude >> i) & 1;
+      AdaptiveBit even;
+      coder.put(node < 16 ? tree_[width < 4 ? width : 4][node] : even, bit);
+      node = 2 * node + bit;
+    }
+  }
+
+  int get(SideDecoder& coder) {
+    if (coder.get(zero_)) return 0;
+    const bool negative = coder.get(sign_);
+    unsigned width = 0;
+    while (width < kWidths && coder.get(width_[width])) ++width;
+    unsigned node = 1;
+    for (unsigned i = width; i-- > 0;) {
+      AdaptiveBit even;
+      node = 2 * node + coder.get(node < 16 ? tree_[width < 4 ? width : 4][node] : even);
+    }
+    return negative ? -static_cast<int>(node) : static_cast<int>(node);
+  }
+
+ private:
+  static constexpr unsigned kWidths = 19;
+  AdaptiveBit zero_, sign_;
+  AdaptiveBit width_[kWidths];
+  AdaptiveBit tree_[5][16];
+};
+
+}  // namespace bf16codecs::grid
