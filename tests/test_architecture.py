@@ -68,7 +68,7 @@ NATIVE_LAYERS = [
     {"grid"},
     {"scale", "tiles"},
     {"delta"},
-    {"block"},
+    {"block", "cuda"},
     {"codec"},
     {"bindings", "c_api"},
     {"hdf5"},

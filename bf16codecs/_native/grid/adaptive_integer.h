@@ -1,7 +1,7 @@
 #pragma once
 
-// Numbers of side information, and how they are decoded (docs/format_scale.md, "Adaptive integers").
-// The code for CUDA includes this, which has no standard library.
+// Numbers of side information, and how they are decoded (docs/format_scale.md, "Adaptive
+// integers"). The code for CUDA includes this, which has no standard library.
 
 #include <cstddef>
 #include <cstdint>
@@ -28,6 +28,7 @@ struct AdaptiveBit {
 
 class SideDecoder {
  public:
+  SideDecoder() = default;
   SideDecoder(const uint8_t* bytes, size_t size) : next_(bytes), end_(bytes + size) {
     for (int i = 0; i < 4; ++i) shift_in();
   }
@@ -53,12 +54,12 @@ class SideDecoder {
  private:
   void shift_in() { code_ = code_ << 8 | (next_ < end_ ? *next_++ : 0u); }
 
-  const uint8_t *next_, *end_;
+  const uint8_t *next_ = nullptr, *end_ = nullptr;
   uint32_t low_ = 0, high_ = UINT32_MAX, code_ = 0;
 };
 
-// A signed integer as adaptive bits: is it zero, its sign, and the magnitude as an exponent in unary
-// and the bits after the leading one, where the first four are adaptive.
+// A signed integer as adaptive bits: is it zero, its sign, and the magnitude as an exponent in
+// unary and the bits after the leading one, where the first four are adaptive.
 class AdaptiveInteger {
  public:
   static constexpr int kMax = (1 << 20) - 1;

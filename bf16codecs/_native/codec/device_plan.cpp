@@ -1,0 +1,122 @@
+#include "codec/device_plan.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "format/errors.h"
+#include "grid/keys.h"
+
+namespace bf16codecs {
+namespace {
+
+bool is_on_device(Mode mode) {
+  return mode != Mode::zstd && mode != Mode::scale && mode != Mode::tiles;
+}
+
+cuda::Section section_of(const delta::Model& model, uint64_t item, uint64_t columns) {
+  const delta::Section& from = model.section(item);
+  const DeltaTables& tables = model.tables(item);
+  cuda::Section to{};
+  to.columns = columns;
+  to.run = from.run;
+  to.period = from.period;
+  to.base = from.base;
+  to.most = grid::KeyFormat(model.layout()).max_scale();
+  to.row_step = from.row_step;
+  to.column_step = from.column_step;
+  to.relation = static_cast<uint8_t>(from.relation);
+  to.low = static_cast<uint8_t>(from.low);
+  to.origin = from.shape.origin;
+  to.shift = static_cast<uint8_t>(from.shape.shift);
+  to.places = static_cast<uint8_t>(from.shape.places);
+  to.fraction = static_cast<uint8_t>(from.shape.fraction);
+  to.near = static_cast<uint8_t>(from.shape.near);
+  to.near_raw = static_cast<uint8_t>(from.shape.near_raw);
+  std::copy(std::begin(from.shape.class_of), std::end(from.shape.class_of), to.class_of);
+  std::copy_n(tables.raw, kDeltaClasses, to.raw);
+  std::copy_n(tables.start, kDeltaClasses * kDeltaEntries, to.start);
+  std::copy_n(tables.coder, kDeltaClasses * kDeltaEntries, to.coder);
+  return to;
+}
+
+}  // namespace
+
+DevicePlan::DevicePlan(const FrameIndex& index, size_t first, size_t last)
+    : index_(index), first_(first), last_(last), model_(read_model(index, first, last)) {}
+
+uint64_t DevicePlan::place(size_t block) const {
+  const Header& header = index_.header;
+  return block % static_cast<size_t>(header.version_blocks()) * header.block_items();
+}
+
+bool DevicePlan::is_for_device(const uint8_t* payload) const {
+  PlaneView planes[kMaxItemSize];
+  const size_t width = index_.header.width();
+  for (size_t b = first_; b < last_; ++b) {
+    const uint8_t* const block = payload + (index_.offsets[b] - index_.offsets[first_]);
+    const auto size = static_cast<size_t>(index_.offsets[b + 1] - index_.offsets[b]);
+    try {
+      parse_block(width, index_.items(b, b + 1), block, size, planes);
+    } catch (const CorruptDataError&) {
+      return false;
+    }
+    if (!std::all_of(planes, planes + width, [](auto& p) { return is_on_device(p.mode); })) {
+      return false;
+    }
+  }
+  return true;
+}
+
+std::vector<uint8_t> DevicePlan::model(uint64_t address) const {
+  std::vector<uint8_t> bytes;
+  if (!model_.delta) return bytes;
+  const uint64_t begin = place(first_) / grid::kSectionItems;
+  const uint64_t end = place(last_ - 1) / grid::kSectionItems + 1;
+  bytes.resize(static_cast<size_t>(end - begin) * sizeof(cuda::Section));
+  for (uint64_t s = begin; s < end; ++s) {
+    const cuda::Section section =
+        section_of(*model_.delta, s * grid::kSectionItems, address + bytes.size());
+    const std::vector<int16_t>& columns = model_.delta->section(s * grid::kSectionItems).columns;
+    std::memcpy(bytes.data() + (s - begin) * sizeof section, &section, sizeof section);
+    const size_t at = bytes.size();
+    bytes.resize(at + (columns.size() * sizeof(int16_t) + 7) / 8 * 8);
+    if (!columns.empty()) {
+      std::memcpy(bytes.data() + at, columns.data(), columns.size() * sizeof(int16_t));
+    }
+  }
+  return bytes;
+}
+
+std::vector<cuda::Job> DevicePlan::jobs(const DeviceAddresses& at) const {
+  const Header& header = index_.header;
+  std::vector<cuda::Job> jobs(last_ - first_);
+  const uint64_t begin = place(first_), section = begin / grid::kSectionItems;
+  for (size_t b = first_; b < last_; ++b) {
+    cuda::Job& job = jobs[b - first_];
+    const uint64_t before = (place(b) - begin) * header.width();
+    job = {};
+    job.payload = at.payload + (index_.offsets[b] - index_.offsets[first_]);
+    job.items = at.items + before;
+    job.base = at.base == 0 ? 0 : at.base + before;
+    if (model_.delta) {
+      const uint64_t of_block = place(b) / grid::kSectionItems - section;
+      job.section = at.model + of_block * sizeof(cuda::Section);
+    }
+    job.first = place(b);
+    job.size = static_cast<uint32_t>(index_.offsets[b + 1] - index_.offsets[b]);
+    job.n = static_cast<uint32_t>(index_.items(b, b + 1));
+    job.width = static_cast<uint8_t>(header.width());
+    job.flags = header.layout.by_byte ? cuda::kJobByByte : uint8_t{0};
+    if (header.has_checksums) {
+      job.checksum = index_.checksums[b];
+      job.flags |= cuda::kJobChecked;
+    }
+    if (header.needs_base()) {
+      job.base_checksum = index_.base_checksums[b];
+      job.flags |= cuda::kJobBaseChecked;
+    }
+  }
+  return jobs;
+}
+
+}  // namespace bf16codecs

@@ -1,0 +1,46 @@
+#pragma once
+
+// Blocks of a frame as jobs for a device (cuda/job.h).
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "codec/frame_model.h"
+#include "cuda/job.h"
+#include "format/frame.h"
+
+namespace bf16codecs {
+
+// Addresses on the device; 0 where there is nothing.
+struct DeviceAddresses {
+  uint64_t payload = 0;  // of the first block
+  uint64_t items = 0;    // where its items go
+  uint64_t base = 0;     // the items of the same place in the base
+  uint64_t model = 0;    // what DevicePlan::model() gave for this address
+};
+
+class DevicePlan {
+ public:
+  // For blocks [first, last), all of one version; they belong to `index`, which the plan keeps.
+  // Throws CorruptDataError for a model that is none.
+  DevicePlan(const FrameIndex& index, size_t first, size_t last);
+
+  // Whether the device can decode all of the blocks, whose bytes these are. A block that is no
+  // block is the host's as well: it says what is wrong.
+  bool is_for_device(const uint8_t* payload) const;
+
+  // What the jobs need of the version's model, for that place; empty if they need nothing.
+  std::vector<uint8_t> model(uint64_t address) const;
+
+  std::vector<cuda::Job> jobs(const DeviceAddresses& at) const;
+
+ private:
+  uint64_t place(size_t block) const;  // its first item, counted in the version
+
+  const FrameIndex& index_;
+  size_t first_, last_;
+  FrameModel model_;
+};
+
+}  // namespace bf16codecs

@@ -1,0 +1,223 @@
+#pragma once
+
+// Blocks of any kind (docs/format.md, "Block").
+
+#include "cuda/delta.h"
+#include "cuda/huffman.h"
+#include "cuda/job.h"
+#include "cuda/merge.h"
+#include "cuda/pairs.h"
+#include "cuda/strips.h"
+#include "cuda/wide.h"
+#include "format/constants.h"
+
+namespace bf16codecs::cuda {
+
+// Bits of a payload are counted in 32 bits. What a block of 4 MiB can take is far below.
+inline constexpr uint32_t kMostPayload = 1u << 28;
+
+struct BlockMemory {
+  Shared<kMaxItemSize> modes;
+  Shared<4 * kMaxItemSize> begins, sizes;  // of the planes' payloads, in the block's
+  Shared<4> is_sound;
+  Planes planes;
+  Shared<kStripBytes> strip;
+  BF16CODECS_ONE_OF {
+    PairsMemory pairs;
+    WideMemory wide;
+    HuffmanMemory huffman;
+    DeltaMemory delta;
+  }
+  mode;
+};
+
+BF16CODECS_DEVICE const uint8_t* bytes_at(uint64_t address) {
+  return reinterpret_cast<const uint8_t*>(address);
+}
+
+// What one warp makes of a block.
+class BlockDecoder {
+ public:
+  // `scratch` is memory for planes, of this warp's.
+  BF16CODECS_DEVICE BlockDecoder(const Warp& warp, BlockMemory& memory, const Job& job,
+                                 uint8_t* scratch, uint64_t scratch_size)
+      : warp_(warp),
+        memory_(memory),
+        job_(job),
+        items_(reinterpret_cast<uint8_t*>(job.items)),
+        raw_size_(uint64_t{job.n} * job.width),
+        scratch_(scratch),
+        scratch_size_(scratch_size) {}
+
+  BF16CODECS_DEVICE Verdict run() {
+    if (job_.size > kMostPayload) return Verdict::elsewhere;
+    if ((job_.flags & kJobBaseChecked) != 0 &&
+        checksum_of(warp_, memory_.strip, bytes_at(job_.base), raw_size_) != job_.base_checksum) {
+      return Verdict::other_base;
+    }
+    warp_.once([&] { memory_.is_sound.store(0, uint32_t{parse()}); });
+    warp_.sync();
+    if (memory_.is_sound.load<uint32_t>(0) == 0) return Verdict::corrupt;
+    for (unsigned p = 0; p < job_.width; ++p) {
+      const Mode of = mode(p);
+      if (of == Mode::zstd || of == Mode::scale || of == Mode::tiles) return Verdict::elsewhere;
+    }
+    Strips strips(warp_, memory_.strip, items_);
+    const Verdict verdict = decode(strips);
+    if (verdict != Verdict::done || (job_.flags & kJobChecked) == 0) return verdict;
+    return strips.checksum() == job_.checksum ? Verdict::done : Verdict::corrupt;
+  }
+
+ private:
+  BF16CODECS_DEVICE Mode mode(unsigned p) const { return Mode{memory_.modes.load<uint8_t>(p)}; }
+  BF16CODECS_DEVICE const uint8_t* payload(unsigned p) const {
+    return bytes_at(job_.payload) + memory_.begins.load<uint32_t>(4 * p);
+  }
+  BF16CODECS_DEVICE uint32_t payload_size(unsigned p) const {
+    return memory_.sizes.load<uint32_t>(4 * p);
+  }
+
+  BF16CODECS_DEVICE static bool is_modelled(Mode mode) {
+    return mode == Mode::scale || mode == Mode::tiles;
+  }
+
+  // Whether modes of several planes are plane 0's alone, and joined planes where they should be.
+  BF16CODECS_DEVICE bool is_joined_well() const {
+    const Mode first = mode(0);
+    const unsigned joined = first == Mode::same ? job_.width : is_modelled(first) ? 2 : 1;
+    for (unsigned p = 1; p < job_.width; ++p) {
+      const Mode of = mode(p);
+      if (of == Mode::same || of == Mode::difference || is_modelled(of)) return false;
+      if (first != Mode::difference && (of == Mode::joined) != (p < joined)) return false;
+    }
+    return first != Mode::joined;
+  }
+
+  // Finds the planes; by one thread.
+  BF16CODECS_DEVICE bool parse() {
+    const uint8_t* const block = bytes_at(job_.payload);
+    uint32_t at = job_.width;
+    if (job_.size < at) return false;
+    for (unsigned p = 0; p < job_.width; ++p) {
+      if (block[p] >= kModes) return false;
+      memory_.modes.store(p, block[p]);
+    }
+    if (!is_joined_well()) return false;
+    for (unsigned p = 0; p < job_.width; ++p) {
+      const Mode of = mode(p);
+      uint32_t size = of == Mode::stored ? job_.n : of == Mode::constant ? 1 : 0;
+      if (is_coded(of)) {
+        if (job_.size - at < 4) return false;
+        size = load_any<uint32_t>(block + at);
+        at += 4;
+      }
+      memory_.sizes.store(4 * p, size);
+    }
+    for (unsigned p = job_.width; p-- != 0;) {
+      const auto size = memory_.sizes.load<uint32_t>(4 * p);
+      if (size > job_.size - at) return false;
+      memory_.begins.store(4 * p, at);
+      at += size;
+    }
+    return at == job_.size;
+  }
+
+  BF16CODECS_DEVICE Verdict decode(Strips& strips) {
+    const Mode first = mode(0);
+    if (first == Mode::same) return copy_base(strips);
+    unsigned from = 0;
+    if (first == Mode::difference) {
+      if (job_.base == 0 || job_.section == 0) return Verdict::corrupt;
+      from = job_.width - section().low;
+      for (unsigned p = 1; p < job_.width; ++p) {
+        if ((mode(p) == Mode::joined) != (p < from)) return Verdict::corrupt;
+      }
+    }
+    const Verdict verdict = decode_planes(from);
+    if (verdict != Verdict::done) return verdict;
+    if (first == Mode::difference) return add_differences(strips);
+    const bool is_rotated = (job_.flags & kJobByByte) == 0;
+    merge(warp_, memory_.planes, job_.width, is_rotated, job_.n, strips);
+    return Verdict::done;
+  }
+
+  BF16CODECS_DEVICE const Section& section() const {
+    return *reinterpret_cast<const Section*>(job_.section);
+  }
+
+  BF16CODECS_DEVICE Verdict copy_base(Strips& strips) {
+    if (job_.base == 0) return Verdict::corrupt;
+    pass_all(warp_, bytes_at(job_.base), raw_size_, strips);
+    return Verdict::done;
+  }
+
+  // Decodes planes `from` and on to where they can be merged.
+  BF16CODECS_DEVICE Verdict decode_planes(unsigned from) {
+    unsigned coded = 0;
+    for (unsigned p = from; p < job_.width; ++p) coded += is_coded(mode(p)) ? 1 : 0;
+    // The first one goes where the items will be in the end, unless their base is there.
+    const bool has_base_there =
+        job_.base != 0 && job_.base < job_.items + raw_size_ && job_.items < job_.base + raw_size_;
+    const uint64_t stride = (uint64_t{job_.n} + 15) / 16 * 16;
+    uint8_t* in_items = has_base_there ? nullptr : items_ + raw_size_ - job_.n;
+    if (coded > (in_items != nullptr ? 1u : 0u) &&
+        (coded - (in_items != nullptr ? 1 : 0)) * stride > scratch_size_) {
+      return Verdict::pending;
+    }
+    uint8_t* next = scratch_;
+    for (unsigned p = from; p < job_.width; ++p) {
+      const Mode of = mode(p);
+      if (!is_coded(of)) {
+        warp_.once([&] {
+          const bool is_constant = of == Mode::constant;
+          memory_.planes.put(p, is_constant ? nullptr : payload(p), is_constant ? *payload(p) : 0);
+        });
+        continue;
+      }
+      uint8_t* plane = in_items;
+      if (plane == nullptr) {
+        plane = next;
+        next += stride;
+      }
+      in_items = nullptr;
+      warp_.once([&] { memory_.planes.put(p, plane); });
+      if (!decode_plane(p, of, plane)) return Verdict::corrupt;
+    }
+    warp_.sync();
+    return Verdict::done;
+  }
+
+  BF16CODECS_DEVICE bool decode_plane(unsigned p, Mode of, uint8_t* plane) {
+    warp_.sync();
+    const uint8_t* const bytes = payload(p);
+    const uint32_t size = payload_size(p), n = job_.n;
+    switch (of) {
+      case Mode::rans_pairs:
+        return decode_pairs(warp_, memory_.mode.pairs, bytes, size, plane, n);
+      case Mode::rans_wide:
+        return decode_wide(warp_, memory_.mode.wide, bytes, size, plane, n);
+      default:
+        return decode_huffman(warp_, memory_.mode.huffman, bytes, size, plane, n);
+    }
+  }
+
+  BF16CODECS_DEVICE Verdict add_differences(Strips& strips) {
+    warp_.sync();
+    const auto decode = [&]<typename T>(T) {
+      return decode_differences<T>(warp_, memory_.mode.delta, job_, payload(0), payload_size(0),
+                                   memory_.planes, strips);
+    };
+    const bool is_sound = job_.width == 8 ? decode(uint64_t{}) : decode(uint32_t{});
+    return is_sound ? Verdict::done : Verdict::corrupt;
+  }
+
+  const Warp& warp_;
+  BlockMemory& memory_;
+  const Job& job_;
+  uint8_t* const items_;
+  const uint64_t raw_size_;
+  uint8_t* const scratch_;
+  const uint64_t scratch_size_;
+};
+
+}  // namespace bf16codecs::cuda

@@ -1,0 +1,253 @@
+#pragma once
+
+// The Huffman mode (docs/format.md, "Huffman plane"): a thread decodes a stream, of which there are
+// eight, so that the others wait. A warp that decodes a block takes a quarter of its instructions.
+
+#include "cuda/warp.h"
+#include "huffman/streams.h"
+
+namespace bf16codecs::cuda {
+
+inline constexpr unsigned kLookups = 1u << kMaxCodeLength;
+
+struct HuffmanMemory {
+  // Of each window of bits, the codes that it begins with, at most three whole ones: bits 0-3 how
+  // many bits they take, 4-5 how many they are, 8-31 their symbols, the first one highest of those
+  // that are there.
+  Shared<4 * kLookups> table;
+  // The symbols that have a code, in the order of their codes; and of each length the first code,
+  // how many there are, and how many shorter ones, as u16.
+  Shared<256> order;
+  Shared<6 * (kMaxCodeLength + 1)> lengths;
+  Shared<256> length_of;
+};
+
+// A code, as it stands at the front of a window.
+struct HuffmanCode {
+  uint32_t symbol, length;
+};
+
+BF16CODECS_DEVICE HuffmanCode first_code(HuffmanMemory& memory, uint32_t window) {
+  for (unsigned length = 1; length < kMaxCodeLength; ++length) {
+    const uint32_t code = window >> (kMaxCodeLength - length);
+    const uint32_t rank = code - memory.lengths.load<uint16_t>(6 * length);
+    if (rank >= memory.lengths.load<uint16_t>(6 * length + 2)) continue;
+    return {memory.order.load<uint8_t>(memory.lengths.load<uint16_t>(6 * length + 4) + rank),
+            length};
+  }
+  constexpr unsigned kLast = 6 * kMaxCodeLength;
+  const uint32_t rank = window - memory.lengths.load<uint16_t>(kLast);
+  return {memory.order.load<uint8_t>((memory.lengths.load<uint16_t>(kLast + 4) + rank) & 255),
+          kMaxCodeLength};
+}
+
+// Reads the code lengths at the front of a payload; returns how many bytes they take, or 0 if they
+// make no complete code.
+BF16CODECS_DEVICE uint32_t read_code_lengths(const Warp& warp, HuffmanMemory& memory,
+                                             const uint8_t* payload, uint32_t size) {
+  uint32_t nibbles = 0;
+  bool is_cut_off = false;
+  const auto nibble = [&] {
+    is_cut_off |= nibbles / 2 >= size;
+    if (is_cut_off) return 0u;
+    const unsigned byte = payload[nibbles / 2];
+    return nibbles++ % 2 == 0 ? byte >> 4 : byte & 15;
+  };
+  warp.each([&](unsigned t) {
+    for (unsigned s = t; s < 256; s += kThreads) memory.length_of.store(s, uint8_t{0});
+  });
+  warp.sync();
+  unsigned symbol = 0, used = 0;  // of the code space
+  while (used < kLookups) {
+    const unsigned length = nibble();
+    unsigned absent = length == 0 ? 1 : 0;
+    if (length == 15) {
+      absent = nibble() << 4;
+      absent = (absent | nibble()) + 1;
+    } else if (length > kMaxCodeLength) {
+      return 0;
+    }
+    if (is_cut_off || symbol + (absent != 0 ? absent : 1) > 256) return 0;
+    if (absent == 0) {
+      warp.once([&] { memory.length_of.store(symbol, static_cast<uint8_t>(length)); });
+      used += kLookups >> length;
+    }
+    symbol += absent != 0 ? absent : 1;
+  }
+  if (used > kLookups || (nibbles % 2 != 0 && nibble() != 0)) return 0;
+  warp.sync();
+  return nibbles / 2;
+}
+
+// Gives codes to symbols: by length, then by symbol.
+BF16CODECS_DEVICE void assign_codes(const Warp& warp, HuffmanMemory& memory) {
+  uint32_t first = 0, before = 0;
+  for (unsigned length = 1; length <= kMaxCodeLength; ++length) {
+    const uint32_t begin = before;
+    for (unsigned s = 0; s < 256; s += kThreads) {
+      const uint32_t those =
+          warp.ballot([&](unsigned t) { return memory.length_of.load<uint8_t>(s + t) == length; });
+      warp.each([&](unsigned t) {
+        if ((those >> t & 1) == 0) return;
+        memory.order.store(before + count_bits(those & threads_before(t)),
+                           static_cast<uint8_t>(s + t));
+      });
+      before += count_bits(those);
+    }
+    warp.once([&] {
+      memory.lengths.store(6 * length, static_cast<uint16_t>(first));
+      memory.lengths.store(6 * length + 2, static_cast<uint16_t>(before - begin));
+      memory.lengths.store(6 * length + 4, static_cast<uint16_t>(begin));
+    });
+    first = (first + before - begin) << 1;
+  }
+  warp.sync();
+}
+
+BF16CODECS_DEVICE void fill_table(const Warp& warp, HuffmanMemory& memory) {
+  warp.each([&](unsigned t) {
+    for (uint32_t window = t; window < kLookups; window += kThreads) {
+      uint32_t symbols = 0, count = 0, used = 0;
+      while (count < 3) {
+        const HuffmanCode code = first_code(memory, window << used & (kLookups - 1));
+        if (used + code.length > kMaxCodeLength) break;
+        symbols = symbols << 8 | code.symbol;
+        used += code.length;
+        ++count;
+      }
+      memory.table.store(4 * window, symbols << 8 | count << 4 | used);
+    }
+  });
+  warp.sync();
+}
+
+// A stream that a thread decodes from its end, downwards in memory as well.
+class HuffmanStream {
+ public:
+  // Bits [begin, bits) of a payload are left, and `left` symbols that end at `out`.
+  BF16CODECS_DEVICE HuffmanStream(const uint8_t* payload, uint32_t begin, uint32_t bits,
+                                  uint8_t* out, uint32_t left)
+      : payload_(payload), begin_(begin), bits_(bits), out_(out), left_(left) {}
+
+  // Takes away the mark; returns false if there is none.
+  BF16CODECS_DEVICE bool skip_mark() {
+    const uint32_t last = bits_ == begin_ ? 0 : payload_[bits_ / 8 - 1];
+    if (last == 0) return false;
+    bits_ -= 8 - last_bit(last);
+    return true;
+  }
+
+  // Decodes all symbols; returns whether that took all bits.
+  BF16CODECS_DEVICE bool run(HuffmanMemory& memory) {
+    while (left_ >= kRound && bits_ >= begin_ + kRefill && bits_ >= 64) round(memory);
+    while (left_ != 0) {
+      const HuffmanCode code = first_code(memory, window());
+      if (code.length > bits_ - begin_) return false;
+      bits_ -= code.length;
+      put(code.symbol, 1);
+    }
+    flush();
+    return bits_ == begin_;
+  }
+
+ private:
+  static constexpr unsigned kRoundLookups = 5;
+  static constexpr unsigned kRound = 3 * kRoundLookups;                // symbols, at most
+  static constexpr unsigned kRefill = kMaxCodeLength * kRoundLookups;  // bits, at most
+
+  BF16CODECS_DEVICE void round(HuffmanMemory& memory) {
+    // The next bit is the highest. At most 7 bits were used before.
+    const uint32_t end = (bits_ + 7) / 8;
+    uint64_t window = load_any<uint64_t>(payload_ + end - 8) << (8 * end - bits_);
+    BF16CODECS_UNROLLED
+    for (unsigned i = 0; i < kRoundLookups; ++i) {
+      const auto at = static_cast<unsigned>(window >> (64 - kMaxCodeLength));
+      const auto entry = memory.table.load<uint32_t>(4 * at);
+      window <<= entry & 15;
+      bits_ -= entry & 15;
+      put(entry >> 8, entry >> 4 & 3);
+    }
+  }
+
+  // The next bits; zeros where the payload has begun.
+  BF16CODECS_DEVICE uint32_t window() const {
+    uint32_t window = 0;
+    for (unsigned i = 0; i < kMaxCodeLength; ++i) {
+      const uint32_t at = bits_ - 1 - i;
+      const uint32_t bit = i < bits_ ? payload_[at / 8] >> at % 8 & 1 : 0;
+      window = window << 1 | bit;
+    }
+    return window;
+  }
+
+  // Puts symbols before those that are there, the first of them last; writes whole words.
+  BF16CODECS_DEVICE void put(uint32_t symbols, unsigned count) {
+    held_ = held_ << 8 * count | symbols;
+    n_held_ += count;
+    left_ -= count;
+    if (n_held_ < 4) return;
+    const unsigned unaligned = reinterpret_cast<uintptr_t>(out_) % 4;
+    const unsigned n = unaligned != 0 ? unaligned : 4;
+    const auto first = static_cast<uint32_t>(held_ >> 8 * (n_held_ - n));
+    out_ -= n;
+    n_held_ -= n;
+    if (n == 4) {
+      store_aligned(out_, first);
+    } else {
+      for (unsigned i = 0; i < n; ++i) out_[i] = static_cast<uint8_t>(first >> 8 * i);
+    }
+  }
+
+  BF16CODECS_DEVICE void flush() {
+    while (n_held_ != 0) *--out_ = static_cast<uint8_t>(held_ >> 8 * --n_held_);
+  }
+
+  const uint8_t* const payload_;
+  const uint32_t begin_;
+  uint32_t bits_;
+  uint8_t* out_;
+  uint32_t left_;
+  uint64_t held_ = 0;  // symbols that are not written, the one for the highest place highest
+  unsigned n_held_ = 0;
+};
+
+// Decodes a payload to a plane of n symbols; returns false if it is not one.
+BF16CODECS_DEVICE_ONCE bool decode_huffman(const Warp& warp, HuffmanMemory& memory,
+                                           const uint8_t* payload, uint32_t size, uint8_t* plane,
+                                           uint32_t n) {
+  const HuffmanLayout layout(n);
+  const uint32_t table_size = read_code_lengths(warp, memory, payload, size);
+  if (table_size == 0) return false;
+  const auto sizes = static_cast<uint32_t>(layout.sizes_bytes());
+  if (size - table_size < sizes) return false;
+  assign_codes(warp, memory);
+  fill_table(warp, memory);
+  // Where each thread's stream begins.
+  PerThread<uint32_t> stream_size;
+  const unsigned width = static_cast<unsigned>(layout.size_width());
+  warp.each([&](unsigned t) {
+    const uint8_t* const p = payload + table_size + width * t;
+    stream_size[t] = t + 1 >= layout.streams ? 0
+                     : width == 2            ? load_any<uint16_t>(p)
+                                             : load_any<uint32_t>(p);
+  });
+  const uint32_t room = size - table_size - sizes;
+  uint32_t bad = warp.ballot([&](unsigned t) { return stream_size[t] > room; });
+  if (bad != 0) return false;
+  uint32_t total;
+  const PerThread<uint32_t> before = warp.sums_before(stream_size, total);
+  if (total > room) return false;
+  bad = warp.ballot([&](unsigned t) {
+    if (t >= layout.streams) return false;
+    const uint32_t begin = table_size + sizes + before[t];
+    const uint32_t end = t + 1 == layout.streams ? size : begin + stream_size[t];
+    const auto first = static_cast<uint32_t>(layout.begin(t));
+    const auto last = static_cast<uint32_t>(layout.end(t));
+    HuffmanStream stream(payload, 8 * begin, 8 * end, plane + last, last - first);
+    return !stream.skip_mark() || !stream.run(memory);
+  });
+  warp.sync();
+  return bad == 0;
+}
+
+}  // namespace bf16codecs::cuda

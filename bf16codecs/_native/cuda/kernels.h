@@ -1,0 +1,58 @@
+#pragma once
+
+// What the kernels do with jobs: each warp takes one after the other, in their order.
+
+#include "cuda/block.h"
+#include "cuda/fused.h"
+#include "cuda/job.h"
+
+namespace bf16codecs::cuda {
+
+// The usual blocks, which is nearly all of them, in one pass. Others are left pending.
+BF16CODECS_DEVICE void decode_fused_job(const Warp& warp, FusedMemory& memory, const Job& job,
+                                        uint8_t* verdict) {
+  constexpr uint32_t kHead = 6;  // two modes, and the size of the pairs
+  if (job.width != 2 || (job.flags & (kJobByByte | kJobBaseChecked)) != 0) return;
+  if (job.items % 4 != 0 || job.size > kMostPayload || job.size < kHead + job.n) return;
+  const uint8_t* const block = bytes_at(job.payload);
+  if (Mode{block[0]} != Mode::rans_pairs || Mode{block[1]} != Mode::stored) return;
+  const uint32_t size = job.size - kHead - job.n;
+  uint32_t checksum = 0;
+  const bool is_sound = load_any<uint32_t>(block + 2) == size &&
+                        decode_fused(warp, memory, block + kHead + job.n, size, block + kHead,
+                                     job.n, reinterpret_cast<uint8_t*>(job.items), checksum) &&
+                        ((job.flags & kJobChecked) == 0 || checksum == job.checksum);
+  const Verdict result = is_sound ? Verdict::done : Verdict::corrupt;
+  warp.once([&] { *verdict = static_cast<uint8_t>(result); });
+}
+
+// Calls function(i) for each job i that is pending, and is this warp's.
+template <typename Function>
+BF16CODECS_DEVICE void for_each_job(const Warp& warp, uint32_t n, uint32_t* next,
+                                    const uint8_t* verdicts, Function function) {
+  for (uint32_t i = warp.count_up(next); i < n; i = warp.count_up(next)) {
+    warp.sync();
+    if (Verdict{verdicts[i]} == Verdict::pending) function(i);
+  }
+}
+
+BF16CODECS_DEVICE void decode_fused(const Warp& warp, FusedMemory& memory, const Job* jobs,
+                                    uint32_t n, uint32_t* next, uint8_t* verdicts) {
+  for_each_job(warp, n, next, verdicts,
+               [&](uint32_t i) { decode_fused_job(warp, memory, jobs[i], verdicts + i); });
+}
+
+// Blocks of all kinds. Where several planes are coded, this takes memory, in which warp w has
+// `scratch_size` bytes from scratch + w scratch_size on; without that, such blocks are left
+// pending.
+BF16CODECS_DEVICE void decode_any(const Warp& warp, BlockMemory& memory, const Job* jobs,
+                                  uint32_t n, uint32_t* next, uint8_t* verdicts, uint8_t* scratch,
+                                  uint64_t scratch_size) {
+  for_each_job(warp, n, next, verdicts, [&](uint32_t i) {
+    BlockDecoder decoder(warp, memory, jobs[i], scratch, scratch_size);
+    const Verdict verdict = decoder.run();
+    warp.once([&] { verdicts[i] = static_cast<uint8_t>(verdict); });
+  });
+}
+
+}  // namespace bf16codecs::cuda

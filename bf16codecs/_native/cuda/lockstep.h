@@ -1,0 +1,161 @@
+#pragma once
+
+// A warp on a processor, for tests: see warp.h. Its threads take turns, and memory that they share
+// is watched: a thread that uses what another one wrote since the last sync(), or writes what
+// another one used, would find one thing or the other on a GPU.
+
+#include <bit>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#define BF16CODECS_DEVICE inline
+#define BF16CODECS_DEVICE_ONCE inline
+#define BF16CODECS_UNROLLED
+#define BF16CODECS_UNROLLED_BY(n)
+// Memory of parts that are used one after the other; here each has its own.
+#define BF16CODECS_ONE_OF struct
+
+namespace bf16codecs::cuda {
+
+// Which thread runs, and how often they all have waited for each other.
+struct Turn {
+  static constexpr unsigned kAll = 32;  // code that is the same for all threads
+  unsigned thread = kAll;
+  uint32_t epoch = 1;
+};
+inline thread_local Turn turn;
+
+template <typename T>
+class PerThread {
+ public:
+  T& operator[](unsigned t) { return values_[t]; }
+  const T& operator[](unsigned t) const { return values_[t]; }
+
+ private:
+  T values_[32] = {};
+};
+
+class Warp {
+ public:
+  // Backwards where the order of the threads is to be another one.
+  explicit Warp(bool backwards = false) : backwards_(backwards) {}
+
+  template <typename Function>
+  void each(Function function) const {
+    for (unsigned i = 0; i < 32; ++i) {
+      turn.thread = backwards_ ? 31 - i : i;
+      function(turn.thread);
+    }
+    turn.thread = Turn::kAll;
+  }
+  template <typename Function>
+  void once(Function function) const {
+    turn.thread = 0;
+    function();
+    turn.thread = Turn::kAll;
+  }
+  template <typename Function>
+  uint32_t ballot(Function function) const {
+    uint32_t bits = 0;
+    each([&](unsigned t) { bits |= uint32_t{bool(function(t))} << t; });
+    return bits;
+  }
+  template <typename T, typename Function>
+  PerThread<T> shuffle(const PerThread<T>& values, Function source) const {
+    PerThread<T> result;
+    each([&](unsigned t) { result[t] = values[source(t) % 32]; });
+    return result;
+  }
+  template <typename T>
+  T of(const PerThread<T>& values, unsigned t) const {
+    return values[t];
+  }
+  PerThread<uint32_t> sums_before(const PerThread<uint32_t>& values, uint32_t& total) const {
+    PerThread<uint32_t> result;
+    total = 0;
+    for (unsigned t = 0; t < 32; total += values[t++]) result[t] = total;
+    return result;
+  }
+  void sync() const { ++turn.epoch; }
+  uint32_t count_up(uint32_t* counter) const { return (*counter)++; }
+
+ private:
+  const bool backwards_;
+};
+
+template <unsigned n>
+class Shared {
+ public:
+  template <typename T>
+  T load(unsigned at) const {
+    check_place<T>(at);
+    for (unsigned i = at; i < at + sizeof(T); ++i) {
+      if (writer_[i].epoch == turn.epoch && !is_same(writer_[i].thread)) fail("reads", i);
+      if (reader_[i].epoch != turn.epoch) {
+        reader_[i] = {turn.epoch, static_cast<uint8_t>(turn.thread)};
+      } else if (!is_same(reader_[i].thread)) {
+        reader_[i].thread = Turn::kAll;
+      }
+    }
+    T value;
+    std::memcpy(&value, bytes_ + at, sizeof value);
+    return value;
+  }
+  template <typename T>
+  void store(unsigned at, T value) {
+    check_place<T>(at);
+    for (unsigned i = at; i < at + sizeof(T); ++i) {
+      if (writer_[i].epoch == turn.epoch && !is_same(writer_[i].thread)) fail("writes", i);
+      if (reader_[i].epoch == turn.epoch && !is_same(reader_[i].thread)) fail("overwrites", i);
+      writer_[i] = {turn.epoch, static_cast<uint8_t>(turn.thread)};
+    }
+    std::memcpy(bytes_ + at, &value, sizeof value);
+  }
+
+ private:
+  struct Use {
+    uint32_t epoch = 0;
+    uint8_t thread = 0;
+  };
+
+  static bool is_same(unsigned thread) { return thread == turn.thread; }
+
+  template <typename T>
+  void check_place(unsigned at) const {
+    if (at % alignof(T) != 0 || at + sizeof(T) > n) fail("has no such place:", at);
+  }
+  [[noreturn]] void fail(const char* what, unsigned at) const {
+    std::fprintf(stderr, "lockstep: thread %u %s byte %u of %u, which another one uses\n",
+                 turn.thread, what, at, n);
+    std::abort();
+  }
+
+  alignas(16) uint8_t bytes_[n] = {};
+  mutable Use writer_[n], reader_[n];
+};
+
+template <typename T>
+T load_any(const uint8_t* p) {
+  T value;
+  std::memcpy(&value, p, sizeof value);
+  return value;
+}
+
+template <typename T>
+void store_aligned(uint8_t* p, T value) {
+  if (reinterpret_cast<uintptr_t>(p) % alignof(T) != 0) std::abort();
+  std::memcpy(p, &value, sizeof value);
+}
+
+inline unsigned count_bits(uint32_t v) {
+  return static_cast<unsigned>(std::popcount(v));
+}
+inline unsigned first_bit(uint32_t v) {
+  return static_cast<unsigned>(std::countr_zero(v));
+}
+inline unsigned last_bit(uint32_t v) {
+  return 31 - static_cast<unsigned>(std::countl_zero(v));
+}
+
+}  // namespace bf16codecs::cuda

@@ -1,0 +1,207 @@
+#pragma once
+
+// The pairs mode (docs/format.md, "rANS plane, pairs").
+
+#include "cuda/lanes.h"
+#include "cuda/strips.h"
+#include "cuda/warp.h"
+#include "cuda/window.h"
+
+namespace bf16codecs::cuda {
+
+inline constexpr unsigned kPairSlots = 256;
+inline constexpr unsigned kPairBucket = 16;  // slots
+
+// Of a slot: bits 0-7 its entry's frequency, 8-15 its rank in the entry, 16-23 the symbol, and bit
+// 24 if that is an escape.
+inline constexpr unsigned kRankAt = 8, kSymbolAt = 16;
+inline constexpr uint32_t kIsEscape = 1u << 8;  // of a symbol with its flag
+
+struct PairsMemory {
+  Shared<4 * kPairSlots> slots;
+  Shared<kWindowBytes> words;
+  SharedStates::Memory states;  // where they are not in registers
+};
+
+// A payload's parts, all of which lie in it.
+struct PairsPayload {
+  unsigned entries, groups;
+  bool has_escape;
+  const uint8_t *states, *words, *escapes, *rest, *end;
+  unsigned steps, rest_size;
+};
+
+// Finds the parts of a payload of n symbols; returns false if they are not such ones.
+BF16CODECS_DEVICE bool find_parts(const uint8_t* payload, uint32_t size, uint32_t n,
+                                  PairsPayload& parts) {
+  if (size < 1) return false;
+  const unsigned head = payload[0], log2_groups = head >> 4 & 3;
+  if ((head & 0x80) != 0 || log2_groups > 2) return false;
+  parts.entries = (head & 15) + 1;
+  parts.has_escape = (head & 0x40) != 0;
+  parts.groups = 1u << log2_groups;
+  if (parts.entries < 2) return false;
+  parts.steps = n / (kPairSymbols * parts.groups);
+  parts.rest_size = n % (kPairSymbols * parts.groups);
+  const unsigned table = 1 + 2 * parts.entries;
+  const unsigned before = table + 4 + 4 * kLanesPerGroup * parts.groups;
+  if (size < before + parts.rest_size) return false;
+  const uint32_t words = load_any<uint32_t>(payload + table);
+  if (words > (size - before - parts.rest_size) / 2) return false;
+  parts.states = payload + table + 4;
+  parts.words = payload + before;
+  parts.escapes = parts.words + 2 * words;
+  parts.end = payload + size;
+  parts.rest = parts.end - parts.rest_size;
+  return true;
+}
+
+// Spells out the table, whose entry i is thread i's; returns false if it breaks a rule.
+BF16CODECS_DEVICE bool read_slots(const Warp& warp, const PairsPayload& parts,
+                                  const uint8_t* payload, Shared<4 * kPairSlots>& slots) {
+  const unsigned named = parts.entries - (parts.has_escape ? 1 : 0);
+  PerThread<uint32_t> frequency, symbol;
+  warp.each([&](unsigned t) {
+    const bool is_entry = t < parts.entries;
+    frequency[t] = is_entry ? payload[1 + t] : 0;
+    symbol[t] = is_entry ? payload[1 + parts.entries + t] : 0;
+  });
+  uint32_t total;
+  const PerThread<uint32_t> start = warp.sums_before(frequency, total);
+  uint32_t bad = warp.ballot([&](unsigned t) { return t < parts.entries && frequency[t] == 0; });
+  if (total != kPairSlots || bad != 0) return false;
+  if (parts.has_escape && warp.of(symbol, named) != 0) return false;
+  for (unsigned i = 0; i < parts.entries; ++i) {
+    const uint32_t other = warp.of(symbol, i), begin = warp.of(start, i);
+    bad |= warp.ballot([&](unsigned t) {
+      if (t >= i) return false;  // each two once
+      const bool both_inside = start[t] % kPairBucket != 0 && begin % kPairBucket != 0;
+      const uint32_t bucket = begin / kPairBucket;
+      return (i < named && symbol[t] == other) ||
+             (both_inside && start[t] / kPairBucket == bucket &&
+              bucket != kPairSlots / kPairBucket - 1);
+    });
+    const uint32_t f = warp.of(frequency, i);
+    const uint32_t flagged = other | (i < named ? 0 : kIsEscape);
+    warp.each([&](unsigned t) {
+      for (uint32_t rank = t; rank < f; rank += kThreads) {
+        slots.store(4 * (begin + rank), f | rank << kRankAt | flagged << kSymbolAt);
+      }
+    });
+  }
+  warp.sync();
+  return bad == 0;
+}
+
+// Symbols that follow each other in a plane: thread t has 2 t and 2 t + 1 of a group's 64, with
+// their flags.
+struct TwoSymbols {
+  PerThread<uint32_t> even, odd;
+};
+
+template <typename States>
+class PairsReader {
+ public:
+  BF16CODECS_DEVICE PairsReader(const Warp& warp, PairsMemory& memory, const States& states,
+                                const PairsPayload& parts)
+      : warp_(warp),
+        slots_(memory.slots),
+        parts_(parts),
+        escape_(parts.escapes),
+        lanes_(warp, memory.words, states, parts.words, parts.rest) {}
+
+  // Decodes all steps; put(place, symbols) is given each 64 symbols and the place of the first.
+  // Returns whether the payload is sound.
+  template <typename Put>
+  BF16CODECS_DEVICE bool run(Put put) {
+    if (!lanes_.read_states(parts_.states)) return false;
+    const unsigned groups = lanes_.states.groups();
+    for (unsigned step = 0; step < parts_.steps; ++step) {
+      lanes_.prepare(groups);
+      BF16CODECS_UNROLLED_BY(States::kUnrolled)
+      for (unsigned g = 0; g < groups; ++g) put(kPairSymbols * (groups * step + g), decode(g));
+      BF16CODECS_UNROLLED_BY(States::kUnrolled)
+      for (unsigned g = 0; g < groups; ++g) lanes_.renormalize(g);
+    }
+    return !overrun_ && escape_ == parts_.rest &&
+           lanes_.is_finished(static_cast<uint32_t>(parts_.escapes - parts_.words));
+  }
+
+ private:
+  BF16CODECS_DEVICE TwoSymbols decode(unsigned g) {
+    TwoSymbols symbols;
+    PerThread<uint32_t> given;
+    warp_.each([&](unsigned t) {
+      const uint32_t x = lanes_.states.get(g, t);
+      const auto a = slots_.template load<uint32_t>(4 * (x & 255));
+      const auto b = slots_.template load<uint32_t>(4 * (x >> 8 & 255));
+      const uint32_t f = a & 255;
+      const uint32_t ranks = f * (b >> kRankAt & 255) + (a >> kRankAt & 255);
+      lanes_.states.set(g, t, f * (b & 255) * (x >> 16) + ranks);
+      // Of lanes 0-15, the first symbols are 2 t of the group's 64; of the others, the second ones
+      // are 2 t + 1. The others' neighbours are 16 lanes away.
+      const bool is_first = t < 16;
+      symbols.even[t] = a >> kSymbolAt;
+      symbols.odd[t] = b >> kSymbolAt;
+      given[t] = is_first ? symbols.odd[t] : symbols.even[t];
+    });
+    const PerThread<uint32_t> taken = warp_.shuffle(given, [](unsigned t) { return t ^ 16; });
+    warp_.each([&](unsigned t) { (t < 16 ? symbols.odd : symbols.even)[t] = taken[t]; });
+    if (parts_.has_escape) replace_escapes(symbols);
+    return symbols;
+  }
+
+  BF16CODECS_DEVICE void replace_escapes(TwoSymbols& symbols) {
+    const uint32_t even = warp_.ballot([&](unsigned t) { return symbols.even[t] >= kIsEscape; });
+    const uint32_t odd = warp_.ballot([&](unsigned t) { return symbols.odd[t] >= kIsEscape; });
+    if ((even | odd) == 0) return;
+    const auto left = static_cast<unsigned>(parts_.rest - escape_);
+    warp_.each([&](unsigned t) {
+      const uint32_t before = threads_before(t), is_even = even >> t & 1;
+      const unsigned at = count_bits(even & before) + count_bits(odd & before);
+      if (is_even != 0) symbols.even[t] = at < left ? escape_[at] : 0;
+      if ((odd >> t & 1) == 0) return;
+      symbols.odd[t] = at + is_even < left ? escape_[at + is_even] : 0;
+    });
+    const unsigned n = count_bits(even) + count_bits(odd);
+    overrun_ |= n > left;
+    escape_ += least(n, left);
+  }
+
+  const Warp& warp_;
+  Shared<4 * kPairSlots>& slots_;
+  const PairsPayload parts_;
+  const uint8_t* escape_;  // the next one
+  bool overrun_ = false;
+  Lanes<States> lanes_;
+};
+
+// Decodes a payload to a plane of n symbols; returns false if it is not one.
+BF16CODECS_DEVICE_ONCE bool decode_pairs(const Warp& warp, PairsMemory& memory,
+                                         const uint8_t* payload, uint32_t size, uint8_t* plane,
+                                         uint32_t n) {
+  PairsPayload parts;
+  if (!find_parts(payload, size, n, parts)) return false;
+  if (!read_slots(warp, parts, payload, memory.slots)) return false;
+  const bool is_even = reinterpret_cast<uintptr_t>(plane) % 2 == 0;
+  PairsReader reader(warp, memory, SharedStates(memory.states, parts.groups), parts);
+  const bool is_sound = reader.run([&](unsigned at, const TwoSymbols& symbols) {
+    warp.each([&](unsigned t) {
+      uint8_t* const out = plane + at + 2 * t;
+      const uint32_t even = symbols.even[t] & 255, odd = symbols.odd[t] & 255;
+      if (is_even) {
+        store_aligned(out, static_cast<uint16_t>(even | odd << 8));
+      } else {
+        out[0] = static_cast<uint8_t>(even);
+        out[1] = static_cast<uint8_t>(odd);
+      }
+    });
+  });
+  uint8_t* const rest = plane + (n - parts.rest_size);
+  warp.each([&](unsigned t) {
+    for (unsigned i = t; i < parts.rest_size; i += kThreads) rest[i] = parts.rest[i];
+  });
+  return is_sound;
+}
+
+}  // namespace bf16codecs::cuda

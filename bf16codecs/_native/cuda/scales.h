@@ -1,0 +1,110 @@
+#pragma once
+
+// Scales of items by their rows and columns (docs/format_tiles.md, "Scales").
+
+#include "cuda/job.h"
+#include "cuda/warp.h"
+#include "grid/adaptive_integer.h"
+
+namespace bf16codecs::cuda {
+
+inline constexpr int kMostRowClass = 2047;  // of either sign
+
+// How a block's rows are decoded, by one thread, when they are needed.
+struct RowMemory {
+  grid::SideDecoder decoder;
+  grid::AdaptiveInteger integer;
+  Shared<4> number;
+};
+
+// The scales of steps of 32 items, one step after the other.
+class Scales {
+ public:
+  BF16CODECS_DEVICE Scales(const Warp& warp, RowMemory& memory, const Section& section,
+                           const uint8_t* rows, uint32_t rows_size, uint64_t first)
+      : warp_(warp), memory_(memory), section_(section) {
+    warp.once([&] {
+      memory_.decoder = grid::SideDecoder(rows, rows_size);
+      memory_.integer = grid::AdaptiveInteger();
+    });
+    offset_ = next_number();
+    // That of the rows has learnt nothing from it.
+    warp.once([&] { memory_.integer = grid::AdaptiveInteger(); });
+    row_ = section.base + offset_;
+    if (section.period != 0) column_ = static_cast<uint32_t>(first % section.period);
+    if (section.run == 0) return;
+    next_row();
+    row_left_ = section.run - static_cast<uint32_t>(first % section.run);
+  }
+
+  // Thread t gets the scale of the item at place t of the step.
+  BF16CODECS_DEVICE PerThread<int> next() {
+    int rows[kMostRows];
+    uint32_t ends[kMostRows];
+    uint32_t begin = 0;
+    BF16CODECS_UNROLLED
+    for (unsigned i = 0; i < kMostRows; ++i) {
+      begin += take_row(kThreads - begin);
+      rows[i] = row_;
+      ends[i] = begin;
+    }
+    PerThread<int> scales;
+    warp_.each([&](unsigned t) {
+      const int row = t < ends[0] ? rows[0] : t < ends[1] ? rows[1] : rows[2];
+      scales[t] = clamp(row, 0, section_.most);
+      if (section_.period == 0) return;
+      uint32_t column = column_ + t;
+      while (column >= section_.period) column -= section_.period;
+      const auto* const columns = reinterpret_cast<const int16_t*>(section_.columns);
+      const int class_scale = columns[column] * (1 << section_.column_step);
+      scales[t] = clamp(scales[t] + class_scale, 0, section_.most);
+    });
+    if (section_.period != 0) column_ = (column_ + kThreads) % section_.period;
+    return scales;
+  }
+
+  // Decodes the rows of the last items, of which there are no steps; returns whether all rows are
+  // in their range.
+  BF16CODECS_DEVICE bool finish(uint32_t rest) {
+    while (rest != 0) rest -= take_row(rest);
+    return is_sound_;
+  }
+
+ private:
+  static constexpr unsigned kMostRows = 3;  // in a step: rows have 16 items at least
+
+  // Takes so many items of a row, or what it has left; returns how many.
+  BF16CODECS_DEVICE uint32_t take_row(uint32_t most) {
+    if (most == 0) return 0;
+    if (row_left_ == 0) {
+      next_row();
+      row_left_ = section_.run;
+    }
+    const uint32_t taken = least(most, row_left_);
+    if (section_.run != 0) row_left_ -= taken;
+    return taken;
+  }
+
+  BF16CODECS_DEVICE void next_row() {
+    const int number = next_number();
+    is_sound_ &= number >= -kMostRowClass && number <= kMostRowClass;
+    row_ = section_.base + offset_ + number * (1 << section_.row_step);
+  }
+
+  BF16CODECS_DEVICE int next_number() {
+    warp_.sync();
+    warp_.once([&] { memory_.number.store(0, memory_.integer.get(memory_.decoder)); });
+    warp_.sync();
+    return memory_.number.template load<int>(0);
+  }
+
+  const Warp& warp_;
+  RowMemory& memory_;
+  const Section& section_;
+  int offset_, row_;
+  uint32_t row_left_ = ~0u;  // of the row's items; as many as there are where all are in one
+  uint32_t column_ = 0;
+  bool is_sound_ = true;
+};
+
+}  // namespace bf16codecs::cuda

@@ -1,0 +1,111 @@
+#pragma once
+
+// Strips of 512 bytes: what is decoded goes through one on its way to memory, so that a warp
+// writes whole lines whatever order it decodes in.
+
+#include "cuda/checksum.h"
+#include "cuda/warp.h"
+
+namespace bf16codecs::cuda {
+
+inline constexpr unsigned kStripeBytes = static_cast<unsigned>(kChecksumStripe);
+inline constexpr unsigned kStripes = kStripBytes / kStripeBytes;  // of a strip
+
+// A warp's strip, and the sum of all that went through it.
+class Strips {
+ public:
+  // `out` is where the first strip goes, or null if only their sum is wanted.
+  BF16CODECS_DEVICE Strips(const Warp& warp, Shared<kStripBytes>& strip, uint8_t* out)
+      : warp_(warp), strip_(strip), out_(out), sum_(warp) {}
+
+  // For threads to write to, at any place of it.
+  BF16CODECS_DEVICE Shared<kStripBytes>& strip() { return strip_; }
+
+  // Passes on the first `size` bytes of the strip, which threads have written: all of it but for
+  // the last one.
+  BF16CODECS_DEVICE void pass(unsigned size) {
+    warp_.sync();
+    if (size < kStripBytes) pad(size);
+    for (unsigned stripe = 0; stripe * kStripeBytes < size; ++stripe) {
+      warp_.each([&](unsigned t) {
+        sum_.add(t, strip_.template load<uint64_t>(kStripeBytes * stripe + t / 2 * 8));
+      });
+    }
+    if (out_ != nullptr) write(size);
+    size_ += size;
+    warp_.sync();
+  }
+
+  // Passes on a stripe that threads have in registers, 4 bytes each, to a multiple of 4 bytes.
+  BF16CODECS_DEVICE void pass_words(const PerThread<uint32_t>& words) {
+    const PerThread<uint32_t> others = warp_.shuffle(words, [](unsigned t) { return t ^ 1; });
+    warp_.each([&](unsigned t) {
+      const uint64_t low = t % 2 == 0 ? words[t] : others[t];
+      const uint64_t high = t % 2 == 0 ? others[t] : words[t];
+      sum_.add(t, high << 32 | low);
+      store_aligned(out_ + size_ + 4 * t, words[t]);
+    });
+    size_ += kStripeBytes;
+  }
+
+  BF16CODECS_DEVICE uint64_t size() const { return size_; }
+  BF16CODECS_DEVICE uint32_t checksum() const { return sum_.value(warp_, size_); }
+
+ private:
+  BF16CODECS_DEVICE void pad(unsigned size) {
+    warp_.each([&](unsigned t) {
+      const unsigned end = (size + kStripeBytes - 1) / kStripeBytes * kStripeBytes;
+      for (unsigned i = size + t; i < end; i += kThreads) strip_.store(i, uint8_t{0});
+    });
+    warp_.sync();
+  }
+
+  BF16CODECS_DEVICE void write(unsigned size) {
+    uint8_t* const out = out_ + size_;
+    const bool is_aligned = reinterpret_cast<uintptr_t>(out) % sizeof(Quad) == 0;
+    warp_.each([&](unsigned t) {
+      const unsigned at = sizeof(Quad) * t;
+      if (is_aligned && at + sizeof(Quad) <= size) {
+        store_aligned(out + at, strip_.template load<Quad>(at));
+        return;
+      }
+      const unsigned end = least<unsigned>(at + sizeof(Quad), size);
+      for (unsigned i = at; i < end; ++i) out[i] = strip_.template load<uint8_t>(i);
+    });
+  }
+
+  const Warp& warp_;
+  Shared<kStripBytes>& strip_;
+  uint8_t* const out_;
+  uint64_t size_ = 0;
+  Sum sum_;
+};
+
+// Passes on bytes that are in memory.
+BF16CODECS_DEVICE void pass_all(const Warp& warp, const uint8_t* bytes, uint64_t size,
+                                Strips& strips) {
+  for (uint64_t done = 0; done < size; done += kStripBytes) {
+    const auto n = static_cast<unsigned>(least<uint64_t>(size - done, kStripBytes));
+    const uint8_t* const from = bytes + done;
+    warp.each([&](unsigned t) {
+      for (unsigned i = 4 * t; i < n; i += 4 * kThreads) {
+        if (i + 4 <= n) {
+          strips.strip().store(i, load_any<uint32_t>(from + i));
+        } else {
+          for (unsigned k = i; k < n; ++k) strips.strip().store(k, from[k]);
+        }
+      }
+    });
+    strips.pass(n);
+  }
+}
+
+// The checksum of bytes that are in memory.
+BF16CODECS_DEVICE uint32_t checksum_of(const Warp& warp, Shared<kStripBytes>& strip,
+                                       const uint8_t* bytes, uint64_t size) {
+  Strips strips(warp, strip, nullptr);
+  pass_all(warp, bytes, size, strips);
+  return strips.checksum();
+}
+
+}  // namespace bf16codecs::cuda

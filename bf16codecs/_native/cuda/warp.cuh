@@ -1,0 +1,144 @@
+#pragma once
+
+// The warp of a GPU: see warp.h. Compiled by NVRTC alone.
+
+#include <cstddef>
+#include <cstdint>
+
+#define BF16CODECS_DEVICE __device__ __forceinline__
+// Large, and not for the inner loops: one copy keeps compiling short.
+#define BF16CODECS_DEVICE_ONCE __device__ __noinline__
+#define BF16CODECS_PRAGMA(text) _Pragma(#text)
+#define BF16CODECS_UNROLLED BF16CODECS_PRAGMA(unroll)
+#define BF16CODECS_UNROLLED_BY(n) BF16CODECS_PRAGMA(unroll(n))
+// Memory of parts that are used one after the other.
+#define BF16CODECS_ONE_OF union
+
+namespace bf16codecs::cuda {
+
+inline constexpr unsigned kAllThreads = ~0u;
+
+template <typename T>
+class PerThread {
+ public:
+  BF16CODECS_DEVICE T& operator[](unsigned) { return value_; }
+  BF16CODECS_DEVICE const T& operator[](unsigned) const { return value_; }
+
+ private:
+  T value_;
+};
+
+class Warp {
+ public:
+  BF16CODECS_DEVICE explicit Warp(unsigned thread) : thread_(thread) {}
+
+  template <typename Function>
+  BF16CODECS_DEVICE void each(Function function) const {
+    function(thread_);
+  }
+  // By one thread.
+  template <typename Function>
+  BF16CODECS_DEVICE void once(Function function) const {
+    if (thread_ == 0) function();
+  }
+  // Bit t is what the function says of thread t.
+  template <typename Function>
+  BF16CODECS_DEVICE uint32_t ballot(Function function) const {
+    return __ballot_sync(kAllThreads, function(thread_));
+  }
+  // Thread t gets what thread source(t) has.
+  template <typename T, typename Function>
+  BF16CODECS_DEVICE PerThread<T> shuffle(const PerThread<T>& values, Function source) const {
+    PerThread<T> result;
+    result[0] = __shfl_sync(kAllThreads, values[0], source(thread_));
+    return result;
+  }
+  // What one thread has, for all.
+  template <typename T>
+  BF16CODECS_DEVICE T of(const PerThread<T>& values, unsigned t) const {
+    return __shfl_sync(kAllThreads, values[0], t);
+  }
+  // The sum of what the threads before each have, and of all.
+  BF16CODECS_DEVICE PerThread<uint32_t> sums_before(const PerThread<uint32_t>& values,
+                                                    uint32_t& total) const {
+    uint32_t sum = values[0];
+    BF16CODECS_UNROLLED
+    for (unsigned distance = 1; distance < 32; distance *= 2) {
+      const uint32_t before = __shfl_up_sync(kAllThreads, sum, distance);
+      if (thread_ >= distance) sum += before;
+    }
+    total = __shfl_sync(kAllThreads, sum, 31);
+    PerThread<uint32_t> result;
+    result[0] = sum - values[0];
+    return result;
+  }
+  BF16CODECS_DEVICE void sync() const { __syncwarp(); }
+
+  // Counts up what all warps share; returns what it was.
+  BF16CODECS_DEVICE uint32_t count_up(uint32_t* counter) const {
+    uint32_t before = 0;
+    if (thread_ == 0) before = atomicAdd(counter, 1u);
+    return __shfl_sync(kAllThreads, before, 0);
+  }
+
+ private:
+  const unsigned thread_;
+};
+
+// Memory that the threads of a warp share.
+template <unsigned n>
+class Shared {
+ public:
+  template <typename T>
+  BF16CODECS_DEVICE T load(unsigned at) const {
+    return *reinterpret_cast<const T*>(bytes_ + at);
+  }
+  template <typename T>
+  BF16CODECS_DEVICE void store(unsigned at, T value) {
+    *reinterpret_cast<T*>(bytes_ + at) = value;
+  }
+
+ private:
+  alignas(16) uint8_t bytes_[n];
+};
+
+// A number of one of the other threads' memory or of the device's, at any address. Only words are
+// read that have some of its bytes: these never lie in other memory.
+template <typename T>
+BF16CODECS_DEVICE T load_any(const uint8_t* p) {
+  if constexpr (sizeof(T) == 1) {
+    return *p;
+  } else if constexpr (sizeof(T) == 2) {
+    return static_cast<T>(p[0] | p[1] << 8);
+  } else {
+    const auto address = reinterpret_cast<uintptr_t>(p);
+    const uint32_t* const words = reinterpret_cast<const uint32_t*>(address & ~uintptr_t{3});
+    const unsigned shift = 8 * (address & 3);
+    if constexpr (sizeof(T) == 4) {
+      return __funnelshift_r(words[0], shift != 0 ? words[1] : 0, shift);
+    } else {
+      const uint32_t last = shift != 0 ? words[2] : 0;
+      const uint32_t low = __funnelshift_r(words[0], words[1], shift);
+      return static_cast<T>(__funnelshift_r(words[1], last, shift)) << 32 | low;
+    }
+  }
+}
+
+// Such a number where the address is a multiple of its size.
+template <typename T>
+BF16CODECS_DEVICE void store_aligned(uint8_t* p, T value) {
+  *reinterpret_cast<T*>(p) = value;
+}
+
+BF16CODECS_DEVICE unsigned count_bits(uint32_t v) {
+  return static_cast<unsigned>(__popc(v));
+}
+// Of what is not 0.
+BF16CODECS_DEVICE unsigned first_bit(uint32_t v) {
+  return static_cast<unsigned>(__ffs(static_cast<int>(v))) - 1;
+}
+BF16CODECS_DEVICE unsigned last_bit(uint32_t v) {
+  return 31 - static_cast<unsigned>(__clz(static_cast<int>(v)));
+}
+
+}  // namespace bf16codecs::cuda
