@@ -9,6 +9,7 @@
 
 #include "bindings/buffers.h"
 #include "bindings/counts.h"
+#include "bindings/device.h"
 #include "bindings/environment.h"
 #include "bindings/gil.h"
 #include "bindings/growing.h"
@@ -270,5 +271,6 @@ NB_MODULE(_core, m) {
       .def("decode_block_range", &index_decode, "payload"_a, "first"_a, "last"_a, "out"_a,
            "base"_a = nb::none());
   publish_growing(m);
+  publish_device(m);
   warn_of_environment();
 }

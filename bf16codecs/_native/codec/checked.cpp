@@ -60,15 +60,18 @@ void check_blocks(const FrameIndex& index, uint64_t first, uint64_t last) {
   }
 }
 
+void check_payload_size(const FrameIndex& index, size_t first, size_t last, size_t size) {
+  const uint64_t wanted = index.offsets[last] - index.offsets[first];
+  if (size < wanted) {
+    throw TruncatedDataError("blocks " + std::to_string(first) + " to " + std::to_string(last) +
+                             " have " + counted(size, "byte") + " of " + std::to_string(wanted));
+  }
+  if (size != wanted) throw std::invalid_argument("payload is longer than its blocks");
+}
+
 void decode_range(const FrameIndex& index, std::span<const uint8_t> payload, size_t first,
                   size_t last, const Zstd* zstd, OptionalBytes base, uint8_t* out) {
-  const uint64_t wanted = index.offsets[last] - index.offsets[first];
-  if (payload.size() < wanted) {
-    throw TruncatedDataError("blocks " + std::to_string(first) + " to " + std::to_string(last) +
-                             " have " + counted(payload.size(), "byte") + " of " +
-                             std::to_string(wanted));
-  }
-  if (payload.size() != wanted) throw std::invalid_argument("payload is longer than its blocks");
+  check_payload_size(index, first, last, payload.size());
   const Header& header = index.header;
   const uint8_t* of_blocks = nullptr;  // not what was given for blocks that have no base
   const bool has_base =

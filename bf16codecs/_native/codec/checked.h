@@ -31,6 +31,10 @@ void decode_whole(const FrameIndex& index, std::span<const uint8_t> frame, const
 // Throws std::out_of_range unless there are blocks [first, last), all of one version.
 void check_blocks(const FrameIndex& index, uint64_t first, uint64_t last);
 
+// Throws TruncatedDataError or std::invalid_argument unless blocks [first, last) have so many
+// bytes.
+void check_payload_size(const FrameIndex& index, size_t first, size_t last, size_t size);
+
 // Decodes blocks that are there as decode_blocks() does. `payload` has their bytes, and `base` the
 // items of the same places in the base or the parent. Throws TruncatedDataError for fewer bytes,
 // std::invalid_argument for more, and BaseMismatchError for another base than the blocks'.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "codec/checked.h"
 #include "format/errors.h"
 #include "grid/keys.h"
 
@@ -47,6 +48,20 @@ DevicePlan::DevicePlan(const FrameIndex& index, size_t first, size_t last)
 uint64_t DevicePlan::place(size_t block) const {
   const Header& header = index_.header;
   return block % static_cast<size_t>(header.version_blocks()) * header.block_items();
+}
+
+bool DevicePlan::needs_base() const {
+  const size_t version = first_ / static_cast<size_t>(index_.header.version_blocks());
+  return index_.header.has_differences && index_.versions[version].has_base();
+}
+
+const std::vector<uint8_t>& DevicePlan::tail() const {
+  static const std::vector<uint8_t> none;
+  return last_ == index_.blocks() ? index_.tail : none;
+}
+
+void DevicePlan::check_payload(size_t size) const {
+  check_payload_size(index_, first_, last_, size);
 }
 
 bool DevicePlan::is_for_device(const uint8_t* payload) const {

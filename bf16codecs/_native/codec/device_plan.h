@@ -26,6 +26,15 @@ class DevicePlan {
   // Throws CorruptDataError for a model that is none.
   DevicePlan(const FrameIndex& index, size_t first, size_t last);
 
+  // Whether the blocks have a base: in the frame, or outside of it.
+  bool needs_base() const;
+
+  // What follows the items of the last block, if these are of the frame's last one.
+  const std::vector<uint8_t>& tail() const;
+
+  // Throws TruncatedDataError or std::invalid_argument unless the blocks have so many bytes.
+  void check_payload(size_t size) const;
+
   // Whether the device can decode all of the blocks, whose bytes these are. A block that is no
   // block is the host's as well: it says what is wrong.
   bool is_for_device(const uint8_t* payload) const;

@@ -15,9 +15,9 @@ struct FusedMemory {
   Shared<kStripBytes> strip;
 };
 
-// Items 2 t and 2 t + 1, given their symbols and their bytes of the low plane.
-BF16CODECS_DEVICE uint32_t two_items(uint32_t even, uint32_t odd, uint32_t low) {
-  const uint32_t rotated = even << 8 | (low & 255) | odd << 24 | (low & 0xFF00) << 8;
+// Two items, given their symbols and their bytes of the low plane, in bytes 0 and 1.
+BF16CODECS_DEVICE uint32_t two_items(uint32_t symbols, uint32_t low) {
+  const uint32_t rotated = pick_bytes(symbols, low, 0x1504);
   return (rotated >> 1 & 0x7FFF7FFF) | (rotated << 15 & 0x80008000);
 }
 
@@ -33,11 +33,17 @@ BF16CODECS_DEVICE bool decode_fused(const Warp& warp, FusedMemory& memory, const
   Window lows(warp, memory.low, low, low + n);
   const auto run = [&](const auto& states) {
     PairsReader reader(warp, memory.pairs, states, parts);
-    return reader.run([&](unsigned at, const TwoSymbols& symbols) {
-      lows.reach(at, kPairSymbols);
+    // A step takes a power of two: its bytes are in a row in the window.
+    unsigned step_at = 0, low_at = 0;
+    const auto reach = [&](unsigned at, unsigned n) {
+      lows.reach(at, n);
+      step_at = at;
+      low_at = at % kWindowBytes;
+    };
+    return reader.run(reach, [&](unsigned at, const TwoSymbols& symbols) {
       PerThread<uint32_t> words;
       warp.each([&](unsigned t) {
-        words[t] = two_items(symbols.even[t] & 255, symbols.odd[t] & 255, lows.load16(at + 2 * t));
+        words[t] = two_items(symbols.both(t), lows.load16(low_at + (at - step_at) + 2 * t));
       });
       strips.pass_words(words);
     });
@@ -47,6 +53,7 @@ BF16CODECS_DEVICE bool decode_fused(const Warp& warp, FusedMemory& memory, const
                                             : run(RegisterStates<1>());
   const unsigned rest = parts.rest_size, done = n - rest;
   warp.each([&](unsigned t) {
+    BF16CODECS_ROLLED
     for (unsigned i = t; i < rest; i += kThreads) {
       const unsigned rotated = unsigned{parts.rest[i]} << 8 | low[done + i];
       memory.strip.store(2 * i, static_cast<uint16_t>(rotated >> 1 | rotated << 15));

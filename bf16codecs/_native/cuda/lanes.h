@@ -73,11 +73,15 @@ class Lanes {
 
   // Hands out words to the lanes of a group that need them, in their order.
   BF16CODECS_DEVICE void renormalize(unsigned g) {
-    const uint32_t low = warp_.ballot([&](unsigned t) { return states.get(g, t) < kLowestState; });
+    PerThread<bool> is_low;
+    const uint32_t low = warp_.ballot([&](unsigned t) {
+      is_low[t] = states.get(g, t) < kLowestState;
+      return is_low[t];
+    });
     warp_.each([&](unsigned t) {
-      if ((low >> t & 1) == 0) return;
-      const uint32_t word = words_.load16(used_ + 2 * count_bits(low & threads_before(t)));
-      states.set(g, t, states.get(g, t) << 16 | word);
+      const uint32_t at = used_ + 2 * count_bits(low & threads_before(t));
+      const uint32_t word = words_.load16(at % kWindowBytes), x = states.get(g, t);
+      states.set(g, t, is_low[t] ? x << 16 | word : x);
     });
     used_ += 2 * count_bits(low);
   }

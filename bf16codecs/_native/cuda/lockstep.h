@@ -4,6 +4,7 @@
 // is watched: a thread that uses what another one wrote since the last sync(), or writes what
 // another one used, would find one thing or the other on a GPU.
 
+#include <algorithm>
 #include <bit>
 #include <cstdio>
 #include <cstdlib>
@@ -11,6 +12,7 @@
 
 #define BF16CODECS_DEVICE inline
 #define BF16CODECS_DEVICE_ONCE inline
+#define BF16CODECS_ROLLED
 #define BF16CODECS_UNROLLED
 #define BF16CODECS_UNROLLED_BY(n)
 // Memory of parts that are used one after the other; here each has its own.
@@ -136,6 +138,13 @@ class Shared {
 };
 
 template <typename T>
+T load_until(const uint8_t* p, const uint8_t* end) {
+  T value = 0;
+  if (p < end) std::memcpy(&value, p, std::min(sizeof value, static_cast<size_t>(end - p)));
+  return value;
+}
+
+template <typename T>
 T load_any(const uint8_t* p) {
   T value;
   std::memcpy(&value, p, sizeof value);
@@ -146,6 +155,15 @@ template <typename T>
 void store_aligned(uint8_t* p, T value) {
   if (reinterpret_cast<uintptr_t>(p) % alignof(T) != 0) std::abort();
   std::memcpy(p, &value, sizeof value);
+}
+
+inline uint32_t pick_bytes(uint32_t a, uint32_t b, uint32_t which) {
+  const uint64_t all = uint64_t{b} << 32 | a;
+  uint32_t result = 0;
+  for (unsigned i = 0; i < 4; ++i) {
+    result |= static_cast<uint32_t>(all >> 8 * (which >> 4 * i & 7) & 255) << 8 * i;
+  }
+  return result;
 }
 
 inline unsigned count_bits(uint32_t v) {

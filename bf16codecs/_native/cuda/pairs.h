@@ -12,10 +12,10 @@ namespace bf16codecs::cuda {
 inline constexpr unsigned kPairSlots = 256;
 inline constexpr unsigned kPairBucket = 16;  // slots
 
-// Of a slot: bits 0-7 its entry's frequency, 8-15 its rank in the entry, 16-23 the symbol, and bit
-// 24 if that is an escape.
+// What a slot says: in byte 0 its entry's frequency, in byte 1 its rank in the entry, in byte 2 the
+// symbol; and the highest bit, if that is an escape.
 inline constexpr unsigned kRankAt = 8, kSymbolAt = 16;
-inline constexpr uint32_t kIsEscape = 1u << 8;  // of a symbol with its flag
+inline constexpr uint32_t kIsEscape = 1u << 31;
 
 struct PairsMemory {
   Shared<4 * kPairSlots> slots;
@@ -82,10 +82,10 @@ BF16CODECS_DEVICE bool read_slots(const Warp& warp, const PairsPayload& parts,
               bucket != kPairSlots / kPairBucket - 1);
     });
     const uint32_t f = warp.of(frequency, i);
-    const uint32_t flagged = other | (i < named ? 0 : kIsEscape);
+    const uint32_t what = f | other << kSymbolAt | (i < named ? 0 : kIsEscape);
     warp.each([&](unsigned t) {
       for (uint32_t rank = t; rank < f; rank += kThreads) {
-        slots.store(4 * (begin + rank), f | rank << kRankAt | flagged << kSymbolAt);
+        slots.store(4 * (begin + rank), what | rank << kRankAt);
       }
     });
   }
@@ -97,6 +97,9 @@ BF16CODECS_DEVICE bool read_slots(const Warp& warp, const PairsPayload& parts,
 // their flags.
 struct TwoSymbols {
   PerThread<uint32_t> even, odd;
+
+  // The symbols of thread t, in bytes 0 and 1; the others are something.
+  BF16CODECS_DEVICE uint32_t both(unsigned t) const { return pick_bytes(even[t], odd[t], 0x0062); }
 };
 
 template <typename States>
@@ -110,16 +113,18 @@ class PairsReader {
         escape_(parts.escapes),
         lanes_(warp, memory.words, states, parts.words, parts.rest) {}
 
-  // Decodes all steps; put(place, symbols) is given each 64 symbols and the place of the first.
-  // Returns whether the payload is sound.
-  template <typename Put>
-  BF16CODECS_DEVICE bool run(Put put) {
+  // Decodes all steps. Before each, prepare(place, n) is told of its n symbols; put(place, symbols)
+  // is given each 64 symbols and the place of the first. Returns whether the payload is sound.
+  template <typename Prepare, typename Put>
+  BF16CODECS_DEVICE bool run(Prepare prepare, Put put) {
     if (!lanes_.read_states(parts_.states)) return false;
     const unsigned groups = lanes_.states.groups();
     for (unsigned step = 0; step < parts_.steps; ++step) {
+      const unsigned at = kPairSymbols * groups * step;
       lanes_.prepare(groups);
+      prepare(at, kPairSymbols * groups);
       BF16CODECS_UNROLLED_BY(States::kUnrolled)
-      for (unsigned g = 0; g < groups; ++g) put(kPairSymbols * (groups * step + g), decode(g));
+      for (unsigned g = 0; g < groups; ++g) put(at + kPairSymbols * g, decode(g));
       BF16CODECS_UNROLLED_BY(States::kUnrolled)
       for (unsigned g = 0; g < groups; ++g) lanes_.renormalize(g);
     }
@@ -135,37 +140,50 @@ class PairsReader {
       const uint32_t x = lanes_.states.get(g, t);
       const auto a = slots_.template load<uint32_t>(4 * (x & 255));
       const auto b = slots_.template load<uint32_t>(4 * (x >> 8 & 255));
-      const uint32_t f = a & 255;
-      const uint32_t ranks = f * (b >> kRankAt & 255) + (a >> kRankAt & 255);
-      lanes_.states.set(g, t, f * (b & 255) * (x >> 16) + ranks);
+      const uint32_t of_b = (b & 255) * (x >> 16) + byte_of(b, 1);
+      lanes_.states.set(g, t, (a & 255) * of_b + byte_of(a, 1));
       // Of lanes 0-15, the first symbols are 2 t of the group's 64; of the others, the second ones
       // are 2 t + 1. The others' neighbours are 16 lanes away.
-      const bool is_first = t < 16;
-      symbols.even[t] = a >> kSymbolAt;
-      symbols.odd[t] = b >> kSymbolAt;
-      given[t] = is_first ? symbols.odd[t] : symbols.even[t];
+      symbols.even[t] = a;
+      symbols.odd[t] = b;
+      given[t] = t < 16 ? b : a;
     });
     const PerThread<uint32_t> taken = warp_.shuffle(given, [](unsigned t) { return t ^ 16; });
-    warp_.each([&](unsigned t) { (t < 16 ? symbols.odd : symbols.even)[t] = taken[t]; });
+    warp_.each([&](unsigned t) {
+      symbols.even[t] = t < 16 ? symbols.even[t] : taken[t];
+      symbols.odd[t] = t < 16 ? taken[t] : symbols.odd[t];
+    });
     if (parts_.has_escape) replace_escapes(symbols);
     return symbols;
   }
 
+  BF16CODECS_DEVICE static uint32_t byte_of(uint32_t v, unsigned i) {
+    return pick_bytes(v, 0, 0x4440 | i);
+  }
+
   BF16CODECS_DEVICE void replace_escapes(TwoSymbols& symbols) {
-    const uint32_t even = warp_.ballot([&](unsigned t) { return symbols.even[t] >= kIsEscape; });
-    const uint32_t odd = warp_.ballot([&](unsigned t) { return symbols.odd[t] >= kIsEscape; });
-    if ((even | odd) == 0) return;
+    const uint32_t any = warp_.ballot(
+        [&](unsigned t) { return ((symbols.even[t] | symbols.odd[t]) & kIsEscape) != 0; });
+    if (any == 0) return;
+    const uint32_t even =
+        warp_.ballot([&](unsigned t) { return (symbols.even[t] & kIsEscape) != 0; });
+    const uint32_t odd =
+        warp_.ballot([&](unsigned t) { return (symbols.odd[t] & kIsEscape) != 0; });
     const auto left = static_cast<unsigned>(parts_.rest - escape_);
     warp_.each([&](unsigned t) {
       const uint32_t before = threads_before(t), is_even = even >> t & 1;
       const unsigned at = count_bits(even & before) + count_bits(odd & before);
-      if (is_even != 0) symbols.even[t] = at < left ? escape_[at] : 0;
-      if ((odd >> t & 1) == 0) return;
-      symbols.odd[t] = at + is_even < left ? escape_[at + is_even] : 0;
+      if (is_even != 0) symbols.even[t] = escape_at(at, left);
+      if ((odd >> t & 1) != 0) symbols.odd[t] = escape_at(at + is_even, left);
     });
     const unsigned n = count_bits(even) + count_bits(odd);
     overrun_ |= n > left;
     escape_ += least(n, left);
+  }
+
+  // As a slot would say it.
+  BF16CODECS_DEVICE uint32_t escape_at(unsigned at, unsigned left) const {
+    return at < left ? uint32_t{escape_[at]} << kSymbolAt : 0;
   }
 
   const Warp& warp_;
@@ -185,15 +203,16 @@ BF16CODECS_DEVICE_ONCE bool decode_pairs(const Warp& warp, PairsMemory& memory,
   if (!read_slots(warp, parts, payload, memory.slots)) return false;
   const bool is_even = reinterpret_cast<uintptr_t>(plane) % 2 == 0;
   PairsReader reader(warp, memory, SharedStates(memory.states, parts.groups), parts);
-  const bool is_sound = reader.run([&](unsigned at, const TwoSymbols& symbols) {
+  const auto nothing = [](unsigned, unsigned) {};
+  const bool is_sound = reader.run(nothing, [&](unsigned at, const TwoSymbols& symbols) {
     warp.each([&](unsigned t) {
       uint8_t* const out = plane + at + 2 * t;
-      const uint32_t even = symbols.even[t] & 255, odd = symbols.odd[t] & 255;
+      const uint32_t both = symbols.both(t);
       if (is_even) {
-        store_aligned(out, static_cast<uint16_t>(even | odd << 8));
+        store_aligned(out, static_cast<uint16_t>(both));
       } else {
-        out[0] = static_cast<uint8_t>(even);
-        out[1] = static_cast<uint8_t>(odd);
+        out[0] = static_cast<uint8_t>(both);
+        out[1] = static_cast<uint8_t>(both >> 8);
       }
     });
   });

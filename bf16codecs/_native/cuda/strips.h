@@ -55,6 +55,7 @@ class Strips {
   BF16CODECS_DEVICE void pad(unsigned size) {
     warp_.each([&](unsigned t) {
       const unsigned end = (size + kStripeBytes - 1) / kStripeBytes * kStripeBytes;
+      BF16CODECS_ROLLED
       for (unsigned i = size + t; i < end; i += kThreads) strip_.store(i, uint8_t{0});
     });
     warp_.sync();
@@ -70,6 +71,7 @@ class Strips {
         return;
       }
       const unsigned end = least<unsigned>(at + sizeof(Quad), size);
+      BF16CODECS_ROLLED
       for (unsigned i = at; i < end; ++i) out[i] = strip_.template load<uint8_t>(i);
     });
   }

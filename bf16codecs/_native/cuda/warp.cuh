@@ -9,6 +9,7 @@
 // Large, and not for the inner loops: one copy keeps compiling short.
 #define BF16CODECS_DEVICE_ONCE __device__ __noinline__
 #define BF16CODECS_PRAGMA(text) _Pragma(#text)
+#define BF16CODECS_ROLLED BF16CODECS_PRAGMA(unroll 1)
 #define BF16CODECS_UNROLLED BF16CODECS_PRAGMA(unroll)
 #define BF16CODECS_UNROLLED_BY(n) BF16CODECS_PRAGMA(unroll(n))
 // Memory of parts that are used one after the other.
@@ -102,32 +103,51 @@ class Shared {
   alignas(16) uint8_t bytes_[n];
 };
 
-// A number of one of the other threads' memory or of the device's, at any address. Only words are
-// read that have some of its bytes: these never lie in other memory.
+// The word that has the byte at p, if that is before `end`. Words that have one byte of a payload
+// never lie in other memory.
+BF16CODECS_DEVICE uint32_t load_word(const uint32_t* p, const void* end) {
+  __builtin_assume(__isGlobal(p));
+  return p < end ? *p : 0;
+}
+
+// A number at any address of the device's memory. Of bytes from `end` on, nobody knows what they
+// are.
+template <typename T>
+BF16CODECS_DEVICE T load_until(const uint8_t* p, const uint8_t* end) {
+  const auto address = reinterpret_cast<uintptr_t>(p);
+  const auto* const words = reinterpret_cast<const uint32_t*>(address & ~uintptr_t{3});
+  const unsigned shift = 8 * (address & 3);
+  const uint32_t first = load_word(words, end), second = load_word(words + 1, end);
+  const uint32_t low = __funnelshift_r(first, second, shift);
+  if constexpr (sizeof(T) < 8) {
+    return static_cast<T>(low);
+  } else {
+    const uint32_t high = __funnelshift_r(second, load_word(words + 2, end), shift);
+    return static_cast<T>(high) << 32 | low;
+  }
+}
+
+// A number all of which is there.
 template <typename T>
 BF16CODECS_DEVICE T load_any(const uint8_t* p) {
   if constexpr (sizeof(T) == 1) {
+    __builtin_assume(__isGlobal(p));
     return *p;
-  } else if constexpr (sizeof(T) == 2) {
-    return static_cast<T>(p[0] | p[1] << 8);
   } else {
-    const auto address = reinterpret_cast<uintptr_t>(p);
-    const uint32_t* const words = reinterpret_cast<const uint32_t*>(address & ~uintptr_t{3});
-    const unsigned shift = 8 * (address & 3);
-    if constexpr (sizeof(T) == 4) {
-      return __funnelshift_r(words[0], shift != 0 ? words[1] : 0, shift);
-    } else {
-      const uint32_t last = shift != 0 ? words[2] : 0;
-      const uint32_t low = __funnelshift_r(words[0], words[1], shift);
-      return static_cast<T>(__funnelshift_r(words[1], last, shift)) << 32 | low;
-    }
+    return load_until<T>(p, p + sizeof(T));
   }
 }
 
 // Such a number where the address is a multiple of its size.
 template <typename T>
 BF16CODECS_DEVICE void store_aligned(uint8_t* p, T value) {
+  __builtin_assume(__isGlobal(p));
   *reinterpret_cast<T*>(p) = value;
+}
+
+// Four of the bytes of a, which are 0 to 3, and of b, 4 to 7; the lowest four bits name the lowest.
+BF16CODECS_DEVICE uint32_t pick_bytes(uint32_t a, uint32_t b, uint32_t which) {
+  return __byte_perm(a, b, which);
 }
 
 BF16CODECS_DEVICE unsigned count_bits(uint32_t v) {

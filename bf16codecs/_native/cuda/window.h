@@ -14,10 +14,10 @@ inline constexpr unsigned kWindowPart = 512;  // what is loaded at a time
 // The next part is loaded from the device's memory long before it is needed.
 class Window {
  public:
-  // Reads from `begin` on. What would be at `end` and after it is 0.
+  // Reads from `begin` on. What would be at `end` and after it is something.
   BF16CODECS_DEVICE Window(const Warp& warp, Shared<kWindowBytes>& shared, const uint8_t* begin,
                            const uint8_t* end)
-      : warp_(warp), shared_(shared), next_(begin), end_(end) {
+      : warp_(warp), shared_(shared), begin_(begin), end_(end) {
     fetch();
   }
 
@@ -38,36 +38,26 @@ class Window {
     }
   }
 
-  // Two bytes, from an even place.
-  BF16CODECS_DEVICE uint32_t load16(uint32_t at) const {
-    return shared_.template load<uint16_t>(at % kWindowBytes);
+  // Two bytes, from an even place of the window, where what is at `at` is at % kWindowBytes.
+  BF16CODECS_DEVICE uint32_t load16(unsigned place) const {
+    return shared_.template load<uint16_t>(place);
   }
 
  private:
   static constexpr unsigned kRow = 4 * kThreads, kWords = kWindowPart / kRow;
 
   BF16CODECS_DEVICE void fetch() {
-    const auto left = static_cast<unsigned>(least<ptrdiff_t>(end_ - next_, kWindowPart));
     warp_.each([&](unsigned t) {
       BF16CODECS_UNROLLED
       for (unsigned k = 0; k < kWords; ++k) {
-        const unsigned at = kRow * k + 4 * t;
-        ahead_[k][t] = left == kWindowPart ? load_any<uint32_t>(next_ + at) : load_some(at, left);
+        ahead_[k][t] = load_until<uint32_t>(begin_ + loaded_ + kRow * k + 4 * t, end_);
       }
     });
-    next_ += left;
-  }
-
-  BF16CODECS_DEVICE uint32_t load_some(unsigned at, unsigned left) const {
-    uint32_t word = 0;
-    for (unsigned i = at; i < least(at + 4, left); ++i) word |= uint32_t{next_[i]} << 8 * (i - at);
-    return word;
   }
 
   const Warp& warp_;
   Shared<kWindowBytes>& shared_;
-  const uint8_t* next_;
-  const uint8_t* const end_;
+  const uint8_t *const begin_, *const end_;
   uint32_t loaded_ = 0;
   PerThread<uint32_t> ahead_[kWords];
 };

@@ -1,0 +1,56 @@
+#include "bindings/device.h"
+
+#include "bindings/buffers.h"
+#include "codec/checked.h"
+#include "codec/device_plan.h"
+
+namespace bf16codecs {
+namespace {
+
+using namespace nb::literals;
+
+nb::bytes as_bytes(const void* data, size_t size) {
+  return nb::bytes(static_cast<const char*>(data), size);
+}
+
+bool is_for_device(const DevicePlan& plan, nb::handle payload_object) {
+  const Source payload(payload_object);
+  plan.check_payload(payload.size());
+  return plan.is_for_device(payload.data());
+}
+
+nb::bytes model(const DevicePlan& plan, uint64_t address) {
+  const std::vector<uint8_t> bytes = plan.model(address);
+  return as_bytes(bytes.data(), bytes.size());
+}
+
+nb::bytes jobs(const DevicePlan& plan, uint64_t payload, uint64_t items, uint64_t base,
+               uint64_t model) {
+  const std::vector<cuda::Job> jobs = plan.jobs({payload, items, base, model});
+  return as_bytes(jobs.data(), jobs.size() * sizeof(cuda::Job));
+}
+
+}  // namespace
+
+void publish_device(nb::module_& m) {
+  m.attr("DEVICE_JOB_BYTES") = sizeof(cuda::Job);
+  nb::class_<DevicePlan>(m, "DevicePlan")
+      .def(
+          "__init__",
+          [](DevicePlan* self, const FrameIndex& index, size_t first, size_t last) {
+            check_blocks(index, first, last);
+            new (self) DevicePlan(index, first, last);
+          },
+          "index"_a, "first"_a, "last"_a, nb::keep_alive<1, 2>())
+      .def_prop_ro("needs_base", &DevicePlan::needs_base)
+      .def_prop_ro("tail",
+                   [](const DevicePlan& plan) {
+                     const std::vector<uint8_t>& tail = plan.tail();
+                     return as_bytes(tail.data(), tail.size());
+                   })
+      .def("is_for_device", &is_for_device, "payload"_a)
+      .def("model", &model, "address"_a)
+      .def("jobs", &jobs, "payload"_a, "items"_a, "base"_a, "model"_a);
+}
+
+}  // namespace bf16codecs
