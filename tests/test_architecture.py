@@ -41,7 +41,7 @@ LAYERS = [
         "_messages",
         "_threads",
     },
-    {"_lock", "_rename", "_sync", "_torch_tensors"},
+    {"_device_memory", "_lock", "_rename", "_sync", "_torch_tensors"},
     {"_journal", "_replace", "_safetensors_header"},
     {"_journaled", "safetensors"},
     {"_frames", "_run_length"},

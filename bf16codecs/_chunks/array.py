@@ -22,20 +22,13 @@ from bf16codecs._chunks.indexing import Axis, as_index, count_chunks, cut_box, c
 from bf16codecs._chunks.stored import Source
 from bf16codecs._chunks.touched import touched_ranges
 from bf16codecs._chunks.wanted import Wanted, base_advice
+from bf16codecs._device_memory import Place
 from bf16codecs._limits import REMOTE_IN_FLIGHT_BYTES
 from bf16codecs._messages import named_errors
 from bf16codecs._threads import run_all
 from bf16codecs.errors import BaseMismatchError
 
-__all__ = [
-    "SLAB_BYTES",
-    "ArrayReader",
-    "ChunkedArray",
-    "Index",
-    "Job",
-    "Located",
-    "Points",
-]
+__all__ = ["SLAB_BYTES", "ArrayReader", "ChunkedArray", "Index", "Job", "Located", "Points"]
 
 Job = Callable[[], None]
 #: Of a chunk, along each axis.
@@ -71,7 +64,7 @@ class ArrayReader(ABC):
 
     #: How many jobs at a time pay off; 0 if they have to run in the thread that makes them.
     concurrency: int
-    #: Whether a range of its bytes can be read without decoding all of the chunks that it is in.
+    #: Whether a range of its bytes can be read without decoding all chunks that it is in.
     reads_ranges = False
     #: Where the base is, for messages.
     base_place = ""
@@ -174,7 +167,7 @@ class ArrayReader(ABC):
         for job in self.box_jobs(axes, out):
             job()
 
-    def read_run(self, start: int, stop: int, out: Bytes) -> None:
+    def read_run(self, start: int, stop: int, out: Place) -> None:
         """Read a range of the array's bytes, little-endian and in C order.
 
         Parameters
@@ -186,8 +179,9 @@ class ArrayReader(ABC):
         """
         size, stored = self.dtype.itemsize, self.dtype.newbyteorder("<")
         first, last = start // size, -(-stop // size)
-        is_direct = self.dtype == stored and (last - first) * size == out.size
-        raw = out if is_direct else np.empty((last - first) * size, np.uint8)
+        is_whole = self.dtype == stored and (last - first) * size == out.size
+        is_direct = is_whole and isinstance(out, np.ndarray)
+        raw: Any = out if is_direct else np.empty((last - first) * size, np.uint8)
         values = rest = raw.view(self.dtype)
         for axes in cut_run(self.shape, first, last):
             shape = [len(axis) for axis in axes]
@@ -267,6 +261,8 @@ class ChunkedArray(ArrayReader):
         self.versions = versions if in_blocks and chunks and chunks[0] % versions == 0 else 1
         self._locate, self._in_blocks = locate, in_blocks
         self.reads_ranges = in_blocks
+        #: Whether `read_chunk` decodes what it gives alone, in a file's byte order.
+        self.decodes_ranges = in_blocks and dtype == dtype.newbyteorder("<")
         self._plan = ArrayPlan(label, dtype.name, shape, chunks)
         self._base = None if base is None else ChunkBase(base, self._plan)
         if concurrency > 1:
@@ -278,7 +274,7 @@ class ChunkedArray(ArrayReader):
         """How much memory reading a chunk takes beside what it is read into."""
         return 0 if self._in_blocks else self.decoded_nbytes
 
-    def read_run(self, start: int, stop: int, out: Bytes) -> None:
+    def read_run(self, start: int, stop: int, out: Place) -> None:
         """Read a range of the array's bytes, straight into `out` where chunks are such ranges."""
         if not self._plan.is_contiguous or self.dtype != self.dtype.newbyteorder("<"):
             super().read_run(start, stop, out)
@@ -286,10 +282,10 @@ class ChunkedArray(ArrayReader):
         while start < stop:
             piece = self._plan.piece_at(start)
             local = start - piece.offset
-            run, out = np.split(out, [min(stop - start, piece.nbytes - local)])
-            wanted = Wanted.run(self.unit_nbytes, run, local)
+            count = min(stop - start, piece.nbytes - local)
+            wanted = Wanted.run(self.unit_nbytes, out[:count], local)
             self._read(piece.index, self._find(piece.index), wanted)
-            start += run.size
+            start, out = start + count, out[count:]
 
     def points_work(self, indices: Sequence[NDArray[np.intp]]) -> int:
         """Return how many bytes are decoded to read single elements."""
@@ -310,10 +306,13 @@ class ChunkedArray(ArrayReader):
         # The span begins and ends within a block.
         return min(self.unit_nbytes, span + 2 * _core.MAX_BLOCK_BYTES)
 
+    def read_chunk(self, index: Index, out: Place, offset: int = 0) -> None:
+        """Read the bytes of a chunk from one of them on, as many as `out` has."""
+        self._read(index, self._find(index), Wanted.run(self.unit_nbytes, out, offset))
+
     def _read_unit(self, index: Index, out: Bytes) -> None:
         # Of an edge chunk what the array has: the rest may be versions that are not there.
-        nbytes = self._plan.piece(index).nbytes
-        self._read(index, self._find(index), Wanted.run(self.unit_nbytes, out[:nbytes], 0))
+        self.read_chunk(index, out[: self._plan.piece(index).nbytes])
 
     def _read_points(self, index: Index, found: Located, points: Points) -> NDArray[Any]:
         # In parts: a chunk of thousands of versions may be larger than any memory.

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.grid import ArrayPlan
 from bf16codecs._chunks.indexing import cut_run
+from bf16codecs._device_memory import DeviceMemory, Place
 
 __all__ = ["BaseReader", "ChunkBase"]
 
@@ -19,7 +20,7 @@ __all__ = ["BaseReader", "ChunkBase"]
 class BaseReader(Protocol):
     """What can be the base of differences: ranges of an array's bytes, and boxes of its items."""
 
-    def read_run(self, start: int, stop: int, out: Bytes) -> None:
+    def read_run(self, start: int, stop: int, out: Place) -> None:
         """Read a range of the array's bytes."""
 
     def read_box(self, axes: Sequence[range], out: NDArray[Any]) -> None:
@@ -40,23 +41,32 @@ class ChunkBase:
     def __init__(self, base: BaseReader, plan: ArrayPlan) -> None:
         self._base, self._plan = base, plan
 
-    def read(self, index: tuple[int, ...], start: int, stop: int, out: Bytes) -> None:
+    def read(self, index: tuple[int, ...], start: int, stop: int, out: Place) -> None:
         """Read a range of the bytes of a chunk's base, padded as the chunk is.
 
         It is of whole items, as blocks of frames are.
         """
         if self._plan.is_contiguous:
             self._read_run(index, start, stop, out)
+        elif isinstance(out, DeviceMemory):
+            host = np.empty(out.size, np.uint8)
+            self._read_boxes(index, start, stop, host)
+            out[:] = host
         else:
             self._read_boxes(index, start, stop, out)
 
-    def _read_run(self, index: tuple[int, ...], start: int, stop: int, out: Bytes) -> None:
+    def _read_run(self, index: tuple[int, ...], start: int, stop: int, out: Place) -> None:
         piece = self._plan.piece(index)
-        stored, padding = np.split(out, [max(0, min(stop, piece.nbytes) - start)])
-        if stored.size:
-            self._base.read_run(piece.offset + start, piece.offset + start + stored.size, stored)
-        if padding.size:
+        stored = max(0, min(stop, piece.nbytes) - start)
+        if stored:
+            first = piece.offset + start
+            self._base.read_run(first, first + stored, out[:stored])
+        if isinstance(out, np.ndarray) and out.size > stored:
+            self._pad(out[stored:])
+        elif out.size > stored:
+            padding = np.empty(out.size - stored, np.uint8)
             self._pad(padding)
+            out[stored:] = padding
 
     def _read_boxes(self, index: tuple[int, ...], start: int, stop: int, out: Bytes) -> None:
         plan, rest = self._plan, self._pad(out)

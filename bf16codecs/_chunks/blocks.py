@@ -18,6 +18,7 @@ from bf16codecs import _core
 from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.stored import Range, Reading
 from bf16codecs._chunks.wanted import Wanted
+from bf16codecs._device_memory import Place
 from bf16codecs._limits import check_ancestors
 from bf16codecs._messages import counted
 from bf16codecs.errors import TruncatedDataError
@@ -140,7 +141,7 @@ class Head(ABC):
         """Return where the stored chunk has a task's blocks."""
 
     @abstractmethod
-    def decode(self, task: Task, payload: Bytes, out: Bytes, base: Bytes | None) -> None:
+    def decode(self, task: Task, payload: Bytes, out: Place, base: Place | None) -> None:
         """Decode a task's blocks from these bytes, against those of the same places."""
 
     def span(self, task: Task) -> Range:

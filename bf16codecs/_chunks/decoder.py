@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 from bf16codecs._arguments import for_caller
 from bf16codecs._buffers import Bytes, ThreadBuffer
 from bf16codecs._chunks.blocks import Batch, Fetched, Head, Task
 from bf16codecs._chunks.stored import Range
 from bf16codecs._chunks.wanted import Wanted
+from bf16codecs._device_memory import DeviceMemory, Place, new_place
 from bf16codecs.errors import BaseMismatchError
 
 __all__ = ["Decoder"]
@@ -20,7 +19,7 @@ __all__ = ["Decoder"]
 class _Decoded(NamedTuple):
     """Blocks of a version that others are coded against."""
 
-    content: Bytes
+    content: Place
     is_own: bool
     #: How many others there still are.
     children: int
@@ -55,9 +54,9 @@ class Decoder:
             )
         self._head, self._wanted, self._scratch = head, wanted, scratch
         self._decoded: dict[int, _Decoded] = {}
-        self._free: list[Bytes] = []
+        self._free: list[Place] = []
         #: Of places, the base outside of the chunk.
-        self._outside: dict[Range, Bytes] = {}
+        self._outside: dict[Range, Place] = {}
 
     def read_base(self, batch: Batch) -> None:
         """Read what a batch needs of a base outside of the chunk, to where it will be decoded.
@@ -70,7 +69,7 @@ class Decoder:
         for task in batch.tasks:
             start, stop = self._head.span(task)
             place = self._wanted.place(start, stop)
-            base = np.empty(stop - start, np.uint8) if place is None else place
+            base = new_place(self._wanted.out, stop - start) if place is None else place
             base = base[: min(stop, self._head.items_end) - start]
             self._wanted.base(start, start + base.size, base)
             self._outside[task.places] = base
@@ -87,14 +86,14 @@ class Decoder:
         out = self._wanted.place(start, stop)
         is_own = out is None
         if out is None:
-            out = self._room(stop - start) if task.children else self._scratch.get(stop - start)
+            out = self._room(stop - start, task.children)
         self._head.decode(task, payload, out, base)
         if is_own:
             self._wanted.put(start, out)
         if task.children:
             self._decoded[task.version] = _Decoded(out, is_own, task.children)
 
-    def _base_of(self, task: Task) -> Bytes | None:
+    def _base_of(self, task: Task) -> Place | None:
         """Return what a task's blocks are coded against, which may be overwritten with them."""
         parent = self._head.parents[task.version]
         if parent is None:
@@ -106,7 +105,10 @@ class Decoder:
             self._free.append(base.content)
         return base.content
 
-    def _room(self, size: int) -> Bytes:
+    def _room(self, size: int, children: int) -> Place:
         """Return memory that was needed before, the base's too, or new one."""
-        content = self._free.pop() if self._free else np.empty(size, np.uint8)
-        return content[:size] if content.size >= size else np.empty(size, np.uint8)
+        is_host = not isinstance(self._wanted.out, DeviceMemory)
+        if is_host and not children:
+            return self._scratch.get(size)
+        content = self._free.pop() if self._free else new_place(self._wanted.out, size)
+        return content[:size] if content.size >= size else new_place(self._wanted.out, size)

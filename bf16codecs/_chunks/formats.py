@@ -154,17 +154,16 @@ class _WholeFormat(ABC):
             raise CorruptDataError(
                 f"{counted(data.size, 'byte')} cannot hold a chunk of {wanted.nbytes}"
             )
-        if wanted.is_whole and self._shuffle is None:
-            self._decode(data, wanted.out)
+        out = wanted.whole_array
+        if out is not None and self._shuffle is None:
+            self._decode(data, out)
             return
         content = self._scratch.get(wanted.nbytes)
         self._decode(data, content)
-        if self._shuffle is None:
-            wanted.put(0, content)
-        elif wanted.is_whole:
-            self._shuffle.decode(content, out=wanted.out)
+        if out is not None and self._shuffle is not None:
+            self._shuffle.decode(content, out=out)
         else:
-            wanted.put(0, self._shuffle.decode(content))
+            wanted.put(0, content if self._shuffle is None else self._shuffle.decode(content))
 
     @staticmethod
     @abstractmethod
@@ -365,11 +364,12 @@ class DeltaFormat:
             raise CorruptDataError(
                 f"{counted(data.size, 'byte')} cannot hold a chunk of {wanted.nbytes}"
             )
-        content = wanted.out if wanted.is_whole else self._scratch.get(wanted.nbytes)
+        out = wanted.whole_array
+        content = self._scratch.get(wanted.nbytes) if out is None else out
         read(self._form, InMemory(data), Wanted.whole(content))
         items = content.view("<u2")
         np.cumsum(items, out=items, dtype=items.dtype)
-        if not wanted.is_whole:
+        if out is None:
             wanted.put(0, content)
 
 

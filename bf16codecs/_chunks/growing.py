@@ -11,6 +11,7 @@ from bf16codecs._chunks.blocks import Fetched, Head, Task, joined
 from bf16codecs._chunks.heads import head_bytes
 from bf16codecs._chunks.stored import Range, Reading
 from bf16codecs._chunks.wanted import Wanted
+from bf16codecs._device_memory import Place, decode_blocks
 from bf16codecs._messages import counted, named_errors
 from bf16codecs.errors import BaseMismatchError, CorruptDataError, TruncatedDataError
 
@@ -88,11 +89,11 @@ class GrowingHead(Head):
         first, last = task.places
         return begin + offsets[first], begin + offsets[last]
 
-    def decode(self, task: Task, payload: Bytes, out: Bytes, base: Bytes | None) -> None:
+    def decode(self, task: Task, payload: Bytes, out: Place, base: Place | None) -> None:
         """Decode a task's blocks from these bytes, against those of the same places."""
         with named_errors(f"version {task.version}"):
             try:
-                self._frames[task.version][0].decode_block_range(payload, *task.places, out, base)
+                decode_blocks(self._frames[task.version][0], payload, *task.places, out, base)
             except BaseMismatchError as e:
                 raise CorruptDataError("its parent is not what it was encoded against") from e
 

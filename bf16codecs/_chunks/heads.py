@@ -6,6 +6,7 @@ from bf16codecs import _core
 from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.blocks import Head, Task
 from bf16codecs._chunks.stored import Range
+from bf16codecs._device_memory import Place, decode_blocks
 from bf16codecs._messages import counted
 from bf16codecs.errors import CorruptDataError, TruncatedDataError
 
@@ -64,9 +65,9 @@ class FrameHead(Head):
         first, last = self._run_of(task)
         return self._offsets[first], self._offsets[last]
 
-    def decode(self, task: Task, payload: Bytes, out: Bytes, base: Bytes | None) -> None:
+    def decode(self, task: Task, payload: Bytes, out: Place, base: Place | None) -> None:
         """Decode a task's blocks from these bytes, against those of the same places."""
-        self._index.decode_block_range(payload, *self._run_of(task), out, base)
+        decode_blocks(self._index, payload, *self._run_of(task), out, base)
 
     def _run_of(self, task: Task) -> Range:
         """Return the blocks of a task, counted in the frame."""

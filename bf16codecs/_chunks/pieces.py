@@ -15,6 +15,7 @@ from bf16codecs._chunks.array import ArrayReader
 from bf16codecs._chunks.based import BaseReader
 from bf16codecs._chunks.grid import ArrayPlan
 from bf16codecs._chunks.indexing import cut_run
+from bf16codecs._device_memory import Place
 
 __all__ = ["KeptPiece", "LazyBase", "PiecewiseArray", "RangeReader", "runs_work"]
 
@@ -71,7 +72,7 @@ class PiecewiseArray:
         self._plan = array.plan(array.label)
         self.concurrency = array.concurrency
 
-    def read_run(self, start: int, stop: int, out: Bytes) -> None:
+    def read_run(self, start: int, stop: int, out: Place) -> None:
         """Read a range of the array's bytes."""
         whole = self._plan.chunk_nbytes
         while start < stop:
@@ -79,7 +80,7 @@ class PiecewiseArray:
             local = start - piece.offset
             size = min(stop - start, piece.nbytes - local)
             content = self._kept.get(self._array, piece.offset)
-            if content is None and size == whole:
+            if content is None and size == whole and isinstance(out, np.ndarray):
                 # Straight there: of conversions, whose chunks are often those of the base, this
                 # takes 25 MB less.
                 self._array.read_piece(piece, out[:size])
@@ -108,7 +109,7 @@ class LazyBase:
     def __init__(self, find: Callable[[], BaseReader]) -> None:
         self._find = find
 
-    def read_run(self, start: int, stop: int, out: Bytes) -> None:
+    def read_run(self, start: int, stop: int, out: Place) -> None:
         """Read a range of the array's bytes."""
         self._find().read_run(start, stop, out)
 

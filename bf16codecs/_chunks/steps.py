@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from bf16codecs import _core
 from bf16codecs._buffers import Bytes
-from bf16codecs._chunks.array import ArrayReader, Index, Job, Located, Points, Work
+from bf16codecs._chunks.array import ArrayReader, ChunkedArray, Index, Job, Located, Points, Work
 from bf16codecs._chunks.grid import chunk_counts, grid_indices
 from bf16codecs._chunks.indexing import Axis
+from bf16codecs._device_memory import Place
 from bf16codecs._growing import directory_nbytes
 
 __all__ = ["StepView", "StepsArray", "step_nbytes"]
@@ -44,6 +45,18 @@ class StepView(ArrayReader):
     def scratch_nbytes(self) -> int:
         """How much memory reading a chunk takes beside what it is read into."""
         return self._array.scratch_nbytes
+
+    @property
+    def decodes_ranges(self) -> bool:
+        """Whether what `read_chunk` gives are the step's bytes."""
+        return isinstance(self._array, ChunkedArray) and self._array.decodes_ranges
+
+    def read_chunk(self, index: Index, out: Place) -> None:
+        """Read the bytes that the step has of a chunk."""
+        array = self._array
+        assert isinstance(array, ChunkedArray)
+        offset = self._local * (array.unit_nbytes // array.chunks[0])
+        array.read_chunk((self._group, *index), out, offset)
 
     def _axes(self, axes: Sequence[Axis]) -> list[Axis]:
         return [range(self._local, self._local + 1), *axes]

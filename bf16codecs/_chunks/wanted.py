@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from bf16codecs._arguments import for_caller
 from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.stored import Range
+from bf16codecs._device_memory import Place
 
 __all__ = ["Base", "Wanted", "base_advice"]
 
 #: Reads a range of a base, given by its first byte and the one after the last, into memory.
-Base = Callable[[int, int, Bytes], None]
+Base = Callable[[int, int, Any], None]
 
 # Gaps between wanted ranges that cost more to leave out than to read.
 _GAP = 1 << 16
@@ -35,7 +39,7 @@ class Wanted:
     touched : callable
         Returns the chunk's bytes that are wanted: ranges, ascending, without overlap. Those that
         are closer than its argument may be one.
-    out : uint8 ndarray
+    out : uint8 ndarray or DeviceMemory
         The chunk's bytes from `offset` on. What lies between the ranges is undefined.
     offset : int
         The first byte of the chunk that `out` holds.
@@ -48,40 +52,41 @@ class Wanted:
 
     nbytes: int
     touched: Callable[[int], Sequence[Range]]
-    out: Bytes
+    out: Place
     offset: int = 0
     base: Base | None = None
     pads: bool = False
 
     @classmethod
-    def run(cls, nbytes: int, out: Bytes, offset: int) -> Wanted:
+    def run(cls, nbytes: int, out: Place, offset: int) -> Wanted:
         """Want all that `out` holds."""
         return cls(nbytes, lambda gap: [(offset, offset + out.size)], out, offset)
 
     @classmethod
-    def whole(cls, out: Bytes) -> Wanted:
+    def whole(cls, out: Place) -> Wanted:
         """Want all of a chunk."""
         return cls.run(out.size, out, 0)
 
     @property
-    def is_whole(self) -> bool:
-        """Whether `out` holds the whole chunk."""
-        return self.out.size == self.nbytes
+    def whole_array(self) -> Bytes | None:
+        """The memory that holds the whole chunk, if that is the host's and not only a part."""
+        is_whole = self.out.size == self.nbytes and isinstance(self.out, np.ndarray)
+        return self.out if is_whole else None  # type: ignore[return-value]
 
     def ranges(self, gap: int = _GAP) -> Sequence[Range]:
         """Return the ranges; those that are closer than `gap`, or than pays, may be one."""
         return self.touched(min(gap, _GAP))
 
-    def place(self, start: int, stop: int) -> Bytes | None:
+    def place(self, start: int, stop: int) -> Any:
         """Return where `out` has some of the chunk's bytes, or None if it has not all of them."""
         if start < self.offset or stop > self.offset + self.out.size:
             return None
         return self.out[start - self.offset : stop - self.offset]
 
-    def put(self, start: int, content: Bytes) -> None:
+    def put(self, start: int, content: Any) -> None:
         """Copy what `out` holds of the chunk's bytes from `start` on."""
         first = max(start, self.offset)
         last = min(start + content.size, self.offset + self.out.size)
         if first < last:
-            place = self.out[first - self.offset : last - self.offset]
-            place[:] = content[first - start : last - start]
+            part = slice(first - self.offset, last - self.offset)
+            self.out[part] = content[first - start : last - start]

@@ -1,0 +1,77 @@
+"""Memory that is not the host's: what reads and decodes chunks puts them there as well."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bf16codecs import _core
+
+__all__ = ["DeviceMemory", "Place", "decode_blocks", "new_place"]
+
+_Bytes = NDArray[np.uint8]
+
+
+class DeviceMemory(ABC):
+    """Bytes on a device, of which parts are taken and set as of an array of them.
+
+    What it is told is done in that order, as seen by the thread that tells it, and perhaps later.
+    """
+
+    size: int
+
+    @abstractmethod
+    def __getitem__(self, part: slice) -> DeviceMemory:
+        """Return a part of it; steps are 1."""
+
+    @abstractmethod
+    def __setitem__(self, part: slice, content: _Bytes | DeviceMemory | int) -> None:
+        """Copy bytes of the host or the device to a part, or one byte to all of it."""
+
+    @abstractmethod
+    def new(self, size: int) -> DeviceMemory:
+        """Return other memory of the same device, of undefined content."""
+
+    @abstractmethod
+    def host(self) -> _Bytes:
+        """Return what it holds."""
+
+    @abstractmethod
+    def decode(self, index: _core.Index, payload: _Bytes, first: int, last: int, base: Any) -> None:
+        """Decode blocks of a frame to here: see `decode_blocks`."""
+
+
+#: Where a part of a chunk goes.
+Place = _Bytes | DeviceMemory
+
+
+def decode_blocks(
+    index: _core.Index, payload: _Bytes, first: int, last: int, out: Place, base: Place | None
+) -> None:
+    """Decode blocks of one version of a frame.
+
+    Parameters
+    ----------
+    index
+        The frame's head.
+    payload
+        The blocks' bytes.
+    first, last
+        Which blocks: the first, and the one after the last.
+    out
+        Where they go: exactly their size.
+    base
+        The items of the same places in the base, where `out` is; it may be `out`.
+    """
+    if isinstance(out, DeviceMemory):
+        out.decode(index, payload, first, last, base)
+    else:
+        index.decode_block_range(payload, first, last, out, base)  # type: ignore[arg-type]
+
+
+def new_place(like: Place, size: int) -> Any:
+    """Return memory of undefined content, where another place is."""
+    return like.new(size) if isinstance(like, DeviceMemory) else np.empty(size, np.uint8)
