@@ -9,6 +9,7 @@ __all__ = [
     "CodecError",
     "CorruptDataError",
     "Damage",
+    "DeviceError",
     "DtypeMismatchWarning",
     "LeftoverWarning",
     "LimitError",
@@ -68,6 +69,10 @@ class BaseMismatchError(CodecError):
 
 class UnsupportedVersionError(CodecError):
     """The frame or store has a version that this release does not read."""
+
+
+class DeviceError(BF16CodecsError, RuntimeError):
+    """A GPU that is not there or fails, or its driver or compiler: nothing that tells of damage."""
 
 
 class StoreError(BF16CodecsError, ValueError):

@@ -42,7 +42,7 @@ LAYERS = [
         "_threads",
     },
     {"_device_memory", "_lock", "_rename", "_sync", "_torch_tensors"},
-    {"_journal", "_replace", "_safetensors_header"},
+    {"_journal", "_replace", "_safetensors_header", "cuda"},
     {"_journaled", "safetensors"},
     {"_frames", "_run_length"},
     {"_growing", "codecs"},

@@ -1,0 +1,1 @@
+"""NVIDIA's GPUs: frames are decoded where their numbers are needed."""

@@ -1,0 +1,186 @@
+"""Kernels are compiled where they run, by NVRTC, once for each kind of GPU.
+
+For a GPU that is newer than the compiler, it makes PTX, which the driver compiles.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import sys
+import threading
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bf16codecs._messages import install_extra
+from bf16codecs.cuda._driver import (
+    FileStreamProgramCache,
+    call,
+    core,
+    make_program_cache_key,
+    named_errors,
+    nvrtc,
+)
+from bf16codecs.cuda.sources import NVRTC_HEADERS, Sources, read_sources
+from bf16codecs.errors import DeviceError
+
+__all__ = ["Code", "architectures", "cache_folder", "compile_source", "compiled"]
+
+# The compiled kernels of one version, for one GPU, have a few hundred kilobytes.
+_CACHE_BYTES = 64 << 20
+_DIGEST_BYTES = 32
+
+
+class Code(NamedTuple):
+    """Compiled kernels."""
+
+    #: A cubin, or PTX.
+    code: bytes
+    #: Whether it is PTX.
+    is_ptx: bool
+
+
+_compiled: dict[tuple[tuple[int, int], bytes], Code] = {}
+_lock = threading.Lock()
+
+
+def compiled(capability: tuple[int, int]) -> Code:
+    """Return the package's kernels for a GPU, from where they were kept if possible.
+
+    Parameters
+    ----------
+    capability
+        The GPU's compute capability.
+
+    Raises
+    ------
+    DeviceError
+        If there is no compiler, or it does not compile them.
+    """
+    sources = read_sources()
+    with _lock:
+        key = capability, sources.digest
+        if key not in _compiled:
+            _compiled[key] = _kept(capability, sources)
+        return _compiled[key]
+
+
+def architectures() -> list[int]:
+    """Return what NVRTC compiles for, in ascending order: 90 is compute capability 9.0."""
+    return sorted(call(nvrtc.nvrtcGetSupportedArchs))
+
+
+def compile_source(
+    capability: tuple[int, int], sources: Sources, report: io.StringIO | None = None
+) -> Code:
+    """Compile a source file.
+
+    Parameters
+    ----------
+    capability
+        The GPU's compute capability.
+    sources
+        The file.
+    report
+        Gets what the assembler says of registers and memory that the kernels use.
+
+    Raises
+    ------
+    DeviceError
+        If there is no compiler, or it does not compile the file: it says why in the message.
+    """
+    options, is_ptx = _options(capability)
+    included = [str(sources.folder), str(NVRTC_HEADERS)]
+    options = replace(options, include_path=included)
+    if report is not None:
+        options = replace(options, ptxas_options=["-v"])
+    with named_errors(f"{sources.name} for compute capability {capability[0]}.{capability[1]}"):
+        program = core.Program(sources.text, "c++", options)
+        made = program.compile("ptx" if is_ptx else "cubin", logs=report)
+        return Code(bytes(made.code), is_ptx)
+
+
+def cache_folder() -> Path | None:
+    """Return where compiled kernels are kept between processes; None if there is no place."""
+    if given := os.environ.get("BF16CODECS_CACHE_DIR"):
+        return Path(given)
+    variable, below_home = {
+        "win32": ("LOCALAPPDATA", "AppData/Local"),
+        "darwin": ("", "Library/Caches"),
+    }.get(sys.platform, ("XDG_CACHE_HOME", ".cache"))
+    if (place := os.environ.get(variable, "")) and Path(place).is_absolute():
+        return Path(place) / "bf16codecs"
+    try:
+        return Path.home() / below_home / "bf16codecs"
+    except RuntimeError:
+        return None
+
+
+def _options(capability: tuple[int, int]) -> tuple[Any, bool]:
+    """Return the options for a GPU but for folders, and whether the result is PTX."""
+    arch = 10 * capability[0] + capability[1]
+    known = architectures()
+    is_ptx = arch not in known
+    older = [a for a in known if a <= arch]
+    if not older:
+        version = ".".join(map(str, call(nvrtc.nvrtcVersion)))
+        other = f"; that of CUDA 12 does: {install_extra('cuda12')}" if arch >= 70 else ""
+        raise DeviceError(
+            f"NVRTC {version} compiles for GPUs of compute capability {known[0] / 10} and newer, "
+            f"not {arch / 10}{other}"
+        )
+    target = f"compute_{older[-1]}" if is_ptx else f"sm_{arch}"
+    options = core.ProgramOptions(
+        name="decode.cu",
+        arch=target,
+        std="c++20",
+        # So are those of headers that are the processor's, too.
+        device_as_default_execution_space=True,
+    )
+    return options, is_ptx
+
+
+def _kept(capability: tuple[int, int], sources: Sources) -> Code:
+    """Return kernels as an earlier process has compiled them, or compile and keep them.
+
+    cuda-core sees to it that processes do not get into each other's way, and that old code goes.
+    It does not look into what it keeps: a digest tells whether that is damaged.
+    """
+    options, is_ptx = _options(capability)
+    with named_errors("NVRTC"):
+        # Without folders: all installations of one version share what is compiled.
+        key = make_program_cache_key(
+            code=sources.text,
+            code_type="c++",
+            options=options,
+            target_type="ptx" if is_ptx else "cubin",
+            extra_digest=sources.digest,
+        )
+    cache = _open_cache()
+    if cache is not None:
+        with suppress(OSError):
+            kept = cache.get(key) or b""
+            if _digest(kept[_DIGEST_BYTES:]) == kept[:_DIGEST_BYTES]:
+                return Code(kept[_DIGEST_BYTES:], is_ptx)
+    code = compile_source(capability, sources)
+    if cache is not None:
+        with suppress(OSError):
+            cache[key] = _digest(code.code) + code.code
+    return code
+
+
+def _open_cache() -> Any:
+    folder = cache_folder()
+    if folder is None:
+        return None
+    try:
+        return FileStreamProgramCache(folder / "cuda", max_size_bytes=_CACHE_BYTES)
+    except OSError:  # it cannot be made, or not be written
+        return None
+
+
+def _digest(code: bytes) -> bytes:
+    return hashlib.sha256(code).digest()

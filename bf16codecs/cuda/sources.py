@@ -1,0 +1,66 @@
+"""The kernels' source: NVRTC compiles it where it is used, for the GPU that is there."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+__all__ = ["NVRTC_HEADERS", "Sources", "read_sources"]
+
+_HERE = Path(__file__).resolve().parent
+_INSTALLED, _CHECKOUT = _HERE / "source", _HERE.parent / "_native"
+_FOLDER = _INSTALLED if _INSTALLED.is_dir() else _CHECKOUT
+
+#: The headers of the standard library that the source includes, of which NVRTC has none.
+NVRTC_HEADERS = _FOLDER / "cuda" / "nvrtc"
+
+_INCLUDE = re.compile(rb'^\s*#\s*include\s+["<]([^">]+)[">]', re.MULTILINE)
+
+
+class Sources(NamedTuple):
+    """A source file, and all that it includes."""
+
+    #: What the names are relative to.
+    folder: Path
+    #: The file's own name.
+    name: str
+    #: What is in them, by path, the file itself first.
+    files: dict[Path, bytes]
+
+    @property
+    def text(self) -> str:
+        """The file itself."""
+        return self.files[self.folder / self.name].decode()
+
+    @property
+    def digest(self) -> bytes:
+        """What tells these files from others, wherever they are."""
+        digest = hashlib.sha256()
+        for path, content in self.files.items():
+            digest.update(f"{path.name}\0{len(content)}\0".encode() + content)
+        return digest.digest()
+
+
+def read_sources(name: str = "cuda/decode.cu", folder: Path = _FOLDER) -> Sources:
+    """Read a source file and what it includes, in whichever case.
+
+    Parameters
+    ----------
+    name
+        The file.
+    folder
+        What its name and those of its own headers are relative to.
+    """
+    files: dict[Path, bytes] = {}
+    todo = [folder / name]
+    while todo:
+        path = todo.pop()
+        if path in files:
+            continue
+        files[path] = content = path.read_bytes()
+        for included in _INCLUDE.findall(content):
+            places = (parent / included.decode() for parent in (folder, NVRTC_HEADERS))
+            todo += [place for place in places if place.is_file()]
+    return Sources(folder, name, files)

@@ -1,0 +1,133 @@
+"""Streams: what a GPU does in order, and what its streams wait for."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from bf16codecs.cuda._driver import call, driver, named_errors
+
+__all__ = ["Current", "Event", "ForeignStream", "Stream"]
+
+
+class Current(Protocol):
+    """Makes a device the current one of the calling thread inside a block of code."""
+
+    def __call__(self) -> AbstractContextManager[None]:
+        """Return what the block begins with."""
+        ...
+
+
+class ForeignStream:
+    """A stream of another library, by its address.
+
+    Parameters
+    ----------
+    handle
+        The address, as an integer; 0, 1 and 2 are those of CUDA's default streams.
+    """
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self._handle
+
+
+class Event:
+    """A point in a stream: it is done when all is that the stream was given before.
+
+    Parameters
+    ----------
+    event
+        cuda-core's.
+    """
+
+    def __init__(self, event: Any) -> None:
+        self.event = event
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the stream has come that far."""
+        with named_errors("the GPU's work"):
+            return bool(self.event.is_done)
+
+    def synchronize(self) -> None:
+        """Return when the stream has come that far."""
+        with named_errors("the GPU's work"):
+            self.event.sync()
+
+
+class Stream:
+    """What a GPU does in the order in which it is told.
+
+    Every method but `synchronize` returns before it is done, except where memory is the host's and
+    not pinned.
+
+    Parameters
+    ----------
+    stream
+        cuda-core's.
+    current
+        Makes the stream's device the current one.
+    """
+
+    def __init__(self, stream: Any, current: Current) -> None:
+        self.stream = stream
+        self.handle = int(stream.handle)
+        self._current = current
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self.handle
+
+    def copy(self, to: int, source: int, nbytes: int) -> None:
+        """Copy between addresses, of the GPU or of the host.
+
+        Parameters
+        ----------
+        to, source
+            Addresses.
+        nbytes
+            How much; 0 does nothing.
+        """
+        if nbytes:
+            with self._current():
+                call(driver.cuMemcpyAsync, to, source, nbytes, self.handle)
+
+    def fill(self, address: int, value: int, nbytes: int) -> None:
+        """Set all bytes of the GPU's memory to one value.
+
+        Parameters
+        ----------
+        address
+            On the GPU.
+        value
+            0 to 255.
+        nbytes
+            How much; 0 does nothing.
+        """
+        if nbytes:
+            with self._current():
+                call(driver.cuMemsetD8Async, address, value, nbytes, self.handle)
+
+    def record(self) -> Event:
+        """Return an event that is done when all is that this stream has been given."""
+        with self._current(), named_errors("an event"):
+            return Event(self.stream.record())
+
+    def wait(self, event: Event) -> None:
+        """Let all that this stream is given from now on wait for an event, on any stream."""
+        with self._current(), named_errors("an event"):
+            self.stream.wait(event.event)
+
+    def synchronize(self) -> None:
+        """Return when all is done that this stream has been given.
+
+        Raises
+        ------
+        DeviceError
+            If that has failed, or something before it on the same GPU, which is lost for the
+            process then.
+        """
+        with self._current(), named_errors("the GPU's work"):
+            self.stream.sync()
