@@ -76,6 +76,7 @@ def named_errors(what: str) -> Iterator[None]:
 
 
 def _error(what: str, reason: str) -> Exception:
+    reason = reason.replace("\0", "").strip()  # NVRTC's log ends with a zero
     if reason.startswith(_NO_MEMORY):
         return MemoryError(f"{what}: the GPU has no room for it ({_NO_MEMORY})")
     if "libnvrtc" in reason or '"nvrtc"' in reason:

@@ -12,10 +12,19 @@ import pytest
 import cuda_driver
 from cuda_driver import HOST_KERNELS, StandIn
 
+KINDS = ("blocks", "streams", "events")
+
+
+@pytest.fixture(autouse=True)
+def kept_kernels(tmp_path: Path, monkeypatch) -> Path:
+    """Return the folder of compiled kernels, which is each test's own."""
+    monkeypatch.setenv("BF16CODECS_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
 
 @pytest.fixture(scope="session")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> StandIn | None:
-    """Return the driver's stand-in; None where there is a GPU."""
+    """Return the driver's stand-in, with the tests' own kernels; None where there is a GPU."""
     if reason := cuda_driver.why_not():
         pytest.skip(reason)
     if cuda_driver.has_gpu():
@@ -26,26 +35,24 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> StandIn | None:
 
 
 @pytest.fixture
-def stand_in(driver: StandIn | None) -> StandIn:
-    """Return the driver's stand-in, for what a GPU cannot be made to do."""
+def gpu(driver: StandIn | None) -> Iterator[StandIn | None]:
+    """Return what `driver` does; the test leaves nothing there, and does no harm unseen."""
     if driver is None:
-        pytest.skip("needs the driver's stand-in")
-    return driver
-
-
-@pytest.fixture(autouse=True)
-def cleanly(driver: StandIn | None, tmp_path: Path, monkeypatch) -> Iterator[None]:
-    """Compare what there is before and after each test, and keep compiled kernels to it."""
-    monkeypatch.setenv("BF16CODECS_CACHE_DIR", str(tmp_path / "cache"))
-    if driver is None:
-        yield
+        yield None
         return
     gc.collect()
-    kinds = ("blocks", "streams", "events")
-    before = {kind: driver.live(kind) for kind in kinds}
-    yield
+    before = {kind: driver.live(kind) for kind in KINDS}
+    yield driver
     driver.fail("")
-    driver.become()
+    driver.set_memory()
     gc.collect()
-    assert {kind: driver.live(kind) for kind in kinds} == before
+    assert {kind: driver.live(kind) for kind in KINDS} == before
     assert driver.misuse() == ""
+
+
+@pytest.fixture
+def stand_in(gpu: StandIn | None) -> StandIn:
+    """Return the driver's stand-in, for what a GPU cannot be made to do."""
+    if gpu is None:
+        pytest.skip("needs the driver's stand-in")
+    return gpu

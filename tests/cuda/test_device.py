@@ -18,11 +18,11 @@ from bf16codecs.cuda.device import Device
 from bf16codecs.cuda.sources import read_sources
 from bf16codecs.cuda.streams import ForeignStream, Stream
 from bf16codecs.errors import DeviceError
-from cuda_driver import ARCH, SOURCES
+from cuda_driver import CAPABILITY, SOURCES
 
 
 @pytest.fixture
-def device(driver, monkeypatch) -> Device:
+def device(gpu, monkeypatch) -> Device:
     """Return a GPU with the tests' own kernels."""
     sources = read_sources("test_kernels.cu", SOURCES)
     monkeypatch.setattr("bf16codecs.cuda.device.compiled", lambda c: compile_source(c, sources))
@@ -42,17 +42,17 @@ def from_device(stream: Stream, address: int, nbytes: int) -> np.ndarray:
     return values
 
 
-def test_what_it_is(device: Device, driver) -> None:
+def test_what_it_is(device: Device, gpu) -> None:
     assert device.name
     assert device.compute_capability >= (5, 0)
     assert device.multiprocessors > 0
     assert 0 < device.room.free <= device.room.total
     assert Device.of(0) is Device.of(0)
-    if driver is not None:
-        assert device.compute_capability == divmod(ARCH, 10)
+    if gpu is not None:
+        assert device.compute_capability == CAPABILITY
 
 
-def test_memory_is_aligned_and_goes_back(device: Device, driver) -> None:
+def test_memory_is_aligned_and_goes_back(device: Device, gpu) -> None:
     memory = [device.allocate(1000 + i) for i in range(3)]
     assert [m.address % 256 for m in memory] == [0, 0, 0]
     assert len({m.address for m in memory}) == 3
@@ -62,8 +62,8 @@ def test_memory_is_aligned_and_goes_back(device: Device, driver) -> None:
     assert memory[0].address == 0
     del memory
     gc.collect()
-    if driver is not None:
-        assert driver.live("blocks") == 0
+    if gpu is not None:
+        assert gpu.live("blocks") == 0
 
 
 def test_nothing_is_allocated_for_nothing(device: Device) -> None:
@@ -72,7 +72,7 @@ def test_nothing_is_allocated_for_nothing(device: Device) -> None:
     device.stream().copy(0, 0, 0)
 
 
-def test_pinned_memory_lives_as_long_as_its_arrays(device: Device, driver) -> None:
+def test_pinned_memory_lives_as_long_as_its_arrays(device: Device, gpu) -> None:
     pinned = device.pinned(100)
     assert pinned.address == pinned.array.ctypes.data
     pinned.array[:] = range(100)
@@ -80,8 +80,8 @@ def test_pinned_memory_lives_as_long_as_its_arrays(device: Device, driver) -> No
     del pinned
     gc.collect()
     assert part.view(np.uint8).tolist() == list(range(10, 20))
-    if driver is not None:
-        assert driver.live("blocks") == 1
+    if gpu is not None:
+        assert gpu.live("blocks") == 1
 
 
 @pytest.mark.parametrize("is_pinned", [False, True])
@@ -189,7 +189,7 @@ def test_several_threads(device: Device) -> None:
     assert results == [True] * 80
 
 
-def test_memory_outlives_the_thread_that_asked_first(driver) -> None:
+def test_memory_outlives_the_thread_that_asked_first(gpu) -> None:
     """cuda-core lets go of a device's context with the last thread that has used it."""
     made = []
     thread = threading.Thread(target=lambda: made.append(Device(0).allocate(100)))
@@ -222,16 +222,23 @@ def test_arguments_are_checked(device: Device) -> None:
         device.launch("no_such_kernel", 1, 1, stream)
 
 
-def test_no_such_gpu(driver) -> None:
+def test_no_such_gpu(gpu) -> None:
     with pytest.raises(DeviceError, match="GPU 99: there is none, of "):
         Device.of(99)
     with pytest.raises(DeviceError, match="GPU -1: there is none"):
         Device(-1)
 
 
-def test_no_room(device: Device) -> None:
+def test_no_room(device: Device, gpu) -> None:
     with pytest.raises(MemoryError, match=r"has no 1,125,899,906,842,624 bytes .* are free"):
         device.allocate(1 << 50)
+    if gpu is not None:
+        gpu.set_memory(1000)
+        memory = device.allocate(1000)
+        with pytest.raises(MemoryError, match=r"has no 1 bytes in one piece: 0 of 1,000 are free"):
+            device.allocate(1)
+        memory.close()
+        assert device.allocate(1000).address
 
 
 def test_no_room_is_told_wherever(device: Device, stand_in) -> None:

@@ -15,8 +15,8 @@ SOURCES = Path(__file__).with_name("cuda_stand_in")
 #: The library of kernels that a launch runs: it has `bf16codecs_host_launch`.
 HOST_KERNELS = "BF16CODECS_HOST_KERNELS"
 OUT_OF_MEMORY, NO_DEVICE = 2, 100
-#: What its devices are unless a test wants another one.
-MEMORY, ARCH = 1 << 30, 90
+#: What each of its devices has unless a test wants it otherwise, and what it is.
+MEMORY, CAPABILITY = 1 << 30, (9, 0)
 
 # In a process of its own: once the driver is loaded, no stand-in can take its place.
 _LOOK = """
@@ -81,7 +81,8 @@ class StandIn:
     """
 
     def __init__(self, library: Path) -> None:
-        self._library = ctypes.CDLL(str(library), ctypes.RTLD_GLOBAL)
+        self.path = str(library)
+        self._library = ctypes.CDLL(self.path, ctypes.RTLD_GLOBAL)
         self._library.stand_in_calls.restype = ctypes.c_long
         self._library.stand_in_live.restype = ctypes.c_long
 
@@ -103,6 +104,6 @@ class StandIn:
         self._library.stand_in_misuse(text, len(text))
         return text.value.decode()
 
-    def become(self, memory: int = MEMORY, arch: int = ARCH) -> None:
-        """Let its devices have so much memory, and be of that compute capability, times 10."""
-        self._library.stand_in_become(ctypes.c_size_t(memory), arch)
+    def set_memory(self, nbytes: int = MEMORY) -> None:
+        """Let each of its devices have so much memory."""
+        self._library.stand_in_set_memory(ctypes.c_size_t(nbytes))

@@ -53,8 +53,7 @@ HOOK(void) stand_in_misuse(char* text, std::size_t size) {
   std::snprintf(text, size, "%s", machine().misuse.c_str());
   machine().misuse.clear();
 }
-HOOK(void) stand_in_become(std::size_t memory, unsigned arch) {
+HOOK(void) stand_in_set_memory(std::size_t bytes) {
   const std::lock_guard<std::recursive_mutex> lock(machine().mutex);
-  machine().memory = memory;
-  machine().arch = arch;
+  machine().memory = bytes;
 }

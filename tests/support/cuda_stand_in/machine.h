@@ -72,7 +72,7 @@ class Machine {
   std::map<void*, std::unique_ptr<Library>> libraries;
   std::map<void*, std::unique_ptr<Kernel>> kernels;
   std::size_t memory = std::size_t{1} << 30;  // of each device
-  unsigned arch = 90;
+  unsigned arch = 90;                          // 10 times the compute capability
   std::string misuse;  // what was done that no program should do
 
   Machine();

@@ -1,0 +1,51 @@
+"""What is told where there is no GPU, no driver, or an old one: each in a process of its own."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("cuda.core")
+
+import cuda_driver
+
+CODE = """
+import ctypes, sys
+for library in sys.argv[1:]:
+    ctypes.CDLL(library, ctypes.RTLD_GLOBAL)
+from bf16codecs.cuda.device import Device
+from bf16codecs.errors import DeviceError
+try:
+    print(Device.of(0).name)
+except DeviceError as error:
+    print(error)
+"""
+
+
+@pytest.fixture
+def library(driver) -> str:
+    if driver is None:
+        pytest.skip("there is a GPU")
+    return driver.path
+
+
+def test_no_driver(run_python) -> None:
+    if cuda_driver.has_gpu():
+        pytest.skip("there is a GPU")
+    said = run_python(CODE).stdout
+    assert said.startswith("no NVIDIA GPU can be used: cuInit: ")
+    assert "driver" in said
+
+
+def test_no_gpu(run_python, library: str) -> None:
+    said = run_python(CODE, library, BF16CODECS_STAND_IN_DEVICES="0").stdout
+    assert said.startswith("no NVIDIA GPU can be used: cuInit: CUDA_ERROR_NO_DEVICE")
+
+
+def test_an_old_driver(run_python, library: str) -> None:
+    said = run_python(CODE, library, BF16CODECS_STAND_IN_VERSION="11080").stdout
+    assert said.startswith("the NVIDIA driver is for CUDA 11.8, and cuda-bindings for CUDA 1")
+    assert said.endswith("pip install 'bf16codecs[cuda12]'\n")
+
+
+def test_a_gpu(run_python, library: str) -> None:
+    assert run_python(CODE, library).stdout == "Stand-in 0\n"
