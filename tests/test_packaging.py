@@ -79,6 +79,22 @@ def test_installed_package_has_data_and_types_but_no_sources() -> None:
     assert len([p for p in package.glob("_core*") if p.suffix in {".so", ".pyd"}]) == 1
 
 
+def test_source_of_cuda_kernels_is_there() -> None:
+    """With all that it includes: it is compiled where it runs."""
+    package = Path(bf16codecs.__file__).resolve().parent
+    is_checkout = package.parent == ROOT
+    folder = package / "_native" if is_checkout else package / "cuda" / "source"
+    todo, seen = ["cuda/decode.cu"], set()
+    while todo:
+        name = todo.pop()
+        text = (folder / name).read_text("utf-8")
+        seen.add(name)
+        todo += {*re.findall(r'^\s*#\s*include\s+"([^"]+)"', text, re.MULTILINE)} - seen
+    installed = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
+    if not is_checkout:
+        assert {name for name in installed if not name.startswith("cuda/nvrtc/")} == seen
+
+
 def test_hdf5_plugin_is_beside_the_package() -> None:
     """It depends on nothing but the C++ runtime, and so do the small libraries for netCDF."""
     plugins = list((Path(bf16codecs.__file__).resolve().parent / "plugins").iterdir())

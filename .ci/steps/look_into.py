@@ -1,6 +1,7 @@
 """Looks into what was built for release: `look_into.py FILE...`, wheels and HDF5 plugins.
 
-A wheel has the package, compiled, and nothing else of this repository. A plugin exports the
+A wheel has the package, compiled, the source of its CUDA kernels, with all that this includes, and
+nothing else of this repository. A plugin exports the
 functions that libraries ask for, and links what the system has; so do the small ones beside it,
 which netCDF alone loads.
 """
@@ -16,6 +17,7 @@ import lief
 
 NATIVE = Path(__file__).parents[2] / "bf16codecs" / "_native"
 PLUGINS = {"h5bf16codecs", *(f"ncbf16codecs_{name}" for name in ("arithmetic", "split", "zstd"))}
+KERNELS = "bf16codecs/cuda/source/"
 # What every machine of the platform has; of Linux, that manylinux allows.
 SYSTEM = {
     "ELF": r"lib(c|m|pthread|dl|gcc_s|stdc\+\+)\.so(\.\d+)?|ld-.*\.so\.\d",
@@ -65,6 +67,17 @@ def look_into_plugin(name: str, content: bytes) -> None:
     print(f"{Path(name).name}: {kind}, exports {len(entries)} functions, links {links}")
 
 
+def look_into_kernels(files: dict[str, bytes]) -> None:
+    """Check that the kernels' source is what it includes, and headers that NVRTC lacks."""
+    included = {f"{KERNELS}cuda/decode.cu"}
+    for content in files.values():
+        names = re.findall(rb'^\s*#\s*include\s+"([^"]+)"', content, re.MULTILINE)
+        included |= {f"{KERNELS}{name.decode()}" for name in names}
+    installed = {name for name in files if not name.startswith(f"{KERNELS}cuda/nvrtc/")}
+    expect(installed == included, f"kernels: {sorted(installed ^ included)}")
+    expect(len(files) > len(installed), f"the wheel lacks {KERNELS}cuda/nvrtc")
+
+
 def look_into_wheel(path: str) -> None:
     """Check what a wheel has."""
     with zipfile.ZipFile(path) as wheel:
@@ -73,8 +86,9 @@ def look_into_wheel(path: str) -> None:
         places = {name.split("/")[0] for name in names}
         expect(places == {"bf16codecs", info}, f"{path} has {sorted(places)}")
         sources = [n for n in names if re.search(r"\.(cpp|h|c|cmake|txt|map)$|/_native/", n)]
-        sources = [n for n in sources if not n.startswith(info)]
+        sources = [n for n in sources if not n.startswith((info, KERNELS))]
         expect(not sources, f"{path} has sources: {sources}")
+        look_into_kernels({n: wheel.read(n) for n in names if n.startswith(KERNELS)})
         for needed in ("licenses/LICENSE", "RECORD", "METADATA", "entry_points.txt"):
             expect(f"{info}/{needed}" in names, f"{path} lacks {needed}")
         recorded = {line.split(",")[0] for line in wheel.read(f"{info}/RECORD").decode().split()}

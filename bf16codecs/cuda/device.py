@@ -242,9 +242,7 @@ def _expect_driver() -> None:
     try:
         call(driver.cuInit, 0)
         version = call(driver.cuDriverGetVersion)
-    except RuntimeError as e:
-        if isinstance(e, DeviceError) and "cuInit" not in str(e):
-            raise
+    except DeviceError as e:
         raise DeviceError(f"no NVIDIA GPU can be used: {e}") from e
     made_for = int(bindings.__version__.partition(".")[0])
     if version // 1000 < made_for:

@@ -33,7 +33,7 @@ def test_no_driver(run_python) -> None:
         pytest.skip("there is a GPU")
     said = run_python(CODE).stdout
     assert said.startswith("no NVIDIA GPU can be used: cuInit: ")
-    assert "driver" in said
+    assert "driver" in said or "libcuda" in said
 
 
 def test_no_gpu(run_python, library: str) -> None:

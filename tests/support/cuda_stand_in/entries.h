@@ -4,7 +4,7 @@ API cuGetProcAddress_v2(const char* name, void** function, int, std::uint64_t, i
 #define ENTRY(name) {#name, reinterpret_cast<void*>(&name)}
 #define ENTRY_V2(name) {#name, reinterpret_cast<void*>(&name##_v2)}
   static const std::map<std::string_view, void*> entries = {
-      ENTRY(cuInit), ENTRY(cuDriverGetVersion), ENTRY(cuGetErrorName), ENTRY(cuGetErrorString),
+      ENTRY_V2(cuGetProcAddress), ENTRY(cuInit), ENTRY(cuDriverGetVersion), ENTRY(cuGetErrorName), ENTRY(cuGetErrorString),
       ENTRY(cuDeviceGetCount), ENTRY(cuDeviceGet), ENTRY(cuDeviceGetName),
       ENTRY_V2(cuDeviceGetUuid), ENTRY_V2(cuDeviceTotalMem), ENTRY(cuDeviceGetAttribute),
       ENTRY(cuDevicePrimaryCtxRetain), ENTRY_V2(cuDevicePrimaryCtxRelease),

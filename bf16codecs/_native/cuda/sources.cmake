@@ -1,0 +1,26 @@
+# The kernels' source is compiled where it is used: it is installed, with all that it includes.
+
+# Adds a file, by its name below SOURCE, and those that it includes, to the list that RESULT names.
+function(bf16codecs_add_source source name result)
+  set(files ${${result}})
+  if(NOT name IN_LIST files)
+    list(APPEND files "${name}")
+    file(STRINGS "${source}/${name}" lines REGEX "^ *# *include +\"")
+    foreach(line IN LISTS lines)
+      string(REGEX REPLACE "^[^\"]*\"([^\"]+)\".*" "\\1" included "${line}")
+      bf16codecs_add_source("${source}" "${included}" files)
+    endforeach()
+  endif()
+  set(${result} ${files} PARENT_SCOPE)
+endfunction()
+
+# Installs them below DESTINATION, in the folders that they include each other from.
+function(bf16codecs_install_kernels destination)
+  get_filename_component(source "${CMAKE_CURRENT_FUNCTION_LIST_DIR}" DIRECTORY)
+  file(GLOB files RELATIVE "${source}" "${source}/cuda/nvrtc/*")
+  bf16codecs_add_source("${source}" cuda/decode.cu files)
+  foreach(file IN LISTS files)
+    get_filename_component(folder "${file}" DIRECTORY)
+    install(FILES "${source}/${file}" DESTINATION "${destination}/${folder}")
+  endforeach()
+endfunction()
