@@ -62,7 +62,7 @@ def build(library: Path, *sources: Path, options: tuple[str, ...] = ()) -> Path:
 
 def build_driver(folder: Path) -> Path:
     """Build the stand-in, as the file that a driver would be."""
-    sources = [SOURCES / f"{name}.cpp" for name in ("driver", "machine", "image")]
+    sources = [SOURCES / f"{name}.cpp" for name in ("driver", "machine", "image", "hooks")]
     return build(folder / "libcuda.so.1", *sources, options=("-Wl,-soname,libcuda.so.1",))
 
 

@@ -1,31 +1,17 @@
-// A stand-in for NVIDIA's driver (libcuda.so.1), so that cuda-core runs, as it is, where there is no
-// GPU: see machine.h. It has the functions that this package needs, and no others; cuda-core says
-// which one is missing.
+// A stand-in for NVIDIA's driver (libcuda.so.1), so that cuda-core runs, as it is, where there is
+// no GPU: see machine.h. It has the functions that this package needs, and no others; cuda-core
+// says which one is missing.
+
+#include <dlfcn.h>
 
 #include <cstdio>
-#include <cstring>
-#include <string_view>
+#include <cstdlib>
 
 #include "machine.h"
 
 using namespace stand_in;
 
 namespace {
-
-// What tests ask for: the n-th next call of a function fails.
-struct Failure {
-  std::string function;
-  long countdown = 0;
-  Result result = kSuccess;
-};
-Failure failure;
-std::map<std::string, long> calls;
-
-Result begin(const char* function) {
-  ++calls[function];
-  if (failure.countdown == 0 || failure.function != function) return kSuccess;
-  return --failure.countdown ? kSuccess : failure.result;
-}
 
 template <typename T>
 auto find(std::map<void*, std::unique_ptr<T>>& all, void* handle) {
@@ -47,22 +33,29 @@ bool is_device(int ordinal) {
 
 int attribute(int which) {
   switch (which) {
-    case 1: return 1024;   // threads of a block
-    case 10: return 32;    // threads of a warp
-    case 16: return 132;   // multiprocessors
-    case 41: return 1;     // one address space
-    case 75: return static_cast<int>(machine().arch / 10);
-    case 76: return static_cast<int>(machine().arch % 10);
-    default: return 0;
+    case 1:
+      return 1024;  // threads of a block
+    case 10:
+      return 32;  // threads of a warp
+    case 16:
+      return 132;  // multiprocessors
+    case 41:
+      return 1;  // one address space
+    case 75:
+      return static_cast<int>(machine().arch / 10);
+    case 76:
+      return static_cast<int>(machine().arch % 10);
+    default:
+      return 0;
   }
 }
 
 }  // namespace
 
 #define API extern "C" __attribute__((visibility("default"))) Result
-#define BEGIN(function)                                        \
+#define BEGIN(function)                                              \
   const std::lock_guard<std::recursive_mutex> lock(machine().mutex); \
-  if (Result failed = begin(#function)) return failed
+  if (Result failed = machine().begin(#function)) return failed
 
 API cuInit(unsigned) {
   BEGIN(cuInit);
@@ -75,33 +68,38 @@ API cuDriverGetVersion(int* version) {
   return kSuccess;
 }
 API cuGetErrorName(Result error, const char** name) {
-  switch (error) {
-    case kSuccess: *name = "CUDA_SUCCESS"; break;
-    case kInvalidValue: *name = "CUDA_ERROR_INVALID_VALUE"; break;
-    case kOutOfMemory: *name = "CUDA_ERROR_OUT_OF_MEMORY"; break;
-    case kNoDevice: *name = "CUDA_ERROR_NO_DEVICE"; break;
-    case kInvalidDevice: *name = "CUDA_ERROR_INVALID_DEVICE"; break;
-    case kInvalidImage: *name = "CUDA_ERROR_INVALID_IMAGE"; break;
-    case kInvalidContext: *name = "CUDA_ERROR_INVALID_CONTEXT"; break;
-    case kNoBinaryForGpu: *name = "CUDA_ERROR_NO_BINARY_FOR_GPU"; break;
-    case kInvalidHandle: *name = "CUDA_ERROR_INVALID_HANDLE"; break;
-    case kNotFound: *name = "CUDA_ERROR_NOT_FOUND"; break;
-    case kNotReady: *name = "CUDA_ERROR_NOT_READY"; break;
-    case kIllegalAddress: *name = "CUDA_ERROR_ILLEGAL_ADDRESS"; break;
-    case kLaunchFailed: *name = "CUDA_ERROR_LAUNCH_FAILED"; break;
-    default: *name = "CUDA_ERROR_UNKNOWN";
-  }
+  static const std::map<Result, const char*> names = {
+      {kSuccess, "CUDA_SUCCESS"},
+      {kInvalidValue, "CUDA_ERROR_INVALID_VALUE"},
+      {kOutOfMemory, "CUDA_ERROR_OUT_OF_MEMORY"},
+      {kNoDevice, "CUDA_ERROR_NO_DEVICE"},
+      {kInvalidDevice, "CUDA_ERROR_INVALID_DEVICE"},
+      {kInvalidImage, "CUDA_ERROR_INVALID_IMAGE"},
+      {kInvalidContext, "CUDA_ERROR_INVALID_CONTEXT"},
+      {kNoBinaryForGpu, "CUDA_ERROR_NO_BINARY_FOR_GPU"},
+      {kInvalidHandle, "CUDA_ERROR_INVALID_HANDLE"},
+      {kNotFound, "CUDA_ERROR_NOT_FOUND"},
+      {kNotReady, "CUDA_ERROR_NOT_READY"},
+      {kIllegalAddress, "CUDA_ERROR_ILLEGAL_ADDRESS"},
+      {kLaunchFailed, "CUDA_ERROR_LAUNCH_FAILED"},
+  };
+  const auto found = names.find(error);
+  *name = found == names.end() ? "CUDA_ERROR_UNKNOWN" : found->second;
   return kSuccess;
 }
-API cuGetErrorString(Result error, const char** text) { return cuGetErrorName(error, text); }
+API cuGetErrorString(Result error, const char** text) {
+  return cuGetErrorName(error, text);
+}
 
-// NVRTC looks for it, for what profilers want, and does without where it is told that there is none.
+// NVRTC looks for it, for what profilers want, and does without where it is told that there is
+// none.
 API cuGetExportTable(const void** table, const Uuid*) {
   *table = nullptr;
   return kNotFound;
 }
 
-// --- devices and contexts -------------------------------------------------------------------------
+// --- devices and contexts
+// -------------------------------------------------------------------------
 
 API cuDeviceGetCount(int* count) {
   BEGIN(cuDeviceGetCount);
@@ -146,7 +144,8 @@ API cuDevicePrimaryCtxRelease_v2(int device) {
   if (!is_device(device)) return kInvalidDevice;
   auto& uses = machine().contexts[static_cast<std::size_t>(device)]->uses;
   if (uses == 0) return machine().wrong("a context is released that nobody holds", kInvalidContext);
-  if (--uses == 0) machine().expect_empty(machine().contexts[static_cast<std::size_t>(device)].get());
+  if (--uses == 0)
+    machine().expect_empty(machine().contexts[static_cast<std::size_t>(device)].get());
   return kSuccess;
 }
 API cuCtxGetCurrent(Context** context) {
@@ -187,7 +186,8 @@ API cuCtxSynchronize() {
   return kSuccess;
 }
 
-// --- memory ---------------------------------------------------------------------------------------
+// --- memory
+// ---------------------------------------------------------------------------------------
 
 API cuMemGetInfo_v2(std::size_t* free, std::size_t* total) {
   BEGIN(cuMemGetInfo);
@@ -224,7 +224,8 @@ API cuMemsetD8Async(Address to, unsigned char value, std::size_t size, void* str
   return machine().fill(to, value, size, stream);
 }
 
-// --- streams and events ---------------------------------------------------------------------------
+// --- streams and events
+// ---------------------------------------------------------------------------
 
 API cuStreamCreateWithPriority(void** handle, unsigned, int) {
   BEGIN(cuStreamCreate);
@@ -302,7 +303,8 @@ API cuEventSynchronize(void* handle) {
   if (event->stream) event->stream->run(event->position);
   return kSuccess;
 }
-// Something gets done each time that somebody asks: who asks until it is done does not wait forever.
+// Something gets done each time that somebody asks: who asks until it is done does not wait
+// forever.
 API cuEventQuery(void* handle) {
   BEGIN(cuEventQuery);
   const Event* event = find(machine().events, handle);
@@ -312,7 +314,8 @@ API cuEventQuery(void* handle) {
   return kNotReady;
 }
 
-// --- kernels --------------------------------------------------------------------------------------
+// --- kernels
+// --------------------------------------------------------------------------------------
 
 API cuLibraryLoadData(void** handle, const void* code, void*, void*, unsigned, void*, void*,
                       unsigned) {
@@ -357,4 +360,15 @@ API cuLaunchKernel(void* handle, unsigned gx, unsigned gy, unsigned gz, unsigned
   return cuLaunchKernelEx(&config, handle, arguments, nullptr);
 }
 
-#include "entries.h"
+// How cuda-core finds all the others: by the name without the version.
+API cuGetProcAddress_v2(const char* name, void** function, int, std::uint64_t, int* found) {
+  static void* const self = [] {
+    Dl_info info;
+    dladdr(reinterpret_cast<void*>(&cuInit), &info);
+    return dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD);
+  }();
+  *function = dlsym(self, (std::string(name) + "_v2").c_str());
+  if (!*function) *function = dlsym(self, name);
+  if (found) *found = *function ? 0 : 1;
+  return *function ? kSuccess : kNotFound;
+}

@@ -12,7 +12,9 @@ namespace {
 constexpr std::size_t kAlignment = 256, kZone = 256;  // behind each block, to be found as it was
 constexpr unsigned char kZoneByte = 0xA5, kFresh = 0xCD, kFreed = 0xDD;
 
-std::size_t round_up(std::size_t size) { return (size + kAlignment - 1) / kAlignment * kAlignment; }
+std::size_t round_up(std::size_t size) {
+  return (size + kAlignment - 1) / kAlignment * kAlignment;
+}
 
 using HostLaunch = void (*)(const char* kernel, uint32_t warps, void** arguments);
 
@@ -63,6 +65,12 @@ Context* current() {
   return current_contexts().empty() ? nullptr : current_contexts().back();
 }
 
+Result Machine::begin(const char* function) {
+  ++calls[function];
+  if (failure.countdown == 0 || failure.function != function) return kSuccess;
+  return --failure.countdown ? kSuccess : failure.result;
+}
+
 Result Machine::wrong(const std::string& what, Result result) {
   misuse = what;
   std::fprintf(stderr, "CUDA stand-in: %s\n", what.c_str());
@@ -99,7 +107,8 @@ Result Machine::free(Address address, bool is_device) {
   const auto found = blocks.find(address);
   if (found == blocks.end()) return wrong("memory is freed that is not allocated");
   const auto [size, context] = found->second;
-  if (is_device != (context != nullptr)) return wrong("memory is freed as if it was of another kind");
+  if (is_device != (context != nullptr))
+    return wrong("memory is freed as if it was of another kind");
   auto* start = reinterpret_cast<unsigned char*>(address);
   bool is_intact = true;
   for (std::size_t i = size; i < round_up(size) + kZone; ++i) is_intact &= start[i] == kZoneByte;

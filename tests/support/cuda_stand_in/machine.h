@@ -12,7 +12,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -62,6 +61,13 @@ struct Kernel {
   const std::vector<Parameter>* parameters;
 };
 
+// What tests ask for: the n-th next call of a function fails.
+struct Failure {
+  std::string function;
+  long countdown = 0;
+  Result result = kSuccess;
+};
+
 class Machine {
  public:
   std::recursive_mutex mutex;
@@ -72,10 +78,14 @@ class Machine {
   std::map<void*, std::unique_ptr<Library>> libraries;
   std::map<void*, std::unique_ptr<Kernel>> kernels;
   std::size_t memory = std::size_t{1} << 30;  // of each device
-  unsigned arch = 90;                          // 10 times the compute capability
-  std::string misuse;  // what was done that no program should do
+  unsigned arch = 90;                         // 10 times the compute capability
+  Failure failure;
+  std::map<std::string, long> calls;  // by function, without its version
+  std::string misuse;                 // what was done that no program should do
 
   Machine();
+  // Counts a call, and says how it fails.
+  Result begin(const char* function);
   // Says what is wrong where the driver's results have no word for it.
   Result wrong(const std::string& what, Result result = kInvalidValue);
   std::size_t used(const Context* context) const;
