@@ -17,7 +17,7 @@ END
 
 cuda_kernels() {
   local extra
-  for extra in cuda12 cuda; do
+  for extra in cuda12 cuda13; do
     note "bf16codecs[$extra]"
     install_cuda "$extra"
     "$bin/python" .ci/steps/look_into_kernels.py

@@ -13,13 +13,12 @@ from bf16codecs._messages import from_extra, install_extra
 from bf16codecs.errors import DeviceError
 
 with from_extra("cuda", "decoding on GPUs"):
-    from cuda import bindings, core
+    import cuda.core as core
     from cuda.bindings import driver, nvrtc
     from cuda.core.utils import FileStreamProgramCache, make_program_cache_key
 
 __all__ = [
     "FileStreamProgramCache",
-    "bindings",
     "call",
     "core",
     "driver",
@@ -81,7 +80,10 @@ def _error(what: str, reason: str) -> Exception:
     if reason.startswith(_NO_MEMORY):
         return MemoryError(f"{what}: the GPU has no room for it ({_NO_MEMORY})")
     if "libnvrtc" in reason or '"nvrtc"' in reason:
-        reason = f"NVIDIA's run-time compiler was not found: {install_extra('cuda')}"
+        reason = (
+            f"NVIDIA's run-time compiler was not found: {install_extra('cuda13')}, or cuda12, "
+            "whichever CUDA the driver is for"
+        )
     # Behind the error's name, cuda-core has what its documentation says.
     name, _, explanation = reason.partition(": ")
     if name.startswith("CUDA_ERROR"):

@@ -20,6 +20,7 @@ from bf16codecs.cuda._driver import (
     FileStreamProgramCache,
     call,
     core,
+    driver,
     make_program_cache_key,
     named_errors,
     nvrtc,
@@ -27,11 +28,25 @@ from bf16codecs.cuda._driver import (
 from bf16codecs.cuda.sources import NVRTC_HEADERS, Sources, read_sources
 from bf16codecs.errors import DeviceError
 
-__all__ = ["Code", "architectures", "cache_folder", "compile_source", "compiled"]
+__all__ = [
+    "Code",
+    "architectures",
+    "cache_folder",
+    "compile_source",
+    "compiled",
+    "newer_than_driver",
+]
 
 # The compiled kernels of one version, for one GPU, have a few hundred kilobytes.
 _CACHE_BYTES = 64 << 20
 _DIGEST_BYTES = 32
+
+
+# Of two compilers, cuda-bindings takes the newer one.
+_OTHER_COMPILER = (
+    f"; that of CUDA 12 may do it, if it is the only one: pip uninstall nvidia-cuda-nvrtc; "
+    f"{install_extra('cuda12')}"
+)
 
 
 class Code(NamedTuple):
@@ -66,6 +81,19 @@ def compiled(capability: tuple[int, int]) -> Code:
         if key not in _compiled:
             _compiled[key] = _kept(capability, sources)
         return _compiled[key]
+
+
+def newer_than_driver() -> str:
+    """Return what to do if the compiler is of a later CUDA than the driver; nothing if it is not.
+
+    Within a major version, every driver takes what every compiler makes.
+    """
+    major, minor = call(nvrtc.nvrtcVersion)
+    version = call(driver.cuDriverGetVersion)
+    if major <= version // 1000:
+        return ""
+    has = f"{version // 1000}.{version % 1000 // 10}"
+    return f"; NVRTC {major}.{minor} made it, and the driver is for CUDA {has}{_OTHER_COMPILER}"
 
 
 def architectures() -> list[int]:
@@ -126,11 +154,10 @@ def _options(capability: tuple[int, int]) -> tuple[Any, bool]:
     is_ptx = arch not in known
     older = [a for a in known if a <= arch]
     if not older:
-        version = ".".join(map(str, call(nvrtc.nvrtcVersion)))
-        other = f"; that of CUDA 12 does: {install_extra('cuda12')}" if arch >= 70 else ""
+        major, minor = call(nvrtc.nvrtcVersion)
         raise DeviceError(
-            f"NVRTC {version} compiles for GPUs of compute capability {known[0] / 10} and newer, "
-            f"not {arch / 10}{other}"
+            f"NVRTC {major}.{minor} compiles for GPUs of compute capability {known[0] / 10} and "
+            f"newer, not {arch / 10}{_OTHER_COMPILER if arch >= 70 else ''}"
         )
     target = f"compute_{older[-1]}" if is_ptx else f"sm_{arch}"
     options = core.ProgramOptions(

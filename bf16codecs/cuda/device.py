@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bf16codecs._messages import counted, install_extra
-from bf16codecs.cuda._driver import bindings, call, core, driver, named_errors
-from bf16codecs.cuda.compiling import compiled
+from bf16codecs._messages import counted
+from bf16codecs.cuda._driver import call, core, driver, named_errors
+from bf16codecs.cuda.compiling import compiled, newer_than_driver
 from bf16codecs.cuda.memory import Memory, PinnedMemory
 from bf16codecs.cuda.streams import ForeignStream, Stream
 from bf16codecs.errors import DeviceError
@@ -19,6 +19,7 @@ from bf16codecs.errors import DeviceError
 __all__ = ["Device", "Room"]
 
 _WARP = 32
+_OLDEST = 12000  # CUDA 12.0
 
 
 class Room(NamedTuple):
@@ -214,12 +215,16 @@ class Device:
         found = self._kernels.get(name)
         if found is not None:
             return found
-        with self._lock, named_errors(name):
+        with self._lock:
             if self._code is None:
                 code = compiled(self.compute_capability)
                 load = core.ObjectCode.from_ptx if code.is_ptx else core.ObjectCode.from_cubin
                 self._code = load(code.code)
-            kernel = self._code.get_kernel(name)
+            try:
+                with named_errors(name):
+                    kernel = self._code.get_kernel(name)
+            except DeviceError as e:
+                raise DeviceError(f"{e}{newer_than_driver()}") from e
             try:
                 sizes = tuple(info.size for info in kernel.arguments_info)
             except NotImplementedError:  # drivers before 12.4
@@ -238,19 +243,15 @@ class Device:
 
 
 def _expect_driver() -> None:
-    """Check that there is a driver, and that it knows what cuda-bindings is made for."""
+    """Check that there is a driver, and that it has what cuda-core calls."""
     try:
         call(driver.cuInit, 0)
         version = call(driver.cuDriverGetVersion)
     except DeviceError as e:
         raise DeviceError(f"no NVIDIA GPU can be used: {e}") from e
-    made_for = int(bindings.__version__.partition(".")[0])
-    if version // 1000 < made_for:
+    if version < _OLDEST:
         has = f"{version // 1000}.{version % 1000 // 10}"
-        raise DeviceError(
-            f"the NVIDIA driver is for CUDA {has}, and cuda-bindings for CUDA {made_for}: "
-            f"update the driver, or {install_extra('cuda12')}"
-        )
+        raise DeviceError(f"the NVIDIA driver is for CUDA {has}, and that of 12 is needed")
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import pytest
 
 import bf16codecs
 
-OPTIONAL = {"distributed", "matplotlib", "torch", "transformers"}
+OPTIONAL = {"cuda", "cuda.core", "distributed", "matplotlib", "torch", "transformers"}
 
 
 def modules() -> list[str]:
