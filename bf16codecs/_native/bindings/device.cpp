@@ -13,10 +13,11 @@ nb::bytes as_bytes(const void* data, size_t size) {
   return nb::bytes(static_cast<const char*>(data), size);
 }
 
-bool is_for_device(const DevicePlan& plan, nb::handle payload_object) {
+nb::object scratch(const DevicePlan& plan, nb::handle payload_object) {
   const Source payload(payload_object);
   plan.check_payload(payload.size());
-  return plan.is_for_device(payload.data());
+  const std::optional<size_t> size = plan.scratch(payload.data());
+  return size ? nb::object(nb::int_(*size)) : nb::none();
 }
 
 nb::bytes model(const DevicePlan& plan, uint64_t address) {
@@ -48,7 +49,7 @@ void publish_device(nb::module_& m) {
                      const std::vector<uint8_t>& tail = plan.tail();
                      return as_bytes(tail.data(), tail.size());
                    })
-      .def("is_for_device", &is_for_device, "payload"_a)
+      .def("scratch", &scratch, "payload"_a)
       .def("model", &model, "address"_a)
       .def("jobs", &jobs, "payload"_a, "items"_a, "base"_a, "model"_a);
 }

@@ -266,6 +266,13 @@ NB_MODULE(_core, m) {
       .def_prop_ro("n_blocks", &FrameIndex::blocks)
       .def_prop_ro("needs_base", [](const FrameIndex& i) { return i.header.needs_base(); })
       .def_prop_ro("parents", &parents)
+      .def(
+          "offset",
+          [](const FrameIndex& i, size_t block) {
+            if (block > i.blocks()) throw nb::index_error("no such block");
+            return i.offsets[block];
+          },
+          "block"_a)
       .def_prop_ro("offsets", [](const FrameIndex& i) { return i.offsets; })
       .def_prop_ro("frame_size", &FrameIndex::frame_size)
       .def("decode_block_range", &index_decode, "payload"_a, "first"_a, "last"_a, "out"_a,

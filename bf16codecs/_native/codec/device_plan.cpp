@@ -64,22 +64,29 @@ void DevicePlan::check_payload(size_t size) const {
   check_payload_size(index_, first_, last_, size);
 }
 
-bool DevicePlan::is_for_device(const uint8_t* payload) const {
+std::optional<size_t> DevicePlan::scratch(const uint8_t* payload) const {
   PlaneView planes[kMaxItemSize];
   const size_t width = index_.header.width();
+  size_t most = 0;
   for (size_t b = first_; b < last_; ++b) {
     const uint8_t* const block = payload + (index_.offsets[b] - index_.offsets[first_]);
     const auto size = static_cast<size_t>(index_.offsets[b + 1] - index_.offsets[b]);
+    const size_t n = index_.items(b, b + 1);
     try {
-      parse_block(width, index_.items(b, b + 1), block, size, planes);
+      parse_block(width, n, block, size, planes);
     } catch (const CorruptDataError&) {
-      return false;
+      return std::nullopt;
     }
-    if (!std::all_of(planes, planes + width, [](auto& p) { return is_on_device(p.mode); })) {
-      return false;
+    size_t coded = 0;
+    for (size_t p = 0; p < width; ++p) {
+      if (!is_on_device(planes[p].mode)) return std::nullopt;
+      coded += is_coded(planes[p].mode) && planes[p].mode != Mode::difference ? 1 : 0;
     }
+    // One goes where the items go, unless their base may be there.
+    const size_t beside = coded != 0 && !needs_base() ? coded - 1 : coded;
+    most = std::max(most, beside * static_cast<size_t>(cuda::plane_stride(n)));
   }
-  return true;
+  return most;
 }
 
 std::vector<uint8_t> DevicePlan::model(uint64_t address) const {

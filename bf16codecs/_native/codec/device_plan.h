@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "codec/frame_model.h"
@@ -35,9 +36,9 @@ class DevicePlan {
   // Throws TruncatedDataError or std::invalid_argument unless the blocks have so many bytes.
   void check_payload(size_t size) const;
 
-  // Whether the device can decode all of the blocks, whose bytes these are. A block that is no
-  // block is the host's as well: it says what is wrong.
-  bool is_for_device(const uint8_t* payload) const;
+  // How much memory a warp needs beside the blocks, whose bytes these are; nothing if the device
+  // cannot decode them all. A block that is no block is the host's, too: it says what is wrong.
+  std::optional<size_t> scratch(const uint8_t* payload) const;
 
   // What the jobs need of the version's model, for that place; empty if they need nothing.
   std::vector<uint8_t> model(uint64_t address) const;

@@ -158,7 +158,7 @@ class BlockDecoder {
     // The first one goes where the items will be in the end, unless their base is there.
     const bool has_base_there =
         job_.base != 0 && job_.base < job_.items + raw_size_ && job_.items < job_.base + raw_size_;
-    const uint64_t stride = (uint64_t{job_.n} + 15) / 16 * 16;
+    const uint64_t stride = plane_stride(job_.n);
     uint8_t* in_items = has_base_there ? nullptr : items_ + raw_size_ - job_.n;
     if (coded > (in_items != nullptr ? 1u : 0u) &&
         (coded - (in_items != nullptr ? 1 : 0)) * stride > scratch_size_) {

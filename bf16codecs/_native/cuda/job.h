@@ -56,4 +56,9 @@ struct Section {
 };
 static_assert(sizeof(Section) == 1144);
 
+// What a plane of n symbols takes of the memory beside the items.
+constexpr uint64_t plane_stride(uint64_t n) {
+  return (n + 15) / 16 * 16;
+}
+
 }  // namespace bf16codecs::cuda

@@ -1,0 +1,260 @@
+"""Loading onto a GPU: what is read is sent as it is stored, and decoded there."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Hashable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bf16codecs import _core
+from bf16codecs._device_memory import DeviceMemory
+from bf16codecs.cuda.batches import BATCH_BYTES, Batch
+from bf16codecs.cuda.device import Device
+from bf16codecs.cuda.memory import Memory
+
+__all__ = ["LOADING_THREADS", "GpuBytes", "Loader"]
+
+#: How many threads read at a time: each copies some 5 GB/s from the page cache to where a GPU gets
+#: it, and a bus of the fifth generation takes 50.
+LOADING_THREADS = 8
+
+# For planes of blocks where several are coded: a thread's.
+_SCRATCH_BYTES = 1 << 22
+
+
+class Loader(AbstractContextManager["Loader"]):
+    """Reads and decodes onto a GPU, from several threads at a time.
+
+    What is read is copied to pinned memory, sent, and decoded, each while the next is on its way.
+    It takes 16 MiB of the host, and of the GPU, for each thread.
+
+    Parameters
+    ----------
+    device
+        The GPU.
+    nbytes
+        How much is sent at a time.
+    """
+
+    def __init__(self, device: Device, nbytes: int = BATCH_BYTES) -> None:
+        self.device, self._nbytes = device, nbytes
+        self._own = threading.local()
+        self._lanes: list[_Lane] = []
+        # What has been sent, in that order.
+        self._sent: deque[Batch] = deque()
+        self._lock = threading.Lock()
+        self._failed: set[Hashable] = set()
+
+    def memory(self, address: int, nbytes: int, name: Hashable, owner: Any = None) -> GpuBytes:
+        """Return memory of the GPU to read to.
+
+        Parameters
+        ----------
+        address, nbytes
+            Where it is.
+        name
+            What `finish` calls it.
+        owner
+            What keeps the memory: it is kept until all is done that uses it.
+        """
+        return GpuBytes(self, address, nbytes, name, owner)
+
+    def finish(self) -> set[Hashable]:
+        """Wait for all that was read; return the names of memory with blocks that are damaged.
+
+        No other thread may be reading any more.
+        """
+        for lane in self._lanes:
+            lane.send()
+        while self._sent:
+            self._failed |= self._sent.popleft().wait()
+        failed, self._failed = self._failed, set()
+        return failed
+
+    def __exit__(self, *exception: object) -> None:
+        # Nothing may be under way when memory goes, whatever happened.
+        for lane in self._lanes:
+            lane.stream.synchronize()
+
+    @property
+    def lane(self) -> _Lane:
+        """The calling thread's."""
+        lane: _Lane | None = getattr(self._own, "lane", None)
+        if lane is None:
+            lane = self._own.lane = _Lane(self)
+            with self._lock:
+                self._lanes.append(lane)
+        return lane
+
+    def next_batch(self) -> Batch:
+        """Return an empty batch: a new one until more are under way than there are threads."""
+        with self._lock:
+            is_enough = len(self._sent) > len(self._lanes)
+            batch = self._sent.popleft() if is_enough else None
+        if batch is None:
+            return Batch(self.device, self._nbytes)
+        failed = batch.wait()
+        with self._lock:
+            self._failed |= failed
+        return batch
+
+    def add_sent(self, batch: Batch) -> None:
+        """Keep a batch that is under way."""
+        with self._lock:
+            self._sent.append(batch)
+
+
+class _Lane:
+    """A thread's stream, and the batch that it fills."""
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+        self.stream = loader.device.stream()
+        self._batch: Batch | None = None
+        self._scratch: Memory | None = None
+
+    def batch(self, nbytes: int, jobs: int) -> Batch | None:
+        """Return a batch with room for so many bytes and jobs; None if none has."""
+        if self._batch is not None and self._batch.room(jobs) < nbytes:
+            self.send()
+        if self._batch is None:
+            self._batch = self._loader.next_batch()
+        return self._batch if self._batch.room(jobs) >= nbytes else None
+
+    def send(self) -> None:
+        """Let what was added be copied and decoded."""
+        batch = self._batch
+        if batch is None or batch.is_empty:
+            return
+        if batch.scratch and (self._scratch is None or self._scratch.nbytes < batch.scratch):
+            self.stream.synchronize()
+            size = max(_SCRATCH_BYTES, batch.scratch)
+            self._scratch = self._loader.device.allocate(size)
+        self._batch = None
+        batch.send(self.stream, self._scratch)
+        self._loader.add_sent(batch)
+
+
+class GpuBytes(DeviceMemory):
+    """Bytes on a GPU that a `Loader` reads to: see `DeviceMemory`."""
+
+    def __init__(
+        self, loader: Loader, address: int, nbytes: int, name: Hashable, owner: Any = None
+    ) -> None:
+        self._loader, self.address, self.size = loader, address, nbytes
+        self._name, self._owner = name, owner
+
+    def __getitem__(self, part: slice) -> GpuBytes:
+        start, stop, _ = part.indices(self.size)
+        size = max(0, stop - start)
+        return GpuBytes(self._loader, self.address + start, size, self._name, self._owner)
+
+    def __setitem__(self, part: slice, content: Any) -> None:
+        to, lane = self[part], self._loader.lane
+        if isinstance(content, np.ndarray):
+            to._put(content)
+            return
+        lane.send()
+        if isinstance(content, GpuBytes):
+            lane.stream.copy(to.address, content.address, to.size)
+        else:
+            lane.stream.fill(to.address, content, to.size)
+
+    def _put(self, content: NDArray[np.uint8]) -> None:
+        lane = self._loader.lane
+        for start in range(0, content.size, BATCH_BYTES // 2):
+            some = content[start : start + BATCH_BYTES // 2]
+            batch = lane.batch(some.size, 0)
+            if batch is None:
+                raise ValueError(f"a batch of the loader has no room for {some.size} bytes")
+            batch.add_copy(some, self.address + start)
+
+    def new(self, size: int) -> GpuBytes:
+        """Return other memory of the GPU, of undefined content."""
+        memory = self._loader.device.allocate(size)
+        return GpuBytes(self._loader, memory.address, size, self._name, memory)
+
+    def host(self) -> NDArray[np.uint8]:
+        """Return what it holds."""
+        content = np.empty(self.size, np.uint8)
+        lane = self._loader.lane
+        lane.send()
+        lane.stream.copy(content.ctypes.data, self.address, self.size)
+        lane.stream.synchronize()
+        return content
+
+    def decode(
+        self,
+        index: _core.Index,
+        payload: NDArray[np.uint8],
+        first: int,
+        last: int,
+        base: GpuBytes | None,
+    ) -> None:
+        """Decode blocks of a frame to here; what the GPU cannot decode, on the host."""
+        block_bytes = index.block_items * index.item_size
+        begin = index.offset(first)
+        for start, stop in self._parts(index, first, last):
+            plan = _core.DevicePlan(index, start, stop)
+            part = payload[index.offset(start) - begin : index.offset(stop) - begin]
+            size = (stop - start) * block_bytes if stop < last else None
+            at = (start - first) * block_bytes
+            place = slice(at, None if size is None else at + size)
+            of_part = None if base is None or not plan.needs_base else base[place]
+            if not self[place]._decode_there(plan, part, of_part, stop - start):
+                self[place]._decode_here(index, part, start, stop, of_part)
+
+    def _parts(self, index: _core.Index, first: int, last: int) -> list[tuple[int, int]]:
+        """Return runs of blocks that take half of a batch at most, or are one block."""
+        parts, start = [], first
+        for block in range(first + 1, last):
+            if index.offset(block + 1) - index.offset(start) > BATCH_BYTES // 2:
+                parts.append((start, block))
+                start = block
+        return [*parts, (start, last)]
+
+    def _decode_there(
+        self, plan: _core.DevicePlan, payload: NDArray[np.uint8], base: GpuBytes | None, jobs: int
+    ) -> bool:
+        """Let the GPU decode blocks; return whether it can."""
+        scratch = plan.scratch(payload)
+        if scratch is None or (plan.needs_base and base is None):
+            return False
+        lane = self._loader.lane
+        if base is not None:
+            lane.send()  # the base may be in what is not sent yet
+        # A model is not known before its place is.
+        batch = lane.batch(payload.size + len(plan.model(0)) + jobs, jobs)
+        if batch is None:
+            return False
+        model = batch.put_model(plan)
+        there = batch.put(payload)
+        base_at = 0 if base is None else base.address
+        batch.add_jobs(plan.jobs(there, self.address, base_at, model), self._name)
+        batch.kept += [self._owner, base]
+        batch.scratch = max(batch.scratch, scratch)
+        tail = np.frombuffer(plan.tail, np.uint8)
+        if tail.size:
+            lane.send()
+            self[self.size - tail.size :]._put(tail)
+        if base is not None:
+            lane.send()  # what comes next may be put where the base is
+        return True
+
+    def _decode_here(
+        self,
+        index: _core.Index,
+        payload: NDArray[np.uint8],
+        first: int,
+        last: int,
+        base: GpuBytes | None,
+    ) -> None:
+        content = np.empty(self.size, np.uint8)
+        of_host = None if base is None else base.host()
+        index.decode_block_range(payload, first, last, content, of_host)
+        self._put(content)
