@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,3 +23,20 @@ def model() -> Path:
         "layers.0.attn.weight": weights((80, 80), seed=1),
     }
     return write_safetensors(Path("m.safetensors"), arrays)
+
+
+@pytest.fixture
+def draw_less(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Return what lets only some pictures be drawn, where it does not matter which these are."""
+
+    def replace() -> None:
+        folder = pytest.importorskip("bf16codecs.analysis.folder")
+        every = folder.pictures
+
+        def few(analysis):
+            return (each for each in every(analysis) if each[0] in ("exponents", "layers"))
+
+        monkeypatch.setattr(folder, "pictures", few)
+        monkeypatch.setattr("bf16codecs.analysis.html_report.pictures", few)
+
+    return replace

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -64,8 +65,10 @@ def test_a_folder_that_cannot_be_written(
 
 
 def test_of_a_folder_all_is_written_or_nothing(
-    model: Path, monkeypatch: pytest.MonkeyPatch
+    model: Path, monkeypatch: pytest.MonkeyPatch, draw_less: Callable[[], None]
 ) -> None:
+    draw_less()
+
     def fail(*args: Any) -> None:
         raise OSError(28, "No space left on device", "report.html")
 
@@ -147,7 +150,8 @@ def damaged(kind: str, model: Path) -> str:
 
 
 @pytest.mark.parametrize("kind", ["zarr", "hdf5", "run", "missing"])
-def test_what_can_be_read_is_told(model: Path, kind: str) -> None:
+def test_what_can_be_read_is_told(model: Path, kind: str, draw_less: Callable[[], None]) -> None:
+    draw_less()
     store = damaged(kind, model)
     result = run(*ANALYZE, store, "--json", "a.json", "--out", "new")
     assert result.exit_code == 1
