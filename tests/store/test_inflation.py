@@ -6,7 +6,7 @@ import errno
 import gzip
 import os
 import zipfile
-from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -63,15 +63,15 @@ FORMS: dict[str, dict[str, Any]] = {
 
 @linux
 @pytest.mark.parametrize("form", FORMS)
-def test_chunks_that_zarr_reads_are_bounded_too(tmp_path, run_python, arrays, form):
+def test_chunks_that_zarr_reads_are_bounded_too(tmp_path, arrays, form):
     """A file with a hole of 64 GiB for a chunk of 4 kB."""
     path = rewritten(write_store(tmp_path / "m.zarr", arrays), arrays["w"], **FORMS[form])
-    assert outcomes(run_python, path) == ["ok"] * 5
+    assert outcomes(path) == ["ok"] * 5
     for chunk in (path / "w" / "c").rglob("*"):
         if chunk.is_file():
             os.truncate(chunk, 64 << 30)
     (tmp_path / "back").unlink()
-    lines = outcomes(run_python, path)
+    lines = outcomes(path)
     assert sum("more than" in line for line in lines) >= 3, lines
 
 
@@ -79,28 +79,31 @@ def with_crc32c(content: bytes) -> bytes:
     return content + int(zarr_crc32c(content)).to_bytes(4, "little")
 
 
-BOMBS: dict[str, Callable[[], bytes]] = {
-    "gzip": lambda: gzip.compress(bytes(1 << 28)),
-    "zstd and crc32c": lambda: zstandard.compress(bytes(1 << 28)),
-    "blosc": lambda: numcodecs.Blosc("zstd").encode(bytes(1 << 28)),
-    "frames and crc32c": lambda: bf16codecs.BF16Zstd().encode(bytes(1 << 28)),
-    "run lengths": lambda: bf16codecs.RunLength().encode(bytes(1 << 28)),
-    "run lengths of differences": lambda: with_crc32c(
-        bf16codecs.RunLength().encode(bytes(1 << 28))
-    ),
-}
+@cache
+def bomb_of(form: str) -> bytes:
+    zeros = bytes(1 << 28)
+    return {
+        "gzip": gzip.compress,
+        "zstd and crc32c": zstandard.compress,
+        "blosc": numcodecs.Blosc("zstd").encode,
+        "frames and crc32c": bf16codecs.BF16Zstd().encode,
+        "run lengths": bf16codecs.RunLength().encode,
+        "run lengths of differences": lambda zeros: with_crc32c(
+            bf16codecs.RunLength().encode(zeros)
+        ),
+    }[form](zeros)
 
 
 @linux
-@pytest.mark.parametrize("form", BOMBS)
+@pytest.mark.parametrize("form", [form for form in FORMS if "shards" not in form])
 @pytest.mark.parametrize("where", ["folder", "deflated", "shard"])
-def test_chunks_that_zarr_would_inflate(tmp_path, run_python, arrays, form, where):
+def test_chunks_that_zarr_would_inflate(tmp_path, arrays, form, where):
     """256 MiB of zeros for a chunk of less; the file itself has the size that a chunk can have."""
     options = dict(FORMS[form])
     if where == "shard":
         options["shards"] = (64, 32)
     path = rewritten(write_store(tmp_path / "m.zarr", arrays), arrays["w"], **options)
-    bomb = BOMBS[form]()
+    bomb = bomb_of(form)
     # What is stored may be as large as the chunk, so the array is made larger for the bomb.
     rows = max(64, 1 << (len(bomb) // 64).bit_length())
 
@@ -120,7 +123,7 @@ def test_chunks_that_zarr_would_inflate(tmp_path, run_python, arrays, form, wher
     (path / "w/c/0/0").write_bytes(bomb)
     if where == "deflated":
         path = zip_folder(path, tmp_path / "m.zip", zipfile.ZIP_DEFLATED)
-    lines = outcomes(run_python, path)
+    lines = outcomes(path)
     assert sum("inflates to more than" in line for line in lines) == 4, lines
 
 

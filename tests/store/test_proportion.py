@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import zipfile
 import zlib
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from measured_reads import linux, outcomes
 
 @pytest.fixture
 def bomb(tmp_path, store):
-    """A ZIP file whose metadata are followed by 1.5 GB of spaces."""
+    """A ZIP file whose metadata are followed by 400 MB of spaces."""
     bomb = tmp_path / "bomb.zarr.zip"
     spaces = b" " * 1_000_000
     with (
@@ -39,24 +40,27 @@ def bomb(tmp_path, store):
         archive.open("zarr.json", "w", force_zip64=True) as member,
     ):
         member.write((store / "zarr.json").read_bytes())
-        for _ in range(1500):
+        for _ in range(400):
             member.write(spaces)
-    assert bomb.stat().st_size < 2_000_000
+    assert bomb.stat().st_size < 500_000
     return bomb
 
 
 @linux
-def test_a_zip_bomb_for_metadata(run_python, bomb):
-    assert all("bytes of metadata" in line for line in outcomes(run_python, bomb))
+def test_a_zip_bomb_for_metadata(bomb):
+    assert all("bytes of metadata" in line for line in outcomes(bomb))
 
 
-def raw_deflate(size: int) -> bytes:
-    return zlib.compress(bytes(size), 9)
+@cache
+def deflated_zeros(megabytes: int) -> bytes:
+    deflater = zlib.compressobj()
+    parts = [deflater.compress(bytes(1 << 20)) for _ in range(megabytes)]
+    return b"".join(parts) + deflater.flush()
 
 
 @linux
 @pytest.mark.parametrize("kind", ["zarr", "h5"])
-def test_a_header_that_claims_gigabytes(tmp_path, run_python, arrays, kind):
+def test_a_header_that_claims_gigabytes(tmp_path, arrays, kind):
     """Constant blocks, or deflated zeros: 100 kB for gigabytes."""
     size = 3 << 30
     if kind == "zarr":
@@ -84,24 +88,24 @@ def test_a_header_that_claims_gigabytes(tmp_path, run_python, arrays, kind):
                 "safetensors/header/0", (size,), "u1", chunks=(1 << 28,), compression="gzip"
             )
             for i in range(size >> 28):
-                header.id.write_direct_chunk((i << 28,), raw_deflate(1 << 28))
-    lines = outcomes(run_python, store)
+                header.id.write_direct_chunk((i << 28,), deflated_zeros(1 << 8))
+    lines = outcomes(store)
     assert all("bytes of metadata" in line for line in lines), lines
 
 
 @linux
 @pytest.mark.parametrize("shape", [[1 << 22], [1 << 22, 2], [2, 1 << 22], [1 << 40]])
-def test_an_array_of_millions_of_chunks_that_are_not_there(tmp_path, run_python, shape):
+def test_an_array_of_millions_of_chunks_that_are_not_there(tmp_path, shape):
     """The first that is missing ends it."""
     path = write_store(tmp_path / "m.zarr", {"w": weights((1,))})
     claim_shape(path, shape, [1] * len(shape))
-    lines = outcomes(run_python, path)
+    lines = outcomes(path)
     missing = [line for line in lines if line.startswith(("StoreError", "LimitError"))]
     assert len(missing) >= 3, lines  # all but metadata() and the first item, which is there
 
 
 @linux
-def test_data_that_are_too_large_for_their_store(tmp_path, run_python):
+def test_data_that_are_too_large_for_their_store(tmp_path):
     """12 GB of zeros in 400 kB: refused, unless the caller allows it."""
     path = write_store(tmp_path / "m.zarr", {"w": np.zeros((6, 1 << 10), "bfloat16")})
     claim_shape(path, [6, 1 << 30], [1, 1 << 27])
@@ -118,7 +122,7 @@ def test_data_that_are_too_large_for_their_store(tmp_path, run_python):
     for call in (lambda: zarr_to_safetensors(path, tmp_path / "back"), lambda: verify_store(path)):
         with pytest.raises(StoreError, match=r"allow it with max_bytes$"):
             call()
-    lines = outcomes(run_python, path)
+    lines = outcomes(path)
     assert sum("max_bytes" in line for line in lines) == 4, lines
 
 
@@ -157,14 +161,14 @@ def test_restoring_hdf5_is_bounded_too(tmp_path, arrays):
 @linux
 @pytest.mark.parametrize("owner", ["/", "w"])
 @pytest.mark.parametrize("kind", ["numbers", "text"])
-def test_attributes_without_an_end(tmp_path, run_python, arrays, owner, kind):
+def test_attributes_without_an_end(tmp_path, arrays, owner, kind):
     """One of 1 GB took 2.1 GB before it was found to be no text."""
     file = tmp_path / "m.h5"
     safetensors_to_hdf5(write_safetensors(tmp_path / "m.safetensors", arrays), file)
-    content = np.zeros(1 << 25) if kind == "numbers" else np.bytes_(b"x" * (1 << 28))
+    content = np.zeros(3 << 23) if kind == "numbers" else np.bytes_(b"x" * (3 << 26))
     with h5py.File(file, "r+") as opened:
         opened[owner].attrs["bf16codecs"] = content
-    lines = outcomes(run_python, file)
+    lines = outcomes(file)
     refused = [line for line in lines if "attribute 'bf16codecs': " in line]
     assert len(refused) >= (5 if owner == "/" else 2), lines
     assert all("bytes of metadata, more than" in line for line in refused), lines
@@ -173,13 +177,12 @@ def test_attributes_without_an_end(tmp_path, run_python, arrays, owner, kind):
 @linux
 @pytest.mark.parametrize("path", ["w", "safetensors/header/0"])
 @pytest.mark.parametrize("filters", ["deflate", "shuffle, deflate", "deflate, shuffle left out"])
-def test_chunks_that_inflate_without_an_end(tmp_path, run_python, path, filters):
+def test_chunks_that_inflate_without_an_end(tmp_path, path, filters):
     """HDF5's own filter inflates all of it, whatever the size of the chunk."""
     file = tmp_path / "m.h5"
     arrays = {"w": weights((1024, 512))}
     safetensors_to_hdf5(write_safetensors(tmp_path / "m.safetensors", arrays), file)
-    deflater = zlib.compressobj()
-    bomb = b"".join(deflater.compress(bytes(1 << 20)) for _ in range(500)) + deflater.flush()
+    bomb = deflated_zeros(1 << 8)
     with h5py.File(file, "r+") as opened:
         old = opened[path]
         attributes, kind, shape = dict(old.attrs), old.id.get_type(), old.shape
@@ -194,7 +197,7 @@ def test_chunks_that_inflate_without_an_end(tmp_path, run_python, path, filters)
         dataset.write_direct_chunk((0,) * len(shape), bomb, 1 if "left out" in filters else 0)
         h5py.Dataset(dataset).attrs.update(attributes)
         del dataset
-    lines = outcomes(run_python, file)
+    lines = outcomes(file)
     refused = [line for line in lines if line.startswith("CorruptDataError")]
     assert len(refused) >= 4, lines
     assert all("inflates to more than the 1048576 bytes" in line for line in refused), lines
@@ -240,14 +243,14 @@ def test_a_zip_bomb_at_an_address(bomb):
 
 
 @linux
-def test_many_small_values_for_metadata(tmp_path, run_python):
+def test_many_small_values_for_metadata(tmp_path):
     """Python's values take more memory than their text: 24 times as much here."""
     file = tmp_path / "m.zip"
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         # What does not shrink lets the rest shrink further than metadata do.
         noise = random.Random(1).randbytes(150_000).hex()
         archive.writestr("zarr.json", f'{{"noise": "{noise}", "x": [{"{}," * 6_000_000}0]}}')
-    lines = outcomes(run_python, file)
+    lines = outcomes(file)
     assert all("bytes of metadata made of" in line for line in lines), lines
     for opened in (at_an_address(file), ZipStore(file, mode="r")):
         with pytest.raises(StoreError, match="bytes of metadata made of"):
@@ -259,8 +262,8 @@ def test_many_small_values_for_metadata(tmp_path, run_python):
 @pytest.mark.parametrize(
     "method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA], ids=str
 )
-def test_a_zip_file_that_claims_less_than_a_member_holds(tmp_path, run_python, arrays, key, method):
-    """300 MB of zeros in a few kB, and a directory that says 4 kB."""
+def test_a_zip_file_that_claims_less_than_a_member_holds(tmp_path, arrays, key, method):
+    """200 MB of zeros in a few kB, and a directory that says 4 kB."""
     store = write_store(tmp_path / "s.zarr.zip", arrays, codec="none")
     members = zip_members(store)
     bomb = tmp_path / "bomb.zarr.zip"
@@ -272,10 +275,10 @@ def test_a_zip_file_that_claims_less_than_a_member_holds(tmp_path, run_python, a
             info = zipfile.ZipInfo(key)
             info.compress_type = method
             with archive.open(info, "w") as member:
-                for _ in range(300):
+                for _ in range(200):
                     member.write(bytes(1_000_000))
             info.file_size = len(content)
-    lines = outcomes(run_python, bomb)
+    lines = outcomes(bomb)
     assert sum("size or CRC-32" in line for line in lines) >= 4, lines
 
 
