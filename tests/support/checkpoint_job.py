@@ -24,6 +24,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch._dynamo  # which takes a second, and is imported in the first use of a device mesh
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch.distributed.device_mesh import init_device_mesh
