@@ -31,10 +31,10 @@ native_kernels() {
   quietly pool.log "$scratch/native/pool_test"
 }
 
-# fuzz_one TARGET: for a quarter of a minute; shows what libFuzzer says only if it finds something.
+# fuzz_one TARGET: for ten seconds; shows what libFuzzer says only if it finds something.
 fuzz_one() {
   local log=$scratch/fuzz-$1.log
-  if ! tests/native/fuzz/run "$scratch/fuzz" "$1" 15 "$scratch/found" >"$log" 2>&1; then
+  if ! tests/native/fuzz/run "$scratch/fuzz" "$1" 10 "$scratch/found" >"$log" 2>&1; then
     tail -n 100 "$log"
     for input in "$scratch/found/$1"-*; do note "$(basename "$input"): $(base64 -w 0 "$input")"; done
     return 1
