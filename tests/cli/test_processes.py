@@ -77,25 +77,30 @@ def interrupt(model: Path, target: str, number: int, *options: str) -> subproces
     return process
 
 
+SIGNALS = [
+    ("SIGINT", 130, "interrupted"),
+    ("SIGTERM", 143, "terminated"),
+    ("SIGHUP", 129, "terminated"),
+]
+
+
 @POSIX
 @pytest.mark.parametrize(
-    ("number", "status", "message"),
+    ("target", "existing", "name", "status", "message"),
     [
-        (signal.SIGINT, 130, "interrupted"),
-        (signal.SIGTERM, 143, "terminated"),
-        (getattr(signal, "SIGHUP", None), 129, "terminated"),
+        *((target, existing, *SIGNALS[0]) for target in KINDS for existing in (False, True)),
+        *(("m.zarr", False, *each) for each in SIGNALS[1:]),
     ],
 )
-@pytest.mark.parametrize("existing", [False, True])
-@pytest.mark.parametrize("target", KINDS)
 def test_interruption_leaves_nothing(
-    model: Path, target: str, number: int, status: int, message: str, existing: bool
+    model: Path, target: str, existing: bool, name: str, status: int, message: str
 ) -> None:
     store, command = model.with_name(target), KINDS[target][0]
     if existing:
         small = write_model(model.with_name("small"), [("x", "BF16", (4, 4))])
         done(command, small, store)
-    process = interrupt(model, target, number, *(["--overwrite"] if existing else []))
+    options = ["--overwrite"] if existing else []
+    process = interrupt(model, target, getattr(signal, name), *options)
     out, err = ended(process)
     assert process.returncode == status, err
     assert (out, err) == ("", f"{command}: {message}\n")
@@ -127,8 +132,15 @@ ZarrWriter.finish = finish_and_send
 
 
 @POSIX
-@pytest.mark.parametrize("verify", ["--verify", "--no-verify"])
-@pytest.mark.parametrize(("name", "status"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
+@pytest.mark.parametrize(
+    ("name", "status", "verify"),
+    [
+        ("SIGINT", 130, "--verify"),
+        ("SIGINT", 130, "--no-verify"),
+        ("SIGTERM", 143, "--verify"),
+        ("SIGHUP", 129, "--no-verify"),
+    ],
+)
 def test_signal_that_python_drops(model: Path, name: str, status: int, verify: str) -> None:
     before = SWALLOWED.format(name=name)
     process = start("st2zarr", model, model.with_name("m.zarr"), verify, before=before)

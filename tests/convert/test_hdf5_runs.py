@@ -157,7 +157,7 @@ sys.stdin.readline()
 append_to_run(sys.argv[1], sys.argv[2])
 """
     there, kills = 1, 0
-    for attempt in range(30):
+    for attempt in range(18):
         child = subprocess.Popen(
             [sys.executable, "-c", code, paths[there], run],
             stdin=subprocess.PIPE,
@@ -170,7 +170,7 @@ append_to_run(sys.argv[1], sys.argv[2])
         child.stdout.readline()
         child.stdin.write("\n")
         child.stdin.flush()
-        time.sleep(0.002 * (attempt % 25))
+        time.sleep(0.003 * attempt)
         child.kill()
         child.communicate()
         kills += child.returncode == -signal.SIGKILL
