@@ -1,6 +1,6 @@
 """Train a small model with JAX, and tell what its checkpoint takes in Orbax and in stores.
 
-    python examples/orbax_sizes.py
+    python examples/orbax_sizes.py [STEPS]
 
 The model guesses the next byte of Python's own library. Its weights are saved in bfloat16, the two
 moments of Adam in float32, each as an Orbax checkpoint, which is converted with several codecs.
@@ -23,7 +23,7 @@ except ImportError as error:
     sys.exit(f"orbax_sizes.py: {error}: pip install orbax-checkpoint 'bf16codecs[orbax]'")
 
 CONTEXT, WIDTH, HIDDEN = 32, 64, 512
-STEPS, BATCH, RATE, DECAYS = 400, 256, 1e-3, (0.9, 0.999)
+BATCH, RATE, DECAYS = 256, 1e-3, (0.9, 0.999)
 CODECS = {
     "zstd": {"codec": "zstd"},
     "huffman": {"codec": "huffman"},
@@ -75,23 +75,23 @@ def step(weights, first, second, batch, number):
     return jax.tree.map(moved, weights, first, second), first, second
 
 
-def trained() -> dict[str, dict[str, jax.Array]]:
-    """Return the parts of a checkpoint."""
+def trained(steps: int) -> dict[str, dict[str, jax.Array]]:
+    """Return the parts of a checkpoint after some steps."""
     rng, data = np.random.default_rng(0), text()
     weights = new_weights(rng)
     first = second = jax.tree.map(jnp.zeros_like, weights)
-    for number in range(1, STEPS + 1):
+    for number in range(1, steps + 1):
         starts = rng.integers(0, data.size - CONTEXT - 1, BATCH)
         batch = jnp.asarray(data[starts[:, None] + np.arange(CONTEXT + 1)], jnp.int32)
         weights, first, second = step(weights, first, second, batch, number)
-    print(f"after {STEPS} steps: {loss(weights, batch) / np.log(2):.2f} bits a byte")
+    print(f"after {steps} steps: {loss(weights, batch) / np.log(2):.2f} bits a byte")
     rounded = jax.tree.map(lambda w: w.astype(jnp.bfloat16), weights)
     return {"weights, BF16": rounded, "first moments, FP32": first, "second moments, FP32": second}
 
 
-def main() -> None:
+def main(steps: str = "400") -> None:
     """Print a table."""
-    parts = trained()
+    parts = trained(int(steps))
     print(f"{'':22}{'raw':>12}{'Orbax':>12}" + "".join(f"{name:>12}" for name in CODECS))
     totals = np.zeros(2 + len(CODECS), int)
     with tempfile.TemporaryDirectory() as folder:
@@ -111,4 +111,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

@@ -66,3 +66,21 @@ def test_misuse_is_one_line(
     (line,) = done.stderr.splitlines()
     assert done.returncode == 1
     assert f"{name}.py" in line
+
+
+def test_sizes_of_orbax(tmp_path: Path) -> None:
+    """The page shows them after hundreds of steps, of which two will do here."""
+    pytest.importorskip("orbax.checkpoint")
+    done = subprocess.run(
+        [sys.executable, ROOT / "examples" / "orbax_sizes.py", "2"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=package_environment(),
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    head, _, *rows = done.stdout.splitlines()
+    assert head.startswith("after 2 steps: ")
+    raw, orbax, *ours = map(int, rows[-2].replace(",", "").split()[1:])
+    assert max(ours) < orbax < raw

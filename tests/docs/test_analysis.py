@@ -1,12 +1,10 @@
-"""The page on looking at weights, its examples and the notebook, do what they say."""
+"""The examples on looking at weights, and the notebook, do what they say."""
 
 from __future__ import annotations
 
 import ast
 import json
-import re
 import runpy
-import shlex
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,9 +15,6 @@ import pytest
 from based_models import write_nearby
 from bf16codecs.convert import safetensors_to_run
 from checkout import ROOT
-from invoked import done
-
-PAGE = (ROOT / "docs" / "howto" / "analysis.md").read_text("utf-8")
 
 
 @pytest.fixture(autouse=True)
@@ -38,21 +33,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, demo_model: Path) ->
 def run_example(monkeypatch: pytest.MonkeyPatch, name: str, *arguments: Any) -> None:
     monkeypatch.setattr("sys.argv", [name, *map(str, arguments)])
     runpy.run_path(str(ROOT / "examples" / name), run_name="__main__")
-
-
-def test_the_page_writes_files() -> None:
-    """What its examples print is compared with the page elsewhere."""
-    names: dict[str, object] = {}
-    blocks = re.findall(r"```(python|sh)\n(.*?)```\n", PAGE, re.DOTALL)
-    for language, code in blocks:
-        if language == "python":
-            exec(compile(code, "analysis.md", "exec"), names)
-        elif "--html" in code:
-            for line in code.splitlines():
-                done(*shlex.split(line))
-    assert {"report.html", "figures", "exponents.png", "predictions.svg"} < {
-        path.name for path in Path().iterdir()
-    }
 
 
 def test_analyze_model(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,6 +19,7 @@ BLOCKS = [block for page in PAGES for block in blocks_of(page)]
 NOT_RUN = {
     "installs packages": 11,
     "takes minutes": 13,
+    "takes a minute": 1,  # run by tests/test_examples.py, in less
     "builds C++": 15,
     "builds Rust": 1,
     "builds netCDF-C": 1,
@@ -26,6 +27,8 @@ NOT_RUN = {
     "needs netCDF-C with plugins": 3,  # run by tests/netcdf/test_page.py
     "serves a page": 1,
 }
+#: What pages write, in the folder that they are run in.
+WRITTEN = {"docs/howto/analysis.md": ["report.html", "figures", "exponents.png", "predictions.svg"]}
 #: What blocks may need that the tests do not install, or not on every platform.
 NEEDS = {"accelerate", "h5dump", "h5repack", "jax", "netCDF4", "torch", "transformers"}
 
@@ -38,6 +41,8 @@ def page_name(page: Path) -> str:
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_page_runs(page: Path, tmp_path: Path, demo_model: Path) -> None:
     missing = run_page(page, tmp_path, demo_model)
+    for name in WRITTEN.get(page_name(page), ()):
+        assert (tmp_path / "work" / name).exists(), name
     if missing:
         pytest.skip(f"all but what needs {' and '.join(sorted(set(missing)))} was run")
 
