@@ -36,10 +36,9 @@ print(told("VmHWM") - before - size, size, max(p.nbytes for p in model.parameter
 """
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="/proc tells the memory")
-@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-def test_less_than_a_tensor_beside_the_model(tmp_path, run_python, dtype):
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Return a folder with a model, as it is and packed."""
     config = transformers.LlamaConfig(
         vocab_size=32000,
         hidden_size=1024,
@@ -50,11 +49,19 @@ def test_less_than_a_tensor_beside_the_model(tmp_path, run_python, dtype):
         dtype="bfloat16",
     )
     model = transformers.LlamaForCausalLM(config).to(torch.bfloat16)
-    model.save_pretrained(tmp_path / "native")
-    packed(tmp_path / "native", tmp_path / "packed")
+    folder = tmp_path_factory.mktemp("model")
+    model.save_pretrained(folder / "native")
+    packed(folder / "native", folder / "packed")
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc tells the memory")
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_less_than_a_tensor_beside_the_model(folder, run_python, dtype):
     more = {}
     for function, place in (("native", "native"), ("ours", "packed")):
-        arguments = function, str(tmp_path / place), dtype
+        arguments = function, str(folder / place), dtype
         more[function], size, largest = map(int, run_python(LOAD, *arguments).stdout.split())
     shown = {name: f"{nbytes / 1e6:.0f} MB" for name, nbytes in more.items()}
     print(f"\n{dtype}: beside a model of {size / 1e6:.0f} MB: {shown}")
