@@ -16,7 +16,7 @@ can_build_browser_example() {
 # What npm installs and builds is in a copy of the checkout.
 browser_example() {
   local tree=$scratch/browser
-  make_venv wasm "$python"
+  make_bare_venv wasm "$python"
   can_build_browser_example || return 0
   mkdir -p "$tree/examples"
   cp -r bf16codecs tests docs "$tree"

