@@ -109,7 +109,7 @@ def test_bases_of_every_kind(base: Path, fine: Path, kind: str, base_kind: str) 
 
 
 @kinds
-@pytest.mark.parametrize("chunk_size", [16, 100, 10**9])
+@pytest.mark.parametrize("chunk_size", [40, 100, 10**9])
 def test_every_dtype_and_chunk_size(tmp_path: Path, kind: str, chunk_size: int) -> None:
     base = every_dtype(tmp_path / "base.safetensors")
     fine = write_nearby(base, tmp_path / "fine.safetensors")

@@ -126,7 +126,7 @@ def test_codecs_without_differences(
 def test_every_dtype(kind: str, tmp_path: Path) -> None:
     base = every_dtype(tmp_path / "base.safetensors")
     source = write_nearby(base, tmp_path / "m.safetensors")
-    store = convert(kind, source, tmp_path / "m", base=base, chunk_size=100)
+    store = convert(kind, source, tmp_path / "m", base=base, chunk_size=200)
     rebase_store(store)
     assert_holds(store, source)
     rebase_store(store, base)

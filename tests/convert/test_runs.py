@@ -47,8 +47,11 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return write_checkpoints(tmp_path_factory.mktemp("checkpoints"), STEPS)
 
 
-@pytest.mark.parametrize("group", GROUPS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "group"),
+    # How steps are grouped has nothing to do with where they are.
+    [(kind, group) for kind in KINDS for group in (GROUPS if kind == "zarr 3" else (3, 16))],
+)
 def test_round_trip(checkpoints: list[Path], tmp_path: Path, kind: str, group: int) -> None:
     store = make_run(kind, checkpoints, tmp_path, keyframe_every=group, chunk_size=256)
     assert names_in(tmp_path) == {store.name}
