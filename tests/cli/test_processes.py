@@ -77,19 +77,13 @@ def interrupt(model: Path, target: str, number: int, *options: str) -> subproces
     return process
 
 
-SIGNALS = [
-    ("SIGINT", 130, "interrupted"),
-    ("SIGTERM", 143, "terminated"),
-    ("SIGHUP", 129, "terminated"),
-]
-
-
 @POSIX
 @pytest.mark.parametrize(
     ("target", "existing", "name", "status", "message"),
     [
-        *((target, existing, *SIGNALS[0]) for target in KINDS for existing in (False, True)),
-        *(("m.zarr", False, *each) for each in SIGNALS[1:]),
+        *((kind, old, "SIGINT", 130, "interrupted") for kind in KINDS for old in (False, True)),
+        ("m.zarr", False, "SIGTERM", 143, "terminated"),
+        ("m.zarr", False, "SIGHUP", 129, "terminated"),
     ],
 )
 def test_interruption_leaves_nothing(
@@ -132,15 +126,8 @@ ZarrWriter.finish = finish_and_send
 
 
 @POSIX
-@pytest.mark.parametrize(
-    ("name", "status", "verify"),
-    [
-        ("SIGINT", 130, "--verify"),
-        ("SIGINT", 130, "--no-verify"),
-        ("SIGTERM", 143, "--verify"),
-        ("SIGHUP", 129, "--no-verify"),
-    ],
-)
+@pytest.mark.parametrize("verify", ["--verify", "--no-verify"])
+@pytest.mark.parametrize(("name", "status"), [("SIGINT", 130), ("SIGHUP", 129)])
 def test_signal_that_python_drops(model: Path, name: str, status: int, verify: str) -> None:
     before = SWALLOWED.format(name=name)
     process = start("st2zarr", model, model.with_name("m.zarr"), verify, before=before)
