@@ -12,7 +12,6 @@ from __future__ import annotations
 import atexit
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -65,6 +64,8 @@ def outcomes(store: Path) -> list[str]:
 
 
 def _read(path: str, back: str) -> None:
+    import resource  # which Windows lacks
+
     restore = hdf5_to_safetensors if path.endswith(".h5") else zarr_to_safetensors
     # Far below what it took once, and far above what it takes. Not the time of the clock.
     resource.setrlimit(resource.RLIMIT_CPU, (20, 20))
