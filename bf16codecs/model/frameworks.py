@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bf16codecs.model.gpu import gpu_of, torch_tensors
 from bf16codecs.model.tensor import LazyTensor
-from bf16codecs.model.whole import read_all
+from bf16codecs.model.whole import check_together, read_all
 
 if TYPE_CHECKING:
     import torch
@@ -96,18 +97,25 @@ def load_torch(
     # tensors and for constant ones, safetensors files for all.
     copies = {name for name, owner in tied.items() if by_name[name].is_copy_of(by_name[owner])}
     alone = [tensor for name, tensor in by_name.items() if name not in copies]
-    if device is None or str(device) == "cpu":
-        from bf16codecs._torch_tensors import as_tensor
-
-        arrays = read_all(alone)
-        loaded = {t.name: as_tensor(arrays.pop(t.name), t.get_dtype()) for t in alone}
-    else:
-        # One by one: the model may fit on the device (or several) and not into host memory.
-        loaded = {tensor.name: tensor.torch(device) for tensor in alone}
+    loaded = _loaded(alone, device)
     for name, owner in tied.items():
         if name in copies or _are_same(loaded[name], loaded[owner]):
             loaded[name] = loaded[owner]
     return {name: loaded[name] for name in by_name}
+
+
+def _loaded(tensors: list[LazyTensor], device: Any) -> dict[str, torch.Tensor]:
+    if device is None or str(device) == "cpu":
+        from bf16codecs._torch_tensors import as_tensor
+
+        arrays = read_all(tensors)
+        return {t.name: as_tensor(arrays.pop(t.name), t.get_dtype()) for t in tensors}
+    gpu = gpu_of(device)
+    if gpu is not None:
+        check_together(tensors)
+        return torch_tensors(tensors, device, gpu)
+    # One by one: the model may fit on the device (or several) and not into host memory.
+    return {tensor.name: tensor.torch(device) for tensor in tensors}
 
 
 def _are_same(tensor: Any, other: Any) -> bool:

@@ -247,6 +247,8 @@ class LazyTensor:
     def torch(self, device: Any = "cpu") -> torch.Tensor:
         """Read the whole tensor as a PyTorch tensor of the same dtype.
 
+        On a GPU, it is decoded there if the packages of the extra ``cuda`` are installed.
+
         Parameters
         ----------
         device
@@ -258,8 +260,13 @@ class LazyTensor:
             If it is no device, or one of CUDA's, and PyTorch was built without CUDA.
         """
         from bf16codecs._torch_tensors import as_tensor, checked_device
+        from bf16codecs.model.gpu import gpu_of, torch_tensors
 
         place = checked_device(device)
+        gpu = gpu_of(place)
+        if gpu is not None:
+            self._check_size(self.size, self._array.whole_work)
+            return torch_tensors([self], place, gpu)[self.name]
         return as_tensor(self[...], self.get_dtype()).to(place)
 
     def dask(self, chunks: Any = None) -> dask.array.Array:
