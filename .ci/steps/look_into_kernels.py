@@ -58,7 +58,7 @@ def main(wanted: list[int]) -> None:
     sources = read_sources()
     kernels: set[str] = set()
     for content in sources.files.values():
-        kernels |= {*re.findall(r"__global__ void (?:\w+\([^)]*\) )?(\w+)\(", content.decode())}
+        kernels |= {*re.findall(r"__global__\s+void\s+(?:\w+\([^)]*\)\s+)?(\w+)\(", content.decode())}
     spilling = []
     for capability in wanted:
         if capability not in known:
