@@ -15,12 +15,16 @@ END
   install_locked $wanted
 }
 
+# Each kind of GPU with one of the compilers, and H100 with both: a compilation takes ten seconds.
 cuda_kernels() {
-  local extra
-  for extra in cuda12 cuda13; do
-    note "bf16codecs[$extra]"
-    install_cuda "$extra"
-    "$bin/python" .ci/steps/look_into_kernels.py
-    "$bin/pytest" -q tests/cuda
-  done
+  with_cuda cuda12 70 80 90
+  with_cuda cuda13 75 86 89 90 100 120
+}
+
+# with_cuda EXTRA CAPABILITY...: compile for those GPUs, and run the tests.
+with_cuda() {
+  note "bf16codecs[$1]"
+  install_cuda "$1"
+  "$bin/python" .ci/steps/look_into_kernels.py "${@:2}"
+  "$bin/pytest" -q tests/cuda
 }

@@ -42,13 +42,25 @@ class Function(NamedTuple):
         )
 
 
+def short(symbol: str) -> str:
+    """Return the function's own name, of one that C++ has made longer."""
+    if not symbol.startswith("_ZN"):
+        return symbol
+    name, rest = "", symbol[3:]
+    while match := re.match(r"\d+", rest):
+        end = match.end() + int(match[0])
+        name, rest = rest[match.end() : end], rest[end:]
+    types = re.match(r"I(\w+?)E", rest)
+    return f"{name}<{types[1]}>" if types else name
+
+
 def functions(report: str) -> list[Function]:
     """Return what the assembler reports."""
     found = []
     for name, stack, stores, loads, registers, rest in FUNCTION.findall(report):
         shared = sum(map(int, SHARED.findall(rest)))
         used = int(registers) if registers else None
-        found.append(Function(name, int(stack), int(stores) + int(loads), used, shared))
+        found.append(Function(short(name), int(stack), int(stores) + int(loads), used, shared))
     return found
 
 
@@ -58,7 +70,9 @@ def main(wanted: list[int]) -> None:
     sources = read_sources()
     kernels: set[str] = set()
     for content in sources.files.values():
-        kernels |= {*re.findall(r"__global__\s+void\s+(?:\w+\([^)]*\)\s+)?(\w+)\(", content.decode())}
+        kernels |= {
+            *re.findall(r"__global__\s+void\s+(?:\w+\([^)]*\)\s+)?(\w+)\(", content.decode())
+        }
     spilling = []
     for capability in wanted:
         if capability not in known:

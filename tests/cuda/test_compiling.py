@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("cuda.core")
 
-from bf16codecs.cuda import compiling
+from bf16codecs.cuda import compiling, sources
 from bf16codecs.cuda._driver import nvrtc
 from bf16codecs.cuda.compiling import architectures, cache_folder, compile_source, compiled
 from bf16codecs.cuda.sources import read_sources
@@ -32,6 +32,12 @@ def has_compiler() -> None:
         pytest.skip(str(error))
     if 90 not in known:
         pytest.skip("needs a newer NVRTC")
+
+
+@pytest.fixture(autouse=True)
+def takes_little(monkeypatch) -> None:
+    """Let the package's kernels be those of the tests: its own take seconds to compile."""
+    monkeypatch.setattr(compiling, "read_sources", lambda: KERNELS)
 
 
 @pytest.fixture
@@ -58,9 +64,17 @@ def entries(folder: Path) -> list[Path]:
 
 
 def test_a_cubin_is_made_without_a_gpu() -> None:
-    code = compile_source(CAPABILITY, read_sources())
+    code = compile_source(CAPABILITY, KERNELS)
     assert code.code.startswith(b"\x7fELF")
     assert not code.is_ptx
+
+
+@pytest.mark.slow
+def test_the_package_has_kernels() -> None:
+    """`.ci/steps/look_into_kernels.py` tries them on more kinds of GPUs."""
+    code = compile_source(CAPABILITY, read_sources())
+    assert b"bf16codecs_decode_fused" in code.code
+    assert b"bf16codecs_decode_any" in code.code
 
 
 def test_the_assembler_reports() -> None:
@@ -145,29 +159,44 @@ def test_what_is_compiled_is_remembered(
     assert times_compiled == [2]
 
 
-@pytest.mark.parametrize("changed", ["cuda/decode.cu", "format/constants.h", "cuda/nvrtc/cstdint"])
+@pytest.fixture
+def small(tmp_path: Path, monkeypatch) -> Path:
+    """Return a folder with a source file, what it includes, and the headers that NVRTC lacks."""
+    folder = tmp_path / "small"
+    (folder / "parts").mkdir(parents=True)
+    (folder / "main.cu").write_text(
+        '#include <cstdint>\n#include "parts/part.h"\n'
+        'extern "C" __global__ void kernel(uint32_t* out) { *out = kPart; }\n'
+    )
+    (folder / "parts" / "part.h").write_text("constexpr uint32_t kPart = 1;\n")
+    shutil.copytree(sources.NVRTC_HEADERS, folder / "nvrtc")
+    for module in (sources, compiling):
+        monkeypatch.setattr(module, "NVRTC_HEADERS", folder / "nvrtc")
+    monkeypatch.setattr(compiling, "read_sources", lambda: read_sources("main.cu", folder))
+    return folder
+
+
+@pytest.mark.parametrize("changed", ["main.cu", "parts/part.h", "nvrtc/cstdint"])
 def test_other_sources_are_compiled_anew(
-    times_compiled: list[int], tmp_path: Path, monkeypatch, changed: str
+    times_compiled: list[int], small: Path, changed: str
 ) -> None:
-    folder = tmp_path / "source"
-    shutil.copytree(read_sources().folder, folder)
-    monkeypatch.setattr("bf16codecs.cuda.sources.NVRTC_HEADERS", folder / "cuda" / "nvrtc")
-    monkeypatch.setattr(compiling, "NVRTC_HEADERS", folder / "cuda" / "nvrtc")
-    monkeypatch.setattr(compiling, "read_sources", lambda: read_sources(folder=folder))
     compiled(CAPABILITY)
-    with (folder / changed).open("a") as file:
+    with (small / changed).open("a") as file:
         file.write("\n// other\n")
     compiled(CAPABILITY)
     assert times_compiled == [2]
 
 
 def test_the_same_sources_elsewhere_are_not(
-    times_compiled: list[int], tmp_path: Path, monkeypatch
+    times_compiled: list[int], small: Path, monkeypatch
 ) -> None:
     compiled(CAPABILITY)
     forget(monkeypatch)
-    shutil.copytree(read_sources().folder, tmp_path / "source")
-    monkeypatch.setattr(compiling, "read_sources", lambda: read_sources(folder=tmp_path / "source"))
+    elsewhere = small.with_name("elsewhere")
+    small.rename(elsewhere)
+    for module in (sources, compiling):
+        monkeypatch.setattr(module, "NVRTC_HEADERS", elsewhere / "nvrtc")
+    monkeypatch.setattr(compiling, "read_sources", lambda: read_sources("main.cu", elsewhere))
     compiled(CAPABILITY)
     assert times_compiled == [1]
 
@@ -207,14 +236,17 @@ def test_a_full_disk(times_compiled: list[int], kept_kernels: Path, monkeypatch)
     assert entries(kept_kernels) == []
 
 
-def test_several_processes(run_python, kept_kernels: Path) -> None:
+def test_several_processes(run_python, small: Path, kept_kernels: Path) -> None:
     code = """
-import hashlib
-from bf16codecs.cuda.compiling import compiled
-print(hashlib.sha256(compiled((9, 0)).code).hexdigest())
+import hashlib, sys
+from pathlib import Path
+from bf16codecs.cuda import compiling
+from bf16codecs.cuda.sources import read_sources
+compiling.read_sources = lambda: read_sources("main.cu", Path(sys.argv[1]))
+print(hashlib.sha256(compiling.compiled((9, 0)).code).hexdigest())
 """
     with ThreadPoolExecutor(3) as pool:
-        made = {run.stdout for run in pool.map(run_python, [code] * 3)}
+        made = {run.stdout for run in pool.map(lambda _: run_python(code, str(small)), range(3))}
     assert len(made) == 1
     assert len(entries(kept_kernels)) == 1
 
