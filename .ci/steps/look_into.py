@@ -69,7 +69,8 @@ def look_into_plugin(name: str, content: bytes) -> None:
 
 def look_into_kernels(files: dict[str, bytes]) -> None:
     """Check that the kernels' source is what it includes, and headers that NVRTC lacks."""
-    included = {f"{KERNELS}cuda/decode.cu"}
+    included = {name for name in files if re.fullmatch(rf"{KERNELS}cuda/\w+\.cu", name)}
+    expect(len(included) > 1, f"the wheel has {included}")
     for content in files.values():
         names = re.findall(rb'^\s*#\s*include\s+"([^"]+)"', content, re.MULTILINE)
         included |= {f"{KERNELS}{name.decode()}" for name in names}

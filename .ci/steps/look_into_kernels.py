@@ -12,7 +12,7 @@ import sys
 from typing import NamedTuple
 
 from bf16codecs.cuda.compiling import architectures, compile_source
-from bf16codecs.cuda.sources import read_sources
+from bf16codecs.cuda.sources import kernel_names, kernel_sources
 
 # V100, T4, A100, A10, L4, H100, B200, RTX 50.
 CAPABILITIES = 70, 75, 80, 86, 89, 90, 100, 120
@@ -64,32 +64,28 @@ def functions(report: str) -> list[Function]:
     return found
 
 
+def look_into(kernel: str, capability: int) -> list[str]:
+    """Compile a kernel, print what its functions take, and return which spill."""
+    report = io.StringIO()
+    compile_source(divmod(capability, 10), kernel_sources(kernel), report)
+    found = functions(report.getvalue())
+    if kernel not in {function.name for function in found}:
+        raise SystemExit(f"sm_{capability}: nothing is said of {kernel}")
+    for function in found:
+        print(f"  {function}", flush=True)
+    return [f"{function.name} for sm_{capability}" for function in found if function.spilled]
+
+
 def main(wanted: list[int]) -> None:
     """Compile for each of them that the compiler knows."""
     known = architectures()
-    sources = read_sources()
-    kernels: set[str] = set()
-    for content in sources.files.values():
-        kernels |= {
-            *re.findall(r"__global__\s+void\s+(?:\w+\([^)]*\)\s+)?(\w+)\(", content.decode())
-        }
     spilling = []
     for capability in wanted:
-        if capability not in known:
-            print(f"sm_{capability}: this compiler does not know it")
-            continue
-        report = io.StringIO()
-        code = compile_source(divmod(capability, 10), sources, report)
-        used = functions(report.getvalue())
-        missing = kernels - {function.name for function in used}
-        if missing or not kernels:
-            raise SystemExit(f"sm_{capability}: nothing is said of {sorted(missing)}")
-        print(f"sm_{capability}: {len(code.code):,} bytes")
-        for function in used:
-            print(f"  {function}")
-        spilling += [f"sm_{capability} {f.name}" for f in used if f.spilled]
+        print(f"sm_{capability}{'' if capability in known else ': not of this compiler'}")
+        for kernel in kernel_names() if capability in known else []:
+            spilling += look_into(kernel, capability)
     if spilling:
-        raise SystemExit(f"registers are spilled: {', '.join(spilling)}")
+        raise SystemExit(f"variables without a register: {', '.join(spilling)}")
 
 
 if __name__ == "__main__":

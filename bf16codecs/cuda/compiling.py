@@ -1,4 +1,4 @@
-"""Kernels are compiled where they run, by NVRTC, once for each kind of GPU.
+"""Kernels are compiled where they run, by NVRTC, each once for each kind of GPU.
 
 For a GPU that is newer than the compiler, it makes PTX, which the driver compiles.
 """
@@ -25,7 +25,7 @@ from bf16codecs.cuda._driver import (
     named_errors,
     nvrtc,
 )
-from bf16codecs.cuda.sources import NVRTC_HEADERS, Sources, read_sources
+from bf16codecs.cuda.sources import NVRTC_HEADERS, Sources, kernel_sources
 from bf16codecs.errors import DeviceError
 
 __all__ = [
@@ -37,7 +37,7 @@ __all__ = [
     "newer_than_driver",
 ]
 
-# The compiled kernels of one version, for one GPU, have a few hundred kilobytes.
+# The kernels of one version, compiled for one GPU, have half a megabyte.
 _CACHE_BYTES = 64 << 20
 _DIGEST_BYTES = 32
 
@@ -50,7 +50,7 @@ _OTHER_COMPILER = (
 
 
 class Code(NamedTuple):
-    """Compiled kernels."""
+    """A compiled source file."""
 
     #: A cubin, or PTX.
     code: bytes
@@ -62,20 +62,22 @@ _compiled: dict[tuple[tuple[int, int], bytes], Code] = {}
 _lock = threading.Lock()
 
 
-def compiled(capability: tuple[int, int]) -> Code:
-    """Return the package's kernels for a GPU, from where they were kept if possible.
+def compiled(kernel: str, capability: tuple[int, int]) -> Code:
+    """Return one of the package's kernels for a GPU, from where it was kept if possible.
 
     Parameters
     ----------
+    kernel
+        Its name.
     capability
         The GPU's compute capability.
 
     Raises
     ------
     DeviceError
-        If there is no compiler, or it does not compile them.
+        If there is no compiler, or it does not compile it.
     """
-    sources = read_sources()
+    sources = kernel_sources(kernel)
     with _lock:
         key = capability, sources.digest
         if key not in _compiled:
@@ -161,7 +163,7 @@ def _options(capability: tuple[int, int]) -> tuple[Any, bool]:
         )
     target = f"compute_{older[-1]}" if is_ptx else f"sm_{arch}"
     options = core.ProgramOptions(
-        name="decode.cu",
+        name="kernel.cu",
         arch=target,
         std="c++20",
         # So are those of headers that are the processor's, too.

@@ -69,7 +69,6 @@ class Device:
         # Never let go of: cuda-core holds it only as long as there is the thread that asked first.
         self._context = int(call(driver.cuDevicePrimaryCtxRetain, ordinal))
         self._kernels: dict[str, _Kernel] = {}
-        self._code: Any = None
         self._lock = threading.Lock()
 
     @classmethod
@@ -216,13 +215,11 @@ class Device:
         if found is not None:
             return found
         with self._lock:
-            if self._code is None:
-                code = compiled(self.compute_capability)
-                load = core.ObjectCode.from_ptx if code.is_ptx else core.ObjectCode.from_cubin
-                self._code = load(code.code)
+            code = compiled(name, self.compute_capability)
+            load = core.ObjectCode.from_ptx if code.is_ptx else core.ObjectCode.from_cubin
             try:
                 with named_errors(name):
-                    kernel = self._code.get_kernel(name)
+                    kernel = load(code.code).get_kernel(name)
             except DeviceError as e:
                 raise DeviceError(f"{e}{newer_than_driver()}") from e
             try:

@@ -7,7 +7,10 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["NVRTC_HEADERS", "Sources", "read_sources"]
+__all__ = ["NVRTC_HEADERS", "PREFIX", "Sources", "kernel_names", "kernel_sources", "read_sources"]
+
+#: What the kernels' names begin with. Each has a file of its own, called by the rest.
+PREFIX = "bf16codecs_"
 
 _HERE = Path(__file__).resolve().parent
 _INSTALLED, _CHECKOUT = _HERE / "source", _HERE.parent / "_native"
@@ -43,7 +46,17 @@ class Sources(NamedTuple):
         return digest.digest()
 
 
-def read_sources(name: str = "cuda/decode.cu", folder: Path = _FOLDER) -> Sources:
+def kernel_names() -> list[str]:
+    """Return the names of the package's kernels."""
+    return sorted(f"{PREFIX}{path.stem}" for path in (_FOLDER / "cuda").glob("*.cu"))
+
+
+def kernel_sources(kernel: str) -> Sources:
+    """Read the source of one of the package's kernels."""
+    return read_sources(f"cuda/{kernel.removeprefix(PREFIX)}.cu", _FOLDER)
+
+
+def read_sources(name: str, folder: Path) -> Sources:
     """Read a source file and what it includes, in whichever case.
 
     Parameters

@@ -15,11 +15,11 @@ pytest.importorskip("cuda.core")
 from bf16codecs.cuda import compiling, sources
 from bf16codecs.cuda._driver import nvrtc
 from bf16codecs.cuda.compiling import architectures, cache_folder, compile_source, compiled
-from bf16codecs.cuda.sources import read_sources
+from bf16codecs.cuda.sources import kernel_names, kernel_sources, read_sources
 from bf16codecs.errors import DeviceError
 from cuda_driver import SOURCES
 
-CAPABILITY = 9, 0
+CAPABILITY, KERNEL = (9, 0), "copy_bytes"
 KERNELS = read_sources("test_kernels.cu", SOURCES)
 
 
@@ -37,7 +37,7 @@ def has_compiler() -> None:
 @pytest.fixture(autouse=True)
 def takes_little(monkeypatch) -> None:
     """Let the package's kernels be those of the tests: its own take seconds to compile."""
-    monkeypatch.setattr(compiling, "read_sources", lambda: KERNELS)
+    monkeypatch.setattr(compiling, "kernel_sources", lambda _: KERNELS)
 
 
 @pytest.fixture
@@ -72,9 +72,9 @@ def test_a_cubin_is_made_without_a_gpu() -> None:
 @pytest.mark.slow
 def test_the_package_has_kernels() -> None:
     """`.ci/steps/look_into_kernels.py` tries them on more kinds of GPUs."""
-    code = compile_source(CAPABILITY, read_sources())
-    assert b"bf16codecs_decode_fused" in code.code
-    assert b"bf16codecs_decode_any" in code.code
+    assert kernel_names() == ["bf16codecs_decode_any", "bf16codecs_decode_fused"]
+    for name in kernel_names():
+        assert name.encode() in compile_source(CAPABILITY, kernel_sources(name)).code
 
 
 def test_the_assembler_reports() -> None:
@@ -93,7 +93,7 @@ def test_newer_gpus_are_given_ptx(gpu) -> None:
 def test_the_driver_takes_ptx(stand_in, monkeypatch) -> None:
     from bf16codecs.cuda.device import Device
 
-    monkeypatch.setattr("bf16codecs.cuda.device.compiled", lambda c: compile_source(c, KERNELS))
+    monkeypatch.setattr("bf16codecs.cuda.device.compiled", lambda _, c: compile_source(c, KERNELS))
     device = Device(0)
     device.compute_capability = 99, 0
     memory, stream = device.allocate(4), device.stream()
@@ -105,7 +105,7 @@ def test_code_for_another_gpu_is_not_run(stand_in, monkeypatch) -> None:
     from bf16codecs.cuda.device import Device
 
     monkeypatch.setattr(
-        "bf16codecs.cuda.device.compiled", lambda c: compile_source((8, 0), KERNELS)
+        "bf16codecs.cuda.device.compiled", lambda _, c: compile_source((8, 0), KERNELS)
     )
     device = Device(0)
     with pytest.raises(DeviceError, match=r"count_warps: CUDA_ERROR_NO_BINARY_FOR_GPU .*[)]$"):
@@ -149,13 +149,13 @@ def test_a_compiler_that_is_not_there(monkeypatch) -> None:
 def test_what_is_compiled_is_remembered(
     times_compiled: list[int], kept_kernels, monkeypatch
 ) -> None:
-    first = compiled(CAPABILITY)
-    assert compiled(CAPABILITY) is first
+    first = compiled(KERNEL, CAPABILITY)
+    assert compiled(KERNEL, CAPABILITY) is first
     assert len(entries(kept_kernels)) == 1
     forget(monkeypatch)
-    assert compiled(CAPABILITY) == first
+    assert compiled(KERNEL, CAPABILITY) == first
     assert times_compiled == [1]
-    assert compiled((8, 0)) != first
+    assert compiled(KERNEL, (8, 0)) != first
     assert times_compiled == [2]
 
 
@@ -172,7 +172,7 @@ def small(tmp_path: Path, monkeypatch) -> Path:
     shutil.copytree(sources.NVRTC_HEADERS, folder / "nvrtc")
     for module in (sources, compiling):
         monkeypatch.setattr(module, "NVRTC_HEADERS", folder / "nvrtc")
-    monkeypatch.setattr(compiling, "read_sources", lambda: read_sources("main.cu", folder))
+    monkeypatch.setattr(compiling, "kernel_sources", lambda _: read_sources("main.cu", folder))
     return folder
 
 
@@ -180,24 +180,24 @@ def small(tmp_path: Path, monkeypatch) -> Path:
 def test_other_sources_are_compiled_anew(
     times_compiled: list[int], small: Path, changed: str
 ) -> None:
-    compiled(CAPABILITY)
+    compiled(KERNEL, CAPABILITY)
     with (small / changed).open("a") as file:
         file.write("\n// other\n")
-    compiled(CAPABILITY)
+    compiled(KERNEL, CAPABILITY)
     assert times_compiled == [2]
 
 
 def test_the_same_sources_elsewhere_are_not(
     times_compiled: list[int], small: Path, monkeypatch
 ) -> None:
-    compiled(CAPABILITY)
+    compiled(KERNEL, CAPABILITY)
     forget(monkeypatch)
     elsewhere = small.with_name("elsewhere")
     small.rename(elsewhere)
     for module in (sources, compiling):
         monkeypatch.setattr(module, "NVRTC_HEADERS", elsewhere / "nvrtc")
-    monkeypatch.setattr(compiling, "read_sources", lambda: read_sources("main.cu", elsewhere))
-    compiled(CAPABILITY)
+    monkeypatch.setattr(compiling, "kernel_sources", lambda _: read_sources("main.cu", elsewhere))
+    compiled(KERNEL, CAPABILITY)
     assert times_compiled == [1]
 
 
@@ -205,7 +205,7 @@ def test_the_same_sources_elsewhere_are_not(
 def test_damaged_kernels_are_compiled_anew(
     times_compiled: list[int], kept_kernels: Path, monkeypatch, damage: str
 ) -> None:
-    first = compiled(CAPABILITY)
+    first = compiled(KERNEL, CAPABILITY)
     (entry,) = entries(kept_kernels)
     content = bytearray(entry.read_bytes())
     content[len(content) // 2] ^= 1
@@ -213,17 +213,17 @@ def test_damaged_kernels_are_compiled_anew(
     entry.write_bytes(damaged[damage])
     for _ in range(2):
         forget(monkeypatch)
-        assert compiled(CAPABILITY) == first
+        assert compiled(KERNEL, CAPABILITY) == first
     assert times_compiled == [2]
 
 
 def test_no_place_for_kernels(times_compiled: list[int], tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("BF16CODECS_CACHE_DIR", str(tmp_path / "file"))
-    first = compiled(CAPABILITY)
+    first = compiled(KERNEL, CAPABILITY)
     monkeypatch.setattr(compiling, "cache_folder", lambda: None)
     forget(monkeypatch)
-    assert compiled(CAPABILITY) == first
+    assert compiled(KERNEL, CAPABILITY) == first
     assert times_compiled == [2]
 
 
@@ -232,7 +232,7 @@ def test_a_full_disk(times_compiled: list[int], kept_kernels: Path, monkeypatch)
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.replace", full)
-    assert compiled(CAPABILITY).code
+    assert compiled(KERNEL, CAPABILITY).code
     assert entries(kept_kernels) == []
 
 
@@ -242,8 +242,8 @@ import hashlib, sys
 from pathlib import Path
 from bf16codecs.cuda import compiling
 from bf16codecs.cuda.sources import read_sources
-compiling.read_sources = lambda: read_sources("main.cu", Path(sys.argv[1]))
-print(hashlib.sha256(compiling.compiled((9, 0)).code).hexdigest())
+compiling.kernel_sources = lambda _: read_sources("main.cu", Path(sys.argv[1]))
+print(hashlib.sha256(compiling.compiled("kernel", (9, 0)).code).hexdigest())
 """
     with ThreadPoolExecutor(3) as pool:
         made = {run.stdout for run in pool.map(lambda _: run_python(code, str(small)), range(3))}

@@ -25,7 +25,7 @@ from cuda_driver import CAPABILITY, SOURCES
 def device(gpu, monkeypatch) -> Device:
     """Return a GPU with the tests' own kernels."""
     sources = read_sources("test_kernels.cu", SOURCES)
-    monkeypatch.setattr("bf16codecs.cuda.device.compiled", lambda c: compile_source(c, sources))
+    monkeypatch.setattr("bf16codecs.cuda.device.compiled", lambda _, c: compile_source(c, sources))
     return Device(0)
 
 

@@ -1,19 +1,13 @@
-// The kernels, for NVRTC. A block of threads is a warp: where its memory is, is known then, which
-// saves an instruction wherever it is used. Each takes jobs until none is left.
+// The kernel for blocks of all kinds.
+//
+// A block of threads is a warp: where its memory is, is known then, which saves an instruction
+// wherever it is used. It takes jobs until none is left.
 
 #include "cuda/kernels.h"
 
 using bf16codecs::cuda::BlockMemory;
-using bf16codecs::cuda::FusedMemory;
 using bf16codecs::cuda::Job;
 using bf16codecs::cuda::Warp;
-
-extern "C" __global__ void __launch_bounds__(32)
-    bf16codecs_decode_fused(const Job* jobs, uint32_t n, uint32_t* next, uint8_t* verdicts) {
-  __shared__ alignas(16) uint8_t memory[sizeof(FusedMemory)];
-  bf16codecs::cuda::decode_fused(Warp(threadIdx.x), reinterpret_cast<FusedMemory&>(memory), jobs, n,
-                                 next, verdicts);
-}
 
 extern "C" __global__ void __launch_bounds__(32)
     bf16codecs_decode_any(const Job* jobs, uint32_t n, uint32_t* next, uint8_t* verdicts,
