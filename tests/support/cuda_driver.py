@@ -12,6 +12,8 @@ from functools import cache
 from pathlib import Path
 
 SOURCES = Path(__file__).with_name("cuda_stand_in")
+LOCKSTEP = Path(__file__).parents[1] / "native" / "lockstep"
+NATIVE = Path(__file__).parents[2] / "bf16codecs" / "_native"
 #: The library of kernels that a launch runs: it has `bf16codecs_host_launch`.
 HOST_KERNELS = "BF16CODECS_HOST_KERNELS"
 OUT_OF_MEMORY, NO_DEVICE = 2, 100
@@ -67,8 +69,9 @@ def build_driver(folder: Path) -> Path:
 
 
 def build_test_kernels(folder: Path) -> Path:
-    """Build the kernels of test_kernels.cu for the processor."""
-    return build(folder / "test_kernels.so", SOURCES / "test_kernels.cpp")
+    """Build the kernels of test_kernels.cu, and the package's, for the processor."""
+    sources = SOURCES / "test_kernels.cpp", LOCKSTEP / "launch.cpp"
+    return build(folder / "test_kernels.so", *sources, options=(f"-I{NATIVE}",))
 
 
 class StandIn:

@@ -1,0 +1,215 @@
+"""Models loaded onto a GPU: sent as they are stored, and decoded there to what the host reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("cuda.core", reason="needs cuda-core")
+
+from bf16codecs.convert import (
+    safetensors_to_hdf5,
+    safetensors_to_run,
+    safetensors_to_zarr,
+)
+from bf16codecs.cuda.device import Device
+from bf16codecs.cuda.loading import GpuBytes, Loader
+from bf16codecs.errors import CorruptDataError, DeviceError
+from bf16codecs.model import open_model
+from bf16codecs.model.gpu import Target, read_onto
+from lazy_models import weights, write_safetensors
+from models import every_dtype
+
+ARRAYS = {
+    # Blocks of one, two and four groups of lanes; the last ones with a remainder.
+    "large": weights((700, 512)),
+    "medium": weights((300, 301), seed=1),
+    "small": weights((100, 77), seed=2),
+    "one": weights((1,), seed=3),
+    "scalar": weights((), seed=4),
+    "empty": weights((0, 3)),
+    "zeros": np.zeros((1000, 40), "bfloat16"),
+    "ones": np.ones((333,), "bfloat16"),
+    "noise": np.random.default_rng(5).integers(0, 1 << 16, 70_000, np.uint16).view("bfloat16"),
+    "half": weights((200, 200), "float16", 6),
+    "single": weights((300, 300), "float32", 7),
+    "rounded": weights((300, 300), "bfloat16", 8).astype("float32"),
+    "double": weights((100, 200), "float64", 9),
+    "byte": weights((300, 300), "float8_e4m3fn", 10),
+    "steps": np.arange(5000),
+}
+
+
+def on_gpu(model: Any) -> dict[str, bytes]:
+    """Load a model's tensors onto the GPU; return what is there then."""
+    device = Device.of(0)
+    memory = {name: device.allocate(tensor.nbytes) for name, tensor in model.items()}
+    read_onto(device, [Target(tensor, memory[name].address) for name, tensor in model.items()])
+    with Loader(device) as loader:
+        return {
+            n: loader.memory(m.address, m.nbytes, n).host().tobytes() for n, m in memory.items()
+        }
+
+
+def on_host(model: Any) -> dict[str, bytes]:
+    return {name: np.asarray(tensor[...]).tobytes() for name, tensor in model.items()}
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory) -> Path:
+    return write_safetensors(tmp_path_factory.mktemp("source") / "m.safetensors", ARRAYS)
+
+
+@pytest.mark.parametrize(
+    ("codec", "level"),
+    [
+        ("arithmetic", "fast"),
+        ("arithmetic", "best"),
+        ("huffman", None),
+        ("split", None),
+        ("zstd", None),
+        ("plain-zstd", None),
+        ("none", None),
+    ],
+)
+def test_every_codec(gpu, source: Path, tmp_path: Path, codec: str, level: str | None) -> None:
+    safetensors_to_zarr(source, tmp_path / "m.zarr", codec=codec, level=level, chunk_size=1 << 19)
+    with open_model(tmp_path / "m.zarr") as model:
+        assert on_gpu(model) == on_host(model)
+
+
+@pytest.mark.parametrize("kind", ["h5", "zip", "format 2", "safetensors"])
+def test_every_kind_of_store(gpu, source: Path, tmp_path: Path, kind: str) -> None:
+    path = source
+    if kind == "h5":
+        path = tmp_path / "m.h5"
+        safetensors_to_hdf5(source, path, chunk_size=1 << 18)
+    elif kind != "safetensors":
+        path = tmp_path / ("m.zarr.zip" if kind == "zip" else "m.zarr")
+        safetensors_to_zarr(source, path, zarr_format=2 if kind == "format 2" else 3)
+    with open_model(path) as model:
+        assert on_gpu(model) == on_host(model)
+
+
+def test_every_dtype(gpu, tmp_path: Path) -> None:
+    safetensors_to_zarr(every_dtype(tmp_path / "m.safetensors"), tmp_path / "m.zarr")
+    with open_model(tmp_path / "m.zarr") as model:
+        assert on_gpu(model) == on_host(model)
+
+
+def changed(arrays: dict[str, np.ndarray], seed: int) -> dict[str, np.ndarray]:
+    """Return a model after some training, a part of which has not changed."""
+    random, later = np.random.default_rng(seed), {}
+    for name, array in arrays.items():
+        if array.dtype.kind in "iu" or name in ("zeros", "small", "noise"):
+            later[name] = array
+            continue
+        wide = array.astype("float64")
+        later[name] = (wide + random.normal(0, 1e-4, wide.shape)).astype(array.dtype)
+    return later
+
+
+@pytest.mark.parametrize("level", ["fast", "best"])
+def test_differences(gpu, source: Path, tmp_path: Path, level: str) -> None:
+    later = write_safetensors(tmp_path / "later.safetensors", changed(ARRAYS, 1))
+    safetensors_to_zarr(source, tmp_path / "base.zarr", chunk_size=1 << 18)
+    safetensors_to_zarr(
+        later, tmp_path / "m.zarr", base=tmp_path / "base.zarr", chunk_size=1 << 19, level=level
+    )
+    with open_model(tmp_path / "m.zarr") as model:
+        assert on_gpu(model) == on_host(model)
+
+
+@pytest.mark.parametrize("as_hdf5", [False, True])
+def test_a_step_of_a_run(gpu, tmp_path: Path, as_hdf5: bool) -> None:
+    arrays, sources = dict(ARRAYS), []
+    for step in range(5):
+        folder = tmp_path / f"step-{step}"
+        folder.mkdir()
+        sources.append(write_safetensors(folder / "model.safetensors", arrays))
+        arrays = changed(arrays, step)
+    path = tmp_path / ("run.h5" if as_hdf5 else "run.zarr")
+    safetensors_to_run(sources, path, steps=range(5), as_hdf5=as_hdf5, chunk_size=1 << 18)
+    for step in (0, 3, 4):
+        with open_model(f"{path}@{step}") as model:
+            assert on_gpu(model) == on_host(model)
+
+
+def damage(store: Path) -> None:
+    """Change a byte in the middle of the largest chunk."""
+    chunk = max((p for p in store.rglob("*") if p.is_file()), key=lambda p: p.stat().st_size)
+    content = bytearray(chunk.read_bytes())
+    content[len(content) // 2] ^= 1
+    chunk.write_bytes(content)
+
+
+def test_damage_is_told_as_on_the_host(gpu, tmp_path: Path) -> None:
+    source = write_safetensors(
+        tmp_path / "m.safetensors", {"a": weights((300, 300)), "b": ARRAYS["small"]}
+    )
+    safetensors_to_zarr(source, tmp_path / "m.zarr")
+    damage(tmp_path / "m.zarr")
+    with open_model(tmp_path / "m.zarr") as model:
+        with pytest.raises(CorruptDataError) as on_the_host:
+            model["a"][...]
+        with pytest.raises(CorruptDataError) as there:
+            on_gpu(model)
+    assert str(there.value) == str(on_the_host.value)
+
+
+def test_a_gpu_that_decodes_something_else(gpu, source: Path, tmp_path: Path, monkeypatch) -> None:
+    safetensors_to_zarr(source, tmp_path / "m.zarr")
+    monkeypatch.setattr(Loader, "finish", lambda self: {"large"})
+    told = pytest.raises(DeviceError, match=r"tensor 'large': GPU 0 .* could not decode it")
+    with open_model(tmp_path / "m.zarr") as model, told:
+        on_gpu(model)
+
+
+def test_no_room_on_the_gpu(stand_in, source: Path, tmp_path: Path) -> None:
+    safetensors_to_zarr(source, tmp_path / "m.zarr")
+    with open_model(tmp_path / "m.zarr") as model:
+        stand_in.fail("cuMemAlloc", len(model) + 1)
+        with pytest.raises(MemoryError, match="in one piece"):
+            on_gpu(model)
+
+
+def test_memory_on_either_side(stand_in, tmp_path: Path) -> None:
+    """No more than 256 MB, however large the model."""
+    arrays = {f"{i}": weights((1500, 2000), seed=i) for i in range(4)}
+    safetensors_to_zarr(write_safetensors(tmp_path / "m.safetensors", arrays), tmp_path / "m.zarr")
+    made: list[int] = []
+    real = Device.allocate
+
+    def counted(self: Device, nbytes: int) -> Any:
+        made.append(nbytes)
+        return real(self, nbytes)
+
+    with open_model(tmp_path / "m.zarr") as model, pytest.MonkeyPatch.context() as patch:
+        device = Device.of(0)
+        memory = {name: device.allocate(tensor.nbytes) for name, tensor in model.items()}
+        patch.setattr(Device, "allocate", counted)
+        read_onto(device, [Target(tensor, memory[name].address) for name, tensor in model.items()])
+    assert 0 < sum(made) < 256e6
+
+
+def test_parts_of_memory(gpu) -> None:
+    device = Device.of(0)
+    memory = device.allocate(1000)
+    content = np.arange(1000).astype(np.uint8)
+    with Loader(device) as loader:
+        place: GpuBytes = loader.memory(memory.address, 1000, "x")
+        place[:] = content
+        place[10:20] = 7
+        place[500:600] = place[100:200]
+        other = place.new(50)
+        other[:] = place[:50]
+        expected = content.copy()
+        expected[10:20] = 7
+        expected[500:600] = expected[100:200]
+        assert (place.host() == expected).all()
+        assert (other.host() == expected[:50]).all()
+        assert place[5:1].size == 0
+        assert loader.finish() == set()

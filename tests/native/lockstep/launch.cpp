@@ -1,0 +1,38 @@
+// The kernels as the driver's stand-in starts them (tests/support/cuda_driver.py).
+
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+
+#include "cuda/kernels.h"
+
+namespace {
+
+using namespace bf16codecs::cuda;
+
+template <typename T>
+T argument(void** arguments, unsigned i) {
+  return *static_cast<T*>(arguments[i]);
+}
+
+}  // namespace
+
+extern "C" void bf16codecs_lockstep_launch(const char* kernel, uint32_t warps, void** arguments) {
+  const auto* const jobs = argument<const Job*>(arguments, 0);
+  const auto n = argument<uint32_t>(arguments, 1);
+  auto* const next = argument<uint32_t*>(arguments, 2);
+  auto* const verdicts = argument<uint8_t*>(arguments, 3);
+  const bool is_fused = std::strcmp(kernel, "bf16codecs_decode_fused") == 0;
+  if (!is_fused && std::strcmp(kernel, "bf16codecs_decode_any") != 0) std::abort();
+  // The last warp begins, and takes all: it has the last part of the memory.
+  for (uint32_t w = warps; w-- != 0 && *next < n;) {
+    const Warp warp(w % 2 != 0);
+    if (is_fused) {
+      decode_fused(warp, *std::make_unique<FusedMemory>(), jobs, n, next, verdicts);
+      continue;
+    }
+    const auto size = argument<uint64_t>(arguments, 5);
+    decode_any(warp, *std::make_unique<BlockMemory>(), jobs, n, next, verdicts,
+               argument<uint8_t*>(arguments, 4) + w * size, size);
+  }
+}
