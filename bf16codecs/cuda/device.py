@@ -215,6 +215,8 @@ class Device:
         if found is not None:
             return found
         with self._lock:
+            if name in self._kernels:
+                return self._kernels[name]
             code = compiled(name, self.compute_capability)
             load = core.ObjectCode.from_ptx if code.is_ptx else core.ObjectCode.from_cubin
             try:

@@ -329,6 +329,7 @@ API cuLibraryLoadData(void** handle, const void* code, void*, void*, unsigned, v
 API cuLibraryUnload(void* handle) {
   BEGIN(cuLibraryUnload);
   machine().run_all();
+  std::erase_if(machine().kernels, [=](auto& kernel) { return kernel.second->library == handle; });
   return machine().libraries.erase(handle) ? kSuccess : kInvalidHandle;
 }
 API cuLibraryGetKernel(void** handle, void* library_handle, const char* name) {
@@ -337,7 +338,7 @@ API cuLibraryGetKernel(void** handle, void* library_handle, const char* name) {
   if (!library) return kInvalidHandle;
   const auto found = library->image.kernels.find(name);
   if (found == library->image.kernels.end()) return kNotFound;
-  *handle = keep(machine().kernels, Kernel{name, &found->second});
+  *handle = keep(machine().kernels, Kernel{library, name, &found->second});
   return kSuccess;
 }
 API cuKernelGetParamInfo(void* handle, std::size_t index, std::size_t* offset, std::size_t* size) {

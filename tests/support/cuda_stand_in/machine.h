@@ -57,6 +57,7 @@ struct Library {
 };
 
 struct Kernel {
+  const Library* library;
   std::string name;
   const std::vector<Parameter>* parameters;
 };
