@@ -42,15 +42,23 @@ fuzz_one() {
   note "$1: $(awk '/number_of_executed_units/ {print $2}' "$log") inputs"
 }
 
+# The kernels for CUDA, with sanitizers.
+kernels_in_lockstep() {
+  quietly lockstep.log "$scratch/fuzz/lockstep_test"
+  note "kernels for CUDA, in lockstep: $(cat "$scratch/lockstep.log")"
+}
+
 fuzz() {
   if ! has_libfuzzer; then
     note "NO clang with libFuzzer: the corpora are replayed alone"
-    build fuzz tests/native fuzz "${quickly_built[@]}" -DBF16CODECS_SANITIZE=address
+    build fuzz tests/native "fuzz lockstep_test" "${quickly_built[@]}" -DBF16CODECS_SANITIZE=address
     replay_corpora fuzz
+    kernels_in_lockstep
     return
   fi
-  build fuzz tests/native fuzz -DCMAKE_CXX_COMPILER=clang++ "${quickly_built[@]}" \
+  build fuzz tests/native "fuzz lockstep_test" -DCMAKE_CXX_COMPILER=clang++ "${quickly_built[@]}" \
     -DBF16CODECS_SANITIZE=address -DBF16CODECS_FUZZ=ON
+  kernels_in_lockstep
   local target
   for target in "${fuzz_targets[@]}"; do fuzz_one "$target"; done
 }

@@ -35,8 +35,8 @@ BF16CODECS_DEVICE bool decode_fused(const Warp& warp, FusedMemory& memory, const
     PairsReader reader(warp, memory.pairs, states, parts);
     // A step takes a power of two: its bytes are in a row in the window.
     unsigned step_at = 0, low_at = 0;
-    const auto reach = [&](unsigned at, unsigned n) {
-      lows.reach(at, n);
+    const auto reach = [&](unsigned at, unsigned symbols) {
+      lows.reach(at, symbols);
       step_at = at;
       low_at = at % kWindowBytes;
     };

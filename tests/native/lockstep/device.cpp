@@ -35,9 +35,9 @@ std::vector<cuda::Verdict> Device::run(const std::vector<cuda::Job>& jobs) const
   const auto fused = std::make_unique<cuda::FusedMemory>();
   cuda::decode_fused(warp, *fused, jobs.data(), n, &next[0], verdicts.data());
   const auto memory = std::make_unique<cuda::BlockMemory>();
-  Bytes scratch(has_scratch ? 2 * kMaxBlockBytes : 0);
+  static Bytes scratch(2 * kMaxBlockBytes);
   cuda::decode_any(warp, *memory, jobs.data(), n, &next[1], verdicts.data(), scratch.data(),
-                   scratch.size());
+                   has_scratch ? scratch.size() : 0);
   std::vector<cuda::Verdict> result;
   for (const uint8_t verdict : verdicts) result.push_back(cuda::Verdict{verdict});
   return result;

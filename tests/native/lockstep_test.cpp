@@ -1,0 +1,194 @@
+// The kernels for CUDA, in lockstep, on frames of every codec, layout and size around steps and
+// blocks, and on damaged ones: the processor's decoder says what is expected.
+
+#include <bit>
+#include <cstdio>
+
+#include "check.h"
+#include "codec.h"
+#include "format/errors.h"
+#include "lockstep/compare.h"
+#include "lockstep/device.h"
+
+namespace bf16codecs::test {
+namespace {
+
+// Numbers of 16 bits: weights, whose exponents fall off geometrically; some of them anything, which
+// makes escapes; and noise.
+Bytes numbers(size_t size, unsigned outliers, Random& random) {
+  Bytes raw(size);
+  for (size_t i = 0; i < size; i += 2) {
+    const uint64_t bits = random.next();
+    unsigned exponent = 121 - static_cast<unsigned>(std::countr_zero(bits | 1u << 20));
+    if ((bits >> 56) < outliers) exponent = bits >> 48 & 255;
+    const auto number = static_cast<uint16_t>((bits >> 32 & 0x807F) | exponent << 7);
+    raw[i] = static_cast<uint8_t>(number);
+    if (i + 1 < size) raw[i + 1] = static_cast<uint8_t>(number >> 8);
+  }
+  return raw;
+}
+
+// Most of the bytes, changed a little.
+Bytes changed(const Bytes& raw, size_t width, Random& random) {
+  Bytes result = raw;
+  for (size_t i = 0; i < raw.size(); i += width) {
+    if (random.below(4) != 0) result[i] = static_cast<uint8_t>(result[i] + random.below(5) - 2);
+    if (random.below(999) == 0) result[i] = random.byte();
+  }
+  return result;
+}
+
+Bytes encode_frame(const Bytes& raw, EncodeOptions options, const Bytes* base) {
+  options.has_base = base != nullptr;
+  Bytes frame(static_cast<size_t>(encode_room(raw.size(), options)));
+  frame.resize(encode(raw.data(), raw.size(), options, base == nullptr ? nullptr : base->data(),
+                      frame.data()));
+  return frame;
+}
+
+// A frame, and the same with bits of its blocks flipped, without checksums that would hide the
+// rest.
+void test_frame(const Bytes& raw, const EncodeOptions& options, const Bytes* base, unsigned damages,
+                Random& random) {
+  Bytes frame = encode_frame(raw, options, base);
+  FrameIndex index = read_index(frame.data(), frame.size());
+  const Bytes of_frame = base == nullptr ? Bytes() : *base;
+  compare_on_device(index, frame.data(), of_frame, nullptr);
+  if (index.blocks() == 0) return;
+  const auto head = static_cast<size_t>(index.offsets.front());
+  index.header.has_checksums = false;
+  for (; damages != 0; --damages) {
+    Bytes copy = frame;
+    for (unsigned flips = 1 + random.below(3); flips != 0; --flips) {
+      copy[head + random.below(frame.size() - head)] ^= static_cast<uint8_t>(1 << random.below(8));
+    }
+    compare_on_device(index, copy.data(), of_frame, nullptr);
+  }
+}
+
+constexpr DType kDTypesOfAll[] = {DType::bfloat16, DType::float16,       DType::float32,
+                                  DType::float64,  DType::float8_e4m3fn, DType::float8_e5m2};
+
+void test_codecs(Random& random) {
+  // Around steps of 1, 2 and 4 groups of lanes, Huffman's streams, and blocks.
+  for (const size_t size : {1u, 2u, 127u, 128u, 257u, 1000u, 8192u, 9999u, 65536u, 80001u}) {
+    for (const unsigned outliers : {0u, 3u, 256u}) {
+      const Bytes raw = numbers(size, outliers, random);
+      for (const Codec codec : {Codec::split, Codec::huffman, Codec::arithmetic}) {
+        for (const DType dtype : kDTypesOfAll) {
+          EncodeOptions options;
+          options.codec = codec;
+          options.layout = {dtype, codec == Codec::split && size % 2 == 0};
+          options.has_checksums = size % 3 != 0;
+          options.block_log2 = size % 2 == 0 ? 12 : 15;
+          test_frame(raw, options, nullptr, size < 9999 ? 3 : 1, random);
+        }
+      }
+    }
+  }
+}
+
+// Blocks of the default size have four groups of lanes.
+void test_large(Random& random) {
+  const Bytes raw = numbers(700'001, 2, random);
+  for (const Codec codec : {Codec::huffman, Codec::arithmetic}) {
+    for (const DType dtype : kDTypesOfAll) {
+      EncodeOptions options;
+      options.codec = codec;
+      options.layout = {dtype, false};
+      options.block_log2 = block_log2_for(0, options.layout.planes());
+      test_frame(raw, options, nullptr, 2, random);
+    }
+  }
+}
+
+void test_differences(Random& random) {
+  for (const size_t size : {64u, 1000u, 24'000u, 300'000u}) {
+    for (const DType dtype : kDTypesOfAll) {
+      EncodeOptions options;
+      options.codec = Codec::arithmetic;
+      options.layout = {dtype, false};
+      options.row = 100;
+      options.block_log2 = 14;
+      const Bytes base = numbers(size, 1, random);
+      const Bytes raw = changed(base, options.layout.planes(), random);
+      for (const int level : {0, kBest}) {
+        options.level = level;
+        test_frame(raw, options, &base, size < 99'999 ? 4 : 1, random);
+      }
+    }
+  }
+}
+
+void test_versions(Random& random) {
+  for (const DType dtype : {DType::bfloat16, DType::float32}) {
+    EncodeOptions options;
+    options.codec = Codec::arithmetic;
+    options.layout = {dtype, false};
+    options.block_log2 = 12;
+    options.steps = 5;
+    Bytes all, step = numbers(36'000, 1, random);
+    for (unsigned i = 0; i < options.steps; ++i) {
+      all.insert(all.end(), step.begin(), step.end());
+      step = changed(step, options.layout.planes(), random);
+    }
+    test_frame(all, options, nullptr, 6, random);
+  }
+}
+
+// What only jobs can say: another base than that of the frame, no memory for planes, a place for
+// items that is not aligned.
+void test_jobs(Random& random) {
+  const Bytes base = numbers(50'000, 0, random), raw = changed(base, 2, random);
+  EncodeOptions options;
+  options.codec = Codec::arithmetic;
+  options.block_log2 = 12;
+  Bytes frame = encode_frame(raw, options, &base);
+  FrameIndex index = read_index(frame.data(), frame.size());
+  Bytes out(raw.size());
+  Bytes other = base;
+  other[12'345] ^= 1;
+  const auto verdicts = Device{}.decode(index, frame.data(), other.data(), out.data(), nullptr);
+  for (size_t b = 0; b < verdicts.size(); ++b) {
+    const bool is_other = b == 12'345 / (2u << 12);
+    CHECK(verdicts[b] == (is_other ? cuda::Verdict::other_base : cuda::Verdict::done));
+  }
+
+  options.codec = Codec::huffman;
+  options.layout = {DType::float32, false};
+  frame = encode_frame(raw, options, nullptr);
+  index = read_index(frame.data(), frame.size());
+  Device without;
+  without.has_scratch = false;
+  for (const auto verdict : without.decode(index, frame.data(), nullptr, out.data(), nullptr)) {
+    CHECK(verdict == cuda::Verdict::done || verdict == cuda::Verdict::pending);
+  }
+
+  options = {};
+  options.codec = Codec::arithmetic;
+  options.block_log2 = 12;
+  frame = encode_frame(raw, options, nullptr);
+  index = read_index(frame.data(), frame.size());
+  Bytes room(raw.size() + 16);
+  for (size_t shift = 0; shift < 16; ++shift) {
+    for (const auto verdict :
+         Device{}.decode(index, frame.data(), nullptr, room.data() + shift, nullptr)) {
+      CHECK(verdict == cuda::Verdict::done);
+    }
+    CHECK(std::equal(raw.begin(), raw.end(), room.begin() + static_cast<ptrdiff_t>(shift)));
+  }
+}
+
+}  // namespace
+}  // namespace bf16codecs::test
+
+int main() {
+  using namespace bf16codecs::test;
+  Random random(7);
+  test_codecs(random);
+  test_large(random);
+  test_differences(random);
+  test_versions(random);
+  test_jobs(random);
+  std::puts("every block as on the host");
+}
