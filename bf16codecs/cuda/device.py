@@ -16,7 +16,7 @@ from bf16codecs.cuda.memory import Memory, PinnedMemory
 from bf16codecs.cuda.streams import ForeignStream, Stream
 from bf16codecs.errors import DeviceError
 
-__all__ = ["Device", "Room"]
+__all__ = ["Device", "KernelNeeds", "Room"]
 
 _WARP = 32
 _OLDEST = 12000  # CUDA 12.0
@@ -29,6 +29,17 @@ class Room(NamedTuple):
     free: int
     #: All of it.
     total: int
+
+
+class KernelNeeds(NamedTuple):
+    """What a kernel takes of a multiprocessor, as the driver says it."""
+
+    #: Of each thread.
+    registers: int
+    #: Bytes that the threads of a block share.
+    shared: int
+    #: Bytes of each thread that have no room in registers.
+    local: int
 
 
 class _Kernel(NamedTuple):
@@ -209,6 +220,31 @@ class Device:
             config = core.LaunchConfig(grid=blocks, block=_WARP * warps_per_block)
             with named_errors(kernel):
                 core.launch(stream.stream, config, found.kernel, *arguments)
+
+    def needs(self, kernel: str) -> KernelNeeds:
+        """Return what a kernel takes, which is compiled for that if need be.
+
+        Parameters
+        ----------
+        kernel
+            Its name.
+
+        Raises
+        ------
+        DeviceError
+            If there is no such kernel, or it cannot be compiled.
+        """
+        which = driver.CUfunction_attribute
+        with self.current():
+            handle = self._kernel(kernel).kernel.handle
+            asked = (
+                which.CU_FUNC_ATTRIBUTE_NUM_REGS,
+                which.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES,
+                which.CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES,
+            )
+            return KernelNeeds(
+                *(call(driver.cuKernelGetAttribute, one, handle, self.ordinal) for one in asked)
+            )
 
     def _kernel(self, name: str) -> _Kernel:
         found = self._kernels.get(name)

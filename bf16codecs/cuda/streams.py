@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from bf16codecs.cuda._driver import call, driver, named_errors
+from bf16codecs.cuda._driver import call, core, driver, named_errors
 
 __all__ = ["Current", "Event", "ForeignStream", "Stream"]
 
@@ -56,6 +56,22 @@ class Event:
         """Return when the stream has come that far."""
         with named_errors("the GPU's work"):
             self.event.sync()
+
+    def seconds_since(self, earlier: Event) -> float:
+        """Return how much later the stream came here than to another event, by the GPU's clock.
+
+        Parameters
+        ----------
+        earlier
+            The other event. Both are done, and were recorded with `timed`.
+
+        Raises
+        ------
+        DeviceError
+            If one has no time, or is not done yet.
+        """
+        with named_errors("the time between two events"):
+            return 1e-3 * float(self.event - earlier.event)
 
 
 class Stream:
@@ -110,10 +126,17 @@ class Stream:
             with self._current():
                 call(driver.cuMemsetD8Async, address, value, nbytes, self.handle)
 
-    def record(self) -> Event:
-        """Return an event that is done when all is that this stream has been given."""
+    def record(self, timed: bool = False) -> Event:
+        """Return an event that is done when all is that this stream has been given.
+
+        Parameters
+        ----------
+        timed
+            Whether it keeps the time, for `Event.seconds_since`.
+        """
         with self._current(), named_errors("an event"):
-            return Event(self.stream.record())
+            options = core.EventOptions(timing_enabled=True) if timed else None
+            return Event(self.stream.record(options=options))
 
     def wait(self, event: Event) -> None:
         """Let all that this stream is given from now on wait for an event, on any stream."""

@@ -155,6 +155,32 @@ def test_events_end_by_themselves(device: Device) -> None:
         pass
 
 
+def test_events_have_times(device: Device, gpu) -> None:
+    stream = device.stream()
+    memory = device.allocate(1 << 20)
+    begin = stream.record(timed=True)
+    stream.fill(memory.address, 3, 1 << 20)
+    end = stream.record(timed=True)
+    if gpu is not None:  # which does nothing before somebody waits
+        with pytest.raises(DeviceError, match="the time between two events"):
+            end.seconds_since(begin)
+    end.synchronize()
+    assert 0 < end.seconds_since(begin) < 60
+    untimed = stream.record()
+    untimed.synchronize()
+    with pytest.raises(DeviceError, match="the time between two events"):
+        untimed.seconds_since(begin)
+
+
+def test_what_kernels_take(device: Device, gpu) -> None:
+    needs = device.needs("copy_bytes")
+    assert needs.local == 0
+    if gpu is None:
+        assert needs.registers > 0
+    with pytest.raises(DeviceError):
+        device.needs("no_such_kernel")
+
+
 def test_streams_of_others(device: Device) -> None:
     own = device.stream()
     memory = device.allocate(8)

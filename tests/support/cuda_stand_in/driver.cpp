@@ -273,10 +273,12 @@ API cuStreamWaitEvent(void* handle, void* event_handle, unsigned) {
   if (event->stream) stream->add([other = event->stream, n = event->position] { other->run(n); });
   return kSuccess;
 }
-API cuEventCreate(void** handle, unsigned) {
+API cuEventCreate(void** handle, unsigned flags) {
   BEGIN(cuEventCreate);
   if (!current()) return kInvalidContext;
-  *handle = keep(machine().events, Event{current(), nullptr, 0});
+  constexpr unsigned kWithoutTime = 2;
+  auto time = flags & kWithoutTime ? nullptr : std::make_shared<Time>();
+  *handle = keep(machine().events, Event{current(), nullptr, 0, time});
   return kSuccess;
 }
 API cuEventDestroy_v2(void* handle) {
@@ -292,8 +294,22 @@ API cuEventRecord(void* handle, void* stream_handle) {
   if (!event || event->context != stream->context) {
     return machine().wrong("an event of another context than the stream", kInvalidHandle);
   }
+  if (event->time) {
+    stream->add([time = event->time] { *time = std::chrono::steady_clock::now(); });
+  }
   event->stream = stream;
   event->position = stream->added;
+  return kSuccess;
+}
+API cuEventElapsedTime(float* milliseconds, void* start_handle, void* end_handle) {
+  BEGIN(cuEventElapsedTime);
+  const Event* start = find(machine().events, start_handle);
+  const Event* end = find(machine().events, end_handle);
+  for (const Event* event : {start, end}) {
+    if (!event || !event->stream || !event->time) return kInvalidHandle;
+    if (event->stream->done < event->position) return kNotReady;
+  }
+  *milliseconds = std::chrono::duration<float, std::milli>(*end->time - *start->time).count();
   return kSuccess;
 }
 API cuEventSynchronize(void* handle) {
@@ -349,6 +365,12 @@ API cuKernelGetParamInfo(void* handle, std::size_t index, std::size_t* offset, s
   if (offset) *offset = (*kernel->parameters)[index].offset;
   if (size) *size = (*kernel->parameters)[index].size;
   return kSuccess;
+}
+API cuKernelGetAttribute(int* value, int, void* handle, int device) {
+  BEGIN(cuKernelGetAttribute);
+  *value = 0;  // it has no registers
+  if (!find(machine().kernels, handle)) return kInvalidHandle;
+  return is_device(device) ? kSuccess : kInvalidDevice;
 }
 API cuLaunchKernelEx(const LaunchConfig* config, void* handle, void** arguments, void**) {
   BEGIN(cuLaunchKernel);

@@ -6,6 +6,7 @@
 // or lets go of memory, without having waited is found out. Copies from and to memory that is not
 // page-locked are done with when the call returns, as the real driver's are.
 
+#include <chrono>
 #include <cstddef>
 #include <deque>
 #include <functional>
@@ -41,10 +42,13 @@ struct Context {
   StreamPointer default_stream = std::make_shared<Stream>(this);
 };
 
+using Time = std::chrono::steady_clock::time_point;
+
 struct Event {
   Context* context;
   StreamPointer stream;  // where it was recorded last, after how much
   std::size_t position = 0;
+  std::shared_ptr<Time> time;  // when the stream came there; nothing if it keeps none
 };
 
 struct Block {
