@@ -133,7 +133,7 @@ def _reported_errors() -> Iterator[None]:
     except (BF16CodecsError, *_USERS_ERRORS) as e:
         if as_memory_error(e):
             silence_what_is_left()
-        elif isinstance(e, (RuntimeError, SystemError)):
+        elif isinstance(e, (RuntimeError, SystemError)) and not isinstance(e, BF16CodecsError):
             raise
         say(_message(e) if finished is None else f"{_message(e)}, but {finished} is complete")
         sys.exit(1)
