@@ -5,6 +5,8 @@ from __future__ import annotations
 __all__ = [
     "ALL_SECONDS",
     "DEFAULT_NBYTES",
+    "GPU_REPEATS",
+    "QUICK_GPU_NBYTES",
     "QUICK_NBYTES",
     "QUICK_SECONDS",
     "QUICK_SYSTEM_NBYTES",
@@ -21,6 +23,8 @@ DEFAULT_NBYTES = 1 << 28
 SYSTEM_NBYTES = 1 << 25
 #: With ``--quick``.
 QUICK_NBYTES, QUICK_SYSTEM_NBYTES = 1 << 25, 1 << 21
+#: On a GPU: rounds, and what is decoded at a time with ``--quick``.
+GPU_REPEATS, QUICK_GPU_NBYTES = 10, 1 << 28
 #: The earlier systems, by the letters that documents call them.
 SYSTEM_TITLES = {
     "A": "shuffled bytes and Zstandard",

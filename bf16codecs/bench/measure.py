@@ -15,7 +15,7 @@ from bf16codecs._threads import codec_threads
 from bf16codecs.bench.contenders import MEMCPY, Contender, copy
 from bf16codecs.bench.data import Bytes, picked
 
-__all__ = ["Failure", "Result", "Work", "measure"]
+__all__ = ["Failure", "Rates", "Result", "Work", "measure"]
 
 # Of small models: more tensors measure nothing new, and each call takes microseconds at least.
 _MAX_TENSORS = 10_000
@@ -96,14 +96,17 @@ def _memcpy_seconds(data: Sequence[Bytes], out: Sequence[Bytes]) -> float:
 
 
 @dataclass(frozen=True)
-class _Rates:
+class Rates:
+    """Of several rounds, in GB/s; the ratio is to what was copied in the same round, a median."""
+
     median: float
     least: float
     most: float
     to_memcpy: float
 
     @classmethod
-    def of(cls, nbytes: int, seconds: Sequence[float], copying: Sequence[float]) -> _Rates:
+    def of(cls, nbytes: int, seconds: Sequence[float], copying: Sequence[float]) -> Rates:
+        """Return the rates of rounds that took so long, and in which copying took so long."""
         rates = [nbytes / s / 1e9 for s in seconds]
         to_memcpy = statistics.median(c / s for c, s in zip(copying, seconds, strict=True))
         return cls(statistics.median(rates), min(rates), max(rates), to_memcpy)
@@ -177,8 +180,8 @@ def measure(contender: Contender, work: Work, repeats: int | None, seconds: floa
     # would be compared with another copy, and not be 1.
     is_memcpy = contender.name == MEMCPY
     decoding = [r[1] for r in rounds]
-    decode = _Rates.of(nbytes, decoding, decoding if is_memcpy else copying)
-    encode = decode if is_memcpy else _Rates.of(nbytes, [r[0] for r in rounds], copying)
+    decode = Rates.of(nbytes, decoding, decoding if is_memcpy else copying)
+    encode = decode if is_memcpy else Rates.of(nbytes, [r[0] for r in rounds], copying)
     size = rounds[0][2]
     return Result(
         name=contender.name,

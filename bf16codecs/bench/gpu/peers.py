@@ -1,0 +1,201 @@
+"""Other decoders for GPUs, as far as they can be imported: nvCOMP's and DietGPU."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from bf16codecs._messages import one_line
+from bf16codecs.bench.gpu.decoders import Decoder
+from bf16codecs.bench.gpu.work import Work
+from bf16codecs.cuda.memory import Memory
+from bf16codecs.errors import DeviceError
+
+__all__ = ["AbsentPeer", "Peer", "gpu_peers"]
+
+# Of nvCOMP: the algorithm, and what it takes the numbers for, by their size.
+_NVCOMP: Sequence[tuple[str, dict[int, str]]] = (
+    ("ANS", dict.fromkeys((1, 2, 4, 8), "|u1")),
+    ("ANS", {2: "<f2", 4: "<f4"}),
+    ("Bitcomp", {1: "|u1", 2: "<u2", 4: "<u4", 8: "<u8"}),
+)
+_DIETGPU_MEMORY = 384 << 20
+
+
+class Peer(NamedTuple):
+    """Another decoder: its name, and what prepares it."""
+
+    name: str
+    prepare: Callable[[Work], Decoder]
+
+
+class AbsentPeer(NamedTuple):
+    """What is not there: its name, and why."""
+
+    name: str
+    why: str
+
+
+def gpu_peers(dtype: str, item_size: int) -> tuple[list[Peer], list[AbsentPeer]]:
+    """Return the peers that can be imported, and those that cannot.
+
+    Parameters
+    ----------
+    dtype, item_size
+        Of the numbers.
+    """
+    found: list[Peer] = []
+    absent: list[AbsentPeer] = []
+    for name, install, make in (
+        ("nvCOMP", "pip install nvidia-nvcomp-cu13, or -cu12", _nvcomp),
+        ("DietGPU", "it has no wheels, and needs PyTorch", _dietgpu),
+    ):
+        try:
+            found += make(dtype, item_size)
+        except ModuleNotFoundError:
+            absent.append(AbsentPeer(name, f"not installed: {install}"))
+        except Exception as e:
+            absent.append(AbsentPeer(name, f"cannot be used: {one_line(e)}"))
+    return found, absent
+
+
+class _View:
+    """A part of the GPU's memory, as other packages take it."""
+
+    def __init__(self, address: int, nbytes: int, kind: str, owner: Memory) -> None:
+        self._owner = owner
+        self.__cuda_array_interface__ = {
+            "data": (address, False),
+            "shape": (nbytes // int(kind[2:]),),
+            "typestr": kind,
+            "version": 3,
+        }
+
+
+def _views(work: Work, memory: Memory, kind: str) -> list[_View]:
+    """Return all pieces, where some memory has them."""
+    return [
+        _View(memory.address + piece.offset, piece.nbytes, kind, memory) for piece in work.pieces
+    ]
+
+
+def _nvcomp(dtype: str, item_size: int) -> Iterator[Peer]:
+    # Other packages are in "nvidia", too: an import from there would not say that this one is not.
+    nvcomp = importlib.import_module("nvidia.nvcomp")
+    for algorithm, kinds in _NVCOMP:
+        if item_size in kinds:
+            yield _nvcomp_peer(nvcomp, algorithm, kinds[item_size])
+
+
+def _nvcomp_peer(nvcomp: Any, algorithm: str, kind: str) -> Peer:
+    def prepare(work: Work) -> Decoder:
+        return _Nvcomp(work, nvcomp, algorithm, kind)
+
+    return Peer(f"nvCOMP {algorithm} {kind[1:]}", prepare)
+
+
+class _Nvcomp(Decoder):
+    """Pieces as a batch, in nvCOMP's own streams of chunks of 64 KiB.
+
+    With releases that do not take the memory to decode to, each round allocates it.
+    """
+
+    def __init__(self, work: Work, nvcomp: Any, algorithm: str, kind: str) -> None:
+        work.set_source(work.tensors)
+        self.contents, self._kind = work.tensors, kind
+        handle = work.stream.handle
+        self._codec = nvcomp.Codec(
+            algorithm=algorithm,
+            data_type=kind,
+            device_id=work.device.ordinal,
+            cuda_stream=handle,
+        )
+        sources = nvcomp.as_arrays(_views(work, work.source, kind), cuda_stream=handle)
+        self._encoded = self._codec.encode(sources)
+        work.stream.synchronize()
+        self.encoded_nbytes = sum(self._encoded[i].buffer_size for i in range(len(self._encoded)))
+        self._options: dict[str, Any] = {}
+        if hasattr(self._codec, "decompression_config"):
+            self._options = {
+                "out": nvcomp.as_arrays(_views(work, work.out, kind), cuda_stream=handle),
+                "decompression_config": self._codec.decompression_config(self._encoded),
+            }
+
+    def decode(self) -> None:
+        """Decode all pieces."""
+        self._decoded = self._codec.decode(self._encoded, self._kind, **self._options)
+
+    def check(self) -> None:
+        """Look where the pieces are."""
+        each = (self._decoded[i] for i in range(len(self._decoded)))
+        self.addresses = [array.__cuda_array_interface__["data"][0] for array in each]
+
+    def close(self) -> None:
+        """Let go of what is encoded."""
+        self._encoded = self._decoded = self._options = None  # type: ignore[assignment]
+
+
+def _dietgpu(dtype: str, item_size: int) -> Iterator[Peer]:
+    importlib.import_module("dietgpu")  # it adds operators to PyTorch
+    import torch
+
+    is_float = dtype in ("bfloat16", "float16", "float32")
+    yield Peer(
+        "DietGPU float" if is_float else "DietGPU ANS",
+        lambda work: _DietGpu(work, torch, dtype if is_float else "uint8", is_float),
+    )
+
+
+class _DietGpu(Decoder):
+    """Pieces as a batch of tensors, without checksums, as DietGPU's own benchmark has them."""
+
+    def __init__(self, work: Work, torch: Any, dtype: str, is_float: bool) -> None:
+        work.set_source(work.tensors)
+        self.contents = work.tensors
+        self._torch, self._work, self._is_float = torch, work, is_float
+        device = f"cuda:{work.device.ordinal}"
+        self._stream = torch.cuda.ExternalStream(work.stream.handle, device=device)
+
+        def tensors(memory: Memory) -> list[Any]:
+            views = _views(work, memory, "|u1")
+            each = (torch.as_tensor(view, device=device) for view in views)
+            return [tensor.view(getattr(torch, dtype)) for tensor in each]
+
+        self._temporary = torch.empty(_DIETGPU_MEMORY, dtype=torch.uint8, device=device)
+        self._out = tensors(work.out)
+        with torch.cuda.stream(self._stream):
+            encoded, sizes, _ = torch.ops.dietgpu.compress_data(
+                is_float, tensors(work.source), False, self._temporary
+            )
+            self._encoded = [
+                row.narrow(0, 0, size).clone()
+                for row, size in zip(encoded, sizes.tolist(), strict=True)
+            ]
+        self.encoded_nbytes = sum(tensor.numel() for tensor in self._encoded)
+        n = len(self._out)
+        self._status = torch.zeros(n, dtype=torch.uint8, device=device)
+        self._words = torch.zeros(n, dtype=torch.int32, device=device)
+        torch.cuda.synchronize(device)
+
+    def decode(self) -> None:
+        """Decode all pieces."""
+        with self._torch.cuda.stream(self._stream):
+            self._torch.ops.dietgpu.decompress_data(
+                self._is_float,
+                self._encoded,
+                self._out,
+                False,
+                self._temporary,
+                self._status,
+                self._words,
+            )
+
+    def check(self) -> None:
+        """Raise `DeviceError` unless it says of all pieces that they are decoded."""
+        if not all(self._status.tolist()):
+            raise DeviceError("DietGPU did not decode all tensors")
+
+    def close(self) -> None:
+        """Let go of what is on the GPU."""
+        self._encoded, self._out, self._temporary = [], [], None

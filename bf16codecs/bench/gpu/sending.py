@@ -1,0 +1,233 @@
+"""From the host's pinned memory to a GPU: frames, decoded as they arrive, beside decoded bytes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+import numpy as np
+
+from bf16codecs import _core
+from bf16codecs.bench.data import Bytes
+from bf16codecs.bench.gpu.decoders import COUNTERS, check_verdicts, scratch_of
+from bf16codecs.bench.gpu.variants import Frame
+from bf16codecs.bench.gpu.work import LEAST_SECONDS, Piece, Work
+from bf16codecs.cuda.batches import BATCH_BYTES, launch
+from bf16codecs.cuda.loading import LOADING_THREADS
+from bf16codecs.cuda.memory import Memory
+
+__all__ = ["RawSender", "Sender"]
+
+# Of jobs, and so of batches.
+_ALIGNMENT = 64
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Blocks of one piece that are sent together; `begin` is their first byte in the piece.
+
+    `room` is what they take in a batch, with their jobs.
+    """
+
+    piece: Piece
+    plan: _core.DevicePlan
+    payload: Bytes
+    begin: int
+    room: int
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """Where in the memory a batch is, and what; offsets from its begin, and of its verdicts."""
+
+    begin: int
+    size: int
+    jobs: int
+    count: int
+    verdicts: int
+
+
+class RawSender(AbstractContextManager["RawSender"]):
+    """Decoded bytes in pinned memory, sent as one piece.
+
+    Parameters
+    ----------
+    work
+        Whose tensors.
+    nbytes
+        How much is sent.
+    """
+
+    def __init__(self, work: Work, nbytes: int) -> None:
+        self._work = work
+        self.pieces = work.first(nbytes)
+        self.nbytes = sum(piece.nbytes for piece in self.pieces)
+        last = self.pieces[-1]
+        self._host = work.device.pinned(last.offset + last.nbytes)
+        for piece in self.pieces:
+            place = self._host.array[piece.offset : piece.offset + piece.nbytes]
+            place[:] = work.tensors[piece.tensor]
+
+    def __exit__(self, *exception: object) -> None:
+        self._work.stream.synchronize()
+
+    def send(self) -> float:
+        """Send all; return the seconds until it has arrived."""
+        work, begin = self._work, time.perf_counter()
+        work.stream.copy(work.out.address, self._host.address, self._host.nbytes)
+        work.stream.synchronize()
+        return max(LEAST_SECONDS, time.perf_counter() - begin)
+
+
+class Sender(AbstractContextManager["Sender"]):
+    """Frames in pinned memory, sent in batches as those of a `Loader`, on as many streams.
+
+    Their blocks have been planned before, and are where they are sent from.
+
+    Parameters
+    ----------
+    work
+        Where they are decoded to.
+    frames
+        Of each tensor.
+    pieces
+        What is sent.
+    """
+
+    def __init__(self, work: Work, frames: Sequence[Frame], pieces: Sequence[Piece]) -> None:
+        self._work, self._frames, self._pieces = work, frames, pieces
+        self.encoded_nbytes = sum(frames[piece.tensor].nbytes for piece in pieces)
+        parts = [part for piece in pieces for part in _parts(piece, frames[piece.tensor])]
+        batches = _batched(parts)
+        room = sum(map(_room, batches))
+        self._host = work.device.pinned(room)
+        self._memory: list[Memory] = []
+        try:
+            self._there = self._allocate(room)
+            self._batches = self._filled(batches)
+            answers = sum(batch.count for batch in self._batches)
+            self._answers = work.device.pinned(answers)
+            self._each = max(part.plan.scratch(part.payload) or 0 for part in parts)
+            self._streams = [work.device.stream() for _ in range(LOADING_THREADS)]
+            most = max(batch.count for batch in self._batches)
+            self._scratch = [self._of_planes(most) for _ in self._streams]
+        except BaseException:
+            self._close()
+            raise
+
+    def __exit__(self, *exception: object) -> None:
+        for stream in self._streams:
+            stream.synchronize()
+        self._close()
+
+    def _close(self) -> None:
+        for memory in self._memory:
+            memory.close()
+
+    def _allocate(self, nbytes: int) -> Memory:
+        self._memory.append(self._work.device.allocate(nbytes))
+        return self._memory[-1]
+
+    def _of_planes(self, count: int) -> tuple[int, int, int]:
+        if not self._each:
+            return 0, 0, 0
+        self._memory.append(scratch_of(self._work.device, self._each, count))
+        memory = self._memory[-1]
+        return memory.address, self._each, memory.nbytes // self._each
+
+    def _filled(self, batches: Sequence[Sequence[_Part]]) -> list[_Batch]:
+        """Put batches into pinned memory; return where they are."""
+        begin, answer, filled = 0, 0, []
+        for parts in batches:
+            batch = self._fill(parts, begin, answer)
+            filled.append(batch)
+            begin += _room(parts)
+            answer += batch.count
+        return filled
+
+    def _fill(self, parts: Sequence[_Part], begin: int, answer: int) -> _Batch:
+        work, host = self._work, self._host.array
+        at, jobs = begin, []
+        for part in parts:
+            out = part.piece.offset + part.begin
+            base = work.source.address + out if part.plan.needs_base else 0
+            model = part.plan.model(self._there.address + at)
+            host[at : at + len(model)] = np.frombuffer(model, np.uint8)
+            model_at = self._there.address + at if model else 0
+            at += len(model)
+            payload = self._there.address + at
+            host[at : at + part.payload.size] = part.payload
+            at = _aligned(at + part.payload.size, 8)  # a model's tables may be next
+            jobs.append(part.plan.jobs(payload, work.out.address + out, base, model_at))
+        at = _aligned(at, _ALIGNMENT)
+        content = np.frombuffer(b"".join(jobs), np.uint8)
+        count = content.size // _core.DEVICE_JOB_BYTES
+        host[at : at + content.size] = content
+        end = at + content.size + COUNTERS + count
+        host[at + content.size : end] = 0
+        return _Batch(begin, end - begin, at, count, answer)
+
+    def send(self) -> float:
+        """Send all and decode it; return the seconds until that is done."""
+        begin = time.perf_counter()
+        for i, batch in enumerate(self._batches):
+            self._send(batch, i % len(self._streams))
+        for stream in self._streams:
+            stream.synchronize()
+        return max(LEAST_SECONDS, time.perf_counter() - begin)
+
+    def _send(self, batch: _Batch, lane: int) -> None:
+        stream, there = self._streams[lane], self._there.address
+        stream.copy(there + batch.begin, self._host.address + batch.begin, batch.size)
+        counters = there + batch.jobs + _core.DEVICE_JOB_BYTES * batch.count
+        verdicts = counters + COUNTERS
+        jobs, scratch = there + batch.jobs, self._scratch[lane]
+        launch(self._work.device, stream, jobs, batch.count, counters, verdicts, scratch)
+        stream.copy(self._answers.address + batch.verdicts, verdicts, batch.count)
+
+    def check(self) -> None:
+        """Raise `DeviceError` unless all is decoded."""
+        check_verdicts(self._answers.array)
+        self._answers.array[:] = 0
+
+
+def _parts(piece: Piece, frame: Frame) -> list[_Part]:
+    """Return a frame's blocks in runs of half a batch at most, or of one block."""
+    index = frame.index
+    first, parts = 0, []
+    for last in range(1, index.n_blocks + 1):
+        is_last = last == index.n_blocks
+        if is_last or index.offset(last + 1) - index.offset(first) > BATCH_BYTES // 2:
+            start = index.offset(first) - index.offset(0)
+            payload = frame.payload[start : index.offset(last) - index.offset(0)]
+            begin = first * index.block_items * index.item_size
+            plan = _core.DevicePlan(index, first, last)
+            room = _aligned(payload.size, 8) + len(plan.model(0))
+            room += (_core.DEVICE_JOB_BYTES + 1) * (last - first)
+            parts.append(_Part(piece, plan, payload, begin, room))
+            first = last
+    return parts
+
+
+def _batched(parts: Sequence[_Part]) -> list[list[_Part]]:
+    """Return parts in batches of the size of a loader's."""
+    batches: list[list[_Part]] = []
+    left = 0
+    for part in parts:
+        if not batches or part.room > left:
+            batches.append([])
+            left = BATCH_BYTES - _room([])
+        batches[-1].append(part)
+        left -= part.room
+    return batches
+
+
+def _room(parts: Sequence[_Part]) -> int:
+    """Return what a batch takes, with room for what aligns its jobs and the next one."""
+    return _aligned(sum(part.room for part in parts) + COUNTERS, _ALIGNMENT) + _ALIGNMENT
+
+
+def _aligned(n: int, alignment: int) -> int:
+    return -(-n // alignment) * alignment

@@ -1,0 +1,259 @@
+"""What is measured on a GPU in one run: a table after the other, a contender after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+
+from bf16codecs._messages import one_line
+from bf16codecs.bench.contenders import MEMCPY
+from bf16codecs.bench.data import Sample
+from bf16codecs.bench.gpu.decoders import Decoder, OwnFrames, encoded
+from bf16codecs.bench.gpu.loading import (
+    FILE,
+    STORES,
+    TORCH_FILE,
+    TORCH_STORE,
+    ModelLoader,
+    loaders,
+    torch_with_cuda,
+)
+from bf16codecs.bench.gpu.peers import gpu_peers
+from bf16codecs.bench.gpu.results import GpuResult, Unmeasured, result_of
+from bf16codecs.bench.gpu.sending import RawSender, Sender
+from bf16codecs.bench.gpu.variants import OnHostError, Variant, planes_of, variants
+from bf16codecs.bench.gpu.work import Piece, Work
+from bf16codecs.bench.study import begins_like
+from bf16codecs.cuda.device import Device
+from bf16codecs.errors import DeviceError
+
+__all__ = ["DECODE", "LOAD", "RAW", "SEND", "TABLES", "GpuStudy"]
+
+#: The tables, by what results call them.
+DECODE, SEND, LOAD = "decode", "send", "load"
+TABLES = (DECODE, SEND, LOAD)
+#: What the second table compares with.
+RAW = "raw"
+
+# Of the host's memory, and of the disk for temporary files.
+_HOST_BYTES = 1 << 30
+
+Found = GpuResult | Unmeasured
+Progress = Callable[[str], None] | None
+
+
+@dataclass(frozen=True)
+class GpuStudy:
+    """Contenders, and what they get.
+
+    Attributes
+    ----------
+    device : Device
+        The GPU.
+    sample : Sample
+        The tensors.
+    nbytes : int
+        They are copied until they take this much; of what the host holds, 1 GiB at most.
+    repeats : int
+        Rounds.
+    only : sequence of str
+        Beginnings of words: beside what others are compared with, contenders in whose names one
+        begins so; all if there are none.
+    """
+
+    device: Device
+    sample: Sample
+    nbytes: int
+    repeats: int
+    only: Sequence[str] = ()
+
+    def names(self, table: str) -> list[str]:
+        """Return whom a table has, beside those that are not installed.
+
+        Parameters
+        ----------
+        table
+            Which one.
+        """
+        own = [variant.name for variant in variants(self.sample.dtype)]
+        if table == DECODE:
+            peers, _ = gpu_peers(self.sample.dtype, self.sample.item_size)
+            return self._chosen([MEMCPY], [*own, *(peer.name for peer in peers)])
+        if table == SEND:
+            return self._chosen([RAW], own)
+        with_torch = torch_with_cuda() is not None
+        of_torch = self._chosen([TORCH_FILE], [TORCH_STORE]) if with_torch else []
+        return [*self._chosen([FILE], list(STORES.values())), *of_torch]
+
+    def wanted(self) -> list[str]:
+        """Return what is measured, in whichever table."""
+        return list(dict.fromkeys(name for table in TABLES for name in self.names(table)))
+
+    def _chosen(self, references: list[str], others: list[str]) -> list[str]:
+        """Return those whose names are asked for, and what they are compared with."""
+        found = [name for name in others if self._is_wanted(name)]
+        asked = any(map(self._is_wanted, references))
+        return [*references, *found] if found or asked else []
+
+    @contextmanager
+    def tables(
+        self, progress: Progress = None
+    ) -> Iterator[dict[str, Callable[[], Iterator[Found]]]]:
+        """Put the tensors on the GPU; yield what measures each table.
+
+        Parameters
+        ----------
+        progress
+            Called with the name of each contender before it is measured.
+
+        Raises
+        ------
+        DeviceError
+            If the GPU has no room for them.
+        """
+        try:
+            work = Work(self.device, self.sample, self.nbytes)
+        except MemoryError as e:
+            # The host has enough.
+            raise DeviceError(f"{e}; less can be measured") from None
+        with work:
+            measure = {
+                DECODE: lambda: self._decoded(work, progress),
+                SEND: lambda: self._sent(work, progress),
+                LOAD: lambda: self._loaded(work, progress),
+            }
+            yield {table: measure[table] for table in TABLES if self.names(table)}
+
+    def _is_wanted(self, name: str) -> bool:
+        return not self.only or begins_like(name, self.only)
+
+    def _variants(self) -> list[Variant]:
+        return [v for v in variants(self.sample.dtype) if self._is_wanted(v.name)]
+
+    def _decoded(self, work: Work, progress: Progress) -> Iterator[Found]:
+        yield _measured(DECODE, MEMCPY, progress, lambda: self._copied(work))
+        peers, absent = gpu_peers(self.sample.dtype, self.sample.item_size)
+        contenders = [(v.name, _own(v)) for v in self._variants()]
+        contenders += [(p.name, p.prepare) for p in peers if self._is_wanted(p.name)]
+        for name, prepare in contenders:
+            yield _measured(DECODE, name, progress, partial(self._timed, work, name, prepare))
+        for peer in absent:
+            if self._is_wanted(peer.name):
+                yield Unmeasured(DECODE, *peer, False)
+
+    def _copied(self, work: Work) -> GpuResult:
+        work.set_source(work.tensors)
+        work.spoil()
+        work.copy()
+        is_exact = work.holds(work.tensors)
+        seconds = [work.timed(work.copy) for _ in range(self.repeats)]
+        return result_of(DECODE, MEMCPY, work.nbytes, work.nbytes, seconds, seconds, is_exact)
+
+    def _timed(self, work: Work, name: str, prepare: Callable[[Work], Decoder]) -> GpuResult:
+        decoder = prepare(work)
+        try:
+            work.spoil()
+            decoder.reset()
+            decoder.decode()
+            work.stream.synchronize()
+            decoder.check()
+            is_exact = work.holds(decoder.contents, addresses=decoder.addresses)
+            copying, seconds = [], []
+            for _ in range(self.repeats):
+                copying.append(work.timed(work.copy))
+                decoder.reset()
+                seconds.append(work.timed(decoder.decode))
+                decoder.check()
+        finally:
+            work.stream.synchronize()
+            decoder.close()
+        size, planes = decoder.encoded_nbytes, decoder.planes
+        return result_of(DECODE, name, work.nbytes, size, seconds, copying, is_exact, planes)
+
+    def _sent(self, work: Work, progress: Progress) -> Iterator[Found]:
+        with ExitStack() as stack:
+            try:
+                raw = stack.enter_context(RawSender(work, _HOST_BYTES))
+            except Exception as e:
+                yield Unmeasured(SEND, RAW, one_line(e), True)
+                return
+            yield _measured(SEND, RAW, progress, lambda: self._sent_raw(work, raw))
+            for variant in self._variants():
+                measure = partial(self._sent_frames, work, raw, variant)
+                yield _measured(SEND, variant.name, progress, measure)
+
+    def _sent_raw(self, work: Work, raw: RawSender) -> GpuResult:
+        work.spoil()
+        raw.send()
+        is_exact = work.holds(work.tensors, raw.pieces)
+        seconds = [raw.send() for _ in range(self.repeats)]
+        return result_of(SEND, RAW, raw.nbytes, raw.nbytes, seconds, seconds, is_exact)
+
+    def _sent_frames(self, work: Work, raw: RawSender, variant: Variant) -> GpuResult:
+        frames = encoded(work, variant)
+        with Sender(work, frames, raw.pieces) as sender:
+            work.spoil()
+            sender.send()
+            sender.check()
+            is_exact = work.holds([frame.content for frame in frames], raw.pieces)
+            raws, seconds = [], []
+            for _ in range(self.repeats):
+                raws.append(raw.send())
+                seconds.append(sender.send())
+                sender.check()
+        size = sender.encoded_nbytes
+        return result_of(
+            SEND, variant.name, raw.nbytes, size, seconds, raws, is_exact, planes_of(frames)
+        )
+
+    def _loaded(self, work: Work, progress: Progress) -> Iterator[Found]:
+        pieces = work.first(_HOST_BYTES)
+        if progress is not None:
+            progress("stores")
+        with ExitStack() as stack:
+            try:
+                made = stack.enter_context(loaders(work, pieces))
+            except Exception as e:
+                yield Unmeasured(LOAD, "stores", one_line(e), True)
+                return
+            by_name = {loader.name: loader for loader in made}
+            for loader in (by_name[name] for name in self.names(LOAD)):
+                reference = by_name[loader.reference]
+                measure = partial(self._timed_loads, work, pieces, loader, reference)
+                yield _measured(LOAD, loader.name, progress, measure)
+        if torch_with_cuda() is None and not self.only:
+            yield Unmeasured(LOAD, TORCH_FILE, "PyTorch with CUDA is not installed", False)
+
+    def _timed_loads(
+        self, work: Work, pieces: Sequence[Piece], loader: ModelLoader, reference: ModelLoader
+    ) -> GpuResult:
+        work.spoil()
+        addresses = loader.load()
+        is_exact = work.holds(work.tensors, pieces, addresses)
+        others, seconds = [], []
+        for _ in range(self.repeats):
+            if loader is not reference:
+                others.append(reference.seconds())
+            seconds.append(loader.seconds())
+        nbytes = sum(piece.nbytes for piece in pieces)
+        return result_of(
+            LOAD, loader.name, nbytes, loader.nbytes, seconds, others or seconds, is_exact
+        )
+
+
+def _own(variant: Variant) -> Callable[[Work], Decoder]:
+    return lambda work: OwnFrames(work, encoded(work, variant))
+
+
+def _measured(table: str, name: str, progress: Progress, measure: Callable[[], GpuResult]) -> Found:
+    """Measure a contender; one that fails does not stop the others."""
+    if progress is not None:
+        progress(name)
+    try:
+        return measure()
+    except OnHostError as e:
+        return Unmeasured(table, name, str(e), False)
+    except Exception as e:
+        return Unmeasured(table, name, one_line(e), True)

@@ -1,0 +1,159 @@
+"""What is encoded, on the host, for a GPU to decode: the tensors, and others in their places."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import ml_dtypes  # noqa: F401  NumPy knows bfloat16 and float8 by it
+import numpy as np
+from numpy.typing import NDArray
+
+from bf16codecs import _core, codecs
+from bf16codecs._messages import counted, few
+from bf16codecs.bench.data import Bytes
+
+__all__ = ["Frame", "OnHostError", "Variant", "frames_of", "planes_of", "variants"]
+
+# What differs from a base: noise of so much of a tensor's deviation, as after a step of training.
+_STEP = 0.01
+# Of the logarithms of magnitudes: exponents all over the range need a wide table.
+_WIDE = 4.0
+
+Encode = Callable[[Bytes, Bytes | None], bytes]
+
+
+class OnHostError(Exception):
+    """The GPU leaves some blocks of these frames to the host."""
+
+
+def _same(content: Bytes) -> Bytes:
+    return content
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A way to encode tensors.
+
+    Attributes
+    ----------
+    name : str
+        What the table calls it.
+    encode : callable
+        Makes a frame of a tensor's bytes, and those of its base if there is one.
+    content : callable
+        What is encoded in place of a tensor.
+    base : callable, optional
+        What it is encoded against.
+    """
+
+    name: str
+    encode: Encode
+    content: Callable[[Bytes], Bytes] = field(default=_same)
+    base: Callable[[Bytes], Bytes] | None = None
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A tensor's frame: its head, its blocks, what they decode to, and given what."""
+
+    index: _core.Index
+    payload: Bytes
+    content: Bytes
+    base: Bytes | None
+    modes: Counter[tuple[str, ...]]
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the frame."""
+        return self.index.frame_size
+
+
+def variants(dtype: str) -> Iterator[Variant]:
+    """Yield what is measured of a dtype."""
+    fast = codecs.BF16Arithmetic(dtype)
+    best = codecs.BF16Arithmetic(dtype, "best")
+    for name, codec in (
+        ("BF16Split", codecs.BF16Split(dtype)),
+        ("BF16Huffman", codecs.BF16Huffman(dtype)),
+        ("BF16Arithmetic fast", fast),
+        ("BF16Arithmetic best", best),
+        ("BF16Zstd 3", codecs.BF16Zstd(dtype=dtype)),
+    ):
+        yield Variant(name, _alone(codec))
+
+    def wide(content: Bytes) -> Bytes:
+        return _of_all_magnitudes(content, dtype)
+
+    def base(content: Bytes) -> Bytes:
+        return _step_before(content, dtype)
+
+    yield Variant("BF16Arithmetic wide", _alone(fast), wide)
+    yield Variant("BF16Arithmetic constant", _alone(fast), np.zeros_like)
+    yield Variant("encode_delta fast", _difference(fast), base=base)
+    yield Variant("encode_delta best", _difference(best), base=base)
+
+
+def frames_of(variant: Variant, tensors: Sequence[Bytes]) -> list[Frame]:
+    """Encode tensors.
+
+    Raises
+    ------
+    OnHostError
+        If the GPU cannot decode them all.
+    """
+    frames = []
+    for tensor in tensors:
+        content = np.ascontiguousarray(variant.content(tensor))
+        base = None if variant.base is None else variant.base(tensor)
+        encoded = np.frombuffer(variant.encode(content, base), np.uint8)
+        index = _core.Index(encoded)
+        payload = encoded[index.offset(0) : index.offset(index.n_blocks)]
+        blocks = codecs.inspect(encoded)["blocks"]
+        modes = Counter(tuple(plane["mode"] for plane in block["planes"]) for block in blocks)
+        plan = _core.DevicePlan(index, 0, index.n_blocks)
+        if plan.scratch(payload) is None:
+            raise OnHostError(f"{_counted(modes)}: such blocks are decoded on the host")
+        frames.append(Frame(index, payload, content, base, modes))
+    return frames
+
+
+def planes_of(frames: Sequence[Frame]) -> str:
+    """Say how planes are coded: ``"rans_pairs + stored"``, the most frequent first."""
+    return _counted(sum((frame.modes for frame in frames), Counter()))
+
+
+def _counted(modes: Counter[tuple[str, ...]]) -> str:
+    texts = [" + ".join(planes) for planes, _ in modes.most_common()]
+    return texts[0] if len(texts) == 1 else f"{few(texts, 2)} ({counted(modes.total(), 'block')})"
+
+
+def _alone(codec: codecs.FrameCodec) -> Encode:
+    return lambda content, _: codec.encode(content)
+
+
+def _difference(codec: codecs.FrameCodec) -> Encode:
+    return lambda content, base: codecs.encode_delta(codec, content, base)
+
+
+def _step_before(content: Bytes, dtype: str) -> Bytes:
+    """Return numbers that differ from these by a little noise."""
+    numbers: NDArray[Any] = content.view(dtype)
+    with np.errstate(all="ignore"):
+        wide: NDArray[Any] = numbers.astype("f8" if dtype == "float64" else "f4")
+        usual = wide[np.isfinite(wide)]
+        step = np.float32(_STEP * usual.std() if usual.size else 0)
+        noise = np.random.default_rng(0).standard_normal(wide.size, np.float32)
+        return (wide + step * noise).astype(numbers.dtype).view(np.uint8)
+
+
+def _of_all_magnitudes(content: Bytes, dtype: str) -> Bytes:
+    """Return as many numbers whose exponents are spread far."""
+    random = np.random.default_rng(0)
+    n = content.size // _core.ITEM_SIZES[dtype]
+    with np.errstate(all="ignore"):
+        values = np.exp(_WIDE * random.standard_normal(n, np.float32))
+        values *= random.choice(np.array([-1, 1], np.float32), n)
+        return values.astype(dtype).view(np.uint8)
