@@ -10,8 +10,9 @@ import click
 
 from bf16codecs import bench as benchmarks
 from bf16codecs.bench.defaults import ALL_SECONDS, QUICK_SECONDS, SECONDS, SYSTEM_TITLES
+from bf16codecs.cli.bench_gpu import DEVICE, bench_gpu
 from bf16codecs.cli.bench_tables import measure_part, show_host, show_notes, title_of
-from bf16codecs.cli.options import THREADS, ByteSize, command, report_option
+from bf16codecs.cli.options import THREADS, ByteSize, command, is_given, report_option
 from bf16codecs.cli.reports import check_writable, load_plots, write_json, write_text
 
 if TYPE_CHECKING:
@@ -20,10 +21,12 @@ if TYPE_CHECKING:
 __all__ = ["bench"]
 
 _ALL = "all"
+# What a GPU's bench has no use for.
+_OF_HOST = ("seconds", "threads", "systems", "base", "plot_file")
 
 
 @click.command()
-@click.argument("src")
+@click.argument("src", required=False, metavar="SRC")
 @click.option(
     "--size",
     type=ByteSize(),
@@ -65,6 +68,12 @@ _ALL = "all"
     + "; ".join(f"{letter} {title}" for letter, title in SYSTEM_TITLES.items())
     + f"; {_ALL}: codecs and peers, and then all four, a table each.",
 )
+@click.option(
+    "--device",
+    type=DEVICE,
+    help="Instead, decode on this GPU, cuda or cuda:N, beside copies in its memory and to it;"
+    " SRC is then gaussian by default.",
+)
 @click.option("--base", help="An earlier checkpoint: in system D, differences to it too.")
 @report_option("csv")
 @report_option("json")
@@ -76,7 +85,7 @@ _ALL = "all"
 )
 @command
 def bench(
-    src: str,
+    src: str | None,
     size: int | None,
     repeats: int | None,
     seconds: float | None,
@@ -84,6 +93,7 @@ def bench(
     threads: int,
     only: tuple[str, ...],
     systems: tuple[str, ...],
+    device: int | None,
     base: str | None,
     csv_file: str | None,
     json_file: str | None,
@@ -96,8 +106,13 @@ def bench(
     medians; ratios to memcpy are taken in the same round. With --system, a codec encodes the
     tensors as one piece.
     """
+    src = _source(src, device)
     files = {"csv": csv_file, "json": json_file, "plot": plot_file}
     check_writable(files, (s for s in (src, base) if s is not None))
+    if device is not None:
+        reports = {"csv_file": csv_file, "json_file": json_file}
+        bench_gpu(src, device, size=size, repeats=repeats, quick=quick, only=only, **reports)
+        return
     if plot_file is not None:
         _check_plot(plot_file)
     if base is not None and not systems:
@@ -127,6 +142,19 @@ def bench(
     if plot_file is not None:
         _draw(tables, plot_file)
     _refuse_failures(tables)
+
+
+def _source(src: str | None, device: int | None) -> str:
+    """Return what is measured, and refuse options that do nothing where it is."""
+    if device is None:
+        if src is None:
+            raise click.UsageError("Missing argument 'SRC'.")
+        return src
+    for name in _OF_HOST:
+        if is_given(name):
+            option = {"systems": "system", "plot_file": "plot"}.get(name, name)
+            raise click.UsageError(f"--{option} does not go with --device")
+    return src or benchmarks.GAUSSIAN
 
 
 def _wanted(systems: Sequence[str]) -> list[str | None]:

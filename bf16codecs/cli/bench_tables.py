@@ -29,7 +29,15 @@ if TYPE_CHECKING:
         Sample,
     )
 
-__all__ = ["measure_part", "show_host", "show_notes", "status_line", "title_of"]
+__all__ = [
+    "about_data",
+    "measure_part",
+    "rate",
+    "show_host",
+    "show_notes",
+    "status_line",
+    "title_of",
+]
 
 # With room for what is not known before a row is printed.
 _SPREAD = Column("spread", rank=6, least=13)
@@ -51,7 +59,7 @@ _COLUMNS = [
 ]
 
 
-def _rate(gbps: float) -> str:
+def rate(gbps: float) -> str:
     """Return a rate with two digits at least: some contenders are a thousand times slower."""
     return f"{gbps:.{2 if gbps >= 0.1 else 4}f}"
 
@@ -70,11 +78,11 @@ def _row(r: Result) -> Sequence[str]:
         str(r.rounds),
         f"{r.ratio:.3f}",
         f"{r.bits_per_value:.3f}",
-        _rate(r.encode_gbps),
-        f"{_rate(r.encode_gbps_min)}-{_rate(r.encode_gbps_max)}",
+        rate(r.encode_gbps),
+        f"{rate(r.encode_gbps_min)}-{rate(r.encode_gbps_max)}",
         f"{r.encode_to_memcpy:.3f}",
-        _rate(r.decode_gbps),
-        f"{_rate(r.decode_gbps_min)}-{_rate(r.decode_gbps_max)}",
+        rate(r.decode_gbps),
+        f"{rate(r.decode_gbps_min)}-{rate(r.decode_gbps_max)}",
         f"{r.decode_to_memcpy:.3f}",
         "unknown" if r.peak_bytes is None else format_size(r.peak_bytes),
         _round_trip(r),
@@ -126,9 +134,9 @@ def measure_part(part: Part, *, shows: bool, is_alone: bool, **timing: Any) -> M
     if shows:
         if not is_alone:
             show("")
-            say(f"{title_of(part.system)}: {_about(part.data)}")
+            say(f"{title_of(part.system)}: {about_data(part.data)}")
         else:
-            say(_about(part.data))
+            say(about_data(part.data))
         table = Table(_COLUMNS, [(name,) for name in part.study.names])
     measured = Measured(part)
     with status_line() as status:
@@ -176,7 +184,7 @@ def show_notes(tables: Sequence[Measured], plan: Plan) -> None:
             say(printable(peer.advice))
 
 
-def _about(data: Sample | Payload) -> str:
+def about_data(data: Sample | Payload) -> str:
     """Say what is measured, and what is not."""
     from bf16codecs.bench import Sample
 
