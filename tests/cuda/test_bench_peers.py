@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,9 @@ import pytest
 pytest.importorskip("cuda.core", reason="needs cuda-core")
 
 from bf16codecs.bench.gpu.peers import gpu_peers
+from bf16codecs.cuda.device import Device
+from bf16codecs.model import open_model
+from bf16codecs.model.gpu import Target, read_onto
 from fake_gpu_peers import nvcomp, torch_with_dietgpu
 from invoked import done, run
 from lazy_models import weights, write_safetensors
@@ -108,3 +112,50 @@ def test_one_that_cannot_be_imported(monkeypatch) -> None:
     peers, absent = gpu_peers("bfloat16", 2)
     assert peers == []
     assert absent[0].why.startswith("cannot be used: ImportError: nvidia.nvcomp: libnvcomp.so.5")
+
+
+class InTorch:
+    """A model as tensors of PyTorch on the GPU, of which `data_ptr` is all that is asked."""
+
+    def __init__(self, path: Any) -> None:
+        self._path = path
+
+    def __enter__(self) -> InTorch:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        pass
+
+    def load(self) -> dict[str, Any]:
+        device = Device.of(0)
+        with open_model(self._path) as model:
+            memory = {name: device.allocate(tensor.nbytes) for name, tensor in model.items()}
+            read_onto(device, [Target(model[n], m.address) for n, m in memory.items()])
+        return {n: SimpleNamespace(data_ptr=lambda m=m: m.address) for n, m in memory.items()}
+
+
+def test_loading_with_pytorch(stand_in, model: Path, monkeypatch) -> None:
+    torch, asked = torch_with_dietgpu(), []
+    torch.cuda.is_available = lambda: True
+
+    def opened(*arguments: Any, **options: Any) -> Any:
+        bound = inspect.signature(open_model).bind(*arguments, **options).arguments
+        if "framework" not in bound:
+            return open_model(*arguments, **options)
+        asked.append((bound["framework"], bound["device"]))
+        return InTorch(bound["path"])
+
+    def load_file(path: Path, device: str) -> dict[str, Any]:
+        assert device == "cuda:0"
+        return InTorch(path).load()
+
+    monkeypatch.setattr("bf16codecs.bench.gpu.loading.open_model", opened)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    safetensors = SimpleNamespace(torch=SimpleNamespace(load_file=load_file))
+    monkeypatch.setitem(sys.modules, "safetensors", safetensors)
+    monkeypatch.setitem(sys.modules, "safetensors.torch", safetensors.torch)
+    found = rows(model, "torch")
+    assert list(found) == ["safetensors.torch", "bf16codecs.torch"]
+    assert all(row["exact"] for row in found.values())
+    assert found["safetensors.torch"]["to_reference"] == 1
+    assert asked == [("torch", "cuda:0")] * 3
