@@ -1,7 +1,7 @@
 """Other packages' decoders for GPUs, as their documentation has them, on the driver's stand-in.
 
-They only copy. The stand-in's memory is that of this process, and they do not wait for a stream:
-tests look at what is asked of them, and no more.
+They only copy, once all is done that the GPU was told before. The stand-in's memory is that of this
+process: tests look at what is asked of them, and no more.
 """
 
 from __future__ import annotations
@@ -13,6 +13,15 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from bf16codecs.cuda._driver import call, driver
+from bf16codecs.cuda.device import Device
+
+
+def wait() -> None:
+    """Wait for all that the GPU does."""
+    with Device.of(0).current():
+        call(driver.cuCtxSynchronize)
 
 
 def memory_of(shown: Any) -> NDArray[np.uint8]:
@@ -52,6 +61,7 @@ def nvcomp(has_configs: bool, damages: bool = False) -> ModuleType:
             return [Array(np.append(array.content, np.uint8(0))) for array in arrays]
 
         def decode(self, encoded: list[Array], data_type: str = "", **options: Any) -> Any:
+            wait()
             assert data_type == module.made[-1]["data_type"]
             contents = [array.content[:-1].copy() for array in encoded]
             if damages:
@@ -114,6 +124,7 @@ def torch_with_dietgpu() -> ModuleType:
         status: Tensor,
         words: Tensor,
     ) -> int:
+        wait()
         for part, to in zip(encoded, out, strict=True):
             to.content.view("u1")[:] = part.content[:-2]
         status.content[:] = 1

@@ -166,6 +166,7 @@ class GpuStudy:
                 decoder.reset()
                 seconds.append(work.timed(decoder.decode))
                 decoder.check()
+            is_exact &= work.holds(decoder.contents, addresses=decoder.addresses)
         finally:
             work.stream.synchronize()
             decoder.close()
