@@ -47,17 +47,21 @@ _LAYOUT_BY_SIZE = {1: "float8_e4m3fn", 4: "float32", 8: "float64", 16: "float64"
 
 
 def as_array(value: Any) -> Any:
-    """Return a PyTorch tensor as an array, bfloat16 and float8 included; others as they are.
+    """Return a PyTorch tensor or an array of CuPy's as one of NumPy's; others as they are.
 
-    It shares the tensor's memory if that is the CPU's, and not conjugated or negated when it is
-    read.
+    It has a tensor's bfloat16 and float8, and shares its memory if that is the CPU's, and not
+    conjugated or negated when it is read.
 
     Raises
     ------
     TypeError
         If it is sparse, has no data, or numbers that NumPy has not.
     """
-    torch: Any = sys.modules.get("torch")  # whoever has a tensor has imported it
+    # Whoever has an array or a tensor has imported its package.
+    cupy: Any = sys.modules.get("cupy")
+    if cupy is not None and isinstance(value, cupy.ndarray):
+        return cupy.asnumpy(value, order="A")  # as its memory lies
+    torch: Any = sys.modules.get("torch")
     if torch is None or not isinstance(value, torch.Tensor):
         return value
     name = str(value.dtype).removeprefix("torch.")
@@ -119,8 +123,11 @@ def writable_byte_view(out: Any) -> Bytes:
     view = byte_view(out, "out")
     if not view.flags.writeable:
         raise ValueError("out is read-only")
-    if hasattr(out, "data_ptr") and out.data_ptr() != view.ctypes.data:
-        raise ValueError("out is a tensor whose memory is not the CPU's")
+    if hasattr(out, "data_ptr"):
+        if out.data_ptr() != view.ctypes.data:
+            raise ValueError("out is a tensor whose memory is not the CPU's")
+    elif hasattr(out, "__cuda_array_interface__"):
+        raise ValueError("out is an array whose memory is not the CPU's")
     return view
 
 
