@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from zarr.abc.codec import ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin
 from zarr.abc.store import RangeByteRequest
+from zarr.core.buffer import numpy_buffer_prototype
 from zarr.core.common import concurrent_map, parse_named_configuration
 from zarr.core.config import config
 from zarr.core.dtype.common import HasItemSize
 from zarr.storage import StorePath
 
-from bf16codecs._buffers import AUTO, CHUNK_MEMORY
+from bf16codecs._buffers import AUTO, CHUNK_MEMORY, Bytes
 from bf16codecs._chunks.formats import read
 from bf16codecs._chunks.frames import FrameFormat
 from bf16codecs._chunks.stored import AtMost, InMemory, Known, Request, check_range
@@ -27,11 +28,12 @@ from bf16codecs._messages import named_damage
 from bf16codecs._names import BLOCKS_ID, PREFIX
 from bf16codecs.codecs import CODECS, FrameCodec
 from bf16codecs.errors import CorruptDataError
+from bf16codecs.zarr.gpu import decoded_there
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from zarr.core.array_spec import ArraySpec
-    from zarr.core.buffer import Buffer, NDBuffer
+    from zarr.core.buffer import Buffer, BufferPrototype, NDBuffer
 
 __all__ = ["BF16BlocksCodec"]
 
@@ -111,52 +113,66 @@ class BF16BlocksCodec(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):
         """Raise: the size depends on the data. `bf16codecs.bound` gives its limit."""
         raise NotImplementedError(f"the encoded size of {type(self).__name__} depends on the data")
 
-    def _encode_sync(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> Buffer:
+    def _encoded(self, array: NDArray[Any], chunk_spec: ArraySpec) -> bytes:
         codec = self.evolve_from_array_spec(chunk_spec).codec
         assert isinstance(codec, FrameCodec)
         # `encode` warns where the codec is for other numbers.
-        array = chunk_array.as_numpy_array()
-        array = array.astype(_stored_dtype(array.dtype), order="C", copy=False)
-        return chunk_spec.prototype.buffer.from_bytes(codec.encode(array))
+        return codec.encode(array.astype(_stored_dtype(array.dtype), order="C", copy=False))
+
+    def _encode_sync(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> Buffer:
+        encoded = self._encoded(chunk_array.as_numpy_array(), chunk_spec)
+        return chunk_spec.prototype.buffer.from_bytes(encoded)
 
     def _decode_sync(self, chunk_bytes: Buffer, chunk_spec: ArraySpec) -> NDBuffer:
-        raw = CHUNK_MEMORY.array(_chunk_bytes(chunk_spec))
-        # What is not there yet of a growing frame, zarr may be about to write.
-        wanted = replace(Wanted.whole(raw), pads=True)
-        with named_damage(chunk_label(chunk_spec)):
-            read(_FORMAT, InMemory(chunk_bytes.as_numpy_array()), wanted)
-        return _chunk_array(raw, chunk_spec)
+        there = _decoded_there(chunk_bytes, chunk_spec)
+        if there is not None:
+            return there
+        return _on_host(_decoded(chunk_bytes.as_numpy_array(), chunk_spec), chunk_spec)
+
+    # Buffers, which may be a GPU's, are left to the thread that has them: see `gpu`.
 
     async def _encode_single(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> Buffer:
-        return await asyncio.to_thread(self._encode_sync, chunk_array, chunk_spec)
+        array = chunk_array.as_numpy_array()
+        encoded = await asyncio.to_thread(self._encoded, array, chunk_spec)
+        return chunk_spec.prototype.buffer.from_bytes(encoded)
 
     async def _decode_single(self, chunk_bytes: Buffer, chunk_spec: ArraySpec) -> NDBuffer:
-        return await asyncio.to_thread(self._decode_sync, chunk_bytes, chunk_spec)
+        there = _decoded_there(chunk_bytes, chunk_spec)
+        if there is not None:
+            return there
+        array = await asyncio.to_thread(_decoded, chunk_bytes.as_numpy_array(), chunk_spec)
+        return _on_host(array, chunk_spec)
 
     async def _decode_partial_single(
         self, byte_getter: Any, selection: Any, chunk_spec: ArraySpec
     ) -> NDBuffer | None:
-        async def get(request: RangeByteRequest | None) -> Buffer | None:
-            return await byte_getter.get(chunk_spec.prototype, byte_range=request)
-
         part = _Part(selection, chunk_spec, byte_getter)
+
+        async def get(request: RangeByteRequest | None) -> Buffer | None:
+            return await byte_getter.get(part.prototype(request), byte_range=request)
+
         requests = part.begin()
         while requests is not None:
             limit = config.get("async.concurrency")
             replies = await concurrent_map([(r,) for r in requests], get, limit)
-            requests = await asyncio.to_thread(part.send, replies)
+            if part.decode_there(replies):
+                break
+            requests = await asyncio.to_thread(part.send, _host_bytes(replies))
         return part.result
 
     def _decode_partial_sync(
         self, byte_getter: Any, selection: Any, chunk_spec: ArraySpec
     ) -> NDBuffer | None:
         # Used by zarr's fused pipeline where stores can be read without an event loop.
-        prototype = chunk_spec.prototype
         part = _Part(selection, chunk_spec, byte_getter)
         requests = part.begin()
         while requests is not None:
-            replies = [byte_getter.get_sync(prototype=prototype, byte_range=r) for r in requests]
-            requests = part.send(replies)
+            replies = [
+                byte_getter.get_sync(prototype=part.prototype(r), byte_range=r) for r in requests
+            ]
+            if part.decode_there(replies):
+                break
+            requests = part.send(_host_bytes(replies))
         return part.result
 
 
@@ -190,23 +206,51 @@ class _Part(Known):
         self._label = chunk_label(chunk_spec, byte_getter)
         nbytes, item_size = _chunk_bytes(chunk_spec), chunk_spec.dtype.to_native_dtype().itemsize
         self._selection, self._spec = selection, chunk_spec
+        self._is_store = isinstance(byte_getter, StorePath)
         self._raw = CHUNK_MEMORY.array(nbytes)
         touched = partial(touched_ranges, selection, chunk_spec.shape, item_size)
         self._reading = _FORMAT.reading(self, Wanted(nbytes, touched, self._raw))
         self._requests: list[RangeByteRequest | None] = []
         self._has_begun = False
-        self.result: NDBuffer | None = None
+        self._selected: NDArray[Any] | None = None
+        self._there: NDBuffer | None = None
+
+    def prototype(self, request: RangeByteRequest | None) -> BufferPrototype:
+        """Return what a request is to be fetched to: parts of a chunk to where they are decoded."""
+        # Shards know one only.
+        is_part = request is not None and self._is_store
+        return numpy_buffer_prototype() if is_part else self._spec.prototype
+
+    def decode_there(self, replies: Sequence[Buffer | None]) -> bool:
+        """Decode a chunk where it was fetched to, if that is a GPU; return whether it was."""
+        if self._requests != [None] or replies[0] is None:
+            return False
+
+        def on_host(data: Bytes) -> None:
+            self.send([data])
+
+        there = _decoded_there(replies[0], self._spec, self._label, on_host)
+        if there is not None:
+            self._there = there[self._selection]
+        return there is not None
+
+    @property
+    def result(self) -> NDBuffer | None:
+        """What was selected; None of a chunk that was never written."""
+        if self._selected is None:
+            return self._there
+        return _on_host(self._selected, self._spec)
 
     def begin(self) -> list[RangeByteRequest | None] | None:
         """Return the first requests: byte ranges, or None for the whole chunk."""
         return self._asked(next(self._reading))
 
-    def send(self, replies: Sequence[Buffer | None]) -> list[RangeByteRequest | None] | None:
+    def send(self, replies: Sequence[Bytes | None]) -> list[RangeByteRequest | None] | None:
         """Take what the requests gave, and return the next ones, or None at the end."""
         with named_damage(self._label):
             return self._sent(replies)
 
-    def _sent(self, replies: Sequence[Buffer | None]) -> list[RangeByteRequest | None] | None:
+    def _sent(self, replies: Sequence[Bytes | None]) -> list[RangeByteRequest | None] | None:
         parts = []
         for request, reply in zip(self._requests, replies, strict=True):
             if reply is None:
@@ -214,14 +258,15 @@ class _Part(Known):
                     raise CorruptDataError("the chunk disappeared while it was being read")
                 return None  # it was never written: all fill values
             if request is not None:
-                check_range(len(reply), request.start, request.end, "chunk: ", CorruptDataError)
-            parts.append(np.asarray(reply.as_numpy_array()).view(np.uint8))
+                check_range(reply.size, request.start, request.end, "chunk: ", CorruptDataError)
+            parts.append(reply)
         self._has_begun = True
         # StopIteration cannot pass through a future, so it ends here.
         try:
             return self._asked(self._reading.send(parts))
         except StopIteration:
-            self.result = _chunk_array(self._raw, self._spec)[self._selection]
+            array = _shaped(self._raw, self._spec)
+            self._selected = np.asanyarray(array[self._selection])
             return None
 
     def _asked(self, request: Request) -> list[RangeByteRequest | None]:
@@ -269,7 +314,46 @@ def _stored_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return dtype.newbyteorder("<") if dtype.itemsize > 1 else dtype
 
 
-def _chunk_array(raw: NDArray[np.uint8], chunk_spec: ArraySpec) -> NDBuffer:
+def _shaped(raw: Any, chunk_spec: ArraySpec) -> Any:
+    """Return the items that a chunk's bytes are."""
     dtype = _stored_dtype(chunk_spec.dtype.to_native_dtype())
-    array = raw.view(dtype).reshape(chunk_spec.shape)
+    return raw.view(dtype).reshape(chunk_spec.shape)
+
+
+def _on_host(array: NDArray[Any], chunk_spec: ArraySpec) -> NDBuffer:
+    """Return zarr's buffer with what was decoded on the host."""
     return chunk_spec.prototype.nd_buffer.from_numpy_array(array)
+
+
+def _host_bytes(replies: Sequence[Buffer | None]) -> list[Bytes | None]:
+    return [r if r is None else np.asarray(r.as_numpy_array()).view(np.uint8) for r in replies]
+
+
+def _decoded(data: Bytes, chunk_spec: ArraySpec) -> NDArray[Any]:
+    """Decode a chunk on the host."""
+    raw = CHUNK_MEMORY.array(_chunk_bytes(chunk_spec))
+    # What is not there yet of a growing frame, zarr may be about to write.
+    wanted = replace(Wanted.whole(raw), pads=True)
+    with named_damage(chunk_label(chunk_spec)):
+        read(_FORMAT, InMemory(data), wanted)
+    return _shaped(raw, chunk_spec)
+
+
+def _decoded_there(
+    chunk_bytes: Buffer,
+    chunk_spec: ArraySpec,
+    label: str | None = None,
+    decode: Callable[[Bytes], Any] | None = None,
+) -> NDBuffer | None:
+    """Decode a chunk on the GPU on which it is, if there is one: see `decoded_there`."""
+    size = _chunk_bytes(chunk_spec)
+    there = decoded_there(
+        chunk_bytes,
+        label or chunk_label(chunk_spec),
+        size,
+        lambda nbytes: nbytes == size,
+        decode or partial(_decoded, chunk_spec=chunk_spec),
+    )
+    if there is None:
+        return None
+    return chunk_spec.prototype.nd_buffer.from_ndarray_like(_shaped(there, chunk_spec))

@@ -32,6 +32,7 @@ from bf16codecs.codecs import (
 from bf16codecs.errors import CorruptDataError
 from bf16codecs.zarr.blocks import BF16BlocksCodec, check_chunk_steps, chunk_label
 from bf16codecs.zarr.dtypes import register_data_types
+from bf16codecs.zarr.gpu import decoded_there
 
 if TYPE_CHECKING:
     from zarr.core.array_spec import ArraySpec
@@ -83,25 +84,51 @@ class _OwnBytesCodec(BytesBytesCodec):
         """Raise: the size depends on the data."""
         raise NotImplementedError(f"the encoded size of {type(self).__name__} depends on the data")
 
-    def _decode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
-        dtype = chunk_spec.dtype.to_native_dtype()
-        has_size = dtype.kind not in "OT"  # texts of any length
-        # Codecs before this one may have made the chunk a little larger.
-        most = stored_limit(math.prod(chunk_spec.shape) * dtype.itemsize) if has_size else None
+    def _decoded(self, data: Bytes, chunk_spec: ArraySpec) -> Bytes:
         # Zarr gives a compressor no key: which chunk it is, its caller alone can tell.
         with named_damage(chunk_label(chunk_spec)):
-            raw = type(self)._decode_array(chunk_data.as_numpy_array(), most)
+            return type(self)._decode_array(data, _most(chunk_spec))
+
+    def _decoded_there(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer | None:
+        """Return a chunk that was decoded where it is, which is not the host's memory."""
+        return None
+
+    def _encoded(self, data: Bytes, chunk_spec: ArraySpec) -> bytes:
+        codec: ConfiguredCodec = self._codec  # type: ignore[attr-defined]
+        return codec.encode(data)
+
+    def _decode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
+        there = self._decoded_there(chunk_data, chunk_spec)
+        if there is not None:
+            return there
+        raw = self._decoded(chunk_data.as_numpy_array(), chunk_spec)
         return chunk_spec.prototype.buffer.from_bytes(raw.data)
 
     def _encode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
-        codec: ConfiguredCodec = self._codec  # type: ignore[attr-defined]
-        return chunk_spec.prototype.buffer.from_bytes(codec.encode(chunk_data.as_numpy_array()))
+        encoded = self._encoded(chunk_data.as_numpy_array(), chunk_spec)
+        return chunk_spec.prototype.buffer.from_bytes(encoded)
+
+    # Buffers, which may be a GPU's, are left to the thread that has them: see `gpu`.
 
     async def _decode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
-        return await asyncio.to_thread(self._decode_sync, chunk_data, chunk_spec)
+        there = self._decoded_there(chunk_data, chunk_spec)
+        if there is not None:
+            return there
+        raw = await asyncio.to_thread(self._decoded, chunk_data.as_numpy_array(), chunk_spec)
+        return chunk_spec.prototype.buffer.from_bytes(raw.data)
 
     async def _encode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
-        return await asyncio.to_thread(self._encode_sync, chunk_data, chunk_spec)
+        encoded = await asyncio.to_thread(self._encoded, chunk_data.as_numpy_array(), chunk_spec)
+        return chunk_spec.prototype.buffer.from_bytes(encoded)
+
+
+def _most(chunk_spec: ArraySpec) -> int | None:
+    """Return how many bytes a chunk can have before it is an array; None if there is no limit."""
+    dtype = chunk_spec.dtype.to_native_dtype()
+    if dtype.kind in "OT":  # texts of any length
+        return None
+    # Codecs before this one may have made the chunk a little larger.
+    return stored_limit(math.prod(chunk_spec.shape) * dtype.itemsize)
 
 
 @dataclass(frozen=True)
@@ -128,11 +155,24 @@ class _FrameBytesCodec(_OwnBytesCodec):
         settled = codec.for_dtype(array_spec.dtype.to_native_dtype())
         return self if settled is codec else type(self)(**settled["configuration"])
 
-    def _encode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
+    def _decoded_there(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer | None:
+        most = _most(chunk_spec)
+        if most is None:
+            return None
+        there = decoded_there(
+            chunk_data,
+            chunk_label(chunk_spec),
+            most,
+            lambda nbytes: nbytes <= most,
+            lambda data: self._decoded(data, chunk_spec),
+        )
+        return None if there is None else chunk_spec.prototype.buffer.from_array_like(there)
+
+    def _encoded(self, data: Bytes, chunk_spec: ArraySpec) -> bytes:
         # Not where an array is opened: who only reads it can do nothing about it.
         codec: FrameCodec = self._codec  # type: ignore[attr-defined]
         codec.warn_of_other(chunk_spec.dtype.to_native_dtype())
-        return super()._encode_sync(chunk_data, chunk_spec)
+        return super()._encoded(data, chunk_spec)
 
     def validate(self, *, shape: tuple[int, ...], dtype: Any, chunk_grid: Any) -> None:
         """Refuse chunks that steps do not divide."""
@@ -221,24 +261,30 @@ class DeltaCodec(BytesBytesCodec):
         return input_byte_length
 
     def _decode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
-        return self._apply(self._delta.decode, chunk_data, chunk_spec)
+        content = self._apply(self._delta.decode, chunk_data.as_numpy_array())
+        return chunk_spec.prototype.buffer.from_bytes(content.data)
 
     def _encode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
-        return self._apply(self._delta.encode, chunk_data, chunk_spec)
+        content = self._apply(self._delta.encode, chunk_data.as_numpy_array())
+        return chunk_spec.prototype.buffer.from_bytes(content.data)
 
-    def _apply(self, function: Callable[[Any], Any], chunk: Buffer, spec: ArraySpec) -> Buffer:
-        data, size = chunk.as_numpy_array(), int(self.dtype[-1])
+    def _apply(self, function: Callable[[Any], Any], data: Bytes) -> Any:
+        size = int(self.dtype[-1])
         if data.size == 0 or data.size % size:
             raise CorruptDataError(
                 f"a chunk of {data.size} bytes is not one of integers of {8 * size} bits"
             )
-        return spec.prototype.buffer.from_bytes(function(data).data)
+        return function(data)
 
     async def _decode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
-        return await asyncio.to_thread(self._decode_sync, chunk_data, chunk_spec)
+        data = chunk_data.as_numpy_array()
+        content = await asyncio.to_thread(self._apply, self._delta.decode, data)
+        return chunk_spec.prototype.buffer.from_bytes(content.data)
 
     async def _encode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
-        return await asyncio.to_thread(self._encode_sync, chunk_data, chunk_spec)
+        data = chunk_data.as_numpy_array()
+        content = await asyncio.to_thread(self._apply, self._delta.encode, data)
+        return chunk_spec.prototype.buffer.from_bytes(content.data)
 
 
 def register() -> None:
