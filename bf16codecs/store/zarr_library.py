@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bf16codecs._buffers import as_array
 from bf16codecs._chunks.indexing import Axis
 from bf16codecs._chunks.library import LibraryArray
 from bf16codecs._messages import one_line
@@ -47,7 +48,7 @@ def library_array(label: str, array: zarr.Array, is_local: bool) -> LibraryArray
             slice(a.start, a.stop, a.step) if isinstance(a, range) else a for a in axes
         )
         with _decoding_errors(is_local):
-            out[...] = array.oindex[selection] if selection else array[()]
+            out[...] = as_array(array.oindex[selection] if selection else array[()])
 
     def read_points(points: Sequence[NDArray[np.intp]]) -> NDArray[Any]:
         with _decoding_errors(is_local):
