@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,3 +58,19 @@ def stand_in(gpu: StandIn | None) -> StandIn:
     if gpu is None:
         pytest.skip("needs the driver's stand-in")
     return gpu
+
+
+@pytest.fixture
+def cupy(gpu, monkeypatch) -> Iterator[Any]:
+    """Return CuPy, or what stands in for it; zarr has its buffers there."""
+    zarr: Any = pytest.importorskip("zarr")
+    import cupy_stand_in
+
+    module = pytest.importorskip("cupy") if gpu is None else cupy_stand_in.module()
+    monkeypatch.setitem(sys.modules, "cupy", module)
+    monkeypatch.setattr("zarr.core.buffer.gpu.cp", module)
+    with zarr.config.enable_gpu():
+        yield module
+    if gpu is not None:
+        cupy_stand_in.module()  # streams go
+    gc.collect()
