@@ -108,7 +108,7 @@ class FrameCodec(ConfiguredCodec):
         buf : buffer or array
             Any contiguous memory, in C or Fortran order; its bytes are encoded in memory order.
             Arrays of ml_dtypes, or of another item size than that of `dtype`, are taken too, and
-            so are tensors of PyTorch.
+            so are tensors of PyTorch and arrays of CuPy.
 
         Returns
         -------

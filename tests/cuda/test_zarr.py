@@ -18,6 +18,7 @@ from bf16codecs._frames import encode_delta
 from bf16codecs._growing import Version, new_growing_frame
 from bf16codecs.cuda.device import Device
 from bf16codecs.errors import CodecError, DeviceError
+from bits import PIPELINES
 from lazy_models import weights
 from zarr_on_gpu import CODECS, ON_THE_HOST, WEIGHTS, host_bytes, made
 
@@ -157,6 +158,22 @@ def test_parts(cupy, noted: Noted, large, kind: str, name: str) -> None:
     if kind != "shards":
         assert noted.to_host == []
     assert host_bytes(cupy, content) == LARGE[selection].tobytes()
+
+
+@pytest.mark.parametrize("pipeline", PIPELINES)
+def test_every_pipeline(cupy, noted: Noted, large, pipeline: str) -> None:
+    """The one that is in zarr 3.4 calls codecs from threads of its own."""
+    with zarr.config.set({"codec_pipeline.path": pipeline}):
+        for kind, store in large.items():
+            noted.launches = 0
+            content = zarr.open_array(store)[...]
+            assert noted.launches > 0, kind
+            assert host_bytes(cupy, content) == LARGE.tobytes()
+            row = zarr.open_array(store)[1000]
+            assert host_bytes(cupy, row) == LARGE[1000].tobytes()
+        array = zarr.open_array(made(LARGE, BF16Arithmetic("auto"), "blocks"))
+        array[7:9] = cupy.asarray(LARGE[:2])
+        assert host_bytes(cupy, array[6:9]) == LARGE[[6, 0, 1]].tobytes()
 
 
 def test_orthogonal_parts(cupy, large) -> None:
