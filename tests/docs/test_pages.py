@@ -24,6 +24,7 @@ NOT_RUN = {
     "builds Rust": 1,
     "builds netCDF-C": 1,
     "needs a cluster": 1,
+    "needs a GPU": 1,  # what it does is tested by tests/cuda/test_zarr.py
     "needs netCDF-C with plugins": 3,  # run by tests/netcdf/test_page.py
     "serves a page": 1,
 }
