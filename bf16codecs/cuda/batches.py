@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
+from enum import IntEnum
 from typing import Any
 
 import numpy as np
@@ -13,18 +14,58 @@ from bf16codecs.cuda.device import Device
 from bf16codecs.cuda.memory import Memory
 from bf16codecs.cuda.streams import Event, Stream
 
-__all__ = ["BATCH_BYTES", "Batch", "launch"]
+__all__ = [
+    "BATCH_BYTES",
+    "COUNTERS",
+    "Batch",
+    "Verdict",
+    "aligned",
+    "block_runs",
+    "launch",
+    "most_warps",
+]
 
 #: What is sent at a time: some twenty blocks, which a GPU decodes in less time than they take to
 #: arrive. Several batches are on their way at a time.
 BATCH_BYTES = 1 << 23
 
-_PENDING, _DONE = 0, 1
 _JOB_ALIGNMENT, _MODEL_ALIGNMENT = 64, 8
-# Before the verdicts: how far each of three kernels has come.
-_COUNTERS, _COUNTER = 16, 4
-# No more warps than can be there at a time: each goes from job to job.
+#: Bytes before the verdicts: how far each of three kernels has come.
+COUNTERS = 16
+_COUNTER = 4
+# Of each multiprocessor, as many as it has at a time.
 _WARPS = 32
+
+
+class Verdict(IntEnum):
+    """How far a block is decoded, as the kernels say it (``_native/cuda/job.h``)."""
+
+    PENDING = 0
+    DONE = 1
+    CORRUPT = 2
+    ELSEWHERE = 3
+    OTHER_BASE = 4
+
+
+def aligned(n: int, alignment: int) -> int:
+    """Return the next multiple."""
+    return -(-n // alignment) * alignment
+
+
+def block_runs(index: _core.Index, first: int, last: int) -> Iterator[tuple[int, int]]:
+    """Yield blocks of a frame in runs that take half of a batch at most, or are one block."""
+    start = first
+    for block in range(first + 1, last):
+        if index.offset(block + 1) - index.offset(start) > BATCH_BYTES // 2:
+            yield start, block
+            start = block
+    if start < last:
+        yield start, last
+
+
+def most_warps(device: Device) -> int:
+    """Return how many warps there can be at a time: each goes from job to job."""
+    return _WARPS * device.multiprocessors
 
 
 def launch(
@@ -50,7 +91,7 @@ def launch(
         Memory for blocks with several coded planes: its address, how much of it a warp has, and how
         many warps that is enough for.
     """
-    warps = min(count, _WARPS * device.multiprocessors)
+    warps = min(count, most_warps(device))
     n, none = np.uint32(count), np.uint64(0)
     device.launch("bf16codecs_decode_fused", warps, 1, stream, jobs, n, counters, verdicts)
     counters += _COUNTER
@@ -102,19 +143,19 @@ class Batch:
     def room(self, jobs: int = 0) -> int:
         """Return how many bytes it has room for, with so many jobs."""
         count = len(self._owners) + jobs
-        taken = self._used + 2 * _JOB_ALIGNMENT + _COUNTERS + (_core.DEVICE_JOB_BYTES + 1) * count
+        taken = self._used + 2 * _JOB_ALIGNMENT + COUNTERS + (_core.DEVICE_JOB_BYTES + 1) * count
         return max(0, self.nbytes - taken)
 
     def put(self, content: NDArray[np.uint8], alignment: int = 1) -> int:
         """Put bytes there; return their address on the GPU, once they are sent."""
-        at = -(-self._used // alignment) * alignment
+        at = aligned(self._used, alignment)
         self._host.array[at : at + content.size] = content
         self._used = at + content.size
         return self._there.address + at
 
     def put_model(self, plan: _core.DevicePlan) -> int:
         """Put there what the jobs of a plan need beside their blocks; return its address."""
-        at = -(-self._used // _MODEL_ALIGNMENT) * _MODEL_ALIGNMENT
+        at = aligned(self._used, _MODEL_ALIGNMENT)
         model = plan.model(self._there.address + at)
         return self.put(np.frombuffer(model, np.uint8), _MODEL_ALIGNMENT) if model else 0
 
@@ -139,13 +180,13 @@ class Batch:
 
     def _send_jobs(self, stream: Stream, scratch: Memory | None) -> None:
         count = len(self._owners)
-        jobs = -(-self._used // _JOB_ALIGNMENT) * _JOB_ALIGNMENT
+        jobs = aligned(self._used, _JOB_ALIGNMENT)
         counters = jobs + _core.DEVICE_JOB_BYTES * count
-        self._verdicts = counters + _COUNTERS
+        self._verdicts = counters + COUNTERS
         end = self._verdicts + count
         host, there = self._host, self._there.address
         host.array[jobs:counters] = np.frombuffer(b"".join(self._jobs), np.uint8)
-        host.array[counters:end] = _PENDING
+        host.array[counters:end] = Verdict.PENDING
         stream.copy(there, host.address, end)
         warps = (0, 0, 0)
         if self.scratch and scratch is not None:
@@ -161,10 +202,6 @@ class Batch:
             self._event = None
         count = len(self._owners) if self._verdicts else 0
         verdicts = self._host.array[self._verdicts : self._verdicts + count]
-        failed = {self._owners[i] for i in np.flatnonzero(verdicts != _DONE)}
+        failed = {self._owners[i] for i in np.flatnonzero(verdicts != Verdict.DONE)}
         self._clear()
         return failed
-
-    def close(self) -> None:
-        """Give the memory back; nothing may be under way."""
-        self._there.close()

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bf16codecs import _core
-from bf16codecs.cuda.batches import launch
+from bf16codecs.cuda.batches import COUNTERS, Verdict, launch
 from bf16codecs.cuda.device import Device
 from bf16codecs.cuda.streams import Stream
 from bf16codecs.errors import CodecError, CorruptDataError
@@ -20,8 +20,6 @@ __all__ = ["Allocate", "FrameOnGpu", "Outcome"]
 #: Returns the address of memory of the GPU, a multiple of 64, and what keeps it.
 Allocate = Callable[[int], tuple[int, Any]]
 
-_PENDING, _DONE, _CORRUPT, _ELSEWHERE, _OTHER_BASE = range(5)
-_COUNTERS = 16
 # Of memory for planes, there is no more, unless one block takes it.
 _MOST_SCRATCH = 1 << 26
 
@@ -119,16 +117,16 @@ class FrameOnGpu:
             return Outcome.DAMAGED
         if not versions:
             return Outcome.ELSEWHERE
-        jobs = _Jobs(self._device, self._stream, self._allocate, index, versions)
+        jobs = _Jobs(self._device, self._stream, self._allocate, versions)
         tail = np.frombuffer(max((v.plan.tail for v in versions), key=len), np.uint8)
         self._stream.copy(items + index.raw_size - tail.size, tail.ctypes.data, tail.size)
         # What waits for others takes their undefined bytes for its base.
         verdicts = jobs.run(with_scratch=versions[-1].level > 0)
-        if (verdicts == _PENDING).any() and versions[-1].level == 0:
+        if (verdicts == Verdict.PENDING).any() and versions[-1].level == 0:
             verdicts = jobs.run(with_scratch=True)
-        if ((verdicts == _ELSEWHERE) | (verdicts == _PENDING)).any():
+        if ((verdicts == Verdict.ELSEWHERE) | (verdicts == Verdict.PENDING)).any():
             return Outcome.ELSEWHERE
-        return Outcome.DONE if (verdicts == _DONE).all() else Outcome.DAMAGED
+        return Outcome.DONE if (verdicts == Verdict.DONE).all() else Outcome.DAMAGED
 
     def _versions(self, index: _core.Index, items: int) -> list[_Version]:
         """Return the frame's versions, each after all those that it waits for."""
@@ -156,28 +154,25 @@ class _Jobs:
         device: Device,
         stream: Stream,
         allocate: Allocate,
-        index: _core.Index,
         versions: list[_Version],
     ) -> None:
         self._device, self._stream, self._allocate = device, stream, allocate
-        self._plane_bytes = index.item_size * (-(-index.block_items // 16) * 16)
+        self._plane_bytes = versions[0].plan.most_scratch
         levels = versions[-1].level + 1
         self._of_level = [0] * levels
-        models = []
         for version in versions:
             self._of_level[version.level] += version.jobs
-            # A model is not known before its place is.
-            models.append(len(version.plan.model(0)))
         self._count = sum(self._of_level)
         counters = _core.DEVICE_JOB_BYTES * self._count
-        model = counters + _COUNTERS * levels
-        verdicts = model + sum(models)
+        model = counters + COUNTERS * levels
+        verdicts = model + sum(version.plan.model_nbytes for version in versions)
         content = np.zeros(verdicts + self._count, np.uint8)
         self._jobs, self._memory = allocate(content.size)
         self._counters, self._verdicts = self._jobs + counters, self._jobs + verdicts
         at = 0
-        for version, size in zip(versions, models, strict=True):
-            plan, address = version.plan, self._jobs + model if size else 0
+        for version in versions:
+            plan, size = version.plan, version.plan.model_nbytes
+            address = self._jobs + model if size else 0
             jobs = plan.jobs(version.payload, version.items, version.base, address)
             content[at : at + len(jobs)] = np.frombuffer(jobs, np.uint8)
             at += len(jobs)
@@ -190,7 +185,7 @@ class _Jobs:
     def run(self, with_scratch: bool) -> NDArray[np.uint8]:
         """Let those that are pending be decoded, and return the verdicts."""
         scratch, kept = self._scratch() if with_scratch else ((0, 0, 0), None)
-        self._stream.fill(self._counters, 0, _COUNTERS * len(self._of_level))
+        self._stream.fill(self._counters, 0, COUNTERS * len(self._of_level))
         done = 0
         for level, count in enumerate(self._of_level):
             launch(
@@ -198,7 +193,7 @@ class _Jobs:
                 self._stream,
                 self._jobs + _core.DEVICE_JOB_BYTES * done,
                 count,
-                self._counters + _COUNTERS * level,
+                self._counters + COUNTERS * level,
                 self._verdicts + done,
                 scratch,
             )

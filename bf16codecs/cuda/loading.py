@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bf16codecs import _core
 from bf16codecs._device_memory import DeviceMemory
-from bf16codecs.cuda.batches import BATCH_BYTES, Batch
+from bf16codecs.cuda.batches import BATCH_BYTES, Batch, block_runs
 from bf16codecs.cuda.device import Device
 from bf16codecs.cuda.memory import Memory
 
@@ -50,7 +50,7 @@ class Loader(AbstractContextManager["Loader"]):
         self._lock = threading.Lock()
         self._failed: set[Hashable] = set()
 
-    def memory(self, address: int, nbytes: int, name: Hashable, owner: Any = None) -> GpuBytes:
+    def memory(self, address: int, nbytes: int, name: Hashable) -> GpuBytes:
         """Return memory of the GPU to read to.
 
         Parameters
@@ -59,10 +59,8 @@ class Loader(AbstractContextManager["Loader"]):
             Where it is.
         name
             What `finish` calls it.
-        owner
-            What keeps the memory: it is kept until all is done that uses it.
         """
-        return GpuBytes(self, address, nbytes, name, owner)
+        return GpuBytes(self, address, nbytes, name)
 
     def finish(self) -> set[Hashable]:
         """Wait for all that was read; return the names of memory with blocks that are damaged.
@@ -141,7 +139,10 @@ class _Lane:
 
 
 class GpuBytes(DeviceMemory):
-    """Bytes on a GPU that a `Loader` reads to: see `DeviceMemory`."""
+    """Bytes on a GPU that a `Loader` reads to: see `DeviceMemory`.
+
+    Its `owner`, if it has one, is kept until all is done that uses them.
+    """
 
     def __init__(
         self, loader: Loader, address: int, nbytes: int, name: Hashable, owner: Any = None
@@ -199,7 +200,7 @@ class GpuBytes(DeviceMemory):
         """Decode blocks of a frame to here; what the GPU cannot decode, on the host."""
         block_bytes = index.block_items * index.item_size
         begin = index.offset(first)
-        for start, stop in self._parts(index, first, last):
+        for start, stop in block_runs(index, first, last):
             plan = _core.DevicePlan(index, start, stop)
             part = payload[index.offset(start) - begin : index.offset(stop) - begin]
             size = (stop - start) * block_bytes if stop < last else None
@@ -208,15 +209,6 @@ class GpuBytes(DeviceMemory):
             of_part = None if base is None or not plan.needs_base else base[place]
             if not self[place]._decode_there(plan, part, of_part, stop - start):
                 self[place]._decode_here(index, part, start, stop, of_part)
-
-    def _parts(self, index: _core.Index, first: int, last: int) -> list[tuple[int, int]]:
-        """Return runs of blocks that take half of a batch at most, or are one block."""
-        parts, start = [], first
-        for block in range(first + 1, last):
-            if index.offset(block + 1) - index.offset(start) > BATCH_BYTES // 2:
-                parts.append((start, block))
-                start = block
-        return [*parts, (start, last)]
 
     def _decode_there(
         self, plan: _core.DevicePlan, payload: NDArray[np.uint8], base: GpuBytes | None, jobs: int
@@ -228,8 +220,7 @@ class GpuBytes(DeviceMemory):
         lane = self._loader.lane
         if base is not None:
             lane.send()  # the base may be in what is not sent yet
-        # A model is not known before its place is.
-        batch = lane.batch(payload.size + len(plan.model(0)) + jobs, jobs)
+        batch = lane.batch(payload.size + plan.model_nbytes, jobs)
         if batch is None:
             return False
         model = batch.put_model(plan)

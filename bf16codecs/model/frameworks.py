@@ -115,7 +115,7 @@ def _loaded(tensors: list[LazyTensor], device: Any) -> dict[str, torch.Tensor]:
         check_together(tensors)
         return torch_tensors(tensors, device, gpu)
     # One by one: the model may fit on the device (or several) and not into host memory.
-    return {tensor.name: tensor.torch(device) for tensor in tensors}
+    return {t.name: in_torch(t.get_dtype(), device)(t[...]) for t in tensors}
 
 
 def _are_same(tensor: Any, other: Any) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -11,7 +10,7 @@ import numpy as np
 from bf16codecs._chunks.array import ArrayReader, Job
 from bf16codecs._chunks.whole import device_jobs
 from bf16codecs._threads import run_all
-from bf16codecs.errors import DeviceError
+from bf16codecs.cuda.found import found_gpu, only_there
 
 if TYPE_CHECKING:
     import torch
@@ -54,25 +53,13 @@ class Target(NamedTuple):
 
 
 def gpu_of(device: torch.device) -> Device | None:
-    """Return the GPU that a device of PyTorch is, if tensors can be decoded there.
-
-    That takes the packages of the extra ``cuda``. Without them they are decoded on the host, and so
-    they are if the driver is of no use, which is warned of.
-    """
+    """Return the GPU that a device of PyTorch is, if tensors can be decoded there."""
     if device.type != "cuda":
-        return None
-    try:
-        from bf16codecs.cuda.device import Device
-    except ImportError:
         return None
     import torch
 
     ordinal = torch.cuda.current_device() if device.index is None else device.index
-    try:
-        return Device.of(ordinal)
-    except DeviceError as e:
-        warnings.warn(f"{e}; tensors are decoded on the host", stacklevel=2)
-        return None
+    return found_gpu(ordinal, "tensors")
 
 
 def torch_tensors(
@@ -138,10 +125,7 @@ def read_onto(gpu: Device, targets: Sequence[Target]) -> None:
             _explain(target.tensor, gpu)
 
 
-def _explain(tensor: Readable, gpu: Any) -> None:
+def _explain(tensor: Readable, gpu: Device) -> None:
     """Raise what the host finds wrong with a tensor."""
     tensor[...]
-    raise DeviceError(
-        f"tensor {tensor.name!r:.80}: GPU {gpu.ordinal} ({gpu.name}) could not decode it, and the"
-        " host can: its memory may be faulty"
-    )
+    raise only_there(f"tensor {tensor.name!r:.80}", gpu)

@@ -7,7 +7,6 @@ codec is on that of the thread that calls the codec: all that touches CuPy's arr
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bf16codecs._chunks.heads import head_bytes
-from bf16codecs.errors import DeviceError
+from bf16codecs.cuda.found import found_gpu, only_there
 
 if TYPE_CHECKING:
     from zarr.core.buffer import Buffer
-
-    from bf16codecs.cuda.device import Device
 
 __all__ = ["decoded_there"]
 
@@ -63,7 +60,7 @@ def decoded_there(
     cupy: Any = sys.modules.get("cupy")  # whoever has an array has imported it
     if isinstance(frame, np.ndarray) or cupy is None or not isinstance(frame, cupy.ndarray):
         return None
-    gpu = _gpu(frame.device.id)
+    gpu = found_gpu(frame.device.id, "chunks")
     if gpu is None:
         return None
     from bf16codecs.cuda.decoding import FrameOnGpu, Outcome
@@ -82,25 +79,5 @@ def decoded_there(
         outcome = there.decode(index, int(out.data.ptr))
     if outcome is Outcome.DAMAGED:
         decode(chunk.as_numpy_array())
-        raise DeviceError(
-            f"{label}: GPU {gpu.ordinal} ({gpu.name}) could not decode it, and the host can: its"
-            " memory may be faulty"
-        )
+        raise only_there(label, gpu)
     return out if outcome is Outcome.DONE else None
-
-
-def _gpu(ordinal: int) -> Device | None:
-    """Return a GPU of CuPy's, if frames can be decoded there.
-
-    That takes the packages of the extra ``cuda``. Without them they are decoded on the host, and so
-    they are if the driver is too old, which is warned of.
-    """
-    try:
-        from bf16codecs.cuda.device import Device
-    except ImportError:
-        return None
-    try:
-        return Device.of(ordinal)
-    except DeviceError as e:
-        warnings.warn(f"{e}; chunks are decoded on the host", stacklevel=2)
-        return None

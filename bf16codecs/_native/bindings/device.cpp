@@ -49,6 +49,8 @@ void publish_device(nb::module_& m) {
                      const std::vector<uint8_t>& tail = plan.tail();
                      return as_bytes(tail.data(), tail.size());
                    })
+      .def_prop_ro("model_nbytes", &DevicePlan::model_size)
+      .def_prop_ro("most_scratch", &DevicePlan::most_scratch)
       .def("scratch", &scratch, "payload"_a)
       .def("model", &model, "address"_a)
       .def("jobs", &jobs, "payload"_a, "items"_a, "base"_a, "model"_a);

@@ -14,6 +14,11 @@ bool is_on_device(Mode mode) {
   return mode != Mode::zstd && mode != Mode::scale && mode != Mode::tiles;
 }
 
+// What a section's columns take, which end where the next may begin.
+size_t columns_size(const grid::Grid& grid) {
+  return (grid.columns.size() * sizeof(int16_t) + 7) / 8 * 8;
+}
+
 cuda::Section section_of(const delta::Model& model, uint64_t item, uint64_t columns) {
   const delta::Section& from = model.section(item);
   const DeltaTables& tables = model.tables(item);
@@ -89,23 +94,43 @@ std::optional<size_t> DevicePlan::scratch(const uint8_t* payload) const {
   return most;
 }
 
-std::vector<uint8_t> DevicePlan::model(uint64_t address) const {
-  std::vector<uint8_t> bytes;
-  if (!model_.delta) return bytes;
-  const uint64_t begin = place(first_) / grid::kSectionItems;
+size_t DevicePlan::most_scratch() const {
+  const Header& header = index_.header;
+  return header.width() * static_cast<size_t>(cuda::plane_stride(header.block_items()));
+}
+
+// Calls function(item) with the first item of each of the model's sections that the blocks are in.
+template <typename Function>
+void DevicePlan::for_each_section(Function function) const {
+  if (!model_.delta) return;
   const uint64_t end = place(last_ - 1) / grid::kSectionItems + 1;
-  bytes.resize(static_cast<size_t>(end - begin) * sizeof(cuda::Section));
-  for (uint64_t s = begin; s < end; ++s) {
-    const cuda::Section section =
-        section_of(*model_.delta, s * grid::kSectionItems, address + bytes.size());
-    const std::vector<int16_t>& columns = model_.delta->section(s * grid::kSectionItems).columns;
-    std::memcpy(bytes.data() + (s - begin) * sizeof section, &section, sizeof section);
-    const size_t at = bytes.size();
-    bytes.resize(at + (columns.size() * sizeof(int16_t) + 7) / 8 * 8);
-    if (!columns.empty()) {
-      std::memcpy(bytes.data() + at, columns.data(), columns.size() * sizeof(int16_t));
-    }
+  for (uint64_t s = place(first_) / grid::kSectionItems; s < end; ++s) {
+    function(s * grid::kSectionItems);
   }
+}
+
+size_t DevicePlan::model_size() const {
+  size_t size = 0;
+  for_each_section([&](uint64_t item) {
+    size += sizeof(cuda::Section) + columns_size(model_.delta->section(item));
+  });
+  return size;
+}
+
+// First all sections, and then the columns of each.
+std::vector<uint8_t> DevicePlan::model(uint64_t address) const {
+  std::vector<uint8_t> bytes(model_size());
+  size_t at = 0, columns = 0;
+  for_each_section([&](uint64_t) { columns += sizeof(cuda::Section); });
+  for_each_section([&](uint64_t item) {
+    const delta::Section& of = model_.delta->section(item);
+    const cuda::Section section = section_of(*model_.delta, item, address + columns);
+    std::memcpy(bytes.data() + at, &section, sizeof section);
+    at += sizeof section;
+    if (of.columns.empty()) return;
+    std::memcpy(bytes.data() + columns, of.columns.data(), of.columns.size() * sizeof(int16_t));
+    columns += columns_size(of);
+  });
   return bytes;
 }
 

@@ -40,12 +40,19 @@ class DevicePlan {
   // cannot decode them all. A block that is no block is the host's, too: it says what is wrong.
   std::optional<size_t> scratch(const uint8_t* payload) const;
 
+  // The most that any block of the frame's size needs.
+  size_t most_scratch() const;
+
   // What the jobs need of the version's model, for that place; empty if they need nothing.
   std::vector<uint8_t> model(uint64_t address) const;
+  // Its size, whatever the place.
+  size_t model_size() const;
 
   std::vector<cuda::Job> jobs(const DeviceAddresses& at) const;
 
  private:
+  template <typename Function>
+  void for_each_section(Function function) const;
   uint64_t place(size_t block) const;  // its first item, counted in the version
 
   const FrameIndex& index_;

@@ -169,9 +169,6 @@ inline uint32_t pick_bytes(uint32_t a, uint32_t b, uint32_t which) {
 inline unsigned count_bits(uint32_t v) {
   return static_cast<unsigned>(std::popcount(v));
 }
-inline unsigned first_bit(uint32_t v) {
-  return static_cast<unsigned>(std::countr_zero(v));
-}
 inline unsigned last_bit(uint32_t v) {
   return 31 - static_cast<unsigned>(std::countl_zero(v));
 }

@@ -154,9 +154,6 @@ BF16CODECS_DEVICE unsigned count_bits(uint32_t v) {
   return static_cast<unsigned>(__popc(v));
 }
 // Of what is not 0.
-BF16CODECS_DEVICE unsigned first_bit(uint32_t v) {
-  return static_cast<unsigned>(__ffs(static_cast<int>(v))) - 1;
-}
 BF16CODECS_DEVICE unsigned last_bit(uint32_t v) {
   return 31 - static_cast<unsigned>(__clz(static_cast<int>(v)));
 }

@@ -11,19 +11,12 @@ from bf16codecs._messages import counted
 from bf16codecs.bench.data import Bytes
 from bf16codecs.bench.gpu.variants import Frame, Variant, frames_of, planes_of
 from bf16codecs.bench.gpu.work import Work
-from bf16codecs.cuda.batches import launch
+from bf16codecs.cuda.batches import COUNTERS, Verdict, launch, most_warps
 from bf16codecs.cuda.device import Device
 from bf16codecs.cuda.memory import Memory
 from bf16codecs.errors import DeviceError
 
-__all__ = ["COUNTERS", "Decoder", "OwnFrames", "check_verdicts", "encoded", "scratch_of"]
-
-#: Bytes before the verdicts: how far each kernel has come.
-COUNTERS = 16
-
-_DONE = 1
-# More warps than a multiprocessor has at a time, of each GPU that there is.
-_WARPS = 32
+__all__ = ["Decoder", "OwnFrames", "check_verdicts", "encoded", "scratch_of"]
 
 
 class Decoder:
@@ -175,12 +168,12 @@ def encoded(work: Work, variant: Variant) -> list[Frame]:
 
 def scratch_of(device: Device, each: int, count: int) -> Memory:
     """Return memory for planes: enough for all warps, or for as many as there is room for."""
-    warps = min(count, _WARPS * device.multiprocessors, device.room.free // 4 // each)
+    warps = min(count, most_warps(device), device.room.free // 4 // each)
     return device.allocate(max(1, warps) * each)
 
 
 def check_verdicts(verdicts: Bytes) -> None:
     """Raise `DeviceError` unless all blocks are decoded."""
-    failed = int(np.count_nonzero(verdicts != _DONE))
+    failed = int(np.count_nonzero(verdicts != Verdict.DONE))
     if failed:
         raise DeviceError(f"{failed} of {counted(verdicts.size, 'block')} were not decoded")

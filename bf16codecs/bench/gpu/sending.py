@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
@@ -11,10 +11,10 @@ import numpy as np
 
 from bf16codecs import _core
 from bf16codecs.bench.data import Bytes
-from bf16codecs.bench.gpu.decoders import COUNTERS, check_verdicts, scratch_of
+from bf16codecs.bench.gpu.decoders import check_verdicts, scratch_of
 from bf16codecs.bench.gpu.variants import Frame
 from bf16codecs.bench.gpu.work import LEAST_SECONDS, Piece, Work
-from bf16codecs.cuda.batches import BATCH_BYTES, launch
+from bf16codecs.cuda.batches import BATCH_BYTES, COUNTERS, aligned, block_runs, launch
 from bf16codecs.cuda.loading import LOADING_THREADS
 from bf16codecs.cuda.memory import Memory
 
@@ -159,9 +159,9 @@ class Sender(AbstractContextManager["Sender"]):
             at += len(model)
             payload = self._there.address + at
             host[at : at + part.payload.size] = part.payload
-            at = _aligned(at + part.payload.size, 8)  # a model's tables may be next
+            at = aligned(at + part.payload.size, 8)  # a model's tables may be next
             jobs.append(part.plan.jobs(payload, work.out.address + out, base, model_at))
-        at = _aligned(at, _ALIGNMENT)
+        at = aligned(at, _ALIGNMENT)
         content = np.frombuffer(b"".join(jobs), np.uint8)
         count = content.size // _core.DEVICE_JOB_BYTES
         host[at : at + content.size] = content
@@ -193,22 +193,17 @@ class Sender(AbstractContextManager["Sender"]):
         self._answers.array[:] = 0
 
 
-def _parts(piece: Piece, frame: Frame) -> list[_Part]:
-    """Return a frame's blocks in runs of half a batch at most, or of one block."""
+def _parts(piece: Piece, frame: Frame) -> Iterator[_Part]:
+    """Yield a frame's blocks as a loader sends them."""
     index = frame.index
-    first, parts = 0, []
-    for last in range(1, index.n_blocks + 1):
-        is_last = last == index.n_blocks
-        if is_last or index.offset(last + 1) - index.offset(first) > BATCH_BYTES // 2:
-            start = index.offset(first) - index.offset(0)
-            payload = frame.payload[start : index.offset(last) - index.offset(0)]
-            begin = first * index.block_items * index.item_size
-            plan = _core.DevicePlan(index, first, last)
-            room = _aligned(payload.size, 8) + len(plan.model(0))
-            room += (_core.DEVICE_JOB_BYTES + 1) * (last - first)
-            parts.append(_Part(piece, plan, payload, begin, room))
-            first = last
-    return parts
+    for first, last in block_runs(index, 0, index.n_blocks):
+        start, stop = (index.offset(block) - index.offset(0) for block in (first, last))
+        payload = frame.payload[start:stop]
+        begin = first * index.block_items * index.item_size
+        plan = _core.DevicePlan(index, first, last)
+        room = aligned(payload.size, 8) + plan.model_nbytes
+        room += (_core.DEVICE_JOB_BYTES + 1) * (last - first)
+        yield _Part(piece, plan, payload, begin, room)
 
 
 def _batched(parts: Sequence[_Part]) -> list[list[_Part]]:
@@ -226,8 +221,4 @@ def _batched(parts: Sequence[_Part]) -> list[list[_Part]]:
 
 def _room(parts: Sequence[_Part]) -> int:
     """Return what a batch takes, with room for what aligns its jobs and the next one."""
-    return _aligned(sum(part.room for part in parts) + COUNTERS, _ALIGNMENT) + _ALIGNMENT
-
-
-def _aligned(n: int, alignment: int) -> int:
-    return -(-n // alignment) * alignment
+    return aligned(sum(part.room for part in parts) + COUNTERS, _ALIGNMENT) + _ALIGNMENT

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bf16codecs.bench.data import Bytes, Sample
+from bf16codecs.cuda.batches import aligned
 from bf16codecs.cuda.device import Device
 from bf16codecs.cuda.memory import Memory
 
@@ -147,5 +148,5 @@ def _tiled(sizes: Sequence[int], nbytes: int) -> tuple[list[Piece], int]:
     for _ in range(copies):
         for tensor, size in enumerate(sizes):
             pieces.append(Piece(tensor, end, size))
-            end = -(-(end + size) // _ALIGNMENT) * _ALIGNMENT
+            end = aligned(end + size, _ALIGNMENT)
     return pieces, end
