@@ -6,6 +6,7 @@
 
 #include "check.h"
 #include "codec.h"
+#include "cuda/rows.h"
 #include "format/errors.h"
 #include "lockstep/compare.h"
 #include "lockstep/device.h"
@@ -179,6 +180,29 @@ void test_jobs(Random& random) {
   }
 }
 
+// Rows at any distances and addresses, copied by several warps.
+void test_rows(Random& random) {
+  const Bytes from = numbers(100'000, 256, random);
+  for (unsigned i = 0; i < 400; ++i) {
+    const uint64_t size = i % 8 == 0 ? random.below(9'000) : random.below(70);
+    const cuda::RowCopy rows{size, random.below(9), size + random.below(300),
+                             size + random.below(300)};
+    const uint64_t to_at = random.below(20), from_at = random.below(20);
+    Bytes to(to_at + rows.count * rows.to_pitch + 20, 0xA5);
+    Bytes expected = to;
+    for (uint64_t row = 0; row < rows.count; ++row) {
+      std::copy_n(from.data() + from_at + row * rows.from_pitch, size,
+                  expected.data() + to_at + row * rows.to_pitch);
+    }
+    const unsigned warps = 1 + random.below(5);
+    for (unsigned warp = 0; warp < warps; ++warp) {
+      cuda::copy_rows(cuda::Warp(i % 2 != 0), warp, warps, to.data() + to_at,
+                      from.data() + from_at, rows);
+    }
+    CHECK(to == expected);
+  }
+}
+
 }  // namespace
 }  // namespace bf16codecs::test
 
@@ -190,5 +214,6 @@ int main() {
   test_differences(random);
   test_versions(random);
   test_jobs(random);
+  test_rows(random);
   std::puts("every block as on the host");
 }

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "cuda/kernels.h"
+#include "cuda/rows.h"
 
 namespace {
 
@@ -15,9 +16,19 @@ T argument(void** arguments, unsigned i) {
   return *static_cast<T*>(arguments[i]);
 }
 
+void copy(uint32_t warps, void** arguments) {
+  const RowCopy rows{argument<uint64_t>(arguments, 4), argument<uint64_t>(arguments, 5),
+                     argument<uint64_t>(arguments, 1), argument<uint64_t>(arguments, 3)};
+  for (uint32_t w = 0; w < warps; ++w) {
+    copy_rows(Warp(w % 2 != 0), w, warps, argument<uint8_t*>(arguments, 0),
+              argument<const uint8_t*>(arguments, 2), rows);
+  }
+}
+
 }  // namespace
 
 extern "C" void bf16codecs_lockstep_launch(const char* kernel, uint32_t warps, void** arguments) {
+  if (std::strcmp(kernel, "bf16codecs_copy_rows") == 0) return copy(warps, arguments);
   const auto* const jobs = argument<const Job*>(arguments, 0);
   const auto n = argument<uint32_t>(arguments, 1);
   auto* const next = argument<uint32_t*>(arguments, 2);
