@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bf16codecs import _core
 
-__all__ = ["DeviceMemory", "Place", "decode_blocks", "new_place"]
+__all__ = ["DeviceMemory", "Place", "Rows", "decode_blocks", "new_place"]
 
 _Bytes = NDArray[np.uint8]
+
+
+class Rows(NamedTuple):
+    """Rows of bytes, which are at one distance where they are, and at another where they go."""
+
+    nbytes: int
+    number: int
+    #: From the begin of a row to that of the next one.
+    to_pitch: int
+    from_pitch: int
 
 
 class DeviceMemory(ABC):
@@ -34,6 +44,14 @@ class DeviceMemory(ABC):
     @abstractmethod
     def new(self, size: int) -> DeviceMemory:
         """Return other memory of the same device, of undefined content."""
+
+    @abstractmethod
+    def lent(self, size: int) -> DeviceMemory:
+        """Return memory that the calling thread has until it asks for such memory again."""
+
+    @abstractmethod
+    def put_rows(self, source: DeviceMemory, rows: Rows) -> None:
+        """Copy rows of other memory of the same device to the begin of this one."""
 
     @abstractmethod
     def host(self) -> _Bytes:

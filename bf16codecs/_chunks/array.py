@@ -306,9 +306,15 @@ class ChunkedArray(ArrayReader):
         # The span begins and ends within a block.
         return min(self.unit_nbytes, span + 2 * _core.MAX_BLOCK_BYTES)
 
-    def read_chunk(self, index: Index, out: Place, offset: int = 0) -> None:
-        """Read the bytes of a chunk from one of them on, as many as `out` has."""
-        self._read(index, self._find(index), Wanted.run(self.unit_nbytes, out, offset))
+    def read_chunk(
+        self, index: Index, out: Place, offset: int = 0, box: tuple[slice, ...] | None = None
+    ) -> None:
+        """Read the bytes of a chunk from one of them on, as many as `out` has, or a box of them."""
+        wanted = Wanted.run(self.unit_nbytes, out, offset)
+        if box is not None:
+            touched = partial(touched_ranges, box, self.chunks, self.dtype.itemsize)
+            wanted = replace(wanted, touched=touched)
+        self._read(index, self._find(index), wanted)
 
     def _read_unit(self, index: Index, out: Bytes) -> None:
         # Of an edge chunk what the array has: the rest may be versions that are not there.

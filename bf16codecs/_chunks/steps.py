@@ -51,12 +51,15 @@ class StepView(ArrayReader):
         """Whether what `read_chunk` gives are the step's bytes."""
         return isinstance(self._array, ChunkedArray) and self._array.decodes_ranges
 
-    def read_chunk(self, index: Index, out: Place) -> None:
-        """Read the bytes that the step has of a chunk."""
-        array = self._array
+    def read_chunk(
+        self, index: Index, out: Place, offset: int = 0, box: tuple[slice, ...] | None = None
+    ) -> None:
+        """Read the step's bytes of a chunk from one on, as many as `out` has, or a box of them."""
+        array, local = self._array, self._local
         assert isinstance(array, ChunkedArray)
-        offset = self._local * (array.unit_nbytes // array.chunks[0])
-        array.read_chunk((self._group, *index), out, offset)
+        offset += local * (array.unit_nbytes // array.chunks[0])
+        box = None if box is None else (slice(local, local + 1), *box)
+        array.read_chunk((self._group, *index), out, offset, box)
 
     def _axes(self, axes: Sequence[Axis]) -> list[Axis]:
         return [range(self._local, self._local + 1), *axes]

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bf16codecs import _core
-from bf16codecs._device_memory import DeviceMemory
-from bf16codecs.cuda.batches import BATCH_BYTES, Batch, block_runs
+from bf16codecs._device_memory import DeviceMemory, Rows
+from bf16codecs.cuda.batches import BATCH_BYTES, Batch, block_runs, most_warps
 from bf16codecs.cuda.device import Device
 from bf16codecs.cuda.memory import Memory
 
@@ -23,8 +23,10 @@ __all__ = ["LOADING_THREADS", "GpuBytes", "Loader"]
 #: it, and a bus of the fifth generation takes 50.
 LOADING_THREADS = 8
 
-# For planes of blocks where several are coded: a thread's.
-_SCRATCH_BYTES = 1 << 22
+# For planes of blocks where several are coded, and for what is copied from there: a thread's.
+_SCRATCH_BYTES = _LENT_BYTES = 1 << 22
+# What a warp copies at a time (``_native/cuda/rows.h``).
+_ROW_PART = 4096
 
 
 class Loader(AbstractContextManager["Loader"]):
@@ -115,6 +117,14 @@ class _Lane:
         self.stream = loader.device.stream()
         self._batch: Batch | None = None
         self._scratch: Memory | None = None
+        self._lent: Memory | None = None
+
+    def lent(self, nbytes: int) -> Memory:
+        """Return memory, whose content is used when it is asked for again."""
+        if self._lent is None or self._lent.nbytes < nbytes:
+            self.stream.synchronize()
+            self._lent = self._loader.device.allocate(max(nbytes, _LENT_BYTES))
+        return self._lent
 
     def batch(self, nbytes: int, jobs: int) -> Batch | None:
         """Return a batch with room for so many bytes and jobs; None if none has."""
@@ -179,6 +189,26 @@ class GpuBytes(DeviceMemory):
         """Return other memory of the GPU, of undefined content."""
         memory = self._loader.device.allocate(size)
         return GpuBytes(self._loader, memory.address, size, self._name, memory)
+
+    def lent(self, size: int) -> GpuBytes:
+        """Return memory that the calling thread has until it asks for such memory again."""
+        memory = self._loader.lane.lent(size)
+        return GpuBytes(self._loader, memory.address, size, self._name)
+
+    def put_rows(self, source: DeviceMemory, rows: Rows) -> None:
+        """Copy rows of other memory of the GPU to the begin of this one."""
+        assert isinstance(source, GpuBytes)
+        device, lane = self._loader.device, self._loader.lane
+        lane.send()
+        parts = rows.number * -(-rows.nbytes // _ROW_PART)
+        device.launch(
+            "bf16codecs_copy_rows",
+            min(parts, most_warps(device)),
+            1,
+            lane.stream,
+            *(self.address, rows.to_pitch, source.address, rows.from_pitch),
+            *(rows.nbytes, rows.number),
+        )
 
     def host(self) -> NDArray[np.uint8]:
         """Return what it holds."""

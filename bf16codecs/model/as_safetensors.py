@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bf16codecs.model.frameworks import as_array
+from bf16codecs.model.frameworks import read_array
 from bf16codecs.model.model import Model
 from bf16codecs.model.slices import Slice
 from bf16codecs.model.tensor import LazyTensor
@@ -80,7 +80,7 @@ class safe_open(Model):
     ) -> LazyTensor | Slice:
         """Return what reads a part of a tensor when it is indexed; of one item, too, an array."""
         tensor = super().get_slice(name, framework, device)
-        return Slice(tensor, as_array) if isinstance(tensor, LazyTensor) else tensor
+        return Slice(tensor, read_array) if isinstance(tensor, LazyTensor) else tensor
 
     def get_tensors(self) -> dict[str, Any]:
         """Read all tensors, in the order of their data."""

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bf16codecs.model.gpu import gpu_of, torch_tensors
+from bf16codecs.model.gpu import gpu_of, torch_selection, torch_tensors
 from bf16codecs.model.tensor import LazyTensor
 from bf16codecs.model.whole import check_together, read_all
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["as_array", "as_jax", "checked_framework", "in_torch", "load_torch"]
+__all__ = [
+    "as_jax",
+    "checked_framework",
+    "load_torch",
+    "read_array",
+    "read_jax",
+    "read_torch",
+]
 
 _FRAMEWORKS = {
     **dict.fromkeys(("numpy", "np"), "numpy"),
@@ -52,9 +59,21 @@ def _refuse_device(framework: str, device: Any) -> None:
         raise ValueError(f"{where}, not on {device!r:.80}: choose framework='torch'")
 
 
-def as_array(array: Any) -> NDArray[Any]:
-    """Return what a selection gives as an array: of one item, it is a scalar."""
-    return np.asarray(array)
+def read_array(tensor: LazyTensor, selection: Any) -> NDArray[Any]:
+    """Read a selection as an array: of one item, too."""
+    return np.asarray(tensor[selection])
+
+
+def read_jax(tensor: LazyTensor, selection: Any) -> Any:
+    """Read a selection as an array of JAX."""
+    return as_jax(tensor[selection])
+
+
+def read_torch(device: Any, tensor: LazyTensor, selection: Any) -> torch.Tensor:
+    """Read a selection as a tensor of PyTorch on a device; on a GPU, it may be decoded there."""
+    gpu = None if _is_host(device) else gpu_of(device)
+    found = None if gpu is None else torch_selection(tensor, selection, device, gpu)
+    return _in_torch(tensor[selection], tensor.get_dtype(), device) if found is None else found
 
 
 def as_jax(array: Any) -> Any:
@@ -71,15 +90,11 @@ def _jax_numpy() -> Any:
     return jax.numpy
 
 
-def in_torch(kind: str, device: Any) -> Callable[[Any], torch.Tensor]:
-    """Return what makes tensors of PyTorch, on a device, of arrays with a dtype of safetensors."""
+def _in_torch(array: Any, kind: str, device: Any) -> torch.Tensor:
+    """Return an array with a dtype of safetensors as a tensor of PyTorch on a device."""
+    from bf16codecs._torch_tensors import as_tensor
 
-    def convert(array: Any) -> torch.Tensor:
-        from bf16codecs._torch_tensors import as_tensor
-
-        return as_tensor(np.asarray(array), kind).to(device or "cpu")
-
-    return convert
+    return as_tensor(np.asarray(array), kind).to(device or "cpu")
 
 
 def load_torch(
@@ -105,7 +120,7 @@ def load_torch(
 
 
 def _loaded(tensors: list[LazyTensor], device: Any) -> dict[str, torch.Tensor]:
-    if device is None or str(device) == "cpu":
+    if _is_host(device):
         from bf16codecs._torch_tensors import as_tensor
 
         arrays = read_all(tensors)
@@ -115,7 +130,12 @@ def _loaded(tensors: list[LazyTensor], device: Any) -> dict[str, torch.Tensor]:
         check_together(tensors)
         return torch_tensors(tensors, device, gpu)
     # One by one: the model may fit on the device (or several) and not into host memory.
-    return {t.name: in_torch(t.get_dtype(), device)(t[...]) for t in tensors}
+    return {t.name: _in_torch(t[...], t.get_dtype(), device) for t in tensors}
+
+
+def _is_host(device: Any) -> bool:
+    """Tell whether a device that was checked is the CPU."""
+    return device is None or str(device) == "cpu"
 
 
 def _are_same(tensor: Any, other: Any) -> bool:

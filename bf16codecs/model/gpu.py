@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
 from bf16codecs._chunks.array import ArrayReader, Job
-from bf16codecs._chunks.whole import device_jobs
+from bf16codecs._chunks.indexing import Points, as_index, parse_selection
+from bf16codecs._chunks.on_device import decodes_there, device_jobs
 from bf16codecs._threads import run_all
 from bf16codecs.cuda.found import found_gpu, only_there
 
@@ -17,7 +19,15 @@ if TYPE_CHECKING:
 
     from bf16codecs.cuda.device import Device
 
-__all__ = ["Readable", "Target", "gpu_of", "read_onto", "torch_tensors"]
+__all__ = [
+    "Readable",
+    "Target",
+    "gpu_of",
+    "read_onto",
+    "torch_selection",
+    "torch_tensors",
+    "wait_for_torch",
+]
 
 
 class Readable(Protocol):
@@ -41,15 +51,27 @@ class Readable(Protocol):
     def _reader(self) -> ArrayReader:
         """Return what reads it, once that is checked."""
 
+    def _check_size(self, items: int, work: int) -> None:
+        """Refuse what is more than a call may decode."""
+
     def __getitem__(self, selection: Any) -> Any:
         """Read a part of it on the host."""
 
 
 class Target(NamedTuple):
-    """Where a tensor goes: memory of a GPU that has its size."""
+    """Where a tensor goes, or a box of it: memory of a GPU that has its size."""
 
     tensor: Readable
     address: int
+    #: Indices along each axis, which follow each other; None for all of them.
+    axes: Sequence[range] | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Its size."""
+        if self.axes is None:
+            return self.tensor.nbytes
+        return math.prod(map(len, self.axes)) * self.tensor.dtype.itemsize
 
 
 def gpu_of(device: torch.device) -> Device | None:
@@ -74,22 +96,82 @@ def torch_tensors(
     device, gpu
         The GPU, as PyTorch has it and as it is.
     """
-    import torch
-
-    from bf16codecs._torch_tensors import as_tensor
-
-    made = {}
-    for tensor in tensors:
-        dtype = as_tensor(np.empty(0, tensor.dtype), tensor.get_dtype()).dtype
-        made[tensor.name] = torch.empty(tensor.shape, dtype=dtype, device=device)
-    # What had the memory before may not be done with it.
-    torch.cuda.current_stream(device).synchronize()
+    made = {tensor.name: _new(tensor, tensor.shape, device) for tensor in tensors}
+    wait_for_torch(device)
     read_onto(gpu, [Target(tensor, made[tensor.name].data_ptr()) for tensor in tensors])
     return made
 
 
+def torch_selection(
+    tensor: Readable, selection: Any, device: torch.device, gpu: Device
+) -> torch.Tensor | None:
+    """Read a selection of a tensor into a new tensor of PyTorch on a GPU.
+
+    Parameters
+    ----------
+    tensor, selection
+        As for NumPy.
+    device, gpu
+        The GPU, as PyTorch has it and as it is.
+
+    Returns
+    -------
+    torch.Tensor or None
+        None if it has steps, or arrays of indices, or the tensor is not decoded on a GPU.
+
+    Raises
+    ------
+    IndexError
+        With NumPy's messages.
+    LimitError
+        If it is more than a call may decode.
+    """
+    parsed = parse_selection(selection, tensor.shape)
+    if isinstance(parsed, Points) or not decodes_there(tensor._array):
+        return None
+    axes = [
+        range(axis.start, axis.start + len(axis))
+        for axis in parsed.axes
+        if isinstance(axis, range) and (axis.step == 1 or len(axis) == 1)
+    ]
+    if len(axes) != len(tensor.shape) or not all(map(_is_view, parsed.then)):
+        return None
+    shape = [len(axis) for axis in axes]
+    tensor._check_size(math.prod(shape), tensor._array.box_work(axes).total)
+    made = _new(tensor, shape, device)
+    wait_for_torch(device)
+    read_onto(gpu, [Target(tensor, made.data_ptr(), axes)])
+    return made[parsed.then]
+
+
+def _is_view(item: Any) -> bool:
+    """Tell whether PyTorch selects as NumPy does with one part of a selection."""
+    if isinstance(item, slice):
+        return item == slice(None)
+    return item is None or item is Ellipsis or isinstance(item, int)
+
+
+def _new(tensor: Readable, shape: Sequence[int], device: torch.device) -> torch.Tensor:
+    import torch
+
+    from bf16codecs._torch_tensors import as_tensor
+
+    dtype = as_tensor(np.empty(0, tensor.dtype), tensor.get_dtype()).dtype
+    return torch.empty(tuple(shape), dtype=dtype, device=device)
+
+
+def wait_for_torch(device: torch.device) -> None:
+    """Return when PyTorch is done with what it has begun in the calling thread.
+
+    What memory it gives may still be in use by what had it before.
+    """
+    import torch
+
+    torch.cuda.current_stream(device).synchronize()
+
+
 def read_onto(gpu: Device, targets: Sequence[Target]) -> None:
-    """Read whole tensors of one model to a GPU, all of them in parallel, after they are checked.
+    """Read tensors of one model to a GPU, all of them in parallel, after they are checked.
 
     It returns when all is there. Beside the tensors, this takes less than 256 MB of the host's
     memory and of the GPU's, if the store is local.
@@ -114,18 +196,20 @@ def read_onto(gpu: Device, targets: Sequence[Target]) -> None:
     with Loader(gpu) as loader:
 
         def jobs() -> Iterator[Job]:
-            for tensor, address in targets:
-                memory = loader.memory(address, tensor.nbytes, tensor.name)
-                yield from device_jobs(tensor._reader(), memory)
+            for target in targets:
+                tensor, address, axes = target
+                memory = loader.memory(address, target.nbytes, tensor.name)
+                yield from device_jobs(tensor._reader(), memory, axes)
 
         run_all(jobs(), 0 if is_one else LOADING_THREADS, largest)
         failed = loader.finish()
     for target in targets:
         if target.tensor.name in failed:
-            _explain(target.tensor, gpu)
+            _explain(target, gpu)
 
 
-def _explain(tensor: Readable, gpu: Device) -> None:
+def _explain(target: Target, gpu: Device) -> None:
     """Raise what the host finds wrong with a tensor."""
-    tensor[...]
+    tensor, _, axes = target
+    tensor[... if axes is None else tuple(map(as_index, axes))]
     raise only_there(f"tensor {tensor.name!r:.80}", gpu)

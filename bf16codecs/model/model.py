@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from bf16codecs._half import HalfLoss
 from bf16codecs._messages import counted
 from bf16codecs.errors import TensorNotFoundError
-from bf16codecs.model.frameworks import as_jax, checked_framework, in_torch, load_torch
+from bf16codecs.model.frameworks import (
+    as_jax,
+    checked_framework,
+    load_torch,
+    read_jax,
+    read_torch,
+)
 from bf16codecs.model.info import Info, info_of
 from bf16codecs.model.shown import model_html
 from bf16codecs.model.slices import Slice
@@ -187,7 +193,7 @@ class Model:
         tensor = self[_checked_name(name)]
         if framework == "numpy":
             return tensor
-        return Slice(tensor, as_jax if framework == "jax" else in_torch(tensor.get_dtype(), device))
+        return Slice(tensor, read_jax if framework == "jax" else partial(read_torch, device))
 
     def get_tensor(self, name: str, framework: str | None = None, device: Any = None) -> Any:
         """Read a whole tensor.

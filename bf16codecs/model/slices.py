@@ -14,10 +14,17 @@ class Slice:
     """A tensor of a model whose selections are of a framework; `Model.get_slice` makes it.
 
     Index it as a `LazyTensor`.
+
+    Parameters
+    ----------
+    tensor
+        The tensor.
+    read
+        Reads a selection of it.
     """
 
-    def __init__(self, tensor: LazyTensor, convert: Callable[[Any], Any]) -> None:
-        self._tensor, self._convert = tensor, convert
+    def __init__(self, tensor: LazyTensor, read: Callable[[LazyTensor, Any], Any]) -> None:
+        self._tensor, self._read = tensor, read
 
     def get_shape(self) -> list[int]:
         """Return the shape."""
@@ -28,7 +35,7 @@ class Slice:
         return self._tensor.get_dtype()
 
     def __getitem__(self, selection: Any) -> Any:
-        return self._convert(self._tensor[selection])
+        return self._read(self._tensor, selection)
 
     def __len__(self) -> int:
         return len(self._tensor)

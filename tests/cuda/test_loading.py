@@ -20,6 +20,7 @@ from bf16codecs.cuda.loading import GpuBytes, Loader
 from bf16codecs.errors import CorruptDataError, DeviceError
 from bf16codecs.model import open_model
 from bf16codecs.model.gpu import Target, read_onto
+from bf16codecs.zarr import BF16ArithmeticCodec
 from lazy_models import weights, write_safetensors
 from models import every_dtype
 
@@ -52,6 +53,18 @@ def on_gpu(model: Any) -> dict[str, bytes]:
         return {
             n: loader.memory(m.address, m.nbytes, n).host().tobytes() for n, m in memory.items()
         }
+
+
+def boxes_on_gpu(boxes: list[tuple[Any, list[range]]]) -> list[bytes]:
+    """Load boxes of tensors onto the GPU; return what is there then."""
+    device, targets, memory = Device.of(0), [], []
+    for tensor, axes in boxes:
+        target = Target(tensor, 0, axes)
+        memory.append(device.allocate(target.nbytes))
+        targets.append(target._replace(address=memory[-1].address))
+    read_onto(device, targets)
+    with Loader(device) as loader:
+        return [loader.memory(m.address, m.nbytes, None).host().tobytes() for m in memory]
 
 
 def on_host(model: Any) -> dict[str, bytes]:
@@ -136,6 +149,58 @@ def test_a_step_of_a_run(gpu, tmp_path: Path, as_hdf5: bool) -> None:
     for step in (0, 3, 4):
         with open_model(f"{path}@{step}") as model:
             assert on_gpu(model) == on_host(model)
+
+
+def in_other_chunks(store: Path, chunks: dict[str, tuple[int, ...]]) -> None:
+    """Write the arrays of a store again, in chunks that it would not have."""
+    zarr: Any = pytest.importorskip("zarr")
+    group = zarr.open_group(store)
+    for name, shape in chunks.items():
+        values, attributes = group[name][...], dict(group[name].attrs)
+        options = {"chunks": shape, "compressors": BF16ArithmeticCodec(), "attributes": attributes}
+        zarr.create_array(group.store, name=name, data=values, overwrite=True, **options)
+    zarr.consolidate_metadata(group.store)
+
+
+def test_chunks_that_are_no_runs_of_the_array(gpu, tmp_path: Path) -> None:
+    """Of squares, columns and boxes, with edges; and more than a thread's memory has room for."""
+    random = np.random.default_rng(3)
+    chunks = {
+        "squares": ((300, 301), (64, 64)),
+        "columns": ((200, 300), (200, 7)),
+        "rows": ((30, 301), (1, 100)),
+        "boxes": ((20, 30, 40), (7, 30, 9)),
+        "kernels": ((12, 10, 3, 3), (5, 4, 3, 3)),
+        "line": ((1000,), (33,)),
+        "large": ((1100, 2200), (1100, 2100)),
+    }
+    arrays = {n: weights(shape, seed=random.integers(99)) for n, (shape, _) in chunks.items()}
+    store = tmp_path / "m.zarr"
+    safetensors_to_zarr(write_safetensors(tmp_path / "m.safetensors", arrays), store)
+    in_other_chunks(store, {name: shape for name, (_, shape) in chunks.items()})
+    with open_model(store) as model:
+        there = on_gpu(model)
+        assert there == {name: array.tobytes() for name, array in arrays.items()}
+        for name, tensor in model.items():
+            for _ in range(6):
+                axes = [range(*sorted(random.integers(0, n + 1, 2))) for n in tensor.shape]
+                (found,) = boxes_on_gpu([(tensor, axes)])
+                place = tuple(slice(axis.start, axis.stop) for axis in axes)
+                assert found == arrays[name][place].tobytes()
+
+
+def test_boxes_of_a_step(gpu, tmp_path: Path) -> None:
+    arrays, sources = {"a": weights((100, 333)), "b": weights((0, 7))}, []
+    for step in range(4):
+        folder = tmp_path / f"step-{step}"
+        folder.mkdir()
+        sources.append(write_safetensors(folder / "model.safetensors", arrays))
+        arrays = changed(arrays, step)
+    safetensors_to_run(sources, tmp_path / "run.zarr", steps=range(4), chunk_size=1 << 14)
+    with open_model(f"{tmp_path / 'run.zarr'}@2") as model:
+        tensor, axes = model["a"], [range(11, 90), range(5, 300)]
+        assert boxes_on_gpu([(tensor, axes)]) == [tensor[11:90, 5:300].tobytes()]
+        assert boxes_on_gpu([(model["b"], [range(0), range(2, 5)])]) == [b""]
 
 
 def damage(store: Path) -> None:
