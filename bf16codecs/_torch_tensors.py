@@ -53,11 +53,19 @@ def in_a_row(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.reshape(()).reshape(1) if tensor.numel() == 1 else tensor.reshape(-1)
 
 
-def is_memory_of(tensor: torch.Tensor, dtype: torch.dtype) -> bool:
-    """Tell whether a tensor is memory on the CPU that has items of a dtype as they are stored."""
+def is_memory_of(tensor: torch.Tensor, dtype: torch.dtype, kind: str = "cpu") -> bool:
+    """Tell whether a tensor is memory that has items of a dtype as they are stored.
+
+    Parameters
+    ----------
+    tensor, dtype
+        The tensor, and the dtype.
+    kind
+        Of the device that it is on: ``"cpu"``, ``"cuda"``.
+    """
     return (
         tensor.dtype == dtype
-        and tensor.device.type == "cpu"
+        and tensor.device.type == kind
         and tensor.layout == torch.strided
         and not tensor.is_conj()
         and not tensor.is_neg()

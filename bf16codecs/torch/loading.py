@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
-from typing import Any
+from itertools import chain, groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from bf16codecs._torch_tensors import as_tensor, is_memory_of, memory_of
+from bf16codecs.model.gpu import Target, gpu_of, read_onto, wait_for_torch
 from bf16codecs.model.model import Model, open_model
 from bf16codecs.model.tensor import LazyTensor
 from bf16codecs.model.whole import check_together, read_into
 from bf16codecs.torch.tied import tied_names
+
+if TYPE_CHECKING:
+    from bf16codecs.cuda.device import Device
 
 __all__ = ["checked_names", "load_into"]
 
@@ -40,6 +46,8 @@ def load_into(
 
     What is on the device "meta" gets new memory on the CPU, as with ``assign=True``: parameters are
     new objects. What the store lacks stays on "meta", such as buffers that are not persistent.
+
+    Tensors on a GPU are decoded there if the packages of the extra ``cuda`` are installed.
 
     One by one, and beside the module, are decoded: tensors on other devices, those that are not
     contiguous or overlap another one, subclasses, those to convert; and, all together, those of
@@ -120,9 +128,9 @@ class _Stored(torch.Tensor):
         stored.lazy, stored.copies = lazy, copies
         return stored
 
-    def read(self) -> torch.Tensor:
+    def read(self, device: torch.device | str = "cpu") -> torch.Tensor:
         """Decode it."""
-        return self.lazy.torch().reshape(self.shape)
+        return self.lazy.torch(device).reshape(self.shape)
 
     @classmethod
     def __torch_dispatch__(
@@ -230,7 +238,8 @@ def _refuse_dtypes(where: str, copies: Iterable[tuple[torch.Tensor, _Stored]]) -
 def _refuse_expanded(copies: Iterable[tuple[torch.Tensor, _Stored]]) -> None:
     """Raise RuntimeError if several items of a tensor are one in memory: PyTorch writes none."""
     for target, stored in copies:
-        steps = target.stride() if target.layout == torch.strided else ()
+        has_steps = target.layout == torch.strided and target.numel()
+        steps = target.stride() if has_steps else ()
         if any(step == 0 and size > 1 for step, size in zip(steps, target.shape, strict=False)):
             raise RuntimeError(
                 f"tensor {stored.lazy.name!r}: that of the module is expanded, and its items share"
@@ -259,46 +268,66 @@ def _copy(copies: Copies) -> None:
     """Decode tensors into their places: in parallel where nothing but memory is needed."""
     overlapping = _overlapping([target for target, _ in copies])
     direct: Copies = []
+    on_gpus: defaultdict[torch.device, Copies] = defaultdict(list)
     others: Copies = []
+    gpus = _gpus({target.device for target, _ in copies})
     for target, stored in copies:
-        is_direct = _is_memory_for(stored, target) and id(target) not in overlapping
-        (direct if is_direct else others).append((target, stored))
+        kind = "cuda" if target.device in gpus else "cpu"
+        if id(target) in overlapping or not _is_memory_for(stored, target, kind):
+            others.append((target, stored))
+        elif target.device in gpus:
+            on_gpus[target.device].append((target, stored))
+        else:
+            direct.append((target, stored))
     places = (
         memory_of(target, stored.lazy.dtype).reshape(stored.lazy.shape) for target, stored in direct
     )
     read_into([stored.lazy for _, stored in direct], places)
+    for device, there in on_gpus.items():
+        wait_for_torch(device)
+        read_onto(
+            gpus[device], [Target(stored.lazy, target.data_ptr()) for target, stored in there]
+        )
     for target, stored in others:
         try:
             with torch.no_grad():
-                target.copy_(stored.read())
+                target.copy_(stored.read(target.device if target.device in gpus else "cpu"))
         except RuntimeError as e:
             raise RuntimeError(f"tensor {stored.lazy.name!r}: {e}") from e
 
 
-def _is_memory_for(stored: _Stored, target: torch.Tensor) -> bool:
-    """Tell whether a tensor is plain memory that has the values just as they are stored."""
+def _gpus(devices: Iterable[torch.device]) -> dict[torch.device, Device]:
+    """Return those of the devices that tensors can be decoded on."""
+    found = {device: gpu_of(device) for device in devices}
+    return {device: gpu for device, gpu in found.items() if gpu is not None}
+
+
+def _is_memory_for(stored: _Stored, target: torch.Tensor, kind: str) -> bool:
+    """Tell whether a tensor is plain memory of a device that has the values as they are stored."""
     is_plain = type(target) in _PLAIN and target.is_contiguous()
-    return is_plain and is_memory_of(target, stored.dtype)
+    return is_plain and is_memory_of(target, stored.dtype, kind)
 
 
 def _overlapping(tensors: Iterable[torch.Tensor]) -> set[int]:
     """Return the identities of tensors that may share memory with another one of them."""
-    spans = sorted(_spans(tensors))
-    found, reach, farthest = set(), 0, 0
-    for start, stop, tensor in spans:
-        if start < reach:
-            found |= {tensor, farthest}
-        if stop > reach:
-            reach, farthest = stop, tensor
+    found: set[int] = set()
+    for _, spans in groupby(sorted(_spans(tensors)), key=itemgetter(0)):
+        reach, farthest = 0, 0
+        for _, start, stop, tensor in spans:
+            if start < reach:
+                found |= {tensor, farthest}
+            if stop > reach:
+                reach, farthest = stop, tensor
     return found
 
 
-def _spans(tensors: Iterable[torch.Tensor]) -> Iterator[tuple[int, int, int]]:
-    """Yield where each tensor on the CPU begins and ends in memory, and its identity."""
+def _spans(tensors: Iterable[torch.Tensor]) -> Iterator[tuple[str, int, int, int]]:
+    """Yield where each tensor begins and ends in a device's memory, and its identity."""
     for tensor in tensors:
-        if tensor.device.type == "cpu" and tensor.layout == torch.strided and tensor.numel():
+        has_memory = tensor.device.type in ("cpu", "cuda") and tensor.layout == torch.strided
+        if has_memory and tensor.numel():
             last = sum(
                 (n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True)
             )
             start = tensor.data_ptr()
-            yield start, start + (last + 1) * tensor.element_size(), id(tensor)
+            yield str(tensor.device), start, start + (last + 1) * tensor.element_size(), id(tensor)

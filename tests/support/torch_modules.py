@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -56,9 +57,9 @@ def note_decoded_beside(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names = []
     read = loading._Stored.read
 
-    def note(stored: loading._Stored) -> torch.Tensor:
+    def note(stored: loading._Stored, device: Any = "cpu") -> torch.Tensor:
         names.append(stored.lazy.name)
-        return read(stored)
+        return read(stored, device)
 
     monkeypatch.setattr(loading._Stored, "read", note)
     return names

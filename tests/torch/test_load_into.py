@@ -144,6 +144,14 @@ def test_expanded_tensors_are_refused_before_others_are_changed(tmp_path):
     assert bits(other[0].weight) == before
 
 
+def test_expanded_tensors_without_items_are_loaded(tmp_path):
+    module = nn.Module()
+    module.register_buffer("empty", torch.zeros(0, 4))
+    save_file(module.state_dict(), tmp_path / "m.zarr")
+    module.empty = torch.zeros(0, 1).expand(0, 4)
+    assert load_into(module, tmp_path / "m.zarr") == ([], [])
+
+
 def test_what_gets_memory_in_inference_mode_can_be_trained(saved):
     module, path = saved
     with torch.device("meta"):

@@ -151,7 +151,7 @@ def test_subclasses_with_memory_of_their_own(tmp_path):
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path, monkeypatch):
-    def fail(self):
+    def fail(self, device):
         raise RuntimeError("no room")
 
     monkeypatch.setattr(loading._Stored, "read", fail)

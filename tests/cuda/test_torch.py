@@ -1,0 +1,196 @@
+"""PyTorch's tensors, decoded on the GPU that they are on.
+
+Without one, tensors on the CPU stand for those on a GPU: the driver's stand-in takes their memory
+as it takes all of the host's.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("cuda.core", reason="needs cuda-core")
+pytest.importorskip("torch", reason="needs torch")
+
+import torch
+
+import bf16codecs.torch
+from bf16codecs._torch_tensors import as_tensor, is_memory_of
+from bf16codecs.convert import safetensors_to_zarr
+from bf16codecs.cuda.device import Device
+from bf16codecs.errors import CorruptDataError, LimitError
+from bf16codecs.model import gpu as model_gpu
+from bf16codecs.model import open_model
+from lazy_models import weights, write_safetensors
+
+ARRAYS = {
+    "large": weights((700, 512)),
+    "small": weights((40, 17), seed=1),
+    "scalar": weights((), seed=2),
+    "empty": weights((0, 3)),
+    "single": weights((300, 30), "float32", 3),
+    "byte": weights((30, 30), "float8_e4m3fn", 4),
+    "counts": np.arange(50),
+}
+
+
+@pytest.fixture
+def device(gpu, monkeypatch) -> Any:
+    """Return the device of the GPU, or what stands in for it."""
+    if gpu is None:
+        if not torch.cuda.is_available():
+            pytest.skip("needs a PyTorch with CUDA")
+        return torch.device("cuda", 0)
+
+    def gpu_of(device: Any) -> Device | None:
+        return Device.of(0) if device.type == "cpu" else None
+
+    for module in ("model.gpu", "model.frameworks", "torch.loading"):
+        monkeypatch.setattr(f"bf16codecs.{module}.gpu_of", gpu_of)
+    for module in ("model.gpu", "torch.loading"):
+        monkeypatch.setattr(f"bf16codecs.{module}.wait_for_torch", lambda device: None)
+    monkeypatch.setattr("bf16codecs.model.frameworks._is_host", lambda device: device is None)
+    monkeypatch.setattr(
+        "bf16codecs.torch.loading.is_memory_of", lambda t, dtype, kind: is_memory_of(t, dtype)
+    )
+    return torch.device("cpu")
+
+
+@pytest.fixture
+def decoded(monkeypatch) -> list[str]:
+    """Return the names of what is read onto the GPU from now on."""
+    names: list[str] = []
+    real = model_gpu.read_onto
+
+    def read_onto(gpu: Device, targets: Any) -> None:
+        names.extend(target.tensor.name for target in targets)
+        real(gpu, targets)
+
+    for module in ("model.gpu", "torch.loading"):
+        monkeypatch.setattr(f"bf16codecs.{module}.read_onto", read_onto)
+    return names
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("store")
+    source = write_safetensors(folder / "m.safetensors", ARRAYS)
+    safetensors_to_zarr(source, folder / "m.zarr", chunk_size=1 << 18)
+    return folder / "m.zarr"
+
+
+def assert_same(tensor: Any, array: np.ndarray) -> None:
+    expected = as_tensor(np.array(array))
+    assert (tensor.dtype, tensor.shape) == (expected.dtype, expected.shape)
+    there, here = (t.cpu().contiguous().reshape(-1).view(torch.uint8) for t in (tensor, expected))
+    assert torch.equal(there, here)
+
+
+def test_whole_tensors(device, store: Path, decoded: list[str]) -> None:
+    with open_model(store) as model:
+        for name, tensor in model.load("torch", device=device).items():
+            assert_same(tensor, ARRAYS[name])
+        assert_same(model["large"].torch(device), ARRAYS["large"])
+    loaded = bf16codecs.torch.load_file(store, device=device)
+    assert loaded.keys() == ARRAYS.keys()
+    assert sorted(decoded) == sorted([*ARRAYS, *ARRAYS, "large"])
+
+
+@pytest.mark.parametrize(
+    "selection",
+    [
+        np.s_[...],
+        np.s_[10:200],
+        np.s_[5],
+        np.s_[-1, 3],
+        np.s_[:, 17:300],
+        np.s_[600:, None, 511:],
+        np.s_[3:3],
+        np.s_[9:10:5, :],
+    ],
+)
+def test_slices(device, store: Path, decoded: list[str], selection: Any) -> None:
+    with open_model(store, framework="torch", device=device) as model:
+        part = model.get_slice("large")[selection]
+    assert_same(part, ARRAYS["large"][selection])
+    assert decoded == ["large"]
+
+
+@pytest.mark.parametrize(
+    "selection", [np.s_[::2], np.s_[::-1, :3], np.s_[[3, 1]], ([1, 2], [3, 4])]
+)
+def test_slices_that_the_host_reads(device, store: Path, decoded: list[str], selection) -> None:
+    with open_model(store, framework="torch", device=device) as model:
+        part = model.get_slice("large")[selection]
+    assert_same(part, ARRAYS["large"][selection])
+    assert decoded == []
+
+
+def test_slices_of_other_tensors(device, store: Path) -> None:
+    with open_model(store, framework="torch", device=device) as model:
+        assert_same(model.get_slice("scalar")[...], ARRAYS["scalar"])
+        assert_same(model.get_slice("empty")[:, 1:2], ARRAYS["empty"][:, 1:2])
+        assert_same(model.get_slice("byte")[3:, 4], ARRAYS["byte"][3:, 4])
+        with pytest.raises(IndexError, match="index 700 is out of bounds for axis 0"):
+            model.get_slice("large")[700]
+    with (
+        open_model(store, framework="torch", device=device, max_bytes=100_000) as model,
+        pytest.raises(LimitError, match="large"),
+    ):
+        model.get_slice("large")[:]
+
+
+class Net(torch.nn.Module):
+    def __init__(self, device: Any) -> None:
+        super().__init__()
+        for name, array in ARRAYS.items():
+            tensor = torch.zeros_like(as_tensor(np.array(array)), device=device)
+            self.register_buffer(name, tensor)
+        self.weight = torch.nn.Parameter(self.small.clone(), requires_grad=False)
+
+
+def test_load_into(device, store: Path, decoded: list[str]) -> None:
+    module = Net(device)
+    addresses = {name: tensor.data_ptr() for name, tensor in module.named_buffers()}
+    missing, unexpected = bf16codecs.torch.load_into(module, store, strict=False)
+    assert (missing, unexpected) == (["weight"], [])
+    for name, tensor in module.named_buffers():
+        assert_same(tensor, ARRAYS[name])
+        assert tensor.data_ptr() == addresses[name]
+    assert sorted(decoded) == sorted(ARRAYS)
+
+
+def test_load_into_what_has_another_form(device, store: Path, decoded: list[str]) -> None:
+    """Beside the module: what is not contiguous, overlaps, or is to be converted."""
+    module = Net(device)
+    memory = torch.zeros(40 * 17 + 900, dtype=torch.bfloat16, device=device)
+    module.small = memory[: 40 * 17].view(40, 17)
+    module.byte = memory[40 * 17 - 1 :][:900].view(30, 30)
+    module.large = torch.zeros(512, 700, dtype=torch.bfloat16, device=device).t()
+    module.single = torch.zeros(300, 30, dtype=torch.bfloat16, device=device)
+    bf16codecs.torch.load_into(module, store, strict=False, cast=True)
+    assert_same(module.large, ARRAYS["large"])
+    assert_same(module.single, ARRAYS["single"].astype("bfloat16"))
+    assert set(decoded) == ARRAYS.keys()
+
+
+def test_damage(device, store: Path, tmp_path: Path) -> None:
+    source = write_safetensors(tmp_path / "m.safetensors", {"large": ARRAYS["large"]})
+    safetensors_to_zarr(source, tmp_path / "m.zarr")
+    chunk = max(
+        (p for p in (tmp_path / "m.zarr").rglob("*") if p.is_file()), key=lambda p: p.stat().st_size
+    )
+    content = bytearray(chunk.read_bytes())
+    content[-2000] ^= 1
+    chunk.write_bytes(content)
+    module = torch.nn.Module()
+    module.register_buffer("large", torch.zeros(700, 512, dtype=torch.bfloat16, device=device))
+    with pytest.raises(CorruptDataError, match="large"):
+        bf16codecs.torch.load_into(module, tmp_path / "m.zarr")
+    with open_model(tmp_path / "m.zarr", framework="torch", device=device) as model:
+        with pytest.raises(CorruptDataError, match="large"):
+            model.get_slice("large")[600:]
+        assert_same(model.get_slice("large")[:4], ARRAYS["large"][:4])
