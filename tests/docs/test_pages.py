@@ -17,14 +17,14 @@ from doc_pages import LANGUAGES, PAGES, Block, blocks_of, check_unrun, matches, 
 BLOCKS = [block for page in PAGES for block in blocks_of(page)]
 #: Why blocks are not run, and how many: whoever adds one has to say so here.
 NOT_RUN = {
-    "installs packages": 11,
+    "installs packages": 12,
     "takes minutes": 13,
     "takes a minute": 1,  # run by tests/test_examples.py, in less
     "builds C++": 15,
     "builds Rust": 1,
     "builds netCDF-C": 1,
     "needs a cluster": 1,
-    "needs a GPU": 1,  # what it does is tested by tests/cuda/test_zarr.py
+    "needs a GPU": 2,  # what it does is tested by tests/cuda
     "needs netCDF-C with plugins": 3,  # run by tests/netcdf/test_page.py
     "serves a page": 1,
 }
