@@ -196,20 +196,13 @@ def read_onto(gpu: Device, targets: Sequence[Target]) -> None:
     with Loader(gpu) as loader:
 
         def jobs() -> Iterator[Job]:
-            for target in targets:
+            for number, target in enumerate(targets):
                 tensor, address, axes = target
-                memory = loader.memory(address, target.nbytes, tensor.name)
+                memory = loader.memory(address, target.nbytes, number)
                 yield from device_jobs(tensor._reader(), memory, axes)
 
         run_all(jobs(), 0 if is_one else LOADING_THREADS, largest)
         failed = loader.finish()
-    for target in targets:
-        if target.tensor.name in failed:
-            _explain(target, gpu)
-
-
-def _explain(target: Target, gpu: Device) -> None:
-    """Raise what the host finds wrong with a tensor."""
-    tensor, _, axes = target
-    tensor[... if axes is None else tuple(map(as_index, axes))]
-    raise only_there(f"tensor {tensor.name!r:.80}", gpu)
+    for tensor, _, axes in (t for number, t in enumerate(targets) if number in failed):
+        tensor[... if axes is None else tuple(map(as_index, axes))]  # raises what is wrong
+        raise only_there(f"tensor {tensor.name!r:.80}", gpu)

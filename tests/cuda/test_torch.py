@@ -18,12 +18,14 @@ pytest.importorskip("torch", reason="needs torch")
 import torch
 
 import bf16codecs.torch
+import bf16codecs.torch.checkpoint.reader
 from bf16codecs._torch_tensors import as_tensor, is_memory_of
 from bf16codecs.convert import safetensors_to_zarr
 from bf16codecs.cuda.device import Device
 from bf16codecs.errors import CorruptDataError, LimitError
 from bf16codecs.model import gpu as model_gpu
 from bf16codecs.model import open_model
+from bf16codecs.torch.checkpoint import StoreReader
 from lazy_models import weights, write_safetensors
 
 ARRAYS = {
@@ -37,6 +39,10 @@ ARRAYS = {
 }
 
 
+#: What reads into tensors that are there.
+LOADERS = "torch.loading", "torch.checkpoint.reader"
+
+
 @pytest.fixture
 def device(gpu, monkeypatch) -> Any:
     """Return the device of the GPU, or what stands in for it."""
@@ -48,14 +54,16 @@ def device(gpu, monkeypatch) -> Any:
     def gpu_of(device: Any) -> Device | None:
         return Device.of(0) if device.type == "cpu" else None
 
-    for module in ("model.gpu", "model.frameworks", "torch.loading"):
+    def is_memory(tensor: Any, dtype: Any, kind: str = "cpu") -> bool:
+        return kind == "cuda" and is_memory_of(tensor, dtype)
+
+    for module in ("model.gpu", "model.frameworks", *LOADERS):
         monkeypatch.setattr(f"bf16codecs.{module}.gpu_of", gpu_of)
-    for module in ("model.gpu", "torch.loading"):
+    for module in ("model.gpu", *LOADERS):
         monkeypatch.setattr(f"bf16codecs.{module}.wait_for_torch", lambda device: None)
+    for module in LOADERS:
+        monkeypatch.setattr(f"bf16codecs.{module}.is_memory_of", is_memory)
     monkeypatch.setattr("bf16codecs.model.frameworks._is_host", lambda device: device is None)
-    monkeypatch.setattr(
-        "bf16codecs.torch.loading.is_memory_of", lambda t, dtype, kind: is_memory_of(t, dtype)
-    )
     return torch.device("cpu")
 
 
@@ -69,7 +77,7 @@ def decoded(monkeypatch) -> list[str]:
         names.extend(target.tensor.name for target in targets)
         real(gpu, targets)
 
-    for module in ("model.gpu", "torch.loading"):
+    for module in ("model.gpu", *LOADERS):
         monkeypatch.setattr(f"bf16codecs.{module}.read_onto", read_onto)
     return names
 
@@ -175,6 +183,18 @@ def test_load_into_what_has_another_form(device, store: Path, decoded: list[str]
     assert_same(module.large, ARRAYS["large"])
     assert_same(module.single, ARRAYS["single"].astype("bfloat16"))
     assert set(decoded) == ARRAYS.keys()
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_checkpoints(device, store: Path, decoded: list[str]) -> None:
+    from torch.distributed.checkpoint import load
+
+    state = {n: torch.zeros_like(as_tensor(np.array(a)), device=device) for n, a in ARRAYS.items()}
+    state["small"] = torch.zeros(17, 40, dtype=torch.bfloat16, device=device).t()
+    load(state, storage_reader=StoreReader(store))
+    for name, tensor in state.items():
+        assert_same(tensor, ARRAYS[name])
+    assert sorted(decoded) == ["byte", "large", "scalar", "single"]
 
 
 def test_damage(device, store: Path, tmp_path: Path) -> None:

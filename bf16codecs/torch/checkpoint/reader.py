@@ -5,9 +5,10 @@ from __future__ import annotations
 import io
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -23,11 +24,13 @@ from torch.distributed.checkpoint.planner import LoadItemType, ReadItem
 from torch.futures import Future
 
 from bf16codecs._chunks.array import ArrayReader, Job
+from bf16codecs._chunks.on_device import decodes_there
 from bf16codecs._dtypes import ARRAY_DTYPES
 from bf16codecs._paths import given_path
 from bf16codecs._threads import codec_threads, run_all
 from bf16codecs._torch_tensors import as_tensor, is_memory_of, memory_of
 from bf16codecs.errors import StoreError
+from bf16codecs.model.gpu import Target, gpu_of, read_onto, wait_for_torch
 from bf16codecs.model.model import Model, open_model
 from bf16codecs.store.backend import StoreReader as Backend
 from bf16codecs.store.bases import work_with_bases
@@ -37,6 +40,9 @@ from bf16codecs.store.objects import read_checkpoint, read_object
 from bf16codecs.store.opening import Opening, open_any, split_step
 from bf16codecs.torch.checkpoint.threads import own_place, own_threads, sharing
 from bf16codecs.torch.tied import TORCH_DTYPES
+
+if TYPE_CHECKING:
+    from bf16codecs.cuda.device import Device
 
 __all__ = ["StoreReader"]
 
@@ -173,8 +179,9 @@ class StoreReader(StorageReader):
             direct = [(own, own.memory) for own in wanted if own.memory is not None]
             scratch = max((own.array.scratch_nbytes for own, _ in direct), default=0)
             run_all((job for own, out in direct for job in own.jobs(out)), concurrency, scratch)
+            _read_onto_gpus(self._opened(), [own for own in wanted if own.gpu is not None])
             for own in wanted:
-                if own.memory is None:
+                if own.memory is None and own.gpu is None:
                     own.copy(concurrency)
                 else:  # autograd does not see that it was written to
                     torch.autograd.graph.increment_version(own.target)
@@ -216,6 +223,19 @@ def _there(path: str | os.PathLike[str], base: Any) -> str:
     return text
 
 
+def _read_onto_gpus(model: Model, wanted: Sequence[_Wanted]) -> None:
+    """Decode boxes to where they go on GPUs."""
+    by_device: defaultdict[torch.device, list[_Wanted]] = defaultdict(list)
+    for own in wanted:
+        by_device[own.target.device].append(own)
+    for device, there in by_device.items():
+        wait_for_torch(device)
+        targets = [Target(model[own.name], own.target.data_ptr(), own.axes) for own in there]
+        gpu = there[0].gpu
+        assert gpu is not None
+        read_onto(gpu, targets)
+
+
 def _tensor_metadata(name: str, kind: str, shape: tuple[int, ...]) -> TensorStorageMetadata:
     if kind not in TORCH_DTYPES:
         raise StoreError(f"tensor {name!r}: this PyTorch has no dtype for {kind}")
@@ -234,6 +254,8 @@ class _Wanted:
     target: torch.Tensor
     #: Of the target, if it can be decoded into.
     memory: NDArray[Any] | None
+    #: That has the target's memory, if it can be decoded there.
+    gpu: Device | None
 
     @classmethod
     def of(cls, opened: Backend, item: ReadItem, planner: LoadPlanner, cast: bool) -> _Wanted:
@@ -242,7 +264,7 @@ class _Wanted:
         opened.check_header(name)
         kind = kind or next(k for k, dtype in ARRAY_DTYPES.items() if dtype == array.dtype.name)
         target = planner.resolve_tensor(item).detach()
-        dtype, memory = TORCH_DTYPES[kind], None
+        dtype, memory, gpu = TORCH_DTYPES[kind], None, None
         if target.dtype != dtype and not cast:
             raise TypeError(
                 f"tensor {name!r}: is {dtype} in {opened.where}, and to be loaded into"
@@ -253,7 +275,11 @@ class _Wanted:
             raise ValueError(f"tensor {name!r}: {shapes[0]} is to be loaded into {shapes[1]}")
         if is_memory_of(target, dtype):
             memory = memory_of(target, array.dtype)
-        return cls(item, array, kind, target, memory)
+        elif (
+            decodes_there(array) and is_memory_of(target, dtype, "cuda") and target.is_contiguous()
+        ):
+            gpu = gpu_of(target.device)
+        return cls(item, array, kind, target, memory, gpu)
 
     @property
     def name(self) -> str:
