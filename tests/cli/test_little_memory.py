@@ -25,7 +25,7 @@ import importlib, pkgutil, re, resource, sys
 import blake3, h5py, rich.progress, zarr
 import bf16codecs
 from bf16codecs import cli
-others = r"\\b(analysis|analyze|bench|dask|demo|torch|view|_torch_tensors|_xarray)\\b"
+others = r"\\b(analysis|analyze|bench|cuda|dask|demo|torch|view|_torch_tensors|_xarray)\\b"
 for module in pkgutil.walk_packages(bf16codecs.__path__, "bf16codecs."):
     if not re.search(others, module.name):
         importlib.import_module(module.name)

@@ -247,6 +247,7 @@ def test_memory_on_either_side(stand_in, tmp_path: Path) -> None:
     """No more than 256 MB, however large the model."""
     arrays = {f"{i}": weights((1500, 2000), seed=i) for i in range(4)}
     safetensors_to_zarr(write_safetensors(tmp_path / "m.safetensors", arrays), tmp_path / "m.zarr")
+    in_other_chunks(tmp_path / "m.zarr", {"0": (1500, 500), "1": (300, 1100)})
     made: list[int] = []
     real = Device.allocate
 
