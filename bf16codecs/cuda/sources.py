@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
+from bf16codecs.errors import DeviceError
+
 __all__ = ["NVRTC_HEADERS", "PREFIX", "Sources", "kernel_names", "kernel_sources", "read_sources"]
 
 #: What the kernels' names begin with. Each has a file of its own, called by the rest.
@@ -52,7 +54,15 @@ def kernel_names() -> list[str]:
 
 
 def kernel_sources(kernel: str) -> Sources:
-    """Read the source of one of the package's kernels."""
+    """Read the source of one of the package's kernels.
+
+    Raises
+    ------
+    DeviceError
+        If there is no such kernel.
+    """
+    if kernel not in kernel_names():
+        raise DeviceError(f"{kernel}: the package has no such kernel")
     return read_sources(f"cuda/{kernel.removeprefix(PREFIX)}.cu", _FOLDER)
 
 

@@ -78,6 +78,11 @@ def test_the_package_has_kernels() -> None:
         assert name.encode() in compile_source(CAPABILITY, kernel_sources(name)).code
 
 
+def test_a_kernel_that_there_is_not() -> None:
+    with pytest.raises(DeviceError, match="bf16codecs_encode: the package has no such kernel"):
+        kernel_sources("bf16codecs_encode")
+
+
 def test_the_assembler_reports() -> None:
     report = io.StringIO()
     compile_source(CAPABILITY, KERNELS, report)
