@@ -93,16 +93,16 @@ def launch(
     """
     warps = min(count, most_warps(device))
     n, none = np.uint32(count), np.uint64(0)
-    device.launch("bf16codecs_decode_fused", warps, 1, stream, jobs, n, counters, verdicts)
+    device.launch("bf16codecs_decode_fused", warps, stream, jobs, n, counters, verdicts)
     counters += _COUNTER
     name = "bf16codecs_decode_any"
-    device.launch(name, warps, 1, stream, jobs, n, counters, verdicts, 0, none)
+    device.launch(name, warps, stream, jobs, n, counters, verdicts, 0, none)
     address, each, most = scratch
     if most:
         counters += _COUNTER
         warps = min(count, most)
         each_warp = np.uint64(each)
-        device.launch(name, warps, 1, stream, jobs, n, counters, verdicts, address, each_warp)
+        device.launch(name, warps, stream, jobs, n, counters, verdicts, address, each_warp)
 
 
 class Batch:

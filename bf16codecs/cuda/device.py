@@ -188,9 +188,7 @@ class Device:
             device.set_current()
             return Stream(device.create_stream(foreign), self.current)
 
-    def launch(
-        self, kernel: str, warps: int, warps_per_block: int, stream: Stream, *arguments: Any
-    ) -> None:
+    def launch(self, kernel: str, warps: int, stream: Stream, *arguments: Any) -> None:
         """Let a kernel of this package run on a stream.
 
         Parameters
@@ -198,9 +196,7 @@ class Device:
         kernel
             Its name.
         warps
-            How many, of 32 threads each, at least 1; as many more as the last block has room for.
-        warps_per_block
-            How many of them share a block, at most 32.
+            How many, at least 1. Each is a block of 32 threads.
         stream
             When.
         *arguments
@@ -216,8 +212,7 @@ class Device:
         with self.current():
             found = self._kernel(kernel)
             _check_arguments(kernel, found.sizes, arguments)
-            blocks = -(-warps // warps_per_block)
-            config = core.LaunchConfig(grid=blocks, block=_WARP * warps_per_block)
+            config = core.LaunchConfig(grid=warps, block=_WARP)
             with named_errors(kernel):
                 core.launch(stream.stream, config, found.kernel, *arguments)
 

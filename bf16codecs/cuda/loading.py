@@ -201,14 +201,9 @@ class GpuBytes(DeviceMemory):
         device, lane = self._loader.device, self._loader.lane
         lane.send()
         parts = rows.number * -(-rows.nbytes // _ROW_PART)
-        device.launch(
-            "bf16codecs_copy_rows",
-            min(parts, most_warps(device)),
-            1,
-            lane.stream,
-            *(self.address, rows.to_pitch, source.address, rows.from_pitch),
-            *(rows.nbytes, rows.number),
-        )
+        warps = min(parts, most_warps(device))
+        places = self.address, rows.to_pitch, source.address, rows.from_pitch
+        device.launch("bf16codecs_copy_rows", warps, lane.stream, *places, rows.nbytes, rows.number)
 
     def host(self) -> NDArray[np.uint8]:
         """Return what it holds."""

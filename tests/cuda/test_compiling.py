@@ -103,7 +103,7 @@ def test_the_driver_takes_ptx(stand_in, monkeypatch) -> None:
     device = Device(0)
     device.compute_capability = 99, 0
     memory, stream = device.allocate(4), device.stream()
-    device.launch("count_warps", 1, 1, stream, memory.address)
+    device.launch("count_warps", 1, stream, memory.address)
     stream.synchronize()
 
 
@@ -115,10 +115,10 @@ def test_code_for_another_gpu_is_not_run(stand_in, monkeypatch) -> None:
     )
     device = Device(0)
     with pytest.raises(DeviceError, match=r"count_warps: CUDA_ERROR_NO_BINARY_FOR_GPU .*[)]$"):
-        device.launch("count_warps", 1, 1, device.stream(), 0)
+        device.launch("count_warps", 1, device.stream(), 0)
     monkeypatch.setenv("BF16CODECS_STAND_IN_VERSION", "11040")
     with pytest.raises(DeviceError, match=r"NVRTC 1\d\.\d+ made it, and .* CUDA 11\.4; .*cuda12\]"):
-        device.launch("count_warps", 1, 1, device.stream(), 0)
+        device.launch("count_warps", 1, device.stream(), 0)
 
 
 def test_gpus_that_are_too_old() -> None:

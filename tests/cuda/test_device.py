@@ -108,15 +108,15 @@ def test_kernels_run(device: Device) -> None:
     values = np.arange(777, dtype=np.uint8)
     there, copied = to_device(device, stream, values), device.allocate(777)
     stream.fill(copied.address, 0, 777)
-    device.launch("copy_bytes", 25, 4, stream, there.address, copied.address, np.uint32(777))
+    device.launch("copy_bytes", 25, stream, there.address, copied.address, np.uint32(777))
     assert from_device(stream, copied.address, 777).tobytes() == values.tobytes()
 
 
-def test_blocks_are_full(device: Device) -> None:
+def test_each_warp_is_a_block(device: Device) -> None:
     stream = device.stream()
     count = to_device(device, stream, np.zeros(1, np.uint32))
-    device.launch("count_warps", 10, 4, stream, count.address)
-    assert from_device(stream, count.address, 4).view(np.uint32) == 12
+    device.launch("count_warps", 10, stream, count.address)
+    assert from_device(stream, count.address, 4).view(np.uint32) == 10
 
 
 def test_results_are_there_when_somebody_waited(device: Device, stand_in) -> None:
@@ -204,7 +204,7 @@ def test_several_threads(device: Device) -> None:
         for _ in range(20):
             stream.fill(out.address, 0, 5000)
             arguments = source.address, out.address, np.uint32(5000)
-            device.launch("copy_bytes", 160, 4, stream, *arguments)
+            device.launch("copy_bytes", 160, stream, *arguments)
             results.append(set(from_device(stream, out.address, 5000).tolist()) == {value})
 
     threads = [threading.Thread(target=work, args=(i + 1,)) for i in range(4)]
@@ -241,11 +241,11 @@ def test_the_current_device_stays(stand_in) -> None:
 def test_arguments_are_checked(device: Device) -> None:
     stream = device.stream()
     with pytest.raises(TypeError, match=r"copy_bytes takes arguments of \(8, 8, 4\) bytes"):
-        device.launch("copy_bytes", 1, 1, stream, 0, 0, 0)
+        device.launch("copy_bytes", 1, stream, 0, 0, 0)
     with pytest.raises(TypeError, match="count_warps"):
-        device.launch("count_warps", 1, 1, stream)
+        device.launch("count_warps", 1, stream)
     with pytest.raises(DeviceError, match=r"no_such_kernel: CUDA_ERROR_NOT_FOUND \(.*\)$"):
-        device.launch("no_such_kernel", 1, 1, stream)
+        device.launch("no_such_kernel", 1, stream)
 
 
 def test_no_such_gpu(gpu) -> None:
@@ -277,7 +277,7 @@ def test_no_room_is_told_wherever(device: Device, stand_in) -> None:
         device.stream()
     stand_in.fail("cuLaunchKernel")
     with pytest.raises(MemoryError, match="count_warps"):
-        device.launch("count_warps", 1, 1, stream, 0)
+        device.launch("count_warps", 1, stream, 0)
     stand_in.fail("cuMemAlloc", n=2)
     first = device.allocate(10)
     with pytest.raises(MemoryError):
@@ -314,6 +314,6 @@ def test_misuse_is_found_out(device: Device, stand_in) -> None:
     assert "another context" in stand_in.misuse()
     values = np.zeros(200, np.uint8)
     there = to_device(device, stream, values)
-    device.launch("copy_bytes", 7, 1, stream, there.address, memory.address, np.uint32(101))
+    device.launch("copy_bytes", 7, stream, there.address, memory.address, np.uint32(101))
     memory.close()
     assert "behind a block" in stand_in.misuse()
