@@ -33,7 +33,8 @@ class LibraryArray(ArrayReader):
     error
         What errors of the library become.
     read_points
-        Reads single elements, if the library has a better way than boxes around them.
+        Reads single elements, if the library has a better way than boxes around them; gives None
+        if it has none now.
     """
 
     def __init__(
@@ -45,7 +46,7 @@ class LibraryArray(ArrayReader):
         read: Callable[[Sequence[Axis], NDArray[Any]], None],
         concurrency: int,
         error: type[Exception],
-        read_points: Callable[[Sequence[NDArray[np.intp]]], NDArray[Any]] | None = None,
+        read_points: Callable[[Sequence[NDArray[np.intp]]], NDArray[Any] | None] | None = None,
     ) -> None:
         unit = chunk_shape(shape, dtype.itemsize, SLAB_BYTES)
         decoded_nbytes = math.prod(chunks or ()) * dtype.itemsize
@@ -77,11 +78,14 @@ class LibraryArray(ArrayReader):
 
     def read_points(self, indices: Sequence[NDArray[np.intp]], out: NDArray[Any]) -> None:
         """Read single elements into `out`; all have one dimension."""
-        if self._read_all_points is None or self._is_large:
+        found = None
+        if self._read_all_points is not None and not self._is_large:
+            with named_errors(self.label, self._error):
+                found = self._read_all_points(indices)
+        if found is None:
             super().read_points(indices, out)
-            return
-        with named_errors(self.label, self._error):
-            out[...] = self._read_all_points(indices)
+        else:
+            out[...] = found
 
     def _reads_around(self, axes: Sequence[Axis]) -> bool:
         """Tell whether HDF5, which reads all that encloses a box, would read far more than that."""

@@ -50,7 +50,12 @@ def library_array(label: str, array: zarr.Array, is_local: bool) -> LibraryArray
         with _decoding_errors(is_local):
             out[...] = as_array(array.oindex[selection] if selection else array[()])
 
-    def read_points(points: Sequence[NDArray[np.intp]]) -> NDArray[Any]:
+    def read_points(points: Sequence[NDArray[np.intp]]) -> NDArray[Any] | None:
+        from zarr.core.buffer import NDBuffer, cpu, default_buffer_prototype
+
+        buffers: type[NDBuffer] = default_buffer_prototype().nd_buffer
+        if not issubclass(buffers, cpu.NDBuffer):  # where `vindex` fails
+            return None
         with _decoding_errors(is_local):
             return np.asarray(array.vindex[tuple(points)])
 

@@ -109,4 +109,6 @@ def test_models_are_read_on_the_host(cupy, tmp_path) -> None:
     with open_model(tmp_path / "m.zarr") as model:
         assert np.asarray(model["v"][...]).tobytes() == WEIGHTS[:9].tobytes()
         assert np.asarray(model["w"][...]).tobytes() == WEIGHTS.tobytes()
+        selection = np.array([1, 699]), np.array([3, 4])
+        assert model["w"][selection].tobytes() == WEIGHTS[selection].tobytes()
         assert host_bytes(cupy, model["v"].zarr[...]) == WEIGHTS[:9].tobytes()
