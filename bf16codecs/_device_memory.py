@@ -54,10 +54,6 @@ class DeviceMemory(ABC):
         """Copy rows of other memory of the same device to the begin of this one."""
 
     @abstractmethod
-    def host(self) -> _Bytes:
-        """Return what it holds."""
-
-    @abstractmethod
     def decode(self, index: _core.Index, payload: _Bytes, first: int, last: int, base: Any) -> None:
         """Decode blocks of a frame to here: see `decode_blocks`."""
 

@@ -307,18 +307,16 @@ class ChunkedArray(ArrayReader):
         return min(self.unit_nbytes, span + 2 * _core.MAX_BLOCK_BYTES)
 
     def read_chunk(
-        self, index: Index, out: Place, offset: int = 0, box: tuple[slice, ...] | None = None
+        self, index: Index, found: Located, box: tuple[slice, ...], out: Place, offset: int
     ) -> None:
-        """Read the bytes of a chunk from one of them on, as many as `out` has, or a box of them."""
-        wanted = Wanted.run(self.unit_nbytes, out, offset)
-        if box is not None:
-            touched = partial(touched_ranges, box, self.chunks, self.dtype.itemsize)
-            wanted = replace(wanted, touched=touched)
-        self._read(index, self._find(index), wanted)
+        """Read a box of a chunk to where `out` has it, which has the chunk's bytes from one on."""
+        touched = partial(touched_ranges, box, self.chunks, self.dtype.itemsize)
+        self._read(index, found, Wanted(self.unit_nbytes, touched, out, offset))
 
     def _read_unit(self, index: Index, out: Bytes) -> None:
         # Of an edge chunk what the array has: the rest may be versions that are not there.
-        self.read_chunk(index, out[: self._plan.piece(index).nbytes])
+        content = out[: self._plan.piece(index).nbytes]
+        self._read(index, self._find(index), Wanted.run(self.unit_nbytes, content, 0))
 
     def _read_points(self, index: Index, found: Located, points: Points) -> NDArray[Any]:
         # In parts: a chunk of thousands of versions may be larger than any memory.

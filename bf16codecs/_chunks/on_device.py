@@ -5,32 +5,46 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any, TypeGuard
 
-from bf16codecs._chunks.array import SLAB_BYTES, ArrayReader, ChunkedArray, Index, Job
+import numpy as np
+from numpy.typing import NDArray
+
+from bf16codecs._chunks.array import SLAB_BYTES, ArrayReader, ChunkedArray, Index, Job, Located
+from bf16codecs._chunks.grid import chunk_shape
 from bf16codecs._chunks.indexing import cut_box
 from bf16codecs._chunks.layouts import Layout, copies
 from bf16codecs._chunks.steps import StepView
 from bf16codecs._device_memory import DeviceMemory
 
-__all__ = ["decodes_there", "device_jobs"]
+__all__ = ["decodes_there", "device_jobs", "host_nbytes"]
 
 #: Indices along each axis, which follow each other.
 Axes = Sequence[range]
+#: Of an array whose chunks can be decoded on a device.
+Decodable = ChunkedArray | StepView
 
-# What is one run of bytes in its chunk or where it goes, but not in both, is decoded to memory that
-# each thread has, in parts of this size.
+# What is no run of bytes where it goes, or none in its chunk, comes by way of memory that each
+# thread has, in parts of this size.
 _DETOUR_BYTES = 1 << 22
 
 
-def decodes_there(array: ArrayReader) -> bool:
+def decodes_there(array: ArrayReader) -> TypeGuard[Decodable]:
     """Tell whether an array's chunks can be decoded on a device."""
     return isinstance(array, (ChunkedArray, StepView)) and array.decodes_ranges
+
+
+def host_nbytes(array: ArrayReader) -> int:
+    """Return how much memory of the host a job of `device_jobs` takes."""
+    return array.scratch_nbytes + (0 if decodes_there(array) else _unit_nbytes(array))
 
 
 def device_jobs(
     array: ArrayReader, memory: DeviceMemory, axes: Axes | None = None
 ) -> Iterator[Job]:
     """Yield what together reads a box, little-endian and in C order; in any order, at one time.
+
+    Chunks are decoded on the device if that `decodes_there`, and otherwise on the host.
 
     Parameters
     ----------
@@ -39,58 +53,99 @@ def device_jobs(
     memory
         Of the box's size.
     axes
-        The box; None for all of the array, which may also be one that the host has to decode.
+        The box; None for all of the array.
     """
-    if not isinstance(array, (ChunkedArray, StepView)) or not array.decodes_ranges:
-        yield from _by_the_host(array, memory)
-        return
     if memory.size == 0:  # the other axes may be of any length
         return
     axes = [range(size) for size in array.shape] if axes is None else axes
-    box = Layout.of([len(axis) for axis in axes], array.dtype.itemsize)
-    for segments in cut_box(axes, array.chunks):
-        index = tuple(segment.chunk for segment in segments)
-        local = [range(s.indices[0], s.indices[-1] + 1) for s in segments]
-        part = box.part([segment.place for segment in segments])
-        yield partial(_read_part, array, index, local, memory, part)
+    layout = Layout.of([len(axis) for axis in axes], array.dtype.itemsize)
+    for segments in cut_box(axes, _unit(array)):
+        to = layout.part([segment.place for segment in segments])
+        if decodes_there(array):
+            index = tuple(segment.chunk for segment in segments)
+            box = [range(s.indices[0], s.indices[-1] + 1) for s in segments]
+            yield partial(_decode_there, array, index, array._find(index), box, memory, to)
+        else:
+            box = [axis[s.place] for axis, s in zip(axes, segments, strict=True)]
+            values = np.empty(to.shape, array.dtype)
+            jobs = list(array.box_jobs(box, values))
+            yield partial(_decode_here, jobs, values, memory, to)
 
 
-def _by_the_host(array: ArrayReader, memory: DeviceMemory) -> Iterator[Job]:
-    plan = array.plan(array.label)
-    for piece in plan.pieces():
-        for start in range(piece.offset, piece.offset + piece.nbytes, SLAB_BYTES):
-            stop = min(start + SLAB_BYTES, piece.offset + piece.nbytes)
-            yield partial(array.read_run, start, stop, memory[start:stop])
+def _unit(array: ArrayReader) -> Index:
+    """Return the shape of what a job reads: of what is decoded whole, all at once."""
+    if decodes_there(array) or not array.reads_ranges:
+        return array._unit
+    return chunk_shape(array._unit, array.dtype.itemsize, SLAB_BYTES)
 
 
-def _read_part(
-    array: ChunkedArray | StepView, index: Index, axes: Axes, memory: DeviceMemory, to: Layout
+def _unit_nbytes(array: ArrayReader) -> int:
+    return Layout.of(_unit(array), array.dtype.itemsize).span
+
+
+def _decode_there(
+    array: Decodable,
+    index: Index,
+    found: Located,
+    axes: Axes,
+    memory: DeviceMemory,
+    to: Layout,
 ) -> None:
     """Read a box of one chunk to where it is to be in memory."""
     box = _slices(axes)
     stored = Layout.of(array.chunks, array.dtype.itemsize).part(box)
     if stored.is_run and to.is_run:
-        array.read_chunk(index, memory[to.offset : to.offset + to.span], stored.offset)
+        run = memory[to.offset : to.offset + to.span]
+        array.read_chunk(index, found, box, run, stored.offset)
     elif stored.span <= _DETOUR_BYTES:
         decoded = memory.lent(stored.span)
-        array.read_chunk(index, decoded, stored.offset, box)
-        for there, here, rows in copies(to, replace(stored, offset=0)):
-            memory[there : memory.size].put_rows(decoded[here : decoded.size], rows)
+        array.read_chunk(index, found, box, decoded, stored.offset)
+        _copy(decoded, replace(stored, offset=0), memory, to)
     else:
-        for half in _halves(axes):
-            place = [
-                slice(h.start - a.start, h.stop - a.start) for h, a in zip(half, axes, strict=True)
-            ]
-            _read_part(array, index, half, memory, to.part(place))
+        for half, place in _halves(axes):
+            _decode_there(array, index, found, half, memory, to.part(place))
+
+
+def _decode_here(
+    jobs: Sequence[Job], values: NDArray[Any], memory: DeviceMemory, to: Layout
+) -> None:
+    """Read a box on the host, and copy it to where it is to be."""
+    for job in jobs:
+        job()
+    _put(values.astype(values.dtype.newbyteorder("<"), copy=False), memory, to)
+
+
+def _put(values: NDArray[Any], memory: DeviceMemory, to: Layout) -> None:
+    if to.is_run:
+        memory[to.offset : to.offset + to.span] = _bytes(values)
+    elif values.nbytes <= _DETOUR_BYTES:
+        there = memory.lent(values.nbytes)
+        there[:] = _bytes(values)
+        _copy(there, Layout.of(values.shape, values.itemsize), memory, to)
+    else:
+        for _, place in _halves([range(size) for size in values.shape]):
+            _put(values[place], memory, to.part(place))
+
+
+def _bytes(values: NDArray[Any]) -> NDArray[np.uint8]:
+    return np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+
+
+def _copy(source: DeviceMemory, at: Layout, memory: DeviceMemory, to: Layout) -> None:
+    for there, here, rows in copies(to, at):
+        memory[there : memory.size].put_rows(source[here : source.size], rows)
 
 
 def _slices(axes: Axes) -> tuple[slice, ...]:
     return tuple(slice(axis.start, axis.stop) for axis in axes)
 
 
-def _halves(axes: Axes) -> Iterator[list[range]]:
-    """Yield both halves of a box, cut along its first axis of several indices."""
+def _halves(axes: Axes) -> Iterator[tuple[Axes, tuple[slice, ...]]]:
+    """Yield both halves of a box, and their places in it: along its first axis of several."""
     at = next(i for i, axis in enumerate(axes) if len(axis) > 1)
     middle = len(axes[at]) // 2
-    for half in (axes[at][:middle], axes[at][middle:]):
-        yield [*axes[:at], half, *axes[at + 1 :]]
+    for part in (slice(0, middle), slice(middle, len(axes[at]))):
+        half = [*axes[:at], axes[at][part], *axes[at + 1 :]]
+        place = [slice(0, len(axis)) for axis in axes]
+        place[at] = part
+        yield half, tuple(place)

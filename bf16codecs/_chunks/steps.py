@@ -52,14 +52,14 @@ class StepView(ArrayReader):
         return isinstance(self._array, ChunkedArray) and self._array.decodes_ranges
 
     def read_chunk(
-        self, index: Index, out: Place, offset: int = 0, box: tuple[slice, ...] | None = None
+        self, index: Index, found: Located, box: tuple[slice, ...], out: Place, offset: int
     ) -> None:
-        """Read the step's bytes of a chunk from one on, as many as `out` has, or a box of them."""
+        """Read a box of what a chunk has of the step, to where `out` has it: see `ChunkedArray`."""
         array, local = self._array, self._local
         assert isinstance(array, ChunkedArray)
         offset += local * (array.unit_nbytes // array.chunks[0])
-        box = None if box is None else (slice(local, local + 1), *box)
-        array.read_chunk((self._group, *index), out, offset, box)
+        box = (slice(local, local + 1), *box)
+        array.read_chunk((self._group, *index), found, box, out, offset)
 
     def _axes(self, axes: Sequence[Axis]) -> list[Axis]:
         return [range(self._local, self._local + 1), *axes]

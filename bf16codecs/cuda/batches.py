@@ -112,14 +112,12 @@ class Batch:
     ----------
     device
         The GPU.
-    nbytes
-        How much: at a time, on either side.
     """
 
-    def __init__(self, device: Device, nbytes: int = BATCH_BYTES) -> None:
-        self._device, self.nbytes = device, nbytes
-        self._host = device.pinned(nbytes)
-        self._there = device.allocate(nbytes)
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._host = device.pinned(BATCH_BYTES)
+        self._there = device.allocate(BATCH_BYTES)
         self._event: Event | None = None
         self._clear()
 
@@ -144,7 +142,7 @@ class Batch:
         """Return how many bytes it has room for, with so many jobs."""
         count = len(self._owners) + jobs
         taken = self._used + 2 * _JOB_ALIGNMENT + COUNTERS + (_core.DEVICE_JOB_BYTES + 1) * count
-        return max(0, self.nbytes - taken)
+        return max(0, self._host.nbytes - taken)
 
     def put(self, content: NDArray[np.uint8], alignment: int = 1) -> int:
         """Put bytes there; return their address on the GPU, once they are sent."""

@@ -20,12 +20,12 @@ from bf16codecs.cuda._driver import (
     FileStreamProgramCache,
     call,
     core,
-    driver,
     make_program_cache_key,
     named_errors,
     nvrtc,
 )
 from bf16codecs.cuda.sources import NVRTC_HEADERS, Sources, kernel_sources
+from bf16codecs.cuda.versions import compiler_version, driver_version
 from bf16codecs.errors import DeviceError
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "cache_folder",
     "compile_source",
     "compiled",
+    "expect_compiler",
     "newer_than_driver",
 ]
 
@@ -85,17 +86,31 @@ def compiled(kernel: str, capability: tuple[int, int]) -> Code:
         return _compiled[key]
 
 
+def expect_compiler(capability: tuple[int, int]) -> None:
+    """Check that there is a compiler for a GPU.
+
+    Parameters
+    ----------
+    capability
+        The GPU's compute capability.
+
+    Raises
+    ------
+    DeviceError
+        If there is none.
+    """
+    _options(capability)
+
+
 def newer_than_driver() -> str:
     """Return what to do if the compiler is of a later CUDA than the driver; nothing if it is not.
 
     Within a major version, every driver takes what every compiler makes.
     """
-    major, minor = call(nvrtc.nvrtcVersion)
-    version = call(driver.cuDriverGetVersion)
-    if major <= version // 1000:
+    if compiler_version().major <= driver_version().major:
         return ""
-    has = f"{version // 1000}.{version % 1000 // 10}"
-    return f"; NVRTC {major}.{minor} made it, and the driver is for CUDA {has}{_OTHER_COMPILER}"
+    made = f"NVRTC {compiler_version()} made it, and the driver is for CUDA {driver_version()}"
+    return f"; {made}{_OTHER_COMPILER}"
 
 
 def architectures() -> list[int]:
@@ -137,10 +152,9 @@ def cache_folder() -> Path | None:
     """Return where compiled kernels are kept between processes; None if there is no place."""
     if given := os.environ.get("BF16CODECS_CACHE_DIR"):
         return Path(given)
-    variable, below_home = {
-        "win32": ("LOCALAPPDATA", "AppData/Local"),
-        "darwin": ("", "Library/Caches"),
-    }.get(sys.platform, ("XDG_CACHE_HOME", ".cache"))
+    variable, below_home = "XDG_CACHE_HOME", ".cache"
+    if sys.platform == "win32":
+        variable, below_home = "LOCALAPPDATA", "AppData/Local"
     if (place := os.environ.get(variable, "")) and Path(place).is_absolute():
         return Path(place) / "bf16codecs"
     try:
@@ -156,10 +170,9 @@ def _options(capability: tuple[int, int]) -> tuple[Any, bool]:
     is_ptx = arch not in known
     older = [a for a in known if a <= arch]
     if not older:
-        major, minor = call(nvrtc.nvrtcVersion)
         raise DeviceError(
-            f"NVRTC {major}.{minor} compiles for GPUs of compute capability {known[0] / 10} and "
-            f"newer, not {arch / 10}{_OTHER_COMPILER if arch >= 70 else ''}"
+            f"NVRTC {compiler_version()} compiles for GPUs of compute capability {known[0] / 10}"
+            f" and newer, not {arch / 10}{_OTHER_COMPILER if arch >= 70 else ''}"
         )
     target = f"compute_{older[-1]}" if is_ptx else f"sm_{arch}"
     options = core.ProgramOptions(

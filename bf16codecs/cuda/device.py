@@ -14,12 +14,13 @@ from bf16codecs.cuda._driver import call, core, driver, named_errors
 from bf16codecs.cuda.compiling import compiled, newer_than_driver
 from bf16codecs.cuda.memory import Memory, PinnedMemory
 from bf16codecs.cuda.streams import ForeignStream, Stream
+from bf16codecs.cuda.versions import CudaVersion, driver_version
 from bf16codecs.errors import DeviceError
 
 __all__ = ["Device", "KernelNeeds", "Room"]
 
 _WARP = 32
-_OLDEST = 12000  # CUDA 12.0
+_OLDEST = CudaVersion(12, 0)
 
 
 class Room(NamedTuple):
@@ -159,8 +160,15 @@ class Device:
         """
         address = 0
         if nbytes:
-            with self.current():
-                address = int(call(driver.cuMemHostAlloc, nbytes, driver.CU_MEMHOSTALLOC_PORTABLE))
+            try:
+                with self.current():
+                    flags = driver.CU_MEMHOSTALLOC_PORTABLE
+                    address = int(call(driver.cuMemHostAlloc, nbytes, flags))
+            except MemoryError as e:
+                raise MemoryError(
+                    f"the host has no {nbytes:,} bytes that can stay where they are, for a GPU to"
+                    " copy from and to"
+                ) from e
         return PinnedMemory(address, nbytes, self._free_pinned)
 
     def stream(self) -> Stream:
@@ -171,22 +179,18 @@ class Device:
             options = core.StreamOptions(nonblocking=True)
             return Stream(device.create_stream(options=options), self.current)
 
-    def stream_of(self, stream: Any) -> Stream:
+    def stream_of(self, address: int) -> Stream:
         """Return another library's stream.
 
         Parameters
         ----------
-        stream
-            What has the method ``__cuda_stream__``, or the stream's address as an integer, which
-            has to stay there: ``torch.cuda.current_stream().cuda_stream``, CuPy's ``stream.ptr``.
+        address
+            Where the stream is, which has to stay there: CuPy's ``stream.ptr``.
         """
-        if isinstance(stream, Stream):
-            return stream
-        foreign = ForeignStream(stream) if isinstance(stream, int) else stream
         with self.current(), named_errors("a stream"):
             device = core.Device(self.ordinal)
             device.set_current()
-            return Stream(device.create_stream(foreign), self.current)
+            return Stream(device.create_stream(ForeignStream(address)), self.current)
 
     def launch(self, kernel: str, warps: int, stream: Stream, *arguments: Any) -> None:
         """Let a kernel of this package run on a stream.
@@ -276,12 +280,11 @@ def _expect_driver() -> None:
     """Check that there is a driver, and that it has what cuda-core calls."""
     try:
         call(driver.cuInit, 0)
-        version = call(driver.cuDriverGetVersion)
+        version = driver_version()
     except DeviceError as e:
         raise DeviceError(f"no NVIDIA GPU can be used: {e}") from e
     if version < _OLDEST:
-        has = f"{version // 1000}.{version % 1000 // 10}"
-        raise DeviceError(f"the NVIDIA driver is for CUDA {has}, and that of 12 is needed")
+        raise DeviceError(f"the NVIDIA driver is for CUDA {version}, and that of 12 is needed")
 
 
 @contextmanager

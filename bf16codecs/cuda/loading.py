@@ -17,11 +17,7 @@ from bf16codecs.cuda.batches import BATCH_BYTES, Batch, block_runs, most_warps
 from bf16codecs.cuda.device import Device
 from bf16codecs.cuda.memory import Memory
 
-__all__ = ["LOADING_THREADS", "GpuBytes", "Loader"]
-
-#: How many threads read at a time: each copies some 5 GB/s from the page cache to where a GPU gets
-#: it, and a bus of the fifth generation takes 50.
-LOADING_THREADS = 8
+__all__ = ["GpuBytes", "Loader"]
 
 # For planes of blocks where several are coded, and for what is copied from there: a thread's.
 _SCRATCH_BYTES = _LENT_BYTES = 1 << 22
@@ -33,18 +29,16 @@ class Loader(AbstractContextManager["Loader"]):
     """Reads and decodes onto a GPU, from several threads at a time.
 
     What is read is copied to pinned memory, sent, and decoded, each while the next is on its way.
-    It takes 16 MiB of the host, and of the GPU, for each thread.
+    For each thread, it takes 16 MiB of the host, and of the GPU, which may have 8 MiB more to do.
 
     Parameters
     ----------
     device
         The GPU.
-    nbytes
-        How much is sent at a time.
     """
 
-    def __init__(self, device: Device, nbytes: int = BATCH_BYTES) -> None:
-        self.device, self._nbytes = device, nbytes
+    def __init__(self, device: Device) -> None:
+        self.device = device
         self._own = threading.local()
         self._lanes: list[_Lane] = []
         # What has been sent, in that order.
@@ -97,7 +91,7 @@ class Loader(AbstractContextManager["Loader"]):
             is_enough = len(self._sent) > len(self._lanes)
             batch = self._sent.popleft() if is_enough else None
         if batch is None:
-            return Batch(self.device, self._nbytes)
+            return Batch(self.device)
         failed = batch.wait()
         with self._lock:
             self._failed |= failed
@@ -126,7 +120,7 @@ class _Lane:
             self._lent = self._loader.device.allocate(max(nbytes, _LENT_BYTES))
         return self._lent
 
-    def batch(self, nbytes: int, jobs: int) -> Batch | None:
+    def batch(self, nbytes: int, jobs: int = 0) -> Batch | None:
         """Return a batch with room for so many bytes and jobs; None if none has."""
         if self._batch is not None and self._batch.room(jobs) < nbytes:
             self.send()
@@ -180,9 +174,8 @@ class GpuBytes(DeviceMemory):
         lane = self._loader.lane
         for start in range(0, content.size, BATCH_BYTES // 2):
             some = content[start : start + BATCH_BYTES // 2]
-            batch = lane.batch(some.size, 0)
-            if batch is None:
-                raise ValueError(f"a batch of the loader has no room for {some.size} bytes")
+            batch = lane.batch(some.size)
+            assert batch is not None
             batch.add_copy(some, self.address + start)
 
     def new(self, size: int) -> GpuBytes:

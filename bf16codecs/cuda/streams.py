@@ -1,4 +1,4 @@
-"""Streams: what a GPU does in order, and what its streams wait for."""
+"""Streams: what a GPU does in order, and how far it is."""
 
 from __future__ import annotations
 
@@ -46,12 +46,6 @@ class Event:
     def __init__(self, event: Any) -> None:
         self.event = event
 
-    @property
-    def is_done(self) -> bool:
-        """Whether the stream has come that far."""
-        with named_errors("the GPU's work"):
-            return bool(self.event.is_done)
-
     def synchronize(self) -> None:
         """Return when the stream has come that far."""
         with named_errors("the GPU's work"):
@@ -92,9 +86,6 @@ class Stream:
         self.stream = stream
         self.handle = int(stream.handle)
         self._current = current
-
-    def __cuda_stream__(self) -> tuple[int, int]:
-        return 0, self.handle
 
     def copy(self, to: int, source: int, nbytes: int) -> None:
         """Copy between addresses, of the GPU or of the host.
@@ -137,11 +128,6 @@ class Stream:
         with self._current(), named_errors("an event"):
             options = core.EventOptions(timing_enabled=True) if timed else None
             return Event(self.stream.record(options=options))
-
-    def wait(self, event: Event) -> None:
-        """Let all that this stream is given from now on wait for an event, on any stream."""
-        with self._current(), named_errors("an event"):
-            self.stream.wait(event.event)
 
     def synchronize(self) -> None:
         """Return when all is done that this stream has been given.

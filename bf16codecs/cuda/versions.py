@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from bf16codecs.cuda._driver import call, driver, nvrtc
 
-__all__ = ["compiler_version", "driver_version"]
+__all__ = ["CudaVersion", "compiler_version", "driver_version"]
 
 
-def driver_version() -> str:
-    """Return the newest CUDA that the driver knows: ``"12.9"``."""
+class CudaVersion(NamedTuple):
+    """A version of CUDA."""
+
+    major: int
+    minor: int
+
+    def __str__(self) -> str:
+        return f"{self.major}.{self.minor}"
+
+
+def driver_version() -> CudaVersion:
+    """Return the newest CUDA that the driver knows."""
     version = call(driver.cuDriverGetVersion)
-    return f"{version // 1000}.{version % 1000 // 10}"
+    return CudaVersion(version // 1000, version % 1000 // 10)
 
 
-def compiler_version() -> str:
-    """Return the CUDA that NVRTC is of: ``"12.9"``.
+def compiler_version() -> CudaVersion:
+    """Return the CUDA that NVRTC is of.
 
     Raises
     ------
     DeviceError
         If it is not installed.
     """
-    major, minor = call(nvrtc.nvrtcVersion)
-    return f"{major}.{minor}"
+    return CudaVersion(*call(nvrtc.nvrtcVersion))

@@ -10,7 +10,7 @@ import numpy as np
 
 from bf16codecs._chunks.array import ArrayReader, Job
 from bf16codecs._chunks.indexing import Points, as_index, parse_selection
-from bf16codecs._chunks.on_device import decodes_there, device_jobs
+from bf16codecs._chunks.on_device import decodes_there, device_jobs, host_nbytes
 from bf16codecs._threads import run_all
 from bf16codecs.cuda.found import found_gpu, only_there
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from bf16codecs.cuda.device import Device
 
 __all__ = [
+    "LOADING_THREADS",
     "Readable",
     "Target",
     "gpu_of",
@@ -28,6 +29,11 @@ __all__ = [
     "torch_tensors",
     "wait_for_torch",
 ]
+
+
+#: How many threads read at a time: each copies some 5 GB/s from the page cache to where a GPU gets
+#: it, and a bus of the fifth generation takes 50.
+LOADING_THREADS = 8
 
 
 class Readable(Protocol):
@@ -170,7 +176,7 @@ def wait_for_torch(device: torch.device) -> None:
     torch.cuda.current_stream(device).synchronize()
 
 
-def read_onto(gpu: Device, targets: Sequence[Target]) -> None:
+def read_onto(gpu: Device, targets: Sequence[Target], threads: int = LOADING_THREADS) -> None:
     """Read tensors of one model to a GPU, all of them in parallel, after they are checked.
 
     It returns when all is there. Beside the tensors, this takes less than 256 MB of the host's
@@ -182,27 +188,33 @@ def read_onto(gpu: Device, targets: Sequence[Target]) -> None:
         The GPU.
     targets
         The tensors, and where they go.
+    threads
+        How many read, at most.
 
     Raises
     ------
     DeviceError
         If the GPU fails, or decodes something else than the host does.
     """
-    from bf16codecs.cuda.loading import LOADING_THREADS, Loader
+    from bf16codecs.cuda.loading import Loader
 
-    # Of arrays that only HDF5 reads, all have to be read in this thread.
-    is_one = any(target.tensor._array.concurrency == 0 for target in targets)
-    largest = max((t.tensor._array.scratch_nbytes for t in targets), default=0)
+    # What HDF5 has to read is read in this thread. Of remote chunks, few are in flight at a time.
+    arrays = [target.tensor._array for target in targets]
+    alone = [i for i, array in enumerate(arrays) if array.concurrency == 0]
+    others = [i for i, array in enumerate(arrays) if array.concurrency != 0]
+    remote = (arrays[i].concurrency for i in others if arrays[i].concurrency > 1)
     with Loader(gpu) as loader:
 
-        def jobs() -> Iterator[Job]:
-            for number, target in enumerate(targets):
-                tensor, address, axes = target
+        def jobs(numbers: Sequence[int]) -> Iterator[Job]:
+            for number in numbers:
+                tensor, address, axes = target = targets[number]
                 memory = loader.memory(address, target.nbytes, number)
                 yield from device_jobs(tensor._reader(), memory, axes)
 
-        run_all(jobs(), 0 if is_one else LOADING_THREADS, largest)
+        for numbers, concurrency in ((alone, 0), (others, min([threads, *remote]))):
+            largest = max((host_nbytes(arrays[number]) for number in numbers), default=0)
+            run_all(jobs(numbers), concurrency, largest)
         failed = loader.finish()
-    for tensor, _, axes in (t for number, t in enumerate(targets) if number in failed):
+    for tensor, _, axes in (target for i, target in enumerate(targets) if i in failed):
         tensor[... if axes is None else tuple(map(as_index, axes))]  # raises what is wrong
         raise only_there(f"tensor {tensor.name!r:.80}", gpu)

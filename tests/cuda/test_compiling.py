@@ -15,6 +15,7 @@ pytest.importorskip("cuda.core")
 from bf16codecs.cuda import compiling, sources
 from bf16codecs.cuda._driver import nvrtc
 from bf16codecs.cuda.compiling import architectures, cache_folder, compile_source, compiled
+from bf16codecs.cuda.found import found_gpu
 from bf16codecs.cuda.sources import kernel_names, kernel_sources, read_sources
 from bf16codecs.errors import DeviceError
 from cuda_driver import SOURCES
@@ -76,6 +77,12 @@ def test_the_package_has_kernels() -> None:
     assert kernel_names() == [f"bf16codecs_{name}" for name in names]
     for name in kernel_names():
         assert name.encode() in compile_source(CAPABILITY, kernel_sources(name)).code
+
+
+def test_without_a_compiler_the_host_decodes(gpu, monkeypatch) -> None:
+    monkeypatch.setattr("bf16codecs.cuda.compiling.architectures", lambda: [1200])
+    with pytest.warns(UserWarning, match=r"compiles for GPUs .*; tensors are decoded on the host"):
+        assert found_gpu(0, "tensors") is None
 
 
 def test_a_kernel_that_there_is_not() -> None:
@@ -267,8 +274,6 @@ def test_where_kernels_are_kept(monkeypatch) -> None:
         assert cache_folder() == Path("/xdg/bf16codecs")
         monkeypatch.setenv("XDG_CACHE_HOME", "not/absolute")
         assert cache_folder() == home / ".cache" / "bf16codecs"
-    monkeypatch.setattr(sys, "platform", "darwin")
-    assert cache_folder() == home / "Library" / "Caches" / "bf16codecs"
     monkeypatch.setattr(sys, "platform", "win32")
     monkeypatch.setenv("LOCALAPPDATA", str(home / "local"))
     assert cache_folder() == home / "local" / "bf16codecs"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import threading
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ from bf16codecs.cuda._driver import driver as cuda
 from bf16codecs.cuda.compiling import compile_source
 from bf16codecs.cuda.device import Device
 from bf16codecs.cuda.sources import read_sources
-from bf16codecs.cuda.streams import ForeignStream, Stream
+from bf16codecs.cuda.streams import Stream
 from bf16codecs.errors import DeviceError
 from cuda_driver import CAPABILITY, SOURCES
 
@@ -127,32 +126,9 @@ def test_results_are_there_when_somebody_waited(device: Device, stand_in) -> Non
     back.array[:] = 0
     stream.copy(back.address, there.address, 4)
     event = stream.record()
-    assert not event.is_done
     assert not back.array.any()
     event.synchronize()
-    assert event.is_done
     assert back.array.tolist() == [9] * 4
-
-
-def test_a_stream_waits_for_another(device: Device) -> None:
-    first, second = device.stream(), device.stream()
-    there, other = device.allocate(100), device.allocate(100)
-    back = device.pinned(100)
-    first.fill(there.address, 3, 100)
-    first.copy(other.address, there.address, 100)
-    second.wait(first.record())
-    second.copy(back.address, other.address, 100)
-    second.synchronize()
-    assert set(back.array.tolist()) == {3}
-
-
-def test_events_end_by_themselves(device: Device) -> None:
-    stream = device.stream()
-    memory = device.allocate(100)
-    stream.fill(memory.address, 3, 100)
-    event = stream.record()
-    while not event.is_done:
-        pass
 
 
 def test_events_have_times(device: Device, gpu) -> None:
@@ -184,14 +160,11 @@ def test_what_kernels_take(device: Device, gpu) -> None:
 def test_streams_of_others(device: Device) -> None:
     own = device.stream()
     memory = device.allocate(8)
-    protocol = SimpleNamespace()
-    foreign = [0, 1, 2, own.handle, ForeignStream(own.handle), own, own.stream]
-    for value, stream in enumerate(map(device.stream_of, foreign)):
+    for value, address in enumerate([0, 1, 2, own.handle]):
+        stream = device.stream_of(address)
+        assert stream.handle == address
         stream.fill(memory.address, value, 8)
         assert set(from_device(stream, memory.address, 8).tolist()) == {value}
-        assert stream.handle == stream.__cuda_stream__()[1]
-    with pytest.raises(TypeError):
-        device.stream_of(protocol)
 
 
 def test_several_threads(device: Device) -> None:
@@ -270,8 +243,8 @@ def test_no_room(device: Device, gpu) -> None:
 def test_no_room_is_told_wherever(device: Device, stand_in) -> None:
     stream = device.stream()
     stand_in.fail("cuMemHostAlloc")
-    with pytest.raises(MemoryError, match="cuMemHostAlloc"):
-        device.pinned(10)
+    with pytest.raises(MemoryError, match=r"^the host has no 1,000 bytes that can stay"):
+        device.pinned(1000)
     stand_in.fail("cuStreamCreate")
     with pytest.raises(MemoryError):
         device.stream()

@@ -10,6 +10,8 @@ import pytest
 
 pytest.importorskip("cuda.core", reason="needs cuda-core")
 
+from bf16codecs._chunks import on_device
+from bf16codecs._chunks.array import ChunkedArray
 from bf16codecs.convert import (
     safetensors_to_hdf5,
     safetensors_to_run,
@@ -18,8 +20,9 @@ from bf16codecs.convert import (
 from bf16codecs.cuda.device import Device
 from bf16codecs.cuda.loading import GpuBytes, Loader
 from bf16codecs.errors import CorruptDataError, DeviceError
+from bf16codecs.model import gpu as model_gpu
 from bf16codecs.model import open_model
-from bf16codecs.model.gpu import Target, read_onto
+from bf16codecs.model.gpu import LOADING_THREADS, Target, read_onto
 from bf16codecs.zarr import BF16ArithmeticCodec
 from lazy_models import weights, write_safetensors
 from models import every_dtype
@@ -151,19 +154,23 @@ def test_a_step_of_a_run(gpu, tmp_path: Path, as_hdf5: bool) -> None:
             assert on_gpu(model) == on_host(model)
 
 
-def in_other_chunks(store: Path, chunks: dict[str, tuple[int, ...]]) -> None:
+def in_other_chunks(store: Path, chunks: dict[str, tuple[int, ...]], codec: Any = None) -> None:
     """Write the arrays of a store again, in chunks that it would not have."""
+    codec = BF16ArithmeticCodec() if codec is None else codec
     zarr: Any = pytest.importorskip("zarr")
     group = zarr.open_group(store)
     for name, shape in chunks.items():
         values, attributes = group[name][...], dict(group[name].attrs)
-        options = {"chunks": shape, "compressors": BF16ArithmeticCodec(), "attributes": attributes}
+        options = {"chunks": shape, "compressors": codec, "attributes": attributes}
         zarr.create_array(group.store, name=name, data=values, overwrite=True, **options)
     zarr.consolidate_metadata(group.store)
 
 
-def test_chunks_that_are_no_runs_of_the_array(gpu, tmp_path: Path) -> None:
+@pytest.mark.parametrize("codec", ["arithmetic", "gzip"])
+def test_chunks_that_are_no_runs_of_the_array(gpu, tmp_path: Path, codec: str, monkeypatch) -> None:
     """Of squares, columns and boxes, with edges; and more than a thread's memory has room for."""
+    if codec != "arithmetic":  # the host decodes it, in larger parts
+        monkeypatch.setattr(on_device, "_DETOUR_BYTES", 1 << 19)
     random = np.random.default_rng(3)
     chunks = {
         "squares": ((300, 301), (64, 64)),
@@ -177,7 +184,9 @@ def test_chunks_that_are_no_runs_of_the_array(gpu, tmp_path: Path) -> None:
     arrays = {n: weights(shape, seed=random.integers(99)) for n, (shape, _) in chunks.items()}
     store = tmp_path / "m.zarr"
     safetensors_to_zarr(write_safetensors(tmp_path / "m.safetensors", arrays), store)
-    in_other_chunks(store, {name: shape for name, (_, shape) in chunks.items()})
+    zarr: Any = pytest.importorskip("zarr")
+    codecs = {"gzip": zarr.codecs.GzipCodec(), "arithmetic": BF16ArithmeticCodec()}
+    in_other_chunks(store, {name: shape for name, (_, shape) in chunks.items()}, codecs[codec])
     with open_model(store) as model:
         there = on_gpu(model)
         assert there == {name: array.tobytes() for name, array in arrays.items()}
@@ -187,6 +196,69 @@ def test_chunks_that_are_no_runs_of_the_array(gpu, tmp_path: Path) -> None:
                 (found,) = boxes_on_gpu([(tensor, axes)])
                 place = tuple(slice(axis.start, axis.stop) for axis in axes)
                 assert found == arrays[name][place].tobytes()
+
+
+def test_what_the_host_decodes_is_decoded_once(gpu, tmp_path: Path, monkeypatch) -> None:
+    """However large a chunk is."""
+    source = write_safetensors(tmp_path / "m.safetensors", {"a": weights((400, 500))})
+    safetensors_to_zarr(source, tmp_path / "m.zarr", codec="plain-zstd", chunk_size=150_000)
+    monkeypatch.setattr(on_device, "SLAB_BYTES", 10_000)
+    read: list[Any] = []
+    real = ChunkedArray._read
+
+    def noted(self: ChunkedArray, index: Any, *rest: Any) -> None:
+        read.append(index)
+        real(self, index, *rest)
+
+    monkeypatch.setattr(ChunkedArray, "_read", noted)
+    with open_model(tmp_path / "m.zarr") as model:
+        there, chunks = on_gpu(model), len(read)
+        assert there == on_host(model)
+    assert chunks == len(set(read)) > 2
+
+
+def test_threads(gpu, source: Path, tmp_path: Path, monkeypatch) -> None:
+    """What HDF5 alone reads is read in the caller's, and keeps nothing else from several."""
+    safetensors_to_hdf5(source, tmp_path / "m.h5")
+    runs: list[int] = []
+    real = model_gpu.run_all
+
+    def noted(jobs: Any, concurrency: int, nbytes: int) -> None:
+        runs.append(concurrency)
+        real(jobs, concurrency, nbytes)
+
+    monkeypatch.setattr(model_gpu, "run_all", noted)
+    with open_model(tmp_path / "m.h5") as model:
+        assert on_gpu(model) == on_host(model)
+        array = model["large"]._array
+        array.concurrency = 3
+        assert on_gpu({"large": model["large"]}) == {"large": ARRAYS["large"].tobytes()}
+    assert runs == [0, 8, 0, 3]
+
+
+LOCKED = """
+import ctypes, sys
+if len(sys.argv) > 2:
+    ctypes.CDLL(sys.argv[2], ctypes.RTLD_GLOBAL)
+import bf16codecs
+from bf16codecs.cuda.device import Device
+from bf16codecs.hdf5 import direct
+from bf16codecs.model.gpu import Target, read_onto
+from h5py._hl.base import phil
+direct.HAS_PREADV = False
+with bf16codecs.open_model(sys.argv[1]) as model, phil:
+    tensor, gpu = model["large"], Device.of(0)
+    memory = gpu.allocate(tensor.nbytes)
+    read_onto(gpu, [Target(tensor, memory.address)])
+    print("done")
+"""
+
+
+def test_while_hdf5s_lock_is_held(gpu, source: Path, tmp_path: Path, run_python) -> None:
+    """As in h5py's loops over values: no other thread can ask HDF5 where a chunk is."""
+    safetensors_to_hdf5(source, tmp_path / "m.h5", chunk_size=1 << 17)
+    stand_in = [] if gpu is None else [gpu.path]
+    assert run_python(LOCKED, str(tmp_path / "m.h5"), *stand_in, timeout=60).stdout == "done\n"
 
 
 def test_boxes_of_a_step(gpu, tmp_path: Path) -> None:
@@ -243,24 +315,45 @@ def test_no_room_on_the_gpu(stand_in, source: Path, tmp_path: Path) -> None:
             on_gpu(model)
 
 
-def test_memory_on_either_side(stand_in, tmp_path: Path) -> None:
+def taken(targets: list[Target]) -> dict[str, int]:
+    """Read; return how much memory of either kind that took in all."""
+    made = dict.fromkeys(("allocate", "pinned"), 0)
+
+    def counted(method: str) -> Any:
+        real = getattr(Device, method)
+
+        def noted(self: Device, nbytes: int) -> Any:
+            made[method] += nbytes
+            return real(self, nbytes)
+
+        return noted
+
+    with pytest.MonkeyPatch.context() as patch:
+        for method in made:
+            patch.setattr(Device, method, counted(method))
+        read_onto(Device.of(0), targets)
+    return made
+
+
+def test_memory_on_either_side(gpu, tmp_path: Path, monkeypatch) -> None:
     """No more than 256 MB, however large the model."""
-    arrays = {f"{i}": weights((1500, 2000), seed=i) for i in range(4)}
-    safetensors_to_zarr(write_safetensors(tmp_path / "m.safetensors", arrays), tmp_path / "m.zarr")
-    in_other_chunks(tmp_path / "m.zarr", {"0": (1500, 500), "1": (300, 1100)})
-    made: list[int] = []
-    real = Device.allocate
-
-    def counted(self: Device, nbytes: int) -> Any:
-        made.append(nbytes)
-        return real(self, nbytes)
-
-    with open_model(tmp_path / "m.zarr") as model, pytest.MonkeyPatch.context() as patch:
-        device = Device.of(0)
-        memory = {name: device.allocate(tensor.nbytes) for name, tensor in model.items()}
-        patch.setattr(Device, "allocate", counted)
-        read_onto(device, [Target(tensor, memory[name].address) for name, tensor in model.items()])
-    assert 0 < sum(made) < 256e6
+    arrays = {f"{i}": weights((750, 1000), seed=i) for i in range(8)}
+    safetensors_to_zarr(
+        write_safetensors(tmp_path / "m.safetensors", arrays),
+        tmp_path / "m.zarr",
+        chunk_size=1 << 19,
+    )
+    in_other_chunks(tmp_path / "m.zarr", {"0": (750, 250), "1": (150, 550)})
+    with open_model(tmp_path / "m.zarr") as model:
+        memory = {name: Device.of(0).allocate(tensor.nbytes) for name, tensor in model.items()}
+        targets = [Target(tensor, memory[name].address) for name, tensor in model.items()]
+        assert all(0 < n < 256e6 for n in taken(targets).values())
+        # A model of many batches takes what threads have.
+        for module in ("batches", "loading"):
+            monkeypatch.setattr(f"bf16codecs.cuda.{module}.BATCH_BYTES", 1 << 17)
+        many = taken(targets[2:])
+        assert many["pinned"] < sum(tensor.nbytes for tensor, _, _ in targets[2:]) / 3
+        assert many["pinned"] <= (2 * LOADING_THREADS + 1) << 17
 
 
 def test_parts_of_memory(gpu) -> None:

@@ -73,9 +73,9 @@ def decoded(monkeypatch) -> list[str]:
     names: list[str] = []
     real = model_gpu.read_onto
 
-    def read_onto(gpu: Device, targets: Any) -> None:
+    def read_onto(gpu: Device, targets: Any, *threads: int) -> None:
         names.extend(target.tensor.name for target in targets)
-        real(gpu, targets)
+        real(gpu, targets, *threads)
 
     for module in ("model.gpu", *LOADERS):
         monkeypatch.setattr(f"bf16codecs.{module}.read_onto", read_onto)

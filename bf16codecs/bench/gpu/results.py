@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from bf16codecs.bench.host import Machine, machine
 from bf16codecs.bench.measure import Rates
 from bf16codecs.cuda.device import Device, KernelNeeds
-from bf16codecs.cuda.loading import LOADING_THREADS
 from bf16codecs.cuda.sources import kernel_names
 from bf16codecs.cuda.versions import compiler_version, driver_version
+from bf16codecs.model.gpu import LOADING_THREADS
 
 __all__ = ["Gpu", "GpuResult", "Unmeasured", "gpu_machine", "host_machine", "result_of"]
 
@@ -92,8 +92,8 @@ def gpu_machine(device: Device) -> Gpu:
         f"{major}.{minor}",
         device.multiprocessors,
         *device.room,
-        driver_version(),
-        compiler_version(),
+        str(driver_version()),
+        str(compiler_version()),
         {name: device.needs(name) for name in kernel_names()},
     )
 

@@ -111,12 +111,11 @@ class GpuStudy:
         Raises
         ------
         DeviceError
-            If the GPU has no room for them.
+            If the GPU, or the host, has no room for them.
         """
         try:
             work = Work(self.device, self.sample, self.nbytes)
         except MemoryError as e:
-            # The host has enough.
             raise DeviceError(f"{e}; less can be measured") from None
         with work:
             measure = {

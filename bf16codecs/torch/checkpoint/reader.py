@@ -30,7 +30,7 @@ from bf16codecs._paths import given_path
 from bf16codecs._threads import codec_threads, run_all
 from bf16codecs._torch_tensors import as_tensor, is_memory_of, memory_of
 from bf16codecs.errors import StoreError
-from bf16codecs.model.gpu import Target, gpu_of, read_onto, wait_for_torch
+from bf16codecs.model.gpu import LOADING_THREADS, Target, gpu_of, read_onto, wait_for_torch
 from bf16codecs.model.model import Model, open_model
 from bf16codecs.store.backend import StoreReader as Backend
 from bf16codecs.store.bases import work_with_bases
@@ -179,7 +179,8 @@ class StoreReader(StorageReader):
             direct = [(own, own.memory) for own in wanted if own.memory is not None]
             scratch = max((own.array.scratch_nbytes for own, _ in direct), default=0)
             run_all((job for own, out in direct for job in own.jobs(out)), concurrency, scratch)
-            _read_onto_gpus(self._opened(), [own for own in wanted if own.gpu is not None])
+            there = [own for own in wanted if own.gpu is not None]
+            _read_onto_gpus(self._opened(), there, self._threads or LOADING_THREADS)
             for own in wanted:
                 if own.memory is None and own.gpu is None:
                     own.copy(concurrency)
@@ -223,7 +224,7 @@ def _there(path: str | os.PathLike[str], base: Any) -> str:
     return text
 
 
-def _read_onto_gpus(model: Model, wanted: Sequence[_Wanted]) -> None:
+def _read_onto_gpus(model: Model, wanted: Sequence[_Wanted], threads: int) -> None:
     """Decode boxes to where they go on GPUs."""
     by_device: defaultdict[torch.device, list[_Wanted]] = defaultdict(list)
     for own in wanted:
@@ -233,7 +234,7 @@ def _read_onto_gpus(model: Model, wanted: Sequence[_Wanted]) -> None:
         targets = [Target(model[own.name], own.target.data_ptr(), own.axes) for own in there]
         gpu = there[0].gpu
         assert gpu is not None
-        read_onto(gpu, targets)
+        read_onto(gpu, targets, min(threads, LOADING_THREADS))
 
 
 def _tensor_metadata(name: str, kind: str, shape: tuple[int, ...]) -> TensorStorageMetadata:

@@ -264,15 +264,6 @@ API cuStreamSynchronize(void* handle) {
   stream->run();
   return kSuccess;
 }
-API cuStreamWaitEvent(void* handle, void* event_handle, unsigned) {
-  BEGIN(cuStreamWaitEvent);
-  StreamPointer stream;
-  if (Result failed = machine().stream_of(handle, &stream)) return failed;
-  const Event* event = find(machine().events, event_handle);
-  if (!event) return machine().wrong("an event that is not there", kInvalidHandle);
-  if (event->stream) stream->add([other = event->stream, n = event->position] { other->run(n); });
-  return kSuccess;
-}
 API cuEventCreate(void** handle, unsigned flags) {
   BEGIN(cuEventCreate);
   if (!current()) return kInvalidContext;
@@ -318,16 +309,6 @@ API cuEventSynchronize(void* handle) {
   if (!event) return machine().wrong("an event that is not there", kInvalidHandle);
   if (event->stream) event->stream->run(event->position);
   return kSuccess;
-}
-// Something gets done each time that somebody asks: who asks until it is done does not wait
-// forever.
-API cuEventQuery(void* handle) {
-  BEGIN(cuEventQuery);
-  const Event* event = find(machine().events, handle);
-  if (!event) return machine().wrong("an event that is not there", kInvalidHandle);
-  if (!event->stream || event->stream->done >= event->position) return kSuccess;
-  event->stream->run(event->stream->done + 1);
-  return kNotReady;
 }
 
 // --- kernels
