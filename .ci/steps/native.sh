@@ -42,8 +42,10 @@ fuzz_one() {
   note "$1: $(awk '/number_of_executed_units/ {print $2}' "$log") inputs"
 }
 
-# The kernels for CUDA, with sanitizers.
+# The kernels for CUDA, with sanitizers; the goldens whole, of which a fuzzer takes no more than its
+# limit.
 kernels_in_lockstep() {
+  quietly goldens.log "$scratch/fuzz/fuzz/fuzz_device" tests/goldens/*.frame
   quietly lockstep.log "$scratch/fuzz/lockstep_test"
   note "kernels for CUDA, in lockstep: $(cat "$scratch/lockstep.log")"
 }

@@ -13,7 +13,7 @@ for options in "$fuzz"/options/*.options; do
   cp "$WORK/build/fuzz/$name" "$options" "$OUT"
   corpora=("$fuzz/corpus/${name#fuzz_}")
   case $name in
-    fuzz_decode | fuzz_index | fuzz_partial) corpora+=("$fuzz/../../goldens") ;;
+    fuzz_decode | fuzz_device | fuzz_index | fuzz_partial) corpora+=("$fuzz/../../goldens") ;;
   esac
   rm -f "$OUT/${name}_seed_corpus.zip"
   zip -qrj "$OUT/${name}_seed_corpus.zip" "${corpora[@]}"
