@@ -19,7 +19,7 @@ from bf16codecs.errors import DeviceError
 
 __all__ = ["Device", "KernelNeeds", "Room"]
 
-_WARP = 32
+_WARP, _WORD = 32, 4
 _OLDEST = CudaVersion(12, 0)
 
 
@@ -142,7 +142,8 @@ class Device:
         address = 0
         if nbytes:
             with self.current(), _told_room(self, nbytes):
-                address = int(call(driver.cuMemAlloc, nbytes))
+                # Kernels read words, of which the last one may have other bytes.
+                address = int(call(driver.cuMemAlloc, -(-nbytes // _WORD) * _WORD))
         return Memory(address, nbytes, self._free)
 
     def pinned(self, nbytes: int) -> PinnedMemory:

@@ -67,11 +67,15 @@ class Loader(AbstractContextManager["Loader"]):
             lane.send()
         while self._sent:
             self._failed |= self._sent.popleft().wait()
+        self._synchronize()
         failed, self._failed = self._failed, set()
         return failed
 
     def __exit__(self, *exception: object) -> None:
         # Nothing may be under way when memory goes, whatever happened.
+        self._synchronize()
+
+    def _synchronize(self) -> None:
         for lane in self._lanes:
             lane.stream.synchronize()
 
@@ -177,6 +181,7 @@ class GpuBytes(DeviceMemory):
             batch = lane.batch(some.size)
             assert batch is not None
             batch.add_copy(some, self.address + start)
+            batch.kept.append(self._owner)
 
     def new(self, size: int) -> GpuBytes:
         """Return other memory of the GPU, of undefined content."""

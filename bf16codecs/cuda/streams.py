@@ -41,14 +41,16 @@ class Event:
     ----------
     event
         cuda-core's.
+    current
+        Makes the stream's device the current one.
     """
 
-    def __init__(self, event: Any) -> None:
-        self.event = event
+    def __init__(self, event: Any, current: Current) -> None:
+        self.event, self._current = event, current
 
     def synchronize(self) -> None:
         """Return when the stream has come that far."""
-        with named_errors("the GPU's work"):
+        with self._current(), named_errors("the GPU's work"):
             self.event.sync()
 
     def seconds_since(self, earlier: Event) -> float:
@@ -64,7 +66,7 @@ class Event:
         DeviceError
             If one has no time, or is not done yet.
         """
-        with named_errors("the time between two events"):
+        with self._current(), named_errors("the time between two events"):
             return 1e-3 * float(self.event - earlier.event)
 
 
@@ -127,7 +129,7 @@ class Stream:
         """
         with self._current(), named_errors("an event"):
             options = core.EventOptions(timing_enabled=True) if timed else None
-            return Event(self.stream.record(options=options))
+            return Event(self.stream.record(options=options), self._current)
 
     def synchronize(self) -> None:
         """Return when all is done that this stream has been given.

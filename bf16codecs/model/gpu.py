@@ -24,10 +24,10 @@ __all__ = [
     "Readable",
     "Target",
     "gpu_of",
+    "read_into_torch",
     "read_onto",
     "torch_selection",
     "torch_tensors",
-    "wait_for_torch",
 ]
 
 
@@ -103,8 +103,8 @@ def torch_tensors(
         The GPU, as PyTorch has it and as it is.
     """
     made = {tensor.name: _new(tensor, tensor.shape, device) for tensor in tensors}
-    wait_for_torch(device)
-    read_onto(gpu, [Target(tensor, made[tensor.name].data_ptr()) for tensor in tensors])
+    targets = [Target(tensor, made[tensor.name].data_ptr()) for tensor in tensors]
+    read_into_torch(device, gpu, targets)
     return made
 
 
@@ -145,8 +145,7 @@ def torch_selection(
     shape = [len(axis) for axis in axes]
     tensor._check_size(math.prod(shape), tensor._array.box_work(axes).total)
     made = _new(tensor, shape, device)
-    wait_for_torch(device)
-    read_onto(gpu, [Target(tensor, made.data_ptr(), axes)])
+    read_into_torch(device, gpu, [Target(tensor, made.data_ptr(), axes)])
     return made[parsed.then]
 
 
@@ -166,7 +165,28 @@ def _new(tensor: Readable, shape: Sequence[int], device: torch.device) -> torch.
     return torch.empty(tuple(shape), dtype=dtype, device=device)
 
 
-def wait_for_torch(device: torch.device) -> None:
+def read_into_torch(
+    device: torch.device, gpu: Device, targets: Sequence[Target], threads: int = LOADING_THREADS
+) -> None:
+    """Read tensors of one model into memory of PyTorch's: see `read_onto`.
+
+    Parameters
+    ----------
+    device, gpu
+        The GPU, as PyTorch has it and as it is.
+    targets, threads
+        As `read_onto` takes them.
+    """
+    _wait_for_torch(device)
+    try:
+        read_onto(gpu, targets, threads)
+    except MemoryError:
+        # PyTorch keeps what was free before, of which the driver knows nothing.
+        _empty_cache()
+        read_onto(gpu, targets, threads)
+
+
+def _wait_for_torch(device: torch.device) -> None:
     """Return when PyTorch is done with what it has begun in the calling thread.
 
     What memory it gives may still be in use by what had it before.
@@ -174,6 +194,12 @@ def wait_for_torch(device: torch.device) -> None:
     import torch
 
     torch.cuda.current_stream(device).synchronize()
+
+
+def _empty_cache() -> None:
+    import torch
+
+    torch.cuda.empty_cache()
 
 
 def read_onto(gpu: Device, targets: Sequence[Target], threads: int = LOADING_THREADS) -> None:

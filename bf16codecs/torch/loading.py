@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from bf16codecs._torch_tensors import as_tensor, is_memory_of, memory_of
-from bf16codecs.model.gpu import Target, gpu_of, read_onto, wait_for_torch
+from bf16codecs.model.gpu import Target, gpu_of, read_into_torch
 from bf16codecs.model.model import Model, open_model
 from bf16codecs.model.tensor import LazyTensor
 from bf16codecs.model.whole import check_together, read_into
@@ -284,10 +284,8 @@ def _copy(copies: Copies) -> None:
     )
     read_into([stored.lazy for _, stored in direct], places)
     for device, there in on_gpus.items():
-        wait_for_torch(device)
-        read_onto(
-            gpus[device], [Target(stored.lazy, target.data_ptr()) for target, stored in there]
-        )
+        targets = [Target(stored.lazy, target.data_ptr()) for target, stored in there]
+        read_into_torch(device, gpus[device], targets)
     for target, stored in others:
         try:
             with torch.no_grad():

@@ -59,8 +59,8 @@ def device(gpu, monkeypatch) -> Any:
 
     for module in ("model.gpu", "model.frameworks", *LOADERS):
         monkeypatch.setattr(f"bf16codecs.{module}.gpu_of", gpu_of)
-    for module in ("model.gpu", *LOADERS):
-        monkeypatch.setattr(f"bf16codecs.{module}.wait_for_torch", lambda device: None)
+    monkeypatch.setattr(model_gpu, "_wait_for_torch", lambda device: None)
+    monkeypatch.setattr(model_gpu, "_empty_cache", lambda: None)
     for module in LOADERS:
         monkeypatch.setattr(f"bf16codecs.{module}.is_memory_of", is_memory)
     monkeypatch.setattr("bf16codecs.model.frameworks._is_host", lambda device: device is None)
@@ -77,8 +77,7 @@ def decoded(monkeypatch) -> list[str]:
         names.extend(target.tensor.name for target in targets)
         real(gpu, targets, *threads)
 
-    for module in ("model.gpu", *LOADERS):
-        monkeypatch.setattr(f"bf16codecs.{module}.read_onto", read_onto)
+    monkeypatch.setattr(model_gpu, "read_onto", read_onto)
     return names
 
 
@@ -158,6 +157,13 @@ class Net(torch.nn.Module):
             tensor = torch.zeros_like(as_tensor(np.array(array)), device=device)
             self.register_buffer(name, tensor)
         self.weight = torch.nn.Parameter(self.small.clone(), requires_grad=False)
+
+
+def test_memory_that_pytorch_keeps_is_given_back(device, stand_in, store: Path) -> None:
+    """Of what it has no use for, before the GPU is said to have no room."""
+    with open_model(store) as model:
+        stand_in.fail("cuMemAlloc")
+        assert_same(model["large"].torch(device), ARRAYS["large"])
 
 
 def test_load_into(device, store: Path, decoded: list[str]) -> None:

@@ -31,8 +31,9 @@ template <typename Function>
 BF16CODECS_DEVICE void for_each_job(const Warp& warp, uint32_t n, uint32_t* next,
                                     const uint8_t* verdicts, Function function) {
   for (uint32_t i = warp.count_up(next); i < n; i = warp.count_up(next)) {
-    warp.sync();
-    if (Verdict{verdicts[i]} == Verdict::pending) function(i);
+    const bool is_pending = Verdict{verdicts[i]} == Verdict::pending;
+    warp.sync();  // the first thread may write it
+    if (is_pending) function(i);
   }
 }
 

@@ -19,12 +19,21 @@ struct RowCopy {
 BF16CODECS_DEVICE void copy_run(const Warp& warp, uint8_t* to, const uint8_t* from, uint64_t size) {
   constexpr uint64_t kWord = sizeof(uint32_t);
   const uint64_t before = least((~reinterpret_cast<uintptr_t>(to) + 1) % kWord, size);
-  const uint64_t words = (size - before) / kWord, after = (size - before) % kWord;
+  const uint64_t after = (size - before) % kWord, end = size - after;
+  constexpr uint64_t kRow = kWord * kThreads;
+  constexpr unsigned kAtATime = 4;  // rows, all of which are loaded before one is stored
   warp.each([&](unsigned t) {
     if (t < before) to[t] = from[t];
-    BF16CODECS_UNROLLED_BY(4)
-    for (uint64_t i = before + kWord * t; i < before + kWord * words; i += kWord * kThreads) {
-      store_aligned(to + i, load_any<uint32_t>(from + i));
+    for (uint64_t i = before + kWord * t; i < end; i += kAtATime * kRow) {
+      uint32_t words[kAtATime];
+      BF16CODECS_UNROLLED
+      for (unsigned k = 0; k < kAtATime; ++k) {
+        words[k] = i + kRow * k < end ? load_any<uint32_t>(from + i + kRow * k) : 0;
+      }
+      BF16CODECS_UNROLLED
+      for (unsigned k = 0; k < kAtATime; ++k) {
+        if (i + kRow * k < end) store_aligned(to + i + kRow * k, words[k]);
+      }
     }
     if (t < after) to[size - after + t] = from[size - after + t];
   });

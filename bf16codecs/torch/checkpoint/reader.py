@@ -30,7 +30,7 @@ from bf16codecs._paths import given_path
 from bf16codecs._threads import codec_threads, run_all
 from bf16codecs._torch_tensors import as_tensor, is_memory_of, memory_of
 from bf16codecs.errors import StoreError
-from bf16codecs.model.gpu import LOADING_THREADS, Target, gpu_of, read_onto, wait_for_torch
+from bf16codecs.model.gpu import LOADING_THREADS, Target, gpu_of, read_into_torch
 from bf16codecs.model.model import Model, open_model
 from bf16codecs.store.backend import StoreReader as Backend
 from bf16codecs.store.bases import work_with_bases
@@ -230,11 +230,10 @@ def _read_onto_gpus(model: Model, wanted: Sequence[_Wanted], threads: int) -> No
     for own in wanted:
         by_device[own.target.device].append(own)
     for device, there in by_device.items():
-        wait_for_torch(device)
         targets = [Target(model[own.name], own.target.data_ptr(), own.axes) for own in there]
         gpu = there[0].gpu
         assert gpu is not None
-        read_onto(gpu, targets, min(threads, LOADING_THREADS))
+        read_into_torch(device, gpu, targets, min(threads, LOADING_THREADS))
 
 
 def _tensor_metadata(name: str, kind: str, shape: tuple[int, ...]) -> TensorStorageMetadata:

@@ -294,6 +294,7 @@ API cuEventRecord(void* handle, void* stream_handle) {
 }
 API cuEventElapsedTime(float* milliseconds, void* start_handle, void* end_handle) {
   BEGIN(cuEventElapsedTime);
+  if (!current()) return kInvalidContext;
   const Event* start = find(machine().events, start_handle);
   const Event* end = find(machine().events, end_handle);
   for (const Event* event : {start, end}) {
@@ -305,6 +306,7 @@ API cuEventElapsedTime(float* milliseconds, void* start_handle, void* end_handle
 }
 API cuEventSynchronize(void* handle) {
   BEGIN(cuEventSynchronize);
+  if (!current()) return kInvalidContext;
   const Event* event = find(machine().events, handle);
   if (!event) return machine().wrong("an event that is not there", kInvalidHandle);
   if (event->stream) event->stream->run(event->position);
