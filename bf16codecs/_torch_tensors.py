@@ -12,7 +12,7 @@ from bf16codecs._messages import from_extra
 with from_extra("torch", "PyTorch's tensors"):
     import torch
 
-__all__ = ["as_tensor", "checked_device", "in_a_row", "is_memory_of", "memory_of"]
+__all__ = ["as_tensor", "checked_device", "in_a_row", "is_memory_of", "memory_of", "torch_dtype"]
 
 # PyTorch takes ml_dtypes arrays from NumPy only as integers of the same size.
 _CARRIERS = {1: np.uint8, 2: np.int16}
@@ -45,6 +45,11 @@ def as_tensor(array: NDArray[Any], kind: str | None = None) -> torch.Tensor:
         return torch.from_numpy(array)
     carrier = _CARRIERS[array.dtype.itemsize]
     return torch.from_numpy(array.view(carrier)).view(getattr(torch, array.dtype.name))
+
+
+def torch_dtype(dtype: np.dtype[Any], kind: str | None = None) -> torch.dtype:
+    """Return the dtype that `as_tensor` gives tensors of arrays with a dtype."""
+    return as_tensor(np.empty(0, dtype), kind).dtype
 
 
 def in_a_row(tensor: torch.Tensor) -> torch.Tensor:

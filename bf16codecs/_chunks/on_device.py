@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -36,7 +37,9 @@ def decodes_there(array: ArrayReader) -> TypeGuard[Decodable]:
 
 def host_nbytes(array: ArrayReader) -> int:
     """Return how much memory of the host a job of `device_jobs` takes."""
-    return array.scratch_nbytes + (0 if decodes_there(array) else _unit_nbytes(array))
+    if decodes_there(array):
+        return array.scratch_nbytes
+    return array.scratch_nbytes + math.prod(_unit(array)) * array.dtype.itemsize
 
 
 def device_jobs(
@@ -77,10 +80,6 @@ def _unit(array: ArrayReader) -> Index:
     if decodes_there(array) or not array.reads_ranges:
         return array._unit
     return chunk_shape(array._unit, array.dtype.itemsize, SLAB_BYTES)
-
-
-def _unit_nbytes(array: ArrayReader) -> int:
-    return Layout.of(_unit(array), array.dtype.itemsize).span
 
 
 def _decode_there(

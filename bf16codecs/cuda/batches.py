@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from bf16codecs import _core
 from bf16codecs.cuda.device import Device
-from bf16codecs.cuda.memory import Memory
+from bf16codecs.cuda.memory import Memory, aligned
 from bf16codecs.cuda.streams import Event, Stream
 
 __all__ = [
@@ -19,7 +19,6 @@ __all__ = [
     "COUNTERS",
     "Batch",
     "Verdict",
-    "aligned",
     "block_runs",
     "launch",
     "most_warps",
@@ -45,11 +44,6 @@ class Verdict(IntEnum):
     CORRUPT = 2
     ELSEWHERE = 3
     OTHER_BASE = 4
-
-
-def aligned(n: int, alignment: int) -> int:
-    """Return the next multiple."""
-    return -(-n // alignment) * alignment
 
 
 def block_runs(index: _core.Index, first: int, last: int) -> Iterator[tuple[int, int]]:

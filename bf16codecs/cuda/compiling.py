@@ -5,6 +5,7 @@ For a GPU that is newer than the compiler, it makes PTX, which the driver compil
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import io
 import os
@@ -86,6 +87,7 @@ def compiled(kernel: str, capability: tuple[int, int]) -> Code:
         return _compiled[key]
 
 
+@functools.cache  # it is asked for each chunk
 def expect_compiler(capability: tuple[int, int]) -> None:
     """Check that there is a compiler for a GPU.
 

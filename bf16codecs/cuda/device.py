@@ -12,7 +12,7 @@ import numpy as np
 from bf16codecs._messages import counted
 from bf16codecs.cuda._driver import call, core, driver, named_errors
 from bf16codecs.cuda.compiling import compiled, newer_than_driver
-from bf16codecs.cuda.memory import Memory, PinnedMemory
+from bf16codecs.cuda.memory import Memory, PinnedMemory, aligned
 from bf16codecs.cuda.streams import ForeignStream, Stream
 from bf16codecs.cuda.versions import CudaVersion, driver_version
 from bf16codecs.errors import DeviceError
@@ -143,7 +143,7 @@ class Device:
         if nbytes:
             with self.current(), _told_room(self, nbytes):
                 # Kernels read words, of which the last one may have other bytes.
-                address = int(call(driver.cuMemAlloc, -(-nbytes // _WORD) * _WORD))
+                address = int(call(driver.cuMemAlloc, aligned(nbytes, _WORD)))
         return Memory(address, nbytes, self._free)
 
     def pinned(self, nbytes: int) -> PinnedMemory:

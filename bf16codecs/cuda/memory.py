@@ -9,7 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Memory", "PinnedMemory"]
+__all__ = ["Memory", "PinnedMemory", "aligned"]
+
+
+def aligned(n: int, alignment: int) -> int:
+    """Return the next multiple."""
+    return -(-n // alignment) * alignment
 
 
 class Memory:

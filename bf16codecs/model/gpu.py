@@ -159,9 +159,9 @@ def _is_view(item: Any) -> bool:
 def _new(tensor: Readable, shape: Sequence[int], device: torch.device) -> torch.Tensor:
     import torch
 
-    from bf16codecs._torch_tensors import as_tensor
+    from bf16codecs._torch_tensors import torch_dtype
 
-    dtype = as_tensor(np.empty(0, tensor.dtype), tensor.get_dtype()).dtype
+    dtype = torch_dtype(tensor.dtype, tensor.get_dtype())
     return torch.empty(tuple(shape), dtype=dtype, device=device)
 
 

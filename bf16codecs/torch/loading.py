@@ -8,10 +8,9 @@ from itertools import chain, groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
-from bf16codecs._torch_tensors import as_tensor, is_memory_of, memory_of
+from bf16codecs._torch_tensors import is_memory_of, memory_of, torch_dtype
 from bf16codecs.model.gpu import Target, gpu_of, read_into_torch
 from bf16codecs.model.model import Model, open_model
 from bf16codecs.model.tensor import LazyTensor
@@ -123,7 +122,7 @@ class _Stored(torch.Tensor):
     @classmethod
     def of(cls, lazy: LazyTensor, shape: Sequence[int], device: str, copies: Copies) -> _Stored:
         """Stand for a tensor, of one item perhaps in another shape."""
-        dtype = as_tensor(np.empty(0, lazy.dtype), lazy.get_dtype()).dtype
+        dtype = torch_dtype(lazy.dtype, lazy.get_dtype())
         stored = torch.Tensor._make_wrapper_subclass(cls, shape, dtype=dtype, device=device)
         stored.lazy, stored.copies = lazy, copies
         return stored

@@ -14,7 +14,13 @@ pytest.importorskip("cuda.core")
 
 from bf16codecs.cuda import compiling, sources
 from bf16codecs.cuda._driver import nvrtc
-from bf16codecs.cuda.compiling import architectures, cache_folder, compile_source, compiled
+from bf16codecs.cuda.compiling import (
+    architectures,
+    cache_folder,
+    compile_source,
+    compiled,
+    expect_compiler,
+)
 from bf16codecs.cuda.found import found_gpu
 from bf16codecs.cuda.sources import kernel_names, kernel_sources, read_sources
 from bf16codecs.errors import DeviceError
@@ -81,6 +87,7 @@ def test_the_package_has_kernels() -> None:
 
 def test_without_a_compiler_the_host_decodes(gpu, monkeypatch) -> None:
     monkeypatch.setattr("bf16codecs.cuda.compiling.architectures", lambda: [1200])
+    expect_compiler.cache_clear()
     with pytest.warns(UserWarning, match=r"compiles for GPUs .*; tensors are decoded on the host"):
         assert found_gpu(0, "tensors") is None
 

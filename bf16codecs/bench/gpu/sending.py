@@ -14,8 +14,8 @@ from bf16codecs.bench.data import Bytes
 from bf16codecs.bench.gpu.decoders import check_verdicts, scratch_of
 from bf16codecs.bench.gpu.variants import Frame
 from bf16codecs.bench.gpu.work import LEAST_SECONDS, Piece, Work
-from bf16codecs.cuda.batches import BATCH_BYTES, COUNTERS, aligned, block_runs, launch
-from bf16codecs.cuda.memory import Memory
+from bf16codecs.cuda.batches import BATCH_BYTES, COUNTERS, block_runs, launch
+from bf16codecs.cuda.memory import Memory, aligned
 from bf16codecs.model.gpu import LOADING_THREADS
 
 __all__ = ["RawSender", "Sender"]

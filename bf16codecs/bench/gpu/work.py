@@ -9,9 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from bf16codecs.bench.data import Bytes, Sample
-from bf16codecs.cuda.batches import aligned
 from bf16codecs.cuda.device import Device
-from bf16codecs.cuda.memory import Memory
+from bf16codecs.cuda.memory import Memory, aligned
 
 __all__ = ["LEAST_SECONDS", "Piece", "Work", "default_nbytes"]
 
