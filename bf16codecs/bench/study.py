@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from bf16codecs import _interrupt
 from bf16codecs._messages import one_line
 from bf16codecs._threads import codec_threads
 from bf16codecs.bench.contenders import Contender, memcpy, own_codecs
@@ -94,6 +95,7 @@ class Study:
         """
         end = time.perf_counter() + seconds
         for i, contender in enumerate(self.contenders):
+            _interrupt.check()
             if progress is not None:
                 progress(contender.name)
             share = (end - time.perf_counter()) / (len(self.contenders) - i)

@@ -26,7 +26,7 @@ _OF_HOST = ("seconds", "threads", "systems", "base", "plot_file")
 
 
 @click.command()
-@click.argument("src", required=False, metavar="SRC")
+@click.argument("src", required=False, metavar="[SRC]")
 @click.option(
     "--size",
     type=ByteSize(),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from bf16codecs import _interrupt
 from bf16codecs import bench as benchmarks
 from bf16codecs._messages import counted
 from bf16codecs.bench.defaults import DEFAULT_NBYTES, GPU_REPEATS, QUICK_GPU_NBYTES
@@ -92,6 +93,7 @@ def bench_gpu(
     from bf16codecs.bench.gpu.work import default_nbytes
     from bf16codecs.cuda.device import Device
 
+    _interrupt.check()  # no signal is raised while modules are imported
     device = Device.of(ordinal)
     if size is None:
         size = default_nbytes(device)
@@ -128,9 +130,10 @@ def _check_names(study: GpuStudy, only: Sequence[str]) -> None:
     if not all(only):
         raise click.UsageError("the name of a codec is empty: leave it out to measure all")
     if only and not study.wanted():
+        there = ", ".join(replace(study, only=()).wanted())
         raise click.UsageError(
             f"no word of a codec's name begins with {' or '.join(map(repr, only))}; there are"
-            f" {', '.join(replace(study, only=()).wanted())}"
+            f" {'; '.join([there, *(f'{peer.name}: {peer.why}' for peer in study.absent())])}"
         )
 
 
@@ -169,10 +172,10 @@ def _columns(reference: str) -> list[Column]:
         Column("rounds", rank=3),
         Column("ratio", least=9),
         Column("GB/s", least=7),
-        Column("spread", rank=1, least=15),
+        Column("spread", rank=4, least=15),
         Column(f"to {reference}"),
-        Column("round trip", is_text=True, rank=5, least=9),
-        *([] if reference == _FILE else [Column("planes", is_text=True, rank=6)]),
+        Column("round trip", is_text=True, rank=1, least=9),
+        *([] if reference == _FILE else [Column("planes", is_text=True, rank=5)]),
     ]
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import json
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,13 +17,15 @@ import pytest
 
 pytest.importorskip("cuda.core", reason="needs cuda-core")
 
-from bf16codecs import codecs
+from bf16codecs import _interrupt, codecs
+from bf16codecs._tables import Layout
 from bf16codecs.bench import sample_of
 from bf16codecs.bench.gpu import study, variants
 from bf16codecs.bench.gpu.decoders import OwnFrames
-from bf16codecs.bench.gpu.peers import Peer
+from bf16codecs.bench.gpu.peers import AbsentPeer, Peer
 from bf16codecs.bench.gpu.study import GpuStudy
 from bf16codecs.bench.gpu.work import Work
+from bf16codecs.cli.bench_gpu import _columns
 from bf16codecs.cuda.device import Device
 from bf16codecs.cuda.sources import kernel_names
 from invoked import done, refused, run
@@ -84,6 +87,39 @@ def test_all_tables_come_in_one_run(gpu, model: Path, tmp_path: Path) -> None:
     }  # fmt: skip
     written = list(csv.DictReader((tmp_path / "t.csv").open()))
     assert [(r["table"], r["name"]) for r in written] == [(r["table"], r["name"]) for r in rows]
+
+
+def test_ratios_are_those_of_a_larger_model(gpu, tmp_path: Path) -> None:
+    """Copies of the tensors differ: stores would keep equal ones once."""
+    arrays = {"a": weights((150, 300)), "b": weights((99_000,), seed=1)}
+    sample = sample_of(write_safetensors(tmp_path / "m.safetensors", arrays), 1 << 20)
+    nbytes = sum(tensor.nbytes for tensor in sample.tensors)
+    ratios = []
+    for copies in (1, 5):
+        measured = GpuStudy(Device.of(0), sample, copies * nbytes, 1, ["store"])
+        with measured.tables() as tables:
+            (_, *stores) = tables["load"]()
+        assert all(found.exact and found.nbytes == copies * nbytes for found in stores)
+        ratios.append([found.ratio for found in stores])
+    assert np.allclose(*ratios, rtol=0.03)
+    assert 1.2 < min(ratios[1]) < max(ratios[1]) < 1.6
+
+
+def test_a_signal_that_came_while_modules_were_imported(gpu, model: Path, monkeypatch) -> None:
+    sample = sample_of(model, 1 << 20)
+    with GpuStudy(Device.of(0), sample, WHOLE, 1).tables() as tables:
+        monkeypatch.setattr(_interrupt, "_noted", 2)
+        for table in tables.values():
+            with pytest.raises(_interrupt.Interrupted):
+                list(table())
+
+
+def test_what_matters_has_room_at_80_columns() -> None:
+    for reference in ("memcpy", "raw", "file"):
+        (titles,) = Layout(_columns(reference), [(name,) for name in OWN], 80).titles()
+        assert "GB/s" in titles
+        assert f"to {reference}" in titles
+        assert "round trip" in titles
 
 
 def test_frames_are_those_of_the_host(gpu, model: Path, tmp_path: Path) -> None:
@@ -204,6 +240,16 @@ def test_blocks_that_are_not_decoded_are_noticed(
     assert [row["name"] for row in document["results"]] == ["memcpy", "raw"]
 
 
+def test_a_peer_that_is_not_installed_is_told_of(gpu, model: Path, monkeypatch) -> None:
+    peers = [], [AbsentPeer("Other ANS", "not installed: pip install other")]
+    monkeypatch.setattr(study, "gpu_peers", lambda *_: peers)
+    line = run(*few(model, "other")).stderr.splitlines()[-1]
+    assert "there are memcpy, BF16Split, " in line
+    assert line.endswith("; Other ANS: not installed: pip install other")
+    told = done(*few(model), "--only", "other")
+    assert "\nNot measured: Other ANS; not installed: pip install other\n" in told
+
+
 def test_who_fails_does_not_stop_others(gpu, model: Path, monkeypatch) -> None:
     def broken(work: Work) -> Any:
         raise RuntimeError("no kernel image\nis there")
@@ -224,7 +270,8 @@ def test_no_place_for_stores(gpu, model: Path, monkeypatch) -> None:
     monkeypatch.setattr(study, "loaders", full)
     result = run(*few(model, "store"))
     assert result.exit_code == 1
-    assert "\nstores failed: No space left on device\n" in result.stdout
+    told = f"No space left on device; the files are in {tempfile.gettempdir()}, and TMPDIR names"
+    assert f"\nstores failed: {told} another folder\n" in result.stdout
 
 
 def test_no_room_on_the_gpu(stand_in, model: Path) -> None:
@@ -233,7 +280,7 @@ def test_no_room_on_the_gpu(stand_in, model: Path) -> None:
     assert result.exit_code == 1
     (line,) = result.stderr.splitlines()
     assert line.startswith("bf16codecs bench: GPU 0 (Stand-in 0) has no 30,")
-    assert line.endswith(" are free; less can be measured")
+    assert line.endswith(" are free; a smaller --size may fit")
 
 
 def test_what_a_gpu_has_room_for_is_the_default(stand_in, model: Path) -> None:
@@ -294,8 +341,8 @@ def test_no_gpu(run_python, driver) -> None:
 
 def test_without_the_extra(run_python) -> None:
     said = run_python(COMMAND, "").stdout
-    assert said.startswith("1 bf16codecs bench: for decoding on GPUs, another package is needed: ")
-    assert "pip install 'bf16codecs[cuda]'" in said
+    assert said.startswith("1 bf16codecs bench: for decoding on GPUs, other packages are needed: ")
+    assert "pip install 'bf16codecs[cuda13]', or cuda12, " in said
 
 
 def test_large_frames_are_sent_in_several_batches(gpu, tmp_path: Path, monkeypatch) -> None:

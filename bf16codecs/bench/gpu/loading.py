@@ -8,14 +8,17 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
+
 from bf16codecs import _interrupt
 from bf16codecs._dtypes import DTYPE_NAMES
 from bf16codecs._files import disk_size
+from bf16codecs.bench.data import Bytes
 from bf16codecs.bench.gpu.work import LEAST_SECONDS, Piece, Work
 from bf16codecs.convert import safetensors_to_zarr
 from bf16codecs.model import open_model
@@ -26,6 +29,7 @@ __all__ = [
     "STORES",
     "TORCH_FILE",
     "TORCH_STORE",
+    "CopiedModel",
     "ModelLoader",
     "loaders",
     "torch_with_cuda",
@@ -37,6 +41,39 @@ FILE, TORCH_FILE = "safetensors file", "safetensors.torch"
 #: What is compared with them: stores, by their codecs, and what makes tensors of PyTorch.
 STORES = {"arithmetic": "arithmetic store", "huffman": "huffman store"}
 TORCH_STORE = "bf16codecs.torch"
+
+
+class CopiedModel(Sequence[Bytes]):
+    """What a model has: copies of tensors, no two of which are the same.
+
+    Stores keep once what is the same: equal copies would be as small as the tensors themselves, and
+    would be read from where the processor just was. So each copy begins an item later than the one
+    before, and has at its end what that leaves out.
+
+    Parameters
+    ----------
+    work
+        Where the tensors are.
+    nbytes
+        What the model has room for.
+
+    Attributes
+    ----------
+    pieces : list of Piece
+        Where the copies are loaded to, each with its place in this sequence.
+    """
+
+    def __init__(self, work: Work, nbytes: int) -> None:
+        self._tensors, self._item_size = work.tensors, work.item_size
+        self.pieces = [replace(p, tensor=place) for place, p in enumerate(work.first(nbytes))]
+
+    def __len__(self) -> int:
+        return len(self.pieces)
+
+    def __getitem__(self, place: Any) -> Any:
+        """Return the bytes of the tensor at a place."""
+        copy, tensor = divmod(range(len(self))[place], len(self._tensors))
+        return np.roll(self._tensors[tensor], -copy * self._item_size)
 
 
 @dataclass(frozen=True)
@@ -77,28 +114,28 @@ def torch_with_cuda() -> Any:
 
 
 @contextmanager
-def loaders(work: Work, pieces: Sequence[Piece]) -> Iterator[list[ModelLoader]]:
-    """Write a model of some pieces in each form; yield what loads it. Then the files go.
+def loaders(work: Work, model: CopiedModel) -> Iterator[list[ModelLoader]]:
+    """Write a model in each form; yield what loads it. Then the files go.
 
     Parameters
     ----------
     work
-        Where they are loaded to.
-    pieces
-        What the model has.
+        Where it is loaded to.
+    model
+        What it has.
     """
     with _interrupt.temporary(), TemporaryDirectory() as folder:
         file = Path(folder) / "model.safetensors"
-        _write(file, work, pieces)
+        _write(file, work, model)
         stores = {}
         for codec, name in STORES.items():
             store = Path(folder) / f"{codec}.zarr"
             safetensors_to_zarr(file, store, codec=codec, verify=False, sync=False)
             stores[name] = store
-        made = [_onto(FILE, file, work, pieces)]
-        made += [_onto(name, store, work, pieces) for name, store in stores.items()]
+        made = [_onto(FILE, file, work, model.pieces)]
+        made += [_onto(name, store, work, model.pieces) for name, store in stores.items()]
         if torch_with_cuda() is not None:
-            made += _of_torch(file, stores[STORES["arithmetic"]], work, pieces)
+            made += _of_torch(file, stores[STORES["arithmetic"]], work, len(model))
         yield made
 
 
@@ -106,39 +143,37 @@ def _name(place: int) -> str:
     return f"model.{place}.weight"
 
 
-def _write(path: Path, work: Work, pieces: Sequence[Piece]) -> None:
+def _write(path: Path, work: Work, model: CopiedModel) -> None:
     """Write a safetensors file."""
     dtype = next(name for name, item in DTYPE_NAMES.items() if item == work.dtype)
     header, end = {}, 0
-    for place, piece in enumerate(pieces):
+    for piece in model.pieces:
         shape = [piece.nbytes // work.item_size]
         offsets = [end, end + piece.nbytes]
-        header[_name(place)] = {"dtype": dtype, "shape": shape, "data_offsets": offsets}
+        header[_name(piece.tensor)] = {"dtype": dtype, "shape": shape, "data_offsets": offsets}
         end += piece.nbytes
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     with path.open("wb") as file:
         file.write(struct.pack("<Q", len(text)) + text)
-        for piece in pieces:
-            file.write(work.tensors[piece.tensor].data)
+        for content in model:
+            file.write(content.data)
 
 
 def _onto(name: str, path: Path, work: Work, pieces: Sequence[Piece]) -> ModelLoader:
     def load() -> None:
         with open_model(path, max_bytes=sys.maxsize) as model:
             targets = [
-                Target(model[_name(place)], work.out.address + piece.offset)
-                for place, piece in enumerate(pieces)
+                Target(model[_name(piece.tensor)], work.out.address + piece.offset)
+                for piece in pieces
             ]
             read_onto(work.device, targets)
 
     return ModelLoader(name, FILE, disk_size(path), load)
 
 
-def _of_torch(
-    file: Path, store: Path, work: Work, pieces: Sequence[Piece]
-) -> Iterator[ModelLoader]:
-    """Yield what makes tensors of PyTorch: those of the last call are kept until the next."""
+def _of_torch(file: Path, store: Path, work: Work, count: int) -> Iterator[ModelLoader]:
+    """Yield what makes so many tensors of PyTorch, which are kept until the next call."""
     import safetensors.torch
     import torch
 
@@ -147,7 +182,7 @@ def _of_torch(
 
     def addresses() -> list[int]:
         torch.cuda.synchronize(device)
-        return [kept[_name(place)].data_ptr() for place in range(len(pieces))]
+        return [kept[_name(place)].data_ptr() for place in range(count)]
 
     def load_file() -> list[int]:
         kept.clear()

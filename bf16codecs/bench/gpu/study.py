@@ -6,7 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from tempfile import gettempdir
 
+from bf16codecs import _interrupt
+from bf16codecs._arguments import for_caller
 from bf16codecs._messages import one_line
 from bf16codecs.bench.contenders import MEMCPY
 from bf16codecs.bench.data import Sample
@@ -16,6 +19,7 @@ from bf16codecs.bench.gpu.loading import (
     STORES,
     TORCH_FILE,
     TORCH_STORE,
+    CopiedModel,
     ModelLoader,
     loaders,
     torch_with_cuda,
@@ -24,7 +28,7 @@ from bf16codecs.bench.gpu.peers import gpu_peers
 from bf16codecs.bench.gpu.results import GpuResult, Unmeasured, result_of
 from bf16codecs.bench.gpu.sending import RawSender, Sender
 from bf16codecs.bench.gpu.variants import OnHostError, Variant, planes_of, variants
-from bf16codecs.bench.gpu.work import Piece, Work
+from bf16codecs.bench.gpu.work import Work
 from bf16codecs.bench.study import begins_like
 from bf16codecs.cuda.device import Device
 from bf16codecs.errors import DeviceError
@@ -91,6 +95,11 @@ class GpuStudy:
         """Return what is measured, in whichever table."""
         return list(dict.fromkeys(name for table in TABLES for name in self.names(table)))
 
+    def absent(self) -> list[Unmeasured]:
+        """Return the peers that are not installed, of those that are asked for."""
+        _, absent = gpu_peers(self.sample.dtype, self.sample.item_size)
+        return [Unmeasured(DECODE, *peer, False) for peer in absent if self._is_wanted(peer.name)]
+
     def _chosen(self, references: list[str], others: list[str]) -> list[str]:
         """Return those whose names are asked for, and what they are compared with."""
         found = [name for name in others if self._is_wanted(name)]
@@ -116,7 +125,8 @@ class GpuStudy:
         try:
             work = Work(self.device, self.sample, self.nbytes)
         except MemoryError as e:
-            raise DeviceError(f"{e}; less can be measured") from None
+            size = for_caller("nbytes", "--size")
+            raise DeviceError(f"{e}; a smaller {size} may fit") from None
         with work:
             measure = {
                 DECODE: lambda: self._decoded(work, progress),
@@ -133,14 +143,12 @@ class GpuStudy:
 
     def _decoded(self, work: Work, progress: Progress) -> Iterator[Found]:
         yield _measured(DECODE, MEMCPY, progress, lambda: self._copied(work))
-        peers, absent = gpu_peers(self.sample.dtype, self.sample.item_size)
+        peers, _ = gpu_peers(self.sample.dtype, self.sample.item_size)
         contenders = [(v.name, _own(v)) for v in self._variants()]
         contenders += [(p.name, p.prepare) for p in peers if self._is_wanted(p.name)]
         for name, prepare in contenders:
             yield _measured(DECODE, name, progress, partial(self._timed, work, name, prepare))
-        for peer in absent:
-            if self._is_wanted(peer.name):
-                yield Unmeasured(DECODE, *peer, False)
+        yield from self.absent()
 
     def _copied(self, work: Work) -> GpuResult:
         work.set_source(work.tensors)
@@ -209,35 +217,36 @@ class GpuStudy:
         )
 
     def _loaded(self, work: Work, progress: Progress) -> Iterator[Found]:
-        pieces = work.first(_HOST_BYTES)
+        model = CopiedModel(work, _HOST_BYTES)
         if progress is not None:
             progress("stores")
         with ExitStack() as stack:
             try:
-                made = stack.enter_context(loaders(work, pieces))
+                made = stack.enter_context(loaders(work, model))
             except Exception as e:
-                yield Unmeasured(LOAD, "stores", one_line(e), True)
+                where = f"the files are in {gettempdir()}, and TMPDIR names another folder"
+                yield Unmeasured(LOAD, "stores", f"{one_line(e)}; {where}", True)
                 return
             by_name = {loader.name: loader for loader in made}
             for loader in (by_name[name] for name in self.names(LOAD)):
                 reference = by_name[loader.reference]
-                measure = partial(self._timed_loads, work, pieces, loader, reference)
+                measure = partial(self._timed_loads, work, model, loader, reference)
                 yield _measured(LOAD, loader.name, progress, measure)
         if torch_with_cuda() is None and not self.only:
             yield Unmeasured(LOAD, TORCH_FILE, "PyTorch with CUDA is not installed", False)
 
     def _timed_loads(
-        self, work: Work, pieces: Sequence[Piece], loader: ModelLoader, reference: ModelLoader
+        self, work: Work, model: CopiedModel, loader: ModelLoader, reference: ModelLoader
     ) -> GpuResult:
         work.spoil()
         addresses = loader.load()
-        is_exact = work.holds(work.tensors, pieces, addresses)
+        is_exact = work.holds(model, model.pieces, addresses)
         others, seconds = [], []
         for _ in range(self.repeats):
             if loader is not reference:
                 others.append(reference.seconds())
             seconds.append(loader.seconds())
-        nbytes = sum(piece.nbytes for piece in pieces)
+        nbytes = sum(piece.nbytes for piece in model.pieces)
         return result_of(
             LOAD, loader.name, nbytes, loader.nbytes, seconds, others or seconds, is_exact
         )
@@ -249,6 +258,7 @@ def _own(variant: Variant) -> Callable[[Work], Decoder]:
 
 def _measured(table: str, name: str, progress: Progress, measure: Callable[[], GpuResult]) -> Found:
     """Measure a contender; one that fails does not stop the others."""
+    _interrupt.check()
     if progress is not None:
         progress(name)
     try:

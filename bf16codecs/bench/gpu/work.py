@@ -130,11 +130,12 @@ class Work(AbstractContextManager["Work"]):
         found = True
         for i, piece in enumerate(self.pieces if pieces is None else pieces):
             address = self.out.address + piece.offset if addresses is None else addresses[i]
+            content = contents[piece.tensor]
             for start in range(0, piece.nbytes, self._slab.nbytes):
                 size = min(self._slab.nbytes, piece.nbytes - start)
                 self.stream.copy(self._slab.address, address + start, size)
                 self.stream.synchronize()
-                expected = contents[piece.tensor][start : start + size]
+                expected = content[start : start + size]
                 found &= np.array_equal(self._slab.array[:size], expected)
         return found
 
