@@ -9,13 +9,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from bf16codecs._messages import from_extra, install_extra
+from bf16codecs._messages import install_extra
 from bf16codecs.errors import DeviceError
 
-with from_extra("cuda", "decoding on GPUs"):
+_INSTALL = f"{install_extra('cuda13')}, or cuda12, whichever CUDA the driver is for"
+
+try:
     import cuda.core as core
     from cuda.bindings import driver, nvrtc
     from cuda.core.utils import FileStreamProgramCache, make_program_cache_key
+except ImportError as e:
+    text = f"for decoding on GPUs, other packages are needed: {_INSTALL} ({e})"
+    raise type(e)(text, name=e.name) from e
 
 __all__ = [
     "FileStreamProgramCache",
@@ -80,10 +85,9 @@ def _error(what: str, reason: str) -> Exception:
     if reason.startswith(_NO_MEMORY):
         return MemoryError(f"{what}: the GPU has no room for it ({_NO_MEMORY})")
     if "libnvrtc" in reason or '"nvrtc"' in reason:
-        reason = (
-            f"NVIDIA's run-time compiler was not found: {install_extra('cuda13')}, or cuda12, "
-            "whichever CUDA the driver is for"
-        )
+        reason = f"NVIDIA's run-time compiler was not found: {_INSTALL}"
+    if "libcuda" in reason or '"cuda"' in reason:
+        return DeviceError("NVIDIA's driver was not found")
     # Behind the error's name, cuda-core has what its documentation says.
     name, _, explanation = reason.partition(": ")
     if name.startswith("CUDA_ERROR"):

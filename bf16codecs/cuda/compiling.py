@@ -153,7 +153,7 @@ def compile_source(
 def cache_folder() -> Path | None:
     """Return where compiled kernels are kept between processes; None if there is no place."""
     if given := os.environ.get("BF16CODECS_CACHE_DIR"):
-        return Path(given)
+        return Path(given).expanduser()
     variable, below_home = "XDG_CACHE_HOME", ".cache"
     if sys.platform == "win32":
         variable, below_home = "LOCALAPPDATA", "AppData/Local"

@@ -21,6 +21,8 @@ __all__ = ["Device", "KernelNeeds", "Room"]
 
 _WARP, _WORD = 32, 4
 _OLDEST = CudaVersion(12, 0)
+# Warps whose threads go on by themselves: the kernels name those that wait for each other.
+_LEAST_CAPABILITY = (7, 0)
 
 
 class Room(NamedTuple):
@@ -60,7 +62,7 @@ class Device:
     Raises
     ------
     DeviceError
-        If there is no such GPU, or no driver, or one that is too old.
+        If there is no such GPU, or no driver, or one of them is too old.
     """
 
     _known: dict[int, Device] = {}
@@ -78,6 +80,11 @@ class Device:
             capability = device.compute_capability
             self.multiprocessors: int = device.properties.multiprocessor_count
         self.compute_capability: tuple[int, int] = (capability.major, capability.minor)
+        if self.compute_capability < _LEAST_CAPABILITY:
+            raise DeviceError(
+                f"GPU {ordinal} ({self.name}) is of compute capability {capability.major}."
+                f"{capability.minor}, and 7.0 is needed"
+            )
         # Never let go of: cuda-core holds it only as long as there is the thread that asked first.
         self._context = int(call(driver.cuDevicePrimaryCtxRetain, ordinal))
         self._kernels: dict[str, _Kernel] = {}
@@ -95,7 +102,7 @@ class Device:
         Raises
         ------
         DeviceError
-            If there is no such GPU, or no driver, or one that is too old.
+            If there is no such GPU, or no driver, or one of them is too old.
         """
         with cls._known_lock:
             if ordinal not in cls._known:
