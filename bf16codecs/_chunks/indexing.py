@@ -65,6 +65,7 @@ def parse_selection(selection: Any, shape: tuple[int, ...]) -> Box | Points:
     """
     items = [_normalized(item) for item in _as_tuple(selection)]
     if not shape:
+        _view(shape)[tuple(items)]  # raises NumPy's own error, whatever selects in the end
         return Box([], tuple(items))
     arrays = [item for item in items if isinstance(item, np.ndarray)]
     if len(arrays) > 1 or any(item.dtype == bool and item.ndim != 1 for item in arrays):
@@ -98,7 +99,8 @@ def _normalized(item: Any) -> Any:
     """Return an index as an integer, a slice, None, Ellipsis, or an array."""
     if item is None or item is Ellipsis or isinstance(item, slice):
         return item
-    if not isinstance(item, (bool, np.bool_, np.ndarray, list, tuple)):
+    # PyTorch's tensors of one item are integers, too: NumPy would take even masks for these.
+    if not isinstance(item, (bool, list, tuple)) and not hasattr(item, "__array__"):
         try:
             return operator.index(item)
         except TypeError:
