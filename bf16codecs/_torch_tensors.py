@@ -102,7 +102,7 @@ def checked_device(device: Any) -> torch.device:
     ValueError
         If PyTorch knows no such device.
     RuntimeError
-        If it is one of CUDA's, and this PyTorch has no CUDA.
+        If this PyTorch has none of its kind.
     """
     if device is None:
         return torch.device("cpu")
@@ -119,4 +119,10 @@ def checked_device(device: Any) -> torch.device:
             f"device {device!r:.80}: this PyTorch was built without CUDA: install one that has it,"
             " or choose device='cpu'"
         )
+    if checked.type not in ("cpu", "cuda", "meta"):
+        try:
+            torch.empty(0, device=checked)
+        except (AssertionError, RuntimeError) as e:
+            why = str(e).partition(". ")[0]
+            raise RuntimeError(f"device {device!r:.80}: this PyTorch has none such: {why}") from e
     return checked

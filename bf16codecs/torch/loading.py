@@ -9,6 +9,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from bf16codecs._torch_tensors import is_memory_of, memory_of, torch_dtype
 from bf16codecs.model.gpu import Target, gpu_of, read_into_torch
@@ -103,9 +104,10 @@ def load_into(
         _refuse_unready(module, keys.missing_keys, last)
         if not cast:
             _refuse_dtypes(model.where, last.values())
-        _refuse_expanded(last.values())
+        _refuse_without_place(model.where, last.values())
         made = {key: _made(target) for key, (target, _) in last.items() if target.is_meta}
-        _copy([(made.get(key, target), stored) for key, (target, stored) in last.items()])
+        places = [(made.get(key, target), stored) for key, (target, stored) in last.items()]
+        _copy(model.where, places)
     _place(module, made)
     return names
 
@@ -234,16 +236,22 @@ def _refuse_dtypes(where: str, copies: Iterable[tuple[torch.Tensor, _Stored]]) -
             )
 
 
-def _refuse_expanded(copies: Iterable[tuple[torch.Tensor, _Stored]]) -> None:
-    """Raise RuntimeError if several items of a tensor are one in memory: PyTorch writes none."""
+def _refuse_without_place(where: str, copies: Iterable[tuple[torch.Tensor, _Stored]]) -> None:
+    """Raise RuntimeError if a tensor has no memory of its own for each item, and gets none."""
     for target, stored in copies:
-        has_steps = target.layout == torch.strided and target.numel()
-        steps = target.stride() if has_steps else ()
-        if any(step == 0 and size > 1 for step, size in zip(steps, target.shape, strict=False)):
-            raise RuntimeError(
-                f"tensor {stored.lazy.name!r}: that of the module is expanded, and its items share"
-                " memory: give each its own: .contiguous()"
-            )
+        if is_lazy(target):
+            why = "has no shape yet, and no memory: call the module once, or give it a tensor"
+        elif not target.is_meta and _is_expanded(target):
+            why = "is expanded, and its items share memory: give each its own: .contiguous()"
+        else:
+            continue
+        raise RuntimeError(f"{where}: tensor {stored.lazy.name!r}: that of the module {why}")
+
+
+def _is_expanded(tensor: torch.Tensor) -> bool:
+    """Tell whether several items are one in memory: PyTorch writes none of them."""
+    steps = tensor.stride() if tensor.layout == torch.strided and tensor.numel() else ()
+    return any(step == 0 and size > 1 for step, size in zip(steps, tensor.shape, strict=False))
 
 
 def _made(target: torch.Tensor) -> torch.Tensor:
@@ -263,7 +271,7 @@ def _place(module: torch.nn.Module, made: Mapping[int, torch.Tensor]) -> None:
                 setattr(part, name, made[id(tensor)])
 
 
-def _copy(copies: Copies) -> None:
+def _copy(where: str, copies: Copies) -> None:
     """Decode tensors into their places: in parallel where nothing but memory is needed."""
     overlapping = _overlapping([target for target, _ in copies])
     direct: Copies = []
@@ -290,7 +298,7 @@ def _copy(copies: Copies) -> None:
             with torch.no_grad():
                 target.copy_(stored.read(target.device if target.device in gpus else "cpu"))
         except RuntimeError as e:
-            raise RuntimeError(f"tensor {stored.lazy.name!r}: {e}") from e
+            raise RuntimeError(f"{where}: tensor {stored.lazy.name!r}: {e}") from e
 
 
 def _gpus(devices: Iterable[torch.device]) -> dict[torch.device, Device]:

@@ -38,6 +38,8 @@ def test_metadata_that_are_none(tmp_path, metadata):
         (True, TypeError, "device must be .* not True"),
         ("gpu", ValueError, "device 'gpu': "),
         ("cuda", RuntimeError, "device 'cuda': this PyTorch was built without CUDA"),
+        ("xpu", RuntimeError, "device 'xpu': this PyTorch has none such: "),
+        ("vulkan", RuntimeError, r"device 'vulkan': this PyTorch has none such: .* backend$"),
         (torch.device("cuda:3"), RuntimeError, "built without CUDA"),
     ],
     ids=str,

@@ -139,9 +139,27 @@ def test_expanded_tensors_are_refused_before_others_are_changed(tmp_path):
     other = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4, bias=False))
     other[1].weight = nn.Parameter(torch.zeros(1, 4).expand(4, 4))
     before = bits(other[0].weight)
-    with pytest.raises(RuntimeError, match=r"tensor '1\.weight': .* is expanded.*contiguous"):
+    with pytest.raises(RuntimeError, match=r"m\.zarr: tensor '1\.weight': .* is expanded.*con"):
         load_into(other, tmp_path / "m.zarr")
     assert bits(other[0].weight) == before
+
+
+def test_expanded_tensors_on_meta_get_memory_for_each_item(tmp_path):
+    module = nn.Module()
+    module.register_buffer("w", torch.arange(12.0).reshape(3, 4))
+    save_file(module.state_dict(), tmp_path / "m.zarr")
+    other = nn.Module()
+    other.register_buffer("w", torch.zeros(1, 4, device="meta").expand(3, 4))
+    assert load_into(other, tmp_path / "m.zarr") == ([], [])
+    assert same_state(module, other)
+
+
+def test_tensors_without_a_shape_are_refused(tmp_path):
+    save_file({"w": torch.ones(3)}, tmp_path / "m.zarr")
+    module = nn.Module()
+    module.register_buffer("w", nn.parameter.UninitializedBuffer())
+    with pytest.raises(RuntimeError, match=r"m\.zarr: tensor 'w': that of the module has no shape"):
+        load_into(module, tmp_path / "m.zarr")
 
 
 def test_expanded_tensors_without_items_are_loaded(tmp_path):
