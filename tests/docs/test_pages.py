@@ -24,7 +24,7 @@ NOT_RUN = {
     "builds Rust": 1,
     "builds netCDF-C": 1,
     "needs a cluster": 1,
-    "needs a GPU": 2,  # what it does is tested by tests/cuda
+    "needs a GPU": 4,  # what it does is tested by tests/cuda
     "needs netCDF-C with plugins": 3,  # run by tests/netcdf/test_page.py
     "serves a page": 1,
 }
