@@ -31,7 +31,7 @@ except (ImportError, ValueError) as error:
         ("torch", "model.get_tensor('model.norm.weight', framework='pt')", "torch"),
         ("dask.array", "model['model.norm.weight'].dask()", "dask"),
         ("distributed", "import bf16codecs.dask", "dask"),
-        ("cuda.core", "import bf16codecs.cuda.device", "cuda"),
+        ("cuda.core", "import bf16codecs.cuda.device", "cuda13"),
         ("tensorstore", "import bf16codecs.convert.orbax", "orbax"),
         ("fsspec obstore.store", "bf16codecs.open_model('s3://bucket/m.zarr')", "remote"),
         ("aiohttp obstore.store", "bf16codecs.open_model('http://host/m.zarr')", "remote"),

@@ -49,31 +49,6 @@ def test_a_model_opened_for_torch_gives_tensors(store, framework):
         assert isinstance(again.get_tensor("w"), torch.Tensor)
 
 
-def test_tensors_select_as_they_do_in_pytorch(store):
-    """Those of one item are no integers."""
-    expected = bf16torch.as_tensor(weights((30, 20)).copy())
-    mask = torch.arange(30) % 7 == 0
-    with open_model(store, framework="pt") as model:
-        part = model.get_slice("w")
-        for selection in (
-            *(torch.tensor([3]), torch.tensor(3), torch.tensor([[3, 1], [-1, 4]])),
-            *(mask, torch.tensor([5]).reshape(1, 1), (slice(2, 9), torch.tensor([4]))),
-        ):
-            found = part[selection]
-            assert found.shape == expected[selection].shape, selection
-            assert torch.equal(found, expected[selection])
-        row = model["n"]
-        assert row[torch.tensor([5])].tolist() == [5]
-
-
-def test_masks_of_one_item_are_no_integers(tmp_path):
-    path = write_store(tmp_path / "m.zarr", {"one": np.array([7])})
-    with open_model(path, framework="pt") as model:
-        one = model.get_slice("one")
-        assert one[torch.tensor([True])].tolist() == one[torch.tensor([0])].tolist() == [7]
-        assert one[torch.tensor([False])].tolist() == []
-
-
 def test_devices(store):
     with open_model(store, framework="pt", device="meta") as model:
         assert model.get_slice("w")[1:2].device.type == "meta"

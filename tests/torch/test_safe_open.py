@@ -36,3 +36,21 @@ def test_devices(tmp_path):
     safetensors_torch.save_file({"w": torch.ones(3)}, tmp_path / "m.safetensors")
     with bf16codecs.safe_open(tmp_path / "m.safetensors", "pt", "meta") as f:
         assert f.get_tensor("w").device.type == f.get_slice("w")[:2].device.type == "meta"
+
+
+def test_tensors_select_as_they_do_in_pytorch(tmp_path):
+    """Those of one item are no integers."""
+    state = {"w": torch.randn(30, 20), "one": torch.tensor([7])}
+    safetensors_torch.save_file(state, tmp_path / "m.safetensors")
+    mask = torch.arange(30) % 7 == 0
+    with bf16codecs.safe_open(tmp_path / "m.safetensors", "pt") as f:
+        for selection in (
+            *(torch.tensor([3]), torch.tensor(3), torch.tensor([[3, 1], [-1, 4]])),
+            *(mask, torch.tensor([5]).reshape(1, 1), (slice(2, 9), torch.tensor([4]))),
+        ):
+            found = f.get_slice("w")[selection]
+            assert found.shape == state["w"][selection].shape, selection
+            assert torch.equal(found, state["w"][selection])
+        one = f.get_slice("one")
+        assert one[torch.tensor([True])].tolist() == one[torch.tensor([0])].tolist() == [7]
+        assert one[torch.tensor([False])].tolist() == []
