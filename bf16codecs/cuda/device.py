@@ -19,7 +19,7 @@ from bf16codecs.errors import DeviceError
 
 __all__ = ["Device", "KernelNeeds", "Room"]
 
-_WARP, _WORD = 32, 4
+_WARP, _QUAD = 32, 16
 _OLDEST = CudaVersion(12, 0)
 # Warps whose threads go on by themselves: the kernels name those that wait for each other.
 _LEAST_CAPABILITY = (7, 0)
@@ -149,8 +149,8 @@ class Device:
         address = 0
         if nbytes:
             with self.current(), _told_room(self, nbytes):
-                # Kernels read words, of which the last one may have other bytes.
-                address = int(call(driver.cuMemAlloc, aligned(nbytes, _WORD)))
+                # Kernels read quads, of which the last one may have other bytes.
+                address = int(call(driver.cuMemAlloc, aligned(nbytes, _QUAD)))
         return Memory(address, nbytes, self._free)
 
     def pinned(self, nbytes: int) -> PinnedMemory:

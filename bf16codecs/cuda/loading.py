@@ -72,8 +72,14 @@ class Loader(AbstractContextManager["Loader"]):
         return failed
 
     def __exit__(self, *exception: object) -> None:
-        # Nothing may be under way when memory goes, whatever happened.
-        self._synchronize()
+        # Nothing may be under way when memory goes, whatever happened. It goes now: lanes know their
+        # loader, and would wait for the garbage collector together.
+        try:
+            self._synchronize()
+        finally:
+            self._own = threading.local()
+            self._lanes.clear()
+            self._sent.clear()
 
     def _synchronize(self) -> None:
         for lane in self._lanes:
@@ -116,6 +122,12 @@ class _Lane:
         self._batch: Batch | None = None
         self._scratch: Memory | None = None
         self._lent: Memory | None = None
+        # Of what was begun since a batch was sent, whose event tells that it is done.
+        self._kept: list[Any] = []
+
+    def keep(self, *owners: Any) -> None:
+        """Keep the owners of memory that the stream uses from now on, until it is done."""
+        self._kept += owners
 
     def lent(self, nbytes: int) -> Memory:
         """Return memory, whose content is used when it is asked for again."""
@@ -142,6 +154,8 @@ class _Lane:
             size = max(_SCRATCH_BYTES, batch.scratch)
             self._scratch = self._loader.device.allocate(size)
         self._batch = None
+        batch.kept += self._kept
+        self._kept = []
         batch.send(self.stream, self._scratch)
         self._loader.add_sent(batch)
 
@@ -171,7 +185,9 @@ class GpuBytes(DeviceMemory):
         lane.send()
         if isinstance(content, GpuBytes):
             lane.stream.copy(to.address, content.address, to.size)
+            lane.keep(self._owner, content._owner)
         else:
+            lane.keep(self._owner)
             lane.stream.fill(to.address, content, to.size)
 
     def _put(self, content: NDArray[np.uint8]) -> None:
@@ -202,6 +218,7 @@ class GpuBytes(DeviceMemory):
         warps = min(parts, most_warps(device))
         places = self.address, rows.to_pitch, source.address, rows.from_pitch
         device.launch("bf16codecs_copy_rows", warps, lane.stream, *places, rows.nbytes, rows.number)
+        lane.keep(self._owner, source._owner)
 
     def host(self) -> NDArray[np.uint8]:
         """Return what it holds."""

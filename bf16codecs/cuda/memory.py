@@ -20,8 +20,7 @@ def aligned(n: int, alignment: int) -> int:
 class Memory:
     """Memory of a GPU, until `close`, or until nobody has this object any more.
 
-    What uses it has to be done by then: the driver waits for the GPU, but not for what it has not
-    been told yet.
+    What uses it has to be done by then: that the driver waits is not promised.
 
     Parameters
     ----------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -178,12 +179,12 @@ def read_into_torch(
         As `read_onto` takes them.
     """
     _wait_for_torch(device)
-    try:
-        read_onto(gpu, targets, threads)
-    except MemoryError:
-        # PyTorch keeps what was free before, of which the driver knows nothing.
-        _empty_cache()
-        read_onto(gpu, targets, threads)
+    with suppress(MemoryError):
+        return read_onto(gpu, targets, threads)
+    # PyTorch keeps what was free before, of which the driver knows nothing. What the first attempt
+    # had, which its error knows, is free as well by now.
+    _empty_cache()
+    return read_onto(gpu, targets, threads)
 
 
 def _wait_for_torch(device: torch.device) -> None:

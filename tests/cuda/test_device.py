@@ -232,9 +232,9 @@ def test_no_room(device: Device, gpu) -> None:
     with pytest.raises(MemoryError, match=r"has no 1,125,899,906,842,624 bytes .* are free"):
         device.allocate(1 << 50)
     if gpu is not None:
-        gpu.set_memory(1000)
-        memory = device.allocate(1000)
-        with pytest.raises(MemoryError, match=r"has no 1 bytes in one piece: 0 of 1,000 are free"):
+        gpu.set_memory(1008)
+        memory = device.allocate(1000)  # and what quads have more
+        with pytest.raises(MemoryError, match=r"has no 1 bytes in one piece: 0 of 1,008 are free"):
             device.allocate(1)
         memory.close()
         assert device.allocate(1000).address
@@ -274,10 +274,10 @@ def test_a_lost_gpu_is_told_once(device: Device, stand_in) -> None:
 
 def test_misuse_is_found_out(device: Device, stand_in) -> None:
     stream = device.stream()
-    memory = device.allocate(100)
+    memory = device.allocate(112)
     for copy in [
-        (memory.address + 1, memory.address, 100),
-        (memory.address, memory.address + 1, 100),
+        (memory.address + 1, memory.address, 112),
+        (memory.address, memory.address + 1, 112),
     ]:
         with pytest.raises(DeviceError):
             stream.copy(*copy)
@@ -287,6 +287,11 @@ def test_misuse_is_found_out(device: Device, stand_in) -> None:
     assert "another context" in stand_in.misuse()
     values = np.zeros(200, np.uint8)
     there = to_device(device, stream, values)
-    device.launch("copy_bytes", 7, stream, there.address, memory.address, np.uint32(101))
+    device.launch("copy_bytes", 7, stream, there.address, memory.address, np.uint32(113))
+    stream.synchronize()
     memory.close()
     assert "behind a block" in stand_in.misuse()
+    memory = device.allocate(112)
+    stream.fill(memory.address, 0, 112)
+    memory.close()
+    assert "still to be written" in stand_in.misuse()

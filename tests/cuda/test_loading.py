@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -313,6 +315,24 @@ def test_no_room_on_the_gpu(stand_in, source: Path, tmp_path: Path) -> None:
         stand_in.fail("cuMemAlloc", len(model) + 1)
         with pytest.raises(MemoryError, match="in one piece"):
             on_gpu(model)
+
+
+def test_memory_goes_with_the_load(stand_in, source: Path, tmp_path: Path) -> None:
+    """At once, whether that was well or not: not when the garbage collector comes by."""
+    safetensors_to_zarr(source, tmp_path / "m.zarr", chunk_size=1 << 16)
+    gc.collect()
+    before = [stand_in.live(kind) for kind in ("blocks", "streams")]
+    gc.disable()
+    try:
+        with open_model(tmp_path / "m.zarr") as model:
+            on_gpu(model)
+            assert [stand_in.live(kind) for kind in ("blocks", "streams")] == before
+            damage(tmp_path / "m.zarr")
+            with suppress(CorruptDataError):
+                on_gpu(model)
+            assert [stand_in.live(kind) for kind in ("blocks", "streams")] == before
+    finally:
+        gc.enable()
 
 
 def taken(targets: list[Target]) -> dict[str, int]:

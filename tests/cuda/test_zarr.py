@@ -297,8 +297,12 @@ def test_damage_is_told_as_on_the_host(cupy, kind: str, damage: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_gpu_that_finds_damage_where_there_is_none(cupy, kind: str, monkeypatch) -> None:
     array = zarr.open_array(made(WEIGHTS, CODECS["arithmetic"], kind), mode="r")
-    verdicts = np.array([1, 2], np.uint8)
-    monkeypatch.setattr("bf16codecs.cuda.decoding._Jobs.run", lambda *args, **named: verdicts)
+
+    def run(jobs: Any, with_scratch: bool) -> Any:
+        jobs._stream.synchronize()
+        return np.array([1, 2], np.uint8)
+
+    monkeypatch.setattr("bf16codecs.cuda.decoding._Jobs.run", run)
     with pytest.raises(DeviceError, match=r"chunk.*: GPU 0 .* could not decode it, and the host"):
         array[...]
 

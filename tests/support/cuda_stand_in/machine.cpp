@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -103,7 +104,6 @@ Result Machine::allocate(std::size_t size, Context* context, Address* address) {
 }
 
 Result Machine::free(Address address, bool is_device) {
-  run_all();  // the real one waits, too
   const auto found = blocks.find(address);
   if (found == blocks.end()) return wrong("memory is freed that is not allocated");
   const auto [size, context] = found->second;
@@ -113,7 +113,12 @@ Result Machine::free(Address address, bool is_device) {
   bool is_intact = true;
   for (std::size_t i = size; i < round_up(size) + kZone; ++i) is_intact &= start[i] == kZoneByte;
   if (!is_intact) wrong("something was written behind a block of memory");
+  // The real one may wait for what is under way, and promises nothing.
   std::memset(start, kFreed, size);
+  run_all();
+  const bool is_left_alone =
+      std::all_of(start, start + size, [](unsigned char byte) { return byte == kFreed; });
+  if (!is_left_alone) wrong("memory was freed that was still to be written");
   blocks.erase(found);
   std::free(start);
   return kSuccess;
