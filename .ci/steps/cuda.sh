@@ -15,8 +15,9 @@ END
   install_locked $wanted
 }
 
-# Each kind of GPU with one of the compilers, and H100 with both: a compilation takes ten seconds.
+# Each kind of GPU with one of the compilers, and H100 with both: a compilation takes seconds.
 cuda_kernels() {
+  install_locked nvidia-cuda-nvdisasm
   with_cuda cuda12 70 80 90
   with_cuda cuda13 75 86 89 90 100 120
   # The rest sees nothing of the compiler.

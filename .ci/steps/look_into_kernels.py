@@ -1,14 +1,19 @@
 """Compiles the CUDA kernels for all kinds of GPUs: `look_into_kernels.py [CAPABILITY...]`.
 
-That needs NVRTC, and neither a GPU nor a driver. It prints what each kernel takes of a GPU, and
-fails if one has more variables than registers, which costs more than it saves.
+That needs NVRTC and nvdisasm, and neither a GPU nor a driver. It prints what each kernel takes of a
+GPU, and fails if one has more variables than registers, which costs more than it saves, or if the
+threads of a warp may have to wait for each other: that makes kernels nearly twice as long.
 """
 
 from __future__ import annotations
 
+import importlib.metadata
 import io
 import re
+import subprocess
 import sys
+import tempfile
+from pathlib import Path
 from typing import NamedTuple
 
 from bf16codecs.cuda.compiling import architectures, compile_source
@@ -23,6 +28,13 @@ FUNCTION = re.compile(
     r"(?:\s+ptxas info\s*: Used (\d+) registers([^\n]*))?"
 )
 SHARED = re.compile(r"(\d+) bytes smem")
+INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+\S", re.MULTILINE)
+# Goes elsewhere unless all threads of a warp are there, who then have to wait for each other.
+WAITS = "BRA.DIV"
+# From here on, compilers see that what all threads were given by one of them is the same for all.
+LEAST_WITHOUT_WAITS = 90
+# What nvdisasm knows.
+LEAST_DISASSEMBLED = 75
 
 
 class Function(NamedTuple):
@@ -64,28 +76,46 @@ def functions(report: str) -> list[Function]:
     return found
 
 
+def disassembled(code: bytes) -> str:
+    """Return a cubin's instructions."""
+    files = importlib.metadata.files("nvidia-cuda-nvdisasm") or []
+    program = next(file for file in files if file.name.split(".")[0] == "nvdisasm").locate()
+    with tempfile.TemporaryDirectory() as folder:
+        cubin = Path(folder) / "kernel.cubin"
+        cubin.write_bytes(code)
+        command = [str(program), "-c", str(cubin)]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
 def look_into(kernel: str, capability: int) -> list[str]:
-    """Compile a kernel, print what its functions take, and return which spill."""
+    """Compile a kernel, print what its functions take, and return what is wrong with them."""
     report = io.StringIO()
-    compile_source(divmod(capability, 10), kernel_sources(kernel), report)
+    compiled = compile_source(divmod(capability, 10), kernel_sources(kernel), report)
     found = functions(report.getvalue())
     if kernel not in {function.name for function in found}:
         raise SystemExit(f"sm_{capability}: nothing is said of {kernel}")
     for function in found:
         print(f"  {function}", flush=True)
-    return [f"{function.name} for sm_{capability}" for function in found if function.spilled]
+    wrong = [f"{f.name} for sm_{capability} spills variables" for f in found if f.spilled]
+    if capability >= LEAST_DISASSEMBLED:
+        text = disassembled(compiled.code)
+        instructions, waits = len(INSTRUCTION.findall(text)), text.count(WAITS)
+        print(f"  {instructions} instructions, {waits} places to wait at", flush=True)
+        if waits and capability >= LEAST_WITHOUT_WAITS:
+            wrong.append(f"{kernel} for sm_{capability} has threads wait for each other")
+    return wrong
 
 
 def main(wanted: list[int]) -> None:
     """Compile for each of them that the compiler knows."""
     known = architectures()
-    spilling = []
+    wrong = []
     for capability in wanted:
         print(f"sm_{capability}{'' if capability in known else ': not of this compiler'}")
         for kernel in kernel_names() if capability in known else []:
-            spilling += look_into(kernel, capability)
-    if spilling:
-        raise SystemExit(f"variables without a register: {', '.join(spilling)}")
+            wrong += look_into(kernel, capability)
+    if wrong:
+        raise SystemExit("\n".join(wrong))
 
 
 if __name__ == "__main__":

@@ -72,8 +72,8 @@ class Loader(AbstractContextManager["Loader"]):
         return failed
 
     def __exit__(self, *exception: object) -> None:
-        # Nothing may be under way when memory goes, whatever happened. It goes now: lanes know their
-        # loader, and would wait for the garbage collector together.
+        # Nothing may be under way when memory goes, whatever happened. It goes now: lanes know
+        # their loader, and would wait for the garbage collector together.
         try:
             self._synchronize()
         finally:

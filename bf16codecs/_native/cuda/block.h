@@ -57,7 +57,7 @@ class BlockDecoder {
     }
     warp_.once([&] { memory_.is_sound.store(0, uint32_t{parse()}); });
     warp_.sync();
-    if (memory_.is_sound.load<uint32_t>(0) == 0) return Verdict::corrupt;
+    if (warp_.same(memory_.is_sound.load<uint32_t>(0)) == 0) return Verdict::corrupt;
     for (unsigned p = 0; p < job_.width; ++p) {
       const Mode of = mode(p);
       if (of == Mode::zstd || of == Mode::scale || of == Mode::tiles) return Verdict::elsewhere;
@@ -69,12 +69,19 @@ class BlockDecoder {
   }
 
  private:
-  BF16CODECS_DEVICE Mode mode(unsigned p) const { return Mode{memory_.modes.load<uint8_t>(p)}; }
+  BF16CODECS_DEVICE Mode parsed_mode(unsigned p) const {
+    return Mode{memory_.modes.load<uint8_t>(p)};
+  }
+
+  // For all threads.
+  BF16CODECS_DEVICE Mode mode(unsigned p) const {
+    return Mode{warp_.same(memory_.modes.load<uint8_t>(p))};
+  }
   BF16CODECS_DEVICE const uint8_t* payload(unsigned p) const {
-    return bytes_at(job_.payload) + memory_.begins.load<uint32_t>(4 * p);
+    return bytes_at(job_.payload) + warp_.same(memory_.begins.load<uint32_t>(4 * p));
   }
   BF16CODECS_DEVICE uint32_t payload_size(unsigned p) const {
-    return memory_.sizes.load<uint32_t>(4 * p);
+    return warp_.same(memory_.sizes.load<uint32_t>(4 * p));
   }
 
   BF16CODECS_DEVICE static bool is_modelled(Mode mode) {
@@ -83,10 +90,10 @@ class BlockDecoder {
 
   // Whether modes of several planes are plane 0's alone, and joined planes where they should be.
   BF16CODECS_DEVICE bool is_joined_well() const {
-    const Mode first = mode(0);
+    const Mode first = parsed_mode(0);
     const unsigned joined = first == Mode::same ? job_.width : is_modelled(first) ? 2 : 1;
     for (unsigned p = 1; p < job_.width; ++p) {
-      const Mode of = mode(p);
+      const Mode of = parsed_mode(p);
       if (of == Mode::same || of == Mode::difference || is_modelled(of)) return false;
       if (first != Mode::difference && (of == Mode::joined) != (p < joined)) return false;
     }
@@ -104,7 +111,7 @@ class BlockDecoder {
     }
     if (!is_joined_well()) return false;
     for (unsigned p = 0; p < job_.width; ++p) {
-      const Mode of = mode(p);
+      const Mode of = parsed_mode(p);
       uint32_t size = of == Mode::stored ? job_.n : of == Mode::constant ? 1 : 0;
       if (is_coded(of)) {
         if (job_.size - at < 4) return false;
@@ -128,7 +135,7 @@ class BlockDecoder {
     unsigned from = 0;
     if (first == Mode::difference) {
       if (job_.base == 0 || job_.section == 0) return Verdict::corrupt;
-      from = job_.width - section().low;
+      from = job_.width - warp_.same(section().low);
       for (unsigned p = 1; p < job_.width; ++p) {
         if ((mode(p) == Mode::joined) != (p < from)) return Verdict::corrupt;
       }
@@ -168,9 +175,10 @@ class BlockDecoder {
     for (unsigned p = from; p < job_.width; ++p) {
       const Mode of = mode(p);
       if (!is_coded(of)) {
+        const uint8_t* const symbols = payload(p);
         warp_.once([&] {
           const bool is_constant = of == Mode::constant;
-          memory_.planes.put(p, is_constant ? nullptr : payload(p), is_constant ? *payload(p) : 0);
+          memory_.planes.put(p, is_constant ? nullptr : symbols, is_constant ? *symbols : 0);
         });
         continue;
       }

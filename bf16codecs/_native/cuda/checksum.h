@@ -9,15 +9,15 @@ namespace bf16codecs::cuda {
 
 inline constexpr uint64_t kChecksumFactor = 0x9E3779B97F4A7C15;
 
-// Threads 2 j and 2 j + 1 both have lane j: what a thread writes is 4 bytes of a stripe, and half
-// of a lane's number.
+// Thread 2 j has lane j: what a thread writes is 4 bytes of a stripe, and half of a lane's number.
+// What the other threads add up is of no use.
 class Sum {
  public:
   BF16CODECS_DEVICE explicit Sum(const Warp& warp) {
     warp.each([&](unsigned t) { a_[t] = c_[t] = 0; });
   }
 
-  // Thread t's number of a stripe, that of lane t / 2.
+  // The number of lane t / 2 of a stripe, if t is even.
   BF16CODECS_DEVICE void add(unsigned t, uint64_t number) {
     a_[t] += number;
     c_[t] = rotated(c_[t], 23) + a_[t];

@@ -15,7 +15,7 @@ struct DeltaMemory {
   Shared<2 * kDeltaClasses * kDeltaEntries> start, coder;
   Shared<kDeltaPlaces> class_of;
   Shared<kDeltaClasses> raw;
-  Shared<kWindowBytes> words;
+  Window::Memory words;
   SharedStates::Memory states;
   RowMemory rows;
 };
@@ -157,8 +157,12 @@ class DeltaReader {
     for (unsigned done = 0; full != 0 || done < size; full = 0) {
       const unsigned count = least(size - done, kStripBytes - full);
       warp_.each([&](unsigned t) {
-        for (unsigned i = t; i < count; i += kThreads) {
-          strips.strip().store(full + i, parts_.rest[done + i]);
+        // Of a loop that ends where each thread's count does, the compiler loses track.
+        BF16CODECS_UNROLLED
+        for (unsigned k = 0; k < kStripBytes; k += kThreads) {
+          const unsigned i = k + t;
+          if (i >= count) continue;
+          strips.strip().store(full + i, load_any<uint8_t>(parts_.rest + done + i));
         }
       });
       strips.pass(full + count);
@@ -181,10 +185,9 @@ class DeltaReader {
 // Decodes a block of differences, given where its planes of low bytes are; returns false if the
 // payload is not one.
 template <typename T>
-BF16CODECS_DEVICE_ONCE bool decode_differences(const Warp& warp, DeltaMemory& memory,
-                                               const Job& job, const uint8_t* payload,
-                                               uint32_t size, const Planes& planes,
-                                               Strips& strips) {
+BF16CODECS_DEVICE bool decode_differences(const Warp& warp, DeltaMemory& memory, const Job& job,
+                                          const uint8_t* payload, uint32_t size,
+                                          const Planes& planes, Strips& strips) {
   const Section& section = *reinterpret_cast<const Section*>(job.section);
   DeltaPayload parts;
   if (!find_parts(warp, payload, size, job.n, job.width, parts)) return false;

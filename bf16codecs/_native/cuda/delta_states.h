@@ -17,8 +17,8 @@ struct DeltaPayload {
 // Reads fields from the front of a payload.
 class DeltaFields {
  public:
-  BF16CODECS_DEVICE DeltaFields(const uint8_t* payload, uint32_t size)
-      : next_(payload), end_(payload + size) {}
+  BF16CODECS_DEVICE DeltaFields(const Warp& warp, const uint8_t* payload, uint32_t size)
+      : warp_(warp), next_(payload), end_(payload + size) {}
 
   // Null if there are not so many bytes.
   BF16CODECS_DEVICE const uint8_t* take(uint64_t size) {
@@ -33,12 +33,13 @@ class DeltaFields {
   template <typename T>
   BF16CODECS_DEVICE T number() {
     const uint8_t* const p = take(sizeof(T));
-    return p == nullptr ? T{0} : load_any<T>(p);
+    return p == nullptr ? T{0} : warp_.same(load_any<T>(p));
   }
   BF16CODECS_DEVICE bool is_sound() const { return next_ != nullptr; }
   BF16CODECS_DEVICE const uint8_t* next() const { return next_; }
 
  private:
+  const Warp& warp_;
   const uint8_t* next_;
   const uint8_t* const end_;
 };
@@ -56,7 +57,7 @@ BF16CODECS_DEVICE uint32_t some_bits(const uint8_t* bytes, uint32_t at, unsigned
 // ones.
 BF16CODECS_DEVICE bool find_parts(const Warp& warp, const uint8_t* payload, uint32_t size,
                                   uint32_t n, unsigned width, DeltaPayload& parts) {
-  DeltaFields fields(payload, size);
+  DeltaFields fields(warp, payload, size);
   parts.end = payload + size;
   parts.rows_size = fields.number<uint16_t>();
   parts.rows = fields.take(parts.rows_size);
@@ -80,7 +81,8 @@ BF16CODECS_DEVICE bool find_parts(const Warp& warp, const uint8_t* payload, uint
   uint32_t bits;
   warp.sums_before(widths, bits);
   const uint8_t* const high = fields.take((bits + 7) / 8);
-  if (high == nullptr || (bits % 8 != 0 && high[bits / 8] >> bits % 8 != 0)) return false;
+  if (high == nullptr || (bits % 8 != 0 && warp.same(high[bits / 8]) >> bits % 8 != 0))
+    return false;
   parts.escapes = fields.take(uint64_t{escapes} * width);
   parts.rest = fields.take((n - parts.coded) * width);
   parts.words = fields.next();

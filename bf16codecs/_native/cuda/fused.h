@@ -11,14 +11,15 @@ namespace bf16codecs::cuda {
 
 struct FusedMemory {
   PairsMemory pairs;
-  Shared<kWindowBytes> low;
+  Window::Memory low;
   Shared<kStripBytes> strip;
 };
 
 // Two items, given their symbols and their bytes of the low plane, in bytes 0 and 1.
 BF16CODECS_DEVICE uint32_t two_items(uint32_t symbols, uint32_t low) {
+  constexpr uint32_t kSigns = 0x80008000;
   const uint32_t rotated = pick_bytes(symbols, low, 0x1504);
-  return (rotated >> 1 & 0x7FFF7FFF) | (rotated << 15 & 0x80008000);
+  return pick_by(kSigns, rotated << 15, rotated >> 1);
 }
 
 // Decodes a block of which plane 0 has this payload; `low` is plane 1. Items begin at a multiple of
@@ -27,23 +28,23 @@ BF16CODECS_DEVICE bool decode_fused(const Warp& warp, FusedMemory& memory, const
                                     uint32_t size, const uint8_t* low, uint32_t n, uint8_t* items,
                                     uint32_t& checksum) {
   PairsPayload parts;
-  if (!find_parts(payload, size, n, parts)) return false;
+  if (!find_parts(warp, payload, size, n, parts)) return false;
   if (!read_slots(warp, parts, payload, memory.pairs.slots)) return false;
   Strips strips(warp, memory.strip, items);
   Window lows(warp, memory.low, low, low + n);
   const auto run = [&](const auto& states) {
     PairsReader reader(warp, memory.pairs, states, parts);
-    // A step takes a power of two: its bytes are in a row in the window.
+    // A step takes a power of two, which is in a row in the window, but for less than a quad.
     unsigned step_at = 0, low_at = 0;
     const auto reach = [&](unsigned at, unsigned symbols) {
-      lows.reach(at, symbols);
+      lows.reach(lows.begin() + at, symbols);
       step_at = at;
-      low_at = at % kWindowBytes;
+      low_at = (lows.begin() + at) % kWindowBytes;
     };
-    return reader.run(reach, [&](unsigned at, const TwoSymbols& symbols) {
+    return reader.run(reach, [&](unsigned at, const Symbols& symbols) {
       PerThread<uint32_t> words;
       warp.each([&](unsigned t) {
-        words[t] = two_items(symbols.both(t), lows.load16(low_at + (at - step_at) + 2 * t));
+        words[t] = two_items(symbols[t], lows.load16(low_at + (at - step_at) + 2 * t));
       });
       strips.pass_words(words);
     });

@@ -50,7 +50,7 @@ BF16CODECS_DEVICE uint32_t read_code_lengths(const Warp& warp, HuffmanMemory& me
   const auto nibble = [&] {
     is_cut_off |= nibbles / 2 >= size;
     if (is_cut_off) return 0u;
-    const unsigned byte = payload[nibbles / 2];
+    const unsigned byte = warp.same(payload[nibbles / 2]);
     return nibbles++ % 2 == 0 ? byte >> 4 : byte & 15;
   };
   warp.each([&](unsigned t) {
@@ -212,9 +212,9 @@ class HuffmanStream {
 };
 
 // Decodes a payload to a plane of n symbols; returns false if it is not one.
-BF16CODECS_DEVICE_ONCE bool decode_huffman(const Warp& warp, HuffmanMemory& memory,
-                                           const uint8_t* payload, uint32_t size, uint8_t* plane,
-                                           uint32_t n) {
+BF16CODECS_DEVICE bool decode_huffman(const Warp& warp, HuffmanMemory& memory,
+                                      const uint8_t* payload, uint32_t size, uint8_t* plane,
+                                      uint32_t n) {
   const HuffmanLayout layout(n);
   const uint32_t table_size = read_code_lengths(warp, memory, payload, size);
   if (table_size == 0) return false;

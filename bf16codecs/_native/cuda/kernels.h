@@ -15,10 +15,11 @@ BF16CODECS_DEVICE void decode_fused_job(const Warp& warp, FusedMemory& memory, c
   if (job.width != 2 || (job.flags & (kJobByByte | kJobBaseChecked)) != 0) return;
   if (job.items % 4 != 0 || job.size > kMostPayload || job.size < kHead + job.n) return;
   const uint8_t* const block = bytes_at(job.payload);
-  if (Mode{block[0]} != Mode::rans_pairs || Mode{block[1]} != Mode::stored) return;
+  if (warp.same(block[0]) != uint8_t(Mode::rans_pairs)) return;
+  if (warp.same(block[1]) != uint8_t(Mode::stored)) return;
   const uint32_t size = job.size - kHead - job.n;
   uint32_t checksum = 0;
-  const bool is_sound = load_any<uint32_t>(block + 2) == size &&
+  const bool is_sound = warp.same(load_any<uint32_t>(block + 2)) == size &&
                         decode_fused(warp, memory, block + kHead + job.n, size, block + kHead,
                                      job.n, reinterpret_cast<uint8_t*>(job.items), checksum) &&
                         ((job.flags & kJobChecked) == 0 || checksum == job.checksum);
@@ -31,7 +32,7 @@ template <typename Function>
 BF16CODECS_DEVICE void for_each_job(const Warp& warp, uint32_t n, uint32_t* next,
                                     const uint8_t* verdicts, Function function) {
   for (uint32_t i = warp.count_up(next); i < n; i = warp.count_up(next)) {
-    const bool is_pending = Verdict{verdicts[i]} == Verdict::pending;
+    const bool is_pending = warp.same(verdicts[i]) == uint8_t(Verdict::pending);
     warp.sync();  // the first thread may write it
     if (is_pending) function(i);
   }
@@ -39,8 +40,9 @@ BF16CODECS_DEVICE void for_each_job(const Warp& warp, uint32_t n, uint32_t* next
 
 BF16CODECS_DEVICE void decode_fused(const Warp& warp, FusedMemory& memory, const Job* jobs,
                                     uint32_t n, uint32_t* next, uint8_t* verdicts) {
-  for_each_job(warp, n, next, verdicts,
-               [&](uint32_t i) { decode_fused_job(warp, memory, jobs[i], verdicts + i); });
+  for_each_job(warp, n, next, verdicts, [&](uint32_t i) {
+    decode_fused_job(warp, memory, warp.same(jobs[i]), verdicts + i);
+  });
 }
 
 // Blocks of all kinds. Where several planes are coded, this takes memory, in which warp w has
@@ -50,7 +52,8 @@ BF16CODECS_DEVICE void decode_any(const Warp& warp, BlockMemory& memory, const J
                                   uint32_t n, uint32_t* next, uint8_t* verdicts, uint8_t* scratch,
                                   uint64_t scratch_size) {
   for_each_job(warp, n, next, verdicts, [&](uint32_t i) {
-    BlockDecoder decoder(warp, memory, jobs[i], scratch, scratch_size);
+    const Job job = warp.same(jobs[i]);
+    BlockDecoder decoder(warp, memory, job, scratch, scratch_size);
     const Verdict verdict = decoder.run();
     warp.once([&] { verdicts[i] = static_cast<uint8_t>(verdict); });
   });

@@ -48,9 +48,9 @@ class SharedStates {
 template <typename States>
 class Lanes {
  public:
-  BF16CODECS_DEVICE Lanes(const Warp& warp, Shared<kWindowBytes>& shared, const States& of_lanes,
+  BF16CODECS_DEVICE Lanes(const Warp& warp, Window::Memory& memory, const States& of_lanes,
                           const uint8_t* words, const uint8_t* end)
-      : states(of_lanes), warp_(warp), words_(warp, shared, words, end) {}
+      : states(of_lanes), warp_(warp), words_(warp, memory, words, end) {}
 
   // Takes the first states, 4 bytes each; returns false if one is too small.
   BF16CODECS_DEVICE bool read_states(const uint8_t* first) {
@@ -79,8 +79,8 @@ class Lanes {
       return is_low[t];
     });
     warp_.each([&](unsigned t) {
-      const uint32_t at = used_ + 2 * count_bits(low & threads_before(t));
-      const uint32_t word = words_.load16(at % kWindowBytes), x = states.get(g, t);
+      const uint32_t place = used_ + 2 * count_bits(low & threads_before(t));
+      const uint32_t word = words_.load16(place % kWindowBytes), x = states.get(g, t);
       states.set(g, t, is_low[t] ? x << 16 | word : x);
     });
     used_ += 2 * count_bits(low);
@@ -93,7 +93,7 @@ class Lanes {
     for (unsigned g = 0; g < states.groups(); ++g) {
       bad |= warp_.ballot([&](unsigned t) { return states.get(g, t) != kLowestState; });
     }
-    return bad == 0 && used_ == bytes;
+    return bad == 0 && used_ == words_.begin() + bytes;
   }
 
   States states;
@@ -101,7 +101,7 @@ class Lanes {
  private:
   const Warp& warp_;
   Window words_;
-  uint32_t used_ = 0;
+  uint32_t used_ = words_.begin();  // the place of the next word
 };
 
 }  // namespace bf16codecs::cuda

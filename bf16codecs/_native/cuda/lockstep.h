@@ -11,7 +11,7 @@
 #include <cstring>
 
 #define BF16CODECS_DEVICE inline
-#define BF16CODECS_DEVICE_ONCE inline
+#define BF16CODECS_DEVICE inline
 #define BF16CODECS_ROLLED
 #define BF16CODECS_UNROLLED
 #define BF16CODECS_UNROLLED_BY(n)
@@ -45,6 +45,7 @@ class Warp {
 
   template <typename Function>
   void each(Function function) const {
+    expect_all();
     for (unsigned i = 0; i < 32; ++i) {
       turn.thread = backwards_ ? 31 - i : i;
       function(turn.thread);
@@ -53,6 +54,7 @@ class Warp {
   }
   template <typename Function>
   void once(Function function) const {
+    expect_all();
     turn.thread = 0;
     function();
     turn.thread = Turn::kAll;
@@ -71,18 +73,38 @@ class Warp {
   }
   template <typename T>
   T of(const PerThread<T>& values, unsigned t) const {
+    expect_all();
     return values[t];
   }
+  template <typename T>
+  T same(T value) const {
+    expect_all();
+    return value;
+  }
   PerThread<uint32_t> sums_before(const PerThread<uint32_t>& values, uint32_t& total) const {
+    expect_all();
     PerThread<uint32_t> result;
     total = 0;
     for (unsigned t = 0; t < 32; total += values[t++]) result[t] = total;
     return result;
   }
-  void sync() const { ++turn.epoch; }
-  uint32_t count_up(uint32_t* counter) const { return (*counter)++; }
+  void sync() const {
+    expect_all();
+    ++turn.epoch;
+  }
+  uint32_t count_up(uint32_t* counter) const {
+    expect_all();
+    return (*counter)++;
+  }
 
  private:
+  // On a GPU, one thread would wait for the others for ever.
+  static void expect_all() {
+    if (turn.thread == Turn::kAll) return;
+    std::fprintf(stderr, "lockstep: thread %u alone does what all do together\n", turn.thread);
+    std::abort();
+  }
+
   const bool backwards_;
 };
 
@@ -138,10 +160,16 @@ class Shared {
 };
 
 template <typename T>
-T load_until(const uint8_t* p, const uint8_t* end) {
-  T value = 0;
-  if (p < end) std::memcpy(&value, p, std::min(sizeof value, static_cast<size_t>(end - p)));
+T load_until(const uint8_t* p, uint32_t at, uint32_t size) {
+  T value = {};
+  if (at < size) std::memcpy(&value, p + at, std::min<size_t>(sizeof value, size - at));
   return value;
+}
+inline uint32_t load_word_until(const uint8_t* p, uint32_t at, uint32_t size) {
+  return load_until<uint32_t>(p, at, size);
+}
+inline Quad load_quad_until(const uint8_t* p, uint32_t at, uint32_t size) {
+  return load_until<Quad>(p, at, size);
 }
 
 template <typename T>
@@ -164,6 +192,18 @@ inline uint32_t pick_bytes(uint32_t a, uint32_t b, uint32_t which) {
     result |= static_cast<uint32_t>(all >> 8 * (which >> 4 * i & 7) & 255) << 8 * i;
   }
   return result;
+}
+
+inline uint32_t pick_by(uint32_t mask, uint32_t a, uint32_t b) {
+  return (a & mask) | (b & ~mask);
+}
+
+inline uint32_t pick_bits(uint32_t low, uint32_t high, unsigned from) {
+  return static_cast<uint32_t>((uint64_t{high} << 32 | low) >> from);
+}
+
+inline uint32_t dot_product(uint32_t a, uint32_t b) {
+  return (a & 0xFFFF) * (b & 255) + (a >> 16) * (b >> 8 & 255);
 }
 
 inline unsigned count_bits(uint32_t v) {

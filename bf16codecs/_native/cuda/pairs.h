@@ -19,7 +19,7 @@ inline constexpr uint32_t kIsEscape = 1u << 31;
 
 struct PairsMemory {
   Shared<4 * kPairSlots> slots;
-  Shared<kWindowBytes> words;
+  Window::Memory words;
   SharedStates::Memory states;  // where they are not in registers
 };
 
@@ -32,10 +32,10 @@ struct PairsPayload {
 };
 
 // Finds the parts of a payload of n symbols; returns false if they are not such ones.
-BF16CODECS_DEVICE bool find_parts(const uint8_t* payload, uint32_t size, uint32_t n,
-                                  PairsPayload& parts) {
+BF16CODECS_DEVICE bool find_parts(const Warp& warp, const uint8_t* payload, uint32_t size,
+                                  uint32_t n, PairsPayload& parts) {
   if (size < 1) return false;
-  const unsigned head = payload[0], log2_groups = head >> 4 & 3;
+  const unsigned head = warp.same(payload[0]), log2_groups = head >> 4 & 3;
   if ((head & 0x80) != 0 || log2_groups > 2) return false;
   parts.entries = (head & 15) + 1;
   parts.has_escape = (head & 0x40) != 0;
@@ -46,7 +46,7 @@ BF16CODECS_DEVICE bool find_parts(const uint8_t* payload, uint32_t size, uint32_
   const unsigned table = 1 + 2 * parts.entries;
   const unsigned before = table + 4 + 4 * kLanesPerGroup * parts.groups;
   if (size < before + parts.rest_size) return false;
-  const uint32_t words = load_any<uint32_t>(payload + table);
+  const uint32_t words = warp.same(load_any<uint32_t>(payload + table));
   if (words > (size - before - parts.rest_size) / 2) return false;
   parts.states = payload + table + 4;
   parts.words = payload + before;
@@ -93,14 +93,10 @@ BF16CODECS_DEVICE bool read_slots(const Warp& warp, const PairsPayload& parts,
   return bad == 0;
 }
 
-// Symbols that follow each other in a plane: thread t has 2 t and 2 t + 1 of a group's 64, with
-// their flags.
-struct TwoSymbols {
-  PerThread<uint32_t> even, odd;
-
-  // The symbols of thread t, in bytes 0 and 1; the others are something.
-  BF16CODECS_DEVICE uint32_t both(unsigned t) const { return pick_bytes(even[t], odd[t], 0x0062); }
-};
+// 64 symbols that follow each other in a plane: thread t has 2 t and 2 t + 1, in bytes 0 and 1, and
+// in the highest bits of bytes 2 and 3 whether they are escapes.
+using Symbols = PerThread<uint32_t>;
+inline constexpr uint32_t kEvenEscape = 1u << 23, kOddEscape = 1u << 31;
 
 template <typename States>
 class PairsReader {
@@ -117,15 +113,22 @@ class PairsReader {
   // is given each 64 symbols and the place of the first. Returns whether the payload is sound.
   template <typename Prepare, typename Put>
   BF16CODECS_DEVICE bool run(Prepare prepare, Put put) {
+    constexpr unsigned kTogether = States::kUnrolled;
     if (!lanes_.read_states(parts_.states)) return false;
     const unsigned groups = lanes_.states.groups();
     for (unsigned step = 0; step < parts_.steps; ++step) {
       const unsigned at = kPairSymbols * groups * step;
       lanes_.prepare(groups);
       prepare(at, kPairSymbols * groups);
-      BF16CODECS_UNROLLED_BY(States::kUnrolled)
-      for (unsigned g = 0; g < groups; ++g) put(at + kPairSymbols * g, decode(g));
-      BF16CODECS_UNROLLED_BY(States::kUnrolled)
+      for (unsigned first = 0; first < groups; first += kTogether) {
+        Symbols symbols[kTogether];
+        BF16CODECS_UNROLLED
+        for (unsigned i = 0; i < kTogether; ++i) symbols[i] = decode(first + i);
+        if (parts_.has_escape) replace_escapes(symbols);
+        BF16CODECS_UNROLLED
+        for (unsigned i = 0; i < kTogether; ++i) put(at + kPairSymbols * (first + i), symbols[i]);
+      }
+      BF16CODECS_UNROLLED_BY(kTogether)
       for (unsigned g = 0; g < groups; ++g) lanes_.renormalize(g);
     }
     return !overrun_ && escape_ == parts_.rest &&
@@ -133,57 +136,58 @@ class PairsReader {
   }
 
  private:
-  BF16CODECS_DEVICE TwoSymbols decode(unsigned g) {
-    TwoSymbols symbols;
-    PerThread<uint32_t> given;
+  BF16CODECS_DEVICE Symbols decode(unsigned g) {
+    Symbols own;
     warp_.each([&](unsigned t) {
       const uint32_t x = lanes_.states.get(g, t);
       const auto a = slots_.template load<uint32_t>(4 * (x & 255));
       const auto b = slots_.template load<uint32_t>(4 * (x >> 8 & 255));
-      const uint32_t of_b = (b & 255) * (x >> 16) + byte_of(b, 1);
-      lanes_.states.set(g, t, (a & 255) * of_b + byte_of(a, 1));
-      // Of lanes 0-15, the first symbols are 2 t of the group's 64; of the others, the second ones
-      // are 2 t + 1. The others' neighbours are 16 lanes away.
-      symbols.even[t] = a;
-      symbols.odd[t] = b;
-      given[t] = t < 16 ? b : a;
+      // The frequency of b times the upper half of x, and the rank times 1.
+      const uint32_t of_b = dot_product(pick_bytes(x, 1, 0x5432), b);
+      lanes_.states.set(g, t, (a & 255) * of_b + pick_bytes(a, 0, 0x4441));
+      own[t] = pick_bytes(a, b, 0x7632);
     });
-    const PerThread<uint32_t> taken = warp_.shuffle(given, [](unsigned t) { return t ^ 16; });
-    warp_.each([&](unsigned t) {
-      symbols.even[t] = t < 16 ? symbols.even[t] : taken[t];
-      symbols.odd[t] = t < 16 ? taken[t] : symbols.odd[t];
-    });
-    if (parts_.has_escape) replace_escapes(symbols);
+    // Of lanes 0-15, the first symbols are 2 t of the group's 64; of the others, the second ones
+    // are 2 t + 1. The others' neighbours are 16 lanes away.
+    const Symbols other = warp_.shuffle(own, [](unsigned t) { return t ^ 16; });
+    Symbols symbols;
+    warp_.each(
+        [&](unsigned t) { symbols[t] = pick_bytes(own[t], other[t], t < 16 ? 0x5140 : 0x3726); });
     return symbols;
   }
 
-  BF16CODECS_DEVICE static uint32_t byte_of(uint32_t v, unsigned i) {
-    return pick_bytes(v, 0, 0x4440 | i);
+  template <unsigned n>
+  BF16CODECS_DEVICE void replace_escapes(Symbols (&symbols)[n]) {
+    const uint32_t any = warp_.ballot([&](unsigned t) {
+      uint32_t all = 0;
+      BF16CODECS_UNROLLED
+      for (unsigned i = 0; i < n; ++i) all |= symbols[i][t];
+      return (all & (kEvenEscape | kOddEscape)) != 0;
+    });
+    if (any == 0) return;
+    BF16CODECS_UNROLLED
+    for (unsigned i = 0; i < n; ++i) replace_escapes(symbols[i]);
   }
 
-  BF16CODECS_DEVICE void replace_escapes(TwoSymbols& symbols) {
-    const uint32_t any = warp_.ballot(
-        [&](unsigned t) { return ((symbols.even[t] | symbols.odd[t]) & kIsEscape) != 0; });
-    if (any == 0) return;
-    const uint32_t even =
-        warp_.ballot([&](unsigned t) { return (symbols.even[t] & kIsEscape) != 0; });
-    const uint32_t odd =
-        warp_.ballot([&](unsigned t) { return (symbols.odd[t] & kIsEscape) != 0; });
+  BF16CODECS_DEVICE void replace_escapes(Symbols& symbols) {
+    const uint32_t even = warp_.ballot([&](unsigned t) { return (symbols[t] & kEvenEscape) != 0; });
+    const uint32_t odd = warp_.ballot([&](unsigned t) { return (symbols[t] & kOddEscape) != 0; });
     const auto left = static_cast<unsigned>(parts_.rest - escape_);
     warp_.each([&](unsigned t) {
       const uint32_t before = threads_before(t), is_even = even >> t & 1;
       const unsigned at = count_bits(even & before) + count_bits(odd & before);
-      if (is_even != 0) symbols.even[t] = escape_at(at, left);
-      if ((odd >> t & 1) != 0) symbols.odd[t] = escape_at(at + is_even, left);
+      if (is_even != 0) symbols[t] = pick_bytes(symbols[t], escape_at(at, left), 0x3214);
+      if ((odd >> t & 1) != 0) {
+        symbols[t] = pick_bytes(symbols[t], escape_at(at + is_even, left), 0x3240);
+      }
     });
     const unsigned n = count_bits(even) + count_bits(odd);
     overrun_ |= n > left;
     escape_ += least(n, left);
   }
 
-  // As a slot would say it.
   BF16CODECS_DEVICE uint32_t escape_at(unsigned at, unsigned left) const {
-    return at < left ? uint32_t{escape_[at]} << kSymbolAt : 0;
+    return at < left ? load_any<uint8_t>(escape_ + at) : 0;
   }
 
   const Warp& warp_;
@@ -195,19 +199,18 @@ class PairsReader {
 };
 
 // Decodes a payload to a plane of n symbols; returns false if it is not one.
-BF16CODECS_DEVICE_ONCE bool decode_pairs(const Warp& warp, PairsMemory& memory,
-                                         const uint8_t* payload, uint32_t size, uint8_t* plane,
-                                         uint32_t n) {
+BF16CODECS_DEVICE bool decode_pairs(const Warp& warp, PairsMemory& memory, const uint8_t* payload,
+                                    uint32_t size, uint8_t* plane, uint32_t n) {
   PairsPayload parts;
-  if (!find_parts(payload, size, n, parts)) return false;
+  if (!find_parts(warp, payload, size, n, parts)) return false;
   if (!read_slots(warp, parts, payload, memory.slots)) return false;
   const bool is_even = reinterpret_cast<uintptr_t>(plane) % 2 == 0;
   PairsReader reader(warp, memory, SharedStates(memory.states, parts.groups), parts);
   const auto nothing = [](unsigned, unsigned) {};
-  const bool is_sound = reader.run(nothing, [&](unsigned at, const TwoSymbols& symbols) {
+  const bool is_sound = reader.run(nothing, [&](unsigned at, const Symbols& symbols) {
     warp.each([&](unsigned t) {
       uint8_t* const out = plane + at + 2 * t;
-      const uint32_t both = symbols.both(t);
+      const uint32_t both = symbols[t];
       if (is_even) {
         store_aligned(out, static_cast<uint16_t>(both));
       } else {

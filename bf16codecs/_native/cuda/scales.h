@@ -22,7 +22,11 @@ class Scales {
  public:
   BF16CODECS_DEVICE Scales(const Warp& warp, RowMemory& memory, const Section& section,
                            const uint8_t* rows, uint32_t rows_size, uint64_t first)
-      : warp_(warp), memory_(memory), section_(section) {
+      : warp_(warp),
+        memory_(memory),
+        section_(section),
+        run_(warp.same(section.run)),
+        period_(warp.same(section.period)) {
     warp.once([&] {
       memory_.decoder = grid::SideDecoder(rows, rows_size);
       memory_.integer = grid::AdaptiveInteger();
@@ -31,10 +35,10 @@ class Scales {
     // That of the rows has learnt nothing from it.
     warp.once([&] { memory_.integer = grid::AdaptiveInteger(); });
     row_ = section.base + offset_;
-    if (section.period != 0) column_ = static_cast<uint32_t>(first % section.period);
-    if (section.run == 0) return;
+    if (period_ != 0) column_ = warp.same(static_cast<uint32_t>(first % period_));
+    if (run_ == 0) return;
     next_row();
-    row_left_ = section.run - static_cast<uint32_t>(first % section.run);
+    row_left_ = run_ - warp.same(static_cast<uint32_t>(first % run_));
   }
 
   // Thread t gets the scale of the item at place t of the step.
@@ -52,14 +56,14 @@ class Scales {
     warp_.each([&](unsigned t) {
       const int row = t < ends[0] ? rows[0] : t < ends[1] ? rows[1] : rows[2];
       scales[t] = clamp(row, 0, section_.most);
-      if (section_.period == 0) return;
+      if (period_ == 0) return;
       uint32_t column = column_ + t;
-      while (column >= section_.period) column -= section_.period;
+      while (column >= period_) column -= period_;
       const auto* const columns = reinterpret_cast<const int16_t*>(section_.columns);
       const int class_scale = columns[column] * (1 << section_.column_step);
       scales[t] = clamp(scales[t] + class_scale, 0, section_.most);
     });
-    if (section_.period != 0) column_ = (column_ + kThreads) % section_.period;
+    if (period_ != 0) column_ = (column_ + kThreads) % period_;
     return scales;
   }
 
@@ -78,10 +82,10 @@ class Scales {
     if (most == 0) return 0;
     if (row_left_ == 0) {
       next_row();
-      row_left_ = section_.run;
+      row_left_ = run_;
     }
     const uint32_t taken = least(most, row_left_);
-    if (section_.run != 0) row_left_ -= taken;
+    if (run_ != 0) row_left_ -= taken;
     return taken;
   }
 
@@ -95,12 +99,13 @@ class Scales {
     warp_.sync();
     warp_.once([&] { memory_.number.store(0, memory_.integer.get(memory_.decoder)); });
     warp_.sync();
-    return memory_.number.template load<int>(0);
+    return warp_.same(memory_.number.template load<int>(0));
   }
 
   const Warp& warp_;
   RowMemory& memory_;
   const Section& section_;
+  const uint32_t run_, period_;
   int offset_, row_;
   uint32_t row_left_ = ~0u;  // of the row's items; as many as there are where all are in one
   uint32_t column_ = 0;

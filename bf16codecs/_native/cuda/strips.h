@@ -40,9 +40,7 @@ class Strips {
   BF16CODECS_DEVICE void pass_words(const PerThread<uint32_t>& words) {
     const PerThread<uint32_t> others = warp_.shuffle(words, [](unsigned t) { return t ^ 1; });
     warp_.each([&](unsigned t) {
-      const uint64_t low = t % 2 == 0 ? words[t] : others[t];
-      const uint64_t high = t % 2 == 0 ? others[t] : words[t];
-      sum_.add(t, high << 32 | low);
+      sum_.add(t, uint64_t{others[t]} << 32 | words[t]);  // the number of a lane if t is even
       store_aligned(out_ + size_ + 4 * t, words[t]);
     });
     size_ += kStripeBytes;
@@ -63,14 +61,14 @@ class Strips {
 
   BF16CODECS_DEVICE void write(unsigned size) {
     uint8_t* const out = out_ + size_;
-    const bool is_aligned = reinterpret_cast<uintptr_t>(out) % sizeof(Quad) == 0;
+    const bool is_aligned = reinterpret_cast<uintptr_t>(out) % kQuadBytes == 0;
     warp_.each([&](unsigned t) {
-      const unsigned at = sizeof(Quad) * t;
-      if (is_aligned && at + sizeof(Quad) <= size) {
+      const unsigned at = kQuadBytes * t;
+      if (is_aligned && at + kQuadBytes <= size) {
         store_aligned(out + at, strip_.template load<Quad>(at));
         return;
       }
-      const unsigned end = least<unsigned>(at + sizeof(Quad), size);
+      const unsigned end = least<unsigned>(at + kQuadBytes, size);
       BF16CODECS_ROLLED
       for (unsigned i = at; i < end; ++i) out[i] = strip_.template load<uint8_t>(i);
     });

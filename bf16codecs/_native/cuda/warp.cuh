@@ -6,8 +6,6 @@
 #include <cstdint>
 
 #define BF16CODECS_DEVICE __device__ __forceinline__
-// Large, and not for the inner loops: one copy keeps compiling short.
-#define BF16CODECS_DEVICE_ONCE __device__ __noinline__
 #define BF16CODECS_PRAGMA(text) _Pragma(#text)
 #define BF16CODECS_ROLLED BF16CODECS_PRAGMA(unroll 1)
 #define BF16CODECS_UNROLLED BF16CODECS_PRAGMA(unroll)
@@ -59,6 +57,22 @@ class Warp {
   BF16CODECS_DEVICE T of(const PerThread<T>& values, unsigned t) const {
     return __shfl_sync(kAllThreads, values[0], t);
   }
+  // What was loaded, and is the same for all threads, which the compiler cannot know: after a
+  // branch on that, it would have all threads wait for each other wherever they work together.
+  template <typename T>
+  BF16CODECS_DEVICE T same(T value) const {
+    if constexpr (sizeof(T) < 4) {
+      return static_cast<T>(same(static_cast<uint32_t>(value)));
+    } else if constexpr (sizeof(T) <= 8) {
+      return __shfl_sync(kAllThreads, value, 0);
+    } else {
+      static_assert(sizeof(T) % 4 == 0);
+      auto* const words = reinterpret_cast<uint32_t*>(&value);
+      BF16CODECS_UNROLLED
+      for (unsigned i = 0; i < sizeof(T) / 4; ++i) words[i] = same(words[i]);
+      return value;
+    }
+  }
   // The sum of what the threads before each have, and of all.
   BF16CODECS_DEVICE PerThread<uint32_t> sums_before(const PerThread<uint32_t>& values,
                                                     uint32_t& total) const {
@@ -103,38 +117,55 @@ class Shared {
   alignas(16) uint8_t bytes_[n];
 };
 
-// The word that has the byte at p, if that is before `end`. Words that have one byte of a payload
-// never lie in other memory.
-BF16CODECS_DEVICE uint32_t load_word(const uint32_t* p, const void* end) {
-  __builtin_assume(__isGlobal(p));
-  return p < end ? *p : 0;
+// Loads of what is not there before `size`. Words and quads that have one byte of a payload never
+// lie in other memory.
+BF16CODECS_DEVICE uint32_t load_word_until(const uint8_t* p, uint32_t at, uint32_t size) {
+  const auto* const word = reinterpret_cast<const uint32_t*>(p + at);
+  __builtin_assume(__isGlobal(word));
+  return at < size ? *word : 0;
+}
+BF16CODECS_DEVICE Quad load_quad_until(const uint8_t* p, uint32_t at, uint32_t size) {
+  const auto* const quad = reinterpret_cast<const Quad*>(p + at);
+  __builtin_assume(__isGlobal(quad));
+  return at < size ? *quad : Quad{};
 }
 
-// A number at any address of the device's memory. Of bytes from `end` on, nobody knows what they
-// are.
-template <typename T>
-BF16CODECS_DEVICE T load_until(const uint8_t* p, const uint8_t* end) {
-  const auto address = reinterpret_cast<uintptr_t>(p);
-  const auto* const words = reinterpret_cast<const uint32_t*>(address & ~uintptr_t{3});
-  const unsigned shift = 8 * (address & 3);
-  const uint32_t first = load_word(words, end), second = load_word(words + 1, end);
-  const uint32_t low = __funnelshift_r(first, second, shift);
-  if constexpr (sizeof(T) < 8) {
-    return static_cast<T>(low);
-  } else {
-    const uint32_t high = __funnelshift_r(second, load_word(words + 2, end), shift);
-    return static_cast<T>(high) << 32 | low;
-  }
+// The word that has the byte at p.
+BF16CODECS_DEVICE uint32_t load_word(const uint8_t* p) {
+  const auto* const word =
+      reinterpret_cast<const uint32_t*>(p - reinterpret_cast<uintptr_t>(p) % 4);
+  __builtin_assume(__isGlobal(word));
+  return *word;
 }
 
-// A number all of which is there.
+// The bits of a where those of the mask are set, and of b where they are not.
+BF16CODECS_DEVICE uint32_t pick_by(uint32_t mask, uint32_t a, uint32_t b) {
+  uint32_t result;  // in C++, it would take two instructions
+  asm("lop3.b32 %0, %1, %2, %3, 0xCA;" : "=r"(result) : "r"(mask), "r"(a), "r"(b));
+  return result;
+}
+
+// 32 of the 64 bits of two words, from one of the lower one's on.
+BF16CODECS_DEVICE uint32_t pick_bits(uint32_t low, uint32_t high, unsigned from) {
+  return __funnelshift_r(low, high, from);
+}
+
+// A number at any address of the device's memory.
 template <typename T>
 BF16CODECS_DEVICE T load_any(const uint8_t* p) {
   if constexpr (sizeof(T) == 1) {
     __builtin_assume(__isGlobal(p));
     return *p;
   } else {
-    return load_until<T>(p, p + sizeof(T));
+    const unsigned skipped = 8 * (reinterpret_cast<uintptr_t>(p) % 4);
+    const uint32_t last = load_word(p + sizeof(T) - 1);
+    if constexpr (sizeof(T) < 8) {
+      return static_cast<T>(pick_bits(load_word(p), last, skipped));
+    } else {
+      const uint32_t middle = load_word(p + 4);
+      const uint32_t high = pick_bits(middle, last, skipped);
+      return static_cast<T>(high) << 32 | pick_bits(load_word(p), middle, skipped);
+    }
   }
 }
 
@@ -148,6 +179,11 @@ BF16CODECS_DEVICE void store_aligned(uint8_t* p, T value) {
 // Four of the bytes of a, which are 0 to 3, and of b, 4 to 7; the lowest four bits name the lowest.
 BF16CODECS_DEVICE uint32_t pick_bytes(uint32_t a, uint32_t b, uint32_t which) {
   return __byte_perm(a, b, which);
+}
+
+// The halves of a, 16 bits each, times bytes 0 and 1 of b, added up.
+BF16CODECS_DEVICE uint32_t dot_product(uint32_t a, uint32_t b) {
+  return __dp2a_lo(a, b, 0u);
 }
 
 BF16CODECS_DEVICE unsigned count_bits(uint32_t v) {

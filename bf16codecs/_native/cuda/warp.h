@@ -10,6 +10,16 @@
 #include <cstddef>
 #include <cstdint>
 
+namespace bf16codecs::cuda {
+
+// 16 bytes, which a thread reads and writes at a time: a warp has 512, which are whole lines.
+struct alignas(16) Quad {
+  uint32_t word[4];
+};
+inline constexpr unsigned kQuadBytes = sizeof(Quad);
+
+}  // namespace bf16codecs::cuda
+
 #if defined(__CUDACC__)
 #include "cuda/warp.cuh"
 #else
@@ -35,10 +45,6 @@ BF16CODECS_DEVICE T clamp(T value, T low, T high) {
   return value < low ? low : value > high ? high : value;
 }
 
-// 16 bytes, which a thread reads and writes at a time: a warp has 512, which are whole lines.
-struct alignas(16) Quad {
-  uint32_t word[4];
-};
-inline constexpr unsigned kStripBytes = kThreads * sizeof(Quad);
+inline constexpr unsigned kStripBytes = kThreads * kQuadBytes;
 
 }  // namespace bf16codecs::cuda

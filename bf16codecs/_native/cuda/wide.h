@@ -14,7 +14,7 @@ inline constexpr unsigned kWideBitmap = 32;
 struct WideMemory {
   Shared<kWideSlots> symbols;   // of each slot
   Shared<4 * 256> frequencies;  // of each symbol, and in the upper half where its slots begin
-  Shared<kWindowBytes> words;
+  Window::Memory words;
   SharedStates::Memory states;
   Shared<kMaxLanes> step;  // what a step decodes
 };
@@ -28,13 +28,13 @@ BF16CODECS_DEVICE const uint8_t* read_wide_table(const Warp& warp, WideMemory& m
   uint32_t start = 0;
   unsigned distinct = 0;
   for (unsigned s = 0; s < 256; ++s) {
-    if ((bitmap[s / 8] >> s % 8 & 1) == 0) continue;
+    if ((warp.same(bitmap[s / 8]) >> s % 8 & 1) == 0) continue;
     ++distinct;
     if (p == end) return nullptr;
-    uint32_t frequency = *p++ + 1u;
+    uint32_t frequency = warp.same(*p++) + 1u;
     if (frequency > 128) {
       if (p == end) return nullptr;
-      frequency = frequency - 128 + 128u * *p++;
+      frequency = frequency - 128 + 128u * warp.same(*p++);
       if (frequency <= 128) return nullptr;
     }
     if (frequency > kWideSlots - start) return nullptr;
@@ -62,16 +62,17 @@ BF16CODECS_DEVICE void decode_wide_group(const Warp& warp, WideMemory& memory, S
 }
 
 // Decodes a payload to a plane of n symbols; returns false if it is not one.
-BF16CODECS_DEVICE_ONCE bool decode_wide(const Warp& warp, WideMemory& memory,
-                                        const uint8_t* payload, uint32_t size, uint8_t* plane,
-                                        uint32_t n) {
-  if (size < 1 || payload[0] > 2) return false;
-  const unsigned groups = 1u << payload[0], lanes = kLanesPerGroup * groups;
+BF16CODECS_DEVICE bool decode_wide(const Warp& warp, WideMemory& memory, const uint8_t* payload,
+                                   uint32_t size, uint8_t* plane, uint32_t n) {
+  if (size < 1) return false;
+  const unsigned head = warp.same(payload[0]);
+  if (head > 2) return false;
+  const unsigned groups = 1u << head, lanes = kLanesPerGroup * groups;
   const unsigned steps = n / lanes, rest = n % lanes;
   const uint8_t* const end = payload + size;
   const uint8_t* p = read_wide_table(warp, memory, payload + 1, end);
   if (p == nullptr || end - p < static_cast<ptrdiff_t>(4 + 4 * lanes + rest)) return false;
-  const uint64_t words = load_any<uint32_t>(p);
+  const uint64_t words = warp.same(load_any<uint32_t>(p));
   const uint8_t* const first = p + 4;
   p = first + 4 * lanes;
   if (static_cast<uint64_t>(end - p) != 2 * words + rest) return false;

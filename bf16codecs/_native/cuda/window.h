@@ -1,65 +1,81 @@
 #pragma once
 
-// What a warp reads of a payload from front to back, through memory that its threads share: there
-// it begins at a multiple of 4 bytes, wherever it does in the payload, and threads read words of
-// it.
+// What a warp reads of a payload from front to back, through memory that its threads share: there,
+// it begins at a multiple of 4 bytes, wherever it does in the payload.
 
 #include "cuda/warp.h"
 
 namespace bf16codecs::cuda {
 
 inline constexpr unsigned kWindowBytes = 1024;
-inline constexpr unsigned kWindowPart = 512;  // what is loaded at a time
 
-// The next part is loaded from the device's memory long before it is needed.
+// The next part is loaded from the device's memory long before it is needed, in whole quads: what
+// they have to be shifted by is done when they are there, or all threads would wait for them.
 class Window {
  public:
+  // Behind the window, its first quad is there again: what is in a row is so across its end, too.
+  using Memory = Shared<kWindowBytes + kQuadBytes>;
+
   // Reads from `begin` on. What would be at `end` and after it is something.
-  BF16CODECS_DEVICE Window(const Warp& warp, Shared<kWindowBytes>& shared, const uint8_t* begin,
+  BF16CODECS_DEVICE Window(const Warp& warp, Memory& memory, const uint8_t* begin,
                            const uint8_t* end)
-      : warp_(warp), shared_(shared), begin_(begin), end_(end) {
+      : warp_(warp), memory_(memory) {
+    const unsigned at = reinterpret_cast<uintptr_t>(begin) % kQuadBytes;
+    quads_ = begin - at;
+    size_ = static_cast<uint32_t>(end - quads_);
+    begin_ = at / 4 * 4;
+    skipped_ = 8 * (at % 4);
     fetch();
   }
 
-  // Makes sure that so many bytes from `at` on are there, at most a part of the window, and none
+  // Where the first byte is: its place, counted from the quad that has it, as all places are.
+  BF16CODECS_DEVICE unsigned begin() const { return begin_; }
+
+  // Makes sure that so many bytes from a place on are there, at most half of the window, and none
   // before.
-  BF16CODECS_DEVICE void reach(uint32_t at, unsigned size) {
-    while (loaded_ < at + size) {
+  BF16CODECS_DEVICE void reach(uint32_t place, unsigned size) {
+    while (loaded_ < place + size) {
       warp_.sync();
       warp_.each([&](unsigned t) {
-        BF16CODECS_UNROLLED
-        for (unsigned k = 0; k < kWords; ++k) {
-          shared_.store((loaded_ + kRow * k + 4 * t) % kWindowBytes, ahead_[k][t]);
-        }
+        const Quad quad = shifted(t);
+        const unsigned at = (loaded_ + kQuadBytes * t) % kWindowBytes;
+        memory_.store(at, quad);
+        if (at == 0) memory_.store(kWindowBytes, quad);
       });
       warp_.sync();
-      loaded_ += kWindowPart;
+      loaded_ += kStripBytes;
       fetch();
     }
   }
 
-  // Two bytes, from an even place of the window, where what is at `at` is at % kWindowBytes.
+  // Two bytes, from an even place; those that reach() was told of are in a row.
   BF16CODECS_DEVICE uint32_t load16(unsigned place) const {
-    return shared_.template load<uint16_t>(place);
+    return memory_.template load<uint16_t>(place);
   }
 
  private:
-  static constexpr unsigned kRow = 4 * kThreads, kWords = kWindowPart / kRow;
-
   BF16CODECS_DEVICE void fetch() {
     warp_.each([&](unsigned t) {
-      BF16CODECS_UNROLLED
-      for (unsigned k = 0; k < kWords; ++k) {
-        ahead_[k][t] = load_until<uint32_t>(begin_ + loaded_ + kRow * k + 4 * t, end_);
-      }
+      const uint32_t at = loaded_ + kQuadBytes * t;
+      ahead_[t] = load_quad_until(quads_, at, size_);
+      next_[t] = load_word_until(quads_, at + kQuadBytes, size_);
     });
   }
 
+  // What thread t has loaded, from the first byte on.
+  BF16CODECS_DEVICE Quad shifted(unsigned t) const {
+    const auto& [word] = ahead_[t];
+    return {pick_bits(word[0], word[1], skipped_), pick_bits(word[1], word[2], skipped_),
+            pick_bits(word[2], word[3], skipped_), pick_bits(word[3], next_[t], skipped_)};
+  }
+
   const Warp& warp_;
-  Shared<kWindowBytes>& shared_;
-  const uint8_t *const begin_, *const end_;
-  uint32_t loaded_ = 0;
-  PerThread<uint32_t> ahead_[kWords];
+  Memory& memory_;
+  const uint8_t* quads_;
+  uint32_t size_, loaded_ = 0;
+  unsigned begin_, skipped_;
+  PerThread<Quad> ahead_;
+  PerThread<uint32_t> next_;
 };
 
 }  // namespace bf16codecs::cuda
