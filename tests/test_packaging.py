@@ -84,7 +84,8 @@ def test_source_of_cuda_kernels_is_there() -> None:
     package = Path(bf16codecs.__file__).resolve().parent
     is_checkout = package.parent == ROOT
     folder = package / "_native" if is_checkout else package / "cuda" / "source"
-    todo, seen = [f"cuda/{n}.cu" for n in ("copy_rows", "decode_any", "decode_fused")], set()
+    kernels = "copy_rows", "decode_any", "decode_fused", "decode_huffman"
+    todo, seen = [f"cuda/{name}.cu" for name in kernels], set()
     while todo:
         name = todo.pop()
         text = (folder / name).read_text("utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Hashable, Iterator
 from enum import IntEnum
 from typing import Any
@@ -29,7 +30,7 @@ __all__ = [
 BATCH_BYTES = 1 << 23
 
 _JOB_ALIGNMENT, _MODEL_ALIGNMENT = 64, 8
-#: Bytes before the verdicts: how far each of three kernels has come.
+#: Bytes before the verdicts: how far each of four kernels has come.
 COUNTERS = 16
 _COUNTER = 4
 # Of each multiprocessor, as many as it has at a time.
@@ -80,23 +81,26 @@ def launch(
     jobs, count
         Address of the jobs (`_core.DevicePlan.jobs`), and how many they are.
     counters, verdicts
-        Addresses of 12 bytes, and of a byte for each job; all of them 0.
+        Addresses of 16 bytes, and of a byte for each job; all of them 0.
     scratch
         Memory for blocks with several coded planes: its address, how much of it a warp has, and how
         many warps that is enough for.
     """
-    warps = min(count, most_warps(device))
-    n, none = np.uint32(count), np.uint64(0)
-    device.launch("bf16codecs_decode_fused", warps, stream, jobs, n, counters, verdicts)
-    counters += _COUNTER
-    name = "bf16codecs_decode_any"
-    device.launch(name, warps, stream, jobs, n, counters, verdicts, 0, none)
-    address, each, most = scratch
-    if most:
-        counters += _COUNTER
-        warps = min(count, most)
-        each_warp = np.uint64(each)
-        device.launch(name, warps, stream, jobs, n, counters, verdicts, address, each_warp)
+    n, none, most = np.uint32(count), np.uint64(0), most_warps(device)
+    # Each kernel counts the jobs that its warps have taken.
+    counter = itertools.count(counters, _COUNTER)
+
+    def start(kernel: str, warps: int, *memory: Any) -> None:
+        device.launch(kernel, warps, stream, jobs, n, next(counter), verdicts, *memory)
+
+    start("bf16codecs_decode_fused", min(count, most))
+    if count >= device.multiprocessors:
+        # It has four blocks in a warp: of few, too few warps would be at work.
+        start("bf16codecs_decode_huffman", min(-(-count // 4), most))
+    start("bf16codecs_decode_any", min(count, most), 0, none)
+    address, each, enough = scratch
+    if enough:
+        start("bf16codecs_decode_any", min(count, enough), address, np.uint64(each))
 
 
 class Batch:

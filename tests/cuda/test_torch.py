@@ -6,6 +6,7 @@ as it takes all of the host's.
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -164,13 +165,15 @@ class Net(torch.nn.Module):
 
 def test_memory_that_pytorch_keeps_is_given_back(device, stand_in, store: Path, monkeypatch):
     """Of what it has no use for, before the GPU is said to have no room; ours goes before that."""
+    gc.collect()
     there = stand_in.live("blocks")
     at_retry = []
     monkeypatch.setattr(model_gpu, "_empty_cache", lambda: at_retry.append(stand_in.live("blocks")))
     with open_model(store) as model:
         stand_in.fail("cuMemAlloc", 2)
         assert_same(model["large"].torch(device), ARRAYS["large"])
-    assert at_retry == [there]
+    assert len(at_retry) == 1
+    assert at_retry[0] <= there  # what others left may go meanwhile
 
 
 def test_load_into(device, store: Path, decoded: list[str]) -> None:

@@ -73,6 +73,19 @@ def test_every_codec(cupy, noted: Noted, name: str, kind: str) -> None:
     assert host_bytes(cupy, content) == WEIGHTS.tobytes()
 
 
+def test_many_blocks_of_huffman(cupy, noted: Noted, monkeypatch) -> None:
+    """Which a kernel of their own has, four at a time, from as many on as there are processors."""
+    data = weights((1500, 1000), seed=4)
+    store = made(data, CODECS["huffman"], "compressor")
+    for processors, launches in ((100, 2), (5, 3)):
+        monkeypatch.setattr(Device.of(0), "multiprocessors", processors)
+        noted.launches, noted.to_host = 0, []
+        content = zarr.open_array(store, mode="r")[...]
+        assert noted.launches == launches
+        assert noted.to_host == []
+        assert host_bytes(cupy, content) == data.tobytes()
+
+
 DTYPES = ["bfloat16", "float16", "float32", "float64", "int8", "uint16", "int32", "uint64"]
 
 

@@ -137,6 +137,27 @@ void test_versions(Random& random) {
   }
 }
 
+// Usual blocks are decoded by kernels of their own; small ones are not.
+void test_usual_blocks(Random& random) {
+  constexpr size_t kItems = 4096, kWhole = 6;
+  const Bytes raw = numbers(2 * (kWhole * kItems + 100), 0, random);
+  for (const Codec codec : {Codec::huffman, Codec::arithmetic}) {
+    EncodeOptions options;
+    options.codec = codec;
+    options.block_log2 = 12;
+    const Bytes frame = encode_frame(raw, options, nullptr);
+    const FrameIndex index = read_index(frame.data(), frame.size());
+    Bytes out(raw.size());
+    Device device;
+    device.decodes_unusual = false;
+    const auto verdicts = device.decode(index, frame.data(), nullptr, out.data(), nullptr);
+    CHECK(verdicts.size() == kWhole + 1);
+    for (size_t b = 0; b < kWhole; ++b) CHECK(verdicts[b] == cuda::Verdict::done);
+    CHECK(std::equal(raw.begin(), raw.begin() + 2 * kWhole * kItems, out.begin()));
+    CHECK(verdicts[kWhole] == cuda::Verdict::pending);
+  }
+}
+
 // What only jobs can say: another base than that of the frame, no memory for planes, a place for
 // items that is not aligned.
 void test_jobs(Random& random) {
@@ -196,8 +217,8 @@ void test_rows(Random& random) {
     }
     const unsigned warps = 1 + random.below(5);
     for (unsigned warp = 0; warp < warps; ++warp) {
-      cuda::copy_rows(cuda::Warp(i % 2 != 0), warp, warps, to.data() + to_at,
-                      from.data() + from_at, rows);
+      cuda::copy_rows(cuda::Warp(i % 2 != 0), warp, warps, to.data() + to_at, from.data() + from_at,
+                      rows);
     }
     CHECK(to == expected);
   }
@@ -213,6 +234,7 @@ int main() {
   test_large(random);
   test_differences(random);
   test_versions(random);
+  test_usual_blocks(random);
   test_jobs(random);
   test_rows(random);
   std::puts("every block as on the host");

@@ -13,9 +13,6 @@
 
 namespace bf16codecs::cuda {
 
-// Bits of a payload are counted in 32 bits. What a block of 4 MiB can take is far below.
-inline constexpr uint32_t kMostPayload = 1u << 28;
-
 struct BlockMemory {
   Shared<kMaxItemSize> modes;
   Shared<4 * kMaxItemSize> begins, sizes;  // of the planes' payloads, in the block's

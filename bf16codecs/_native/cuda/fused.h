@@ -5,7 +5,7 @@
 
 #include "cuda/job.h"
 #include "cuda/pairs.h"
-#include "cuda/strips.h"
+#include "cuda/two_planes.h"
 
 namespace bf16codecs::cuda {
 
@@ -14,13 +14,6 @@ struct FusedMemory {
   Window::Memory low;
   Shared<kStripBytes> strip;
 };
-
-// Two items, given their symbols and their bytes of the low plane, in bytes 0 and 1.
-BF16CODECS_DEVICE uint32_t two_items(uint32_t symbols, uint32_t low) {
-  constexpr uint32_t kSigns = 0x80008000;
-  const uint32_t rotated = pick_bytes(symbols, low, 0x1504);
-  return pick_by(kSigns, rotated << 15, rotated >> 1);
-}
 
 // Decodes a block of which plane 0 has this payload; `low` is plane 1. Items begin at a multiple of
 // 4 bytes. Returns the checksum of the items, if the payload is sound.
@@ -52,15 +45,7 @@ BF16CODECS_DEVICE bool decode_fused(const Warp& warp, FusedMemory& memory, const
   const bool is_sound = parts.groups == 4   ? run(RegisterStates<4>())
                         : parts.groups == 2 ? run(RegisterStates<2>())
                                             : run(RegisterStates<1>());
-  const unsigned rest = parts.rest_size, done = n - rest;
-  warp.each([&](unsigned t) {
-    BF16CODECS_ROLLED
-    for (unsigned i = t; i < rest; i += kThreads) {
-      const unsigned rotated = unsigned{parts.rest[i]} << 8 | low[done + i];
-      memory.strip.store(2 * i, static_cast<uint16_t>(rotated >> 1 | rotated << 15));
-    }
-  });
-  strips.pass(2 * rest);
+  pass_two_planes(warp, parts.rest, low + (n - parts.rest_size), parts.rest_size, strips);
   checksum = strips.checksum();
   return is_sound;
 }

@@ -104,21 +104,51 @@ BF16CODECS_DEVICE void assign_codes(const Warp& warp, HuffmanMemory& memory) {
   warp.sync();
 }
 
+// Fills the table with the first code of each window: in the order of codes, their windows are in a
+// row.
+BF16CODECS_DEVICE void fill_first_codes(const Warp& warp, HuffmanMemory& memory) {
+  uint32_t window = 0, place = 0;
+  for (uint32_t length = 1; length <= kMaxCodeLength; ++length) {
+    const uint32_t windows = kLookups >> length;
+    const uint32_t codes = warp.same(memory.lengths.load<uint16_t>(6 * length + 2));
+    for (uint32_t i = 0; i < codes; ++i, window += windows, ++place) {
+      const uint32_t symbol = warp.same(memory.order.load<uint8_t>(place));
+      warp.each([&](unsigned t) {
+        BF16CODECS_ROLLED
+        for (uint32_t w = t; w < windows; w += kThreads) {
+          memory.table.store(4 * (window + w), symbol << 8 | 1u << 4 | length);
+        }
+      });
+    }
+  }
+  warp.sync();
+}
+
+// Adds the second and third codes of each window. An entry's first symbol says how long its code
+// is, whether other codes have been added there or not.
 BF16CODECS_DEVICE void fill_table(const Warp& warp, HuffmanMemory& memory) {
-  warp.each([&](unsigned t) {
-    for (uint32_t window = t; window < kLookups; window += kThreads) {
+  fill_first_codes(warp, memory);
+  for (uint32_t first = 0; first < kLookups; first += kThreads) {
+    PerThread<uint32_t> entry;
+    warp.each([&](unsigned t) {
+      const uint32_t window = first + t;
       uint32_t symbols = 0, count = 0, used = 0;
-      while (count < 3) {
-        const HuffmanCode code = first_code(memory, window << used & (kLookups - 1));
-        if (used + code.length > kMaxCodeLength) break;
-        symbols = symbols << 8 | code.symbol;
-        used += code.length;
+      BF16CODECS_UNROLLED
+      for (unsigned i = 0; i < 3; ++i) {
+        const auto next = memory.table.load<uint32_t>(4 * (window << used & (kLookups - 1)));
+        const uint32_t symbol = next >> 8 * (next >> 4 & 3) & 255;
+        const uint32_t length = memory.length_of.load<uint8_t>(symbol);
+        if (used + length > kMaxCodeLength) break;
+        symbols = symbols << 8 | symbol;
+        used += length;
         ++count;
       }
-      memory.table.store(4 * window, symbols << 8 | count << 4 | used);
-    }
-  });
-  warp.sync();
+      entry[t] = symbols << 8 | count << 4 | used;
+    });
+    warp.sync();
+    warp.each([&](unsigned t) { memory.table.store(4 * (first + t), entry[t]); });
+    warp.sync();
+  }
 }
 
 // A stream that a thread decodes from its end, downwards in memory as well.
@@ -139,15 +169,12 @@ class HuffmanStream {
 
   // Decodes all symbols; returns whether that took all bits.
   BF16CODECS_DEVICE bool run(HuffmanMemory& memory) {
+    // Words are written, to multiples of 4 bytes.
+    const auto above = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(out_) % 4);
+    if (!decode_singly(memory, least(above, left_))) return false;
     while (left_ >= kRound && bits_ >= begin_ + kRefill && bits_ >= 64) round(memory);
-    while (left_ != 0) {
-      const HuffmanCode code = first_code(memory, window());
-      if (code.length > bits_ - begin_) return false;
-      bits_ -= code.length;
-      put(code.symbol, 1);
-    }
-    flush();
-    return bits_ == begin_;
+    while (n_held_ != 0) *--out_ = static_cast<uint8_t>(held_ >> 8 * --n_held_);
+    return decode_singly(memory, left_) && bits_ == begin_;
   }
 
  private:
@@ -180,26 +207,27 @@ class HuffmanStream {
     return window;
   }
 
+  BF16CODECS_DEVICE bool decode_singly(HuffmanMemory& memory, uint32_t n) {
+    BF16CODECS_ROLLED
+    for (; n != 0; --n) {
+      const HuffmanCode code = first_code(memory, window());
+      if (code.length > bits_ - begin_) return false;
+      bits_ -= code.length;
+      *--out_ = static_cast<uint8_t>(code.symbol);
+      --left_;
+    }
+    return true;
+  }
+
   // Puts symbols before those that are there, the first of them last; writes whole words.
   BF16CODECS_DEVICE void put(uint32_t symbols, unsigned count) {
     held_ = held_ << 8 * count | symbols;
     n_held_ += count;
     left_ -= count;
     if (n_held_ < 4) return;
-    const unsigned unaligned = reinterpret_cast<uintptr_t>(out_) % 4;
-    const unsigned n = unaligned != 0 ? unaligned : 4;
-    const auto first = static_cast<uint32_t>(held_ >> 8 * (n_held_ - n));
-    out_ -= n;
-    n_held_ -= n;
-    if (n == 4) {
-      store_aligned(out_, first);
-    } else {
-      for (unsigned i = 0; i < n; ++i) out_[i] = static_cast<uint8_t>(first >> 8 * i);
-    }
-  }
-
-  BF16CODECS_DEVICE void flush() {
-    while (n_held_ != 0) *--out_ = static_cast<uint8_t>(held_ >> 8 * --n_held_);
+    n_held_ -= 4;
+    out_ -= 4;
+    store_aligned(out_, static_cast<uint32_t>(held_ >> 8 * n_held_));
   }
 
   const uint8_t* const payload_;
@@ -211,10 +239,19 @@ class HuffmanStream {
   unsigned n_held_ = 0;
 };
 
-// Decodes a payload to a plane of n symbols; returns false if it is not one.
-BF16CODECS_DEVICE bool decode_huffman(const Warp& warp, HuffmanMemory& memory,
-                                      const uint8_t* payload, uint32_t size, uint8_t* plane,
-                                      uint32_t n) {
+// A stream's place, as a thread has it; `out` is where its last symbol ends.
+struct HuffmanPlace {
+  const uint8_t* payload;
+  uint32_t begin, end;  // bytes
+  uint8_t* out;
+  uint32_t symbols;
+};
+
+// Reads the table of a payload of n symbols, and finds its streams, which threads `first` and on
+// are to decode; returns false if it is not sound.
+BF16CODECS_DEVICE bool find_streams(const Warp& warp, HuffmanMemory& memory, const uint8_t* payload,
+                                    uint32_t size, uint8_t* plane, uint32_t n, unsigned first,
+                                    PerThread<HuffmanPlace>& places) {
   const HuffmanLayout layout(n);
   const uint32_t table_size = read_code_lengths(warp, memory, payload, size);
   if (table_size == 0) return false;
@@ -222,30 +259,49 @@ BF16CODECS_DEVICE bool decode_huffman(const Warp& warp, HuffmanMemory& memory,
   if (size - table_size < sizes) return false;
   assign_codes(warp, memory);
   fill_table(warp, memory);
-  // Where each thread's stream begins.
   PerThread<uint32_t> stream_size;
   const unsigned width = static_cast<unsigned>(layout.size_width());
   warp.each([&](unsigned t) {
-    const uint8_t* const p = payload + table_size + width * t;
-    stream_size[t] = t + 1 >= layout.streams ? 0
-                     : width == 2            ? load_any<uint16_t>(p)
-                                             : load_any<uint32_t>(p);
+    const unsigned stream = t - first;
+    const uint8_t* const p = payload + table_size + width * stream;
+    stream_size[t] = t < first || stream + 1 >= layout.streams ? 0
+                     : width == 2                              ? load_any<uint16_t>(p)
+                                                               : load_any<uint32_t>(p);
   });
   const uint32_t room = size - table_size - sizes;
-  uint32_t bad = warp.ballot([&](unsigned t) { return stream_size[t] > room; });
+  const uint32_t bad = warp.ballot([&](unsigned t) { return stream_size[t] > room; });
   if (bad != 0) return false;
   uint32_t total;
   const PerThread<uint32_t> before = warp.sums_before(stream_size, total);
   if (total > room) return false;
-  bad = warp.ballot([&](unsigned t) {
-    if (t >= layout.streams) return false;
+  warp.each([&](unsigned t) {
+    const unsigned stream = t - first;
     const uint32_t begin = table_size + sizes + before[t];
-    const uint32_t end = t + 1 == layout.streams ? size : begin + stream_size[t];
-    const auto first = static_cast<uint32_t>(layout.begin(t));
-    const auto last = static_cast<uint32_t>(layout.end(t));
-    HuffmanStream stream(payload, 8 * begin, 8 * end, plane + last, last - first);
-    return !stream.skip_mark() || !stream.run(memory);
+    const uint32_t end = stream + 1 == layout.streams ? size : begin + stream_size[t];
+    const auto last = static_cast<uint32_t>(layout.end(stream));
+    const HuffmanPlace place = {payload, begin, end, plane + last,
+                                last - static_cast<uint32_t>(layout.begin(stream))};
+    // Chosen, and not branched around: behind that, the compiler loses track.
+    places[t] = stream < layout.streams ? place : places[t];
   });
+  return true;
+}
+
+// Decodes a stream; returns false if it is not sound.
+BF16CODECS_DEVICE bool decode_stream(HuffmanMemory& memory, const HuffmanPlace& place) {
+  HuffmanStream stream(place.payload, 8 * place.begin, 8 * place.end, place.out, place.symbols);
+  return stream.skip_mark() && stream.run(memory);
+}
+
+// Decodes a payload to a plane of n symbols; returns false if it is not one.
+BF16CODECS_DEVICE bool decode_huffman(const Warp& warp, HuffmanMemory& memory,
+                                      const uint8_t* payload, uint32_t size, uint8_t* plane,
+                                      uint32_t n) {
+  PerThread<HuffmanPlace> places;
+  if (!find_streams(warp, memory, payload, size, plane, n, 0, places)) return false;
+  const unsigned streams = HuffmanLayout(n).streams;
+  const uint32_t bad =
+      warp.ballot([&](unsigned t) { return t < streams && !decode_stream(memory, places[t]); });
   warp.sync();
   return bad == 0;
 }

@@ -21,6 +21,9 @@ inline constexpr uint8_t kJobByByte = 1;       // planes are by byte
 inline constexpr uint8_t kJobChecked = 2;      // `checksum` is that of the block
 inline constexpr uint8_t kJobBaseChecked = 4;  // `base_checksum` is that of the base's block
 
+// Bits of a payload are counted in 32 bits. What a block of 4 MiB can take is far below.
+inline constexpr uint32_t kMostPayload = 1u << 28;
+
 // A block. Addresses are the device's; 0 where there is nothing.
 struct Job {
   uint64_t payload;

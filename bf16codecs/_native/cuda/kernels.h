@@ -4,6 +4,7 @@
 
 #include "cuda/block.h"
 #include "cuda/fused.h"
+#include "cuda/huffman_blocks.h"
 #include "cuda/job.h"
 
 namespace bf16codecs::cuda {
@@ -43,6 +44,21 @@ BF16CODECS_DEVICE void decode_fused(const Warp& warp, FusedMemory& memory, const
   for_each_job(warp, n, next, verdicts, [&](uint32_t i) {
     decode_fused_job(warp, memory, warp.same(jobs[i]), verdicts + i);
   });
+}
+
+// The usual blocks of the codec Huffman, four at a time. Others are left pending.
+BF16CODECS_DEVICE void decode_huffman(const Warp& warp, HuffmanBlocksMemory& memory,
+                                      const Job* jobs, uint32_t n, uint32_t* next,
+                                      uint8_t* verdicts) {
+  const auto take = [&] { return warp.count_up(next, kHuffmanBlocks); };
+  for (uint32_t first = take(); first < n; first = take()) {
+    const uint32_t pending = warp.ballot([&](unsigned t) {
+      return t < kHuffmanBlocks && t < n - first &&
+             Verdict{verdicts[first + t]} == Verdict::pending;
+    });
+    warp.sync();  // the first thread may write them
+    if (pending != 0) decode_huffman_blocks(warp, memory, jobs + first, pending, verdicts + first);
+  }
 }
 
 // Blocks of all kinds. Where several planes are coded, this takes memory, in which warp w has

@@ -92,9 +92,11 @@ class Warp {
     expect_all();
     ++turn.epoch;
   }
-  uint32_t count_up(uint32_t* counter) const {
+  uint32_t count_up(uint32_t* counter, uint32_t by = 1) const {
     expect_all();
-    return (*counter)++;
+    const uint32_t before = *counter;
+    *counter += by;
+    return before;
   }
 
  private:

@@ -90,9 +90,9 @@ class Warp {
   BF16CODECS_DEVICE void sync() const { __syncwarp(); }
 
   // Counts up what all warps share; returns what it was.
-  BF16CODECS_DEVICE uint32_t count_up(uint32_t* counter) const {
+  BF16CODECS_DEVICE uint32_t count_up(uint32_t* counter, uint32_t by = 1) const {
     uint32_t before = 0;
-    if (thread_ == 0) before = atomicAdd(counter, 1u);
+    if (thread_ == 0) before = atomicAdd(counter, by);
     return __shfl_sync(kAllThreads, before, 0);
   }
 

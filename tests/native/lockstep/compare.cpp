@@ -66,8 +66,7 @@ void compare(const FrameIndex& index, const Expected& expected,
 void compare_on_device(const FrameIndex& index, const uint8_t* frame, const Bytes& base,
                        const Zstd* zstd) {
   const Expected of_processor = expected(index, frame, base, zstd);
-  for (const bool backwards : {false, true}) {
-    Device device{backwards};
+  for (Device device : {Device{}, Device{.backwards = true}, Device{.joins_blocks = false}}) {
     device.checks_base = false;  // it may be any
     Bytes out(static_cast<size_t>(index.header.raw_size));
     const auto verdicts = device.decode(index, frame, base.data(), out.data(), zstd);

@@ -31,12 +31,17 @@ std::vector<cuda::Verdict> Device::run(const std::vector<cuda::Job>& jobs) const
   std::vector<uint8_t> verdicts(jobs.size());
   const auto n = static_cast<uint32_t>(jobs.size());
   const cuda::Warp warp(backwards);
-  uint32_t next[2] = {};
+  uint32_t next[3] = {};
   const auto fused = std::make_unique<cuda::FusedMemory>();
   cuda::decode_fused(warp, *fused, jobs.data(), n, &next[0], verdicts.data());
+  if (joins_blocks) {
+    const auto blocks = std::make_unique<cuda::HuffmanBlocksMemory>();
+    cuda::decode_huffman(warp, *blocks, jobs.data(), n, &next[2], verdicts.data());
+  }
   const auto memory = std::make_unique<cuda::BlockMemory>();
+  const uint32_t left = decodes_unusual ? n : 0;
   static Bytes scratch(2 * kMaxBlockBytes);
-  cuda::decode_any(warp, *memory, jobs.data(), n, &next[1], verdicts.data(), scratch.data(),
+  cuda::decode_any(warp, *memory, jobs.data(), left, &next[1], verdicts.data(), scratch.data(),
                    has_scratch ? scratch.size() : 0);
   std::vector<cuda::Verdict> result;
   for (const uint8_t verdict : verdicts) result.push_back(cuda::Verdict{verdict});

@@ -13,13 +13,16 @@
 namespace bf16codecs::test {
 
 // How the kernels run: the order of a warp's threads, whether there is memory for blocks with
-// several coded planes, and whether the checksums of a base are compared.
+// several coded planes, whether a warp takes four blocks of the codec Huffman, whether there is the
+// kernel for all blocks, and whether the checksums of a base are compared.
 struct Device {
   bool backwards = false;
   bool has_scratch = true;
+  bool joins_blocks = true;
+  bool decodes_unusual = true;
   bool checks_base = true;
 
-  // Runs both kernels on jobs.
+  // Runs the kernels on jobs.
   std::vector<cuda::Verdict> run(const std::vector<cuda::Job>& jobs) const;
 
   // Decodes all blocks of a frame to out, version by version. `base` is that of a frame that needs

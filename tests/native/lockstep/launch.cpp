@@ -33,17 +33,20 @@ extern "C" void bf16codecs_lockstep_launch(const char* kernel, uint32_t warps, v
   const auto n = argument<uint32_t>(arguments, 1);
   auto* const next = argument<uint32_t*>(arguments, 2);
   auto* const verdicts = argument<uint8_t*>(arguments, 3);
-  const bool is_fused = std::strcmp(kernel, "bf16codecs_decode_fused") == 0;
-  if (!is_fused && std::strcmp(kernel, "bf16codecs_decode_any") != 0) std::abort();
+  const auto is = [&](const char* name) { return std::strcmp(kernel, name) == 0; };
   // The last warp begins, and takes all: it has the last part of the memory.
   for (uint32_t w = warps; w-- != 0 && *next < n;) {
     const Warp warp(w % 2 != 0);
-    if (is_fused) {
+    if (is("bf16codecs_decode_fused")) {
       decode_fused(warp, *std::make_unique<FusedMemory>(), jobs, n, next, verdicts);
-      continue;
+    } else if (is("bf16codecs_decode_huffman")) {
+      decode_huffman(warp, *std::make_unique<HuffmanBlocksMemory>(), jobs, n, next, verdicts);
+    } else if (is("bf16codecs_decode_any")) {
+      const auto size = argument<uint64_t>(arguments, 5);
+      decode_any(warp, *std::make_unique<BlockMemory>(), jobs, n, next, verdicts,
+                 argument<uint8_t*>(arguments, 4) + w * size, size);
+    } else {
+      std::abort();
     }
-    const auto size = argument<uint64_t>(arguments, 5);
-    decode_any(warp, *std::make_unique<BlockMemory>(), jobs, n, next, verdicts,
-               argument<uint8_t*>(arguments, 4) + w * size, size);
   }
 }
