@@ -35,6 +35,8 @@ COUNTERS = 16
 _COUNTER = 4
 # Of each multiprocessor, as many as it has at a time.
 _WARPS = 32
+# For each multiprocessor: of fewer, one for each warp are done sooner.
+_MANY_BLOCKS = 8
 
 
 class Verdict(IntEnum):
@@ -94,7 +96,7 @@ def launch(
         device.launch(kernel, warps, stream, jobs, n, next(counter), verdicts, *memory)
 
     start("bf16codecs_decode_fused", min(count, most))
-    if count >= device.multiprocessors:
+    if count >= _MANY_BLOCKS * device.multiprocessors:
         # It has four blocks in a warp: of few, too few warps would be at work.
         start("bf16codecs_decode_huffman", min(-(-count // 4), most))
     start("bf16codecs_decode_any", min(count, most), 0, none)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Hashable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 import numpy as np
@@ -82,8 +82,10 @@ class Loader(AbstractContextManager["Loader"]):
             self._sent.clear()
 
     def _synchronize(self) -> None:
-        for lane in self._lanes:
-            lane.stream.synchronize()
+        """Wait for all lanes, whatever one of them, or Ctrl-C, says meanwhile."""
+        with ExitStack() as stack:
+            for lane in self._lanes:
+                stack.callback(lane.stream.synchronize)
 
     @property
     def lane(self) -> _Lane:

@@ -274,6 +274,8 @@ print(hashlib.sha256(compiling.compiled("kernel", (9, 0)).code).hexdigest())
 def test_where_kernels_are_kept(monkeypatch) -> None:
     monkeypatch.setenv("BF16CODECS_CACHE_DIR", "here")
     assert cache_folder() == Path("here")
+    monkeypatch.setenv("BF16CODECS_CACHE_DIR", "~/kept")
+    assert cache_folder() == Path.home() / "kept"
     monkeypatch.delenv("BF16CODECS_CACHE_DIR")
     home = Path.home()
     if sys.platform == "linux":

@@ -16,6 +16,7 @@ from zarr.core.buffer import cpu
 from bf16codecs import BF16Arithmetic, BF16Huffman, BF16Zstd
 from bf16codecs._frames import encode_delta
 from bf16codecs._growing import Version, new_growing_frame
+from bf16codecs.cuda import batches
 from bf16codecs.cuda.device import Device
 from bf16codecs.errors import CodecError, DeviceError
 from bits import PIPELINES
@@ -77,6 +78,7 @@ def test_many_blocks_of_huffman(cupy, noted: Noted, monkeypatch) -> None:
     """Which a kernel of their own has, four at a time, from as many on as there are processors."""
     data = weights((1500, 1000), seed=4)
     store = made(data, CODECS["huffman"], "compressor")
+    monkeypatch.setattr(batches, "_MANY_BLOCKS", 1)
     for processors, launches in ((100, 2), (5, 3)):
         monkeypatch.setattr(Device.of(0), "multiprocessors", processors)
         noted.launches, noted.to_host = 0, []

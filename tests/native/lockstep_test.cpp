@@ -1,6 +1,7 @@
 // The kernels for CUDA, in lockstep, on frames of every codec, layout and size around steps and
 // blocks, and on damaged ones: the processor's decoder says what is expected.
 
+#include <algorithm>
 #include <bit>
 #include <cstdio>
 
@@ -158,6 +159,29 @@ void test_usual_blocks(Random& random) {
   }
 }
 
+// Blocks of Huffman's that end anywhere, at any place that the kernel for them takes.
+void test_ends_and_places(Random& random) {
+  EncodeOptions options;
+  options.codec = Codec::huffman;
+  options.block_log2 = 13;
+  for (size_t i = 0; i < 66; ++i) {
+    const size_t n = 4096 + 2 * (i < 40 ? i : 3 * i), shift = i % 4 * 4;
+    const Bytes raw = numbers(2 * n, static_cast<unsigned>(i % 3), random);
+    const Bytes frame = encode_frame(raw, options, nullptr);
+    const FrameIndex index = read_index(frame.data(), frame.size());
+    Bytes room(raw.size() + 16, 0xA5);
+    uint8_t* const out = room.data() + shift;
+    Device device{.backwards = i % 2 != 0};
+    device.decodes_unusual = false;
+    const auto verdicts = device.decode(index, frame.data(), nullptr, out, nullptr);
+    CHECK(verdicts.size() == 1 && verdicts[0] == cuda::Verdict::done);
+    CHECK(std::equal(raw.begin(), raw.end(), out));
+    CHECK(std::all_of(room.data(), out, [](uint8_t byte) { return byte == 0xA5; }));
+    CHECK(std::all_of(out + raw.size(), room.data() + room.size(),
+                      [](uint8_t byte) { return byte == 0xA5; }));
+  }
+}
+
 // What only jobs can say: another base than that of the frame, no memory for planes, a place for
 // items that is not aligned.
 void test_jobs(Random& random) {
@@ -235,6 +259,7 @@ int main() {
   test_differences(random);
   test_versions(random);
   test_usual_blocks(random);
+  test_ends_and_places(random);
   test_jobs(random);
   test_rows(random);
   std::puts("every block as on the host");

@@ -298,6 +298,7 @@ BF16CODECS_DEVICE bool decode_huffman(const Warp& warp, HuffmanMemory& memory,
                                       const uint8_t* payload, uint32_t size, uint8_t* plane,
                                       uint32_t n) {
   PerThread<HuffmanPlace> places;
+  warp.each([&](unsigned t) { places[t] = {}; });
   if (!find_streams(warp, memory, payload, size, plane, n, 0, places)) return false;
   const unsigned streams = HuffmanLayout(n).streams;
   const uint32_t bad =

@@ -79,6 +79,7 @@ struct HuffmanBlock {
 BF16CODECS_DEVICE void decode_huffman_blocks(const Warp& warp, HuffmanBlocksMemory& memory,
                                              const Job* jobs, uint32_t pending, uint8_t* verdicts) {
   PerThread<HuffmanPlace> places;
+  warp.each([&](unsigned t) { places[t] = {}; });
   uint32_t usual = 0, sound = 0;
   BF16CODECS_ROLLED
   for (unsigned q = 0; q < kHuffmanBlocks; ++q) {

@@ -28,14 +28,16 @@ struct Turn {
 };
 inline thread_local Turn turn;
 
+// Has anything at first, as on a GPU.
 template <typename T>
 class PerThread {
  public:
+  PerThread() { std::memset(static_cast<void*>(values_), 0xA5, sizeof values_); }
   T& operator[](unsigned t) { return values_[t]; }
   const T& operator[](unsigned t) const { return values_[t]; }
 
  private:
-  T values_[32] = {};
+  T values_[32];
 };
 
 class Warp {
