@@ -28,10 +28,6 @@ struct BlockMemory {
   mode;
 };
 
-BF16CODECS_DEVICE const uint8_t* bytes_at(uint64_t address) {
-  return reinterpret_cast<const uint8_t*>(address);
-}
-
 // What one warp makes of a block.
 class BlockDecoder {
  public:

@@ -7,7 +7,6 @@
 #include "cuda/job.h"
 #include "cuda/two_planes.h"
 #include "cuda/window.h"
-#include "format/constants.h"
 
 namespace bf16codecs::cuda {
 
@@ -54,27 +53,6 @@ BF16CODECS_DEVICE uint32_t merge_two_planes(const Warp& warp, HuffmanBlocksMemor
   return strips.checksum();
 }
 
-// A block, if it is a usual one.
-struct HuffmanBlock {
-  const uint8_t* low = nullptr;
-  const uint8_t* payload = nullptr;
-  uint32_t size = 0;
-
-  BF16CODECS_DEVICE HuffmanBlock(const Warp& warp, const Job& job) {
-    constexpr uint32_t kHead = 6;  // two modes, and the size of the exponents
-    if (job.width != 2 || (job.flags & (kJobByByte | kJobBaseChecked)) != 0) return;
-    if (job.items % 4 != 0 || job.n % 2 != 0 || job.n < kHuffmanStreamsFrom) return;
-    if (job.size > kMostPayload || job.size < kHead + job.n) return;
-    const auto* const block = reinterpret_cast<const uint8_t*>(job.payload);
-    if (warp.same(block[0]) != uint8_t(Mode::huffman)) return;
-    if (warp.same(block[1]) != uint8_t(Mode::stored)) return;
-    size = job.size - kHead - job.n;
-    if (warp.same(load_any<uint32_t>(block + 2)) != size) return;
-    low = block + kHead;
-    payload = low + job.n;
-  }
-};
-
 // Decodes those of four jobs from `jobs` on that `pending` has a bit for.
 BF16CODECS_DEVICE void decode_huffman_blocks(const Warp& warp, HuffmanBlocksMemory& memory,
                                              const Job* jobs, uint32_t pending, uint8_t* verdicts) {
@@ -85,12 +63,12 @@ BF16CODECS_DEVICE void decode_huffman_blocks(const Warp& warp, HuffmanBlocksMemo
   for (unsigned q = 0; q < kHuffmanBlocks; ++q) {
     if ((pending >> q & 1) == 0) continue;
     const Job job = warp.same(jobs[q]);
-    const HuffmanBlock block(warp, job);
-    if (block.payload == nullptr) continue;
+    if (job.n % 2 != 0 || job.n < kHuffmanStreamsFrom) continue;
+    if (!is_usual(warp, job, Mode::huffman)) continue;
     usual |= 1u << q;
     auto* const plane = reinterpret_cast<uint8_t*>(job.items) + job.n;
-    const bool is_sound = find_streams(warp, memory.part.of[q], block.payload, block.size, plane,
-                                       job.n, kHuffmanStreams * q, places);
+    const bool is_sound = find_streams(warp, memory.part.of[q], coded_plane(job), coded_size(job),
+                                       plane, job.n, kHuffmanStreams * q, places);
     sound |= is_sound ? 1u << q : 0;
   }
   warp.sync();
@@ -105,9 +83,8 @@ BF16CODECS_DEVICE void decode_huffman_blocks(const Warp& warp, HuffmanBlocksMemo
     const Job job = warp.same(jobs[q]);
     bool is_sound = (sound >> q & 1) != 0 && (bad >> kHuffmanStreams * q & 255) == 0;
     if (is_sound) {
-      const HuffmanBlock block(warp, job);
-      const uint32_t checksum =
-          merge_two_planes(warp, memory, block.low, job.n, reinterpret_cast<uint8_t*>(job.items));
+      const uint32_t checksum = merge_two_planes(warp, memory, stored_plane(job), job.n,
+                                                 reinterpret_cast<uint8_t*>(job.items));
       is_sound = (job.flags & kJobChecked) == 0 || checksum == job.checksum;
     }
     warp.sync();

@@ -12,18 +12,12 @@ namespace bf16codecs::cuda {
 // The usual blocks, which is nearly all of them, in one pass. Others are left pending.
 BF16CODECS_DEVICE void decode_fused_job(const Warp& warp, FusedMemory& memory, const Job& job,
                                         uint8_t* verdict) {
-  constexpr uint32_t kHead = 6;  // two modes, and the size of the pairs
-  if (job.width != 2 || (job.flags & (kJobByByte | kJobBaseChecked)) != 0) return;
-  if (job.items % 4 != 0 || job.size > kMostPayload || job.size < kHead + job.n) return;
-  const uint8_t* const block = bytes_at(job.payload);
-  if (warp.same(block[0]) != uint8_t(Mode::rans_pairs)) return;
-  if (warp.same(block[1]) != uint8_t(Mode::stored)) return;
-  const uint32_t size = job.size - kHead - job.n;
+  if (!is_usual(warp, job, Mode::rans_pairs)) return;
   uint32_t checksum = 0;
-  const bool is_sound = warp.same(load_any<uint32_t>(block + 2)) == size &&
-                        decode_fused(warp, memory, block + kHead + job.n, size, block + kHead,
-                                     job.n, reinterpret_cast<uint8_t*>(job.items), checksum) &&
-                        ((job.flags & kJobChecked) == 0 || checksum == job.checksum);
+  const bool is_sound =
+      decode_fused(warp, memory, coded_plane(job), coded_size(job), stored_plane(job), job.n,
+                   reinterpret_cast<uint8_t*>(job.items), checksum) &&
+      ((job.flags & kJobChecked) == 0 || checksum == job.checksum);
   const Verdict result = is_sound ? Verdict::done : Verdict::corrupt;
   warp.once([&] { *verdict = static_cast<uint8_t>(result); });
 }

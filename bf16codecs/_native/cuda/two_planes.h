@@ -2,9 +2,35 @@
 
 // 16-bit items of two planes (docs/format.md, "Element layout").
 
+#include "cuda/job.h"
 #include "cuda/strips.h"
+#include "format/constants.h"
 
 namespace bf16codecs::cuda {
+
+// A block of such items, of which plane 0 is coded and plane 1 stored, behind its head: two modes,
+// and the size of the coded plane.
+inline constexpr uint32_t kUsualHead = 6;
+
+BF16CODECS_DEVICE const uint8_t* stored_plane(const Job& job) {
+  return bytes_at(job.payload) + kUsualHead;
+}
+BF16CODECS_DEVICE const uint8_t* coded_plane(const Job& job) {
+  return stored_plane(job) + job.n;
+}
+BF16CODECS_DEVICE uint32_t coded_size(const Job& job) {
+  return job.size - kUsualHead - job.n;
+}
+
+// Whether a job's block is one, with plane 0 in this mode.
+BF16CODECS_DEVICE bool is_usual(const Warp& warp, const Job& job, Mode mode) {
+  if (job.width != 2 || (job.flags & (kJobByByte | kJobBaseChecked)) != 0) return false;
+  if (job.items % 4 != 0 || job.size > kMostPayload || job.size < kUsualHead + job.n) return false;
+  const uint8_t* const block = bytes_at(job.payload);
+  if (warp.same(block[0]) != uint8_t(mode)) return false;
+  if (warp.same(block[1]) != uint8_t(Mode::stored)) return false;
+  return warp.same(load_any<uint32_t>(block + 2)) == coded_size(job);
+}
 
 // Two items, given their symbols and their bytes of the low plane, in bytes 0 and 1.
 BF16CODECS_DEVICE uint32_t two_items(uint32_t symbols, uint32_t low) {

@@ -35,6 +35,10 @@ BF16CODECS_DEVICE uint32_t threads_before(unsigned t) {
   return (1u << t) - 1;
 }
 
+BF16CODECS_DEVICE const uint8_t* bytes_at(uint64_t address) {
+  return reinterpret_cast<const uint8_t*>(address);
+}
+
 template <typename T>
 BF16CODECS_DEVICE T least(T a, T b) {
   return a < b ? a : b;
