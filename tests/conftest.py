@@ -2,28 +2,87 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 import bf16codecs
+import tiers
 from checkout import ROOT, package_environment
 
 # Asserts outside test files say what they compared, too.
 pytest.register_assert_rewrite("based_models", "bits", "both_decoders", "frames", "invoked")
 pytest.register_assert_rewrite("noted_chunks", "orbax_checkpoints", "run_stores", "store_contract")
 
-# Shared machines stall now and then: with a deadline, tests would fail without a bug.
-settings.register_profile(
-    "default", deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-settings.register_profile("ci", settings.get_profile("default"), derandomize=True)
-settings.load_profile("ci" if os.environ.get("CI") else "default")
+#: The marker of the tests that only the full tier runs; addopts deselect it.
+QUICK = "not slow"
+LEFT_OUT = pytest.StashKey[int]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("bf16codecs")
+    group.addoption("--all", action="store_true", help="run the full tier: the slow tests, too")
+    group.addoption("--seed", type=int, default=0, help="seed of all random choices (default: 0)")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    if config.option.all and config.option.markexpr == QUICK:
+        config.option.markexpr = ""
+    tiers.SEED = config.option.seed
+    tiers.IS_FULL = config.option.markexpr != QUICK
+    # Shared machines stall now and then: with a deadline, tests would fail without a bug. The seed
+    # alone decides which examples are tried, not what an earlier run has found.
+    settings.register_profile(
+        "tests",
+        deadline=None,
+        database=None,
+        max_examples=tiers.by_tier(25, 100),
+        suppress_health_check=[HealthCheck.function_scoped_fixture],
+    )
+    settings.load_profile("tests")
+    config.option.hypothesis_seed = str(tiers.SEED)
+    config.stash[LEFT_OUT] = 0
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"tier: {tiers.by_tier('quick', 'full')}, seed: {tiers.SEED}"
+
+
+def pytest_deselected(items: Sequence[pytest.Item]) -> None:
+    if items and items[0].config.option.markexpr == QUICK:
+        slow = [item for item in items if item.get_closest_marker("slow")]
+        items[0].config.stash[LEFT_OUT] += len(slow)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    # A worker of pytest-xdist tells the process that reports.
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left_out"] = session.config.stash[LEFT_OUT]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    left_out = getattr(node, "workeroutput", {}).get("left_out", 0)
+    # Each worker collects the same tests.
+    node.config.stash[LEFT_OUT] = max(node.config.stash[LEFT_OUT], left_out)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> Iterator[None]:
+    yield
+    if left_out := config.stash[LEFT_OUT]:
+        terminalreporter.write_line(
+            f"Left out: {left_out} slow tests of the full tier. Run all tests: pytest --all"
+        )
+
 
 RunPython = Callable[..., "subprocess.CompletedProcess[str]"]
 
