@@ -1,0 +1,106 @@
+# How steps run: in order or beside each other, with what each took, in a table at the end.
+
+# Rows of the table: depth, name, seconds, seconds of processors.
+rows=()
+current=start
+declare -A beside
+# Steps that a run leaves out where the last commit that passed has the same files; and that commit,
+# if it is known. .ci/run notes it in the clone where it passes.
+declare -A inputs
+passed=
+
+note() { printf '    %s\n' "$*"; }
+
+# quietly LOG COMMAND...: show the output of a command only if it fails.
+quietly() {
+  local log=$scratch/$1
+  shift
+  "$@" >"$log" 2>&1 || { cat "$log"; return 1; }
+}
+
+# processor_time VARIABLE: what this shell and the processes that it has waited for took, in
+# milliseconds. `times` has to run in this shell itself: a subshell starts from nothing.
+processor_time() {
+  local file=$scratch/times-$BASHPID
+  times >"$file"
+  printf -v "$1" '%s' "$(awk '{for (i = 1; i <= 2; i++) {split($i, t, /[ms]/); sum += 60 * t[1] + t[2]}}
+    END {printf "%d", 1000 * sum}' "$file")"
+}
+
+# if_changed COMMAND...: run it, unless what it depends on is as in the last commit that passed.
+if_changed() {
+  local paths
+  read -ra paths <<<"${inputs[$1]:-}"
+  if [ -n "$passed" ] && [ ${#paths[@]} != 0 ] &&
+    git diff --quiet "$passed" -- "${paths[@]}" .ci pyproject.toml 2>/dev/null; then
+    note "NOT RUN: what $1 depends on is as in ${passed:0:12}, which passed"
+  else
+    "$@"
+  fi
+}
+
+# measured DEPTH NAME COMMAND...: run a command, and add a row. The time of what has rows of its own,
+# or is waited for meanwhile, is theirs.
+measured() {
+  local depth=$1 name=$2 started=$SECONDS before after row=${#rows[@]} others=$awaited_time
+  rows+=("")
+  processor_time before
+  if_changed "${@:3}"
+  processor_time after
+  rows[row]="$depth|$name|$((SECONDS - started))|$((after - before - (awaited_time - others)))"
+  awaited_time=$((others + after - before))
+}
+awaited_time=0
+
+# step NAME COMMAND...: run one step; the first that fails ends the run.
+step() {
+  local started=$SECONDS
+  current=$1
+  printf '\n=== %s\n' "$current"
+  measured 0 "$@"
+  printf -- '--- %s: %d s\n' "$current" "$((SECONDS - started))"
+}
+
+# in_turn COMMAND...: run them one after another, each with a row of its own.
+in_turn() {
+  local command
+  for command in "$@"; do measured 1 "$command" "$command"; done
+}
+
+# beside NAME COMMAND...: start a command in the background, in a process group of its own. What
+# waits for children and files leaves a core free.
+beside() {
+  set -m
+  in_background "$@" >"$scratch/$1.log" 2>&1 &
+  set +m
+  beside[$1]=$!
+}
+
+# Leaves its rows for `await` to read.
+in_background() {
+  rows=() awaited_time=0
+  measured 1 "$@"
+  printf '%s\n' "${rows[@]}" >"$scratch/$1.rows"
+}
+
+# await NAME: show what it said once it has ended, and fail if it did.
+await() {
+  local status=0 before after row
+  processor_time before
+  wait "${beside[$1]}" || status=$?
+  processor_time after
+  awaited_time=$((awaited_time + after - before))
+  cat "$scratch/$1.log"
+  if [ -e "$scratch/$1.rows" ]; then
+    while IFS= read -r row; do rows+=("$row"); done <"$scratch/$1.rows"
+  fi
+  return "$status"
+}
+
+# table: what each step took. Those that are indented ran within the step above, or beside others.
+table() {
+  printf '\n%-58s %8s %8s\n' "step" "wall s" "CPU s"
+  printf '%s\n' "${rows[@]}" | awk -F'|' 'NF == 4 {
+    printf "%-58s %8d %8.0f\n", sprintf("%*s%s", 2 * $1, "", $2), $3, $4 / 1000; cpu += $4 / 1000}
+    END {printf "%-58s %8s %8.0f\n", "all", "'"$SECONDS"'", cpu}'
+}
