@@ -1,89 +1,66 @@
-"""The order of imports and includes, what importing the package loads, the size of files."""
+"""The order of imports and includes, and what importing the package loads."""
 
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TypeVar
 
-import pytest
+from checkout import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
+T = TypeVar("T")
+
 PACKAGE = ROOT / "bf16codecs"
 NATIVE = PACKAGE / "_native"
 
-# A module imports from its own package and from lower layers, never from its neighbours. Errors,
-# which everybody raises, and the native core lie below all.
-LAYERS = [
-    {
-        "_arguments",
-        "_core",
-        "_entropy",
-        "_fields",
-        "_interrupt",
-        "_lazy",
-        "_names",
-        "_shown",
-        "_version",
-        "errors",
-    },
-    {"_bfloat16", "_half", "_limits", "_paths", "_registration", "_tables"},
-    {
-        "_buffers",
-        "_configured",
-        "_digests",
-        "_dtypes",
-        "_files",
-        "_held",
-        "_memory",
-        "_messages",
-        "_threads",
-    },
-    {"_device_memory", "_lock", "_rename", "_sync", "_torch_tensors"},
-    {"_journal", "_replace", "_safetensors_header", "cuda"},
-    {"_journaled", "safetensors"},
-    {"_frames", "_run_length"},
-    {"_growing", "codecs"},
-    {"_chunks"},
-    {"zarr", "hdf5"},
-    {"store"},
-    {"convert", "model"},
-    {"analysis", "bench", "dask", "torch"},
-    {"view"},
-    {"cli"},
-    {"__init__", "_commands"},
-    {"__main__"},
-]
-LAYER = {name: i for i, layer in enumerate(LAYERS) for name in layer}
+#: A unit imports itself and what stands before a `<` to its left, never its neighbours.
+ORDER = (
+    "_base < _files < safetensors, codecs, cuda < _chunks < zarr, hdf5 < store < convert, model"
+    " < analysis, bench, dask, torch < view < cli, __init__"
+)
+#: The units that are several modules beside each other: all others are a module or a folder.
+UNITS = {
+    "_base": "_arguments _bfloat16 _buffers _configured _core _device_memory _dtypes _entropy"
+    " _fields _half _interrupt _lazy _limits _memory _messages _names _paths _registration _shown"
+    " _tables _threads _torch_tensors _version errors",
+    "_files": "_digests _files _held _journal _journaled _lock _rename _replace _sync",
+    "safetensors": "_safetensors_header",
+    "codecs": "_frames _growing _run_length",
+    "cli": "_commands __main__",
+}
+#: The same for the native core, whose units are folders, single files, and a file with its parts
+#: (block.h, block_encode.cpp).
+NATIVE_ORDER = (
+    "format/constants, format/errors, format/layout, format/little_endian, format/names"
+    " < kernels, huge_pages, workspace < format, options"
+    " < planes, histogram, huffman, rans, run_length, threads < grid < scale, tiles < delta"
+    " < block, cuda < codec < bindings, c_api < hdf5 < netcdf"
+)
 
-# The same for the native core, whose units are folders, single files, and a file with its parts
-# (block.h, block_encode.cpp). A unit includes itself and lower layers only.
-NATIVE_LAYERS = [
-    {f"format/{name}" for name in ("constants", "errors", "layout", "little_endian", "names")},
-    {"kernels", "huge_pages", "workspace"},
-    {"format", "options"},
-    {"planes", "histogram", "huffman", "rans", "run_length", "threads"},
-    {"grid"},
-    {"scale", "tiles"},
-    {"delta"},
-    {"block", "cuda"},
-    {"codec"},
-    {"bindings", "c_api"},
-    {"hdf5"},
-    {"netcdf"},
-]
-NATIVE_LAYER = {unit: i for i, layer in enumerate(NATIVE_LAYERS) for unit in layer}
+
+def layers(order: str) -> dict[str, int]:
+    """Return the layer of each unit, counted from below."""
+    named = [layer.split(", ") for layer in order.split(" < ")]
+    return {unit: number for number, layer in enumerate(named) for unit in layer}
+
+
+LAYER, NATIVE_LAYER = layers(ORDER), layers(NATIVE_ORDER)
+UNIT_OF = {module: unit for unit, modules in UNITS.items() for module in modules.split()}
 
 # Written in two parts so that this file passes its own test.
 MACHINE_PATHS = re.compile(
     "|".join(["/wo" + "rk/", "/ro" + "ot/", "/ho" + "me/", r"(?<!\w)/tm" + "p/"])
 )
-CODE = {".py", ".pyi", ".cpp", ".h", ".rs", ".js", ".css", ".html"}
 # What npm installs, and what it and cargo build.
 NOT_OURS = {"node_modules", "dist", "build", ".cases", "target"}
-TEXT = {*CODE, ".md", ".toml", ".txt", ".cmake", ".yml", ".yaml", ".json", ".ipynb", ".svg", ""}
+TEXT = {
+    *(".py", ".pyi", ".cpp", ".h", ".rs", ".js", ".css", ".html", ".svg", ".md", ".ipynb", ""),
+    *(".toml", ".txt", ".cmake", ".yml", ".yaml", ".json"),
+}
 
 
 def python_modules() -> list[Path]:
@@ -109,15 +86,20 @@ def module_name(path: Path) -> str:
     return name if name == "__init__" else name.removesuffix(".__init__")
 
 
-def imported_modules(path: Path) -> set[str]:
-    """Return the package's own modules that a file imports anywhere, functions included."""
+@functools.cache
+def imports() -> dict[str, set[str]]:
+    """Return the package's own modules that each of them imports anywhere, functions included."""
     own = {module_name(p) for p in python_modules()} | {"_core"}
+    return {module_name(path): imported_modules(path, own) for path in python_modules()}
+
+
+def imported_modules(path: Path, own: set[str]) -> set[str]:
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            assert not node.level, "imports name the whole path"
+            assert not node.level, f"{path}: imports name the whole path"
             names = [f"{node.module}.{alias.name}" for alias in node.names]
         else:
             continue
@@ -130,21 +112,32 @@ def imported_modules(path: Path) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("path", python_modules(), ids=module_name)
-def test_python_imports_go_downwards(path: Path) -> None:
-    unit = module_name(path).partition(".")[0]
-    assert unit in LAYER, f"give {unit} a place in LAYERS"
-    for imported in imported_modules(path):
-        other = imported.partition(".")[0]
-        assert other == unit or LAYER[other] < LAYER[unit], f"{path.name} imports {imported}"
+def unit_of(module: str) -> str:
+    """Return a module's unit, which `ORDER` has to name."""
+    first = module.partition(".")[0]
+    unit = UNIT_OF.get(first, first)
+    assert unit in LAYER, f"give {unit} a place in ORDER"
+    return unit
+
+
+def assert_no_cycles(edges: Mapping[T, set[T]]) -> None:
+    left = dict(edges)
+    while left:
+        leaves = {name for name, wanted in left.items() if not wanted & left.keys()}
+        assert leaves, f"these need each other: {sorted(map(str, left))}"
+        left = {name: wanted for name, wanted in left.items() if name not in leaves}
+
+
+def test_python_imports_go_downwards() -> None:
+    for module, imported in imports().items():
+        unit = unit_of(module)
+        for other in imported:
+            is_lower = LAYER[unit_of(other)] < LAYER[unit]
+            assert is_lower or unit_of(other) == unit, f"{module} imports {other}"
 
 
 def test_python_modules_have_no_cycles() -> None:
-    edges = {module_name(p): imported_modules(p) for p in python_modules()}
-    while edges:
-        leaves = {name for name, imported in edges.items() if not imported & edges.keys()}
-        assert leaves, f"modules import each other: {sorted(edges)}"
-        edges = {name: imported for name, imported in edges.items() if name not in leaves}
+    assert_no_cycles(imports())
 
 
 def native_unit(path: Path) -> str:
@@ -163,20 +156,16 @@ def own_includes(path: Path) -> Iterator[Path]:
         yield NATIVE / name
 
 
-@pytest.mark.parametrize("path", native_files(), ids=lambda p: str(p.relative_to(NATIVE)))
-def test_native_includes_go_downwards(path: Path) -> None:
-    for included in own_includes(path):
-        is_lower = native_layer(included) < native_layer(path)
-        is_own = native_unit(included) == native_unit(path)
-        assert is_lower or is_own, f"{path.name} includes {included.name}"
+def test_native_includes_go_downwards() -> None:
+    for path in native_files():
+        for included in own_includes(path):
+            is_lower = native_layer(included) < native_layer(path)
+            is_own = native_unit(included) == native_unit(path)
+            assert is_lower or is_own, f"{path.name} includes {included.name}"
 
 
 def test_native_headers_have_no_cycles() -> None:
-    edges = {p: set(own_includes(p)) for p in native_files() if p.suffix == ".h"}
-    while edges:
-        leaves = {p for p, included in edges.items() if not included & edges.keys()}
-        assert leaves, f"headers include each other: {sorted(p.name for p in edges)}"
-        edges = {p: included for p, included in edges.items() if p not in leaves}
+    assert_no_cycles({p: set(own_includes(p)) for p in native_files() if p.suffix == ".h"})
 
 
 def test_native_headers_define_each_name_once() -> None:
@@ -219,7 +208,7 @@ def test_core_needs_neither_python_nor_hdf5() -> None:
 def test_nothing_below_the_codecs_for_zarr_imports_zarr() -> None:
     """`_registration` lets those follow the import of zarr: they must not lead back to it."""
     for path in python_modules():
-        if LAYER[module_name(path).partition(".")[0]] < LAYER["zarr"]:
+        if LAYER[unit_of(module_name(path))] < LAYER["zarr"]:
             for node in ast.parse(path.read_text(encoding="utf-8")).body:
                 names = [alias.name for alias in getattr(node, "names", [])]
                 imported = [getattr(node, "module", None) or "", *names]
@@ -256,16 +245,6 @@ print(*set(sys.modules) - before)
     assert "zarr" in own
     not_needed = "analysis bench cli convert dask hdf5 model safetensors store torch view"
     assert own.isdisjoint(not_needed.split())
-
-
-def test_files_stay_small() -> None:
-    long = {}
-    for path in source_files():
-        if path.suffix in CODE:
-            lines = len(path.read_text("utf-8").splitlines())
-            if lines > 400:
-                long[str(path.relative_to(ROOT))] = lines
-    assert not long
 
 
 def test_no_path_of_one_machine() -> None:
