@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 import bf16codecs
-from bf16codecs import _core
 from c_library import (
     COMPRESS,
     DECOMPRESS,
@@ -31,6 +30,7 @@ from c_library import (
     Zstd,
 )  # fmt: skip
 from make_goldens import GOLDENS, path_of
+from native_core import core
 from strange_frames import MOST_DECODED, Strange, strange_frames, verdict
 
 CODECS = {
@@ -96,26 +96,26 @@ def test_frames_are_those_of_python(library: Library, how: str, n: int) -> None:
     for dtype, name in enumerate(("bfloat16", "float16", "float32", "float64")):
         raw = weights(n, dtype=name) + b"tail"[: n % 3]
         frame = library.encode(raw, dtype=dtype, block_items=16384, **options)
-        python = _core.encode(raw, dtype=dtype, block=16384, **options)
+        python = core.encode(raw, dtype=dtype, block=16384, **options)
         assert frame == python
         assert library.decode(frame, len(raw)) == raw
 
 
 def test_options_of_the_encoder(library: Library) -> None:
     raw = weights(6000)
-    assert library.encode(raw, no_checksums=1) == _core.encode(raw, 2, 0, checksum=False)
-    assert library.encode(raw, codec=1, by_byte=1) == _core.encode(raw, 1, 0, by_byte=True)
-    assert library.encode(raw, steps=3) == _core.encode(raw, 2, 0, steps=3)
+    assert library.encode(raw, no_checksums=1) == core.encode(raw, 2, 0, checksum=False)
+    assert library.encode(raw, codec=1, by_byte=1) == core.encode(raw, 1, 0, by_byte=True)
+    assert library.encode(raw, steps=3) == core.encode(raw, 2, 0, steps=3)
     few = weights(30)
     dropped = library.encode(few, steps=3, may_drop_steps=1)
-    assert dropped == _core.encode(few, 2, 0, steps=3, may_drop_steps=True)
+    assert dropped == core.encode(few, 2, 0, steps=3, may_drop_steps=True)
     assert library.inspect(dropped).steps == 1
 
 
 def test_zstandard_is_the_callers(library: Library) -> None:
     raw = weights(50_000)
     frame = library.encode(raw, codec=4, level=3, zstd=ZSTD)
-    assert frame == _core.encode(raw, 4, 0, level=3)
+    assert frame == core.encode(raw, 4, 0, level=3)
     assert library.decode(frame, len(raw), zstd=ZSTD) == raw
     with pytest.raises(CError, match="no decompressor") as caught:
         library.decode(frame, len(raw))
@@ -235,7 +235,7 @@ def test_run_lengths_are_those_of_python(library: Library) -> None:
         n = c_size_t(len(raw))
         library.call("rle_encode", raw, n, out, c_size_t(bound), byref(size))
         encoded = out.raw[: size.value]
-        assert encoded == _core.rle_encode(raw)
+        assert encoded == core.rle_encode(raw)
         told, back = c_uint64(), ctypes.create_string_buffer(len(raw) + 1)
         library.call("rle_decoded_size", encoded, size, byref(told))
         assert told.value == len(raw)
@@ -244,7 +244,7 @@ def test_run_lengths_are_those_of_python(library: Library) -> None:
     with pytest.raises(CError) as caught:
         library.call("rle_decoded_size", b"ab\xff\x04c", c_size_t(5), byref(told))
     with pytest.raises(bf16codecs.errors.CodecError) as python:
-        _core.rle_decoded_size(b"ab\xff\x04c")
+        core.rle_decoded_size(b"ab\xff\x04c")
     assert str(caught.value) == str(python.value)
 
 

@@ -8,9 +8,9 @@ import pytest
 
 import bf16codecs
 import reference_encoder as build
-from bf16codecs import _core
 from bf16codecs.errors import BaseMismatchError, CodecError, CorruptDataError
 from difference_pairs import CODECS, moved
+from native_core import core
 from parted_frames import CHECKSUMS, Parts, same_block
 
 BASE, RAW = (np.frombuffer(data, np.uint8) for data in moved(1000))
@@ -19,16 +19,16 @@ MARK = 0xA5
 
 def encode(raw=RAW, base=BASE, codec: str = "arithmetic", dtype: int = 0, **options) -> bytes:
     number, level = CODECS[codec]
-    return _core.encode(raw, number, dtype, level=level, base=base, **options)
+    return core.encode(raw, number, dtype, level=level, base=base, **options)
 
 
 def refuse(frame: bytes, base, match: str | None = None) -> None:
     """Check that a base is refused before anything is written."""
-    out = np.full(_core.Index(frame).raw_size, MARK, np.uint8)
+    out = np.full(core.Index(frame).raw_size, MARK, np.uint8)
     for call in (
         lambda: bf16codecs.decode(frame, base=base),
         lambda: bf16codecs.decode(frame, out=out, base=base),
-        lambda: _core.decode_into(frame, out, base),
+        lambda: core.decode_into(frame, out, base),
     ):
         with pytest.raises(BaseMismatchError, match=match):
             call()
@@ -76,7 +76,7 @@ def test_one_flipped_bit_anywhere(block, checksum):
         flipped = base.copy()
         flipped[bit // 8] ^= 1 << bit % 8
         with pytest.raises(BaseMismatchError, match="digest"):
-            _core.decode(frame, flipped)
+            core.decode(frame, flipped)
     flipped = base.copy()
     flipped[-1] ^= 128  # in the tail
     refuse(frame, flipped, "digest")
@@ -99,7 +99,7 @@ def test_the_frame_lies_about_its_base(what):
 
 def test_blocks_alone_need_their_part_of_the_base():
     frame = encode(block=256)
-    index, other = _core.Index(frame), BASE.copy()
+    index, other = core.Index(frame), BASE.copy()
     other[0] ^= 1  # in block 0 alone
     assert index.needs_base
     for first, last in ((1, 2), (1, index.n_blocks), (2, 3)):
@@ -110,12 +110,12 @@ def test_blocks_alone_need_their_part_of_the_base():
             with pytest.raises(BaseMismatchError):
                 index.decode_block_range(payload, first, last, out, wrong)
             with pytest.raises(BaseMismatchError):
-                _core.decode_blocks(frame, first, last, out, wrong)
+                core.decode_blocks(frame, first, last, out, wrong)
         assert (out == MARK).all()
         index.decode_block_range(payload, first, last, out, other[part])
         assert np.array_equal(out, RAW[part])
     with pytest.raises(BaseMismatchError, match="block 0 of 4"):
-        _core.decode_blocks(frame, 0, 1, np.empty(512, np.uint8), other[:512])
+        core.decode_blocks(frame, 0, 1, np.empty(512, np.uint8), other[:512])
 
 
 def test_a_base_of_another_size_costs_no_memory():
@@ -135,7 +135,7 @@ def test_a_base_is_not_read_where_there_is_none():
     frame = build.frame(512, [same_block(2)], version=2)
     for base in (None, b"", bytes(512), bytes(4096)):
         with pytest.raises(CorruptDataError, match="without a base"):
-            _core.decode_blocks(frame, 0, 1, bytearray(512), base)
+            core.decode_blocks(frame, 0, 1, bytearray(512), base)
         with pytest.raises(CorruptDataError, match="without a base"):
             bf16codecs.decode(frame, base=base)
     sound = bf16codecs.BF16Huffman().encode(RAW)
@@ -168,7 +168,7 @@ def test_planes_by_byte_have_no_differences():
     for codec, _ in CODECS.values():
         for how in ({"base": BASE}, {"steps": 2}):
             with pytest.raises(ValueError, match="by byte"):
-                _core.encode(RAW, codec, 2, by_byte=True, **how)
+                core.encode(RAW, codec, 2, by_byte=True, **how)
 
 
 def test_buffers_that_are_not_contiguous():
@@ -240,4 +240,4 @@ def test_no_checksum_of_blocks_is_needed():
     assert not frame[7] & CHECKSUMS
     refuse(frame, RAW, "digest")
     with pytest.raises(BaseMismatchError, match="block 1"):
-        _core.decode_blocks(frame, 1, 2, bytearray(512), BASE[:512])
+        core.decode_blocks(frame, 1, 2, bytearray(512), BASE[:512])

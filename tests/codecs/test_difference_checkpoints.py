@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import bf16codecs
-from bf16codecs import _core
+from native_core import core
 
 NAMES = ["model.embed_tokens.weight", "model.layers.1.mlp.down_proj.weight"]
 EARLIER = Path(__file__).parent / "steps" / "steps.safetensors"
@@ -67,14 +67,14 @@ def test_backwards_is_as_good(tensors, level):
 @pytest.mark.parametrize("level", LEVELS)
 def test_checkpoints_in_one_frame(tensors, level):
     """Step 399 needs step 300, and so does step 400, by the number that each version has."""
-    number, codec = _core.LEVELS[level], _core.CODECS["arithmetic"]
+    number, codec = core.LEVELS[level], core.CODECS["arithmetic"]
     for name in NAMES:
         raw = b"".join(tensors[name, step].tobytes() for step in (300, 399, 400))
-        frame = _core.encode(raw, codec, 0, level=number, steps=3, row=tensors[name, 300].shape[1])
-        assert _core.decode(frame) == raw
-        alone = _core.encode(raw, codec, 0, level=number)
+        frame = core.encode(raw, codec, 0, level=number, steps=3, row=tensors[name, 300].shape[1])
+        assert core.decode(frame) == raw
+        alone = core.encode(raw, codec, 0, level=number)
         assert len(frame) < len(alone)
-        assert _core.Index(frame).parents == [None, 0, 0]
+        assert core.Index(frame).parents == [None, 0, 0]
 
 
 @pytest.mark.parametrize("level", LEVELS)

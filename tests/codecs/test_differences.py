@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bf16codecs
-from bf16codecs import _core
 from difference_pairs import (
     BELOW_EXPONENT,
     CODECS,
@@ -19,6 +18,7 @@ from difference_pairs import (
     special,
     unsigned,
 )
+from native_core import core
 
 NAMES = ["bfloat16", "float16", "float32", "float64", "float8_e4m3fn", "float8_e5m2"]
 BASE_FIELD, BASE_SUM = 16, 4  # bytes
@@ -56,20 +56,20 @@ def parameters(draw) -> tuple[int, dict]:
 def bound_of(n_bytes: int, number: int, dtype: int, block: int = 0) -> int:
     """Return the bound of a frame of differences: the base's own fields are added."""
     blocks = -(-(n_bytes // WIDTHS[dtype]) // (block or (1 << 19) // WIDTHS[dtype]))
-    return _core.bound(n_bytes, number, dtype, block) + BASE_FIELD + BASE_SUM * blocks
+    return core.bound(n_bytes, number, dtype, block) + BASE_FIELD + BASE_SUM * blocks
 
 
 @settings(max_examples=300)
 @given(pair=pairs(), how=parameters())
 def test_what_is_encoded_comes_back_within_the_bound(pair, how):
     (dtype, base, raw), (number, options) = pair, how
-    frame = _core.encode(raw, number, dtype, base=base, **options)
-    assert _core.decode(frame, base) == raw
+    frame = core.encode(raw, number, dtype, base=base, **options)
+    assert core.decode(frame, base) == raw
     assert len(frame) <= bound_of(len(raw), number, dtype, options["block"])
     memory = bytearray(base)
-    _core.decode_into(frame, memory, memory)
+    core.decode_into(frame, memory, memory)
     assert memory == raw
-    facts = _core.inspect(frame)
+    facts = core.inspect(frame)
     assert (facts["version"], facts["steps"], facts["parents"]) == (2, 1, [])
     assert facts["raw_size"] == len(raw)
     assert facts["encoded_size"] == len(frame)
@@ -83,11 +83,11 @@ def test_frames_depend_on_nothing_else(pair, how, threads):
     before = bf16codecs.get_num_threads()
     try:
         bf16codecs.set_num_threads(1)
-        frame = _core.encode(raw, number, dtype, base=base, **options)
+        frame = core.encode(raw, number, dtype, base=base, **options)
         bf16codecs.set_num_threads(threads)
         copies = [np.frombuffer(data, np.uint8).copy() for data in (raw, base)]
-        assert _core.encode(copies[0], number, dtype, base=copies[1], **options) == frame
-        assert _core.decode(frame, base) == raw
+        assert core.encode(copies[0], number, dtype, base=copies[1], **options) == frame
+        assert core.decode(frame, base) == raw
     finally:
         bf16codecs.set_num_threads(before)
 
@@ -96,8 +96,8 @@ def test_frames_depend_on_nothing_else(pair, how, threads):
 @given(pair=pairs(), how=parameters(), where=st.tuples(st.floats(0, 1), st.floats(0, 1)))
 def test_every_run_of_blocks_is_the_slice(pair, how, where):
     (dtype, base, raw), (number, options) = pair, how
-    frame = _core.encode(raw, number, dtype, base=base, **options)
-    index = _core.Index(frame)
+    frame = core.encode(raw, number, dtype, base=base, **options)
+    index = core.Index(frame)
     first, last = sorted(round(part * index.n_blocks) for part in where)
     if first == last:
         return
@@ -126,8 +126,8 @@ def test_all_values_of_16_bits(dtype, codec, base_order):
     }[base_order]
     number, level = CODECS[codec]
     for block in (0, 4096):
-        frame = _core.encode(values, number, dtype, level=level, base=base, block=block)
-        assert np.array_equal(np.frombuffer(_core.decode(frame, base), "<u2"), values)
+        frame = core.encode(values, number, dtype, level=level, base=base, block=block)
+        assert np.array_equal(np.frombuffer(core.decode(frame, base), "<u2"), values)
 
 
 @pytest.mark.parametrize("dtype", range(6))
@@ -143,17 +143,17 @@ def test_special_numbers_against_each_other(dtype):
     for number, level in CODECS.values():
         for some in (slice(None), order):
             pair = base[some], raw[some]
-            frame = _core.encode(pair[1], number, dtype, level=level, base=pair[0], block=256)
-            assert _core.decode(frame, pair[0]) == pair[1].tobytes()
+            frame = core.encode(pair[1], number, dtype, level=level, base=pair[0], block=256)
+            assert core.decode(frame, pair[0]) == pair[1].tobytes()
 
 
 @pytest.mark.parametrize("n", [(1 << 18) - 1, 1 << 18, (1 << 18) + 127, (1 << 18) + 128, 300_001])
 def test_blocks_of_four_groups_of_lanes(n):
     base, raw = moved(n, 4)
-    frame = _core.encode(raw, 3, 4, base=base, block=1 << 22)
-    assert _core.decode(frame, base) == raw
+    frame = core.encode(raw, 3, 4, base=base, block=1 << 22)
+    assert core.decode(frame, base) == raw
     memory = bytearray(base)
-    _core.decode_into(frame, memory, memory)
+    core.decode_into(frame, memory, memory)
     assert memory == raw
 
 
@@ -163,9 +163,9 @@ def test_sections():
     base, raw = moved(1 << 16, 4)
     base, raw = base * 140, (raw * 70 + base * 50 + bytes(len(base)) * 20)
     for level in (0, 1):
-        frame = _core.encode(raw, 3, 4, level=level, base=base)
-        assert _core.decode(frame, base) == raw
-        index = _core.Index(frame)
+        frame = core.encode(raw, 3, 4, level=level, base=base)
+        assert core.decode(frame, base) == raw
+        index = core.Index(frame)
         size = index.block_items
         for b in (7, 8, 9, 15, 16, index.n_blocks - 1):
             part = slice(b * size, min((b + 1) * size, len(raw)))
@@ -177,7 +177,7 @@ def test_sections():
 
 def modes_of(frame: bytes) -> list[str]:
     """Return the mode of the first plane of each block."""
-    return [block["planes"][0]["mode"] for block in _core.inspect(frame)["blocks"]]
+    return [block["planes"][0]["mode"] for block in core.inspect(frame)["blocks"]]
 
 
 @pytest.mark.parametrize("dtype", range(6))
@@ -185,10 +185,10 @@ def modes_of(frame: bytes) -> list[str]:
 def test_identical_bytes_take_no_more_than_their_modes(codec, dtype):
     base = moved(3000, dtype)[0] + b"x" * (WIDTHS[dtype] - 1)
     number, level = CODECS[codec]
-    frame = _core.encode(base, number, dtype, level=level, base=base, block=1024)
+    frame = core.encode(base, number, dtype, level=level, base=base, block=1024)
     assert modes_of(frame) == ["same"] * 3
     assert frame[7] & 64 == 0
-    assert len(frame) == _core.Index(frame).header_size + 3 * WIDTHS[dtype]
+    assert len(frame) == core.Index(frame).header_size + 3 * WIDTHS[dtype]
 
 
 def test_each_block_has_the_mode_that_suits_it():
@@ -201,18 +201,18 @@ def test_each_block_has_the_mode_that_suits_it():
     blocks[2] = 0
     blocks[3] = rng.integers(0, 65536, 4096)
     blocks[4] = 0x3F80
-    frame = _core.encode(raw, 3, 0, base=base, block=4096)
+    frame = core.encode(raw, 3, 0, base=base, block=4096)
     modes = modes_of(frame)
     assert modes[:3] == ["difference", "same", "constant"]
     assert modes[3] in ("stored", "huffman", "rans_pairs", "rans_wide")
     assert modes[4:] == ["constant", "difference"]
-    assert _core.decode(frame, base) == raw.tobytes()
+    assert core.decode(frame, base) == raw.tobytes()
 
 
 def test_fewer_items_than_pay_are_coded_whole():
     for n in (1, 31, 32, 63):
         base, raw = moved(n)
-        frame = _core.encode(raw, 3, 0, base=base)
+        frame = core.encode(raw, 3, 0, base=base)
         assert modes_of(frame)[0] in ("stored", "constant", "same")
         assert frame[7] & 64 == 0  # no model
 
@@ -233,9 +233,9 @@ def test_noise_stays_within_the_bound(codec, dtype):
         change *= np.array(bits > 0, change.dtype)
         raw = (base.view(f"<u{width}") + change).tobytes()
         for block in (0, 256):
-            frame = _core.encode(raw, number, dtype, level=level, base=base, block=block)
+            frame = core.encode(raw, number, dtype, level=level, base=base, block=block)
             assert len(frame) <= bound_of(len(raw), number, dtype, block)
-            assert _core.decode(frame, base) == raw
+            assert core.decode(frame, base) == raw
 
 
 @pytest.mark.parametrize("dtype", range(6))
@@ -245,11 +245,11 @@ def test_what_changes_little_takes_little(dtype):
     n, width = 60_000, WIDTHS[dtype]
     base = numbers(rng, n, dtype)
     raw = base + rng.integers(0, 4, n).astype(base.dtype)
-    frame = _core.encode(raw, 3, dtype, base=base)
+    frame = core.encode(raw, 3, dtype, base=base)
     assert len(frame) < 2.4 * n / 8 + 500
     raw = base.copy()
     raw[rng.integers(0, n, n // 100)] ^= np.array(1, base.dtype)
-    frame = _core.encode(raw, 3, dtype, base=base)
+    frame = core.encode(raw, 3, dtype, base=base)
     assert len(frame) < 0.13 * n / 8 + 500 + 0.02 * n * width
 
 
@@ -260,9 +260,9 @@ def test_integers_around_zero_take_little(dtype):
     n, width = 60_000, WIDTHS[dtype]
     base = rng.integers(-30, 30, n).astype(f"<i{width}")
     raw = base + rng.integers(-3, 4, n).astype(f"<i{width}")
-    frame = _core.encode(raw, 3, dtype, base=base)
+    frame = core.encode(raw, 3, dtype, base=base)
     assert len(frame) < 3.4 * n / 8 + 500
-    assert _core.decode(frame, base) == raw.tobytes()
+    assert core.decode(frame, base) == raw.tobytes()
 
 
 @pytest.mark.parametrize("codec", ["huffman", "arithmetic", "best"])
@@ -271,8 +271,8 @@ def test_unrelated_bytes_take_no_more_than_without_a_base(codec):
     for dtype in range(6):
         base, raw = (numbers(rng, 50_000, dtype) for _ in range(2))
         number, level = CODECS[codec]
-        alone = _core.encode(raw, number, dtype, level=level)
-        frame = _core.encode(raw, number, dtype, level=level, base=base)
+        alone = core.encode(raw, number, dtype, level=level)
+        frame = core.encode(raw, number, dtype, level=level, base=base)
         assert len(frame) < 1.02 * len(alone) + 100
 
 

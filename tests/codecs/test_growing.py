@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 import bf16codecs
 import reference_growing as reference
-from bf16codecs import BF16Arithmetic, BF16Huffman, BF16Split, _core, encode_delta
+from bf16codecs import BF16Arithmetic, BF16Huffman, BF16Split, encode_delta
 from bf16codecs._growing import Version, append_version, new_growing_frame
 from bf16codecs.errors import CodecError, TruncatedDataError
 from growing_frames import ENTRY, HEADER, frames_of
+from native_core import core
 from versions import fields, weights
 
 
@@ -96,7 +97,7 @@ def test_versions_of_any_parent_or_none():
         for own, p in zip(data, parents, strict=True)
     ]
     growing = new_growing_frame(BF16Huffman(steps=4), versions)
-    assert _core.GrowingIndex(growing).parents == parents
+    assert core.GrowingIndex(growing).parents == parents
     assert bf16codecs.decode(growing) == data.tobytes()
 
 
@@ -104,17 +105,17 @@ def test_blocks_are_those_that_are_there(monkeypatch):
     """Another release may have others by default."""
     data = fields(2, 300, 100)
     codec = BF16Arithmetic("float32", steps=2)
-    encode = _core.encode
+    encode = core.encode
 
     def in_small_blocks(*args, **options):
         return encode(*args, **{**options, "block": options.get("block") or 4096})
 
-    monkeypatch.setattr(_core, "encode", in_small_blocks)
+    monkeypatch.setattr(core, "encode", in_small_blocks)
     growing = new_growing_frame(codec, [Version(data[0])])
     monkeypatch.undo()
-    assert _core.GrowingIndex(growing).block_items == 4096
+    assert core.GrowingIndex(growing).block_items == 4096
     addition = append_version(codec, growing, Version(data[1], 0, data[0]))
-    assert _core.Index(addition.frame).block_items == 4096
+    assert core.Index(addition.frame).block_items == 4096
 
 
 def test_room_for_one():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import bf16codecs
 import reference_decoder
-from bf16codecs import _core
+from native_core import core
 
 CODECS = {"split": 1, "huffman": 2, "arithmetic": 3, "zstd": 4}
 LEVELS = {**{name: (number, 0) for name, number in CODECS.items()}, "best": (3, 1)}
@@ -120,10 +120,10 @@ def parameters(draw) -> tuple[int, int, dict]:
 @given(raw=contents(), how=parameters())
 def test_what_is_encoded_comes_back_within_the_bound(raw, how):
     codec, dtype, options = how
-    frame = _core.encode(raw, codec, dtype, **options)
-    assert _core.decode(frame) == raw
-    assert len(frame) <= _core.bound(len(raw), codec, dtype, options["block"])
-    facts = _core.inspect(frame)
+    frame = core.encode(raw, codec, dtype, **options)
+    assert core.decode(frame) == raw
+    assert len(frame) <= core.bound(len(raw), codec, dtype, options["block"])
+    facts = core.inspect(frame)
     assert facts["raw_size"] == len(raw)
     assert facts["encoded_size"] == len(frame)
     assert sum(block["items"] for block in facts["blocks"]) == len(raw) // WIDTHS[dtype]
@@ -133,7 +133,7 @@ def test_what_is_encoded_comes_back_within_the_bound(raw, how):
 @given(raw=contents(), how=parameters())
 def test_both_decoders_agree(raw, how):
     codec, dtype, options = how
-    assert reference_decoder.decode(_core.encode(raw, codec, dtype, **options)) == raw
+    assert reference_decoder.decode(core.encode(raw, codec, dtype, **options)) == raw
 
 
 @settings(max_examples=40)
@@ -143,11 +143,11 @@ def test_frames_depend_on_nothing_else(raw, how, threads):
     before = bf16codecs.get_num_threads()
     try:
         bf16codecs.set_num_threads(1)
-        frame = _core.encode(raw, codec, dtype, **options)
+        frame = core.encode(raw, codec, dtype, **options)
         bf16codecs.set_num_threads(threads)
-        assert _core.encode(raw, codec, dtype, **options) == frame
-        assert _core.encode(np.frombuffer(raw, np.uint8).copy(), codec, dtype, **options) == frame
-        assert _core.decode(frame) == raw
+        assert core.encode(raw, codec, dtype, **options) == frame
+        assert core.encode(np.frombuffer(raw, np.uint8).copy(), codec, dtype, **options) == frame
+        assert core.decode(frame) == raw
     finally:
         bf16codecs.set_num_threads(before)
 
@@ -156,15 +156,15 @@ def test_frames_depend_on_nothing_else(raw, how, threads):
 @given(raw=contents(), how=parameters(), where=st.tuples(st.floats(0, 1), st.floats(0, 1)))
 def test_every_run_of_blocks_is_the_slice(raw, how, where):
     codec, dtype, options = how
-    frame = _core.encode(raw, codec, dtype, **options)
-    index = _core.Index(frame)
+    frame = core.encode(raw, codec, dtype, **options)
+    index = core.Index(frame)
     first, last = sorted(round(part * index.n_blocks) for part in where)
     if first == last:
         return
     size = index.block_items * index.item_size
     part = raw[first * size : None if last == index.n_blocks else last * size]
     out = bytearray(len(part))
-    _core.decode_blocks(frame, first, last, out)
+    core.decode_blocks(frame, first, last, out)
     assert out == part
 
 
@@ -173,9 +173,9 @@ def test_every_run_of_blocks_is_the_slice(raw, how, where):
 def test_bound_is_close_and_grows(nbytes, how):
     codec, dtype, options = how
     block = options["block"]
-    bound = _core.bound(nbytes, codec, dtype, block)
+    bound = core.bound(nbytes, codec, dtype, block)
     assert bound >= nbytes + 24
-    assert bound <= _core.bound(nbytes + 1, codec, dtype, block)
+    assert bound <= core.bound(nbytes + 1, codec, dtype, block)
     items = block or (1 << 19) // WIDTHS[dtype]
     blocks = nbytes // WIDTHS[dtype] // items + 1
     assert bound <= nbytes + 24 + (8 + WIDTHS[dtype]) * blocks
@@ -184,7 +184,7 @@ def test_bound_is_close_and_grows(nbytes, how):
 def test_no_bound_of_what_no_buffer_can_hold():
     for nbytes in (2**63, 2**64 - 1):
         with pytest.raises(ValueError, match="no buffer"):
-            _core.bound(nbytes, CODECS["split"], 0)
+            core.bound(nbytes, CODECS["split"], 0)
 
 
 def _incompressible() -> bytes:
@@ -198,9 +198,9 @@ def test_incompressible_bytes_stay_within_the_bound(codec, dtype):
     for checksum in (True, False):
         for block in (0, 256):
             (number, level), layout = LEVELS[codec], DTYPES.index(dtype)
-            frame = _core.encode(raw, number, layout, level=level, checksum=checksum, block=block)
-            assert len(frame) <= _core.bound(len(raw), number, layout, block)
-            assert _core.decode(frame) == raw
+            frame = core.encode(raw, number, layout, level=level, checksum=checksum, block=block)
+            assert len(frame) <= core.bound(len(raw), number, layout, block)
+            assert core.decode(frame) == raw
 
 
 @pytest.mark.parametrize("order", ["ascending", "descending", "shuffled", "by low byte"])
@@ -217,10 +217,10 @@ def test_all_values_of_16_bits(codec, block, order):
     number, level = LEVELS[codec]
     for dtype in (0, 1):
         for by_byte in (False, True):
-            frame = _core.encode(
+            frame = core.encode(
                 values, number, dtype, level=level, by_byte=by_byte, block=block, row=256
             )
-            assert np.array_equal(np.frombuffer(_core.decode(frame), "<u2"), values)
+            assert np.array_equal(np.frombuffer(core.decode(frame), "<u2"), values)
 
 
 @pytest.mark.parametrize("codec", LEVELS)
@@ -233,5 +233,5 @@ def test_special_values_keep_their_bits(codec, dtype, unsigned):
     payloads = quiet ^ np.arange(1, 2000, dtype=unsigned)
     bits = np.concatenate([special, payloads, -payloads])
     number, level = LEVELS[codec]
-    frame = _core.encode(bits, number, DTYPES.index(dtype), level=level, block=256)
-    assert np.array_equal(np.frombuffer(_core.decode(frame), unsigned), bits)
+    frame = core.encode(bits, number, DTYPES.index(dtype), level=level, block=256)
+    assert np.array_equal(np.frombuffer(core.decode(frame), unsigned), bits)

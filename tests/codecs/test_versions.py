@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bf16codecs import BF16Huffman, _core
+from bf16codecs import BF16Huffman
 from bf16codecs.errors import BaseMismatchError, CodecError, CorruptDataError
 from difference_pairs import CODECS, PAIRS, WIDTHS, moved, numbers
+from native_core import core
 from parted_frames import Parts
 
 VERSION_FIELD = 7  # bytes of a version in its table
@@ -28,7 +29,7 @@ def walk(n: int, steps: int, dtype: int = 0, seed: int = 0) -> bytes:
 
 def encode(raw: bytes, steps: int, codec: str = "arithmetic", dtype: int = 0, **options) -> bytes:
     number, level = CODECS[codec]
-    return _core.encode(raw, number, dtype, level=level, steps=steps, **options)
+    return core.encode(raw, number, dtype, level=level, steps=steps, **options)
 
 
 def read_version(frame: bytes, version: int, known: dict[int, bytes] | None = None) -> bytes:
@@ -36,7 +37,7 @@ def read_version(frame: bytes, version: int, known: dict[int, bytes] | None = No
     known = {} if known is None else known
     if version in known:
         return known[version]
-    index = _core.Index(frame)
+    index = core.Index(frame)
     steps = len(index.parents)
     parent, places = index.parents[version], index.n_blocks // steps
     base = None if parent is None else read_version(frame, parent, known)
@@ -71,12 +72,12 @@ def versions(draw) -> tuple[int, int, bytes]:
 def test_versions_come_back_within_the_bound(how, codec, checksum, block, row):
     dtype, steps, raw = how
     frame = encode(raw, steps, codec, dtype, checksum=checksum, block=block, row=row)
-    assert _core.decode(frame) == raw
-    facts = _core.inspect(frame)
+    assert core.decode(frame) == raw
+    facts = core.inspect(frame)
     assert sum(block["items"] for block in facts["blocks"]) == len(raw) // WIDTHS[dtype]
     size = len(raw) // steps
     number = CODECS[codec][0]
-    bound = steps * _core.bound(size, number, dtype, block)
+    bound = steps * core.bound(size, number, dtype, block)
     assert len(frame) <= bound + 24 + VERSION_FIELD * steps
     if steps == 1:
         assert "steps" not in facts
@@ -94,14 +95,14 @@ def test_versions_come_back_within_the_bound(how, codec, checksum, block, row):
 @given(how=versions(), codec=st.sampled_from(list(CODECS)))
 def test_one_version_is_a_frame_as_always(how, codec):
     dtype, _, raw = how
-    assert encode(raw, 1, codec, dtype) == _core.encode(
+    assert encode(raw, 1, codec, dtype) == core.encode(
         raw, CODECS[codec][0], dtype, level=CODECS[codec][1]
     )
 
 
 def test_no_version_is_far_away():
     frame = encode(walk(100, 300), 300, block=256)
-    parents = _core.Index(frame).parents
+    parents = core.Index(frame).parents
     for v in range(300):
         steps, at = 0, v
         while at is not None:
@@ -118,7 +119,7 @@ def test_numbers_of_versions_that_are_refused(steps):
 def test_versions_of_whole_items():
     for dtype, width in enumerate(WIDTHS):
         for steps in (2, 3, 7):
-            assert _core.decode(encode(bytes(steps * width), steps, dtype=dtype))
+            assert core.decode(encode(bytes(steps * width), steps, dtype=dtype))
             for size in (1, steps * width + 1, steps * width + steps, (steps - 1) * width):
                 if size % (steps * width) == 0:
                     continue
@@ -131,7 +132,7 @@ def test_versions_of_whole_items():
 def test_the_most_versions():
     raw = np.arange(65534, dtype="<u2").tobytes()
     frame = encode(raw, 65534)
-    assert _core.decode(frame) == raw
+    assert core.decode(frame) == raw
     assert read_version(frame, 65533) == raw[-2:]
 
 
@@ -147,7 +148,7 @@ def test_versions_that_are_near_take_little(codec):
     steps, n = 8, 20_000
     raw = walk(n, steps)
     frame, size = encode(raw, steps, codec), 2 * n
-    one = _core.encode(raw[:size], CODECS[codec][0], 0, level=CODECS[codec][1])
+    one = core.encode(raw[:size], CODECS[codec][0], 0, level=CODECS[codec][1])
     # A change of the lowest two bits each, against a parent up to 7 versions before.
     assert len(frame) < len(one) + (steps - 1) * 3.5 * n / 8 + 500
     same = raw[:size] * steps
@@ -162,13 +163,13 @@ def test_versions_that_are_near_take_little(codec):
 def test_damage_leaves_versions_that_do_not_need_it(damaged, level):
     steps, n = 8, 1000
     raw = walk(n, steps)
-    frame = bytearray(_core.encode(raw, 3, 0, level=level, steps=steps, block=256))
-    index = _core.Index(frame)
+    frame = bytearray(core.encode(raw, 3, 0, level=level, steps=steps, block=256))
+    index = core.Index(frame)
     places = index.n_blocks // steps
     frame[index.offsets[damaged * places + 2] - 1] ^= 1  # the last byte of its second block
     frame = bytes(frame)
     with pytest.raises(CorruptDataError, match=f"block {damaged * places + 1} of"):
-        _core.decode(frame)
+        core.decode(frame)
     for v in range(steps):
         chain = [v]
         while index.parents[chain[-1]] is not None:
@@ -183,13 +184,13 @@ def test_damage_leaves_versions_that_do_not_need_it(damaged, level):
 def test_a_model_that_is_damaged_hurts_the_versions_that_need_it():
     steps, n = 4, 1000
     raw = walk(n, steps)
-    parts = Parts.of(_core.encode(raw, 3, 0, steps=steps, block=256))
+    parts = Parts.of(core.encode(raw, 3, 0, steps=steps, block=256))
     table = parts.table()
     table[2] = (*table[2][:2], b"\xff" * 40)
     parts.set_table(table)
     frame = parts.joined()
     with pytest.raises(CodecError):
-        _core.decode(frame)
+        core.decode(frame)
     for v in (0, 1):
         assert read_version(frame, v) == raw[2 * n * v : 2 * n * (v + 1)]
     for v in (2, 3):
@@ -201,7 +202,7 @@ def test_one_place_of_a_version_needs_that_place_alone():
     steps, n, size = 6, 1000, 512
     raw = walk(n, steps)
     frame = encode(raw, steps, block=256)
-    index = _core.Index(frame)
+    index = core.Index(frame)
     places = index.n_blocks // steps
     for v in range(steps):
         for place in range(places):
@@ -221,13 +222,13 @@ def test_one_place_of_a_version_needs_that_place_alone():
 
 def test_blocks_of_two_versions_are_not_decoded_at_once():
     frame = encode(walk(1000, 3), 3, block=256)
-    index = _core.Index(frame)
+    index = core.Index(frame)
     out = bytearray(2 * (1000 - 768) + 512)
     payload = frame[index.offsets[3] : index.offsets[5]]
     with pytest.raises(IndexError, match="several versions"):
         index.decode_block_range(payload, 3, 5, out, bytes(len(out)))
     with pytest.raises(IndexError, match="several versions"):
-        _core.decode_blocks(frame, 3, 5, out)
+        core.decode_blocks(frame, 3, 5, out)
 
 
 def test_versions_without_their_parent():
@@ -235,15 +236,15 @@ def test_versions_without_their_parent():
     out = bytearray(512)
     for wrong in (None, b"", bytes(511), bytes(513)):
         with pytest.raises(BaseMismatchError):
-            _core.decode_blocks(frame, 4, 5, out, wrong)
+            core.decode_blocks(frame, 4, 5, out, wrong)
     assert out == bytes(512)
     with pytest.raises(CorruptDataError, match="block 4 of 12"):
-        _core.decode_blocks(frame, 4, 5, out, bytes(512))
-    assert _core.decode_blocks(frame, 0, 1, out, b"not used") == 512
+        core.decode_blocks(frame, 4, 5, out, bytes(512))
+    assert core.decode_blocks(frame, 0, 1, out, b"not used") == 512
 
 
 def test_a_base_is_not_needed():
     raw = b"".join(moved(500))
     frame = encode(raw, 2)
-    assert not _core.Index(frame).needs_base
-    assert _core.decode(frame, b"anything") == raw
+    assert not core.Index(frame).needs_base
+    assert core.decode(frame, b"anything") == raw

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from bf16codecs import _core
+from native_core import core
 
-ISAS = _core.isas()
+ISAS = core.isas()
 SCRIPT = Path(__file__).parents[1] / "support" / "isa_corpus.py"
 
 
@@ -38,7 +38,7 @@ def test_the_scalar_definition_is_there() -> None:
 
 def test_this_run_uses_the_set_it_was_told() -> None:
     wanted = os.environ.get("BF16CODECS_ISA", ISAS[-1])
-    assert _core.active_isa() == wanted
+    assert core.active_isa() == wanted
 
 
 def test_processor_is_used_to_the_full() -> None:

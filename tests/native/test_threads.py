@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import bf16codecs
-from bf16codecs import _core
 from bf16codecs.errors import CorruptDataError
 from contents import gaussian, lcg_bytes, weights, with_zeros
+from native_core import core
 from waiting import wait_until
 
 CODECS = {"split": 1, "huffman": 2, "arithmetic": 3, "zstd": 4}
@@ -27,7 +27,7 @@ ignore_fork_warning = pytest.mark.filterwarnings("ignore:.*multi-threaded:Deprec
 
 
 def encode(raw, codec: int, block: int = 1024) -> bytes:
-    return _core.encode(raw, codec, 0, level=3 if codec == CODECS["zstd"] else 0, block=block)
+    return core.encode(raw, codec, 0, level=3 if codec == CODECS["zstd"] else 0, block=block)
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +44,7 @@ def test_the_number_of_threads_changes_no_byte(codec):
         bf16codecs.set_num_threads(threads)
         for _ in range(5):
             frames.append(encode(RAW, codec))
-            assert _core.decode(frames[-1]) == RAW
+            assert core.decode(frames[-1]) == RAW
     assert len(set(frames)) == 1
 
 
@@ -56,8 +56,8 @@ def test_the_number_of_threads_changes_no_byte_of_a_model(dtype):
         for threads in (1, 2, 5):
             bf16codecs.set_num_threads(threads)
             for _ in range(3):
-                frame = _core.encode(content, 3, dtype, level=1, block=2048, row=300)
-                assert _core.decode(frame) == content
+                frame = core.encode(content, 3, dtype, level=1, block=2048, row=300)
+                assert core.decode(frame) == content
                 frames.add(frame)
         assert len(frames) == 1
         assert bf16codecs.inspect(frame)["version"] == version
@@ -74,7 +74,7 @@ def test_many_python_threads_at_once(codec):
         if number % 10 == 0:
             bf16codecs.set_num_threads(1 + number % 4)
         out = np.empty(len(raw), np.uint8)
-        _core.decode_into(frame, out)
+        core.decode_into(frame, out)
         return encode(raw, codec) == frame and out.tobytes() == raw
 
     with ThreadPoolExecutor(8) as pool:
@@ -89,14 +89,14 @@ def test_python_threads_start_no_more_threads_than_allowed():
     frame = encode(RAW, CODECS["arithmetic"])
     before = len(os.listdir(tasks))
     with ThreadPoolExecutor(6) as pool:
-        assert all(raw == RAW for raw in pool.map(lambda _: _core.decode(frame), range(100)))
+        assert all(raw == RAW for raw in pool.map(lambda _: core.decode(frame), range(100)))
         # Python's six, and the core's one helper thread if no test has started it yet.
         assert len(os.listdir(tasks)) <= before + 6 + 1
 
 
 def test_the_lowest_damaged_block_is_named():
     frame = bytearray(encode(RAW, CODECS["arithmetic"]))
-    offsets = _core.Index(frame).offsets
+    offsets = core.Index(frame).offsets
     assert len(offsets) > 20
     for block in (7, 8, 9, 15):
         frame[offsets[block + 1] - 1] ^= 1
@@ -104,7 +104,7 @@ def test_the_lowest_damaged_block_is_named():
         bf16codecs.set_num_threads(threads)
         for _ in range(40):
             with pytest.raises(CorruptDataError, match="block 7 of"):
-                _core.decode(frame)
+                core.decode(frame)
 
 
 @codecs
@@ -112,12 +112,12 @@ def test_errors_leave_the_threads_usable(codec):
     bf16codecs.set_num_threads(4)
     good = encode(RAW, codec)
     bad = bytearray(good)
-    for offset in _core.Index(good).offsets[:-1]:
+    for offset in core.Index(good).offsets[:-1]:
         bad[offset] = 77
     for _ in range(20):
         with pytest.raises(CorruptDataError):
-            _core.decode(bad)
-        assert _core.decode(good) == RAW
+            core.decode(bad)
+        assert core.decode(good) == RAW
 
 
 @pytest.mark.parametrize("what", ["encode", "decode", "decode_into", "decode_blocks", "Index"])
@@ -125,14 +125,14 @@ def test_other_python_threads_go_on(what):
     """With an endless switch interval, another thread runs only where the core releases the GIL."""
     raw = weights(1_000_000)
     frame = encode(raw, CODECS["arithmetic"], block=0)
-    index = _core.Index(frame)
+    index = core.Index(frame)
     payload = frame[index.offsets[0] :]
     out = np.empty(len(raw), np.uint8)
     call = {
         "encode": lambda: encode(raw, CODECS["arithmetic"], block=0),
-        "decode": lambda: _core.decode(frame),
-        "decode_into": lambda: _core.decode_into(frame, out),
-        "decode_blocks": lambda: _core.decode_blocks(frame, 0, index.n_blocks, out),
+        "decode": lambda: core.decode(frame),
+        "decode_into": lambda: core.decode_into(frame, out),
+        "decode_blocks": lambda: core.decode_blocks(frame, 0, index.n_blocks, out),
         "Index": lambda: index.decode_block_range(payload, 0, index.n_blocks, out),
     }[what]
     bf16codecs.set_num_threads(1)
@@ -196,7 +196,7 @@ def test_a_forked_child_encodes_and_decodes(codec):
     frame = encode(RAW, codec)
 
     def work() -> bool:
-        same = encode(RAW, codec) == frame and _core.decode(frame) == RAW
+        same = encode(RAW, codec) == frame and core.decode(frame) == RAW
         return same and bf16codecs.get_num_threads() == 3
 
     for _ in range(5):
@@ -214,14 +214,14 @@ def test_forks_while_other_threads_are_at_work():
 
     def busy() -> None:
         while not stop.is_set():
-            assert _core.decode(frame) == RAW
+            assert core.decode(frame) == RAW
 
     threads = [threading.Thread(target=busy) for _ in range(2)]
     for thread in threads:
         thread.start()
     try:
         for _ in range(20):
-            assert exit_status_of_child(lambda: _core.decode(frame) == RAW) == 0
+            assert exit_status_of_child(lambda: core.decode(frame) == RAW) == 0
     finally:
         stop.set()
         for thread in threads:
@@ -229,7 +229,7 @@ def test_forks_while_other_threads_are_at_work():
 
 
 def decode_in_worker(frame: bytes) -> int:
-    return hash(_core.decode(frame))
+    return hash(core.decode(frame))
 
 
 @can_fork
@@ -272,10 +272,10 @@ def test_the_environment_sets_the_number(run_python):
 def test_the_environment_is_obeyed(run_python):
     code = """
 import os
-from bf16codecs import _core
-raw = bytes(range(256)) * 4000
+from bf16codecs import BF16Arithmetic
+raw, codec = bytes(range(256)) * 16_000, BF16Arithmetic()  # 8 blocks
 before = len(os.listdir("/proc/self/task"))
-assert _core.decode(_core.encode(raw, 3, 0, block=256)) == raw
+assert codec.decode(codec.encode(raw)) == raw
 print(len(os.listdir("/proc/self/task")) - before)
 """
     if not os.path.isdir("/proc/self/task"):

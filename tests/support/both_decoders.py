@@ -8,9 +8,10 @@ import pytest
 import bf16codecs
 import reference_decoder as reference
 import reference_encoder as build
-from bf16codecs import _core, errors
+from bf16codecs import errors
 from bf16codecs.errors import CorruptDataError
 from contents import choose
+from native_core import core
 from reference_planes import STORED, FormatError, OtherBase
 
 FLOAT8 = 4  # a layout of one plane
@@ -18,7 +19,7 @@ FLOAT8 = 4  # a layout of one plane
 
 def both_decode(frame: bytes) -> bytes:
     raw = reference.decode(frame)
-    assert _core.decode(frame) == raw
+    assert core.decode(frame) == raw
     return raw
 
 
@@ -28,16 +29,16 @@ def both_agree(frame: bytes) -> None:
         raw = reference.decode(frame)
     except FormatError:
         with pytest.raises(CorruptDataError):
-            _core.decode(frame)
+            core.decode(frame)
     else:
-        assert _core.decode(frame) == raw
+        assert core.decode(frame) == raw
 
 
 def both_refuse(frame: bytes) -> None:
     with pytest.raises(FormatError):
         reference.decode(frame)
     with pytest.raises(CorruptDataError):
-        _core.decode(frame)
+        core.decode(frame)
 
 
 # --- Differences ---------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bf16codecs import _core
+from native_core import core
 from versions import ancestors
 
 HEADER, ENTRY, NO_PARENT = 32, 16, 65535
@@ -30,11 +30,9 @@ def version_frames(
 ) -> list[bytes]:
     """Encode each version alone, or against its parent."""
     raw = [np.ascontiguousarray(v).reshape(-1).view(np.uint8) for v in versions]
-    number, layout = _core.CODECS[codec], _core.DTYPES[dtype]
+    number, layout = core.CODECS[codec], core.DTYPES[dtype]
     return [
-        _core.encode(
-            own, number, layout, block=block, base=None if p is None else raw[p], **options
-        )
+        core.encode(own, number, layout, block=block, base=None if p is None else raw[p], **options)
         for own, p in zip(raw, parents, strict=True)
     ]
 
@@ -48,12 +46,12 @@ def grown(
     block: int = 256,
 ) -> bytes:
     """Put frames behind a directory."""
-    directory = bytearray(_core.growing_directory(_core.DTYPES[dtype], block, nbytes, room))
+    directory = bytearray(core.growing_directory(core.DTYPES[dtype], block, nbytes, room))
     end = len(directory)
     for version, (frame, parent) in enumerate(zip(frames, parents, strict=True)):
         end += len(frame)
         at = HEADER + ENTRY * version
-        directory[at : at + ENTRY] = _core.growing_entry(end, parent)
+        directory[at : at + ENTRY] = core.growing_entry(end, parent)
     return bytes(directory) + b"".join(frames)
 
 
@@ -72,17 +70,17 @@ def grow(
 
 
 def ends_of(growing: bytes) -> list[int]:
-    return _core.GrowingIndex(growing).ends
+    return core.GrowingIndex(growing).ends
 
 
 def frames_of(growing: bytes) -> list[bytes]:
-    index = _core.GrowingIndex(growing)
+    index = core.GrowingIndex(growing)
     bounds = [index.directory_size, *index.ends]
     return [growing[a:b] for a, b in pairwise(bounds)]
 
 
 def head_sizes(growing: bytes) -> list[int]:
-    return [_core.Index(frame).header_size for frame in frames_of(growing)]
+    return [core.Index(frame).header_size for frame in frames_of(growing)]
 
 
 def blocks_on_the_way(
@@ -94,7 +92,7 @@ def blocks_on_the_way(
     for version in reversed(range(len(frames))):
         begin -= len(frames[version])
         if version in wanted:
-            offsets = _core.Index(frames[version]).offsets
+            offsets = core.Index(frames[version]).offsets
             found += [(begin + offsets[p], begin + offsets[p + 1]) for p in places]
     return sorted(found)
 
@@ -103,13 +101,13 @@ def with_header(growing: bytes, at: int, form: str, value: int) -> bytes:
     """Change a field of the header, and give it the checksum that agrees."""
     changed = bytearray(growing)
     struct.pack_into(f"<{form}", changed, at, value)
-    struct.pack_into("<I", changed, 28, _core.checksum(bytes(changed[:28])))
+    struct.pack_into("<I", changed, 28, core.checksum(bytes(changed[:28])))
     return bytes(changed)
 
 
 def with_entry(growing: bytes, version: int, end: int, parent: int, zero: int = 0) -> bytes:
     """Change an entry, and give it the checksum that agrees."""
     fields = struct.pack("<QHH", end, parent, zero)
-    entry = fields + struct.pack("<I", _core.checksum(fields))
+    entry = fields + struct.pack("<I", core.checksum(fields))
     at = HEADER + ENTRY * version
     return growing[:at] + entry + growing[at + ENTRY :]

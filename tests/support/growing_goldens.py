@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from bf16codecs import _core
 from contents import gaussian, weights
 from difference_goldens import moved
 from growing_frames import grown, lowest_bit_parents
+from native_core import core
 from reference_growing import read_directory
 
 
@@ -45,8 +45,8 @@ class GrowingGolden:
         for number, (content, parent) in enumerate(zip(contents, parents, strict=True)):
             options = {"codec": 3, **self.options, **self.special.get(number, {})}
             base = None if parent is None else contents[parent]
-            options |= {"dtype": _core.DTYPES[self.dtype], "block": self.block}
-            frames.append(_core.encode(content, base=base, **options))
+            options |= {"dtype": core.DTYPES[self.dtype], "block": self.block}
+            frames.append(core.encode(content, base=base, **options))
         size = len(contents[0])
         return grown(frames, parents, self.room, size, self.dtype, self.block) + self.rest
 

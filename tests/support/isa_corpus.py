@@ -14,10 +14,10 @@ from itertools import chain, product
 
 import numpy as np
 
-from bf16codecs import _core
 from bf16codecs.errors import CodecError
 from contents import SHAPES as FORMATS
 from contents import falling, gaussian, lcg_bytes, lcg_words, matrix, weights, with_zeros
+from native_core import core
 
 # Lengths around whole steps of 1, 2 and 4 groups of lanes, and around the strips between sums.
 LENGTHS = (0, 1, 63, 64, 65, 127, 128, 1000, 4096, 5001, 8191, 32767, 32768, 40000, 131072, 150001)
@@ -94,7 +94,7 @@ def difference_cases() -> Iterator[tuple[bytes, dict]]:
 def damaged(frame: bytes, rng: random.Random) -> bytes:
     """Flip a few bits behind the head, so that a plane fails."""
     data = bytearray(frame)
-    start = _core.Index(frame).offsets[0]
+    start = core.Index(frame).offsets[0]
     for _ in range(rng.randint(1, 4)):
         data[rng.randrange(start, len(data))] ^= 1 << rng.randrange(8)
     return bytes(data)
@@ -103,7 +103,7 @@ def damaged(frame: bytes, rng: random.Random) -> bytes:
 def outcome(frame: bytes, base: bytes | None) -> bytes:
     """Return the decoded bytes, or the error's class and text."""
     try:
-        return _core.decode(frame, base)
+        return core.decode(frame, base)
     except CodecError as e:
         return f"{type(e).__name__}: {e}".encode()
 
@@ -113,17 +113,17 @@ def main() -> None:
     encoded, decoded = hashlib.sha256(), hashlib.sha256()
     rng = random.Random(0)
     for raw, how in chain(cases(), difference_cases()):
-        frame, base = _core.encode(raw, checksum=False, **how), how.get("base")
+        frame, base = core.encode(raw, checksum=False, **how), how.get("base")
         encoded.update(frame)
-        encoded.update(_core.checksum(frame).to_bytes(4, "little"))
-        assert _core.decode(frame, base) == raw
+        encoded.update(core.checksum(frame).to_bytes(4, "little"))
+        assert core.decode(frame, base) == raw
         damages = DAMAGES if len(raw) < 20_000 else 4
         for _ in range(damages if raw else 0):
             decoded.update(outcome(damaged(frame, rng), base))
     print(
         json.dumps(
             {
-                "isa": _core.active_isa(),
+                "isa": core.active_isa(),
                 "encoded": encoded.hexdigest(),
                 "decoded": decoded.hexdigest(),
             }

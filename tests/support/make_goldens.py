@@ -26,9 +26,9 @@ import difference_goldens
 import growing_goldens
 import reference_decoder as reference
 import reference_growing
-from bf16codecs import _core
 from contents import choose, gaussian, lcg_bytes, lcg_words, matrix, told_by_columns, weights
 from golden_features import features
+from native_core import core
 from reference_grid import SECTION
 
 RELEASED = 2  # the last version whose goldens never change
@@ -59,7 +59,7 @@ class Golden:
 
     def encode(self) -> bytes:
         options = {"level": LEVELS.get(self.codec, 0), **self.options, "base": self.base_bytes()}
-        return _core.encode(self.raw(), CODECS[self.codec], DTYPES.index(self.dtype), **options)
+        return core.encode(self.raw(), CODECS[self.codec], DTYPES.index(self.dtype), **options)
 
 
 def plane(n: int, symbols: list[int], odds: list[int]) -> Callable[[], bytes]:

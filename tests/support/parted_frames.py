@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Self
 
-from bf16codecs import _core
+from native_core import core
 
 HEADER = 24
 BASE_FIELD = 16
@@ -45,7 +45,7 @@ class Parts:
     @classmethod
     def of(cls, frame: bytes) -> Self:
         """Take a sound frame with differences apart."""
-        index, flags, at = _core.Index(frame), frame[7], HEADER
+        index, flags, at = core.Index(frame), frame[7], HEADER
         parts = cls(frame[4], frame[5], frame[6], flags, int.from_bytes(frame[8:16], "little"))
         model_size = 0
         if flags & MODEL:
@@ -70,16 +70,16 @@ class Parts:
         sizes = [len(block) for block in self.blocks]
         columns = [column for column in (sizes, self.sums, self.base_sums) if column is not None]
         head = struct.pack("<HHQ", self.n_versions, self.zero, self.digest)
-        head += _core.checksum(head).to_bytes(4, "little")
+        head += core.checksum(head).to_bytes(4, "little")
         for entry in zip(*columns, strict=True):
             head += struct.pack(f"<{len(entry)}I", *entry)
         head += self.tail
         if self.flags & MODEL:
             size = len(self.model).to_bytes(4, "little")
-            head = size + _core.checksum(size).to_bytes(4, "little") + head + self.model
+            head = size + core.checksum(size).to_bytes(4, "little") + head + self.model
         start = b"\xbf\x16\xc0\xde" + bytes([self.version, self.codec, self.layout, self.flags])
         start += self.raw_size.to_bytes(8, "little")
-        sums = struct.pack("<II", _core.checksum(start), _core.checksum(head))
+        sums = struct.pack("<II", core.checksum(start), core.checksum(head))
         return start + sums + head + b"".join(self.blocks)
 
     def table(self) -> list[tuple[int, int, bytes]]:

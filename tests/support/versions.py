@@ -6,7 +6,7 @@ import struct
 
 import numpy as np
 
-from bf16codecs import _core
+from native_core import core
 
 HEADER, MODEL_SIZE, BASE_FIELD, ENTRY, NO_PARENT = 24, 8, 16, 7, 65535
 
@@ -39,7 +39,7 @@ def with_parents(frame: bytes, parents: list[int]) -> bytes:
 
     What it decodes to changes with that.
     """
-    index = _core.Index(frame)
+    index = core.Index(frame)
     size = struct.unpack_from("<I", frame, HEADER)[0]
     changed = bytearray(frame)
     table = index.header_size - size
@@ -47,5 +47,5 @@ def with_parents(frame: bytes, parents: list[int]) -> bytes:
         if struct.unpack_from("<H", changed, table + ENTRY * version)[0] != NO_PARENT:
             struct.pack_into("<H", changed, table + ENTRY * version, parent)
     head = bytes(changed[HEADER : index.header_size])
-    struct.pack_into("<I", changed, 20, _core.checksum(head))
+    struct.pack_into("<I", changed, 20, core.checksum(head))
     return bytes(changed)

@@ -5,13 +5,14 @@ import pytest
 import zarr
 
 import bf16codecs
-from bf16codecs import BF16Arithmetic, BF16Huffman, _core
+from bf16codecs import BF16Arithmetic, BF16Huffman
 from bf16codecs._growing import Version, append_version, new_growing_frame
 from bf16codecs.errors import CorruptDataError
 from bf16codecs.zarr import BF16BlocksCodec
 from bits import assert_same_bits
 from counting_store import CountingStore
 from growing_frames import ENTRY, HEADER, frames_of
+from native_core import core
 from versions import ancestors, fields
 
 pytestmark = [
@@ -157,7 +158,7 @@ def test_fetches_the_blocks_of_the_versions_on_the_way():
         wanted = {version, *ancestors(version)}
         blocks = set()
         for v in wanted:
-            offsets = _core.Index(frames[v]).offsets
+            offsets = core.Index(frames[v]).offsets
             blocks.add((int(begins[v]) + offsets[place], offsets[place + 1] - offsets[place]))
         asked = [(request.start, length) for request, length in store.requests]
         assert blocks <= set(asked)
