@@ -9,12 +9,24 @@ from numcodecs.registry import get_codec
 
 import bf16codecs
 from bf16codecs import BF16Arithmetic, BF16Huffman, BF16Split, BF16Zstd, bound, encode_delta
-from bf16codecs._buffers import layout_for
 from bf16codecs.errors import DtypeMismatchWarning
+from looping import for_each
 
 DTYPES = ["bfloat16", "float16", "float32", "float64", "float8_e4m3fn", "float8_e5m2"]
 CLASSES = [BF16Split, BF16Huffman, BF16Arithmetic, BF16Zstd]
-classes = pytest.mark.parametrize("cls", CLASSES)
+#: What other data types are taken for: layouts of the same width.
+LAYOUTS = {
+    **dict(zip(DTYPES, DTYPES, strict=True)),
+    ">f4": "float32",
+    "uint8": "float8_e4m3fn",
+    "int16": "bfloat16",
+    "uint32": "float32",
+    "int64": "float64",
+    "complex64": "float32",
+    "bool": "float8_e4m3fn",
+    "V2": "bfloat16",
+}
+classes = for_each("cls", CLASSES)
 
 
 def numbers(dtype, shape=(40, 50)):
@@ -30,13 +42,10 @@ def no_warnings():
 
 
 @classes
-@pytest.mark.parametrize(
-    "dtype", [*DTYPES, ">f4", "uint8", "int16", "uint32", "int64", "complex64", "bool", "V2"]
-)
-def test_the_array_says_what_its_numbers_are(cls, dtype, no_warnings):
+@for_each("dtype, layout", LAYOUTS.items())
+def test_the_array_says_what_its_numbers_are(cls, dtype, layout, no_warnings):
     array = numbers(dtype) if dtype != "V2" else numbers("u2").view("V2")
     frame = cls(dtype="auto").encode(array)
-    layout = array.dtype.name if array.dtype.name in DTYPES else layout_for(array.dtype)
     assert frame == cls(dtype=layout).encode(array.view(f"V{array.itemsize}"))
     assert bf16codecs.inspect(frame)["dtype"] == layout
     assert cls(dtype="auto").decode(frame) == array.tobytes()
@@ -89,7 +98,7 @@ def test_the_bound_holds_for_every_data_type(cls):
             assert bound(nbytes, cls(dtype="auto")) >= bound(nbytes, cls(dtype=dtype))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@for_each("dtype", DTYPES)
 @classes
 def test_numbers_of_another_type_get_a_warning(cls, dtype):
     other = "float32" if dtype != "float32" else "bfloat16"
@@ -125,8 +134,8 @@ def test_a_warning_comes_once_from_one_place():
     assert len(caught) == 2
 
 
-@pytest.mark.parametrize(
-    ("make", "error", "message"),
+@for_each(
+    "make, error, message",
     [
         (lambda: BF16Huffman("bf16"), ValueError, r"one of bfloat16, .*, auto, not 'bf16'$"),
         (lambda: BF16Huffman(3), TypeError, r"a string, one of bfloat16, .*, auto, not 3 \(int\)$"),

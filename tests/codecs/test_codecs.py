@@ -9,13 +9,14 @@ import ml_dtypes
 import numcodecs
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numcodecs.registry import get_codec
 
 import bf16codecs
 from bf16codecs import BF16Arithmetic, BF16Huffman, BF16Split, BF16Zstd
 from bf16codecs.codecs import decode_array
+from looping import for_each
 
 BF16 = ml_dtypes.bfloat16
 DTYPES = ["bfloat16", "float16", "float32", "float64", "float8_e4m3fn", "float8_e5m2"]
@@ -36,8 +37,8 @@ CODECS = [
     BF16Arithmetic(level="best", checksum=False, dtype="float32"),
 ]
 
-codecs = pytest.mark.parametrize("codec", CODECS, ids=repr)
-classes = pytest.mark.parametrize("cls", CLASSES)
+codecs = for_each("codec", CODECS)
+classes = for_each("cls", CLASSES)
 
 
 def best(**options) -> BF16Arithmetic:
@@ -67,10 +68,9 @@ def arrays():
     ]
 
 
+@for_each("original", arrays)
 @codecs
-@pytest.mark.parametrize("index", range(len(arrays())))
-def test_every_kind_of_buffer_round_trips(codec, index):
-    original = arrays()[index]
+def test_every_kind_of_buffer_round_trips(codec, original):
     expected = original.tobytes(order="A")
     frame = codec.encode(original)
     # Level "best" makes use of rows, of which bytes have none.
@@ -98,9 +98,9 @@ def test_numcodecs_own_checks():
         common.check_err_encode_object_buffer(codec)
 
 
-@pytest.mark.parametrize("cls", [*CLASSES, best])
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("nbytes", [*range(18), 131071, 131072, 131073, 300_001])
+@for_each("cls", [*CLASSES, best])
+@for_each("dtype", DTYPES)
+@for_each("nbytes", [*range(18), 131071, 131072, 131073, 300_001])
 def test_odd_lengths(cls, dtype, nbytes):
     data = weights(nbytes // 2 + 1).tobytes()[:nbytes]
     codec = cls(dtype=dtype)
@@ -109,7 +109,6 @@ def test_odd_lengths(cls, dtype, nbytes):
     assert len(frame) <= bf16codecs.bound(nbytes, codec)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     cls=st.sampled_from([*CLASSES, best]),
     dtype=st.sampled_from(DTYPES),
@@ -131,8 +130,8 @@ def test_any_bytes_round_trip_within_the_bound(cls, dtype, data):
 
 
 @codecs
-@pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
-@pytest.mark.parametrize("order", ["C", "F"])
+@for_each("name", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
+@for_each("order", ["C", "F"])
 def test_ml_dtypes_arrays_in_either_order(codec, name, order):
     dtype = np.dtype(name)
     bits = np.arange(60 * 50, dtype=f"u{dtype.itemsize}").reshape(60, 50)
@@ -208,8 +207,8 @@ def test_config_round_trips_through_json(codec):
     assert type(codec).from_config(config) == codec
 
 
-@pytest.mark.parametrize(
-    ("stored", "codec"),
+@for_each(
+    "stored, codec",
     [
         ('{"id": "bf16codecs.split", "dtype": "bfloat16", "by": "byte"}', BF16Split(by="byte")),
         ('{"id": "bf16codecs.huffman", "dtype": "float32", "checksum": true}', CODECS[8]),
@@ -260,7 +259,7 @@ def test_is_the_dict_of_zarr_format_3(codec):
 
 
 @codecs
-@pytest.mark.parametrize("part", ["codec", "configuration"])
+@for_each("part", ["codec", "configuration"])
 def test_cannot_be_changed(codec, part):
     target = codec if part == "codec" else codec["configuration"]
     before = dict(target)
@@ -284,8 +283,8 @@ def test_cannot_be_changed(codec, part):
         codec.dtype = "float32"
 
 
-@pytest.mark.parametrize(
-    ("make", "error", "message"),
+@for_each(
+    "make, error, message",
     [
         (lambda: BF16Split(by="bit"), ValueError, "'field' or 'byte'"),
         (lambda: BF16Split(by=1), TypeError, "by must be a string"),

@@ -10,6 +10,7 @@ import bf16codecs
 import reference_encoder as build
 from bf16codecs.errors import BaseMismatchError, CodecError, CorruptDataError
 from difference_pairs import CODECS, moved
+from looping import for_each
 from native_core import core
 from parted_frames import CHECKSUMS, Parts, same_block
 
@@ -35,8 +36,8 @@ def refuse(frame: bytes, base, match: str | None = None) -> None:
     assert (out == MARK).all()
 
 
-@pytest.mark.parametrize("checksum", [True, False])
-@pytest.mark.parametrize("codec", CODECS)
+@for_each("checksum", [True, False])
+@for_each("codec", CODECS)
 def test_no_base(codec, checksum):
     frame = encode(codec=codec, checksum=checksum)
     assert bf16codecs.decode(frame, base=BASE) == RAW.tobytes()
@@ -55,7 +56,7 @@ def test_what_inspect_says_of_a_base():
     assert facts["base"] != bf16codecs.inspect(encode(BASE, RAW))["base"]
 
 
-@pytest.mark.parametrize("size", [0, 1, 1999, 2001, 4000])
+@for_each("size", [0, 1, 1999, 2001, 4000])
 def test_bases_of_another_size(size):
     refuse(encode(), np.resize(BASE, size), "the base has")
 
@@ -67,8 +68,8 @@ def test_a_base_for_no_bytes():
     refuse(frame, b"a", "the base has")
 
 
-@pytest.mark.parametrize("checksum", [True, False])
-@pytest.mark.parametrize("block", [0, 256])
+@for_each("checksum", [True, False])
+@for_each("block", [0, 256])
 def test_one_flipped_bit_anywhere(block, checksum):
     base = np.append(BASE[:1200], 7).astype(np.uint8)
     frame = encode(np.append(RAW[:1200], 9).astype(np.uint8), base, block=block, checksum=checksum)
@@ -199,9 +200,9 @@ def test_out_that_cannot_be_written():
             bf16codecs.decode(frame, out=np.empty(size, np.uint8), base=BASE)
 
 
-@pytest.mark.parametrize("block", [0, 256])
-@pytest.mark.parametrize("codec", CODECS)
-@pytest.mark.parametrize("dtype", range(6))
+@for_each("block", [0, 256])
+@for_each("codec", CODECS)
+@for_each("dtype", range(6))
 def test_in_place(dtype, codec, block):
     base, raw = moved(5000, dtype)
     frame = encode(raw, base, codec, dtype, block=block)
@@ -213,8 +214,8 @@ def test_in_place(dtype, codec, block):
     assert memory == raw
 
 
-@pytest.mark.parametrize("shift", [1, 2, 63, 512, -1, -2, -640])
-@pytest.mark.parametrize("codec", ["arithmetic", "huffman"])
+@for_each("shift", [1, 2, 63, 512, -1, -2, -640])
+@for_each("codec", ["arithmetic", "huffman"])
 def test_a_base_that_overlaps_what_is_decoded(codec, shift):
     base, raw = (np.frombuffer(data, np.uint8) for data in moved(6000))
     raw = raw.copy()

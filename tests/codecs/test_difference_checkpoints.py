@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 import bf16codecs
+from looping import for_each
 from native_core import core
 
 NAMES = ["model.embed_tokens.weight", "model.layers.1.mlp.down_proj.weight"]
 EARLIER = Path(__file__).parent / "steps" / "steps.safetensors"
-LEVELS = ["fast", "best"]
+levels = for_each("level", ["fast", "best"])
 
 Tensors = dict[tuple[str, int], np.ndarray]
 
@@ -49,22 +50,22 @@ def size(tensors: Tensors, level: str, step: int, base: int | None = None) -> in
     return total
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@levels
 def test_one_step_is_an_eighth_of_the_weights(tensors, level):
     assert size(tensors, level, 400, 399) < 0.125 * size(tensors, level, 400)
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@levels
 def test_a_hundred_steps_are_two_thirds_of_the_weights(tensors, level):
     assert size(tensors, level, 400, 300) < 0.65 * size(tensors, level, 400)
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@levels
 def test_backwards_is_as_good(tensors, level):
     assert size(tensors, level, 399, 400) < 1.05 * size(tensors, level, 400, 399)
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@levels
 def test_checkpoints_in_one_frame(tensors, level):
     """Step 399 needs step 300, and so does step 400, by the number that each version has."""
     number, codec = core.LEVELS[level], core.CODECS["arithmetic"]
@@ -77,7 +78,7 @@ def test_checkpoints_in_one_frame(tensors, level):
         assert core.Index(frame).parents == [None, 0, 0]
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@levels
 def test_another_tensor_is_no_base_worth_having(tensors, level):
     """What it takes is no more than without a base."""
     codec = bf16codecs.BF16Arithmetic(level=level)

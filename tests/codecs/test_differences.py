@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,7 +17,9 @@ from difference_pairs import (
     special,
     unsigned,
 )
+from looping import for_each
 from native_core import core
+from tiers import by_tier
 
 NAMES = ["bfloat16", "float16", "float32", "float64", "float8_e4m3fn", "float8_e5m2"]
 BASE_FIELD, BASE_SUM = 16, 4  # bytes
@@ -59,7 +60,7 @@ def bound_of(n_bytes: int, number: int, dtype: int, block: int = 0) -> int:
     return core.bound(n_bytes, number, dtype, block) + BASE_FIELD + BASE_SUM * blocks
 
 
-@settings(max_examples=300)
+@settings(max_examples=by_tier(75, 300))
 @given(pair=pairs(), how=parameters())
 def test_what_is_encoded_comes_back_within_the_bound(pair, how):
     (dtype, base, raw), (number, options) = pair, how
@@ -76,7 +77,6 @@ def test_what_is_encoded_comes_back_within_the_bound(pair, how):
     assert sum(block["items"] for block in facts["blocks"]) == len(raw) // WIDTHS[dtype]
 
 
-@settings(max_examples=60)
 @given(pair=pairs(), how=parameters(), threads=st.integers(2, 5))
 def test_frames_depend_on_nothing_else(pair, how, threads):
     (dtype, base, raw), (number, options) = pair, how
@@ -92,7 +92,6 @@ def test_frames_depend_on_nothing_else(pair, how, threads):
         bf16codecs.set_num_threads(before)
 
 
-@settings(max_examples=80)
 @given(pair=pairs(), how=parameters(), where=st.tuples(st.floats(0, 1), st.floats(0, 1)))
 def test_every_run_of_blocks_is_the_slice(pair, how, where):
     (dtype, base, raw), (number, options) = pair, how
@@ -112,9 +111,9 @@ def test_every_run_of_blocks_is_the_slice(pair, how, where):
 # --- certain contents -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("base_order", ["same", "reversed", "shuffled", "sorted"])
-@pytest.mark.parametrize("codec", CODECS)
-@pytest.mark.parametrize("dtype", [0, 1])
+@for_each("base_order", ["same", "reversed", "shuffled", "sorted"])
+@for_each("codec", CODECS)
+@for_each("dtype", [0, 1])
 def test_all_values_of_16_bits(dtype, codec, base_order):
     rng = np.random.default_rng(1)
     values = rng.permutation(65536).astype("<u2")
@@ -130,7 +129,7 @@ def test_all_values_of_16_bits(dtype, codec, base_order):
         assert np.array_equal(np.frombuffer(core.decode(frame, base), "<u2"), values)
 
 
-@pytest.mark.parametrize("dtype", range(6))
+@for_each("dtype", range(6))
 def test_special_numbers_against_each_other(dtype):
     """Every one against every other, among numbers that are near their base."""
     found = special(dtype)
@@ -147,7 +146,7 @@ def test_special_numbers_against_each_other(dtype):
             assert core.decode(frame, pair[0]) == pair[1].tobytes()
 
 
-@pytest.mark.parametrize("n", [(1 << 18) - 1, 1 << 18, (1 << 18) + 127, (1 << 18) + 128, 300_001])
+@for_each("n", [(1 << 18) - 1, 1 << 18, (1 << 18) + 127, (1 << 18) + 128, 300_001])
 def test_blocks_of_four_groups_of_lanes(n):
     base, raw = moved(n, 4)
     frame = core.encode(raw, 3, 4, base=base, block=1 << 22)
@@ -157,7 +156,6 @@ def test_blocks_of_four_groups_of_lanes(n):
     assert memory == raw
 
 
-@pytest.mark.slow
 def test_sections():
     """A model describes sections of 2^22 items, each by itself."""
     base, raw = moved(1 << 16, 4)
@@ -180,8 +178,8 @@ def modes_of(frame: bytes) -> list[str]:
     return [block["planes"][0]["mode"] for block in core.inspect(frame)["blocks"]]
 
 
-@pytest.mark.parametrize("dtype", range(6))
-@pytest.mark.parametrize("codec", CODECS)
+@for_each("dtype", range(6))
+@for_each("codec", CODECS)
 def test_identical_bytes_take_no_more_than_their_modes(codec, dtype):
     base = moved(3000, dtype)[0] + b"x" * (WIDTHS[dtype] - 1)
     number, level = CODECS[codec]
@@ -220,8 +218,8 @@ def test_fewer_items_than_pay_are_coded_whole():
 # --- sizes ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", range(6))
-@pytest.mark.parametrize("codec", CODECS)
+@for_each("dtype", range(6))
+@for_each("codec", CODECS)
 def test_noise_stays_within_the_bound(codec, dtype):
     """From what gains by its base to what does not, one bit more each time."""
     rng = np.random.default_rng(5)
@@ -238,7 +236,7 @@ def test_noise_stays_within_the_bound(codec, dtype):
             assert core.decode(frame, base) == raw
 
 
-@pytest.mark.parametrize("dtype", range(6))
+@for_each("dtype", range(6))
 def test_what_changes_little_takes_little(dtype):
     """Two bits of change an item, and one in a hundred that changes."""
     rng = np.random.default_rng(4)
@@ -253,7 +251,7 @@ def test_what_changes_little_takes_little(dtype):
     assert len(frame) < 0.13 * n / 8 + 500 + 0.02 * n * width
 
 
-@pytest.mark.parametrize("dtype", [2, 3])
+@for_each("dtype", [2, 3])
 def test_integers_around_zero_take_little(dtype):
     """As floating-point numbers, -1 and 1 differ in all bits."""
     rng = np.random.default_rng(4)
@@ -265,7 +263,7 @@ def test_integers_around_zero_take_little(dtype):
     assert core.decode(frame, base) == raw.tobytes()
 
 
-@pytest.mark.parametrize("codec", ["huffman", "arithmetic", "best"])
+@for_each("codec", ["huffman", "arithmetic", "best"])
 def test_unrelated_bytes_take_no_more_than_without_a_base(codec):
     rng = np.random.default_rng(6)
     for dtype in range(6):

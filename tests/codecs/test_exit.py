@@ -1,27 +1,34 @@
 """Daemon threads that are in the native core when the interpreter exits."""
 
-import pytest
+import itertools
+
+from looping import for_each
+from tiers import by_tier
 
 CODE = """
 import sys, threading, numpy as np, bf16codecs
-work = compile(sys.argv[2], "work", "exec")
-codec = getattr(bf16codecs, sys.argv[1])()
 data = np.arange(1 << 18, dtype=np.uint16)
-frame = codec.encode(data)
 begun = threading.Barrier(4)
-def go_on():
-    out = np.empty_like(data)
+def go_on(name, work):
+    codec, work = getattr(bf16codecs, name)(), compile(work, "work", "exec")
+    frame, out = codec.encode(data), np.empty_like(data)
     begun.wait()
     while True:
         exec(work)
-for _ in range(3):
-    threading.Thread(target=go_on, daemon=True).start()
+for thread in range(3):
+    words = sys.argv[1:][2 * thread :][:2]
+    threading.Thread(target=go_on, args=words, daemon=True).start()
 begun.wait()
 """
 
+NAMES = ["BF16Arithmetic", "BF16Zstd", "RunLength"]
+DECODE, ENCODE = "codec.decode(frame, out)", "codec.encode(data)"
+#: What the three threads do: all the same, or each with another codec.
+ALIKE = [[(name, work)] * 3 for name, work in itertools.product(NAMES, (DECODE, ENCODE))]
+MIXED = [[(name, work) for name in NAMES] for work in (DECODE, ENCODE)]
+
 
 # Python before 3.14 ends such threads by unwinding their stacks, C++ and all.
-@pytest.mark.parametrize("work", ["codec.decode(frame, out)", "codec.encode(data)"])
-@pytest.mark.parametrize("name", ["BF16Arithmetic", "BF16Zstd", "RunLength"])
-def test_nothing_is_said(run_python, name: str, work: str) -> None:
-    assert run_python(CODE, name, work).stderr == ""
+@for_each("threads", by_tier(MIXED, ALIKE + MIXED))
+def test_the_interpreter_exits_silently(run_python, threads) -> None:
+    assert run_python(CODE, *itertools.chain(*threads)).stderr == ""

@@ -8,10 +8,12 @@ import pytest
 import bf16codecs
 from bf16codecs import BF16Arithmetic, BF16Huffman, BF16Split, BF16Zstd
 from bf16codecs.codecs import decode_array
+from looping import for_each
+from native_core import ISAS
 
 BF16 = ml_dtypes.bfloat16
 CODECS = [BF16Split(), BF16Huffman(checksum=False), BF16Arithmetic(), BF16Zstd(dtype="float32")]
-codecs = pytest.mark.parametrize("codec", CODECS, ids=repr)
+codecs = for_each("codec", CODECS)
 
 
 def weights(n):
@@ -85,4 +87,5 @@ def test_numbers_of_threads_that_are_none():
 
 
 def test_names_the_instruction_set_in_use():
-    assert bf16codecs.active_isa() in ("scalar", "avx2", "avx512", "avx512vbmi2", "neon")
+    assert bf16codecs.active_isa() in ISAS
+    assert set(ISAS) <= {"scalar", "avx2", "avx512", "avx512vbmi2", "neon"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import bf16codecs
@@ -13,7 +13,8 @@ import reference_growing as reference
 from bf16codecs import BF16Arithmetic, BF16Huffman, BF16Split, encode_delta
 from bf16codecs._growing import Version, append_version, new_growing_frame
 from bf16codecs.errors import CodecError, TruncatedDataError
-from growing_frames import ENTRY, HEADER, frames_of
+from growing_frames import ENTRY, HEADER, frames_of, grow
+from looping import for_each
 from native_core import core
 from versions import fields, weights
 
@@ -36,7 +37,7 @@ CODECS = [
     BF16Arithmetic("float32", steps=8),
     BF16Arithmetic("float32", "best", checksum=False, steps=8),
 ]
-codecs = pytest.mark.parametrize("codec", CODECS, ids=repr)
+codecs = for_each("codec", CODECS)
 FIELD = fields(8, 30, 50)
 
 
@@ -63,7 +64,6 @@ def test_versions_are_appended_one_by_one(codec):
     assert reference.decode_whole(bytes(file)) == FIELD.tobytes()
 
 
-@settings(max_examples=50)
 @given(st.data())
 def test_an_append_that_was_not_finished_leaves_no_trace(data):
     """Whatever part of a longer one is left, the next append comes in its place."""
@@ -101,18 +101,11 @@ def test_versions_of_any_parent_or_none():
     assert bf16codecs.decode(growing) == data.tobytes()
 
 
-def test_blocks_are_those_that_are_there(monkeypatch):
+def test_blocks_are_those_that_are_there():
     """Another release may have others by default."""
     data = fields(2, 300, 100)
     codec = BF16Arithmetic("float32", steps=2)
-    encode = core.encode
-
-    def in_small_blocks(*args, **options):
-        return encode(*args, **{**options, "block": options.get("block") or 4096})
-
-    monkeypatch.setattr(core, "encode", in_small_blocks)
-    growing = new_growing_frame(codec, [Version(data[0])])
-    monkeypatch.undo()
+    growing = grow(data[:1], room=2, block=4096)
     assert core.GrowingIndex(growing).block_items == 4096
     addition = append_version(codec, growing, Version(data[1], 0, data[0]))
     assert core.Index(addition.frame).block_items == 4096
@@ -162,7 +155,7 @@ def test_what_is_refused():
         append_version(codec, codec.encode(data[:3]), Version(data[1]))
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float8_e5m2"])
+@for_each("dtype", ["bfloat16", "float32", "float8_e5m2"])
 def test_sizes(dtype):
     """A growing frame takes little more than a frame of versions."""
     data = weights(8, 100, 300, dtype=dtype)

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 import bf16codecs
 import reference_decoder
+from looping import for_each
 from native_core import core
+from tiers import by_tier
 
 CODECS = {"split": 1, "huffman": 2, "arithmetic": 3, "zstd": 4}
 LEVELS = {**{name: (number, 0) for name, number in CODECS.items()}, "best": (3, 1)}
@@ -116,7 +118,7 @@ def parameters(draw) -> tuple[int, int, dict]:
     return codec, draw(st.integers(0, len(DTYPES) - 1)), options
 
 
-@settings(max_examples=400)
+@settings(max_examples=by_tier(100, 400))
 @given(raw=contents(), how=parameters())
 def test_what_is_encoded_comes_back_within_the_bound(raw, how):
     codec, dtype, options = how
@@ -129,14 +131,12 @@ def test_what_is_encoded_comes_back_within_the_bound(raw, how):
     assert sum(block["items"] for block in facts["blocks"]) == len(raw) // WIDTHS[dtype]
 
 
-@settings(max_examples=60)
 @given(raw=contents(), how=parameters())
 def test_both_decoders_agree(raw, how):
     codec, dtype, options = how
     assert reference_decoder.decode(core.encode(raw, codec, dtype, **options)) == raw
 
 
-@settings(max_examples=40)
 @given(raw=contents(), how=parameters(), threads=st.integers(1, 5))
 def test_frames_depend_on_nothing_else(raw, how, threads):
     codec, dtype, options = how
@@ -152,7 +152,6 @@ def test_frames_depend_on_nothing_else(raw, how, threads):
         bf16codecs.set_num_threads(before)
 
 
-@settings(max_examples=100)
 @given(raw=contents(), how=parameters(), where=st.tuples(st.floats(0, 1), st.floats(0, 1)))
 def test_every_run_of_blocks_is_the_slice(raw, how, where):
     codec, dtype, options = how
@@ -168,7 +167,7 @@ def test_every_run_of_blocks_is_the_slice(raw, how, where):
     assert out == part
 
 
-@settings(max_examples=300)
+@settings(max_examples=by_tier(100, 300))
 @given(nbytes=st.integers(0, 2**62), how=parameters())
 def test_bound_is_close_and_grows(nbytes, how):
     codec, dtype, options = how
@@ -187,14 +186,10 @@ def test_no_bound_of_what_no_buffer_can_hold():
             core.bound(nbytes, CODECS["split"], 0)
 
 
-def _incompressible() -> bytes:
-    return np.random.default_rng(5).integers(0, 256, 300_001, np.uint8).tobytes()
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("codec", LEVELS)
+@for_each("dtype", DTYPES)
+@for_each("codec", LEVELS)
 def test_incompressible_bytes_stay_within_the_bound(codec, dtype):
-    raw = _incompressible()
+    raw = np.random.default_rng(5).bytes(by_tier(70_001, 300_001))
     for checksum in (True, False):
         for block in (0, 256):
             (number, level), layout = LEVELS[codec], DTYPES.index(dtype)
@@ -203,9 +198,9 @@ def test_incompressible_bytes_stay_within_the_bound(codec, dtype):
             assert core.decode(frame) == raw
 
 
-@pytest.mark.parametrize("order", ["ascending", "descending", "shuffled", "by low byte"])
-@pytest.mark.parametrize("block", [0, 256])
-@pytest.mark.parametrize("codec", LEVELS)
+@for_each("order", ["ascending", "descending", "shuffled", "by low byte"])
+@for_each("block", [0, 256])
+@for_each("codec", LEVELS)
 def test_all_values_of_16_bits(codec, block, order):
     values = np.arange(65536, dtype="<u2")
     if order == "descending":
@@ -223,8 +218,8 @@ def test_all_values_of_16_bits(codec, block, order):
             assert np.array_equal(np.frombuffer(core.decode(frame), "<u2"), values)
 
 
-@pytest.mark.parametrize("codec", LEVELS)
-@pytest.mark.parametrize(("dtype", "unsigned"), [("float32", "<u4"), ("float64", "<u8")])
+@for_each("codec", LEVELS)
+@for_each("dtype, unsigned", [("float32", "<u4"), ("float64", "<u8")])
 def test_special_values_keep_their_bits(codec, dtype, unsigned):
     info = np.finfo(dtype)
     numbers = [0.0, -0.0, np.inf, -np.inf, np.nan, -np.nan, info.smallest_subnormal, info.max]

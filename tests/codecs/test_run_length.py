@@ -15,6 +15,7 @@ from numcodecs.registry import get_codec
 
 import bf16codecs
 from bf16codecs import RunLength
+from looping import for_each
 
 CODEC = RunLength()
 HALVES = np.random.default_rng(0).normal(0, 0.02, (90, 11)).astype("f2")
@@ -33,9 +34,8 @@ def arrays() -> list[np.ndarray]:
     ]
 
 
-@pytest.mark.parametrize("index", range(len(arrays())))
-def test_every_kind_of_buffer_round_trips(index):
-    original = arrays()[index]
+@for_each("original", arrays)
+def test_every_kind_of_buffer_round_trips(original):
     expected = original.tobytes(order="A")
     encoded = CODEC.encode(original)
     for buf in (expected, bytearray(expected), memoryview(expected), array.array("b", expected)):

@@ -6,13 +6,15 @@ import pickle
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numcodecs.registry import get_codec
 
 import bf16codecs
 from bf16codecs import BF16Arithmetic, BF16Huffman, BF16Split, BF16Zstd
 from contents import lcg_bytes
+from looping import for_each
+from tiers import by_tier
 from versions import fields, weights
 
 CODECS = [
@@ -22,7 +24,7 @@ CODECS = [
     BF16Arithmetic("float32", steps=24),
     BF16Arithmetic("float32", level="best", checksum=False, steps=24),
 ]
-codecs = pytest.mark.parametrize("codec", CODECS, ids=repr)
+codecs = for_each("codec", CODECS)
 
 
 def plain(codec):
@@ -49,7 +51,7 @@ def test_is_a_codec_as_the_others_are(codec):
         codec["configuration"]["steps"] = 3
 
 
-@pytest.mark.parametrize("cls", [BF16Huffman, BF16Arithmetic])
+@for_each("cls", [BF16Huffman, BF16Arithmetic])
 def test_one_step_is_as_before(cls):
     for one in (cls(steps=1), cls(steps=np.int64(1)), cls.from_config({"steps": 1})):
         assert one == cls()
@@ -76,7 +78,7 @@ def test_what_is_no_number_of_steps_is_refused():
         BF16Huffman.from_config({"step": 2})
 
 
-@pytest.mark.parametrize("nbytes", [1, 23, 95, 97, 100, 24 * 4096 + 2])
+@for_each("nbytes", [1, 23, 95, 97, 100, 24 * 4096 + 2])
 def test_buffers_that_steps_do_not_divide_are_refused(nbytes):
     for codec in (BF16Huffman("float32", steps=24), BF16Arithmetic("float32", steps=24)):
         with pytest.raises(ValueError, match=f"{nbytes} bytes? are not 24 steps of whole float32"):
@@ -90,8 +92,8 @@ def test_differences_to_a_base_have_one_step():
         bf16codecs.encode_delta(codec, bytes(4000), bytes(4000))
 
 
-@pytest.mark.parametrize("order", ["C", "F"])
-@pytest.mark.parametrize("shape", [(24, 3000), (24, 30, 100), (24, 5, 6, 100), (48, 1500)])
+@for_each("order", ["C", "F"])
+@for_each("shape", [(24, 3000), (24, 30, 100), (24, 5, 6, 100), (48, 1500)])
 def test_fields_come_back_smaller(shape, order):
     array = np.asarray(fields(24, shape[0] // 24 * int(np.prod(shape[1:]))).reshape(shape))
     if order == "F":  # then time is the last axis
@@ -104,8 +106,8 @@ def test_fields_come_back_smaller(shape, order):
         assert len(frame) <= bf16codecs.bound(array.nbytes, codec)
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "float64", "float8_e5m2"])
-@pytest.mark.parametrize("level", ["fast", "best"])
+@for_each("dtype", ["bfloat16", "float16", "float32", "float64", "float8_e5m2"])
+@for_each("level", ["fast", "best"])
 def test_weights_come_back_smaller(dtype, level):
     array = weights(10, 64, 300, dtype=dtype)
     codec = BF16Arithmetic(dtype, level=level, steps=10)
@@ -124,7 +126,6 @@ def test_rows_are_those_of_a_step():
     assert codec.encode(array.reshape(8, -1)) == codec.encode(array.tobytes())
 
 
-@settings(max_examples=60)
 @given(
     steps=st.integers(2, 40),
     items=st.integers(0, 700),
@@ -144,7 +145,7 @@ def test_any_bytes_round_trip_within_the_bound(steps, items, dtype, level, seed)
         assert len(frame) <= bf16codecs.bound(nbytes, codec)
 
 
-@pytest.mark.parametrize("items", [1, 7, 127, 128, 300])
+@for_each("items", by_tier([1, 7, 127, 128], [1, 7, 127, 128, 300]))
 def test_incompressible_steps_stay_within_what_readers_accept(items):
     data = lcg_bytes(4 * items * 5000)
     frame = BF16Arithmetic("float32", steps=5000).encode(data)

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from bf16codecs import BF16Huffman
 from bf16codecs.errors import BaseMismatchError, CodecError, CorruptDataError
 from difference_pairs import CODECS, PAIRS, WIDTHS, moved, numbers
+from looping import for_each
 from native_core import core
 from parted_frames import Parts
+from tiers import by_tier
 
 VERSION_FIELD = 7  # bytes of a version in its table
 
@@ -61,7 +63,7 @@ def versions(draw) -> tuple[int, int, bytes]:
     return dtype, steps, b"".join(found[:steps])
 
 
-@settings(max_examples=200)
+@settings(max_examples=by_tier(50, 200))
 @given(
     how=versions(),
     codec=st.sampled_from(list(CODECS)),
@@ -91,7 +93,6 @@ def test_versions_come_back_within_the_bound(how, codec, checksum, block, row):
             assert read_version(frame, v, known) == raw[v * size : (v + 1) * size]
 
 
-@settings(max_examples=40)
 @given(how=versions(), codec=st.sampled_from(list(CODECS)))
 def test_one_version_is_a_frame_as_always(how, codec):
     dtype, _, raw = how
@@ -110,7 +111,7 @@ def test_no_version_is_far_away():
         assert steps <= 9 + 1
 
 
-@pytest.mark.parametrize("steps", [0, 65535, 65536, 1 << 31])
+@for_each("steps", [0, 65535, 65536, 1 << 31])
 def test_numbers_of_versions_that_are_refused(steps):
     with pytest.raises(ValueError, match="steps must be 1 to 65534"):
         encode(bytes(1 << 18), steps)
@@ -143,7 +144,7 @@ def test_small_versions_take_no_more_than_without():
         assert len(BF16Huffman(steps=16).encode(raw)) <= len(BF16Huffman().encode(raw))
 
 
-@pytest.mark.parametrize("codec", ["arithmetic", "best", "huffman"])
+@for_each("codec", ["arithmetic", "best", "huffman"])
 def test_versions_that_are_near_take_little(codec):
     steps, n = 8, 20_000
     raw = walk(n, steps)
@@ -158,8 +159,8 @@ def test_versions_that_are_near_take_little(codec):
 # --- damage ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("level", [0, 1])
-@pytest.mark.parametrize("damaged", range(8))
+@for_each("level", [0, 1])
+@for_each("damaged", range(8))
 def test_damage_leaves_versions_that_do_not_need_it(damaged, level):
     steps, n = 8, 1000
     raw = walk(n, steps)

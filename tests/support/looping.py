@@ -1,0 +1,48 @@
+"""Loops over cases in one test, where parametrize would make as many tests as there are cases."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+
+@contextmanager
+def noted(*names: object) -> Iterator[None]:
+    """Add the names of a case to an assertion or error in it."""
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(f"in the case {', '.join(map(str, names))}")
+        raise
+
+
+def for_each(
+    names: str, values: Iterable[Any] | Callable[[], Iterable[Any]], ids: Sequence[str] = ()
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Run a test with each value in turn, as one test; the failing case is noted.
+
+    The arguments are those of `pytest.mark.parametrize`, and decorators add up to a product, too.
+    A function gives the values when the test runs: nothing is computed while tests are collected.
+    """
+    own = [name.strip() for name in names.split(",")]
+
+    def decorate(test: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(test)
+        def loop(*args: Any, **fixtures: Any) -> None:
+            cases = list(values() if callable(values) else values)
+            assert cases, f"no case of {names}"
+            for number, case in enumerate(cases):
+                given = dict(zip(own, case if len(own) > 1 else (case,), strict=True))
+                with noted(f"{names} = {ids[number] if ids else repr(case)[:200]}"):
+                    test(*args, **fixtures, **given)
+
+        # Fixtures remain; pytest looks for them here.
+        signature = inspect.signature(test)
+        left = [p for name, p in signature.parameters.items() if name not in own]
+        loop.__signature__ = signature.replace(parameters=left)  # type: ignore[attr-defined]
+        return loop
+
+    return decorate
