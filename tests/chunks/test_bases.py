@@ -13,15 +13,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numcodecs import Fletcher32
 
-from bf16codecs import BF16Arithmetic, _core, encode_delta
-from bf16codecs._chunks.formats import RAW, Fletcher32Format, read
-from bf16codecs._chunks.frames import FrameFormat
-from bf16codecs._chunks.stored import InMemory
-from bf16codecs._chunks.wanted import Wanted
-from bf16codecs._threads import run_all
+import tiers
+from bf16codecs import BF16Arithmetic, encode_delta
 from bf16codecs.errors import BaseMismatchError
 from bits import assert_same_bits
-from noted_chunks import NotedSource, chunked_array, padded_chunks, read_range
+from looping import for_each
+from native_core import core
+from noted_chunks import (
+    RAW,
+    Fletcher32Format,
+    FrameFormat,
+    InMemory,
+    NotedSource,
+    Wanted,
+    chunked_array,
+    let_heads_be_small,
+    padded_chunks,
+    read,
+    read_axes,
+    read_range,
+)
 from versions import fields
 
 ROWS, COLUMNS = 20, 1024  # of 4 KiB
@@ -37,8 +48,8 @@ def encode(raw, base=None, block=256, dtype="float32", codec="arithmetic", **opt
     """Encode in blocks of 1 KiB, or of `block` items."""
     content = raw.reshape(-1).view(np.uint8)
     below = None if base is None else base.reshape(-1).view(np.uint8)
-    number = _core.CODECS[codec]
-    return _core.encode(content, number, _core.DTYPES[dtype], block=block, base=below, **options)
+    number = core.CODECS[codec]
+    return core.encode(content, number, core.DTYPES[dtype], block=block, base=below, **options)
 
 
 def differing(base, chunks, **options):
@@ -63,11 +74,12 @@ def chain(piece):
 
 
 pieces = pytest.mark.parametrize("piece", [None, 2048])
+is_large_or_not = pytest.mark.parametrize("is_large", [True, False])
 
 
 @pieces
 @pytest.mark.usefixtures("small_heads")
-@settings(max_examples=60)
+@settings(max_examples=tiers.by_tier(15, 60))
 @given(st.data())
 def test_any_part_through_several_bases(piece, data):
     _, array, reader = chain(piece)
@@ -75,9 +87,7 @@ def test_any_part_through_several_bases(piece, data):
     assert read_range(reader, start, stop) == array.tobytes()[start:stop]
     axes = [range(*data.draw(st.slices(n).map(lambda s, n=n: s.indices(n)))) for n in array.shape]
     axes = [axis if axis.step > 0 else axis[::-1] for axis in axes]
-    box = np.empty([len(axis) for axis in axes], array.dtype)
-    run_all(reader.box_jobs(axes, box), 4)
-    assert_same_bits(box, array[np.ix_(*axes)])
+    assert_same_bits(read_axes(reader, axes, threads=4), array[np.ix_(*axes)])
     points = [
         np.array(data.draw(st.lists(st.integers(0, n - 1), min_size=4, max_size=4)))
         for n in array.shape
@@ -88,7 +98,7 @@ def test_any_part_through_several_bases(piece, data):
 
 
 @pytest.mark.usefixtures("small_heads")
-@pytest.mark.parametrize(("start", "stop"), [(5000, 5004), (4095, 4097), (8190, 60_000)])
+@for_each("start, stop", [(5000, 5004), (4095, 4097), (8190, 60_000)])
 def test_of_each_base_the_touched_blocks_alone(start, stop):
     source, array, reader = chain(2048)
     assert read_range(reader, 0, array.nbytes) == array.tobytes()  # keeps the heads
@@ -101,7 +111,7 @@ def test_of_each_base_the_touched_blocks_alone(start, stop):
         for index in range(start // chunk, -(-stop // chunk)):
             first = max(0, start - index * chunk) // block
             last = -(-min(chunk, stop - index * chunk) // block)
-            offsets = _core.Index(source.chunks[label, (index, 0)]).offsets
+            offsets = core.Index(source.chunks[label, (index, 0)]).offsets
             expected += offsets[last] - offsets[first]
             bounds += [index * chunk + first * block, index * chunk + last * block]
         assert source.fetched(label) == expected
@@ -149,10 +159,10 @@ def test_a_base_is_not_read_where_none_is_needed():
 
 
 @pieces
-@pytest.mark.parametrize("is_large", [True, False])
-def test_another_base_gives_no_output(request, piece, is_large):
+@is_large_or_not
+def test_another_base_gives_no_output(monkeypatch, piece, is_large):
     if is_large:
-        request.getfixturevalue("small_heads")
+        let_heads_be_small(monkeypatch)
     arrays = fields(2, ROWS, COLUMNS)
     other = arrays[0].copy()
     other[3, 5] += 1
@@ -180,10 +190,10 @@ def test_another_base_gives_no_output(request, piece, is_large):
 
 
 @pieces
-@pytest.mark.parametrize("is_large", [True, False])
-def test_a_base_is_asked_for_where_there_is_none(request, piece, is_large):
+@is_large_or_not
+def test_a_base_is_asked_for_where_there_is_none(monkeypatch, piece, is_large):
     if is_large:
-        request.getfixturevalue("small_heads")
+        let_heads_be_small(monkeypatch)
     arrays = fields(2, ROWS, COLUMNS)
     reader = chunked_array(
         "x",
@@ -197,8 +207,8 @@ def test_a_base_is_asked_for_where_there_is_none(request, piece, is_large):
         read_range(reader, 0, 4)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float8_e4m3fn", "complex64", "int16"])
-@pytest.mark.parametrize("chunks", [(1, 3, 33), (1, 1, 20), (3, 4, 33)])
+@for_each("dtype", ["float32", "bfloat16", "float8_e4m3fn", "complex64", "int16"])
+@for_each("chunks", [(1, 3, 33), (1, 1, 20), (3, 4, 33)])
 def test_padding_is_that_of_the_chunk(dtype, chunks):
     """Frames know their base by its bytes, those of the padding included."""
     arrays = (100 * fields(2, 2, 4, 33)).astype(dtype)
@@ -225,7 +235,7 @@ def test_padding_is_that_of_the_chunk(dtype, chunks):
             assert out[: piece.nbytes].tobytes() == chunk.tobytes()[: piece.nbytes]
 
 
-@pytest.mark.parametrize("items", [1, 3, 7, 8, 9, 2051])
+@for_each("items", [1, 3, 7, 8, 9, 2051])
 def test_bytes_after_the_last_item(items):
     """Of arrays whose items are smaller than the frame's."""
     arrays = np.random.default_rng(0).integers(0, 256, (2, items), "u1")
@@ -260,8 +270,8 @@ def test_behind_a_checksum_of_hdf5(small_heads):
     assert read_range(reader, 9, 50_000) == arrays[1].tobytes()[9:50_000]
 
 
-@pytest.mark.parametrize("chunks", [(20, 500), (7, 512), (1, 3), (20, 1)])
-@pytest.mark.parametrize("base_chunks", [(20, 500), (6, COLUMNS)])
+@for_each("chunks", [(20, 500), (7, 512), (1, 3), (20, 1)])
+@for_each("base_chunks", [(20, 500), (6, COLUMNS)])
 def test_chunks_that_are_boxes(chunks, base_chunks):
     """Each is coded against the same box of the base, in C order, and padded as it is."""
     size = 12 if chunks[1] < 500 else COLUMNS
@@ -270,9 +280,7 @@ def test_chunks_that_are_boxes(chunks, base_chunks):
     base = chunked_array("0", arrays[0], base_chunks, source, form, lambda i, c: encode(c))
     encoded = differing(arrays[0], chunks)
     reader = chunked_array("1", arrays[1], chunks, source, form, encoded, base=base)
-    out = np.empty_like(arrays[1])
-    run_all(reader.box_jobs([range(ROWS), range(size)], out), 2)
-    assert_same_bits(out, arrays[1])
+    assert_same_bits(read_axes(reader, [range(ROWS), range(size)], threads=2), arrays[1])
     part = np.empty((3, 4), arrays[1].dtype)
     reader.read_box([range(5, 8), range(2, 6)], part)
     assert_same_bits(part, arrays[1][5:8, 2:6])

@@ -1,22 +1,43 @@
-"""Parts of growing frames: what is fetched and decoded of them, and what is not there yet."""
+"""Parts of growing frames: what is fetched and decoded of them, and what damage does."""
 
 from __future__ import annotations
 
 import tracemalloc
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bf16codecs import _core
-from bf16codecs._chunks.formats import read
-from bf16codecs._chunks.frames import FrameFormat
-from bf16codecs._chunks.wanted import Wanted
-from bf16codecs.errors import CorruptDataError, StoreError
-from growing_frames import HEADER, blocks_on_the_way, frames_of, grow, grown, head_sizes
-from noted_chunks import NotedChunk, NotedSource, chunked_array, read_range, read_selection
+import tiers
+from bf16codecs.errors import CodecError, CorruptDataError, StoreError, TruncatedDataError
+from growing_frames import (
+    HEADER,
+    blocks_on_the_way,
+    ends_of,
+    frames_of,
+    grow,
+    grown,
+    head_sizes,
+    with_entry,
+)
+from looping import for_each
+from native_core import core
+from noted_chunks import (
+    FrameFormat,
+    NotedChunk,
+    NotedSource,
+    Wanted,
+    allow_few_ancestors,
+    chunked_array,
+    read,
+    read_at_once_up_to,
+    read_axes,
+    read_range,
+    read_selection,
+)
 from selections import selections
 from versions import ancestors, fields
 
@@ -32,18 +53,23 @@ def growing_frames(draw):
     return grow(array, room, parents, block=block), array, room
 
 
-pieces = pytest.mark.parametrize("piece", [None, 1, 2048, 1 << 20])
+pieces = st.sampled_from([None, 1, 2048, 1 << 20])
+from_memory_and_files = pytest.mark.parametrize("piece", [None, 1 << 20])
 
 
-@pieces
-@pytest.mark.parametrize("is_large", [True, False])
-@settings(max_examples=50)
-@given(data=st.data(), case=growing_frames(), rest=st.binary(max_size=99))
-def test_any_part_is_numpys(piece, is_large, data, case, rest):
+@settings(max_examples=tiers.by_tier(50, 400))
+@given(
+    data=st.data(),
+    case=growing_frames(),
+    rest=st.binary(max_size=99),
+    piece=pieces,
+    is_large=st.booleans(),
+)
+def test_any_part_is_numpys(data, case, rest, piece, is_large):
     growing, array, room = case
     with pytest.MonkeyPatch.context() as patch:
         if is_large:  # too large to be read at once
-            patch.setattr(_core, "DEFAULT_BLOCK_BYTES", 16)
+            read_at_once_up_to(patch, 16)
         selection = tuple(data.draw(selections(n)) for n in array.shape)
         shape = (room, *array.shape[1:])
         first = selection[0]
@@ -56,9 +82,9 @@ def test_any_part_is_numpys(piece, is_large, data, case, rest):
         np.testing.assert_array_equal(found.view("u4"), array[selection].view("u4"))
 
 
-@pytest.mark.parametrize("piece", [None, 1 << 20])
-@pytest.mark.parametrize(
-    ("selection", "versions", "places"),
+@from_memory_and_files
+@for_each(
+    "selection, versions, places",
     [
         (np.s_[0], [0], range(40)),
         (np.s_[7], [7], range(40)),
@@ -70,7 +96,6 @@ def test_any_part_is_numpys(piece, is_large, data, case, rest):
         (np.s_[[3, 12]], [3, 12], range(40)),
         (np.s_[11:11], [], []),
     ],
-    ids=str,
 )
 def test_touched_blocks_and_their_ancestors_alone(large, selection, versions, places, piece):
     array, growing = large
@@ -97,7 +122,7 @@ def test_touched_blocks_and_their_ancestors_alone(large, selection, versions, pl
 
 
 def test_one_round_of_requests_for_heads_and_one_for_blocks(monkeypatch):
-    monkeypatch.setattr(_core, "DEFAULT_BLOCK_BYTES", 1024)
+    read_at_once_up_to(monkeypatch, 1024)
     array = fields(13, 40 * 2048)
     growing = grow(array, 16, block=2048)
     stored = NotedChunk(growing)
@@ -121,7 +146,7 @@ def test_heads_may_be_long(small_heads):
             np.testing.assert_array_equal(found, array[version, 7])
 
 
-@pytest.mark.parametrize("piece", [None, 1 << 20])
+@from_memory_and_files
 def test_what_is_known_is_not_read_again(large, piece):
     array, growing = large
     form, shape = FrameFormat(), (16, *array.shape[1:])
@@ -135,7 +160,7 @@ def test_what_is_known_is_not_read_again(large, piece):
     assert stored.requests[0][0][0] > HEADER + 16 * 16
 
 
-@pytest.mark.parametrize("piece", [None, 1 << 20])
+@from_memory_and_files
 def test_a_version_that_is_not_there(large_or_not, piece):
     array, growing = large_or_not
     for selection, version in ((np.s_[13], 13), (np.s_[::5], 15), (np.s_[:], 15), (np.s_[-2], 14)):
@@ -144,7 +169,7 @@ def test_a_version_that_is_not_there(large_or_not, piece):
             read_selection(NotedChunk(growing, piece), (16, *array.shape[1:]), selection)
 
 
-@pytest.mark.parametrize("piece", [None, 1 << 20])
+@from_memory_and_files
 def test_padding_where_it_is_asked_for(large_or_not, piece):
     array, growing = large_or_not
     nbytes = 16 * array[0].nbytes
@@ -156,11 +181,11 @@ def test_padding_where_it_is_asked_for(large_or_not, piece):
         assert out.tobytes() == whole[start:stop]
 
 
-@pytest.mark.parametrize("piece", [None, 1 << 20])
+@from_memory_and_files
 def test_a_directory_that_was_kept_is_read_anew(large, piece):
     array, growing = large
     form, shape = FrameFormat(), (16, *array.shape[1:])
-    frames, parents = frames_of(growing), _core.GrowingIndex(growing).parents
+    frames, parents = frames_of(growing), core.GrowingIndex(growing).parents
     for count in range(1, 14):
         stored = NotedChunk(grown(frames[:count], parents[:count], 16, array[0].nbytes), piece)
         last = np.s_[count - 1, 300]
@@ -178,7 +203,7 @@ def test_a_chunk_of_another_size(large):
         read_selection(NotedChunk(growing), (15, *array.shape[1:]), np.s_[0, 0])
 
 
-@pytest.mark.parametrize("piece", [None, 1 << 20])
+@from_memory_and_files
 def test_memory_does_not_grow_with_the_number_of_ancestors(piece):
     """Each of 24 versions of 4 MiB comes from the one before."""
     array = np.tile(fields(1, 1 << 20), (24, 1))
@@ -197,7 +222,7 @@ def test_memory_does_not_grow_with_the_number_of_ancestors(piece):
 
 
 def test_far_more_ancestors_than_this_package_writes_are_refused(monkeypatch):
-    monkeypatch.setattr("bf16codecs._limits._SMALL", 1 << 16)
+    allow_few_ancestors(monkeypatch)
     array = fields(40, 3000)
     growing = grow(array, 40, [None, *range(39)])
     with pytest.raises(StoreError, match="read the whole chunk"):
@@ -206,10 +231,10 @@ def test_far_more_ancestors_than_this_package_writes_are_refused(monkeypatch):
     np.testing.assert_array_equal(found, array)
 
 
-@pytest.mark.parametrize("piece", [None, 1 << 20])
+@from_memory_and_files
 def test_versions_of_one_item(piece, monkeypatch):
     """Directory and heads take far more than the items."""
-    monkeypatch.setattr(_core, "DEFAULT_BLOCK_BYTES", 16)
+    read_at_once_up_to(monkeypatch, 16)
     array = fields(3000, 1)
     growing = grow(array, 4000)
     found = read_selection(NotedChunk(growing, piece), (4000, 1), np.s_[:3000])
@@ -217,7 +242,7 @@ def test_versions_of_one_item(piece, monkeypatch):
     assert read_selection(NotedChunk(growing, piece), (4000, 1), np.s_[2999, 0]) == array[2999, 0]
 
 
-@pytest.mark.parametrize("piece", [None, 1 << 20])
+@from_memory_and_files
 def test_arrays_that_end_where_the_versions_do(small_heads, piece):
     """Of a padded chunk, only what the array has is asked for."""
     array = fields(5, 20, 300)
@@ -228,9 +253,7 @@ def test_arrays_that_end_where_the_versions_do(small_heads, piece):
     for piece_of_array in reader.plan("x").pieces():
         assert piece_of_array.index[0] == 0
         rows = slice(4 * piece_of_array.index[1], 4 * piece_of_array.index[1] + 4)
-        box = np.empty((5, 4, 300), "f4")
-        for job in reader.box_jobs([range(5), range(rows.start, rows.stop), range(300)], box):
-            job()
+        box = read_axes(reader, [range(5), range(rows.start, rows.stop), range(300)])
         np.testing.assert_array_equal(box, array[:, rows])
     whole = chunked_array(
         "y", array, (8, 20, 300), source, FrameFormat(), lambda i, c: grow(c[:5], 8)
@@ -240,3 +263,97 @@ def test_arrays_that_end_where_the_versions_do(small_heads, piece):
     whole.read_piece(piece_of_array, out)
     assert out[: array.nbytes].tobytes() == array.tobytes()
     assert read_range(whole, 7, array.nbytes - 5) == array.tobytes()[7:-5]
+
+
+# --- damaged, cut off, or growing while they are read
+
+
+@from_memory_and_files
+def test_a_damaged_version_and_those_that_come_from_it(large, piece):
+    array, growing = large
+    damaged = bytearray(growing)
+    damaged[blocks_on_the_way(growing, [4], [10])[-1][0] + 20] ^= 1
+    for version in range(13):
+        stored = partial(NotedChunk, bytes(damaged), piece)
+        shape = (16, *array.shape[1:])
+        if 4 in (version, *ancestors(version)):
+            with pytest.raises(CodecError, match="version 4: block 10 of 40"):
+                read_selection(stored(), shape, np.s_[version])
+            found = read_selection(stored(), shape, np.s_[version, 11 * 256 :])
+            np.testing.assert_array_equal(found, array[version, 11 * 256 :])
+        else:
+            found = read_selection(stored(), shape, np.s_[version])
+            np.testing.assert_array_equal(found, array[version])
+
+
+@from_memory_and_files
+def test_another_parent_is_damage(large_or_not, piece):
+    array, growing = large_or_not
+    ends = ends_of(growing)
+    shape = (16, *array.shape[1:])
+    other = with_entry(growing, 6, ends[6], 5)
+    with pytest.raises(CorruptDataError, match="version 6: its parent is not what"):
+        read_selection(NotedChunk(other, piece), shape, np.s_[7, 500])
+    assert read_selection(NotedChunk(other, piece), shape, np.s_[5, 500]) == array[5, 500]
+    for changed, message in (
+        (with_entry(growing, 6, ends[6], 65535), "version 6: its frame needs a base"),
+        (with_entry(growing, 6, ends[6] + 1, 4), "version (6: its frame has|7: not a frame)"),
+        (with_entry(growing, 6, ends[6], 4, 1), "unknown bits of entry 6"),
+    ):
+        with pytest.raises(CorruptDataError, match=message):
+            read_selection(NotedChunk(changed, piece), shape, np.s_[7, 500])
+
+
+@from_memory_and_files
+def test_what_is_cut_off(large, piece):
+    array, growing = large
+    shape = (16, *array.shape[1:])
+    for size in (0, 5, 31, 33, HEADER + 255, HEADER + 256, len(growing) - 1):
+        with pytest.raises(TruncatedDataError):
+            read_selection(NotedChunk(growing[:size], piece), shape, np.s_[12])
+
+
+@pytest.mark.parametrize("pads", [True, False])
+def test_what_is_cut_off_is_not_padded(large, pads):
+    """Nor is it taken for versions that are not there."""
+    array, growing = large
+    nbytes = 16 * array[0].nbytes
+    out = np.empty(nbytes if pads else array.nbytes, np.uint8)
+    wanted = replace(Wanted.run(nbytes, out, 0), pads=pads)
+    for size in (HEADER + 256, len(growing) // 2, len(growing) - 1):
+        with pytest.raises(TruncatedDataError, match=f"has {size} bytes of {len(growing)}"):
+            read(FrameFormat(), NotedChunk(growing[:size], 1 << 20), wanted)
+
+
+def test_what_was_appended_since_the_chunk_was_opened(large):
+    """The directory names it, and the file had not its bytes."""
+    array, growing = large
+    shape, form = (16, *array.shape[1:]), FrameFormat()
+    stored = NotedChunk(growing, 1 << 20)
+    stored.size = ends_of(growing)[9]
+    assert read_selection(stored, shape, np.s_[9, 300], form) == array[9, 300]
+    with pytest.raises(TruncatedDataError, match="the growing frame has"):
+        read_selection(stored, shape, np.s_[10, 300], form)
+    # And another one, opened later, with what is known from before.
+    later = NotedChunk(growing, 1 << 20)
+    assert read_selection(later, shape, np.s_[10, 300], form) == array[10, 300]
+
+
+@settings(max_examples=tiers.by_tier(50, 300))
+@given(data=st.data(), piece=st.sampled_from([None, 2048]))
+def test_damage_gives_an_error_or_the_original(data, piece):
+    with pytest.MonkeyPatch.context() as patch:
+        read_at_once_up_to(patch, data.draw(st.sampled_from([16, 1 << 20])))
+        array = fields(5, 600)
+        growing = bytearray(grow(array, 6))
+        places = st.integers(0, HEADER + 96) | st.integers(0, len(growing) - 1)
+        for _ in range(data.draw(st.integers(1, 3))):
+            growing[data.draw(places)] ^= 1 << data.draw(st.integers(0, 7))
+        version, item = data.draw(st.integers(0, 4)), data.draw(st.integers(0, 599))
+        try:
+            found = read_selection(
+                NotedChunk(bytes(growing), piece), (6, 600), np.s_[version, item]
+            )
+        except CodecError:
+            return
+        assert found == array[version, item]

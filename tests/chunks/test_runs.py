@@ -9,12 +9,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bf16codecs import BF16Arithmetic, _core
-from bf16codecs._chunks.formats import RAW, ZstdFormat, encode_zstd
-from bf16codecs._chunks.frames import FrameFormat
-from bf16codecs._chunks.indexing import cut_run
+import tiers
+from bf16codecs import BF16Arithmetic
 from bf16codecs.errors import TruncatedDataError
-from noted_chunks import NotedSource, chunked_array, in_library, little_endian, read_range
+from native_core import core
+from noted_chunks import (
+    RAW,
+    FrameFormat,
+    NotedSource,
+    ZstdFormat,
+    chunked_array,
+    cut_run,
+    encode_zstd,
+    in_library,
+    little_endian,
+    read_range,
+)
 from versions import fields
 
 shapes = st.lists(st.integers(1, 9), max_size=4).map(tuple)
@@ -27,8 +37,8 @@ FORMS = {
 
 def in_blocks(index, chunk):
     """Encode a chunk in blocks of 1 KiB."""
-    dtype = _core.DTYPES["float32"]
-    return _core.encode(chunk.tobytes(), _core.CODECS["arithmetic"], dtype, block=256)
+    dtype = core.DTYPES["float32"]
+    return core.encode(chunk.tobytes(), core.CODECS["arithmetic"], dtype, block=256)
 
 
 @given(shapes, st.data())
@@ -43,7 +53,7 @@ def test_consecutive_items_are_cut_into_few_boxes(shape, data):
 
 
 @pytest.mark.parametrize("form", FORMS)
-@settings(max_examples=60)
+@settings(max_examples=tiers.by_tier(15, 60))
 @given(shapes, st.sampled_from(["uint8", "bool", "<f4", ">f4", "complex128"]), st.data())
 def test_any_range_of_any_array(form, shape, dtype, data):
     array = np.random.default_rng(0).integers(0, 2, shape).astype(dtype)
@@ -73,7 +83,7 @@ def test_of_frames_the_touched_blocks_alone(piece):
         assert read_range(reader, start, stop) == array.tobytes()[start:stop]
         expected = 0
         for chunk, own in blocks.items():
-            offsets = _core.Index(source.chunks["x", (chunk, 0)]).offsets
+            offsets = core.Index(source.chunks["x", (chunk, 0)]).offsets
             expected += sum(offsets[b + 1] - offsets[b] for b in own)
         assert source.fetched("x") == expected
 

@@ -4,12 +4,11 @@ import itertools
 import math
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bf16codecs._chunks.blocks import block_runs
-from bf16codecs._chunks.touched import touched_ranges
+from looping import for_each
+from noted_chunks import block_runs, touched_ranges
 
 
 def touched_blocks(selection, shape, item_size, block_bytes):
@@ -74,7 +73,7 @@ def test_no_touched_block_is_missed(case):
     assert found <= set(range(-(-math.prod(shape) * item_size // block_bytes)))
 
 
-@pytest.mark.parametrize(
+@for_each(
     "selection",
     [
         np.s_[:],
@@ -89,9 +88,8 @@ def test_no_touched_block_is_missed(case):
         np.ix_([0, 1, 50], [3, 4]),
         (np.array([0, 99, 50]), np.array([0, 63, 1])),
     ],
-    ids=str,
 )
-@pytest.mark.parametrize("block_bytes", [64, 128, 1000, 1024, 1 << 20])
+@for_each("block_bytes", [64, 128, 1000, 1024, 1 << 20])
 def test_and_no_other_is_named(selection, block_bytes):
     found = blocks_of(touched_blocks(selection, (100, 64), 2, block_bytes))
     assert found == expected_blocks(selection, (100, 64), 2, block_bytes)

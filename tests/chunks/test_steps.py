@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from bf16codecs._bfloat16 import round_to_bfloat16
-from bf16codecs._chunks.converted import rounded_array
-from bf16codecs._chunks.formats import RAW
-from bf16codecs._chunks.frames import FrameFormat
-from bf16codecs._chunks.steps import StepsArray, StepView, step_nbytes
-from bf16codecs._threads import run_all
+import tiers
 from growing_frames import frames_of, grow
-from noted_chunks import NotedSource, chunked_array, in_library, little_endian, read_range
+from looping import for_each
+from noted_chunks import (
+    RAW,
+    FrameFormat,
+    NotedSource,
+    StepsArray,
+    StepView,
+    chunked_array,
+    in_library,
+    little_endian,
+    read_axes,
+    read_range,
+    rounded_array,
+    step_nbytes,
+)
 from versions import fields
 
 GROUP = 4
@@ -32,10 +42,8 @@ def raw(index, chunk):
 
 def box_of(reader, selection):
     """Read a box, given by a slice for each axis."""
-    axes = [range(n)[part] for n, part in zip(reader.shape, selection, strict=True)]
-    out = np.full([len(axis) for axis in axes], 99, reader.dtype)
-    run_all(reader.box_jobs(axes, out), reader.concurrency, reader.box_work(axes).each)
-    return out
+    parts = zip(reader.shape, selection, strict=True)
+    return read_axes(reader, [range(n)[part] for n, part in parts])
 
 
 def points_of(reader, points):
@@ -65,11 +73,11 @@ def steps(request):
     form, encode = (RAW, raw) if request.param == "raw" else (FrameFormat(), growing)
     reader = chunked_array("x", array, (GROUP, 4, 40), source, form, encode)
     if request.param == "rounded":
-        return round_to_bfloat16(array).view("bfloat16"), rounded_array(reader)
+        return array.astype(ml_dtypes.bfloat16), rounded_array(reader)
     return array, reader
 
 
-@settings(max_examples=40)
+@settings(max_examples=tiers.by_tier(10, 40))
 @given(data=st.data())
 def test_one_step_is_read_like_any_array(steps, data):
     array, reader = steps
@@ -93,7 +101,7 @@ def test_one_step_is_read_piece_by_piece(steps):
         assert units_of(StepView(reader, place)) == little_endian(step)
 
 
-@pytest.mark.parametrize("shape", [(), (1,), (3, 1, 7)])
+@for_each("shape", [(), (1,), (3, 1, 7)])
 def test_steps_of_any_shape(shape):
     array = np.arange(7 * int(np.prod(shape)), dtype="f4").reshape(7, *shape)
     reader = chunked_array("x", array, (GROUP, *shape), NotedSource(), FrameFormat(), growing)
@@ -143,7 +151,7 @@ def histories(draw):
     return draw(st.lists(which, min_size=1, max_size=9).filter(lambda f: set(f) != {None}))
 
 
-@settings(max_examples=60)
+@settings(max_examples=tiers.by_tier(20, 60))
 @given(history=histories(), data=st.data())
 def test_steps_of_several_arrays(history, data):
     n = len(history)

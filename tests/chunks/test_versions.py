@@ -7,22 +7,30 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bf16codecs import BF16Arithmetic, _core, encode_delta
-from bf16codecs._chunks.formats import read
-from bf16codecs._chunks.frames import FrameFormat
-from bf16codecs._chunks.wanted import Wanted
+import tiers
+from bf16codecs import BF16Arithmetic, encode_delta
 from bf16codecs.errors import BaseMismatchError, CodecError, StoreError
-from noted_chunks import NotedChunk, read_selection
+from looping import for_each
+from native_core import core
+from noted_chunks import (
+    FrameFormat,
+    NotedChunk,
+    Wanted,
+    allow_few_ancestors,
+    read,
+    read_at_once_up_to,
+    read_selection,
+)
 from selections import selections
 from versions import ancestors, fields, with_parents
 
-FLOAT32 = _core.DTYPES["float32"]
+FLOAT32 = core.DTYPES["float32"]
 
 
 def encode(array, block=256, codec="arithmetic", **options):
     raw = array.reshape(-1).view(np.uint8)
-    number = _core.CODECS[codec]
-    return _core.encode(raw, number, FLOAT32, steps=len(array), block=block, **options)
+    number = core.CODECS[codec]
+    return core.encode(raw, number, FLOAT32, steps=len(array), block=block, **options)
 
 
 def read_run(stored, nbytes, start, stop):
@@ -44,20 +52,20 @@ def several_versions(draw):
     if steps > 1 and draw(st.booleans()):
         parents = [draw(st.integers(0, max(0, v - 1))) for v in range(steps)]
         frame = with_parents(frame, parents)
-        array = np.frombuffer(_core.decode(frame), "f4").reshape(array.shape)
+        array = np.frombuffer(core.decode(frame), "f4").reshape(array.shape)
     return frame, array
 
 
 pieces = st.sampled_from([None, 1, 2048, 1 << 20])
 
 
-@settings(max_examples=200)
+@settings(max_examples=tiers.by_tier(40, 200))
 @given(data=st.data(), case=several_versions(), piece=pieces, is_large=st.booleans())
 def test_any_part_is_numpys(data, case, piece, is_large):
     frame, array = case
     with pytest.MonkeyPatch.context() as patch:
         if is_large:  # too large to be read at once
-            patch.setattr(_core, "DEFAULT_BLOCK_BYTES", 16)
+            read_at_once_up_to(patch, 16)
         selection = tuple(data.draw(selections(n)) for n in array.shape)
         found = read_selection(NotedChunk(frame, piece), array.shape, selection)
         np.testing.assert_array_equal(found.view("u4"), array[selection].view("u4"))
@@ -80,8 +88,8 @@ def expected_blocks(versions, places):
 
 
 @pytest.mark.parametrize("piece", [None, 1 << 20])
-@pytest.mark.parametrize(
-    ("selection", "versions", "places"),
+@for_each(
+    "selection, versions, places",
     [
         (np.s_[0], [0], range(40)),
         (np.s_[7], [7], range(40)),
@@ -94,15 +102,15 @@ def expected_blocks(versions, places):
         (np.s_[[3, 12]], [3, 12], range(40)),
         (np.s_[11:11], [], []),
     ],
-    ids=str,
 )
 def test_touched_blocks_and_their_ancestors_alone(
     large, decoded, selection, versions, places, piece
 ):
     array, frame = large
+    decoded.clear()
     # Each block that is not needed is damaged: nobody looks.
     needed = expected_blocks(versions, places)
-    offsets = _core.Index(frame).offsets
+    offsets = core.Index(frame).offsets
     damaged = bytearray(frame)
     for block in set(range(640)) - set(needed):
         damaged[offsets[block] : offsets[block + 1]] = bytes(offsets[block + 1] - offsets[block])
@@ -111,13 +119,13 @@ def test_touched_blocks_and_their_ancestors_alone(
     assert sorted(decoded) == needed
     fetched = stored.fetched()
     head, payloads = fetched[:2], fetched[2:]
-    assert [head[0][0], head[1][1]] == [0, _core.Index(frame).header_size]
+    assert [head[0][0], head[1][1]] == [0, core.Index(frame).header_size]
     assert sum(b - a for a, b in payloads) == sum(offsets[b + 1] - offsets[b] for b in needed)
 
 
 def test_one_request_for_each_run_of_blocks(large):
     array, frame = large
-    offsets = _core.Index(frame).offsets
+    offsets = core.Index(frame).offsets
     stored = NotedChunk(frame)
     read_selection(stored, array.shape, np.s_[5:8])
     runs = [(0, 40), (4 * 40, 8 * 40)]  # 5, 6 and 7 come from 4, and that from 0
@@ -128,7 +136,7 @@ def test_small_versions_are_read_from_files_together():
     array = fields(64, 1000)
     frame = encode(array, 1024)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_core, "DEFAULT_BLOCK_BYTES", 1024)
+        read_at_once_up_to(patch, 1024)
         stored = NotedChunk(frame, 1 << 16)
         np.testing.assert_array_equal(read_selection(stored, array.shape, np.s_[:]), array)
     assert len(stored.fetched()) == 1 + 4
@@ -137,7 +145,7 @@ def test_small_versions_are_read_from_files_together():
 @pytest.mark.parametrize("piece", [None, 1 << 20])
 def test_a_damaged_version_and_those_that_come_from_it(large, piece):
     array, frame = large
-    offsets = _core.Index(frame).offsets
+    offsets = core.Index(frame).offsets
     damaged = bytearray(frame)
     damaged[offsets[4 * 40 + 10] + 20] ^= 1
     for version in range(16):
@@ -175,10 +183,10 @@ def test_memory_does_not_grow_with_the_number_of_ancestors(piece):
 
 
 def test_far_more_ancestors_than_this_package_writes_are_refused(monkeypatch):
-    monkeypatch.setattr("bf16codecs._limits._SMALL", 1 << 16)
+    allow_few_ancestors(monkeypatch)
     array = fields(40, 3000)
     frame = with_parents(encode(array, checksum=False), [max(0, v - 1) for v in range(40)])
-    array = np.frombuffer(_core.decode(frame), "f4").reshape(array.shape)
+    array = np.frombuffer(core.decode(frame), "f4").reshape(array.shape)
     with pytest.raises(StoreError, match="read the whole chunk"):
         read_selection(NotedChunk(frame), array.shape, np.s_[39])
     found = read_selection(NotedChunk(frame), array.shape, np.s_[:])

@@ -1,4 +1,7 @@
-"""Arrays whose stored chunks are in memory, and note what is read of them."""
+"""Arrays whose stored chunks are in memory, and note what is read of them.
+
+Tests of arrays of chunks take all that is private from here.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +11,107 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import pytest
 
 from bf16codecs._buffers import Bytes, ThreadBuffer
-from bf16codecs._chunks.array import ChunkedArray, Index, Located
-from bf16codecs._chunks.formats import Format, read
+from bf16codecs._chunks import heads
+from bf16codecs._chunks.array import ArrayReader, ChunkedArray, Index, Located
+from bf16codecs._chunks.blocks import block_runs
+from bf16codecs._chunks.converted import rounded_array
+from bf16codecs._chunks.formats import (
+    RAW,
+    Fletcher32Format,
+    Format,
+    ZstdFormat,
+    encode_zstd,
+    read,
+)
 from bf16codecs._chunks.frames import FrameFormat
-from bf16codecs._chunks.grid import ArrayPlan
-from bf16codecs._chunks.indexing import as_index
+from bf16codecs._chunks.grid import ArrayPlan, Piece
+from bf16codecs._chunks.indexing import as_index, cut_run
 from bf16codecs._chunks.library import LibraryArray
+from bf16codecs._chunks.pieces import KeptPiece, PiecewiseArray
+from bf16codecs._chunks.steps import StepsArray, StepView, step_nbytes
 from bf16codecs._chunks.stored import AtMost, InMemory, Range, Request, Source, StoredChunk
 from bf16codecs._chunks.touched import touched_ranges
 from bf16codecs._chunks.wanted import Wanted
+from bf16codecs._threads import run_all
+from native_core import core
+
+__all__ = [
+    "RAW",
+    "ArrayReader",
+    "Fletcher32Format",
+    "FrameFormat",
+    "InMemory",
+    "KeptPiece",
+    "LibraryArray",
+    "NotedChunk",
+    "NotedSource",
+    "Piece",
+    "PiecewiseArray",
+    "StepView",
+    "StepsArray",
+    "Wanted",
+    "ZstdFormat",
+    "allow_few_ancestors",
+    "block_runs",
+    "chunked_array",
+    "cut_run",
+    "encode_zstd",
+    "in_library",
+    "let_heads_be_small",
+    "little_endian",
+    "note_decoded",
+    "padded_chunks",
+    "read",
+    "read_at_once_up_to",
+    "read_axes",
+    "read_range",
+    "read_selection",
+    "rounded_array",
+    "step_nbytes",
+    "touched_ranges",
+]
 
 Key = tuple[str, Index]
+
+
+def read_at_once_up_to(patch: pytest.MonkeyPatch, nbytes: int) -> None:
+    """Let chunks that are larger be read in parts."""
+    patch.setattr(core, "DEFAULT_BLOCK_BYTES", nbytes)
+
+
+def let_heads_be_small(patch: pytest.MonkeyPatch) -> None:
+    """Let chunks of a few kB be read as those of many blocks are."""
+    patch.setattr(heads, "_PREFIX_BYTES", 48)
+    patch.setattr(heads, "_PREFIX_SHIFT", 40)
+    read_at_once_up_to(patch, 1024)
+
+
+def allow_few_ancestors(patch: pytest.MonkeyPatch) -> None:
+    """Lower the limit of what a version may come from."""
+    patch.setattr("bf16codecs._limits._SMALL", 1 << 16)
+
+
+def note_decoded(patch: pytest.MonkeyPatch) -> list[int]:
+    """Return the list of blocks that are decoded from now on."""
+    found: list[int] = []
+    original = core.Index
+
+    class Index:
+        def __init__(self, prefix: Any) -> None:
+            self._index = original(prefix)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._index, name)
+
+        def decode_block_range(self, payload: Any, first: int, last: int, *rest: Any) -> None:
+            found.extend(range(first, last))
+            self._index.decode_block_range(payload, first, last, *rest)
+
+    patch.setattr(heads._core, "Index", Index)
+    return found
 
 
 class NotedSource(Source):
@@ -150,3 +241,11 @@ def read_range(reader: Any, start: int, stop: int) -> bytes:
     assert (memory[:32] == 0x55).all()
     assert (memory[memory.size - 32 :] == 0x55).all()
     return memory[32 : memory.size - 32].tobytes()
+
+
+def read_axes(reader: Any, axes: Sequence[Any], threads: int | None = None) -> np.ndarray:
+    """Read a box, given by its places along each axis, in a job for each part of it."""
+    out = np.full([len(axis) for axis in axes], 99, reader.dtype)
+    jobs, work = reader.box_jobs(axes, out), reader.box_work(axes)
+    run_all(jobs, threads or reader.concurrency, work.each)
+    return out
