@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import tiers
 from bf16codecs.convert import safetensors_to_zarr
 from checkout import ROOT, package_environment
+from looping import for_each
 
 MISUSES = [
     ("analyze_model", ["missing"]),
@@ -47,27 +50,54 @@ WITHOUT = {**dict.fromkeys(OF_TORCH, "torch"), "orbax_sizes": "jax"}
 RUN_WITHOUT = "import runpy, sys; sys.modules[{!r}] = None; runpy.run_path(sys.argv[1])"
 
 
-@pytest.mark.parametrize(("name", "arguments"), MISUSES, ids=str)
-def test_misuse_is_one_line(
-    demo_model: Path, tmp_path: Path, name: str, arguments: list[str]
-) -> None:
+@pytest.fixture(scope="module")
+def stores(demo_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with two stores, which no example that is used wrongly changes."""
+    folder = tmp_path_factory.mktemp("stores")
     for store in ("m.zarr", "m.zip"):
-        safetensors_to_zarr(demo_model, tmp_path / store)
+        safetensors_to_zarr(demo_model, folder / store)
+    return folder
+
+
+def told_by_a_process(name: str, *arguments: str) -> str:
     path = str(ROOT / "examples" / f"{name}.py")
     start = ["-c", RUN_WITHOUT.format(WITHOUT[name])] if name in WITHOUT else []
     done = subprocess.run(
         [sys.executable, *start, path, *arguments],
         capture_output=True,
         text=True,
-        cwd=tmp_path,
         env=package_environment(),
         timeout=120,
     )
-    (line,) = done.stderr.splitlines()
-    assert done.returncode == 1
+    assert done.returncode == 1, (name, arguments, done.stderr)
+    return done.stderr
+
+
+def told_by_a_call(name: str, *arguments: str) -> str:
+    """Run an example in this process; Python prints the text that it exits with."""
+    path = str(ROOT / "examples" / f"{name}.py")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", [path, *arguments])
+        if name in WITHOUT:
+            patch.setitem(sys.modules, WITHOUT[name], None)
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_path(path, run_name="__main__")
+    assert isinstance(ended.value.code, str), (name, arguments, ended.value.code)
+    return ended.value.code
+
+
+@for_each("name, arguments", MISUSES)
+def test_misuse_is_one_line(
+    stores: Path, monkeypatch: pytest.MonkeyPatch, name: str, arguments: list[str]
+) -> None:
+    monkeypatch.chdir(stores)
+    told = tiers.by_tier(told_by_a_call, told_by_a_process)(name, *arguments)
+    (line,) = told.splitlines()
     assert f"{name}.py" in line
+    assert sorted(path.name for path in stores.iterdir()) == ["m.zarr", "m.zip"]
 
 
+@pytest.mark.slow
 def test_sizes_of_orbax(tmp_path: Path) -> None:
     """The page shows them after hundreds of steps, of which two will do here."""
     pytest.importorskip("orbax.checkpoint")

@@ -1,55 +1,60 @@
-"""What needs a package that is not installed says which extra has it."""
+"""What needs a package that is not installed names the extra that has it."""
 
 from __future__ import annotations
 
+import json
 import tomllib
 from pathlib import Path
 
-import pytest
-
+import tiers
 from bf16codecs.convert import safetensors_to_zarr
 from checkout import ROOT
 
+#: Modules that are missing, what needs them, and the extra.
+CASES = [
+    ("torch", "import bf16codecs.torch", "torch"),
+    ("torch", "model.load(framework='torch')", "torch"),
+    ("torch", "model['model.norm.weight'].torch()", "torch"),
+    ("torch", "model.get_tensor('model.norm.weight', framework='pt')", "torch"),
+    ("dask.array", "model['model.norm.weight'].dask()", "dask"),
+    ("distributed", "import bf16codecs.dask", "dask"),
+    ("cuda.core", "import bf16codecs.cuda.device", "cuda13"),
+    ("tensorstore", "import bf16codecs.convert.orbax", "orbax"),
+    ("fsspec obstore.store", "bf16codecs.open_model('s3://bucket/m.zarr')", "remote"),
+    ("aiohttp obstore.store", "bf16codecs.open_model('http://host/m.zarr')", "remote"),
+    ("s3fs obstore.store", "bf16codecs.open_model('s3://bucket/m.zarr')", "remote"),
+]
 CODE = """
-import sys
-sys.modules.update(dict.fromkeys(sys.argv[1].split()))
+import json, sys
 import bf16codecs
 model = bf16codecs.open_model("m.zarr")
-try:
-    {}
-except (ImportError, ValueError) as error:
-    print(error)
+for missing, needed_by, _ in json.loads(sys.argv[1]):
+    blocked = dict.fromkeys(missing.split())
+    before = {name: sys.modules[name] for name in blocked if name in sys.modules}
+    sys.modules.update(blocked)
+    try:
+        exec(needed_by)
+    except (ImportError, ValueError) as error:
+        print(error)
+    for name in blocked:
+        del sys.modules[name]
+    sys.modules.update(before)
 """
 
 
-@pytest.mark.parametrize(
-    ("missing", "needed_by", "extra"),
-    [
-        ("torch", "import bf16codecs.torch", "torch"),
-        ("torch", "model.load(framework='torch')", "torch"),
-        ("torch", "model['model.norm.weight'].torch()", "torch"),
-        ("torch", "model.get_tensor('model.norm.weight', framework='pt')", "torch"),
-        ("dask.array", "model['model.norm.weight'].dask()", "dask"),
-        ("distributed", "import bf16codecs.dask", "dask"),
-        ("cuda.core", "import bf16codecs.cuda.device", "cuda13"),
-        ("tensorstore", "import bf16codecs.convert.orbax", "orbax"),
-        ("fsspec obstore.store", "bf16codecs.open_model('s3://bucket/m.zarr')", "remote"),
-        ("aiohttp obstore.store", "bf16codecs.open_model('http://host/m.zarr')", "remote"),
-        ("s3fs obstore.store", "bf16codecs.open_model('s3://bucket/m.zarr')", "remote"),
-    ],
-)
-def test_missing_packages(
-    run_python, demo_model: Path, tmp_path: Path, missing: str, needed_by: str, extra: str
-) -> None:
+def test_missing_packages(run_python, demo_model: Path, tmp_path: Path) -> None:
+    """One process tries all in the quick tier; each has its own in the full tier."""
     safetensors_to_zarr(demo_model, tmp_path / "m.zarr")
-    (line,) = run_python(CODE.format(needed_by), missing).stdout.splitlines()
-    assert f"pip install 'bf16codecs[{extra}]'" in line
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert extra in project["optional-dependencies"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    for cases in tiers.by_tier([CASES], [[case] for case in CASES]):
+        lines = run_python(CODE, json.dumps(cases)).stdout.splitlines()
+        for (missing, needed_by, extra), line in zip(cases, lines, strict=True):
+            assert f"pip install 'bf16codecs[{extra}]'" in line, (missing, needed_by)
+            assert extra in project["optional-dependencies"]
 
 
-def test_the_missing_module_is_still_told(run_python) -> None:
-    """By name, as whoever skips what needs it looks at."""
+def test_the_missing_module_is_still_named(run_python) -> None:
+    """Whoever skips what needs it looks at the name."""
     code = """
 import sys
 sys.modules["torch"] = None

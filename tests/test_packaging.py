@@ -11,33 +11,39 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import bf16codecs
+import tiers
+from checkout import ROOT
+from looping import for_each
 
-ROOT = Path(__file__).resolve().parents[1]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-GROUPS = {**PROJECT["entry-points"], "console_scripts": PROJECT["scripts"]}
-ENTRY_POINTS = [(group, name, target) for group, e in GROUPS.items() for name, target in e.items()]
 NAMES = ["split", "huffman", "arithmetic", "zstd", "rle"]
 CODECS = [f"bf16codecs.{name}" for name in NAMES]
 
 
-def installed() -> list[importlib.metadata.EntryPoint]:
-    return list(importlib.metadata.distribution("bf16codecs").entry_points)
+@pytest.fixture
+def project() -> dict[str, Any]:
+    """Return the project's table of pyproject.toml."""
+    return tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 
 
-@pytest.mark.parametrize(("group", "name", "target"), ENTRY_POINTS)
-def test_entry_point_is_installed_and_resolves(group: str, name: str, target: str) -> None:
-    matching = [e for e in installed() if e.group == group and e.name == name]
-    assert [e.value for e in matching] == [target]
-    assert callable(matching[0].load())
+def test_entry_points_are_installed_and_resolve(project: dict[str, Any]) -> None:
+    installed = importlib.metadata.distribution("bf16codecs").entry_points
+    groups = {**project["entry-points"], "console_scripts": project["scripts"]}
+    assert len(groups) > 2
+    for group, targets in groups.items():
+        for name, target in targets.items():
+            matching = [e for e in installed if e.group == group and e.name == name]
+            assert [e.value for e in matching] == [target], (group, name)
+            assert callable(matching[0].load()), (group, name)
 
 
-def test_version_has_one_source() -> None:
+def test_version_has_one_source(project: dict[str, Any]) -> None:
     assert importlib.metadata.version("bf16codecs") == bf16codecs.__version__
-    assert PROJECT["dynamic"] == ["version"]
+    assert project["dynamic"] == ["version"]
 
 
 def test_changelog_knows_the_version() -> None:
@@ -45,26 +51,31 @@ def test_changelog_knows_the_version() -> None:
     assert re.search(rf"^## \[?{re.escape(bf16codecs.__version__)}\b", text, re.MULTILINE)
 
 
-@pytest.mark.parametrize("codec_id", CODECS)
-def test_numcodecs_finds_codec_without_import(run_python, codec_id: str) -> None:
+def test_numcodecs_finds_codecs_without_import(run_python) -> None:
+    """The import of one brings the others, so the full tier looks for each in its own process."""
     code = """
 import sys
 import numcodecs
 assert "bf16codecs" not in sys.modules
-print(type(numcodecs.get_codec({"id": sys.argv[1]})).codec_id)
+for name in sys.argv[1:]:
+    print(type(numcodecs.get_codec({"id": name})).codec_id)
 """
-    assert run_python(code, codec_id).stdout.strip() == codec_id
+    for names in tiers.by_tier([CODECS], [[name] for name in CODECS]):
+        assert run_python(code, *names).stdout.split() == names
 
 
-@pytest.mark.parametrize("codec_id", [*CODECS, "bf16codecs.blocks", "bf16codecs.delta"])
-def test_zarr_finds_codec_without_import(run_python, codec_id: str) -> None:
+def test_zarr_finds_codecs_without_import(run_python) -> None:
     code = """
 import sys
 from zarr.registry import get_codec_class
 assert "bf16codecs" not in sys.modules
-print(get_codec_class(sys.argv[1]).__module__)
+for name in sys.argv[1:]:
+    print(get_codec_class(name).__module__)
 """
-    assert run_python(code, codec_id).stdout.startswith("bf16codecs")
+    every = [*CODECS, "bf16codecs.blocks", "bf16codecs.delta"]
+    for names in tiers.by_tier([every], [[name] for name in every]):
+        modules = run_python(code, *names).stdout.split()
+        assert [module.partition(".")[0] for module in modules] == ["bf16codecs"] * len(names)
 
 
 def test_installed_package_has_data_and_types_but_no_sources() -> None:
@@ -116,7 +127,7 @@ def binaries() -> list[Path]:
     sys.platform != "linux" or shutil.which("readelf") is None,
     reason="reads files of Linux with readelf (Debian: binutils)",
 )
-@pytest.mark.parametrize("path", binaries(), ids=lambda path: path.name.split(".")[0])
+@for_each("path", binaries)
 def test_binaries_are_hardened(path: Path) -> None:
     """As `_native/hardening.cmake` says: a bug in a decoder should be hard to use."""
 
