@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
+import zarr
+from zarr.storage import LocalStore, ZipStore
 
 import bf16codecs
 from bf16codecs.convert import (
@@ -19,6 +23,7 @@ from bf16codecs.convert import (
 )
 from bits import assert_same_bits
 from lazy_models import write_safetensors
+from tiers import by_tier
 
 #: Two tensors at steps 300 and 399 of a run whose step 400 is the package's demo.
 STEPS = Path(__file__).parents[1] / "codecs" / "steps" / "steps.safetensors"
@@ -31,20 +36,22 @@ KINDS: dict[str, tuple[str, Callable[..., Any]]] = {
     "zip": (".zarr.zip", safetensors_to_zarr),
     "hdf5": (".h5", safetensors_to_hdf5),
 }
+#: Those that a quick test tries: one for each of the two libraries that write.
+FEW_KINDS = by_tier(["zarr3", "hdf5"], list(KINDS))
 
 
 def convert(kind: str, source: Path, store: Path, **options: Any) -> Path:
     """Make a store of a kind; return its path, which gets the kind's ending."""
     ending, make = KINDS[kind]
     path = store.with_name(store.name + ending)
-    make(source, path, **options)
+    make(source, path, **{"sync": False, **options})
     return path
 
 
 def restore(store: Path, target: Path, **options: Any) -> Any:
     """Restore the files of a store of any kind."""
     make = hdf5_to_safetensors if store.suffix == ".h5" else zarr_to_safetensors
-    return make(store, target, **options)
+    return make(store, target, **{"sync": False, **options})
 
 
 def assert_holds(store: Any, original: Path, **options: Any) -> None:
@@ -77,11 +84,30 @@ def assert_same_tensors(model: bf16codecs.Model, original: Path) -> None:
                 assert_same_bits(tensor[last], whole[last])
 
 
+def info_of(store: Path) -> dict[str, Any]:
+    """Return what `bf16codecs info --json` prints of a store."""
+    with bf16codecs.open_model(store) as model:
+        return model.info().to_json()
+
+
+def tensors_of(store: Path) -> dict[str, dict[str, Any]]:
+    """Return what `bf16codecs info --json` prints of each tensor, by its name."""
+    return {tensor["name"]: tensor for tensor in info_of(store)["tensors"]}
+
+
 def base_of(store: Path) -> str | None:
     """Return the path of a store's base as the store has it."""
-    with bf16codecs.open_model(store) as model:
-        reference = model._home.opened.info.base
-        return None if reference is None else reference.path
+    base = info_of(store)["base"]
+    return None if base is None else base["path"]
+
+
+def attributes_of(store: Path) -> dict[str, Any]:
+    """Return the attributes that a store of any kind has of this package."""
+    if store.suffix == ".h5":
+        with h5py.File(store) as file:
+            return json.loads(file.attrs["bf16codecs"])
+    with ZipStore(store, mode="r") if store.is_file() else LocalStore(store) as opened:
+        return dict(zarr.open_group(opened, mode="r").attrs)["bf16codecs"]
 
 
 def write_steps(folder: Path, demo_model: Path) -> dict[int, Path]:
