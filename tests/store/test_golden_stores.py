@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import json
 import pickle
 import shutil
 import struct
 import zipfile
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -25,7 +28,9 @@ from bf16codecs.convert import (
     zarr_to_safetensors,
 )
 from bf16codecs.safetensors import open_source
+from bf16codecs.store import StoreInfo
 from bf16codecs.store.objects import read_checkpoint
+from bf16codecs.store.opening import open_store
 from folders import files_in, names_in
 from make_golden_stores import (
     FOLDER,
@@ -52,25 +57,16 @@ def source(tmp_path: Path, name: str) -> Path:
 
 
 @goldens
-def test_golden_store_restores_its_files(name, tmp_path):
+def test_golden_store(name, source, tmp_path):
+    """It verifies, restores its files, and is read lazily."""
     convert = hdf5_to_safetensors if name.endswith(".h5") else zarr_to_safetensors
     expected, restored = originals(name), tmp_path / "restored"
     convert(FOLDER / name, restored)
     found = {"model.safetensors": restored.read_bytes()} if restored.is_file() else {}
     assert (found or files_in(restored)) == expected
-
-
-@goldens
-def test_golden_store_verifies(name, source):
-    files = open_source(source).files
-    tensors = sum(len(file.header.tensors) for file in files)
-    assert verify_store(FOLDER / name, source).tensors == tensors >= 8
-
-
-@goldens
-def test_golden_store_is_read_lazily(name, source):
     files = open_source(source).files
     tensors = {t.name: (f, t) for f in files for t in f.header.tensors}
+    assert verify_store(FOLDER / name, source).tensors == len(tensors) >= 8
     with bf16codecs.open_model(FOLDER / name) as model:
         assert set(model.keys()) == set(tensors)
         arrays = model.load()
@@ -85,27 +81,43 @@ def test_golden_store_is_read_lazily(name, source):
         assert part.tobytes() == whole[17:40:3, 5].tobytes()
 
 
-@goldens
-def test_golden_store_is_read_without_this_package_being_asked(name):
-    version = version_of(name)
-    tensor = f"new.{version}" if version else "model.embed.weight"
-    with bf16codecs.open_model(FOLDER / name) as model:
-        expected, path = model[tensor][...], model._home.opened.info.paths[tensor]
-    assert read_alone(name, path).tobytes() == expected.tobytes()
+def test_golden_stores_are_read_without_this_package_being_asked():
+    for name in STORES:
+        version = version_of(name)
+        tensor = f"new.{version}" if version else "model.embed.weight"
+        with bf16codecs.open_model(FOLDER / name) as model:
+            expected, path = model[tensor][...], attributes_of(name)["tensors"][tensor]
+        assert_read_alone(name, path, expected)
 
 
-def read_alone(name: str, path: str) -> np.ndarray:
-    """Read an array with zarr or h5py alone."""
+def opened_by_zarr(name: str) -> Any:
+    file = FOLDER / name
+    return ZipStore(file, mode="r") if file.is_file() else LocalStore(file, read_only=True)
+
+
+def attributes_of(name: str) -> Any:
+    """Read with zarr or h5py alone what this package says of a store."""
     if name.endswith(".h5"):
-        pytest.importorskip("hdf5plugin")  # has the Zstandard filter
+        with h5py.File(FOLDER / name) as file:
+            return json.loads(file.attrs["bf16codecs"])
+    with opened_by_zarr(name) as store:
+        return zarr.open_group(store, mode="r").attrs["bf16codecs"]
+
+
+def assert_read_alone(name: str, path: str, expected: np.ndarray) -> None:
+    """Read an array with zarr or h5py alone."""
+    if not name.endswith(".h5"):
+        with opened_by_zarr(name) as store:
+            found = np.asarray(zarr.open_group(store, mode="r")[path])
+    elif importlib.util.find_spec("hdf5plugin"):
+        importlib.import_module("hdf5plugin")  # has the Zstandard filter
         with h5py.File(FOLDER / name) as file:
             dataset = file[path].id
             found = np.empty(dataset.shape, f"u{dataset.get_type().get_size()}")
             dataset.read(h5py.h5s.ALL, h5py.h5s.ALL, found, mtype=dataset.get_type())
-            return found
-    file = FOLDER / name
-    with ZipStore(file, mode="r") if file.is_file() else LocalStore(file, read_only=True) as store:
-        return np.asarray(zarr.open_group(store, mode="r")[path])
+    else:
+        return
+    assert found.tobytes() == expected.tobytes(), (name, path)
 
 
 def in_half_precision(raw: bytes) -> bytes:
@@ -165,13 +177,13 @@ def test_golden_run_is_read_lazily_and_by_others_alone(name, source):
                     assert number in run[key].steps
         assert run["late"].steps == [10, 20, 30]
         assert np.isnan(arrays["late"][[0, 4]].astype("f4")).all()
-        # What is stored once is so only while it is the same.
-        paths = [run._reader.run.paths_at(place) for place in range(5)]
-        assert [i for i, p in enumerate(paths) if p["head.weight"] != p["embed.weight"]] == [2]
-        assert [i for i, p in enumerate(paths) if p["low"] != "master#bfloat16"] == [3]
+    # What is stored once is so only while it is the same.
+    info = StoreInfo.from_attributes({"bf16codecs": attributes_of(name)}, name).run
+    paths = [info.paths_at(place) for place in range(5)]
+    assert [i for i, p in enumerate(paths) if p["head.weight"] != p["embed.weight"]] == [2]
+    assert [i for i, p in enumerate(paths) if p["low"] != "master#bfloat16"] == [3]
     for tensor in ("embed.weight", "master", "late"):
-        alone = read_alone(name, tensor.replace(".", "/"))
-        assert alone.tobytes() == arrays[tensor].tobytes()
+        assert_read_alone(name, tensor.replace(".", "/"), arrays[tensor])
 
 
 @pytest.mark.parametrize("name", [name for name in RUNS if not name.endswith(".zip")])
@@ -194,7 +206,8 @@ def test_objects_of_golden_checkpoints(name):
     with bf16codecs.open_model(FOLDER / name) as model:
         sizes = model.objects()
         raw = {key: model.object_bytes(key) for key in sizes}
-        names = dict(read_checkpoint(model._home.opened).names)
+    with closing(open_store(FOLDER / name)) as reader:
+        names = dict(read_checkpoint(reader).names)
     assert {key: len(content) for key, content in raw.items()} == sizes
     assert {key: unpickled(content) for key, content in raw.items()} == {
         key: value for key, (_, value) in OBJECTS.items()
@@ -217,14 +230,13 @@ def test_no_golden_store_is_missing_or_left_over():
 
 def test_layouts_are_those_of_their_names():
     for name in STORES:
-        with bf16codecs.open_model(FOLDER / name) as model:
-            info = model._home.opened.info
-            assert info.layout == int(name[len("layout")])
-            base = STORES[name][1].get("base")
-            assert (None if info.base is None else info.base.path) == base
-            if info.layout == 2:
-                # All that the layout has is in each of them.
-                embed, low = info.paths["model.embed.weight"], info.paths["low"]
-                assert info.paths["head.weight"] == embed
-                assert low == f"{info.paths['master']}#bfloat16"
-                assert len(info.differences) == (0 if base is None else 5)
+        info = StoreInfo.from_attributes({"bf16codecs": attributes_of(name)}, name)
+        assert info.layout == int(name[len("layout")])
+        base = STORES[name][1].get("base")
+        assert (None if info.base is None else info.base.path) == base, name
+        if info.layout == 2:
+            # All that the layout has is in each of them.
+            embed, low = info.paths["model.embed.weight"], info.paths["low"]
+            assert info.paths["head.weight"] == embed, name
+            assert low == f"{info.paths['master']}#bfloat16", name
+            assert len(info.differences) == (0 if base is None else 5), name

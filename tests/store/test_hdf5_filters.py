@@ -17,6 +17,7 @@ from bf16codecs.convert import hdf5_to_safetensors, safetensors_to_hdf5, verify_
 from bf16codecs.errors import CodecError, StoreError
 from bf16codecs.hdf5.types import file_type
 from lazy_models import weights, write_safetensors
+from store_cases import case, put_back
 
 WEIGHTS = weights((64, 32))
 RAW = WEIGHTS.tobytes()
@@ -64,50 +65,57 @@ def behind_a_user_block(store: Path) -> None:
         copy.attrs.update(original.attrs)
 
 
-@pytest.mark.parametrize("blocked", [False, True])
-@pytest.mark.parametrize(
-    "filters",
-    [
-        [FLETCHER32],
-        [SHUFFLE, FLETCHER32],
-        [GZIP, FLETCHER32],
-        [SHUFFLE, GZIP, FLETCHER32],
-        [OURS, FLETCHER32],
-    ],
-)
-def test_fletchers_checksum_is_verified_here(store, filters, blocked):
-    refiltered(store, filters)
-    if blocked:
-        behind_a_user_block(store)
+blocks = pytest.mark.parametrize("blocked", [False, True])
+
+
+def assert_is_read(store: Path) -> None:
     with bf16codecs.open_model(store) as model:
         assert model["w"][...].tobytes() == RAW
         assert model["w"][5:50:3, 7].tobytes() == WEIGHTS[5:50:3, 7].tobytes()
-    verify_store(store)
-    with h5py.File(store) as file:
-        offset = file["w"].id.get_chunk_info(0).byte_offset
-    content = bytearray(store.read_bytes())
-    content[offset + 100] ^= 1
-    store.write_bytes(content)
-    for read in (lambda model: model.load(), lambda model: model["w"][3, 4]):
-        with bf16codecs.open_model(store) as model, pytest.raises(CodecError, match="Fletcher's"):
-            read(model)
 
 
-@pytest.mark.parametrize(
-    ("filters", "names"),
-    [
-        ([LZF], "lzf"),
-        ([SHUFFLE, LZF], "shuffle, lzf"),
-        ([SHUFFLE, SHUFFLE], "shuffle, shuffle"),
-        ([LZF, FLETCHER32], "lzf, fletcher32"),
-        ([FLETCHER32, GZIP], "fletcher32, gzip"),
-        ([OURS, GZIP], "bf16codecs, gzip"),
-        ([GZIP, OURS], "gzip, bf16codecs"),
-        ([OURS, OURS], "bf16codecs, bf16codecs"),
-    ],
-)
-def test_what_libhdf5_alone_decodes_needs_the_callers_word(store, tmp_path, filters, names):
-    refiltered(store, filters)
+@blocks
+def test_fletchers_checksum_is_verified_here(store, blocked):
+    for before in ([], [SHUFFLE], [GZIP], [SHUFFLE, GZIP], [OURS]):
+        with case(before), put_back(store):
+            refiltered(store, [*before, FLETCHER32])
+            if blocked:
+                behind_a_user_block(store)
+            assert_is_read(store)
+            verify_store(store)
+            with h5py.File(store) as file:
+                offset = file["w"].id.get_chunk_info(0).byte_offset
+            content = bytearray(store.read_bytes())
+            content[offset + 100] ^= 1
+            store.write_bytes(content)
+            for read in (lambda model: model.load(), lambda model: model["w"][3, 4]):
+                with (
+                    bf16codecs.open_model(store) as model,
+                    pytest.raises(CodecError, match="Fletcher's"),
+                ):
+                    read(model)
+
+
+NEEDS_MAX_BYTES = [
+    ([LZF], "lzf"),
+    ([SHUFFLE, LZF], "shuffle, lzf"),
+    ([SHUFFLE, SHUFFLE], "shuffle, shuffle"),
+    ([LZF, FLETCHER32], "lzf, fletcher32"),
+    ([FLETCHER32, GZIP], "fletcher32, gzip"),
+    ([OURS, GZIP], "bf16codecs, gzip"),
+    ([GZIP, OURS], "gzip, bf16codecs"),
+    ([OURS, OURS], "bf16codecs, bf16codecs"),
+]
+
+
+def test_what_libhdf5_alone_decodes_needs_the_callers_word(store, tmp_path):
+    for filters, names in NEEDS_MAX_BYTES:
+        with case(names), put_back(store):
+            refiltered(store, filters)
+            check_that_libhdf5_needs_a_word(store, tmp_path, names)
+
+
+def check_that_libhdf5_needs_a_word(store: Path, tmp_path: Path, names: str) -> None:
     back = tmp_path / "back"
     for read in (
         lambda: bf16codecs.open_model(store).load(),
@@ -117,6 +125,7 @@ def test_what_libhdf5_alone_decodes_needs_the_callers_word(store, tmp_path, filt
     ):
         with pytest.raises(StoreError, match=rf"tensor 'w': its filters \({names}\) .*max_bytes"):
             read()
+    assert not back.exists()
     with bf16codecs.open_model(store, max_bytes=1 << 20) as model:
         assert model["w"][...].tobytes() == RAW
         assert model["w"][5:50:3, 7].tobytes() == WEIGHTS[5:50:3, 7].tobytes()
@@ -125,27 +134,24 @@ def test_what_libhdf5_alone_decodes_needs_the_callers_word(store, tmp_path, filt
         assert result.exit_code == status, result.output
     hdf5_to_safetensors(store, back, max_bytes=1 << 20)
     assert back.read_bytes() == (tmp_path / "m.safetensors").read_bytes()
+    back.unlink()
     with h5py.File(store) as file:
         assert hdf5.read_tensor(file["w"]).tobytes() == RAW
 
 
-@pytest.mark.parametrize("blocked", [False, True])
-@pytest.mark.parametrize(
-    ("filters", "content", "filter_mask"),
-    [
+@blocks
+def test_chunks_without_a_compressor(store, blocked):
+    for filters, content, filter_mask in (
         ([SHUFFLE], SHUFFLED, 0),
         ([SHUFFLE, GZIP], SHUFFLED, 2),
         ([SHUFFLE, GZIP, FLETCHER32], zlib.compress(RAW), 5),
         ([OURS, FLETCHER32], RAW, 3),
-    ],
-)
-def test_chunks_without_a_compressor(store, filters, content, filter_mask, blocked):
-    refiltered(store, filters, content, filter_mask)
-    if blocked:
-        behind_a_user_block(store)
-    with bf16codecs.open_model(store) as model:
-        assert model["w"][...].tobytes() == RAW
-        assert model["w"][5:50:3, 7].tobytes() == WEIGHTS[5:50:3, 7].tobytes()
+    ):
+        with case(filters, filter_mask), put_back(store):
+            refiltered(store, filters, content, filter_mask)
+            if blocked:
+                behind_a_user_block(store)
+            assert_is_read(store)
 
 
 OTHER_SIZES = [
@@ -187,15 +193,15 @@ for path in sys.argv[1:]:
 """
 
 
-@pytest.mark.parametrize("blocked", [False, True])
+@blocks
 def test_chunks_of_another_size(store, run_python, blocked):
     """Of short ones, libhdf5 reads what lies behind them in memory, or it crashes."""
     content = store.read_bytes()
     paths = []
-    for number, case in enumerate(OTHER_SIZES):
+    for number, chunk in enumerate(OTHER_SIZES):
         path = store.with_name(f"{number}.h5")
         path.write_bytes(content)
-        refiltered(path, *case)
+        refiltered(path, *chunk)
         if blocked:
             behind_a_user_block(path)
         paths.append(str(path))

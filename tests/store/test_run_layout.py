@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from bf16codecs.store import StoreInfo
 from bf16codecs.store.entries import ROUNDED, StoredFile
 from bf16codecs.store.paths import array_paths, later_paths
 from bf16codecs.store.run_layout import Form, RunInfo, RunStep
+from store_cases import case
 
 
 def step(number: int) -> RunStep:
@@ -75,45 +77,45 @@ def test_steps_by_number() -> None:
         info.place(31, "run")
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda a: a["run"].update(group=0),
-        lambda a: a["run"].update(group=True),
-        lambda a: a["run"].update(group=10**9),
-        lambda a: a.update(run=3),
-        lambda a: a.update(lossy={"to": "float16"}),
-        lambda a: a.update(steps={}),
-        lambda a: a.update(steps=[]),
-        lambda a: a["steps"][0].update(step=20),
-        lambda a: a["steps"][0].update(step=-1),
-        lambda a: a["steps"][0].update(step="1"),
-        lambda a: a["steps"][1].update(parent=1),
-        lambda a: a["steps"][1].update(parent=-1),
-        lambda a: a["steps"][0].pop("files"),
-        lambda a: a["steps"][0]["files"][0].update(name="../x"),
-        lambda a: a["tensors"].update(a=3),
-        lambda a: a["tensors"].update(a=[3]),
-        lambda a: a["tensors"].update(a=[{}]),
-        lambda a: a["tensors"].update(a=[{"path": "a#bfloat16"}]),
-        lambda a: a["tensors"].update(a=[{"path": "a"}, {"path": "b"}]),
-        lambda a: a["tensors"].update(a=[]),
-        lambda a: a["tensors"].update(a=[{"path": "a", "at": []}]),
-        lambda a: a["tensors"].update(a=[{"path": "a", "at": {}}]),
-        lambda a: a["tensors"].update(a=[{"path": "a", "at": [[0, 0]]}]),
-        lambda a: a["tensors"].update(a=[{"path": "a", "at": [[0, 3]]}]),
-        lambda a: a["tensors"].update(a=[{"path": "a", "at": [[2, None]]}]),
-        lambda a: a["tensors"].update(a=[{"path": "a", "at": [[1, 2], [0, 1]]}]),
-        lambda a: a["tensors"].update(a=[{"path": "a", "at": [[0, 2], [1, 3]]}]),
-        lambda a: a["tensors"].update(a=[{"path": "a", "at": [0]}]),
-        lambda a: a["tensors"].update(a=[{"path": "a", "at": [["0", 1]]}]),
-    ],
-)
-def test_damaged_attributes(change: Any) -> None:
-    attributes = StoreInfo((), None, {}, run=run_of([{"a": "a"}] * 2)).to_attributes()
-    change(attributes["bf16codecs"])
-    with pytest.raises(StoreError, match="damaged store attributes"):
-        StoreInfo.from_attributes(attributes, "x")
+DAMAGES: list[Callable[[Any], object]] = [
+    lambda a: a["run"].update(group=0),
+    lambda a: a["run"].update(group=True),
+    lambda a: a["run"].update(group=10**9),
+    lambda a: a.update(run=3),
+    lambda a: a.update(lossy={"to": "float16"}),
+    lambda a: a.update(steps={}),
+    lambda a: a.update(steps=[]),
+    lambda a: a["steps"][0].update(step=20),
+    lambda a: a["steps"][0].update(step=-1),
+    lambda a: a["steps"][0].update(step="1"),
+    lambda a: a["steps"][1].update(parent=1),
+    lambda a: a["steps"][1].update(parent=-1),
+    lambda a: a["steps"][0].pop("files"),
+    lambda a: a["steps"][0]["files"][0].update(name="../x"),
+    lambda a: a["tensors"].update(a=3),
+    lambda a: a["tensors"].update(a=[3]),
+    lambda a: a["tensors"].update(a=[{}]),
+    lambda a: a["tensors"].update(a=[{"path": "a#bfloat16"}]),
+    lambda a: a["tensors"].update(a=[{"path": "a"}, {"path": "b"}]),
+    lambda a: a["tensors"].update(a=[]),
+    lambda a: a["tensors"].update(a=[{"path": "a", "at": []}]),
+    lambda a: a["tensors"].update(a=[{"path": "a", "at": {}}]),
+    lambda a: a["tensors"].update(a=[{"path": "a", "at": [[0, 0]]}]),
+    lambda a: a["tensors"].update(a=[{"path": "a", "at": [[0, 3]]}]),
+    lambda a: a["tensors"].update(a=[{"path": "a", "at": [[2, None]]}]),
+    lambda a: a["tensors"].update(a=[{"path": "a", "at": [[1, 2], [0, 1]]}]),
+    lambda a: a["tensors"].update(a=[{"path": "a", "at": [[0, 2], [1, 3]]}]),
+    lambda a: a["tensors"].update(a=[{"path": "a", "at": [0]}]),
+    lambda a: a["tensors"].update(a=[{"path": "a", "at": [["0", 1]]}]),
+]
+
+
+def test_damaged_attributes() -> None:
+    for change in DAMAGES:
+        attributes = StoreInfo((), None, {}, run=run_of([{"a": "a"}] * 2)).to_attributes()
+        change(attributes["bf16codecs"])
+        with case(attributes), pytest.raises(StoreError, match="damaged store attributes"):
+            StoreInfo.from_attributes(attributes, "x")
 
 
 def test_paths_of_what_comes_later() -> None:

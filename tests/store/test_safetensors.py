@@ -23,6 +23,7 @@ from bf16codecs.safetensors import (
     read_header,
 )
 from models import TRICKY_NAMES, entry, every_dtype, file_bytes, write_model
+from store_cases import case
 
 
 def a(**changes: Any) -> dict[str, Any]:
@@ -92,17 +93,18 @@ REFUSED = {
 STRICTER = {"duplicate tensor", "duplicate metadata"}
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_refused(tmp_path: Path, case: str) -> None:
+def test_refused(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
-    path.write_bytes(file_bytes(*REFUSED[case]))
-    with pytest.raises(SafetensorsError) as caught:
-        read_header(path)
-    assert str(caught.value).startswith(str(path))
-    assert "\n" not in str(caught.value)
-    if case not in STRICTER:
-        with pytest.raises(safetensors.SafetensorError):
-            safetensors.deserialize(path.read_bytes())
+    for name, (header, data) in REFUSED.items():
+        path.write_bytes(file_bytes(header, data))
+        with case(name):
+            with pytest.raises(SafetensorsError) as caught:
+                read_header(path)
+            assert str(caught.value).startswith(str(path))
+            assert "\n" not in str(caught.value)
+            if name not in STRICTER:
+                with pytest.raises(safetensors.SafetensorError):
+                    safetensors.deserialize(path.read_bytes())
 
 
 ACCEPTED = {
@@ -127,19 +129,20 @@ ACCEPTED = {
 }
 
 
-@pytest.mark.parametrize("case", ACCEPTED)
-def test_accepted_as_the_reference_does(tmp_path: Path, case: str) -> None:
+def test_accepted_as_the_reference_does(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
-    path.write_bytes(file_bytes(*ACCEPTED[case]))
-    header = read_header(path)
-    theirs = dict(safetensors.deserialize(path.read_bytes()))
-    data = path.read_bytes()[header.data_start :]
-    assert {t.name for t in header.tensors} == set(theirs)
-    for t in header.tensors:
-        assert list(t.shape) == theirs[t.name]["shape"]
-        assert t.dtype == theirs[t.name]["dtype"]
-        assert data[t.start : t.stop] == theirs[t.name]["data"]
-    assert header.file_size == path.stat().st_size
+    for name, (content, data) in ACCEPTED.items():
+        path.write_bytes(file_bytes(content, data))
+        with case(name):
+            header = read_header(path)
+            theirs = dict(safetensors.deserialize(path.read_bytes()))
+            data = path.read_bytes()[header.data_start :]
+            assert {t.name for t in header.tensors} == set(theirs)
+            for t in header.tensors:
+                assert list(t.shape) == theirs[t.name]["shape"]
+                assert t.dtype == theirs[t.name]["dtype"]
+                assert data[t.start : t.stop] == theirs[t.name]["data"]
+            assert header.file_size == path.stat().st_size
 
 
 def test_every_dtype(tmp_path: Path) -> None:
@@ -273,27 +276,27 @@ def test_index_is_found_and_kept(shards: Path) -> None:
         assert [f.name for f in source.files] == [one, two]
 
 
-@pytest.mark.parametrize(
-    ("weight_map", "message"),
-    [
-        (None, "no weight_map"),
-        ([], "no weight_map"),
-        ({"a": "../m-1.safetensors"}, "not a plain file name"),
-        ({"a": "/m-1.safetensors"}, "not a plain file name"),
-        ({"a": "c:m-1.safetensors"}, "not a plain file name"),
-        ({"a": "x\\m-1.safetensors"}, "not a plain file name"),
-        ({"a": ".."}, "not a plain file name"),
-        ({"a": ""}, "not a plain file name"),
-        ({"a": "x" * 100_000}, "is in 'xxx.*, not a plain file name"),
-        ({"a": 1}, "not a plain file name"),
-        ({"c": "m-1.safetensors"}, "'c' is not in m-1"),
-        ({"a": "m-1.safetensors"}, "m-2.safetensors is not in"),
-    ],
-)
-def test_inconsistent_index(shards: Path, weight_map: Any, message: str) -> None:
-    write_index(shards, weight_map)
-    with pytest.raises(SafetensorsError, match=message):
-        open_source(shards)
+INCONSISTENT: list[tuple[Any, str]] = [
+    (None, "no weight_map"),
+    ([], "no weight_map"),
+    ({"a": "../m-1.safetensors"}, "not a plain file name"),
+    ({"a": "/m-1.safetensors"}, "not a plain file name"),
+    ({"a": "c:m-1.safetensors"}, "not a plain file name"),
+    ({"a": "x\\m-1.safetensors"}, "not a plain file name"),
+    ({"a": ".."}, "not a plain file name"),
+    ({"a": ""}, "not a plain file name"),
+    ({"a": "x" * 100_000}, "is in 'xxx.*, not a plain file name"),
+    ({"a": 1}, "not a plain file name"),
+    ({"c": "m-1.safetensors"}, "'c' is not in m-1"),
+    ({"a": "m-1.safetensors"}, "m-2.safetensors is not in"),
+]
+
+
+def test_inconsistent_index(shards: Path) -> None:
+    for weight_map, message in INCONSISTENT:
+        write_index(shards, weight_map)
+        with case(weight_map), pytest.raises(SafetensorsError, match=message):
+            open_source(shards)
 
 
 def test_index_names_a_missing_file(shards: Path) -> None:
@@ -302,30 +305,31 @@ def test_index_names_a_missing_file(shards: Path) -> None:
         open_source(path)
 
 
-@pytest.mark.parametrize(
-    ("names", "missing"),
-    [
-        (["m-00001-of-00003", "m-00003-of-00003"], "m-00002-of-00003"),
-        (["m-00001-of-00002"], "m-00002-of-00002"),
-        (["m-0-of-2"], "m-1-of-2"),
-        (["a-1-of-1", "m-1-of-999999999"], "m-2-of-999999999"),
-        (["m-00001-of-00002", "m-00002-of-00002"], None),
-        (["m-0-of-2", "m-1-of-2", "of-3"], None),
-    ],
-)
-def test_shards_that_the_names_of_others_tell_of(
-    tmp_path: Path, names: list[str], missing: str | None
-) -> None:
+#: Names of shards, and of the first one that they say is missing.
+NUMBERED = [
+    (["m-00001-of-00003", "m-00003-of-00003"], "m-00002-of-00003"),
+    (["m-00001-of-00002"], "m-00002-of-00002"),
+    (["m-0-of-2"], "m-1-of-2"),
+    (["a-1-of-1", "m-1-of-999999999"], "m-2-of-999999999"),
+    (["m-00001-of-00002", "m-00002-of-00002"], None),
+    (["m-0-of-2", "m-1-of-2", "of-3"], None),
+]
+
+
+def test_shards_that_the_names_of_others_tell_of(tmp_path: Path) -> None:
     """A download that was cut short: without an index, nothing else tells."""
-    for i, name in enumerate(names):
-        write_model(tmp_path / f"{name}.safetensors", [(f"t{i}", "BF16", (2, 2))])
-    if missing is None:
-        assert len(open_source(tmp_path).files) == len(names)
-        return
-    for opened in (open_source, open_model):
-        with pytest.raises(SafetensorsError, match=rf"{missing}\.safetensors is missing"):
-            opened(tmp_path)
-    assert open_source(tmp_path / f"{names[0]}.safetensors").nbytes
+    for number, (names, missing) in enumerate(NUMBERED):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        for i, name in enumerate(names):
+            write_model(folder / f"{name}.safetensors", [(f"t{i}", "BF16", (2, 2))])
+        if missing is None:
+            assert len(open_source(folder).files) == len(names)
+            continue
+        for opened in (open_source, open_model):
+            with pytest.raises(SafetensorsError, match=rf"{missing}\.safetensors is missing"):
+                opened(folder)
+        assert open_source(folder / f"{names[0]}.safetensors").nbytes
 
 
 def test_index_that_is_no_json(shards: Path) -> None:

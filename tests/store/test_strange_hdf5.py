@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import subprocess
 import sys
 import zlib
@@ -21,6 +22,7 @@ from bf16codecs.errors import CodecError
 from bf16codecs.hdf5.types import file_type
 from bf16codecs.store import StoreError
 from lazy_models import weights, write_safetensors
+from store_cases import case, put_back
 
 ARRAYS = {"w": weights((64, 32)), "n": np.arange(1000)}
 
@@ -86,34 +88,35 @@ def test_a_disk_that_fails_is_no_damage(
 VARIABLE = h5py.vlen_dtype(np.int32)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "data"),
-    [
-        (VARIABLE, np.array([np.arange(3, dtype=np.int32)] * 64, VARIABLE)),
-        (h5py.string_dtype(), ["text"] * 64),
-        (h5py.ref_dtype, None),
-        (h5py.regionref_dtype, None),
-        ("S7", b"x"),
-        ("V5", None),
-        ("(3,)i4", None),
-        ([("a", "f4"), ("b", "i2")], None),
-        ("c16", 0),
-    ],
-    ids=str,
-)
+OTHER_TYPES: list[tuple[Any, Any]] = [
+    (VARIABLE, [np.arange(3, dtype=np.int32)] * 64),
+    (h5py.string_dtype(), ["text"] * 64),
+    (h5py.ref_dtype, None),
+    (h5py.regionref_dtype, None),
+    ("S7", b"x"),
+    ("V5", None),
+    ("(3,)i4", None),
+    ([("a", "f4"), ("b", "i2")], None),
+    ("c16", 0),
+]
+
+
 @pytest.mark.parametrize("chunks", [None, True])
-def test_types_that_no_tensor_has(store, dtype, data, chunks):
+def test_types_that_no_tensor_has(store, chunks):
     """Sequences of any length were written over memory that they do not fit into."""
-    kind = np.dtype(dtype) if not isinstance(dtype, np.dtype) else dtype
+    for dtype, data in OTHER_TYPES:
 
-    def make(file: h5py.File) -> Any:
-        dataset = file.create_dataset("w", (64,), kind, chunks=chunks)
-        if data is not None:
-            dataset[...] = data
-        return dataset
+        def make(file: h5py.File, dtype: Any = dtype, data: Any = data) -> Any:
+            dataset = file.create_dataset("w", (64,), np.dtype(dtype), chunks=chunks)
+            if dtype is VARIABLE:
+                dataset[...] = np.array(data, VARIABLE)
+            elif data is not None:
+                dataset[...] = data
+            return dataset
 
-    replaced(store, "w", make)
-    refused(store, r"not the data type of a tensor|is missing")
+        with case(dtype), put_back(store):
+            replaced(store, "w", make)
+            refused(store, r"not the data type of a tensor|is missing")
 
 
 def test_a_header_of_another_type(store):
@@ -174,45 +177,66 @@ import sys
 import bf16codecs
 from bf16codecs.errors import StoreError
 
-path = sys.argv[1]
-for read in (
-    lambda: bf16codecs.open_model(path).load(),
-    lambda: bf16codecs.open_model(path)["w"][3],
-    lambda: bf16codecs.open_model(path).metadata(),
-):
-    try:
-        read()
-    except StoreError as e:
-        print(e)
+for path in sys.argv[1:]:
+    print("store", path, flush=True)
+    for read in (
+        lambda: bf16codecs.open_model(path).load(),
+        lambda: bf16codecs.open_model(path)["w"][3],
+        lambda: bf16codecs.open_model(path).metadata(),
+    ):
+        try:
+            read()
+        except StoreError as e:
+            print(e, flush=True)
 """
 
 
+def assert_refused_in_a_child(run_python: Any, stores: list[Path], message: str) -> None:
+    """Read stores in a process that may wait for ever; each reading that fails says why."""
+    told = run_python(FOLLOWED, *map(str, stores), timeout=60).stdout
+    for store, lines in zip(stores, told.split("store ")[1:], strict=True):
+        path, *errors = lines.splitlines()
+        assert path == str(store)
+        assert errors, f"nothing was refused of {store.name}"
+        assert all(message in error for error in errors), lines
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="a system without FIFOs")
-@pytest.mark.parametrize("path", ["w", "safetensors/header/0", "safetensors/header", "safetensors"])
-@pytest.mark.parametrize("kind", ["external", "soft to external", "soft"])
-def test_links_are_not_followed(store, run_python, path, kind):
+def test_links_are_not_followed(store, run_python):
     """HDF5 opens the file that an external link names, and waits for ever if that is a pipe."""
     os.mkfifo(store.with_name("pipe"))
-    with h5py.File(store, "r+") as file:
-        file.move(path, "moved")
-        file["elsewhere"] = h5py.ExternalLink("pipe", "/w")
-        links = {
-            "external": h5py.ExternalLink("pipe", "/w"),
-            "soft to external": h5py.SoftLink("/elsewhere"),
-            "soft": h5py.SoftLink("/moved"),
-        }
-        file[path] = links[kind]
-    lines = run_python(FOLLOWED, str(store), timeout=30).stdout.splitlines()
-    assert lines, "nothing was refused"
-    assert all("soft or external link" in line for line in lines), lines
+    links = {
+        "external": h5py.ExternalLink("pipe", "/w"),
+        "soft to external": h5py.SoftLink("/elsewhere"),
+        "soft": h5py.SoftLink("/moved"),
+    }
+    stores = []
+    for path in ("w", "safetensors/header/0", "safetensors/header", "safetensors"):
+        for kind, link in links.items():
+            name = f"{path.replace('/', '-')} {kind}.h5"
+            stores.append(Path(shutil.copy(store, store.with_name(name))))
+            with h5py.File(stores[-1], "r+") as file:
+                file.move(path, "moved")
+                file["elsewhere"] = h5py.ExternalLink("pipe", "/w")
+                file[path] = link
+    assert_refused_in_a_child(run_python, stores, "soft or external link")
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="a system without FIFOs")
-@pytest.mark.parametrize("kind", ["virtual", "unlimited", "printf", "external"])
-@pytest.mark.parametrize("path", ["w", "safetensors/header/0"])
-def test_data_in_other_files_are_not_looked_for(store, run_python, path, kind):
+def test_data_in_other_files_are_not_looked_for(store, run_python):
     os.mkfifo(store.with_name("pipe"))
     os.mkfifo(store.with_name("pipe0"))
+    stores = []
+    for path in ("w", "safetensors/header/0"):
+        for kind in ("virtual", "unlimited", "printf", "external"):
+            name = f"{path.replace('/', '-')} {kind}.h5"
+            stores.append(Path(shutil.copy(store, store.with_name(name))))
+            put_elsewhere(stores[-1], path, kind)
+    assert_refused_in_a_child(run_python, stores, "in another file")
+
+
+def put_elsewhere(store: Path, path: str, kind: str) -> None:
+    """Say that a dataset's values are in the file `pipe`."""
     with h5py.File(store, "r+") as file:
         dataset = file[path]
         attributes, shape, dtype = dict(dataset.attrs), dataset.shape, dataset.id.get_type()
@@ -239,18 +263,19 @@ def test_data_in_other_files_are_not_looked_for(store, run_python, path, kind):
         made = h5py.h5d.create(file.id, path.encode(), dtype, space, properties)
         h5py.Dataset(made).attrs.update(attributes)
         del made
-    lines = run_python(FOLLOWED, str(store), timeout=30).stdout.splitlines()
-    assert lines, "nothing was refused"
-    assert all("in another file" in line for line in lines), lines
 
 
 @pytest.mark.parametrize("owner", ["/", "w"])
-@pytest.mark.parametrize("content", [1, 2.5, ["{}"], np.zeros(9000), h5py.Empty("S2")], ids=repr)
-def test_attributes_that_are_no_text(store, owner, content):
-    with h5py.File(store, "r+") as file:
-        file[owner].attrs["bf16codecs"] = content
-    with pytest.raises(StoreError, match="attribute 'bf16codecs': it is not text"):
-        bf16codecs.open_model(store).load()
+def test_attributes_that_are_no_text(store, owner):
+    for content in (1, 2.5, ["{}"], np.zeros(9000), h5py.Empty("S2")):
+        with h5py.File(store, "r+") as file:
+            file[owner].attrs["bf16codecs"] = content
+        with (
+            case(content),
+            pytest.raises(StoreError, match="attribute 'bf16codecs': it is not text"),
+            bf16codecs.open_model(store) as model,
+        ):
+            model.load()
 
 
 @pytest.mark.parametrize("owner", ["/", "w"])
@@ -292,33 +317,32 @@ RAW = ARRAYS["w"].tobytes()
 SHUFFLED = bytes(np.frombuffer(RAW, "u1").reshape(-1, 2).T.tobytes())
 
 
-@pytest.mark.parametrize(
-    ("content", "filter_mask", "shuffled"),
-    [
+def test_filters_that_were_left_out_of_a_chunk(store):
+    for content, filter_mask, shuffled in (
         (zlib.compress(RAW), 0, False),
         (RAW, 1, False),
         (zlib.compress(SHUFFLED), 0, True),
         (zlib.compress(RAW), 1, True),
         (SHUFFLED, 2, True),
         (RAW, 3, True),
-    ],
-)
-def test_filters_that_were_left_out_of_a_chunk(store, content, filter_mask, shuffled):
-    deflated(store, content, filter_mask, shuffled)
-    with h5py.File(store) as file:
-        dataset = file["w"]
-        by_hdf5 = np.empty((64, 32), "u2")
-        dataset.id.read(h5py.h5s.ALL, h5py.h5s.ALL, by_hdf5, mtype=dataset.id.get_type())
-    assert by_hdf5.tobytes() == RAW
-    with bf16codecs.open_model(store) as model:
-        assert model["w"][...].tobytes() == RAW
-        assert model["w"][5:50:3, 7].tobytes() == ARRAYS["w"][5:50:3, 7].tobytes()
-    verify_store(store)
+    ):
+        deflated(store, content, filter_mask, shuffled)
+        with case(filter_mask, shuffled):
+            with h5py.File(store) as file:
+                dataset = file["w"]
+                by_hdf5 = np.empty((64, 32), "u2")
+                dataset.id.read(h5py.h5s.ALL, h5py.h5s.ALL, by_hdf5, mtype=dataset.id.get_type())
+                del dataset
+            assert by_hdf5.tobytes() == RAW
+            with bf16codecs.open_model(store) as model:
+                assert model["w"][...].tobytes() == RAW
+                assert model["w"][5:50:3, 7].tobytes() == ARRAYS["w"][5:50:3, 7].tobytes()
+            verify_store(store)
 
 
-@pytest.mark.parametrize(
-    ("content", "match"),
-    [
+def test_deflated_chunks_of_another_size(store):
+    """HDF5 reads past the end of those that are too short."""
+    for content, match in (
         (zlib.compress(SHUFFLED)[:3], "cannot hold"),
         (zlib.compress(SHUFFLED)[:-3], "end too early"),
         (zlib.compress(SHUFFLED)[:200], "end too early"),
@@ -326,14 +350,15 @@ def test_filters_that_were_left_out_of_a_chunk(store, content, filter_mask, shuf
         (zlib.compress(SHUFFLED + b"x"), "inflates to more than the 4096 bytes"),
         (zlib.compress(SHUFFLED)[:-4] + b"sums", "incorrect data check"),
         (SHUFFLED, "while decompressing"),
-    ],
-)
-def test_deflated_chunks_of_another_size(store, content, match):
-    """HDF5 reads past the end of those that are too short."""
-    deflated(store, content)
-    for read in (lambda model: model.load(), lambda model: model["w"][3, 4]):
-        with bf16codecs.open_model(store) as model, pytest.raises(CodecError, match=match):
-            read(model)
+    ):
+        deflated(store, content)
+        for read in (lambda model: model.load(), lambda model: model["w"][3, 4]):
+            with (
+                case(match, len(content)),
+                bf16codecs.open_model(store) as model,
+                pytest.raises(CodecError, match=match),
+            ):
+                read(model)
 
 
 def test_only_what_is_cut_off_is_to_be_restored(store: Path) -> None:

@@ -19,7 +19,7 @@ from bf16codecs.store import StoreError
 from bf16codecs.store.zarr_writer import ZarrWriter
 from edit_store import write_zip, zip_members
 from folders import names_in
-from store_contract import CODECS, StoreContract
+from store_contract import StoreContract
 
 
 class ZarrContract(StoreContract):
@@ -163,12 +163,11 @@ class TestZip(ZarrContract):
         del members[chunk]
         write_zip(store, members)
 
-    @pytest.mark.parametrize("codec", CODECS)
     def test_trained_model_in_format_2(
-        self, demo_model: Path, tmp_path: Path, codec: str, monkeypatch: pytest.MonkeyPatch
+        self, demo_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(self, "options", {"zarr_format": 2})
-        self.test_trained_model(demo_model, tmp_path, codec)
+        self.test_trained_model(demo_model, tmp_path)
 
     def test_files_are_reproducible(self, model: Path, tmp_path: Path) -> None:
         for name in ("1.zip", "2.zip"):

@@ -1,0 +1,35 @@
+"""Many cases in one test: a failure names its case, and each begins with the same store."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from folders import content_of, write_files
+
+
+@contextmanager
+def case(*names: object) -> Iterator[None]:
+    """Add the names of a case to the message of an assertion or error in it."""
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(f"in the case {', '.join(str(name)[:200] for name in names)}")
+        raise
+
+
+@contextmanager
+def put_back(store: Path) -> Iterator[None]:
+    """Give a store, a folder or a file, its content back in the end."""
+    content = content_of(store)
+    try:
+        yield
+    finally:
+        # The new file is another one to what still has the old one open.
+        shutil.rmtree(store) if store.is_dir() else store.unlink(missing_ok=True)
+        if isinstance(content, bytes):
+            store.write_bytes(content)
+        else:
+            write_files(content, store)
