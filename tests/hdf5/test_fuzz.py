@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import random
 from concurrent.futures import ThreadPoolExecutor
 
-import pytest
-
 import plugin
+import tiers
 from bf16codecs import BF16Arithmetic, BF16Huffman, BF16Split, BF16Zstd, decode, inspect
 from contents import lcg_bytes, weights
+from looping import for_each
 
 # codec, layout, flags, level
 SETTINGS = {
@@ -37,7 +36,7 @@ def test_class_is_that_of_a_plugin() -> None:
     assert cls.set_local is not None
 
 
-@pytest.mark.parametrize("values", SETTINGS)
+@for_each("values", SETTINGS)
 def test_frames_are_those_of_the_codecs(values: tuple[int, ...]) -> None:
     for raw in (weights(70_000), weights(3000) + b"x", bytes(9000), b"ab", b"a"):
         frame = plugin.encode(raw, values)
@@ -50,7 +49,7 @@ def test_rows_are_told_for_level_best() -> None:
     assert plugin.decode(plugin.encode(raw, (3, 0, 0, 1, 0, 256))) == raw
 
 
-@pytest.mark.parametrize(
+@for_each(
     "values",
     [
         (4,),  # Zstandard
@@ -66,7 +65,7 @@ def test_rows_are_told_for_level_best() -> None:
         (2, 0, 0, 0, 0, 0, 0, 1),  # of a later release
     ],
 )
-@pytest.mark.parametrize("flags", [0, plugin.OPTIONAL])
+@for_each("flags", [0, plugin.OPTIONAL])
 def test_wrong_values_are_refused(values: tuple[int, ...], flags: int) -> None:
     assert plugin.encode(weights(1000), values, flags) is None
 
@@ -122,10 +121,10 @@ def test_any_byte_changed() -> None:
 
 def test_without_checksums_as_the_codecs_do() -> None:
     """Where nothing protects a frame, the plugin gives what `decode` gives."""
-    chance = random.Random(1)
+    chance = tiers.rng("test_without_checksums_as_the_codecs_do")
     frames = [BF16Huffman(checksum=False), BF16Arithmetic(checksum=False)]
     frames = [codec.encode(weights(700)) for codec in frames]
-    for _ in range(2000):
+    for _ in range(tiers.by_tier(1000, 4000)):
         damaged = bytearray(chance.choice(frames))
         for _ in range(chance.choice([1, 1, 2, 9])):
             damaged[chance.randrange(32, len(damaged))] = chance.randrange(256)

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 import plugin
-from bf16codecs import BF16Arithmetic, BF16Zstd, hdf5
-from bf16codecs._growing import Version, new_growing_frame
+from bf16codecs import BF16Zstd, hdf5
 from bf16codecs.errors import CorruptDataError
 from bits import assert_same_bits
 from contents import lcg_bytes
@@ -29,10 +28,7 @@ FILTER = hdf5.Arithmetic("float32", steps=8)
 
 
 def grown_of(data, steps=8):
-    codec = BF16Arithmetic(data.dtype.name, steps=steps)
-    versions = [Version(data[0])]
-    versions += [Version(data[v], v & v - 1, data[v & v - 1]) for v in range(1, len(data))]
-    return new_growing_frame(codec, versions)
+    return grow(data, steps, dtype=data.dtype.name)
 
 
 @pytest.fixture(params=[b"", b"room for the next"], ids=["", "rest"])

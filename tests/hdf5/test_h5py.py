@@ -15,6 +15,7 @@ import pytest
 from bf16codecs import BF16Huffman, hdf5
 from bits import bits
 from contents import lcg_words
+from looping import for_each
 
 CHUNKS = (32, 64)
 FILTERS = [
@@ -40,11 +41,11 @@ def file(tmp_path: Path) -> h5py.File:
         yield file
 
 
-@pytest.mark.parametrize("option", FILTERS, ids=repr)
+@for_each("option", FILTERS)
 @pytest.mark.parametrize("style", ["object", "keywords"])
 def test_round_trip(file: h5py.File, weights: np.ndarray, option, style: str) -> None:
     keywords = {"compression": option} if style == "object" else dict(**option)
-    dataset = file.create_dataset("x", data=weights, chunks=CHUNKS, **keywords)
+    dataset = file.create_dataset(repr(option), data=weights, chunks=CHUNKS, **keywords)
     file.flush()
     (name,) = dataset._filters
     assert int(name) == hdf5.FILTER_ID
@@ -62,7 +63,7 @@ def test_options_by_number_and_without_parameters(file: h5py.File, weights: np.n
     assert frame == BF16Huffman().encode(weights[:32])
 
 
-@pytest.mark.parametrize("option", [*FILTERS, hdf5.Zstd(7)], ids=repr)
+@for_each("option", [*FILTERS, hdf5.Zstd(7)])
 def test_options_are_values(option) -> None:
     again = eval(repr(option), {k: getattr(hdf5, k) for k in hdf5.__all__})
     for other in (again, copy.deepcopy(option), pickle.loads(pickle.dumps(option))):
@@ -72,7 +73,7 @@ def test_options_are_values(option) -> None:
     assert option != hdf5.Huffman("float64")
 
 
-@pytest.mark.parametrize(
+@for_each(
     "make",
     [
         lambda: hdf5.Huffman("int8"),

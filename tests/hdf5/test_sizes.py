@@ -17,9 +17,11 @@ import numpy as np
 import pytest
 
 import plugin
+import tiers
 from bf16codecs import BF16Huffman, hdf5
 from bf16codecs.errors import CorruptDataError
 from contents import weights
+from looping import for_each
 
 CHUNK = 1 << 16  # items
 ITEMS = np.frombuffer(weights(2 * CHUNK), np.uint16)
@@ -65,8 +67,8 @@ def run_h5dump(path: Path, *wrapper: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("held", HELD)
-@pytest.mark.parametrize("values", VALUES)
+@for_each("held", HELD)
+@for_each("values", VALUES)
 def test_h5py_reads_no_chunk_of_another_size(tmp_path: Path, values: str, held: str) -> None:
     with h5py.File(tmp_path / "x.h5", "w") as file:
         write(file, "x", VALUES[values], CHUNK, HELD[held], CHUNK)
@@ -81,8 +83,8 @@ def test_h5py_reads_no_chunk_of_another_size(tmp_path: Path, values: str, held: 
 
 
 @pytest.mark.skipif(shutil.which("h5dump") is None, reason="h5dump is not installed")
-@pytest.mark.parametrize("held", HELD)
-@pytest.mark.parametrize("values", VALUES)
+@for_each("held", HELD)
+@for_each("values", VALUES)
 def test_h5dump_prints_no_chunk_of_another_size(tmp_path: Path, values: str, held: str) -> None:
     with h5py.File(tmp_path / "x.h5", "w") as file:
         write(file, "x", VALUES[values], CHUNK, HELD[held])
@@ -128,18 +130,19 @@ def test_datasets_that_cannot_be_told_apart(tmp_path: Path) -> None:
 
 
 def test_many_datasets_are_opened_and_closed(tmp_path: Path) -> None:
+    count = tiers.by_tier(100, 300)
     with h5py.File(tmp_path / "x.h5", "w") as file:
-        for i in range(300):
+        for i in range(count):
             write(file, str(i), (), 300 + i, 300 + i)
         write(file, "bad", (), 1000, 999)
     for _ in range(2):
         with h5py.File(tmp_path / "x.h5") as file:
-            for i in range(300):
+            for i in range(count):
                 np.testing.assert_array_equal(file[str(i)][:], ITEMS[: 300 + i])
                 if i % 50 == 0:
                     with pytest.raises(OSError, match="filter returned failure"):
                         file["bad"][:]
-            together = [file[str(i)] for i in range(300)]
+            together = [file[str(i)] for i in range(count)]
             for i, dataset in enumerate(together):
                 np.testing.assert_array_equal(dataset[:], ITEMS[: 300 + i])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from bf16codecs.errors import CodecError
 from bits import assert_same_bits
 from contents import lcg_bytes
 from hdf5_tools import dumped, filters, tool
+from native_core import core
 from versions import ancestors, fields, weights
 
 has_tools = pytest.mark.skipif(
@@ -189,7 +191,7 @@ def damaged(tmp_path: Path) -> tuple[Path, np.ndarray]:
     with h5py.File(path, "w") as file:
         dataset = hdf5.write_tensor(file, "x", array, compression=hdf5.Arithmetic(steps=16))
         frame = bytearray(dataset.id.read_direct_chunk((0, 0, 0))[1])
-        offsets = bf16codecs._core.Index(bytes(frame)).offsets
+        offsets = core.Index(bytes(frame)).offsets
         per_step = (len(offsets) - 1) // 16
         frame[offsets[per_step * 6 + 1] + 30] ^= 1
         dataset.id.write_direct_chunk((0, 0, 0), bytes(frame))
@@ -212,20 +214,21 @@ def test_a_damaged_step_stays_alone(damaged, mode: str) -> None:
             file["x"][0]
 
 
+@pytest.mark.skipif(not hasattr(os, "preadv"), reason="this system has no preadv to watch")
 def test_reads_the_blocks_on_the_way_alone(damaged, monkeypatch) -> None:
     path, array = damaged
     read = []
-    at = bf16codecs._chunks.sources.read_at
+    preadv = os.preadv
 
-    def noted(descriptor: int, offset: int, out: np.ndarray) -> int:
-        read.append(out.size)
-        return at(descriptor, offset, out)
+    def noted(descriptor: int, buffers: list, offset: int, *flags: int) -> int:
+        read.append(sum(memoryview(each).nbytes for each in buffers))
+        return preadv(descriptor, buffers, offset, *flags)
 
-    monkeypatch.setattr("bf16codecs._chunks.sources.read_at", noted)
+    monkeypatch.setattr(os, "preadv", noted)
     with h5py.File(path) as file:
         frame = file["x"].id.read_direct_chunk((0, 0, 0))[1]
         assert_same_bits(hdf5.read_tensor(file["x"], np.s_[9, 5]), array[9, 5])
-        offsets = bf16codecs._core.Index(frame).offsets
+        offsets = core.Index(frame).offsets
         blocks = [3 * v for v in (0, 8, 9)]
         head = max(4096, offsets[0])
         assert sum(read) == head + sum(offsets[b + 1] - offsets[b] for b in blocks)

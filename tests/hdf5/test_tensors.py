@@ -18,6 +18,7 @@ from bf16codecs import hdf5
 from bf16codecs.errors import CodecError
 from bits import assert_same_bits
 from contents import gaussian, lcg_bytes
+from looping import for_each
 
 FLOATS = ["bfloat16", "float8_e4m3fn", "float8_e5m2"]
 FILTERS = [
@@ -48,11 +49,11 @@ def every_pattern(name: str) -> np.ndarray:
     return np.arange(256**size, dtype=f"u{size}").view(name).reshape(-1, 32)
 
 
-@pytest.mark.parametrize("compression", FILTERS, ids=repr)
 @pytest.mark.parametrize("name", FLOATS)
+@for_each("compression", FILTERS)
 def test_every_bit_pattern(file: h5py.File, name: str, compression) -> None:
-    values = every_pattern(name)
-    dataset = hdf5.write_tensor(file, "x", values, compression=compression, chunks=(5, 32))
+    values, path = every_pattern(name), f"{compression!r}"
+    dataset = hdf5.write_tensor(file, path, values, compression=compression, chunks=(5, 32))
     assert_same_bits(hdf5.read_tensor(dataset), values)
     assert_same_bits(hdf5.read_tensor(dataset, np.s_[3:7, ::-3]), values[3:7, ::-3])
     # Through libhdf5 and the plugin, as other programs read it.
@@ -73,11 +74,11 @@ def test_parts_of_chunks_that_have_a_model(file: h5py.File) -> None:
             assert_same_bits(hdf5.read_tensor(dataset, selection), values[selection])
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("compression", [None, hdf5.Huffman(), hdf5.Arithmetic("bfloat16")])
+@for_each("dtype", DTYPES)
 def test_other_types(file: h5py.File, dtype: str, compression) -> None:
     values = random_array(dtype, (20, 9, 3))
-    dataset = hdf5.write_tensor(file, "x", values, compression=compression, chunks=(6, 9, 2))
+    dataset = hdf5.write_tensor(file, dtype, values, compression=compression, chunks=(6, 9, 2))
     read = hdf5.read_tensor(dataset)
     assert read.dtype == values.dtype
     assert read.tobytes() == values.tobytes()
@@ -104,11 +105,11 @@ def test_h5py_reads_numbers(file: h5py.File) -> None:
     np.testing.assert_array_equal(dataset[:], values.astype(np.float32))
 
 
-@pytest.mark.parametrize("shape", [(), (0,), (3, 0, 2), (1,), (1, 1, 1), (7,)])
+@for_each("shape", [(), (0,), (3, 0, 2), (1,), (1, 1, 1), (7,)])
 def test_shapes(file: h5py.File, shape: tuple[int, ...]) -> None:
     values = np.full(shape, np.nan, ml_dtypes.bfloat16)
-    dataset = hdf5.write_tensor(file, "some/where", values)
-    read = hdf5.read_tensor(file["some/where"])
+    dataset = hdf5.write_tensor(file, f"some/where/{shape}", values)
+    read = hdf5.read_tensor(file[f"some/where/{shape}"])
     assert dataset.shape == read.shape == shape
     assert_same_bits(read, values)
 
@@ -223,7 +224,7 @@ def test_unflushed_writes_are_seen(file: h5py.File) -> None:
         assert (hdf5.read_tensor(dataset) == i).all()
 
 
-@pytest.mark.parametrize("chunks", [(3,), (3, 3, 3), (0, 3), (11, 3)])
+@for_each("chunks", [(3,), (3, 3, 3), (0, 3), (11, 3)])
 def test_chunks_that_do_not_fit(file: h5py.File, chunks: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="chunks"):
         hdf5.write_tensor(file, "x", np.zeros((10, 10)), chunks=chunks)

@@ -18,6 +18,7 @@ from bf16codecs import hdf5
 from bf16codecs.convert import hdf5_to_safetensors, safetensors_to_hdf5
 from bits import assert_same_bits, bits
 from hdf5_tools import dumped, filters, tool
+from looping import for_each
 
 pytestmark = pytest.mark.skipif(
     shutil.which("h5dump") is None or shutil.which("h5repack") is None,
@@ -38,8 +39,8 @@ def weights() -> np.ndarray:
     return rng.normal(0, 0.02, (100, 64)).astype(ml_dtypes.bfloat16)
 
 
-@pytest.mark.parametrize("compression", [None, hdf5.Huffman(), hdf5.Arithmetic(), hdf5.Split()])
 @pytest.mark.parametrize("name", FLOATS)
+@for_each("compression", [None, hdf5.Huffman(), hdf5.Arithmetic(), hdf5.Split()])
 def test_h5dump_prints_the_numbers(tmp_path: Path, name: str, compression) -> None:
     values = every_pattern(name)
     with h5py.File(tmp_path / "x.h5", "w") as file:
@@ -69,9 +70,7 @@ def test_h5ls_names_the_filter(tmp_path: Path, weights: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("flag", [0, 1])
-@pytest.mark.parametrize(
-    ("values", "parameters"), [((3, 0), "3 0"), ((2, 0, 2), "2 0 2"), ((1,), "1"), ((0,), "0")]
-)
+@for_each("values, parameters", [((3, 0), "3 0"), ((2, 0, 2), "2 0 2"), ((1,), "1"), ((0,), "0")])
 def test_h5repack_compresses_and_decompresses(
     tmp_path: Path, weights: np.ndarray, flag: int, values: tuple[int, ...], parameters: str
 ) -> None:
@@ -181,15 +180,17 @@ def c_flags() -> list[str]:
 
 
 @pytest.mark.skipif(
-    shutil.which("pkg-config") is None or shutil.which("cc") is None or not c_flags(),
-    reason="a C compiler, pkg-config and HDF5's headers (Debian: libhdf5-dev) are not all there",
+    shutil.which("pkg-config") is None or shutil.which("cc") is None,
+    reason="a C compiler or pkg-config is not installed",
 )
 def test_c_program_of_the_document(tmp_path: Path, weights: np.ndarray, root: Path) -> None:
+    if not (flags := c_flags()):
+        pytest.skip("HDF5's headers (Debian: libhdf5-dev) are not installed")
     text = (root / "docs" / "howto" / "programs.md").read_text("utf-8")
     (code,) = re.findall(r"```c\n(.*?)```", text, re.DOTALL)
     (tmp_path / "read.c").write_text(code)
     program = tmp_path / "read"
-    tool("cc", tmp_path / "read.c", "-o", program, *c_flags())
+    tool("cc", tmp_path / "read.c", "-o", program, *flags)
     with h5py.File(tmp_path / "x.h5", "w") as file:
         hdf5.write_tensor(file, "layer/weight", weights, compression=hdf5.Arithmetic())
     printed = tool(program, tmp_path / "x.h5", "layer/weight").split()
