@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bf16codecs
-from based_models import write_steps
+from based_models import tensors_of, write_steps
 from bf16codecs.convert import (
     append_to_run,
     appending,
@@ -37,6 +37,7 @@ from run_stores import (
     restored,
     write_checkpoints,
 )
+from tiers import by_tier
 
 STEPS = eventful()
 GROUPS = [1, 2, 3, 4, 16]
@@ -47,44 +48,44 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return write_checkpoints(tmp_path_factory.mktemp("checkpoints"), STEPS)
 
 
+# How steps are grouped has nothing to do with where they are.
+PAIRS = [(kind, group) for kind in KINDS for group in (GROUPS if kind == "zarr 3" else (3, 16))]
+
+
 @pytest.mark.parametrize(
-    ("kind", "group"),
-    # How steps are grouped has nothing to do with where they are.
-    [(kind, group) for kind in KINDS for group in (GROUPS if kind == "zarr 3" else (3, 16))],
+    ("kind", "group"), by_tier([("zarr 3", 3), ("zarr 2", 16), ("zip", 1)], PAIRS)
 )
 def test_round_trip(checkpoints: list[Path], tmp_path: Path, kind: str, group: int) -> None:
-    store = make_run(kind, checkpoints, tmp_path, keyframe_every=group, chunk_size=256)
+    checkpoints = checkpoints[: by_tier(4, len(STEPS))]
+    options = {"keyframe_every": group, "chunk_size": 256}
+    store = make_run(kind, checkpoints, tmp_path, **options)
     assert names_in(tmp_path) == {store.name}
     originals = {path.name: path.read_bytes() for path in checkpoints}
     assert restored(store, tmp_path / "back") == originals
-    for path, number in zip(checkpoints, STEPS, strict=True):
+    numbers = list(STEPS)[: len(checkpoints)]
+    for path, number in zip(checkpoints, numbers, strict=True):
         zarr_to_safetensors(f"{store}@{number}", tmp_path / "one", overwrite=True, sync=False)
         assert (tmp_path / "one").read_bytes() == originals[path.name]
         verify_store(f"{store}@{number}", path)
-    assert verify_store(store).tensors == sum(map(len, STEPS.values()))
+    assert verify_store(store).tensors == sum(len(STEPS[number]) for number in numbers)
     if store.is_dir():
         (tmp_path / "by appends").mkdir()
-        own = make_run(
-            kind,
-            checkpoints,
-            tmp_path / "by appends",
-            by_appends=True,
-            keyframe_every=group,
-            chunk_size=256,
-        )
+        own = make_run(kind, checkpoints, tmp_path / "by appends", by_appends=True, **options)
         assert files_in(own) == files_in(store)
 
 
-@pytest.mark.parametrize(
-    "options", [{"level": "best"}, {"codec": "huffman"}, {"threads": 3}], ids=str
-)
-def test_codecs_and_threads(checkpoints: list[Path], tmp_path: Path, options: Arrays) -> None:
-    store = make_run("zarr 3", checkpoints, tmp_path, keyframe_every=4, **options)
-    assert restored(store, tmp_path / "back") == {p.name: p.read_bytes() for p in checkpoints}
-    if "threads" in options:
-        (tmp_path / "one").mkdir()
-        one = make_run("zarr 3", checkpoints, tmp_path / "one", keyframe_every=4, threads=1)
-        assert files_in(one) == files_in(store)
+def test_codecs_and_threads(checkpoints: list[Path], tmp_path: Path) -> None:
+    checkpoints = checkpoints[: by_tier(4, len(STEPS))]
+    originals = {path.name: path.read_bytes() for path in checkpoints}
+    found = []
+    cases: list[Arrays] = [{"level": "best"}, {"codec": "huffman"}, {"threads": 3}, {"threads": 1}]
+    for place, options in enumerate(cases):
+        folder = tmp_path / str(place)
+        folder.mkdir()
+        store = make_run("zarr 3", checkpoints, folder, keyframe_every=4, **options)
+        assert restored(store, folder / "back") == originals, options
+        found.append(files_in(store))
+    assert found[2] == found[3]
 
 
 def test_options_that_are_not_those_of_the_run(checkpoints: list[Path], tmp_path: Path) -> None:
@@ -151,23 +152,19 @@ def test_trained_weights(trained: list[Path], tmp_path: Path) -> None:
         assert (
             run[400][weight][7].tobytes() == bf16codecs.open_model(trained[2])[weight][7].tobytes()
         )
-        reader = run._reader
-        sizes = [reader.step(n).total_nbytes() for n in (300, 399)]
-        assert run[400]._home.opened.info.paths[other].endswith("#bfloat16")
+        own = {number: run[number].info().to_json() for number in run.steps}
+    sizes = [own[number]["stored_nbytes"] for number in (300, 399, 400)]
     # 6 bits a weight where a whole one takes 10.6; roundings of what is there take nothing.
     assert sizes[1] < 0.62 * sizes[0]
-    alone = tmp_path / "alone.zarr"
+    assert {t["name"]: t["codec"] for t in own[400]["tensors"]}[other] == "rounded"
     masters = {
         name: tensor[...]
         for name, tensor in bf16codecs.open_model(trained[2]).items()
         if name.startswith("master")
     }
+    alone = tmp_path / "alone.zarr"
     safetensors_to_zarr(write_safetensors(tmp_path / "masters.safetensors", masters), alone)
-    with bf16codecs.open_run(store) as run, bf16codecs.open_model(alone) as model:
-        whole = sum(
-            model._home.opened.stored_nbytes(p) for p in model._home.opened.info.paths.values()
-        )
-        assert run._reader.step(400).total_nbytes() < whole
+    assert sizes[2] < sum(tensor["stored_nbytes"] for tensor in tensors_of(alone).values())
 
 
 # --- any history ----------------------------------------------------------------------------------
@@ -190,8 +187,7 @@ histories = st.lists(
 )
 
 
-@pytest.mark.slow
-@settings(max_examples=25)
+@settings(max_examples=by_tier(4, 25))
 @given(history=histories, group=st.sampled_from([1, 2, 3, 16]), is_appended=st.booleans())
 def test_any_history(
     tmp_path_factory: pytest.TempPathFactory,

@@ -17,7 +17,6 @@ from folders import content_of
 from run_stores import Arrays, drifting, make_run, restored, write_checkpoints
 
 POSIX = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="a system without FIFOs")
-FORMATS = pytest.mark.parametrize("kind", ["zarr 3", "zarr 2"])
 
 # What an append to a run of two steps in groups of four goes by, and what it changes.
 TOUCHED = {
@@ -30,7 +29,6 @@ TOUCHED = {
         *("step/.zarray", "step/0", "step/.appending", "step/.appending/new"),
     ],
 }
-PLACES = [(kind, key) for kind, keys in TOUCHED.items() for key in keys]
 
 
 @pytest.fixture(scope="module")
@@ -41,18 +39,26 @@ def steps(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return write_checkpoints(tmp_path_factory.mktemp("steps"), arrays)
 
 
-def killed_run(kind: str, steps: list[Path], folder: Path) -> Path:
-    """Return a run of two steps, with what an append to it has left that changed nothing."""
-    run = make_run(kind, steps[:2], folder, keyframe_every=4)
+@pytest.fixture(scope="module", params=["zarr 3", "zarr 2"])
+def killed(
+    request: pytest.FixtureRequest, steps: list[Path], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, Path]:
+    """Return a run of two steps, with what an append to it has left that changed nothing.
+
+    Its kind comes first. It is copied before it is changed.
+    """
+    kind = request.param
+    run = make_run(kind, steps[:2], tmp_path_factory.mktemp("killed"), keyframe_every=4)
     (run / "step/.appending").mkdir()
     (run / "step/.appending/new").write_bytes(b"")
-    return run
+    return kind, run
 
 
 @POSIX
-@FORMATS
-def test_what_is_staged_is_a_link(steps: list[Path], tmp_path: Path, kind: str) -> None:
-    run, other = killed_run(kind, steps, tmp_path), tmp_path / "other"
+def test_what_is_staged_is_a_link(
+    steps: list[Path], tmp_path: Path, killed: tuple[str, Path]
+) -> None:
+    run, other = shutil.copytree(killed[1], tmp_path / "run.zarr"), tmp_path / "other"
     other.write_text("precious")
     for number in range(8):
         (run / f"step/.appending/{number}").symlink_to(other)
@@ -64,45 +70,46 @@ def test_what_is_staged_is_a_link(steps: list[Path], tmp_path: Path, kind: str) 
 
 @POSIX
 @pytest.mark.parametrize("is_killed", [True, False], ids=["after a kill", "whole"])
-@pytest.mark.parametrize(("kind", "key"), PLACES)
 def test_links_out_of_the_run(
-    steps: list[Path], tmp_path: Path, kind: str, key: str, is_killed: bool
+    steps: list[Path], tmp_path: Path, killed: tuple[str, Path], is_killed: bool
 ) -> None:
-    run, outside = killed_run(kind, steps, tmp_path), tmp_path / "outside"
-    if not (is_killed or ".appending" in key):
-        shutil.rmtree(run / "step/.appending")
-    shutil.move(run / key, outside)
-    (run / key).symlink_to(outside)
-    before = content_of(outside)
-    with suppress(BF16CodecsError, OSError):
-        append_to_run(steps[2], run)
-    assert content_of(outside) == before
+    kind, original = killed
+    for number, key in enumerate(TOUCHED[kind]):
+        run = shutil.copytree(original, tmp_path / str(number) / "run.zarr")
+        outside = run.with_name("outside")
+        if not (is_killed or ".appending" in key):
+            shutil.rmtree(run / "step/.appending")
+        shutil.move(run / key, outside)
+        (run / key).symlink_to(outside)
+        before = content_of(outside)
+        with suppress(BF16CodecsError, OSError):
+            append_to_run(steps[2], run, sync=False)
+        assert content_of(outside) == before, key
 
 
 @pytest.mark.parametrize("is_killed", [True, False], ids=["after a kill", "whole"])
-@pytest.mark.parametrize("kept", [-1, -100, 90, 10, None])
-@FORMATS
 @pytest.mark.usefixtures("coded_whole")
 def test_damaged_chunks(
-    steps: list[Path], tmp_path: Path, kind: str, kept: int | None, is_killed: bool
+    steps: list[Path], tmp_path: Path, killed: tuple[str, Path], is_killed: bool
 ) -> None:
     """What is written behind the end would hide what was cut off, and new ones what is missing."""
-    run = killed_run(kind, steps[:2], tmp_path)
-    # Of the last tensor: others have the step already.
-    (chunk,) = (path for path in (run / "z").iterdir() if path.name.endswith("0.0.0"))
-    if kept is None:
-        chunk.unlink()
-    else:
-        os.truncate(chunk, kept if kept > 0 else chunk.stat().st_size + kept)
-    if not is_killed:
-        shutil.rmtree(run / "step/.appending")
-    before = content_of(run)
-    with pytest.raises(BF16CodecsError, match="damaged: ") as caught:
-        append_to_run(steps[2], run)
-    assert str(caught.value).startswith(f"{chunk}: ")
-    assert "restore it from its source or a copy" in str(caught.value)
-    shutil.rmtree(run / "step/.appending", ignore_errors=True)
-    assert content_of(run) == {k: v for k, v in before.items() if ".appending" not in k}
+    for kept in (-1, -100, 90, 10, None):
+        run = shutil.copytree(killed[1], tmp_path / str(kept) / "run.zarr")
+        # Of the last tensor: others have the step already.
+        (chunk,) = (path for path in (run / "z").iterdir() if path.name.endswith("0.0.0"))
+        if kept is None:
+            chunk.unlink()
+        else:
+            os.truncate(chunk, kept if kept > 0 else chunk.stat().st_size + kept)
+        if not is_killed:
+            shutil.rmtree(run / "step/.appending")
+        before = content_of(run)
+        with pytest.raises(BF16CodecsError, match="damaged: ") as caught:
+            append_to_run(steps[2], run)
+        assert str(caught.value).startswith(f"{chunk}: "), kept
+        assert "restore it from its source or a copy" in str(caught.value), kept
+        shutil.rmtree(run / "step/.appending", ignore_errors=True)
+        assert content_of(run) == {k: v for k, v in before.items() if ".appending" not in k}, kept
 
 
 @pytest.fixture
@@ -143,14 +150,13 @@ for run in sys.argv[2:]:
 
 
 @POSIX
-@FORMATS
 def test_pipes_are_not_waited_for(
-    steps: list[Path], tmp_path: Path, run_python: Any, kind: str
+    steps: list[Path], tmp_path: Path, run_python: Any, killed: tuple[str, Path]
 ) -> None:
+    kind, original = killed
     runs = []
     for number, key in enumerate(TOUCHED[kind]):
-        (tmp_path / str(number)).mkdir()
-        run = killed_run(kind, steps, tmp_path / str(number))
+        run = shutil.copytree(original, tmp_path / str(number) / "run.zarr")
         if (run / key).is_dir():
             shutil.rmtree(run / key)
         (run / key).unlink(missing_ok=True)
