@@ -4,10 +4,11 @@ from zarr.storage import MemoryStore
 
 
 class CountingStore(MemoryStore):
-    """Notes what is read of chunks."""
+    """Notes what is read of chunks. `content` is its dict of buffers by key."""
 
     def __init__(self):
-        super().__init__()
+        self.content = {}
+        super().__init__(self.content)
         self.requests = []
 
     def note(self, key, byte_range, reply):

@@ -12,12 +12,13 @@ from bf16codecs import BF16Arithmetic, BF16Huffman, BF16Split, BF16Zstd
 from bf16codecs.errors import DtypeMismatchWarning
 from bf16codecs.zarr import BF16BlocksCodec
 from bits import assert_same_bits
+from looping import for_each
 
 pytestmark = pytest.mark.filterwarnings("ignore:invalid value encountered in equal")
 
 CLASSES = [BF16Split, BF16Huffman, BF16Arithmetic, BF16Zstd]
-classes = pytest.mark.parametrize("cls", CLASSES)
-dtypes = pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float8_e5m2", "int64", "bool"])
+classes = for_each("cls", CLASSES)
+dtypes = for_each("dtype", ["bfloat16", "float32", "float8_e5m2", "int64", "bool"])
 LAYOUTS = {"int64": "float64", "bool": "float8_e4m3fn"}
 
 
@@ -33,20 +34,20 @@ def only_frame(folder):
 @classes
 @dtypes
 @pytest.mark.usefixtures("pipeline")
-def test_format_3_stores_the_data_type(tmp_path, cls, dtype):
-    data, layout = numbers(dtype), LAYOUTS.get(dtype, dtype)
+def test_format_3_stores_the_data_type(new_folder, cls, dtype):
+    data, layout, folder = numbers(dtype), LAYOUTS.get(dtype, dtype), new_folder()
     with warnings.catch_warnings():
         warnings.simplefilter("error", DtypeMismatchWarning)
         array = zarr.create_array(
-            tmp_path, data=data, chunks=data.shape, compressors=cls(dtype="auto")
+            folder, data=data, chunks=data.shape, compressors=cls(dtype="auto")
         )
-    (_, stored) = json.loads((tmp_path / "zarr.json").read_text())["codecs"]
+    (_, stored) = json.loads((folder / "zarr.json").read_text())["codecs"]
     assert stored == dict(cls(dtype=layout))
-    assert bf16codecs.inspect(only_frame(tmp_path))["dtype"] == layout
-    assert_same_bits(zarr.open_array(tmp_path)[:], data)
+    assert bf16codecs.inspect(only_frame(folder))["dtype"] == layout
+    assert_same_bits(zarr.open_array(folder)[:], data)
     array.resize((128, 30))
     array[64:] = data
-    assert_same_bits(zarr.open_array(tmp_path)[64:], data)
+    assert_same_bits(zarr.open_array(folder)[64:], data)
 
 
 @pytest.mark.usefixtures("pipeline")
@@ -67,13 +68,13 @@ def test_format_3_inside_shards_and_with_steps(tmp_path):
 @classes
 @dtypes
 @pytest.mark.usefixtures("pipeline")
-def test_the_blocks_codec_stores_the_data_type(tmp_path, cls, dtype):
-    data, layout = numbers(dtype), LAYOUTS.get(dtype, dtype)
+def test_the_blocks_codec_stores_the_data_type(new_folder, cls, dtype):
+    data, layout, folder = numbers(dtype), LAYOUTS.get(dtype, dtype), new_folder()
     blocks = BF16BlocksCodec(cls(dtype="auto"))
-    zarr.create_array(tmp_path, data=data, serializer=blocks, compressors=None)
-    (stored,) = json.loads((tmp_path / "zarr.json").read_text())["codecs"]
+    zarr.create_array(folder, data=data, serializer=blocks, compressors=None)
+    (stored,) = json.loads((folder / "zarr.json").read_text())["codecs"]
     assert stored["configuration"]["codec"] == dict(cls(dtype=layout))
-    assert_same_bits(zarr.open_array(tmp_path)[3:5], data[3:5])
+    assert_same_bits(zarr.open_array(folder)[3:5], data[3:5])
 
 
 def test_the_blocks_codec_is_arithmetic_as_conversions_are(tmp_path):
@@ -87,16 +88,16 @@ def test_the_blocks_codec_is_arithmetic_as_conversions_are(tmp_path):
 
 @classes
 @dtypes
-def test_format_2_keeps_the_word_which_readers_do_not_need(tmp_path, cls, dtype):
-    data, codec = numbers(dtype), cls(dtype="auto")
-    zarr.create_array(tmp_path, data=data, chunks=data.shape, compressors=codec, zarr_format=2)
-    assert json.loads((tmp_path / ".zarray").read_text())["compressor"] == codec.get_config()
-    assert bf16codecs.inspect(only_frame(tmp_path))["dtype"] == LAYOUTS.get(dtype, dtype)
-    assert_same_bits(zarr.open_array(tmp_path)[:], data)
-    other = json.loads((tmp_path / ".zarray").read_text())
+def test_format_2_keeps_the_word_which_readers_do_not_need(new_folder, cls, dtype):
+    data, codec, folder = numbers(dtype), cls(dtype="auto"), new_folder()
+    zarr.create_array(folder, data=data, chunks=data.shape, compressors=codec, zarr_format=2)
+    assert json.loads((folder / ".zarray").read_text())["compressor"] == codec.get_config()
+    assert bf16codecs.inspect(only_frame(folder))["dtype"] == LAYOUTS.get(dtype, dtype)
+    assert_same_bits(zarr.open_array(folder)[:], data)
+    other = json.loads((folder / ".zarray").read_text())
     other["compressor"]["dtype"] = "float64"
-    (tmp_path / ".zarray").write_text(json.dumps(other))
-    assert_same_bits(zarr.open_array(tmp_path)[:], data)
+    (folder / ".zarray").write_text(json.dumps(other))
+    assert_same_bits(zarr.open_array(folder)[:], data)
 
 
 @pytest.mark.usefixtures("pipeline")

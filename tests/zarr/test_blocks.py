@@ -7,7 +7,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from zarr.dtype import parse_dtype
 from zarr.storage import LocalStore, ZipStore
@@ -16,6 +16,7 @@ import bf16codecs
 from bf16codecs import BF16Arithmetic, BF16Huffman, BF16Split, BF16Zstd
 from bf16codecs.zarr import BF16BlocksCodec
 from bits import assert_same_bits, bits
+from looping import for_each
 from selections import selections
 
 pytestmark = [
@@ -32,7 +33,7 @@ CODECS = [
     BF16Arithmetic(level="best"),
     BF16Zstd(level=5),
 ]
-codecs = pytest.mark.parametrize("codec", CODECS, ids=repr)
+codecs = for_each("codec", CODECS)
 BLOCK_BYTES = 1 << 19
 
 
@@ -46,46 +47,43 @@ def create(store, data, codec="huffman", **options):
 
 
 @codecs
-@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn", "float32", "complex64", "int16"])
-def test_arrays_round_trip(tmp_path, codec, dtype):
-    data = weights((70, 30), dtype)
-    array = create(tmp_path, data, codec, chunks=(16, 20))
-    for a in (array, zarr.open_array(tmp_path, mode="r"), pickle.loads(pickle.dumps(array))):
+@for_each("dtype", ["bfloat16", "float8_e4m3fn", "float32", "complex64", "int16"])
+def test_arrays_round_trip(new_folder, codec, dtype):
+    data, folder = weights((70, 30), dtype), new_folder()
+    array = create(folder, data, codec, chunks=(16, 20))
+    for a in (array, zarr.open_array(folder, mode="r"), pickle.loads(pickle.dumps(array))):
         assert_same_bits(a[:], data)
         assert_same_bits(a[5:60:7, ::3], data[5:60:7, ::3])
         assert_same_bits(a.oindex[[1, 40, 3], 2:9], data[[1, 40, 3], 2:9])
         assert_same_bits(a.vindex[[1, 40], [2, 29]], data[[1, 40], [2, 29]])
 
 
-LARGE = weights((37, 101, 97), "float32")  # 2.8 blocks
-
-
 @pytest.fixture
 def large_arrays():
-    chunks = {"one chunk": LARGE.shape, "several": (37, 60, 97)}
-    arrays = {}
-    for name, shape in chunks.items():
-        arrays[name] = create({}, LARGE, BF16Arithmetic(dtype="float32"), chunks=shape)
-    return arrays
+    """Return an array of 2.8 blocks, and arrays of zarr with these numbers."""
+    large = weights((37, 101, 97), "float32")
+    codec = BF16Arithmetic(dtype="float32")
+    one = create({}, large, codec)
+    return large, {"one chunk": one, "several": create({}, large, codec, chunks=(37, 60, 97))}
 
 
-@settings(max_examples=40)
 @given(data=st.data(), name=st.sampled_from(["one chunk", "several"]))
 def test_selections_are_numpys(large_arrays, data, name):
-    array = large_arrays[name]
-    selection = tuple(data.draw(selections(length)) for length in LARGE.shape)
-    assert_same_bits(array[selection], LARGE[selection])
+    large, arrays = large_arrays
+    array = arrays[name]
+    selection = tuple(data.draw(selections(length)) for length in large.shape)
+    assert_same_bits(array[selection], large[selection])
     rows = data.draw(st.lists(st.integers(0, 36), min_size=1, max_size=5))
     columns = data.draw(selections(97))
-    assert_same_bits(array.oindex[rows, 3, columns], LARGE[rows, 3][:, columns])
+    assert_same_bits(array.oindex[rows, 3, columns], large[rows, 3][:, columns])
     points = tuple(
         np.array(data.draw(st.lists(st.integers(0, n - 1), min_size=4, max_size=4)))
-        for n in LARGE.shape
+        for n in large.shape
     )
-    assert_same_bits(array.vindex[points], LARGE[points])
-    mask = np.zeros(LARGE.shape, bool)
+    assert_same_bits(array.vindex[points], large[points])
+    mask = np.zeros(large.shape, bool)
     mask[points] = True
-    assert_same_bits(array.get_mask_selection(mask), LARGE[mask])
+    assert_same_bits(array.get_mask_selection(mask), large[mask])
 
 
 def test_missing_chunks_have_the_fill_value():
@@ -161,10 +159,10 @@ def test_fortran_order_in_memory():
 
 
 @codecs
-def test_inside_shards(tmp_path, codec):
-    data = weights((1200, 1100))
-    array = create(tmp_path, data, codec, chunks=(600, 550), shards=(1200, 1100))
-    for a in (array, zarr.open_array(tmp_path)):
+def test_inside_shards(new_folder, codec):
+    data, folder = weights((1200, 1100)), new_folder()
+    array = create(folder, data, codec, chunks=(600, 550), shards=(1200, 1100))
+    for a in (array, zarr.open_array(folder)):
         assert_same_bits(a[:], data)
         assert_same_bits(a[599:602, ::7], data[599:602, ::7])
     array[5:10, 3] = data[5:10, 3] = weights(5)
@@ -255,8 +253,8 @@ def test_describes_itself(codec):
         blocks.compute_encoded_size(100, None)
 
 
-@pytest.mark.parametrize(
-    ("configuration", "error", "message"),
+@for_each(
+    "configuration, error, message",
     [
         ({"codec": "gzip"}, ValueError, "'gzip'"),
         ({"codec": {"name": "gzip", "configuration": {}}}, ValueError, "'gzip'"),

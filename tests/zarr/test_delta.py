@@ -15,6 +15,7 @@ from zarr.codecs import Crc32cCodec, GzipCodec
 from bf16codecs import RunLength
 from bf16codecs.errors import CorruptDataError
 from bf16codecs.zarr import DeltaCodec
+from looping import for_each
 
 HALVES = np.arange(65536, dtype="<u2").view("<f2")  # all of them: NaNs of every payload, both zeros
 AFTER: list[list[Any]] = [[], [RunLength(), Crc32cCodec()], [GzipCodec(level=9)]]
@@ -29,19 +30,20 @@ def summed(encoded: bytes, size: int) -> bytes:
     return out
 
 
-@pytest.mark.parametrize("after", AFTER, ids=["alone", "run lengths", "gzip"])
-@pytest.mark.parametrize("dtype", ["|u1", "<u2", "<u4", "<u8"])
+@for_each("after", AFTER, ids=["alone", "run lengths", "gzip"])
+@for_each("dtype", ["|u1", "<u2", "<u4", "<u8"])
 @pytest.mark.usefixtures("pipeline")
-def test_every_half_comes_back(tmp_path, after, dtype):
+def test_every_half_comes_back(new_folder, after, dtype):
+    folder = new_folder()
     options = {
         "compressors": [DeltaCodec(dtype), *after],
         "config": {"write_empty_chunks": True},
     }
     array = zarr.create_array(
-        tmp_path, shape=HALVES.shape, chunks=(5000,), dtype="float16", **options
+        folder, shape=HALVES.shape, chunks=(5000,), dtype="float16", **options
     )
     array[:] = HALVES
-    for a in (array, zarr.open_array(tmp_path, mode="r")):
+    for a in (array, zarr.open_array(folder, mode="r")):
         assert a[:].tobytes() == HALVES.tobytes()
         assert a[4000:6001:7].tobytes() == HALVES[4000:6001:7].tobytes()
 

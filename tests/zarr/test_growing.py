@@ -12,6 +12,7 @@ from bf16codecs.zarr import BF16BlocksCodec
 from bits import assert_same_bits
 from counting_store import CountingStore
 from growing_frames import ENTRY, HEADER, frames_of
+from looping import for_each
 from native_core import core
 from versions import ancestors, fields
 
@@ -27,7 +28,7 @@ FORMS = {
     "3": {"zarr_format": 3, "compressors": CODEC},
     "blocks": {"serializer": BF16BlocksCodec(CODEC), "compressors": None},
 }
-forms = pytest.mark.parametrize("form", FORMS)
+forms = for_each("form", FORMS)
 
 
 def grown_of(data, codec=CODEC):
@@ -61,16 +62,17 @@ def check(array, data):
 
 
 @forms
-@pytest.mark.parametrize("rest", [b"", b"room for the next"])
-def test_reads_what_is_there(tmp_path, form, rest):
-    array, _ = create(tmp_path, form, content=grown_of(FIELD) + rest)
-    for a in (array, zarr.open_array(tmp_path, mode="r")):
+@for_each("rest", [b"", b"room for the next"])
+def test_reads_what_is_there(new_folder, form, rest):
+    folder = new_folder()
+    array, _ = create(folder, form, content=grown_of(FIELD) + rest)
+    for a in (array, zarr.open_array(folder, mode="r")):
         check(a, FIELD)
 
 
 @forms
-def test_what_is_not_there(tmp_path, form):
-    array, _ = create(tmp_path, form, steps=8)
+def test_what_is_not_there(new_folder, form):
+    array, _ = create(new_folder(), form, steps=8)
     assert_same_bits(array[:5], FIELD)
     if form == "blocks":
         message = "the chunk has 5 of 8 versions, and version 6 was asked for"
@@ -81,20 +83,20 @@ def test_what_is_not_there(tmp_path, form):
 
 
 @forms
-def test_a_step_is_appended(tmp_path, form):
-    content = bytearray(grown_of(FIELD[:1]))
-    array, chunk = create(tmp_path, form, 1, bytes(content))
+def test_a_step_is_appended(new_folder, form):
+    content, folder = bytearray(grown_of(FIELD[:1])), new_folder()
+    array, chunk = create(folder, form, 1, bytes(content))
     for step in range(1, 5):
         parent = step & step - 1
         version = Version(FIELD[step], parent, FIELD[parent])
         addition = append_version(CODEC, content[: HEADER + ENTRY * 8], version)
         content[addition.frame_at :] = addition.frame
         chunk.write_bytes(content)  # interrupted before the entry
-        check_steps(tmp_path, FIELD[:step])
+        check_steps(folder, FIELD[:step])
         content[addition.entry_at : addition.entry_at + ENTRY] = addition.entry
         chunk.write_bytes(content)
         array.resize((step + 1, 30, 50))
-        check_steps(tmp_path, FIELD[: step + 1])
+        check_steps(folder, FIELD[: step + 1])
     check(array, FIELD)
 
 
@@ -105,9 +107,9 @@ def check_steps(path, data):
 
 
 @forms
-def test_zarr_writes_steps_into_the_chunk(tmp_path, form):
+def test_zarr_writes_steps_into_the_chunk(new_folder, form):
     """Then it is one frame, as zarr writes them."""
-    array, chunk = create(tmp_path, form, steps=8)
+    array, chunk = create(new_folder(), form, steps=8)
     new = fields(3, 30, 50, seed=1)
     array[5:] = new
     assert_same_bits(array[:], np.concatenate([FIELD, new]))
@@ -115,18 +117,18 @@ def test_zarr_writes_steps_into_the_chunk(tmp_path, form):
 
 
 @forms
-def test_a_chunk_for_another_number_of_steps(tmp_path, form):
+def test_a_chunk_for_another_number_of_steps(new_folder, form):
     codec = BF16Arithmetic("float32", steps=16)
-    array, _ = create(tmp_path, form, content=grown_of(FIELD, codec))
+    array, _ = create(new_folder(), form, content=grown_of(FIELD, codec))
     with pytest.raises(ValueError, match=r"room for|reshape"):  # zarr's own, in format 3
         array[:]
 
 
 @forms
-def test_a_chunk_that_claims_any_size(tmp_path, form):
+def test_a_chunk_that_claims_any_size(new_folder, form):
     codec = BF16Huffman("float32", steps=65534)
     content = grown_of(np.zeros((1, 1 << 20), "f4"), codec)
-    array, _ = create(tmp_path, form, content=content)
+    array, _ = create(new_folder(), form, content=content)
     with pytest.raises(CorruptDataError):
         array[:]
 
@@ -148,7 +150,7 @@ def test_fetches_the_blocks_of_the_versions_on_the_way():
     array[:1] = 1
     content = grown_of(data, codec)
     key = "c/0/0/0"
-    store._store_dict[key] = store._store_dict[key].from_bytes(content)
+    store.content[key] = store.content[key].from_bytes(content)
     frames, begin = frames_of(content), HEADER + 16 * ENTRY
     begins = np.cumsum([begin, *map(len, frames)])
     for selection, place in ((np.s_[11, 5], 0), (np.s_[7, 130:140, 3], 1), (np.s_[12, -1], 2)):

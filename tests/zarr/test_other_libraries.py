@@ -23,6 +23,7 @@ from bf16codecs.convert import (
     verify_store,
     zarr_to_safetensors,
 )
+from looping import for_each
 from models import write_model
 
 #: Names of tensors, and their dtypes and shapes: several chunks of 4 KiB, one with a part of a row
@@ -122,32 +123,32 @@ def check(store: Path, source: Path, read: Callable[..., NDArray[Any]], tensor: 
         assert found.tobytes() == wanted[selection].tobytes(), selection
 
 
-PLAIN = pytest.mark.parametrize("codec", ["none", "plain-zstd"])
-FORMATS = pytest.mark.parametrize("zarr_format", [3, 2])
+PLAIN = for_each("codec", ["none", "plain-zstd"])
+FORMATS = for_each("zarr_format", [3, 2])
 
 
 @FORMATS
 @PLAIN
-@pytest.mark.parametrize("tensor", EVERY)
+@for_each("tensor", EVERY)
 def test_tensorstore_reads_plain_stores(stores, source, codec, zarr_format, tensor):
     check(stores(codec, zarr_format), source, read_by_tensorstore, tensor)
 
 
 @PLAIN
-@pytest.mark.parametrize("tensor", [*BFLOAT16, *FLOATS, *OTHERS])
+@for_each("tensor", [*BFLOAT16, *FLOATS, *OTHERS])
 def test_zarrs_reads_plain_stores(stores, source, codec, tensor):
     check(stores(codec, 3), source, read_by_zarrs, tensor)
 
 
 @PLAIN
-@pytest.mark.parametrize("tensor", [*FLOATS, *OTHERS])
+@for_each("tensor", [*FLOATS, *OTHERS])
 def test_zarrs_reads_plain_stores_of_format_2(stores, source, codec, tensor):
     """But for bfloat16, of which it knows no spelling there."""
     check(stores(codec, 2), source, read_by_zarrs, tensor)
 
 
-@pytest.mark.parametrize(
-    ("codec", "zarr_format", "tensor"),
+@for_each(
+    "codec, zarr_format, tensor",
     [
         ("none", 2, "layer.weight"),
         ("none", 3, "narrow"),
@@ -173,7 +174,7 @@ def test_zarrs_leaves_the_rest_to_zarr_python(stores, source, codec, zarr_format
 
 
 @FORMATS
-@pytest.mark.parametrize("codec", ["arithmetic", "huffman", "split", "zstd"])
+@for_each("codec", ["arithmetic", "huffman", "split", "zstd"])
 def test_tensorstore_refuses_codecs_that_it_does_not_know(stores, codec, zarr_format):
     pytest.importorskip("tensorstore")
     array = place_of(stores(codec, zarr_format), "layer.weight")
@@ -237,13 +238,14 @@ def test_there_are_no_plain_stores_elsewhere(source, tmp_path, make):
 
 
 @FORMATS
-@pytest.mark.parametrize("level", [None, 1, 19])
-def test_plain_stores_are_model_stores(source, tmp_path, zarr_format, level):
-    store = tmp_path / "m.zarr"
+@for_each("level", [None, 1, 19])
+def test_plain_stores_are_model_stores(source, new_folder, zarr_format, level):
+    folder = new_folder()
+    store = folder / "m.zarr"
     safetensors_to_zarr(source, store, codec="plain-zstd", level=level, zarr_format=zarr_format)
     verify_store(store, source)
-    zarr_to_safetensors(store, tmp_path / "back")
-    assert (tmp_path / "back").read_bytes() == source.read_bytes()
+    zarr_to_safetensors(store, folder / "back")
+    assert (folder / "back").read_bytes() == source.read_bytes()
     with bf16codecs.open_model(store) as model, bf16codecs.open_model(source) as original:
         for name in EVERY:
             assert model[name][...].tobytes() == original[name][...].tobytes()

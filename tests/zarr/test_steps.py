@@ -14,6 +14,8 @@ from bf16codecs.errors import CodecError
 from bf16codecs.zarr import BF16ArithmeticCodec, BF16BlocksCodec, BF16HuffmanCodec
 from bits import assert_same_bits
 from counting_store import CountingStore
+from looping import for_each
+from native_core import core
 from versions import ancestors, fields, weights
 
 pytestmark = [
@@ -27,8 +29,8 @@ CODECS = [
     BF16Arithmetic("float32", steps=8),
     BF16Arithmetic("float32", level="best", checksum=False, steps=8),
 ]
-codecs = pytest.mark.parametrize("codec", CODECS, ids=repr)
-formats = pytest.mark.parametrize("zarr_format", [2, 3])
+codecs = for_each("codec", CODECS)
+formats = for_each("zarr_format", [2, 3])
 
 
 def create(store, data, codec, chunks, **options):
@@ -50,24 +52,26 @@ def check(array, data):
 
 @codecs
 @formats
-def test_arrays_are_compressed_by_steps(tmp_path, codec, zarr_format):
-    array = create(tmp_path, FIELD, codec, (8, 30, 50), zarr_format=zarr_format)
-    for a in (array, zarr.open_array(tmp_path, mode="r")):
+def test_arrays_are_compressed_by_steps(new_folder, codec, zarr_format):
+    folder = new_folder()
+    array = create(folder, FIELD, codec, (8, 30, 50), zarr_format=zarr_format)
+    for a in (array, zarr.open_array(folder, mode="r")):
         check(a, FIELD)
     config = codec.get_config()
     config.pop("steps")
     plain = create({}, FIELD, type(codec).from_config(config), (8, 30, 50), zarr_format=zarr_format)
     assert array.nbytes_stored() < 0.75 * plain.nbytes_stored()
     key = "c/1/0/0" if zarr_format == 3 else "1.0.0"
-    assert bf16codecs.inspect((tmp_path / key).read_bytes())["steps"] == 8
+    assert bf16codecs.inspect((folder / key).read_bytes())["steps"] == 8
 
 
 @codecs
-@pytest.mark.parametrize("options", [lambda c: {"compressors": c}, in_blocks], ids=["c", "blocks"])
-@pytest.mark.parametrize("shards", [None, (16, 30, 50)])
-def test_in_shards_and_in_blocks(tmp_path, codec, options, shards):
-    array = create(tmp_path, FIELD, None, (8, 30, 50), **options(codec), shards=shards)
-    for a in (array, zarr.open_array(tmp_path, mode="r")):
+@for_each("options", [lambda c: {"compressors": c}, in_blocks], ids=["c", "blocks"])
+@for_each("shards", [None, (16, 30, 50)])
+def test_in_shards_and_in_blocks(new_folder, codec, options, shards):
+    folder = new_folder()
+    array = create(folder, FIELD, None, (8, 30, 50), **options(codec), shards=shards)
+    for a in (array, zarr.open_array(folder, mode="r")):
         check(a, FIELD)
 
 
@@ -92,27 +96,29 @@ def test_weights_of_a_training_run():
 
 
 @formats
-def test_xarray(tmp_path, zarr_format):
+def test_xarray(new_folder, zarr_format):
     xarray = pytest.importorskip("xarray")
+    folder = new_folder()
     codec = BF16Arithmetic("float32", steps=8)
     dataset = xarray.Dataset({"t2m": (("time", "latitude", "longitude"), FIELD)})
     encoding = {"t2m": {"compressors": codec, "chunks": (8, 30, 50)}}
-    dataset.to_zarr(tmp_path, zarr_format=zarr_format, encoding=encoding, consolidated=False)
-    reopened = xarray.open_zarr(tmp_path, consolidated=False)["t2m"]
+    dataset.to_zarr(folder, zarr_format=zarr_format, encoding=encoding, consolidated=False)
+    reopened = xarray.open_zarr(folder, consolidated=False)["t2m"]
     assert_same_bits(reopened.values, FIELD)
     assert_same_bits(reopened.isel(time=5).values, FIELD[5])
     assert_same_bits(reopened.isel(time=slice(6, 18, 5), longitude=7).values, FIELD[6:18:5, :, 7])
 
 
 @formats
-def test_dask(tmp_path, zarr_format):
+def test_dask(new_folder, zarr_format):
     dask_array = pytest.importorskip("dask.array")
+    folder = new_folder()
     array = create(
-        tmp_path, FIELD, BF16Arithmetic("float32", steps=8), (8, 30, 50), zarr_format=zarr_format
+        folder, FIELD, BF16Arithmetic("float32", steps=8), (8, 30, 50), zarr_format=zarr_format
     )
     lazy = dask_array.from_array(array, chunks=(4, 30, 50))
     assert_same_bits(lazy[3:17].compute(scheduler="threads"), FIELD[3:17])
-    assert_same_bits(dask_array.from_zarr(str(tmp_path)).compute(scheduler="sync"), FIELD)
+    assert_same_bits(dask_array.from_zarr(str(folder)).compute(scheduler="sync"), FIELD)
 
 
 @codecs
@@ -128,7 +134,7 @@ def test_metadata_have_steps_where_there_are_several(tmp_path, codec):
         assert "steps" not in (tmp_path / "zarr.json").read_text()
 
 
-@pytest.mark.parametrize("cls", [BF16HuffmanCodec, BF16ArithmeticCodec])
+@for_each("cls", [BF16HuffmanCodec, BF16ArithmeticCodec])
 def test_classes_of_zarr_take_steps(cls):
     codec = cls(dtype="float32", steps=np.int64(8))
     assert codec.to_dict()["configuration"]["steps"] == 8
@@ -158,7 +164,7 @@ def test_chunks_that_steps_do_not_divide_are_refused_when_an_array_is_made(codec
 
 
 @codecs
-@pytest.mark.parametrize("options", [{"shards": (14, 5)}, {"zarr_format": 2}])
+@for_each("options", [{"shards": (14, 5)}, {"zarr_format": 2}])
 def test_and_elsewhere_when_they_are_written(codec, options):
     """Inside shards, zarr 3.4 asks the codec when the array is made, too."""
     common = {"shape": (14, 5), "chunks": (7, 5), "dtype": "f4", "compressors": codec}
@@ -178,11 +184,11 @@ def large():
 
 
 def frame_of(store):
-    return store._store_dict["c/0/0/0"].to_bytes()
+    return store.content["c/0/0/0"].to_bytes()
 
 
-@pytest.mark.parametrize(
-    ("selection", "versions", "places"),
+@for_each(
+    "selection, versions, places",
     [
         (np.s_[0], [0], range(3)),
         (np.s_[7], [7], range(3)),
@@ -191,13 +197,13 @@ def frame_of(store):
         (np.s_[5:7, 130], [5, 6], [1]),
         (np.s_[::8, ::280, 3], [0, 8], [0, 2]),
     ],
-    ids=str,
 )
 def test_fetches_the_blocks_of_the_versions_on_the_way(large, selection, versions, places):
     store, data, array = large
+    store.requests.clear()
     assert_same_bits(array[selection], data[selection])
     wanted = {a for v in versions for a in (v, *ancestors(v))}
-    offsets = bf16codecs._core.Index(frame_of(store)).offsets
+    offsets = core.Index(frame_of(store)).offsets
     blocks = [3 * v + place for v in wanted for place in places]
     head = sum(length for request, length in store.requests if request.start < offsets[0])
     assert store.fetched() - head == sum(offsets[b + 1] - offsets[b] for b in blocks)
@@ -206,9 +212,9 @@ def test_fetches_the_blocks_of_the_versions_on_the_way(large, selection, version
 def test_a_damaged_step_stays_alone(large):
     store, data, array = large
     frame = bytearray(frame_of(store))
-    offsets = bf16codecs._core.Index(bytes(frame)).offsets
+    offsets = core.Index(bytes(frame)).offsets
     frame[offsets[3 * 6 + 1] + 30] ^= 1  # step 6, from which 7 comes
-    store._store_dict["c/0/0/0"] = store._store_dict["c/0/0/0"].from_bytes(bytes(frame))
+    store.content["c/0/0/0"] = store.content["c/0/0/0"].from_bytes(bytes(frame))
     for step in range(16):
         if step in (6, 7):
             with pytest.raises(CodecError, match="block 19 of 48"):

@@ -22,6 +22,7 @@ from bf16codecs.zarr import (
 )
 from bits import assert_same_bits
 from checkout import ROOT
+from looping import for_each
 
 # zarr compares every chunk with the fill value; ml_dtypes warns when it compares NaNs.
 pytestmark = pytest.mark.filterwarnings("ignore:invalid value encountered in equal")
@@ -36,14 +37,10 @@ CODECS = [
 ]
 FRAME_CLASSES = [BF16SplitCodec, BF16HuffmanCodec, BF16ArithmeticCodec, BF16ZstdCodec]
 V3_CLASSES = [*FRAME_CLASSES, RunLengthCodec]
-codecs = pytest.mark.parametrize("codec", CODECS, ids=repr)
-classes = pytest.mark.parametrize("cls", V3_CLASSES)
+codecs = for_each("codec", CODECS)
+dtypes = for_each("dtype", ["bfloat16", "float8_e5m2", "float32", "complex64"])
+classes = for_each("cls", V3_CLASSES)
 DATA = np.random.default_rng(0).normal(0, 0.02, (70, 30))
-
-
-@pytest.fixture(params=["bfloat16", "float8_e5m2", "float32", "complex64"])
-def data(request):
-    return DATA.astype(request.param)
 
 
 def codecs_on_disk(path):
@@ -51,27 +48,30 @@ def codecs_on_disk(path):
 
 
 @codecs
-@pytest.mark.parametrize("wrap", [lambda c: c, lambda c: [c]], ids=["c", "[c]"])
+@dtypes
+@for_each("wrap", [lambda c: c, lambda c: [c]], ids=["c", "[c]"])
 @pytest.mark.usefixtures("pipeline")
-def test_create_array(tmp_path, data, codec, wrap):
+def test_create_array(new_folder, dtype, codec, wrap):
+    data, folder = DATA.astype(dtype), new_folder()
     array = zarr.create_array(
-        tmp_path, data=data, chunks=(16, 30), compressors=wrap(codec), fill_value=0
+        folder, data=data, chunks=(16, 30), compressors=wrap(codec), fill_value=0
     )
-    for a in (array, zarr.open_array(tmp_path, mode="r")):
+    for a in (array, zarr.open_array(folder, mode="r")):
         assert_same_bits(a[:], data)
         assert_same_bits(a[5:60:7, ::3], data[5:60:7, ::3])
-    assert codecs_on_disk(tmp_path)[1:] == [dict(codec)]
+    assert codecs_on_disk(folder)[1:] == [dict(codec)]
 
 
 @codecs
 @pytest.mark.usefixtures("pipeline")
-def test_a_frame_that_claims_more_than_a_chunk_is_not_decoded(tmp_path, codec):
+def test_a_frame_that_claims_more_than_a_chunk_is_not_decoded(new_folder, codec):
     """A gigabyte would be 3 kB of constant blocks."""
+    folder = new_folder()
     array = zarr.create_array(
-        tmp_path, shape=(100,), chunks=(100,), dtype="uint8", compressors=codec, fill_value=0
+        folder, shape=(100,), chunks=(100,), dtype="uint8", compressors=codec, fill_value=0
     )
     array[:] = 1
-    (tmp_path / "c/0").write_bytes(codec.encode(bytes(5000)))
+    (folder / "c/0").write_bytes(codec.encode(bytes(5000)))
     with pytest.raises(CorruptDataError, match="of 5000 bytes where a chunk has"):
         array[:]
 
@@ -84,8 +84,9 @@ def test_texts_of_any_length(tmp_path):
 
 
 @codecs
-@pytest.mark.parametrize("given_as", ["object", "format 3 class", "dict", "json"])
-def test_codecs_argument(tmp_path, codec, given_as):
+@for_each("given_as", ["object", "format 3 class", "dict", "json"])
+def test_codecs_argument(new_folder, codec, given_as):
+    folder = new_folder()
     data = DATA.astype(BF16)
     given = {
         "object": codec,
@@ -95,7 +96,7 @@ def test_codecs_argument(tmp_path, codec, given_as):
     }[given_as]
     bytes_codec = {"name": "bytes", "configuration": {"endian": "little"}}
     array = zarr.open(
-        store=tmp_path,
+        store=folder,
         shape=data.shape,
         dtype=data.dtype,
         chunks=(16, 30),
@@ -103,35 +104,39 @@ def test_codecs_argument(tmp_path, codec, given_as):
         zarr_format=3,
     )
     array[:] = data
-    assert_same_bits(zarr.open(tmp_path, mode="r")[:], data)
-    assert codecs_on_disk(tmp_path) == [bytes_codec, dict(codec)]
+    assert_same_bits(zarr.open(folder, mode="r")[:], data)
+    assert codecs_on_disk(folder) == [bytes_codec, dict(codec)]
 
 
 @codecs
+@dtypes
 @pytest.mark.filterwarnings("ignore:Consolidated metadata")
-def test_groups(tmp_path, data, codec):
-    group = zarr.create_group(tmp_path)
+def test_groups(new_folder, dtype, codec):
+    data, folder = DATA.astype(dtype), new_folder()
+    group = zarr.create_group(folder)
     group.create_array("a", data=data, compressors=codec, fill_value=0)
     group.create_array("b", data=data, compressors=[codec, zarr.codecs.Crc32cCodec()])
-    zarr.consolidate_metadata(tmp_path)
+    zarr.consolidate_metadata(folder)
     for name in "ab":
-        assert_same_bits(zarr.open_group(tmp_path, mode="r")[name][:], data)
+        assert_same_bits(zarr.open_group(folder, mode="r")[name][:], data)
 
 
 @codecs
-@pytest.mark.parametrize("by", ["shards", "codec"])
+@dtypes
+@for_each("by", ["shards", "codec"])
 @pytest.mark.usefixtures("pipeline")
-def test_sharding(tmp_path, data, codec, by):
+def test_sharding(new_folder, dtype, codec, by):
+    data, folder = DATA.astype(dtype), new_folder()
     if by == "shards":
         layout = {"chunks": (8, 10), "shards": (32, 30), "compressors": codec}
     else:
         sharding = ShardingCodec(chunk_shape=(8, 10), codecs=[BytesCodec(endian="little"), codec])
         layout = {"chunks": (32, 30), "serializer": sharding, "compressors": None}
-    zarr.create_array(tmp_path, data=data, **layout)
-    array = zarr.open_array(tmp_path, mode="r")
+    zarr.create_array(folder, data=data, **layout)
+    array = zarr.open_array(folder, mode="r")
     assert_same_bits(array[:], data)
     assert_same_bits(array[3:50:9, 12:], data[3:50:9, 12:])
-    (inner,) = codecs_on_disk(tmp_path)
+    (inner,) = codecs_on_disk(folder)
     assert inner["name"] == "sharding_indexed"
     assert inner["configuration"]["codecs"][1:] == [dict(codec)]
 
@@ -152,15 +157,19 @@ def test_scalar_and_empty_arrays(codec):
 
 
 @codecs
-def test_arrays_pickle(tmp_path, data, codec):
-    array = zarr.create_array(tmp_path, data=data, compressors=codec)
+@dtypes
+def test_arrays_pickle(new_folder, dtype, codec):
+    data, folder = DATA.astype(dtype), new_folder()
+    array = zarr.create_array(folder, data=data, compressors=codec)
     twin = pickle.loads(pickle.dumps(array))
     assert_same_bits(twin[:], data)
     assert twin.metadata.codecs == array.metadata.codecs
 
 
 @codecs
-def test_order_in_memory(data, codec):
+@dtypes
+def test_order_in_memory(dtype, codec):
+    data = DATA.astype(dtype)
     array = zarr.create_array(
         {}, data=np.asfortranarray(data), compressors=codec, config={"order": "F"}
     )
@@ -181,26 +190,28 @@ def test_partial_writes_and_resizing(codec):
 
 
 @codecs
-def test_dask(tmp_path, codec):
+def test_dask(new_folder, codec):
     dask_array = pytest.importorskip("dask.array")
+    folder = new_folder()
     data = DATA.astype("f4")
-    dask_array.from_array(data, chunks=(10, 30)).to_zarr(str(tmp_path), compressors=codec)
-    assert_same_bits(dask_array.from_zarr(str(tmp_path)).compute(scheduler="sync"), data)
-    assert codecs_on_disk(tmp_path)[1:] == [dict(codec)]
+    dask_array.from_array(data, chunks=(10, 30)).to_zarr(str(folder), compressors=codec)
+    assert_same_bits(dask_array.from_zarr(str(folder)).compute(scheduler="sync"), data)
+    assert codecs_on_disk(folder)[1:] == [dict(codec)]
 
 
 @codecs
-@pytest.mark.parametrize("wrap", [lambda c: c, lambda c: [c]], ids=["c", "[c]"])
-def test_xarray(tmp_path, codec, wrap):
+@for_each("wrap", [lambda c: c, lambda c: [c]], ids=["c", "[c]"])
+def test_xarray(new_folder, codec, wrap):
     xarray = pytest.importorskip("xarray")
+    folder = new_folder()
     data = DATA.astype("f4")
     dataset = xarray.Dataset({"w": (("row", "column"), data)})
     encoding = {"w": {"compressors": wrap(codec)}}
-    dataset.to_zarr(tmp_path, zarr_format=3, encoding=encoding, consolidated=False)
-    reopened = xarray.open_zarr(tmp_path, consolidated=False)
+    dataset.to_zarr(folder, zarr_format=3, encoding=encoding, consolidated=False)
+    reopened = xarray.open_zarr(folder, consolidated=False)
     assert_same_bits(reopened["w"].values, data)
-    assert codecs_on_disk(tmp_path / "w")[1:] == [dict(codec)]
-    again = tmp_path / "again"
+    assert codecs_on_disk(folder / "w")[1:] == [dict(codec)]
+    again = folder / "again"
     reopened.to_zarr(again, zarr_format=3, consolidated=False)
     assert codecs_on_disk(again / "w")[1:] == [dict(codec)]
 
@@ -220,19 +231,20 @@ def test_xarray_reads_bfloat16(tmp_path):
 
 
 @codecs
-def test_calls_that_cannot_take_a_codec_refuse_it(tmp_path, codec):
+def test_calls_that_cannot_take_a_codec_refuse_it(new_folder, codec):
+    folder = new_folder()
     make = {"shape": (10,), "dtype": "f4", "zarr_format": 3}
     with pytest.raises(ValueError, match="compressor"):
-        zarr.open(store=tmp_path / "a", compressor=codec, **make)
+        zarr.open(store=folder / "a", compressor=codec, **make)
     with pytest.raises(ValueError, match="compressor"):
-        zarr.save_array(tmp_path / "b", np.zeros(10), compressor=codec, zarr_format=3)
+        zarr.save_array(folder / "b", np.zeros(10), compressor=codec, zarr_format=3)
     with pytest.raises(TypeError):
-        zarr.open(store=tmp_path / "c", compressors=codec, **make)
+        zarr.open(store=folder / "c", compressors=codec, **make)
     with pytest.raises(TypeError, match="ArrayArrayCodec"):
-        zarr.create_array(tmp_path / "d", filters=codec, **make)
+        zarr.create_array(folder / "d", filters=codec, **make)
     with pytest.raises(TypeError, match="ArrayBytesCodec"):
-        zarr.create_array(tmp_path / "e", serializer=codec, **make)
-    assert not list(tmp_path.rglob("zarr.json"))
+        zarr.create_array(folder / "e", serializer=codec, **make)
+    assert not list(folder.rglob("zarr.json"))
 
 
 @codecs
@@ -263,7 +275,7 @@ def test_format_3_classes_check_their_configuration(cls):
         cls().dtype = "float32"
 
 
-@pytest.mark.parametrize("cls", FRAME_CLASSES)
+@for_each("cls", FRAME_CLASSES)
 def test_format_3_classes_check_their_data_type(cls):
     assert cls(dtype=BF16).dtype == "bfloat16"
     with pytest.raises(ValueError, match="dtype must be one of"):
