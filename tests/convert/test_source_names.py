@@ -27,7 +27,6 @@ from folders import files_in
 from lazy_models import weights, write_safetensors, write_shards
 
 ODD = [":", "\\", "\n", "\t", "\x7f", "\x85", "\u2028", "\u202e", os.fsdecode(b"\xff")]
-odd = pytest.mark.parametrize("character", ODD, ids=ascii)
 named = pytest.mark.skipif(os.name == "nt", reason="files cannot have such names there")
 ARRAYS = {"a": weights((8, 8))}
 
@@ -53,16 +52,16 @@ def stores(tmp_path: Path) -> Path:
     return tmp_path / "stores"
 
 
-@odd
 @named
-def test_a_name_that_is_not_plain(tmp_path: Path, stores: Path, character: str) -> None:
-    source = write_safetensors(tmp_path / f"12{character}30-step9.safetensors", ARRAYS)
+def test_a_name_that_is_not_plain(tmp_path: Path, stores: Path) -> None:
     before = files_in(stores)
-    for convert in CONVERSIONS.values():
-        with pytest.raises(SafetensorsError, match="keep names of files to restore them by") as e:
-            convert(source, stores)
-        assert str(source) in str(e.value)
-        assert ascii(character) in str(e.value)
+    for character in ODD:
+        source = write_safetensors(tmp_path / f"12{character}30-step9.safetensors", ARRAYS)
+        for kind, convert in CONVERSIONS.items():
+            with pytest.raises(SafetensorsError) as e:
+                convert(source, stores)
+            for part in (str(source), ascii(character), "keep names of files to restore them by"):
+                assert part in str(e.value), (kind, ascii(character))
     assert files_in(stores) == before
 
 
@@ -105,28 +104,28 @@ def test_what_is_not_stored_may_have_any_name(tmp_path: Path) -> None:
     zarr_to_safetensors(tmp_path / "fine.zarr", tmp_path / "back")
 
 
-@odd
 @named
-def test_a_base_that_no_store_can_name(tmp_path: Path, character: str) -> None:
+def test_a_base_that_no_store_can_name(tmp_path: Path) -> None:
     plain = write_safetensors(tmp_path / "m.safetensors", ARRAYS)
-    folder = tmp_path / f"12{character}30"
-    folder.mkdir()
-    base = write_safetensors(folder / "base.safetensors", ARRAYS)
-    if character.isprintable():
-        safetensors_to_zarr(plain, tmp_path / "fine.zarr", base=base)
-        verify_store(tmp_path / "fine.zarr")
-        return
-    before = files_in(tmp_path)
-    with pytest.raises(StoreError, match=r"base\.safetensors: stores cannot name it"):
-        safetensors_to_zarr(plain, tmp_path / "fine.zarr", base=base)
-    assert files_in(tmp_path) == before
+    for character in ODD:
+        folder = tmp_path / f"12{character}30"
+        folder.mkdir()
+        base = write_safetensors(folder / "base.safetensors", ARRAYS)
+        if character.isprintable():
+            safetensors_to_zarr(plain, tmp_path / "fine.zarr", base=base, overwrite=True)
+            verify_store(tmp_path / "fine.zarr")
+            continue
+        before = files_in(tmp_path)
+        with pytest.raises(StoreError, match=r"base\.safetensors: stores cannot name it"):
+            safetensors_to_zarr(plain, tmp_path / "new.zarr", base=base)
+        assert files_in(tmp_path) == before, ascii(character)
 
 
-@odd
-def test_nothing_is_written_that_no_reader_takes(character: str) -> None:
+def test_nothing_is_written_that_no_reader_takes() -> None:
     """Whatever was not noticed before: a run whose attributes are refused is lost."""
-    file = StoredFile(f"12{character}30", 10, Digests("0" * 64), "safetensors/header/0")
-    run = RunInfo(4, (RunStep(3, (file,), None),))
-    for info in (StoreInfo((file,), None, {}), StoreInfo((), None, {}, run=run)):
-        with pytest.raises(StoreError, match="not a plain file name"):
-            info.to_attributes()
+    for character in ODD:
+        file = StoredFile(f"12{character}30", 10, Digests("0" * 64), "safetensors/header/0")
+        run = RunInfo(4, (RunStep(3, (file,), None),))
+        for info in (StoreInfo((file,), None, {}), StoreInfo((), None, {}, run=run)):
+            with pytest.raises(StoreError, match="not a plain file name"):
+                info.to_attributes()

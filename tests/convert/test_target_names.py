@@ -46,29 +46,28 @@ def shards(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    ("command", "name", "maker", "example"),
-    [
-        ("st2zarr", "out.h5", "st2h5", "out.zarr"),
-        ("st2zarr", "out.hdf5", "st2h5", "out.zarr"),
-        ("st2zarr", "out.safetensors", "zarr2st", "out.zarr"),
-        ("st2h5", "out.zarr", "st2zarr", "out.h5"),
-        ("st2h5", "out.zarr.zip", "st2zarr", "out.h5"),
-        ("st2h5", "out.ZIP", "st2zarr", "out.h5"),
-        ("st2h5", "out.safetensors", "h52st", "out.h5"),
-        ("st2zarr", "out.tar", ".tar, and a Zarr store is to be made", "out.zarr"),
-        ("st2zarr", "out.zarr.GZ", ".GZ, and a Zarr store", "out.zarr"),
-        ("st2h5", "out.pt", ".pt, and an HDF5 file", "out.h5"),
-    ],
-)
+# Command, name of the target, the right command or what is wrong, and a name that is right.
+OTHER_KINDS = [
+    ("st2zarr", "out.h5", "st2h5", "out.zarr"),
+    ("st2zarr", "out.hdf5", "st2h5", "out.zarr"),
+    ("st2zarr", "out.safetensors", "zarr2st", "out.zarr"),
+    ("st2h5", "out.zarr", "st2zarr", "out.h5"),
+    ("st2h5", "out.zarr.zip", "st2zarr", "out.h5"),
+    ("st2h5", "out.ZIP", "st2zarr", "out.h5"),
+    ("st2h5", "out.safetensors", "h52st", "out.h5"),
+    ("st2zarr", "out.tar", ".tar, and a Zarr store is to be made", "out.zarr"),
+    ("st2zarr", "out.zarr.GZ", ".GZ, and a Zarr store", "out.zarr"),
+    ("st2h5", "out.pt", ".pt, and an HDF5 file", "out.h5"),
+]
+
+
 @pytest.mark.parametrize("job", [(), ("--append", "--step", "1")])
-def test_stores_have_no_name_of_another_kind(
-    model: Path, command: str, name: str, maker: str, example: str, job: tuple[str, ...]
-) -> None:
-    line = refused(command, model, model.with_name(name), *job)
-    assert maker in line
-    assert line.endswith(f"such as {example}")
-    assert names_in(model.parent) == {model.name}
+def test_stores_have_no_name_of_another_kind(model: Path, job: tuple[str, ...]) -> None:
+    for command, name, maker, example in OTHER_KINDS:
+        line = refused(command, model, model.with_name(name), *job)
+        assert maker in line, (command, name)
+        assert line.endswith(f"such as {example}"), (command, name)
+        assert names_in(model.parent) == {model.name}
 
 
 @pytest.mark.parametrize("job", [(), ("--append", "--step", "1")])
@@ -87,14 +86,15 @@ def test_a_slash_says_folder(model: Path, job: tuple[str, ...]) -> None:
         assert "leave out the slash" in refused("st2h5", model, *last)
 
 
-@pytest.mark.parametrize("name", ["back.zarr", "back.zip", "back.h5", "back.tar", "back.bin"])
-def test_restored_files_have_no_name_of_a_store(store: Path, name: str) -> None:
+def test_restored_files_have_no_name_of_a_store(store: Path) -> None:
     """Not even where one is there: a store is no file to replace."""
-    target = store.with_name(name)
-    for options in ((), ("--overwrite",)):
-        assert refused("zarr2st", store, target, *options).endswith("such as back.safetensors")
-        target.write_bytes(b"a store, perhaps")
-    assert target.read_bytes() == b"a store, perhaps"
+    for name in ("back.zarr", "back.zip", "back.h5", "back.tar", "back.bin"):
+        target = store.with_name(name)
+        for options in ((), ("--overwrite",)):
+            line = refused("zarr2st", store, target, *options)
+            assert line.endswith("such as back.safetensors"), name
+            target.write_bytes(b"a store, perhaps")
+        assert target.read_bytes() == b"a store, perhaps"
 
 
 def test_several_files_need_a_folder(shards: Path, tmp_path: Path) -> None:
