@@ -29,6 +29,7 @@ from c_library import (
     Library,
     Zstd,
 )  # fmt: skip
+from looping import for_each
 from make_goldens import GOLDENS, path_of
 from native_core import core
 from strange_frames import MOST_DECODED, Strange, strange_frames, verdict
@@ -89,8 +90,8 @@ def test_names_are_those_of_python(library: Library) -> None:
     assert len(names["status"]) == 9
 
 
-@pytest.mark.parametrize("how", CODECS)
-@pytest.mark.parametrize("n", [0, 1, 100, 70_000])
+@for_each("how", CODECS)
+@for_each("n", [0, 1, 100, 70_000])
 def test_frames_are_those_of_python(library: Library, how: str, n: int) -> None:
     options = {"codec": 2} | CODECS[how]
     for dtype, name in enumerate(("bfloat16", "float16", "float32", "float64")):
@@ -155,7 +156,7 @@ def test_strange_frames_get_the_verdicts_of_python(library: Library) -> None:
     assert seen == {OK, *STATUS_OF.values()}
 
 
-@pytest.mark.parametrize("name", [n for n in GOLDENS if "growing" not in n])
+@for_each("name", [n for n in GOLDENS if "growing" not in n])
 def test_parts_of_goldens(library: Library, name: str) -> None:
     """A reader of ranges: the prefix, the head, each block with its parent's items."""
     frame, golden = path_of(name).read_bytes(), GOLDENS[name]
@@ -192,7 +193,7 @@ def test_parts_of_goldens(library: Library, name: str) -> None:
         assert b"".join(parts) == (raw if facts["blocks"] else b"")
 
 
-@pytest.mark.parametrize("name", [n for n in GOLDENS if "growing" in n])
+@for_each("name", [n for n in GOLDENS if "growing" in n])
 def test_versions_of_growing_goldens(library: Library, name: str) -> None:
     frame, raw = path_of(name).read_bytes(), GOLDENS[name].raw()
     facts = bf16codecs.inspect(frame)
