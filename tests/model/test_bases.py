@@ -17,6 +17,7 @@ import pytest
 import zarr
 
 import bf16codecs
+import tiers
 from based_models import KINDS, assert_same_tensors, convert, write_nearby
 from bf16codecs.errors import BaseMismatchError
 from bf16codecs.store import StoreError
@@ -63,20 +64,19 @@ def fetched(reads: Reads) -> list[int]:
 
 
 @kinds
-@pytest.mark.parametrize("row", [0, 255, 256, 1024, 2047, 2048, 4095])
-def test_a_row_is_a_block_of_each_level(
-    chains: dict[str, Models], reads: Reads, kind: str, row: int
-) -> None:
+def test_a_row_is_a_block_of_each_level(chains: dict[str, Models], reads: Reads, kind: str) -> None:
     store, array = chains[kind][-1]
-    with bf16codecs.open_model(store) as model:
-        tensor = model["w"]
-        assert_same_bits(tensor[row], array[row])
-        sizes = fetched(reads)
-        assert len(sizes) == 3
-        assert sum(sizes) < 2 * BLOCK
+    for row in (0, 255, 256, 1024, 2047, 2048, 4095):
         reads.clear()
-        assert_same_bits(tensor[row : row + 1, 5:9], array[row : row + 1, 5:9])
-        assert len(reads) == 3, "where the blocks are is known by now"
+        with bf16codecs.open_model(store) as model:
+            tensor = model["w"]
+            assert_same_bits(tensor[row], array[row])
+            sizes = fetched(reads)
+            assert len(sizes) == 3, row
+            assert sum(sizes) < 2 * BLOCK, row
+            reads.clear()
+            assert_same_bits(tensor[row : row + 1, 5:9], array[row : row + 1, 5:9])
+            assert len(reads) == 3, f"row {row}: where the blocks are is known by now"
 
 
 @kinds
@@ -314,7 +314,8 @@ def test_dask(chains: dict[str, Models]) -> None:
         blocks = model["w"].dask()
         assert blocks.chunksize == (512, 1024)
         assert_same_bits(blocks[700:900].compute(scheduler="threads"), array[700:900])
-        total = blocks.astype("float64").sum().compute(scheduler="processes", num_workers=1)
+        scheduler = tiers.by_tier("threads", "processes")
+        total = blocks.astype("float64").sum().compute(scheduler=scheduler, num_workers=1)
         assert total == pytest.approx(array.astype("float64").sum())
 
 

@@ -9,6 +9,7 @@ import pytest
 import zarr
 from zarr.storage import LocalStore
 
+import tiers
 from bf16codecs.errors import (
     CodecError,
     CorruptDataError,
@@ -19,6 +20,7 @@ from bf16codecs.model import open_model
 from bf16codecs.store import StoreError
 from edit_store import edit_json
 from lazy_models import weights, write_store
+from store_cases import case, put_back
 
 
 @pytest.fixture
@@ -83,12 +85,17 @@ METADATA_CHANGES = {
 }
 
 
-@pytest.mark.parametrize("change", METADATA_CHANGES.values(), ids=list(METADATA_CHANGES))
-def test_damaged_metadata_raise(store, change):
-    edit_json(store, "zarr.json", lambda root: change(root["consolidated_metadata"]["metadata"]))
+def test_damaged_metadata_raise(store):
     shutil.rmtree(store / "steps")  # zarr would find the array's own metadata
-    with open_model(store) as model, pytest.raises((StoreError, OSError), match="steps"):
-        model["steps"][:]
+    for name, change in METADATA_CHANGES.items():
+
+        def change_root(root, change=change):
+            change(root["consolidated_metadata"]["metadata"])
+
+        with case(name), put_back(store):
+            edit_json(store, "zarr.json", change_root)
+            with open_model(store) as model, pytest.raises((StoreError, OSError), match="steps"):
+                model["steps"][:]
 
 
 @pytest.mark.parametrize("codec", ["huffman", "none", "zstd"])
@@ -146,11 +153,12 @@ def test_any_damage_is_noticed_or_harmless(tmp_path, codec):
     store = write_store(tmp_path / "m.zarr", {"w": array}, codec=codec)
     chunk = store / "w" / "c.0.0"
     good = chunk.read_bytes()
-    random = np.random.default_rng(0)
+    rng = tiers.rng("any damage", codec)
     noticed = 0
-    for position in [*range(0, 64, 3), *random.integers(0, len(good), 60).tolist()]:
+    count = tiers.by_tier(20, 60)
+    for position in [*range(0, 64, 3), *(rng.randrange(len(good)) for _ in range(count))]:
         bad = bytearray(good)
-        bad[position] ^= int(random.integers(1, 256))
+        bad[position] ^= rng.randrange(1, 256)
         chunk.write_bytes(bad)
         for selection in (np.s_[:], np.s_[300], np.s_[::300, 7]):
             with open_model(store) as model:
@@ -160,7 +168,7 @@ def test_any_damage_is_noticed_or_harmless(tmp_path, codec):
                     noticed += 1
                 else:
                     assert found.tobytes() == array[selection].tobytes()
-    assert noticed > 60
+    assert noticed > count
 
 
 def test_options_are_for_addresses(store):

@@ -53,13 +53,14 @@ def test_opening_is_one_request(server):
     assert server.requests == [("GET", "/m.zarr/zarr.json", None)]
 
 
-@pytest.mark.parametrize("row", [0, 5, 127, 128, 511, 512, 2047, -1])
-def test_one_row_is_three_requests(server, row):
+def test_one_row_is_three_requests(server):
     """Metadata, the chunk's index, and one block."""
-    with bf16codecs.open_model(f"{server.url}/m.zarr") as model:
-        assert_same_bits(model["w"][row], ARRAY[row])
-    assert len(server.requests) == 3
-    assert sum(server.sent[1:]) < 4096 + BLOCK
+    for row in (0, 5, 127, 128, 511, 512, 2047, -1):
+        server.clear()
+        with bf16codecs.open_model(f"{server.url}/m.zarr") as model:
+            assert_same_bits(model["w"][row], ARRAY[row])
+        assert len(server.requests) == 3, row
+        assert sum(server.sent[1:]) < 4096 + BLOCK, row
 
 
 def test_later_rows_are_one_request(server):

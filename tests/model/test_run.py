@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import bf16codecs
+import tiers
 from bf16codecs.errors import StepNotFoundError, StoreError, TensorNotFoundError
 from bf16codecs.model.tensor import _reopened
 from bits import assert_same_bits
@@ -138,7 +139,7 @@ def test_selections_are_numpys(run: bf16codecs.Run) -> None:
             run["head"][selection]
 
 
-@settings(max_examples=30)
+@settings(max_examples=tiers.by_tier(8, 30))
 @given(data=st.data())
 def test_any_selection_is_numpys(path: Path, data: st.DataObject) -> None:
     with bf16codecs.open_run(path) as run:

@@ -5,7 +5,6 @@ They are measured in a child process, and processor time by a limit that the sys
 
 from __future__ import annotations
 
-import random
 import zipfile
 import zlib
 from functools import cache
@@ -18,6 +17,7 @@ import pytest
 from zarr.storage import ZipStore
 
 import bf16codecs
+import tiers
 from bf16codecs.convert import (
     hdf5_to_safetensors,
     safetensors_to_hdf5,
@@ -49,6 +49,9 @@ def bomb(tmp_path, store):
 @linux
 def test_a_zip_bomb_for_metadata(bomb):
     assert all("bytes of metadata" in line for line in outcomes(bomb))
+    pytest.importorskip("fsspec")
+    with pytest.raises((StoreError, OSError), match="bytes"):
+        bf16codecs.open_model(at_an_address(bomb))
 
 
 @cache
@@ -94,14 +97,15 @@ def test_a_header_that_claims_gigabytes(tmp_path, arrays, kind):
 
 
 @linux
-@pytest.mark.parametrize("shape", [[1 << 22], [1 << 22, 2], [2, 1 << 22], [1 << 40]])
-def test_an_array_of_millions_of_chunks_that_are_not_there(tmp_path, shape):
+def test_an_array_of_millions_of_chunks_that_are_not_there(tmp_path):
     """The first that is missing ends it."""
-    path = write_store(tmp_path / "m.zarr", {"w": weights((1,))})
-    claim_shape(path, shape, [1] * len(shape))
-    lines = outcomes(path)
-    missing = [line for line in lines if line.startswith(("StoreError", "LimitError"))]
-    assert len(missing) >= 3, lines  # all but metadata() and the first item, which is there
+    for shape in ([1 << 22], [1 << 22, 2], [2, 1 << 22], [1 << 40]):
+        path = write_store(tmp_path / "m.zarr", {"w": weights((1,))})
+        claim_shape(path, shape, [1] * len(shape))
+        lines = outcomes(path)
+        missing = [line for line in lines if line.startswith(("StoreError", "LimitError"))]
+        # All but metadata() and the first item, which is there.
+        assert len(missing) >= 3, (shape, lines)
 
 
 @linux
@@ -159,8 +163,15 @@ def test_restoring_hdf5_is_bounded_too(tmp_path, arrays):
 
 
 @linux
-@pytest.mark.parametrize("owner", ["/", "w"])
-@pytest.mark.parametrize("kind", ["numbers", "text"])
+@pytest.mark.parametrize(
+    ("owner", "kind"),
+    [
+        ("/", "numbers"),
+        ("w", "text"),
+        pytest.param("/", "text", marks=pytest.mark.slow),
+        pytest.param("w", "numbers", marks=pytest.mark.slow),
+    ],
+)
 def test_attributes_without_an_end(tmp_path, arrays, owner, kind):
     """One of 1 GB took 2.1 GB before it was found to be no text."""
     file = tmp_path / "m.h5"
@@ -230,16 +241,11 @@ def test_max_bytes_is_held_by_chunks_of_any_filter(tmp_path, compression):
         assert model["small"][...].tobytes() == arrays["small"].tobytes()
 
 
-@linux
 def at_an_address(file: Path) -> str:
-    memory = pytest.importorskip("fsspec").filesystem("memory")
-    memory.pipe("/bomb.zip", file.read_bytes())
+    import fsspec
+
+    fsspec.filesystem("memory").pipe("/bomb.zip", file.read_bytes())
     return "zip::memory://bomb.zip"
-
-
-def test_a_zip_bomb_at_an_address(bomb):
-    with pytest.raises((StoreError, OSError), match="bytes"):
-        bf16codecs.open_model(at_an_address(bomb))
 
 
 @linux
@@ -248,22 +254,26 @@ def test_many_small_values_for_metadata(tmp_path):
     file = tmp_path / "m.zip"
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         # What does not shrink lets the rest shrink further than metadata do.
-        noise = random.Random(1).randbytes(150_000).hex()
+        noise = tiers.rng("noise").randbytes(150_000).hex()
         archive.writestr("zarr.json", f'{{"noise": "{noise}", "x": [{"{}," * 6_000_000}0]}}')
     lines = outcomes(file)
     assert all("bytes of metadata made of" in line for line in lines), lines
+    pytest.importorskip("fsspec")
     for opened in (at_an_address(file), ZipStore(file, mode="r")):
         with pytest.raises(StoreError, match="bytes of metadata made of"):
             bf16codecs.open_model(opened)
 
 
+METHODS = {"deflate": zipfile.ZIP_DEFLATED, "bzip2": zipfile.ZIP_BZIP2, "LZMA": zipfile.ZIP_LZMA}
+
+
 @linux
 @pytest.mark.parametrize("key", ["zarr.json", "w/c.0.0"])
-@pytest.mark.parametrize(
-    "method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA], ids=str
-)
+@pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 def test_a_zip_file_that_claims_less_than_a_member_holds(tmp_path, arrays, key, method):
     """200 MB of zeros in a few kB, and a directory that says 4 kB."""
+    # Only to deflate so much is fast.
+    megabytes = 200 if method == zipfile.ZIP_DEFLATED else tiers.by_tier(10, 200)
     store = write_store(tmp_path / "s.zarr.zip", arrays, codec="none")
     members = zip_members(store)
     bomb = tmp_path / "bomb.zarr.zip"
@@ -275,17 +285,16 @@ def test_a_zip_file_that_claims_less_than_a_member_holds(tmp_path, arrays, key, 
             info = zipfile.ZipInfo(key)
             info.compress_type = method
             with archive.open(info, "w") as member:
-                for _ in range(200):
+                for _ in range(megabytes):
                     member.write(bytes(1_000_000))
             info.file_size = len(content)
     lines = outcomes(bomb)
     assert sum("size or CRC-32" in line for line in lines) >= 4, lines
 
 
-@pytest.mark.parametrize(
-    "method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA]
-)
-def test_every_compression_of_zip_files_is_read(tmp_path, arrays, store, method):
-    path = zip_folder(store, tmp_path / "m.zarr.zip", method)
-    loaded = bf16codecs.open_model(path).load()
-    assert all(loaded[name].tobytes() == array.tobytes() for name, array in arrays.items())
+def test_every_compression_of_zip_files_is_read(tmp_path, arrays, store):
+    for name, method in {**METHODS, "stored": zipfile.ZIP_STORED}.items():
+        path = zip_folder(store, tmp_path / f"{name}.zarr.zip", method)
+        loaded = bf16codecs.open_model(path).load()
+        for tensor, array in arrays.items():
+            assert loaded[tensor].tobytes() == array.tobytes(), (name, tensor)

@@ -11,6 +11,7 @@ import pytest
 import zarr
 
 import bf16codecs
+import tiers
 from bf16codecs.convert import run_to_safetensors, safetensors_to_run, verify_store
 from bf16codecs.errors import StoreError
 from edit_store import edit_array, edit_attributes
@@ -19,6 +20,7 @@ from lazy_models import weights, write_safetensors
 from models import every_dtype, write_model
 from run_stores import KINDS, drifting, make_run, restored, write_checkpoints
 from servers import serving
+from store_cases import case, put_back
 
 pytestmark = pytest.mark.filterwarnings("ignore:Consolidated metadata")
 
@@ -30,7 +32,7 @@ def run(tmp_path: Path) -> Path:
     return make_run("zarr 3", checkpoints, tmp_path, keyframe_every=2)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", tiers.by_tier(["zip"], list(KINDS)))
 def test_every_dtype(tmp_path: Path, kind: str) -> None:
     for number in (7, 8, 9):
         (tmp_path / f"step{number}").mkdir()
@@ -119,16 +121,15 @@ DAMAGES: dict[str, tuple[Callable[[Any], object], str]] = {
 }
 
 
-@pytest.mark.parametrize(("change", "message"), DAMAGES.values(), ids=DAMAGES)
-def test_arrays_that_are_not_what_they_should_be(
-    run: Path, change: Callable[[Any], object], message: str
-) -> None:
-    edit_array(run, "w", change)
-    with bf16codecs.open_run(run) as opened:
-        with pytest.raises(StoreError, match=message):
-            opened["w"]
-        with pytest.raises(StoreError, match=message):
-            opened[2].load()
+def test_arrays_that_are_not_what_they_should_be(run: Path) -> None:
+    for name, (change, message) in DAMAGES.items():
+        with case(name), put_back(run):
+            edit_array(run, "w", change)
+            with bf16codecs.open_run(run) as opened:
+                with pytest.raises(StoreError, match=message):
+                    opened["w"]
+                with pytest.raises(StoreError, match=message):
+                    opened[2].load()
 
 
 def test_tensors_whose_header_is_another(run: Path) -> None:
