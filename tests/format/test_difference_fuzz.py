@@ -1,27 +1,28 @@
 """Damaged frames with differences: errors of this package, or bytes; nothing touched outside.
 
-BF16CODECS_FUZZ_ITERATIONS says how many frames are tried in all, BF16CODECS_FUZZ_SEED which. A
-failure names seed and number, and is repeated by `damaged(seed, number)`.
+The seed of the run (`--seed`) says which; a failure names the number of its frame.
 """
 
 from __future__ import annotations
 
 import copy
-import os
 import random
+from functools import cache
 
 import numpy as np
 import pytest
 
+import tiers
 from bf16codecs import _core
 from bf16codecs.errors import BaseMismatchError, CodecError
 from difference_pairs import CODECS, PAIRS, WIDTHS, moved
 from guarded import Arena, needs_guards
+from looping import for_each
 from parted_frames import ENTRY, MODEL, NO_PARENT, Parts
+from tiers import by_tier
 
-ITERATIONS = int(os.environ.get("BF16CODECS_FUZZ_ITERATIONS", "24000")) // 2
-SEED = int(os.environ.get("BF16CODECS_FUZZ_SEED", "1"))
-BATCHES = 4
+ITERATIONS = by_tier(2000, 12_000)
+BATCHES = by_tier(1, 4)
 LARGEST = 1 << 20
 
 
@@ -35,6 +36,7 @@ class Case:
         self.parts = Parts.of(_core.encode(raw, number, dtype, **options))
 
 
+@cache
 def corpus() -> list[Case]:
     rng = np.random.default_rng(11)
     cases = []
@@ -54,9 +56,6 @@ def corpus() -> list[Case]:
         cases.append(Case(near[1] + b"abc"[: WIDTHS[dtype] - 1], dtype, "arithmetic",
                           near[0] + b"xyz"[: WIDTHS[dtype] - 1]))  # fmt: skip
     return cases
-
-
-CASES = corpus()
 
 
 def change(rng: random.Random, data: bytes) -> bytes:
@@ -88,12 +87,12 @@ def exchange_blocks(rng: random.Random, parts: Parts) -> None:
 
 
 def other_block(rng: random.Random, parts: Parts) -> None:
-    parts.blocks[rng.randrange(len(parts.blocks))] = rng.choice(rng.choice(CASES).parts.blocks)
+    parts.blocks[rng.randrange(len(parts.blocks))] = rng.choice(rng.choice(corpus()).parts.blocks)
 
 
 def change_model(rng: random.Random, parts: Parts) -> None:
     if rng.random() < 0.3:
-        parts.model, parts.flags = rng.choice(CASES).parts.model, parts.flags | MODEL
+        parts.model, parts.flags = rng.choice(corpus()).parts.model, parts.flags | MODEL
     parts.model = change(rng, parts.model)
 
 
@@ -129,9 +128,9 @@ DAMAGES = [
 ]  # fmt: skip
 
 
-def damaged(seed: int, number: int) -> tuple[Case, Parts]:
-    rng = random.Random(f"{seed}:{number}")
-    case = rng.choice(CASES)
+def damaged(number: int) -> tuple[Case, Parts]:
+    rng = tiers.rng("a damaged frame with differences", number)
+    case = rng.choice(corpus())
     parts = copy.deepcopy(case.parts)
     for _ in range(rng.choice([1, 1, 1, 2, 3])):
         rng.choice(DAMAGES)(rng, parts)
@@ -152,7 +151,7 @@ def test_damaged_frames(batch):
     source, target, below = Arena(1 << 17), Arena(LARGEST), Arena(1 << 17)
     decoded = wrong = 0
     for number in range(batch, ITERATIONS, BATCHES):
-        case, parts = damaged(SEED, number)
+        case, parts = damaged(number)
         at_end = number // BATCHES % 4 != 0
         frame = source.holding(parts.joined(), at_end)
         base = below.holding(case.base, at_end)
@@ -170,25 +169,28 @@ def test_damaged_frames(batch):
             continue
         decoded += 1
         if is_for(parts, case):
-            assert out == case.raw, f"seed {SEED}, number {number}"
+            assert out == case.raw, f"frame {number}"
         if len(base) == len(out):
             before = bytes(out)
             base[:] = case.base
             _core.decode_into(frame, base, base)
-            assert base == before, f"seed {SEED}, number {number}, in place"
+            assert base == before, f"frame {number}, in place"
     # Frames that are all refused at the first check would test little.
     assert decoded > ITERATIONS // BATCHES // 50
     assert wrong > ITERATIONS // BATCHES // 3
 
 
+SIZES = [*range(1, 9), 63, 64, 65, 127, 128, 129, 1000, 4095, 4096, 4097, 33_000]
+
+
 @needs_guards
-@pytest.mark.parametrize("at_end", [True, False])
 @pytest.mark.parametrize("codec", CODECS)
-@pytest.mark.parametrize("dtype", range(6))
+@for_each("dtype", range(6))
+@for_each("at_end", [True, False])
 def test_intact_data_are_not_left_either(dtype, codec, at_end):
     raws, bases, frames, target = (Arena(1 << 19) for _ in range(4))
     number, level = CODECS[codec]
-    for n in (*range(1, 9), 63, 64, 65, 127, 128, 129, 1000, 4095, 4096, 4097, 33_000):
+    for n in by_tier(SIZES[dtype::6], SIZES):
         pair = moved(n, dtype)
         base, raw = bases.holding(pair[0], at_end), raws.holding(pair[1], at_end)
         for block in (0, 256):
@@ -196,8 +198,8 @@ def test_intact_data_are_not_left_either(dtype, codec, at_end):
             frame = _core.encode(raw, number, dtype, base=base, **options)
             out = target.room(len(raw), at_end)
             _core.decode_into(frames.holding(frame, at_end), out, base)
-            assert out == raw
+            assert out == raw, (n, block)
             if n % 2 == 0:
                 frame = _core.encode(raw, number, dtype, steps=2, **options)
                 _core.decode_into(frames.holding(frame, at_end), out)
-                assert out == raw
+                assert out == raw, (n, block)

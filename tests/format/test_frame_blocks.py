@@ -18,14 +18,14 @@ from frames import (
     make,
     version_of,
 )
+from looping import for_each
 from reference_planes import CONSTANT
 
 
-@pytest.mark.parametrize("name", FRAMES)
-@pytest.mark.parametrize("checksum", [True, False])
+@for_each("name", FRAMES)
+@for_each("checksum", [True, False])
 def test_every_range_of_blocks_is_the_slice(name, checksum):
-    raw = FRAMES[name][2]
-    frame, _ = make(name, checksum=checksum, block=256)
+    frame, raw = make(name, checksum=checksum, block=256)
     index = _core.Index(frame)
     n, size = index.n_blocks, index.block_items * index.item_size
     assert index.raw_size == len(raw)
@@ -43,7 +43,7 @@ def test_every_range_of_blocks_is_the_slice(name, checksum):
             assert out.tobytes() == part
 
 
-@pytest.mark.parametrize("dtype", [0, 4])
+@for_each("dtype", [0, 4])
 def test_blocks_of_any_section(dtype):
     """A model describes sections of 2^22 items, and later ones by changes to those before."""
     raw = gaussian(1024, 1000, dtype) * 9

@@ -18,6 +18,7 @@ from frames import (
     refuse,
     refuse_head,
 )
+from looping import for_each
 from reference_planes import STORED
 
 ONE = build.block((STORED, bytes(256)), (STORED, bytes(256)))
@@ -29,18 +30,18 @@ def test_a_frame_by_hand_is_taken():
     assert _core.decode(with_sum) == bytes(512)
 
 
-@pytest.mark.parametrize("codec", [0, 5, 6, 127, 128, 255])
+@for_each("codec", [0, 5, 6, 127, 128, 255])
 def test_unknown_codecs(codec):
     refuse_head(build.frame(512, [ONE], codec=codec), CorruptDataError)
 
 
-@pytest.mark.parametrize("layout", [*range(6, 16), *range(22, 32), 32, 64, 128, 255])
+@for_each("layout", [*range(6, 16), *range(22, 32), 32, 64, 128, 255])
 def test_unknown_layouts(layout):
     frame = build.frame(512, [ONE])
     refuse_head(build.repaired(frame[:6] + bytes([layout]) + frame[7:]), CorruptDataError)
 
 
-@pytest.mark.parametrize("flags", [0, 0x20, 0x60, 0x80])
+@for_each("flags", [0, 0x20, 0x60, 0x80])
 def test_block_sizes_out_of_range(flags):
     for layout, width in enumerate((2, 2, 4, 8, 1, 1)):
         largest = (1 << 22) // width
@@ -95,8 +96,8 @@ LIES = {
 }
 
 
-@pytest.mark.parametrize("lie", LIES)
-@pytest.mark.parametrize("layout", [0, 3, 4])
+@for_each("lie", LIES)
+@for_each("layout", [0, 3, 4])
 def test_raw_sizes_that_no_frame_of_this_size_can_have(lie, layout):
     for sums in (None, [0]):
         for k in (8, 19):

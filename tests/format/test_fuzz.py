@@ -1,29 +1,30 @@
 """Damaged frames by the thousand: errors of this package, or bytes; nothing touched outside.
 
-BF16CODECS_FUZZ_ITERATIONS says how many frames are tried in all, BF16CODECS_FUZZ_SEED which. A
-failure names seed and number, and is repeated by `damaged(seed, number)`.
+The seed of the run (`--seed`) says which; a failure names the number of its frame.
 """
 
 from __future__ import annotations
 
-import os
 import random
+from functools import cache
 
 import numpy as np
 import pytest
 
 import reference_decoder as reference
 import reference_encoder as build
+import tiers
 from bf16codecs import _core
 from bf16codecs.errors import CodecError
 from contents import choose, lcg_bytes, matrix, weights, with_zeros
 from guarded import Arena, needs_guards
+from looping import for_each
 from reference_planes import CONSTANT, RANS_PAIRS, RANS_WIDE, STORED, ZSTANDARD, FormatError
+from tiers import by_tier
 from tile_frames import random_numbers, tile_frame, tile_keys
 
-ITERATIONS = int(os.environ.get("BF16CODECS_FUZZ_ITERATIONS", "24000"))
-SEED = int(os.environ.get("BF16CODECS_FUZZ_SEED", "1"))
-BATCHES = 8
+ITERATIONS = by_tier(3000, 24_000)
+BATCHES = by_tier(1, 8)
 # The reference decoder takes milliseconds, so it checks only some of the frames.
 REFERENCE_EVERY = 40
 
@@ -72,7 +73,10 @@ def built_frames() -> list[bytes]:
     return frames
 
 
-CORPUS = [*encoded_frames(), *built_frames()]
+@cache
+def corpus() -> list[bytes]:
+    return [*encoded_frames(), *built_frames()]
+
 
 INTERESTING = [0, 1, 2, 15, 16, 31, 32, 63, 64, 127, 128, 129, 254, 255]
 INTERESTING_32 = [0, 1, 0xFFFF, 0x10000, 0x10001, 2**31 - 1, 2**31, 2**32 - 2, 2**32 - 1]
@@ -128,7 +132,7 @@ def truncate(rng: random.Random, data: bytearray) -> None:
 
 
 def splice(rng: random.Random, data: bytearray) -> None:
-    other = rng.choice(CORPUS)
+    other = rng.choice(corpus())
     at, start = place(rng, data), rng.randrange(len(other))
     length = rng.choice([4, 50, len(other)])
     data[at : at + rng.choice([0, length])] = other[start : start + length]
@@ -159,9 +163,9 @@ def refitted(data: bytearray) -> bytes:
     return bytes(data)
 
 
-def damaged(seed: int, number: int) -> bytes:
-    rng = random.Random(f"{seed}:{number}")
-    data = bytearray(rng.choice(CORPUS))
+def damaged(number: int) -> bytes:
+    rng = tiers.rng("a damaged frame", number)
+    data = bytearray(rng.choice(corpus()))
     for _ in range(rng.choice([1, 1, 1, 2, 3])):
         if len(data) > 30:
             rng.choice(DAMAGES)(rng, data)
@@ -189,7 +193,7 @@ def test_damaged_frames(batch):
     source, target = Arena(1 << 17), Arena(LARGEST)
     decoded = 0
     for number in range(batch, ITERATIONS, BATCHES):
-        frame = damaged(SEED, number)
+        frame = damaged(number)
         at_end = number // BATCHES % 4 != 0
         raw = outcome(source.holding(frame, at_end), target, at_end)
         decoded += raw is not None
@@ -198,7 +202,7 @@ def test_damaged_frames(batch):
                 expected = reference.decode(frame)
             except FormatError:
                 expected = None
-            assert raw == expected, f"seed {SEED}, number {number}"
+            assert raw == expected, f"frame {number}"
     # Frames that are all refused at the first check would test little.
     assert decoded > ITERATIONS // BATCHES // 100
 
@@ -207,21 +211,23 @@ def test_damaged_frames(batch):
 def test_inspecting_damaged_frames():
     source = Arena(1 << 17)
     for number in range(ITERATIONS // 8):
-        frame = source.holding(damaged(SEED + 1, number), at_end=True)
+        frame = source.holding(damaged(ITERATIONS + number), at_end=True)
         try:
             assert _core.inspect(frame)["encoded_size"] == len(frame)
         except CodecError:
             continue
 
 
+SIZES = [*range(1, 20), 127, 128, 129, 1000, 4095, 4096, 4097, 9001, 140_002]
+
+
 @needs_guards
-@pytest.mark.parametrize("at_end", [True, False])
-@pytest.mark.parametrize("dtype", range(6))
 @pytest.mark.parametrize(("codec", "level"), [(1, 0), (2, 0), (3, 0), (3, 1), (4, 3)])
+@for_each("dtype", range(6))
+@for_each("at_end", [True, False])
 def test_intact_data_are_not_left_either(codec, level, dtype, at_end):
     raws, frames, target = Arena(1 << 19), Arena(1 << 19), Arena(1 << 19)
-    sizes = [*range(1, 20), 127, 128, 129, 1000, 4095, 4096, 4097, 9001, 140_002]
-    for size in sizes:
+    for size in by_tier(SIZES[dtype::6], SIZES):
         raw = weights(size // 2 + 1)[:size]
         if size % 2:
             raw = choose(size, list(range(40)), [1000, *[3] * 39]).astype(np.uint8).tobytes()
@@ -233,7 +239,7 @@ def test_intact_data_are_not_left_either(codec, level, dtype, at_end):
                 )  # fmt: skip
                 out = target.room(size, at_end)
                 _core.decode_into(frames.holding(frame, at_end), out)
-                assert out == raw
+                assert out == raw, (size, block, checksum)
 
 
 @needs_guards

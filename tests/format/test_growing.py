@@ -31,7 +31,9 @@ from growing_frames import (
     with_entry,
     with_header,
 )
+from looping import for_each
 from reference_planes import FormatError, TruncatedFrame, UnknownVersion
+from tiers import by_tier
 
 DTYPES = list(_core.DTYPES)
 ERRORS = {TruncatedFrame: TruncatedDataError, UnknownVersion: UnsupportedVersionError}
@@ -95,7 +97,7 @@ def growing_frames(draw):
     return grown(frames, parents, room, nbytes, DTYPES[dtype]), versions, room
 
 
-@settings(max_examples=200)
+@settings(max_examples=by_tier(40, 200))
 @given(growing_frames(), st.binary(max_size=50))
 def test_both_decode_the_same(case, rest):
     growing, versions, room = case
@@ -177,7 +179,7 @@ def test_a_codec_with_steps_gives_the_whole(growing):
         bf16codecs.decode(growing, np.empty(4800, np.uint8))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@for_each("dtype", DTYPES)
 def test_what_is_not_there_is_nan_in_every_dtype(dtype):
     number = DTYPES.index(dtype)
     growing = grow(contents(1, 5, number), 2, dtype=dtype, parents=[None])
@@ -185,13 +187,13 @@ def test_what_is_not_there_is_nan_in_every_dtype(dtype):
     assert np.isnan(whole[5:].astype("f8")).all()
 
 
-@pytest.mark.parametrize("size", range(HEADER + 4 * ENTRY + 200))
-def test_cut_off(growing, size):
+@for_each("size", range(HEADER + 4 * ENTRY + 200))
+def test_cut_off_in_the_directory_and_the_first_frame(growing, size):
     refuse(growing[:size], TruncatedDataError)
 
 
 def test_cut_off_anywhere(growing):
-    for size in range(HEADER + 4 * ENTRY, len(growing)):
+    for size in range(HEADER + 4 * ENTRY, len(growing), by_tier(7, 1)):
         with pytest.raises(TruncatedDataError):
             _core.decode(growing[:size])
         with pytest.raises(TruncatedFrame):
@@ -209,7 +211,7 @@ def test_flipped_bits_of_the_directory(growing):
 
 
 def test_flipped_bits_of_the_frames(growing):
-    for flipped in flips(growing, HEADER + 4 * ENTRY, len(growing), 3):
+    for flipped in flips(growing, HEADER + 4 * ENTRY, len(growing), by_tier(11, 3)):
         with pytest.raises(CodecError, match=r"version [012]: "):
             _core.decode(flipped)
 
@@ -240,7 +242,7 @@ WRONG_HEADERS = {
 }
 
 
-@pytest.mark.parametrize("name", WRONG_HEADERS)
+@for_each("name", WRONG_HEADERS)
 def test_headers_that_lie(growing, name):
     refuse(with_header(growing, *WRONG_HEADERS[name]), CorruptDataError)
 

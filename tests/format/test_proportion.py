@@ -21,6 +21,7 @@ from reference_model_encoder import (
 )
 from reference_planes import CONSTANT, JOINED, SCALE, TILES
 from reference_tiles_encoder import TileNumbers, tiles_payload, write_tile_model
+from tiers import by_tier
 
 BFLOAT16, FLOAT8 = 0, 4
 
@@ -179,8 +180,8 @@ def test_tables_of_sections_before_a_late_block(decode_limited, version):
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_columns_of_sections_before_a_late_block(decode_limited, version):
-    """Those of all sections would take 3 MB."""
-    n_before, of_one = 24, 1 << 16
+    """Those of all sections would take 128 kB each."""
+    n_before, of_one = by_tier(10, 24), 1 << 16
     numbers = OF_SCALE if version == 1 else OF_TILES
     many = replace(numbers, period=(of_one >> 15, 0), columns=[0] * of_one)
     last = replace(numbers, period=(0, 16), columns=[0] * 16)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 import reference_encoder as build
 from both_decoders import both_decode_to_base, both_refuse_to_base
@@ -19,6 +18,7 @@ from difference_frames import (
     plain_numbers,
     signed_numbers,
 )
+from looping import for_each
 from reference_difference_model import (
     CLASSES,
     ESCAPE,
@@ -50,6 +50,7 @@ from reference_differences_encoder import (
 from reference_grid import SECTION, largest_scale
 from reference_grid_encoder import write_rows
 from reference_planes import CONSTANT, STORED, FormatError
+from tiers import by_tier
 
 RELATIONS = [ORDERED, PLAIN, EXCLUSIVE_OR]
 DTYPES = range(6)
@@ -58,7 +59,7 @@ DTYPES = range(6)
 # --- numbers -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("bits", [8, 16, 32, 64])
+@for_each("bits", [8, 16, 32, 64])
 def test_zigzag_and_order_are_one_to_one(bits):
     top = 1 << bits - 1
     for d in (0, 1, -1, 2, -2, top - 1, -top, 1 - top):
@@ -72,7 +73,7 @@ def test_zigzag_and_order_are_one_to_one(bits):
         assert places[128:] == list(range(255, 127, -1))  # -0 is the one below 0
 
 
-@pytest.mark.parametrize("raw", range(RAW_LIMIT + 1))
+@for_each("raw", range(RAW_LIMIT + 1))
 def test_frequencies(raw):
     units = units_of(raw)
     for seed in range(40):
@@ -95,13 +96,13 @@ def test_frequencies_of_the_document():
     assert frequencies([1, 9, *[0] * 13, 1], 0) == (1024, 2048, *[0] * 13, 1024)
 
 
-@pytest.mark.parametrize("raw", range(RAW_LIMIT + 1))
+@for_each("raw", range(RAW_LIMIT + 1))
 def test_any_weights(raw):
     """Both decoders have the same frequencies, or refuse the weights."""
     base = base_of(128)
     items, n_refused = near_to(base), 0
     stored = [whole_block(items, 2)]
-    for seed in range(30):
+    for seed in range(n_seeds := by_tier(8, 30)):
         noise = np.frombuffer(lcg_bytes(16, 100 * raw + seed), np.uint8)
         g = (noise % (2 + 95 * (seed % 4) // 3)).tolist()
         g[seed % 16] = 96 * (seed % 3 > 0)
@@ -117,27 +118,27 @@ def test_any_weights(raw):
             n_refused += 1
             model = write_difference_model([numbers])
             both_refuse_to_base(frame_to_base(items, base, stored, model=model), base)
-    assert n_refused < 30
+    assert n_refused < n_seeds
 
 
 # --- blocks --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("relation", RELATIONS)
+@for_each("dtype", DTYPES)
+@for_each("relation", RELATIONS)
 def test_relations_with_any_low_bytes(relation, dtype):
     base = base_of(300, dtype) + b"abcdefg"[: WIDTHS[dtype] - 1]
     for low in range(WIDTHS[dtype]):
         raw = near_to(base[: 300 * WIDTHS[dtype]], dtype, shift=8 * low // 2) + b"ABCDEFG"
         raw = raw[: len(base)]
-        for r in (0, 3, 8):
+        for r in by_tier((3,), (0, 3, 8)):
             check(raw, base, plain_numbers(relation, dtype, low, r), dtype)
         check(raw, base, signed_numbers(dtype, low), dtype, sums=False)
         if relation == ORDERED:
             check(raw, base, numbers_for(dtype, low), dtype)
 
 
-@pytest.mark.parametrize("log2_groups", [0, 1, 2])
+@for_each("log2_groups", [0, 1, 2])
 def test_blocks_of_any_length(log2_groups):
     numbers = numbers_for()
     for n in (32, 33, 63, 64, 65, 95, 96, 127, 128, 129, 160, 191, 255, 256):
@@ -150,21 +151,21 @@ def test_blocks_of_any_length(log2_groups):
     check(near_to(base), base, numbers, log2_groups=log2_groups)
 
 
-@pytest.mark.parametrize("size", [0, 1, 2, 3, 63, 64, 65, 511, 512, 513, 575, 577])
-@pytest.mark.parametrize("sums", [False, True])
+@for_each("size", [0, 1, 2, 3, 63, 64, 65, 511, 512, 513, 575, 577])
+@for_each("sums", [False, True])
 def test_raw_sizes(size, sums):
     """Of a few items there are no differences, and of a tail neither."""
     base = weights(300)[:size]
     check(lcg_bytes(size), base, numbers_for(), sums=sums)
 
 
-@pytest.mark.parametrize("step", range(5))
-@pytest.mark.parametrize("n_classes", [1, 3, CLASSES])
+@for_each("step", by_tier((0, 2, 4), range(5)))
+@for_each("n_classes", [1, 3, CLASSES])
 def test_places_and_classes(n_classes, step):
     base = base_of(512)
     for near in range(0, n_classes + 1, max(1, n_classes // 3)):
         raw = [(3 * c + step) % 8 for c in range(near)]
-        for origin in (-16383, -5, 4 * n_classes, 16383):
+        for origin in by_tier((-16383, 4 * n_classes), (-16383, -5, 4 * n_classes, 16383)):
             numbers = numbers_for(near=near, raw=raw, n_classes=n_classes, step=step, origin=origin)
             check(near_to(base)[:512], base[:512], numbers)
 
@@ -197,8 +198,8 @@ def test_a_grid_of_rows_and_columns():
             check(near_to(base, dtype), base, numbers, dtype, rows=rows)
 
 
-@pytest.mark.parametrize("base", [0, 1, largest_scale(0)])
-@pytest.mark.parametrize("offset", [-(1 << 20) + 1, 0, (1 << 20) - 1])
+@for_each("base", [0, 1, largest_scale(0)])
+@for_each("offset", [-(1 << 20) + 1, 0, (1 << 20) - 1])
 def test_scales_at_their_limits(base, offset):
     below = weights(256)
     for numbers in (numbers_for(base=base), signed_numbers(base=base)):
@@ -210,12 +211,13 @@ def test_sections_go_on_from_one_to_the_next():
     first = numbers_for(4, period=(0, 16), columns=list(range(16)))
     base_end = base_of(150, 4)
     base, raw_end = bytes(SECTION) + base_end, near_to(base_end, 4)
-    for after in (
+    others = (
+        replace(first, change=1, columns=[1, -1] * 8),
         plain_numbers(PLAIN, 4, raw=2),
         replace(first, columns=[5] * 16),
-        replace(first, change=1, columns=[1, -1] * 8),
         replace(first, raw=[3]),
-    ):
+    )
+    for after in by_tier(others[:1], others):
         section = after.section(4, first.section(4))
         blocks = [
             build.block((CONSTANT, b"\2")),
@@ -229,10 +231,10 @@ def test_sections_go_on_from_one_to_the_next():
 
 # --- items ---------------------------------------------------------------------------------------
 
-ALL = np.arange(65536, dtype="<u2")
+ALL = np.arange(0, 65536, by_tier(7, 1), dtype="<u2")
 
 
-@pytest.mark.parametrize(
+@for_each(
     "numbers",
     [plain_numbers(relation, raw=4) for relation in RELATIONS] + [signed_numbers()],
     ids=["ordered", "plain", "exclusive or", "signed"],
@@ -247,8 +249,8 @@ def test_all_bfloat16_next_to_themselves():
         check(raw, base, numbers, k=16, log2_groups=1)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("relation", RELATIONS)
+@for_each("dtype", DTYPES)
+@for_each("relation", RELATIONS)
 def test_items_of_every_kind_on_either_side(relation, dtype):
     kinds = [
         float_of(dtype, exponent, fraction, sign)
@@ -259,7 +261,7 @@ def test_items_of_every_kind_on_either_side(relation, dtype):
     items = [x for x in kinds for _ in kinds]
     below = [b for _ in kinds for b in kinds]
     raw, base = bytes_from(items, WIDTHS[dtype]), bytes_from(below, WIDTHS[dtype])
-    for low in {0, WIDTHS[dtype] - 1, WIDTHS[dtype] // 2}:
+    for low in by_tier({WIDTHS[dtype] // 2}, {0, WIDTHS[dtype] - 1, WIDTHS[dtype] // 2}):
         check(raw, base, plain_numbers(relation, dtype, low, raw=2), dtype, k=11)
         if relation == ORDERED:
             check(raw, base, signed_numbers(dtype, low), dtype, k=11)
@@ -301,7 +303,7 @@ def test_low_bytes_of_escapes_and_of_the_last_items_are_noise():
     assert both_decode_to_base(frame, base) == raw
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@for_each("dtype", DTYPES)
 def test_numbers_that_go_around(dtype):
     """Any coded number is valid: what it stands for is taken modulo the item's bits."""
     width, n = WIDTHS[dtype], 128

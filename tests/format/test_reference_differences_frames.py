@@ -10,6 +10,7 @@ from bf16codecs import _core
 from both_decoders import both_decode_to_base
 from contents import lcg_bytes, weights
 from difference_frames import base_of, code_blocks, frame_of, near_to, numbers_for, plain_numbers
+from looping import for_each
 from reference_difference_model import PLAIN, WIDTHS, expected_magnitude, raw_of_signed
 from reference_differences import bytes_from, items_from
 from reference_differences_encoder import (
@@ -36,6 +37,7 @@ from reference_planes import (
     ZSTANDARD,
 )
 from reference_tiles_encoder import NO_CHANGES, TileNumbers, tiles_payload, write_tile_model
+from tiers import by_tier
 from tile_frames import expected_of, tile_keys
 
 ARITHMETIC = 3
@@ -46,7 +48,7 @@ ARITHMETIC = 3
 @pytest.mark.parametrize("dtype", range(6))
 def test_reference_decodes_what_the_encoder_writes(dtype):
     used = 0
-    for n in (0, 5, 40, 700, 3000):
+    for n in (0, 5, 40, 700, *by_tier([], [3000])):
         base = base_of(n, dtype)
         versions = [base, near_to(base, dtype), near_to(base, dtype, seed=9), base]
         tail = b"abcdefg"[: WIDTHS[dtype] - 1]
@@ -61,7 +63,7 @@ def test_reference_decodes_what_the_encoder_writes(dtype):
                 frame = _core.encode(raw, ARITHMETIC, dtype, steps=len(versions), **options)
                 assert both_decode_to_base(frame) == raw
                 used += frame[7] >> 5 & 1
-    assert used > 4
+    assert used > by_tier(2, 4)
 
 
 # --- modes ---------------------------------------------------------------------------------------
@@ -110,8 +112,8 @@ def test_constant_low_planes():
     assert both_decode_to_base(frame, base) == raw
 
 
-@pytest.mark.parametrize("dtype", range(6))
-@pytest.mark.parametrize("sums", [False, True])
+@for_each("dtype", range(6))
+@for_each("sums", [False, True])
 def test_blocks_of_different_modes(dtype, sums):
     width, numbers = WIDTHS[dtype], numbers_for(dtype)
     base = base_of(800, dtype)
@@ -164,11 +166,11 @@ PARENTS = {
 }
 
 
-@pytest.mark.parametrize("name", PARENTS)
-@pytest.mark.parametrize("sums", [False, True])
+@for_each("name", PARENTS)
+@for_each("sums", [False, True])
 def test_versions(name, sums):
     parents = PARENTS[name]
-    for dtype in (0, 3, 5):
+    for dtype in by_tier((0, 3), (0, 3, 5)):
         width, raws = WIDTHS[dtype], versions_of(V, dtype, parents)
         models, blocks = [], []
         for v, (raw, parent) in enumerate(zip(raws, parents, strict=True)):
@@ -224,7 +226,7 @@ def test_tiles_beside_a_base():
 
 
 def test_many_versions():
-    n, raw = 2000, weights(1)
+    n, raw = by_tier(500, 2000), weights(1)
     blocks = [[whole_block(raw, 2)], *[[same_block(2)]] * (n - 1)]
     for parents in ([None, *range(n - 1)], [None, *[0] * (n - 1)]):
         model = model_of_versions(parents, [b""] * n)
@@ -232,7 +234,7 @@ def test_many_versions():
         assert both_decode_to_base(frame) == raw * n
 
 
-@pytest.mark.parametrize("n", [2, 3, 1000])
+@for_each("n", [2, 3, 1000])
 def test_versions_of_nothing(n):
     model = model_of_versions([None] * n, [b""] * n)
     assert both_decode_to_base(frame_of_versions([b""] * n, [], model)) == b""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 import reference_encoder as build
 from both_decoders import both_agree, both_decode, changed_bits, evenly, plane_frame, refused
+from looping import for_each
 from reference_planes import HUFFMAN
 
 LENGTHS = {
@@ -27,7 +26,7 @@ def test_example_of_the_document():
     assert both_decode(plane_frame(HUFFMAN, payload, 10)) == plane
 
 
-@pytest.mark.parametrize("name", LENGTHS)
+@for_each("name", LENGTHS)
 def test_any_complete_code(name):
     lengths = LENGTHS[name]
     for n in (1, 2, 7, 700, 4095, 4096, 4103, 9000):
@@ -57,7 +56,7 @@ def test_runs_of_absent_symbols_may_be_spelled_out():
     assert both_decode(plane_frame(HUFFMAN, payload, 100)) == plane
 
 
-@pytest.mark.parametrize(
+@for_each(
     "table",
     [
         "",
@@ -98,7 +97,7 @@ def test_tables_may_name_the_last_symbol_but_none_behind_it():
     refused(HUFFMAN, late, 100)
 
 
-@pytest.mark.parametrize("n", [700, 5000])
+@for_each("n", [700, 5000])
 def test_streams_must_end_with_their_first_symbol(n):
     plane = evenly(n, list(SMALL))
     table = build.huffman_table(SMALL)
@@ -118,7 +117,7 @@ def test_streams_must_end_with_their_first_symbol(n):
         refused(HUFFMAN, broken, n)
 
 
-@pytest.mark.parametrize("n", [4095, 4096])
+@for_each("n", [4095, 4096])
 def test_the_number_of_streams_follows_from_the_number_of_symbols(n):
     other = 4095 + 4096 - n
     payload = build.huffman_payload(evenly(other, list(SMALL)), SMALL)

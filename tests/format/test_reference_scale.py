@@ -12,10 +12,12 @@ import reference_encoder as build
 from bf16codecs import _core
 from both_decoders import both_agree, both_decode, both_refuse, changed_bits
 from contents import lcg_bytes, lcg_words, matrix, weights, with_zeros
+from looping import for_each
 from reference_grid import KEY_BITS, SECTION, largest_scale
 from reference_grid_encoder import REFUSED_GRIDS, write_rows
 from reference_model_encoder import Numbers, scale_payload, write_model
 from reference_planes import CONSTANT, JOINED, SCALE, STORED
+from tiers import by_tier
 from tile_frames import expected_of, model_frame
 
 ARITHMETIC, BEST = 3, 1
@@ -29,7 +31,7 @@ def test_reference_decodes_what_the_encoder_writes(dtype):
     used = 0
     for rows, columns in ((60, 64), (33, 100), (9, 33)):
         raw = with_zeros(matrix(rows, columns, dtype), dtype) + b"abcdefg"
-        for row in (0, columns, 16, 1 << 20):
+        for row in by_tier((0, columns), (0, columns, 16, 1 << 20)):
             for block, checksum in ((0, True), (256, False)):
                 frame = _core.encode(
                     raw, ARITHMETIC, dtype, level=BEST, block=block, checksum=checksum, row=row
@@ -37,10 +39,10 @@ def test_reference_decodes_what_the_encoder_writes(dtype):
                 assert both_decode(frame) == raw
                 head = reference.read_head(frame)
                 used += head.versions[0].scale is not None
-    assert used > 4
+    assert used > by_tier(2, 4)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "raw",
     [
         b"",
@@ -56,7 +58,7 @@ def test_reference_decodes_what_the_encoder_writes(dtype):
     ids=["empty", "a byte", "zeros", "random", "8", "weights", "mixed", "all values", "NaNs"],
 )
 def test_any_content_at_level_best(raw):
-    for dtype in range(6):
+    for dtype in by_tier((0, 2, 4), range(6)):
         for by_byte in (False, True):
             frame = _core.encode(raw, ARITHMETIC, dtype, level=BEST, by_byte=by_byte, block=1024)
             assert both_decode(frame) == raw
@@ -96,13 +98,13 @@ def check(keys: list[int], numbers: Numbers, rows: bytes | None = None, dtype: i
     assert raw == expected_of(keys, dtype)
 
 
-@pytest.mark.parametrize("dtype", range(6))
-@pytest.mark.parametrize("n", [8, 9, 11, 12, 13, 100, 1003])
+@for_each("dtype", range(6))
+@for_each("n", [8, 9, 11, 12, 13, 100, 1003])
 def test_blocks_of_any_length(n, dtype):
     check(keys_of(n, dtype), replace(PLAIN, base=largest_scale(dtype) // 2), dtype=dtype)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "numbers",
     [
         replace(PLAIN, base=0),
@@ -125,8 +127,8 @@ def test_any_valid_model(numbers):
     check(keys_of(1003), numbers)
 
 
-@pytest.mark.parametrize("step", range(4))
-@pytest.mark.parametrize("run", [16, 17, 333, 1003, 5000])
+@for_each("step", range(4))
+@for_each("run", by_tier([16, 333, 5000], [16, 17, 333, 1003, 5000]))
 def test_rows_of_any_length(run, step):
     numbers = replace(PLAIN, run=(0, run), steps=(step, 0))
     classes = [(7 * c) % 31 - 15 for c in range(-(-1003 // run))]
@@ -190,7 +192,7 @@ PAYLOAD = scale_payload(KEYS, PLAIN.section(0), 0, write_rows())
 MODEL = write_model([PLAIN])
 
 
-@pytest.mark.parametrize(
+@for_each(
     "numbers",
     [
         *(replace(PLAIN, **numbers) for numbers in REFUSED_GRIDS),
@@ -219,12 +221,12 @@ def test_a_section_has_no_more_columns_than_items():
         columns = [c % 9 for c in range(period)]
         after = replace(small, period=(0, period), columns=columns)
         assert len(both_decode(second_section(small, after))) == SECTION + 50
-    for period in (51, 203, 40_000):
+    for period in (51, 203, *by_tier([], [40_000])):
         columns = [c % 9 for c in range(period)]
         after = replace(small, period=divmod(period, 1 << 15), columns=columns)
         model = write_model([small, after])
         both_refuse(second_section(small, small, model))
-    for period in (204, 4096, 32_771):
+    for period in (204, 4096, *by_tier([], [32_771])):
         columns = [c % 9 for c in range(period)]
         numbers = replace(PLAIN, period=divmod(period, 1 << 15), columns=columns)
         both_refuse(frame_of(PAYLOAD, 203, write_model([numbers])))
@@ -239,7 +241,7 @@ def test_models_only_where_they_may_be():
     both_refuse(frame_of(PAYLOAD, 203, None))
 
 
-@pytest.mark.parametrize(
+@for_each(
     "modes",
     [
         [SCALE, STORED, STORED, STORED],

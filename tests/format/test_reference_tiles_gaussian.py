@@ -6,11 +6,10 @@ import re
 from collections import Counter
 from dataclasses import replace
 
-import pytest
-
 import reference_encoder as build
 from both_decoders import both_agree, both_decode, both_refuse, changed_bits
 from checkout import ROOT
+from looping import for_each
 from reference_grid import SECTION
 from reference_planes import CONSTANT, JOINED, TILES, FormatError
 from reference_tile_tables import (
@@ -29,6 +28,7 @@ from reference_tiles_encoder import (
     tiles_payload,
     write_tile_model,
 )
+from tiers import by_tier
 from tile_frames import (
     check_tiles,
     evenly_among,
@@ -45,7 +45,7 @@ FOUR = replace(
     ONE, form=1, changes=[NO_CHANGES] * 4, steps=(1, 0), period=(0, 48),
     columns=[7 * c % 23 - 11 for c in range(48)],
 )  # fmt: skip
-FORMS = pytest.mark.parametrize("numbers", [ONE, FOUR], ids=["one class", "four"])
+FORMS = for_each("numbers", [ONE, FOUR], ids=["one class", "four"])
 N = 203
 KEYS = tile_keys(N)
 
@@ -72,12 +72,16 @@ def is_valid(numbers: TileNumbers) -> bool:
 
 # --- the document --------------------------------------------------------------------------------
 
-PAGE = (ROOT / "docs" / "format_tiles.md").read_text("utf-8")
-CHAPTER = PAGE.partition("\n## Gaussian tables\n")[2].partition("\n## ")[0]
-ROWS = re.findall(r"^\| ([^|]*\d) \| ([\d: ]+) \|$", CHAPTER, re.MULTILINE)
+
+def page() -> str:
+    return (ROOT / "docs" / "format_tiles.md").read_text("utf-8")
 
 
-def numbers_after(start: str, text: str = CHAPTER) -> list[int]:
+def chapter() -> str:
+    return page().partition("\n## Gaussian tables\n")[2].partition("\n## ")[0]
+
+
+def numbers_after(start: str, text: str) -> list[int]:
     """Return the numbers that follow each other in the document's text, whatever its lines are."""
     found = re.search(re.escape(start) + r"((?:\d+,? ?)+)", " ".join(text.split()))
     assert found, start
@@ -90,29 +94,30 @@ def test_gaussian_tables_are_those_of_the_document():
     The tests below compare the core's tables with these.
     """
     names = ["C = 1", "C = 4, table class 0", *(f"table class {c}" for c in (1, 2, 3))]
-    assert [name for name, _ in ROWS] == names
+    rows = re.findall(r"^\| ([^|]*\d) \| ([\d: ]+) \|$", chapter(), re.MULTILINE)
+    assert [name for name, _ in rows] == names
     tables = [t for numbers in (ONE, FOUR) for t in replace(numbers, escape=1).section(0).tables]
-    for (_, row), table in zip(ROWS, tables, strict=True):
+    for (_, row), table in zip(rows, tables, strict=True):
         intervals = [tuple(map(int, interval.split(":"))) for interval in row.split()]
         assert list(zip(table.n, table.f, strict=True))[:ESCAPE] == intervals
 
 
 def test_numbers_of_gaussian_tables_are_those_of_the_document():
-    assert numbers_after("T = ") == POWERS
-    assert numbers_after("lo = ") == [GAUSSIAN_LO]
-    assert numbers_after("hi = ") == [GAUSSIAN_HI]
-    assert numbers_after("a change outside +-", PAGE) == [CHANGE_LIMIT]
+    assert numbers_after("T = ", chapter()) == POWERS
+    assert numbers_after("lo = ", chapter()) == [GAUSSIAN_LO]
+    assert numbers_after("hi = ", chapter()) == [GAUSSIAN_HI]
+    assert numbers_after("a change outside +-", page()) == [CHANGE_LIMIT]
 
 
 # --- without changes -----------------------------------------------------------------------------
 
 
 @FORMS
-@pytest.mark.parametrize("log2_groups", [0, 1, 2])
-@pytest.mark.parametrize("dtype", range(6))
+@for_each("log2_groups", [0, 1, 2])
+@for_each("dtype", range(6))
 def test_gaussian_tables_of_any_data_type(dtype, log2_groups, numbers):
     numbers = replace(numbers, base=middle_of(dtype))
-    for n in (128, 1003, 9000):
+    for n in by_tier((128, 1003), (128, 1003, 9000)):
         check_tiles(tile_keys(n, dtype), numbers, dtype=dtype, log2_groups=log2_groups)
 
 
@@ -130,17 +135,17 @@ def test_gaussian_tables_have_all_slots():
 
 
 @FORMS
-@pytest.mark.parametrize("escape", [1, 2, 3, 4, 5, 63, 64, 127, 128, 129, 130, 1000, 2001, 4000])
+@for_each("escape", [1, 2, 3, 4, 5, 63, 64, 127, 128, 129, 130, 1000, 2001, 4000])
 def test_escapes_of_any_frequency(escape, numbers):
     check_tiles(KEYS, replace(numbers, escape=escape))
 
 
-@pytest.mark.parametrize("lowest", range(16))
+@for_each("lowest", range(16))
 def test_items_of_one_class_of_four(lowest):
     check_tiles(KEYS, replace(FOUR, base=16 * 128 + lowest, period=(0, 0), columns=[]))
 
 
-@pytest.mark.parametrize("numbers", [ONE, FOUR], ids=["one class", "four"])
+@for_each("numbers", [ONE, FOUR], ids=["one class", "four"])
 def test_symbols_at_the_ends_of_gaussian_tables(numbers):
     """Symbols are 96 to 239, and the keys of others are escapes."""
     numbers = replace(numbers, period=(0, 0), columns=[])
@@ -152,18 +157,20 @@ def test_symbols_at_the_ends_of_gaussian_tables(numbers):
 
 # --- changes -------------------------------------------------------------------------------------
 
+LARGE_CHANGES = [-64, -63, -57, -56, 56, 57, 63, 64]
+
 
 @FORMS
-@pytest.mark.parametrize("d", [*range(-17, 18), -64, -63, -57, -56, 56, 57, 63, 64])
+@for_each("d", by_tier([-64, -17, -1, 0, 1, 8, 63], [*range(-17, 18), *LARGE_CHANGES]))
 def test_changes_of_one_interval(d, numbers):
-    for j in (0, 1, 9, 16, ESCAPE - 1):
+    for j in (0, 9, *by_tier([], [1, 16]), ESCAPE - 1):
         changes = [d if at == j else 0 for at in range(ESCAPE)]
         check_tiles(KEYS, changed(numbers, changes))
         check_tiles(KEYS, changed(numbers, [-change for change in changes], escape=777))
 
 
 @FORMS
-@pytest.mark.parametrize("d", [-64, -9, -1, 1, 5, 64])
+@for_each("d", [-64, -9, -1, 1, 5, 64])
 def test_the_same_change_of_all_intervals(d, numbers):
     check_tiles(KEYS, changed(numbers, [d] * ESCAPE))
 
@@ -181,8 +188,8 @@ def test_changes_at_their_limits(numbers):
         check_tiles(KEYS, changed(numbers, changes))
 
 
-@pytest.mark.parametrize("form", [0, 1])
-@pytest.mark.parametrize("seed", range(60))
+@for_each("form", [0, 1])
+@for_each("seed", range(0, 60, by_tier(7, 1)))
 def test_random_changes(seed, form):
     numbers = FOUR if form else ONE
     changes = [
@@ -212,7 +219,7 @@ def test_sections_of_every_form_after_each_other():
         replace(explicit, form=3, tables=explicit.tables * 4, period=(0, 16), columns=[3] * 16),
     ]
     keys = tile_keys(150, 4)
-    for before in forms:
+    for before in forms[:: by_tier(2, 1)]:
         for after in forms:
             payload = tiles_payload(keys, after.section(4), SECTION)
             blocks = [build.block((CONSTANT, b"\1")), build.block((TILES, payload))]
@@ -224,8 +231,8 @@ def test_sections_of_every_form_after_each_other():
 # --- what is refused -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("j", [0, 1, 17, ESCAPE - 1])
-@pytest.mark.parametrize("d", [65, -65, 66, 128, -128, 500, 1 << 18, 1 - (1 << 18)])
+@for_each("j", [0, 1, 17, ESCAPE - 1])
+@for_each("d", [65, -65, *by_tier([], [66, 128, -128, 500]), 1 << 18, 1 - (1 << 18)])
 def test_changes_out_of_range(d, j):
     changes = [d if at == j else 0 for at in range(ESCAPE)]
     both_refuse(frame_of(replace(ONE, changes=[changes])))
@@ -243,7 +250,7 @@ def test_changes_that_grow_out_of_range():
 
 
 @FORMS
-@pytest.mark.parametrize("escape", [0, -1, 4096, 4097, 1 << 18])
+@for_each("escape", [0, -1, 4096, 4097, 1 << 18])
 def test_frequencies_of_the_escape_out_of_range(escape, numbers):
     both_refuse(frame_of(replace(numbers, escape=escape)))
 
@@ -258,13 +265,14 @@ ROUNDED_UP = {
 
 
 @FORMS
-@pytest.mark.parametrize("name", ROUNDED_UP)
+@for_each("name", by_tier(["all to the first", "random"], ROUNDED_UP))
 def test_changes_that_leave_nothing_to_the_largest(name, numbers):
     """All other frequencies are rounded up to 1 or 2, which may be more than there is."""
     numbers = changed(numbers, ROUNDED_UP[name])
     n_valid = 0
     lowest = next(e for e in range(1, TOTAL) if not is_valid(replace(numbers, escape=e)))
-    for escape in {*range(lowest - 3, lowest + 40), *range(4050, TOTAL)}:
+    more = by_tier(6, 40)
+    for escape in {*range(lowest - 3, lowest + more), *range(TOTAL - 6 - more, TOTAL)}:
         if 0 < escape < TOTAL:
             frame = frame_of(replace(numbers, escape=escape))
             if is_valid(replace(numbers, escape=escape)):

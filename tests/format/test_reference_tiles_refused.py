@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 import reference_encoder as build
 from both_decoders import both_agree, both_decode, both_refuse, changed_bits
+from looping import for_each
 from reference_grid import SECTION
 from reference_grid_encoder import REFUSED_GRIDS, write_rows
 from reference_model_encoder import Numbers, scale_payload, write_model
@@ -24,6 +23,7 @@ from reference_tiles_encoder import (
     tiles_payload,
     write_tile_model,
 )
+from tiers import by_tier
 from tile_frames import (
     evenly_among,
     expected_of,
@@ -112,17 +112,17 @@ TABLES = {
 }
 
 
-@pytest.mark.parametrize("numbers", GRIDS)
+@for_each("numbers", GRIDS)
 def test_grids_with_numbers_out_of_range(numbers):
     both_refuse(frame_of(model=write_tile_model([numbers])))
 
 
-@pytest.mark.parametrize("name", TABLES)
+@for_each("name", TABLES)
 def test_tables_with_numbers_out_of_range(name):
     both_refuse(frame_of(model=write_tile_model([TABLES[name]])))
 
 
-@pytest.mark.parametrize("c", range(4))
+@for_each("c", range(4))
 def test_every_table_of_a_section_has_to_be_valid(c):
     good = [(3, 2000), (3, 2000)]
     for table in (
@@ -182,7 +182,7 @@ def test_models_only_where_they_may_be():
     both_refuse(frame_of(model=None))
 
 
-@pytest.mark.parametrize(
+@for_each(
     "modes",
     [
         [TILES, STORED, STORED, STORED],
@@ -221,8 +221,8 @@ def without_lanes(n: int, log2_groups: int, dtype: int) -> bytes:
     return pack_payload(TilesPayload(rows, groups, states, b"", [], [1] * n, []), dtype)
 
 
-@pytest.mark.parametrize("dtype", [0, 4])
-@pytest.mark.parametrize("log2_groups", [0, 1, 2])
+@for_each("dtype", [0, 4])
+@for_each("log2_groups", [0, 1, 2])
 def test_blocks_too_short_for_their_lanes(log2_groups, dtype):
     model = write_tile_model([replace(PLAIN, base=middle_of(dtype))])
     for n in {*range(1, max(64, 32 << log2_groups), 7), 63, [63, 63, 127][log2_groups]}:
@@ -286,14 +286,15 @@ def test_more_or_fewer_escapes_than_symbols_of_escapes():
             both_refuse(frame)
 
 
-@pytest.mark.parametrize("n", [64, 127, 128, N])
-@pytest.mark.parametrize("log2_groups", [0, 1])
+@for_each("n", [64, 127, 128, N])
+@for_each("log2_groups", [0, 1])
 def test_last_states_other_than_described(n, log2_groups):
     """64 items have 40 bytes of records, too few for 32 lanes; 128 have 80, too few for 64."""
     section = PLAIN.section(0)
     are_full = 40 * (n // 64) >= 64 << log2_groups
-    for lane in (0, 1, 15, 16, 31, (32 << log2_groups) - 1):
-        for bit in range(16, 32):  # without bit 16 the last state is 2^17 at least
+    last = (32 << log2_groups) - 1
+    for lane in by_tier((0, last), (0, 1, 15, 16, 31, last)):
+        for bit in range(16, 32, by_tier(4, 1)):  # without bit 16 the last state is 2^17 at least
             change = 1 << bit if bit > 16 else 3 << 16
             payload = tiles_payload(
                 KEYS[:n], section, log2_groups=log2_groups, change_last={lane: change}
@@ -312,7 +313,7 @@ def test_last_states_other_than_described(n, log2_groups):
                 both_refuse(frame)
 
 
-@pytest.mark.parametrize("dtype", [4, 5])
+@for_each("dtype", [4, 5])
 def test_last_states_where_keys_have_few_raw_bits(dtype):
     numbers = replace(PLAIN, base=middle_of(dtype))
     model = write_tile_model([numbers])

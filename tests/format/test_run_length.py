@@ -14,7 +14,9 @@ from bf16codecs import RunLength, _core, bound
 from bf16codecs.errors import CorruptDataError, TruncatedDataError
 from checkout import ROOT
 from contents import lcg_bytes
+from looping import for_each
 from reference_planes import FormatError, TruncatedFrame
+from tiers import by_tier
 
 CODEC = RunLength()
 byte = st.integers(0, 255)
@@ -74,7 +76,7 @@ def test_encoder_writes_what_the_document_says(raw):
     assert len(encoded) <= bound(len(raw), CODEC)
 
 
-@pytest.mark.parametrize("value", range(256))
+@for_each("value", range(256))
 def test_every_byte_in_runs_of_every_length(value):
     for n in range(20):
         for before in range(9):  # at every place in what is looked at together
@@ -110,7 +112,7 @@ def test_any_tokens_decode(encoded):
     both_decode(encoded)
 
 
-@settings(max_examples=300)
+@settings(max_examples=by_tier(100, 300))
 @given(
     encoded=st.one_of(
         st.binary(max_size=40),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 
 import pytest
 
@@ -25,13 +26,18 @@ from reference_tiles_encoder import Intervals, TileNumbers, code_symbols, symbol
 from tile_frames import check_tiles
 
 BFLOAT16 = 0
-EXAMPLE = (ROOT / "docs" / "format_tiles.md").read_text("utf-8").partition("## Example\n")[2]
 ROW = 16
+
+
+@cache
+def example() -> str:
+    page = (ROOT / "docs" / "format_tiles.md").read_text("utf-8")
+    return page.partition("## Example\n")[2]
 
 
 def table(first: str) -> list[dict[str, str]]:
     """Return the rows of the table whose first column has a name."""
-    (found,) = re.findall(rf"^\| {first} \|.*\n(?:\|.*\n)+", EXAMPLE, re.MULTILINE)
+    (found,) = re.findall(rf"^\| {first} \|.*\n(?:\|.*\n)+", example(), re.MULTILINE)
     header, _, *rows = [
         [cell.strip() for cell in row[2:-2].split("|")] for row in found.split("\n")[:-1]
     ]
@@ -39,24 +45,22 @@ def table(first: str) -> list[dict[str, str]]:
 
 
 def number(name: str) -> int:
-    return int(re.findall(rf"\b{name} = (-?\d+)", EXAMPLE)[0])
+    return int(re.findall(rf"\b{name} = (-?\d+)", example())[0])
 
 
 def numbers_after(text: str) -> list[int]:
     """Return the numbers that follow a text, with commas between them."""
-    found = re.search(rf"{text} ((?:-?\d+, )*-?\d+)".replace(" ", r"\s"), EXAMPLE)
+    found = re.search(rf"{text} ((?:-?\d+, )*-?\d+)".replace(" ", r"\s"), example())
     return [int(n) for n in found[1].split(", ")]
-
-
-ITEMS = table("item")
-INTERVALS: Intervals = [(int(entry["n"]), int(entry["f"])) for entry in table("entry")[:-1]]
 
 
 @pytest.fixture
 def numbers() -> TileNumbers:
     """Return the section's; the other table classes have another table."""
-    escape = int(table("entry")[-1]["f"])
-    (large, f), (small, other) = INTERVALS
+    *entries, last = table("entry")
+    escape = int(last["f"])
+    intervals: Intervals = [(int(entry["n"]), int(entry["f"])) for entry in entries]
+    (large, f), (small, other) = intervals
     others: Intervals = [(large, f - 2), (small, other + 2)]
     columns = numbers_after("column classes begin with")
     return TileNumbers(
@@ -69,7 +73,7 @@ def numbers() -> TileNumbers:
         lo=number("lo"),
         hi=number("hi"),
         escape=escape,
-        tables=[others, others, others, INTERVALS],
+        tables=[others, others, others, intervals],
     )
 
 
@@ -87,7 +91,7 @@ def test_items(numbers: TileNumbers, rows: bytes) -> None:
     section = numbers.section(BFLOAT16)
     scales = tile_scales(rows, section, 0, 4 * ROW)
     row, column = row_terms(rows, section, 0, 4 * ROW), column_terms(section, 0, 4 * ROW)
-    for shown in ITEMS:
+    for shown in table("item"):
         i, key = int(shown["item"]), key_from(int(shown["bits"], 16))
         v = (key >> raw_bits(BFLOAT16)) - 8 * (scales[i] // 16) + 208
         symbol, raw = symbol_of(key, scales[i], section, wraps=False), key % 32
@@ -96,13 +100,13 @@ def test_items(numbers: TileNumbers, rows: bytes) -> None:
             *(key, v, symbol, raw),
         ]
         assert key_of(v, raw, scales[i], BFLOAT16) == key
-    ordered = sorted(ITEMS, key=lambda shown: int(shown["table class"]))
+    ordered = sorted(table("item"), key=lambda shown: int(shown["table class"]))
     assert [int(shown["item"]) for shown in ordered] == numbers_after("the four are ordered")
 
 
 def test_both_decoders_read_a_block_of_them(numbers: TileNumbers, rows: bytes) -> None:
     keys = [key_from(0x3C80 + int(word) % 64) for word in lcg_words(4 * ROW)]
-    for shown in ITEMS:
+    for shown in table("item"):
         keys[int(shown["item"])] = int(shown["key"])
     check_tiles(keys, numbers, rows=rows)
 
@@ -145,4 +149,4 @@ def test_a_lane(numbers: TileNumbers) -> None:
         assert last == lanes
     steps = table("x")
     assert [step["x after it"] for step in steps[:-1]] == [step["x"] for step in steps[1:]]
-    assert [step["symbol"] for step in steps] == [ITEMS[1]["symbol"], ITEMS[2]["symbol"]]
+    assert [step["symbol"] for step in steps] == [item["symbol"] for item in table("item")[1:3]]

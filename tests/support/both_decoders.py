@@ -13,6 +13,7 @@ from bf16codecs.errors import CorruptDataError
 from contents import choose
 from native_core import core
 from reference_planes import STORED, FormatError, OtherBase
+from tiers import by_tier
 
 FLOAT8 = 4  # a layout of one plane
 
@@ -103,8 +104,8 @@ def refused(mode: int, payload: bytes, n: int = N) -> None:
 
 
 def changed_bits(payload: bytes):
-    """Yield the payload with one bit changed at a time."""
-    for bit in range(0, 8 * len(payload), 3):
+    """Yield the payload with one bit changed at a time: every third, or fewer."""
+    for bit in range(0, 8 * len(payload), by_tier(19, 3)):
         changed = bytearray(payload)
         changed[bit // 8] ^= 1 << bit % 8
         yield bytes(changed)

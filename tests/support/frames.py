@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -14,24 +16,30 @@ HEADER = 24
 SPLIT, HUFFMAN, ARITHMETIC, ZSTD = 1, 2, 3, 4
 BFLOAT16, FLOAT32, FLOAT8 = 0, 2, 4
 
-FRAMES = {
-    "split": (SPLIT, BFLOAT16, weights(400) + b"t", {}),
-    "huffman": (HUFFMAN, BFLOAT16, weights(600), {}),
-    "arithmetic": (ARITHMETIC, BFLOAT16, weights(700) + b"t", {}),
-    "arithmetic, blocks": (ARITHMETIC, BFLOAT16, weights(1000) + b"t", {"block": 256}),
-    "arithmetic, wide": (ARITHMETIC, FLOAT8, weights(1500), {}),
-    "zstd": (ZSTD, BFLOAT16, weights(600), {"level": 3}),
-    "scale model": (ARITHMETIC, FLOAT8, with_zeros(matrix(60, 64, 4), 4), {"level": 1, "row": 64}),
-    "tiles": (ARITHMETIC, FLOAT8, gaussian(30, 64, 4), {"level": 1, "row": 64}),
-    "tiles, joined": (ARITHMETIC, BFLOAT16, gaussian(11, 100) + b"t", {"level": 1, "row": 100}),
-    "constant": (ARITHMETIC, FLOAT32, bytes(4003), {"block": 256}),
-    "tail alone": (HUFFMAN, FLOAT32, b"abc", {}),
-    "empty": (HUFFMAN, FLOAT32, b"", {}),
-}
+#: Codec, data type, content and options of each.
+FRAMES: dict[str, tuple[int, int, Callable[[], bytes], dict[str, int]]] = {
+    "split": (SPLIT, BFLOAT16, lambda: weights(400) + b"t", {}),
+    "huffman": (HUFFMAN, BFLOAT16, lambda: weights(600), {}),
+    "arithmetic": (ARITHMETIC, BFLOAT16, lambda: weights(700) + b"t", {}),
+    "arithmetic, blocks": (ARITHMETIC, BFLOAT16, lambda: weights(1000) + b"t", {"block": 256}),
+    "arithmetic, wide": (ARITHMETIC, FLOAT8, lambda: weights(1500), {}),
+    "zstd": (ZSTD, BFLOAT16, lambda: weights(600), {"level": 3}),
+    "scale model": (
+        ARITHMETIC, FLOAT8, lambda: with_zeros(matrix(60, 64, 4), 4), {"level": 1, "row": 64}
+    ),
+    "tiles": (ARITHMETIC, FLOAT8, lambda: gaussian(30, 64, 4), {"level": 1, "row": 64}),
+    "tiles, joined": (
+        ARITHMETIC, BFLOAT16, lambda: gaussian(11, 100) + b"t", {"level": 1, "row": 100}
+    ),
+    "constant": (ARITHMETIC, FLOAT32, lambda: bytes(4003), {"block": 256}),
+    "tail alone": (HUFFMAN, FLOAT32, lambda: b"abc", {}),
+    "empty": (HUFFMAN, FLOAT32, bytes, {}),
+}  # fmt: skip
 
 
 def make(name: str, **more) -> tuple[bytes, bytes]:
-    codec, dtype, raw, options = FRAMES[name]
+    codec, dtype, content, options = FRAMES[name]
+    raw = content()
     return _core.encode(raw, codec, dtype, **{**options, **more}), raw
 
 
