@@ -13,3 +13,17 @@ def reader(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     if request.param == "c" and no_programs():
         pytest.skip(no_programs())
     return Reader(request.param, tmp_path_factory.mktemp("netcdf"))
+
+
+@pytest.fixture
+def programs() -> None:
+    """Skip a test where netCDF-C's programs are missing."""
+    if no_programs():
+        pytest.skip(no_programs())
+
+
+@pytest.fixture
+def netcdf4() -> None:
+    """Skip a test where the Python package is missing, which has filters of its own, too."""
+    if not has_netcdf4():
+        pytest.skip("netCDF4 is not installed")

@@ -18,6 +18,7 @@ from numcodecs import get_codec
 import plugin
 from bf16codecs import BF16Arithmetic, BF16Huffman, BF16Split, BF16Zstd, hdf5
 from bf16codecs.hdf5.filters import cd_values
+from looping import for_each
 
 OTHERS = ["split", "arithmetic", "zstd"]
 NO_MEMORY_OR_FILTER = {-61, -132}
@@ -91,7 +92,7 @@ def codec_of(name: str) -> Codec:
     return library_of(name).NCZ_get_codec_info().contents
 
 
-@pytest.mark.parametrize("name", ["huffman", *OTHERS])
+@for_each("name", ["huffman", *OTHERS])
 def test_a_library_for_each_codec(name: str) -> None:
     library = library_of(name)
     codec = library.NCZ_get_codec_info().contents
@@ -122,7 +123,7 @@ def test_one_codec_settles_the_numbers_of_all() -> None:
     assert {codec.filter_id for codec in codecs} == {hdf5.FILTER_ID}
 
 
-@pytest.mark.parametrize(
+@for_each(
     "codec",
     [
         BF16Huffman(),
@@ -133,7 +134,6 @@ def test_one_codec_settles_the_numbers_of_all() -> None:
         BF16Split("float8_e5m2"),
         BF16Split("float32", by="byte"),
     ],
-    ids=repr,
 )
 def test_configurations_are_those_of_python(codec: Any) -> None:
     native = codec_of(codec.codec_id.removeprefix("bf16codecs."))
@@ -151,7 +151,7 @@ def test_what_hdf5_files_say_besides_is_left_out() -> None:
     assert json.loads(codec_of("huffman").config(())) == BF16Huffman().get_config()
 
 
-@pytest.mark.parametrize("values", [(4, 2), (9,), (2, 6), (2, 0, 4), (2, 0, 0, 1), (0,) * 7 + (1,)])
+@for_each("values", [(4, 2), (9,), (2, 6), (2, 0, 4), (2, 0, 0, 1), (0,) * 7 + (1,)])
 def test_wrong_values_are_refused(values: tuple[int, ...]) -> None:
     assert codec_of("huffman").config(values) in NO_MEMORY_OR_FILTER
 
@@ -211,7 +211,7 @@ CONFIGURATIONS = [
 ]
 
 
-@pytest.mark.parametrize("rest", CONFIGURATIONS)
+@for_each("rest", CONFIGURATIONS)
 def test_verdicts_on_configurations_are_those_of_python(rest: str) -> None:
     text = '{"id": "bf16codecs.huffman"' + rest
     try:
@@ -222,7 +222,7 @@ def test_verdicts_on_configurations_are_those_of_python(rest: str) -> None:
     assert codec_of("huffman").values(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", " ", "null", "[]", '"id"', "{", "{}x", "{,}", '{"id"}'])
+@for_each("text", ["", " ", "null", "[]", '"id"', "{", "{}x", "{,}", '{"id"}'])
 def test_what_is_no_configuration(text: str) -> None:
     assert codec_of("huffman").values(text) == REFUSED
 
@@ -280,7 +280,7 @@ def called(
         plugin._libc.free(buf)
 
 
-@pytest.mark.parametrize("name", OTHERS)
+@for_each("name", OTHERS)
 def test_datasets_get_the_filters_own_number(name: str, capfd: pytest.CaptureFixture[str]) -> None:
     info = library_of(name).H5PLget_plugin_info().contents
     prototype = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)

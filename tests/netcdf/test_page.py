@@ -10,12 +10,9 @@ import pytest
 
 from checkout import ROOT
 from doc_pages import PageRun, blocks_of, make_commands
-from netcdf_readers import has_netcdf4, no_programs
 
 
-@pytest.mark.skipif(
-    bool(no_programs()) or not has_netcdf4(), reason=no_programs() or "netCDF4 is not installed"
-)
+@pytest.mark.usefixtures("programs", "netcdf4")
 def test_page(tmp_path: Path, demo_model: Path) -> None:
     programs, place = tmp_path / "bin", tmp_path / "work"
     programs.mkdir()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,9 +16,8 @@ import zarr
 
 from bf16codecs import BF16Arithmetic, BF16Huffman, BF16Split, BF16Zstd, hdf5
 from bits import assert_same_bits
+from looping import for_each
 from netcdf_readers import config, environment, has_netcdf4, no_programs, own_plugins, tool, url
-
-needs_programs = pytest.mark.skipif(bool(no_programs()), reason=no_programs())
 
 SHAPE, CHUNKS = (96, 128), (48, 64)  # nccopy does not keep chunks of less than 8 KiB
 VALUES = np.random.default_rng(0).normal(280, 3, SHAPE)
@@ -56,10 +56,11 @@ def frames(folder: Path) -> dict[str, bytes]:
     return found
 
 
-@needs_programs
-@pytest.mark.parametrize("values", FILTERS)
+@pytest.mark.usefixtures("programs")
+@for_each("values", FILTERS)
 def test_nccopy_writes_what_python_writes(classic: Path, tmp_path: Path, values: str) -> None:
     filters = [word for name in "fd" for word in ("-F", f"{name},{values}")]
+    shutil.rmtree(tmp_path / "x.zarr", ignore_errors=True)
     tool("nccopy", *filters, classic, url(tmp_path / "x.zarr"))
     group = zarr.open_group(tmp_path / "x.zarr", mode="r")
     other = zarr.open_group(tmp_path / "y.zarr", mode="w", zarr_format=2)
@@ -75,7 +76,7 @@ def test_nccopy_writes_what_python_writes(classic: Path, tmp_path: Path, values:
         assert frames(tmp_path / "x.zarr" / name) == frames(tmp_path / "y.zarr" / name)
 
 
-@needs_programs
+@pytest.mark.usefixtures("programs")
 @pytest.mark.parametrize("codec", ["huffman", "arithmetic", "split"])
 def test_nccopy_from_a_store_and_back(tmp_path: Path, codec: str) -> None:
     """The filter is kept, by its own number."""
@@ -96,7 +97,7 @@ def test_nccopy_from_a_store_and_back(tmp_path: Path, codec: str) -> None:
     assert_same_bits(again[:], VALUES.astype("f4"))
 
 
-@needs_programs
+@pytest.mark.usefixtures("programs")
 def test_nccopy_of_files_of_ours(tmp_path: Path) -> None:
     """What they say of the size of their chunks is no part of an array, which may have others."""
     with h5py.File(tmp_path / "x.h5", "w") as file:
@@ -110,7 +111,7 @@ def test_nccopy_of_files_of_ours(tmp_path: Path) -> None:
     assert_same_bits(array[:], VALUES.astype("f4"))
 
 
-@needs_programs
+@pytest.mark.usefixtures("programs")
 def test_ncgen_and_ncdump(tmp_path: Path) -> None:
     numbers = "1, 2.5, -0, 1e-45, Infinityf, 3.4028235e+38"
     text = f"""netcdf x {{
@@ -136,9 +137,9 @@ data:
     assert float(found["d"][-1]) == 6.000000000000001
 
 
-@needs_programs
-@pytest.mark.parametrize(
-    ("values", "message"),
+@pytest.mark.usefixtures("programs")
+@for_each(
+    "values, message",
     [
         ("9,2", "cd_values[0] is 9"),
         ("2,6", "cd_values[1] is 6"),
@@ -148,12 +149,13 @@ data:
     ],
 )
 def test_wrong_values_are_refused(classic: Path, tmp_path: Path, values: str, message: str) -> None:
+    shutil.rmtree(tmp_path / "x.zarr", ignore_errors=True)
     done = tool("nccopy", "-F", f"f,48918,{values}", classic, url(tmp_path / "x.zarr"), status=1)
     assert message in done.stderr
     assert "Filter error" in done.stderr
 
 
-@needs_programs
+@pytest.mark.usefixtures("programs")
 def test_zstd_is_not_written(tmp_path: Path) -> None:
     group = zarr.open_group(tmp_path / "x.zarr", mode="w", zarr_format=2)
     codec = BF16Zstd(dtype="float32")
@@ -167,10 +169,12 @@ def test_zstd_is_not_written(tmp_path: Path) -> None:
 
 
 def libraries() -> list[Path]:
-    """Return the libnetcdf of the programs, and that of the Python package."""
+    """Return the libnetcdf of the programs, and that of the Python package; or skip."""
     found = [] if no_programs() else [Path(config("--libdir")[0], "libnetcdf.so")]
     if has_netcdf4():
         found += Path(own_plugins()).parents[1].glob("netcdf4.libs/libnetcdf*.so*")
+    if not found:
+        pytest.skip("no libnetcdf with filters for Zarr was found")
     return found
 
 
@@ -195,8 +199,7 @@ call("nc_close", file)
 """
 
 
-@pytest.mark.skipif(not libraries(), reason="no libnetcdf with filters for Zarr was found")
-@pytest.mark.parametrize("library", libraries(), ids=lambda path: path.name)
+@for_each("library", libraries)
 def test_an_array_is_filled(tmp_path: Path, library: Path) -> None:
     """From C: Python's netCDF4 opens no store that is there for writing, but makes a new one."""
     codecs = {
