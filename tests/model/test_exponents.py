@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bf16codecs._dtypes import DTYPE_NAMES
-from bf16codecs._fields import FIELDS
+from bf16codecs import _dtypes, _fields
 from bf16codecs.model.exponents import Exponents
 
 
@@ -25,12 +24,12 @@ class Values:
 
 
 def made(dtype, numbers):
-    return Values(dtype, np.array(numbers).astype(DTYPE_NAMES[dtype]))
+    return Values(dtype, np.array(numbers).astype(_dtypes.DTYPE_NAMES[dtype]))
 
 
 def test_powers_of_two():
     """1, 2 and 4 have the exponents 0, 1 and 2 in every dtype."""
-    for dtype in FIELDS:
+    for dtype in _fields.FIELDS:
         found = Exponents.of([made(dtype, [1.0, 2.0, 2.0, 4.0])])
         first, counts = found.normal()
         assert (first, counts.tolist()) == (0, [1, 2, 1]), dtype

@@ -11,8 +11,7 @@ from hypothesis.extra import numpy as hnp
 
 import bf16codecs
 import tiers
-from bf16codecs._chunks.indexing import parse_selection
-from bf16codecs._chunks.library import LibraryArray
+from bf16codecs._chunks import indexing, library
 from bf16codecs.convert import safetensors_to_hdf5
 from bits import assert_same_bits
 from lazy_models import weights, write_safetensors, write_store
@@ -84,7 +83,7 @@ def tensors(tmp_path_factory):
 
 def test_which_forms_are_read_by_zarr(tensors):
     for form, tensor in tensors.items():
-        assert isinstance(tensor._array, LibraryArray) == (form in BY_ZARR), form
+        assert isinstance(tensor._array, library.LibraryArray) == (form in BY_ZARR), form
 
 
 MASK = ARRAY > 0.04
@@ -231,6 +230,6 @@ def test_a_tail_that_is_no_whole_item(tmp_path):
 
 def test_points_take_no_memory_for_an_axis():
     picked = np.array([0, -1]), np.array([[1], [2]])
-    rows, columns = parse_selection(picked, (1 << 53, 3)).indices
+    rows, columns = indexing.parse_selection(picked, (1 << 53, 3)).indices
     assert rows.tolist() == [[0, (1 << 53) - 1]] * 2
     assert columns.tolist() == [[1, 1], [2, 2]]

@@ -8,39 +8,40 @@ import zarr
 from zarr.storage import LocalStore
 
 import bf16codecs
+import tiers
 from bf16codecs.zarr import BF16BlocksCodec
 from bits import PIPELINES, assert_same_bits
 from lazy_models import weights, write_store
 from measured_reads import linux
 
-pytestmark = pytest.mark.slow
-
-BLOCK = 1 << 19
-CHUNK = 64 << 20
-SHAPE = (24576, 4096)  # 192 MiB, in three chunks of 128 blocks
+BLOCK = 1 << 19  # 64 rows
+#: Of a chunk: 16 blocks of 512 KiB, or 128.
+ROWS = tiers.by_tier(1024, 8192)
+SHAPE = (3 * ROWS, 4096)
 PREFIX = 4096
 
 
 @pytest.fixture(scope="module")
 def array():
-    return np.tile(weights((1024, 4096)), (24, 1)) * np.arange(1, 25).repeat(1024)[:, None].astype(
-        "bfloat16"
-    )
+    count = SHAPE[0] // 1024
+    factors = np.arange(1, count + 1).repeat(1024)[:, None].astype("bfloat16")
+    return np.tile(weights((1024, 4096)), (count, 1)) * factors
 
 
 @pytest.fixture(scope="module")
 def store(array, tmp_path_factory):
-    return write_store(tmp_path_factory.mktemp("large") / "m.zarr", {"w": array}, chunk_size=CHUNK)
+    path = tmp_path_factory.mktemp("large") / "m.zarr"
+    return write_store(path, {"w": array}, chunk_size=8192 * ROWS)
 
 
 def test_one_row_is_an_index_and_at_most_two_blocks(store, array, reads):
-    for row in (0, 63, 64, 8191, 8192, 20000, -1):
+    for row in (0, 63, 64, ROWS - 1, ROWS, 2 * ROWS + 500, -1):
         with bf16codecs.open_model(store) as model:
             reads.clear()
             assert_same_bits(model["w"][row], array[row])
             header, (head_key, head), (key, blocks) = reads
             assert header[0] == "safetensors/header/0/c.0"
-            assert head_key == key == f"w/c.{(row % SHAPE[0]) // 8192}.0"
+            assert head_key == key == f"w/c.{(row % SHAPE[0]) // ROWS}.0"
             assert head == [(0, PREFIX)]
             assert sum(stop - start for start, stop in blocks) < 2 * BLOCK
 
@@ -49,9 +50,10 @@ def test_what_says_where_blocks_are_is_read_once(store, array, reads):
     with bf16codecs.open_model(store) as model:
         tensor = model["w"]
         reads.clear()
-        for row in range(100, 8000, 777):
+        rows = range(100, ROWS, ROWS // 10)
+        for row in rows:
             assert_same_bits(tensor[row], array[row])
-        assert len(reads) == 2 + len(range(100, 8000, 777)), "and the safetensors header"
+        assert len(reads) == 2 + len(rows), "and the safetensors header"
         assert_same_bits(model["w"][5], array[5])
         assert reads[-1][1] != [(0, PREFIX)], "not for each LazyTensor either"
 
@@ -59,14 +61,14 @@ def test_what_says_where_blocks_are_is_read_once(store, array, reads):
 def test_a_selection_reads_the_blocks_it_touches(store, array, reads):
     with bf16codecs.open_model(store) as model:
         tensor = model["w"]
-        tensor[0], tensor[8192], tensor[16384]
+        tensor[0], tensor[ROWS], tensor[2 * ROWS]
         for selection, blocks in [
             (np.s_[100:110, ::7], 1),
             (np.s_[60:70], 2),
-            (np.s_[:24000:8000, 5], 3),
-            (np.s_[[5, 10000, 6, 20000]], 3),
-            (np.s_[[5, 10000], [3, 4]], 2),
-            (np.s_[8190:8194], 2),
+            (np.s_[: 3 * ROWS - 64 : ROWS - 5, 5], 3),
+            (np.s_[[5, ROWS + 500, 6, 2 * ROWS + 500]], 3),
+            (np.s_[[5, ROWS + 500], [3, 4]], 2),
+            (np.s_[ROWS - 2 : ROWS + 2], 2),
         ]:
             reads.clear()
             assert_same_bits(tensor[selection], array[selection])
@@ -76,7 +78,8 @@ def test_a_selection_reads_the_blocks_it_touches(store, array, reads):
 
 def test_random_rows_are_one_block_each(store, array, reads):
     """Where blocks are is read once for each of the three chunks, and nothing is read twice."""
-    rows = np.random.default_rng(0).integers(0, SHAPE[0], 300).tolist()
+    rng = tiers.rng("random rows")
+    rows = [rng.randrange(SHAPE[0]) for _ in range(tiers.by_tier(60, 300))]
     header = ["safetensors/header/0/c.0"]
     with bf16codecs.open_model(store) as model:
         tensor = model["w"]
@@ -100,6 +103,7 @@ def test_listing_300_tensors_reads_one_file(tmp_path, reads):
 
 
 @linux
+@pytest.mark.slow  # the array is too small in the quick tier, where test_bases measures memory
 @pytest.mark.parametrize("framework", ["numpy", "torch"])
 def test_loading_takes_the_models_size_and_little_more(store, run_python, framework):
     pytest.importorskip(framework)

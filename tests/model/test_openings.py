@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -51,8 +52,35 @@ def server(root: Path):
 
 
 @pytest.mark.parametrize("name", FORMS)
+def test_storage_options_reach_the_server(
+    root: Path, server: FileServer, tmp_path: Path, name: str
+) -> None:
+    """From every command; also through a ZIP file, and those for a scheme."""
+    seen: set[Any] = set()
+    server.note_headers = lambda headers: seen.add(headers.get("X-Token"))
+    url, source = f"{server.url}/{name}", root / "m.safetensors"
+    options: dict[str, Any] = {"headers": {"X-Token": "secret"}}
+    for number, given in enumerate([options, {"http": options}][: 1 + name.endswith(".zip")]):
+        text = ("--storage-options", json.dumps(given))
+        with bf16codecs.open_model(url, given) as model:
+            assert_same_bits(model["w"][7], ARRAYS["w"][7])
+        assert "3 tensors" in done("bf16codecs", "info", url, *text)
+        done("bf16codecs", "verify", url, *text)
+        if name != "m.safetensors":
+            done("zarr2st", url, tmp_path / f"back-{number}", *text)
+            assert (tmp_path / f"back-{number}").read_bytes() == source.read_bytes()
+        target = tmp_path / f"fine-{number}.zarr"
+        done("st2zarr", source, target, "--base", url, *text)
+        done("bf16codecs", "verify", target, source, "--base", url, *text)
+        done("bf16codecs", "rebase", target, "--base", url, *text)
+        assert seen == {"secret"}
+        verify_store(target, source)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FORMS)
 @pytest.mark.parametrize("given", ["flat", "by scheme"])
-def test_storage_options_reach_the_server(root: Path, s3, name: str, given: str) -> None:
+def test_storage_options_reach_s3(root: Path, s3, name: str, given: str) -> None:
     """Also through a ZIP file: without its endpoint, s3fs goes to Amazon."""
     fsspec.filesystem("s3", **s3).put(
         f"{root / name}/" if (root / name).is_dir() else str(root / name),

@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import shutil
 from functools import partial
 
 import numpy as np
@@ -55,7 +56,22 @@ def by_obstore(s3, path):
     return bf16codecs.open_model(ObjectStore(store, read_only=True))
 
 
-@pytest.fixture(params=["folder", "HTTP", "memory", "S3", "S3 by obstore"])
+def by_local_obstore(folder, path):
+    obstore = pytest.importorskip("obstore.store")
+    store = obstore.LocalStore(folder / path, mkdir=True)
+    return bf16codecs.open_model(ObjectStore(store, read_only=True))
+
+
+slow = pytest.mark.slow
+
+
+@pytest.fixture(
+    params=[
+        *("folder", "HTTP", "memory", "obstore"),
+        pytest.param("S3", marks=slow),
+        pytest.param("S3 by obstore", marks=slow),
+    ]
+)
 def place(request, folder, tmp_path):
     """Copy the store to a place."""
     open_model, files = bf16codecs.open_model, fsspec.filesystem
@@ -66,6 +82,9 @@ def place(request, folder, tmp_path):
         place = Place(
             lambda p: open_model(f"{url}/{p}"), files("file"), os.fspath(tmp_path), OSError
         )
+    elif request.param == "obstore":
+        opened = partial(by_local_obstore, tmp_path)
+        place = Place(opened, files("file"), os.fspath(tmp_path), OSError)
     elif request.param == "memory":
         place = Place(lambda p: open_model(f"memory://models/{p}"), files("memory"), "/models")
     else:
@@ -114,6 +133,15 @@ def test_what_is_no_model(place):
     place.files.pipe_file(f"{place.root}/nothing.zarr/x", b"x")
     with pytest.raises(StoreError, match="not a model store"):
         place.open("nothing.zarr")
+
+
+def test_a_bucket_of_objects(folder, server, tmp_path):
+    """To read objects, s3fs takes any server of files."""
+    pytest.importorskip("s3fs")
+    shutil.copytree(folder, tmp_path / "bucket" / "m.zarr")
+    options = {"anon": True, "endpoint_url": server.url}
+    with bf16codecs.open_model("s3://bucket/m.zarr", options) as model:
+        check(model)
 
 
 def test_missing_and_damaged_chunks_are_named(place):
@@ -182,6 +210,7 @@ def test_a_zip_file_behind_an_address(tmp_path):
         files.rm("/zips", recursive=True)
 
 
+@pytest.mark.slow  # test_http has zarr alone read from a server
 def test_plain_zarr_needs_no_call_of_this_package(s3, folder):
     fsspec.filesystem("s3", **s3).put(f"{folder}/", "bucket/plain/m.zarr", recursive=True)
     group = zarr.open_group("s3://bucket/plain/m.zarr", storage_options=s3, mode="r")

@@ -8,12 +8,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import fsspec
 import pytest
 from zarr.storage import ObjectStore
 
-from based_models import write_nearby
-from bf16codecs._files import disk_size
+from based_models import total_size, write_nearby
 from bf16codecs.convert import safetensors_to_run, safetensors_to_zarr
 from bf16codecs.store import listing
 from bf16codecs.store.backend import StoreReader
@@ -100,9 +98,23 @@ def test_sizes_are_asked_for_on_demand_and_once(root: Path, server: FileServer, 
     assert len(asked) == len(set(asked))
 
 
-@pytest.fixture(params=["memory", "S3", "S3 by obstore"])
+slow = pytest.mark.slow
+
+
+@pytest.fixture(
+    params=[
+        *("memory", "obstore"),
+        pytest.param("S3", marks=slow),
+        pytest.param("S3 by obstore", marks=slow),
+    ]
+)
 def copied(root: Path, request: pytest.FixtureRequest) -> Iterator[Callable[[str], StoreReader]]:
     """Copy the stores to a place that lists them; return what opens one."""
+    if request.param == "obstore":
+        local = pytest.importorskip("obstore.store").LocalStore
+        yield lambda name: open_either(ObjectStore(local(root / name), read_only=True), Opening())
+        return
+    fsspec = pytest.importorskip("fsspec")
     options: dict[str, Any] = {} if request.param == "memory" else request.getfixturevalue("s3")
     scheme, folder = ("memory", "/listed") if not options else ("s3", "bucket/listed")
     files = fsspec.filesystem(scheme, **options)
@@ -136,9 +148,9 @@ def test_servers_with_lists_are_not_asked_for_each_chunk(
     for name in ("v3.zarr", "v2.zarr", "run.zarr"):
         with closing(copied(name)) as reader:
             assert reader.knows_sizes
-            assert reader.total_nbytes() == disk_size(root / name)
+            assert reader.total_nbytes() == total_size(root / name)
             for folder in (root / name).glob("t*"):
-                assert reader.stored_nbytes(folder.name) == disk_size(folder)
+                assert reader.stored_nbytes(folder.name) == total_size(folder)
     assert asked == []
 
 

@@ -17,7 +17,6 @@ from hypothesis.extra import numpy as hnp
 import bf16codecs
 import tiers
 from bf16codecs.errors import StepNotFoundError, StoreError, TensorNotFoundError
-from bf16codecs.model.tensor import _reopened
 from bits import assert_same_bits
 from run_stores import KINDS, assert_is_step, drifting, eventful, make_run, write_checkpoints
 
@@ -274,7 +273,6 @@ def test_a_reference_finds_what_was_appended(checkpoints: list[Path], tmp_path: 
         # What was open before sees what it saw.
         assert run.steps == NUMBERS[:2]
         assert_same_bits(run["embed"][...], EMBED[:2])
-    _reopened.cache_clear()
 
 
 def test_dask(run: bf16codecs.Run) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,13 @@ import zarr
 
 import bf16codecs
 from based_models import convert
-from bf16codecs._chunks.formats import ZstdFormat
-from bf16codecs._chunks.library import LibraryArray
-from bf16codecs._threads import codec_threads
+from bf16codecs._chunks import formats, library
 from bf16codecs.convert import safetensors_to_hdf5, verify_store, zarr_to_safetensors
 from bf16codecs.hdf5 import direct, read_tensor
 from bf16codecs.store import StoreError
 from edit_store import edit_array
 from lazy_models import weights, write_safetensors, write_store
+from store_limits import lower_limits
 
 CHUNK = 1 << 22
 ROWS = 12
@@ -60,8 +60,7 @@ def store(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bf16codecs._limits._SMALL", 2 * CHUNK)
-    monkeypatch.setattr("bf16codecs._limits._RATIO", 10)
+    lower_limits(monkeypatch, 2 * CHUNK, ratio=10)
 
 
 MANY = [
@@ -142,7 +141,7 @@ def test_bases_count(tmp_path: Path, small_limits: None, monkeypatch: pytest.Mon
 
     A base of 256 MiB, of 25 kB once stored, took 3.9 s instead of 0.4.
     """
-    monkeypatch.setattr("bf16codecs._limits._RATIO", 5)
+    lower_limits(monkeypatch, 2 * CHUNK, ratio=5)
     monkeypatch.setattr("bf16codecs._core.MAX_BLOCK_BYTES", 1 << 19)
     source = write_safetensors(tmp_path / "m.safetensors", {"w": weights((4096, 1024))})
     base = convert("zarr3", source, tmp_path / "base")
@@ -206,20 +205,22 @@ def test_steps_through_a_dataset_without_chunks(
 
 
 @pytest.fixture
-def decoders(monkeypatch: pytest.MonkeyPatch) -> set[int]:
+def decoders(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[int]]:
     """Return the threads that decode chunks, of four."""
     threads: set[int] = set()
-    for owner, name in ((ZstdFormat, "_decode"), (LibraryArray, "_read_named")):
+    for owner, name in ((formats.ZstdFormat, "_decode"), (library.LibraryArray, "_read_named")):
         method = getattr(owner, name)
 
         def recorded(*args: Any, method: Any = method) -> Any:
             threads.add(threading.get_ident())
             return method(*args)
 
-        wrapped = staticmethod(recorded) if owner is ZstdFormat else recorded
+        wrapped = staticmethod(recorded) if owner is formats.ZstdFormat else recorded
         monkeypatch.setattr(owner, name, wrapped)
-    with codec_threads(4):
-        yield threads
+    before = bf16codecs.get_num_threads()
+    bf16codecs.set_num_threads(4)
+    yield threads
+    bf16codecs.set_num_threads(before)
 
 
 def test_as_many_chunks_at_a_time_as_memory_allows(

@@ -24,6 +24,7 @@ from bf16codecs.zarr import BF16ZstdCodec, DeltaCodec
 from edit_store import edit_array, zip_folder
 from lazy_models import in_memory, write_store
 from measured_reads import linux, outcomes
+from store_limits import lower_limits
 
 
 def rewritten(path: Path, values: Any, **options: Any) -> Path:
@@ -174,7 +175,7 @@ def test_a_chunk_of_more_than_a_gigabyte_in_memory(tmp_path, arrays, monkeypatch
     path = rewritten(
         write_store(tmp_path / "m.zarr", arrays), arrays["w"], chunks=(64, 32), shards=(64, 32)
     )
-    monkeypatch.setattr("bf16codecs._limits._SMALL", 1000)
+    lower_limits(monkeypatch, 1000)
     with bf16codecs.open_model(in_memory(path)) as model:
         assert model.load()["w"].tobytes() == arrays["w"].tobytes()
 

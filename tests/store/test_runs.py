@@ -21,6 +21,7 @@ from models import every_dtype, write_model
 from run_stores import KINDS, drifting, make_run, restored, write_checkpoints
 from servers import serving
 from store_cases import case, put_back
+from store_limits import lower_limits
 
 pytestmark = pytest.mark.filterwarnings("ignore:Consolidated metadata")
 
@@ -173,7 +174,7 @@ def test_over_http_no_header_is_read(run: Path) -> None:
 def test_sizes_over_http(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server cannot list keys: the sizes of chunks count, of those that have to be there."""
     pytest.importorskip("aiohttp")
-    monkeypatch.setattr("bf16codecs._limits._SMALL", 1 << 12)
+    lower_limits(monkeypatch, 1 << 12)
     steps: dict[int, Any] = {n: {"w": drifting((40, 24), n)} for n in range(5)}
     steps[4]["late"] = drifting((40, 24), 9)
     make_run("zarr 3", write_checkpoints(tmp_path / "c", steps), tmp_path, keyframe_every=2)

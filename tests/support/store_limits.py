@@ -1,0 +1,14 @@
+"""Lower limits of what a store may make its reader take, so that small stores meet them."""
+
+from __future__ import annotations
+
+import pytest
+
+from bf16codecs import _limits
+
+
+def lower_limits(monkeypatch: pytest.MonkeyPatch, floor: int, ratio: int | None = None) -> None:
+    """Doubt data above a number of bytes, if they are more times larger than once stored."""
+    monkeypatch.setattr(_limits, "_SMALL", floor)
+    if ratio is not None:
+        monkeypatch.setattr(_limits, "_RATIO", ratio)
