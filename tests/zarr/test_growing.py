@@ -6,12 +6,11 @@ import zarr
 
 import bf16codecs
 from bf16codecs import BF16Arithmetic, BF16Huffman
-from bf16codecs._growing import Version, append_version, new_growing_frame
 from bf16codecs.errors import CorruptDataError
 from bf16codecs.zarr import BF16BlocksCodec
 from bits import assert_same_bits
 from counting_store import CountingStore
-from growing_frames import ENTRY, HEADER, frames_of
+from growing_frames import ENTRY, HEADER, frames_of, grow
 from looping import for_each
 from native_core import core
 from versions import ancestors, fields
@@ -32,9 +31,8 @@ forms = for_each("form", FORMS)
 
 
 def grown_of(data, codec=CODEC):
-    versions = [Version(data[0])]
-    versions += [Version(data[v], v & v - 1, data[v & v - 1]) for v in range(1, len(data))]
-    return new_growing_frame(codec, versions)
+    name = codec.codec_id.removeprefix("bf16codecs.")
+    return grow(data, codec.steps, dtype=codec.dtype, block=1 << 17, codec=name)
 
 
 def create(path, form, steps=5, content=None):
@@ -84,17 +82,13 @@ def test_what_is_not_there(new_folder, form):
 
 @forms
 def test_a_step_is_appended(new_folder, form):
-    content, folder = bytearray(grown_of(FIELD[:1])), new_folder()
-    array, chunk = create(folder, form, 1, bytes(content))
+    folder = new_folder()
+    array, chunk = create(folder, form, 1, grown_of(FIELD[:1]))
     for step in range(1, 5):
-        parent = step & step - 1
-        version = Version(FIELD[step], parent, FIELD[parent])
-        addition = append_version(CODEC, content[: HEADER + ENTRY * 8], version)
-        content[addition.frame_at :] = addition.frame
-        chunk.write_bytes(content)  # interrupted before the entry
+        before, after = grown_of(FIELD[:step]), grown_of(FIELD[: step + 1])
+        chunk.write_bytes(before + after[len(before) :])  # interrupted before the entry
         check_steps(folder, FIELD[:step])
-        content[addition.entry_at : addition.entry_at + ENTRY] = addition.entry
-        chunk.write_bytes(content)
+        chunk.write_bytes(after)
         array.resize((step + 1, 30, 50))
         check_steps(folder, FIELD[: step + 1])
     check(array, FIELD)
