@@ -198,6 +198,46 @@ def test_any_codec_decodes_the_frames_of_the_others(codec):
 
 
 @codecs
+def test_truncated_and_foreign_data_are_refused(codec):
+    frame = codec.encode(weights(1000))
+    for length in (0, 1, 10, len(frame) // 2, len(frame) - 1):
+        with pytest.raises(bf16codecs.errors.TruncatedDataError):
+            codec.decode(frame[:length])
+        with pytest.raises(bf16codecs.errors.TruncatedDataError):
+            codec.decode(frame[:length], out=np.empty(1000, BF16))
+        with pytest.raises(bf16codecs.errors.TruncatedDataError):
+            decode_array(frame[:length])
+    with pytest.raises(bf16codecs.errors.CorruptDataError):
+        codec.decode(b"certainly no frame of this package, and long enough for one")
+
+
+@codecs
+def test_inspect_names_codec_and_sizes(codec):
+    frame = codec.encode(weights(1000))
+    facts = bf16codecs.inspect(frame)
+    assert facts["codec"] == codec.codec_id.removeprefix("bf16codecs.")
+    assert (facts["raw_size"], facts["encoded_size"]) == (2000, len(frame))
+
+
+def test_bound_takes_codecs_and_names():
+    for cls in CLASSES:
+        name = cls.codec_id
+        assert bf16codecs.bound(1000, name) == bf16codecs.bound(1000, cls())
+        assert bf16codecs.bound(1000, name.split(".")[1]) == bf16codecs.bound(1000, cls())
+        assert bf16codecs.bound(0, name) >= len(cls().encode(b""))
+    with pytest.raises(ValueError, match="must be one of split, huffman"):
+        bf16codecs.bound(1, "gzip")
+    with pytest.raises(TypeError, match="codec must be"):
+        bf16codecs.bound(1, numcodecs.Zlib())
+    with pytest.raises(ValueError, match="negative"):
+        bf16codecs.bound(-1, "huffman")
+    with pytest.raises(ValueError, match=f"no buffer has {1 << 70} bytes"):
+        bf16codecs.bound(1 << 70, "huffman")
+    with pytest.raises(TypeError, match=r"nbytes must be an integer, not 1\.5"):
+        bf16codecs.bound(1.5, "huffman")
+
+
+@codecs
 def test_config_round_trips_through_json(codec):
     config = json.loads(json.dumps(codec.get_config()))
     assert config["id"] == codec.codec_id

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 import bf16codecs
-import reference_encoder as build
 from bf16codecs.errors import BaseMismatchError, CodecError, CorruptDataError
 from difference_pairs import CODECS, moved
 from looping import for_each
+from makers import frames as build
+from makers.frames import CHECKSUMS, Parts, same_block
 from native_core import core
-from parted_frames import CHECKSUMS, Parts, same_block
 
 BASE, RAW = (np.frombuffer(data, np.uint8) for data in moved(1000))
 MARK = 0xA5

@@ -11,8 +11,8 @@ from bf16codecs import BF16Huffman
 from bf16codecs.errors import BaseMismatchError, CodecError, CorruptDataError
 from difference_pairs import CODECS, PAIRS, WIDTHS, moved, numbers
 from looping import for_each
+from makers.frames import Parts
 from native_core import core
-from parted_frames import Parts
 from tiers import by_tier
 
 VERSION_FIELD = 7  # bytes of a version in its table

@@ -37,6 +37,7 @@ def scalar() -> dict[str, str]:
 
 def test_the_scalar_definition_is_there() -> None:
     assert ISAS[0] == "scalar"
+    assert set(ISAS) <= {"scalar", "avx2", "avx512", "avx512vbmi2", "neon"}
 
 
 def test_this_run_uses_the_set_it_was_told() -> None:

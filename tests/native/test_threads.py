@@ -14,6 +14,7 @@ import pytest
 import bf16codecs
 from bf16codecs.errors import CorruptDataError
 from contents import gaussian, lcg_bytes, weights, with_zeros
+from looping import for_each
 from native_core import core
 from waiting import wait_until
 
@@ -48,7 +49,23 @@ def test_the_number_of_threads_changes_no_byte(codec):
     assert len(set(frames)) == 1
 
 
-@pytest.mark.parametrize("dtype", range(6))
+def test_the_number_of_threads_changes_no_frame_of_a_codec():
+    raw = weights(400_000)
+    own = [
+        bf16codecs.BF16Split(),
+        bf16codecs.BF16Huffman(checksum=False),
+        bf16codecs.BF16Arithmetic(),
+        bf16codecs.BF16Zstd(dtype="float32"),
+    ]
+    frames = []
+    for threads in (1, 2, 3):
+        bf16codecs.set_num_threads(threads)
+        frames.append([codec.encode(raw) for codec in own])
+        assert all(bf16codecs.decode(frame) == raw for frame in frames[-1]), threads
+    assert frames[0] == frames[1] == frames[2]
+
+
+@for_each("dtype", range(6))
 def test_the_number_of_threads_changes_no_byte_of_a_model(dtype):
     raw = gaussian(80, 300, dtype) + b"x"
     for content, version in ((raw, 2), (with_zeros(raw[:-1], dtype), 1)):
@@ -249,11 +266,11 @@ def test_the_number_of_threads_is_checked():
     for threads in (1, 2, 7, 1024):
         bf16codecs.set_num_threads(threads)
         assert bf16codecs.get_num_threads() == threads
-    for wrong in (0, -1, 1025, 2**31 - 1):
-        with pytest.raises(ValueError, match="threads"):
+    for wrong in (0, -1, 1025, 2**31 - 1, 1 << 40):
+        with pytest.raises(ValueError, match=rf"^the number of threads .* 1024, not {wrong}$"):
             bf16codecs.set_num_threads(wrong)
-    for wrong in (1.5, "2", None, b"2"):
-        with pytest.raises(TypeError):
+    for wrong in (1.5, "2", None, b"2", True):
+        with pytest.raises(TypeError, match=r"^the number of threads must be an integer, not "):
             bf16codecs.set_num_threads(wrong)
     assert bf16codecs.get_num_threads() == 1024
 

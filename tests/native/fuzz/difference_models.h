@@ -29,17 +29,4 @@ class DifferenceModelWriter {
   int raw_before_ = 0, first_before_ = 0;
 };
 
-// A block of the difference mode, and choices that its encoder is free in.
-struct DifferenceBlock {
-  uint64_t first = 0;
-  unsigned groups_log2 = 0;
-  grid::RowScales rows;
-  Bytes base, items;
-};
-
-// Its payload, by the kernels in use, and the low bytes of its numbers; empty if it has too few
-// items. The core's encoder takes models that it fitted itself, this one any.
-Bytes difference_payload(const delta::Model& model, const DifferenceBlock& block,
-                         std::vector<Bytes>& low);
-
 }  // namespace bf16codecs::fuzz

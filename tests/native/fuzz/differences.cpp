@@ -7,13 +7,21 @@
 #include <algorithm>
 
 #include "core.h"
+#include "delta/model.h"
 #include "difference_models.h"
-#include "format/little_endian.h"
 
 namespace bf16codecs::fuzz {
 namespace {
 
 constexpr unsigned kMostSections = 3;
+
+// A block of the difference mode, and the choices of its encoder.
+struct DifferenceBlock {
+  uint64_t first = 0;
+  unsigned groups_log2 = 0;
+  grid::RowScales rows;
+  Bytes base, items;
+};
 
 // A model as it stands in a frame of whole sections.
 struct ModelBytes {
@@ -37,13 +45,8 @@ DifferenceBlock read_block(Reader& in, unsigned sections, const delta::Model& mo
   n = 1 + in.u16() % (kind % 8 == 0 ? 10'000 : kind % 8 == 1 ? 200u : 1000u);
   block.first = place % sections * grid::kSectionItems + place / 4 % (grid::kSectionItems - n + 1);
   block.groups_log2 = head % 3;
-  block.rows.offset = head < 128 ? 0 : static_cast<int16_t>(in.u16());
-  const int most = 2 * (grid::kMaxClass >> kind / 8 % 12);
-  test::Random random(in.u16());
-  block.rows.rows.resize(grid::rows_in(model.section(block.first), block.first, n));
-  for (int16_t& row : block.rows.rows) {
-    row = static_cast<int16_t>(static_cast<int>(random.below(unsigned(most) + 1)) - most / 2);
-  }
+  block.rows = read_rows(in, kind / 8 % 12, head >= 128,
+                         grid::rows_in(model.section(block.first), block.first, n));
   return block;
 }
 
@@ -123,15 +126,30 @@ Decoded decode_alike(const ModelBytes& model, const Bytes& payload, const std::v
   return scalar;
 }
 
+// Its payload by the core's encoder, with any model and choices, and the low bytes of its numbers;
+// empty if it has too few items.
+Bytes encode(const delta::Model& model, const DifferenceBlock& block, std::vector<Bytes>& low) {
+  const size_t width = model.layout().planes(), n = block.items.size() / width;
+  low.assign(model.section(block.first).low, Bytes(n));
+  uint8_t* at[kMaxItemSize];
+  for (size_t k = 0; k < low.size(); ++k) at[k] = low[k].data();
+  Bytes payload(10 * n + kPayloadSlack);
+  Scratch scratch;
+  payload.resize(delta::encode_block(model, {block.rows, block.groups_log2}, block.base.data(),
+                                     block.items.data(), block.first, n, scratch, at,
+                                     payload.data(), payload.size()));
+  return payload;
+}
+
 // Encodes with every instruction set.
 Bytes encode_alike(const ModelBytes& model, const DifferenceBlock& block, std::vector<Bytes>& low) {
   use(kScalarKernels);
-  const Bytes scalar = difference_payload(model.read(), block, low);
+  const Bytes scalar = encode(model.read(), block, low);
   for (const Kernels* set : instruction_sets()) {
     if (set == &kScalarKernels) continue;
     use(*set);
     std::vector<Bytes> other;
-    CHECK(difference_payload(model.read(), block, other) == scalar);
+    CHECK(encode(model.read(), block, other) == scalar);
     CHECK(other == low);
   }
   return scalar;
@@ -154,25 +172,6 @@ void check_encoder(const ModelBytes& bytes, const DifferenceBlock& block) {
   if (payload.empty()) return;
   const Decoded decoded = decode_alike(bytes, payload, low, block);
   CHECK(decoded.error.empty() && decoded.items == block.items);
-}
-
-// Changes bits, mostly of the fields before the words, or the size.
-void damage(Bytes& payload, unsigned n, test::Random& random) {
-  constexpr size_t kFields = 96;
-  for (; n != 0 && !payload.empty(); --n) {
-    const size_t size = payload.size();
-    const size_t near = random.below(2) == 0 ? std::min(kFields, size) : size;
-    const unsigned kind = random.below(16);
-    if (kind == 0) {
-      payload.resize(size - random.below(std::min<size_t>(size, 40)));
-    } else if (kind == 1) {
-      payload.resize(size + 1 + random.below(80), random.byte());
-    } else if (kind == 2) {
-      payload[random.below(near)] = random.byte();
-    } else {
-      payload[random.below(near)] ^= static_cast<uint8_t>(1 << random.below(8));
-    }
-  }
 }
 
 void test_block(const ModelBytes& bytes, const delta::Model& model, Reader& in) {

@@ -1,5 +1,7 @@
 #include "model_numbers.h"
 
+#include <algorithm>
+
 namespace bf16codecs::fuzz {
 
 void NumberWriter::put(grid::AdaptiveInteger& model, int value, int least, int most) {
@@ -45,6 +47,36 @@ void NumberWriter::put_length(uint32_t length) {
   if (length < 16 && wild_ != 1) length = 0;
   put(integers_.lengths, static_cast<int>(length >> 15), 0, 0x7FFF);
   put(integers_.lengths, static_cast<int>(length & 0x7FFF), 0, 0x7FFF);
+}
+
+grid::RowScales read_rows(Reader& in, unsigned shift, bool has_offset, size_t n) {
+  grid::RowScales scales;
+  scales.offset = has_offset ? static_cast<int16_t>(in.u16()) : 0;
+  const int most = 2 * (grid::kMaxClass >> shift);
+  test::Random random(in.u16());
+  scales.rows.resize(n);
+  for (int16_t& row : scales.rows) {
+    row = static_cast<int16_t>(static_cast<int>(random.below(unsigned(most) + 1)) - most / 2);
+  }
+  return scales;
+}
+
+void damage(Bytes& payload, unsigned n, test::Random& random) {
+  constexpr size_t kFields = 96;
+  for (; n != 0 && !payload.empty(); --n) {
+    const size_t size = payload.size();
+    const size_t near = random.below(2) == 0 ? std::min(kFields, size) : size;
+    const unsigned kind = random.below(16);
+    if (kind == 0) {
+      payload.resize(size - random.below(std::min<size_t>(size, 40)));
+    } else if (kind == 1) {
+      payload.resize(size + 1 + random.below(80), random.byte());
+    } else if (kind == 2) {
+      payload[random.below(near)] = random.byte();
+    } else {
+      payload[random.below(near)] ^= static_cast<uint8_t>(1 << random.below(8));
+    }
+  }
 }
 
 }  // namespace bf16codecs::fuzz

@@ -41,4 +41,13 @@ class NumberWriter {
   grid::GridIntegers integers_;
 };
 
+// Bytes that a payload may take beyond 10 an item: scales of rows, and first states.
+inline constexpr size_t kPayloadSlack = size_t{1} << 16;
+
+// Scales of the rows of a block, from the input: the larger `shift`, the closer to each other.
+grid::RowScales read_rows(Reader& in, unsigned shift, bool has_offset, size_t n);
+
+// Changes bits of a payload, mostly of the fields at its front, or the size.
+void damage(Bytes& payload, unsigned n, test::Random& random);
+
 }  // namespace bf16codecs::fuzz

@@ -9,14 +9,26 @@
 
 #include "core.h"
 #include "format/little_endian.h"
+#include "grid/item_scales.h"
 #include "grid/keys.h"
+#include "kernels/kernels.h"
 #include "tile_models.h"
-#include "tile_payloads.h"
+#include "tiles/model.h"
 
 namespace bf16codecs::fuzz {
 namespace {
 
 constexpr unsigned kMostSections = 3;
+
+using Words = std::vector<uint16_t>;
+
+// A block of the tiles mode, and the choices of its encoder.
+struct TileBlock {
+  uint64_t first = 0;
+  unsigned groups_log2 = 0;
+  grid::RowScales rows;
+  Words keys;
+};
 
 // A model as it stands in a frame of whole sections.
 struct ModelBytes {
@@ -41,14 +53,8 @@ TileBlock read_block(Reader& in, unsigned sections, const tiles::Model& model) {
   block.keys.resize(n);
   block.first = place % sections * grid::kSectionItems + place / 4 % (grid::kSectionItems - n + 1);
   block.groups_log2 = head % 3;
-  block.has_more_escapes = head / 4 % 4 == 0;
-  block.rows.offset = head < 128 ? 0 : static_cast<int16_t>(in.u16());
-  const int most = 2 * (grid::kMaxClass >> kind / 8 % 12);
-  test::Random random(in.u16());
-  block.rows.rows.resize(grid::rows_in(model.section(block.first), block.first, n));
-  for (int16_t& row : block.rows.rows) {
-    row = static_cast<int16_t>(static_cast<int>(random.below(unsigned(most) + 1)) - most / 2);
-  }
+  block.rows = read_rows(in, kind / 8 % 12, head >= 128,
+                         grid::rows_in(model.section(block.first), block.first, n));
   return block;
 }
 
@@ -59,7 +65,9 @@ void fill_keys(Reader& in, const tiles::Model& model, TileBlock& block) {
   const grid::KeyFormat format(model.layout());
   const tiles::Section& section = model.section(block.first);
   const unsigned raw_bits = tiles::raw_bits(format);
-  const Words scales = scales_of(model, block);
+  Words scales(block.keys.size());
+  grid::ItemScales(format, section, block.rows, block.first)
+      .fill(0, scales.size(), scales.data());
   for (size_t i = 0; i < block.keys.size(); ++i) {
     unsigned key = random.below(65536);
     const unsigned any =
@@ -115,14 +123,47 @@ Decoded decode_alike(const ModelBytes& model, const Bytes& payload, const TileBl
   return scalar;
 }
 
+// Items whose keys these are; what else they have is zeros.
+Bytes items_of(const Layout& layout, const Words& keys) {
+  const size_t width = layout.planes(), bits = 8 * width;
+  const grid::KeyFormat format(layout);
+  Bytes items(width * keys.size());
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const uint64_t rotated = uint64_t{keys[i]} << (bits - format.bits);
+    const uint64_t item = rotated >> 1 | rotated << (bits - 1);
+    for (size_t byte = 0; byte < width; ++byte) {
+      items[width * i + byte] = static_cast<uint8_t>(item >> 8 * byte);
+    }
+  }
+  return items;
+}
+
+// Its payload by the core's encoder, with any model and choices; empty if it has too few items.
+Bytes encode(const tiles::Model& model, const TileBlock& block) {
+  const tiles::Section& section = model.section(block.first);
+  std::vector<TileCodeTable> tables;
+  for (unsigned c = 0; c < section.classes; ++c) {
+    tables.push_back(tiles::make_code_table(section.intervals[c], section.escape_frequency,
+                                            kernels().tiles->reads_code_slots));
+  }
+  const size_t n = block.keys.size();
+  const Bytes items = items_of(model.layout(), block.keys);
+  Bytes payload(10 * n + kPayloadSlack);
+  Scratch scratch;
+  payload.resize(tiles::encode_block(model, {block.rows, block.groups_log2, n, tables.data()},
+                                     items.data(), block.first, n, scratch, payload.data(),
+                                     payload.size()));
+  return payload;
+}
+
 // Encodes with every instruction set.
 Bytes encode_alike(const tiles::Model& model, const TileBlock& block) {
   use(kScalarKernels);
-  const Bytes scalar = tile_payload(model, block);
+  const Bytes scalar = encode(model, block);
   for (const Kernels* set : instruction_sets()) {
     if (set == &kScalarKernels) continue;
     use(*set);
-    CHECK(tile_payload(model, block) == scalar);
+    CHECK(encode(model, block) == scalar);
   }
   return scalar;
 }
@@ -130,25 +171,6 @@ Bytes encode_alike(const tiles::Model& model, const TileBlock& block) {
 Words as_items(Words keys) {
   for (uint16_t& key : keys) key = std::rotr(key, 1);
   return keys;
-}
-
-// Changes bits, mostly of the fields before the records, or the size.
-void damage(Bytes& payload, unsigned n, test::Random& random) {
-  constexpr size_t kFields = 96;
-  for (; n != 0 && !payload.empty(); --n) {
-    const size_t size = payload.size();
-    const size_t near = random.below(2) == 0 ? std::min(kFields, size) : size;
-    const unsigned kind = random.below(16);
-    if (kind == 0) {
-      payload.resize(size - random.below(std::min<size_t>(size, 40)));
-    } else if (kind == 1) {
-      payload.resize(size + 1 + random.below(80), random.byte());
-    } else if (kind == 2) {
-      payload[random.below(near)] = random.byte();
-    } else {
-      payload[random.below(near)] ^= static_cast<uint8_t>(1 << random.below(8));
-    }
-  }
 }
 
 void test_block(const ModelBytes& bytes, const tiles::Model& model, Reader& in) {
