@@ -8,6 +8,7 @@ import pytest
 
 from bf16codecs.analysis import Histogram
 from bf16codecs.analysis.counts import Counts
+from looping import for_each
 
 DTYPES = [
     "bfloat16", "float16", "float32", "float64", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu",
@@ -40,7 +41,7 @@ def test_no_bin_is_empty_because_the_dtype_has_no_number_there():
     assert 0 not in found.counts
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@for_each("dtype", DTYPES)
 @pytest.mark.filterwarnings("error")
 def test_all_bits_of_all_dtypes(dtype):
     item = np.dtype(getattr(ml_dtypes, dtype, dtype))
@@ -57,8 +58,8 @@ FLOATS = [name for name in DTYPES if "float" in name]
 FLOATS += ["float8_e4m3fnuz", "float8_e5m2fnuz"]
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("end", ["min", "max"])
+@for_each("dtype", FLOATS)
+@for_each("end", ["min", "max"])
 @pytest.mark.filterwarnings("error")
 def test_the_least_and_the_largest_number_alone(dtype, end):
     item = np.dtype(getattr(ml_dtypes, dtype, dtype))

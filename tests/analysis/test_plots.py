@@ -1,4 +1,4 @@
-"""Pictures, and the report: all are drawn, and have titles, units and no network."""
+"""Pictures and the report: all are drawn, with titles and units, and need no network."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
+import tiers
 from based_models import write_steps
 from bf16codecs.analysis import analyze, report, study_blocks, tables, write_report
 from bf16codecs.analysis.html_report import pictures
 from bf16codecs.analysis.words import summary
+from lazy_imports import lazily
 from lazy_models import weights, write_safetensors
 
-plots = pytest.importorskip("bf16codecs.analysis.plots")
-pyplot = pytest.importorskip("matplotlib.pyplot")
+plots = lazily("bf16codecs.analysis.plots")
+pyplot = lazily("matplotlib.pyplot")
 
 RESULTS = [
     {"name": name, "ratio": ratio, "decode_gbps": speed, "encode_gbps": speed / 2}
@@ -27,14 +29,25 @@ RESULTS = [
 ]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def matplotlib():
+    return pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+
+
 @pytest.fixture(scope="module")
-def series(tmp_path_factory):
-    from pathlib import Path
+def series(tmp_path_factory, demo_model):
+    return analyze(list(write_steps(tmp_path_factory.mktemp("steps"), demo_model).values()))
 
-    import bf16codecs
 
-    demo = Path(bf16codecs.__file__).parent / "data" / "demo.safetensors"
-    return analyze(list(write_steps(tmp_path_factory.mktemp("steps"), demo).values()))
+@pytest.fixture(scope="module", autouse=True)
+def pictures_by_tier():
+    """Let reports have few pictures in the quick tier, which draws all without saving them."""
+    with pytest.MonkeyPatch.context() as patch:
+        if not tiers.IS_FULL:
+            few = ("exponents", "changed_bits")
+            name = "bf16codecs.analysis.html_report.pictures"
+            patch.setattr(name, lambda found: [p for p in pictures(found) if p[0] in few])
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -186,7 +199,7 @@ def test_pictures_as_files(series):
 
 
 class Page(HTMLParser):
-    """What a page refers to, and the ids in it."""
+    """The addresses that a page refers to, and the ids in it."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -269,21 +282,24 @@ def test_a_picture_of_several_tables():
 
 
 @pytest.fixture(scope="module")
-def written(series):
-    return report(series)
+def written(series, tmp_path_factory):
+    path = tmp_path_factory.mktemp("report") / "r.html"
+    write_report(series, path)
+    return path.read_text("utf-8")
 
 
-def test_a_report(series, written, tmp_path):
-    write_report(series, tmp_path / "r.html")
-    text = (tmp_path / "r.html").read_text("utf-8")
-    assert text == written
-    page = Page(text)
+def test_a_report_is_what_is_written(series, written):
+    assert report(series) == written
+
+
+def test_a_report(series, written):
+    page = Page(written)
     assert all(address.startswith(("#", "data:image/png;base64,")) for address in page.addresses)
-    assert not re.search(r"""url\(['"]?(?!#)|@import""", text)
+    assert not re.search(r"""url\(['"]?(?!#)|@import""", written)
     assert len(page.ids) == len(set(page.ids)), "pictures share no ids"
     assert {a[1:] for a in page.addresses if a.startswith("#")} <= set(page.ids)
     for tensor in series.tensors:
-        assert tensor.name in text
+        assert tensor.name in written
 
 
 def test_titles_of_columns_are_buttons(written):

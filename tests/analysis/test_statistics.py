@@ -1,4 +1,4 @@
-"""Entropies, against their definitions; and the figures that are known of trained weights."""
+"""Entropies against their definitions, and the figures known of trained weights."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bf16codecs import _core
 from bf16codecs.analysis import analyze, reasons
 from bf16codecs.analysis.counts import Counts
 from bf16codecs.analysis.scales import PieceSums, ScaleSums
 from lazy_models import weights, write_safetensors
+from looping import for_each
+from native_core import core
 
 CLOSE = 1e-9
 
@@ -57,7 +58,7 @@ FIELDS = {
 }
 
 
-@pytest.mark.parametrize("dtype", FIELDS)
+@for_each("dtype", FIELDS)
 def test_entropies_of_fields(tmp_path, dtype):
     array = weights((37, 53), "float32").astype(dtype)
     own = found_in(tmp_path, w=array).model.statistics
@@ -77,9 +78,7 @@ def test_entropies_of_fields(tmp_path, dtype):
     assert own.values == len(items)
 
 
-@pytest.mark.parametrize(
-    "dtype", ["bfloat16", "float32", "float64", "float8_e5m2", "int16", "int64"]
-)
+@for_each("dtype", ["bfloat16", "float32", "float64", "float8_e5m2", "int16", "int64"])
 def test_bytes_and_bits(tmp_path, dtype):
     array = (weights((29, 31), "float32").astype("float64") * 1e3).astype(dtype)
     own = found_in(tmp_path, w=array).model.statistics
@@ -101,7 +100,7 @@ PLANES: dict[str, Callable[[int], int]] = {
 }
 
 
-@pytest.mark.parametrize("shape", [(40, 25), (4, 10, 25), (1000,)])
+@for_each("shape", [(40, 25), (4, 10, 25), (1000,)])
 def test_predictions(tmp_path, shape):
     array = weights(shape)
     found = found_in(tmp_path, w=array).model.statistics.predictions
@@ -127,12 +126,12 @@ def ordered(item: int, bits: int) -> int:
     return -rest if sign else rest
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float8_e4m3fn"])
+@for_each("dtype", ["bfloat16", "float16", "float8_e4m3fn"])
 def test_changes(tmp_path, dtype):
     array = weights((37, 53), "float32").astype(dtype)
     base = (array.astype("float32") * np.float32(1.01)).astype(dtype)
     base[0] = -base[0]
-    (tmp_path / "base").mkdir()
+    (tmp_path / "base").mkdir(exist_ok=True)
     other = write_safetensors(tmp_path / "base" / "m.safetensors", {"w": base})
     model = write_safetensors(tmp_path / "m.safetensors", {"w": array, "new": array[:3]})
     found = analyze(model, other)
@@ -151,7 +150,7 @@ def test_changes(tmp_path, dtype):
     assert not any(name.startswith("difference") for name in new.bits)
 
 
-@pytest.mark.parametrize("dtype", ["int8", "int16", "int32"])
+@for_each("dtype", ["int8", "int16", "int32"])
 def test_changes_of_integers(dtype):
     """They have no sign beside a magnitude: 1 and -1 are 2 apart, as -1 and -3 are."""
     new = np.array([1, -1, 100, np.iinfo(dtype).min], dtype)
@@ -198,7 +197,7 @@ def test_scales(tmp_path):
     assert scales.columns.deviation < 0.01
 
 
-@pytest.mark.parametrize("exponent", [1023, 664, 512, -500, -700, -1000])
+@for_each("exponent", [1023, 664, 512, -500, -700, -1000])
 @pytest.mark.filterwarnings("error")
 def test_scales_of_doubles(tmp_path, exponent):
     """Their squares would be infinite, or zero."""
@@ -213,7 +212,7 @@ def test_scales_of_doubles(tmp_path, exponent):
     assert scales.columns.count == 300
 
 
-@pytest.mark.parametrize("is_first", [True, False])
+@for_each("is_first", [True, False])
 @pytest.mark.filterwarnings("error")
 def test_scales_of_pieces_that_differ(is_first):
     rows = np.array([[1e300] * 3, [1.0] * 3])
@@ -226,7 +225,7 @@ def test_scales_of_pieces_that_differ(is_first):
     assert ends == pytest.approx(tuple(np.log2([1.0, 1e300])))
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@for_each("dtype", ["bfloat16", "float32"])
 def test_scales_of_rows_that_are_larger_than_a_piece(tmp_path, dtype):
     """Pieces of 4 MiB are parts of a row."""
     row = (5 << 20) // np.dtype(dtype).itemsize + 3
@@ -276,8 +275,8 @@ def test_the_demo_model(demo_model):
 @given(st.binary(max_size=300), st.integers(0, 9), st.integers(1, 8))
 def test_counts_of_the_core(data, start, stride):
     words, values = np.zeros(65536, np.uint64), np.zeros(256, np.uint64)
-    _core.count_words(data, words, start, stride)
-    _core.count_bytes(data, values, start, stride)
+    core.count_words(data, words, start, stride)
+    core.count_bytes(data, values, start, stride)
     places = range(start, len(data), stride)
     assert Counter(data[i] for i in places) == {v: n for v, n in enumerate(values) if n}
     expected = Counter(data[i] | data[i + 1] << 8 for i in places if i + 1 < len(data))
@@ -287,13 +286,13 @@ def test_counts_of_the_core(data, start, stride):
 def test_counts_that_the_core_refuses():
     counts = np.zeros(65536, np.uint64)
     with pytest.raises(ValueError, match="counts must be 65536 uint64"):
-        _core.count_words(b"abc", counts[1:].copy())
+        core.count_words(b"abc", counts[1:].copy())
     with pytest.raises(ValueError, match="counts must be 256 uint64"):
-        _core.count_bytes(b"abc", counts)
+        core.count_bytes(b"abc", counts)
     with pytest.raises(ValueError, match="stride must be 1 to 8 bytes, not 0"):
-        _core.count_words(b"abc", counts, 0, 0)
+        core.count_words(b"abc", counts, 0, 0)
     with pytest.raises(BufferError):
-        _core.count_words(b"abc", bytes(counts.nbytes))
+        core.count_words(b"abc", bytes(counts.nbytes))
 
 
 def test_words_name_what_is_not_finite(tmp_path):

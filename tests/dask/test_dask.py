@@ -3,48 +3,57 @@
 from __future__ import annotations
 
 import filecmp
+import functools
 import os
 import pickle
 import signal
 import threading
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
 
 import bf16codecs
+import tiers
 from bf16codecs.convert import safetensors_to_zarr, verify_store
 from bf16codecs.errors import CodecError
 from bf16codecs.safetensors import SafetensorsError
 from bits import assert_same_bits
+from invoked import refused
 from lazy_models import weights, write_shards, write_store
 from waiting import wait_until
-
-dask = pytest.importorskip("dask")
-da = pytest.importorskip("dask.array")
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:invalid value encountered in equal"),
     pytest.mark.filterwarnings("ignore:Consolidated metadata"),
 ]
 
-ARRAYS = {
-    "model.embed.weight": weights((700, 256)),
-    "model.layers.0.up.weight": weights((128, 300), seed=1),
-    "model.layers.0.norm.weight": weights((300,), "float32", 2),
-    "model.layers.0.cube": weights((5, 6, 7), "float64", 3),
-    "scalar": weights((), seed=4),
-    "empty": weights((0, 3)),
-}
+
+@pytest.fixture(scope="module", autouse=True)
+def da():
+    return pytest.importorskip("dask.array", reason="dask is not installed")
+
+
+@functools.cache
+def arrays():
+    return {
+        "model.embed.weight": weights((700, 256)),
+        "model.layers.0.up.weight": weights((128, 300), seed=1),
+        "model.layers.0.norm.weight": weights((300,), "float32", 2),
+        "model.layers.0.cube": weights((5, 6, 7), "float64", 3),
+        "scalar": weights((), seed=4),
+        "empty": weights((0, 3)),
+    }
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
-    return write_store(tmp_path_factory.mktemp("d") / "m.zarr", ARRAYS, chunk_size=1 << 15)
+    return write_store(tmp_path_factory.mktemp("d") / "m.zarr", arrays(), chunk_size=1 << 15)
 
 
-def test_tensors_are_dask_arrays(store):
+def test_tensors_are_dask_arrays(store, da):
     with bf16codecs.open_model(store) as model:
-        for name, array in ARRAYS.items():
+        for name, array in arrays().items():
             lazy = model[name].dask()
             assert isinstance(lazy, da.Array)
             assert (lazy.shape, lazy.dtype) == (array.shape, array.dtype)
@@ -52,20 +61,24 @@ def test_tensors_are_dask_arrays(store):
         embed = model["model.embed.weight"]
         assert embed.dask().chunksize == embed.chunks
         assert embed.dask(chunks=(350, 100)).chunks == ((350, 350), (100, 100, 56))
-        assert_same_bits(embed.dask()[5:600:100, ::7].compute(), ARRAYS[embed.name][5:600:100, ::7])
+        assert_same_bits(
+            embed.dask()[5:600:100, ::7].compute(), arrays()[embed.name][5:600:100, ::7]
+        )
         assert embed.dask().name == embed.dask().name
         assert embed.dask().name != model["model.layers.0.up.weight"].dask().name
 
 
-def total(arrays):
-    return sum(a.astype("float64").sum() for a in arrays)
+def total(tensors):
+    return sum(t.astype("float64").sum() for t in tensors)
 
 
-@pytest.mark.parametrize("scheduler", ["sync", "threads", "processes"])
+@pytest.mark.parametrize(
+    "scheduler", ["sync", "threads", pytest.param("processes", marks=pytest.mark.slow)]
+)
 def test_a_sum_over_all_tensors(store, scheduler):
     with bf16codecs.open_model(store) as model:
         lazy = total(t.dask() for t in model.values())
-        assert float(lazy.compute(scheduler=scheduler)) == pytest.approx(total(ARRAYS.values()))
+        assert float(lazy.compute(scheduler=scheduler)) == pytest.approx(total(arrays().values()))
 
 
 def test_a_graph_holds_references(store):
@@ -74,9 +87,9 @@ def test_a_graph_holds_references(store):
         assert len(pickle.dumps(dict(lazy.__dask_graph__()))) < 20_000
 
 
-def test_dask_reads_plain_zarr(store):
+def test_dask_reads_plain_zarr(store, da):
     lazy = da.from_zarr(os.fspath(store), component="model/embed/weight")
-    assert_same_bits(lazy.compute(), ARRAYS["model.embed.weight"])
+    assert_same_bits(lazy.compute(), arrays()["model.embed.weight"])
 
 
 def test_xarray(store):
@@ -85,22 +98,22 @@ def test_xarray(store):
     array = dataset["weight"]
     assert array.dims == ("dim0_700", "dim1_256")
     assert array.dtype == "bfloat16"
-    assert_same_bits(array[10:20, 3].values, ARRAYS["model.embed.weight"][10:20, 3])
+    assert_same_bits(array[10:20, 3].values, arrays()["model.embed.weight"][10:20, 3])
     chunked = xarray.open_zarr(store, group="model/layers/0/up")["weight"]
-    assert_same_bits(chunked.data.compute(), ARRAYS["model.layers.0.up.weight"])
+    assert_same_bits(chunked.data.compute(), arrays()["model.layers.0.up.weight"])
     tree = xarray.open_datatree(store, engine="zarr", chunks=None)
     norm = tree["model/layers/0/norm/weight"]
-    assert_same_bits(norm.values, ARRAYS["model.layers.0.norm.weight"])
+    assert_same_bits(norm.values, arrays()["model.layers.0.norm.weight"])
 
 
 def test_xarray_format_2(tmp_path):
     xarray = pytest.importorskip("xarray")
-    store = write_store(tmp_path / "m.zarr", ARRAYS, zarr_format=2)
+    store = write_store(tmp_path / "m.zarr", arrays(), zarr_format=2)
     # In format 2, xarray masks by the fill value, and knows none for these dtypes.
     options = {"chunks": None, "mask_and_scale": False}
     array = xarray.open_zarr(store, group="model/embed", **options)["weight"]
     assert array.dims == ("dim0_700", "dim1_256")
-    assert_same_bits(array[10:20, 3].values, ARRAYS["model.embed.weight"][10:20, 3])
+    assert_same_bits(array[10:20, 3].values, arrays()["model.embed.weight"][10:20, 3])
 
 
 # --- conversion on a cluster ----------------------------------------------------------------------
@@ -122,15 +135,39 @@ def expected(shards, tmp_path_factory):
     return path
 
 
-@pytest.fixture
-def cluster(monkeypatch):
+@pytest.fixture(scope="module")
+def started():
+    """Return a client of a cluster: of processes in the full tier, of threads in the quick one."""
+    with client_of_cluster(processes=tiers.IS_FULL) as client:
+        yield client
+
+
+@contextmanager
+def client_of_cluster(processes):
     distributed = pytest.importorskip("distributed")
-    monkeypatch.setattr("bf16codecs.dask._BATCH_BYTES", 1 << 17)
     options = {"threads_per_worker": 1, "dashboard_address": None}
     with (
-        distributed.LocalCluster(n_workers=2, processes=True, **options) as cluster,
+        distributed.LocalCluster(n_workers=2, processes=processes, **options) as cluster,
         distributed.Client(cluster, set_as_default=False) as client,
     ):
+        yield client
+
+
+@pytest.fixture
+def small_batches(monkeypatch):
+    pytest.importorskip("distributed")
+    monkeypatch.setattr("bf16codecs.dask._BATCH_BYTES", 1 << 17)
+
+
+@pytest.fixture
+def cluster(started, small_batches):
+    return started
+
+
+@pytest.fixture
+def processes(small_batches):
+    """Return a client of a cluster of its own, of processes that may be killed."""
+    with client_of_cluster(processes=True) as client:
         yield client
 
 
@@ -169,9 +206,10 @@ def test_a_cluster_makes_the_same_store(shards, tmp_path, cluster, zarr_format):
     verify_store(tmp_path / "m.zarr", shards)
 
 
-def test_a_worker_that_is_killed_is_replaced(shards, expected, tmp_path, cluster):
+@pytest.mark.slow
+def test_a_worker_that_is_killed_is_replaced(shards, expected, tmp_path, processes):
     """When a worker dies halfway, its tasks run again, and the store is the same."""
-    pids = list(cluster.run(os.getpid).values())
+    pids = list(processes.run(os.getpid).values())
     killed = threading.Event()
 
     def kill(phase, done, total):
@@ -179,9 +217,9 @@ def test_a_worker_that_is_killed_is_replaced(shards, expected, tmp_path, cluster
             os.kill(pids[0], signal.SIGKILL)
             killed.set()
 
-    convert(shards, tmp_path / "m.zarr", cluster, progress=kill)
+    convert(shards, tmp_path / "m.zarr", processes, progress=kill)
     assert killed.is_set()
-    assert pids[0] not in cluster.run(os.getpid).values()
+    assert pids[0] not in processes.run(os.getpid).values()
     assert_same_files(tmp_path / "m.zarr", expected)
     assert [p.name for p in tmp_path.iterdir()] == ["m.zarr"]
 
@@ -222,7 +260,6 @@ def test_what_a_cluster_does_not_do(shards, tmp_path, cluster):
     assert [p.name for p in tmp_path.iterdir()] == ["m.zarr"]
 
 
-@pytest.mark.slow
 def test_an_empty_path_is_not_the_current_folder(shards):
     pytest.importorskip("distributed")
     for paths in ((shards, ""), ("", "m.zarr")):
@@ -230,9 +267,17 @@ def test_an_empty_path_is_not_the_current_folder(shards):
             convert(*paths, "tcp://127.0.0.1:1")
 
 
-def test_the_command(shards, expected, tmp_path, cluster, run_python):
+def test_the_command_refuses_what_is_no_address(shards, tmp_path):
+    pytest.importorskip("distributed")
+    line = refused("st2zarr", shards, tmp_path / "m.zarr", "--dask", "nonsense")
+    assert "'nonsense' is not the address of a dask scheduler" in line
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_the_command(shards, expected, tmp_path, processes, run_python):
     code = "import sys; from bf16codecs.cli import st2zarr; st2zarr(sys.argv[1:])"
-    address = cluster.scheduler.address
+    address = processes.scheduler.address
     arguments = [str(shards), "m.zarr", "--chunk-size", "64K", "--dask"]
     done = run_python(code, *arguments, address)
     assert "3 tensors" in done.stdout
