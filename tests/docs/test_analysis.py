@@ -45,6 +45,7 @@ def test_analyze_model(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
     assert len(list(Path("pictures").glob("*.png"))) == 3
 
 
+@pytest.mark.slow
 def test_training_over_time(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

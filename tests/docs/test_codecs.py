@@ -13,6 +13,7 @@ import zarr
 import bf16codecs
 from bf16codecs.codecs import CODECS, RunLength
 from checkout import ROOT
+from looping import for_each
 
 CLASSES = {cls.codec_id: cls for cls in (*CODECS.values(), RunLength)}
 
@@ -37,10 +38,9 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize(
+@for_each(
     "codec",
-    [cls() for cls in CLASSES.values()] + [bf16codecs.BF16Arithmetic(level="best")],
-    ids=repr,
+    lambda: [*(cls() for cls in CLASSES.values()), bf16codecs.BF16Arithmetic(level="best")],
 )
 def test_zarr_takes_and_refuses_codecs_as_the_table_says(codec):
     text = (ROOT / "docs" / "codecs.md").read_text()

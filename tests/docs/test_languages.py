@@ -6,17 +6,20 @@ import re
 
 from checkout import ROOT
 
-PAGE = (ROOT / "docs" / "languages.md").read_text("utf-8")
-TESTS = dict(re.findall(r"^- \*(\w+)\*: `((?:tests|examples)/[\w/.]+)`$", PAGE, re.MULTILINE))
-ROWS = [
-    [cell.strip() for cell in line.split("|")[1:-1]]
-    for line in PAGE.splitlines()
-    if line.startswith("|")
-]
+
+def page() -> str:
+    return (ROOT / "docs" / "languages.md").read_text("utf-8")
+
+
+def named_tests() -> dict[str, str]:
+    """Return the path of each test that the page names."""
+    pattern = r"^- \*(\w+)\*: `((?:tests|examples)/[\w/.]+)`$"
+    return dict(re.findall(pattern, page(), re.MULTILINE))
 
 
 def test_every_cell_is_held_by_a_test_or_marked() -> None:
-    head, _, *rows = ROWS
+    lines = [line for line in page().splitlines() if line.startswith("|")]
+    head, _, *rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
     assert len(rows) > 10
     used = set()
     for name, *cells in rows:
@@ -26,10 +29,10 @@ def test_every_cell_is_held_by_a_test_or_marked() -> None:
                 held = re.fullmatch(r"(?:yes|no|by Python|by hand) \*(\w+)\*", cell)
                 assert held, f"{name}: {cell}"
                 used.add(held[1])
-    assert used == TESTS.keys()
+    assert used == named_tests().keys()
 
 
 def test_the_tests_are_there() -> None:
-    for path in TESTS.values():
+    for path in named_tests().values():
         text = (ROOT / path).read_text("utf-8")
         assert re.search(r"^ *(?:def test_|test\()", text, re.MULTILINE), path

@@ -13,8 +13,12 @@ import pytest
 
 from checkout import ROOT
 from doc_pages import LANGUAGES, PAGES, Block, blocks_of, check_unrun, matches, run_page
+from looping import for_each
 
-BLOCKS = [block for page in PAGES for block in blocks_of(page)]
+#: The pages that the quick tier runs; the full tier runs all.
+QUICK = {
+    "README.md",
+}
 #: Why blocks are not run, and how many: whoever adds one has to say so here.
 NOT_RUN = {
     "installs packages": 12,
@@ -38,8 +42,19 @@ def page_name(page: Path) -> str:
     return page.relative_to(ROOT).as_posix()
 
 
+def all_blocks() -> list[Block]:
+    return [block for page in PAGES for block in blocks_of(page)]
+
+
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
-@pytest.mark.parametrize("page", PAGES, ids=page_name)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=[] if page_name(page) in QUICK else pytest.mark.slow)
+        for page in PAGES
+    ],
+    ids=page_name,
+)
 def test_page_runs(page: Path, tmp_path: Path, demo_model: Path) -> None:
     missing = run_page(page, tmp_path, demo_model)
     for name in WRITTEN.get(page_name(page), ()):
@@ -48,16 +63,23 @@ def test_page_runs(page: Path, tmp_path: Path, demo_model: Path) -> None:
         pytest.skip(f"all but what needs {' and '.join(sorted(set(missing)))} was run")
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=str)
-def test_blocks_say_what_they_are(block: Block) -> None:
-    assert block.language in LANGUAGES
-    assert set(block.needs) <= NEEDS
-    if block.language == "json":
-        json.loads(block.code)
+def test_blocks_say_what_they_are() -> None:
+    for block in all_blocks():
+        assert block.language in LANGUAGES, block
+        assert set(block.needs) <= NEEDS, block
+        if block.language == "json":
+            json.loads(block.code)
 
 
-@pytest.mark.parametrize(
-    ("language", "code"),
+def test_python_of_the_pages_compiles() -> None:
+    """The quick tier does not run most of it."""
+    for block in all_blocks():
+        if block.language == "python":
+            compile(block.code, str(block), "exec")
+
+
+@for_each(
+    "language, code",
     [("python", "x ="), ("sh", "if"), ("sh", "st2zarr --no-such a b"), ("sh", "zarr2st a")],
 )
 def test_what_is_not_run_is_checked(language: str, code: str) -> None:
@@ -67,10 +89,10 @@ def test_what_is_not_run_is_checked(language: str, code: str) -> None:
 
 
 def test_few_blocks_are_not_run_and_for_known_reasons() -> None:
-    assert Counter(block.not_run for block in BLOCKS if block.not_run) == NOT_RUN
+    assert Counter(block.not_run for block in all_blocks() if block.not_run) == NOT_RUN
 
 
-@pytest.mark.parametrize("page", PAGES, ids=page_name)
+@for_each("page", PAGES)
 def test_marks_belong_to_blocks(page: Path) -> None:
     """A comment that is misspelt, or stands elsewhere, would do nothing."""
     text = page.read_text("utf-8")
@@ -79,7 +101,7 @@ def test_marks_belong_to_blocks(page: Path) -> None:
     assert len(marks) == used
 
 
-@pytest.mark.parametrize("page", PAGES, ids=page_name)
+@for_each("page", PAGES)
 def test_links_lead_somewhere(page: Path) -> None:
     """So in the sources, which people read on hubs; figures are made with the site."""
     for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text("utf-8")):
@@ -87,8 +109,8 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert (page.parent / target.split("#")[0]).exists(), target
 
 
-@pytest.mark.parametrize(
-    ("wanted", "shown", "same"),
+@for_each(
+    "wanted, shown, same",
     [
         ("a  1 s\n", "a 2.5 s\n", True),
         ("a in 0.2 s (4.94 MB/s)\n", "a in 900 ms (952.62 kB/s)\n", True),

@@ -58,6 +58,7 @@ def test_remote_svd(tmp_path, monkeypatch, capsys, demo_model):
     assert f"largest singular values: {largest:.3f} " in output
 
 
+@pytest.mark.slow
 def test_measure_loading(tmp_path, monkeypatch, capsys, demo_model):
     pytest.importorskip("safetensors.torch")
     few = ["--gigabytes", "0.02", "--rounds", "1", "--folder", tmp_path]

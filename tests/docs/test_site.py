@@ -13,13 +13,12 @@ import bf16codecs
 from bf16codecs import cli
 from checkout import ROOT, package_environment
 
-pytest.importorskip("material", reason="mkdocs-material is not installed: pip install '.[docs]'")
-pytest.importorskip("mkdocstrings_handlers", reason="mkdocstrings is not installed")
-
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of the site, built with warnings as errors."""
+    for module in ("material", "mkdocstrings_handlers"):
+        pytest.importorskip(module, reason="mkdocs is not installed: pip install '.[docs]'")
     folder = tmp_path_factory.mktemp("site")
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--site-dir", folder],
@@ -32,10 +31,26 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_the_navigation_names_every_page() -> None:
+    text = (ROOT / "mkdocs.yml").read_text("utf-8")
+    named = re.findall(r"^ +- (?:[^:]+: )?(\S+\.md)$", text.partition("\nnav:")[2], re.MULTILINE)
+    pages = (path.relative_to(ROOT / "docs") for path in (ROOT / "docs").rglob("*.md"))
+    assert sorted(named) == sorted(page.as_posix() for page in pages)
+
+
+def test_the_sources_name_what_the_site_shows() -> None:
+    """The site has every public name, and every command where the page has a mark for them."""
+    text = (ROOT / "docs" / "api.md").read_text("utf-8")
+    named = set(re.findall(r"^::: bf16codecs\.(\w+)$", text, re.MULTILINE))
+    assert set(bf16codecs.__all__) - {"__version__", "errors"} <= named
+    assert "<!-- the commands -->" in (ROOT / "docs" / "cli_options.md").read_text("utf-8")
+
+
 def html_of(site: Path, page: str = "") -> str:
     return (site / page / "index.html").read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_nothing_is_fetched_from_elsewhere(site: Path) -> None:
     """Links may lead anywhere; what a browser loads by itself has to be here."""
     loads = re.compile(
@@ -51,6 +66,7 @@ def test_nothing_is_fetched_from_elsewhere(site: Path) -> None:
         assert not re.search(r"(@import|url\()\s*[\"']?(\w+:)?//", sheet.read_text("utf-8")), sheet
 
 
+@pytest.mark.slow
 def test_figures_name_the_command_that_makes_them(site: Path) -> None:
     figures = re.findall(r"<figure.*?</figure>", html_of(site, "how_it_works"), re.DOTALL)
     assert len(figures) >= 4
@@ -63,6 +79,7 @@ def test_figures_name_the_command_that_makes_them(site: Path) -> None:
         assert Path(light).name in caption
 
 
+@pytest.mark.slow
 def test_every_command_and_option_is_there(site: Path) -> None:
     page = html_of(site, "cli_options")
     commands = [cli.st2zarr, cli.zarr2st, cli.st2h5, cli.h52st, *cli.main.commands.values()]
@@ -72,6 +89,7 @@ def test_every_command_and_option_is_there(site: Path) -> None:
             assert all(o in page for o in parameter.opts if o.startswith("--")), parameter.opts
 
 
+@pytest.mark.slow
 def test_every_public_name_is_there(site: Path) -> None:
     page = html_of(site, "api")
     names = set(bf16codecs.__all__) - {"__version__", "errors"}
