@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
+
 
 @contextmanager
 def noted(*names: object) -> Iterator[None]:
@@ -24,6 +26,8 @@ def for_each(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Run a test with each value in turn, as one test; the failing case is noted.
 
+    A case that skips leaves the others alone; the test is skipped if all of them are.
+
     The arguments are those of `pytest.mark.parametrize`, and decorators add up to a product, too.
     A function gives the values when the test runs: nothing is computed while tests are collected.
     """
@@ -34,10 +38,16 @@ def for_each(
         def loop(*args: Any, **fixtures: Any) -> None:
             cases = list(values() if callable(values) else values)
             assert cases, f"no case of {names}"
+            skipped = []
             for number, case in enumerate(cases):
                 given = dict(zip(own, case if len(own) > 1 else (case,), strict=True))
-                with noted(f"{names} = {ids[number] if ids else repr(case)[:200]}"):
-                    test(*args, **fixtures, **given)
+                try:
+                    with noted(f"{names} = {ids[number] if ids else repr(case)[:200]}"):
+                        test(*args, **fixtures, **given)
+                except pytest.skip.Exception as skip:
+                    skipped.append(skip)
+            if len(skipped) == len(cases):
+                raise skipped[0]
 
         # Fixtures remain; pytest looks for them here.
         signature = inspect.signature(test)
