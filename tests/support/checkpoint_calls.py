@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-import torch.distributed.checkpoint as dcp
-from torch.distributed.checkpoint.api import CheckpointException
 
-from bf16codecs.torch.checkpoint import StoreReader, StoreWriter
+from lazy_imports import lazily
+
+torch = lazily("torch")
+dcp = lazily("torch.distributed.checkpoint")
+checkpoint = lazily("bf16codecs.torch.checkpoint")
 
 
 def numbers(shape: tuple[int, ...] = (64, 300), seed: int = 0) -> torch.Tensor:
@@ -18,16 +19,16 @@ def numbers(shape: tuple[int, ...] = (64, 300), seed: int = 0) -> torch.Tensor:
 
 
 def save(state: dict[str, Any], path: Path, **options: Any) -> None:
-    dcp.save(state, storage_writer=StoreWriter(path, **options))
+    dcp.save(state, storage_writer=checkpoint.StoreWriter(path, **options))
 
 
 def load(state: dict[str, Any], path: Path, **options: Any) -> None:
-    dcp.load(state, storage_reader=StoreReader(path, **options))
+    dcp.load(state, storage_reader=checkpoint.StoreReader(path, **options))
 
 
 def failure(action: Any, *arguments: Any, **options: Any) -> BaseException:
     """Return the error of one process, which torch packs."""
-    with pytest.raises(CheckpointException) as caught:
+    with pytest.raises(dcp.api.CheckpointException) as caught:
         action(*arguments, **options)
     error, _ = caught.value.failures[0]
     return error

@@ -5,15 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import torch
-from transformers import LlamaConfig, LlamaForCausalLM
-
 from bf16codecs.convert import pack_hugging_face
+from lazy_imports import lazily
+
+torch = lazily("torch")
+transformers = lazily("transformers")
 
 
-def tiny_config(**options: Any) -> LlamaConfig:
+def tiny_config(**options: Any) -> transformers.LlamaConfig:
     sizes = {"vocab_size": 128, "hidden_size": 64, "intermediate_size": 96}
-    return LlamaConfig(
+    return transformers.LlamaConfig(
         **sizes,
         num_hidden_layers=2,
         num_attention_heads=4,
@@ -23,13 +24,13 @@ def tiny_config(**options: Any) -> LlamaConfig:
     )
 
 
-def tiny_llama(**options: Any) -> LlamaForCausalLM:
+def tiny_llama(**options: Any) -> transformers.LlamaForCausalLM:
     torch.manual_seed(0)
     config = tiny_config(**options)
-    return LlamaForCausalLM(config).to(config.dtype or torch.float32)
+    return transformers.LlamaForCausalLM(config).to(config.dtype or torch.float32)
 
 
-def saved(folder: Path, model: LlamaForCausalLM | None = None, **options: Any) -> Path:
+def saved(folder: Path, model: transformers.LlamaForCausalLM | None = None, **options: Any) -> Path:
     """Save a model as its library does, with a generation configuration of its own."""
     model = tiny_llama() if model is None else model
     model.generation_config.max_new_tokens = 17

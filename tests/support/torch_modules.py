@@ -45,6 +45,89 @@ class Tied(nn.Module):
         self.norm.weight.requires_grad_(False)
 
 
+class TiedTwice(nn.Module):
+    """A module with two pairs of tied parameters, and two that are equal and not tied."""
+
+    def __init__(self, size=32):
+        super().__init__()
+        self.embed = nn.Embedding(50, size)
+        self.norm = nn.LayerNorm(600)
+        self.other_norm = nn.LayerNorm(600)
+        self.head = nn.Linear(size, 50, bias=False)
+        self.head.weight = self.embed.weight
+        self.bias = nn.Parameter(torch.zeros(3))
+        self.again = self.bias
+
+
+class Sparse(nn.Module):
+    """A module with a tensor that no store takes."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mask", torch.eye(3).to_sparse())
+
+
+class Extra(nn.Linear):
+    """A module whose state is not all tensors."""
+
+    def get_extra_state(self):
+        return {"steps": 3}
+
+    def set_extra_state(self, state):
+        raise AssertionError("no store has any")
+
+
+class Strange(nn.Module):
+    """Has tensors of forms that nothing is decoded straight into."""
+
+    def __init__(self):
+        super().__init__()
+        self.transposed = nn.Parameter(torch.zeros(4, 6).t())
+        conv = nn.Conv2d(3, 4, 2, bias=False)
+        self.conv = conv.to(memory_format=torch.channels_last)
+        self.register_buffer("conj", torch.zeros(3, dtype=torch.complex64).conj())
+        self.register_buffer("neg", torch.zeros(3, dtype=torch.complex64).conj().imag)
+        self.plain = nn.Parameter(torch.zeros(3))
+
+
+class Marked(nn.Parameter):
+    """A subclass, which might do anything."""
+
+
+class Wrapped(torch.Tensor):
+    """A subclass with memory of its own, as those of quantized weights."""
+
+    @staticmethod
+    def __new__(cls, inner):
+        wrapped = torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+        wrapped.inner = inner
+        return wrapped
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        args = [arg.inner if isinstance(arg, cls) else arg for arg in args]
+        result = function(*args, **(kwargs or {}))
+        return cls(result) if function is torch.ops.aten.detach.default else result
+
+
+class Renaming(nn.Linear):
+    """Takes what it had another name for."""
+
+    def _load_from_state_dict(self, state, prefix, *args):
+        state[f"{prefix}weight"] = state.pop(f"{prefix}old") * 2
+        super()._load_from_state_dict(state, prefix, *args)
+
+
+class Keeping(nn.Linear):
+    """Keeps as an attribute what it is given."""
+
+    def get_extra_state(self):
+        return self.kept
+
+    def set_extra_state(self, state):
+        self.kept = state
+
+
 def saved_network(folder: Path) -> tuple[nn.Sequential, Path]:
     """Make a network, and a store that has it."""
     module = network()

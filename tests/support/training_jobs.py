@@ -18,14 +18,14 @@ from checkout import package_environment
 DRIVER = Path(__file__).with_name("checkpoint_job.py")
 
 
-def skip_without_jobs(whole_module: bool = False) -> None:
-    """Skip a test, or all of a module, where no jobs run."""
+def skip_without_jobs() -> None:
+    """Skip a test where no jobs run."""
     torch = pytest.importorskip("torch")
     pytest.importorskip("torch.distributed.tensor")
     if not torch.distributed.is_gloo_available():
-        pytest.skip("this PyTorch has no gloo", allow_module_level=whole_module)
+        pytest.skip("this PyTorch has no gloo")
     if not hasattr(os, "fork"):
-        pytest.skip("jobs are forked", allow_module_level=whole_module)
+        pytest.skip("jobs are forked")
 
 
 @cache

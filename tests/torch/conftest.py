@@ -1,10 +1,27 @@
-"""Fixtures for models of transformers."""
+"""What tests with PyTorch need: libraries that may be missing, and models of transformers."""
 
 from __future__ import annotations
 
 import socket
 
 import pytest
+
+from tiny_llama import packed, saved
+
+
+@pytest.fixture(autouse=True, scope="session")
+def needs_torch():
+    pytest.importorskip("torch", reason="needs torch")
+
+
+@pytest.fixture(scope="session")
+def needs_transformers():
+    pytest.importorskip("transformers", reason="needs transformers")
+
+
+@pytest.fixture(scope="session")
+def needs_accelerate():
+    pytest.importorskip("accelerate", reason="needs accelerate")
 
 
 @pytest.fixture
@@ -19,16 +36,12 @@ def no_network(monkeypatch):
 
 
 @pytest.fixture(scope="session")
-def native(tmp_path_factory):
+def native(needs_transformers, tmp_path_factory):
     """Return a folder as transformers saves a model."""
-    from tiny_llama import saved
-
     return saved(tmp_path_factory.mktemp("hf") / "native")
 
 
 @pytest.fixture(scope="session")
 def folder(native, tmp_path_factory):
     """Return the same folder, packed."""
-    from tiny_llama import packed
-
     return packed(native, tmp_path_factory.mktemp("hf") / "packed")

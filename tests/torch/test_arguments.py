@@ -6,11 +6,11 @@ import pytest
 
 import bf16codecs
 from bf16codecs import open_model
+from lazy_imports import lazily
 from lazy_models import weights, write_store
 
-torch = pytest.importorskip("torch")
-
-import bf16codecs.torch as bf16torch  # noqa: E402  (needs torch)
+torch = lazily("torch")
+bf16torch = lazily("bf16codecs.torch")
 
 
 @pytest.fixture
@@ -30,34 +30,30 @@ def test_metadata_that_are_none(tmp_path, metadata):
         bf16torch.save_file({"w": torch.ones(3)}, tmp_path / "m.zarr", {"a": 1})
 
 
-@pytest.mark.parametrize(
-    ("device", "error", "told"),
-    [
-        (torch.float16, TypeError, "device must be .* not torch.float16"),
-        (1.5, TypeError, "device must be .* not 1.5"),
-        (True, TypeError, "device must be .* not True"),
-        ("gpu", ValueError, "device 'gpu': "),
-        ("cuda", RuntimeError, "device 'cuda': this PyTorch was built without CUDA"),
-        ("xpu", RuntimeError, "device 'xpu': this PyTorch has none such: "),
-        ("vulkan", RuntimeError, r"device 'vulkan': this PyTorch has none such: .* backend$"),
-        (torch.device("cuda:3"), RuntimeError, "built without CUDA"),
-    ],
-    ids=str,
-)
-def test_what_is_no_device(store, monkeypatch, device, error, told):
+def test_what_is_no_device(store, monkeypatch):
     """Whoever takes a device says so before anything is read, and changes no dtype."""
     monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: False)
     with open_model(store) as model:
         name = next(iter(model))
-        for call in (
-            lambda: bf16torch.load_file(store, device=device),
-            lambda: bf16torch.load_model(torch.nn.Linear(1, 1), store, device=device),
-            lambda: open_model(store, framework="torch", device=device),
-            lambda: bf16codecs.safe_open(store, "pt", device),
-            lambda: model.load("torch", device=device),
-            lambda: model.get_tensor(name, "torch", device),
-            lambda: model.get_slice(name, "torch", device),
-            lambda: model[name].torch(device),
+        for device, error, told in (
+            (torch.float16, TypeError, "device must be .* not torch.float16"),
+            (1.5, TypeError, "device must be .* not 1.5"),
+            (True, TypeError, "device must be .* not True"),
+            ("gpu", ValueError, "device 'gpu': "),
+            ("cuda", RuntimeError, "device 'cuda': this PyTorch was built without CUDA"),
+            ("xpu", RuntimeError, "device 'xpu': this PyTorch has none such: "),
+            ("vulkan", RuntimeError, r"device 'vulkan': this PyTorch has none such: .* backend$"),
+            (torch.device("cuda:3"), RuntimeError, "built without CUDA"),
         ):
-            with pytest.raises(error, match=told):
-                call()
+            for call in (
+                lambda on: bf16torch.load_file(store, device=on),
+                lambda on: bf16torch.load_model(torch.nn.Linear(1, 1), store, device=on),
+                lambda on: open_model(store, framework="torch", device=on),
+                lambda on: bf16codecs.safe_open(store, "pt", on),
+                lambda on: model.load("torch", device=on),
+                lambda on: model.get_tensor(name, "torch", on),
+                lambda on: model.get_slice(name, "torch", on),
+                lambda on: model[name].torch(on),
+            ):
+                with pytest.raises(error, match=told):
+                    call(device)

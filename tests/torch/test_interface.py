@@ -12,12 +12,13 @@ import pytest
 import bf16codecs
 from bf16codecs import BF16Arithmetic, BF16Huffman, hdf5, open_model
 from bf16codecs.convert import zarr_to_safetensors
+from lazy_imports import lazily
 from lazy_models import weights, write_store
 
-torch = pytest.importorskip("torch")
-safetensors_torch = pytest.importorskip("safetensors.torch")
-
-import bf16codecs.torch as bf16torch  # noqa: E402  (needs torch)
+torch = lazily("torch")
+safetensors_torch = lazily("safetensors.torch")
+bf16torch = lazily("bf16codecs.torch")
+modules = lazily("torch_modules")
 
 
 @pytest.fixture
@@ -72,19 +73,19 @@ def test_names_as_in_safe_open(store):
 # --- tensors in place of arrays -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float8_e4m3fn", "int16", "bool"])
-def test_codecs_take_tensors(dtype):
-    tensor = torch.randn(40, 50).to(getattr(torch, dtype))
-    array = tensor.view(torch.uint8).numpy().view(dtype) if dtype != "bool" else tensor.numpy()
-    for codec in (BF16Arithmetic("auto", level="best"), BF16Huffman("auto")):
-        frame = codec.encode(tensor)
-        assert frame == codec.encode(array)
-        out = torch.zeros_like(tensor)
-        assert codec.decode(frame, out=out) is out
-        assert torch.equal(out.view(torch.uint8), tensor.view(torch.uint8))
-    base = torch.zeros_like(tensor)
-    frame = bf16codecs.encode_delta(codec, tensor, base)
-    assert bf16codecs.decode(frame, base=base) == array.tobytes()
+def test_codecs_take_tensors():
+    for dtype in ("bfloat16", "float32", "float8_e4m3fn", "int16", "bool"):
+        tensor = torch.randn(40, 50).to(getattr(torch, dtype))
+        array = tensor.view(torch.uint8).numpy().view(dtype) if dtype != "bool" else tensor.numpy()
+        for codec in (BF16Arithmetic("auto", level="best"), BF16Huffman("auto")):
+            frame = codec.encode(tensor)
+            assert frame == codec.encode(array), (dtype, codec)
+            out = torch.zeros_like(tensor)
+            assert codec.decode(frame, out=out) is out, (dtype, codec)
+            assert torch.equal(out.view(torch.uint8), tensor.view(torch.uint8)), (dtype, codec)
+        base = torch.zeros_like(tensor)
+        frame = bf16codecs.encode_delta(codec, tensor, base)
+        assert bf16codecs.decode(frame, base=base) == array.tobytes(), dtype
 
 
 def test_tensors_that_have_no_array():
@@ -186,21 +187,9 @@ def test_storage_options(tmp_path):
 # --- ties -----------------------------------------------------------------------------------------
 
 
-class Tied(torch.nn.Module):
-    def __init__(self, size=32):
-        super().__init__()
-        self.embed = torch.nn.Embedding(50, size)
-        self.norm = torch.nn.LayerNorm(600)
-        self.other_norm = torch.nn.LayerNorm(600)
-        self.head = torch.nn.Linear(size, 50, bias=False)
-        self.head.weight = self.embed.weight
-        self.bias = torch.nn.Parameter(torch.zeros(3))
-        self.again = self.bias
-
-
 @pytest.mark.parametrize("name", ["m.zarr", "m.h5"])
 def test_tied_tensors_stay_tied(tmp_path, name):
-    state = Tied().state_dict()
+    state = modules.TiedTwice().state_dict()
     bf16torch.save_file(state, tmp_path / name, {"format": "pt"})
     with open_model(tmp_path / name) as model:
         assert model.metadata() == {
@@ -224,8 +213,7 @@ def test_tied_tensors_stay_tied(tmp_path, name):
 
 @pytest.mark.parametrize("name", ["m.zarr", "m.h5", "restored.safetensors"])
 @pytest.mark.parametrize("size", [3, 1280])
-@pytest.mark.parametrize("device", ["cpu", "cpu:0"])
-def test_constant_tensors_stay_tied(tmp_path, name, size, device):
+def test_constant_tensors_stay_tied(tmp_path, name, size):
     """Of which writers make arrays of their own, as safetensors do of all."""
     zeros = torch.zeros(size, dtype=torch.bfloat16)
     ordered = torch.arange(float(size))
@@ -234,12 +222,13 @@ def test_constant_tensors_stay_tied(tmp_path, name, size, device):
     bf16torch.save_file(state, store)
     if store.name != name:
         zarr_to_safetensors(store, tmp_path / name)
-    loaded = bf16torch.load_file(tmp_path / name, device)
-    assert list(loaded) == list(open_model(tmp_path / name).keys())
-    assert loaded["a"] is loaded["b"]
-    assert loaded["d"] is loaded["e"]
-    assert loaded["c"].data_ptr() != loaded["a"].data_ptr()
-    assert all(torch.equal(loaded[key], state[key]) for key in state)
+    for device in ("cpu", "cpu:0"):
+        loaded = bf16torch.load_file(tmp_path / name, device)
+        assert list(loaded) == list(open_model(tmp_path / name).keys())
+        assert loaded["a"] is loaded["b"]
+        assert loaded["d"] is loaded["e"]
+        assert loaded["c"].data_ptr() != loaded["a"].data_ptr()
+        assert all(torch.equal(loaded[key], state[key]) for key in state)
     on_meta = bf16torch.load_file(tmp_path / name, "meta")
     assert all(on_meta[key].shape == state[key].shape for key in state)
 
@@ -258,7 +247,7 @@ def test_metadata_are_not_believed(tmp_path):
 
 
 def test_save_model_and_load_model_are_those_of_safetensors(tmp_path):
-    module = Tied()
+    module = modules.TiedTwice()
     theirs = tmp_path / "theirs.safetensors"
     safetensors_torch.save_model(module, theirs, {"format": "pt"})
     bf16torch.save_model(module, tmp_path / "m.zarr", {"format": "pt"})
@@ -269,12 +258,12 @@ def test_save_model_and_load_model_are_those_of_safetensors(tmp_path):
     assert ours_data.keys() == theirs_data.keys()
     assert all(torch.equal(ours_data[name], theirs_data[name]) for name in ours_data)
     for path in (tmp_path / "m.zarr", theirs):
-        other = Tied()
+        other = modules.TiedTwice()
         assert bf16torch.load_model(other, path) == ([], [])
         assert other.head.weight is other.embed.weight
         pairs = zip(module.parameters(), other.parameters(), strict=True)
         assert all(torch.equal(a, b) for a, b in pairs)
-    assert safetensors_torch.load_model(Tied(), ours) == (set(), [])
+    assert safetensors_torch.load_model(modules.TiedTwice(), ours) == (set(), [])
 
 
 def test_load_model_tells_what_does_not_fit(tmp_path):
@@ -286,39 +275,22 @@ def test_load_model_tells_what_does_not_fit(tmp_path):
     assert not module.weight.any()
 
 
-class Sparse(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("mask", torch.eye(3).to_sparse())
-
-
-class Extra(torch.nn.Linear):
-    def get_extra_state(self):
-        return {"steps": 3}
-
-    def set_extra_state(self, state):
-        raise AssertionError("no store has any")
-
-
-@pytest.mark.parametrize(
-    ("module", "error", "message"),
-    [
-        (Extra(2, 3), TypeError, "tensor '_extra_state' is a dict, not a torch.Tensor"),
-        (Sparse(), ValueError, r"tensor 'mask': .* layout torch.strided \(.to_dense\(\)\)"),
-    ],
-)
-def test_save_model_tells_what_cannot_be_saved(tmp_path, module, error, message):
-    with pytest.raises(error, match=message):
-        bf16torch.save_model(module, tmp_path / "m.zarr")
+def test_save_model_tells_what_cannot_be_saved(tmp_path):
+    for module, error, message in (
+        (modules.Extra(2, 3), TypeError, "tensor '_extra_state' is a dict, not a torch.Tensor"),
+        (modules.Sparse(), ValueError, r"'mask': .* layout torch.strided \(.to_dense\(\)\)"),
+    ):
+        with pytest.raises(error, match=message):
+            bf16torch.save_model(module, tmp_path / "m.zarr")
     assert not list(tmp_path.iterdir())
 
 
 def test_load_model_misses_what_no_store_has(tmp_path):
     bf16torch.save_model(torch.nn.Linear(2, 3), tmp_path / "m.zarr")
     missing = ["_extra_state"], []
-    assert bf16torch.load_model(Extra(2, 3), tmp_path / "m.zarr", strict=False) == missing
+    assert bf16torch.load_model(modules.Extra(2, 3), tmp_path / "m.zarr", strict=False) == missing
     with pytest.raises(RuntimeError, match="missing mask; unexpected bias, weight"):
-        bf16torch.load_model(Sparse(), tmp_path / "m.zarr")
+        bf16torch.load_model(modules.Sparse(), tmp_path / "m.zarr")
 
 
 # --- what cannot be done --------------------------------------------------------------------------
@@ -334,19 +306,16 @@ def test_conjugated_and_negated_tensors_are_saved_as_they_read(tmp_path):
         assert torch.equal(tensor, tensors[name])
 
 
-@pytest.mark.parametrize(
-    ("tensors", "error", "message"),
-    [
+def test_messages_about_tensors(tmp_path):
+    for tensors, error, message in (
         ({3: torch.zeros(3)}, TypeError, r"names of tensors must be strings, not 3 \(int\)"),
         ([torch.zeros(3)], TypeError, "tensors must be a dict of tensors by name, not list"),
         ({"w": torch.zeros(3, device="meta")}, ValueError, "tensor 'w': .*meta, and has no data"),
         ({"w": torch.zeros(3, dtype=torch.complex128)}, ValueError, "dtypes are bool, .*float64"),
         ({"w": torch.eye(3).to_sparse()}, ValueError, r"layout torch.strided \(.to_dense\(\)\)"),
-    ],
-)
-def test_messages_about_tensors(tmp_path, tensors, error, message):
-    with pytest.raises(error, match=message):
-        bf16torch.save_file(tensors, tmp_path / "m.zarr")
+    ):
+        with pytest.raises(error, match=message):
+            bf16torch.save_file(tensors, tmp_path / "m.zarr")
     assert not list(tmp_path.iterdir())
 
 

@@ -6,10 +6,11 @@ import sys
 
 import pytest
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+from lazy_imports import lazily
+from tiny_llama import packed
 
-from tiny_llama import packed  # noqa: E402  (may be missing)
+torch = lazily("torch")
+transformers = lazily("transformers")
 
 LOAD = """
 import sys
@@ -37,7 +38,7 @@ print(told("VmHWM") - before - size, size, max(p.nbytes for p in model.parameter
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(needs_transformers, tmp_path_factory):
     """Return a folder with a model, as it is and packed."""
     config = transformers.LlamaConfig(
         vocab_size=32000,

@@ -10,22 +10,17 @@ import threading
 
 import pytest
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+from bf16codecs.errors import StoreError
+from lazy_imports import lazily
+from tiny_llama import bits_of, packed, same, saved, tiny_config, tiny_llama
 
-from transformers import (  # noqa: E402  (may be missing)
-    AutoModelForCausalLM,
-    GenerationConfig,
-    LlamaForCausalLM,
-)
+torch = lazily("torch")
+hf = lazily("transformers")
+modeling = lazily("transformers.modeling_utils")
+bf16torch = lazily("bf16codecs.torch")
+patching = lazily("bf16codecs.torch.patching")
 
-import bf16codecs.torch as bf16torch  # noqa: E402
-from bf16codecs.errors import StoreError  # noqa: E402
-from bf16codecs.torch import patching  # noqa: E402
-from tiny_llama import bits_of, packed, same, saved, tiny_config, tiny_llama  # noqa: E402
-
-modeling = transformers.modeling_utils
-pytestmark = pytest.mark.usefixtures("no_network")
+pytestmark = pytest.mark.usefixtures("needs_transformers", "no_network")
 
 
 @pytest.fixture
@@ -37,17 +32,17 @@ def patch():
 
 def test_unchanged_code_loads_packed_folders(native, folder, patch):
     bf16torch.patch_transformers()  # once more changes nothing
-    theirs = AutoModelForCausalLM.from_pretrained(native)
-    assert same(AutoModelForCausalLM.from_pretrained(folder), theirs)
-    assert same(AutoModelForCausalLM.from_pretrained(str(folder), device_map="cpu"), theirs)
-    model, told = LlamaForCausalLM.from_pretrained(folder, output_loading_info=True)
+    theirs = hf.AutoModelForCausalLM.from_pretrained(native)
+    assert same(hf.AutoModelForCausalLM.from_pretrained(folder), theirs)
+    assert same(hf.AutoModelForCausalLM.from_pretrained(str(folder), device_map="cpu"), theirs)
+    model, told = hf.LlamaForCausalLM.from_pretrained(folder, output_loading_info=True)
     assert same(model, theirs)
     assert not any(told.values())
-    assert GenerationConfig.from_pretrained(folder).max_new_tokens == 17
+    assert hf.GenerationConfig.from_pretrained(folder).max_new_tokens == 17
     bf16torch.unpatch_transformers()
     bf16torch.unpatch_transformers()
     with pytest.raises(OSError, match=r"model\.safetensors"):
-        AutoModelForCausalLM.from_pretrained(folder)
+        hf.AutoModelForCausalLM.from_pretrained(folder)
 
 
 def test_patching_replaces_and_restores(patch):
@@ -59,7 +54,9 @@ def test_patching_replaces_and_restores(patch):
 
 
 def test_what_others_put_on_top_stays(native, folder, monkeypatch):
-    monkeypatch.setattr(modeling, "load_state_dict", modeling.load_state_dict)  # and is undone
+    monkeypatch.setattr(
+        "transformers.modeling_utils.load_state_dict", modeling.load_state_dict
+    )  # and is undone
     bf16torch.patch_transformers()
     ours = modeling.load_state_dict
 
@@ -70,16 +67,16 @@ def test_what_others_put_on_top_stays(native, folder, monkeypatch):
     modeling.load_state_dict = theirs
     bf16torch.unpatch_transformers()
     assert modeling.load_state_dict is theirs
-    assert same(AutoModelForCausalLM.from_pretrained(native), tiny_llama())
+    assert same(hf.AutoModelForCausalLM.from_pretrained(native), tiny_llama())
     with pytest.raises(OSError, match=r"model\.safetensors"):
-        AutoModelForCausalLM.from_pretrained(folder)
+        hf.AutoModelForCausalLM.from_pretrained(folder)
 
 
 @pytest.fixture
 def restored(monkeypatch):
     """Put back what a test leaves there."""
     for name in patching._REPLACED:
-        monkeypatch.setattr(modeling, name, getattr(modeling, name))
+        monkeypatch.setattr(f"transformers.modeling_utils.{name}", getattr(modeling, name))
 
 
 @pytest.mark.usefixtures("restored")
@@ -91,21 +88,21 @@ def test_what_others_put_on_top_without_saying_so(native, folder):
         below = getattr(modeling, name)
         setattr(modeling, name, lambda *a, _f=below, **k: calls.append(_f) or _f(*a, **k))
     theirs = [getattr(modeling, name) for name in patching._REPLACED]
-    assert same(AutoModelForCausalLM.from_pretrained(folder), tiny_llama())
+    assert same(hf.AutoModelForCausalLM.from_pretrained(folder), tiny_llama())
     bf16torch.patch_transformers()
     for _ in range(2):
-        assert same(bf16torch.from_pretrained(AutoModelForCausalLM, folder), tiny_llama())
+        assert same(bf16torch.from_pretrained(hf.AutoModelForCausalLM, folder), tiny_llama())
     bf16torch.unpatch_transformers()
     assert [getattr(modeling, name) for name in patching._REPLACED] == theirs
     with pytest.raises(OSError, match=r"model\.safetensors"):
-        AutoModelForCausalLM.from_pretrained(folder)
-    assert same(bf16torch.from_pretrained(AutoModelForCausalLM, folder), tiny_llama())
+        hf.AutoModelForCausalLM.from_pretrained(folder)
+    assert same(bf16torch.from_pretrained(hf.AutoModelForCausalLM, folder), tiny_llama())
     assert [getattr(modeling, name) for name in patching._REPLACED] == theirs
     bf16torch.patch_transformers()
-    assert same(AutoModelForCausalLM.from_pretrained(folder), tiny_llama())
+    assert same(hf.AutoModelForCausalLM.from_pretrained(folder), tiny_llama())
     bf16torch.unpatch_transformers()
     assert [getattr(modeling, name) for name in patching._REPLACED] == theirs
-    assert same(AutoModelForCausalLM.from_pretrained(native), tiny_llama())
+    assert same(hf.AutoModelForCausalLM.from_pretrained(native), tiny_llama())
     assert calls
 
 
@@ -116,12 +113,12 @@ def test_what_takes_the_place_of_ours(folder):
     bf16torch.patch_transformers()
     modeling.load_state_dict = lambda path: None
     with pytest.raises(ImportError, match="install one of these"):
-        bf16torch.from_pretrained(AutoModelForCausalLM, folder)
+        bf16torch.from_pretrained(hf.AutoModelForCausalLM, folder)
     bf16torch.unpatch_transformers()
     assert modeling._get_resolved_checkpoint_files is before[0]
     modeling.load_state_dict = before[1]
     bf16torch.patch_transformers()
-    assert same(AutoModelForCausalLM.from_pretrained(folder), tiny_llama())
+    assert same(hf.AutoModelForCausalLM.from_pretrained(folder), tiny_llama())
     bf16torch.unpatch_transformers()
     assert [getattr(modeling, name) for name in patching._REPLACED] == before
 
@@ -131,12 +128,12 @@ def test_pipelines(tmp_path, native, folder, patch):
     words = {"[UNK]": 0, **{f"w{i}": i for i in range(1, 128)}}
     model = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="[UNK]"))
     model.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=model, unk_token="[UNK]")
+    fast = hf.PreTrainedTokenizerFast(tokenizer_object=model, unk_token="[UNK]")
     found = []
     for place in (folder, native):
         shutil.copytree(place, tmp_path / place.name)
         fast.save_pretrained(tmp_path / place.name)
-        generate = transformers.pipeline("text-generation", str(tmp_path / place.name))
+        generate = hf.pipeline("text-generation", str(tmp_path / place.name))
         found.append(generate("w1 w5 w9", do_sample=False)[0]["generated_text"])
     assert found[0] == found[1]
     assert found[0].count("w") > 3
@@ -149,28 +146,28 @@ def test_native_files_go_first(tmp_path, patch):
     with torch.no_grad():
         other.model.norm.weight.fill_(7)
     bf16torch.save_file(other.state_dict(), native / "model.zarr")
-    assert same(AutoModelForCausalLM.from_pretrained(native), tiny_llama())
+    assert same(hf.AutoModelForCausalLM.from_pretrained(native), tiny_llama())
     with pytest.raises(StoreError, match=r"has model\.safetensors and model\.zarr: remove the one"):
-        bf16torch.from_pretrained(AutoModelForCausalLM, native)
+        bf16torch.from_pretrained(hf.AutoModelForCausalLM, native)
     store = native / "model.zarr"
-    assert same(bf16torch.from_pretrained(AutoModelForCausalLM, store), other)
+    assert same(bf16torch.from_pretrained(hf.AutoModelForCausalLM, store), other)
     (native / "model.safetensors").unlink()
-    assert same(AutoModelForCausalLM.from_pretrained(native), other)
+    assert same(hf.AutoModelForCausalLM.from_pretrained(native), other)
     with pytest.raises(OSError, match=r"pytorch_model\.bin"):
-        AutoModelForCausalLM.from_pretrained(native, use_safetensors=False)
+        hf.AutoModelForCausalLM.from_pretrained(native, use_safetensors=False)
 
 
 def test_other_folders_and_names_are_as_before(tmp_path, monkeypatch, patch):
     tiny_config().save_pretrained(tmp_path / "empty")
     with pytest.raises(OSError, match=r"model\.safetensors"):
-        AutoModelForCausalLM.from_pretrained(tmp_path / "empty")
+        hf.AutoModelForCausalLM.from_pretrained(tmp_path / "empty")
     with pytest.raises(OSError, match=r"connect|no-such"):
-        AutoModelForCausalLM.from_pretrained("no-such/model", local_files_only=True)
+        hf.AutoModelForCausalLM.from_pretrained("no-such/model", local_files_only=True)
     state = tiny_llama().state_dict()
-    ours = LlamaForCausalLM.from_pretrained(None, config=tiny_config(), state_dict=state)
+    ours = hf.LlamaForCausalLM.from_pretrained(None, config=tiny_config(), state_dict=state)
     assert same(ours, tiny_llama())
     torch.save(state, tmp_path / "empty" / "pytorch_model.bin")
-    assert same(LlamaForCausalLM.from_pretrained(tmp_path / "empty"), tiny_llama())
+    assert same(hf.LlamaForCausalLM.from_pretrained(tmp_path / "empty"), tiny_llama())
 
 
 def test_explicit_files(tmp_path, patch):
@@ -182,15 +179,15 @@ def test_explicit_files(tmp_path, patch):
         json.dumps({**config, "transformers_weights": "own.safetensors"})
     )
     packed(native, tmp_path / "packed")
-    assert same(AutoModelForCausalLM.from_pretrained(tmp_path / "packed"), tiny_llama())
+    assert same(hf.AutoModelForCausalLM.from_pretrained(tmp_path / "packed"), tiny_llama())
     config["transformers_weights"] = "../packed/own.safetensors"
     shutil.copytree(tmp_path / "packed", tmp_path / "strange")
     (tmp_path / "strange" / "config.json").write_text(json.dumps(config))
     with pytest.raises((ValueError, OSError), match=r"own\.safetensors"):
-        AutoModelForCausalLM.from_pretrained(tmp_path / "strange")
+        hf.AutoModelForCausalLM.from_pretrained(tmp_path / "strange")
 
 
-def test_threads(native, folder):
+def test_threads(native, folder, tmp_path):
     """Of threads side by side, each finds its own; transformers itself loads one at a time."""
 
     class Resolving:
@@ -204,8 +201,16 @@ def test_threads(native, folder):
     def load(path):
         found.append(bf16torch.from_pretrained(Resolving, path, config=native))
 
-    stores = [folder / f"model-{i}.zarr" for i in range(4)]
-    found, barrier = [], threading.Barrier(len(stores))
+    stores = [tmp_path / f"model-{i}.zarr" for i in range(4)]
+    for path in stores:
+        shutil.copytree(folder / "model.zarr", path)
+    found, barrier = [], threading.Barrier(len(stores), timeout=60)
+    threads = [threading.Thread(target=load, args=(path,)) for path in stores]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [len(tiny_llama().state_dict())] * len(stores)
 
 
 def test_state_dicts_at_a_place(folder, patch):
@@ -227,34 +232,51 @@ def test_other_releases_of_transformers_are_refused(monkeypatch, folder):
     def other(pretrained_model_name_or_path, subfolder, from_tf):
         raise AssertionError("not to be called")
 
-    monkeypatch.setattr(modeling, "_get_resolved_checkpoint_files", other)
+    monkeypatch.setattr("transformers.modeling_utils._get_resolved_checkpoint_files", other)
     monkeypatch.setattr(sys.modules["transformers"], "__version__", "4.57.0")
     told = r"transformers 4\.57\.0 .*: 5\.0, 5\.23 and 5\.24 were tried: install one of these"
     for call in (
         bf16torch.patch_transformers,
-        lambda: bf16torch.from_pretrained(AutoModelForCausalLM, folder),
+        lambda: bf16torch.from_pretrained(hf.AutoModelForCausalLM, folder),
     ):
         with pytest.raises(ImportError, match=told):
             call()
-    monkeypatch.delattr(modeling, "_get_resolved_checkpoint_files")
+    monkeypatch.delattr("transformers.modeling_utils._get_resolved_checkpoint_files")
     with pytest.raises(ImportError, match=told):
         bf16torch.patch_transformers()
 
 
-@pytest.mark.parametrize(
-    "needed_by",
-    ["patch_transformers()", "from_pretrained(bf16codecs.torch, sys.argv[1])", "RunCallback"],
-)
-def test_without_transformers(run_python, folder, needed_by):
-    code = f"""
+def test_without_transformers(monkeypatch, folder):
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    for call in (
+        bf16torch.patch_transformers,
+        lambda: bf16torch.from_pretrained(bf16torch, folder),
+    ):
+        with pytest.raises(
+            ImportError, match=r"pip install 'bf16codecs\[transformers\]'"
+        ) as caught:
+            call()
+        assert caught.value.name == "transformers"
+
+
+@pytest.mark.slow
+def test_without_transformers_from_the_start(run_python, folder):
+    code = """
 import sys
 sys.modules["transformers"] = None
 import bf16codecs.torch
-try:
-    bf16codecs.torch.{needed_by}
-except ImportError as error:
-    print(error.name, error)
+for call in (
+    lambda: bf16codecs.torch.patch_transformers(),
+    lambda: bf16codecs.torch.from_pretrained(bf16codecs.torch, sys.argv[1]),
+    lambda: bf16codecs.torch.RunCallback,
+):
+    try:
+        call()
+    except ImportError as error:
+        print(error.name, error)
 """
-    (line,) = run_python(code, str(folder)).stdout.splitlines()
-    assert line.startswith("transformers")
-    assert "pip install 'bf16codecs[transformers]'" in line
+    lines = run_python(code, str(folder)).stdout.splitlines()
+    assert len(lines) == 3
+    for line in lines:
+        assert line.startswith("transformers")
+        assert "pip install 'bf16codecs[transformers]'" in line

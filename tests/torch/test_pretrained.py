@@ -10,31 +10,26 @@ import pytest
 import bf16codecs
 from bf16codecs.convert import safetensors_to_hdf5, safetensors_to_zarr
 from bf16codecs.errors import BF16CodecsError, StoreError
+from lazy_imports import lazily
+from tiny_llama import packed, same, saved, tiny_config, tiny_llama
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+torch = lazily("torch")
+hf = lazily("transformers")
+modeling = lazily("transformers.modeling_utils")
+bf16torch = lazily("bf16codecs.torch")
+patching = lazily("bf16codecs.torch.patching")
 
-from transformers import (  # noqa: E402  (may be missing)
-    AutoConfig,
-    AutoModel,
-    AutoModelForCausalLM,
-    LlamaForCausalLM,
-    LlamaModel,
-)
-
-import bf16codecs.torch as bf16torch  # noqa: E402
-from bf16codecs.torch import patching  # noqa: E402
-from tiny_llama import packed, same, saved, tiny_config, tiny_llama  # noqa: E402
-
-modeling = transformers.modeling_utils
-pytestmark = pytest.mark.usefixtures("no_network")
+pytestmark = pytest.mark.usefixtures("needs_transformers", "no_network")
 
 
 # --- folders --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("cls", [AutoModelForCausalLM, AutoModel, LlamaForCausalLM, LlamaModel])
-def test_classes(native, folder, cls):
+@pytest.mark.parametrize(
+    "name", ["AutoModelForCausalLM", "AutoModel", "LlamaForCausalLM", "LlamaModel"]
+)
+def test_classes(native, folder, name):
+    cls = getattr(hf, name)
     ours, theirs = bf16torch.from_pretrained(cls, folder), cls.from_pretrained(native)
     assert same(ours, theirs)
     assert ours.dtype == torch.bfloat16
@@ -42,25 +37,24 @@ def test_classes(native, folder, cls):
     assert not ours.training
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
+def test_options(native, folder):
+    for options in (
         {"dtype": "auto"},
         {"dtype": torch.float32},
         {"dtype": "float16"},
         {"torch_dtype": torch.float64},
-        {"device_map": "cpu"},
-        {"device_map": "auto"},
         {"attn_implementation": "eager"},
         {"use_safetensors": True},
-    ],
-    ids=str,
-)
-def test_options(native, folder, options):
-    if "device_map" in options:
-        pytest.importorskip("accelerate")
-    ours = bf16torch.from_pretrained(AutoModelForCausalLM, folder, **options)
-    assert same(ours, AutoModelForCausalLM.from_pretrained(native, **options))
+    ):
+        ours = bf16torch.from_pretrained(hf.AutoModelForCausalLM, folder, **options)
+        assert same(ours, hf.AutoModelForCausalLM.from_pretrained(native, **options)), options
+
+
+@pytest.mark.usefixtures("needs_accelerate")
+@pytest.mark.parametrize("device_map", ["cpu", "auto"])
+def test_device_maps(native, folder, device_map):
+    ours = bf16torch.from_pretrained(hf.AutoModelForCausalLM, folder, device_map=device_map)
+    assert same(ours, hf.AutoModelForCausalLM.from_pretrained(native, device_map=device_map))
 
 
 def test_dtypes_that_no_configuration_tells(tmp_path):
@@ -70,14 +64,14 @@ def test_dtypes_that_no_configuration_tells(tmp_path):
     del config["dtype"]
     (native / "config.json").write_text(json.dumps(config))
     packed(native, tmp_path / "packed")
-    ours = bf16torch.from_pretrained(AutoModelForCausalLM, tmp_path / "packed")
+    ours = bf16torch.from_pretrained(hf.AutoModelForCausalLM, tmp_path / "packed")
     assert ours.dtype == torch.bfloat16
-    assert same(ours, AutoModelForCausalLM.from_pretrained(native))
+    assert same(ours, hf.AutoModelForCausalLM.from_pretrained(native))
 
 
 def test_generation_configuration(native, folder):
-    ours = bf16torch.from_pretrained(AutoModelForCausalLM, folder).generation_config
-    theirs = AutoModelForCausalLM.from_pretrained(native).generation_config
+    ours = bf16torch.from_pretrained(hf.AutoModelForCausalLM, folder).generation_config
+    theirs = hf.AutoModelForCausalLM.from_pretrained(native).generation_config
     assert ours.max_new_tokens == theirs.max_new_tokens == 17
     assert ours.to_dict() == theirs.to_dict()
 
@@ -89,7 +83,7 @@ def test_tied_weights_and_shards(tmp_path, tie):
     assert len(list(native.glob("*.safetensors"))) > 2
     packed(native, tmp_path / "packed")
     assert [path.name for path in (tmp_path / "packed").glob("*.zarr")] == ["model.zarr"]
-    ours = bf16torch.from_pretrained(AutoModelForCausalLM, tmp_path / "packed")
+    ours = bf16torch.from_pretrained(hf.AutoModelForCausalLM, tmp_path / "packed")
     assert same(ours, model)
     assert (ours.lm_head.weight is ours.model.embed_tokens.weight) is tie
 
@@ -101,8 +95,8 @@ def test_variants_and_subfolders(tmp_path):
     halved.save_pretrained(tmp_path / "native" / "inner", variant="fp16")
     packed(tmp_path / "native", tmp_path / "packed")
     for options in ({}, {"subfolder": "inner"}, {"subfolder": "inner", "variant": "fp16"}):
-        ours = bf16torch.from_pretrained(LlamaForCausalLM, tmp_path / "packed", **options)
-        assert same(ours, LlamaForCausalLM.from_pretrained(tmp_path / "native", **options))
+        ours = bf16torch.from_pretrained(hf.LlamaForCausalLM, tmp_path / "packed", **options)
+        assert same(ours, hf.LlamaForCausalLM.from_pretrained(tmp_path / "native", **options))
 
 
 def test_what_is_missing_or_too_much_is_told(tmp_path):
@@ -113,7 +107,7 @@ def test_what_is_missing_or_too_much_is_told(tmp_path):
     tiny_config(tie_word_embeddings=False).save_pretrained(tmp_path)
     bf16torch.save_file(tensors, tmp_path / "model.zarr")
     model, told = bf16torch.from_pretrained(
-        AutoModelForCausalLM, tmp_path, output_loading_info=True
+        hf.AutoModelForCausalLM, tmp_path, output_loading_info=True
     )
     assert set(told["missing_keys"]) == {"model.norm.weight"}
     assert set(told["unexpected_keys"]) == {"other.weight"}
@@ -122,7 +116,7 @@ def test_what_is_missing_or_too_much_is_told(tmp_path):
     tensors["model.norm.weight"] = torch.ones(3)
     bf16torch.save_file(tensors, tmp_path / "model.zarr")
     with pytest.raises(RuntimeError, match=r"mismatch|size"):
-        bf16torch.from_pretrained(AutoModelForCausalLM, tmp_path)
+        bf16torch.from_pretrained(hf.AutoModelForCausalLM, tmp_path)
 
 
 def test_offload_to_disk(native, folder, tmp_path):
@@ -132,8 +126,11 @@ def test_offload_to_disk(native, folder, tmp_path):
     tokens = torch.tensor([[1, 5, 9]])
     found = []
     for name, load in (
-        ("ours", lambda **o: bf16torch.from_pretrained(AutoModelForCausalLM, folder, **o)),
-        ("theirs", lambda **o: AutoModelForCausalLM.from_pretrained(native, **o)),
+        (
+            "ours",
+            lambda **o: bf16torch.from_pretrained(hf.AutoModelForCausalLM, folder, **o),
+        ),
+        ("theirs", lambda **o: hf.AutoModelForCausalLM.from_pretrained(native, **o)),
     ):
         model = load(device_map=places, offload_folder=tmp_path / name)
         found.append(model(tokens).logits)
@@ -148,31 +145,37 @@ def test_stores_beside_a_configuration(native, tmp_path, name):
     convert = safetensors_to_hdf5 if name.endswith(".h5") else safetensors_to_zarr
     convert(native, tmp_path / name)
     with pytest.raises(FileNotFoundError, match=r"No config\.json in it or beside it"):
-        bf16torch.from_pretrained(AutoModelForCausalLM, tmp_path / name)
-    theirs = AutoModelForCausalLM.from_pretrained(native)
-    for config in (native, str(native / "config.json"), AutoConfig.from_pretrained(native)):
-        ours = bf16torch.from_pretrained(AutoModelForCausalLM, tmp_path / name, config=config)
+        bf16torch.from_pretrained(hf.AutoModelForCausalLM, tmp_path / name)
+    theirs = hf.AutoModelForCausalLM.from_pretrained(native)
+    for config in (
+        native,
+        str(native / "config.json"),
+        hf.AutoConfig.from_pretrained(native),
+    ):
+        ours = bf16torch.from_pretrained(hf.AutoModelForCausalLM, tmp_path / name, config=config)
         assert same(ours, theirs)
     shutil.copy(native / "config.json", tmp_path)
-    assert same(bf16torch.from_pretrained(AutoModelForCausalLM, tmp_path / name), theirs)
+    assert same(bf16torch.from_pretrained(hf.AutoModelForCausalLM, tmp_path / name), theirs)
 
 
 def test_configuration_in_a_store(native, tmp_path):
     safetensors_to_zarr(native, tmp_path / "m.zarr")
     shutil.copy(native / "config.json", tmp_path / "m.zarr")
     shutil.copy(native / "generation_config.json", tmp_path / "m.zarr")
-    ours = bf16torch.from_pretrained(AutoModelForCausalLM, tmp_path / "m.zarr")
-    assert same(ours, AutoModelForCausalLM.from_pretrained(native))
+    ours = bf16torch.from_pretrained(hf.AutoModelForCausalLM, tmp_path / "m.zarr")
+    assert same(ours, hf.AutoModelForCausalLM.from_pretrained(native))
     assert ours.generation_config.max_new_tokens == 17
 
 
 def test_steps_of_runs(native, tmp_path):
     bf16codecs.convert.append_to_run(native, tmp_path / "run.zarr", 600)
     path = f"{tmp_path / 'run.zarr'}@600"
-    ours = bf16torch.from_pretrained(AutoModelForCausalLM, path, config=native)
-    assert same(ours, AutoModelForCausalLM.from_pretrained(native))
+    ours = bf16torch.from_pretrained(hf.AutoModelForCausalLM, path, config=native)
+    assert same(ours, hf.AutoModelForCausalLM.from_pretrained(native))
     with pytest.raises(KeyError, match="700"):
-        bf16torch.from_pretrained(AutoModelForCausalLM, path.replace("600", "700"), config=native)
+        bf16torch.from_pretrained(
+            hf.AutoModelForCausalLM, path.replace("600", "700"), config=native
+        )
 
 
 def test_bases_and_limits(native, tmp_path):
@@ -184,13 +187,13 @@ def test_bases_and_limits(native, tmp_path):
     safetensors_to_zarr(tmp_path / "other", tmp_path / "fine.zarr", base=tmp_path / "base.zarr")
     (tmp_path / "base.zarr").rename(tmp_path / "moved.zarr")
     options = {"config": native, "base": tmp_path / "moved.zarr"}
-    ours = bf16torch.from_pretrained(AutoModelForCausalLM, tmp_path / "fine.zarr", **options)
+    ours = bf16torch.from_pretrained(hf.AutoModelForCausalLM, tmp_path / "fine.zarr", **options)
     assert same(ours, other)
     with pytest.raises(StoreError, match="base"):
-        bf16torch.from_pretrained(AutoModelForCausalLM, tmp_path / "fine.zarr", config=native)
+        bf16torch.from_pretrained(hf.AutoModelForCausalLM, tmp_path / "fine.zarr", config=native)
     with pytest.raises(StoreError, match="max_bytes"):
         bf16torch.from_pretrained(
-            AutoModelForCausalLM, tmp_path / "moved.zarr", config=native, max_bytes=9
+            hf.AutoModelForCausalLM, tmp_path / "moved.zarr", config=native, max_bytes=9
         )
 
 
@@ -201,9 +204,9 @@ def test_addresses(native, tmp_path):
 
     fsspec.filesystem("memory").put(str(tmp_path / "m.zarr"), "/hf/m.zarr", recursive=True)
     with pytest.raises(ValueError, match="give config="):
-        bf16torch.from_pretrained(AutoModelForCausalLM, "memory://hf/m.zarr")
-    ours = bf16torch.from_pretrained(AutoModelForCausalLM, "memory://hf/m.zarr", config=native)
-    assert same(ours, AutoModelForCausalLM.from_pretrained(native))
+        bf16torch.from_pretrained(hf.AutoModelForCausalLM, "memory://hf/m.zarr")
+    ours = bf16torch.from_pretrained(hf.AutoModelForCausalLM, "memory://hf/m.zarr", config=native)
+    assert same(ours, hf.AutoModelForCausalLM.from_pretrained(native))
 
 
 def test_safetensors_by_themselves(native, tmp_path):
@@ -211,7 +214,7 @@ def test_safetensors_by_themselves(native, tmp_path):
     pytest.importorskip("fsspec")
     import fsspec
 
-    theirs = AutoModelForCausalLM.from_pretrained(native)
+    theirs = hf.AutoModelForCausalLM.from_pretrained(native)
     file = native / "model.safetensors"
     fsspec.filesystem("memory").put(str(file), "/hf/model.safetensors")
     for place, options in (
@@ -219,10 +222,10 @@ def test_safetensors_by_themselves(native, tmp_path):
         (file, {"device_map": "cpu", "dtype": "auto"}),
         ("memory://hf/model.safetensors", {"config": native}),
     ):
-        assert same(bf16torch.from_pretrained(AutoModelForCausalLM, place, **options), theirs)
+        assert same(bf16torch.from_pretrained(hf.AutoModelForCausalLM, place, **options), theirs)
     shutil.copy(file, tmp_path / "weights.gguf")
     place = tmp_path / "weights.gguf"
-    assert same(bf16torch.from_pretrained(AutoModelForCausalLM, place, config=native), theirs)
+    assert same(bf16torch.from_pretrained(hf.AutoModelForCausalLM, place, config=native), theirs)
 
 
 # --- what is refused ------------------------------------------------------------------------------
@@ -230,21 +233,21 @@ def test_safetensors_by_themselves(native, tmp_path):
 
 def test_wrong_paths(native, folder, tmp_path):
     with pytest.raises(FileNotFoundError, match=r"No such folder or store: .*typo"):
-        bf16torch.from_pretrained(AutoModelForCausalLM, tmp_path / "typo")
+        bf16torch.from_pretrained(hf.AutoModelForCausalLM, tmp_path / "typo")
     with pytest.raises(FileNotFoundError, match=r"meta-llama/Llama-3\.2-1B"):
-        bf16torch.from_pretrained(AutoModelForCausalLM, "meta-llama/Llama-3.2-1B")
+        bf16torch.from_pretrained(hf.AutoModelForCausalLM, "meta-llama/Llama-3.2-1B")
     with pytest.raises(FileNotFoundError, match=r"No config\.json there: .*typo"):
-        bf16torch.from_pretrained(AutoModel, folder / "model.zarr", config=tmp_path / "typo")
+        bf16torch.from_pretrained(hf.AutoModel, folder / "model.zarr", config=tmp_path / "typo")
     with pytest.raises(StoreError, match=r"neither model\.zarr nor model\.zarr\.zip nor model\.h5"):
-        bf16torch.from_pretrained(AutoModelForCausalLM, native)
+        bf16torch.from_pretrained(hf.AutoModelForCausalLM, native)
     with pytest.raises(StoreError, match=r"neither model\.fp16\.zarr"):
-        bf16torch.from_pretrained(AutoModelForCausalLM, folder, variant="fp16")
+        bf16torch.from_pretrained(hf.AutoModelForCausalLM, folder, variant="fp16")
     shutil.copytree(folder / "model.zarr", tmp_path / "bare" / "model.zarr")
     with pytest.raises(FileNotFoundError, match=r"No config\.json in it: give config=: '.*bare'"):
-        bf16torch.from_pretrained(AutoModelForCausalLM, tmp_path / "bare")
+        bf16torch.from_pretrained(hf.AutoModelForCausalLM, tmp_path / "bare")
     for name in ("state_dict", "gguf_file"):
         with pytest.raises(TypeError, match="takes neither state_dict nor gguf_file"):
-            bf16torch.from_pretrained(AutoModelForCausalLM, folder, **{name: {}})
+            bf16torch.from_pretrained(hf.AutoModelForCausalLM, folder, **{name: {}})
 
 
 def test_what_else_is_there_is_named(folder, tmp_path):
@@ -252,13 +255,13 @@ def test_what_else_is_there_is_named(folder, tmp_path):
     (tmp_path / "packed" / "model.zarr").rename(tmp_path / "packed" / "model.fp16.zarr")
     told = r"neither model\.zarr .*; there is model\.fp16\.zarr \(variant='fp16'\) \("
     with pytest.raises(StoreError, match=told):
-        bf16torch.from_pretrained(AutoModelForCausalLM, tmp_path / "packed")
-    bf16torch.from_pretrained(AutoModelForCausalLM, tmp_path / "packed", variant="fp16")
+        bf16torch.from_pretrained(hf.AutoModelForCausalLM, tmp_path / "packed")
+    bf16torch.from_pretrained(hf.AutoModelForCausalLM, tmp_path / "packed", variant="fp16")
     with pytest.raises(StoreError, match=r"; there is model\.zarr \(variant=None\) \("):
-        bf16torch.from_pretrained(AutoModelForCausalLM, folder, variant="fp16")
+        bf16torch.from_pretrained(hf.AutoModelForCausalLM, folder, variant="fp16")
     (tmp_path / "packed" / "model.fp16.zarr").rename(tmp_path / "packed" / "best.zarr")
     with pytest.raises(StoreError, match=r"; there is best\.zarr \(bf16"):
-        bf16torch.from_pretrained(AutoModelForCausalLM, tmp_path / "packed")
+        bf16torch.from_pretrained(hf.AutoModelForCausalLM, tmp_path / "packed")
 
 
 def test_wrong_arguments(folder):
@@ -266,11 +269,11 @@ def test_wrong_arguments(folder):
         with pytest.raises(TypeError, match="cls must be a class with from_pretrained"):
             bf16torch.from_pretrained(cls, folder)
     with pytest.raises(TypeError, match=r"config must be a folder or .*, not 3 \(int\)"):
-        bf16torch.from_pretrained(AutoModel, folder, config=3)
+        bf16torch.from_pretrained(hf.AutoModel, folder, config=3)
     with pytest.raises(ValueError, match="use_safetensors=False: the weights are in the store"):
-        bf16torch.from_pretrained(AutoModel, folder, use_safetensors=False)
+        bf16torch.from_pretrained(hf.AutoModel, folder, use_safetensors=False)
     with pytest.raises(FileNotFoundError, match=r"No config\.json there: .*[/\\]x'"):
-        bf16torch.from_pretrained(AutoModel, folder / "model.zarr", config=folder, subfolder="x")
+        bf16torch.from_pretrained(hf.AutoModel, folder / "model.zarr", config=folder, subfolder="x")
 
 
 def test_damaged_stores(folder, tmp_path):
@@ -283,14 +286,14 @@ def test_damaged_stores(folder, tmp_path):
     with pytest.raises(
         (BF16CodecsError, RuntimeError), match=r"model\.zarr|corrupt|checksum|damaged"
     ):
-        bf16torch.from_pretrained(AutoModelForCausalLM, tmp_path / "packed")
+        bf16torch.from_pretrained(hf.AutoModelForCausalLM, tmp_path / "packed")
 
 
 def test_nothing_is_left_behind(folder, tmp_path):
     before = [getattr(modeling, name) for name in patching._REPLACED]
-    bf16torch.from_pretrained(AutoModelForCausalLM, folder)
+    bf16torch.from_pretrained(hf.AutoModelForCausalLM, folder)
     with pytest.raises(StoreError):
-        bf16torch.from_pretrained(AutoModelForCausalLM, folder, variant="x")
+        bf16torch.from_pretrained(hf.AutoModelForCausalLM, folder, variant="x")
     assert [getattr(modeling, name) for name in patching._REPLACED] == before
     with pytest.raises(OSError, match=r"model\.safetensors"):
-        AutoModelForCausalLM.from_pretrained(folder)
+        hf.AutoModelForCausalLM.from_pretrained(folder)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
-
 import bf16codecs
 from bf16codecs.convert import safetensors_to_zarr
+from lazy_imports import lazily
 
-torch = pytest.importorskip("torch")
-safetensors_torch = pytest.importorskip("safetensors.torch")
-safetensors = pytest.importorskip("safetensors")
+torch = lazily("torch")
+safetensors = lazily("safetensors")
+safetensors_torch = lazily("safetensors.torch")
 
 
 def test_it_gives_the_same(tmp_path):

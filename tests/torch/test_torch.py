@@ -7,21 +7,21 @@ import pytest
 
 from bf16codecs import open_model
 from bf16codecs.convert import safetensors_to_hdf5, zarr_to_safetensors
+from lazy_imports import lazily
 from lazy_models import weights, write_store
 
-torch = pytest.importorskip("torch")
-safetensors_torch = pytest.importorskip("safetensors.torch")
-
-from bf16codecs.torch import files as bf16torch  # noqa: E402  (needs torch)
-from bf16codecs.torch import memory  # noqa: E402
-from bf16codecs.torch.tied import DTYPES  # noqa: E402
+torch = lazily("torch")
+safetensors_torch = lazily("safetensors.torch")
+bf16torch = lazily("bf16codecs.torch")
+memory = lazily("bf16codecs.torch.memory")
+dtypes = lazily("bf16codecs.torch.tied")
 
 
 def random_tensors(shape=(6, 8)):
     """Make a tensor of every dtype, of random bits."""
     generator = torch.Generator().manual_seed(0)
     tensors = {}
-    for dtype, name in DTYPES.items():
+    for dtype, name in dtypes.DTYPES.items():
         size = torch.empty(0, dtype=dtype).element_size()
         raw = torch.randint(0, 256, (*shape[:-1], shape[-1] * size), generator=generator)
         tensors[name] = (raw % 2).bool() if name == "BOOL" else raw.to(torch.uint8).view(dtype)

@@ -10,14 +10,14 @@ import pytest
 
 import bf16codecs
 from bf16codecs.errors import SafetensorsError, StoreError
+from lazy_imports import lazily
+from tiny_llama import bits_of, tiny_llama
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-pytest.importorskip("accelerate")
+torch = lazily("torch")
+transformers = lazily("transformers")
+bf16torch = lazily("bf16codecs.torch")
 
-import bf16codecs.torch as bf16torch  # noqa: E402  (may be missing)
-from bf16codecs.torch.training import RunCallback  # noqa: E402
-from tiny_llama import bits_of, tiny_llama  # noqa: E402
+pytestmark = pytest.mark.usefixtures("needs_transformers", "needs_accelerate")
 
 
 def train(folder, run, steps, resume=False, **options):
@@ -33,7 +33,10 @@ def train(folder, run, steps, resume=False, **options):
     )
     row = {"input_ids": list(range(3, 11)), "labels": list(range(3, 11))}
     trainer = transformers.Trainer(
-        tiny_llama(), arguments, train_dataset=[row] * 8, callbacks=[RunCallback(run)]
+        tiny_llama(),
+        arguments,
+        train_dataset=[row] * 8,
+        callbacks=[bf16torch.RunCallback(run)],
     )
     trainer.train(resume_from_checkpoint=resume)
     return trainer.model
@@ -49,7 +52,7 @@ def same(state, other):
     )
 
 
-@pytest.mark.parametrize("name", ["run.zarr", "run.h5"])
+@pytest.mark.parametrize("name", ["run.zarr", pytest.param("run.h5", marks=pytest.mark.slow)])
 def test_steps_are_the_checkpoints(tmp_path, name):
     out, run = tmp_path / "out", tmp_path / name
     model = train(out, run, 6, save_total_limit=1)
@@ -79,7 +82,10 @@ def test_resuming_writes_no_step_twice(tmp_path):
     assert same(bf16torch.load_file(f"{run}@6"), state_of(out, 6))
 
 
-@pytest.mark.parametrize("options", [{"save_steps": 1}, {"learning_rate": 1e-3}])
+@pytest.mark.parametrize(
+    "options",
+    [{"learning_rate": 1e-3}, pytest.param({"save_steps": 1}, marks=pytest.mark.slow)],
+)
 def test_another_training_is_refused(tmp_path, options):
     """Whether its steps lie between those of the run, or are the same and have other weights."""
     out, run = tmp_path / "out", tmp_path / "run.zarr"
@@ -94,7 +100,7 @@ def test_another_training_is_refused(tmp_path, options):
 def test_paths_that_are_no_runs(tmp_path):
     for name in ("run.tar", "run.safetensors"):
         with pytest.raises(ValueError, match="choose another name"):
-            RunCallback(tmp_path / name)
+            bf16torch.RunCallback(tmp_path / name)
     bf16torch.save_file(tiny_llama().state_dict(), tmp_path / "model.zarr")
     with pytest.raises(StoreError, match="not a run, but one model"):
         train(tmp_path / "out", tmp_path / "model.zarr", 2)
@@ -113,13 +119,12 @@ def test_paths_that_are_no_runs(tmp_path):
 def test_places_where_no_run_can_be(tmp_path, monkeypatch, path, told):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match=told):
-        RunCallback(path)
+        bf16torch.RunCallback(path)
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    ("option", "value", "error"),
-    [
+def test_options_are_checked_before_training():
+    for option, value, error in (
         ("codec", "nope", ValueError),
         ("codec", "zstd", ValueError),
         ("level", "silly", ValueError),
@@ -130,12 +135,11 @@ def test_places_where_no_run_can_be(tmp_path, monkeypatch, path, told):
         ("zarr_format", 4, ValueError),
         ("threads", 0, ValueError),
         ("threads", "two", TypeError),
-    ],
-)
-def test_options_are_checked_before_training(option, value, error):
-    with pytest.raises(error, match=option):
-        RunCallback("run.zarr", **{option: value})
-    RunCallback("run.zarr", **{option: None if option != "chunk_size" else 65536})
+    ):
+        with pytest.raises(error, match=option):
+            bf16torch.RunCallback("run.zarr", **{option: value})
+        fine = None if option != "chunk_size" else 65536
+        bf16torch.RunCallback("run.zarr", **{option: fine})
 
 
 def test_the_folder_of_the_run_is_made(tmp_path):
@@ -147,26 +151,28 @@ def test_options_are_those_of_runs(tmp_path):
     train(tmp_path / "out", tmp_path / "run.zarr", 2)
     state = SimpleNamespace(is_world_process_zero=True, global_step=2)
     arguments = SimpleNamespace(output_dir=str(tmp_path / "out"))
-    callback = RunCallback(tmp_path / "other.zarr", codec="huffman", keyframe_every=3)
+    callback = bf16torch.RunCallback(tmp_path / "other.zarr", codec="huffman", keyframe_every=3)
     pickle.loads(pickle.dumps(callback)).on_save(arguments, state, None)
     with bf16codecs.open_run(tmp_path / "other.zarr") as run:
         assert "huffman" in str(run.info())
-    callback = RunCallback(tmp_path / "other.zarr", codec="arithmetic")
+    callback = bf16torch.RunCallback(tmp_path / "other.zarr", codec="arithmetic")
     state.global_step = 4
     shutil.copytree(tmp_path / "out" / "checkpoint-2", tmp_path / "out" / "checkpoint-4")
     for call in (callback.on_train_begin, callback.on_save):
         with pytest.raises(ValueError, match="was made with codec huffman"):
             call(arguments, state, None)
     for own in ({}, {"codec": "huffman"}, {"keyframe_every": 3}):
-        RunCallback(tmp_path / "other.zarr", **own).on_train_begin(arguments, state, None)
+        bf16torch.RunCallback(tmp_path / "other.zarr", **own).on_train_begin(arguments, state, None)
     for wrong in ({"kodec": "huffman"}, {"step": 3}):
         with pytest.raises(TypeError, match=next(iter(wrong))):
-            RunCallback(tmp_path / "run.zarr", **wrong)
+            bf16torch.RunCallback(tmp_path / "run.zarr", **wrong)
 
 
 def test_other_processes_write_nothing(tmp_path):
     state = SimpleNamespace(is_world_process_zero=False, global_step=2)
-    RunCallback(tmp_path / "run.zarr").on_save(SimpleNamespace(output_dir="x"), state, None)
+    bf16torch.RunCallback(tmp_path / "run.zarr").on_save(
+        SimpleNamespace(output_dir="x"), state, None
+    )
     assert not list(tmp_path.iterdir())
 
 
@@ -174,7 +180,7 @@ def test_checkpoints_without_safetensors(tmp_path):
     (tmp_path / "checkpoint-2").mkdir()
     state = SimpleNamespace(is_world_process_zero=True, global_step=2)
     with pytest.raises(SafetensorsError, match=r"no \.safetensors file in this folder"):
-        RunCallback(tmp_path / "run.zarr").on_save(
+        bf16torch.RunCallback(tmp_path / "run.zarr").on_save(
             SimpleNamespace(output_dir=str(tmp_path)), state, None
         )
     assert not (tmp_path / "run.zarr").exists()

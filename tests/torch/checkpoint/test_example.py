@@ -12,9 +12,7 @@ import pytest
 from bf16codecs.convert import zarr_to_safetensors
 from checkout import ROOT, package_environment
 
-torch = pytest.importorskip("torch")
-if not (torch.distributed.is_available() and torch.distributed.is_gloo_available()):
-    pytest.skip("this PyTorch has no gloo", allow_module_level=True)
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("needs_jobs")]
 
 
 def train(folder: Path, run: str, processes: int, *arguments: str) -> subprocess.Popen[str]:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bf16codecs.errors import BaseMismatchError, StoreError
+from checkpoint_calls import failure, load, numbers, save
+from lazy_imports import lazily
 
-torch = pytest.importorskip("torch")
-dcp = pytest.importorskip("torch.distributed.checkpoint")
-
-
-from bf16codecs.torch.checkpoint import StoreWriter  # noqa: E402
-from checkpoint_calls import failure, load, numbers, save  # noqa: E402
+torch = lazily("torch")
+dcp = lazily("torch.distributed.checkpoint")
+checkpoint = lazily("bf16codecs.torch.checkpoint")
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 
@@ -38,16 +38,15 @@ def test_existing_targets(tmp_path: Path) -> None:
 
 def test_two_jobs_of_one_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first one to finish wins, and the other is told."""
-    from bf16codecs.torch.checkpoint.writer import StoreWriter as Writer
-
-    path, finish = tmp_path / "c.zarr", Writer.finish
+    writer = checkpoint.StoreWriter
+    path, finish = tmp_path / "c.zarr", writer.finish
 
     def finish_later(self: Any, **arguments: Any) -> None:
-        monkeypatch.setattr(Writer, "finish", finish)
+        monkeypatch.setattr(writer, "finish", finish)
         save({"w": numbers(seed=1)}, path)
         finish(self, **arguments)
 
-    monkeypatch.setattr(Writer, "finish", finish_later)
+    monkeypatch.setattr(writer, "finish", finish_later)
     assert isinstance(failure(save, {"w": numbers()}, path), FileExistsError)
     state = {"w": torch.zeros(64, 300)}
     load(state, path)
@@ -100,7 +99,7 @@ def test_a_base_of_another_model(tmp_path: Path) -> None:
     error = failure(save, state, tmp_path / "c.zarr", base=tmp_path / "third.zarr")
     assert "no tensor in common with its base" in str(error)
     with pytest.raises(FileNotFoundError, match="No such model to be the base"):
-        StoreWriter(tmp_path / "c.zarr", base=tmp_path / "missing")
+        checkpoint.StoreWriter(tmp_path / "c.zarr", base=tmp_path / "missing")
     assert sorted(os.listdir(tmp_path)) == ["other.zarr", "third.zarr"]
 
 
@@ -158,6 +157,7 @@ def test_objects_that_get_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning", "ignore:.*fork:RuntimeWarning")
 def test_a_forked_process_removes_nothing(run_python: Any, tmp_path: Path) -> None:
@@ -197,11 +197,11 @@ def test_tensors_that_cannot_be_stored(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-def test_what_was_begun_is_undone(tmp_path: Path) -> None:
+def test_what_was_begun_is_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the next checkpoint, and by the end of the writer."""
     from torch.distributed.checkpoint import DefaultSavePlanner
 
-    def begin(writer: StoreWriter) -> None:
+    def begin(writer: Any) -> None:
         planner = DefaultSavePlanner()
         planner.set_up_planner({"w": numbers()}, None, True)
         plans, _ = planner.create_global_plan([planner.create_local_plan()])
@@ -209,7 +209,13 @@ def test_what_was_begun_is_undone(tmp_path: Path) -> None:
         writer.write_data(plan, planner)
         assert len(os.listdir(tmp_path)) == 1
 
-    writer = StoreWriter(tmp_path / "c.zarr")
+    writer = checkpoint.StoreWriter(tmp_path / "c.zarr")
+    begin(writer)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "getpid", lambda: 0)  # as in a process that was forked
+        writer.close()
+    (left,) = tmp_path.iterdir()
+    shutil.rmtree(left)
     begin(writer)
     writer.close()
     assert os.listdir(tmp_path) == []

@@ -11,13 +11,14 @@ import pytest
 import bf16codecs
 from bf16codecs.convert import verify_store, zarr_to_safetensors
 from bf16codecs.store.entries import ROUNDED
-from training_jobs import run_jobs, skip_without_jobs
+from lazy_imports import lazily
+from tiers import by_tier
+from training_jobs import run_jobs
 
-skip_without_jobs(whole_module=True)
+torch = lazily("torch")
+state = lazily("checkpoint_state")
 
-import torch  # noqa: E402
-
-from checkpoint_state import SHAPES, numbers  # noqa: E402
+pytestmark = pytest.mark.usefixtures("needs_jobs")
 
 KILLED = 128 + 9
 
@@ -39,27 +40,31 @@ def same_bits(found: torch.Tensor, expected: torch.Tensor) -> bool:
     return found.dtype == expected.dtype and torch.equal(*parts)
 
 
-@pytest.mark.parametrize("processes", [1, 2, 3, 4])
+@pytest.mark.parametrize(
+    "processes", [2, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 3, 4))]
+)
 def test_saved_by_some_and_loaded_by_others(tmp_path: Path, job: Job, processes: int) -> None:
-    job(f"save:{processes}", *(f"load:{others}" for others in {1, 2, 3} - {processes}))
+    """The quick tier has two processes save, and one load."""
+    job(f"save:{processes}", *(f"load:{n}" for n in by_tier({1}, {1, 2, 3} - {processes})))
     assert left_in(tmp_path) == ["c.zarr"]
     with bf16codecs.open_model(tmp_path / "c.zarr") as model:
-        assert set(model.keys()) == {f"model.{name}" for name in SHAPES}
-        for name in SHAPES:
+        assert set(model.keys()) == {f"model.{name}" for name in state.SHAPES}
+        for name in state.SHAPES:
             tensor = model[f"model.{name}"].torch()
-            assert tensor.shape == SHAPES[name][0], name
-            assert same_bits(tensor, numbers(name)), name
+            assert tensor.shape == state.SHAPES[name][0], name
+            assert same_bits(tensor, state.numbers(name)), name
 
 
+@pytest.mark.slow
 def test_as_a_store(tmp_path: Path, job: Job) -> None:
     """All that takes a model store takes a checkpoint."""
     job("save:4")
     store = tmp_path / "c.zarr"
     assert verify_store(store).has_checksums
     zarr_to_safetensors(store, tmp_path / "c.safetensors")
-    assert verify_store(store, tmp_path / "c.safetensors").tensors == len(SHAPES)
+    assert verify_store(store, tmp_path / "c.safetensors").tensors == len(state.SHAPES)
     loaded = pytest.importorskip("safetensors.torch").load_file(tmp_path / "c.safetensors")
-    assert all(same_bits(loaded[f"model.{name}"], numbers(name)) for name in SHAPES)
+    assert all(same_bits(loaded[f"model.{name}"], state.numbers(name)) for name in state.SHAPES)
     paths = {name: path for path, name in _paths(store).items()}
     assert len(paths) == len(set(paths))
 
@@ -79,33 +84,37 @@ def _paths(store: Path) -> dict[str, str]:
     return {path: name for name, path in tensors.items() if isinstance(path, str)}
 
 
+@pytest.mark.slow
 def test_chunks_that_several_processes_have_parts_of(tmp_path: Path, job: Job) -> None:
     job("save_shared_chunks:4", "load:3")
     assert left_in(tmp_path) == ["c.zarr"]
     verify_store(tmp_path / "c.zarr")
 
 
+@pytest.mark.slow
 def test_differences(tmp_path: Path, job: Job) -> None:
     job("save_differences:4", *(f"load:{3 - step}:step-{step}.zarr:{step}" for step in range(3)))
     sizes = []
     for step in range(3):
         with bf16codecs.open_model(tmp_path / f"step-{step}.zarr") as model:
             sizes.append(model._home.opened.total_nbytes())
-            for name in SHAPES:
-                assert same_bits(model[f"model.{name}"].torch(), numbers(name, step)), name
+            for name in state.SHAPES:
+                assert same_bits(model[f"model.{name}"].torch(), state.numbers(name, step)), name
     assert max(sizes[1:]) < 0.8 * sizes[0]
 
 
+@pytest.mark.slow
 def test_differences_to_what_other_processes_have_saved(tmp_path: Path, job: Job) -> None:
     processes = (4, 3, 1, 2)
     job(*(f"save_based:{count}:{step}" for step, count in enumerate(processes)))
     for step in range(len(processes)):
         with bf16codecs.open_model(tmp_path / f"step-{step}.zarr") as model:
             assert (model._home.opened.base is None) == (step == 0)
-            for name in SHAPES:
-                assert same_bits(model[f"model.{name}"].torch(), numbers(name, step)), name
+            for name in state.SHAPES:
+                assert same_bits(model[f"model.{name}"].torch(), state.numbers(name, step)), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", [2, 3])
 def test_processes_that_see_other_parts_of_the_whole(
     tmp_path: Path, job: Job, processes: int
@@ -121,16 +130,19 @@ def test_processes_that_see_other_parts_of_the_whole(
     assert paths["a"] == paths["b"] == paths["whole"] + ROUNDED
 
 
+@pytest.mark.slow
 def test_what_other_processes_have_tells_nothing(job: Job) -> None:
     """Of a tensor that another one writes."""
     job("save_placeholders:2", "count_processes:2")
 
 
+@pytest.mark.slow
 def test_asynchronous(job: Job) -> None:
     """What training changes meanwhile is not in the checkpoint."""
     job("save_asynchronously:2", "load:3")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("victim", ["0", "2"])
 def test_a_process_that_dies(tmp_path: Path, job: Job, victim: str) -> None:
     """The checkpoint is not there, and the next one removes what the dead have left."""
@@ -140,6 +152,7 @@ def test_a_process_that_dies(tmp_path: Path, job: Job, victim: str) -> None:
     assert left_in(tmp_path) == ["before.zarr", "c.zarr"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("victim", ["0", "1"])
 def test_a_process_that_fails(tmp_path: Path, job: Job, victim: str) -> None:
     """The same writer can save again."""
@@ -147,6 +160,7 @@ def test_a_process_that_fails(tmp_path: Path, job: Job, victim: str) -> None:
     assert left_in(tmp_path) == ["c.zarr"]
 
 
+@pytest.mark.slow
 def test_a_process_that_never_arrives(tmp_path: Path, job: Job) -> None:
     job("never_arrive:2")
     assert left_in(tmp_path) == []

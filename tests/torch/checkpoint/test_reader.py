@@ -9,13 +9,12 @@ import pytest
 
 from bf16codecs.convert import safetensors_to_zarr
 from bf16codecs.errors import StoreError
+from checkpoint_calls import failure, load, numbers, save
+from lazy_imports import lazily
 
-torch = pytest.importorskip("torch")
-dcp = pytest.importorskip("torch.distributed.checkpoint")
-
-
-from bf16codecs.torch.checkpoint import StoreReader  # noqa: E402
-from checkpoint_calls import failure, load, numbers, save  # noqa: E402
+torch = lazily("torch")
+dcp = lazily("torch.distributed.checkpoint")
+checkpoint = lazily("bf16codecs.torch.checkpoint")
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 
@@ -26,7 +25,7 @@ def test_chunks_are_read_alone(tmp_path: Path) -> None:
     for path in (tmp_path / "c.zarr" / "w").iterdir():
         if path.name not in ("zarr.json", "c.1.0"):
             path.unlink()
-    reader = StoreReader(tmp_path / "c.zarr")
+    reader = checkpoint.StoreReader(tmp_path / "c.zarr")
     metadata = reader.read_metadata()
     from torch.distributed.checkpoint import DefaultLoadPlanner, LoadPlan
     from torch.distributed.checkpoint.metadata import MetadataIndex
@@ -64,15 +63,15 @@ def test_tensors_that_do_not_fit(tmp_path: Path) -> None:
     missing = failure(load, {"v": torch.zeros(64, 300)}, tmp_path / "c.zarr")
     assert "Missing key" in str(missing)
     with pytest.raises(FileNotFoundError, match=r"typo\.zarr"):
-        StoreReader(tmp_path / "typo.zarr")
+        checkpoint.StoreReader(tmp_path / "typo.zarr")
     with pytest.raises(FileNotFoundError, match=r"typo\.zarr"):
-        StoreReader(tmp_path).reset(tmp_path / "typo.zarr")
+        checkpoint.StoreReader(tmp_path).reset(tmp_path / "typo.zarr")
 
 
 def test_a_checkpoint_of_torch(tmp_path: Path) -> None:
     dcp.save({"w": numbers()}, storage_writer=dcp.FileSystemWriter(tmp_path / "theirs"))
     with pytest.raises(StoreError, match="FileSystemReader reads it"):
-        StoreReader(tmp_path / "theirs")
+        checkpoint.StoreReader(tmp_path / "theirs")
 
 
 def test_a_damaged_checkpoint(tmp_path: Path) -> None:
@@ -114,7 +113,7 @@ def test_strided_targets(tmp_path: Path) -> None:
 
 def test_a_reader_reads_what_is_there_now(tmp_path: Path) -> None:
     save({"w": numbers()}, tmp_path / "c.zarr")
-    reader, state = StoreReader(tmp_path / "c.zarr"), {"w": torch.zeros(64, 300)}
+    reader, state = checkpoint.StoreReader(tmp_path / "c.zarr"), {"w": torch.zeros(64, 300)}
     for seed in (1, 2):
         save({"w": numbers(seed=seed)}, tmp_path / "c.zarr", overwrite=True)
         dcp.load(state, storage_reader=reader)
@@ -127,7 +126,7 @@ def test_objects_that_cannot_be_found(tmp_path: Path) -> None:
 
     save({"w": numbers(), "epoch": 3}, tmp_path / "c.zarr")
     (tmp_path / "c.zarr" / "safetensors" / "checkpoint" / "c.0").unlink()
-    reader = StoreReader(tmp_path / "c.zarr")
+    reader = checkpoint.StoreReader(tmp_path / "c.zarr")
     for _ in range(2):
         with pytest.raises(StoreError, match="it is missing") as caught:
             reader.read_metadata()
@@ -143,23 +142,23 @@ def test_what_is_no_checkpoint_is_told_at_once(tmp_path: Path) -> None:
     save({"w": numbers()}, tmp_path / "c.zarr")
     (tmp_path / "notes.txt").write_text("x")
     with pytest.raises(StoreError, match=r"notes\.txt"):
-        StoreReader(tmp_path / "notes.txt")
+        checkpoint.StoreReader(tmp_path / "notes.txt")
     save({"w": numbers() + 1e-4}, tmp_path / "d.zarr", base=tmp_path / "c.zarr")
     (tmp_path / "c.zarr").rename(tmp_path / "moved.zarr")
     with pytest.raises(StoreError, match="its base cannot be opened"):
-        StoreReader(tmp_path / "d.zarr")
+        checkpoint.StoreReader(tmp_path / "d.zarr")
     state = {"w": torch.zeros(64, 300)}
     load(state, tmp_path / "d.zarr", base=tmp_path / "moved.zarr")
     assert torch.equal(state["w"], numbers() + 1e-4)
     (tmp_path / "moved.zarr" / "zarr.json").write_text("{")
     with pytest.raises(StoreError, match=r"moved\.zarr"):
-        StoreReader(tmp_path / "moved.zarr")
+        checkpoint.StoreReader(tmp_path / "moved.zarr")
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="nothing tells which files are open")
 def test_nothing_is_open_after_loading(tmp_path: Path) -> None:
     save({"w": numbers()}, tmp_path / "c.zarr")
-    reader = StoreReader(tmp_path / "c.zarr")
+    reader = checkpoint.StoreReader(tmp_path / "c.zarr")
     dcp.load({"w": torch.zeros(64, 300)}, storage_reader=reader)
     names = (Path("/proc/self/fd", number) for number in os.listdir("/proc/self/fd"))
     assert not [name for name in names if name.is_symlink() and str(tmp_path) in os.readlink(name)]

@@ -11,11 +11,11 @@ import pytest
 
 from bf16codecs import open_model
 from bf16codecs.errors import CheckpointWarning
+from lazy_imports import lazily
 
-torch = pytest.importorskip("torch")
-dcp = pytest.importorskip("torch.distributed.checkpoint")
-
-from bf16codecs.torch.checkpoint import StoreReader, StoreWriter  # noqa: E402
+torch = lazily("torch")
+dcp = lazily("torch.distributed.checkpoint")
+checkpoint = lazily("bf16codecs.torch.checkpoint")
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 
@@ -26,7 +26,7 @@ def numbers(step: int) -> torch.Tensor:
 
 
 def save(folder: Path, step: int, **options: Any) -> None:
-    writer = StoreWriter(folder / f"step-{step}.zarr", **options)
+    writer = checkpoint.StoreWriter(folder / f"step-{step}.zarr", **options)
     dcp.save({"w": numbers(step), "step": step}, storage_writer=writer)
 
 
@@ -36,7 +36,7 @@ def steps(folder: Path) -> list[int]:
     assert len(os.listdir(folder)) == len(found), "something else is left"
     for step in found:
         state = {"w": torch.zeros(64, 300), "step": 0}
-        dcp.load(state, storage_reader=StoreReader(folder / f"step-{step}.zarr"))
+        dcp.load(state, storage_reader=checkpoint.StoreReader(folder / f"step-{step}.zarr"))
         assert torch.equal(state["w"], numbers(step))
         assert state["step"] == step
     return found
@@ -210,7 +210,10 @@ def test_what_is_not_readable_for_now(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_base_elsewhere_that_has_its_own_in_here(tmp_path: Path) -> None:
     run, other = tmp_path / "run", tmp_path / "tuned.zarr"
     save(run, 1)
-    dcp.save({"w": numbers(1) + 1e-5}, storage_writer=StoreWriter(other, base=run / "step-1.zarr"))
+    dcp.save(
+        {"w": numbers(1) + 1e-5},
+        storage_writer=checkpoint.StoreWriter(other, base=run / "step-1.zarr"),
+    )
     save(run, 2, base=other)
     save(run, 3, keep_last=2)
     assert steps(run) == [1, 2, 3]
@@ -219,7 +222,9 @@ def test_a_base_elsewhere_that_has_its_own_in_here(tmp_path: Path) -> None:
 def test_hidden_ones(tmp_path: Path) -> None:
     """They are checkpoints like others."""
     for step in range(1, 4):
-        writer = StoreWriter(tmp_path / f".step-{step}.zarr", base="previous", keep_last=2)
+        writer = checkpoint.StoreWriter(
+            tmp_path / f".step-{step}.zarr", base="previous", keep_last=2
+        )
         dcp.save({"w": numbers(step)}, storage_writer=writer)
     assert sorted(os.listdir(tmp_path)) == [".step-2.zarr", ".step-3.zarr"]
 
@@ -240,7 +245,9 @@ def test_neighbours_that_nobody_can_open(tmp_path: Path) -> None:
 def test_two_series_in_one_folder(tmp_path: Path) -> None:
     for step in (1, 2):
         for job in ("lr1", "lr2"):
-            writer = StoreWriter(tmp_path / f"{job}-step-{step}.zarr", base="previous", keep_last=1)
+            writer = checkpoint.StoreWriter(
+                tmp_path / f"{job}-step-{step}.zarr", base="previous", keep_last=1
+            )
             dcp.save({"w": numbers(step)}, storage_writer=writer)
     assert sorted(os.listdir(tmp_path)) == ["lr1-step-2.zarr", "lr2-step-2.zarr"]
 
@@ -257,9 +264,14 @@ def test_a_damaged_one_is_no_base(tmp_path: Path) -> None:
 
 def test_names_without_numbers(tmp_path: Path) -> None:
     with pytest.raises(dcp.api.CheckpointException, match=r"name it like step-600\.zarr"):
-        dcp.save({"w": numbers(1)}, storage_writer=StoreWriter(tmp_path / "last", keep_last=2))
+        dcp.save(
+            {"w": numbers(1)}, storage_writer=checkpoint.StoreWriter(tmp_path / "last", keep_last=2)
+        )
     with pytest.raises(dcp.api.CheckpointException, match='base="previous" goes by the step'):
-        dcp.save({"w": numbers(1)}, storage_writer=StoreWriter(tmp_path / "z", base="previous"))
+        dcp.save(
+            {"w": numbers(1)},
+            storage_writer=checkpoint.StoreWriter(tmp_path / "z", base="previous"),
+        )
     assert os.listdir(tmp_path) == []
 
 
@@ -282,7 +294,7 @@ def test_a_checkpoint_before_that_is_damaged(tmp_path: Path) -> None:
     with pytest.warns(CheckpointWarning, match="the checkpoint before cannot be read"):
         save(tmp_path, 2, base="previous")
     state = {"w": torch.zeros(64, 300), "step": 0}
-    dcp.load(state, storage_reader=StoreReader(tmp_path / "step-2.zarr"))
+    dcp.load(state, storage_reader=checkpoint.StoreReader(tmp_path / "step-2.zarr"))
     assert torch.equal(state["w"], numbers(2))
 
 
@@ -308,7 +320,7 @@ def test_a_disk_that_fails_under_the_checkpoint_before(
 def test_another_model_before(tmp_path: Path) -> None:
     """What has nothing in common with it is stored without it."""
     for step in range(2):
-        writer = StoreWriter(tmp_path / f"step-{step}.zarr", base="previous")
+        writer = checkpoint.StoreWriter(tmp_path / f"step-{step}.zarr", base="previous")
         dcp.save({"e": step}, storage_writer=writer)
     with pytest.warns(CheckpointWarning, match="no tensor in common .* stored without one"):
         save(tmp_path, 2, base="previous")

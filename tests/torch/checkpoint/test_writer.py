@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +15,12 @@ import pytest
 from bf16codecs import open_model
 from bf16codecs.convert import rebase_store, verify_store
 from bf16codecs.store.objects import read_checkpoint, read_object
+from checkpoint_calls import load, numbers, save
+from lazy_imports import lazily
 
-torch = pytest.importorskip("torch")
-dcp = pytest.importorskip("torch.distributed.checkpoint")
-
-from torch.distributed.checkpoint.api import CheckpointException  # noqa: E402
-
-from bf16codecs.torch.checkpoint import StoreReader, StoreWriter  # noqa: E402
-from checkpoint_calls import load, numbers, save  # noqa: E402
+torch = lazily("torch")
+dcp = lazily("torch.distributed.checkpoint")
+checkpoint = lazily("bf16codecs.torch.checkpoint")
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 
@@ -146,12 +146,12 @@ def test_odd_tensors(tmp_path: Path) -> None:
 
 
 def test_the_checkpoint_id_is_the_path(tmp_path: Path) -> None:
-    writer = StoreWriter(tmp_path / "unused.zarr")
+    writer = checkpoint.StoreWriter(tmp_path / "unused.zarr")
     for step in (1, 2):
         path = tmp_path / "run" / f"step-{step}"
         dcp.save({"w": numbers(seed=step)}, checkpoint_id=path, storage_writer=writer)
     assert sorted(os.listdir(tmp_path)) == ["run"]
-    state, reader = {"w": torch.zeros(64, 300)}, StoreReader(tmp_path)
+    state, reader = {"w": torch.zeros(64, 300)}, checkpoint.StoreReader(tmp_path)
     dcp.load(state, checkpoint_id=tmp_path / "run" / "step-2", storage_reader=reader)
     assert torch.equal(state["w"], numbers(seed=2))
 
@@ -197,9 +197,8 @@ def test_safetensors_as_base(tmp_path: Path) -> None:
     assert torch.equal(state["w"], numbers().bfloat16())
 
 
-@pytest.mark.parametrize(
-    ("options", "kind", "message"),
-    [
+def test_arguments(tmp_path: Path) -> None:
+    for options, kind, message in (
         ({"codec": "none"}, ValueError, "codec must be arithmetic, huffman, zstd, not 'none'"),
         ({"base": "typo.zarr"}, FileNotFoundError, "No such model to be the base: 'typo.zarr'"),
         ({"codec": "gzip"}, ValueError, "codec must be"),
@@ -212,32 +211,30 @@ def test_safetensors_as_base(tmp_path: Path) -> None:
         ({"chunk_size": 0}, ValueError, "chunk_size must be positive"),
         ({"base": ""}, ValueError, "base is empty"),
         ({"base": "auto:."}, ValueError, "name the base"),
-    ],
-)
-def test_arguments(tmp_path: Path, options: dict[str, Any], kind: Any, message: str) -> None:
-    with pytest.raises(kind, match=message):
-        StoreWriter(tmp_path / "c.zarr", **options)
+    ):
+        with pytest.raises(kind, match=message):
+            checkpoint.StoreWriter(tmp_path / "c.zarr", **options)
 
 
 def test_paths(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="must be local"):
-        StoreWriter("s3://bucket/c.zarr")
+        checkpoint.StoreWriter("s3://bucket/c.zarr")
     with pytest.raises(ValueError, match="is empty"):
-        StoreWriter("")
+        checkpoint.StoreWriter("")
     for name, kind in (("c.h5", "an HDF5 file"), ("c.tar", "a file of another kind")):
         with pytest.raises(ValueError, match=f"by its name {kind}"):
-            StoreWriter(tmp_path / name)
-    assert not StoreWriter.validate_checkpoint_id("s3://bucket/c.zarr")
-    writer = StoreWriter(tmp_path / "c.zarr")
+            checkpoint.StoreWriter(tmp_path / name)
+    assert not checkpoint.StoreWriter.validate_checkpoint_id("s3://bucket/c.zarr")
+    writer = checkpoint.StoreWriter(tmp_path / "c.zarr")
     with pytest.raises(ValueError, match="use_collectives"):
         writer.set_up_storage_writer(True, rank=0, use_collectives=False)
 
 
 def test_a_writer_is_pickled_without_what_it_is_doing(tmp_path: Path) -> None:
     """`async_save` may send it to another process."""
-    writer = pickle.loads(pickle.dumps(StoreWriter(tmp_path / "c.zarr", level="best")))
+    writer = pickle.loads(pickle.dumps(checkpoint.StoreWriter(tmp_path / "c.zarr", level="best")))
     dcp.save({"w": numbers()}, storage_writer=writer)
-    reader = pickle.loads(pickle.dumps(StoreReader(tmp_path / "c.zarr")))
+    reader = pickle.loads(pickle.dumps(checkpoint.StoreReader(tmp_path / "c.zarr")))
     dcp.load({"w": torch.zeros(64, 300)}, storage_reader=reader)
 
 
@@ -248,7 +245,7 @@ def test_plans_that_torch_leaves_out(tmp_path: Path) -> None:
         planner = DefaultSavePlanner(enable_plan_caching=True)
     except TypeError:
         pytest.skip("this PyTorch always sends plans")
-    writer = StoreWriter(tmp_path / "unused")
+    writer = checkpoint.StoreWriter(tmp_path / "unused")
     for step in range(3):
         path, state = tmp_path / f"step-{step}.zarr", {"w": numbers(seed=step), "step": step}
         dcp.save(state, checkpoint_id=path, storage_writer=writer, planner=planner)
@@ -256,8 +253,8 @@ def test_plans_that_torch_leaves_out(tmp_path: Path) -> None:
         load(found, path)
         assert torch.equal(found["w"], numbers(seed=step))
         assert found["step"] == step
-    other = StoreWriter(tmp_path / "other.zarr")
-    with pytest.raises(CheckpointException, match="one StoreWriter for all"):
+    other = checkpoint.StoreWriter(tmp_path / "other.zarr")
+    with pytest.raises(dcp.api.CheckpointException, match="one StoreWriter for all"):
         dcp.save({"w": numbers(), "step": 9}, storage_writer=other, planner=planner)
 
 
@@ -269,13 +266,13 @@ def test_new_tensors_that_torch_leaves_out(tmp_path: Path) -> None:
         planner = DefaultSavePlanner(enable_plan_caching=True)
     except TypeError:
         pytest.skip("this PyTorch always sends plans")
-    writers = [StoreWriter(tmp_path / "unused") for _ in range(2)]
+    writers = [checkpoint.StoreWriter(tmp_path / "unused") for _ in range(2)]
     small, large = {"a": numbers()}, {"a": numbers(), "b": numbers(seed=1), "epoch": 3}
     for number, state in enumerate((small, large)):
         path = tmp_path / f"step-{number}.zarr"
         dcp.save(state, checkpoint_id=path, storage_writer=writers[number], planner=planner)
     path = tmp_path / "step-2.zarr"
-    with pytest.raises(CheckpointException, match=r"b, epoch: .* one StoreWriter for all"):
+    with pytest.raises(dcp.api.CheckpointException, match=r"b, epoch: .* one StoreWriter for all"):
         dcp.save(large, checkpoint_id=path, storage_writer=writers[0], planner=planner)
     assert sorted(os.listdir(tmp_path)) == ["step-0.zarr", "step-1.zarr"]
 
@@ -288,13 +285,15 @@ def test_a_dtype_that_torch_has_not_noticed(tmp_path: Path) -> None:
         planner = DefaultSavePlanner(enable_plan_caching=True)
     except TypeError:
         pytest.skip("this PyTorch always sends plans")
-    writer = StoreWriter(tmp_path / "unused")
+    writer = checkpoint.StoreWriter(tmp_path / "unused")
     for step, dtype in enumerate((torch.float16, torch.bfloat16)):
         arguments = {"checkpoint_id": tmp_path / f"{step}.zarr", "storage_writer": writer}
         if step == 0:
             dcp.save({"w": numbers().to(dtype)}, planner=planner, **arguments)
         else:
-            with pytest.raises(CheckpointException, match=r"is torch.bfloat16 of .* planned as"):
+            with pytest.raises(
+                dcp.api.CheckpointException, match=r"is torch.bfloat16 of .* planned as"
+            ):
                 dcp.save({"w": numbers().to(dtype)}, planner=planner, **arguments)
     assert os.listdir(tmp_path) == ["0.zarr"]
 
@@ -314,7 +313,8 @@ def test_numbers_of_threads(tmp_path: Path) -> None:
     assert get_num_threads() == before
 
 
-def test_an_old_pytorch(run_python: Any) -> None:
-    code = "import torch; torch.__version__ = '2.5.1+cpu'; import bf16codecs.torch.checkpoint"
-    done = run_python(code, check=False)
-    assert "needs PyTorch 2.6 or newer, and this is 2.5.1+cpu" in done.stderr
+def test_an_old_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.__version__", "2.5.1+cpu")
+    monkeypatch.delitem(sys.modules, "bf16codecs.torch.checkpoint", raising=False)
+    with pytest.raises(ImportError, match=r"needs PyTorch 2\.6 or newer, and this is 2\.5\.1\+cpu"):
+        import_module("bf16codecs.torch.checkpoint")

@@ -1,0 +1,30 @@
+"""Modules that tests import when they first use them, so that pytest collects in no time."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+
+class _Module:
+    """Stands for a module until one of its names is wanted."""
+
+    def __init__(self, name: str) -> None:
+        self.__dict__["_name"] = name
+
+    def __getattr__(self, name: str) -> Any:
+        # pytest asks all that a module of tests has whether it is a fixture, or a mock.
+        if name.startswith("__") or name == "_mock_name":
+            raise AttributeError(name)
+        return getattr(import_module(self._name), name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(import_module(self._name), name, value)
+
+
+def lazily(name: str) -> Any:
+    """Return what stands for a module, and imports it when it is first used.
+
+    For monkeypatch, name the module: ``monkeypatch.setattr("torch.save", ...)``.
+    """
+    return _Module(name)
