@@ -16,6 +16,7 @@ from bf16codecs.cli import main
 from bf16codecs.convert import safetensors_to_run, safetensors_to_zarr
 from folders import names_in
 from models import write_model
+from tiers import by_tier
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +30,7 @@ def checkpoints(demo_model, tmp_path_factory):
     return paths
 
 
-@pytest.mark.parametrize("as_hdf5", [False, True])
+@pytest.mark.parametrize("as_hdf5", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_sizes_are_those_of_the_stores(checkpoints, tmp_path, as_hdf5):
     (tmp_path / "place").mkdir()
     seen = []
@@ -59,7 +60,14 @@ def test_sizes_are_those_of_the_stores(checkpoints, tmp_path, as_hdf5):
 
 
 def test_command_prints_a_table_and_writes_a_file(checkpoints, tmp_path):
-    arguments = ["--repeats", "1", "--level", "best", "--json", str(tmp_path / "t.json")]
+    arguments = [
+        "--repeats",
+        "1",
+        "--level",
+        by_tier("fast", "best"),
+        "--json",
+        str(tmp_path / "t.json"),
+    ]
     done = CliRunner().invoke(main, ["bench-run", *map(str, checkpoints), *arguments])
     assert done.exit_code == 0, done.output
     lines = done.stdout.splitlines()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from pathlib import Path
@@ -15,6 +16,8 @@ from bf16codecs import BF16Zstd, open_model
 from bf16codecs.cli import options
 from bf16codecs.convert import safetensors_to_hdf5, safetensors_to_zarr
 from bf16codecs.errors import StoreError
+from folders import names_in
+from invoked import done, run
 from lazy_models import weights, write_safetensors
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="address space is Linux' to limit")
@@ -41,6 +44,7 @@ sys.exit(getattr(cli, name)())
 
 # The least ends at the start, or in the middle; 24 MiB suffice, or nearly. Below them, libhdf5 does
 # not survive every malloc() that fails.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "extra"),
     [
@@ -102,6 +106,26 @@ assert error is None, error
 def test_what_was_made_is_removed_when_no_memory_is_left(tmp_path: Path, run_python) -> None:
     run_python(EXHAUSTED)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_command_without_memory(demo_model: Path, tmp_path: Path, monkeypatch) -> None:
+    """It ends in one line and leaves no target; the next one removes what is left."""
+    open_file = os.open
+    for allowed in (1, 5, 20):
+        left = iter(range(allowed))
+
+        def fail(*args, left=left, **options):
+            if next(left, None) is None:
+                raise MemoryError
+            return open_file(*args, **options)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "open", fail)
+            result = run("st2zarr", demo_model, tmp_path / "m.zarr")
+        assert (result.exit_code, result.stderr) == (1, "st2zarr: not enough memory\n"), allowed
+        assert not (tmp_path / "m.zarr").exists(), allowed
+    done("st2zarr", demo_model, tmp_path / "m.zarr")
+    assert names_in(tmp_path) == {"m.zarr"}
 
 
 def test_shortage_of_memory_is_no_damage(tmp_path: Path, monkeypatch) -> None:

@@ -30,21 +30,24 @@ def source(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("zarr_format", ["3", "2"])
-@pytest.mark.parametrize(
-    "codec", [["delta-rle"], ["delta-deflate"], ["delta-deflate", "--level", "6"], ["huffman"]]
-)
-def test_every_command_says_lossy(source, tmp_path, codec, zarr_format):
-    store = tmp_path / "m.zarr"
-    options = ["--lossy", "float16", "--zarr-format", zarr_format, "--codec", *codec]
-    assert lines("st2zarr", source, store, *options)[1] == LINE
-    assert lines("zarr2st", store, tmp_path / "back.safetensors")[1] == LINE
+def test_every_command_says_lossy(source, tmp_path, zarr_format):
+    store, back = tmp_path / "m.zarr", tmp_path / "back.safetensors"
     save_file({"w": from_half(to_half(WEIGHTS)), "half": WEIGHTS.astype("f2")}, tmp_path / "x")
-    assert (tmp_path / "back.safetensors").read_bytes() == (tmp_path / "x").read_bytes()
-    assert lines("bf16codecs", "verify", store)[1] == LINE
-    first, second = lines("bf16codecs", "verify", store, source)
-    assert re.search(r"identical to .*m\.safetensors in half precision,", first)
-    assert second == LINE
-    assert lines("st2zarr", source, tmp_path / "q.zarr", *options, "--quiet") == []
+    for codec in (
+        ["delta-rle"],
+        ["delta-deflate"],
+        ["delta-deflate", "--level", "6"],
+        ["huffman"],
+    ):
+        options = ["--lossy", "float16", "--zarr-format", zarr_format, "--codec", *codec]
+        assert lines("st2zarr", source, store, *options, "--overwrite")[1] == LINE, codec
+        assert lines("zarr2st", store, back, "--overwrite")[1] == LINE, codec
+        assert back.read_bytes() == (tmp_path / "x").read_bytes(), codec
+        assert lines("bf16codecs", "verify", store)[1] == LINE, codec
+        first, second = lines("bf16codecs", "verify", store, source)
+        assert re.search(r"identical to .*m\.safetensors in half precision,", first), codec
+        assert second == LINE, codec
+        assert lines("st2zarr", source, store, *options, "--overwrite", "--quiet") == [], codec
 
 
 def test_info(source, tmp_path):
@@ -64,9 +67,8 @@ def test_info(source, tmp_path):
     assert "lossy" not in "".join(lines("bf16codecs", "info", tmp_path / "whole.zarr"))
 
 
-@pytest.mark.parametrize(
-    ("command", "options", "message"),
-    [
+def test_wrong_usage(source, tmp_path):
+    for command, options, message in (
         ("st2zarr", ["--codec", "delta-rle"], "codec 'delta-rle' is for lossy stores alone"),
         ("st2zarr", ["--codec", "delta-deflate", "--level", 6], "is for lossy stores alone"),
         ("st2zarr", ["--lossy", "float16", "--codec", "split"], "not 'split'"),
@@ -80,13 +82,11 @@ def test_info(source, tmp_path):
         ("st2zarr", ["--lossy", "float16", "--series"], "does not go with --series and --append"),
         ("st2zarr", ["--lossy", "float16", "--append"], "does not go with --series and --append"),
         ("st2h5", ["--lossy", "float16"], "lossy stores are Zarr stores: use st2zarr --lossy"),
-    ],
-)
-def test_wrong_usage(source, tmp_path, command, options, message):
-    result = run(command, source, tmp_path / "target", *options)
-    assert result.exit_code == 2
-    assert message in result.stderr.splitlines()[-1]
-    assert not (tmp_path / "target").exists()
+    ):
+        result = run(command, source, tmp_path / "target", *options)
+        assert result.exit_code == 2, options
+        assert message in result.stderr.splitlines()[-1], options
+        assert not (tmp_path / "target").exists(), options
 
 
 def test_models_without_floats_are_named(tmp_path):

@@ -23,6 +23,12 @@ from folders import names_in
 from invoked import done
 from models import entry, file_bytes, write_model
 
+
+def slow(*values: Any) -> Any:
+    """Return a case that only the full tier tries: a process takes a second."""
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
 POSIX = pytest.mark.skipif(os.name != "posix", reason="signals and limits of POSIX")
 
 #: Name of a store: the commands that write and restore it, and the class that writes its chunks.
@@ -81,9 +87,14 @@ def interrupt(model: Path, target: str, number: int, *options: str) -> subproces
 @pytest.mark.parametrize(
     ("target", "existing", "name", "status", "message"),
     [
-        *((kind, old, "SIGINT", 130, "interrupted") for kind in KINDS for old in (False, True)),
-        ("m.zarr", False, "SIGTERM", 143, "terminated"),
-        ("m.zarr", False, "SIGHUP", 129, "terminated"),
+        ("m.zarr", False, "SIGINT", 130, "interrupted"),
+        ("m.h5", True, "SIGINT", 130, "interrupted"),
+        slow("m.zarr", True, "SIGINT", 130, "interrupted"),
+        slow("m.zip", False, "SIGINT", 130, "interrupted"),
+        slow("m.zip", True, "SIGINT", 130, "interrupted"),
+        slow("m.h5", False, "SIGINT", 130, "interrupted"),
+        slow("m.zarr", False, "SIGTERM", 143, "terminated"),
+        slow("m.zarr", False, "SIGHUP", 129, "terminated"),
     ],
 )
 def test_interruption_leaves_nothing(
@@ -126,8 +137,15 @@ ZarrWriter.finish = finish_and_send
 
 
 @POSIX
-@pytest.mark.parametrize("verify", ["--verify", "--no-verify"])
-@pytest.mark.parametrize(("name", "status"), [("SIGINT", 130), ("SIGHUP", 129)])
+@pytest.mark.parametrize(
+    ("name", "status", "verify"),
+    [
+        ("SIGINT", 130, "--verify"),
+        slow("SIGINT", 130, "--no-verify"),
+        slow("SIGHUP", 129, "--verify"),
+        slow("SIGHUP", 129, "--no-verify"),
+    ],
+)
 def test_signal_that_python_drops(model: Path, name: str, status: int, verify: str) -> None:
     before = SWALLOWED.format(name=name)
     process = start("st2zarr", model, model.with_name("m.zarr"), verify, before=before)
@@ -159,7 +177,7 @@ asyncio.run_coroutine_threadsafe = run_and_send
 
 
 @POSIX
-@pytest.mark.parametrize("begins", [False, True])
+@pytest.mark.parametrize("begins", [slow(False), True])
 def test_signal_in_what_zarr_does(model: Path, begins: bool) -> None:
     store = model.with_name("m.zarr")
     safetensors_to_zarr(model, store, codec="none")
@@ -241,6 +259,7 @@ shutil.rmtree = send_and_remove
 
 
 @POSIX
+@pytest.mark.slow
 def test_signals_do_not_interrupt_the_clean_up(model: Path) -> None:
     """Not a second one, nor the first one, if it comes when the target has its name."""
     store = model.with_name("m.zarr")
@@ -281,7 +300,7 @@ assert during and all(each == before for each in during)
 
 
 @POSIX
-@pytest.mark.parametrize("target", KINDS)
+@pytest.mark.parametrize("target", ["m.zarr", slow("m.zip"), slow("m.h5")])
 def test_kill_leaves_no_target_and_the_next_run_cleans_up(model: Path, target: str) -> None:
     store = model.with_name(target)
     process = interrupt(model, target, signal.SIGKILL)
@@ -294,8 +313,14 @@ def test_kill_leaves_no_target_and_the_next_run_cleans_up(model: Path, target: s
 
 
 @POSIX
-@pytest.mark.parametrize("codec", ["none", "arithmetic"])
-@pytest.mark.parametrize("target", KINDS)
+@pytest.mark.parametrize(
+    ("target", "codec"),
+    [
+        ("m.zarr", "none"),
+        slow("m.zarr", "arithmetic"),
+        *(slow(kind, codec) for kind in ("m.zip", "m.h5") for codec in ("none", "arithmetic")),
+    ],
+)
 def test_disk_that_takes_no_more(model: Path, target: str, codec: str) -> None:
     """Full both ways: while converting to a store, and while restoring the file."""
     to, back, _ = KINDS[target]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -9,15 +10,20 @@ import pytest
 
 from bf16codecs.convert import safetensors_to_zarr
 
+#: Run commands, one after the other; print a line for each: its status, and what is imported.
 LOADED = """
-import sys
+import contextlib, io, json, sys
 from bf16codecs import cli
-command, *sys.argv[1:] = sys.argv[1:]
-sys.argv[0] = command
-try:
-    getattr(cli, "main" if command == "bf16codecs" else command)()
-except SystemExit as end:
-    print(end.code, *{name.split(".")[0] for name in sys.modules}, file=sys.stderr)
+for command, *sys.argv[1:] in json.loads(sys.argv[1]):
+    sys.argv[0] = command
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text), contextlib.redirect_stderr(text):
+        try:
+            getattr(cli, "main" if command == "bf16codecs" else command)()
+        except SystemExit as end:
+            status = end.code
+    names = sorted({name.split(".")[0] for name in sys.modules})
+    print(json.dumps([status, names, text.getvalue()]))
 """
 
 COMMANDS = ["analyze", "bench", "bench-run", "demo", "info", "plugin-path", "rebase", "verify"]
@@ -25,32 +31,27 @@ COMMANDS = ["analyze", "bench", "bench-run", "demo", "info", "plugin-path", "reb
 HEAVY = {"numpy", "numcodecs", "zarr", "h5py", "rich", "blake3", "asyncio", "ml_dtypes"}
 
 
-def loaded(run_python, *arguments: str | Path) -> tuple[int, set[str]]:
-    """Run a command; return its status, and the packages that it loaded."""
-    status, *names = run_python(LOADED, *map(str, arguments)).stderr.splitlines()[-1].split()
-    return int(status), set(names)
+def check_loaded(
+    run_python, commands: list[list[str]], wanted: int, heavy: set[str], said: str
+) -> None:
+    """Check the status of commands, and that none of them imports any of some packages."""
+    lines = run_python(LOADED, json.dumps(commands)).stdout.splitlines()
+    for command, line in zip(commands, lines, strict=True):
+        status, names, text = json.loads(line)
+        assert status == wanted, (command, text)
+        assert said in text, command
+        assert not heavy.intersection(names), command
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["st2zarr", "--help"],
-        ["zarr2st", "--help"],
-        ["st2h5", "--help"],
-        ["h52st", "--help"],
-        ["bf16codecs", "--help"],
-        *(["bf16codecs", command, "--help"] for command in COMMANDS),
-    ],
-)
-def test_help_needs_no_package(run_python, arguments: list[str]) -> None:
-    status, names = loaded(run_python, *arguments)
-    assert status == 0
-    assert names.isdisjoint(HEAVY)
+def test_help_needs_no_package(run_python) -> None:
+    names = ["st2zarr", "zarr2st", "st2h5", "h52st", "bf16codecs"]
+    commands = [[name, "--help"] for name in names]
+    commands += [["bf16codecs", command, "--help"] for command in COMMANDS]
+    check_loaded(run_python, commands, 0, HEAVY, "Usage: ")
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
+def test_wrong_usage_needs_no_package(run_python) -> None:
+    commands = [
         ["st2zarr", "one"],
         ["st2zarr", "a", "b", "--codec", "zstd", "--level", "99"],
         ["st2zarr", "a", "b", "--level", "worst"],
@@ -58,28 +59,18 @@ def test_help_needs_no_package(run_python, arguments: list[str]) -> None:
         ["zarr2st", "a"],
         ["bf16codecs", "infos"],
         ["bf16codecs", "info", "a", "--sort", "colour"],
-    ],
-)
-def test_wrong_usage_needs_no_package(run_python, arguments: list[str]) -> None:
-    status, names = loaded(run_python, *arguments)
-    assert status == 2
-    assert names.isdisjoint(HEAVY)
+    ]
+    check_loaded(run_python, commands, 2, HEAVY, "Error: ")
 
 
-@pytest.mark.parametrize("command", ["info", "zarr2st", "st2zarr"])
-def test_a_zarr_store_needs_no_zarr(
-    run_python, demo_model: Path, tmp_path: Path, command: str
-) -> None:
-    store = tmp_path / "m.zarr"
-    safetensors_to_zarr(demo_model, store)
-    arguments = {
-        "st2zarr": ["st2zarr", demo_model, tmp_path / "other.zarr"],
-        "info": ["bf16codecs", "info", store],
-        "zarr2st": ["zarr2st", store, tmp_path / "again.safetensors"],
-    }
-    status, names = loaded(run_python, *arguments[command])
-    assert status == 0
-    assert names.isdisjoint({"zarr", "h5py", "asyncio", "rich"})
+def test_a_zarr_store_needs_no_zarr(run_python, demo_model: Path, tmp_path: Path) -> None:
+    store = str(tmp_path / "m.zarr")
+    commands = [
+        ["st2zarr", str(demo_model), store],
+        ["bf16codecs", "info", store],
+        ["zarr2st", store, str(tmp_path / "again.safetensors")],
+    ]
+    check_loaded(run_python, commands, 0, {"zarr", "h5py", "asyncio", "rich"}, "39 tensors")
 
 
 SIGNALLED = """
@@ -109,7 +100,14 @@ def test_ctrl_c_before_anything_is_begun(run_python, module: str) -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
-@pytest.mark.parametrize("module", ["numpy.linalg", "numcodecs", "bf16codecs.store.zarr_reader"])
+@pytest.mark.parametrize(
+    "module",
+    [
+        "numcodecs",
+        pytest.param("numpy.linalg", marks=pytest.mark.slow),
+        pytest.param("bf16codecs.store.zarr_reader", marks=pytest.mark.slow),
+    ],
+)
 def test_ctrl_c_while_a_command_imports(
     run_python, demo_model: Path, tmp_path: Path, module: str
 ) -> None:
@@ -137,7 +135,14 @@ _commands.st2zarr()
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device")
-@pytest.mark.parametrize("command", ["st2zarr --help", "zarr2st --version", "main --help"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "st2zarr --help",
+        pytest.param("zarr2st --version", marks=pytest.mark.slow),
+        pytest.param("main --help", marks=pytest.mark.slow),
+    ],
+)
 def test_help_that_cannot_be_printed(run_python, command: str) -> None:
     code = """
 import os, sys

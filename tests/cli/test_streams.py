@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from bf16codecs.convert import verify_store
 from checkout import package_environment
 from commands import command_line, ended, start
 from models import write_model
+from tiers import by_tier
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="a shell of POSIX")
 
@@ -43,16 +45,24 @@ def redirected(streams: str, line: list[str]) -> subprocess.CompletedProcess[str
     return subprocess.run(shell, capture_output=True, text=True, env=environment, timeout=60)
 
 
-@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&- <&-"])
+@pytest.mark.parametrize(
+    "closed",
+    [
+        ">&- 2>&- <&-",
+        pytest.param(">&-", marks=pytest.mark.slow),
+        pytest.param("2>&-", marks=pytest.mark.slow),
+    ],
+)
 def test_closed(model: Path, closed: str) -> None:
     """What cannot be shown is not shown, and what libraries say there spoils no file."""
     store = model.with_name("m.zarr")
-    for line in (
+    lines = [
         command_line("st2zarr", model, store, before=CHATTY),
         command_line("bf16codecs", "info", store),
         command_line("bf16codecs", "verify", store, model),
-    ):
-        assert redirected(closed, line).returncode == 0
+    ]
+    for line in by_tier(lines[:2], lines):
+        assert redirected(closed, line).returncode == 0, line
     verify_store(store, model)
 
 
@@ -60,19 +70,25 @@ def test_closed(model: Path, closed: str) -> None:
 def test_full(model: Path) -> None:
     """The user learns that it is not the target's disk that is full."""
     store = model.with_name("m.zarr")
-    for command, *args in (
+    commands: list[tuple[Any, ...]] = [
         ("st2zarr", model, store),
-        ("zarr2st", store, model.with_name("back")),
         ("bf16codecs", "info", store),
+        ("zarr2st", store, model.with_name("back")),
         ("bf16codecs", "verify", store),
         ("bf16codecs", "plugin-path"),
-    ):
+    ]
+    for command, *args in by_tier(commands[:2], commands):
         done = redirected(">/dev/full", command_line(command, *args))
         name = f"{command} {args[0]}" if command == "bf16codecs" else command
         is_made = f", but {args[1]} is complete" if command != "bf16codecs" else ""
         assert done.stderr == f"{name}: standard output: No space left on device{is_made}\n"
         assert done.returncode == 1
     verify_store(store, model)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device of Linux")
+def test_full_beside_runs_and_benches(model: Path) -> None:
     store = model.with_name("run.zarr")
     done = redirected(">/dev/full", command_line("st2zarr", model, store, "--append", "--step", 1))
     assert done.stderr.endswith(f": No space left on device, but {store} is complete\n")
@@ -88,14 +104,15 @@ def test_full(model: Path) -> None:
 def test_closed_by_its_reader(model: Path) -> None:
     """All commands end quietly, as programs do that SIGPIPE ends."""
     store = model.with_name("m.zarr")
-    for command, *args in (
+    commands: list[tuple[Any, ...]] = [
         ("st2zarr", model, store),
         ("bf16codecs", "info", store),
         ("bf16codecs", "info", store, "--json"),
         ("bf16codecs", "verify", store),
         ("bf16codecs", "demo"),
         ("bf16codecs", "bench", model, "--only", "huffman", "--repeats", 1, "--size", 4096),
-    ):
+    ]
+    for command, *args in by_tier(commands[:2], commands):
         reader, writer = os.pipe()
         os.close(reader)
         process = start(

@@ -10,6 +10,8 @@ from lazy_models import weights, write_safetensors
 from servers import serving
 from viewing import viewing
 
+pytestmark = pytest.mark.slow
+
 UP = "model.layers.0.mlp.up_proj.weight"
 CELLS = "canvas.cells"
 

@@ -8,6 +8,8 @@ import pytest
 from bf16codecs.convert import safetensors_to_run
 from lazy_models import weights, write_safetensors
 
+pytestmark = pytest.mark.slow
+
 CELLS = "canvas.cells"
 
 

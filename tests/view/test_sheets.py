@@ -31,10 +31,10 @@ def test_regions_are_within(shape, data):
     assert region.columns == range(sheet.columns)
 
 
-@pytest.mark.parametrize("text", ["5", "a:b", "-1:5", "5:5", "7:3", "99:100", "0:" + "9" * 50])
-def test_what_is_no_region_is_refused(text):
-    with pytest.raises(ValueError, match="rows"):
-        Region.of(Sheet((10, 10)), text, None)
+def test_what_is_no_region_is_refused():
+    for text in ("5", "a:b", "-1:5", "5:5", "7:3", "99:100", "0:" + "9" * 50):
+        with pytest.raises(ValueError, match="rows"):
+            Region.of(Sheet((10, 10)), text, None)
 
 
 SIZES = st.one_of(st.integers(1, 50), st.integers(1, 1 << 20))

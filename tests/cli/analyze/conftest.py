@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import tiers
+from bf16codecs import analysis
 from lazy_models import weights, write_safetensors
 
 
@@ -26,8 +28,8 @@ def model() -> Path:
 
 
 @pytest.fixture
-def draw_less(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Return what lets only some pictures be drawn, where it does not matter which these are."""
+def draw_few(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Return what lets only two pictures be drawn, each in all styles."""
 
     def replace() -> None:
         folder = pytest.importorskip("bf16codecs.analysis.folder")
@@ -40,3 +42,22 @@ def draw_less(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
         monkeypatch.setattr("bf16codecs.analysis.html_report.pictures", few)
 
     return replace
+
+
+@pytest.fixture
+def draw_less(draw_few: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Return what lets two pictures be drawn in one style, where it does not matter which."""
+
+    def replace() -> None:
+        draw_few()
+        styles = {"light": analysis.plots.STYLES["light"]}
+        monkeypatch.setattr(analysis.plots, "STYLES", styles)  # others differ in colours alone
+
+    return replace
+
+
+@pytest.fixture
+def quickly_drawn(draw_less: Callable[[], None]) -> None:
+    """Let only some pictures be drawn in the quick tier."""
+    if not tiers.IS_FULL:
+        draw_less()

@@ -6,7 +6,6 @@ import csv
 import json
 import os
 import re
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +21,7 @@ from commands import command_line, ended, start
 from invoked import done, refused
 from lazy_models import weights, write_safetensors
 from servers import serving
+from tiers import by_tier
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="terminals, signals and rights of POSIX")
 ANALYZE = ("bf16codecs", "analyze")
@@ -59,7 +59,7 @@ def test_the_tables_have_the_figures(demo_model: Path) -> None:
 
 
 @POSIX
-@pytest.mark.parametrize("columns", [80, 40])
+@pytest.mark.parametrize("columns", [pytest.param(80, marks=pytest.mark.slow), 40])
 def test_on_terminals_the_figures_stay(demo_model: Path, columns: int) -> None:
     import pty
 
@@ -92,19 +92,22 @@ def test_on_terminals_the_figures_stay(demo_model: Path, columns: int) -> None:
     assert "Too wide for this terminal" in "\n".join(lines)
 
 
-def test_json(demo_model: Path, tmp_path: Path) -> None:
-    expected = json.loads(json.dumps(analysis.analyze(demo_model).to_json()))
-    assert told(demo_model) == expected
-    assert "39 tensors" in done(*ANALYZE, demo_model, "--json", "a.json")
+def test_json(model: Path) -> None:
+    expected = json.loads(json.dumps(analysis.analyze(model).to_json()))
+    assert told(model) == expected
+    assert "2 tensors" in done(*ANALYZE, model, "--json", "a.json")
     assert json.loads(Path("a.json").read_text()) == expected
-    assert done(*ANALYZE, demo_model, "--json", "a.json", "--quiet") == ""
+    assert done(*ANALYZE, model, "--json", "a.json", "--quiet") == ""
     assert expected["damage"] == expected["steps"] == []
     assert len(expected["model"]["statistics"]["byte_counts"][0]) == 256
     assert "byte_counts" not in expected["tensors"][0]["statistics"]
     assert Path("a.json").read_text().endswith("]\n}\n")
 
 
-def test_a_folder_of_all(model: Path, draw_less: Callable[[], None]) -> None:
+def test_a_folder_of_all(
+    model: Path, draw_few: Callable[[], None], draw_less: Callable[[], None]
+) -> None:
+    by_tier(draw_few, lambda: None)()
     text = done(*ANALYZE, model, "--out", "new")
     assert done(*ANALYZE, model) == text
     names = {path.name for path in Path("new").iterdir()}
@@ -120,7 +123,7 @@ def test_a_folder_of_all(model: Path, draw_less: Callable[[], None]) -> None:
     Path("empty").mkdir()
     done(*ANALYZE, model, "--out", "empty")
     empty = {path.name for path in Path("empty").iterdir()}
-    assert {"analysis.json", "report.html", "tensors.csv", "exponents.png"} < empty < names
+    assert {"analysis.json", "report.html", "tensors.csv", "exponents.png"} < empty <= names
 
 
 def test_pages_replace_pages_alone(model: Path, draw_less: Callable[[], None]) -> None:
@@ -139,6 +142,7 @@ def test_pages_replace_pages_alone(model: Path, draw_less: Callable[[], None]) -
     assert page == Path("old.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.usefixtures("quickly_drawn")
 def test_a_page_asks_for_nothing(demo_model: Path) -> None:
     page = done(*ANALYZE, demo_model, "--html", "-", "--quiet")
     assert set(re.findall(r"\w+://[^\"' <]*", page)) == {
@@ -208,26 +212,31 @@ def test_a_series(tmp_path: Path, demo_model: Path, kind: str) -> None:
     assert [len(row.split()) for row in rows] == [5, 10, 10], "the first has nothing before it"
 
 
-MODELS: dict[str, dict[str, Any]] = {
-    "integers": {"a": np.arange(1000), "b": np.arange(5, dtype="u1")},
-    "one tensor": {"w": weights((90, 90))},
-    "an empty one": {"w": weights((0, 5)), "x": weights((9, 9))},
-    "a number": {"w": np.array(1.5, "float32")},
-    "NaN": {"w": np.full((300, 300), np.nan, "float32")},
-    "bytes": {"v": weights((300, 300), "float8_e5m2")},
-    "bool": {"w": np.ones((30, 30), bool)},
-    "markup": {"<script>x</script>": weights((9, 9)), "b\n\x1b[31m": weights((9, 9))},
-}
+def strange_models() -> dict[str, dict[str, Any]]:
+    return {
+        "integers": {"a": np.arange(1000), "b": np.arange(5, dtype="u1")},
+        "one tensor": {"w": weights((90, 90))},
+        "an empty one": {"w": weights((0, 5)), "x": weights((9, 9))},
+        "a number": {"w": np.array(1.5, "float32")},
+        "NaN": {"w": np.full((300, 300), np.nan, "float32")},
+        "bytes": {"v": weights((300, 300), "float8_e5m2")},
+        "bool": {"w": np.ones((30, 30), bool)},
+        "markup": {"<script>x</script>": weights((9, 9)), "b\n\x1b[31m": weights((9, 9))},
+    }
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.usefixtures("quickly_drawn")
+@pytest.mark.parametrize(
+    "name", ["integers", "one tensor", "an empty one", "a number", "NaN", "bytes", "bool", "markup"]
+)
 def test_strange_models(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     styles = {"light": analysis.plots.STYLES["light"]}
-    monkeypatch.setattr(analysis.plots, "STYLES", styles)  # the others differ in colours alone
-    path = write_safetensors(Path("a folder.safetensors"), MODELS[name])
+    monkeypatch.setattr(analysis.plots, "STYLES", styles)
+    arrays = strange_models()[name]
+    path = write_safetensors(Path("a folder.safetensors"), arrays)
     text = done(*ANALYZE, path, "--html", "page.html", "--json", "a.json")
     assert "\x1b" not in text
-    values = sum(array.size for array in MODELS[name].values())
+    values = sum(array.size for array in arrays.values())
     assert f"{values:,} value" in text
     assert f"{values:,} values" in text or values == 1
     assert "nan" not in text
@@ -235,33 +244,35 @@ def test_strange_models(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "which helps" not in text or name == "integers"
     page = Path("page.html").read_text(encoding="utf-8")
     assert "<script>x" not in page
-    assert len(json.loads(Path("a.json").read_text())["tensors"]) == len(MODELS[name])
+    assert len(json.loads(Path("a.json").read_text())["tensors"]) == len(arrays)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["", "nonsense"])
 def test_no_display_is_needed(model: Path, backend: str) -> None:
+    """A twin in test_bench_all.py draws less."""
     environment = {"MPLBACKEND": backend, "DISPLAY": "", "WAYLAND_DISPLAY": ""}
     _, err = ended(start(*ANALYZE, model, "--html", "page.html", **environment))
     assert err == ""
     assert "<svg" in Path("page.html").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", ["m.zarr", "m.zip", "m.h5", "a folder/m.zarr", "fine.zarr"])
-def test_stores_have_the_figures_of_their_source(demo_model: Path, name: str) -> None:
+def test_stores_have_the_figures_of_their_source(model: Path, demo_model: Path) -> None:
     Path("a folder").mkdir()
-    if name == "m.h5":
-        safetensors_to_hdf5(demo_model, name)
-    else:
-        safetensors_to_zarr(demo_model, name, base=demo_model if "fine" in name else None)
-    lines = done(*ANALYZE, name).splitlines()
-    assert lines[1:] == done(*ANALYZE, demo_model).splitlines()[1:]
+    source = by_tier(model, demo_model)
+    figures = done(*ANALYZE, source).splitlines()[1:]
+    for name in ("m.zarr", "m.zip", "m.h5", "a folder/m.zarr", "fine.zarr"):
+        if name == "m.h5":
+            safetensors_to_hdf5(source, name)
+        else:
+            safetensors_to_zarr(source, name, base=source if "fine" in name else None)
+        assert done(*ANALYZE, name).splitlines()[1:] == figures, name
 
 
-def test_addresses(demo_model: Path, tmp_path: Path) -> None:
+def test_addresses(model: Path, tmp_path: Path) -> None:
     pytest.importorskip("aiohttp")
-    safetensors_to_zarr(demo_model, tmp_path / "m.zarr")
-    shutil.copy(demo_model, tmp_path / "m.safetensors")
-    expected = told(demo_model)
+    safetensors_to_zarr(model, tmp_path / "m.zarr")
+    expected = told(model)
     with serving(tmp_path) as server:
         for name in ("m.zarr", "m.safetensors"):
             address = f"{server.url}/{name}"
