@@ -17,6 +17,19 @@ from cuda_driver import HOST_KERNELS, StandIn
 KINDS = ("blocks", "streams", "events")
 
 
+class Skipped(pytest.Module):
+    """A file of tests whose packages are missing. All are skipped in one line."""
+
+    def collect(self) -> Any:
+        pytest.skip("needs cuda-core", allow_module_level=True)
+
+
+def pytest_pycollect_makemodule(module_path: Path, parent: Any) -> pytest.Module | None:
+    if cuda_driver.has_cuda_core():
+        return None
+    return Skipped.from_parent(parent, path=module_path)
+
+
 @pytest.fixture(autouse=True)
 def kept_kernels(tmp_path: Path, monkeypatch) -> Path:
     """Return the folder of compiled kernels, which is each test's own."""
@@ -74,3 +87,8 @@ def cupy(gpu, monkeypatch) -> Iterator[Any]:
     if gpu is not None:
         cupy_stand_in.module()  # streams go
     gc.collect()
+
+
+@pytest.fixture(scope="session")
+def needs_torch() -> None:
+    pytest.importorskip("torch", reason="needs torch")

@@ -15,8 +15,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("cuda.core", reason="needs cuda-core")
-
 from bf16codecs import _interrupt, codecs
 from bf16codecs._tables import Layout
 from bf16codecs.bench import sample_of
@@ -30,6 +28,8 @@ from bf16codecs.cuda.device import Device
 from bf16codecs.cuda.sources import kernel_names
 from invoked import done, refused, run
 from lazy_models import weights, write_safetensors
+
+pytestmark = pytest.mark.slow
 
 BENCH = ("bf16codecs", "bench")
 ON_GPU = ("--device", "cuda", "--repeats", 2)

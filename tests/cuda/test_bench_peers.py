@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("cuda.core", reason="needs cuda-core")
-
 from bf16codecs.bench.gpu.peers import gpu_peers
 from bf16codecs.cuda.device import Device
 from bf16codecs.model import open_model
@@ -20,6 +18,8 @@ from bf16codecs.model.gpu import Target, read_onto
 from fake_gpu_peers import nvcomp, torch_with_dietgpu
 from invoked import done, run
 from lazy_models import weights, write_safetensors
+
+pytestmark = pytest.mark.slow
 
 SIZES = 2 * 10_000, 2 * 33
 COPIES = 3

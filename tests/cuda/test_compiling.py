@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("cuda.core")
-
 from bf16codecs.cuda import compiling, sources
 from bf16codecs.cuda._driver import nvrtc
 from bf16codecs.cuda.compiling import (
@@ -25,6 +23,8 @@ from bf16codecs.cuda.found import found_gpu
 from bf16codecs.cuda.sources import kernel_names, kernel_sources, read_sources
 from bf16codecs.errors import DeviceError
 from cuda_driver import SOURCES
+
+pytestmark = pytest.mark.slow
 
 CAPABILITY, KERNEL = (9, 0), "copy_bytes"
 KERNELS = read_sources("test_kernels.cu", SOURCES)
@@ -76,7 +76,6 @@ def test_a_cubin_is_made_without_a_gpu() -> None:
     assert not code.is_ptx
 
 
-@pytest.mark.slow
 def test_the_package_has_kernels() -> None:
     """`.ci/steps/look_into_kernels.py` tries them on more kinds of GPUs."""
     names = ["copy_rows", "decode_any", "decode_fused", "decode_huffman"]

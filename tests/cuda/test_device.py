@@ -8,8 +8,6 @@ import threading
 import numpy as np
 import pytest
 
-pytest.importorskip("cuda.core")
-
 from bf16codecs.cuda._driver import call
 from bf16codecs.cuda._driver import driver as cuda
 from bf16codecs.cuda.compiling import compile_source
@@ -18,6 +16,8 @@ from bf16codecs.cuda.sources import read_sources
 from bf16codecs.cuda.streams import Stream
 from bf16codecs.errors import DeviceError
 from cuda_driver import CAPABILITY, SOURCES
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture

@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("cuda.core", reason="needs cuda-core")
-
 from bf16codecs._chunks import on_device
 from bf16codecs._chunks.array import ChunkedArray
 from bf16codecs.convert import (
@@ -28,6 +26,8 @@ from bf16codecs.model.gpu import LOADING_THREADS, Target, read_onto
 from bf16codecs.zarr import BF16ArithmeticCodec
 from lazy_models import weights, write_safetensors
 from models import every_dtype
+
+pytestmark = pytest.mark.slow
 
 ARRAYS = {
     # Blocks of one, two and four groups of lanes; the last ones with a remainder.

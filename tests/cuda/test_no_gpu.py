@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("cuda.core")
-
 import cuda_driver
+
+pytestmark = pytest.mark.slow
 
 CODE = """
 import ctypes, sys

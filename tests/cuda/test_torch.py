@@ -13,21 +13,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("cuda.core", reason="needs cuda-core")
-pytest.importorskip("torch", reason="needs torch")
-
-import torch
-
-import bf16codecs.torch
-import bf16codecs.torch.checkpoint.reader
-from bf16codecs._torch_tensors import as_tensor, is_memory_of
 from bf16codecs.convert import safetensors_to_zarr
 from bf16codecs.cuda.device import Device
 from bf16codecs.errors import CorruptDataError, LimitError
 from bf16codecs.model import gpu as model_gpu
 from bf16codecs.model import open_model
-from bf16codecs.torch.checkpoint import StoreReader
+from lazy_imports import lazily
 from lazy_models import weights, write_safetensors
+
+torch = lazily("torch")
+bf16torch = lazily("bf16codecs.torch")
+reader = lazily("bf16codecs.torch.checkpoint.reader")
+tensors = lazily("bf16codecs._torch_tensors")
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("needs_torch")]
 
 ARRAYS = {
     "large": weights((700, 512)),
@@ -56,7 +55,7 @@ def device(gpu, monkeypatch) -> Any:
         return Device.of(0) if device.type == "cpu" else None
 
     def is_memory(tensor: Any, dtype: Any, kind: str = "cpu") -> bool:
-        return kind == "cuda" and is_memory_of(tensor, dtype)
+        return kind == "cuda" and tensors.is_memory_of(tensor, dtype)
 
     for module in ("model.gpu", "model.frameworks", *LOADERS):
         monkeypatch.setattr(f"bf16codecs.{module}.gpu_of", gpu_of)
@@ -91,7 +90,7 @@ def store(tmp_path_factory) -> Path:
 
 
 def assert_same(tensor: Any, array: np.ndarray) -> None:
-    expected = as_tensor(np.array(array))
+    expected = tensors.as_tensor(np.array(array))
     assert (tensor.dtype, tensor.shape) == (expected.dtype, expected.shape)
     there, here = (t.cpu().contiguous().reshape(-1).view(torch.uint8) for t in (tensor, expected))
     assert torch.equal(there, here)
@@ -102,7 +101,7 @@ def test_whole_tensors(device, store: Path, decoded: list[str]) -> None:
         for name, tensor in model.load("torch", device=device).items():
             assert_same(tensor, ARRAYS[name])
         assert_same(model["large"].torch(device), ARRAYS["large"])
-    loaded = bf16codecs.torch.load_file(store, device=device)
+    loaded = bf16torch.load_file(store, device=device)
     assert loaded.keys() == ARRAYS.keys()
     assert sorted(decoded) == sorted([*ARRAYS, *ARRAYS, "large"])
 
@@ -154,13 +153,18 @@ def test_slices_of_other_tensors(device, store: Path) -> None:
         model.get_slice("large")[:]
 
 
-class Net(torch.nn.Module):
-    def __init__(self, device: Any) -> None:
-        super().__init__()
-        for name, array in ARRAYS.items():
-            tensor = torch.zeros_like(as_tensor(np.array(array)), device=device)
-            self.register_buffer(name, tensor)
-        self.weight = torch.nn.Parameter(self.small.clone(), requires_grad=False)
+def net(device):
+    """Make a module with buffers of all arrays, and a parameter."""
+
+    class Net(torch.nn.Module):
+        def __init__(self, device: Any) -> None:
+            super().__init__()
+            for name, array in ARRAYS.items():
+                tensor = torch.zeros_like(tensors.as_tensor(np.array(array)), device=device)
+                self.register_buffer(name, tensor)
+            self.weight = torch.nn.Parameter(self.small.clone(), requires_grad=False)
+
+    return Net(device)
 
 
 def test_memory_that_pytorch_keeps_is_given_back(device, stand_in, store: Path, monkeypatch):
@@ -177,9 +181,9 @@ def test_memory_that_pytorch_keeps_is_given_back(device, stand_in, store: Path, 
 
 
 def test_load_into(device, store: Path, decoded: list[str]) -> None:
-    module = Net(device)
+    module = net(device)
     addresses = {name: tensor.data_ptr() for name, tensor in module.named_buffers()}
-    missing, unexpected = bf16codecs.torch.load_into(module, store, strict=False)
+    missing, unexpected = bf16torch.load_into(module, store, strict=False)
     assert (missing, unexpected) == (["weight"], [])
     for name, tensor in module.named_buffers():
         assert_same(tensor, ARRAYS[name])
@@ -189,13 +193,13 @@ def test_load_into(device, store: Path, decoded: list[str]) -> None:
 
 def test_load_into_what_has_another_form(device, store: Path, decoded: list[str]) -> None:
     """Beside the module: what is not contiguous, overlaps, or is to be converted."""
-    module = Net(device)
+    module = net(device)
     memory = torch.zeros(40 * 17 + 900, dtype=torch.bfloat16, device=device)
     module.small = memory[: 40 * 17].view(40, 17)
     module.byte = memory[40 * 17 - 1 :][:900].view(30, 30)
     module.large = torch.zeros(512, 700, dtype=torch.bfloat16, device=device).t()
     module.single = torch.zeros(300, 30, dtype=torch.bfloat16, device=device)
-    bf16codecs.torch.load_into(module, store, strict=False, cast=True)
+    bf16torch.load_into(module, store, strict=False, cast=True)
     assert_same(module.large, ARRAYS["large"])
     assert_same(module.single, ARRAYS["single"].astype("bfloat16"))
     assert set(decoded) == ARRAYS.keys()
@@ -205,9 +209,12 @@ def test_load_into_what_has_another_form(device, store: Path, decoded: list[str]
 def test_checkpoints(device, store: Path, decoded: list[str]) -> None:
     from torch.distributed.checkpoint import load
 
-    state = {n: torch.zeros_like(as_tensor(np.array(a)), device=device) for n, a in ARRAYS.items()}
+    state = {
+        n: torch.zeros_like(tensors.as_tensor(np.array(a)), device=device)
+        for n, a in ARRAYS.items()
+    }
     state["small"] = torch.zeros(17, 40, dtype=torch.bfloat16, device=device).t()
-    load(state, storage_reader=StoreReader(store))
+    load(state, storage_reader=reader.StoreReader(store))
     for name, tensor in state.items():
         assert_same(tensor, ARRAYS[name])
     assert sorted(decoded) == ["byte", "large", "scalar", "single"]
@@ -225,7 +232,7 @@ def test_damage(device, store: Path, tmp_path: Path) -> None:
     module = torch.nn.Module()
     module.register_buffer("large", torch.zeros(700, 512, dtype=torch.bfloat16, device=device))
     with pytest.raises(CorruptDataError, match="large"):
-        bf16codecs.torch.load_into(module, tmp_path / "m.zarr")
+        bf16torch.load_into(module, tmp_path / "m.zarr")
     with open_model(tmp_path / "m.zarr", framework="torch", device=device) as model:
         with pytest.raises(CorruptDataError, match="large"):
             model.get_slice("large")[600:]

@@ -7,9 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("cuda.core", reason="needs cuda-core")
-
 import zarr
 from zarr.core.buffer import cpu
 
@@ -24,7 +21,10 @@ from lazy_models import weights
 from zarr_on_gpu import CODECS, ON_THE_HOST, WEIGHTS, host_bytes, made
 
 # Zarr has no other way from the host to a GPU where it is given arrays of NumPy's.
-pytestmark = pytest.mark.filterwarnings("ignore:Creating a zarr.buffer.gpu:UserWarning")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:Creating a zarr.buffer.gpu:UserWarning"),
+]
 
 #: Of which the host decodes all.
 ON_HOST = {"best", "zstd"}
@@ -63,15 +63,16 @@ def chunk_of(store: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", CODECS)
-def test_every_codec(cupy, noted: Noted, name: str, kind: str) -> None:
-    store = made(WEIGHTS, CODECS[name], kind)
-    content = zarr.open_array(store, mode="r")[...]
-    assert noted.launches > 0
-    chunk = len(store[chunk_of(store)].to_bytes())
-    assert noted.to_host == ([chunk] if name in ON_HOST else [])
-    assert content.dtype == WEIGHTS.dtype
-    assert host_bytes(cupy, content) == WEIGHTS.tobytes()
+def test_every_codec(cupy, noted: Noted, kind: str) -> None:
+    for name, codec in CODECS.items():
+        store = made(WEIGHTS, codec, kind)
+        noted.launches, noted.to_host = 0, []
+        content = zarr.open_array(store, mode="r")[...]
+        assert noted.launches > 0, name
+        chunk = len(store[chunk_of(store)].to_bytes())
+        assert noted.to_host == ([chunk] if name in ON_HOST else []), name
+        assert content.dtype == WEIGHTS.dtype, name
+        assert host_bytes(cupy, content) == WEIGHTS.tobytes(), name
 
 
 def test_many_blocks_of_huffman(cupy, noted: Noted, monkeypatch) -> None:
@@ -92,15 +93,16 @@ DTYPES = ["bfloat16", "float16", "float32", "float64", "int8", "uint16", "int32"
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("codec", ["huffman", "arithmetic"])
-def test_every_dtype(cupy, noted: Noted, dtype: str, kind: str, codec: str) -> None:
-    data = (weights((300, 301), "float32", 3) * 900).astype(dtype)
-    array = zarr.open_array(made(data, CODECS[codec], kind, chunks=(100, 301)), mode="r")
-    content = array[...]
-    assert noted.launches > 0
-    assert noted.to_host == []
-    assert host_bytes(cupy, content) == data.tobytes()
+def test_every_dtype(cupy, noted: Noted, kind: str, codec: str) -> None:
+    for dtype in DTYPES:
+        data = (weights((300, 301), "float32", 3) * 900).astype(dtype)
+        array = zarr.open_array(made(data, CODECS[codec], kind, chunks=(100, 301)), mode="r")
+        noted.launches, noted.to_host = 0, []
+        content = array[...]
+        assert noted.launches > 0, dtype
+        assert noted.to_host == [], dtype
+        assert host_bytes(cupy, content) == data.tobytes(), dtype
 
 
 def test_dtypes_that_cupy_has_not(cupy) -> None:
@@ -121,12 +123,12 @@ def test_several_coded_planes(cupy, noted: Noted, dtype: str, by: str) -> None:
     assert host_bytes(cupy, content) == data.tobytes()
 
 
-@pytest.mark.parametrize("shape", [(0, 3), (1,), (3, 1), (77, 100)])
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_shape(cupy, shape: tuple[int, ...], kind: str) -> None:
-    data = weights(shape, "float32", 1)
-    content = zarr.open_array(made(data, CODECS["arithmetic"], kind), mode="r")[...]
-    assert host_bytes(cupy, content) == data.tobytes()
+def test_every_shape(cupy, kind: str) -> None:
+    for shape in ((0, 3), (1,), (3, 1), (77, 100)):
+        data = weights(shape, "float32", 1)
+        content = zarr.open_array(made(data, CODECS["arithmetic"], kind), mode="r")[...]
+        assert host_bytes(cupy, content) == data.tobytes(), shape
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -164,15 +166,15 @@ def large() -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("kind", ["compressor", "blocks", "shards"])
-@pytest.mark.parametrize("name", SELECTIONS)
-def test_parts(cupy, noted: Noted, large, kind: str, name: str) -> None:
-    selection = SELECTIONS[name]
-    content = zarr.open_array(large[kind], mode="r")[selection]
-    is_whole = kind == "compressor" or name in ("columns", "steps", "all")
-    assert (noted.launches > 0) == is_whole
-    if kind != "shards":
-        assert noted.to_host == []
-    assert host_bytes(cupy, content) == LARGE[selection].tobytes()
+def test_parts(cupy, noted: Noted, large, kind: str) -> None:
+    for name, selection in SELECTIONS.items():
+        noted.launches, noted.to_host = 0, []
+        content = zarr.open_array(large[kind], mode="r")[selection]
+        is_whole = kind == "compressor" or name in ("columns", "steps", "all")
+        assert (noted.launches > 0) == is_whole, name
+        if kind != "shards":
+            assert noted.to_host == [], name
+        assert host_bytes(cupy, content) == LARGE[selection].tobytes(), name
 
 
 @pytest.mark.parametrize("pipeline", PIPELINES)
@@ -290,23 +292,21 @@ class Damage:
         return encode_delta(BF16Arithmetic(), WEIGHTS, WEIGHTS)
 
 
-DAMAGES = [(name, kind) for name in vars(Damage) for kind in KINDS if name[0] != "_"]
-# Of a compressor, zarr alone knows that it gave a chunk of another size.
-DAMAGES.remove(("of_a_larger_chunk", "compressor"))
-
-
-@pytest.mark.parametrize(("damage", "kind"), DAMAGES)
-def test_damage_is_told_as_on_the_host(cupy, kind: str, damage: str) -> None:
-    store = made(WEIGHTS, CODECS["arithmetic"], kind)
-    key = chunk_of(store)
-    damaged = getattr(Damage, damage)(bytearray(store[key].to_bytes()))
-    store[key] = cpu.Buffer.from_bytes(damaged)
-    with zarr.config.set(ON_THE_HOST), pytest.raises(CodecError) as on_the_host:
-        zarr.open_array(store, mode="r")[...]
-    with pytest.raises(CodecError) as there:
-        zarr.open_array(store, mode="r")[...]
-    assert type(there.value) is type(on_the_host.value)
-    assert str(there.value) == str(on_the_host.value)
+@pytest.mark.parametrize("kind", KINDS)
+def test_damage_is_told_as_on_the_host(cupy, kind: str) -> None:
+    damages = {name for name in vars(Damage) if name[0] != "_"}
+    # Of a compressor, zarr alone knows that it gave a chunk of another size.
+    for damage in sorted(damages - ({"of_a_larger_chunk"} if kind == "compressor" else set())):
+        store = made(WEIGHTS, CODECS["arithmetic"], kind)
+        key = chunk_of(store)
+        damaged = getattr(Damage, damage)(bytearray(store[key].to_bytes()))
+        store[key] = cpu.Buffer.from_bytes(damaged)
+        with zarr.config.set(ON_THE_HOST), pytest.raises(CodecError) as on_the_host:
+            zarr.open_array(store, mode="r")[...]
+        with pytest.raises(CodecError) as there:
+            zarr.open_array(store, mode="r")[...]
+        assert type(there.value) is type(on_the_host.value), damage
+        assert str(there.value) == str(on_the_host.value), damage
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -6,9 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("cuda.core", reason="needs cuda-core")
-
 import zarr
 
 from bf16codecs import BF16Arithmetic, RunLength, decode
@@ -20,6 +17,7 @@ from zarr_on_gpu import CODECS, ON_THE_HOST, WEIGHTS, host_bytes, made
 
 # Zarr has no other way from the host to a GPU where it is given arrays of NumPy's.
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.filterwarnings("ignore:Creating a zarr.buffer.gpu:UserWarning"),
     pytest.mark.filterwarnings("ignore:Consolidated metadata:UserWarning"),
 ]

@@ -36,17 +36,29 @@ def has_gpu() -> bool:
     return subprocess.run([sys.executable, "-c", _LOOK], capture_output=True).returncode == 0
 
 
+def has_cuda_core() -> bool:
+    """Return whether cuda-core is installed, and what it needs."""
+    try:
+        return all(importlib.util.find_spec(f"cuda.{name}") for name in ("core", "bindings"))
+    except ImportError:
+        return False
+
+
 def why_not() -> str:
     """Return why neither a GPU nor the stand-in can be used; nothing if one can."""
-    try:
-        if importlib.util.find_spec("cuda.core") is None:
-            return "needs cuda-core"
-    except ImportError:
+    if not has_cuda_core():
         return "needs cuda-core"
     if has_gpu():
         return ""
     if sys.platform != "linux" or compiler() is None:
         return "has no GPU, and needs Linux and a C++ compiler for a stand-in"
+    from bf16codecs.cuda.compiling import architectures
+    from bf16codecs.errors import DeviceError
+
+    try:
+        architectures()
+    except DeviceError as error:
+        return str(error)
     return ""
 
 
