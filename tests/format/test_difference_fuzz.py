@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 
 import tiers
-from bf16codecs import _core
 from bf16codecs.errors import BaseMismatchError, CodecError
 from difference_pairs import CODECS, PAIRS, WIDTHS, moved
 from guarded import Arena, needs_guards
 from looping import for_each
-from parted_frames import ENTRY, MODEL, NO_PARENT, Parts
+from makers.frames import ENTRY, MODEL, Parts
+from native_core import core
+from reference_differences import NO_PARENT
 from tiers import by_tier
 
 ITERATIONS = by_tier(2000, 12_000)
@@ -33,7 +34,7 @@ class Case:
         number, level = CODECS[codec]
         options |= {"level": level, "base": base} if base else {"level": level}
         self.base, self.raw = base, raw
-        self.parts = Parts.of(_core.encode(raw, number, dtype, **options))
+        self.parts = Parts.of(core.encode(raw, number, dtype, **options))
 
 
 @cache
@@ -156,11 +157,11 @@ def test_damaged_frames(batch):
         frame = source.holding(parts.joined(), at_end)
         base = below.holding(case.base, at_end)
         try:
-            size = _core.Index(frame).raw_size
+            size = core.Index(frame).raw_size
             if size > LARGEST:
                 continue
             out = target.room(size, at_end)
-            _core.decode_into(frame, out, base)
+            core.decode_into(frame, out, base)
         except BaseMismatchError:
             assert case.base == b"" or size != len(case.raw) or parts.n_versions == 1
             continue
@@ -173,7 +174,7 @@ def test_damaged_frames(batch):
         if len(base) == len(out):
             before = bytes(out)
             base[:] = case.base
-            _core.decode_into(frame, base, base)
+            core.decode_into(frame, base, base)
             assert base == before, f"frame {number}, in place"
     # Frames that are all refused at the first check would test little.
     assert decoded > ITERATIONS // BATCHES // 50
@@ -195,11 +196,11 @@ def test_intact_data_are_not_left_either(dtype, codec, at_end):
         base, raw = bases.holding(pair[0], at_end), raws.holding(pair[1], at_end)
         for block in (0, 256):
             options = {"level": level, "block": block}
-            frame = _core.encode(raw, number, dtype, base=base, **options)
+            frame = core.encode(raw, number, dtype, base=base, **options)
             out = target.room(len(raw), at_end)
-            _core.decode_into(frames.holding(frame, at_end), out, base)
+            core.decode_into(frames.holding(frame, at_end), out, base)
             assert out == raw, (n, block)
             if n % 2 == 0:
-                frame = _core.encode(raw, number, dtype, steps=2, **options)
-                _core.decode_into(frames.holding(frame, at_end), out)
+                frame = core.encode(raw, number, dtype, steps=2, **options)
+                core.decode_into(frames.holding(frame, at_end), out)
                 assert out == raw, (n, block)

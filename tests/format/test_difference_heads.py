@@ -6,24 +6,12 @@ import itertools
 
 import pytest
 
-from bf16codecs import _core
 from bf16codecs.errors import CorruptDataError, TruncatedDataError
 from difference_pairs import moved
-from frames import flips, refuse_head
-from parted_frames import (
-    BASE_FIELD,
-    CHECKSUMS,
-    DIFFERENCE,
-    DIFFERENCES,
-    HEADER,
-    MODEL,
-    NO_PARENT,
-    NONE,
-    TILES,
-    Parts,
-    same_block,
-    stored_block,
-)
+from frames import HEADER, flips, refuse_head
+from makers.frames import BASE_FIELD, CHECKSUMS, DIFFERENCES, MODEL, Parts, same_block, stored_block
+from native_core import core
+from reference_differences import DIFFERENCE_MODEL, NO_MODEL, NO_PARENT, TILE_MODEL
 
 BASE, RAW = moved(600)
 THIRD = moved(600, seed=9)[1]
@@ -31,12 +19,12 @@ THIRD = moved(600, seed=9)[1]
 
 def to_base(**options) -> Parts:
     """Return a frame of three blocks against a base."""
-    return Parts.of(_core.encode(RAW, 3, 0, base=BASE, block=256, **options))
+    return Parts.of(core.encode(RAW, 3, 0, base=BASE, block=256, **options))
 
 
 def versions(**options) -> Parts:
     """Return a frame of three versions of three blocks each."""
-    return Parts.of(_core.encode(BASE + RAW + THIRD, 3, 0, steps=3, block=256, **options))
+    return Parts.of(core.encode(BASE + RAW + THIRD, 3, 0, steps=3, block=256, **options))
 
 
 MAKERS = {"base": to_base, "versions": versions}
@@ -52,11 +40,11 @@ def test_parts_make_the_frame_again(name, checksum):
     assert frame[7] & DIFFERENCES
     assert bool(frame[7] & CHECKSUMS) == checksum
     wanted = RAW if name == "base" else BASE + RAW + THIRD
-    assert _core.decode(frame, BASE) == wanted
+    assert core.decode(frame, BASE) == wanted
     assert parts.n_versions == (1 if name == "base" else 3)
     if name == "versions":
         assert [(p, k) for p, k, _ in parts.table()] == [
-            (NO_PARENT, NONE), (0, DIFFERENCE), (0, DIFFERENCE)
+            (NO_PARENT, NO_MODEL), (0, DIFFERENCE_MODEL), (0, DIFFERENCE_MODEL)
         ]  # fmt: skip
         assert all(model for _, _, model in parts.table()[1:])
 
@@ -64,26 +52,26 @@ def test_parts_make_the_frame_again(name, checksum):
 @pytest.mark.parametrize("name", MAKERS)
 def test_every_length_of_a_head_that_is_cut_off(name):
     frame = MAKERS[name]().joined()
-    end = _core.Index(frame).header_size
+    end = core.Index(frame).header_size
     for size in range(HEADER, end):
         refuse_head(frame[:size], TruncatedDataError)
         if size >= HEADER + 8 + BASE_FIELD:
-            assert _core.header_size(frame[:size]) == end
+            assert core.header_size(frame[:size]) == end
     for size in {*range(end, len(frame), 97), len(frame) - 1}:
-        for call in (_core.decode, _core.inspect):
+        for call in (core.decode, core.inspect):
             with pytest.raises(TruncatedDataError):
                 call(frame[:size])
     with pytest.raises(CorruptDataError, match="after the frame's end"):
-        _core.inspect(frame + b"x")
+        core.inspect(frame + b"x")
 
 
 @pytest.mark.parametrize("name", MAKERS)
 def test_every_bit_of_a_head(name):
     """Any of them makes the frame corrupt, or of another version."""
     frame = MAKERS[name]().joined()
-    for damaged in flips(frame, HEADER, _core.Index(frame).header_size, 5):
+    for damaged in flips(frame, HEADER, core.Index(frame).header_size, 5):
         with pytest.raises((CorruptDataError, TruncatedDataError)):
-            _core.Index(damaged)
+            core.Index(damaged)
 
 
 def test_differences_belong_to_version_2():
@@ -117,7 +105,7 @@ def test_the_base_field_has_a_checksum_of_its_own(name):
     at = HEADER + 8
     for damaged in flips(frame, at, at + BASE_FIELD):
         with pytest.raises(CorruptDataError, match="checksum of the base"):
-            _core.header_size(damaged[: at + BASE_FIELD])
+            core.header_size(damaged[: at + BASE_FIELD])
 
 
 def test_no_versions():
@@ -159,20 +147,20 @@ def test_a_base_without_checksums_of_its_blocks():
     parts = to_base()
     parts.base_sums = None
     with pytest.raises((CorruptDataError, TruncatedDataError)):
-        _core.Index(parts.joined())
+        core.Index(parts.joined())
     parts = versions()
     parts.base_sums = [0] * 9
     with pytest.raises((CorruptDataError, TruncatedDataError)):
-        _core.Index(parts.joined())
+        core.Index(parts.joined())
 
 
 def test_blocks_are_those_of_each_version():
     """600 items in blocks of 256 are three blocks, and 1800 would be eight."""
     parts = versions()
-    assert [len(parts.blocks), _core.Index(parts.joined()).n_blocks] == [9, 9]
+    assert [len(parts.blocks), core.Index(parts.joined()).n_blocks] == [9, 9]
     del parts.blocks[-1], parts.sums[-1]
     with pytest.raises((CorruptDataError, TruncatedDataError)):
-        _core.Index(parts.joined())
+        core.Index(parts.joined())
     parts = versions()
     parts.blocks[4] = b""
     refuse_head(parts.joined(), CorruptDataError)
@@ -199,13 +187,13 @@ def test_other_parents_are_read():
     table = parts.table()
     table[2] = (1, *table[2][1:])
     parts.set_table(table)
-    index = _core.Index(parts.joined())
+    index = core.Index(parts.joined())
     assert index.parents == [None, 0, 1]
-    frame = Parts.of(_core.encode(BASE + RAW + RAW, 3, 0, steps=3, block=256))
+    frame = Parts.of(core.encode(BASE + RAW + RAW, 3, 0, steps=3, block=256))
     table = frame.table()
-    frame.set_table([table[0], table[1], (1, NONE, b"")])
+    frame.set_table([table[0], table[1], (1, NO_MODEL, b"")])
     frame.blocks[6:] = [same_block(2)] * 3
-    assert _core.decode(frame.joined()) == BASE + RAW + RAW
+    assert core.decode(frame.joined()) == BASE + RAW + RAW
 
 
 @pytest.mark.parametrize("kind", [3, 4, 128, 255])
@@ -225,7 +213,7 @@ def test_unknown_kinds(kind):
 def test_models_of_no_kind():
     parts = versions()
     table = parts.table()
-    parts.set_table([*table[:2], (0, NONE, b"x")])
+    parts.set_table([*table[:2], (0, NO_MODEL, b"x")])
     refuse_head(parts.joined(), CorruptDataError)
     parts = to_base()
     parts.model = b"\0" + parts.model[1:]
@@ -240,7 +228,7 @@ def test_differences_to_no_parent():
     model = parts.table()[1][2]
     for v in range(3):
         table = parts.table()
-        table[v] = (NO_PARENT, DIFFERENCE, model)
+        table[v] = (NO_PARENT, DIFFERENCE_MODEL, model)
         changed = versions()
         changed.set_table(table)
         refuse_head(changed.joined(), CorruptDataError)
@@ -276,22 +264,25 @@ def test_sizes_whose_sum_wraps():
 
 
 def refuse_blocks(frame: bytes, match: str) -> None:
-    assert _core.Index(frame)
+    assert core.Index(frame)
     with pytest.raises(CorruptDataError, match=match):
-        _core.decode(frame, BASE)
+        core.decode(frame, BASE)
     with pytest.raises(CorruptDataError, match=match):
-        _core.decode_into(frame, bytearray(_core.Index(frame).raw_size), BASE)
+        core.decode_into(frame, bytearray(core.Index(frame).raw_size), BASE)
 
 
 def test_blocks_without_a_base():
     first, second = stored_block(bytes(512), 2), same_block(2)
     parts = Parts(raw_size=1024, n_versions=2)
-    for table in ([(NO_PARENT, NONE, b"")] * 2, [(NO_PARENT, TILES, b""), (NO_PARENT, NONE, b"")]):
+    for table in (
+        [(NO_PARENT, NO_MODEL, b"")] * 2,
+        [(NO_PARENT, TILE_MODEL, b""), (NO_PARENT, NO_MODEL, b"")],
+    ):
         parts.set_table(table)
         parts.blocks = [first, second]
         refuse_blocks(parts.joined(), "without a base")
-    parts.set_table([(NO_PARENT, NONE, b""), (0, NONE, b"")])
-    assert _core.decode(parts.joined()) == bytes(1024)
+    parts.set_table([(NO_PARENT, NO_MODEL, b""), (0, NO_MODEL, b"")])
+    assert core.decode(parts.joined()) == bytes(1024)
     parts.blocks = [second, second]
     refuse_blocks(parts.joined(), "block 0 of 2.*without a base")
     parts.blocks = [first, versions().blocks[3]]
@@ -338,7 +329,7 @@ def test_planes_that_are_joined_where_they_should_not_be():
 
 def test_low_planes_that_are_joined():
     base, raw = moved(600, 3, most=1 << 8)
-    parts = Parts.of(_core.encode(raw, 3, 3, base=base, block=1024, checksum=False))
+    parts = Parts.of(core.encode(raw, 3, 3, base=base, block=1024, checksum=False))
     modes = parts.blocks[0][:8]
     assert modes[0] == 10
     low = 8 - 1 - modes.count(7)
@@ -351,4 +342,4 @@ def test_low_planes_that_are_joined():
         else:
             other.blocks[0] = bytes(changed) + b"\0"
         with pytest.raises(CorruptDataError):
-            _core.decode(other.joined(), base)
+            core.decode(other.joined(), base)

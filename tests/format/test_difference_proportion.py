@@ -6,20 +6,12 @@ import sys
 
 import pytest
 
-from bf16codecs import _core
 from bf16codecs.errors import BaseMismatchError, CodecError, CorruptDataError, TruncatedDataError
-from parted_frames import (
-    DIFFERENCE,
-    MODEL,
-    NO_PARENT,
-    NONE,
-    TILES,
-    Parts,
-    same_block,
-    stored_block,
-)
+from makers.frames import MODEL, Parts, same_block, stored_block
+from makers.grids import GridNumbers, GridWriter, RangeEncoder, Writer
+from native_core import core
+from reference_differences import DIFFERENCE_MODEL, NO_MODEL, NO_PARENT, TILE_MODEL
 from reference_grid import Bit
-from reference_grid_encoder import GridNumbers, GridWriter, RangeEncoder, Writer
 from tiers import by_tier
 
 FLOAT8 = 4
@@ -86,7 +78,7 @@ def least_model(classes: int = 16) -> bytes:
 def versions(kind: int, model: bytes, n: int = MOST) -> bytes:
     """Return a frame of versions of one item each, which all have this model."""
     parts = Parts(layout=FLOAT8, raw_size=n, n_versions=n)
-    parts.set_table([(NO_PARENT, NONE, b"")] + [(0, kind, model)] * (n - 1))
+    parts.set_table([(NO_PARENT, NO_MODEL, b"")] + [(0, kind, model)] * (n - 1))
     parts.blocks = [stored_block(b"\7", 1)] + [same_block(1)] * (n - 1)
     return parts.joined()
 
@@ -96,26 +88,27 @@ def versions(kind: int, model: bytes, n: int = MOST) -> bytes:
 def test_tables_of_many_versions(read_limited, name):
     """Those of all versions at once took 250 kB each. Sanitizers keep freed memory."""
     n, mebibytes = by_tier((2_000, 160), (20_000, 640))
-    kind, model = (DIFFERENCE, least_model()) if name == "differences" else (TILES, bytes(4))
-    frame = versions(kind, model, n)
+    kinds = {"differences": DIFFERENCE_MODEL, "tiles": TILE_MODEL}
+    model = least_model() if name == "differences" else bytes(4)
+    frame = versions(kinds[name], model, n)
     assert len(frame) < 21 * n
     assert read_limited(frame, mebibytes, seconds=30) == [str(n), "read", "read"]
 
 
 def test_many_versions_without_items():
     parts = Parts(layout=FLOAT8, n_versions=MOST)
-    parts.set_table([(NO_PARENT, NONE, b"")] * MOST)
+    parts.set_table([(NO_PARENT, NO_MODEL, b"")] * MOST)
     frame = parts.joined()
-    assert _core.decode(frame) == b""
-    assert _core.Index(frame).n_blocks == 0
-    assert _core.Index(frame).parents == [None] * MOST
+    assert core.decode(frame) == b""
+    assert core.Index(frame).n_blocks == 0
+    assert core.Index(frame).parents == [None] * MOST
 
 
 @limited
 def test_versions_that_are_not_there(read_limited):
     """A count of versions, or of their blocks, allocates nothing."""
     parts = Parts(layout=FLOAT8, raw_size=MOST, n_versions=MOST)
-    parts.set_table([(NO_PARENT, NONE, b"")])
+    parts.set_table([(NO_PARENT, NO_MODEL, b"")])
     frames = [parts.joined()]
     parts.raw_size = MOST * 2**47  # 2^39 blocks each
     frames.append(parts.joined())
@@ -130,12 +123,12 @@ def test_sizes_near_the_largest():
     for n in (2, 3, 255, MOST):
         for raw_size in (2**64 - 1, 2**64 - 2, 2**63, (2**64 - 1) // n * n):
             parts = Parts(layout=FLOAT8, raw_size=raw_size, n_versions=n, flags=32 | MODEL | 22)
-            for call in (_core.decode, _core.Index, _core.inspect):
+            for call in (core.decode, core.Index, core.inspect):
                 with pytest.raises((TruncatedDataError, CorruptDataError)):
                     call(parts.joined())
             frame = parts.joined()
             try:
-                assert _core.header_size(frame) > len(frame)
+                assert core.header_size(frame) > len(frame)
             except CorruptDataError as e:
                 assert "versions of whole items" in str(e)  # noqa: PT017
 
@@ -148,7 +141,7 @@ def test_blocks_that_are_the_same_claim_what_the_base_has():
     frame = parts.joined()
     assert len(frame) < 10 * n
     with pytest.raises(BaseMismatchError):
-        _core.decode(frame, bytes(size))
+        core.decode(frame, bytes(size))
 
 
 @limited
@@ -156,18 +149,18 @@ def test_versions_that_are_the_same_are_no_larger_than_constants(read_limited):
     """Both claim 4 MiB in few bytes, which a reader may refuse by the raw size."""
     size, n = 1 << 22, 256
     parts = Parts(layout=FLOAT8, raw_size=n * size, n_versions=n, flags=32 | 22)
-    parts.set_table([(NO_PARENT, NONE, b"")] + [(0, NONE, b"")] * (n - 1))
+    parts.set_table([(NO_PARENT, NO_MODEL, b"")] + [(0, NO_MODEL, b"")] * (n - 1))
     parts.blocks = [b"\1\7"] + [same_block(1)] * (n - 1)
     frame = parts.joined()
     assert len(frame) < 13 * n
-    assert _core.Index(frame).raw_size == n * size
+    assert core.Index(frame).raw_size == n * size
     assert read_limited(frame, mebibytes=256, seconds=10) == ["MemoryError", "read", "read"]
 
 
 def test_the_base_is_compared_before_any_model_is_read():
-    parts = Parts.of(_core.encode(bytes(range(256)) * 8, 3, 0, base=bytes(2048)))
+    parts = Parts.of(core.encode(bytes(range(256)) * 8, 3, 0, base=bytes(2048)))
     parts.model, parts.flags = b"\1" + b"\xff" * 50, parts.flags | MODEL
     with pytest.raises(BaseMismatchError):
-        _core.decode(parts.joined(), bytes(2047) + b"x")
+        core.decode(parts.joined(), bytes(2047) + b"x")
     with pytest.raises(CodecError):
-        _core.decode(parts.joined(), bytes(2048))
+        core.decode(parts.joined(), bytes(2048))

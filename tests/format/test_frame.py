@@ -9,8 +9,6 @@ import numcodecs
 import pytest
 
 import bf16codecs
-import reference_encoder as build
-from bf16codecs import _core
 from bf16codecs.errors import (
     CorruptDataError,
     TruncatedDataError,
@@ -30,13 +28,15 @@ from frames import (
     version_of,
 )
 from looping import for_each, noted
+from makers import frames as build
+from native_core import core
 from tiers import by_tier
 
 
 def blocks_flipped(frame: bytes):
     """Yield a frame with bits of its blocks flipped; fewer with a model, which is slow."""
     step = by_tier(13, 5 if has_model(frame) else 1)
-    return flips(frame, _core.Index(frame).header_size, len(frame), step)
+    return flips(frame, core.Index(frame).header_size, len(frame), step)
 
 
 def test_frames_have_the_models_of_their_names():
@@ -54,7 +54,7 @@ def test_frames_have_the_models_of_their_names():
 def test_every_truncation_is_told_as_one(name, checksum):
     frame, raw = make(name, checksum=checksum)
     assert bf16codecs.decode(frame) == raw
-    head = _core.Index(frame).header_size
+    head = core.Index(frame).header_size
     sizes = {*range(head), *range(head, len(frame), by_tier(7, 1)), len(frame) - 1}
     for length in sizes:
         refuse(frame[:length], TruncatedDataError)
@@ -63,16 +63,16 @@ def test_every_truncation_is_told_as_one(name, checksum):
 @for_each("name", FRAMES)
 def test_truncated_heads(name):
     frame, _ = make(name)
-    head = _core.Index(frame).header_size
+    head = core.Index(frame).header_size
     for length in range(head):
         with pytest.raises(TruncatedDataError):
-            _core.Index(frame[:length])
+            core.Index(frame[:length])
     header = HEADER + 8 * has_model(frame)
     for length in range(header):
         with pytest.raises(TruncatedDataError):
-            _core.header_size(frame[:length])
-    assert _core.header_size(frame[:header]) == head
-    index = _core.Index(frame[:head])
+            core.header_size(frame[:length])
+    assert core.header_size(frame[:header]) == head
+    index = core.Index(frame[:head])
     assert index.frame_size == len(frame)
     assert index.header_size == head
 
@@ -107,7 +107,7 @@ def test_every_bit_of_the_head_is_guarded(name, checksum):
         refuse_head(flipped, CorruptDataError)
     for flipped in flips(frame, 4, 5):
         refuse_head(flipped, UnsupportedVersionError if flipped[4] else CorruptDataError)
-    for flipped in flips(frame, 5, _core.Index(frame).header_size, by_tier(3, 1)):
+    for flipped in flips(frame, 5, core.Index(frame).header_size, by_tier(3, 1)):
         refuse_head(flipped, CorruptDataError)
 
 
@@ -117,7 +117,7 @@ def test_every_bit_of_blocks_with_checksums_is_guarded(name):
     out = bytearray(len(raw))
     for flipped in blocks_flipped(frame):
         try:
-            _core.decode_into(flipped, out)
+            core.decode_into(flipped, out)
         except CorruptDataError:
             continue
         # Bits without meaning: in a Zstandard frame's window size, and in the last byte of rows.
@@ -130,31 +130,31 @@ def test_blocks_without_checksums_never_decode_to_another_length(name):
     frame, raw = make(name, checksum=False)
     for flipped in blocks_flipped(frame):
         with contextlib.suppress(CorruptDataError):
-            assert len(_core.decode(flipped)) == len(raw)
+            assert len(core.decode(flipped)) == len(raw)
 
 
 def test_two_blocks_exchanged_are_found():
-    frame = _core.encode(weights(512), SPLIT, BFLOAT16, block=256)
-    a, b, end = _core.Index(frame).offsets
+    frame = core.encode(weights(512), SPLIT, BFLOAT16, block=256)
+    a, b, end = core.Index(frame).offsets
     with pytest.raises(CorruptDataError, match="block 0 of 2"):
-        _core.decode(frame[:a] + frame[b:end] + frame[a:b])
+        core.decode(frame[:a] + frame[b:end] + frame[a:b])
 
 
 def test_errors_tell_what_and_where():
     frame, _ = make("arithmetic, blocks")
-    offsets = _core.Index(frame).offsets
+    offsets = core.Index(frame).offsets
     damaged = bytearray(frame)
     damaged[offsets[2] + 20] ^= 1
     with pytest.raises(CorruptDataError, match=f"block 2 of 4, at byte {offsets[2]}: "):
-        _core.decode(damaged)
+        core.decode(damaged)
     with pytest.raises(UnsupportedVersionError, match=r"version 9.*upgrade .*, or, .* damaged"):
-        _core.decode(frame[:4] + b"\x09" + frame[5:])
+        core.decode(frame[:4] + b"\x09" + frame[5:])
     with pytest.raises(TruncatedDataError, match=f"{len(frame) - 1} bytes of {len(frame)}"):
-        _core.decode(frame[:-1])
+        core.decode(frame[:-1])
 
 
 def test_a_newer_version_is_told_before_anything_else_is_looked_at():
-    for version in range(_core.FORMAT_VERSION + 1, 256):
+    for version in range(core.FORMAT_VERSION + 1, 256):
         refuse_head(build.MAGIC + bytes([version]), UnsupportedVersionError)
         refuse_head(build.MAGIC + bytes([version]) + bytes(100), UnsupportedVersionError)
 
@@ -164,7 +164,7 @@ def test_version_0_is_damage_and_no_reason_to_upgrade():
     for damaged in (build.MAGIC + b"\0", build.MAGIC + bytes(100), frame[:4] + b"\0" + frame[5:]):
         refuse_head(damaged, CorruptDataError)
         with pytest.raises(CorruptDataError, match=r"no format version 0$"):
-            _core.decode(damaged)
+            core.decode(damaged)
 
 
 def test_other_data_are_no_frame():

@@ -7,8 +7,6 @@ import sys
 import pytest
 
 import bf16codecs
-import reference_encoder as build
-from bf16codecs import _core
 from bf16codecs.errors import (
     CodecError,
     CorruptDataError,
@@ -19,15 +17,17 @@ from frames import (
     refuse_head,
 )
 from looping import for_each
+from makers import frames as build
+from native_core import core
 from reference_planes import STORED
 
 ONE = build.block((STORED, bytes(256)), (STORED, bytes(256)))
 
 
 def test_a_frame_by_hand_is_taken():
-    assert _core.decode(build.frame(512, [ONE])) == bytes(512)
-    with_sum = build.frame(512, [ONE], sums=[_core.checksum(bytes(512))])
-    assert _core.decode(with_sum) == bytes(512)
+    assert core.decode(build.frame(512, [ONE])) == bytes(512)
+    with_sum = build.frame(512, [ONE], sums=[core.checksum(bytes(512))])
+    assert core.decode(with_sum) == bytes(512)
 
 
 @for_each("codec", [0, 5, 6, 127, 128, 255])
@@ -49,7 +49,7 @@ def test_block_sizes_out_of_range(flags):
             taken = flags in (0, 0x80) and k >= 8 and 1 << k <= largest
             frame = build.frame(0, [], layout=layout, k=k | flags)
             if taken:
-                assert _core.decode(frame) == b""
+                assert core.decode(frame) == b""
             else:
                 refuse_head(frame, CorruptDataError)
 
@@ -70,13 +70,13 @@ def test_sizes_of_blocks_that_do_not_agree_with_the_frame():
     for first in (1, len(ONE) - 1, len(ONE) + 1):
         frame = build.frame(1024, both, sizes=[first, 2 * len(ONE) - first])
         with pytest.raises(CorruptDataError):
-            _core.decode(frame)
+            core.decode(frame)
 
 
 def test_raw_sizes_that_do_not_agree_with_the_blocks():
     for raw_size in (0, 1, 2, 500, 510, 511):
         tail = bytes(raw_size % 2)
-        for call in (_core.decode, _core.inspect):
+        for call in (core.decode, core.inspect):
             with pytest.raises(CorruptDataError):
                 call(build.frame(raw_size, [ONE], tail=tail))
     for raw_size in (513, 514, 1024):
@@ -104,7 +104,7 @@ def test_raw_sizes_that_no_frame_of_this_size_can_have(lie, layout):
             frame = build.frame(512, [ONE], layout=layout, k=k, sums=sums)
             frame = build.repaired(frame[:8] + LIES[lie].to_bytes(8, "little") + frame[16:])
             with pytest.raises(CodecError):
-                _core.decode(frame)
+                core.decode(frame)
             with pytest.raises(CodecError):
                 bf16codecs.decode(frame)
             with pytest.raises(CodecError):

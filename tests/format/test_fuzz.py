@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 
 import reference_decoder as reference
-import reference_encoder as build
 import tiers
-from bf16codecs import _core
 from bf16codecs.errors import CodecError
 from contents import choose, lcg_bytes, matrix, weights, with_zeros
 from guarded import Arena, needs_guards
 from looping import for_each
+from makers import frames as build
+from makers.planes import pairs_payload, wide_payload, zstandard_runs
+from native_core import core
 from reference_planes import CONSTANT, RANS_PAIRS, RANS_WIDE, STORED, ZSTANDARD, FormatError
 from tiers import by_tier
 from tile_frames import random_numbers, tile_frame, tile_keys
@@ -39,16 +40,16 @@ def encoded_frames() -> list[bytes]:
                 level = 3 if codec == 4 else 0
                 for block in (0, 256):
                     frames.append(
-                        _core.encode(raw, codec, dtype, block=block, level=level, checksum=checksum)
+                        core.encode(raw, codec, dtype, block=block, level=level, checksum=checksum)
                     )
     # Enough for several Huffman streams, and for the wide loads of rANS.
-    frames += [_core.encode(weights(6000), codec, 0, checksum=False) for codec in (2, 3)]
+    frames += [core.encode(weights(6000), codec, 0, checksum=False) for codec in (2, 3)]
     for dtype in range(6):
         for block, checksum in ((0, False), (1024, False), (1024, True)):
             raw = matrix(60, 64, dtype)
             for content in (raw, with_zeros(raw, dtype)):  # in tiles, and in the scale mode
                 frames.append(
-                    _core.encode(content, 3, dtype, level=1, row=64, block=block, checksum=checksum)
+                    core.encode(content, 3, dtype, level=1, row=64, block=block, checksum=checksum)
                 )
     return frames
 
@@ -59,12 +60,12 @@ def built_frames() -> list[bytes]:
     few = choose(n, [3, 4, 5, 6], [100, 60, 30, 3]).astype(np.uint8).tobytes()
     frames = []
     for log2_groups in (0, 1, 2):
-        escaped = build.pairs_payload(
+        escaped = pairs_payload(
             few, [130, 80, 40, 6], [3, 4, 5, 0], log2_groups=log2_groups, escape=True
         )
-        pairs = build.pairs_payload(few, [130, 80, 40, 6], [3, 4, 5, 6], log2_groups=log2_groups)
-        wide = build.wide_payload(few, {3: 2000, 4: 1200, 5: 800, 6: 96}, log2_groups=log2_groups)
-        zstandard = build.zstandard_runs(n, (1, n))
+        pairs = pairs_payload(few, [130, 80, 40, 6], [3, 4, 5, 6], log2_groups=log2_groups)
+        wide = wide_payload(few, {3: 2000, 4: 1200, 5: 800, 6: 96}, log2_groups=log2_groups)
+        zstandard = zstandard_runs(n, (1, n))
         for high in ((RANS_PAIRS, escaped), (RANS_PAIRS, pairs), (RANS_WIDE, wide)):
             for low in ((STORED, lcg_bytes(n)), (CONSTANT, b"\7"), high, (ZSTANDARD, zstandard)):
                 frames.append(build.one_block(build.block(high, low), n, k=11))
@@ -177,11 +178,11 @@ def damaged(number: int) -> bytes:
 def outcome(frame: memoryview, arena: Arena, at_end: bool) -> bytes | None:
     """Decode into guarded memory; None means an error of this package."""
     try:
-        size = _core.Index(frame).raw_size
+        size = core.Index(frame).raw_size
         if size > LARGEST:  # blocks of a few bytes may decode to 4 MiB each
             return None
         out = arena.room(size, at_end)
-        assert _core.decode_into(frame, out) == size
+        assert core.decode_into(frame, out) == size
         return bytes(out)
     except CodecError:
         return None
@@ -213,7 +214,7 @@ def test_inspecting_damaged_frames():
     for number in range(ITERATIONS // 8):
         frame = source.holding(damaged(ITERATIONS + number), at_end=True)
         try:
-            assert _core.inspect(frame)["encoded_size"] == len(frame)
+            assert core.inspect(frame)["encoded_size"] == len(frame)
         except CodecError:
             continue
 
@@ -233,12 +234,12 @@ def test_intact_data_are_not_left_either(codec, level, dtype, at_end):
             raw = choose(size, list(range(40)), [1000, *[3] * 39]).astype(np.uint8).tobytes()
         for block in (0, 256):
             for checksum in (True, False):
-                frame = _core.encode(
+                frame = core.encode(
                     raws.holding(raw, at_end), codec, dtype, level=level, block=block,
                     checksum=checksum,
                 )  # fmt: skip
                 out = target.room(size, at_end)
-                _core.decode_into(frames.holding(frame, at_end), out)
+                core.decode_into(frames.holding(frame, at_end), out)
                 assert out == raw, (size, block, checksum)
 
 
@@ -247,8 +248,8 @@ def test_payloads_of_blocks_alone_are_not_left():
     payloads, target = Arena(1 << 18), Arena(1 << 18)
     for codec, level in ((1, 0), (2, 0), (3, 0), (3, 1)):
         raw = weights(20_000) + b"x"
-        frame = _core.encode(raw, codec, 0, level=level, block=1024)
-        index = _core.Index(frame)
+        frame = core.encode(raw, codec, 0, level=level, block=1024)
+        index = core.Index(frame)
         for first in range(index.n_blocks):
             part = raw[2048 * first : 2048 * (first + 1) + (first + 1 == index.n_blocks)]
             payload = frame[index.offsets[first] : index.offsets[first + 1]]

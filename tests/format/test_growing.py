@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import bf16codecs
 import reference_growing as reference
-from bf16codecs import BF16Arithmetic, BF16Huffman, _core
+from bf16codecs import BF16Arithmetic, BF16Huffman
 from bf16codecs.errors import (
     CodecError,
     CorruptDataError,
@@ -32,10 +32,11 @@ from growing_frames import (
     with_header,
 )
 from looping import for_each
+from native_core import core
 from reference_planes import FormatError, TruncatedFrame, UnknownVersion
 from tiers import by_tier
 
-DTYPES = list(_core.DTYPES)
+DTYPES = list(core.DTYPES)
 ERRORS = {TruncatedFrame: TruncatedDataError, UnknownVersion: UnsupportedVersionError}
 
 
@@ -55,11 +56,11 @@ def refuse(growing: bytes, error: type[CodecError] | None = None, shows: bool = 
     out = np.full(64, 0x55, np.uint8)
     calls = [
         lambda: bf16codecs.decode(growing),
-        lambda: _core.decode(growing, padded=True),
+        lambda: core.decode(growing, padded=True),
         lambda: BF16Huffman(steps=4).decode(growing),
     ]
     if shows:
-        calls += [lambda: bf16codecs.inspect(growing), lambda: _core.decode_into(growing, out)]
+        calls += [lambda: bf16codecs.inspect(growing), lambda: core.decode_into(growing, out)]
     for call in calls:
         with pytest.raises(CodecError) as native:
             call()
@@ -89,8 +90,8 @@ def growing_frames(draw):
         if parent is None and draw(st.booleans()):
             options["by_byte"] = True
         base = None if parent is None else versions[parent]
-        layout = {"codec": _core.CODECS[codec], "dtype": dtype}
-        frames.append(_core.encode(version, base=base, **layout, **options))
+        layout = {"codec": core.CODECS[codec], "dtype": dtype}
+        frames.append(core.encode(version, base=base, **layout, **options))
         parents.append(parent)
     room = count + draw(st.integers(0, 3))
     nbytes = n * WIDTHS[dtype]
@@ -107,12 +108,12 @@ def test_both_decode_the_same(case, rest):
         assert reference.decode_versions(content) == versions
         assert reference.decode_whole(content) == whole
         assert bf16codecs.decode(content) == raw
-        assert _core.decode(content, padded=True) == whole
+        assert core.decode(content, padded=True) == whole
         out = np.empty(len(raw), np.uint8)
         assert bf16codecs.decode(content, out=out, base=b"of no use") is out
         assert out.tobytes() == raw
         out = np.empty(len(whole), np.uint8)
-        _core.decode_into(content, out, padded=True)
+        core.decode_into(content, out, padded=True)
         assert out.tobytes() == whole
 
 
@@ -126,18 +127,18 @@ def test_the_fields(growing):
     assert growing[:8] == bytes.fromhex("BF16C0DE 02 10 00 08")
     version_size, room, zero, checksum = struct.unpack_from("<QIQI", growing, 8)
     assert (version_size, room, zero) == (1200, 4, 0)
-    assert checksum == _core.checksum(growing[:28])
+    assert checksum == core.checksum(growing[:28])
     end, parent, zero, checksum = struct.unpack_from("<QHHI", growing, HEADER + ENTRY)
-    assert (parent, zero, checksum) == (0, 0, _core.checksum(growing[48:60]))
+    assert (parent, zero, checksum) == (0, 0, core.checksum(growing[48:60]))
     assert growing[end : end + 4] == growing[:4]
     assert growing[HEADER + 3 * ENTRY : HEADER + 4 * ENTRY] == bytes(ENTRY)
-    index = _core.GrowingIndex(growing[: HEADER + 4 * ENTRY])
+    index = core.GrowingIndex(growing[: HEADER + 4 * ENTRY])
     assert (index.version_size, index.room, index.dtype) == (1200, 4, "bfloat16")
     assert (index.raw_size, index.directory_size) == (4800, HEADER + 4 * ENTRY)
     assert (index.block_items, index.item_size) == (256, 2)
     assert index.parents == [None, 0, 1]
     assert index.ends[-1] == len(growing)
-    assert _core.header_size(growing[:HEADER]) == index.directory_size
+    assert core.header_size(growing[:HEADER]) == index.directory_size
     with pytest.raises(IndexError, match="no version 3: there are 3"):
         index.frame(3, growing)
 
@@ -195,7 +196,7 @@ def test_cut_off_in_the_directory_and_the_first_frame(growing, size):
 def test_cut_off_anywhere(growing):
     for size in range(HEADER + 4 * ENTRY, len(growing), by_tier(7, 1)):
         with pytest.raises(TruncatedDataError):
-            _core.decode(growing[:size])
+            core.decode(growing[:size])
         with pytest.raises(TruncatedFrame):
             reference.decode_versions(growing[:size])
 
@@ -205,7 +206,7 @@ def test_flipped_bits_of_the_directory(growing):
         with pytest.raises(FormatError):
             reference.decode(flipped)
         with pytest.raises(CodecError):
-            _core.decode(flipped)
+            core.decode(flipped)
         with pytest.raises(CodecError):
             bf16codecs.inspect(flipped)
 
@@ -213,7 +214,7 @@ def test_flipped_bits_of_the_directory(growing):
 def test_flipped_bits_of_the_frames(growing):
     for flipped in flips(growing, HEADER + 4 * ENTRY, len(growing), by_tier(11, 3)):
         with pytest.raises(CodecError, match=r"version [012]: "):
-            _core.decode(flipped)
+            core.decode(flipped)
 
 
 WRONG_HEADERS = {
@@ -259,7 +260,7 @@ def test_room_that_is_not_there(growing):
 
 
 def test_entries_that_lie(growing):
-    index = _core.GrowingIndex(growing)
+    index = core.GrowingIndex(growing)
     ends, begin = index.ends, index.directory_size
     wrong = {
         "the end of the directory": (0, begin, NO_PARENT),
@@ -290,8 +291,8 @@ def test_versions_that_are_not_there(growing):
     refuse(growing[: at[0]] + empty + growing[at[1] :], CorruptDataError)
     refuse(growing[: at[1]] + empty + growing[at[2] :], CorruptDataError)
     without_last = growing[: at[2]] + empty + growing[at[3] :]
-    assert _core.decode(without_last) == _core.decode(growing)[:2400]
-    assert reference.decode(without_last) == _core.decode(growing)[:2400]
+    assert core.decode(without_last) == core.decode(growing)[:2400]
+    assert reference.decode(without_last) == core.decode(growing)[:2400]
     behind = with_entry(without_last, 3, len(growing), 1)
     refuse(behind, CorruptDataError)
 
@@ -311,10 +312,10 @@ def test_frames_that_do_not_belong(growing):
         "another size": version_frames([first[:-2]], [None], "bfloat16")[0],
         "another dtype": version_frames([first], [None], "float16")[0],
         "another k": version_frames([first], [None], "bfloat16", 512)[0],
-        "several versions": _core.encode(first, 3, 0, block=256, steps=2),
+        "several versions": core.encode(first, 3, 0, block=256, steps=2),
         "growing": grow([first], 1, dtype="bfloat16"),
         "a base": frames[1],
-        "a tail": _core.encode(first.tobytes() + b"t", 3, 0, block=256),
+        "a tail": core.encode(first.tobytes() + b"t", 3, 0, block=256),
         "nothing": b"\0",
         "a byte behind": frames[0] + b"\0",
         "a newer version": frames[0][:4] + b"\3" + frames[0][5:],
@@ -329,14 +330,14 @@ def test_frames_that_do_not_belong(growing):
         refuse(grown([frames[0], frame], [None, 0], 4, 1200, "bfloat16"), CorruptDataError, shows)
     cut = frames[0][:-1]
     with pytest.raises(CodecError, match="version 0: "):
-        _core.decode(grown([cut], [None], 4, 1200, "bfloat16"))
+        core.decode(grown([cut], [None], 4, 1200, "bfloat16"))
 
 
 def test_other_functions_refuse_growing_frames(growing):
     out = np.empty(4800, np.uint8)
     for call in (
-        lambda: _core.Index(growing),
-        lambda: _core.decode_blocks(growing, 0, 1, out),
+        lambda: core.Index(growing),
+        lambda: core.decode_blocks(growing, 0, 1, out),
     ):
         with pytest.raises(CorruptDataError, match="a growing frame, where one of its versions"):
             call()
@@ -351,7 +352,7 @@ def test_directories_that_the_format_does_not_have():
         (1 << 60, 9, "larger than any memory"),
     ):
         with pytest.raises(ValueError, match=message):
-            _core.growing_directory(0, 256, size, room)
+            core.growing_directory(0, 256, size, room)
     with pytest.raises(ValueError, match="block must be"):
-        _core.growing_directory(0, 100, 1200, 1)
-    assert len(_core.growing_directory(0, 256, 2, 65534)) == HEADER + ENTRY * 65534
+        core.growing_directory(0, 100, 1200, 1)
+    assert len(core.growing_directory(0, 256, 2, 65534)) == HEADER + ENTRY * 65534

@@ -8,19 +8,14 @@ from dataclasses import replace
 
 import pytest
 
-import reference_encoder as build
-from bf16codecs import _core
 from bf16codecs.errors import CorruptDataError
+from makers import frames as build
+from makers.grids import GridNumbers, write_rows
+from makers.scale import Numbers, long_period_model, scale_payload, write_model
+from makers.tiles import TileNumbers, tiles_payload, write_tile_model
+from native_core import core
 from reference_grid import SECTION
-from reference_grid_encoder import GridNumbers, write_rows
-from reference_model_encoder import (
-    Numbers,
-    long_period_model,
-    scale_payload,
-    write_model,
-)
 from reference_planes import CONSTANT, JOINED, SCALE, TILES
-from reference_tiles_encoder import TileNumbers, tiles_payload, write_tile_model
 from tiers import by_tier
 
 BFLOAT16, FLOAT8 = 0, 4
@@ -119,11 +114,11 @@ def test_sections_after_the_wanted_blocks_are_not_read(version):
         version=version,
     )
     out = bytearray(SECTION)
-    _core.decode_blocks(frame, 0, 1, out)
+    core.decode_blocks(frame, 0, 1, out)
     assert out == b"\1" * SECTION
     for blocks in ((1, 2), (0, 2)):
         with pytest.raises(CorruptDataError, match="out of range"):
-            _core.decode_blocks(frame, *blocks, bytearray(SECTION * (blocks[1] - blocks[0])))
+            core.decode_blocks(frame, *blocks, bytearray(SECTION * (blocks[1] - blocks[0])))
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -146,8 +141,8 @@ def test_columns_that_are_changes_are_read_in_any_section(version):
         version=version,
     )
     out = bytearray(70)
-    _core.decode_blocks(frame, 2, 3, out)
-    assert out == _core.decode(frame)[2 * SECTION :]
+    core.decode_blocks(frame, 2, 3, out)
+    assert out == core.decode(frame)[2 * SECTION :]
     assert out == bytes(key >> 1 | (key & 1) << 7 for key in keys)
 
 

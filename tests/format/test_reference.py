@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 
 import reference_decoder as reference
-import reference_encoder as build
-from bf16codecs import _core
 from both_decoders import (
     FLOAT8,
     PLANE,
@@ -24,6 +22,9 @@ from both_decoders import (
 )
 from contents import lcg_bytes, weights
 from looping import for_each
+from makers import frames as build
+from makers.planes import pairs_payload, pairs_table, wide_payload, wide_table, zstandard_runs
+from native_core import core
 from reference_planes import (
     CONSTANT,
     DECODERS,
@@ -50,7 +51,7 @@ def test_example_of_the_document(root):
     (raw,) = re.findall(r"^The five bytes `(.*?)`", example, re.MULTILINE)
     frame = bytes.fromhex(" ".join(re.findall(r"^\| `(.*?)` \|", example, re.MULTILINE)))
     assert both_decode(frame) == bytes.fromhex(raw)
-    assert _core.encode(bytes.fromhex(raw), CODECS["arithmetic"], 0) == frame
+    assert core.encode(bytes.fromhex(raw), CODECS["arithmetic"], 0) == frame
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -60,7 +61,7 @@ def test_reference_decodes_what_the_encoder_writes(codec, dtype):
     for by_byte in (False, True):
         for size in (0, 1, 7, 8, 513, 2999):
             for block, checksum in ((0, True), (256, False), (256, True)):
-                frame = _core.encode(
+                frame = core.encode(
                     raw[:size],
                     CODECS[codec],
                     dtype,
@@ -75,13 +76,13 @@ def test_reference_decodes_what_the_encoder_writes(codec, dtype):
 @for_each("codec", CODECS)
 def test_reference_decodes_large_blocks(codec, n):
     raw = weights(n)
-    assert reference.decode(_core.encode(raw, CODECS[codec], 0)) == raw
+    assert reference.decode(core.encode(raw, CODECS[codec], 0)) == raw
 
 
 def test_checksum():
     for size in (0, 1, 127, 128, 129, 5000):
         data = lcg_bytes(size, seed=size)
-        assert _core.checksum(data) == reference.checksum(data)
+        assert core.checksum(data) == reference.checksum(data)
 
 
 # --- what no encoder of this package writes, but the format allows -------------------------------
@@ -107,9 +108,7 @@ def test_pairs_of_any_valid_table(table, log2_groups):
         if n == 0:
             continue
         plane = evenly(n, alphabet)
-        payload = build.pairs_payload(
-            plane, frequencies, symbols, log2_groups=log2_groups, escape=escape
-        )
+        payload = pairs_payload(plane, frequencies, symbols, log2_groups=log2_groups, escape=escape)
         assert both_decode(plane_frame(RANS_PAIRS, payload, n)) == plane
 
 
@@ -127,16 +126,16 @@ def test_pairs_of_any_valid_table(table, log2_groups):
 def test_wide_of_any_valid_table(frequencies, log2_groups):
     for n in (1, 31, 32 << log2_groups, 1000, 3001):
         plane = evenly(n, list(frequencies))
-        payload = build.wide_payload(plane, frequencies, log2_groups=log2_groups)
+        payload = wide_payload(plane, frequencies, log2_groups=log2_groups)
         assert both_decode(plane_frame(RANS_WIDE, payload, n)) == plane
 
 
 def test_modes_mix_freely_in_a_block():
     n = 1000
     plane = evenly(n, [9, 10, 11])
-    wide = build.wide_payload(plane, {9: 1000, 10: 2000, 11: 1096})
-    pairs = build.pairs_payload(plane, [100, 100, 56], [9, 10, 11])
-    zstandard = build.zstandard_runs(n, (5, 600), (6, 400))
+    wide = wide_payload(plane, {9: 1000, 10: 2000, 11: 1096})
+    pairs = pairs_payload(plane, [100, 100, 56], [9, 10, 11])
+    zstandard = zstandard_runs(n, (5, 600), (6, 400))
     kinds = [(STORED, plane), (CONSTANT, b"\x81"), (RANS_WIDE, wide), (RANS_PAIRS, pairs)]
     kinds.append((ZSTANDARD, zstandard))
     for first in kinds:
@@ -150,7 +149,7 @@ def test_escapes_in_the_middle_of_16_bit_items():
     n = 5000
     high = evenly(n, [120, 121, 122, 3, 120, 121, 255])
     low = lcg_bytes(n, 5)
-    payload = build.pairs_payload(high, [90, 80, 60, 26], [120, 121, 122, 0], escape=True)
+    payload = pairs_payload(high, [90, 80, 60, 26], [120, 121, 122, 0], escape=True)
     raw = both_decode(build.one_block(build.block((RANS_PAIRS, payload), (STORED, low)), n, k=13))
     items = np.frombuffer(high, np.uint8).astype("<u2") << 8 | np.frombuffer(low, np.uint8)
     assert raw == (items >> 1 | items << 15).tobytes()
@@ -191,8 +190,8 @@ def test_escapes_in_the_middle_of_16_bit_items():
     ],
 )
 def test_broken_pairs_tables_are_refused(frequencies, symbols, escape):
-    body = build.pairs_payload(PLANE, [128, 64, 64], [1, 2, 3])[7:]
-    refused(RANS_PAIRS, build.pairs_table(frequencies, symbols, escape=escape) + body)
+    body = pairs_payload(PLANE, [128, 64, 64], [1, 2, 3])[7:]
+    refused(RANS_PAIRS, pairs_table(frequencies, symbols, escape=escape) + body)
 
 
 def broken_bodies(payload: bytes, at: int):
@@ -225,7 +224,7 @@ def broken_bodies(payload: bytes, at: int):
 
 @for_each("groups_bits", [0x30, 0x80])
 def test_broken_pairs_payloads_are_refused(groups_bits):
-    payload = build.pairs_payload(PLANE, [128, 64, 64], [1, 2, 3])
+    payload = pairs_payload(PLANE, [128, 64, 64], [1, 2, 3])
     assert both_decode(plane_frame(RANS_PAIRS, payload, N)) == PLANE
     refused(RANS_PAIRS, bytes([payload[0] | groups_bits]) + payload[1:])
     for broken in broken_bodies(payload, 7):
@@ -235,7 +234,7 @@ def test_broken_pairs_payloads_are_refused(groups_bits):
 
 
 def test_pairs_need_exactly_their_escapes():
-    payload = build.pairs_payload(PLANE + b"\7", [128, 64, 64], [1, 2, 0], escape=True)
+    payload = pairs_payload(PLANE + b"\7", [128, 64, 64], [1, 2, 0], escape=True)
     assert both_decode(plane_frame(RANS_PAIRS, payload, N + 1)) == PLANE + b"\7"
     refused(RANS_PAIRS, payload + b"\0", N + 1)
     refused(RANS_PAIRS, payload[:-1], N + 1)
@@ -243,12 +242,12 @@ def test_pairs_need_exactly_their_escapes():
 
 
 def test_pairs_without_escapes_must_not_have_any():
-    payload = build.pairs_payload(PLANE, [128, 64, 64], [1, 2, 3])
+    payload = pairs_payload(PLANE, [128, 64, 64], [1, 2, 3])
     refused(RANS_PAIRS, payload + b"\0")
 
 
 def test_broken_wide_payloads_are_refused():
-    payload = build.wide_payload(PLANE, {1: 2000, 2: 1000, 3: 1096})
+    payload = wide_payload(PLANE, {1: 2000, 2: 1000, 3: 1096})
     assert both_decode(plane_frame(RANS_WIDE, payload, N)) == PLANE
     for head in (3, 4, 0x80, 0xFC):
         refused(RANS_WIDE, bytes([head]) + payload[1:])
@@ -261,14 +260,14 @@ def test_broken_wide_payloads_are_refused():
 @for_each(
     "table",
     [
-        build.wide_table({}),
-        build.wide_table({1: 4096}),
-        build.wide_table({1: 2000, 2: 2000}),
-        build.wide_table({1: 2000, 2: 1000, 3: 1097}),
-        build.wide_table({1: 2000, 2: 1000, 3: 32768}),
-        build.wide_table(dict.fromkeys(range(256), 17)),
-        build.wide_table({1: 4000, 2: 1})[:-1] + b"\xdf\x00",
-        build.wide_table({1: 4000, 2: 96})[:-1],
+        wide_table({}),
+        wide_table({1: 4096}),
+        wide_table({1: 2000, 2: 2000}),
+        wide_table({1: 2000, 2: 1000, 3: 1097}),
+        wide_table({1: 2000, 2: 1000, 3: 32768}),
+        wide_table(dict.fromkeys(range(256), 17)),
+        wide_table({1: 4000, 2: 1})[:-1] + b"\xdf\x00",
+        wide_table({1: 4000, 2: 96})[:-1],
     ],
     ids=[
         "no symbols",
@@ -282,12 +281,12 @@ def test_broken_wide_payloads_are_refused():
     ],
 )
 def test_broken_wide_tables_are_refused(table):
-    body = build.wide_payload(PLANE, {1: 2000, 2: 1000, 3: 1096})[39:]
+    body = wide_payload(PLANE, {1: 2000, 2: 1000, 3: 1096})[39:]
     refused(RANS_WIDE, table + body)
     refused(RANS_WIDE, table)
 
 
-ZSTD = build.zstandard_runs(N, (1, 600), (2, 40))
+ZSTD = zstandard_runs(N, (1, 600), (2, 40))
 SKIPPABLE = b"\x50\x2a\x4d\x18\x04\0\0\0abcd"
 
 
@@ -301,22 +300,22 @@ SKIPPABLE = b"\x50\x2a\x4d\x18\x04\0\0\0abcd"
         ZSTD[:-1],
         ZSTD + b"\0",
         ZSTD + ZSTD,
-        ZSTD + build.zstandard_runs(0, (0, 0)),
+        ZSTD + zstandard_runs(0, (0, 0)),
         ZSTD + SKIPPABLE,
         SKIPPABLE + ZSTD,
         SKIPPABLE,
-        build.zstandard_runs(None, (1, N)),
-        build.zstandard_runs(N + 1, (1, N)),
-        build.zstandard_runs(N + 1, (1, N + 1)),
-        build.zstandard_runs(N - 1, (1, N)),
-        build.zstandard_runs(N - 1, (1, N - 1)),
-        build.zstandard_runs(N, (1, N - 1)),
-        build.zstandard_runs(N, (1, N + 1)),
-        build.zstandard_runs(0, (1, N)),
-        build.zstandard_runs(1 << 40, (1, N)),
-        build.zstandard_runs(2**64 - 1, (1, N)),
-        build.zstandard_runs(2**64 - 2, (1, N)),
-        build.zstandard_runs(N, *[(1, 1 << 17)] * 5000),
+        zstandard_runs(None, (1, N)),
+        zstandard_runs(N + 1, (1, N)),
+        zstandard_runs(N + 1, (1, N + 1)),
+        zstandard_runs(N - 1, (1, N)),
+        zstandard_runs(N - 1, (1, N - 1)),
+        zstandard_runs(N, (1, N - 1)),
+        zstandard_runs(N, (1, N + 1)),
+        zstandard_runs(0, (1, N)),
+        zstandard_runs(1 << 40, (1, N)),
+        zstandard_runs(2**64 - 1, (1, N)),
+        zstandard_runs(2**64 - 2, (1, N)),
+        zstandard_runs(N, *[(1, 1 << 17)] * 5000),
         bytes(N),
     ],
 )
@@ -337,7 +336,7 @@ def test_planes_must_fill_their_block():
     assert both_decode(build.one_block(stored, N, k=10))
     constant = build.block((CONSTANT, b"\1"), (CONSTANT, b"\2"))
     assert both_decode(build.one_block(constant, N, k=10))
-    pairs = build.pairs_payload(PLANE, [128, 64, 64], [1, 2, 3])
+    pairs = pairs_payload(PLANE, [128, 64, 64], [1, 2, 3])
     coded = build.block((RANS_PAIRS, pairs), (STORED, PLANE))
     assert both_decode(build.one_block(coded, N, k=10))
     for block in (stored, constant, coded):

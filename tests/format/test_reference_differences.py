@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 
-import reference_encoder as build
 from both_decoders import both_decode_to_base, both_refuse_to_base
 from contents import lcg_bytes, weights
 from difference_frames import (
@@ -19,6 +18,16 @@ from difference_frames import (
     signed_numbers,
 )
 from looping import for_each
+from makers import frames as build
+from makers.differences import (
+    code_block,
+    code_differences,
+    difference_block,
+    write_difference_model,
+)
+from makers.frames import frame_to_base, low_planes, whole_block
+from makers.grids import write_rows
+from makers.lanes import pack_payload
 from reference_difference_model import (
     CLASSES,
     ESCAPE,
@@ -37,18 +46,7 @@ from reference_difference_model import (
     zigzag,
 )
 from reference_differences import bytes_from, items_from
-from reference_differences_encoder import (
-    code_block,
-    code_differences,
-    difference_block,
-    frame_to_base,
-    low_planes,
-    pack_payload,
-    whole_block,
-    write_difference_model,
-)
 from reference_grid import SECTION, largest_scale
-from reference_grid_encoder import write_rows
 from reference_planes import CONSTANT, STORED, FormatError
 from tiers import by_tier
 

@@ -5,27 +5,31 @@ from __future__ import annotations
 import pytest
 
 import reference_decoder as reference
-import reference_encoder as build
-from bf16codecs import _core
 from both_decoders import both_decode_to_base
 from contents import lcg_bytes, weights
 from difference_frames import base_of, code_blocks, frame_of, near_to, numbers_for, plain_numbers
 from looping import for_each
-from reference_difference_model import PLAIN, WIDTHS, expected_magnitude, raw_of_signed
-from reference_differences import bytes_from, items_from
-from reference_differences_encoder import (
+from makers import frames as build
+from makers.differences import (
     code_block,
     code_differences,
     difference_block,
+    write_difference_model,
+)
+from makers.frames import (
     frame_of_versions,
     frame_to_base,
     low_planes,
     model_of_versions,
-    pack_payload,
     same_block,
     whole_block,
-    write_difference_model,
 )
+from makers.lanes import pack_payload
+from makers.planes import huffman_payload, pairs_payload, wide_payload, zstandard_runs
+from makers.tiles import NO_CHANGES, TileNumbers, tiles_payload, write_tile_model
+from native_core import core
+from reference_difference_model import PLAIN, WIDTHS, expected_magnitude, raw_of_signed
+from reference_differences import bytes_from, items_from
 from reference_planes import (
     CONSTANT,
     HUFFMAN,
@@ -36,7 +40,6 @@ from reference_planes import (
     TILES,
     ZSTANDARD,
 )
-from reference_tiles_encoder import NO_CHANGES, TileNumbers, tiles_payload, write_tile_model
 from tiers import by_tier
 from tile_frames import expected_of, tile_keys
 
@@ -55,12 +58,12 @@ def test_reference_decodes_what_the_encoder_writes(dtype):
         for level in (0, 1):
             options = {"level": level, "block": 256, "row": 40}
             raw, below = versions[1] + tail, base + tail
-            frame = _core.encode(raw, ARITHMETIC, dtype, base=below, **options)
+            frame = core.encode(raw, ARITHMETIC, dtype, base=below, **options)
             assert both_decode_to_base(frame, below) == raw
             used += frame[7] >> 5 & 1
             if n:
                 raw = b"".join(versions)
-                frame = _core.encode(raw, ARITHMETIC, dtype, steps=len(versions), **options)
+                frame = core.encode(raw, ARITHMETIC, dtype, steps=len(versions), **options)
                 assert both_decode_to_base(frame) == raw
                 used += frame[7] >> 5 & 1
     assert used > by_tier(2, 4)
@@ -80,11 +83,9 @@ def test_low_planes_of_any_mode():
     lengths = dict.fromkeys(range(256), 8)
     coded = {
         STORED: lambda plane: plane,
-        HUFFMAN: lambda plane: build.huffman_payload(plane, lengths),
-        RANS_PAIRS: lambda plane: build.pairs_payload(
-            plane, [*[16] * 16], [*range(15), 0], escape=True
-        ),
-        RANS_WIDE: lambda plane: build.wide_payload(plane, own),
+        HUFFMAN: lambda plane: huffman_payload(plane, lengths),
+        RANS_PAIRS: lambda plane: pairs_payload(plane, [*[16] * 16], [*range(15), 0], escape=True),
+        RANS_WIDE: lambda plane: wide_payload(plane, own),
         ZSTANDARD: zstandard,
     }
     for mode, code in coded.items():
@@ -98,7 +99,7 @@ def test_low_planes_of_any_mode():
 
 
 def zstandard(plane: bytes) -> bytes:
-    return build.zstandard_runs(len(plane), *((byte, 1) for byte in plane))
+    return zstandard_runs(len(plane), *((byte, 1) for byte in plane))
 
 
 def test_constant_low_planes():
@@ -140,7 +141,7 @@ def test_without_a_model():
 
 def test_a_base_that_is_not_needed():
     """A base given to a frame that needs none is not looked at."""
-    frame = _core.encode(weights(500), 3, 0)
+    frame = core.encode(weights(500), 3, 0)
     assert both_decode_to_base(frame, b"any") == weights(500)
 
 

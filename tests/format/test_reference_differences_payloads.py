@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 from dataclasses import replace
 
-import reference_encoder as build
 from both_decoders import both_agree_to_base, both_decode_to_base, both_refuse_to_base, changed_bits
 from contents import lcg_bytes
 from difference_frames import near_to, plain_numbers
@@ -24,22 +23,21 @@ from difference_samples import (
     versions,
 )
 from looping import for_each
-from reference_difference_model import CLASSES, ESCAPE, PLAIN
-from reference_differences_encoder import (
+from makers import frames as build
+from makers.differences import (
     FALLING,
     code_block,
     code_differences,
     difference_block,
-    frame_to_base,
-    items_from,
-    model_of_versions,
-    pack_payload,
     write_difference_model,
 )
+from makers.frames import frame_to_base, model_of_versions
+from makers.grids import REFUSED_GRIDS, write_rows
+from makers.lanes import n_unused_bits, pack_payload
+from reference_difference_model import CLASSES, ESCAPE, PLAIN
+from reference_differences import items_from
 from reference_grid import SECTION
-from reference_grid_encoder import REFUSED_GRIDS, write_rows
 from reference_planes import CONSTANT, LOWEST_STATE
-from reference_tiles_encoder import n_unused_bits
 from tiers import by_tier
 
 

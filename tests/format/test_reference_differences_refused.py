@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 
 import reference_decoder as reference
-import reference_encoder as build
-from bf16codecs import _core
 from both_decoders import (
     both_agree_to_base,
     both_decode_to_base,
@@ -30,21 +28,22 @@ from difference_samples import (
     versions,
 )
 from looping import for_each
-from reference_difference_model import PLAIN
-from reference_differences import digest_of_base
-from reference_differences_encoder import (
+from makers import frames as build
+from makers.differences import code_differences, write_difference_model
+from makers.frames import (
     base_field,
-    code_differences,
     frame_to_base,
-    items_from,
     low_planes,
     model_of_versions,
-    pack_payload,
     same_block,
     sums_of,
     whole_block,
-    write_difference_model,
 )
+from makers.lanes import pack_payload
+from makers.tiles import TileNumbers, write_tile_model
+from native_core import core
+from reference_difference_model import PLAIN
+from reference_differences import digest_of_base, items_from
 from reference_planes import (
     CONSTANT,
     DIFFERENCE,
@@ -56,7 +55,6 @@ from reference_planes import (
     FormatError,
     TruncatedFrame,
 )
-from reference_tiles_encoder import TileNumbers, write_tile_model
 from tiers import by_tier
 
 # --- heads and base fields -----------------------------------------------------------------------
@@ -219,7 +217,7 @@ def test_differences_in_frames_without_them():
     for version in (1, 2):
         for block in (same_block(2), build.block((DIFFERENCE, PAYLOAD), (JOINED, b""))):
             both_refuse_to_base(build.frame(2 * N, [block], version=version))
-    model = _core.encode(weights(20_000), 3, 0, level=1)
+    model = core.encode(weights(20_000), 3, 0, level=1)
     assert reference.read_head(model).version in (1, 2)
 
 

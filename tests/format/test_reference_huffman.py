@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import reference_encoder as build
 from both_decoders import both_agree, both_decode, changed_bits, evenly, plane_frame, refused
 from looping import for_each
+from makers.planes import huffman_payload, huffman_table
 from reference_planes import HUFFMAN
 
 LENGTHS = {
@@ -31,7 +31,7 @@ def test_any_complete_code(name):
     lengths = LENGTHS[name]
     for n in (1, 2, 7, 700, 4095, 4096, 4103, 9000):
         plane = evenly(n, list(lengths))
-        payload = build.huffman_payload(plane, lengths)
+        payload = huffman_payload(plane, lengths)
         assert both_decode(plane_frame(HUFFMAN, payload, n)) == plane
 
 
@@ -40,19 +40,19 @@ def test_sizes_of_streams_take_four_bytes_where_one_may_be_long():
     lengths = LENGTHS["two symbols"]
     for n in (8 * 47661, 8 * 47661 + 7, 8 * 47662):
         plane = evenly(n, list(lengths))
-        assert both_decode(plane_frame(HUFFMAN, build.huffman_payload(plane, lengths), n)) == plane
+        assert both_decode(plane_frame(HUFFMAN, huffman_payload(plane, lengths), n)) == plane
 
 
 def test_one_symbol_of_a_code_is_enough():
     for n in (1, 100, 5000):
         plane = b"\5" * n
-        payload = build.huffman_payload(plane, {5: 3, 6: 3, 7: 2, 8: 1})
+        payload = huffman_payload(plane, {5: 3, 6: 3, 7: 2, 8: 1})
         assert both_decode(plane_frame(HUFFMAN, payload, n)) == plane
 
 
 def test_runs_of_absent_symbols_may_be_spelled_out():
     plane = evenly(100, [0, 3])
-    payload = build.huffman_payload(plane, {0: 1, 3: 1}, table=bytes.fromhex("10 01"))
+    payload = huffman_payload(plane, {0: 1, 3: 1}, table=bytes.fromhex("10 01"))
     assert both_decode(plane_frame(HUFFMAN, payload, 100)) == plane
 
 
@@ -84,24 +84,24 @@ def test_runs_of_absent_symbols_may_be_spelled_out():
 def test_broken_tables_are_refused(table):
     nibbles = table.replace(" ", "")
     whole = bytes.fromhex(nibbles + "0" * (len(nibbles) % 2))
-    body = build.huffman_payload(PLANE, SMALL, table=b"")
+    body = huffman_payload(PLANE, SMALL, table=b"")
     refused(HUFFMAN, whole + body, len(PLANE))
     refused(HUFFMAN, whole, len(PLANE))
 
 
 def test_tables_may_name_the_last_symbol_but_none_behind_it():
     plane = evenly(100, [254, 255])
-    payload = build.huffman_payload(plane, {254: 1, 255: 1})
+    payload = huffman_payload(plane, {254: 1, 255: 1})
     assert both_decode(plane_frame(HUFFMAN, payload, 100)) == plane
-    late = build.huffman_payload(plane, {254: 1, 255: 1}, table=bytes.fromhex("FF E1 10"))
+    late = huffman_payload(plane, {254: 1, 255: 1}, table=bytes.fromhex("FF E1 10"))
     refused(HUFFMAN, late, 100)
 
 
 @for_each("n", [700, 5000])
 def test_streams_must_end_with_their_first_symbol(n):
     plane = evenly(n, list(SMALL))
-    table = build.huffman_table(SMALL)
-    payload = build.huffman_payload(plane, SMALL)
+    table = huffman_table(SMALL)
+    payload = huffman_payload(plane, SMALL)
     for broken in (
         b"",
         table,
@@ -111,8 +111,8 @@ def test_streams_must_end_with_their_first_symbol(n):
         payload[:-1] + b"\0",
         payload[:-1] + bytes([payload[-1] ^ 0x80]),
         payload + payload[len(table) :],
-        build.huffman_payload(plane + plane[:1], SMALL),
-        build.huffman_payload(plane[:-1], SMALL),
+        huffman_payload(plane + plane[:1], SMALL),
+        huffman_payload(plane[:-1], SMALL),
     ):
         refused(HUFFMAN, broken, n)
 
@@ -120,14 +120,14 @@ def test_streams_must_end_with_their_first_symbol(n):
 @for_each("n", [4095, 4096])
 def test_the_number_of_streams_follows_from_the_number_of_symbols(n):
     other = 4095 + 4096 - n
-    payload = build.huffman_payload(evenly(other, list(SMALL)), SMALL)
+    payload = huffman_payload(evenly(other, list(SMALL)), SMALL)
     refused(HUFFMAN, payload, n)
 
 
 def test_sizes_of_streams_must_lie_in_the_payload():
     n = 5000
-    payload = build.huffman_payload(evenly(n, list(SMALL)), SMALL)
-    at = len(build.huffman_table(SMALL))
+    payload = huffman_payload(evenly(n, list(SMALL)), SMALL)
+    at = len(huffman_table(SMALL))
     for stream in range(7):
         here = at + 2 * stream
         size = int.from_bytes(payload[here : here + 2], "little")
@@ -137,6 +137,6 @@ def test_sizes_of_streams_must_lie_in_the_payload():
 
 
 def test_the_decoders_agree_on_changed_bits():
-    payload = build.huffman_payload(PLANE, SMALL)
+    payload = huffman_payload(PLANE, SMALL)
     for changed in changed_bits(payload):
         both_agree(plane_frame(HUFFMAN, changed, len(PLANE)))

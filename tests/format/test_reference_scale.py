@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 import reference_decoder as reference
-import reference_encoder as build
-from bf16codecs import _core
 from both_decoders import both_agree, both_decode, both_refuse, changed_bits
 from contents import lcg_bytes, lcg_words, matrix, weights, with_zeros
 from looping import for_each
+from makers import frames as build
+from makers.grids import REFUSED_GRIDS, write_rows
+from makers.scale import Numbers, scale_payload, write_model
+from native_core import core
 from reference_grid import KEY_BITS, SECTION, largest_scale
-from reference_grid_encoder import REFUSED_GRIDS, write_rows
-from reference_model_encoder import Numbers, scale_payload, write_model
 from reference_planes import CONSTANT, JOINED, SCALE, STORED
 from tiers import by_tier
 from tile_frames import expected_of, model_frame
@@ -33,7 +33,7 @@ def test_reference_decodes_what_the_encoder_writes(dtype):
         raw = with_zeros(matrix(rows, columns, dtype), dtype) + b"abcdefg"
         for row in by_tier((0, columns), (0, columns, 16, 1 << 20)):
             for block, checksum in ((0, True), (256, False)):
-                frame = _core.encode(
+                frame = core.encode(
                     raw, ARITHMETIC, dtype, level=BEST, block=block, checksum=checksum, row=row
                 )
                 assert both_decode(frame) == raw
@@ -60,9 +60,9 @@ def test_reference_decodes_what_the_encoder_writes(dtype):
 def test_any_content_at_level_best(raw):
     for dtype in by_tier((0, 2, 4), range(6)):
         for by_byte in (False, True):
-            frame = _core.encode(raw, ARITHMETIC, dtype, level=BEST, by_byte=by_byte, block=1024)
+            frame = core.encode(raw, ARITHMETIC, dtype, level=BEST, by_byte=by_byte, block=1024)
             assert both_decode(frame) == raw
-            assert len(frame) <= _core.bound(len(raw), ARITHMETIC, dtype, 1024)
+            assert len(frame) <= core.bound(len(raw), ARITHMETIC, dtype, 1024)
 
 
 # --- models by hand ------------------------------------------------------------------------------

@@ -9,23 +9,17 @@ import numpy as np
 import pytest
 
 import reference_decoder as reference
-import reference_encoder as build
-from bf16codecs import _core
 from both_decoders import both_decode
 from contents import gaussian, lcg_bytes, matrix, weights
 from looping import for_each
+from makers import frames as build
+from makers.grids import write_rows
+from makers.lanes import n_unused_bits
+from makers.tiles import Intervals, TileNumbers, code_tiles, tiles_payload, write_tile_model
+from native_core import core
 from reference_grid import KEY_BITS, SECTION, largest_scale
-from reference_grid_encoder import write_rows
 from reference_planes import CONSTANT, JOINED, TILES
 from reference_tile_tables import alias_slots
-from reference_tiles_encoder import (
-    Intervals,
-    TileNumbers,
-    code_tiles,
-    n_unused_bits,
-    tiles_payload,
-    write_tile_model,
-)
 from tiers import by_tier
 from tile_frames import (
     check_tiles,
@@ -51,7 +45,7 @@ def test_reference_decodes_what_the_encoder_writes(dtype):
         raw = matrix(rows, columns, dtype) + b"abcdefg"
         for row in by_tier((0, columns), (0, columns, 16, 1 << 20)):
             for block, checksum in ((0, True), (256, False)):
-                frame = _core.encode(
+                frame = core.encode(
                     raw, ARITHMETIC, dtype, level=BEST, block=block, checksum=checksum, row=row
                 )
                 assert both_decode(frame) == raw
@@ -88,9 +82,9 @@ def test_any_content_at_level_best(content):
     raw = CONTENTS[content]
     for dtype in by_tier((0, 4), range(6)):
         for block, row in ((0, 0), (8192, 100), *by_tier([], [(16384, 50)])):
-            frame = _core.encode(raw, ARITHMETIC, dtype, level=BEST, block=block, row=row)
+            frame = core.encode(raw, ARITHMETIC, dtype, level=BEST, block=block, row=row)
             assert both_decode(frame) == raw
-            assert len(frame) <= _core.bound(len(raw), ARITHMETIC, dtype, block)
+            assert len(frame) <= core.bound(len(raw), ARITHMETIC, dtype, block)
 
 
 # --- blocks --------------------------------------------------------------------------------------

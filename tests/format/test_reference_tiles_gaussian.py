@@ -6,10 +6,11 @@ import re
 from collections import Counter
 from dataclasses import replace
 
-import reference_encoder as build
 from both_decoders import both_agree, both_decode, both_refuse, changed_bits
 from checkout import ROOT
 from looping import for_each
+from makers import frames as build
+from makers.tiles import NO_CHANGES, TileNumbers, code_tiles, tiles_payload, write_tile_model
 from reference_grid import SECTION
 from reference_planes import CONSTANT, JOINED, TILES, FormatError
 from reference_tile_tables import (
@@ -20,13 +21,6 @@ from reference_tile_tables import (
     POWERS,
     TOTAL,
     alias_slots,
-)
-from reference_tiles_encoder import (
-    NO_CHANGES,
-    TileNumbers,
-    code_tiles,
-    tiles_payload,
-    write_tile_model,
 )
 from tiers import by_tier
 from tile_frames import (

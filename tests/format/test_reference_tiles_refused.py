@@ -4,25 +4,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import reference_encoder as build
 from both_decoders import both_agree, both_decode, both_refuse, changed_bits
 from looping import for_each
-from reference_grid import SECTION
-from reference_grid_encoder import REFUSED_GRIDS, write_rows
-from reference_model_encoder import Numbers, scale_payload, write_model
-from reference_planes import CONSTANT, JOINED, LOWEST_STATE, SCALE, STORED, TILES
-from reference_tiles import TilesPayload
-from reference_tiles_encoder import (
+from makers import frames as build
+from makers.grids import REFUSED_GRIDS, write_rows
+from makers.lanes import n_unused_bits, pack_payload, pack_states
+from makers.scale import Numbers, scale_payload, write_model
+from makers.tiles import (
     NO_CHANGES,
     Intervals,
     TileNumbers,
     code_tiles,
-    n_unused_bits,
-    pack_payload,
-    pack_states,
     tiles_payload,
     write_tile_model,
 )
+from reference_grid import SECTION
+from reference_planes import CONSTANT, JOINED, LOWEST_STATE, SCALE, STORED, TILES
+from reference_tiles import TilesPayload
 from tiers import by_tier
 from tile_frames import (
     evenly_among,
@@ -40,7 +38,7 @@ SIZES = sizes_up_to(3, 128, 240)
 PLAIN = TileNumbers(base=middle_of(0), lo=128, hi=240, escape=50, tables=[evenly_among(SIZES, 50)])
 MODEL = write_tile_model([PLAIN])
 PARTS = code_tiles(KEYS, PLAIN.section(0))
-PAYLOAD = pack_payload(PARTS, 0)
+PAYLOAD = pack_payload(PARTS, 2)
 
 
 def frame_of(payload: bytes = PAYLOAD, n: int = N, model: bytes | None = MODEL, **options) -> bytes:
@@ -49,7 +47,7 @@ def frame_of(payload: bytes = PAYLOAD, n: int = N, model: bytes | None = MODEL, 
 
 def changed(parts: TilesPayload = PARTS, **fields) -> bytes:
     """Return a frame of a payload with other fields."""
-    return frame_of(pack_payload(replace(parts, **fields), 0))
+    return frame_of(pack_payload(replace(parts, **fields), 2))
 
 
 def test_the_frame_that_the_others_damage():
@@ -218,7 +216,9 @@ def without_lanes(n: int, log2_groups: int, dtype: int) -> bytes:
     groups = 1 << log2_groups
     states = [LOWEST_STATE] * (32 * groups)
     rows = write_rows()
-    return pack_payload(TilesPayload(rows, groups, states, b"", [], [1] * n, []), dtype)
+    return pack_payload(
+        TilesPayload(rows, groups, states, b"", [], [1] * n, []), 2 if dtype == 0 else 1
+    )
 
 
 @for_each("dtype", [0, 4])
@@ -232,13 +232,13 @@ def test_blocks_too_short_for_their_lanes(log2_groups, dtype):
 
 def test_heads_with_other_bits():
     for head in range(3, 256):
-        both_refuse(frame_of(pack_payload(PARTS, 0, head=head)))
+        both_refuse(frame_of(pack_payload(PARTS, 2, head=head)))
     for head in (1, 2):
-        both_refuse(frame_of(pack_payload(PARTS, 0, head=head)))
+        both_refuse(frame_of(pack_payload(PARTS, 2, head=head)))
     for groups in (2, 4):
         parts = code_tiles(KEYS, PLAIN.section(0), log2_groups=groups // 2)
         for bit in range(2, 8):
-            payload = pack_payload(parts, 0, head=groups // 2 | 1 << bit)
+            payload = pack_payload(parts, 2, head=groups // 2 | 1 << bit)
             both_refuse(frame_of(payload))
 
 
@@ -247,7 +247,7 @@ def test_unused_bits_of_the_first_states():
     for seed in range(4):
         parts = code_tiles(tile_keys(N, seed=seed), PLAIN.section(0))
         for bit in range(n_unused_bits(parts.states)):
-            both_refuse(frame_of(pack_payload(parts, 0, unused=1 << bit)))
+            both_refuse(frame_of(pack_payload(parts, 2, unused=1 << bit)))
             n_checked += 1
     assert n_checked > 4
 
@@ -258,7 +258,7 @@ def test_payloads_of_another_size():
     for more in (b"\0", b"\0\0", b"\0\0\0", bytes(64)):
         both_refuse(frame_of(PAYLOAD + more))
     for size in (len(PAYLOAD), 65535):
-        both_refuse(frame_of(pack_payload(PARTS, 0, row_size=size)))
+        both_refuse(frame_of(pack_payload(PARTS, 2, row_size=size)))
 
 
 def test_words_run_out_or_are_left_over():
@@ -274,12 +274,12 @@ def test_more_or_fewer_escapes_than_symbols_of_escapes():
         both_refuse(changed(escapes=escapes))
     n = len(PARTS.escapes)
     for n_escapes in (0, n - 1, n + 1, 192, 193, 1 << 16, 1 << 31, (1 << 32) - 1):
-        both_refuse(frame_of(pack_payload(PARTS, 0, n_escapes=n_escapes)))
+        both_refuse(frame_of(pack_payload(PARTS, 2, n_escapes=n_escapes)))
     one_byte = replace(PLAIN, base=80)
     keys = tile_keys(N, 4)
     parts, model = code_tiles(keys, one_byte.section(4)), write_tile_model([one_byte])
     for escapes in (parts.escapes, parts.escapes[:-1], parts.escapes[:-2], [*parts.escapes, 1]):
-        frame = frame_of(pack_payload(replace(parts, escapes=escapes), 4), model=model, dtype=4)
+        frame = frame_of(pack_payload(replace(parts, escapes=escapes), 1), model=model, dtype=4)
         if escapes is parts.escapes:
             assert both_decode(frame) == expected_of(keys, 4)
         else:
@@ -334,10 +334,10 @@ def test_classes_of_rows_out_of_range():
     numbers = replace(PLAIN, run=(0, 100))
     section, model = numbers.section(0), write_tile_model([numbers])
     parts = code_tiles(KEYS, section, rows=write_rows(0, [1, 2, 3]))
-    assert both_decode(frame_of(pack_payload(parts, 0), model=model)) == expected_of(KEYS, 0)
+    assert both_decode(frame_of(pack_payload(parts, 2), model=model)) == expected_of(KEYS, 0)
     for classes in ([2048, 0, 0], [0, -2048, 0], [0, 0, 1_000_000], [0, 0, 2048]):
         broken = replace(parts, rows=write_rows(0, classes))
-        both_refuse(frame_of(pack_payload(broken, 0), model=model))
+        both_refuse(frame_of(pack_payload(broken, 2), model=model))
 
 
 # --- damage --------------------------------------------------------------------------------------

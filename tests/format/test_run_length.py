@@ -10,11 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import reference_run_length as reference
-from bf16codecs import RunLength, _core, bound
+from bf16codecs import RunLength, bound
 from bf16codecs.errors import CorruptDataError, TruncatedDataError
 from checkout import ROOT
 from contents import lcg_bytes
 from looping import for_each
+from native_core import core
 from reference_planes import FormatError, TruncatedFrame
 from tiers import by_tier
 
@@ -36,7 +37,7 @@ contents = st.lists(st.one_of(stretches, st.binary(max_size=20)), max_size=12).m
 def both_decode(encoded: bytes) -> bytes:
     raw = reference.decode(encoded)
     assert CODEC.decode(encoded) == raw
-    assert _core.rle_decoded_size(encoded) == len(raw) <= 85 * len(encoded)
+    assert core.rle_decoded_size(encoded) == len(raw) <= 85 * len(encoded)
     return raw
 
 
@@ -46,7 +47,7 @@ def both_agree(encoded: bytes) -> None:
         both_decode(encoded)
     except FormatError as refused:
         error = TruncatedDataError if isinstance(refused, TruncatedFrame) else CorruptDataError
-        for attempt in (CODEC.decode, _core.rle_decoded_size):
+        for attempt in (CODEC.decode, core.rle_decoded_size):
             with pytest.raises(error, match=r"^run lengths: "):
                 attempt(encoded)
         out = bytearray(b"\xaa" * 1000)

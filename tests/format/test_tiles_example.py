@@ -9,8 +9,9 @@ import pytest
 
 from checkout import ROOT
 from contents import lcg_words
+from makers.grids import write_rows
+from makers.tiles import Intervals, TileNumbers, code_symbols, symbol_of
 from reference_grid import column_terms, row_terms
-from reference_grid_encoder import write_rows
 from reference_planes import LOWEST_STATE
 from reference_tile_tables import alias_slots
 from reference_tiles import (
@@ -22,7 +23,6 @@ from reference_tiles import (
     run_lanes,
     tile_scales,
 )
-from reference_tiles_encoder import Intervals, TileNumbers, code_symbols, symbol_of
 from tile_frames import check_tiles
 
 BFLOAT16 = 0

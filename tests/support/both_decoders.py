@@ -7,10 +7,10 @@ import pytest
 
 import bf16codecs
 import reference_decoder as reference
-import reference_encoder as build
 from bf16codecs import errors
 from bf16codecs.errors import CorruptDataError
 from contents import choose
+from makers import frames as build
 from native_core import core
 from reference_planes import STORED, FormatError, OtherBase
 from tiers import by_tier

@@ -8,6 +8,8 @@ import numpy as np
 
 from both_decoders import both_decode_to_base
 from contents import SHAPES, falling, lcg_words, matrix
+from makers.differences import FALLING, DifferenceNumbers, code_block, write_difference_model
+from makers.frames import frame_to_base, whole_block
 from reference_difference_model import (
     BELOW_EXPONENT,
     ORDERED,
@@ -15,14 +17,6 @@ from reference_difference_model import (
     DifferenceSection,
 )
 from reference_differences import LANES, blocks_of
-from reference_differences_encoder import (
-    FALLING,
-    DifferenceNumbers,
-    code_block,
-    frame_to_base,
-    whole_block,
-    write_difference_model,
-)
 from reference_grid import largest_scale
 
 

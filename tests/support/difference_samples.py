@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import reference_encoder as build
 from both_decoders import both_refuse_to_base
 from difference_frames import base_of, near_to, numbers_for
-from reference_differences_encoder import (
-    code_block,
-    code_differences,
-    frame_of_versions,
-    frame_to_base,
-    items_from,
-    model_of_versions,
-    pack_payload,
-    whole_block,
-    write_difference_model,
-)
-from reference_grid_encoder import write_rows
+from makers import frames as build
+from makers.differences import code_block, code_differences, write_difference_model
+from makers.frames import frame_of_versions, frame_to_base, model_of_versions, whole_block
+from makers.grids import write_rows
+from makers.lanes import pack_payload
+from reference_differences import items_from
 from reference_planes import DIFFERENCE, JOINED
 
 N = 203

@@ -5,14 +5,14 @@ from __future__ import annotations
 import random
 
 import reference_decoder as reference
-import reference_encoder as build
 from both_decoders import both_decode
 from contents import falling, lcg_words
+from makers import frames as build
+from makers.tiles import Intervals, TileNumbers, tiles_payload, write_tile_model
 from reference_grid import KEY_BITS, largest_scale
 from reference_planes import JOINED, SCALE, STORED, TILES
 from reference_tile_tables import CHANGE_LIMIT, ESCAPE, LARGEST_N, TOTAL, classes_of
 from reference_tiles import largest_interval, raw_bits
-from reference_tiles_encoder import Intervals, TileNumbers, tiles_payload, write_tile_model
 
 
 def model_frame(

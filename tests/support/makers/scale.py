@@ -1,4 +1,4 @@
-"""Builds models and blocks of the scale mode by hand, whatever numbers a test asks for."""
+"""Models and payloads of the scale mode by hand, whatever numbers a test asks for."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
+from makers.grids import GridNumbers, GridWriter, RangeEncoder, Writer
 from reference_grid import FRACTION_BITS, KEY_BITS
-from reference_grid_encoder import GridNumbers, GridWriter, RangeEncoder, Writer
 from reference_model import Section, block_scales, symbols_of
 
 

@@ -1,4 +1,4 @@
-"""Builds tile models and blocks of tiles by hand, whatever numbers a test asks for."""
+"""Tile models and payloads of tiles by hand, whatever numbers a test asks for."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate, pairwise
 
+from makers.grids import GridNumbers, GridWriter, RangeEncoder, Writer, write_rows
+from makers.lanes import pack_payload, put
 from reference_grid import KEY_BITS, Bit, Grid
-from reference_grid_encoder import GridNumbers, GridWriter, RangeEncoder, Writer, write_rows
 from reference_planes import LOWEST_STATE
 from reference_tile_tables import (
     ESCAPE,
@@ -223,67 +224,12 @@ def code_symbols(
         slots, entries = slots_of(table.f), entries_of(table)
         for lane, item in reversed(list(enumerate(items, start=t % groups * LANES))):
             j, state = entries[symbols[item]], x[lane]
-            f, n = table.f[j], table.n[j]
-            if state >> 20 - n >= f:
-                words.append(state % (1 << 16))
-                state >>= 16
-            state = (state << n) + symbols[item] - table.base[j]
-            x[lane] = TOTAL * (state // f) + slots[j, state % f]
+            number = symbols[item] - table.base[j]
+            below, rank = put(state, table.f[j], table.n[j], number, words)
+            x[lane] = below + slots[j, rank]
     return words[::-1]
-
-
-def pack_payload(
-    parts: TilesPayload,
-    dtype: int,
-    *,
-    row_size: int | None = None,
-    head: int | None = None,
-    n_escapes: int | None = None,
-    unused: int = 0,
-    more: bytes = b"",
-) -> bytes:
-    """Put the fields of a payload together.
-
-    The numbers replace what the fields say; `unused` are bits after those of the first states, as
-    many as there is room for, and `more` are bytes at the end.
-    """
-    width = KEY_BITS[dtype] // 8
-    return b"".join(
-        [
-            (len(parts.rows) if row_size is None else row_size).to_bytes(2, "little"),
-            parts.rows,
-            bytes([parts.groups.bit_length() - 1 if head is None else head]),
-            (len(parts.escapes) if n_escapes is None else n_escapes).to_bytes(4, "little"),
-            pack_states(parts.states, unused),
-            parts.records,
-            *((key % (1 << 8 * width)).to_bytes(width, "little") for key in parts.escapes),
-            *(key.to_bytes(width, "little") for key in parts.rest),
-            *(word.to_bytes(2, "little") for word in parts.words),
-            more,
-        ]
-    )
-
-
-def n_unused_bits(states: Sequence[int]) -> int:
-    return -sum((x >> 16).bit_length() - 1 for x in states) % 8
-
-
-def pack_states(states: Sequence[int], unused: int = 0) -> bytes:
-    lengths = [(x >> 16).bit_length() - 1 for x in states]
-    bits, size = 0, 0
-    for b, x in zip(lengths, states, strict=True):
-        bits |= (x >> 16) % (1 << b) << size
-        size += b
-    bits |= unused << size
-    return b"".join(
-        [
-            *(bytes([lengths[i] | lengths[i + 1] << 4]) for i in range(0, len(lengths), 2)),
-            *((x % (1 << 16)).to_bytes(2, "little") for x in states),
-            bits.to_bytes(-(-size // 8), "little"),
-        ]
-    )
 
 
 def tiles_payload(keys: Sequence[int], section: TileSection, *args, **options) -> bytes:
     """Code the keys of a block in tiles, as `code_tiles` does."""
-    return pack_payload(code_tiles(keys, section, *args, **options), section.dtype)
+    return pack_payload(code_tiles(keys, section, *args, **options), KEY_BITS[section.dtype] // 8)

@@ -1,24 +1,23 @@
-"""Builds difference models, blocks of differences and their frames by hand, whatever a test asks.
+"""Difference models and blocks of differences by hand, whatever a test asks for.
 
 Like the reference decoder it follows docs/format_differences.md and not the native core.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 
-import reference_encoder as build
-from reference_checksum import checksum
+from makers.frames import block, low_planes
+from makers.grids import GridNumbers, GridWriter, RangeEncoder, Writer, write_rows
+from makers.lanes import pack_payload, put
 from reference_difference_model import (
     ESCAPE,
     EXCLUSIVE_OR,
     FIRST,
     MORE,
     PLAIN,
-    WIDTHS,
     DifferenceSection,
     ItemClass,
     expected_magnitude,
@@ -29,22 +28,13 @@ from reference_difference_model import (
     zigzag,
 )
 from reference_differences import (
-    DIFFERENCE_MODEL,
-    NO_MODEL,
-    NO_PARENT,
-    TILE_MODEL,
     DifferencePayload,
-    blocks_of,
     coded_items,
-    digest_of_base,
     items_from,
 )
 from reference_grid import Bit, Grid
-from reference_grid_encoder import GridNumbers, GridWriter, RangeEncoder, Writer, write_rows
-from reference_planes import DIFFERENCE, JOINED, LOWEST_STATE, SAME, STORED, rans_places
-from reference_tile_tables import TOTAL
+from reference_planes import DIFFERENCE, JOINED, LOWEST_STATE, STORED, rans_places
 from reference_tiles import LANES, tile_scales
-from reference_tiles_encoder import pack_states
 
 # --- The difference model ------------------------------------------------------------------------
 
@@ -188,57 +178,19 @@ def code_lanes(
         for lane in reversed(range(LANES)):
             (j, number), own = coded[t * LANES + places[lane]], classes[t * LANES + places[lane]]
             at = t % groups * LANES + lane
-            f, q = own.f[j], 0 if j == ESCAPE else MORE[j] + own.raw
-            state = x[at]
-            if state >> 20 - q >= f:
-                words.append(state % (1 << 16))
-                state >>= 16
-            state = (state << q) + number % (1 << q)
-            x[at] = TOTAL * (state // f) + sum(own.f[:j]) + state % f
+            n = 0 if j == ESCAPE else MORE[j] + own.raw
+            below, rank = put(x[at], own.f[j], n, number, words)
+            x[at] = below + sum(own.f[:j]) + rank
     return words[::-1]
-
-
-def pack_payload(
-    parts: DifferencePayload,
-    width: int,
-    *,
-    row_size: int | None = None,
-    head: int | None = None,
-    n_escapes: int | None = None,
-    unused: int = 0,
-    more: bytes = b"",
-) -> bytes:
-    """Put the fields of a payload together.
-
-    The numbers replace what the fields say; `unused` are bits after those of the first states, as
-    many as there is room for, and `more` are bytes at the end.
-    """
-    return b"".join(
-        [
-            (len(parts.rows) if row_size is None else row_size).to_bytes(2, "little"),
-            parts.rows,
-            bytes([parts.groups.bit_length() - 1 if head is None else head]),
-            (len(parts.escapes) if n_escapes is None else n_escapes).to_bytes(4, "little"),
-            pack_states(parts.states, unused),
-            *(x.to_bytes(width, "little") for x in (*parts.escapes, *parts.rest)),
-            *(word.to_bytes(2, "little") for word in parts.words),
-            more,
-        ]
-    )
 
 
 # --- Blocks --------------------------------------------------------------------------------------
 
 
-def low_planes(lows: Sequence[int], low: int) -> list[bytes]:
-    """Return the planes of low bytes, the most significant first."""
-    return [bytes(value >> 8 * p & 255 for value in lows) for p in reversed(range(low))]
-
-
 def difference_block(payload: bytes, planes: Sequence[tuple[int, bytes]], width: int) -> bytes:
     """Return a block of a payload, and of low planes that have modes of their own."""
     joined = [(JOINED, b"")] * (width - 1 - len(planes))
-    return build.block((DIFFERENCE, payload), *joined, *planes)
+    return block((DIFFERENCE, payload), *joined, *planes)
 
 
 def code_block(raw: bytes, base: bytes, section: DifferenceSection, *args, **options) -> bytes:
@@ -249,109 +201,3 @@ def code_block(raw: bytes, base: bytes, section: DifferenceSection, *args, **opt
     )
     planes = [(STORED, plane) for plane in low_planes(lows, section.low)]
     return difference_block(pack_payload(parts, width), planes, width)
-
-
-def same_block(width: int) -> bytes:
-    return build.block((SAME, b""), *[(JOINED, b"")] * (width - 1))
-
-
-def whole_block(raw: bytes, width: int) -> bytes:
-    """Return a block that is coded without its base: all planes are stored."""
-    bits = 8 * width
-    rotated = [(x << 1 | x >> bits - 1) % (1 << bits) for x in items_from(raw, width)]
-    planes = low_planes(rotated, width)
-    return build.block(*((STORED, plane) for plane in planes))
-
-
-# --- Frames --------------------------------------------------------------------------------------
-
-
-def base_field(versions: int = 1, digest: int = 0, zero: int = 0) -> bytes:
-    numbers = struct.pack("<HHQ", versions, zero, digest)
-    return numbers + checksum(numbers).to_bytes(4, "little")
-
-
-def sums_of(raw: bytes, dtype: int, k: int) -> list[int]:
-    return [checksum(block) for block in blocks_of(raw, WIDTHS[dtype] << k, WIDTHS[dtype])]
-
-
-def frame_to_base(
-    raw: bytes,
-    below: bytes,
-    blocks: Sequence[bytes],
-    dtype: int = 0,
-    *,
-    k: int = 8,
-    sums: bool | list[int] = True,
-    model: bytes | None = None,
-    kind: int = DIFFERENCE_MODEL,
-    **options,
-) -> bytes:
-    """Return a frame of blocks that are coded against what is below them.
-
-    `sums` may be the checksums themselves. The model has its kind put in front of it.
-    """
-    width = WIDTHS[dtype]
-    if model is not None:
-        model = bytes([kind]) + model
-    given = {
-        "layout": dtype,
-        "k": k,
-        "sums": sums_of(raw, dtype, k) if sums is True else sums or None,
-        "tail": raw[len(raw) - len(raw) % width :],
-        "model": model,
-        "version": 2,
-        "base": base_field(1, digest_of_base(below)),
-        "base_sums": sums_of(below, dtype, k),
-    }
-    return build.frame(len(raw), blocks, **{**given, **options})
-
-
-def model_of_versions(
-    parents: Sequence[int | None],
-    models: Sequence[bytes],
-    sizes: Sequence[int] | None = None,
-    kinds: Sequence[int] | None = None,
-) -> bytes:
-    """Put the models of versions together.
-
-    Those that have bytes are of differences if there is a parent, and of tiles if there is none.
-    `sizes` and `kinds` replace what they are said to have and to be.
-    """
-    sizes = [len(model) for model in models] if sizes is None else sizes
-    if kinds is None:
-        kinds = [kind_of(*both) for both in zip(parents, models, strict=True)]
-    entries = b"".join(
-        struct.pack("<HBI", NO_PARENT if parent is None else parent, kind, size)
-        for parent, kind, size in zip(parents, kinds, sizes, strict=True)
-    )
-    return entries + b"".join(models)
-
-
-def kind_of(parent: int | None, model: bytes) -> int:
-    if not model:
-        return NO_MODEL
-    return TILE_MODEL if parent is None else DIFFERENCE_MODEL
-
-
-def frame_of_versions(
-    versions: Sequence[bytes],
-    blocks: Sequence[Sequence[bytes]],
-    model: bytes,
-    dtype: int = 0,
-    *,
-    k: int = 8,
-    sums: bool = True,
-    **options,
-) -> bytes:
-    """Return a frame of versions and the blocks of each."""
-    given = {
-        "layout": dtype,
-        "k": k,
-        "sums": [own for raw in versions for own in sums_of(raw, dtype, k)] if sums else None,
-        "model": model,
-        "version": 2,
-        "base": base_field(len(versions)),
-    }
-    raw_size = sum(len(raw) for raw in versions)
-    return build.frame(raw_size, [b for own in blocks for b in own], **{**given, **options})

@@ -1,9 +1,4 @@
-"""Builds frames by hand: whatever tables, modes and headers a test asks for, broken ones included.
-
-Like the reference decoder it follows docs/format.md and not the native core. It chooses nothing:
-callers give frequencies and modes. All checksums are right unless a test sets them otherwise, so
-that what lies behind them is reached.
-"""
+"""Payloads of single planes, with whatever tables a test asks for."""
 
 from __future__ import annotations
 
@@ -12,109 +7,14 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from reference_checksum import checksum
-from reference_decoder import MAGIC, VERSION, WIDTHS
 from reference_planes import (
-    CONSTANT,
-    JOINED,
     LOWEST_STATE,
-    SAME,
-    STORED,
     huffman_codes,
     huffman_counts,
     huffman_order,
     huffman_size_width,
     rans_places,
 )
-
-BASE_FIELD = 16  # bytes
-
-
-def frame(
-    raw_size: int,
-    blocks: Sequence[bytes],
-    *,
-    codec: int = 3,
-    layout: int = 0,
-    k: int = 8,
-    sums: Sequence[int] | None = None,
-    tail: bytes = b"",
-    sizes: Sequence[int] | None = None,
-    model: bytes | None = None,
-    version: int = VERSION,
-    base: bytes | None = None,
-    base_sums: Sequence[int] | None = None,
-) -> bytes:
-    """Put blocks into a frame; `sums` are the checksums of the decoded blocks.
-
-    `base` is the base field, and `base_sums` are the checksums of the base's blocks.
-    """
-    if sizes is None:
-        sizes = [len(block) for block in blocks]
-    columns = [column for column in (sizes, sums, base_sums) if column is not None]
-    table = b"".join(struct.pack(f"<{len(entry)}I", *entry) for entry in zip(*columns, strict=True))
-    head = table + tail
-    if sums is not None:
-        k |= 128
-    if base is not None:
-        head = base + head
-        k |= 32
-    if model is not None:
-        size = len(model).to_bytes(4, "little")
-        head = size + checksum(size).to_bytes(4, "little") + head + model
-        k |= 64
-    start = MAGIC + bytes([version, codec, layout, k]) + raw_size.to_bytes(8, "little")
-    both = struct.pack("<II", checksum(start), checksum(head))
-    return start + both + head + b"".join(blocks)
-
-
-def one_block(block: bytes, n: int, layout: int = 0, k: int = 8) -> bytes:
-    """Return a frame without checksums of one block of `n` items."""
-    return frame(n * WIDTHS[layout & 15], [block], layout=layout, k=k)
-
-
-def block(*planes: tuple[int, bytes]) -> bytes:
-    """Put planes, the most significant first, each a mode and a payload, into a block."""
-    modes = bytes(mode for mode, _ in planes)
-    uncoded = (STORED, CONSTANT, JOINED, SAME)
-    coded = [len(payload) for mode, payload in planes if mode not in uncoded]
-    sizes = struct.pack(f"<{len(coded)}I", *coded)
-    return modes + sizes + b"".join(payload for _, payload in reversed(planes))
-
-
-def head_sizes(data: bytes) -> tuple[int, int, int, int]:
-    """Return where the block table begins, its entries' size and number, and the head's size.
-
-    For frames that may be damaged: no field is checked.
-    """
-    width = WIDTHS[min(data[6] & 15, len(WIDTHS) - 1)]
-    raw_size = int.from_bytes(data[8:16], "little")
-    at, model = (32, int.from_bytes(data[24:28], "little")) if data[7] & 64 else (24, 0)
-    versions, has_base = 1, bool(data[7] & 32)
-    if has_base:
-        versions = max(1, int.from_bytes(data[at : at + 2], "little"))
-        at += BASE_FIELD
-    n_blocks = versions * -(-(raw_size // width // versions) >> (data[7] & 31))
-    entry = 4 * (1 + (data[7] >> 7) + (has_base and versions == 1))
-    return at, entry, n_blocks, at + n_blocks * entry + raw_size % width + model
-
-
-def repaired(data: bytes) -> bytes:
-    """Return a damaged frame with valid checksums of header and head, if it is long enough."""
-    data = bytearray(data)
-    if len(data) < 24:
-        return bytes(data)
-    data[16:20] = checksum(bytes(data[:16])).to_bytes(4, "little")
-    if data[7] & 64 and len(data) >= 32:
-        data[28:32] = checksum(bytes(data[24:28])).to_bytes(4, "little")
-    table, _, _, size = head_sizes(data)
-    if data[7] & 32 and len(data) >= table:
-        own = bytes(data[table - BASE_FIELD : table - 4])
-        data[table - 4 : table] = checksum(own).to_bytes(4, "little")
-    if len(data) >= size:
-        data[20:24] = checksum(bytes(data[24:size])).to_bytes(4, "little")
-    return bytes(data)
-
 
 # --- rANS ----------------------------------------------------------------------------------------
 

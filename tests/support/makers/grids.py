@@ -1,4 +1,4 @@
-"""Builds what models of both kinds have in common by hand: adaptive numbers, grids and rows."""
+"""Adaptive numbers, grids and rows by hand: the common parts of models."""
 
 from __future__ import annotations
 
