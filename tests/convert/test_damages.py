@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -167,27 +169,30 @@ def test_attributes_and_chunks(tmp_path: Path, source: Path, frames: dict[Any, b
     assert places(damage_of(store, error=StoreError)) == [("t1", None), *CHUNKS]
 
 
-@pytest.mark.parametrize("is_zip", [False, True])
+@pytest.mark.parametrize("is_zip", [False, True], ids=["folder", "zip"])
 @pytest.mark.parametrize("zarr_format", [2, 3])
 def test_metadata_of_single_arrays(
     zarr_format: int, is_zip: bool, tmp_path: Path, source: Path
 ) -> None:
     """Who opens an array by its own path reads them, and they are to be as the root has them."""
+    sound = tmp_path / ("m.zarr.zip" if is_zip else "m.zarr")
+    safetensors_to_zarr(source, sound, zarr_format=zarr_format)
     names = {2: [".zarray", ".zattrs", ".zgroup"], 3: ["zarr.json"]}[zarr_format]
     for name in names:
         folders = ["safetensors"] if name == ".zgroup" else ["t1", "safetensors/header/0"]
         if zarr_format == 3:
             folders.append("safetensors")
-        for at in folders:
-            for content in (None, b"garbage", b"{}"):
-                if (name, content) == (".zattrs", b"{}") and at != "t1":
-                    continue
-                store = tmp_path / ("m.zarr.zip" if is_zip else "m.zarr")
-                safetensors_to_zarr(source, store, zarr_format=zarr_format, overwrite=True)
-                _put(store, f"{at}/{name}", content)
-                (found,) = damage_of(store, error=StoreError)
-                assert (found.tensor, found.chunk) == ("t1" if at == "t1" else None, None)
-                assert f"{at}/{name} " in found.message
+        for at, content in itertools.product(folders, (None, b"garbage", b"{}")):
+            if (name, content) == (".zattrs", b"{}") and at != "t1":
+                continue
+            store = sound.with_name(f"damaged-{sound.name}")
+            shutil.copy(sound, store) if is_zip else shutil.copytree(sound, store)
+            _put(store, f"{at}/{name}", content)
+            (found,) = damage_of(store, error=StoreError)
+            where = "t1" if at == "t1" else None
+            assert (found.tensor, found.chunk) == (where, None), (at, name, content)
+            assert f"{at}/{name} " in found.message
+            store.unlink() if is_zip else shutil.rmtree(store)
 
 
 def _put(store: Path, key: str, content: bytes | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +37,13 @@ def refused(run: Path, step: Path, group: int) -> None:
     verify_store(run)
 
 
-@pytest.mark.parametrize("change", ["codec", "first axis", "other axis", "separator"])
 @pytest.mark.parametrize(("group", "count"), [(2, 2), (2, 3), (3, 2), (1, 1), (1, 2)])
-def test_zarr(steps: list[Path], tmp_path: Path, group: int, count: int, change: str) -> None:
+def test_zarr(steps: list[Path], tmp_path: Path, group: int, count: int) -> None:
     store = make_run("zarr 3", steps[:count], tmp_path, keyframe_every=group)
-    refused(rewritten(store, change), steps[count], group)
+    for change in ("codec", "first axis", "other axis", "separator"):
+        run = rewritten(store, change)
+        refused(run, steps[count], group)
+        shutil.rmtree(run)
 
 
 def test_chunks_that_are_frames_of_versions(steps: list[Path], tmp_path: Path) -> None:

@@ -186,17 +186,16 @@ def test_existing_targets(folder: Path, tmp_path: Path) -> None:
     assert contents(folder)["new.txt"] is not None
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["model.zarr", "Model.ZARR.zip", "model.h5", "unet/deep/diffusion_pytorch_model.fp16.zarr"],
-)
-def test_stores_that_would_be_loaded_instead(folder: Path, tmp_path: Path, name: str) -> None:
+def test_stores_that_would_be_loaded_instead(folder: Path, tmp_path: Path) -> None:
     """Whatever is in them: who loads the packed folder would take them for its weights."""
-    (folder / name).mkdir()
-    (folder / name / "junk").touch()
-    with pytest.raises(ValueError, match=f"{name}: is in the folder already.*: move it"):
-        pack_hugging_face(folder, tmp_path / "packed")
-    assert os.listdir(tmp_path) == ["model"]
+    deep = "unet/deep/diffusion_pytorch_model.fp16.zarr"
+    for name in ("model.zarr", "Model.ZARR.zip", "model.h5", deep):
+        (folder / name).mkdir()
+        (folder / name / "junk").touch()
+        with pytest.raises(ValueError, match=f"{name}: is in the folder already.*: move it"):
+            pack_hugging_face(folder, tmp_path / "packed")
+        assert os.listdir(tmp_path) == ["model"]
+        shutil.rmtree(folder / name)
 
 
 def test_no_weights(tmp_path: Path) -> None:

@@ -12,22 +12,25 @@ import numpy as np
 import pytest
 
 import bf16codecs
-from bf16codecs.convert.orbax import arrays, orbax_to_zarr, zarr_to_orbax
-from bf16codecs.convert.orbax.layout import Place
 from bits import assert_same_bits
 from invoked import done, refused
 from orbax_checkpoints import (
     FLOATS,
     FORMATS,
     RNG,
+    arrays,
     assert_same_tree,
     bfloat16,
     jax,
+    needs_orbax,
     ocp,
     on_devices,
+    orbax,
     restored,
     save,
 )
+
+pytestmark = needs_orbax
 
 NAME = "a/b.c:d é"
 
@@ -66,8 +69,8 @@ def documents(path: Path) -> dict[str, bytes]:
 
 
 def there_and_back(source: Path, folder: Path, **options: Any) -> Path:
-    orbax_to_zarr(source, folder / "m.zarr", **options)
-    zarr_to_orbax(folder / "m.zarr", folder / "back")
+    orbax.orbax_to_zarr(source, folder / "m.zarr", **options)
+    orbax.zarr_to_orbax(folder / "m.zarr", folder / "back")
     return folder / "back"
 
 
@@ -138,7 +141,7 @@ def test_arrays_are_decoded_once(tmp_path: Path, monkeypatch, cut: tuple[str | N
         return decoded[-1][1]
 
     monkeypatch.setattr(arrays.OrbaxArray, "decode", counted)
-    orbax_to_zarr(source, tmp_path / "m.zarr")
+    orbax.orbax_to_zarr(source, tmp_path / "m.zarr")
     assert len(decoded) == len({label for label, _ in decoded}) == 12
     assert all(scratch._file.closed for _, scratch in decoded)
     with bf16codecs.open_model(tmp_path / "m.zarr") as model:
@@ -150,6 +153,8 @@ def test_a_sample_has_the_items_of_its_range(tmp_path: Path) -> None:
     """Wherever a range begins and ends: in rows of any axis, and in chunks."""
     values = RNG.normal(size=(4, 3, 6, 2)).astype("f4")
     save(tmp_path / "orbax", {"w": on_devices(values, "x", None, "y")}, use_ocdbt=False)
+    from bf16codecs.convert.orbax.layout import Place
+
     opener = arrays.ArrayOpener(tmp_path / "orbax", "orbax")
     array = opener.open("w", Place(None, "w", "zarr", True))
     for start in range(0, 144, 5):
@@ -186,11 +191,11 @@ def test_a_step_of_a_manager(tmp_path: Path) -> None:
     with ocp.CheckpointManager(tmp_path / "run") as manager:
         items = {"state": ocp.args.StandardSave(tree), "data": ocp.args.JsonSave({"at": [1, 2]})}
         manager.save(3, args=ocp.args.Composite(**items), custom_metadata={"loss": 2.5})
-    orbax_to_zarr(tmp_path / "run" / "3", tmp_path / "m.zarr")
+    orbax.orbax_to_zarr(tmp_path / "run" / "3", tmp_path / "m.zarr")
     with bf16codecs.open_model(tmp_path / "m.zarr") as model:
         assert sorted(model) == ["m", "w"]
     (tmp_path / "again").mkdir()
-    zarr_to_orbax(tmp_path / "m.zarr", tmp_path / "again" / "3")
+    orbax.zarr_to_orbax(tmp_path / "m.zarr", tmp_path / "again" / "3")
     with ocp.CheckpointManager(tmp_path / "again", item_names=("state", "data")) as manager:
         arguments = {"state": ocp.args.StandardRestore(tree), "data": ocp.args.JsonRestore()}
         found = manager.restore(3, args=ocp.args.Composite(**arguments))
@@ -247,7 +252,7 @@ def test_the_safetensors_of_a_store_of_a_checkpoint(tmp_path: Path) -> None:
     """It is a model store like any other: safetensors reads what it restores."""
     safetensors_numpy = pytest.importorskip("safetensors.numpy")
     source = save(tmp_path / "orbax", {"a": {"w": FLOATS}, "n": np.arange(5)})
-    orbax_to_zarr(source, tmp_path / "m.zarr", codec="zstd", sha256=True)
+    orbax.orbax_to_zarr(source, tmp_path / "m.zarr", codec="zstd", sha256=True)
     done("bf16codecs", "verify", tmp_path / "m.zarr")
     done("zarr2st", tmp_path / "m.zarr", tmp_path / "m.safetensors")
     found = safetensors_numpy.load_file(tmp_path / "m.safetensors")
@@ -259,7 +264,7 @@ def test_a_store_with_a_base(tmp_path: Path) -> None:
     first = {"w": bfloat16(100, 100)}
     second = {"w": first["w"].copy()}
     second["w"][3] = 1
-    orbax_to_zarr(save(tmp_path / "one", first), tmp_path / "base.zarr")
+    orbax.orbax_to_zarr(save(tmp_path / "one", first), tmp_path / "base.zarr")
     source = save(tmp_path / "two", second)
     back = there_and_back(source, tmp_path, base=tmp_path / "base.zarr")
     assert_same_tree(restored(back), restored(source))
@@ -276,8 +281,8 @@ def test_progress(source: Path, tmp_path: Path) -> None:
     def progress(*args: Any) -> None:
         seen.append(args)
 
-    orbax_to_zarr(source, tmp_path / "m.zarr", progress=progress)
-    zarr_to_orbax(tmp_path / "m.zarr", tmp_path / "back", progress=progress)
+    orbax.orbax_to_zarr(source, tmp_path / "m.zarr", progress=progress)
+    orbax.zarr_to_orbax(tmp_path / "m.zarr", tmp_path / "back", progress=progress)
     assert [phase for phase, now, total in seen if now == total] == [
         "convert",
         "verify",

@@ -1,22 +1,33 @@
-"""Orbax checkpoints for tests; importing this skips the tests where Orbax is missing."""
+"""Orbax checkpoints for tests. Orbax and JAX are imported when a test first uses them."""
 
 from __future__ import annotations
 
 import os
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 from bits import assert_same_bits
+from lazy_imports import lazily
 
-# Before jax is imported: arrays on several devices are saved in several chunks.
+# Before any test imports jax: arrays on several devices are saved in several chunks.
 os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=4")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
-jax = pytest.importorskip("jax")
-ocp = pytest.importorskip("orbax.checkpoint")
+jax = lazily("jax")
+ocp = lazily("orbax.checkpoint")
+#: What converts checkpoints, and what reads their arrays: both import tensorstore.
+orbax = lazily("bf16codecs.convert.orbax")
+arrays = lazily("bf16codecs.convert.orbax.arrays")
+#: The key of a model's metadata that has the documents of the checkpoint.
+KEY = "bf16codecs.orbax"
+needs_orbax = pytest.mark.skipif(
+    not (find_spec("jax") and find_spec("orbax")), reason="Orbax or JAX is not installed"
+)
 
 RNG = np.random.default_rng(0)
 FORMATS = {
@@ -40,7 +51,7 @@ def on_devices(array: np.ndarray, *axes: str | None) -> Any:
 
 
 def bfloat16(*shape: int) -> np.ndarray:
-    return RNG.integers(0, 2**16, shape, "u2").view(jax.numpy.bfloat16)
+    return RNG.integers(0, 2**16, shape, "u2").view(ml_dtypes.bfloat16)
 
 
 def save(path: Path, tree: Any, **options: Any) -> Path:
