@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import bf16codecs.safetensors
 from bf16codecs.convert import (
     open_store,
     safetensors_to_hdf5,
@@ -19,9 +18,10 @@ from bf16codecs.convert import (
     zarr_to_safetensors,
 )
 from models import write_model
+from tiers import by_tier
 
 
-@settings(max_examples=15)
+@settings(max_examples=by_tier(8, 15))
 @given(st.sets(st.text(max_size=9) | st.text("aA./\\", max_size=5), max_size=8))
 def test_any_names(tmp_path_factory: Any, tensors: set[str]) -> None:
     tmp_path = tmp_path_factory.mktemp("names")
@@ -44,15 +44,16 @@ def test_zarr_and_hdf5_hold_the_same(demo_model: Path, tmp_path: Path) -> None:
     theirs.close()
 
 
+@pytest.mark.skipif(not hasattr(os, "preadv"), reason="this system has no preadv")
 def test_the_file_that_cannot_be_read_is_named(
     demo_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Reading knows a descriptor alone: the error is not one of the target."""
 
-    def fail(descriptor: int, offset: int, out: Any) -> int:
+    def fail(*args: Any) -> int:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    monkeypatch.setattr(bf16codecs.safetensors, "read_at", fail)
+    monkeypatch.setattr(os, "preadv", fail)
     with pytest.raises(OSError, match=os.strerror(errno.EIO)) as caught:
         safetensors_to_zarr(demo_model, tmp_path / "m.zarr")
     assert caught.value.filename == str(demo_model)

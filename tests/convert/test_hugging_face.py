@@ -248,7 +248,7 @@ def test_advice_is_given_once(folder: Path, tmp_path: Path, monkeypatch) -> None
     def full(*args: object, **options: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("bf16codecs.convert.target.WorkingFolder.publish", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="free some space") as caught:
         pack_hugging_face(folder, tmp_path / "packed")
     assert str(caught.value).count("free some space") == 1

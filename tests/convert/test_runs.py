@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import warnings
@@ -17,7 +18,6 @@ import bf16codecs
 from based_models import tensors_of, write_steps
 from bf16codecs.convert import (
     append_to_run,
-    appending,
     run_to_safetensors,
     safetensors_to_run,
     safetensors_to_zarr,
@@ -379,18 +379,15 @@ def test_what_is_restored_is_bounded_in_all(checkpoints: list[Path], tmp_path: P
         read(store, max_bytes=total)
 
 
-def test_a_source_that_changes_while_it_is_read(
-    checkpoints: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_source_that_changes_while_it_is_read(checkpoints: list[Path], tmp_path: Path) -> None:
     source = tmp_path / "step1.safetensors"
     source.write_bytes(checkpoints[0].read_bytes())
-    choose = appending._choose
 
-    def touch(*args: object) -> object:
-        source.write_bytes(source.read_bytes()[:-1] + b"x")
-        return choose(*args)  # type: ignore[arg-type]
+    def touch(phase: str, done: int, total: int) -> None:
+        with open(source, "r+b") as file:
+            file.seek(-1, os.SEEK_END)
+            file.write(b"x")
 
-    monkeypatch.setattr(appending, "_choose", touch)
     with pytest.raises(SafetensorsError, match="changed while it was read"):
-        safetensors_to_run([source], tmp_path / "run.zarr")
+        safetensors_to_run([source], tmp_path / "run.zarr", progress=touch)
     assert names_in(tmp_path) == {"step1.safetensors"}
