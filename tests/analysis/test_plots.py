@@ -14,12 +14,12 @@ import pytest
 
 import tiers
 from based_models import write_steps
-from bf16codecs.analysis import analyze, report, study_blocks, tables, write_report
-from bf16codecs.analysis.html_report import pictures
+from bf16codecs.analysis import analyze, study_blocks, tables
 from bf16codecs.analysis.words import summary
 from lazy_imports import lazily
 from lazy_models import weights, write_safetensors
 
+html = lazily("bf16codecs.analysis.html_report")
 plots = lazily("bf16codecs.analysis.plots")
 pyplot = lazily("matplotlib.pyplot")
 
@@ -40,18 +40,18 @@ def series(tmp_path_factory, demo_model):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def pictures_by_tier():
-    """Let reports have few pictures in the quick tier, which draws all without saving them."""
+def pictures(matplotlib):
+    """Yield all pictures. Reports have few in the quick tier, since saving takes long."""
+    every, few = html.pictures, ("exponents", "changed_bits")
     with pytest.MonkeyPatch.context() as patch:
         if not tiers.IS_FULL:
-            few = ("exponents", "changed_bits")
             name = "bf16codecs.analysis.html_report.pictures"
-            patch.setattr(name, lambda found: [p for p in pictures(found) if p[0] in few])
-        yield
+            patch.setattr(name, lambda found: (p for p in every(found) if p[0] in few))
+        yield every
 
 
 @pytest.fixture(scope="module")
-def drawn(series, tmp_path_factory):
+def drawn(series, pictures, tmp_path_factory):
     """All pictures, by name."""
     large = tmp_path_factory.mktemp("large") / "m.safetensors"
     blocks = analyze(write_safetensors(large, {"w": weights((300, 300))})).model
@@ -161,7 +161,7 @@ def test_titles_say_nothing_that_data_may_deny(tmp_path, series):
     ]
     for axes in drawn:
         pyplot.close(axes.figure)
-    page = report(found)
+    page = html.report(found)
     assert "trained model" not in page
     assert "training" not in page
 
@@ -284,12 +284,12 @@ def test_a_picture_of_several_tables():
 @pytest.fixture(scope="module")
 def written(series, tmp_path_factory):
     path = tmp_path_factory.mktemp("report") / "r.html"
-    write_report(series, path)
+    html.write_report(series, path)
     return path.read_text("utf-8")
 
 
 def test_a_report_is_what_is_written(series, written):
-    assert report(series) == written
+    assert html.report(series) == written
 
 
 def test_a_report(series, written):
@@ -324,7 +324,7 @@ def test_a_report_has_the_tables_of_the_command(series, written):
 def test_a_report_of_strange_names(tmp_path):
     name = '<script>alert("x")</script>'
     found = analyze(write_safetensors(tmp_path / "m.safetensors", {name: weights((9, 9))}))
-    assert name not in report(found)
+    assert name not in html.report(found)
 
 
 def test_block_sizes(demo_model):
