@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from growing_frames import grow
+from makers.growing import grow
 from noted_chunks import let_heads_be_small, note_decoded, read_at_once_up_to
 from versions import fields
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 import tiers
 from bf16codecs.errors import CodecError, CorruptDataError, StoreError, TruncatedDataError
-from growing_frames import (
+from looping import for_each
+from makers.growing import (
     HEADER,
     blocks_on_the_way,
     ends_of,
@@ -23,7 +24,6 @@ from growing_frames import (
     head_sizes,
     with_entry,
 )
-from looping import for_each
 from native_core import core
 from noted_chunks import (
     FrameFormat,

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import tiers
-from growing_frames import frames_of, grow
 from looping import for_each
+from makers.growing import frames_of, grow
 from noted_chunks import (
     RAW,
     FrameFormat,

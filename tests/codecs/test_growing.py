@@ -13,8 +13,8 @@ import reference_growing as reference
 from bf16codecs import BF16Arithmetic, BF16Huffman, BF16Split, encode_delta
 from bf16codecs._growing import Version, append_version, new_growing_frame
 from bf16codecs.errors import CodecError, TruncatedDataError
-from growing_frames import ENTRY, HEADER, frames_of, grow
 from looping import for_each
+from makers.growing import ENTRY, HEADER, frames_of, grow
 from native_core import core
 from versions import fields, weights
 

@@ -20,7 +20,8 @@ from bf16codecs.errors import (
 )
 from difference_pairs import PAIRS, WIDTHS, moved
 from frames import flips
-from growing_frames import (
+from looping import for_each
+from makers.growing import (
     ENTRY,
     HEADER,
     NO_PARENT,
@@ -31,7 +32,6 @@ from growing_frames import (
     with_entry,
     with_header,
 )
-from looping import for_each
 from native_core import core
 from reference_planes import FormatError, TruncatedFrame, UnknownVersion
 from tiers import by_tier

@@ -15,8 +15,8 @@ from bf16codecs import BF16Zstd, hdf5
 from bf16codecs.errors import CorruptDataError
 from bits import assert_same_bits
 from contents import lcg_bytes
-from growing_frames import grow, grown, with_header
 from hdf5_tools import dumped
+from makers.growing import grow, grown, with_header
 from versions import fields, weights
 
 has_tools = pytest.mark.skipif(

@@ -9,7 +9,7 @@ from typing import Any
 
 from contents import gaussian, weights
 from difference_goldens import moved
-from growing_frames import grown, lowest_bit_parents
+from makers.growing import grown, lowest_bit_parents
 from native_core import core
 from reference_growing import read_directory
 

@@ -19,7 +19,7 @@ from bf16codecs.codecs import RunLength
 from bf16codecs.convert import safetensors_to_zarr
 from bf16codecs.errors import CodecError
 from bf16codecs.zarr import BF16BlocksCodec
-from growing_frames import grow
+from makers.growing import grow
 from models import entry, file_bytes
 from strange_frames import damaged
 

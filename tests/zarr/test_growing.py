@@ -10,8 +10,8 @@ from bf16codecs.errors import CorruptDataError
 from bf16codecs.zarr import BF16BlocksCodec
 from bits import assert_same_bits
 from counting_store import CountingStore
-from growing_frames import ENTRY, HEADER, frames_of, grow
 from looping import for_each
+from makers.growing import ENTRY, HEADER, frames_of, grow
 from native_core import core
 from versions import ancestors, fields
 
