@@ -158,7 +158,7 @@ def test_several_bases_are_read_at_a_time(chains: dict[str, Models]) -> None:
 
 
 @linux
-@kinds
+@pytest.mark.parametrize("kind", tiers.by_tier(["zarr3"], ["zarr3", "zarr2", "hdf5"]))
 def test_loading_takes_the_models_size_and_little_more(
     chains: dict[str, Models], kind: str, run_python: Callable[..., Any]
 ) -> None:

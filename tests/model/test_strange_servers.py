@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import bf16codecs
+import tiers
 from bf16codecs._chunks import http
 from bf16codecs.errors import ServerError
 from lazy_models import weights, write_store
@@ -226,7 +227,7 @@ def test_a_large_model_asks_for_few_sizes(root, server_of_many, monkeypatch):
 
 @pytest.fixture
 def server_of_many(root):
-    arrays = {f"t{i}": weights((64, 64), seed=i) for i in range(40)}
+    arrays = {f"t{i}": weights((64, 64), seed=i) for i in range(tiers.by_tier(20, 40))}
     write_store(root / "many.zarr", arrays, chunk_size=1024)
     with serving(root) as server:
         yield server

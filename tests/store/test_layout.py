@@ -254,13 +254,14 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("zarr_format", [3, 2])
 def test_stores_of_every_dtype_are_zarrs(source: Path, tmp_path: Path, zarr_format: int) -> None:
-    for codec, level in tiers.by_tier(CODECS[::2], CODECS):
+    quick = CODECS[::3] if zarr_format == 3 else CODECS[2:3]
+    for codec, level in tiers.by_tier(quick, CODECS):
         store = tmp_path / f"{codec}-{level}.zarr"
         options = {"codec": codec, "level": level, "zarr_format": zarr_format}
         safetensors_to_zarr(source, store, chunk_size=100, **options)
         with case(codec, level):
             check_that_zarr_reads(store, source)
-            if (codec, level) in tiers.by_tier(CODECS[:1], CODECS):
+            if (codec, level) in tiers.by_tier(quick[:1], CODECS):
                 check_that_zarr_writes_the_same(store, tmp_path / f"theirs-{codec}-{level}.zarr")
 
 

@@ -357,9 +357,9 @@ class StoreContract:
             "other": lambda raw: bf16codecs.BF16Zstd().encode(b"x" * 10),
         }
         assert len(self.chunks(store)) >= 5
-        for chunk in self.chunks(store):
+        for i, chunk in enumerate(self.chunks(store)):
             raw = self.read_chunk(store, chunk)
-            for name, damage in damages.items():
+            for name, damage in tiers.by_tier(list(damages.items())[i % 3 :: 3], damages.items()):
                 if not self.can_become(raw, damage(raw), codec):
                     continue
                 self.write_chunk(store, chunk, damage(raw))
