@@ -1,5 +1,5 @@
 // Stands between a program and the system: counts the operations on files below one folder, and
-// large allocations, and lets the n-th fail or ends the process there. Loaded with LD_PRELOAD.
+// large allocations, and lets the n-th fail, or ends or stops the process there. Loaded with LD_PRELOAD.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -18,15 +18,14 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { kFail = 1, kKill = 2 };
+enum { kFail = 1, kKill = 2, kStop = 3 };
 
 static char root[PATH_MAX];
 static size_t root_size;           // 0: files are not counted
 static size_t smallest_allocation; // 0: allocations are not counted
 static atomic_long count;
-static long fatal;         // the operation that fails or kills
-static int action;         // kFail or kKill
-static int forced_errno;   // 0: what fits the operation
+static long fatal;         // the operation that fails, kills or stops
+static int action;         // one of the above
 static int fails_for_good; // all that take space fail from there on, as on a full disk
 static int has_exchange = 1;
 static int log_file = -1;
@@ -35,11 +34,11 @@ static __thread int allocates; // others' threads may not survive, and who waits
 
 // --- called by the tests --------------------------------------------------------------------------
 
-void faults_start(const char* folder, size_t allocation, long n, int what, int number, int for_good,
-                  int exchange, int log) {
+void faults_start(const char* folder, size_t allocation, long n, int what, int for_good, int exchange,
+                  int log) {
   snprintf(root, sizeof root, "%s", folder);
   smallest_allocation = allocation;
-  fatal = n, action = what, forced_errno = number, fails_for_good = for_good;
+  fatal = n, action = what, fails_for_good = for_good;
   has_exchange = exchange, log_file = log;
   atomic_store(&count, 0);
   allocates = allocation != 0;
@@ -92,19 +91,21 @@ static int is_ours(const char* path) {
 static int begin(int number, int takes_space) {
   long n = atomic_fetch_add(&count, 1) + 1;
   if (action == kKill && n == fatal) kill(getpid(), SIGKILL);
+  if (action == kStop && n == fatal) kill(getpid(), SIGSTOP);
   if (action == kFail && fatal && (n == fatal || (fails_for_good && n > fatal && takes_space)))
-    return forced_errno ? forced_errno : number;
+    return number;
   return 0;
 }
 
-// One operation that was done: "name number size\n", a path, and data.
+// One operation that was done: "name count number size path path\n", and data.
 static void note(const char* name, const char* path, const char* other, long long number,
                  const void* data, size_t size) {
   if (log_file < 0) return;
   char head[3 * PATH_MAX];
   int before = errno;
   inside++;
-  int n = snprintf(head, sizeof head, "%s\t%lld\t%zu\t%s\t%s\n", name, number, size, path, other);
+  int n = snprintf(head, sizeof head, "%s\t%ld\t%lld\t%zu\t%s\t%s\n", name, atomic_load(&count),
+                   number, size, path, other);
   if (write(log_file, head, n) != n || (size && write(log_file, data, size) != (ssize_t)size)) abort();
   inside--;
   errno = before;

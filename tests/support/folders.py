@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-
-#: How often tests of readers beside writers replace a store.
-REPLACEMENTS = int(os.environ.get("BF16CODECS_REPLACEMENTS", "40"))
 
 #: Contents of files, and None for folders, by their paths.
 Files = dict[str, bytes | None]

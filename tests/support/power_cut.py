@@ -43,9 +43,10 @@ class Change:
 
 @dataclass(frozen=True)
 class Record:
-    """One operation of the log."""
+    """One operation of the log; `count` is its number among those that may fail."""
 
     name: str
+    count: int
     number: int
     data: bytes
     path: str
@@ -57,8 +58,9 @@ def read_log(path: Path) -> list[Record]:
     records = []
     with open(path, "rb") as file:
         while line := file.readline():
-            name, number, size, one, other = line.decode().rstrip("\n").split("\t")
-            records.append(Record(name, int(number), file.read(int(size)), one, other))
+            name, count, number, size, one, other = line.decode().rstrip("\n").split("\t")
+            data = file.read(int(size))
+            records.append(Record(name, int(count), int(number), data, one, other))
     return records
 
 
@@ -79,7 +81,7 @@ class Disk:
         self._names: dict[tuple[int, str], Node] = {}
         self._changes: list[Change] = []
         self._nodes: list[Node] = [self._top]  # kept, since names hold their ids only
-        self._yielded: set[tuple[frozenset[int], bool]] = set()
+        self._yielded: set[tuple[frozenset[int], frozenset[int]]] = set()
         for path, content in sorted(files.items()):
             node = Folder() if content is None else File(bytearray(content), content)
             self._change([(f"{self._root}/{path}", node)])
@@ -150,7 +152,8 @@ class Disk:
 
         Names: as a file system with one journal keeps them, whose changes arrive in order up to
         any; with one folder that is as old, or as new, as possible, and all others the reverse; and
-        with everything but one change.
+        with everything but one change. Data: all of them old, or new, and where all names are
+        there, one file's the reverse of all others'.
         """
         kept = self._certain()
         choices = [kept, set(range(len(self._changes)))]
@@ -160,11 +163,15 @@ class Disk:
                 choices.append(self._with({*kept, *node.changes}))
                 choices.append(self._without(kept, node))
         choices += [self._but(n) for n in range(len(self._changes)) if n not in kept]
+        all_names = frozenset(range(len(self._changes)))
+        dirty = {id(n) for n in self._nodes if isinstance(n, File) and n.synced != n.now}
+        extremes = {frozenset(dirty), frozenset[int]()}
+        others = {frozenset(each) for one in dirty for each in ({one}, dirty - {one})}
         for chosen in {frozenset(choice) for choice in choices}:
-            for only_synced in (True, False):
-                if again or (chosen, only_synced) not in self._yielded:
-                    self._yielded.add((chosen, only_synced))
-                    yield self._files(chosen, only_synced)
+            for old in extremes | others if chosen == all_names else extremes:
+                if again or (chosen, old) not in self._yielded:
+                    self._yielded.add((chosen, old))
+                    yield self._files(chosen, old)
 
     def _certain(self) -> set[int]:
         folders = [node for node in self._nodes if isinstance(node, Folder)]
@@ -205,7 +212,7 @@ class Disk:
                 found.add(number)
         return found
 
-    def _files(self, chosen: frozenset[int], only_synced: bool) -> Files:
+    def _files(self, chosen: frozenset[int], old: frozenset[int]) -> Files:
         names: dict[int, dict[str, Node]] = {}
         for number in sorted(chosen):
             for folder, name, node in self._changes[number].names:
@@ -218,7 +225,7 @@ class Disk:
         def visit(folder: Node, prefix: str) -> None:
             for name, node in names.get(id(folder), {}).items():
                 if isinstance(node, File):
-                    files[prefix + name] = node.synced if only_synced else bytes(node.now)
+                    files[prefix + name] = node.synced if id(node) in old else bytes(node.now)
                 else:
                     files[prefix + name] = None
                     visit(node, f"{prefix}{name}/")
@@ -239,13 +246,14 @@ def states_during(
     records
         The operations.
     deciding
-        Names of operations after which it always looks.
+        Names of operations after which it always looks, as it does after those on locks.
     every, first
         It also looks after one operation in `every`, the first of them the one with index `first`.
     """
     seen: dict[frozenset[tuple[str, bytes | None]], Files] = {}
     for index, record in enumerate(records):
         disk.do(record)
-        if record.name in deciding or index % every == first % every:
+        is_deciding = record.name in deciding or record.path.endswith("/lock")
+        if is_deciding or index % every == first % every:
             seen.update((frozenset(state.items()), state) for state in disk.states())
     return list(seen.values())

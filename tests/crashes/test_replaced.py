@@ -1,10 +1,12 @@
-"""A model is read from one store, or not at all, whatever takes its path meanwhile."""
+"""A model is read from one store, or not at all, whatever takes its path meanwhile.
+
+test_contract.py replaces it at every moment of reading.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
-import threading
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,6 @@ import pytest
 import bf16codecs
 from bf16codecs.convert import safetensors_to_hdf5, safetensors_to_zarr
 from bf16codecs.store import StoreError
-from folders import REPLACEMENTS
 from lazy_models import write_safetensors
 
 NAMES = ["m.zarr", "m2.zarr", "m.zarr.zip", "m.h5", "m.safetensors"]
@@ -80,43 +81,3 @@ def test_a_store_that_was_moved_is_read_on(tmp_path, name):
             StoreError, match="replaced or removed while it was open: open it again"
         ):
             model.load()
-
-
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "m2.zarr"])
-def test_readers_beside_a_writer(tmp_path, name):
-    """What is loaded is always one model."""
-    path = tmp_path / name
-    write(path, 0)
-    done = threading.Event()
-    problems: list[str] = []
-    loads = [0, 0]
-
-    def read() -> None:
-        while not done.is_set():
-            try:
-                with bf16codecs.open_model(path) as model:
-                    found = numbers(model.load().values())
-            except StoreError as e:
-                loads[1] += 1
-                if "replaced or removed" not in str(e):
-                    problems.append(str(e))
-                continue
-            except Exception as e:
-                problems.append(repr(e))
-                continue
-            loads[0] += 1
-            if len(found) != 1:
-                problems.append(f"mixed: {found}")
-
-    readers = [threading.Thread(target=read) for _ in range(2)]
-    for reader in readers:
-        reader.start()
-    try:
-        for number in range(REPLACEMENTS):
-            write(path, number % 256)  # which bfloat16 has exactly
-    finally:
-        done.set()
-        for reader in readers:
-            reader.join()
-    assert not problems, problems[:3]
-    assert loads[0] > 0

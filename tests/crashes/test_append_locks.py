@@ -1,21 +1,23 @@
-"""One process at a time appends to a run in a folder, with locks and without."""
+"""One process at a time appends to a run in a folder, with locks and without.
+
+test_contract.py has another writer at every moment of an append.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
-from contextlib import closing
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from bf16codecs import _lock
 from bf16codecs.convert import append_to_run, safetensors_to_run, safetensors_to_zarr, verify_store
 from bf16codecs.errors import StoreError
-from bf16codecs.store.zarr_run_writer import ZarrRunWriter
 from folders import files_in
 from run_stores import drifting, make_run, restored, write_checkpoints
 
+fcntl = pytest.importorskip("fcntl", reason="locks of POSIX")
 LOCK = "step/.appending/lock"
 
 
@@ -32,14 +34,23 @@ def run(steps: list[Path], tmp_path: Path) -> Path:
 
 @pytest.fixture
 def without_locks(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(descriptor: int) -> None:
+    def refuse(descriptor: int, operation: int) -> None:
         raise OSError(errno.EBADF, os.strerror(errno.EBADF))
 
-    monkeypatch.setattr(_lock, "try_lock", refuse)
+    monkeypatch.setattr(fcntl, "flock", refuse)
 
 
-def writer(run: Path) -> ZarrRunWriter:
-    return ZarrRunWriter(run, 3, durable=False)
+def append(steps: list[Path], run: Path, beside: Callable[[], object]) -> None:
+    """Append to a run; call a function once, meanwhile."""
+    calls: list[str] = []
+
+    def call(phase: str, done: int, total: int) -> None:
+        if not calls:
+            calls.append(phase)
+            beside()
+
+    append_to_run(steps[1], run, progress=call)
+    assert calls
 
 
 def refused(steps: list[Path], run: Path, match: str) -> None:
@@ -55,15 +66,18 @@ def refused(steps: list[Path], run: Path, match: str) -> None:
 def grows(steps: list[Path], run: Path, folder: Path) -> None:
     """Append to a run, and expect that nothing else is left."""
     append_to_run(steps[1], run)
+    ends(steps, run, folder)
+
+
+def ends(steps: list[Path], run: Path, folder: Path) -> None:
+    """Expect a run of two steps, and nothing else."""
     assert not (run / LOCK).parent.exists()
     assert restored(run, folder) == {p.name: p.read_bytes() for p in steps[:2]}
 
 
 def test_two_at_once(steps: list[Path], run: Path, tmp_path: Path) -> None:
-    with closing(writer(run)):
-        refused(steps, run, r"try again when that is done: .*run\.zarr")
-    assert not (run / LOCK).parent.exists()
-    grows(steps, run, tmp_path / "back")
+    append(steps, run, lambda: refused(steps, run, r"try again when that is done: .*run\.zarr"))
+    ends(steps, run, tmp_path / "back")
 
 
 def test_what_a_dead_process_has_left(steps: list[Path], run: Path, tmp_path: Path) -> None:
@@ -76,10 +90,9 @@ def test_what_a_dead_process_has_left(steps: list[Path], run: Path, tmp_path: Pa
 @pytest.mark.usefixtures("without_locks")
 def test_without_locks(steps: list[Path], run: Path, tmp_path: Path) -> None:
     """As on network file systems, or where only files that are open to read are locked."""
-    with closing(writer(run)):
-        refused(steps, run, r"remove this file if none is: .*run\.zarr.step..appending.lock")
-    assert not (run / LOCK).parent.exists()
-    grows(steps, run, tmp_path / "back")
+    match = r"remove this file if none is: .*run\.zarr.step..appending.lock"
+    append(steps, run, lambda: refused(steps, run, match))
+    ends(steps, run, tmp_path / "back")
 
 
 @pytest.mark.usefixtures("without_locks")
@@ -95,21 +108,23 @@ def test_a_kill_without_locks(steps: list[Path], run: Path, tmp_path: Path) -> N
 def test_who_had_the_lock_is_done_meanwhile(
     steps: list[Path], run: Path, tmp_path: Path, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = writer(run)
-    try_lock = _lock.try_lock
+    (run / LOCK).parent.mkdir()
+    (run / LOCK).touch()
+    flock = fcntl.flock
 
-    def wait(descriptor: int) -> None:
-        """Open the file, and lock it when it has no name any more."""
-        monkeypatch.setattr(_lock, "try_lock", try_lock)
-        first.close()
+    def wait(descriptor: int, operation: int) -> None:
+        """Lock the file that was opened, when it has no name any more."""
+        monkeypatch.undo()
+        (run / LOCK).unlink()
+        (run / LOCK).parent.rmdir()
         if what == "file":
             (run / LOCK).parent.mkdir()
-        try_lock(descriptor)
+        flock(descriptor, operation)
 
-    monkeypatch.setattr(_lock, "try_lock", wait)
-    with closing(writer(run)):
-        refused(steps, run, "another process")
-    grows(steps, run, tmp_path / "back")
+    monkeypatch.setattr(fcntl, "flock", wait)
+    append(steps, run, lambda: refused(steps, run, "another process"))
+    assert fcntl.flock is flock
+    ends(steps, run, tmp_path / "back")
 
 
 def test_what_is_no_run_gets_no_lock(steps: list[Path], tmp_path: Path) -> None:
