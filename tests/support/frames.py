@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import bf16codecs
-from bf16codecs import _core
 from bf16codecs.errors import CodecError
 from contents import gaussian, matrix, weights, with_zeros
+from native_core import core
 
 HEADER = 24
 SPLIT, HUFFMAN, ARITHMETIC, ZSTD = 1, 2, 3, 4
@@ -40,7 +40,7 @@ FRAMES: dict[str, tuple[int, int, Callable[[], bytes], dict[str, int]]] = {
 def make(name: str, **more) -> tuple[bytes, bytes]:
     codec, dtype, content, options = FRAMES[name]
     raw = content()
-    return _core.encode(raw, codec, dtype, **{**options, **more}), raw
+    return core.encode(raw, codec, dtype, **{**options, **more}), raw
 
 
 def flips(frame: bytes, first: int, last: int, step: int = 1):
@@ -65,9 +65,9 @@ def refuse(frame: bytes, error: type[CodecError]) -> None:
     for call in (
         lambda: bf16codecs.decode(frame),
         lambda: bf16codecs.inspect(frame),
-        lambda: _core.decode(frame),
-        lambda: _core.decode_into(frame, out),
-        lambda: _core.decode_blocks(frame, 0, 1, out),
+        lambda: core.decode(frame),
+        lambda: core.decode_into(frame, out),
+        lambda: core.decode_blocks(frame, 0, 1, out),
     ):
         with pytest.raises(CodecError) as caught:
             call()
@@ -78,5 +78,5 @@ def refuse_head(frame: bytes, error: type[CodecError]) -> None:
     """Check that the index of its blocks is refused, too."""
     refuse(frame, error)
     with pytest.raises(CodecError) as caught:
-        _core.Index(frame)
+        core.Index(frame)
     assert caught.type is error
