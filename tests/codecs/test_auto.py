@@ -1,4 +1,4 @@
-"""Codecs that take their data type from the array, and those that are for another one."""
+"""dtype="auto", and warnings for arrays of another data type than the codec's."""
 
 import json
 import warnings
@@ -14,7 +14,7 @@ from looping import for_each
 
 DTYPES = ["bfloat16", "float16", "float32", "float64", "float8_e4m3fn", "float8_e5m2"]
 CLASSES = [BF16Split, BF16Huffman, BF16Arithmetic, BF16Zstd]
-#: What other data types are taken for: layouts of the same width.
+#: Layouts by data type: its own, or one of the same width.
 LAYOUTS = {
     **dict(zip(DTYPES, DTYPES, strict=True)),
     ">f4": "float32",
@@ -43,7 +43,7 @@ def no_warnings():
 
 @classes
 @for_each("dtype, layout", LAYOUTS.items())
-def test_the_array_says_what_its_numbers_are(cls, dtype, layout, no_warnings):
+def test_auto_takes_the_dtype_of_the_array(cls, dtype, layout, no_warnings):
     array = numbers(dtype) if dtype != "V2" else numbers("u2").view("V2")
     frame = cls(dtype="auto").encode(array)
     assert frame == cls(dtype=layout).encode(array.view(f"V{array.itemsize}"))
@@ -52,7 +52,7 @@ def test_the_array_says_what_its_numbers_are(cls, dtype, layout, no_warnings):
 
 
 @classes
-def test_bytes_are_taken_for_bfloat16(cls, no_warnings):
+def test_auto_takes_bytes_for_bfloat16(cls, no_warnings):
     data = numbers("float32").tobytes()
     for buf in (data, bytearray(data), memoryview(data)):
         assert cls(dtype="auto").encode(buf) == cls().encode(data)
@@ -114,7 +114,7 @@ def test_numbers_of_another_type_get_a_warning(cls, dtype):
 
 
 @classes
-def test_what_has_no_type_of_its_own_gets_none(cls, no_warnings):
+def test_buffers_without_a_float_dtype_get_no_warning(cls, no_warnings):
     array = numbers("float32")
     for buf in (array.tobytes(), memoryview(array), array.view("u1"), array.view("V4")):
         cls().encode(buf)

@@ -1,4 +1,4 @@
-"""What level "best" may be expected to save, and that it is not larger than level "fast"."""
+"""Sizes at level "best": limits in bits per item, and never above those of level "fast"."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ def test_zero_dimensional_and_empty_arrays(codec):
 
 
 @codecs
-def test_arrays_that_do_not_lie_in_one_piece_are_refused_as_numcodecs_does(codec):
+def test_arrays_that_are_not_contiguous_are_refused(codec):
     with pytest.raises(ValueError, match="contiguous"):
         codec.encode(weights(100)[::2])
     with pytest.raises(ValueError, match="contiguous"):

@@ -46,7 +46,7 @@ def test_no_base(codec, checksum):
         bf16codecs.BF16Huffman().decode(frame)
 
 
-def test_what_inspect_says_of_a_base():
+def test_inspect_names_the_base():
     frame = encode()
     facts = bf16codecs.inspect(frame)
     assert facts["base"] == f"{Parts.of(frame).digest:016x}"

@@ -23,7 +23,7 @@ begun.wait()
 
 NAMES = ["BF16Arithmetic", "BF16Zstd", "RunLength"]
 DECODE, ENCODE = "codec.decode(frame, out)", "codec.encode(data)"
-#: What the three threads do: all the same, or each with another codec.
+#: Codec and work of each of three threads: the same for all, or different codecs.
 ALIKE = [[(name, work)] * 3 for name, work in itertools.product(NAMES, (DECODE, ENCODE))]
 MIXED = [[(name, work) for name in NAMES] for work in (DECODE, ENCODE)]
 

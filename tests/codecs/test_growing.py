@@ -1,4 +1,4 @@
-"""Writing growing frames: their first versions, and what appends one."""
+"""Writing growing frames: their first versions, and appends."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_room_for_one():
             append_version(codec, growing, Version(data[0]))
 
 
-def test_what_is_refused():
+def test_bad_versions_are_refused():
     data = weights(4, 100)
     codec = BF16Huffman(steps=3)
     new = new_growing_frame

@@ -1,4 +1,4 @@
-"""Half precision: every float16, the edges of rounding, and what is said to be lost."""
+"""Half precision: every float16, the edges of rounding, and the reported loss."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_nans_stay_nans_and_keep_what_there_is_room_for():
             assert restored == sign << 31 | 0x7FC00000 | payload >> 13 << 13
 
 
-def test_what_is_lost():
+def test_loss_of_strange_numbers():
     values = np.array([0, -1, 1 + 2.0**-11, 1e-9, np.nan, np.inf, 2.0**-24 * 1.25], "f4")
     loss = HalfLoss.of(values, to_half(values))
     assert loss.absolute == 2.0**-11
@@ -109,14 +109,14 @@ def test_what_is_lost():
     assert (loss.to_zero, loss.to_infinite) == (0, 2)
 
 
-def test_nothing_is_lost():
+def test_exact_numbers_have_no_loss():
     values = from_half(EVERY.view("<f2"))
     assert HalfLoss.of(values, to_half(values)) == HalfLoss()
     assert HalfLoss.of(np.empty(0, "f4"), np.empty(0, "f2")) == HalfLoss()
 
 
 def test_loss_of_many_is_that_of_their_parts():
-    """Many are more than are compared at a time; what is lost is in the last of them."""
+    """Parts are compared one after the other; the loss may be in any of them."""
     part = np.random.default_rng(0).normal(0, 0.02, 5000).astype("f4")
     loss = HalfLoss.of(part, to_half(part))
     assert 0 < loss.relative_of_normal <= 2.0**-11

@@ -61,7 +61,7 @@ def test_one_step_is_as_before(cls):
         assert one.encode(bytes(2001)) == cls().encode(bytes(2001))
 
 
-def test_what_is_no_number_of_steps_is_refused():
+def test_bad_numbers_of_steps_are_refused():
     for cls in (BF16Huffman, BF16Arithmetic):
         for steps in (0, -1, 65535, 1 << 70):
             with pytest.raises(ValueError, match="steps must be between 1 and 65534"):

@@ -16,7 +16,7 @@ from native_core import ISAS
 from tiers import by_tier
 
 SCRIPT = Path(__file__).parents[1] / "support" / "isa_corpus.py"
-#: Each how many-th case of the corpus is tried: no divisor of what its inner loops have.
+#: Every seventh case in the quick tier: 7 divides no length of the corpus's inner loops.
 EVERY = by_tier(7, 1)
 
 
@@ -40,12 +40,12 @@ def test_the_scalar_definition_is_there() -> None:
     assert set(ISAS) <= {"scalar", "avx2", "avx512", "avx512vbmi2", "neon"}
 
 
-def test_this_run_uses_the_set_it_was_told() -> None:
+def test_this_run_uses_the_set_of_the_variable() -> None:
     wanted = os.environ.get("BF16CODECS_ISA", ISAS[-1])
     assert bf16codecs.active_isa() == wanted
 
 
-def test_processor_is_used_to_the_full() -> None:
+def test_the_processor_has_these_sets() -> None:
     try:
         flags = set(Path("/proc/cpuinfo").read_text().split())
     except OSError:

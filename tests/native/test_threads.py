@@ -16,6 +16,7 @@ from bf16codecs.errors import CorruptDataError
 from contents import gaussian, lcg_bytes, weights, with_zeros
 from looping import for_each
 from native_core import core
+from tiers import by_tier
 from waiting import wait_until
 
 CODECS = {"split": 1, "huffman": 2, "arithmetic": 3, "zstd": 4}
@@ -237,7 +238,7 @@ def test_forks_while_other_threads_are_at_work():
     for thread in threads:
         thread.start()
     try:
-        for _ in range(20):
+        for _ in range(by_tier(8, 20)):
             assert exit_status_of_child(lambda: core.decode(frame) == RAW) == 0
     finally:
         stop.set()

@@ -1,4 +1,4 @@
-"""What the plugin tells netCDF of its codecs, called as netCDF calls it, without netCDF."""
+"""The plugin's interface for netCDF, called as netCDF calls it, without netCDF."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_configurations_are_those_of_python(codec: Any) -> None:
     assert codec_of("huffman").config(tuple(values)) == native.config(tuple(values))
 
 
-def test_what_hdf5_files_say_besides_is_left_out() -> None:
+def test_values_that_only_hdf5_files_have_are_left_out() -> None:
     """A chunk's size, and its rows."""
     config = codec_of("huffman").config((3, 2, 0, 1, 4096, 16))
     assert json.loads(config) == BF16Arithmetic("float32", level="best").get_config()
@@ -223,7 +223,7 @@ def test_verdicts_on_configurations_are_those_of_python(rest: str) -> None:
 
 
 @for_each("text", ["", " ", "null", "[]", '"id"', "{", "{}x", "{,}", '{"id"}'])
-def test_what_is_no_configuration(text: str) -> None:
+def test_texts_that_are_not_configurations_are_refused(text: str) -> None:
     assert codec_of("huffman").values(text) == REFUSED
 
 

@@ -119,7 +119,7 @@ def test_beside_other_filters(group: zarr.Group, tmp_path: Path) -> None:
     assert errors == ""
 
 
-def test_what_cannot_be_read_is_beside_what_can(group: zarr.Group, read) -> None:
+def test_unreadable_arrays_leave_others_readable(group: zarr.Group, read) -> None:
     values = numbers()
     write(group, "a", values, compressors=BF16Huffman("float32"))
     write(group, "runs", values, compressors=RunLength())
@@ -133,7 +133,7 @@ def test_what_cannot_be_read_is_beside_what_can(group: zarr.Group, read) -> None
     assert errors.count("bf16codecs: ") == 1
 
 
-def test_a_refused_configuration_is_beside_what_is_read(
+def test_a_refused_configuration_leaves_others_readable(
     group: zarr.Group, read, tmp_path: Path
 ) -> None:
     values = numbers()

@@ -88,7 +88,7 @@ def test_the_blocks_codec_is_arithmetic_as_conversions_are(tmp_path):
 
 @classes
 @dtypes
-def test_format_2_keeps_the_word_which_readers_do_not_need(new_folder, cls, dtype):
+def test_format_2_stores_auto_and_readers_ignore_it(new_folder, cls, dtype):
     data, codec, folder = numbers(dtype), cls(dtype="auto"), new_folder()
     zarr.create_array(folder, data=data, chunks=data.shape, compressors=codec, zarr_format=2)
     assert json.loads((folder / ".zarray").read_text())["compressor"] == codec.get_config()

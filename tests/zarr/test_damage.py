@@ -1,4 +1,4 @@
-"""What is said of damaged chunks that are read with zarr alone."""
+"""Error messages for damaged chunks that zarr alone reads."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ def test_the_blocks_codec_names_the_chunk(tmp_path, change, error, message):
 
 @damage
 @pytest.mark.usefixtures("pipeline")
-def test_a_compressor_tells_what_zarr_tells_it(tmp_path, change, error, message):
+def test_a_compressor_names_shape_and_dtype(tmp_path, change, error, message):
     array = damaged_array(tmp_path, change, compressors=BF16Huffman("auto"))
     with pytest.raises(error, match=r"^a chunk, of shape \(4, 90\) and float32: " + message):
         array[:]
 
 
 @damage
-def test_format_2_tells_nothing(tmp_path, change, error, message):
+def test_format_2_names_no_chunk(tmp_path, change, error, message):
     array = damaged_array(tmp_path, change, compressors=BF16Huffman("auto"), zarr_format=2)
     with pytest.raises(error, match=f"^{message}"):
         array[:]

@@ -69,7 +69,7 @@ def test_reads_what_is_there(new_folder, form, rest):
 
 
 @forms
-def test_what_is_not_there(new_folder, form):
+def test_missing_versions(new_folder, form):
     array, _ = create(new_folder(), form, steps=8)
     assert_same_bits(array[:5], FIELD)
     if form == "blocks":

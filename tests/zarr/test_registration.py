@@ -156,8 +156,8 @@ print(tabnanny.__name__)
     assert run_python(code).stdout == "tabnanny\n"
 
 
-def test_who_only_asks_where_zarr_is(run_python):
-    """As many libraries do, to know whether it is installed."""
+def test_finding_zarr_without_importing_it(run_python):
+    """As libraries do to learn whether it is installed."""
     code = """
 import bf16codecs
 from importlib.util import find_spec

@@ -165,7 +165,7 @@ def test_chunks_that_steps_do_not_divide_are_refused_when_an_array_is_made(codec
 
 @codecs
 @for_each("options", [{"shards": (14, 5)}, {"zarr_format": 2}])
-def test_and_elsewhere_when_they_are_written(codec, options):
+def test_in_shards_and_format_2_they_are_refused_on_writing(codec, options):
     """Inside shards, zarr 3.4 asks the codec when the array is made, too."""
     common = {"shape": (14, 5), "chunks": (7, 5), "dtype": "f4", "compressors": codec}
     with pytest.raises(ValueError, match="140 bytes are not 8 steps of whole float32 items"):
