@@ -135,10 +135,18 @@ class BlockEncoder {
 size_t encode(const Model& model, const uint8_t* base, const uint8_t* items, uint64_t first,
               size_t n, bool is_best, Scratch& scratch, uint8_t* const low[], uint8_t* out,
               size_t capacity) {
-  const unsigned groups = 1u << groups_log2_for(n, is_best);
-  if (Counts(n, groups).coded == 0) return 0;
-  const grid::RowScales rows = model.fit_rows(base, items, first, n);
-  BlockEncoder block(model, base, items, first, n, groups, scratch);
+  const unsigned groups_log2 = groups_log2_for(n, is_best);
+  if (Counts(n, 1u << groups_log2).coded == 0) return 0;
+  return encode_block(model, {model.fit_rows(base, items, first, n), groups_log2}, base, items,
+                      first, n, scratch, low, out, capacity);
+}
+
+size_t encode_block(const Model& model, const BlockChoices& choices, const uint8_t* base,
+                    const uint8_t* items, uint64_t first, size_t n, Scratch& scratch,
+                    uint8_t* const low[], uint8_t* out, size_t capacity) {
+  const auto& [rows, groups_log2] = choices;
+  if (Counts(n, 1u << groups_log2).coded == 0) return 0;
+  BlockEncoder block(model, base, items, first, n, 1u << groups_log2, scratch);
   block.code(rows, low);
   return block.write(grid::write_rows(rows), out, capacity);
 }

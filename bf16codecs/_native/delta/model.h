@@ -74,6 +74,17 @@ size_t encode(const Model& model, const uint8_t* base, const uint8_t* items, uin
               size_t n, bool is_best, Scratch& scratch, uint8_t* const low[], uint8_t* out,
               size_t capacity);
 
+// The choices that the format leaves to the encoder of a block.
+struct BlockChoices {
+  grid::RowScales rows;
+  unsigned groups_log2 = 0;
+};
+
+// Does the same with given choices; the model may have been read.
+size_t encode_block(const Model& model, const BlockChoices& choices, const uint8_t* base,
+                    const uint8_t* items, uint64_t first, size_t n, Scratch& scratch,
+                    uint8_t* const low[], uint8_t* out, size_t capacity);
+
 // Decodes a block strip by strip, so that a caller can use what is decoded while it is in the
 // first-level cache.
 class Reader {

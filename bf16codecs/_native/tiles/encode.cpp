@@ -26,7 +26,7 @@ struct Parts {
   uint8_t *symbols, *classes, *records, *words_end;
   uint16_t* escapes;
 
-  Parts(const Counts& counts, Scratch& scratch) {
+  Parts(const Counts& counts, size_t most_escapes, Scratch& scratch) {
     constexpr size_t kAlign = 64;
     size_t total = 0;
     const auto reserve = [&](size_t size) {
@@ -37,7 +37,7 @@ struct Parts {
     const size_t symbols_at = reserve(counts.coded + kTileSlack);
     const size_t classes_at = reserve(counts.coded / kStepItems);
     const size_t records_at = reserve(counts.records);
-    const size_t escapes_at = reserve(2 * (most_escapes(counts.coded) + kMaxTileItems));
+    const size_t escapes_at = reserve(2 * (most_escapes + kMaxTileItems));
     const size_t words_at = reserve(2 * counts.coded + kEncodeMargin);
     size_t room = total + kAlign;
     void* base = scratch.at_least(room);
@@ -61,7 +61,7 @@ struct Tile {
 // there are too many.
 const uint16_t* arrange(const Section& section, const grid::KeyFormat& format, const Items& items,
                         uint64_t first, const Counts& counts, const grid::ItemScales& scales,
-                        const Parts& parts) {
+                        size_t most_escapes, const Parts& parts) {
   const TileKernels& kernel = *kernels().tiles;
   const TileShape shape{section.classes,
                         raw_bits(format),
@@ -85,7 +85,7 @@ const uint16_t* arrange(const Section& section, const grid::KeyFormat& format, c
     }
     escapes = kernel.arrange(shape, tile->order, tile->keys, tile->scales, n, parts.symbols + at,
                              records, escapes);
-    if (static_cast<size_t>(escapes - parts.escapes) > most_escapes(counts.coded)) return nullptr;
+    if (static_cast<size_t>(escapes - parts.escapes) > most_escapes) return nullptr;
     records += n / kRecordItems * record_size(shape.raw_bits);
   }
   return escapes;
@@ -116,23 +116,31 @@ uint8_t* store_keys(const uint16_t* keys, size_t n, size_t key_size, uint8_t* ou
 
 size_t encode(const Model& model, const uint8_t* items, uint64_t first, size_t n, Scratch& scratch,
               uint8_t* out, size_t capacity) {
+  const unsigned groups_log2 = groups_log2_for(n);
+  const Counts counts(n, 1u << groups_log2, raw_bits(grid::KeyFormat(model.layout())));
+  if (counts.coded == 0) return 0;
+  const BlockChoices choices{model.fit_rows(Items(model.layout(), items, first), first, n),
+                             groups_log2, most_escapes(counts.coded), model.code_tables(first)};
+  return encode_block(model, choices, items, first, n, scratch, out, capacity);
+}
+
+size_t encode_block(const Model& model, const BlockChoices& choices, const uint8_t* items,
+                    uint64_t first, size_t n, Scratch& scratch, uint8_t* out, size_t capacity) {
   const grid::KeyFormat format(model.layout());
   const size_t key_size = format.bits / 8;
-  const unsigned groups_log2 = groups_log2_for(n);
-  const Counts counts(n, 1u << groups_log2, raw_bits(format));
+  const Counts counts(n, 1u << choices.groups_log2, raw_bits(format));
   if (counts.coded == 0) return 0;
   const Section& section = model.section(first);
   const Items source(model.layout(), items, first);
-  const grid::RowScales rows = model.fit_rows(source, first, n);
-  const std::vector<uint8_t> side = grid::write_rows(rows);
-  const Parts parts(counts, scratch);
-  const grid::ItemScales scales(format, section, rows, first);
+  const std::vector<uint8_t> side = grid::write_rows(choices.rows);
+  const Parts parts(counts, choices.most_escapes, scratch);
+  const grid::ItemScales scales(format, section, choices.rows, first);
   const uint16_t* const escapes_end =
-      arrange(section, format, source, first, counts, scales, parts);
+      arrange(section, format, source, first, counts, scales, choices.most_escapes, parts);
   if (escapes_end == nullptr || side.size() > UINT16_MAX) return 0;
   TileEncoder encoder;
-  encoder.groups = 1u << groups_log2;
-  const uint8_t* const words = encode_symbols(model.code_tables(first), counts, parts, encoder);
+  encoder.groups = 1u << choices.groups_log2;
+  const uint8_t* const words = encode_symbols(choices.tables, counts, parts, encoder);
 
   const auto n_escapes = static_cast<size_t>(escapes_end - parts.escapes);
   const auto words_size = static_cast<size_t>(parts.words_end - words);
@@ -141,7 +149,7 @@ size_t encode(const Model& model, const uint8_t* items, uint64_t first, size_t n
   if (most > capacity) return 0;
   store_le(out, static_cast<uint16_t>(side.size()));
   uint8_t* next = std::copy(side.begin(), side.end(), out + 2);
-  *next++ = static_cast<uint8_t>(groups_log2);
+  *next++ = static_cast<uint8_t>(choices.groups_log2);
   store_le(next, static_cast<uint32_t>(n_escapes));
   next = write_states(encoder.x, counts.lanes, next + 4);
   next = std::copy_n(parts.records, counts.records - counts.in_states, next);

@@ -80,6 +80,18 @@ inline constexpr size_t kMaxDecoded = kMaxTileItems + kMaxLanes;
 size_t encode(const Model& model, const uint8_t* items, uint64_t first, size_t n, Scratch& scratch,
               uint8_t* out, size_t capacity);
 
+// The choices that the format leaves to the encoder of a block.
+struct BlockChoices {
+  grid::RowScales rows;
+  unsigned groups_log2 = 0;
+  size_t most_escapes = 0;                // with more of them the block is not encoded
+  const TileCodeTable* tables = nullptr;  // of the section's classes
+};
+
+// Does the same with given choices; the model may have been read.
+size_t encode_block(const Model& model, const BlockChoices& choices, const uint8_t* items,
+                    uint64_t first, size_t n, Scratch& scratch, uint8_t* out, size_t capacity);
+
 // Decodes a block tile by tile, so that a caller can use what is decoded while it is in the
 // first-level cache.
 class Reader {
