@@ -21,6 +21,12 @@ from lazy_models import weights, write_safetensors, write_store
 from looping import for_each
 
 
+@pytest.fixture(scope="module")
+def of_demo(demo_model):
+    """Return the analysis of the demo's model."""
+    return analyze(demo_model)
+
+
 def figures(found):
     """Return the figures that must not depend on how a model is stored."""
     return json.loads(json.dumps({**found.to_json(), "path": "", "base": ""}))
@@ -54,8 +60,8 @@ def test_open_models_are_taken_and_stay_open(demo_model):
         assert model["model.norm.weight"][0] != 0
 
 
-def test_threads_change_nothing(demo_model):
-    assert analyze(demo_model, threads=1) == analyze(demo_model, threads=5)
+def test_threads_change_nothing(demo_model, of_demo):
+    assert analyze(demo_model, threads=1) == analyze(demo_model, threads=5) == of_demo
 
 
 def test_series(tmp_path, demo_model):
@@ -111,8 +117,8 @@ def test_other_kinds(demo_model):
         analyze(demo_model, kinds={"x": "("})
 
 
-def test_kinds_and_dtypes_are_all_tensors(tmp_path, demo_model):
-    found = analyze(demo_model)
+def test_kinds_and_dtypes_are_all_tensors(tmp_path, of_demo):
+    found = of_demo
     (whole,) = found.dtypes
     assert whole == found.model
     assert sum(group.statistics.values for group in found.kinds) == whole.statistics.values
@@ -125,16 +131,16 @@ def test_kinds_and_dtypes_are_all_tensors(tmp_path, demo_model):
     assert found.model.statistics.dtype == "F32", "the most bytes of floating-point numbers"
 
 
-def test_a_table(demo_model):
-    found = analyze(demo_model)
+def test_a_table(of_demo):
+    found = of_demo
     table = found.table()
     assert {len(column) for column in table.values()} == {len(found.tensors)}
     assert table["name"] == [tensor.name for tensor in found.tensors]
     assert table["arithmetic_best"][0] == found.tensors[0].bits["arithmetic best"]
 
 
-def test_samples(tmp_path, demo_model):
-    whole, sample = analyze(demo_model), analyze(demo_model, sample=300_000)
+def test_samples(tmp_path, demo_model, of_demo):
+    whole, sample = of_demo, analyze(demo_model, sample=300_000)
     assert 0.2 < sample.share < 0.6, "16 KiB of each tensor, in whole rows"
     assert whole.share == 1
     assert [t.name for t in sample.tensors] == [t.name for t in whole.tensors]
@@ -187,10 +193,10 @@ def test_parts_of_samples(tmp_path, shape, share):
     assert 0.5 * wanted < sum(part.nbytes for part in parts) < 2 * wanted
 
 
-def test_progress(demo_model):
+def test_progress(demo_model, of_demo):
     told = []
     analyze(demo_model, progress=lambda *about: told.append(about))
-    size = sum(t.statistics.nbytes for t in analyze(demo_model).tensors)
+    size = sum(t.statistics.nbytes for t in of_demo.tensors)
     assert {name for name, _, _ in told} == {"demo.safetensors"}
     assert [done for _, done, _ in told] == sorted(done for _, done, _ in told)
     assert told[-1][1:] == (size, size)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import tiers
 from bf16codecs import BF16Arithmetic
 from bf16codecs.errors import TruncatedDataError
+from looping import for_each
 from native_core import core
 from noted_chunks import (
     RAW,
@@ -90,11 +91,12 @@ def test_of_frames_the_touched_blocks_alone(piece):
 
 @pytest.mark.usefixtures("small_heads")
 @pytest.mark.parametrize("make", [chunked_array, lambda label, array, *_: in_library(array, None)])
-@pytest.mark.parametrize("chunks", [(4, 1 << 18), (16, 1 << 16)])
-def test_memory_is_in_proportion_to_the_range(make, chunks):
-    array = fields(1, 16, 1 << 18)[0]
+@for_each("rows, share", [(4, 1), (16, 4)])
+def test_memory_is_in_proportion_to_the_range(make, rows, share):
+    row = tiers.by_tier(1 << 16, 1 << 18)
+    array, chunks = fields(1, 16, row)[0], (rows, row // share)
     reader = make("x", array, chunks, NotedSource(1 << 16), FrameFormat(), in_blocks)
-    out = np.empty(1 << 20, np.uint8)
+    out = np.empty(4 * row, np.uint8)
     reader.read_run(0, out.size, out)
     tracemalloc.start()
     try:

@@ -15,12 +15,13 @@ from checkout import ROOT
 from doc_pages import LANGUAGES, PAGES, Block, blocks_of, check_unrun, matches, run_page
 from looping import for_each
 
-#: The pages that the full tier alone runs: each takes more than a second.
+#: The pages that the full tier alone runs: each takes about a second or more.
 SLOW = {
     *(f"docs/{name}.md" for name in ("benchmarks", "checkpoints", "how_it_works", "hugging_face")),
     *(f"docs/{name}.md" for name in ("index", "orbax", "tutorial", "upstream", "which_codec")),
     *(f"docs/howto/{name}.md" for name in ("analysis", "hdf5", "programs", "remote", "torch")),
-    *("docs/howto/training.md", "docs/howto/zarr.md"),
+    *(f"docs/howto/{name}.md" for name in ("netcdf", "training", "zarr")),
+    "docs/languages.md",
 }
 #: Why blocks are not run, and how many: whoever adds one has to say so here.
 NOT_RUN = {

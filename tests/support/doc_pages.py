@@ -104,7 +104,7 @@ def check_unrun(block: Block) -> None:
         assert done.returncode == 0, f"{block}: {done.stderr}"
         for line in block.code.replace("\\\n", " ").splitlines():
             # Other programs may be given texts of several lines.
-            if line.partition(" ")[0] in COMMANDS:
+            if line.split()[:1] and line.split()[0] in COMMANDS:
                 _check_command(shlex.split(line, comments=True))
 
 
