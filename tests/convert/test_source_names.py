@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 import bf16codecs
-from bf16codecs._digests import Digests
 from bf16codecs.convert import (
     append_to_run,
     safetensors_to_hdf5,
@@ -20,9 +19,7 @@ from bf16codecs.convert import (
     zarr_to_safetensors,
 )
 from bf16codecs.errors import SafetensorsError, StoreError
-from bf16codecs.store.entries import StoredFile
-from bf16codecs.store.layout import StoreInfo
-from bf16codecs.store.run_layout import RunInfo, RunStep
+from bf16codecs.store import entries, layout, run_layout
 from folders import files_in
 from lazy_models import weights, write_safetensors, write_shards
 
@@ -124,8 +121,12 @@ def test_a_base_that_no_store_can_name(tmp_path: Path) -> None:
 def test_nothing_is_written_that_no_reader_takes() -> None:
     """Whatever was not noticed before: a run whose attributes are refused is lost."""
     for character in ODD:
-        file = StoredFile(f"12{character}30", 10, Digests("0" * 64), "safetensors/header/0")
-        run = RunInfo(4, (RunStep(3, (file,), None),))
-        for info in (StoreInfo((file,), None, {}), StoreInfo((), None, {}, run=run)):
+        digests = entries.Digests("0" * 64)
+        file = entries.StoredFile(f"12{character}30", 10, digests, "safetensors/header/0")
+        run = run_layout.RunInfo(4, (run_layout.RunStep(3, (file,), None),))
+        for info in (
+            layout.StoreInfo((file,), None, {}),
+            layout.StoreInfo((), None, {}, run=run),
+        ):
             with pytest.raises(StoreError, match="not a plain file name"):
                 info.to_attributes()
