@@ -81,7 +81,7 @@ CONTENTS = {
 def test_any_content_at_level_best(content):
     raw = CONTENTS[content]
     for dtype in by_tier((0, 4), range(6)):
-        for block, row in ((0, 0), (8192, 100), *by_tier([], [(16384, 50)])):
+        for block, row in ((8192, 100), *by_tier([], [(0, 0), (16384, 50)])):
             frame = core.encode(raw, ARITHMETIC, dtype, level=BEST, block=block, row=row)
             assert both_decode(frame) == raw
             assert len(frame) <= core.bound(len(raw), ARITHMETIC, dtype, block)
@@ -292,7 +292,7 @@ def test_rows_of_any_length(run, step):
     check_tiles(tile_keys(1003), numbers, write_rows(70_000, classes))
 
 
-@for_each("step", by_tier((0, 3), range(4)))
+@for_each("step", by_tier((3,), range(4)))
 @for_each("offset", [-(1 << 20) + 1, -3000, 0, 3000, (1 << 20) - 1])
 @for_each("dtype", range(6))
 def test_rows_are_limited_before_columns_are_added(dtype, offset, step):

@@ -259,7 +259,7 @@ ROUNDED_UP = {
 
 
 @FORMS
-@for_each("name", by_tier(["all to the first", "random"], ROUNDED_UP))
+@for_each("name", by_tier(["all to the first"], ROUNDED_UP))
 def test_changes_that_leave_nothing_to_the_largest(name, numbers):
     """All other frequencies are rounded up to 1 or 2, which may be more than there is."""
     numbers = changed(numbers, ROUNDED_UP[name])
