@@ -27,6 +27,17 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any]]:
 
 
 @pytest.fixture(scope="session")
+def aiohttp() -> Any:
+    """Skip what needs it to read from servers."""
+    return pytest.importorskip("aiohttp")
+
+
+@pytest.fixture(scope="session")
+def fsspec() -> Any:
+    return pytest.importorskip("fsspec")
+
+
+@pytest.fixture(scope="session")
 def s3() -> Iterator[dict[str, str]]:
     """Return the options for a client of an S3 server that has a bucket; there is one server."""
     pytest.importorskip("s3fs")

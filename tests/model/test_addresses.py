@@ -19,9 +19,7 @@ from invoked import refused
 from lazy_models import weights, write_safetensors, write_store
 from servers import FileServer, serving
 
-pytest.importorskip("aiohttp")
-
-pytestmark = pytest.mark.filterwarnings("ignore:Unclosed")
+pytestmark = [pytest.mark.usefixtures("aiohttp"), pytest.mark.filterwarnings("ignore:Unclosed")]
 
 ARRAYS = {"w": weights((500, 512)), "n": np.arange(100)}
 

@@ -14,9 +14,10 @@ from bits import assert_same_bits
 from lazy_models import weights, write_store
 from servers import serving
 
-pytest.importorskip("aiohttp")
-
-pytestmark = pytest.mark.filterwarnings("ignore:Unclosed client session")
+pytestmark = [
+    pytest.mark.usefixtures("aiohttp"),
+    pytest.mark.filterwarnings("ignore:Unclosed client session"),
+]
 
 # Rows of 4 KiB, blocks of 512 KiB: 8 MiB in chunks of 2 MiB, of 4 blocks each.
 ARRAY = weights((2048, 2048))

@@ -22,12 +22,12 @@ from invoked import done, refused, run
 from lazy_models import weights, write_safetensors, write_shards
 from servers import FileServer, serving
 
-fsspec = pytest.importorskip("fsspec")
-pytest.importorskip("aiohttp")
-
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:datetime.datetime.utcnow:DeprecationWarning", "ignore:Unclosed"
-)
+pytestmark = [
+    pytest.mark.usefixtures("aiohttp"),
+    pytest.mark.filterwarnings(
+        "ignore:datetime.datetime.utcnow:DeprecationWarning", "ignore:Unclosed"
+    ),
+]
 
 # Rows of 4 KiB, which the header's 64 KiB of the first request do not reach far into.
 ARRAYS = {"w": weights((500, 2048)), "norm": weights((64,), seed=1), "n": np.arange(100)}
@@ -80,7 +80,7 @@ def test_storage_options_reach_the_server(
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FORMS)
 @pytest.mark.parametrize("given", ["flat", "by scheme"])
-def test_storage_options_reach_s3(root: Path, s3, name: str, given: str) -> None:
+def test_storage_options_reach_s3(root: Path, s3, fsspec, name: str, given: str) -> None:
     """Also through a ZIP file: without its endpoint, s3fs goes to Amazon."""
     fsspec.filesystem("s3", **s3).put(
         f"{root / name}/" if (root / name).is_dir() else str(root / name),

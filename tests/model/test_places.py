@@ -17,11 +17,12 @@ from bits import assert_same_bits
 from lazy_models import weights, write_store
 from servers import serving
 
-fsspec = pytest.importorskip("fsspec")
-
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:datetime.datetime.utcnow:DeprecationWarning", "ignore:Unclosed"
-)
+pytestmark = [
+    pytest.mark.usefixtures("fsspec"),
+    pytest.mark.filterwarnings(
+        "ignore:datetime.datetime.utcnow:DeprecationWarning", "ignore:Unclosed"
+    ),
+]
 
 ARRAYS = {"w": weights((1500, 1024)), "norm": weights((64,)), "n": np.arange(100)}
 
@@ -72,7 +73,7 @@ slow = pytest.mark.slow
         pytest.param("S3 by obstore", marks=slow),
     ]
 )
-def place(request, folder, tmp_path):
+def place(request, fsspec, folder, tmp_path):
     """Copy the store to a place."""
     open_model, files = bf16codecs.open_model, fsspec.filesystem
     if request.param == "folder":
@@ -161,7 +162,7 @@ def test_missing_and_damaged_chunks_are_named(place):
         assert_same_bits(model["w"][3], ARRAYS["w"][3])
 
 
-def test_a_store_in_memory_is_verified(folder):
+def test_a_store_in_memory_is_verified(fsspec, folder):
     files = fsspec.filesystem("memory")
     files.put(f"{folder}/", "/models/m.zarr", recursive=True)
     try:
@@ -170,7 +171,7 @@ def test_a_store_in_memory_is_verified(folder):
         files.rm("/models", recursive=True)
 
 
-def test_addresses_that_only_obstore_opens(folder, monkeypatch):
+def test_addresses_that_only_obstore_opens(fsspec, folder, monkeypatch):
     pytest.importorskip("obstore")
 
     def unknown(scheme):
@@ -198,7 +199,7 @@ except ValueError as error:
     assert "pip install 'bf16codecs[remote]'" in run_python(code).stdout
 
 
-def test_a_zip_file_behind_an_address(tmp_path):
+def test_a_zip_file_behind_an_address(fsspec, tmp_path):
     path = write_store(tmp_path / "m.zarr.zip", ARRAYS)
     files = fsspec.filesystem("memory")
     files.pipe_file("/zips/m.zarr.zip", path.read_bytes())
@@ -211,7 +212,7 @@ def test_a_zip_file_behind_an_address(tmp_path):
 
 
 @pytest.mark.slow  # test_http has zarr alone read from a server
-def test_plain_zarr_needs_no_call_of_this_package(s3, folder):
+def test_plain_zarr_needs_no_call_of_this_package(s3, fsspec, folder):
     fsspec.filesystem("s3", **s3).put(f"{folder}/", "bucket/plain/m.zarr", recursive=True)
     group = zarr.open_group("s3://bucket/plain/m.zarr", storage_options=s3, mode="r")
     assert_same_bits(group["w"][1100], ARRAYS["w"][1100])

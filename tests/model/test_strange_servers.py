@@ -24,10 +24,10 @@ from servers import serving
 from store_cases import case
 from store_limits import lower_limits
 
-aiohttp = pytest.importorskip("aiohttp")
-yarl = pytest.importorskip("yarl")
-
-pytestmark = pytest.mark.filterwarnings("ignore:Unclosed client session")
+pytestmark = [
+    pytest.mark.usefixtures("aiohttp"),
+    pytest.mark.filterwarnings("ignore:Unclosed client session"),
+]
 
 ARRAY = weights((64, 64))
 
@@ -182,6 +182,8 @@ def test_a_redirect_on_the_same_host_is_followed(root):
 
 
 def test_which_redirects_are_followed():
+    import yarl
+
     for here, there, allowed in (
         ("http://a/x", "https://a/x", True),
         ("https://a/x", "http://a/x", False),
@@ -233,7 +235,7 @@ def server_of_many(root):
         yield server
 
 
-def test_a_server_that_falls_silent_is_given_up(root):
+def test_a_server_that_falls_silent_is_given_up(root, aiohttp):
     """With a time-out of the caller's, which reaches the session; the default is longer."""
     released = threading.Event()
 
