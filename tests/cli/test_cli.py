@@ -18,7 +18,6 @@ from blake3 import blake3
 
 import bf16codecs
 from bf16codecs import cli, hdf5
-from bf16codecs._version import __version__
 from bf16codecs.cli.console import format_size, printable
 from bf16codecs.cli.options import ByteSize
 from bf16codecs.store.choice import CodecChoice
@@ -222,7 +221,7 @@ def test_sizes_are_shown_in_decimal_units() -> None:
 
 def test_version_and_help() -> None:
     for name in ("bf16codecs", "st2zarr", "zarr2st", "st2h5", "h52st"):
-        assert __version__ in done(name, "--version")
+        assert bf16codecs.__version__ in done(name, "--version")
     for command in COMMANDS:
         assert done(command, "--help").startswith(f"Usage: {command}")
     assert isinstance(cli.main, click.Group)

@@ -81,19 +81,16 @@ def test_folders_that_take_no_files(folder: Path) -> None:
     assert "or takes no files" in line
 
 
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
+def test_wrong_usage(folder: Path, tmp_path: Path) -> None:
+    for options, told in (
         (["--restore", "--codec", "zstd"], "--codec goes without --restore"),
         (["--restore", "--sha256"], "--sha256 goes without --restore"),
         (["--max-bytes", "1G"], "--max-bytes goes with --restore"),
         (["--lossy", "float16"], "--lossy does not go with pack-hf"),
         (["--base", "x"], "No such option"),
         (["--codec", "zstd", "--level", "99"], "level"),
-    ],
-)
-def test_wrong_usage(folder: Path, tmp_path: Path, options: list[str], told: str) -> None:
-    result = run("bf16codecs", "pack-hf", folder, tmp_path / "out", *options)
-    assert result.exit_code == 2
-    assert told in result.stderr
-    assert os.listdir(tmp_path) == ["model"]
+    ):
+        result = run("bf16codecs", "pack-hf", folder, tmp_path / "out", *options)
+        assert result.exit_code == 2, options
+        assert told in result.stderr, options
+        assert os.listdir(tmp_path) == ["model"], options

@@ -166,24 +166,24 @@ def test_shortened():
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
-@pytest.mark.parametrize("width", [80, 60, 50, 40])
-def test_progress_stays_on_one_line(width):
+def test_progress_stays_on_one_line():
     from io import StringIO
 
     from rich.cells import cell_len
     from rich.console import Console
     from rich.progress import Progress
 
-    out = Console(file=StringIO(), width=width, force_terminal=True)
-    bar = Progress(*console._progress_columns(width), console=out, expand=width >= 60)
-    for phase in ("convert", "measure"):
-        bar.add_task(phase, total=999_900_000_000, completed=123_400_000_000)
-    lines = _rendered(out, bar)
-    assert len(lines) == 2
-    for line, phase in zip(lines, ("convert", "measure"), strict=True):
-        assert line.startswith(phase)
-        assert "123.4/999.9 GB" in line
-        assert cell_len(line) <= width
+    for width in (80, 60, 50, 40):
+        out = Console(file=StringIO(), width=width, force_terminal=True)
+        bar = Progress(*console._progress_columns(width), console=out, expand=width >= 60)
+        for phase in ("convert", "measure"):
+            bar.add_task(phase, total=999_900_000_000, completed=123_400_000_000)
+        lines = _rendered(out, bar)
+        assert len(lines) == 2, width
+        for line, phase in zip(lines, ("convert", "measure"), strict=True):
+            assert line.startswith(phase), width
+            assert "123.4/999.9 GB" in line, width
+            assert cell_len(line) <= width, width
 
 
 def _rendered(out, bar) -> list[str]:

@@ -6,12 +6,22 @@ import socket
 
 import pytest
 
+import tiers
+from lazy_imports import lazily
 from tiny_llama import packed, saved
+
+torch = lazily("torch")
 
 
 @pytest.fixture(autouse=True, scope="session")
 def needs_torch():
     pytest.importorskip("torch", reason="needs torch")
+
+
+@pytest.fixture(autouse=True)
+def seed(needs_torch):
+    """Let PyTorch's random numbers be the same in every run with one seed."""
+    torch.manual_seed(tiers.SEED)
 
 
 @pytest.fixture(scope="session")

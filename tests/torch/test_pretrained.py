@@ -25,16 +25,14 @@ pytestmark = pytest.mark.usefixtures("needs_transformers", "no_network")
 # --- folders --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "name", ["AutoModelForCausalLM", "AutoModel", "LlamaForCausalLM", "LlamaModel"]
-)
-def test_classes(native, folder, name):
-    cls = getattr(hf, name)
-    ours, theirs = bf16torch.from_pretrained(cls, folder), cls.from_pretrained(native)
-    assert same(ours, theirs)
-    assert ours.dtype == torch.bfloat16
-    assert ours.config.name_or_path == str(folder)
-    assert not ours.training
+def test_classes(native, folder):
+    for name in ("AutoModelForCausalLM", "AutoModel", "LlamaForCausalLM", "LlamaModel"):
+        cls = getattr(hf, name)
+        ours, theirs = bf16torch.from_pretrained(cls, folder), cls.from_pretrained(native)
+        assert same(ours, theirs), name
+        assert ours.dtype == torch.bfloat16, name
+        assert ours.config.name_or_path == str(folder), name
+        assert not ours.training, name
 
 
 def test_options(native, folder):

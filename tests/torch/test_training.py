@@ -107,20 +107,17 @@ def test_paths_that_are_no_runs(tmp_path):
     assert not list((tmp_path / "out").glob("checkpoint-*"))
 
 
-@pytest.mark.parametrize(
-    ("path", "told"),
-    [
+def test_places_where_no_run_can_be(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for path, told in (
         ("http://127.0.0.1:1/r.zarr", "targets must be local"),
         ("r.zarr@3", "reads as step 3 of r.zarr: leave out @3"),
         ("r.h5/", "choose another name"),
         ("r.zarr.zip", "choose another name"),
-    ],
-)
-def test_places_where_no_run_can_be(tmp_path, monkeypatch, path, told):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match=told):
-        bf16torch.RunCallback(path)
-    assert not list(tmp_path.iterdir())
+    ):
+        with pytest.raises(ValueError, match=told):
+            bf16torch.RunCallback(path)
+        assert not list(tmp_path.iterdir()), path
 
 
 def test_options_are_checked_before_training():

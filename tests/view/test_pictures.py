@@ -62,27 +62,29 @@ def cells_of(values, view, function):
     )
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "float64", "float8_e4m3fn"])
-def test_whole_pictures(opened, dtype):
-    values = weights((100, 70), dtype)
-    tensor = opened({"w": values})["w"]
-    view, numbers = view_of(tensor), values.astype(np.float64)
-    assert view.is_whole
-    expected = {
-        "value": np.mean,
-        "magnitude": lambda cell: np.sqrt(np.mean(cell**2)),
-        "largest": lambda cell: np.abs(cell).max(),
-    }
-    for show, function in expected.items():
-        found = picture(view, show, tensor)
-        np.testing.assert_allclose(found.cells, cells_of(numbers, view, function), rtol=1e-6)
-        assert np.all(found.states == SOUND)
-        assert not found.errors
-    np.testing.assert_allclose(
-        found.column_scales,
-        cells_of(numbers, view, lambda cell: np.mean(cell**2)).mean(0) ** 0.5,
-        rtol=0.05,
-    )
+def test_whole_pictures(opened):
+    for dtype in ("bfloat16", "float16", "float32", "float64", "float8_e4m3fn"):
+        values = weights((100, 70), dtype)
+        tensor = opened({"w": values}, dtype)["w"]
+        view, numbers = view_of(tensor), values.astype(np.float64)
+        assert view.is_whole, dtype
+        expected = {
+            "value": np.mean,
+            "magnitude": lambda cell: np.sqrt(np.mean(cell**2)),
+            "largest": lambda cell: np.abs(cell).max(),
+        }
+        for show, function in expected.items():
+            found = picture(view, show, tensor)
+            cells = cells_of(numbers, view, function)
+            np.testing.assert_allclose(found.cells, cells, rtol=1e-6, err_msg=f"{dtype} {show}")
+            assert np.all(found.states == SOUND), dtype
+            assert not found.errors, dtype
+        np.testing.assert_allclose(
+            found.column_scales,
+            cells_of(numbers, view, lambda cell: np.mean(cell**2)).mean(0) ** 0.5,
+            rtol=0.05,
+            err_msg=dtype,
+        )
 
 
 def test_zoomed_pictures_are_the_values(opened):
@@ -142,23 +144,24 @@ def test_one_dimension_is_wrapped(opened):
     assert states.size == sheet.rows * sheet.columns
 
 
-@pytest.mark.parametrize("shape", [(), (1,), (5,), (1, 1), (7, 1), (1, 9)])
-def test_small_tensors(opened, shape):
-    values = weights(shape)
-    tensor = opened({"w": values})["w"]
-    found = picture(view_of(tensor), "value", tensor)
-    np.testing.assert_array_equal(found.cells.reshape(-1), values.astype(np.float32).reshape(-1))
+def test_small_tensors(opened):
+    for shape in ((), (1,), (5,), (1, 1), (7, 1), (1, 9)):
+        values = weights(shape)
+        tensor = opened({"w": values}, f"{shape}")["w"]
+        cells = picture(view_of(tensor), "value", tensor).cells
+        expected = values.astype(np.float32).reshape(-1)
+        np.testing.assert_array_equal(cells.reshape(-1), expected, err_msg=f"{shape}")
 
 
-@pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "int32", "int64", "complex64"])
-def test_what_are_no_floats(opened, dtype):
-    values = np.arange(-3, 57).reshape(10, 6).astype(dtype)
-    tensor = opened({"w": values})["w"]
-    found = picture(view_of(tensor), "value", tensor)
-    expected = np.abs(values) if dtype == "complex64" else values
-    np.testing.assert_array_equal(found.cells, expected.astype(np.float32))
-    assert found.texts[5] == ("1" if dtype == "bool" else str(values[0, 5]))
-    assert not picture(view_of(tensor), "changed", tensor, tensor).cells.any()
+def test_what_are_no_floats(opened):
+    for dtype in ("bool", "int8", "uint16", "int32", "int64", "complex64"):
+        values = np.arange(-3, 57).reshape(10, 6).astype(dtype)
+        tensor = opened({"w": values}, dtype)["w"]
+        found = picture(view_of(tensor), "value", tensor)
+        expected = np.abs(values) if dtype == "complex64" else values
+        np.testing.assert_array_equal(found.cells, expected.astype("f4"), err_msg=dtype)
+        assert found.texts[5] == ("1" if dtype == "bool" else str(values[0, 5])), dtype
+        assert not picture(view_of(tensor), "changed", tensor, tensor).cells.any(), dtype
 
 
 def test_not_finite_values(opened):

@@ -83,29 +83,23 @@ def test_of_a_folder_all_is_written_or_nothing(
     assert not list(Path("empty").iterdir())
 
 
-@pytest.mark.parametrize(
-    ("arguments", "status", "text"),
-    [
+def test_what_is_refused(model: Path) -> None:
+    for arguments, status, text in (
         (["--kind", "router=("], 1, "the rule of kind 'router' is no regular expression"),
         (["--base", "missing"], 1, "missing: No such file or directory"),
-    ],
-)
-def test_what_is_refused(model: Path, arguments: list[str], status: int, text: str) -> None:
-    assert text in refused(*ANALYZE, model, *arguments, status=status)
+    ):
+        assert text in refused(*ANALYZE, model, *arguments, status=status), arguments
 
 
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
+def test_wrong_usage(model: Path) -> None:
+    for arguments, text in (
         (["--kind", "router"], "'router' is not NAME=REGEX"),
         (["--sample", "0"], "'0' is not a size"),
         (["--threads", "0"], "'--threads'"),
-    ],
-)
-def test_wrong_usage(model: Path, arguments: list[str], text: str) -> None:
-    result = run(*ANALYZE, model, *arguments)
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert text in result.stderr
+    ):
+        result = run(*ANALYZE, model, *arguments)
+        assert (result.exit_code, result.stdout) == (2, ""), arguments
+        assert text in result.stderr, arguments
 
 
 def test_no_such_path() -> None:

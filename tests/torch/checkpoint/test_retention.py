@@ -44,8 +44,8 @@ def steps(folder: Path) -> list[int]:
 
 def base(folder: Path, step: int) -> str | None:
     with open_model(folder / f"step-{step}.zarr") as model:
-        reference = model._home.opened.info.base
-        return None if reference is None else reference.path
+        reference = model.info().to_json()["base"]
+    return None if reference is None else reference["path"]
 
 
 def test_the_last_are_kept(tmp_path: Path) -> None:
