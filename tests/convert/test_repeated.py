@@ -204,7 +204,7 @@ def test_rounding_of_edges() -> None:
     assert _bfloat16.round_to_bfloat16(values[:1].reshape(())).shape == ()
 
 
-@kinds
+@few_kinds
 def test_roundings_cost_nothing(tmp_path: Path, kind: str) -> None:
     master = master_weights()
     arrays = {"low": rounded(master), "master": master, "again": rounded(master)}
