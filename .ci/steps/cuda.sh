@@ -21,7 +21,7 @@ cuda_kernels() {
   with_cuda cuda12 70 80 90
   with_cuda cuda13 75 86 89 90 100 120
   # The rest sees nothing of the compiler.
-  "$bin/pytest" -q tests/cuda --ignore tests/cuda/test_device.py --ignore tests/cuda/test_compiling.py
+  "$bin/pytest" -q --all tests/cuda --ignore tests/cuda/test_device.py --ignore tests/cuda/test_compiling.py
 }
 
 # with_cuda EXTRA CAPABILITY...: compile for those GPUs, and test what uses the compiler.
@@ -29,5 +29,5 @@ with_cuda() {
   note "bf16codecs[$1]"
   install_cuda "$1"
   "$bin/python" .ci/steps/look_into_kernels.py "${@:2}"
-  "$bin/pytest" -q tests/cuda/test_device.py tests/cuda/test_compiling.py
+  "$bin/pytest" -q --all tests/cuda/test_device.py tests/cuda/test_compiling.py
 }

@@ -43,5 +43,5 @@ netcdf() {
     quietly netcdf.log build_netcdf "$folder"
     note "$("$folder/prefix/bin/nc-config" --version)"
   fi
-  PATH=$folder/prefix/bin:$PATH "$bin/pytest" -q tests/netcdf
+  PATH=$folder/prefix/bin:$PATH "$bin/pytest" -q --all tests/netcdf
 }

@@ -20,6 +20,6 @@ rust() {
     CARGO_TARGET_DIR=$scratch/clippy quietly clippy.log cargo clippy --offline --locked --all-targets \
       --features "$features" --manifest-path "$crate/Cargo.toml" -- -D warnings
   fi
-  BF16CODECS_RUST_FEATURES=$features "$bin/pytest" -q tests/rust
+  BF16CODECS_RUST_FEATURES=$features "$bin/pytest" -q --all tests/rust
   unset BF16CODECS_C_PREFIX
 }

@@ -4,7 +4,7 @@ without_python() {
   build native-alone bf16codecs/_native all -DBF16CODECS_WERROR=ON \
     -DCMAKE_INSTALL_PREFIX="$scratch/prefix" -DBF16CODECS_HDF5_FILTER_ID=511
   PATH=$bin:$PATH quietly install.log cmake --install "$scratch/native-alone"
-  HDF5_PLUGIN_PATH=$scratch/prefix/lib/plugin "$bin/pytest" -q tests/hdf5/test_tools.py \
+  HDF5_PLUGIN_PATH=$scratch/prefix/lib/plugin "$bin/pytest" -q --all tests/hdf5/test_tools.py \
     tests/hdf5/test_filter_numbers.py tests/hdf5/test_fuzz.py
-  PATH=$bin:$PATH BF16CODECS_C_PREFIX=$scratch/prefix "$bin/pytest" -q tests/c_api
+  PATH=$bin:$PATH BF16CODECS_C_PREFIX=$scratch/prefix "$bin/pytest" -q --all tests/c_api
 }
