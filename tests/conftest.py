@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +22,8 @@ pytest.register_assert_rewrite("noted_chunks", "orbax_checkpoints", "run_stores"
 
 #: The marker of the tests that only the full tier runs; addopts deselect it.
 QUICK = "not slow"
+#: Each process collects all tests, which takes seconds.
+MOST_WORKERS = 16
 LEFT_OUT = pytest.StashKey[int]()
 
 
@@ -48,6 +51,14 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("tests")
     config.option.hypothesis_seed = str(tiers.SEED)
     config.stash[LEFT_OUT] = 0
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int | None:
+    if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
+        return None
+    # One more than there are cores: tests wait for disks and for child processes.
+    return min((os.cpu_count() or 1) + 1, MOST_WORKERS)
 
 
 def pytest_report_header(config: pytest.Config) -> str:
@@ -80,7 +91,7 @@ def pytest_terminal_summary(
     yield
     if left_out := config.stash[LEFT_OUT]:
         terminalreporter.write_line(
-            f"Left out: {left_out} slow tests of the full tier. Run all tests: pytest --all"
+            f"Left out: {left_out} slow tests, and most examples of others. Run all: pytest --all"
         )
 
 

@@ -70,6 +70,7 @@ def drawn(series, pictures, tmp_path_factory):
     pyplot.close("all")  # of many that are open, matplotlib warns
 
 
+@pytest.mark.slow
 def test_all_have_titles_and_units(drawn):
     assert {"exponents", "high_byte", "set_bits", "predictions", "steps", "changed_bits"} <= set(
         drawn
@@ -142,6 +143,7 @@ def test_nothing_but_zeros_and_infinities_can_be_drawn(tmp_path):
     assert [label.get_text() for label in axes.get_xticklabels()] == ["0", "inf, NaN"]
 
 
+@pytest.mark.slow
 def test_titles_say_nothing_that_data_may_deny(tmp_path, series):
     smooth = np.linspace(1, 2, 9000, dtype="float32").reshape(90, 100).astype("bfloat16")
     base = write_safetensors(tmp_path / "base.safetensors", {"w": smooth})
@@ -262,6 +264,7 @@ def test_the_line_joins_those_that_no_other_one_beats():
     assert sum(filled) == 2
 
 
+@pytest.mark.slow
 def test_a_picture_of_several_tables():
     near, far = {"a": (1.0, 1.5), "b": (2.0, 1.4)}, {"a": (1.0, 1.5), "c": (2.0, 12.0)}
     two = [row | {"threads": n} for row in rows_of(far) for n in (1, 2)]
@@ -321,6 +324,7 @@ def test_a_report_has_the_tables_of_the_command(series, written):
         assert f"<p>{line}</p>" in written
 
 
+@pytest.mark.slow
 def test_a_report_of_strange_names(tmp_path):
     name = '<script>alert("x")</script>'
     found = analyze(write_safetensors(tmp_path / "m.safetensors", {name: weights((9, 9))}))

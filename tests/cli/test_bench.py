@@ -254,6 +254,7 @@ def test_words_of_names_by_their_beginnings(monkeypatch: pytest.MonkeyPatch) -> 
         assert part.study.names == ["memcpy", *found], names
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "dtype"),
     [("F16", "float16"), ("F32", "float32"), ("F64", "float64"), ("F8_E5M2", "float8_e5m2")],
@@ -299,6 +300,7 @@ def test_of_large_models_a_part_is_taken() -> None:
         assert all((a == b).all() for a, b in pairs), nbytes
 
 
+@pytest.mark.slow
 def test_what_is_slow_gets_less_data_and_at_least_three_rounds() -> None:
     whole = bench.sample_of(DEMO, 1 << 30)
     results = measured(whole, "Split", "LZMA", seconds=0)
@@ -354,6 +356,7 @@ def test_json_alone() -> None:
     assert document["dtype"] == "bfloat16"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is measured on Linux")
 def test_memory_is_that_of_one_codec() -> None:
     rng = np.random.default_rng(0)

@@ -252,6 +252,7 @@ def test_models_of_nothing_but_nan(tmp_path: Path, dtype: str) -> None:
             assert not value.startswith("-")
 
 
+@pytest.mark.slow
 def test_pictures(models, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     systems = by_tier((), ("--system", "all"))
@@ -265,6 +266,7 @@ def test_pictures(models, tmp_path: Path) -> None:
         assert (tmp_path / "p.PNG").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_no_display_is_needed(models, tmp_path: Path) -> None:
     picture = tmp_path / "p.svg"
     arguments = (models["bf16"], *ONCE, "--only", "split", "--plot", picture)

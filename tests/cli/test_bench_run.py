@@ -59,6 +59,7 @@ def test_sizes_are_those_of_the_stores(checkpoints, tmp_path, as_hdf5):
         assert abs(on.stored_nbytes - result.steps[2].smallest) < 200
 
 
+@pytest.mark.slow
 def test_command_prints_a_table_and_writes_a_file(checkpoints, tmp_path):
     arguments = [
         "--repeats",

@@ -51,7 +51,10 @@ def results_of(*args, **options):
     return list(study_of(*args, **options).results(repeats=1))
 
 
-@pytest.mark.parametrize("system", bench.SYSTEM_TITLES)
+@pytest.mark.parametrize(
+    "system",
+    [s if s == "A" else pytest.param(s, marks=pytest.mark.slow) for s in bench.SYSTEM_TITLES],
+)
 def test_everything_comes_back(models, system):
     results = results_of(system, models, threads=2)
     assert results[0].name == "memcpy"
@@ -65,6 +68,7 @@ def test_everything_comes_back(models, system):
     assert {(r.name, r.encoded_nbytes) for r in results if r.threads == 2} <= alone
 
 
+@pytest.mark.slow
 def test_a_is_no_larger_than_by_hand(models):
     sizes = {r.name: r.encoded_nbytes for r in results_of("A", models, names=["zstd"])}
     for level in (1, 4, 7, 11, 15, 19, 22):
@@ -101,6 +105,7 @@ def test_c_is_lossy_and_says_how_much(models):
     assert figures["numbers that became infinite"] == f"0 of {ITEMS}"
 
 
+@pytest.mark.slow
 def test_d_takes_another_checkpoint(models):
     sizes = {r.name: r.encoded_nbytes for r in results_of("D", models, base=models["then"])}
     figures = study_of("D", models, base=models["then"]).figures()

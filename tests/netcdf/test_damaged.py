@@ -197,6 +197,7 @@ def test_stores(store: tuple[str, Verdicts], reader: Reader, tmp_path: Path) -> 
     compare(reader.read(path, tmp_path / "found")[0], expected)
 
 
+@pytest.mark.slow
 def test_files(file: tuple[Path, Verdicts], reader: Reader, tmp_path: Path) -> None:
     path, expected = file
     compare(reader.read(path, tmp_path / "found")[0], expected)

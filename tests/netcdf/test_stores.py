@@ -61,6 +61,7 @@ def read(reader: Reader, tmp_path: Path):
     return read
 
 
+@pytest.mark.slow
 def test_every_codec(group: zarr.Group, read) -> None:
     expected = {}
     cases = itertools.product(CODECS, ("float32", "float64"), ((50, 30), (1000,), (9, 20, 7)))
@@ -84,6 +85,7 @@ def test_integers(group: zarr.Group, read) -> None:
     assert read()[0] == expected
 
 
+@pytest.mark.slow
 def test_forms_of_arrays(group: zarr.Group, read) -> None:
     values = numbers()
     codec = BF16Huffman("float32")
@@ -157,6 +159,7 @@ def test_a_converted_model(tmp_path: Path, read) -> None:
     assert read()[0] == {name: array.tobytes() for name, array in arrays.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("netcdf4")
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_groups_with_other_data_types(tmp_path: Path, dtype: str) -> None:

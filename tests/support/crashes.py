@@ -88,14 +88,14 @@ class Moment(NamedTuple):
 _WRITES = ("convert", "append")
 MOMENTS = {
     "fails": Moment(_WRITES, "fail", 2),
-    "disk full": Moment(_WRITES, "full", 2),
-    "killed": Moment(_WRITES, "kill", 3),
+    "disk full": Moment(_WRITES, "full", 1),
+    "killed": Moment(_WRITES, "kill", 2),
     "killed again and again": Moment(_WRITES, "kill", 1),
-    "no memory": Moment(_WRITES, "fail", 3),
-    "power cut": Moment(_WRITES, "log", 8),
-    "another writer": Moment(_WRITES, "stop", 2),
+    "no memory": Moment(_WRITES, "fail", 2),
+    "power cut": Moment(_WRITES, "log", 6),
+    "another writer": Moment(_WRITES, "stop", 1),
     "a reader": Moment(_WRITES, "stop", 1),
-    "replaced": Moment(("read",), "stop", 6),
+    "replaced": Moment(("read",), "stop", 4),
 }
 
 #: The full tier tries one of so many operations, and more where that would be fewer than quick.

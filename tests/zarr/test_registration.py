@@ -32,7 +32,7 @@ def test_the_order_of_imports(run_python, imports, formats):
     assert run_python(code, *formats).stdout == "fine\n"
 
 
-@pytest.mark.parametrize("module", ["zarr.core.dtype", "zarr.storage", "zarr.registry"])
+@for_each("module", by_tier(["zarr.storage"], ["zarr.core.dtype", "zarr.storage", "zarr.registry"]))
 def test_a_module_of_zarr_is_imported_first(run_python, module):
     code = f"""
 import bf16codecs

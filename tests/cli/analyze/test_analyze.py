@@ -104,6 +104,7 @@ def test_json(model: Path) -> None:
     assert Path("a.json").read_text().endswith("]\n}\n")
 
 
+@pytest.mark.slow
 def test_a_folder_of_all(
     model: Path, draw_few: Callable[[], None], draw_less: Callable[[], None]
 ) -> None:
@@ -225,6 +226,7 @@ def strange_models() -> dict[str, dict[str, Any]]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quickly_drawn")
 def test_strange_models(monkeypatch: pytest.MonkeyPatch) -> None:
     styles = {"light": analysis.plots.STYLES["light"]}
