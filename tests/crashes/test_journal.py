@@ -331,9 +331,8 @@ def test_journal_that_is_not_complete_is_dropped(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"before")
     sound = sealed(6, 6, 1, entries=entry(0, b"before", b"after!".ljust(PAGE, b"\0")))
-    flipped = bytearray(sound)
-    flipped[40] ^= 1
-    for content in (sound[:-1], bytes(flipped), b""):
+    flipped = (sound[:at] + bytes([sound[at] ^ 1]) + sound[at + 1 :] for at in range(len(sound)))
+    for content in (sound[:-1], b"", *flipped):
         journal_of(path).write_bytes(content)
         _journal.carry_out_journal(path)
         JournaledFile(path, durable=False).abandon()
