@@ -50,6 +50,9 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     settings.load_profile("tests")
     config.option.hypothesis_seed = str(tiers.SEED)
+    # All servers of tests are on 127.0.0.1: a proxy could not reach them.
+    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
+        del os.environ[name]
     config.stash[LEFT_OUT] = 0
 
 
