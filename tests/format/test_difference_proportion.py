@@ -86,7 +86,7 @@ def versions(kind: int, model: bytes, n: int = MOST) -> bytes:
 @limited
 @pytest.mark.parametrize("name", ["differences", "tiles"])
 def test_tables_of_many_versions(read_limited, name):
-    """Those of all versions at once took 250 kB each. Sanitizers keep up to 256 MiB of freed memory."""
+    """Those of all versions at once took 250 kB each. Sanitizers keep 256 MiB that is free."""
     n = by_tier(4_000, 20_000)
     kinds = {"differences": DIFFERENCE_MODEL, "tiles": TILE_MODEL}
     model = least_model() if name == "differences" else bytes(4)
