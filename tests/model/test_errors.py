@@ -20,7 +20,8 @@ from bf16codecs.model import open_model
 from bf16codecs.store import StoreError
 from edit_store import edit_json
 from lazy_models import weights, write_store
-from store_cases import case, put_back
+from looping import noted
+from store_cases import put_back
 
 
 @pytest.fixture
@@ -92,7 +93,7 @@ def test_damaged_metadata_raise(store):
         def change_root(root, change=change):
             change(root["consolidated_metadata"]["metadata"])
 
-        with case(name), put_back(store):
+        with noted(name), put_back(store):
             edit_json(store, "zarr.json", change_root)
             with open_model(store) as model, pytest.raises((StoreError, OSError), match="steps"):
                 model["steps"][:]

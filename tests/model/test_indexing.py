@@ -15,7 +15,7 @@ from bf16codecs._chunks import indexing, library
 from bf16codecs.convert import safetensors_to_hdf5
 from bits import assert_same_bits
 from lazy_models import weights, write_safetensors, write_store
-from store_cases import case
+from looping import noted
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:invalid value encountered in equal"),
@@ -132,7 +132,7 @@ def test_selections_are_numpys(tensors):
         step = 1 if form in ("edge", "hdf5", "blosc") else tiers.by_tier(3, 1)
         for selection in SELECTIONS[::step]:
             expected = ARRAY[selection]
-            with case(form, selection):
+            with noted(form, selection):
                 actual = tensor[selection]
                 assert type(actual) is type(expected)
                 assert actual.shape == expected.shape
@@ -143,7 +143,7 @@ def test_selections_are_numpys(tensors):
 @given(selection=hnp.basic_indices(ARRAY.shape, allow_newaxis=True))
 def test_any_basic_selection_is_numpys(tensors, selection):
     for form, tensor in tensors.items():
-        with case(form):
+        with noted(form):
             assert_same_bits(tensor[selection], ARRAY[selection])
 
 
@@ -155,7 +155,7 @@ def test_any_integer_arrays_are_numpys(tensors, data):
     picked = data.draw(st.sets(st.integers(0, 2), min_size=1))
     selection = tuple(arrays[a] if a in picked else slice(1, None, 17) for a in range(3))
     for form, tensor in tensors.items():
-        with case(form):
+        with noted(form):
             assert_same_bits(tensor[selection], ARRAY[selection])
 
 
@@ -170,7 +170,7 @@ def test_wrong_selections_raise_what_numpy_raises(tensors):
         with pytest.raises(IndexError):
             ARRAY[selection]
         for form, tensor in tensors.items():
-            with case(form, selection), pytest.raises(IndexError):
+            with noted(form, selection), pytest.raises(IndexError):
                 tensor[selection]
 
 

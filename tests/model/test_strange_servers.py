@@ -20,8 +20,8 @@ import tiers
 from bf16codecs._chunks import http
 from bf16codecs.errors import ServerError
 from lazy_models import weights, write_store
+from looping import noted
 from servers import serving
-from store_cases import case
 from store_limits import lower_limits
 
 pytestmark = [
@@ -195,7 +195,7 @@ def test_which_redirects_are_followed():
         response = SimpleNamespace(headers={"Location": there})
         redirected = SimpleNamespace(url=yarl.URL(here), response=response)
         asked = http._refuse_other_host(None, None, redirected)
-        with case(here, there):
+        with noted(here, there):
             if allowed:
                 asyncio.run(asked)
             else:

@@ -18,9 +18,10 @@ from bf16codecs.store.bases import identity, is_beside, place_of
 from bf16codecs.store.entries import BaseFile, BaseReference
 from edit_store import edit_array, edit_attributes
 from lazy_models import in_memory
+from looping import noted
 from models import write_model
 from servers import serving
-from store_cases import case, put_back
+from store_cases import put_back
 
 FILES = (BaseFile("m.safetensors", 8, "0", "0"),)
 
@@ -60,13 +61,13 @@ LOCAL = ["/etc/base.zarr", "file:///base.zarr", "FILE:///base", "local://base", 
 def test_addresses_lead_to_no_local_files() -> None:
     for where in ("https://host/fine.zarr", "s3://bucket/fine.zarr", "memory://x"):
         for path in LOCAL:
-            with case(where, path), pytest.raises(StoreError, match="is a local path: name its"):
+            with noted(where, path), pytest.raises(StoreError, match="is a local path: name its"):
                 place_of(BaseReference(path, None, FILES), where)
 
 
 def test_stores_without_a_place_have_no_base_beside_them() -> None:
     for path in (*LOCAL, "base.zarr"):
-        with case(path), pytest.raises(StoreError, match="it has no path itself: name its base"):
+        with noted(path), pytest.raises(StoreError, match="it has no path itself: name its base"):
             place_of(BaseReference(path, None, FILES), "")
 
 
@@ -256,7 +257,7 @@ NONSENSE: dict[str, Any] = {
 def test_damaged_attributes(models: dict[str, Path]) -> None:
     store = models["fine.zarr"]
     for name, change in NONSENSE.items():
-        with case(name), put_back(store):
+        with noted(name), put_back(store):
             edit_attributes(store, change)
             started = time.process_time()
             for read in (open_model, verify_store):
@@ -287,7 +288,7 @@ UNFIT: dict[str, tuple[Any, str]] = {
 def test_differences_that_do_not_fit(models: dict[str, Path]) -> None:
     store = models["fine.zarr"]
     for name, (change, message) in UNFIT.items():
-        with case(name), put_back(store):
+        with noted(name), put_back(store):
             edit_attributes(store, lambda a, change=change: change(a["tensors"]["a"]))
             with pytest.raises(BF16CodecsError, match=message), open_model(store) as model:
                 model["a"][...]

@@ -29,8 +29,9 @@ from bf16codecs.store.checkpoint import Checkpoint, CheckpointPaths
 from edit_store import edit_attributes, write_zip, zip_members
 from invoked import done, run
 from lazy_models import weights, write_safetensors
+from looping import noted
 from make_golden_stores import FOLDER
-from store_cases import case, put_back
+from store_cases import put_back
 
 GOLDEN = "layout2-checkpoint.zarr.zip"
 OBJECTS = b"one, two"
@@ -115,7 +116,7 @@ def assert_refused(store: Path, error: type[Exception] = StoreError) -> None:
 
 def assert_each_is_refused(store: Path, changes: dict[str, Callable[[Any], object]]) -> None:
     for name, change in changes.items():
-        with case(name), put_back(store):
+        with noted(name), put_back(store):
             edit_attributes(store, change)
             assert_refused(store)
 
@@ -167,10 +168,10 @@ def test_objects_of_no_bytes_take_no_array(model: Path) -> None:
 
 def test_texts_that_are_not_what_the_layout_says(model: Path) -> None:
     for name, text in BAD_TEXTS.items():
-        with case(name), pytest.raises((ValueError, RecursionError)):
+        with noted(name), pytest.raises((ValueError, RecursionError)):
             Checkpoint.from_text(text, len(OBJECTS))
     for name, text in list(BAD_TEXTS.items())[:: tiers.by_tier(4, 1)]:
-        with case(name):
+        with noted(name):
             store = store_of(model, text=text, overwrite=True)
             with bf16codecs.open_model(store) as opened:
                 assert set(opened.load()) == {"w", "grid"}  # which have nothing to do with it
@@ -196,7 +197,7 @@ NO_ENTRIES = [
 def test_entries_that_are_none(model: Path, kind: str) -> None:
     store = store_of(model, kind)
     for entry in NO_ENTRIES:
-        with case(entry), put_back(store):
+        with noted(entry), put_back(store):
             with pytest.raises((KeyError, TypeError, ValueError)):
                 CheckpointPaths.from_entry(entry)
             edit_attributes(store, lambda root, entry=entry: root.update(checkpoint=entry))

@@ -26,8 +26,9 @@ from bf16codecs.errors import CorruptDataError, StoreError
 from bf16codecs.model import open_model
 from edit_store import edit_array, edit_json
 from lazy_models import in_memory
+from looping import noted
 from models import file_bytes, write_model
-from store_cases import case, put_back
+from store_cases import put_back
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ def test_separators_of_chunk_keys_are_two(source, zarr_format, tmp_path):
             else:
                 root["metadata"]["a/.zarray"].update(dimension_separator=separator)
 
-        with case(separator), put_back(store):
+        with noted(separator), put_back(store):
             edit_json(store, "zarr.json" if zarr_format == 3 else ".zmetadata", change)
             with open_model(store) as model, pytest.raises(StoreError, match="separator"):
                 model["a"]
@@ -71,14 +72,14 @@ def test_metadata_of_another_kind_are_refused(store, member):
     for value in ([1], "text", 7, True):
         edit_json(store, "zarr.json", lambda root, value=value: root.update({member: value}))
         for read in (verify_store, open_model):
-            with case(value), pytest.raises(StoreError, match=r"m\.zarr"):
+            with noted(value), pytest.raises(StoreError, match=r"m\.zarr"):
                 read(store)
 
 
 def test_codecs_of_another_kind_are_refused(store):
     for value in ([], [5], "bytes", None, [["bytes"]]):
         edit_array(store, "a", lambda a, value=value: a.update(codecs=value))
-        with case(value), pytest.raises(StoreError, match="tensor 'a': damaged array metadata"):
+        with noted(value), pytest.raises(StoreError, match="tensor 'a': damaged array metadata"):
             verify_store(store)
 
 
@@ -181,7 +182,7 @@ def test_chunks_that_are_larger_than_their_array(store, source, tmp_path):
         options = {"chunks": chunks, "compressors": compressor, "attributes": attributes}
         zarr.create_array(group.store, name="a", data=values, overwrite=True, **options)
         zarr.consolidate_metadata(group.store)
-        with case(chunks, compressor):
+        with noted(chunks, compressor):
             verify_store(store, source)
             zarr_to_safetensors(store, tmp_path / "back", overwrite=True)
             assert (tmp_path / "back").read_bytes() == source.read_bytes()

@@ -28,8 +28,8 @@ from bf16codecs.store.hdf5_writer import Hdf5Writer
 from edit_store import edit_attributes
 from folders import names_in
 from lazy_models import write_safetensors
+from looping import noted
 from models import every_dtype
-from store_cases import case
 from store_contract import CODECS, QUICK_CODECS, StoreContract, codec_options
 
 
@@ -103,7 +103,7 @@ class TestHDF5(StoreContract):
         tried = [codec for codec in self.codecs() if codec in tiers.by_tier(QUICK_CODECS, CODECS)]
         for i, codec in enumerate(tried):
             for chunk_size in tiers.by_tier([(100, 10**9)[i % 2]], [16, 100, 10**9]):
-                with case(codec, chunk_size):
+                with noted(codec, chunk_size):
                     options = {"threads": 2, "chunk_size": chunk_size, **codec_options(codec)}
                     self.convert(source, store, overwrite=True, **options)
                     assert self.restored(store, threads=3) == source.read_bytes()

@@ -17,7 +17,8 @@ from bf16codecs.convert import hdf5_to_safetensors, safetensors_to_hdf5, verify_
 from bf16codecs.errors import CodecError, StoreError
 from bf16codecs.hdf5.types import file_type
 from lazy_models import weights, write_safetensors
-from store_cases import case, put_back
+from looping import noted
+from store_cases import put_back
 
 WEIGHTS = weights((64, 32))
 RAW = WEIGHTS.tobytes()
@@ -77,7 +78,7 @@ def assert_is_read(store: Path) -> None:
 @blocks
 def test_fletchers_checksum_is_verified_here(store, blocked):
     for before in ([], [SHUFFLE], [GZIP], [SHUFFLE, GZIP], [OURS]):
-        with case(before), put_back(store):
+        with noted(before), put_back(store):
             refiltered(store, [*before, FLETCHER32])
             if blocked:
                 behind_a_user_block(store)
@@ -110,7 +111,7 @@ NEEDS_MAX_BYTES = [
 
 def test_what_libhdf5_alone_decodes_needs_the_callers_word(store, tmp_path):
     for filters, names in NEEDS_MAX_BYTES:
-        with case(names), put_back(store):
+        with noted(names), put_back(store):
             refiltered(store, filters)
             check_that_libhdf5_needs_a_word(store, tmp_path, names)
 
@@ -147,7 +148,7 @@ def test_chunks_without_a_compressor(store, blocked):
         ([SHUFFLE, GZIP, FLETCHER32], zlib.compress(RAW), 5),
         ([OURS, FLETCHER32], RAW, 3),
     ):
-        with case(filters, filter_mask), put_back(store):
+        with noted(filters, filter_mask), put_back(store):
             refiltered(store, filters, content, filter_mask)
             if blocked:
                 behind_a_user_block(store)

@@ -26,9 +26,9 @@ from bf16codecs.errors import UnsupportedVersionError
 from bf16codecs.safetensors import read_header
 from bf16codecs.store import CodecChoice, StoreError, StoreInfo
 from bf16codecs.store.paths import array_paths
+from looping import noted
 from measured_reads import linux
 from models import TRICKY_NAMES, every_dtype, write_model
-from store_cases import case
 
 SAFE_SEGMENT = re.compile(r"[A-Za-z0-9_=-]{1,160}")
 CODECS = [("arithmetic", level) for level in ("fast", "best")]
@@ -181,7 +181,7 @@ def test_wrong_codecs_and_levels() -> None:
         ("arithmetic", 3),
         ("arithmetic", "worst"),
     ):
-        with case(codec, level), pytest.raises(ValueError, match=r"codec|level"):
+        with noted(codec, level), pytest.raises(ValueError, match=r"codec|level"):
             CodecChoice(codec, level)
 
 
@@ -237,7 +237,7 @@ def test_damaged_attributes() -> None:
     for change in DAMAGES:
         attributes = copy.deepcopy(ATTRIBUTES)
         change(attributes)
-        with case(attributes), pytest.raises(StoreError, match=r"^x: "):
+        with noted(attributes), pytest.raises(StoreError, match=r"^x: "):
             StoreInfo.from_attributes(attributes, "x")
 
 
@@ -259,7 +259,7 @@ def test_stores_of_every_dtype_are_zarrs(source: Path, tmp_path: Path, zarr_form
         store = tmp_path / f"{codec}-{level}.zarr"
         options = {"codec": codec, "level": level, "zarr_format": zarr_format}
         safetensors_to_zarr(source, store, chunk_size=100, **options)
-        with case(codec, level):
+        with noted(codec, level):
             check_that_zarr_reads(store, source)
             if (codec, level) in tiers.by_tier(quick[:1], CODECS):
                 check_that_zarr_writes_the_same(store, tmp_path / f"theirs-{codec}-{level}.zarr")

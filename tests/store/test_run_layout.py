@@ -15,7 +15,7 @@ from bf16codecs.store import StoreInfo
 from bf16codecs.store.entries import ROUNDED, StoredFile
 from bf16codecs.store.paths import array_paths, later_paths
 from bf16codecs.store.run_layout import Form, RunInfo, RunStep
-from store_cases import case
+from looping import noted
 
 
 def step(number: int) -> RunStep:
@@ -114,7 +114,7 @@ def test_damaged_attributes() -> None:
     for change in DAMAGES:
         attributes = StoreInfo((), None, {}, run=run_of([{"a": "a"}] * 2)).to_attributes()
         change(attributes["bf16codecs"])
-        with case(attributes), pytest.raises(StoreError, match="damaged store attributes"):
+        with noted(attributes), pytest.raises(StoreError, match="damaged store attributes"):
             StoreInfo.from_attributes(attributes, "x")
 
 

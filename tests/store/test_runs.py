@@ -17,10 +17,11 @@ from bf16codecs.errors import StoreError
 from edit_store import edit_array, edit_attributes
 from folders import names_in
 from lazy_models import weights, write_safetensors
+from looping import noted
 from models import every_dtype, write_model
 from run_stores import KINDS, drifting, make_run, restored, write_checkpoints
 from servers import serving
-from store_cases import case, put_back
+from store_cases import put_back
 from store_limits import lower_limits
 
 pytestmark = pytest.mark.filterwarnings("ignore:Consolidated metadata")
@@ -124,7 +125,7 @@ DAMAGES: dict[str, tuple[Callable[[Any], object], str]] = {
 
 def test_arrays_that_are_not_what_they_should_be(run: Path) -> None:
     for name, (change, message) in DAMAGES.items():
-        with case(name), put_back(run):
+        with noted(name), put_back(run):
             edit_array(run, "w", change)
             with bf16codecs.open_run(run) as opened:
                 with pytest.raises(StoreError, match=message):

@@ -22,8 +22,8 @@ from bf16codecs.safetensors import (
     parse_header,
     read_header,
 )
+from looping import noted
 from models import TRICKY_NAMES, entry, every_dtype, file_bytes, write_model
-from store_cases import case
 
 
 def a(**changes: Any) -> dict[str, Any]:
@@ -97,7 +97,7 @@ def test_refused(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     for name, (header, data) in REFUSED.items():
         path.write_bytes(file_bytes(header, data))
-        with case(name):
+        with noted(name):
             with pytest.raises(SafetensorsError) as caught:
                 read_header(path)
             assert str(caught.value).startswith(str(path))
@@ -133,7 +133,7 @@ def test_accepted_as_the_reference_does(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     for name, (content, data) in ACCEPTED.items():
         path.write_bytes(file_bytes(content, data))
-        with case(name):
+        with noted(name):
             header = read_header(path)
             theirs = dict(safetensors.deserialize(path.read_bytes()))
             data = path.read_bytes()[header.data_start :]
@@ -295,7 +295,7 @@ INCONSISTENT: list[tuple[Any, str]] = [
 def test_inconsistent_index(shards: Path) -> None:
     for weight_map, message in INCONSISTENT:
         write_index(shards, weight_map)
-        with case(weight_map), pytest.raises(SafetensorsError, match=message):
+        with noted(weight_map), pytest.raises(SafetensorsError, match=message):
             open_source(shards)
 
 

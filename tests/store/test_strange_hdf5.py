@@ -23,7 +23,8 @@ from bf16codecs.errors import CodecError
 from bf16codecs.hdf5.types import file_type
 from bf16codecs.store import StoreError
 from lazy_models import weights, write_safetensors
-from store_cases import case, put_back
+from looping import noted
+from store_cases import put_back
 
 ARRAYS = {"w": weights((64, 32)), "n": np.arange(1000)}
 
@@ -115,7 +116,7 @@ def test_types_that_no_tensor_has(store, chunks):
                 dataset[...] = data
             return dataset
 
-        with case(dtype), put_back(store):
+        with noted(dtype), put_back(store):
             replaced(store, "w", make)
             refused(store, r"not the data type of a tensor|is missing")
 
@@ -272,7 +273,7 @@ def test_attributes_that_are_no_text(store, owner):
         with h5py.File(store, "r+") as file:
             file[owner].attrs["bf16codecs"] = content
         with (
-            case(content),
+            noted(content),
             pytest.raises(StoreError, match="attribute 'bf16codecs': it is not text"),
             bf16codecs.open_model(store) as model,
         ):
@@ -328,7 +329,7 @@ def test_filters_that_were_left_out_of_a_chunk(store):
         (RAW, 3, True),
     ):
         deflated(store, content, filter_mask, shuffled)
-        with case(filter_mask, shuffled):
+        with noted(filter_mask, shuffled):
             with h5py.File(store) as file:
                 dataset = file["w"]
                 by_hdf5 = np.empty((64, 32), "u2")
@@ -355,7 +356,7 @@ def test_deflated_chunks_of_another_size(store):
         deflated(store, content)
         for read in (lambda model: model.load(), lambda model: model["w"][3, 4]):
             with (
-                case(match, len(content)),
+                noted(match, len(content)),
                 bf16codecs.open_model(store) as model,
                 pytest.raises(CodecError, match=match),
             ):

@@ -20,7 +20,8 @@ from bf16codecs.store import StoreError
 from bf16codecs.store.opening import open_store
 from edit_store import edit_array, edit_json, zip_members
 from lazy_models import weights, write_shards, write_store
-from store_cases import case, put_back
+from looping import noted
+from store_cases import put_back
 
 NO_TENSOR = r"no array|no safetensors header"
 
@@ -122,7 +123,7 @@ def test_what_is_no_file_is_refused(store, kind):
     if kind == "device" and os.geteuid() != 0:
         pytest.skip("only root makes devices")
     for name in ("zarr.json", "w/c.0.0", "safetensors/header/0/c.0"):
-        with case(name), put_back(store):
+        with noted(name), put_back(store):
             (store / name).unlink()
             if kind == "pipe":
                 os.mkfifo(store / name)
@@ -212,7 +213,7 @@ def test_paths_stay_in_the_store(tmp_path, arrays, name):
 
         edit_json(store, key, change)
         for read in readers(store):
-            with case(repr(path)), pytest.raises(StoreError):
+            with noted(repr(path)), pytest.raises(StoreError):
                 read()
 
 
@@ -240,7 +241,7 @@ CONTRADICTIONS: list[Callable[[Any], object]] = [
 def test_metadata_that_contradict_the_header_are_refused(tmp_path, arrays, name):
     store = write_store(tmp_path / name, arrays, codec="none")
     for number, change in enumerate(CONTRADICTIONS):
-        with case(f"contradiction {number}"), put_back(store):
+        with noted(f"contradiction {number}"), put_back(store):
             edit_array(store, "w", change)
             for read in readers(store)[:3]:
                 with pytest.raises(StoreError):

@@ -18,7 +18,7 @@ from bf16codecs.store.delta import DeltaChain
 from bf16codecs.store.zarr_arrays import array_documents
 from bf16codecs.zarr import BF16BlocksCodec
 from lazy_models import NAMES
-from store_cases import case
+from looping import noted
 
 formats = pytest.mark.parametrize("zarr_format", [2, 3])
 
@@ -55,7 +55,7 @@ def of_zarr(array: ArrayPlan, codec: Any, zarr_format: int) -> dict[str, Any]:
 
 
 def check(array: ArrayPlan, codec: Any, zarr_format: int) -> None:
-    with case(array, codec):
+    with noted(array, codec):
         ours = array_documents(array, codec, zarr_format)
         assert ours.pop(".zattrs", {}) == {}
         assert json.loads(json.dumps(ours)) == of_zarr(array, codec, zarr_format)

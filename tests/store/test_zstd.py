@@ -22,8 +22,8 @@ from bf16codecs.convert import (
 from bf16codecs.errors import CorruptDataError, StoreError
 from bf16codecs.model import open_model
 from edit_store import edit_array, write_zip, zip_members
+from looping import noted
 from models import write_model
-from store_cases import case
 
 SIZE = 3000
 BLOCK = 1 << 17  # bytes that a block of a frame can hold
@@ -109,7 +109,7 @@ def test_hostile_chunks_are_refused_in_little_memory(source, name, tmp_path):
     step = 1 if name == "m.zarr" else tiers.by_tier(3, 1)
     for kind, make in list(HOSTILE.items())[::step]:
         store = with_chunk(source, name, make(raw_of(source)))
-        with case(kind):
+        with noted(kind):
             for read in (
                 lambda store: restore(store, tmp_path / "back"),
                 verify_store,
@@ -131,7 +131,7 @@ def test_what_other_writers_may_store_is_read(source, name, tmp_path):
     restore = hdf5_to_safetensors if name.endswith(".h5") else zarr_to_safetensors
     for kind, make in VALID.items():
         store = with_chunk(source, name, make(raw_of(source)))
-        with case(kind):
+        with noted(kind):
             restore(store, tmp_path / "back", overwrite=True)
             assert (tmp_path / "back").read_bytes() == source.read_bytes()
             with open_model(store) as model:

@@ -17,7 +17,7 @@ def noted(*names: object) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        error.add_note(f"in the case {', '.join(map(str, names))}")
+        error.add_note(f"in the case {', '.join(str(name)[:200] for name in names)}")
         raise
 
 

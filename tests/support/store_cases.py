@@ -1,4 +1,4 @@
-"""Many cases in one test: a failure names its case, and each begins with the same store."""
+"""Many cases in one test, each of which begins with the same store."""
 
 from __future__ import annotations
 
@@ -8,16 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from folders import content_of, write_files
-
-
-@contextmanager
-def case(*names: object) -> Iterator[None]:
-    """Add the names of a case to the message of an assertion or error in it."""
-    try:
-        yield
-    except BaseException as error:
-        error.add_note(f"in the case {', '.join(str(name)[:200] for name in names)}")
-        raise
 
 
 @contextmanager

@@ -26,8 +26,9 @@ from bf16codecs.safetensors import SafetensorsError
 from bf16codecs.store import StoreError
 from bits import assert_same_bits
 from folders import names_in
+from looping import noted
 from models import TRICKY_NAMES, every_dtype, file_bytes, write_model
-from store_cases import case, put_back
+from store_cases import put_back
 
 CODECS = ["arithmetic", "arithmetic best", "huffman", "zstd 9", "zstd", "split", "none"]
 QUICK_CODECS = ["arithmetic", "huffman", "zstd 9", "split"]
@@ -144,7 +145,7 @@ class StoreContract:
     def check_trained_model(self, demo_model: Path, folder: Path, codec: str) -> None:
         folder.mkdir()
         store = folder / self.name
-        with case(codec):
+        with noted(codec):
             summary = self.convert(demo_model, store, **codec_options(codec))
             assert names_in(folder) == {self.name}
             assert self.restored(store) == demo_model.read_bytes()
@@ -159,7 +160,7 @@ class StoreContract:
         options = {"chunk_size": 1 << 14, "verify": False, "overwrite": True}
         for codec in tiers.by_tier(["arithmetic", "none"], self.codecs()):
             self.convert(demo_model, store, **options, **codec_options(codec))
-            with case(codec), open_model(store) as model, open_model(demo_model) as source:
+            with noted(codec), open_model(store) as model, open_model(demo_model) as source:
                 assert model.keys() == source.keys()
                 assert model.metadata() == source.metadata()
                 for key in model:
@@ -178,7 +179,7 @@ class StoreContract:
         before = bf16codecs.get_num_threads()
         every = [(chunk_size, threads) for chunk_size in (16, 100, 10**9) for threads in (1, 4)]
         for chunk_size, threads in tiers.by_tier([(100, 4), (10**9, 1)], every):
-            with case(chunk_size, threads):
+            with noted(chunk_size, threads):
                 options = {"chunk_size": chunk_size, "threads": threads}
                 self.convert(source, store, overwrite=True, **options)
                 assert self.restored(store, threads=threads) == source.read_bytes()
@@ -225,7 +226,7 @@ class StoreContract:
         header = b'{"a":{"dtype":"F32","shape":[0,%d],"data_offsets":[0,0]}}' % self.most_elements
         source = tmp_path / "m.safetensors"
         for name, content in {**ODD_FILES, "vast empty tensor": file_bytes(header)}.items():
-            with case(name):
+            with noted(name):
                 source.write_bytes(content)
                 self.convert(source, tmp_path / self.name, overwrite=True)
                 assert self.restored(tmp_path / self.name) == content
@@ -388,7 +389,7 @@ class StoreContract:
 
     def test_damaged_attributes(self, store: Path) -> None:
         for name, (change, error, message) in DAMAGED_ATTRIBUTES.items():
-            with case(name), put_back(store):
+            with noted(name), put_back(store):
                 self.edit(store, change)
                 with pytest.raises(error, match=message):
                     self.restore(store, store.with_name("back"))
