@@ -26,6 +26,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 from bf16codecs._held import HeldFolder
 from bf16codecs._limits import MANY_FILES
@@ -33,9 +34,11 @@ from bf16codecs._lock import LifeLock
 from bf16codecs._paths import absolute
 from bf16codecs._rename import exchange, rename_new
 from bf16codecs._sync import sync
-from bf16codecs.errors import ManyFilesWarning
+from bf16codecs.errors import BF16CodecsError, ManyFilesWarning
 
-__all__ = ["WORKING_PREFIX", "WorkingFolder", "recover", "recover_missing"]
+__all__ = ["WORKING_PREFIX", "WorkingFolder", "open_unreplaced", "recover", "recover_missing"]
+
+Opened = TypeVar("Opened")
 
 WORKING_PREFIX = ".bf16codecs-"
 _NAME = re.compile(re.escape(WORKING_PREFIX) + r"[0-9a-f]{16}\.tmp")
@@ -326,6 +329,44 @@ def recover_missing(path: str | os.PathLike[str]) -> None:
         for found in _working_folders(target.parent):
             if os.path.isfile(found / "target"):  # of others, False
                 _recover(found, lambda dead: dead.noted_target() == target)
+
+
+def open_unreplaced(
+    path: Path, opener: Callable[[], Opened], close: Callable[[Opened], None] = lambda opened: None
+) -> Opened:
+    """Open a model that another process may replace meanwhile; then, open the new one.
+
+    Opening takes several looks at a path. If they see the old model and the new one, or nothing
+    between two renames, the result is a mixture, or an error that is true of neither.
+
+    Parameters
+    ----------
+    path
+        The model.
+    opener
+        Opens it by its path.
+    close
+        Closes what it returned, if the model was replaced meanwhile.
+    """
+    while True:
+        before = _identity(path)
+        try:
+            opened = opener()
+        except (BF16CodecsError, OSError):
+            if _identity(path) == before:
+                raise
+        else:
+            if _identity(path) == before:
+                return opened
+            close(opened)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _recover(path: Path, condition: Callable[[WorkingFolder], bool]) -> None:

@@ -17,7 +17,7 @@ from bf16codecs._digests import Digests
 from bf16codecs._dtypes import DTYPE_BITS
 from bf16codecs._files import read_at
 from bf16codecs._paths import given_path
-from bf16codecs._replace import recover_missing
+from bf16codecs._replace import open_unreplaced, recover_missing
 from bf16codecs._safetensors_header import (
     MAX_HEADER_BYTES,
     Header,
@@ -273,6 +273,10 @@ def open_source(path: str | os.PathLike[str]) -> Source:
     """
     path = Path(given_path(path, "source"))
     recover_missing(path)
+    return open_unreplaced(path, lambda: _open_source(path))
+
+
+def _open_source(path: Path) -> Source:
     if path.is_dir():
         return _open_folder(path)
     if path.name.endswith(".json"):

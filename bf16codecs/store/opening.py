@@ -18,6 +18,7 @@ from bf16codecs._chunks.zipped import ZipSource
 from bf16codecs._limits import DEFAULT_LIMITS, Limits
 from bf16codecs._messages import damaged, named_errors, one_line
 from bf16codecs._paths import given_path
+from bf16codecs._replace import open_unreplaced
 from bf16codecs.errors import BF16CodecsError, StoreError
 from bf16codecs.store.addresses import kind_of_address, path_of, refuse_hdf5
 from bf16codecs.store.backend import StoreReader
@@ -184,7 +185,9 @@ def _open_raw(source: Any, opening: Opening) -> StoreReader:
 
         return open_address(text, dict(opening.options or {}), opening.limits)
     _check_options(text, opening)
-    return _open_path(path, detect(path), opening.limits)
+    return open_unreplaced(
+        Path(path), lambda: _open_path(path, detect(path), opening.limits), StoreReader.close
+    )
 
 
 def _check_options(what: str, opening: Opening) -> None:

@@ -95,7 +95,7 @@ MOMENTS = {
     "power cut": Moment(_WRITES, "log", 6),
     "another writer": Moment(_WRITES, "stop", 1),
     "a reader": Moment(_WRITES, "stop", 1),
-    "replaced": Moment(("read",), "stop", 4),
+    "replaced": Moment(("read",), "stop", 8),
 }
 
 #: The full tier tries one of so many operations, and more where that would be fewer than quick.
