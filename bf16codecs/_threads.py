@@ -159,17 +159,26 @@ class _Run(Generic[Result]):
     def __init__(self, workers: int) -> None:
         self._todo: SimpleQueue[_Task[Result] | None] = SimpleQueue()
         self._done: SimpleQueue[None] = SimpleQueue()
-        self._workers = workers
+        self._most, self._workers = workers, 0
         self.pending: deque[_Task[Result]] = deque()
 
-    def start(self) -> int:
-        """Start as many threads as the system has room for; return how many these are."""
-        for started in range(self._workers):
-            try:
-                threading.Thread(target=self._work, daemon=True).start()
-            except RuntimeError:
-                return started
-        return self._workers
+    def add(self, job: Callable[[], Result]) -> None:
+        """Let a worker do a job: a further one, as long as these are few."""
+        task = _Task(job)
+        self.pending.append(task)
+        if self._workers < self._most:
+            self._start()
+        if self._workers:
+            self._todo.put(task)
+
+    def _start(self) -> None:
+        self._workers += 1  # before Ctrl-C can come
+        try:
+            threading.Thread(target=self._work, daemon=True).start()
+        except RuntimeError:
+            # The system has no room for it: those that there are do all, or the calling thread.
+            self._workers -= 1
+            self._most = self._workers
 
     def _work(self) -> None:
         while (task := self._todo.get()) is not None:
@@ -177,13 +186,10 @@ class _Run(Generic[Result]):
             self._done.put(None)
             del task  # not kept while waiting for the next: a result may be large
 
-    def add(self, job: Callable[[], Result]) -> None:
-        task = _Task(job)
-        self.pending.append(task)
-        self._todo.put(task)
-
     def next_result(self) -> Result:
         """Wait for the task that was added first; let a signal end the wait."""
+        if not self._workers:
+            self.pending[0].run()  # here
         while not self.pending[0].is_done:
             _interrupt.check()
             # A wait without limit could not be interrupted on Windows.
@@ -230,9 +236,6 @@ def run_ahead(
         return
     run: _Run[Result] = _Run(workers)
     try:
-        if run.start() == 0:
-            yield from run_ahead(itertools.chain(first, jobs), 1)
-            return
         for job in itertools.chain(first, jobs):
             run.add(job)
             if len(run.pending) >= workers + waiting:

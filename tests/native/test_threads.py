@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 
 import bf16codecs
+from bf16codecs.convert import safetensors_to_zarr
 from bf16codecs.errors import CorruptDataError
 from contents import gaussian, lcg_bytes, weights, with_zeros
 from looping import for_each
+from models import write_model
 from native_core import core
 from tiers import by_tier
 from waiting import wait_until
@@ -110,6 +112,27 @@ def test_python_threads_start_no_more_threads_than_allowed():
         assert all(raw == RAW for raw in pool.map(lambda _: core.decode(frame), range(100)))
         # Python's six, and the core's one helper thread if no test has started it yet.
         assert len(os.listdir(tasks)) <= before + 6 + 1
+
+
+@for_each("started", [0, 1])
+def test_a_system_without_room_for_threads(started, tmp_path, monkeypatch):
+    """Reading goes on with those that there are, or in the calling thread."""
+    source = write_model(tmp_path / "m.safetensors", [("a", "BF16", (64, 64))])
+    safetensors_to_zarr(source, tmp_path / "m.zarr", chunk_size=1024, overwrite=True)
+    starts = []
+
+    def start(thread):
+        starts.append(thread)
+        if len(starts) > started:
+            raise RuntimeError("can't start new thread")
+        own(thread)
+
+    own = threading.Thread.start
+    bf16codecs.set_num_threads(4)
+    with bf16codecs.open_model(tmp_path / "m.zarr") as model, monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start)
+        assert model["a"][...].tobytes() == source.read_bytes()[-8192:]
+        assert len(starts) == started + 1
 
 
 def test_the_lowest_damaged_block_is_named():
