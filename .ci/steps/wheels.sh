@@ -63,13 +63,15 @@ zig_tools() {
   done
 }
 
-# build_for TARGET SYSTEM PROCESSOR BUILD-TYPE CMAKE-TARGET...: build in $scratch/TARGET. Nothing is
-# linked to find out about the compiler: for each set of options, Zig compiles a C++ library first.
+# build_for TARGET SYSTEM PROCESSOR BUILD-TYPE CMAKE-TARGET...: build in $scratch/TARGET; what is run
+# once, as quickly_built says. Nothing is linked to find out about the compiler: for each set of
+# options, Zig compiles a C++ library first.
 build_for() {
   local target=$1 system=$2 processor=$3 type=$4 each
   zig_for "$target"
   for each in "${@:5}"; do
-    build "$target" tests/native "$each" -DCMAKE_BUILD_TYPE="$type" -DBF16CODECS_WERROR=ON \
+    build "$target" tests/native "$each" "${quickly_built[@]}" -DCMAKE_BUILD_TYPE="$type" \
+      -DBF16CODECS_WERROR=ON \
       -DCMAKE_SYSTEM_NAME="$system" -DCMAKE_SYSTEM_PROCESSOR="$processor" \
       -DCMAKE_CXX_COMPILER="$scratch/zig/$target" -DCMAKE_AR="$scratch/zig/ar" \
       -DCMAKE_RANLIB="$scratch/zig/ranlib" -DCMAKE_RC_COMPILER=true \
@@ -84,7 +86,7 @@ plugin_of() {
 }
 
 windows() {
-  build_for x86_64-windows-gnu Windows AMD64 Release kernels_test h5bf16codecs
+  build_for x86_64-windows-gnu Windows AMD64 RelWithDebInfo kernels_test h5bf16codecs
   plugin_of x86_64-windows-gnu
   local wine
   wine=$(command -v wine64 || command -v /usr/lib/wine/wine64) || install_package wine64
@@ -99,7 +101,7 @@ macos() {
 }
 
 musl() {
-  build_for x86_64-linux-musl Linux x86_64 Release kernels_test
+  build_for x86_64-linux-musl Linux x86_64 RelWithDebInfo kernels_test
   test_kernels "$scratch/x86_64-linux-musl/kernels_test"
 }
 
@@ -110,7 +112,7 @@ all_platforms() {
   plugin_of aarch64-windows-gnu
   build_for x86_64-macos.11.0 Darwin x86_64 Debug h5bf16codecs
   plugin_of x86_64-macos.11.0
-  build_for aarch64-linux-musl Linux aarch64 Release kernels_test
+  build_for aarch64-linux-musl Linux aarch64 RelWithDebInfo kernels_test
   command -v qemu-aarch64 >/dev/null || { note "NO qemu-aarch64: built, not run"; return 0; }
   test_kernels qemu-aarch64 "$scratch/aarch64-linux-musl/kernels_test"
 }

@@ -165,7 +165,8 @@ def test_there_are_seeds_of_every_kind():
 def test_damaged_stores(workspace):
     """Without HDF5: libhdf5 would end this process, as it ends children of the fuzzer."""
     kinds = tuple(kind for kind in KINDS if "hdf5" not in kind)
-    plan = Plan(workspace, kinds, "", tiers.SEED, tiers.by_tier(16, 120), math.inf)
+    # Beside others, and with all that tests import, a case takes four times as long as alone.
+    plan = Plan(workspace, kinds, "", tiers.SEED, tiers.by_tier(16, 120), math.inf, seconds=60)
     bench = Bench(plan)
     for name, family, number in schedule(plan, bench.families):
         mutant = bench.families[name][family][number]
