@@ -17,8 +17,8 @@ import tiers
 from checkout import ROOT, package_environment
 
 # Asserts outside test files say what they compared, too.
-pytest.register_assert_rewrite("based_models", "bits", "both_decoders", "frames", "invoked")
-pytest.register_assert_rewrite("noted_chunks", "orbax_checkpoints", "run_stores", "store_contract")
+HELPERS = {path.stem for path in (ROOT / "tests/support").glob("*.py")}
+pytest.register_assert_rewrite(*sorted(HELPERS - sys.modules.keys()))
 
 #: The marker of the tests that only the full tier runs; addopts deselect it.
 QUICK = "not slow"
@@ -94,7 +94,7 @@ def pytest_terminal_summary(
     yield
     if left_out := config.stash[LEFT_OUT]:
         terminalreporter.write_line(
-            f"Left out: {left_out} slow tests, and most examples of others. Run all: pytest --all"
+            f"Left out: {left_out} slow tests, and some examples of others. Run all: pytest --all"
         )
 
 

@@ -4,11 +4,6 @@
 rows=()
 current=start
 declare -A beside
-# Steps that a run leaves out where the last commit that passed has the same files; and that commit,
-# if it is known. .ci/run notes it in the clone where it passes.
-declare -A inputs
-passed=
-
 note() { printf '    %s\n' "$*"; }
 
 # quietly LOG COMMAND...: show the output of a command only if it fails.
@@ -27,25 +22,13 @@ processor_time() {
     END {printf "%d", 1000 * sum}' "$file")"
 }
 
-# if_changed COMMAND...: run it, unless what it depends on is as in the last commit that passed.
-if_changed() {
-  local paths
-  read -ra paths <<<"${inputs[$1]:-}"
-  if [ -n "$passed" ] && [ ${#paths[@]} != 0 ] &&
-    git diff --quiet "$passed" -- "${paths[@]}" .ci pyproject.toml 2>/dev/null; then
-    note "NOT RUN: what $1 depends on is as in ${passed:0:12}, which passed"
-  else
-    "$@"
-  fi
-}
-
 # measured DEPTH NAME COMMAND...: run a command, and add a row. The time of what has rows of its own,
 # or is waited for meanwhile, is theirs.
 measured() {
   local depth=$1 name=$2 started=$SECONDS before after row=${#rows[@]} others=$awaited_time
   rows+=("")
   processor_time before
-  if_changed "${@:3}"
+  "${@:3}"
   processor_time after
   rows[row]="$depth|$name|$((SECONDS - started))|$((after - before - (awaited_time - others)))"
   awaited_time=$((others + after - before))
@@ -67,8 +50,8 @@ in_turn() {
   for command in "$@"; do measured 1 "$command" "$command"; done
 }
 
-# beside NAME COMMAND...: start a command in the background, in a process group of its own. What
-# waits for children and files leaves a core free.
+# beside NAME COMMAND...: start a command in the background, in a process group of its own. Steps
+# that mostly wait leave a core idle.
 beside() {
   set -m
   in_background "$@" >"$scratch/$1.log" 2>&1 &

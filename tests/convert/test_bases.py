@@ -29,6 +29,7 @@ from bf16codecs.convert import safetensors_to_zarr
 from bf16codecs.errors import StoreError
 from folders import names_in
 from lazy_models import weights, write_safetensors, write_shards
+from looping import for_each
 from models import every_dtype, write_model
 from servers import serving
 from tiers import by_tier
@@ -134,16 +135,16 @@ CODECS = ["arithmetic", "arithmetic best", "huffman", "zstd", "zstd 9", "split"]
 
 
 @few_kinds
-def test_every_codec(base: Path, fine: Path, kind: str) -> None:
-    for codec in CODECS:
-        if kind == "hdf5" and codec.startswith("zstd"):
-            pytest.importorskip("hdf5plugin")
-        name, _, level = codec.partition(" ")
-        options = {"codec": name, "level": level or None, "overwrite": True}
-        below = convert(kind, base, base.with_name("base"), **options)
-        store = convert(kind, fine, fine.with_name("fine"), base=below, **options)
-        assert tensors_of(store)["a"]["codec"] == f"difference+{name}"
-        assert_holds(store, fine)
+@for_each("codec", CODECS)
+def test_every_codec(base: Path, fine: Path, kind: str, codec: str) -> None:
+    if kind == "hdf5" and codec.startswith("zstd"):
+        pytest.importorskip("hdf5plugin")
+    name, _, level = codec.partition(" ")
+    options = {"codec": name, "level": level or None, "overwrite": True}
+    below = convert(kind, base, base.with_name("base"), **options)
+    store = convert(kind, fine, fine.with_name("fine"), base=below, **options)
+    assert tensors_of(store)["a"]["codec"] == f"difference+{name}"
+    assert_holds(store, fine)
 
 
 @few_kinds

@@ -17,7 +17,6 @@ from invoked import done, refused
 from orbax_checkpoints import (
     FLOATS,
     FORMATS,
-    RNG,
     arrays,
     assert_same_tree,
     bfloat16,
@@ -27,6 +26,7 @@ from orbax_checkpoints import (
     on_devices,
     orbax,
     restored,
+    rng,
     save,
 )
 
@@ -41,7 +41,9 @@ def whole_tree() -> dict[str, Any]:
             "layers": [{"w": bfloat16(33, 70), NAME: FLOATS}, {"w": bfloat16(33, 70)}],
             "pair": (np.array([True, False]), np.array(-0.0, "f8")),
             "rows": on_devices(bfloat16(64, 6), "x"),
-            "columns": on_devices(RNG.normal(size=(8, 3, 32)).astype("f4"), "x", None, "y"),
+            "columns": on_devices(
+                rng((8, 3, 32)).normal(size=(8, 3, 32)).astype("f4"), "x", None, "y"
+            ),
             "all": on_devices(np.zeros((8, 8), "f4"), ("x", "y")),
             "none": None,
             "no_layers": [],
@@ -131,7 +133,7 @@ def test_groups_are_no_arrays(source: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("cut", [(), ("x",), (None, "x"), ("x", "y")], ids=str)
 def test_arrays_are_decoded_once(tmp_path: Path, monkeypatch, cut: tuple[str | None, ...]) -> None:
     """Of what may be a copy, a sample is read from the chunks that hold it; files are closed."""
-    values = RNG.normal(size=(6, 400, 2)).astype("f4")
+    values = rng((6, 400, 2)).normal(size=(6, 400, 2)).astype("f4")
     tree = {f"w{i}": on_devices(values + i, *cut) for i in range(12)}
     source = save(tmp_path / "orbax", tree)
     decode, decoded = arrays.OrbaxArray.decode, []
@@ -151,7 +153,7 @@ def test_arrays_are_decoded_once(tmp_path: Path, monkeypatch, cut: tuple[str | N
 
 def test_a_sample_has_the_items_of_its_range(tmp_path: Path) -> None:
     """Wherever a range begins and ends: in rows of any axis, and in chunks."""
-    values = RNG.normal(size=(4, 3, 6, 2)).astype("f4")
+    values = rng((4, 3, 6, 2)).normal(size=(4, 3, 6, 2)).astype("f4")
     save(tmp_path / "orbax", {"w": on_devices(values, "x", None, "y")}, use_ocdbt=False)
     from bf16codecs.convert.orbax.layout import Place
 
@@ -168,7 +170,7 @@ def test_a_sample_has_the_items_of_its_range(tmp_path: Path) -> None:
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux tells the peak of a child")
 def test_memory_is_that_of_chunks(tmp_path: Path, run_python) -> None:
     """Of arrays of 400 MB together, in columns: a row of chunks is half of an array."""
-    values = RNG.normal(size=(2048, 4096)).astype("f4")
+    values = rng((2048, 4096)).normal(size=(2048, 4096)).astype("f4")
     tree = {f"w{i}": on_devices(values + i, "x", "y") for i in range(12)}
     save(tmp_path / "orbax", tree, use_ocdbt=False)
     code = """

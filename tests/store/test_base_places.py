@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from looping import noted
 from models import write_model
 from servers import serving
 from store_cases import put_back
+from waiting import cpu_limit
 
 FILES = (BaseFile("m.safetensors", 8, "0", "0"),)
 
@@ -259,14 +259,13 @@ def test_damaged_attributes(models: dict[str, Path]) -> None:
     for name, change in NONSENSE.items():
         with noted(name), put_back(store):
             edit_attributes(store, change)
-            started = time.process_time()
             for read in (open_model, verify_store):
-                with pytest.raises(StoreError, match="damaged store attributes") as caught:
+                message = "damaged store attributes"
+                with cpu_limit(60), pytest.raises(StoreError, match=message) as caught:
                     read(store)
                 assert "\n" not in str(caught.value)
                 assert len(str(caught.value)) < 400
                 assert str(caught.value).isprintable()
-            assert time.process_time() - started < 5
 
 
 UNFIT: dict[str, tuple[Any, str]] = {
@@ -311,7 +310,9 @@ def test_shapes_that_arrays_state_are_bounded_too(models: dict[str, Path]) -> No
     store = models["base.zarr"]
     shape = [2**60] * 500_000
     edit_array(store, "a", lambda a: a["attributes"]["bf16codecs"].update(shape=shape))
-    started = time.process_time()
-    with open_model(store) as model, pytest.raises(StoreError, match="larger than any tensor"):
+    with (
+        cpu_limit(60),
+        open_model(store) as model,
+        pytest.raises(StoreError, match="larger than any tensor"),
+    ):
         _ = model["a"]
-    assert time.process_time() - started < 5

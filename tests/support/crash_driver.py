@@ -45,6 +45,8 @@ ALLOWED = {None, "OSError", "FileExistsError", "MemoryError", "StoreError"}
 WITHOUT_MEMORY = {"ValueError", "SystemError"}
 #: And beside another writer: it holds the lock, or has added the step.
 BESIDE = {"BlockingIOError", "FileExistsError", "FileNotFoundError", "StoreError", "ValueError"}
+#: And when what is read is replaced; nothing has its name where names cannot be exchanged.
+REPLACED = {"StoreError", "FileNotFoundError"}
 JOURNAL_SUFFIX = ".bf16codecs-journal"
 RENAMES = ("rename", "exchange", "link")
 
@@ -194,12 +196,11 @@ class Subject(ABC):
         self.driver, self.root = driver, driver.root
         self.target = operation.target
         self.path = self.root / self.target
-        self.by_content = operation.compared == "content"
         self.is_hdf5 = self.target.endswith(".h5") or self.target == "shards"
 
     @abstractmethod
     def before(self) -> Files:
-        """Return what is there before."""
+        """Return the files that are there beforehand."""
 
     @abstractmethod
     def change(self) -> Any:
@@ -215,22 +216,26 @@ class Subject(ABC):
 
     @abstractmethod
     def left(self, done: Outcome, moment: str) -> Iterator[str]:
-        """Say what breaks the contract, before and after the next run."""
+        """Yield violations of the contract, before and after the next run."""
 
     @abstractmethod
     def left_beside(self, done: Outcome, other: Outcome) -> Iterator[str]:
-        """Say what breaks the contract when another process wrote meanwhile."""
+        """Yield violations of the contract when another process wrote meanwhile."""
 
     @abstractmethod
     def bad_reading(self, read: Outcome, exchange: bool) -> Iterator[str]:
-        """Say what a reader should not have got."""
+        """Yield what a reader should not have got."""
+
+    @abstractmethod
+    def cut(self, state: Files, has_ended: bool, folder: Path) -> Iterator[str]:
+        """Yield violations of the contract after a loss of power."""
 
     def bad_end(self, done: Outcome, moment: str) -> Iterator[str]:
-        """Say how a child should not have ended; errors of the system name the target."""
+        """Yield how the child ended if it may not end so; errors of the system name the target."""
         error, said = done.get("error"), done.get("said", "")
         if "status" in done and not (moment.startswith("killed") and done["status"] == -9):
             yield f"ended with status {done['status']}"
-        more = {"no memory": WITHOUT_MEMORY, "another writer": BESIDE, "replaced": BESIDE}
+        more = {"no memory": WITHOUT_MEMORY, "another writer": BESIDE, "replaced": REPLACED}
         if error not in ALLOWED | more.get(moment, set()):
             yield f"{error}: {said}"
         if moment != "no memory" and error not in (None, "MemoryError") and self.target not in said:
@@ -253,7 +258,7 @@ class Conversion(Subject):
     def before(self) -> Files:
         return self.expected["old"] if self.has_old else {}
 
-    def change(self) -> None:
+    def change(self) -> Any:
         self.driver.convert(self.target, "new", self.root, self.has_old)
 
     def beside(self) -> None:
@@ -311,7 +316,6 @@ class Conversion(Subject):
             yield "a reader gets another model"
 
     def cut(self, state: Files, has_ended: bool, folder: Path) -> Iterator[str]:
-        """Say what breaks the contract after a loss of power."""
         if any(name.startswith(".") for name in state):
             if all("/" not in name and content is None for name, content in state.items()):
                 state = {}  # an empty working folder
@@ -330,8 +334,8 @@ class Append(Subject):
     def __init__(self, driver: Driver, operation: Operation) -> None:
         super().__init__(driver, operation)
         self.count = int(operation.before)
-        #: Files of the run with so many steps more.
-        self.expected = driver.runs(self.target, self.count)
+        #: Files of the run with so many steps more, and what is in that with two.
+        self.expected, self.digests = driver.runs(self.target, self.count)
         #: What was looked at: failures leave much the same again and again.
         self._seen: set[tuple[bool, bytes]] = set()
 
@@ -360,7 +364,7 @@ class Append(Subject):
             left = {n: c for n, c in found.items() if not n.endswith(locks)}
             left = {n: c for n, c in left.items() if is_done or JOURNAL_SUFFIX not in n}
             yield from self._differences(left, [1] if is_done else [0, 1])
-        yield from self._look(found)
+        yield from self._look(found, has_step=is_done)
 
     def left_beside(self, done: Outcome, other: Outcome) -> Iterator[str]:
         won = [not (each.get("error") or "status" in each) for each in (done, other)]
@@ -376,7 +380,6 @@ class Append(Subject):
             yield f"a reader gets {read}"
 
     def cut(self, state: Files, has_ended: bool, folder: Path) -> Iterator[str]:
-        """Say what breaks the contract after a loss of power."""
         shutil.rmtree(self.root)
         write_files(state, self.root)
         for text in self._look(state, has_ended):
@@ -386,9 +389,9 @@ class Append(Subject):
         return list(range(self.count + more))
 
     def _differences(self, found: Files, more: Iterable[int]) -> Iterator[str]:
-        """Say how files differ from those of the run with so many steps more, any of them."""
+        """Yield how files differ from those of the run with so many steps more, any of them."""
         expected = [self.expected[number] for number in more]
-        if self.by_content:
+        if self.is_hdf5:
             # The same run has other bytes where nothing is, or is elsewhere in the file.
             found = dict.fromkeys(found)
             expected = [dict.fromkeys(files) for files in expected]
@@ -398,7 +401,7 @@ class Append(Subject):
             yield f"is another run: {sorted(names)}"
 
     def _look(self, found: Files, has_step: bool = False) -> Iterator[str]:
-        """Say what breaks the contract in the run that is left, now and after the next appends."""
+        """Yield violations in the run that is left, now and after the next appends."""
         digest = hashlib.sha256(repr(sorted(found.items())).encode()).digest()
         if (has_step, digest) in self._seen:
             return
@@ -409,7 +412,10 @@ class Append(Subject):
                 yield f"has steps {steps}"
             for step in range(len(steps), self.count + 2):
                 self.driver.append(self.target, self.root, step, sync=False)
-            self.read()
+            if self.read() != self._steps(2):
+                yield "the next appends are missing"
+            if self.driver.run_digests(self.path) != self.digests:
+                yield "the next appends make another run"
         except Exception as e:
             yield f"{type(e).__name__}: {e}"
             return
@@ -419,7 +425,7 @@ class Append(Subject):
 class Reading(Conversion):
     """Reads a model that another process replaces meanwhile."""
 
-    def change(self) -> list[str]:  # type: ignore[override]
+    def change(self) -> list[str]:
         return digests(self.path)
 
     def beside(self) -> None:
@@ -526,15 +532,29 @@ class Driver:
             **options,
         )
 
-    def runs(self, target: str, count: int) -> list[Files]:
-        """Return the files of the run that has so many steps, one more, and two more."""
+    def runs(self, target: str, count: int) -> tuple[list[Files], list[str]]:
+        """Return the files of the run that has so many steps, one more, and two more.
+
+        And the digests of the steps of the last of them.
+        """
         folder = self.base / "runs" / f"{target}-{count}"
         folder.mkdir(parents=True)
         found = []
         for step in range(count + 2):
             found.append(files_in(folder))
             self.append(target, folder, step, sync=False)
-        return [*found[count:], files_in(folder)]
+        return [*found[count:], files_in(folder)], self.run_digests(folder / target)
+
+    @staticmethod
+    def run_digests(path: Path) -> list[str]:
+        """Return the digest of each step of a run, by its tensors."""
+        with bf16codecs.open_run(path) as run:
+            return [
+                hashlib.sha256(
+                    repr([(n, a.tobytes()) for n, a in sorted(run[step].load().items())]).encode()
+                ).hexdigest()
+                for step in run.steps
+            ]
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """Let a moment come at some operations."""
@@ -552,8 +572,9 @@ class Driver:
         rng = random.Random(request["seed"])
         problems = [] if done["error"] is None else [f"{done['error']}: {done['said']}"]
         if moment == "power cut":
-            problems += self._power_cuts(subject, rng, request)
-            return {"count": done["count"], "problems": problems}
+            states = self._cut_states(subject, rng, request)
+            problems += self._power_cuts(subject, states)
+            return {"count": len(states), "problems": problems}
         deciding = {r.count + more for r in read_log(log) if r.name in RENAMES for more in (0, 1)}
         for n in self._numbers(sorted(deciding), done["count"], rng, request):
             found = self._try(subject, moment, n, rng, options)
@@ -572,8 +593,10 @@ class Driver:
                 subject.change()
 
         def read() -> list[list[str]]:
-            found = []
-            for _ in range(2 * rounds):
+            found: list[list[str]] = []
+            tries = 0
+            while len(found) < rounds and tries < 50 * rounds:
+                tries += 1
                 with suppress(*([StoreError] if exchange else [StoreError, FileNotFoundError])):
                     found.append(subject.read())
             return found
@@ -583,6 +606,9 @@ class Driver:
         for done in outcomes:
             if done.get("error") or "status" in done:
                 yield f"{done}"
+        for done in outcomes[2:]:
+            if not done.get("result"):
+                yield "a reader never gets a model"
         models = [{digest} for digest in subject.digests.values()]
         for found in (each for done in outcomes for each in done.get("result") or []):
             if set(found) not in models:
@@ -625,11 +651,15 @@ class Driver:
             for _ in range(3):
                 if sum(name.startswith(".") for name in os.listdir(self.root)) > 1:
                     yield "keeps what an earlier dead process has left"
+                yield from subject.bad_end(done, moment)
                 done = self.child.run(
                     subject.change, action=action, n=rng.randint(1, 2 * n), **options
                 )
             if "status" not in done:
-                done = {"error": None, "said": "", "leftover": True}
+                # One of these may have done it, and the next finds it there.
+                error = done["error"]
+                may_be = {"FileExistsError", "ValueError"}
+                done.update(error=None if error in may_be else error, leftover=True)
         yield from subject.bad_end(done, moment)
         if not others:
             if action == "stop":
@@ -644,10 +674,10 @@ class Driver:
             yield from subject.bad_end(others[0], moment)
             yield from subject.left_beside(done, others[0])
 
-    def _power_cuts(
-        self, subject: Any, rng: random.Random, request: dict[str, Any]
-    ) -> Iterator[str]:
-        """Say what breaks the contract in what a disk may have after a loss of power.
+    def _cut_states(
+        self, subject: Subject, rng: random.Random, request: dict[str, Any]
+    ) -> list[tuple[bool, Files]]:
+        """Return what a disk may have after a loss of power, and whether the operation had ended.
 
         What names are given to, and what was synced before, decides; all else is much the same.
         """
@@ -661,11 +691,15 @@ class Driver:
             # All of them take as long as everything else here.
             most = 150 if request["every"] else request["tries"] * (2 if is_in_place else 1)
             states = rng.sample(states, min(len(states), most))
-        for has_ended in (False, True):
-            for state in disk.states(again=True) if has_ended else states:
-                cut = self.base / "cut"
-                shutil.rmtree(cut, ignore_errors=True)
-                yield from subject.cut(state, has_ended, cut)
+        return [(False, state) for state in states] + [
+            (True, state) for state in disk.states(again=True)
+        ]
+
+    def _power_cuts(self, subject: Subject, states: list[tuple[bool, Files]]) -> Iterator[str]:
+        cut = self.base / "cut"
+        for has_ended, state in states:
+            shutil.rmtree(cut, ignore_errors=True)
+            yield from subject.cut(state, has_ended, cut)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What `verify_store` finds."""
+"""Helpers for the damage that `verify_store` reports."""
 
 from __future__ import annotations
 

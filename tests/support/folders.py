@@ -1,4 +1,4 @@
-"""What is in a folder, or shall be."""
+"""Reads and writes the contents of folders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Modules that tests import when they first use them, so that pytest collects in no time."""
+"""Modules that tests import when they first use them, to keep collection fast."""
 
 from __future__ import annotations
 

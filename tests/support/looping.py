@@ -1,9 +1,10 @@
-"""Loops over cases in one test, where parametrize would make as many tests as there are cases."""
+"""Loops over cases in one test, instead of one test for each case of parametrize."""
 
 from __future__ import annotations
 
 import functools
 import inspect
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -26,10 +27,10 @@ def for_each(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Run a test with each value in turn, as one test; the failing case is noted.
 
-    A case that skips leaves the others alone; the test is skipped if all of them are.
+    A skipped case does not stop the rest, and is warned of; if all are, the test is skipped.
 
-    The arguments are those of `pytest.mark.parametrize`, and decorators add up to a product, too.
-    A function gives the values when the test runs: nothing is computed while tests are collected.
+    The arguments are those of `pytest.mark.parametrize`; stacked decorators form a product, too. A
+    function gives the values when the test runs: nothing is computed while tests are collected.
     """
     own = [name.strip() for name in names.split(",")]
 
@@ -48,6 +49,9 @@ def for_each(
                     skipped.append(skip)
             if len(skipped) == len(cases):
                 raise skipped[0]
+            if skipped:
+                text = f"skipped {len(skipped)} of {len(cases)} cases of {names}: {skipped[0]}"
+                warnings.warn(text, stacklevel=2)
 
         # Fixtures remain; pytest looks for them here.
         signature = inspect.signature(test)

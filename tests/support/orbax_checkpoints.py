@@ -29,7 +29,12 @@ needs_orbax = pytest.mark.skipif(
     not (find_spec("jax") and find_spec("orbax")), reason="Orbax or JAX is not installed"
 )
 
-RNG = np.random.default_rng(0)
+
+def rng(shape: tuple[int, ...]) -> np.random.Generator:
+    """Return random numbers that depend on a shape alone, not on what was drawn before."""
+    return np.random.default_rng(shape)
+
+
 FORMATS = {
     f"{'ocdbt' if ocdbt else 'folders'}-zarr{3 if zarr3 else 2}": {
         "use_ocdbt": ocdbt,
@@ -51,7 +56,7 @@ def on_devices(array: np.ndarray, *axes: str | None) -> Any:
 
 
 def bfloat16(*shape: int) -> np.ndarray:
-    return RNG.integers(0, 2**16, shape, "u2").view(ml_dtypes.bfloat16)
+    return rng(shape).integers(0, 2**16, shape, "u2").view(ml_dtypes.bfloat16)
 
 
 def save(path: Path, tree: Any, **options: Any) -> Path:

@@ -1,4 +1,4 @@
-"""What a disk may hold after a loss of power: files and names in memory, from a log of operations.
+"""Simulates what a disk may hold after a loss of power: files and names, from a log of operations.
 
 Data of a file are sure to be there up to its last sync, and the names in a folder likewise. A
 rename changes both of its folders or neither, and what is done to one name is done in order.

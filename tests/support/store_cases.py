@@ -12,7 +12,7 @@ from folders import content_of, write_files
 
 @contextmanager
 def put_back(store: Path) -> Iterator[None]:
-    """Give a store, a folder or a file, its content back in the end."""
+    """Restore a store, a folder or a file, on exit."""
     content = content_of(store)
     try:
         yield

@@ -8,7 +8,7 @@ from bf16codecs import _limits
 
 
 def lower_limits(monkeypatch: pytest.MonkeyPatch, floor: int, ratio: int | None = None) -> None:
-    """Doubt data above a number of bytes, if they are more times larger than once stored."""
+    """Lower the size above which data are distrusted, and the ratio of decoded to stored size."""
     monkeypatch.setattr(_limits, "_SMALL", floor)
     if ratio is not None:
         monkeypatch.setattr(_limits, "_RATIO", ratio)

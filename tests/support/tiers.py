@@ -21,6 +21,6 @@ def by_tier(quick: T, full: T) -> T:
 def rng(*names: object) -> random.Random:
     """Return random numbers that depend on the seed and on the names alone.
 
-    Give the test's name, and its parameters: so a test gets the same numbers alone and with others.
+    Give the test's name and its parameters: then it draws the same numbers however it is run.
     """
     return random.Random(f"{SEED}:{names}")

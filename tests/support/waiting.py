@@ -1,9 +1,12 @@
-"""Waiting for another process or thread."""
+"""Waits for another process or thread, and ends what takes for ever."""
 
 from __future__ import annotations
 
+import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 
 def wait_until(condition: Callable[[], bool], limit: float = 60) -> bool:
@@ -14,3 +17,22 @@ def wait_until(condition: Callable[[], bool], limit: float = 60) -> bool:
             return False
         time.sleep(0.01)
     return True
+
+
+@contextmanager
+def cpu_limit(seconds: float) -> Iterator[None]:
+    """Fail once this process has used far more time of the processor than any machine needs."""
+    if not hasattr(signal, "SIGVTALRM"):  # Windows
+        yield
+        return
+
+    def fail(*_: Any) -> None:
+        raise AssertionError(f"still not done after {seconds} s of processor time")
+
+    before = signal.signal(signal.SIGVTALRM, fail)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
