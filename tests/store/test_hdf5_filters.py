@@ -105,7 +105,6 @@ NEEDS_MAX_BYTES = [
     ([FLETCHER32, GZIP], "fletcher32, gzip"),
     ([OURS, GZIP], "bf16codecs, gzip"),
     ([GZIP, OURS], "gzip, bf16codecs"),
-    ([OURS, OURS], "bf16codecs, bf16codecs"),
 ]
 
 

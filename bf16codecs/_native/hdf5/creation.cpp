@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <exception>
+#include <iterator>
 #include <new>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "format/names.h"
@@ -21,6 +23,13 @@ namespace {
 constexpr int kFloat = 1, kCompound = 6, kComplex = 11;  // H5T_class_t
 constexpr int kMaxRank = 33;                             // H5S_MAX_RANK, and the size of an item
 constexpr size_t kMaxValues = 64;
+// Filters of libhdf5 that take what they get for the dataset's numbers: H5Z_FILTER_SZIP, _NBIT and
+// _SCALEOFFSET.
+struct OfNumbers {
+  int id;
+  const char* name;
+};
+constexpr OfNumbers kOfNumbers[] = {{4, "szip"}, {5, "n-bit"}, {6, "scale-offset"}};
 
 struct Api {
   int (*get_libversion)(unsigned*, unsigned*, unsigned*);
@@ -59,8 +68,9 @@ bool has_wide_ids(const Api& api) {
 
 // What a dataset that is being created says of this filter.
 struct Filter {
-  bool is_there = false;
   bool is_first = false;  // and has the chunks of the dataset, not what another filter made of them
+  int times = 0;
+  const OfNumbers* next = nullptr;  // behind it
   unsigned flags = 0;
   std::vector<unsigned> values;
 };
@@ -68,16 +78,23 @@ struct Filter {
 Filter find_filter(const Api& api, Hdf5Id plist) {
   Filter found;
   const int n = api.get_nfilters(plist);
-  for (int i = 0; i < n && !found.is_there; ++i) {
+  for (int i = 0; i < n; ++i) {
+    Filter each;
     unsigned config = 0;
     size_t n_values = kMaxValues;
-    found.values.resize(kMaxValues);
-    const int id = api.get_filter(plist, static_cast<unsigned>(i), &found.flags, &n_values,
-                                  found.values.data(), 0, nullptr, &config);
-    // More than these are zeros, or are refused when chunks are encoded.
-    found.values.resize(std::min(n_values, kMaxValues));
-    found.is_there = id == kOwnFilterId;
-    found.is_first = i == 0;
+    each.values.resize(kMaxValues);
+    const int id = api.get_filter(plist, static_cast<unsigned>(i), &each.flags, &n_values,
+                                  each.values.data(), 0, nullptr, &config);
+    if (id == kOwnFilterId && ++found.times == 1) {
+      // More than these are zeros, or are refused when chunks are encoded.
+      each.values.resize(std::min(n_values, kMaxValues));
+      found.values = std::move(each.values);
+      found.flags = each.flags;
+      found.is_first = i == 0;
+    } else if (found.times > 0) {
+      const auto* const next = std::ranges::find(kOfNumbers, id, &OfNumbers::id);
+      if (next != std::end(kOfNumbers)) found.next = next;
+    }
   }
   return found;
 }
@@ -134,7 +151,18 @@ void check(const Api& api, Hdf5Id plist, Hdf5Id type, const Filter& filter) {
   check_steps(nbytes, options, "a chunk");
 }
 
+// Refuses what could be written, and not be read again.
+void check_others(const Filter& filter) {
+  if (filter.times > 1) throw std::runtime_error("the filter of bf16codecs is there twice");
+  if (filter.next != nullptr) {
+    throw std::runtime_error("the " + std::string(filter.next->name) +
+                             " filter after that of bf16codecs takes what is compressed for the"
+                             " dataset's numbers: leave it out");
+  }
+}
+
 void settle(const Api& api, Hdf5Id plist, Hdf5Id type, Filter& filter, Warn warn) {
+  check_others(filter);
   std::vector<unsigned>& values = filter.values;
   if (values.size() > kHdf5DTypeAt && values[kHdf5DTypeAt] == kHdf5AutoDType) {
     values[kHdf5DTypeAt] = static_cast<unsigned>(dtype_for(api, type));
@@ -165,7 +193,7 @@ int settle_dataset(Hdf5Id plist, Hdf5Id type, const void* caller, Warn warn) noe
   try {
     if (!find(Library(caller), api) || !has_wide_ids(api)) return 0;
     Filter filter = find_filter(api, plist);
-    if (filter.is_there) settle(api, plist, type, filter, warn);
+    if (filter.times > 0) settle(api, plist, type, filter, warn);
     return 0;
   } catch (const std::bad_alloc&) {
     report(kFailure, "not enough memory");

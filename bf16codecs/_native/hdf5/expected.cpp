@@ -6,9 +6,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "format/errors.h"
@@ -26,16 +29,25 @@ constexpr hid_t kAllFiles = 0x1F;          // H5F_OBJ_ALL
 constexpr unsigned kDatasets = 0x2;        // H5F_OBJ_DATASET
 constexpr int kChunked = 2, kVirtual = 3;  // H5D_layout_t
 constexpr int kShuffle = 2;                // H5Z_FILTER_SHUFFLE
+// H5T_class_t.
+constexpr int kString = 3, kCompound = 6, kReference = 7, kVariable = 9, kArray = 10;
 constexpr int kMaxRank = 33;               // H5S_MAX_RANK, and the size of an item
 constexpr unsigned kMaxValues = 16;
 
 struct Api {
   int (*get_libversion)(unsigned*, unsigned*, unsigned*);
-  ptrdiff_t (*get_obj_count)(hid_t, unsigned);
   ptrdiff_t (*get_obj_ids)(hid_t, unsigned, size_t, hid_t*);
+  int (*is_valid)(hid_t);
+  hid_t (*open_dataset)(hid_t, const char*, hid_t);
+  int (*close_dataset)(hid_t);
   hid_t (*get_create_plist)(hid_t);
   hid_t (*get_type)(hid_t);
   size_t (*get_size)(hid_t);
+  int (*get_class)(hid_t);
+  int (*get_nmembers)(hid_t);
+  hid_t (*get_member_type)(hid_t, unsigned);
+  hid_t (*get_super)(hid_t);
+  int (*is_variable_str)(hid_t);
   int (*get_layout)(hid_t);
   int (*get_chunk)(hid_t, int, hsize_t*);
   int (*get_nfilters)(hid_t);
@@ -46,10 +58,17 @@ struct Api {
 
 bool find(const Library& library, Api& api) {
   return library.find("H5get_libversion", api.get_libversion) &&
-         library.find("H5Fget_obj_count", api.get_obj_count) &&
          library.find("H5Fget_obj_ids", api.get_obj_ids) &&
+         library.find("H5Iis_valid", api.is_valid) &&
+         library.find("H5Dopen2", api.open_dataset) &&
+         library.find("H5Dclose", api.close_dataset) &&
          library.find("H5Dget_create_plist", api.get_create_plist) &&
          library.find("H5Dget_type", api.get_type) && library.find("H5Tget_size", api.get_size) &&
+         library.find("H5Tget_class", api.get_class) &&
+         library.find("H5Tget_nmembers", api.get_nmembers) &&
+         library.find("H5Tget_member_type", api.get_member_type) &&
+         library.find("H5Tget_super", api.get_super) &&
+         library.find("H5Tis_variable_str", api.is_variable_str) &&
          library.find("H5Pget_layout", api.get_layout) &&
          library.find("H5Pget_chunk", api.get_chunk) &&
          library.find("H5Pget_nfilters", api.get_nfilters) &&
@@ -67,9 +86,50 @@ bool has_to_be_asked(const Api& api) {
 struct Expected {
   bool is_virtual = false;  // made of others, which libhdf5 opens without a trace
   bool is_ours = false;
-  size_t size = 0;  // of its chunks; 0 if the filter has what another filter made of them
+  size_t size = 0;  // of its chunks, at most; 0 if the filter has what another filter made of them
+  bool is_exact = true;
   std::vector<unsigned> values;
 };
+
+// The size of an item in a file, which that of its type in memory is not where the file refers to
+// data elsewhere in it: to a text by 16 bytes, and a pointer has 8.
+struct ItemSize {
+  size_t bytes = 0;  // at most
+  bool is_exact = true;
+};
+
+// A length of 4 bytes, an address and an index of 4. Addresses have 8 bytes, or fewer if the file
+// was made so.
+constexpr size_t kReferred = 16;
+
+ItemSize item_size(const Api& api, hid_t type) {
+  const size_t size = api.get_size(type);
+  const int type_class = api.get_class(type);
+  if (type_class == kVariable || (type_class == kString && api.is_variable_str(type) > 0)) {
+    return {kReferred, false};
+  }
+  // Those of 64 bytes in memory have 18 in a file; older ones have what they have in memory.
+  if (type_class == kReference) return {size, false};
+  ItemSize item{size, true};
+  if (type_class == kCompound) {
+    const int n = api.get_nmembers(type);
+    for (int i = 0; i < n; ++i) {
+      const hid_t member = api.get_member_type(type, static_cast<unsigned>(i));
+      const ItemSize own = item_size(api, member);
+      item.bytes += std::max(own.bytes, api.get_size(member)) - api.get_size(member);
+      item.is_exact &= own.is_exact;
+      api.close_type(member);
+    }
+  } else if (type_class == kArray) {
+    const hid_t element = api.get_super(type);
+    const ItemSize own = item_size(api, element);
+    const size_t in_memory = api.get_size(element);
+    if (in_memory != 0) item.bytes = std::max(own.bytes, in_memory) * (size / in_memory);
+    item.is_exact = own.is_exact;
+    api.close_type(element);
+  }
+  return item;
+}
 
 void ask_filters(const Api& api, hid_t plist, Expected& expected) {
   bool is_first = true;
@@ -99,7 +159,9 @@ Expected ask(const Api& api, hid_t dataset) {
     hsize_t shape[kMaxRank];
     const int rank = api.get_chunk(plist, kMaxRank, shape);
     const hid_t type = api.get_type(dataset);
-    expected.size = api.get_size(type);
+    const ItemSize item = item_size(api, type);
+    expected.size = item.bytes;
+    expected.is_exact = item.is_exact;
     for (int i = 0; i < rank; ++i) expected.size *= static_cast<size_t>(shape[i]);
     api.close_type(type);
     ask_filters(api, plist, expected);
@@ -108,52 +170,117 @@ Expected ask(const Api& api, hid_t dataset) {
   return expected;
 }
 
-// The open datasets of the libhdf5 that called last. What was found out is kept: finding its
-// functions takes 15 us, and a dataset 10 us, of which hundreds may be open. libhdf5 gives the
-// number of a closed dataset to no other one until it is closed itself, or unloaded.
+// What the open datasets with the same parameters of the filter may expect.
+struct Group {
+  size_t largest = 0;
+  bool is_settled = true;  // nothing but these sizes
+  std::set<size_t> sizes;
+
+  void add(const Expected& dataset) {
+    largest = std::max(largest, dataset.size);
+    is_settled &= dataset.size != 0 && dataset.is_exact;
+    sizes.insert(dataset.size);
+  }
+};
+
+// The open datasets of the libhdf5 that called last. libhdf5 numbers them in the order in which they
+// are opened, and gives no number twice until it is closed itself, or unloaded. Each chunk asks, and
+// to list thousands takes 40 ns for each. So of many, one is opened once more: if its number is the
+// next one, there are none that are new. Those that were closed may be counted as open: that
+// allows more.
 class OpenDatasets {
  public:
-  // Calls function(expected) for each; for none if libhdf5 need not, or cannot, be asked.
-  template <typename Function>
-  void for_each(const void* caller, Function function) {
-    if (caller == nullptr) return;
+  // Memory for a chunk, as `room_for_chunk` says; `size` if libhdf5 need not, or cannot, be asked.
+  size_t room(size_t size, const std::vector<unsigned>& values, const void* caller) {
+    if (caller == nullptr) return size;
     const std::lock_guard lock(mutex_);
     if (caller != caller_) enter(caller);
-    if (!can_ask_) return;
-    const ptrdiff_t count = api_.get_obj_count(kAllFiles, kDatasets);
-    ids_.resize(count > 0 ? static_cast<size_t>(count) : 0);
-    if (ids_.empty() || api_.get_obj_ids(kAllFiles, kDatasets, ids_.size(), ids_.data()) < 0)
-      return;
-    if (known_.size() > 2 * ids_.size() + kFew) known_.clear();
-    for (const hid_t id : ids_) {
-      const auto [answer, is_new] = known_.try_emplace(id);
-      if (is_new) answer->second = ask(api_, id);
-      function(answer->second);
+    if (!can_ask_) return size;
+    if (may_have_new() && list()) sort();
+    const auto found = groups_.find(values);
+    if (found == groups_.end()) return size;
+    const Group& group = found->second;
+    const bool is_settled = group.is_settled && !has_virtual_;
+    if (group.largest != 0 && is_settled && !group.sizes.contains(size)) {
+      throw CorruptDataError("it has " + counted(size, "byte") + ", and the dataset's chunks " +
+                             std::to_string(group.largest));
     }
+    return std::max(size, group.largest);
   }
 
   void forget() {
     const std::lock_guard lock(mutex_);
-    caller_ = nullptr;
-    can_ask_ = false;
-    known_.clear();
+    enter(nullptr);
   }
 
  private:
-  static constexpr size_t kFew = 64;
+  static constexpr size_t kFew = 64, kMany = 200;
 
   void enter(const void* caller) {
     caller_ = caller;
+    ids_.clear();
     known_.clear();
-    can_ask_ = find(Library(caller), api_) && has_to_be_asked(api_);
+    groups_.clear();
+    has_virtual_ = false;
+    can_ask_ = caller != nullptr && find(Library(caller), api_) && has_to_be_asked(api_);
+  }
+
+  bool may_have_new() {
+    if (ids_.size() < kMany || api_.is_valid(ids_.back()) <= 0) return true;
+    const hid_t again = api_.open_dataset(ids_.back(), ".", 0);
+    if (again < 0) return true;
+    api_.close_dataset(again);
+    return std::exchange(newest_, again) + 1 != again;
+  }
+
+  // Lists what is open, and tells whether it is other than before.
+  bool list() {
+    ptrdiff_t count = 0;
+    do {
+      listed_.resize(std::max(2 * listed_.size(), ids_.size() + kFew));
+      count = api_.get_obj_ids(kAllFiles, kDatasets, listed_.size(), listed_.data());
+    } while (count == static_cast<ptrdiff_t>(listed_.size()));
+    listed_.resize(count > 0 ? static_cast<size_t>(count) : 0);
+    if (listed_ == ids_) return false;
+    std::swap(listed_, ids_);
+    return true;
+  }
+
+  // Asks of those that are new. To find libhdf5's functions takes 15 us, and a dataset 10 us.
+  void sort() {
+    const size_t before = known_.size();
+    size_t n_new = 0;
+    for (const hid_t id : ids_) {
+      const auto [answer, is_new] = known_.try_emplace(id);
+      if (!is_new) continue;
+      answer->second = ask(api_, id);
+      add(answer->second);
+      ++n_new;
+    }
+    if (before + n_new == ids_.size()) return;
+    // Some were closed.
+    decltype(known_) open;
+    groups_.clear();
+    has_virtual_ = false;
+    for (const hid_t id : ids_) {
+      add(open.emplace(id, std::move(known_[id])).first->second);
+    }
+    known_ = std::move(open);
+  }
+
+  void add(const Expected& dataset) {
+    has_virtual_ |= dataset.is_virtual;
+    if (dataset.is_ours) groups_[dataset.values].add(dataset);
   }
 
   std::mutex mutex_;
   const void* caller_ = nullptr;
-  bool can_ask_ = false;
+  bool can_ask_ = false, has_virtual_ = false;
   Api api_{};
-  std::vector<hid_t> ids_;
+  hid_t newest_ = 0;
+  std::vector<hid_t> ids_, listed_;
   std::unordered_map<hid_t, Expected> known_;
+  std::map<std::vector<unsigned>, Group> groups_;
 };
 
 OpenDatasets& open_datasets() {
@@ -169,20 +296,7 @@ void forget_datasets() {
 
 size_t room_for_chunk(size_t size, std::span<const unsigned> values, const void* caller) {
   values = values.first(std::min<size_t>(values.size(), kMaxValues));
-  size_t largest = 0;
-  bool is_expected = false, is_settled = true;
-  open_datasets().for_each(caller, [&](const Expected& dataset) {
-    const bool is_possible = dataset.is_ours && std::ranges::equal(dataset.values, values);
-    if (dataset.is_virtual || (is_possible && dataset.size == 0)) is_settled = false;
-    if (!is_possible) return;
-    largest = std::max(largest, dataset.size);
-    is_expected |= size == dataset.size;
-  });
-  if (largest != 0 && !is_expected && is_settled) {
-    throw CorruptDataError("it has " + counted(size, "byte") + ", and the dataset's chunks " +
-                           std::to_string(largest));
-  }
-  return std::max(size, largest);
+  return open_datasets().room(size, {values.begin(), values.end()}, caller);
 }
 
 }  // namespace bf16codecs
