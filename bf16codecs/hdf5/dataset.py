@@ -111,11 +111,11 @@ def _set_filters(
         raise TypeError(f"compression is a filter of bf16codecs.hdf5 or None, not {compression!r}")
 
 
-def read_region(dataset: Any, region: Region, out: NDArray[Any]) -> None:
-    """Let HDF5 read a part of a dataset, without converting anything."""
+def read_region(dataset: Any, region: Region, out: NDArray[Any], item_type: Any) -> None:
+    """Let HDF5 read a part of a dataset, as items of a type that those of `out` have."""
     with phil:
         memory, file = _spaces(dataset, region)
-        dataset.read(memory, file, out, mtype=dataset.get_type())
+        dataset.read(memory, file, out, mtype=item_type)
 
 
 def write_region(dataset: Any, region: Region, values: NDArray[Any]) -> None:

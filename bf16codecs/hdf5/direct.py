@@ -51,9 +51,10 @@ from bf16codecs.hdf5.filters import (
     Zstd,
     filter_name,
     filter_steps,
+    filters_edges,
     filters_of,
 )
-from bf16codecs.hdf5.types import array_dtype
+from bf16codecs.hdf5.types import ItemType, item_type
 
 __all__ = ["Decoding", "DirectWriter", "dataset_array"]
 
@@ -180,23 +181,28 @@ def dataset_array(
         `is_complete`, if something that is left to HDF5 was never written.
     """
     with phil:
-        dtype, shape = array_dtype(dataset.get_type()), tuple(dataset.shape)
+        items, shape = item_type(dataset.get_type()), tuple(dataset.shape)
         properties = dataset.get_create_plist()
         is_chunked = properties.get_layout() == h5py.h5d.CHUNKED
         chunks = tuple(properties.get_chunk()) if is_chunked else None
         pipeline = filters_of(properties)
+        has_filtered_edges = chunks is None or filters_edges(properties)
     filters = [number for number, _ in pipeline]
+    dtype = items.dtype
     form = decoding.format_of(filters, dtype.itemsize)
-    if chunks is None or form is None:
+    if chunks is None or form is None or not items.has_own_bytes:
         if base is not None:
             raise StoreError("it was stored anew by other software, which has no base for it")
         if is_complete:
             _refuse_unwritten(dataset, math.prod(shape) * dtype.itemsize, chunks)
         # Only where jobs are made: that thread may hold HDF5's lock already.
-        return LibraryArray(label, shape, dtype, chunks, partial(_read, dataset), 0, StoreError)
+        read = partial(_read, dataset, items)
+        return LibraryArray(label, shape, dtype, chunks, read, 0, StoreError)
     source, file = decoding.source, decoding.file_of(dataset)
     formats = partial(_left_format, decoding, filters, dtype.itemsize)
-    stored = _StoredChunks(dataset, dtype, chunks, formats, source, file, is_complete)
+    stored = _StoredChunks(
+        dataset, items, chunks, formats, source, file, is_complete, has_filtered_edges
+    )
     return ChunkedArray(
         label,
         shape,
@@ -232,15 +238,15 @@ def _refuse_unwritten(dataset: Any, nbytes: int, chunks: Index | None) -> None:
         raise StoreError(advised("a part of it is missing"))
 
 
-def _read(dataset: Any, axes: Sequence[Axis], out: NDArray[Any]) -> None:
+def _read(dataset: Any, items: ItemType, axes: Sequence[Axis], out: NDArray[Any]) -> None:
     """Let HDF5 read, and decode, what encloses a box."""
     region = tuple(slice(int(axis[0]), int(axis[-1]) + 1) for axis in axes)
     shape = tuple(s.stop - s.start for s in region)
     if shape == out.shape and out.flags.c_contiguous:
-        read_region(dataset, region, out)
+        read_region(dataset, region, out, items.memory)
         return
     whole = np.empty(shape, out.dtype)
-    read_region(dataset, region, whole)
+    read_region(dataset, region, whole, items.memory)
     out[...] = whole[tuple(as_index(axis, int(axis[0])) for axis in axes)]
 
 
@@ -271,20 +277,22 @@ class _StoredChunks:
     def __init__(
         self,
         dataset: Any,
-        dtype: np.dtype[Any],
+        items: ItemType,
         chunks: tuple[int, ...],
         formats: Callable[[int], Format],
         source: FileSource,
         file: SharedFile | None,
         is_complete: bool,
+        has_filtered_edges: bool,
     ) -> None:
-        self._id, self._dtype, self._chunks = dataset, dtype, chunks
+        self._id, self._items, self._chunks = dataset, items, chunks
         #: By filter masks.
         self._form = lru_cache(maxsize=8)(formats)
         self._source, self._is_complete = source, is_complete
+        self._has_filtered_edges = has_filtered_edges
         self._free: list[Bytes] = []
         # No codec's frames are larger than those of items of eight bytes that do not shrink.
-        nbytes = math.prod(chunks) * dtype.itemsize
+        nbytes = math.prod(chunks) * items.dtype.itemsize
         self._bound = _core.bound(nbytes, _core.CODECS["split"], _core.DTYPES["float64"])
         self._file = file
         #: All that there are, once they have been looked for.
@@ -311,8 +319,15 @@ class _StoredChunks:
         place = self._find(index) if self._places is None else self._places.get(index)
         if place is None:
             return self._missing(index)
-        form = self._form(place.filter_mask)
+        form = self._form_of(index, place.filter_mask)
         return Located(form, self._source, FilePart(self._file, place.offset, place.size))
+
+    def _form_of(self, index: Index, filter_mask: int) -> Format:
+        if not self._has_filtered_edges:
+            sizes = zip(index, self._chunks, self._id.shape, strict=True)
+            if any((i + 1) * n > size for i, n, size in sizes):
+                return RAW
+        return self._form(filter_mask)
 
     def _find(self, index: Index) -> _Place | None:
         with phil:
@@ -327,27 +342,27 @@ class _StoredChunks:
         return self._fill_values(index)
 
     def _read_directly(self, index: Index) -> Located:
+        # Of a chunk that was never written, HDF5 does not say so to who reads it, but any size.
+        if self._find(index) is None:
+            return self._missing(index)
         try:
             memory = self._free.pop()
         except IndexError:  # not asked before: other threads take some, too
             memory = np.empty(self._bound, np.uint8)
         origin = self._origin(index)
-        try:
-            with phil:
-                try:
-                    mask, data = self._id.read_direct_chunk(origin, out=memory)
-                except ValueError:  # larger than any codec here makes it
-                    mask, data = self._id.read_direct_chunk(origin)
-        except RuntimeError:  # it was never written
-            return self._missing(index)
-        return Located(self._form(mask), _Lent(data, memory, self._free), None)
+        with phil:
+            try:
+                mask, data = self._id.read_direct_chunk(origin, out=memory)
+            except ValueError:  # larger than any codec here makes it
+                mask, data = self._id.read_direct_chunk(origin)
+        return Located(self._form_of(index, mask), _Lent(data, memory, self._free), None)
 
     def _fill_values(self, index: Index) -> Located:
         origins = self._origin(index)
         sizes = zip(origins, self._chunks, self._id.shape, strict=True)
         axes = [range(o, min(o + n, size)) for o, n, size in sizes]
-        whole = np.zeros(self._chunks, self._dtype)
-        _read(self._id, axes, whole[tuple(slice(len(axis)) for axis in axes)])
+        whole = np.zeros(self._chunks, self._items.dtype)
+        _read(self._id, self._items, axes, whole[tuple(slice(len(axis)) for axis in axes)])
         return Located(RAW, InMemory(whole.reshape(-1).view(np.uint8)), None)
 
     def _origin(self, index: Index) -> tuple[int, ...]:
@@ -373,7 +388,7 @@ class DirectWriter:
             raise TypeError(f"chunks cannot be encoded here with {compression!r}")
         self._id, self._compression = dataset, compression
         with phil:
-            self._dtype = array_dtype(dataset.get_type())
+            self._dtype = item_type(dataset.get_type()).dtype
             self.chunks: tuple[int, ...] = tuple(dataset.get_create_plist().get_chunk())
         self.nbytes = math.prod(self.chunks) * self._dtype.itemsize
 

@@ -33,6 +33,7 @@ __all__ = [
     "codec_name",
     "filter_name",
     "filter_steps",
+    "filters_edges",
     "filters_of",
     "register",
     "require_zstd",
@@ -99,6 +100,9 @@ def register() -> None:
 
 # Of `cd_values`; zeros at their end are left out.
 _LEVEL_AT, _STEPS_AT = 3, 6
+
+# H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS.
+_UNFILTERED_EDGES = 2
 
 #: The filter's numbers: files with any of them are read, for ever.
 FILTER_IDS = _core.HDF5_FILTER_IDS
@@ -307,6 +311,32 @@ def filters_of(properties: Any) -> list[tuple[int, tuple[int, ...]]]:
     """Return numbers and parameters of a dataset's filters, from its creation properties."""
     filters = [properties.get_filter(i) for i in range(properties.get_nfilters())]
     return [(number, tuple(values)) for number, _, values, _ in filters]
+
+
+@cache
+def _chunk_options() -> Any:
+    """Return libhdf5's `H5Pget_chunk_opts`, which h5py has not; None where it is not found."""
+    # The library is among those that h5py's modules are linked with, and on Windows known by name.
+    for name in (h5py.h5p.__file__, "hdf5"):
+        with contextlib.suppress(OSError, AttributeError):
+            function = ctypes.CDLL(name).H5Pget_chunk_opts
+            function.argtypes = [ctypes.c_int64, ctypes.POINTER(ctypes.c_uint)]
+            return function
+    return None
+
+
+def filters_edges(properties: Any) -> bool:
+    """Tell whether chunks that reach beyond the dataset are filtered, as the others are.
+
+    Parameters
+    ----------
+    properties : h5py.h5p.PropDCID
+        Of a dataset in chunks.
+    """
+    options, function = ctypes.c_uint(), _chunk_options()
+    if function is not None and function(properties.id, ctypes.byref(options)) < 0:
+        raise OSError("HDF5 does not tell the options of chunks")
+    return not options.value & _UNFILTERED_EDGES
 
 
 def codec_name(dataset: Any) -> str:

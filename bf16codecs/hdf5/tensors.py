@@ -76,7 +76,7 @@ def write_tensor(
     """
     if not (compression is None or isinstance(compression, (FrameFilter, FrameCodec, Zstd))):
         raise TypeError(f"compression is a filter of bf16codecs.hdf5 or None, not {compression!r}")
-    array = np.asarray(as_array(array))
+    array = _in_order_of_types(as_array(array))
     coder: Compression = compression
     if isinstance(compression, FrameFilter):
         coder = compression.codec_for(layout_for(array.dtype))
@@ -96,6 +96,16 @@ def write_tensor(
             del group[name]
         raise
     return h5py.Dataset(dataset)
+
+
+def _in_order_of_types(array: Any) -> NDArray[Any]:
+    """Return an array whose items HDF5's types have in that order of bytes."""
+    if isinstance(array, np.ma.MaskedArray):
+        raise TypeError("a masked array: HDF5 keeps no mask; write array.filled(...), and the mask")
+    array = np.asarray(array)
+    # Of what ml_dtypes adds, the file has the types in little-endian order alone.
+    is_added = array.dtype.isbuiltin == 2
+    return array.astype(array.dtype.newbyteorder("=")) if is_added else array
 
 
 def _chunks_for(
@@ -191,9 +201,11 @@ def read_tensor(
     """
     if dataset.shape is None:
         raise TypeError(f"{dataset.name} has no data")
-    array = dataset_array(dataset.id, dataset.name or "dataset", Decoding(keep_heads=False))
-    if array.dtype.kind == "O":
-        raise TypeError(f"{dataset.name} has no numbers but {array.dtype}")
+    label = dataset.name or "dataset"
+    try:
+        array = dataset_array(dataset.id, label, Decoding(keep_heads=False))
+    except TypeError as e:
+        raise TypeError(f"{label}: {e}") from e
     box = parse_selection(selection, array.shape)
     if out is not None and out.dtype != array.dtype:
         raise ValueError(f"out is of {out.dtype}, {dataset.name} of {array.dtype}")

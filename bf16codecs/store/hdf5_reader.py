@@ -23,7 +23,7 @@ from bf16codecs._messages import advised, causes, damaged, named_errors, one_lin
 from bf16codecs.errors import BF16CodecsError, StoreError
 from bf16codecs.hdf5.direct import Decoding, dataset_array
 from bf16codecs.hdf5.filters import codec_level, codec_name
-from bf16codecs.hdf5.types import array_dtype
+from bf16codecs.hdf5.types import item_type
 from bf16codecs.store.backend import StoredTensor, StoreReader
 from bf16codecs.store.entries import Difference
 from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo
@@ -275,8 +275,14 @@ class Hdf5Reader(StoreReader):
             is_virtual = properties.get_layout() == h5py.h5d.VIRTUAL
             if is_virtual or properties.get_external_count():
                 raise StoreError("its data are in another file")
-            if array_dtype(dataset.get_type()).byteorder == ">":
+            try:
+                items = item_type(dataset.get_type())
+            except TypeError as e:
+                raise StoreError(f"its type is not the data type of a tensor: {e}") from e
+            if items.dtype.byteorder == ">":
                 raise StoreError("is big-endian")
+            if not items.has_own_bytes:
+                raise StoreError("its type is not the data type of a tensor: HDF5 converts it")
         return dataset
 
 

@@ -195,9 +195,9 @@ def test_steps_through_a_dataset_without_chunks(
         regions: list[int] = []
         read = direct.read_region
 
-        def recorded(dataset: Any, region: Any, out: Any) -> None:
+        def recorded(dataset: Any, region: Any, out: Any, item_type: Any) -> None:
             regions.append(out.size)
-            read(dataset, region, out)
+            read(dataset, region, out, item_type)
 
         monkeypatch.setattr(direct, "read_region", recorded)
         for selection in (np.s_[::59, ::49], np.s_[[0, 30], 1:3], np.s_[3:5, 7:9]):
