@@ -30,6 +30,7 @@ __all__ = [
     "journal_of",
     "read_at",
     "settle_journal",
+    "superblock_end",
     "write_at",
 ]
 
@@ -38,6 +39,7 @@ JOURNAL_SUFFIX = ".bf16codecs-journal"
 # 1.26 times as much, with 4096 2.5 times. No page is in two sectors, which are written whole.
 PAGE = 128
 
+_HDF5 = b"\x89HDF\r\n\x1a\n"
 _MAGIC = b"bf16codecs journal 1\n"
 _HEAD = len(_MAGIC) + 24
 _DIGEST = 8
@@ -72,14 +74,14 @@ class Change(NamedTuple):
     def of(cls, file: int, before: int, size: int, pages: Mapping[int, bytearray]) -> Change:
         """Return what lets a file have other pages, and another size."""
         end = min(before, size)
-        changed = [page for page in sorted(pages) if page * PAGE < end]
+        changed = [page for page in sorted({0, *pages}) if page * PAGE < end]
         if len(changed) > _MOST_PAGES:
             raise StoreError(f"{len(changed)} of its pages change at once, more than {_MOST_PAGES}")
-        return cls(
-            before,
-            size,
-            {page: (_digest(_read_page(file, page, end)), bytes(pages[page])) for page in changed},
-        )
+        entries = {}
+        for page in changed:
+            former = _read_page(file, page, end)
+            entries[page] = _digest(former), bytes(pages.get(page, former.ljust(PAGE, b"\0")))
+        return cls(before, size, entries)
 
     @classmethod
     def parse(cls, content: bytes) -> Change | None:
@@ -116,11 +118,24 @@ class Change(NamedTuple):
         now, end = os.fstat(file).st_size, min(self.before, self.size)
         if not end <= now or self.size > _GROWTH * max(now, _LEAST):
             return False
+        if now and not self._has_head_of(file):
+            return False
         for page, (former, new) in self.pages.items():
             found = _read_page(file, page, end)
             if _digest(found) != former and found != new[: len(found)]:
                 return False
         return True
+
+    def _has_head_of(self, file: int) -> bool:
+        """Tell whether this has the first page; in HDF5, its superblock says the size then.
+
+        Without a page, a journal of two sizes would fit any file.
+        """
+        if 0 not in self.pages:
+            return False
+        head = self.pages[0][1]
+        is_hdf5 = head.startswith(_HDF5) or read_at(file, 0, len(_HDF5)) == _HDF5
+        return not is_hdf5 or superblock_end(head) == self.size
 
     def carry_out(self, file: int, durable: bool) -> None:
         """Make the changes; a second time, they change nothing."""
@@ -306,6 +321,23 @@ def settle_journal(path: str | os.PathLike[str]) -> None:
     journal = Journal(path)
     with closing(journal):
         journal.settle()
+
+
+def superblock_end(head: bytes) -> int | None:
+    """Return where an HDF5 file ends by its superblock, None if it does not tell.
+
+    Parameters
+    ----------
+    head
+        The first 64 bytes of the file, or more.
+    """
+    # Where the version of a superblock has the size of an address, and the base address.
+    places = {0: (13, 24), 1: (13, 28), 2: (9, 12), 3: (9, 12)}
+    if not head.startswith(_HDF5) or head[8] not in places:
+        return None
+    size_at, base_at = places[head[8]]
+    base, end = (int.from_bytes(head[at : at + 8], "little") for at in (base_at, base_at + 16))
+    return end if head[size_at] == 8 and base == 0 else None
 
 
 def _digest(content: bytes) -> bytes:

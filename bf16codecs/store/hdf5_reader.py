@@ -17,7 +17,7 @@ from h5py._hl.base import phil
 from bf16codecs._chunks.array import ArrayReader
 from bf16codecs._chunks.based import BaseReader
 from bf16codecs._chunks.pieces import LazyBase
-from bf16codecs._journal import Journal, carry_out_journal
+from bf16codecs._journal import Journal, carry_out_journal, journal_of
 from bf16codecs._limits import Limits, check_metadata
 from bf16codecs._messages import advised, causes, damaged, named_errors, one_line
 from bf16codecs.errors import BF16CodecsError, StoreError
@@ -140,7 +140,8 @@ def open_hdf5(path: str | os.PathLike[str], limits: Limits) -> Hdf5Reader:
     """
     where = os.fspath(path)
     for left in reversed(range(_OPENINGS)):
-        carry_out_journal(where)
+        if not _is_no_run(where, limits):
+            carry_out_journal(where)
         before = os.stat(where)
         try:
             return Hdf5Reader(where, limits)
@@ -148,6 +149,20 @@ def open_hdf5(path: str | os.PathLike[str], limits: Limits) -> Hdf5Reader:
             if not (left and has_changed(where, before)):
                 raise
     raise AssertionError
+
+
+def _is_no_run(where: str, limits: Limits) -> bool:
+    """Tell of a file with a journal whether it is certainly no run, which alone can have one.
+
+    One that is half carried out may leave a file that cannot be opened.
+    """
+    if not os.path.lexists(journal_of(where)):
+        return False
+    try:
+        own = hdf5_attributes(where, limits)[ATTRIBUTES_KEY]
+    except (OSError, BF16CodecsError):
+        return False
+    return not (isinstance(own, Mapping) and "run" in own)
 
 
 class Hdf5Reader(StoreReader):

@@ -17,7 +17,7 @@ from bf16codecs import _core
 from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.grid import ArrayPlan
 from bf16codecs._growing import Version, directory_nbytes
-from bf16codecs._journal import read_at
+from bf16codecs._journal import read_at, superblock_end
 from bf16codecs._journaled import JournaledFile
 from bf16codecs._messages import named_errors
 from bf16codecs.hdf5.dataset import create_dataset, write_region
@@ -241,14 +241,10 @@ class Hdf5RunWriter:
 
 
 def _end_of(file: int) -> int:
-    """Return where an HDF5 file ends by its superblock: a killed append may have added to it.
-
-    That is of version 2 or 3 where this package wrote it; of others, the size of the file.
-    """
-    head, size = read_at(file, 0, 48), os.fstat(file).st_size
-    is_known = head.startswith(b"\x89HDF\r\n\x1a\n") and head[8] in (2, 3) and head[9] == 8
-    base, end = (int.from_bytes(head[at : at + 8], "little") for at in (12, 28))
-    return min(end, size) if is_known and base == 0 and end >= len(head) else size
+    """Return where an HDF5 file ends by its superblock: a killed append may have added to it."""
+    size = os.fstat(file).st_size
+    end = superblock_end(read_at(file, 0, 64))
+    return size if end is None else min(end, size)
 
 
 def _room(count: int, frame: int, nbytes: int) -> int:

@@ -13,14 +13,22 @@ import re
 import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
+import h5py
+import numpy as np
 import pytest
 
+import bf16codecs
 import tiers
 from bf16codecs import _journal, _journaled
-from bf16codecs.errors import StoreError
+from bf16codecs.convert import append_to_run, safetensors_to_hdf5, verify_store
+from bf16codecs.errors import BF16CodecsError, StoreError
+from invoked import run
+from models import write_model
 
 JournaledFile = _journaled.JournaledFile
 # As docs/runs.md has them.
@@ -380,6 +388,10 @@ CONTENT = bytes(range(256)) * 20
 PAGE_0, PAGE_1 = entry(0, CONTENT[:PAGE]), entry(1, CONTENT[PAGE : 2 * PAGE])
 HOSTILE = {
     "sizes alone": sealed(len(CONTENT), 1 << 50, 0),
+    "sizes that fit": sealed(len(CONTENT), len(CONTENT) + 500, 0),
+    "empties": sealed(0, 0, 0),
+    "cuts off": sealed(len(CONTENT), 500, 0),
+    "without the first page": sealed(len(CONTENT), len(CONTENT), 1, entries=PAGE_1),
     "grows": sealed(len(CONTENT), 17 << 20, 1, entries=PAGE_0),
     "was larger": sealed(len(CONTENT) + 1, len(CONTENT) + 1, 1, entries=PAGE_0),
     "count": sealed(len(CONTENT), len(CONTENT), 1 << 60, entries=PAGE_0),
@@ -436,3 +448,71 @@ def test_what_is_no_journal(tmp_path: Path, kind: str) -> None:
             JournaledFile(path, durable=False)
         assert os.path.lexists(journal)
     assert path.read_bytes() == CONTENT
+
+
+def hdf5_file(path: Path, kind: str, **options: Any) -> bytes:
+    """Write an HDF5 file of some kind, and return its content."""
+    source = write_model(path.with_name("source"), [("w", "BF16", (40, 30))])
+    if kind == "run":
+        append_to_run(source, path, step=1, as_hdf5=True)
+    elif kind == "model":
+        safetensors_to_hdf5(source, path)
+    else:
+        with h5py.File(path, "w", **options) as file:
+            file["x"] = np.arange(1000)
+            if kind == "attribute":
+                file.attrs["bf16codecs"] = '{"run": {}}'
+    return path.read_bytes()
+
+
+def superblock(content: bytes, size: int) -> bytes:
+    """Return the first page of an HDF5 file, with a superblock that says another size."""
+    at = {0: 40, 2: 28, 3: 28}[content[8]]
+    return content[:at] + size.to_bytes(8, "little") + content[at + 8 : PAGE]
+
+
+def journals_beside(content: bytes) -> dict[str, bytes]:
+    """Return journals that somebody wrote who may know the file."""
+    size, page = len(content), content[:PAGE]
+    zeros = next(n for n in range(1, size // PAGE) if not any(content[n * PAGE : (n + 1) * PAGE]))
+    return {
+        "empties": sealed(0, 0, 0),
+        "empties it from its size": sealed(size, 0, 0),
+        "cuts off": sealed(size, 100, 0),
+        "grows": sealed(size, size + 1000, 0),
+        "cuts off behind the first page": sealed(size, 300, 1, entries=entry(0, page, page)),
+        "page of zeros": sealed(size, size, 1, entries=entry(zeros, bytes(PAGE), b"x" * PAGE)),
+        "no superblock": sealed(size, 300, 1, entries=entry(0, page, bytes(PAGE))),
+        "another file's": sealed(
+            size, 300, 1, entries=entry(0, bytes(PAGE), superblock(content, 300))
+        ),
+    }
+
+
+@pytest.mark.parametrize("kind", ["plain", "libver", "attribute", "model", "run"])
+def test_journals_of_strangers_beside_hdf5(tmp_path: Path, kind: str) -> None:
+    """Whatever reads the file, or looks whether it is one."""
+    path = tmp_path / "file.h5"
+    content = hdf5_file(path, kind, **({"libver": "latest"} if kind == "libver" else {}))
+    for name, journal in journals_beside(content).items():
+        journal_of(path).write_bytes(journal)
+        for read in (bf16codecs.open_model, bf16codecs.open_run, verify_store):
+            with suppress(BF16CodecsError):
+                opened = read(path)
+                if hasattr(opened, "close"):
+                    opened.close()
+        run("bf16codecs", "info", path)
+        assert path.read_bytes() == content, name
+
+
+@pytest.mark.parametrize("kind", ["plain", "model"])
+def test_a_valid_journal_beside_what_is_no_run(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "file.h5"
+    content = hdf5_file(path, kind, libver="latest")
+    new = superblock(content, 300)
+    journal_of(path).write_bytes(
+        sealed(len(content), 300, 1, entries=entry(0, content[:PAGE], new))
+    )
+    with suppress(BF16CodecsError), bf16codecs.open_model(path):
+        pass
+    assert path.read_bytes() == content
