@@ -38,7 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.all and config.option.markexpr == QUICK:
         config.option.markexpr = ""
     tiers.SEED = config.option.seed
-    tiers.IS_FULL = config.option.markexpr != QUICK
+    tiers.IS_FULL = QUICK not in config.option.markexpr
     # Shared machines stall now and then: with a deadline, tests would fail without a bug. The seed
     # alone decides which examples are tried, not what an earlier run has found.
     settings.register_profile(
@@ -69,7 +69,9 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 def pytest_deselected(items: Sequence[pytest.Item]) -> None:
-    if items and items[0].config.option.markexpr == QUICK:
+    # By a name that was given, others were left out, too.
+    option = items[0].config.option
+    if option.markexpr == QUICK and not option.keyword:
         slow = [item for item in items if item.get_closest_marker("slow")]
         items[0].config.stash[LEFT_OUT] += len(slow)
 

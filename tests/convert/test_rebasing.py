@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -103,8 +104,8 @@ def test_codec_format_and_chunks_stay(kind: str, models: dict[str, Path], folder
     # Of each kind another codec, and one that has levels.
     own = CODECS[1:3] if kind in ("zarr3", "hdf5") else CODECS[3:]
     for codec, level in by_tier(own, CODECS):
-        if kind == "hdf5" and codec == "zstd":
-            pytest.importorskip("hdf5plugin")
+        if kind == "hdf5" and codec == "zstd" and not find_spec("hdf5plugin"):
+            continue
         options = {"codec": codec, "level": level or None, "chunk_size": 1024, "overwrite": True}
         store = convert(kind, models["two"], folder / "m", **options)
         before = forms(store)
