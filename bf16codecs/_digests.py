@@ -7,7 +7,6 @@ GB/s with AVX-512, of SHA-256 1.9 (docs/benchmarks.md). SHA-256 is what hubs lis
 from __future__ import annotations
 
 import hashlib
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bf16codecs import _core
+from bf16codecs._forks import make_lock
 
 __all__ = ["Digests", "FileHash", "kinds_of"]
 
@@ -121,7 +121,7 @@ class FileHash:
         self._hashes: list[Any] = []
         self._digests: Digests | None = None
         self._early: dict[int, tuple[NDArray[np.uint8] | bytes, Callable[[], object]]] = {}
-        self._lock = threading.Lock()
+        self._lock = make_lock()
         self._is_busy = False
         if start or nbytes == 0:
             self._early[0] = start, lambda: None

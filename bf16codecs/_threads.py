@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 
 from bf16codecs import _core, _interrupt
 from bf16codecs._arguments import as_integer
+from bf16codecs._forks import make_lock
 from bf16codecs._limits import IN_FLIGHT_BYTES
 
 __all__ = [
@@ -70,7 +71,7 @@ def _set(threads: int, name: str) -> None:
 
 # What `codec_threads` is in use for, the last one last; several threads may use it at a time.
 _uses: list[list[int]] = []
-_uses_lock = threading.Lock()
+_uses_lock = make_lock()
 _configured = 1
 
 

@@ -25,7 +25,8 @@ ORDER = (
 #: The units that are several modules beside each other: all others are a module or a folder.
 UNITS = {
     "_base": "_arguments _bfloat16 _buffers _configured _core _device_memory _dtypes _entropy"
-    " _fields _half _interrupt _lazy _limits _memory _messages _names _paths _registration _shown"
+    " _fields _forks _half _interrupt _lazy _limits _memory _messages _names _paths"
+    " _registration _shown"
     " _tables _threads _torch_tensors _version errors",
     "_files": "_digests _files _held _journal _journaled _lock _rename _replace _sync",
     "safetensors": "_safetensors_header",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Generator, Hashable, Sequence
 
@@ -17,6 +16,7 @@ from bf16codecs._chunks.growing import GrowingHead
 from bf16codecs._chunks.heads import FrameHead, head_bytes
 from bf16codecs._chunks.stored import InMemory, Known, Range, Reading, drive
 from bf16codecs._chunks.wanted import Wanted
+from bf16codecs._forks import make_lock
 from bf16codecs._limits import frame_limit
 from bf16codecs.errors import CorruptDataError
 
@@ -40,7 +40,7 @@ class FrameFormat:
 
     def __init__(self, keep_heads: bool = True) -> None:
         self._heads: OrderedDict[Hashable, Head] | None = OrderedDict() if keep_heads else None
-        self._lock = threading.Lock()
+        self._lock = make_lock()
         self._scratch = ThreadBuffer()
 
     def reading(self, stored: Known, wanted: Wanted) -> Reading:

@@ -10,12 +10,12 @@ import hashlib
 import io
 import os
 import sys
-import threading
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bf16codecs._forks import make_lock
 from bf16codecs._messages import install_extra
 from bf16codecs.cuda._driver import (
     FileStreamProgramCache,
@@ -61,7 +61,7 @@ class Code(NamedTuple):
 
 
 _compiled: dict[tuple[tuple[int, int], bytes], Code] = {}
-_lock = threading.Lock()
+_lock = make_lock()
 
 
 def compiled(kernel: str, capability: tuple[int, int]) -> Code:

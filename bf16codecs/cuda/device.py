@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from bf16codecs._forks import make_lock
 from bf16codecs._messages import counted
 from bf16codecs.cuda._driver import call, core, driver, named_errors
 from bf16codecs.cuda.compiling import compiled, newer_than_driver
@@ -66,7 +66,7 @@ class Device:
     """
 
     _known: dict[int, Device] = {}
-    _known_lock = threading.Lock()
+    _known_lock = make_lock()
 
     def __init__(self, ordinal: int = 0) -> None:
         self.ordinal = ordinal
@@ -88,7 +88,7 @@ class Device:
         # Never let go of: cuda-core holds it only as long as there is the thread that asked first.
         self._context = int(call(driver.cuDevicePrimaryCtxRetain, ordinal))
         self._kernels: dict[str, _Kernel] = {}
-        self._lock = threading.Lock()
+        self._lock = make_lock()
 
     @classmethod
     def of(cls, ordinal: int = 0) -> Device:

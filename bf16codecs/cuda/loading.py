@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from bf16codecs import _core
 from bf16codecs._device_memory import DeviceMemory, Rows
+from bf16codecs._forks import make_lock
 from bf16codecs.cuda.batches import BATCH_BYTES, Batch, block_runs, most_warps
 from bf16codecs.cuda.device import Device
 from bf16codecs.cuda.memory import Memory
@@ -43,7 +44,7 @@ class Loader(AbstractContextManager["Loader"]):
         self._lanes: list[_Lane] = []
         # What has been sent, in that order.
         self._sent: deque[Batch] = deque()
-        self._lock = threading.Lock()
+        self._lock = make_lock()
         self._failed: set[Hashable] = set()
 
     def memory(self, address: int, nbytes: int, name: Hashable) -> GpuBytes:

@@ -9,7 +9,6 @@ sharded or recompressed by somebody.
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from functools import partial
@@ -34,6 +33,7 @@ from bf16codecs._chunks.grid import chunk_counts, grid_indices
 from bf16codecs._chunks.pieces import LazyBase
 from bf16codecs._chunks.sources import LocalKeys
 from bf16codecs._chunks.stored import KeySource
+from bf16codecs._forks import make_lock
 from bf16codecs._limits import Limits
 from bf16codecs._messages import advised, named_errors
 from bf16codecs._names import ARITHMETIC_ID, BLOCKS_ID, DELTA_ID, FRAME_IDS, RUN_LENGTH_ID
@@ -95,7 +95,7 @@ class ZarrReader(StoreReader):
         self._source = source
         self._make_store = make_store
         self._store: StrictStore | None = None
-        self._lock = threading.Lock()
+        self._lock = make_lock()
         self._seen_size = 0
         self._asked_sizes: dict[str, int] = {}
         self._frames = FrameFormat()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -11,6 +10,7 @@ import numpy as np
 
 from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.grid import ArrayPlan
+from bf16codecs._forks import make_lock
 from bf16codecs._growing import Version, directory_nbytes
 from bf16codecs._interrupt import shielded
 from bf16codecs._messages import named_errors
@@ -72,7 +72,7 @@ class ZarrRunWriter:
             self.close()
             raise
         self._key = chunk_key(zarr_format)
-        self._lock = threading.Lock()
+        self._lock = make_lock()
         self._new: list[str] = []
         self._has_begun = False
         #: What has new content, to be flushed.

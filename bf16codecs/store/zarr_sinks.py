@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-import threading
 import zipfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
 from bf16codecs._files import reserve, write_all
+from bf16codecs._forks import make_lock
 from bf16codecs._sync import sync
 
 __all__ = ["FolderSink", "SharedFolder", "Sink", "ZipSink", "make_folder"]
@@ -107,7 +107,7 @@ class ZipSink:
 
     def __init__(self, path: Path) -> None:
         self._zip = zipfile.ZipFile(path, "x", zipfile.ZIP_STORED)
-        self._lock = threading.Lock()
+        self._lock = make_lock()
 
     def put(self, key: str, data: Any) -> None:
         """Write a member."""

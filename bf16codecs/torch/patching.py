@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -21,6 +20,7 @@ from typing import Any
 
 import torch
 
+from bf16codecs._forks import make_lock
 from bf16codecs._messages import few, from_extra
 from bf16codecs.errors import StoreError
 from bf16codecs.model.model import Model, open_model
@@ -95,7 +95,7 @@ class Chosen:
 
 
 _chosen: ContextVar[Chosen | None] = ContextVar("_chosen", default=None)
-_lock = threading.Lock()
+_lock = make_lock()
 # How many want it to be patched, and whether `patch_transformers` is one of them.
 _users, _is_patched = 0, False
 # What is there in the place of what else, or below something that others have put there.

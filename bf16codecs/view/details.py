@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from bf16codecs._fields import FIELDS, bit_labels
+from bf16codecs._forks import make_lock
 from bf16codecs.analysis.checkpoints import Checkpoints
 from bf16codecs.analysis.kinds import kind_of
 from bf16codecs.analysis.look import Look
@@ -55,7 +55,7 @@ class Details:
     def __init__(self, checkpoints: Checkpoints) -> None:
         self.checkpoints = checkpoints
         self._kept: dict[Any, Any] = {}
-        self._lock = threading.Lock()
+        self._lock = make_lock()
 
     def contents(self, label: str, ask_sizes: bool = False) -> dict[str, Any]:
         """Return what `bf16codecs info --json` prints of a checkpoint, and kinds of tensors."""

@@ -7,7 +7,6 @@ import math
 import os
 import re
 import tempfile
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -22,6 +21,7 @@ from bf16codecs._arguments import for_caller
 from bf16codecs._buffers import Bytes
 from bf16codecs._dtypes import DTYPE_NAMES
 from bf16codecs._files import read_at, write_all
+from bf16codecs._forks import make_lock
 from bf16codecs._memory import give_back_freed_memory
 from bf16codecs._messages import as_memory_error, damaged, from_extra, one_line
 from bf16codecs.convert.orbax.bounds import check_chunks, check_memory
@@ -234,7 +234,7 @@ class Scratch:
     def __init__(self, folder: Path, shape: tuple[int, ...], item_size: int) -> None:
         self._shape, self._item_size = shape, item_size
         self._file: Any = tempfile.TemporaryFile(buffering=0, dir=folder)  # noqa: SIM115
-        self._lock, self._users = threading.Lock(), 1
+        self._lock, self._users = make_lock(), 1
 
     def shared(self) -> Scratch:
         """Return the same, which is to be closed once more."""

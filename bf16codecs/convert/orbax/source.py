@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections import OrderedDict
 from contextlib import closing
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from bf16codecs._buffers import Bytes
 from bf16codecs._files import disk_size
+from bf16codecs._forks import make_lock
 from bf16codecs._limits import Limits
 from bf16codecs._messages import named_errors
 from bf16codecs.convert.orbax.arrays import ArrayOpener, OrbaxArray, Scratch, read_database
@@ -36,7 +36,7 @@ class _Decoded:
 
     def __init__(self, arrays: list[OrbaxArray], folder: Path) -> None:
         self._arrays, self._folder = arrays, folder
-        self._lock = threading.Lock()
+        self._lock = make_lock()
         self._kept: OrderedDict[int, Scratch] = OrderedDict()
         self._samples: dict[int, tuple[int, bytes]] = {}
 

@@ -1,0 +1,32 @@
+"""Locks that are free in a forked process, whoever held them in the process that it copies."""
+
+from __future__ import annotations
+
+import os
+import threading
+from weakref import WeakSet
+
+__all__ = ["make_lock"]
+
+_locks: WeakSet[threading.Lock] = WeakSet()
+
+
+def make_lock() -> threading.Lock:
+    """Return a lock for what a forked process uses, too.
+
+    A fork copies locks as they are, and only the thread that forks: nobody would release what
+    another one held. What these locks guard is consistent at every moment at which a process can
+    fork.
+    """
+    lock = threading.Lock()
+    _locks.add(lock)
+    return lock
+
+
+def _release_all() -> None:
+    for lock in _locks:
+        lock._at_fork_reinit()  # type: ignore[attr-defined]
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_release_all)
