@@ -13,27 +13,29 @@ quietly() {
   "$@" >"$log" 2>&1 || { cat "$log"; return 1; }
 }
 
-# processor_time VARIABLE: what this shell and the processes that it has waited for took, in
-# milliseconds. `times` has to run in this shell itself: a subshell starts from nothing.
+# processor_time VARIABLE: what this shell and the processes that have ended below it took, in
+# milliseconds, without what ran beside it. `times` has to run in this shell itself: a subshell
+# starts from nothing.
 processor_time() {
   local file=$scratch/times-$BASHPID
-  times >"$file"
-  printf -v "$1" '%s' "$(awk '{for (i = 1; i <= 2; i++) {split($i, t, /[ms]/); sum += 60 * t[1] + t[2]}}
-    END {printf "%d", 1000 * sum}' "$file")"
+  { times; cat "$scratch/beside-$BASHPID-"* 2>/dev/null || true; } >"$file"
+  printf -v "$1" '%s' "$(awk '$1 == "beside" {sum -= $2; next}
+    {for (i = 1; i <= 2; i++) {split($i, t, /[ms]/); sum += 60000 * t[1] + 1000 * t[2]}}
+    END {printf "%d", sum}' "$file")"
 }
 
-# measured DEPTH NAME COMMAND...: run a command, and add a row. The time of what has rows of its own,
-# or is waited for meanwhile, is theirs.
+# measured DEPTH NAME COMMAND...: run a command, and add a row. The time of what has rows of its own
+# is theirs.
 measured() {
-  local depth=$1 name=$2 started=$SECONDS before after row=${#rows[@]} others=$awaited_time
+  local depth=$1 name=$2 started=$SECONDS before after row=${#rows[@]} others=$told
   rows+=("")
   processor_time before
   "${@:3}"
   processor_time after
-  rows[row]="$depth|$name|$((SECONDS - started))|$((after - before - (awaited_time - others)))"
-  awaited_time=$((others + after - before))
+  rows[row]="$depth|$name|$((SECONDS - started))|$((after - before - (told - others)))"
+  told=$((others + after - before))
 }
-awaited_time=0
+told=0
 
 # step NAME COMMAND...: run one step; the first that fails ends the run.
 step() {
@@ -53,26 +55,29 @@ in_turn() {
 # beside NAME COMMAND...: start a command in the background, in a process group of its own. Steps
 # that mostly wait leave a core idle.
 beside() {
+  local shell=$BASHPID
   set -m
-  in_background "$@" >"$scratch/$1.log" 2>&1 &
+  in_background "$shell" "$@" >"$scratch/$1.log" 2>&1 &
   set +m
   beside[$1]=$!
 }
 
-# Leaves its rows for `await` to read.
+# in_background SHELL NAME COMMAND...: leaves its rows for `await` to read, and its time for
+# `processor_time` of that shell.
 in_background() {
-  rows=() awaited_time=0
-  measured 1 "$@"
-  printf '%s\n' "${rows[@]}" >"$scratch/$1.rows"
+  local whole
+  rows=() told=0
+  measured 1 "${@:2}"
+  printf '%s\n' "${rows[@]}" >"$scratch/$2.rows"
+  processor_time whole
+  { cat "$scratch/beside-$BASHPID-"* 2>/dev/null || true; } |
+    awk -v whole="$whole" '{whole += $2} END {print "beside", whole}' >"$scratch/beside-$1-$2"
 }
 
 # await NAME: show what it said once it has ended, and fail if it did.
 await() {
-  local status=0 before after row
-  processor_time before
+  local status=0 row
   wait "${beside[$1]}" || status=$?
-  processor_time after
-  awaited_time=$((awaited_time + after - before))
   cat "$scratch/$1.log"
   if [ -e "$scratch/$1.rows" ]; then
     while IFS= read -r row; do rows+=("$row"); done <"$scratch/$1.rows"
