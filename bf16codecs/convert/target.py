@@ -7,6 +7,7 @@ import os
 import re
 import stat
 import warnings
+import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import partial
@@ -19,6 +20,7 @@ from bf16codecs._messages import DAMAGE_ADVICE, counted, one_line
 from bf16codecs._paths import absolute, names_folder, require_folder_of
 from bf16codecs._replace import WORKING_PREFIX, WorkingFolder, recover
 from bf16codecs._sync import sync_tree
+from bf16codecs.convert.foreign import foreign_name
 from bf16codecs.errors import BF16CodecsError, LeftoverWarning
 from bf16codecs.store.kinds import (
     FOREIGN_SUFFIXES,
@@ -98,6 +100,12 @@ def other_than_model(path: Path, kind: Kind) -> str:
     if why:
         return why
     end = "to replace it by one model, remove it first"
+    try:
+        foreign = foreign_name(path, kind)
+    except (OSError, zipfile.BadZipFile) as e:
+        return f"it cannot be read ({_reason(path, e)})"
+    if foreign:
+        return f"{foreign!r:.200} in it is not the store's: move it elsewhere first"
     try:
         if not names_run(path):
             return ""
