@@ -142,6 +142,7 @@ def test_bad_source_is_one_line(tmp_path, source: str) -> None:
 def test_what_cannot_be_is_said_before_it_is_measured(tmp_path, monkeypatch) -> None:
     model = str(shutil.copy(DEMO, tmp_path / "m.safetensors"))
     before = Path(model).read_bytes()
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(bench.Study, "results", None)
     none = str(tmp_path / "no" / "t")
     for arguments, error in (

@@ -281,6 +281,7 @@ def test_pictures_that_cannot_be_are_refused_before(models, tmp_path, monkeypatc
     monkeypatch.setattr(bench.Study, "results", None)
     (tmp_path / "mine.png").symlink_to("notes.txt")
     (tmp_path / "notes.txt").write_text("mine")
+    monkeypatch.chdir(tmp_path)
     before = names_in(tmp_path)
     for file, error in (
         ("p.txt", "p.txt: --plot takes a picture: name one that ends in one of "),

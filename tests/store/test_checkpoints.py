@@ -27,6 +27,7 @@ from bf16codecs.errors import CorruptDataError, LimitError, StoreError
 from bf16codecs.safetensors import open_source
 from bf16codecs.store.checkpoint import Checkpoint, CheckpointPaths
 from edit_store import edit_attributes, write_zip, zip_members
+from folders import copy_of
 from invoked import done, run
 from lazy_models import weights, write_safetensors
 from looping import noted
@@ -275,7 +276,7 @@ def test_objects_count_towards_the_limit(model: Path) -> None:
 
 @pytest.mark.parametrize("name", ["layout1-none.zarr.zip", "layout1-none.h5"])
 def test_layout_1_knows_nothing_of_it(tmp_path: Path, name: str) -> None:
-    store = Path(shutil.copy(FOLDER / name, tmp_path))
+    store = copy_of(FOLDER / name, tmp_path)
     edit_attributes(store, lambda root: root.update(checkpoint={"path": "nowhere"}))
     assert objects_of(store) == {}
     assert verify_store(store).objects == 0
@@ -285,7 +286,7 @@ def test_layout_1_knows_nothing_of_it(tmp_path: Path, name: str) -> None:
 
 
 def test_runs_know_nothing_of_it(tmp_path: Path) -> None:
-    store = Path(shutil.copy(FOLDER / "layout2-run.h5", tmp_path))
+    store = copy_of(FOLDER / "layout2-run.h5", tmp_path)
     edit_attributes(store, lambda root: root.update(checkpoint={"path": "nowhere"}))
     verify_store(store)
     with bf16codecs.open_run(store) as run:
@@ -301,7 +302,7 @@ def test_runs_know_nothing_of_it(tmp_path: Path) -> None:
 
 
 def golden(tmp_path: Path, change: Callable[[Any], object]) -> Path:
-    store = Path(shutil.copy(FOLDER / GOLDEN, tmp_path))
+    store = copy_of(FOLDER / GOLDEN, tmp_path)
     edit_attributes(store, change)
     return store
 
@@ -352,7 +353,7 @@ def test_a_checkpoint_with_a_base_gets_whole(tmp_path: Path) -> None:
     """Its files get digests then: they are read as a whole."""
     based = "layout2-checkpoint-based.zarr.zip"
     for name in (GOLDEN, based):
-        shutil.copy(FOLDER / name, tmp_path)
+        copy_of(FOLDER / name, tmp_path)
     before, files = objects_of(tmp_path / based), []
     rebase_store(tmp_path / based)
     (tmp_path / GOLDEN).unlink()

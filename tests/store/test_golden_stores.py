@@ -6,7 +6,6 @@ import importlib.util
 import io
 import json
 import pickle
-import shutil
 import struct
 import zipfile
 from contextlib import closing
@@ -31,7 +30,7 @@ from bf16codecs.safetensors import open_source
 from bf16codecs.store import StoreInfo
 from bf16codecs.store.objects import read_checkpoint
 from bf16codecs.store.opening import open_store
-from folders import files_in, names_in
+from folders import copy_of, files_in, names_in
 from make_golden_stores import (
     FOLDER,
     LOSSY_STORES,
@@ -188,9 +187,7 @@ def test_golden_run_is_read_lazily_and_by_others_alone(name, source):
 
 @pytest.mark.parametrize("name", [name for name in RUNS if not name.endswith(".zip")])
 def test_golden_run_grows(name, source, tmp_path):
-    copy = shutil.copytree if (FOLDER / name).is_dir() else shutil.copy
-    run, last = tmp_path / name, source / "step-40.safetensors"
-    copy(FOLDER / name, run)
+    run, last = copy_of(FOLDER / name, tmp_path / name), source / "step-40.safetensors"
     append_to_run(last, run, 50)
     append_to_run(last, run, 60)
     verify_store(run)

@@ -34,3 +34,12 @@ def files_in(folder: Path) -> Files:
         str(p.relative_to(folder)): None if p.is_dir() else p.read_bytes()
         for p in sorted(folder.rglob("*"))
     }
+
+
+def copy_of(source: Path, target: Path) -> Path:
+    """Copy a file or a folder to a path, or into a folder; the copy of what is read-only is not."""
+    path = target / source.name if target.is_dir() else target
+    if source.is_dir():
+        return write_files(files_in(source), path)
+    path.write_bytes(source.read_bytes())
+    return path

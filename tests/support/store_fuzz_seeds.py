@@ -6,7 +6,6 @@ All hold the same tensors, in one file or in two with an index; or one tensor of
 from __future__ import annotations
 
 import json
-import shutil
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -29,6 +28,7 @@ from bf16codecs.convert import safetensors_to_hdf5, safetensors_to_run, safetens
 from bf16codecs.safetensors import open_source
 from bf16codecs.zarr import BF16BlocksCodec
 from edit_store import edit_attributes, edit_json
+from folders import copy_of
 from make_golden_stores import FOLDER, originals
 from models import entry, file_bytes
 
@@ -251,7 +251,7 @@ def _checkpoint(source: Path, store: Path) -> None:
     """Copy a golden store that a training job made, or unpack it."""
     golden = FOLDER / CHECKPOINTS[source.name]
     if store.suffix == ".zip":
-        shutil.copy(golden, store)
+        copy_of(golden, store)
     else:
         with zipfile.ZipFile(golden) as archive:
             archive.extractall(store)
@@ -268,10 +268,6 @@ def _with_objects(source: Path, store: Path) -> None:
     text = b'{"objects":{"a":[0,3],"b":[3,4]},"names":{"a":["x",0],"b":["b"]}}'
     model = replace(open_source(source), checkpoint=(text, b"objects"))
     safetensors_to_hdf5(model, store, chunk_size=CHUNK_SIZE)
-
-
-def _copied(source: Path, store: Path) -> None:
-    (shutil.copytree if source.is_dir() else shutil.copy)(source, store)
 
 
 def _zarr(**options: Any) -> Make:
@@ -320,8 +316,8 @@ SEEDS: dict[str, tuple[str, str, Make]] = {
     "shards-zarr2": ("m.zarr", "shards", _zarr(zarr_format=2, codec="none")),
     "shards-zip": ("m.zarr.zip", "shards", _zarr()),
     "shards-hdf5": ("m.h5", "shards", _hdf5()),
-    "safetensors-file": ("m.safetensors", "m.safetensors", _copied),
-    "safetensors-shards": ("m", "shards", _copied),
+    "safetensors-file": ("m.safetensors", "m.safetensors", copy_of),
+    "safetensors-shards": ("m", "shards", copy_of),
     "single-zarr3": ("m.zarr", "m.safetensors", partial(_unconsolidated, **_SMALL)),
     "single-zarr2": ("m.zarr", "m.safetensors", partial(_unconsolidated, zarr_format=2, **_SMALL)),
     # Read from a store of zarr's, as remote ones are.
