@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import shutil
 import sys
@@ -18,7 +19,7 @@ from bf16codecs._shown import format_rate, format_size, json_parts, printable
 __all__ = [
     "format_rate",
     "format_size",
-    "open_closed_streams",
+    "prepare_streams",
     "printable",
     "progress_bar",
     "say",
@@ -34,8 +35,12 @@ _CLOSED = 128 + 13
 _WIDE = 60
 
 
-def open_closed_streams() -> None:
-    """Let a null device stand in for standard streams that are closed, as under some daemons."""
+def prepare_streams() -> None:
+    """Let standard streams take everything: those that are closed, and those of few characters.
+
+    Under some daemons, they are closed: a null device stands in for them. And what a command has
+    done, it must not tell as failed because a terminal cannot show a name.
+    """
     # Otherwise files that are opened next, the target among them, could get the numbers to which
     # libraries write what they have to say.
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
@@ -44,6 +49,8 @@ def open_closed_streams() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")  # as standard error has it
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from bf16codecs._messages import as_memory_error
 from bf16codecs._names import DEFLATE_LEVELS, ZSTD_LEVELS
 from bf16codecs._threads import MAX_THREADS
 from bf16codecs._version import __version__
-from bf16codecs.cli.console import open_closed_streams, printable
+from bf16codecs.cli.console import prepare_streams, printable
 from bf16codecs.cli.signals import handled_signals, shown_warnings, silence_what_is_left
 from bf16codecs.convert.defaults import DEFAULT_CHUNK_SIZE, LEAST_CHUNK_SIZE
 from bf16codecs.errors import BF16CodecsError
@@ -106,7 +106,7 @@ def _message(error: BaseException) -> str:
 @contextmanager
 def _reported_errors() -> Iterator[None]:
     """Print one line and exit with the right status after an error that a user can cause."""
-    open_closed_streams()
+    prepare_streams()
     program = click.get_current_context().command_path
 
     def say(text: str) -> None:

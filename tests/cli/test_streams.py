@@ -12,6 +12,7 @@ import pytest
 from bf16codecs.convert import verify_store
 from checkout import package_environment
 from commands import command_line, ended, start
+from looping import for_each
 from models import write_model
 from tiers import by_tier
 
@@ -122,3 +123,30 @@ def test_closed_by_its_reader(model: Path) -> None:
         assert ended(process) == ("", "")
         assert process.returncode == 141
     verify_store(store, model)
+
+
+@for_each("encoding", ["ascii", "cp1252:strict"])
+def test_names_that_a_terminal_cannot_show(tmp_path: Path, encoding: str) -> None:
+    """What is done is not told as failed; what is refused is told in one line."""
+    folder = tmp_path / encoding.partition(":")[0]
+    folder.mkdir()
+    model = write_model(folder / "模型.safetensors", [("层.权重", "I32", (64, 8))])
+    store = folder / "模型.zarr"
+    lines = [
+        ("st2zarr", model, store),
+        ("bf16codecs", "info", store),
+        ("bf16codecs", "info", "--json", store),
+        ("bf16codecs", "verify", store),
+        ("bf16codecs", "analyze", store),
+        ("zarr2st", store, folder / "又.safetensors"),
+    ]
+    for line in lines:
+        process = start(*line, PYTHONIOENCODING=encoding)
+        out, err = ended(process)
+        assert (process.returncode, err) == (0, ""), line
+        assert out, line
+    process = start("st2zarr", model, store, PYTHONIOENCODING=encoding)
+    out, err = ended(process)
+    assert (process.returncode, out, err.count("\n")) == (1, "", 1)
+    # Click does not believe in terminals of ASCII, and writes UTF-8.
+    assert ("模型.zarr" if encoding == "ascii" else "\\u6a21\\u578b.zarr") in err
