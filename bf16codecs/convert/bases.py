@@ -20,7 +20,7 @@ from bf16codecs.errors import BaseMismatchError, BF16CodecsError, StoreError
 from bf16codecs.safetensors import Source
 from bf16codecs.store.addresses import path_of
 from bf16codecs.store.backend import StoreReader
-from bf16codecs.store.bases import files_of, path_to
+from bf16codecs.store.bases import files_of, is_nameable, path_to
 from bf16codecs.store.choice import CodecChoice
 from bf16codecs.store.entries import BaseReference
 from bf16codecs.store.kinds import Kind, detect
@@ -158,6 +158,11 @@ def opened_base(
         if not path.isprintable():  # as readers demand
             odd = next(c for c in path if not c.isprintable())
             raise StoreError(f"{where}: stores cannot name it as their base: rename {odd!a} in it")
+        if "://" in path and not is_nameable(path):
+            raise StoreError(
+                f"{where}: stores cannot name it as their base: its address has another scheme than"
+                " http, https, s3, gs and az"
+            )
         reference = BaseReference(path, step, files_of(model, kinds), codec)
         yield Base(model, reference, state, reason)
 

@@ -28,10 +28,16 @@ __all__ = [
     "files_of",
     "identity",
     "is_beside",
+    "is_nameable",
     "path_to",
     "place_of",
     "work_with_bases",
 ]
+
+_NAMEABLE = "http, https, s3, gs and az, and of zip:: on one of these"
+_ADDRESS = re.compile(
+    r"(zip::)?(https?|s3|gs|az)://(?!.*::)[^\s:/?#\\][^\s\\]*", re.ASCII | re.IGNORECASE
+)
 
 #: Of a model: its base, the base of that, and so on. Reading goes through all of them, by
 #: recursion; with 100, Python's limit of 1000 calls was reached.
@@ -77,10 +83,15 @@ def place_of(reference: BaseReference, where: str) -> str:
     ------
     StoreError
         If a store that is not local has its base among local files, or one without a path or
-        address of its own has it beside it.
+        address of its own has it beside it, or if it names an address that is not `is_nameable`.
     """
     path = reference.place
-    if "://" in path and path_of(path) is None:
+    if _is_address(path):
+        if not is_nameable(path):
+            raise StoreError(
+                f"its base, {path:.200}, is at an address that no store may name, which is one of"
+                f" {_NAMEABLE}: {base_advice()}"
+            )
         return path
     if where and path_of(where) is not None:
         # Links in its path, to the store too, lead to where it is.
@@ -96,6 +107,19 @@ def place_of(reference: BaseReference, where: str) -> str:
     # Never above the host, or bucket.
     joined = posixpath.normpath(posixpath.join("/", posixpath.dirname(below), path))
     return f"{scheme}://{host}{joined}" if host else f"{scheme}:/{joined}"
+
+
+def is_nameable(address: str) -> bool:
+    """Tell whether a store may name an address as its base's.
+
+    Who opens a stranger's store opens that, too. File systems know more: chains of addresses, files
+    that list others, blanks that they drop. Some of them lead from a server to local files.
+    """
+    return _ADDRESS.fullmatch(address) is not None
+
+
+def _is_address(path: str) -> bool:
+    return ("://" in path or "::" in path) and path_of(path) is None
 
 
 def _parts(address: str) -> tuple[str, str, str]:

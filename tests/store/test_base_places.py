@@ -65,6 +65,56 @@ def test_addresses_lead_to_no_local_files() -> None:
                 place_of(BaseReference(path, None, FILES), where)
 
 
+def test_addresses_that_no_store_may_name() -> None:
+    """Some lead to local files, some hang, and the file systems behind others drop blanks."""
+    strange = [
+        " file:///etc/passwd",
+        "\tfile:///etc/passwd",
+        "file ://x",
+        "reference://::http://host/list.json",
+        "reference://",
+        "simplecache::s3://bucket/base",
+        "zip::file:///etc/base.zip",
+        "zip:: https://host/base.zip",
+        "zip::zip::https://host/base.zip",
+        "zip://base::file:///x.zip",
+        "https://host/a::file:///etc/passwd",
+        "s3://bucket/a::local://x",
+        "https:///etc/passwd",
+        "https://",
+        "https:// host/base",
+        "https://host/ba se",
+        "https://host/base\n",
+        "https://host\\base",
+        "memory://base",
+        "ftp://host/base",
+        "sftp://host/base",
+        "github://owner:repository@/base",
+        "hf://owner/base",
+        "data://text/plain,x",
+        "dir://x::file:///",
+        "tar://x::http://host/x.tar",
+        "ABC://x",
+        "httpsx://host/base",
+    ]
+    for where in ("https://host/fine.zarr", "s3://bucket/fine.zarr", "/models/fine.zarr"):
+        for path in strange:
+            with noted(where, path), pytest.raises(StoreError, match="name its base with"):
+                place_of(BaseReference(path, None, FILES), where)
+
+
+def test_bases_at_addresses_that_no_store_may_name(tmp_path: Path) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    base = write_model(tmp_path / "base.safetensors", [("a", "BF16", (64, 40))])
+    files = fsspec.filesystem("memory")
+    files.put(str(base), "/far/base.safetensors")
+    try:
+        with pytest.raises(StoreError, match="cannot name it as their base: its address has"):
+            convert("zarr3", base, tmp_path / "fine", base="memory://far/base.safetensors")
+    finally:
+        files.rm("/far", recursive=True)
+
+
 def test_stores_without_a_place_have_no_base_beside_them() -> None:
     for path in (*LOCAL, "base.zarr"):
         with noted(path), pytest.raises(StoreError, match="it has no path itself: name its base"):
