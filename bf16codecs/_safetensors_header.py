@@ -14,7 +14,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -69,7 +69,9 @@ class Header:
 
     raw: bytes
     tensors: tuple[TensorInfo, ...]
-    metadata: dict[str, str]
+    metadata: dict[str, str] = field(default_factory=dict)
+    #: Whether there are any, which may be none: safetensors tells the two apart.
+    has_metadata: bool = False
 
     @property
     def data_start(self) -> int:
@@ -194,9 +196,9 @@ def _tensor(name: str, entry: Any, where: str) -> TensorInfo:
     return TensorInfo(name, dtype, tuple(shape), start, stop)
 
 
-def _metadata(value: Any, where: str) -> dict[str, str]:
+def _metadata(value: Any, where: str) -> dict[str, str] | None:
     if value is None:
-        return {}
+        return None
     if not isinstance(value, dict) or not all(isinstance(v, str) for v in value.values()):
         raise SafetensorsError(f"{where}: __metadata__ is not an object of strings")
     return value
@@ -223,7 +225,7 @@ def parse_header(raw: bytes, data_size: int, where: str) -> Header:
     SafetensorsError
         If the header breaks a rule, or the tensors do not cover the data exactly.
     """
-    metadata: dict[str, str] = {}
+    metadata: dict[str, str] | None = None
     tensors = []
     for name, entry in json_object(raw, f"{where}: header"):
         if name == _METADATA:
@@ -249,11 +251,13 @@ def parse_header(raw: bytes, data_size: int, where: str) -> Header:
         )
     if end < data_size:
         raise SafetensorsError(f"{where}: {counted(data_size - end, 'byte')} after the last tensor")
-    return Header(raw, tuple(tensors), metadata)
+    return Header(raw, tuple(tensors), metadata or {}, metadata is not None)
 
 
 def make_header(
-    tensors: Mapping[str, tuple[str, tuple[int, ...]]], metadata: Mapping[str, str], where: str
+    tensors: Mapping[str, tuple[str, tuple[int, ...]]],
+    metadata: Mapping[str, str] | None,
+    where: str,
 ) -> Header:
     """Lay out a file as safetensors does: wide dtypes first, then by name.
 
@@ -262,7 +266,7 @@ def make_header(
     tensors
         Dtype and shape of each tensor, by name.
     metadata
-        Its ``__metadata__``.
+        Its ``__metadata__``; with None, it has no such entry.
     where
         The file, for messages.
 
@@ -274,7 +278,7 @@ def make_header(
     if _METADATA in tensors:
         raise SafetensorsError(f"{where}: no tensor may be called {_METADATA!r}: rename it")
     rank = list(DTYPE_BITS).index
-    entries: dict[str, Any] = {_METADATA: dict(metadata)} if metadata else {}
+    entries: dict[str, Any] = {} if metadata is None else {_METADATA: dict(metadata)}
     offset = 0
     for name in sorted(tensors, key=lambda name: (-rank(tensors[name][0]), name)):
         dtype, shape = tensors[name]

@@ -48,7 +48,7 @@ _BATCH_BYTES = 1 << 27
 _READ_BYTES = 1 << 22
 
 # Sent to workers in place of the headers, which they do not need.
-_NO_HEADER = Header(b"", (), {})
+_NO_HEADER = Header(b"", ())
 
 Item = TypeVar("Item")
 

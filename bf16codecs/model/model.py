@@ -165,11 +165,12 @@ class Model:
         return LazyTensor(self._home, name)
 
     def metadata(self) -> dict[str, str] | None:
-        """Return the ``__metadata__`` of all safetensors files, merged, or None."""
+        """Return the ``__metadata__`` of all safetensors files, merged, or None if none has any."""
+        headers = [header for header in self._home.opened.headers if header.has_metadata]
         merged: dict[str, str] = {}
-        for header in self._home.opened.headers:
+        for header in headers:
             merged.update(header.metadata)
-        return merged or None
+        return merged if headers else None
 
     @property
     def loss(self) -> HalfLoss | None:

@@ -15,7 +15,7 @@ from bf16codecs.convert import safetensors_to_hdf5, safetensors_to_zarr
 from bf16codecs.model.model import open_model
 from bf16codecs.store.kinds import Kind, suffix_of
 from bf16codecs.torch.memory import source_of
-from bf16codecs.torch.tied import check_metadata, check_tensors, tied_names
+from bf16codecs.torch.tied import check_metadata, check_tensors, tied_names, with_tied
 
 __all__ = ["as_tensor", "load_file", "save_file"]
 
@@ -89,7 +89,8 @@ def save_file(
     Raises
     ------
     TypeError
-        If a name is no string, or what it names is no tensor, or `metadata` are something else.
+        If a name is no string, or what it names is no tensor, or `metadata` has anything but
+        strings.
     ValueError
         If a tensor cannot be stored, as one without data, or `filename` has another suffix.
 
@@ -102,7 +103,7 @@ def save_file(
     convert = _conversion(path)
     check_tensors(tensors)
     check_metadata(metadata)
-    told = {**tied_names(tensors), **(metadata or {})}
+    told = with_tied(tied_names(tensors), metadata)
     name = path.name.removesuffix(path.suffix).removesuffix(".zarr") or "model"
     source = source_of(tensors, told, Path(f"{name}.safetensors"))
     convert(source, filename, **{"overwrite": True, **options})

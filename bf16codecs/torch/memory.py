@@ -19,7 +19,7 @@ __all__ = ["source_of"]
 
 
 def source_of(
-    tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str], path: Path
+    tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str] | None, path: Path
 ) -> Source:
     """Return a model of one file, made on the fly, of tensors that can be stored.
 
@@ -28,7 +28,7 @@ def source_of(
     tensors
         By name, on any device.
     metadata
-        Its ``__metadata__``.
+        Its ``__metadata__``; with None, it has none.
     path
         Where the file would be, for messages.
     """
@@ -52,7 +52,7 @@ class _TensorFile(SourceFile):
 
     @classmethod
     def of(
-        cls, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str], path: Path
+        cls, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str] | None, path: Path
     ) -> _TensorFile:
         """Lay out a file, of tensors that can be stored."""
         forms = {name: stored_form(t.dtype, tuple(t.shape)) for name, t in tensors.items()}

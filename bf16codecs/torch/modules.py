@@ -10,7 +10,7 @@ import torch
 
 from bf16codecs.torch.files import load_file, save_file
 from bf16codecs.torch.loading import checked_names
-from bf16codecs.torch.tied import check_metadata, check_tensors, tied_names
+from bf16codecs.torch.tied import check_metadata, check_tensors, tied_names, with_tied
 
 __all__ = ["load_model", "save_model"]
 
@@ -43,7 +43,7 @@ def save_model(
     check_metadata(metadata)
     tied = tied_names(tensors)
     alone = {name: tensor for name, tensor in tensors.items() if name not in tied}
-    save_file(alone, filename, {**tied, **(metadata or {})}, **options)
+    save_file(alone, filename, with_tied(tied, metadata), **options)
 
 
 def load_model(

@@ -9,7 +9,15 @@ import torch
 
 from bf16codecs._dtypes import DTYPE_NAMES
 
-__all__ = ["DTYPES", "TORCH_DTYPES", "check_metadata", "check_tensors", "stored_form", "tied_names"]
+__all__ = [
+    "DTYPES",
+    "TORCH_DTYPES",
+    "check_metadata",
+    "check_tensors",
+    "stored_form",
+    "tied_names",
+    "with_tied",
+]
 
 #: The names of data types in safetensors. Older releases of PyTorch lack some.
 DTYPES = {
@@ -55,6 +63,19 @@ def check_metadata(metadata: Any) -> None:
     if metadata is not None and not isinstance(metadata, Mapping):
         kind = type(metadata).__name__
         raise TypeError(f"metadata must be a dict of strings, not {metadata!r:.80} ({kind})")
+    for key, value in (metadata or {}).items():
+        for part in (key, value):
+            if not isinstance(part, str):
+                kind = type(part).__name__
+                text = f"metadata must be strings, not {part!r:.80} ({kind}), as in {key!r:.80}"
+                raise TypeError(text)
+
+
+def with_tied(
+    tied: Mapping[str, str], metadata: Mapping[str, str] | None
+) -> Mapping[str, str] | None:
+    """Add names of tied tensors to metadata; None, if there are neither, as safetensors does."""
+    return {**tied, **(metadata or {})} if tied or metadata is not None else None
 
 
 def tied_names(
