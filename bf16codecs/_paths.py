@@ -6,7 +6,14 @@ import errno
 import os
 from pathlib import Path
 
-__all__ = ["absolute", "given_path", "last_name", "names_folder", "require_folder_of"]
+__all__ = [
+    "absolute",
+    "given_path",
+    "last_name",
+    "names_folder",
+    "require_folder_of",
+    "resolved",
+]
 
 
 def given_path(path: str | os.PathLike[str], of: str) -> str:
@@ -51,6 +58,15 @@ def names_folder(path: str | os.PathLike[str]) -> bool:
 def last_name(place: str) -> str:
     """Return the last part of a path or an address; all of it if it has none."""
     return os.path.basename(place.rstrip("/")) or place
+
+
+def resolved(path: Path) -> Path:
+    """Return a path without links; one that leads round in a circle ends in a link.
+
+    `Path.resolve` raises a RuntimeError of such a one, up to Python 3.12. The system's error, when
+    it is opened, is an OSError.
+    """
+    return Path(os.path.realpath(path))
 
 
 def absolute(path: str | os.PathLike[str]) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 
 from bf16codecs._arguments import argument
 from bf16codecs._messages import counted, few, one_line
-from bf16codecs._paths import given_path
+from bf16codecs._paths import given_path, resolved
 from bf16codecs.convert.sampling import Sample, coded_nbytes, take_samples
 from bf16codecs.convert.target import absolute_target
 from bf16codecs.errors import BaseMismatchError, BF16CodecsError, StoreError
@@ -185,7 +185,7 @@ def _pick(
         raise ValueError(f"{AUTO}{folder}: only local folders are searched for a base")
     paths = sorted(Path(given_path(folder, "folder of bases")).iterdir())
     samples = take_samples(source)
-    own = {path.resolve() for path in (target, *source.paths)}
+    own = {resolved(path) for path in (target, *source.paths)}
     # A folder of shards is the source too.
     own |= {parent for path in own for parent in path.parents}
     sizes: list[tuple[int | None, Path]] = []
@@ -193,7 +193,7 @@ def _pick(
     unread: dict[str, str] = {}
     for path in paths:
         try:
-            if path.name[0] != "." and path.resolve() not in own and detect(path) is not None:
+            if path.name[0] != "." and resolved(path) not in own and detect(path) is not None:
                 found = _sample_nbytes(path, samples, target, choice)
                 if found is None:
                     depending.append(path.name)
@@ -244,6 +244,6 @@ def _sample_nbytes(
             model = reader.step(reader.run.numbers[-1])
         step = model.location[1]
         place = path if step is None else path.with_name(f"{path.name}@{step}")
-        if target.resolve() in {base.resolve() for base in local_chain(model)}:
+        if resolved(target) in {resolved(base) for base in local_chain(model)}:
             return None
         return coded_nbytes(samples, choice, model), place

@@ -17,7 +17,7 @@ from bf16codecs._arguments import for_caller
 from bf16codecs._digests import kinds_of
 from bf16codecs._files import disk_size
 from bf16codecs._messages import few, one_line
-from bf16codecs._paths import given_path
+from bf16codecs._paths import given_path, resolved
 from bf16codecs._replace import WORKING_PREFIX
 from bf16codecs.convert.defaults import DEFAULT_CHUNK_SIZE
 from bf16codecs.convert.folders import Tree, WeightSet, list_tree, weight_sets
@@ -261,7 +261,7 @@ def _places(given: str | os.PathLike[str], to: str | os.PathLike[str]) -> tuple[
             )
         raise FileNotFoundError(errno.ENOENT, "No such folder", str(source))
     target = absolute_target(given_path(to, "target"), [source], "folder")
-    if source.resolve() in target.resolve().parents:
+    if resolved(source) in resolved(target).parents:
         raise ValueError(f"{to}: lies in the folder {given}")
     kind = suffix_of(target.name)[1]
     if kind is not None:

@@ -15,7 +15,7 @@ from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.grid import Piece
 from bf16codecs._files import reserve, write_all
 from bf16codecs._limits import Limits
-from bf16codecs._paths import given_path, names_folder
+from bf16codecs._paths import given_path, names_folder, resolved
 from bf16codecs._threads import codec_threads
 from bf16codecs.convert.bases import local_chain
 from bf16codecs.convert.checks import check_restored_size, read_index
@@ -233,7 +233,7 @@ def _target(reader: StoreReader, dst: str | os.PathLike[str], as_folder: bool) -
     where, _ = reader.location
     local = [] if "://" in where else [Path(where)]
     target = absolute_target(given_path(dst, "target"), local)
-    if local and local[0].resolve() in target.resolve().parents:
+    if local and resolved(local[0]) in resolved(target).parents:
         raise ValueError(f"{dst}: lies in the store")
     absolute_target(target, local_chain(reader.base), f"base of {reader.where}")
     _check_name(reader, target, as_folder)

@@ -17,7 +17,7 @@ from bf16codecs import _interrupt
 from bf16codecs._arguments import for_caller
 from bf16codecs._journal import journal_of, settle_journal
 from bf16codecs._messages import DAMAGE_ADVICE, counted, one_line
-from bf16codecs._paths import absolute, names_folder, require_folder_of
+from bf16codecs._paths import absolute, names_folder, require_folder_of, resolved
 from bf16codecs._replace import WORKING_PREFIX, WorkingFolder, recover
 from bf16codecs._sync import sync_tree
 from bf16codecs.convert.foreign import foreign_name
@@ -74,8 +74,8 @@ def absolute_target(
             f"{text}: reads as step {step} of {run}: choose another name, or leave out @{step}"
         )
     for source in sources:
-        resolved = source.resolve()
-        if path.resolve() == resolved or path.resolve() in resolved.parents:
+        own = resolved(source)
+        if resolved(path) == own or resolved(path) in own.parents:
             raise ValueError(f"{text}: would replace the {what}, {source}")
     return path
 
@@ -263,7 +263,7 @@ def new_target(
     ValueError
         If it would lie in a Zarr store, whose next writer may replace or refuse it.
     """
-    parent = target.parent.resolve()
+    parent = resolved(target.parent)
     for folder in (parent, *parent.parents):
         if any(os.path.lexists(folder / name) for name in ZARR_MARKERS):
             raise ValueError(f"{target}: would lie in the store {folder}: choose another place")

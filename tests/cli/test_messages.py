@@ -18,6 +18,7 @@ from bf16codecs.convert import safetensors_to_zarr
 from bf16codecs.errors import StoreError
 from bf16codecs.model import open_model
 from invoked import done, refused, run
+from looping import for_each
 
 PLUGIN_PATH = """
 import runpy, sys
@@ -156,3 +157,40 @@ def test_checkpoints_runs_and_stores_in_each_others_place(demo_model: Path, tmp_
     for arguments, text in refusals:
         assert text in refused(*arguments)
     assert not (tmp_path / "x").exists()
+
+
+@for_each(
+    "line",
+    [
+        "bf16codecs info LOOP",
+        "bf16codecs verify LOOP",
+        "bf16codecs analyze LOOP",
+        "bf16codecs rebase LOOP",
+        "bf16codecs pack-hf LOOP packed",
+        "bf16codecs orbax LOOP other.zarr",
+        "zarr2st LOOP model",
+        "st2zarr LOOP other.zarr",
+        "st2zarr SOURCE LOOP",
+        "st2zarr --overwrite SOURCE LOOP",
+        "st2zarr --append --step 1 SOURCE LOOP",
+        "st2zarr --base LOOP SOURCE other.zarr",
+        "st2zarr --base auto:LOOP SOURCE other.zarr",
+        "st2zarr SOURCE LOOP/in.zarr",
+        "st2h5 SOURCE LOOP",
+        "h52st LOOP model",
+    ],
+)
+def test_links_that_go_round_in_a_circle(tmp_path, demo_model, line):
+    loop = tmp_path / "loop.zarr"
+    if not loop.is_symlink():
+        loop.symlink_to("loop.zarr")
+    command, *words = line.split()
+    places = {"LOOP": loop, "SOURCE": demo_model}
+    arguments = []
+    for word in words:
+        for name, place in places.items():
+            word = word.replace(name, str(place))
+        is_new = word in ("packed", "model", "other.zarr")
+        arguments.append(tmp_path / word if is_new else word)
+    assert "loop.zarr" in refused(command, *arguments)
+    assert [path.name for path in tmp_path.iterdir()] == ["loop.zarr"]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bf16codecs._limits import Limits
-from bf16codecs._paths import absolute, given_path
+from bf16codecs._paths import absolute, given_path, resolved
 from bf16codecs.convert.orbax.choosing import local_checkpoint
 from bf16codecs.convert.orbax.source import open_checkpoint
 from bf16codecs.convert.storing import safetensors_to_zarr
@@ -67,6 +67,6 @@ def orbax_to_zarr(
     root = local_checkpoint(src)
     parent = Path(absolute(given_path(store, "target"))).parent
     with closing(open_checkpoint(root, parent, Limits(max_bytes))) as source:
-        if root.resolve() in (parent.resolve(), *parent.resolve().parents):
+        if resolved(root) in (resolved(parent), *resolved(parent).parents):
             raise ValueError(f"{store}: would lie in the checkpoint, {root}: choose another place")
         return safetensors_to_zarr(source, store, **options)
