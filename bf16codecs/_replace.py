@@ -45,19 +45,40 @@ _NAME = re.compile(re.escape(WORKING_PREFIX) + r"[0-9a-f]{16}\.tmp")
 
 _LOCK, _NEW, _NOTE, _OLD, _SCRATCH = "lock", "new", "target", "old", "scratch"
 
-# Kept for removing what was made when no other memory is left: listing a folder takes 32 KiB, and
-# Python 1 MiB at once for its objects.
-_RESERVE = 4 << 20
+# Listing a folder takes 32 KiB, and Python 1 MiB at once for its objects.
+_MEMORY = 4 << 20
+# One for each level of folders, of which an array's path has 32 at most, and some.
+_DESCRIPTORS = 36
 
 # No name is longer, nor a note.
 _LONGEST_NOTE = 4096
+
+
+class _Reserve:
+    """Memory and file descriptors, kept for removing what was made when no others are left."""
+
+    def __init__(self) -> None:
+        self._memory = mmap.mmap(-1, _MEMORY)
+        self._descriptors: list[int] = []
+        try:
+            while len(self._descriptors) < _DESCRIPTORS:
+                self._descriptors.append(os.open(os.devnull, os.O_RDONLY))
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Give all of it back."""
+        self._memory.close()
+        while self._descriptors:
+            os.close(self._descriptors.pop())
 
 
 class WorkingFolder:
     """A working folder that this process holds. `make` and `adopt` give one."""
 
     def __init__(
-        self, folder: HeldFolder, lock: LifeLock, durable: bool, reserve: mmap.mmap | None = None
+        self, folder: HeldFolder, lock: LifeLock, durable: bool, reserve: _Reserve | None = None
     ) -> None:
         self.path = folder.path
         #: What is to be made.
@@ -84,7 +105,18 @@ class WorkingFolder:
         OSError
             If `parent` does not allow that.
         """
-        reserve = mmap.mmap(-1, _RESERVE)
+        try:
+            reserve = _Reserve()
+        except OSError as e:
+            raise OSError(e.errno, e.strerror, str(parent)) from e
+        try:
+            return cls._make(parent, durable, reserve)
+        except BaseException:
+            reserve.close()
+            raise
+
+    @classmethod
+    def _make(cls, parent: Path, durable: bool, reserve: _Reserve) -> WorkingFolder:
         while True:
             path = parent / f"{WORKING_PREFIX}{secrets.token_hex(8)}.tmp"
             path.mkdir()

@@ -21,7 +21,9 @@ from bf16codecs.store.zarr_writer import ZarrWriter
 from commands import ended, start
 from folders import names_in
 from invoked import done
+from looping import for_each
 from models import entry, file_bytes, write_model
+from tiers import by_tier
 
 
 def slow(*values: Any) -> Any:
@@ -421,3 +423,17 @@ verify_store("m.zarr")
 print("h5py" in sys.modules)
 """
     assert run_python(code, str(demo_model)).stdout.strip() == "False"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of Linux")
+@for_each("command, name", [("st2zarr", "m.zarr"), ("st2zarr", "m.zip"), ("st2h5", "m.h5")])
+def test_few_open_files(tmp_path, demo_model, command, name):
+    """Whatever it cannot open, nothing stays but what was there, or the whole store."""
+    for limit in by_tier([8, 48, 54], [*range(7, 70)]):
+        folder = tmp_path / f"{command}-{name}-{limit}"
+        folder.mkdir()
+        before = f"import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, ({limit}, {limit}))"
+        process = start(command, demo_model, folder / name, before=before)
+        _, err = ended(process)
+        assert names_in(folder) == ({name} if process.returncode == 0 else set()), (limit, err)
+        assert process.returncode == 0 or err.endswith(": Too many open files\n"), (limit, err)
