@@ -12,9 +12,10 @@ from bf16codecs._arguments import argument, as_integer
 from bf16codecs._threads import codec_threads
 from bf16codecs.analysis.checkpoints import Checkpoints
 from bf16codecs.analysis.kinds import kind_of, kinds_by
-from bf16codecs.analysis.look import Look
+from bf16codecs.analysis.look import Look, has_alike
 from bf16codecs.analysis.results import Analysis, StepAnalysis
 from bf16codecs.errors import Damage
+from bf16codecs.model.model import Model
 
 __all__ = ["analyze"]
 
@@ -72,7 +73,8 @@ def analyze(
     BF16CodecsError
         If it is not a model, or nothing of it can be read.
     TypeError, ValueError
-        If an argument cannot be what it is, or a model has no values.
+        If an argument cannot be what it is, a model has no values, or `base` no tensor that is like
+        one of the model's.
 
     Examples
     --------
@@ -96,10 +98,20 @@ def analyze(
         return _analyze_all(look, checkpoints, progress)
 
 
+def _refuse_unrelated(model: Model, base: Model) -> None:
+    if not has_alike(model, base):
+        raise ValueError(
+            f"{base.where}: has no tensor with the name, dtype and shape of one of {model.where}:"
+            " there is nothing to compare"
+        )
+
+
 def _analyze_all(look: Look, checkpoints: Checkpoints, progress: StepProgress | None) -> Analysis:
     """Look at each checkpoint, and at what changed since the one before it."""
     steps, damage = [], list[Damage]()
     base = None if checkpoints.base is None else checkpoints[checkpoints.base]
+    if base is not None:
+        _refuse_unrelated(checkpoints[next(iter(checkpoints.steps))], base)
     is_series = len(checkpoints.steps) > 1
     for label in checkpoints.steps:
         tell = None if progress is None else partial(progress, label)

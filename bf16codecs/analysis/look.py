@@ -25,7 +25,7 @@ from bf16codecs.errors import BF16CodecsError, Damage
 from bf16codecs.model.model import Model
 from bf16codecs.model.tensor import LazyTensor
 
-__all__ = ["Changes", "Look", "Progress", "TensorChanges"]
+__all__ = ["Changes", "Look", "Progress", "TensorChanges", "has_alike"]
 
 #: Called with the bytes done so far and the bytes in all.
 Progress = Callable[[int, int], None]
@@ -240,6 +240,12 @@ class Look:
                 # An exception may have got lost in what it came in, such as an import.
                 _interrupt.check()
                 yield tensor, found
+
+
+def has_alike(model: Model, base: Model) -> bool:
+    """Tell whether a base has a tensor to compare one of a model with; damaged ones count."""
+    errors: _Errors = []
+    return any(t.base is not None for t in _tensors(model, base, errors)) or bool(errors)
 
 
 def _tensors(model: Model, base: Model | None, errors: _Errors) -> Iterator[Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Mapping
@@ -331,6 +332,8 @@ def open_store(
     text, step = split_step(store)
     path = path_of(text)
     kind = kind_of_address(text) if path is None else detect(path)
+    if path is not None and kind is Kind.SAFETENSORS and not os.path.exists(path):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)  # it is by its name
     if path is None and kind is Kind.HDF5:
         refuse_hdf5(text)
     if kind is not None and kind not in (kinds or (Kind.FOLDER, Kind.ZIP, Kind.HDF5)):

@@ -194,3 +194,12 @@ def test_links_that_go_round_in_a_circle(tmp_path, demo_model, line):
         arguments.append(tmp_path / word if is_new else word)
     assert "loop.zarr" in refused(command, *arguments)
     assert [path.name for path in tmp_path.iterdir()] == ["loop.zarr"]
+
+
+def test_what_is_not_there_is_no_model(tmp_path, demo_model):
+    """Whatever its name ends in: as where a source and a target were swapped."""
+    for maker, restorer, store in (("st2zarr", "zarr2st", "m.zarr"), ("st2h5", "h52st", "m.h5")):
+        assert done(maker, demo_model, tmp_path / store)
+        for end in (".safetensors", ".safetensors.index.json", ".zarr", ".h5"):
+            line = refused(restorer, tmp_path / f"absent{end}", tmp_path / store)
+            assert line.endswith(f"absent{end}: No such file or directory")
