@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -85,24 +84,15 @@ def base_of_kind(kind: str, source: Path) -> Iterator[Any]:
         halves = [{name: arrays[name] for name in names} for names in ("ab", "cs")]
         shards = write_shards(folder / "shards", halves)
         yield shards if kind == "shards" else next(shards.glob("*.json"))
-    elif kind == "http":
+    else:
         pytest.importorskip("aiohttp")
         (folder / "served").mkdir()
         store = convert("zarr3", source, folder / "served" / "base", chunk_size=500)
         with serving(store.parent) as server:
             yield f"{server.url}/{store.name}"
-    else:
-        files = pytest.importorskip("fsspec").filesystem("memory")
-        store = convert("zarr3", source, folder / "uploaded")
-        files.put(f"{store}/", "/bases/base.zarr", recursive=True)
-        shutil.rmtree(store)
-        try:
-            yield "memory://bases/base.zarr"
-        finally:
-            files.rm("/bases", recursive=True)
 
 
-BASE_KINDS = [*KINDS, "safetensors", "shards", "index", "http", "memory"]
+BASE_KINDS = [*KINDS, "safetensors", "shards", "index", "http"]
 
 
 @pytest.mark.parametrize("base_kind", BASE_KINDS)
