@@ -12,11 +12,11 @@ _locks: WeakSet[threading.Lock] = WeakSet()
 
 
 def make_lock() -> threading.Lock:
-    """Return a lock for what a forked process uses, too.
+    """Return a lock that a forked child finds free.
 
-    A fork copies locks as they are, and only the thread that forks: nobody would release what
-    another one held. What these locks guard is consistent at every moment at which a process can
-    fork.
+    A fork copies every lock as it is, but only the thread that forks, so nobody in the child would
+    release a lock that another thread held. The data that these locks guard are consistent whenever
+    a process can fork.
     """
     lock = threading.Lock()
     _locks.add(lock)

@@ -47,7 +47,7 @@ _LOCK, _NEW, _NOTE, _OLD, _SCRATCH = "lock", "new", "target", "old", "scratch"
 
 # Listing a folder takes 32 KiB, and Python 1 MiB at once for its objects.
 _MEMORY = 4 << 20
-# One for each level of folders, of which an array's path has 32 at most, and some.
+# Removing takes one for each level of folders. An array's path has at most 32 levels; 4 are spare.
 _DESCRIPTORS = 36
 
 # No name is longer, nor a note.

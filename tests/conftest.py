@@ -69,7 +69,7 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 def pytest_deselected(items: Sequence[pytest.Item]) -> None:
-    # By a name that was given, others were left out, too.
+    # With -k, the user chose the tests: a count of slow ones would mislead.
     option = items[0].config.option
     if option.markexpr == QUICK and not option.keyword:
         slow = [item for item in items if item.get_closest_marker("slow")]

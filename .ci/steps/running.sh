@@ -4,6 +4,7 @@
 rows=()
 current=start
 declare -A beside
+
 note() { printf '    %s\n' "$*"; }
 
 # quietly LOG COMMAND...: show the output of a command only if it fails.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import zipfile
@@ -28,7 +29,7 @@ def foreign_name(path: Path, kind: Kind) -> str:
     path
         The store.
     kind
-        What it is; HDF5 files are not looked at.
+        What it is. Of a ZIP file, only members at the top are looked at, of an HDF5 file nothing.
 
     Raises
     ------
@@ -57,8 +58,13 @@ def _foreign_files(store: Path) -> Iterator[str]:
 def _is_array(folder: Path, files: Iterable[str]) -> bool:
     if ".zarray" in files:
         return True
-    # Of format 3, the document says what it is.
-    return "zarr.json" in files and b'"array"' in (folder / "zarr.json").read_bytes()
+    if "zarr.json" not in files:
+        return False
+    try:
+        document = json.loads((folder / "zarr.json").read_bytes())
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(document, dict) and document.get("node_type") == "array"
 
 
 def _foreign_member(names: Iterable[str]) -> str:

@@ -59,7 +59,7 @@ def file_type(dtype: np.dtype[Any]) -> Any:
 
 
 class ItemType(NamedTuple):
-    """What the items of a dataset become in memory."""
+    """How the items of a dataset are read into memory."""
 
     dtype: np.dtype[Any]
     #: What HDF5 is to convert them to: their own type where that changes nothing.

@@ -112,8 +112,9 @@ def place_of(reference: BaseReference, where: str) -> str:
 def is_nameable(address: str) -> bool:
     """Tell whether a store may name an address as its base's.
 
-    Who opens a stranger's store opens that, too. File systems know more: chains of addresses, files
-    that list others, blanks that they drop. Some of them lead from a server to local files.
+    Opening a stranger's store also opens its base. fsspec and obstore accept more than plain
+    addresses: chains, files that list other files, leading blanks. Some of these lead from a server
+    to local files.
     """
     return _ADDRESS.fullmatch(address) is not None
 

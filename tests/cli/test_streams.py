@@ -127,7 +127,7 @@ def test_closed_by_its_reader(model: Path) -> None:
 
 @for_each("encoding", ["ascii", "cp1252:strict"])
 def test_names_that_a_terminal_cannot_show(tmp_path: Path, encoding: str) -> None:
-    """What is done is not told as failed; what is refused is told in one line."""
+    """A command succeeds although it cannot print a name, and refuses in one line."""
     folder = tmp_path / encoding.partition(":")[0]
     folder.mkdir()
     model = write_model(folder / "模型.safetensors", [("层.权重", "I32", (64, 8))])

@@ -409,7 +409,7 @@ def test_chunks_that_were_never_written(tmp_path: Path, driver: str, compression
 
 
 def test_many_datasets_are_open(tmp_path: Path) -> None:
-    """What each chunk may have is known of all, of new ones too, and of those that were closed."""
+    """The plugin finds each chunk's size while hundreds of datasets are opened and closed."""
     path = tmp_path / "many.h5"
     values = np.arange(64, dtype="f4")
     with h5py.File(path, "w") as file:
