@@ -22,6 +22,7 @@ from bf16codecs._sync import flush, sync
 from bf16codecs.errors import StoreError
 
 __all__ = [
+    "HDF5_MAGIC",
     "JOURNAL_SUFFIX",
     "PAGE",
     "Change",
@@ -39,7 +40,7 @@ JOURNAL_SUFFIX = ".bf16codecs-journal"
 # 1.26 times as much, with 4096 2.5 times. No page is in two sectors, which are written whole.
 PAGE = 128
 
-_HDF5 = b"\x89HDF\r\n\x1a\n"
+HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 _MAGIC = b"bf16codecs journal 1\n"
 _HEAD = len(_MAGIC) + 24
 _DIGEST = 8
@@ -134,7 +135,7 @@ class Change(NamedTuple):
         if 0 not in self.pages:
             return False
         head = self.pages[0][1]
-        is_hdf5 = head.startswith(_HDF5) or read_at(file, 0, len(_HDF5)) == _HDF5
+        is_hdf5 = head.startswith(HDF5_MAGIC) or read_at(file, 0, len(HDF5_MAGIC)) == HDF5_MAGIC
         return not is_hdf5 or superblock_end(head) == self.size
 
     def carry_out(self, file: int, durable: bool) -> None:
@@ -333,7 +334,7 @@ def superblock_end(head: bytes) -> int | None:
     """
     # Where the version of a superblock has the size of an address, and the base address.
     places = {0: (13, 24), 1: (13, 28), 2: (9, 12), 3: (9, 12)}
-    if not head.startswith(_HDF5) or head[8] not in places:
+    if not head.startswith(HDF5_MAGIC) or head[8] not in places:
         return None
     size_at, base_at = places[head[8]]
     base, end = (int.from_bytes(head[at : at + 8], "little") for at in (base_at, base_at + 16))

@@ -7,6 +7,7 @@ from enum import Enum
 from pathlib import Path
 from typing import BinaryIO
 
+from bf16codecs._journal import HDF5_MAGIC
 from bf16codecs._paths import given_path
 from bf16codecs._replace import recover_missing
 
@@ -59,7 +60,6 @@ FOREIGN_SUFFIXES = {
     *(".7z", ".bz2", ".gz", ".rar", ".tar", ".tgz", ".xz", ".zst"),
     *(".bin", ".gguf", ".npy", ".npz", ".onnx", ".pkl", ".pt", ".pth"),
 }
-_HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 
 
 def suffix_of(name: str) -> tuple[str, Kind | None]:
@@ -110,9 +110,9 @@ def _detect_file(file: BinaryIO) -> Kind | None:
     if start[8:] == b"{" and int.from_bytes(start[:8], "little") <= size - 8:
         return Kind.SAFETENSORS
     # Behind a user block, whose size is a power of two.
-    while at + len(_HDF5_MAGIC) <= size:
+    while at + len(HDF5_MAGIC) <= size:
         file.seek(at)
-        if file.read(len(_HDF5_MAGIC)) == _HDF5_MAGIC:
+        if file.read(len(HDF5_MAGIC)) == HDF5_MAGIC:
             return Kind.HDF5
         at = max(512, 2 * at)
     return None

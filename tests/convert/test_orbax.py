@@ -22,11 +22,11 @@ from orbax_checkpoints import (
     bfloat16,
     jax,
     needs_orbax,
+    normal,
     ocp,
     on_devices,
     orbax,
     restored,
-    rng,
     save,
 )
 
@@ -41,9 +41,7 @@ def whole_tree() -> dict[str, Any]:
             "layers": [{"w": bfloat16(33, 70), NAME: FLOATS}, {"w": bfloat16(33, 70)}],
             "pair": (np.array([True, False]), np.array(-0.0, "f8")),
             "rows": on_devices(bfloat16(64, 6), "x"),
-            "columns": on_devices(
-                rng((8, 3, 32)).normal(size=(8, 3, 32)).astype("f4"), "x", None, "y"
-            ),
+            "columns": on_devices(normal(8, 3, 32), "x", None, "y"),
             "all": on_devices(np.zeros((8, 8), "f4"), ("x", "y")),
             "none": None,
             "no_layers": [],
@@ -133,7 +131,7 @@ def test_groups_are_no_arrays(source: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("cut", [(), ("x",), (None, "x"), ("x", "y")], ids=str)
 def test_arrays_are_decoded_once(tmp_path: Path, monkeypatch, cut: tuple[str | None, ...]) -> None:
     """Of what may be a copy, a sample is read from the chunks that hold it; files are closed."""
-    values = rng((6, 400, 2)).normal(size=(6, 400, 2)).astype("f4")
+    values = normal(6, 400, 2)
     tree = {f"w{i}": on_devices(values + i, *cut) for i in range(12)}
     source = save(tmp_path / "orbax", tree)
     decode, decoded = arrays.OrbaxArray.decode, []
@@ -153,7 +151,7 @@ def test_arrays_are_decoded_once(tmp_path: Path, monkeypatch, cut: tuple[str | N
 
 def test_a_sample_has_the_items_of_its_range(tmp_path: Path) -> None:
     """Wherever a range begins and ends: in rows of any axis, and in chunks."""
-    values = rng((4, 3, 6, 2)).normal(size=(4, 3, 6, 2)).astype("f4")
+    values = normal(4, 3, 6, 2)
     save(tmp_path / "orbax", {"w": on_devices(values, "x", None, "y")}, use_ocdbt=False)
     from bf16codecs.convert.orbax.layout import Place
 
@@ -170,7 +168,7 @@ def test_a_sample_has_the_items_of_its_range(tmp_path: Path) -> None:
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux tells the peak of a child")
 def test_memory_is_that_of_chunks(tmp_path: Path, run_python) -> None:
     """Of arrays of 400 MB together, in columns: a row of chunks is half of an array."""
-    values = rng((2048, 4096)).normal(size=(2048, 4096)).astype("f4")
+    values = normal(2048, 4096)
     tree = {f"w{i}": on_devices(values + i, "x", "y") for i in range(12)}
     save(tmp_path / "orbax", tree, use_ocdbt=False)
     code = """

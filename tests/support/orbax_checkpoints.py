@@ -30,9 +30,9 @@ needs_orbax = pytest.mark.skipif(
 )
 
 
-def rng(shape: tuple[int, ...]) -> np.random.Generator:
-    """Return random numbers that depend on a shape alone, not on what was drawn before."""
-    return np.random.default_rng(shape)
+def normal(*shape: int) -> np.ndarray:
+    """Return FP32 numbers that depend on the shape alone, not on what was drawn before."""
+    return np.random.default_rng(shape).normal(size=shape).astype("f4")
 
 
 FORMATS = {
@@ -56,7 +56,7 @@ def on_devices(array: np.ndarray, *axes: str | None) -> Any:
 
 
 def bfloat16(*shape: int) -> np.ndarray:
-    return rng(shape).integers(0, 2**16, shape, "u2").view(ml_dtypes.bfloat16)
+    return np.random.default_rng(shape).integers(0, 2**16, shape, "u2").view(ml_dtypes.bfloat16)
 
 
 def save(path: Path, tree: Any, **options: Any) -> Path:
