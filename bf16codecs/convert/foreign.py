@@ -1,79 +1,154 @@
-"""Files in a Zarr store that are not Zarr's: whoever replaces the store would lose them."""
+"""What users have put into a store: whoever replaces or rewrites the store would lose it."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import zipfile
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path, PurePosixPath
 
+from bf16codecs._chunks.sources import FolderSource
+from bf16codecs._chunks.zipped import ZipSource
+from bf16codecs.errors import BF16CodecsError
 from bf16codecs.store.kinds import ZARR_MARKERS, Kind
+from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo
+from bf16codecs.store.opening import own_attributes
+from bf16codecs.store.paths import array_paths
+from bf16codecs.store.zarr_metadata import read_json
 
-__all__ = ["foreign_name"]
+__all__ = ["foreign_attribute", "foreign_name"]
 
-# And what file managers of macOS leave everywhere.
-_DOCUMENTS = ZARR_MARKERS | {".zattrs", ".DS_Store"}
-# Of an array whose document is lost, too: it may be replaced.
-_CHUNK = re.compile(r"(c[./]?)?\d+([./]\d+)*|c")
+_DOCUMENTS = ZARR_MARKERS | {".zattrs"}
+# What the Finder leaves in every folder.
+_LITTER = ".DS_Store"
+# A chunk's key below its array.
+_CHUNK = re.compile(r"c|(c[./])?\d+([./]\d+)*")
 
 
 def foreign_name(path: Path, kind: Kind) -> str:
-    """Return the first file in a store that Zarr did not put there; nothing if there is none.
-
-    What is below an array is the array's.
+    """Return the first thing in a store that is not the store's; nothing if there is none.
 
     Parameters
     ----------
     path
-        The store.
+        The store. Where it does not tell which arrays a model has, all that Zarr or HDF5 may have
+        written counts as its own: it is damaged, or not a model store.
     kind
-        What it is. Of a ZIP file, only members at the top are looked at, of an HDF5 file nothing.
+        What it is.
+
+    Returns
+    -------
+    str
+        The name of a file, of a member of a ZIP file, or of an object in an HDF5 file.
 
     Raises
     ------
     OSError, zipfile.BadZipFile
         If it cannot be read.
     """
-    if kind is Kind.FOLDER:
-        return next(_foreign_files(path), "")
-    if kind is Kind.ZIP:
-        with zipfile.ZipFile(path) as archive:
-            return _foreign_member(archive.namelist())
+    info = _info_of(path)
+    if kind is Kind.HDF5:
+        return "" if info is None else _foreign_object(path, info)
+    names = _files_in(path) if kind is Kind.FOLDER else _members_of(path)
+    if info is None:
+        return next((name for name in names if not _is_zarrs(name)), "")
+    arrays, groups = info.arrays, _groups_of(info.arrays)
+    return next((name for name in names if not _is_known(name, arrays, groups)), "")
+
+
+def foreign_attribute(path: Path, kind: Kind | None) -> str:
+    """Return the first attribute of a model's arrays and groups that is not the store's.
+
+    Parameters and errors are those of `foreign_name`.
+
+    Returns
+    -------
+    str
+        Its name, and whose it is; nothing if there is none.
+    """
+    info = _info_of(path)
+    arrays = set() if info is None else info.arrays
+    nodes = sorted(arrays | _groups_of(arrays))
+    found = _hdf5_attributes(path, nodes) if kind is Kind.HDF5 else _zarr_attributes(path, nodes)
+    for node, names in found:
+        for name in sorted(names - {ATTRIBUTES_KEY, "_ARRAY_DIMENSIONS"}):
+            return f"{name!r:.200} of {node or '/'!r:.200}"
     return ""
 
 
-def _foreign_files(store: Path) -> Iterator[str]:
-    for folder, folders, files in os.walk(store, onerror=_raise):
-        here = Path(folder)
-        if folder != str(store) and _is_array(here, files):
-            folders.clear()
-            continue
-        folders.sort()
-        others = (here / name for name in sorted(files) if not _is_zarrs(name))
-        yield from (str(other.relative_to(store)) for other in others)
-
-
-def _is_array(folder: Path, files: Iterable[str]) -> bool:
-    if ".zarray" in files:
-        return True
-    if "zarr.json" not in files:
-        return False
+def _info_of(path: Path) -> StoreInfo | None:
     try:
-        document = json.loads((folder / "zarr.json").read_bytes())
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(document, dict) and document.get("node_type") == "array"
+        return StoreInfo.from_attributes({ATTRIBUTES_KEY: own_attributes(path)}, str(path))
+    except BF16CodecsError:
+        return None
 
 
-def _foreign_member(names: Iterable[str]) -> str:
-    files = sorted(name for name in names if not name.endswith("/"))
-    return next((name for name in files if "/" not in name and not _is_zarrs(name)), "")
+def _groups_of(arrays: set[str]) -> set[str]:
+    return {_text(parent) for path in arrays for parent in PurePosixPath(path).parents}
+
+
+def _text(path: PurePosixPath) -> str:
+    return "" if path == PurePosixPath() else str(path)
+
+
+def _files_in(store: Path) -> Iterator[str]:
+    for folder, folders, files in os.walk(store, onerror=_raise):
+        folders.sort()
+        links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
+        for name in sorted(files + links):
+            yield Path(folder, name).relative_to(store).as_posix()
+
+
+def _members_of(store: Path) -> list[str]:
+    with zipfile.ZipFile(store) as archive:
+        return sorted(name for name in archive.namelist() if not name.endswith("/"))
 
 
 def _is_zarrs(name: str) -> bool:
-    return name in _DOCUMENTS or _CHUNK.fullmatch(name) is not None
+    file = name.rpartition("/")[2]
+    return file in _DOCUMENTS or file == _LITTER or _CHUNK.fullmatch(file) is not None
+
+
+def _is_known(name: str, arrays: set[str], groups: set[str]) -> bool:
+    """Tell whether a file is what a model has in a store: a document, or a chunk of an array."""
+    folder, _, file = name.rpartition("/")
+    if file == _LITTER:
+        return True
+    if file in _DOCUMENTS:
+        return folder in arrays or folder in groups
+    owners = (_text(parent) for parent in PurePosixPath(name).parents)
+    owner = next((path for path in owners if path in arrays), None)
+    return owner is not None and _CHUNK.fullmatch(name[len(owner) + 1 :]) is not None
+
+
+def _zarr_attributes(path: Path, nodes: list[str]) -> Iterator[tuple[str, set[str]]]:
+    with closing(FolderSource(path) if path.is_dir() else ZipSource(path)) as source:
+        for node in nodes:
+            prefix = f"{node}/" if node else ""
+            attributes = read_json(str(path), source, f"{prefix}.zattrs")
+            if attributes is None:
+                document = read_json(str(path), source, f"{prefix}zarr.json") or {}
+                attributes = document.get("attributes")
+            yield node, set(attributes) if isinstance(attributes, dict) else set()
+
+
+def _hdf5_attributes(path: Path, nodes: list[str]) -> Iterator[tuple[str, set[str]]]:
+    from bf16codecs.store.hdf5_reader import attribute_names  # h5py is imported only for HDF5 files
+
+    return zip(nodes, attribute_names(path, nodes), strict=True)
+
+
+def _foreign_object(path: Path, info: StoreInfo) -> str:
+    from bf16codecs.store.hdf5_reader import other_object  # h5py is imported only for HDF5 files
+
+    # Tensors that are stored once have names of their own, too.
+    arrays = info.arrays.union(array_paths(info.paths).values())
+    try:
+        return other_object(path, arrays | _groups_of(arrays))
+    except BF16CodecsError:  # it is damaged, and may be replaced
+        return ""
 
 
 def _raise(error: OSError) -> None:

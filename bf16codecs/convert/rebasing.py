@@ -23,6 +23,7 @@ from bf16codecs._paths import given_path
 from bf16codecs._replace import recover
 from bf16codecs.convert.checks import check_restored_size, read_index
 from bf16codecs.convert.defaults import DEFAULT_CHUNK_SIZE
+from bf16codecs.convert.foreign import foreign_attribute
 from bf16codecs.convert.storing import safetensors_to_hdf5, safetensors_to_zarr
 from bf16codecs.convert.summary import Progress, Summary, summarize
 from bf16codecs.errors import StoreError
@@ -78,7 +79,10 @@ def rebase_store(
     Raises
     ------
     StoreError
-        If it is not a local model store, or damaged, or lossy, or a base cannot be opened.
+        If it is not a local model store, or damaged, or lossy, or a base cannot be opened, or if it
+        has attributes that somebody added, which would be lost.
+    FileExistsError
+        If files, arrays or groups in it are not the store's.
     bf16codecs.errors.BaseMismatchError
         If its base is another model, or was altered.
     ValueError
@@ -102,6 +106,13 @@ def rebase_store(
             return replace(summarize(reader, reader.headers, start, objects), is_unchanged=True)
         if reader.info.loss is not None:
             raise StoreError(f"{text}: is lossy: it has no base, and would no longer say so")
+        kind = detect(text)
+        attribute = foreign_attribute(Path(target), kind)
+        if attribute:
+            raise StoreError(
+                f"{text}: would lose the attribute {attribute}, which is not the store's: keep it"
+                " elsewhere, and delete it here"
+            )
         check_restored_size(reader)
         codec, level = _choice_of(reader, onto is not None)
         options: dict[str, Any] = {
@@ -119,7 +130,7 @@ def rebase_store(
             "progress": progress,
         }
         source = replace(_source_of(reader), levels=_levels(reader, codec, level))
-        if detect(text) is Kind.HDF5:
+        if kind is Kind.HDF5:
             summary = safetensors_to_hdf5(source, target, **options)
         else:
             options["zarr_format"] = reader.zarr_format

@@ -6,7 +6,7 @@ import gc
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from typing import Any, NoReturn, TypeVar
@@ -18,7 +18,7 @@ from bf16codecs._chunks.array import ArrayReader
 from bf16codecs._chunks.based import BaseReader
 from bf16codecs._chunks.pieces import LazyBase
 from bf16codecs._journal import Journal, carry_out_journal, journal_of
-from bf16codecs._limits import Limits, check_metadata
+from bf16codecs._limits import DEFAULT_LIMITS, Limits, check_metadata
 from bf16codecs._messages import advised, causes, damaged, named_errors, one_line
 from bf16codecs.errors import BF16CodecsError, StoreError
 from bf16codecs.hdf5.direct import Decoding, dataset_array
@@ -28,7 +28,7 @@ from bf16codecs.store.backend import StoredTensor, StoreReader
 from bf16codecs.store.entries import Difference
 from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo
 
-__all__ = ["Hdf5Reader", "hdf5_attributes", "open_hdf5"]
+__all__ = ["Hdf5Reader", "attribute_names", "hdf5_attributes", "open_hdf5", "other_object"]
 
 
 T = TypeVar("T")
@@ -370,6 +370,50 @@ def hdf5_attributes(path: str | os.PathLike[str], limits: Limits) -> dict[str, A
     where = os.fspath(path)
     with closing(_Opened(where, limits)) as opened:
         return _read_attributes(opened.file, where)
+
+
+def other_object(path: str | os.PathLike[str], own: Container[str]) -> str:
+    """Return the name of a file's first object that is none of a store's own; nothing if all are.
+
+    A link with the name of one of them is another, and so is a user block. Errors are those of
+    `open_hdf5`.
+    """
+    where = os.fspath(path)
+    with closing(_Opened(where, DEFAULT_LIMITS)) as opened, _named_library(where):
+        if opened.file.userblock_size:
+            return "user block"
+        groups = [""]
+        while groups:
+            group = groups.pop()
+            for name, is_link in _links_of(opened.file.id, group):
+                path = f"{group}/{name}".removeprefix("/")
+                if is_link or path not in own:
+                    return path
+                groups.append(path)
+    return ""
+
+
+def attribute_names(path: str | os.PathLike[str], objects: Iterable[str]) -> list[set[str]]:
+    """Return the names of the attributes that objects of a file have.
+
+    Errors are those of `open_hdf5`.
+    """
+    where = os.fspath(path)
+    with closing(_Opened(where, DEFAULT_LIMITS)) as opened, _named_library(where), phil:
+        return [set(opened.file[name or "/"].attrs) for name in objects]
+
+
+def _links_of(file: Any, group: str) -> list[tuple[str, bool]]:
+    """Return the names in a group, and whether each is a link of another kind than a hard one."""
+    with phil:
+        node = h5py.h5o.open(file, group.encode() or b"/")
+        if not isinstance(node, h5py.h5g.GroupID):
+            return []
+        kinds = {name: node.links.get_info(name).type for name in node}
+    return [
+        (name.decode(errors="backslashreplace"), kind != h5py.h5l.TYPE_HARD)
+        for name, kind in kinds.items()
+    ]
 
 
 def _read_attributes(file: h5py.File, where: str) -> dict[str, Any]:

@@ -59,6 +59,13 @@ class StoreInfo:
     checkpoint: CheckpointPaths | None = None
 
     @property
+    def arrays(self) -> set[str]:
+        """The paths of all arrays of a model: of its tensors, and of what is no tensor."""
+        paths = {path.removesuffix(ROUNDED) for path in self.paths.values()}
+        paths |= {file.path for file in (*self.files, self.index) if file is not None}
+        return paths if self.checkpoint is None else paths | self.checkpoint.labels.keys()
+
+    @property
     def layout(self) -> int:
         """The oldest layout that has all that this store has."""
         is_shared = len(set(self.paths.values())) < len(self.paths)

@@ -1,20 +1,31 @@
-"""A store is not replaced while it has files that a user put there."""
+"""A store is not replaced while it has what a user put there."""
 
 from __future__ import annotations
 
+import json
+import re
 import zipfile
 from pathlib import Path
 
+import h5py
+import numpy as np
 import pytest
+import zarr
 
 from based_models import write_nearby
-from bf16codecs.convert import rebase_store, safetensors_to_zarr, verify_store
+from bf16codecs.convert import (
+    rebase_store,
+    safetensors_to_hdf5,
+    safetensors_to_zarr,
+    verify_store,
+)
+from bf16codecs.errors import StoreError
 from folders import content_of
 from invoked import refused
 from looping import for_each
 from models import write_model
 
-TENSORS = [("a.w", "BF16", (64, 40)), ("b", "F32", (7,))]
+TENSORS = [("a.w", "BF16", (64, 40)), ("b", "F32", (7,)), ("s", "F32", ())]
 
 
 @pytest.fixture
@@ -28,46 +39,153 @@ def fine(tmp_path: Path, base: Path) -> Path:
     return tmp_path / "fine.safetensors"
 
 
+def assert_refused(store: Path, base: Path, name: str) -> None:
+    """Assert that nothing replaces a store, since something in it is the user's."""
+    before = content_of(store)
+    command = "st2h5" if store.suffix == ".h5" else "st2zarr"
+    convert = safetensors_to_hdf5 if store.suffix == ".h5" else safetensors_to_zarr
+    message = f"'{re.escape(name)}' in it is not the store's: move it elsewhere first"
+    with pytest.raises(FileExistsError, match=message):
+        rebase_store(store)
+    with pytest.raises(FileExistsError, match=message):
+        convert(base, store, overwrite=True)
+    assert re.search(message, refused(command, "--overwrite", base, store))
+    assert re.search(message, refused("bf16codecs", "rebase", store))
+    assert content_of(store) == before
+
+
 @pytest.mark.parametrize("zarr_format", [2, 3])
-@for_each("name", ["config.json", "README.md", "notes/today.txt", "a/notes.txt", ".hidden"])
-def test_files_of_the_user(base: Path, fine: Path, name: str, zarr_format: int) -> None:
+@for_each(
+    "name",
+    [
+        *("config.json", "README.md", "notes/today.txt", "a/notes.txt", ".hidden", "a/w/notes.txt"),
+        # What others could have written with Zarr: arrays, and chunks.
+        *("mine/zarr.json", "a/mine/.zarray", "a/0.0", "7"),
+    ],
+)
+def test_files(base: Path, fine: Path, name: str, zarr_format: int) -> None:
     store = fine.with_name(f"{name.replace('/', '-')}.zarr")
     safetensors_to_zarr(fine, store, base=base, zarr_format=zarr_format)
     (store / name).parent.mkdir(exist_ok=True)
     (store / name).write_text("mine")
-    before = content_of(store)
-    message = f"'{name}' in it is not the store's: move it elsewhere first"
-    with pytest.raises(FileExistsError, match=message):
-        rebase_store(store)
-    with pytest.raises(FileExistsError, match=message):
-        safetensors_to_zarr(base, store, overwrite=True)
-    assert message in refused("st2zarr", "--overwrite", base, store)
-    assert message in refused("bf16codecs", "rebase", store)
-    assert content_of(store) == before
+    assert_refused(store, base, name)
     (store / name).unlink()
     rebase_store(store)
     verify_store(store, fine)
 
 
-def test_members_of_the_user(base: Path) -> None:
-    store = base.with_name("m.zarr.zip")
-    safetensors_to_zarr(base, store)
+def test_arrays(base: Path, fine: Path) -> None:
+    store = fine.with_name("fine.zarr")
+    safetensors_to_zarr(fine, store, base=base)
+    zarr.open_group(store)["a/mine"] = np.ones(3)
+    assert_refused(store, base, "a/mine/zarr.json")
+
+
+def test_links(base: Path, fine: Path) -> None:
+    store = fine.with_name("fine.zarr")
+    safetensors_to_zarr(fine, store, base=base)
+    (store / "results").symlink_to("..")
+    assert_refused(store, base, "results")
+
+
+@for_each("name", ["config.json", "a/w/notes.txt", "mine/zarr.json"])
+def test_members(base: Path, fine: Path, name: str) -> None:
+    store = fine.with_name(f"{name.replace('/', '-')}.zarr.zip")
+    safetensors_to_zarr(fine, store, base=base)
     with zipfile.ZipFile(store, "a") as archive:
-        archive.writestr("config.json", "{}")
-    before = store.read_bytes()
-    with pytest.raises(FileExistsError, match=r"'config\.json' in it is not the store's"):
+        archive.writestr(name, "{}")
+    assert_refused(store, base, name)
+
+
+def test_objects(base: Path, fine: Path) -> None:
+    store = fine.with_name("fine.h5")
+    safetensors_to_hdf5(fine, store, base=base)
+    made = {
+        "mine": lambda file: file.create_dataset("mine", data=[1, 2]),
+        "a/mine": lambda file: file.create_group("a/mine"),
+        "a/w2": lambda file: file["a"].__setitem__("w2", file["a/w"]),
+        "soft": lambda file: file.__setitem__("soft", h5py.SoftLink("/a")),
+        "elsewhere": lambda file: file.__setitem__("elsewhere", h5py.ExternalLink("x.h5", "/")),
+        "a/type": lambda file: file.__setitem__("a/type", np.dtype("f8")),
+    }
+    for name, make in made.items():
+        with h5py.File(store, "a") as file:
+            make(file)
+        assert_refused(store, base, name)
+        with h5py.File(store, "a") as file:
+            del file[name]
+    rebase_store(store)
+    verify_store(store, fine)
+
+
+def test_a_user_block(base: Path) -> None:
+    store = base.with_name("m.h5")
+    safetensors_to_hdf5(base, store)
+    moved = base.with_name("moved.h5")
+    with h5py.File(store) as old, h5py.File(moved, "w", userblock_size=512) as new:
+        for name in old:
+            old.copy(name, new)
+        new.attrs["bf16codecs"] = old.attrs["bf16codecs"]
+    with pytest.raises(FileExistsError, match="'user block' in it is not the store's"):
+        safetensors_to_hdf5(base, moved, overwrite=True)
+
+
+@pytest.mark.parametrize("name", ["two.zarr", "three.zarr", "three.zip", "fine.h5"])
+def test_attributes(base: Path, fine: Path, name: str) -> None:
+    """Whoever rewrites a store would keep them; whoever replaces it has others."""
+    store = fine.with_name(name)
+    if name == "fine.h5":
+        safetensors_to_hdf5(fine, store, base=base)
+        with h5py.File(store, "a") as file:
+            file["a"].attrs["note"] = "mine"
+    else:
+        zarr_format = 2 if name == "two.zarr" else 3
+        safetensors_to_zarr(fine, store, base=base, zarr_format=zarr_format)
+        annotate(store)
+    before = content_of(store)
+    with pytest.raises(StoreError, match="would lose the attribute 'note' of 'a', which is not"):
+        rebase_store(store)
+    assert content_of(store) == before
+    if name == "fine.h5":
+        safetensors_to_hdf5(base, store, overwrite=True)
+    else:
         safetensors_to_zarr(base, store, overwrite=True)
-    assert store.read_bytes() == before
+    verify_store(store, base)
 
 
-@for_each("name", [".DS_Store", "a/.DS_Store", "b/anything"])
+def annotate(store: Path) -> None:
+    """Give a group an attribute."""
+    attributes = {"note": "mine"}
+    if store.name == "two.zarr":
+        (store / "a" / ".zattrs").write_text(json.dumps(attributes))
+        return
+    document = {"attributes": attributes, "zarr_format": 3, "node_type": "group"}
+    if store.suffix == ".zarr":
+        (store / "a" / "zarr.json").write_text(json.dumps(document))
+        return
+    with zipfile.ZipFile(store, "a") as archive:
+        archive.writestr("a/zarr.json", json.dumps(document))
+
+
+@for_each("name", [".DS_Store", "a/.DS_Store"])
 def test_what_is_not_missed(base: Path, name: str) -> None:
     store = base.with_name("m.zarr")
     safetensors_to_zarr(base, store, overwrite=True)
-    (store / name).parent.mkdir(exist_ok=True)
     (store / name).write_text("")
     safetensors_to_zarr(base, store, overwrite=True)
     verify_store(store, base)
+
+
+def test_stores_of_others_are_replaced(base: Path) -> None:
+    """Whoever says so sees what they are."""
+    group, file = base.with_name("m.zarr"), base.with_name("m.h5")
+    zarr.open_group(group, mode="w")["a"] = np.ones(3)
+    with h5py.File(file, "w") as own:
+        own["a"] = np.ones(3)
+    safetensors_to_zarr(base, group, overwrite=True)
+    safetensors_to_hdf5(base, file, overwrite=True)
+    verify_store(group, base)
+    verify_store(file, base)
 
 
 def test_a_damaged_store_is_replaced(base: Path) -> None:

@@ -14,10 +14,12 @@ from bf16codecs._messages import one_line
 from bf16codecs._paths import absolute
 from bf16codecs._replace import WorkingFolder
 from bf16codecs._sync import sync
+from bf16codecs.convert.foreign import foreign_name
 from bf16codecs.convert.rebasing import rebase_store
 from bf16codecs.convert.step_numbers import series_of
 from bf16codecs.errors import BF16CodecsError, CheckpointWarning
 from bf16codecs.store.backend import StoreReader
+from bf16codecs.store.kinds import detect
 from bf16codecs.store.opening import Opening, open_either
 from bf16codecs.torch.checkpoint.neighbours import (
     Members,
@@ -74,7 +76,7 @@ class Retention:
             return
         try:
             members = members_beside(target)
-            doomed = set(filter(_opens, self._doomed(members, target)))
+            doomed = set(filter(_may_go, self._doomed(members, target)))
             for path in sorted(members.keys() - doomed):
                 if members[path].base in doomed and members[path].is_beside:
                     _rewrite(members, path, doomed, sync)
@@ -201,13 +203,21 @@ def _depth(reader: StoreReader) -> int:
     return 0 if base is None else 1 + _depth(base)
 
 
-def _opens(path: str) -> bool:
-    """Tell whether this release can open a store: what it cannot is left alone."""
+def _may_go(path: str) -> bool:
+    """Tell whether a checkpoint may be removed: what this release cannot open is left alone.
+
+    So is one with files of a user; a warning tells of it.
+    """
     try:
         open_either(path, Opening(with_base=False)).close()
-        return True
     except BF16CodecsError:
         return False
+    kind = detect(path)
+    foreign = "" if kind is None else foreign_name(Path(path), kind)
+    if foreign:
+        text = f"{path}: not removed: {foreign!r:.200} in it is not the store's: move it elsewhere"
+        warnings.warn(text, CheckpointWarning, stacklevel=2)
+    return not foreign
 
 
 def _is_readable(path: str) -> bool:

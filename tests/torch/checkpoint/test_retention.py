@@ -60,6 +60,19 @@ def test_every_so_many_are_kept(tmp_path: Path) -> None:
     assert steps(tmp_path) == [30, 60, 70]
 
 
+def test_files_of_the_user_are_kept(tmp_path: Path) -> None:
+    for step in (1, 2):
+        save(tmp_path, step, keep_last=2)
+    note = tmp_path / "step-1.zarr" / "README.md"
+    note.write_text("mine")
+    with pytest.warns(CheckpointWarning, match=r"step-1\.zarr: not removed: 'README\.md' in"):
+        save(tmp_path, 3, keep_last=1)
+    assert steps(tmp_path) == [1, 3]
+    note.unlink()
+    save(tmp_path, 4, keep_last=1)
+    assert steps(tmp_path) == [4]
+
+
 def test_numbers_and_not_letters_order_them(tmp_path: Path) -> None:
     for step in (9, 10, 100):
         save(tmp_path, step, keep_last=2, base="previous")
