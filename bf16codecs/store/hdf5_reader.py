@@ -261,7 +261,7 @@ class Hdf5Reader(StoreReader):
         return self._ask(path, label, read)
 
     def _ask(self, path: str, label: str, call: Callable[[Any], T]) -> T:
-        """Ask something of a dataset, and once more if the file was appended to in between.
+        """Ask something of a dataset, and once more if the run was appended to in between.
 
         libhdf5 keeps some of what it read of a file: beside what it then reads of one that has
         changed, that makes no sense.
@@ -272,7 +272,8 @@ class Hdf5Reader(StoreReader):
                 with _named_library(label):
                     return call(dataset)
             except StoreError:
-                if not (left and self._opened and self._opened[-1].has_changed()):
+                may_grow = self.info.run is not None and self._opened
+                if not (left and may_grow and self._opened[-1].has_changed()):
                     raise
             carry_out_journal(self.where)
             self._opened.append(_Opened(self.where, self.limits))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from h5py import h5t
 
 from bf16codecs import hdf5
 from bits import assert_same_bits
+from hdf5_types import TYPES, WITHOUT_NUMBERS, integer, set_chunk_options, tagged
 from looping import for_each
 
 COUNT = 10
@@ -27,95 +27,6 @@ def file() -> Iterator[h5py.File]:
         yield file
 
 
-def compound(size: int, **members: tuple[int, Any]) -> Any:
-    made = h5t.create(h5t.COMPOUND, size)
-    for name, (offset, member) in members.items():
-        made.insert(name.encode(), offset, member)
-    return made
-
-
-def floating(size: int, fields: tuple[int, ...], bias: int, order: int = h5t.ORDER_LE) -> Any:
-    made = h5t.IEEE_F32LE.copy()
-    made.set_fields(*fields)
-    made.set_size(size)
-    made.set_ebias(bias)
-    made.set_order(order)
-    return made
-
-
-def integer(base: Any, precision: int, offset: int = 0) -> Any:
-    made = base.copy()
-    made.set_precision(precision)
-    made.set_offset(offset)
-    return made
-
-
-def text(size: int, pad: int, charset: int = h5t.CSET_ASCII) -> Any:
-    made = h5t.C_S1.copy()
-    made.set_size(size)
-    made.set_strpad(pad)
-    made.set_cset(charset)
-    return made
-
-
-def enumeration(base: Any, **values: int) -> Any:
-    made = h5t.enum_create(base)
-    for name, value in values.items():
-        made.enum_insert(name.encode(), value)
-    return made
-
-
-def tagged(size: int) -> Any:
-    made = h5t.create(h5t.OPAQUE, size)
-    made.set_tag(b"a tag")
-    return made
-
-
-F32, F32BE, I32 = h5t.IEEE_F32LE, h5t.IEEE_F32BE, h5t.STD_I32LE
-BFLOAT16 = floating(2, (15, 7, 8, 0, 7), 127)
-
-#: What h5py gives the values of.
-TYPES = {
-    "complex of a padded struct": compound(12, r=(0, F32), i=(8, F32)),
-    "complex, padded in front": compound(16, r=(8, F32), i=(12, F32)),
-    "complex, big-endian": compound(8, r=(0, F32BE), i=(4, F32BE)),
-    "complex of big-endian parts, padded": compound(12, r=(0, F32BE), i=(8, F32BE)),
-    "compound": compound(8, a=(0, F32), b=(4, I32)),
-    "compound, padded": compound(16, a=(0, F32), b=(8, I32)),
-    "compound, packed": compound(5, a=(0, h5t.STD_I8LE), b=(1, F32BE)),
-    "compound of what NumPy has not": compound(8, a=(0, BFLOAT16), b=(4, I32)),
-    "nested": compound(32, z=(8, compound(12, r=(0, F32), i=(8, F32))), n=(24, I32)),
-    "compound with an array": compound(24, a=(0, h5t.array_create(F32BE, (2, 2))), b=(20, I32)),
-    "text, ended by a zero": text(5, h5t.STR_NULLTERM),
-    "text, filled with zeros": text(5, h5t.STR_NULLPAD),
-    "text, filled with blanks": text(5, h5t.STR_SPACEPAD),
-    "text in UTF-8": text(5, h5t.STR_NULLPAD, h5t.CSET_UTF8),
-    "bool": enumeration(h5t.STD_I8LE, FALSE=0, TRUE=1),
-    "bool of 16 bits": enumeration(h5t.STD_I16LE, FALSE=0, TRUE=1),
-    "enumeration": enumeration(h5t.STD_I16LE, A=0, B=1),
-    "enumeration, big-endian": enumeration(h5t.STD_I32BE, A=0, B=1),
-    "12 of 16 bits": integer(h5t.STD_I16LE, 12),
-    "12 of 16 bits, shifted": integer(h5t.STD_I16LE, 12, 3),
-    "31 of 32 bits, big-endian, without sign": integer(h5t.STD_U32BE, 31),
-    "float of 24 bits": floating(3, (23, 16, 7, 0, 16), 63),
-    "float of 14 of 16 bits": floating(2, (13, 8, 5, 0, 8), 15),
-    "half with another bias": floating(2, (15, 10, 5, 0, 10), 14),
-    "half with its sign below": floating(2, (0, 11, 5, 1, 10), 15),
-    "half, big-endian": h5t.IEEE_F16BE,
-    "long double": h5t.NATIVE_LDOUBLE,
-    "float of six bits": floating(1, (5, 2, 3, 0, 2), 3),
-}
-#: What there are no numbers of, or h5py has none.
-WITHOUT_NUMBERS = {
-    "text of any length": text(h5t.VARIABLE, h5t.STR_NULLTERM),
-    "sequence": h5t.vlen_create(F32),
-    "reference": h5t.STD_REF_OBJ,
-    "reference to a region": h5t.STD_REF_DSETREG,
-    "compound with text": compound(16, a=(0, F32), t=(8, text(h5t.VARIABLE, h5t.STR_NULLTERM))),
-    "array": h5t.array_create(F32, (3,)),
-    "time": h5t.UNIX_D32LE,
-    "integer of 24 bits": None,
-}
 LAYOUTS: dict[str, dict[str, Any]] = {
     "contiguous": {},
     "chunks": {"chunks": (4,)},
@@ -161,9 +72,6 @@ def test_items_are_what_h5py_makes_of_them(file: h5py.File, name: str, layout: s
 @for_each("name", WITHOUT_NUMBERS)
 def test_what_has_no_numbers_is_refused(file: h5py.File, name: str, layout: str) -> None:
     kind = WITHOUT_NUMBERS[name]
-    if kind is None:
-        kind = integer(h5t.STD_I32LE, 24)
-        kind.set_size(3)
     label = f"{name}, {layout}".encode()
     properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     if "chunks" in LAYOUTS[layout]:
@@ -346,25 +254,18 @@ def test_beside_every_filter_of_hdf5(tmp_path: Path, own: str, other: str, base:
             np.testing.assert_array_equal(hdf5.read_tensor(file["x"]), values)
 
 
-def set_chunk_options() -> Any:
-    """Return libhdf5's `H5Pset_chunk_opts`, which h5py has not."""
-    try:
-        function = ctypes.CDLL(h5py.h5p.__file__).H5Pset_chunk_opts
-    except (OSError, AttributeError):
-        pytest.skip("libhdf5 is not found")
-    function.argtypes = [ctypes.c_int64, ctypes.c_uint]
-    return function
-
-
 @pytest.mark.parametrize("mode", ["r", "r+"])
 @for_each("name", ["shuffle", "gzip", "fletcher32", "huffman", "split"])
 def test_edges_that_are_not_filtered(tmp_path: Path, name: str, mode: str) -> None:
+    set_options = set_chunk_options()
+    if set_options is None:
+        pytest.skip("libhdf5 is not found")
     values = (np.arange(70, dtype="i4") * 1000003).reshape(7, 10)
     with h5py.File(tmp_path / "edges.h5", "w", libver="latest") as file:
         properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
         properties.set_chunk((3, 4))
         FILTERS[name](properties)
-        assert set_chunk_options()(properties.id, 2) >= 0
+        assert set_options(properties.id, 2) >= 0
         space = h5py.h5s.create_simple(values.shape)
         h5py.h5d.create(file.id, b"x", h5t.STD_I32LE, space, dcpl=properties)
         file["x"][...] = values

@@ -30,8 +30,8 @@ KINDS = [
     "hdf5-filters",
     "zip-none",
     "safetensors-shards",
-    "repeated-hdf5",
     "based-zarr2",
+    "repeated-hdf5",
     "based-repeated",
     "checkpoint-zarr3",
     "checkpoint-zip",
@@ -110,6 +110,19 @@ def test_files_that_are_left_are_found(workspace, tmp_path, monkeypatch):
     assert "files were left" in groups
 
 
+def test_a_file_that_is_changed_is_found(workspace, tmp_path, monkeypatch):
+    seed = load_seed(workspace, "hdf5-zstd")
+
+    def touch(model):
+        (tmp_path / "x" / seed.store).write_bytes(seed.files[""] + b"x")
+
+    monkeypatch.setattr(bf16codecs.Model, "metadata", touch)
+    (tmp_path / "x").mkdir()
+    put(tmp_path / "x" / seed.store, "", seed.files[""])
+    verdict = Driver(seed, tmp_path / "x" / seed.store).drive(frozenset(), 0)
+    assert "the file was changed" in [group for group, _ in verdict.findings]
+
+
 def test_every_document_is_put_back(workspace):
     """A document that is written unchanged makes the same store."""
     for kind in KINDS:
@@ -143,7 +156,12 @@ def test_no_case_comes_twice_and_none_is_left_out(workspace):
         *(("x", "json", i) for i in range(10)),
     ]
     assert cases[:4] == list(schedule(Plan(workspace, (), "^(json|files)$", 3, 4, 0), seeds))
-    assert set(families(load_seed(workspace, "zip-none"))) >= {"bytes", "zip-members"}
+    for kind, expected in {
+        "zip-none": {"bytes", "zip-members"},
+        "hdf5-zstd": {"bytes", "objects", "journals"},
+        "based-zarr2": {"bytes", "files", "bases"},
+    }.items():
+        assert set(families(load_seed(workspace, kind))) >= expected
 
 
 @pytest.mark.slow

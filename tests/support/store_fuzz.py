@@ -171,7 +171,7 @@ class Watch:
         frames = trace.rpartition("most recent call first")[2].splitlines()
         place = place_of("\n".join(reversed(frames)))
         self._report.cases[name.split("/")[0]] += 1
-        if name.split("/")[1] == "bytes" and "/h5py/" in "".join(frames[1:2]):
+        if name.split("/")[1] in ("bytes", "journals") and "/h5py/" in "".join(frames[1:2]):
             # docs/trust.md, "What is not promised": the limits of libhdf5 are its own.
             self._report.foreign[group] += 1
             return number + 1

@@ -19,10 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import bf16codecs
+from store_fuzz_bases import Bases
 from store_fuzz_documents import documents, stored_headers, stored_texts
 from store_fuzz_drive import Driver, Verdict
 from store_fuzz_files import Files
 from store_fuzz_hdf5 import Objects
+from store_fuzz_journals import Journals
 from store_fuzz_mutations import EVERYTHING, Bytes, Content, Json, Mutant
 from store_fuzz_truth import Seed, load_seed
 from store_fuzz_zip import ZipFields, ZipMembers
@@ -71,7 +73,9 @@ def families(seed: Seed) -> dict[str, Sequence[Mutant]]:
     if seed.is_folder and not seed.is_in_memory:
         found["files"] = Files(seed)
     if seed.is_hdf5:
-        found["objects"] = Objects(seed)
+        found |= {"objects": Objects(seed), "journals": Journals(seed)}
+    if seed.name.startswith("based"):
+        found["bases"] = Bases(seed)
     if seed.is_zip:
         found |= {"zip-fields": ZipFields(seed), "zip-members": ZipMembers(seed)}
     return found
@@ -145,8 +149,8 @@ class Bench:
 
 
 def put(path: Path, key: str, content: Content) -> None:
-    """Make a file of a store what it is to become."""
-    target = path / key if key else path
+    """Make a file of a store, or one beside it, what it is to become."""
+    target = path.with_name(key[3:]) if key.startswith("../") else path / key if key else path
     if target.is_dir() and not target.is_symlink():
         shutil.rmtree(target)
     elif os.path.lexists(target):

@@ -18,11 +18,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, deserialize
 
 import bf16codecs
+from bf16codecs import hdf5
 from bf16codecs._chunks.array import ChunkedArray
 from bf16codecs._chunks.formats import RawFormat
 from bf16codecs.cli import main
@@ -39,6 +41,9 @@ from store_fuzz_mutations import EVERYTHING
 from store_fuzz_truth import HEADER, Seed, Truth, filters_of
 
 _LONGEST_MESSAGE = 4000
+_LARGEST_COMPARED = 1 << 26
+# Of a dataset that is read for itself; what a caller asks for is the caller's choice.
+_MOST_ITEMS = 1 << 20
 _FRAME = re.compile(r'File "[^"]*?(bf16codecs/[^"]*)", line (\d+),? in ([\w<>]+)')
 
 
@@ -103,7 +108,7 @@ class Driver:
         if self._seed.is_in_memory:
             # Like a remote store's: the header, which tells, would be one request more.
             self._unknowable |= {"names", "dtype"}
-        self._names = names_in(self._path.parent)
+        self._names, before = names_in(self._path.parent), self._content()
         is_safetensors = not self._seed.store.endswith((".zarr", ".zip", ".h5"))
         if is_safetensors:
             self._truth = _reference_truth(self._path)
@@ -124,12 +129,23 @@ class Driver:
                 self._try("verify", lambda: verify_store(place, self._seed.original))
             elif turn % 4 == 2:
                 self._try("info", self._info)
+            elif self._seed.is_hdf5:
+                self._read_datasets()
+        if self._content() != before and not self._is_changed("the file"):
+            self._find("the file was changed", "")
         extra = names_in(self._path.parent) - self._names
         if extra:
             self._find("files were left", f"{sorted(extra)}")
             for name in extra:
                 _remove(self._path.parent / name)
         return self._verdict
+
+    def _content(self) -> bytes | None:
+        """Return what is in an HDF5 file, which reading must not change."""
+        path = self._path
+        if not self._seed.is_hdf5 or not path.is_file() or path.stat().st_size > _LARGEST_COMPARED:
+            return None
+        return path.read_bytes()
 
     # --- judging ----------------------------------------------------------------------------------
 
@@ -155,6 +171,8 @@ class Driver:
     def _judge(self, probe: str, error: Exception) -> None:
         name, message = type(error).__name__, str(error)
         is_documented = isinstance(error, (BF16CodecsError, OSError))
+        if probe == "read_tensor":  # of any type that HDF5 has
+            is_documented = is_documented or isinstance(error, TypeError)
         if not is_documented or isinstance(error, (TensorNotFoundError, FileExistsError)):
             self._find(f"{probe}: {name} at {origin(error)}", _trace(error))
         elif "\n" in message or len(message) > _LONGEST_MESSAGE:
@@ -269,6 +287,16 @@ class Driver:
             if not self._is_refiltered(model, name):
                 raise Wrong("other data", name)
 
+    def _read_datasets(self) -> None:
+        """Read the datasets of a file as those of any other."""
+        with contextlib.suppress(Exception), h5py.File(self._path) as file:  # h5py's own errors
+            datasets: list[h5py.Dataset] = []
+            file.visititems(lambda _, item: datasets.append(item))
+            for dataset in datasets:
+                if isinstance(dataset, h5py.Dataset) and dataset.size <= _MOST_ITEMS:
+                    compare = partial(_compare_shape, dataset)
+                    self._try("read_tensor", partial(hdf5.read_tensor, dataset), compare)
+
     # --- conversions ------------------------------------------------------------------------------
 
     def _restored(self, store: Path | str, restore: Callable[..., Any]) -> dict[str, bytes]:
@@ -309,6 +337,11 @@ class Driver:
                 if len(lines) != 1:
                     raise Wrong("not one line", *lines) from None
                 raise BF16CodecsError(f"exit status {end.code}") from None
+
+
+def _compare_shape(dataset: h5py.Dataset, found: NDArray[Any]) -> None:
+    if found.shape != dataset.shape:
+        raise Wrong("an array of another shape", dataset.name, found.shape)
 
 
 def _objects(model: bf16codecs.Model) -> dict[str, tuple[int, bytes]]:

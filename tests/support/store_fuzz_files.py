@@ -26,6 +26,20 @@ def _fifo(path: Path) -> None:
     os.mkfifo(path)
 
 
+def _link_to_a_pipe(path: Path) -> None:
+    pipe = Path(tempfile.gettempdir(), "pipe")
+    if not pipe.exists():
+        os.mkfifo(pipe)
+    os.symlink(pipe, path)
+
+
+def _doubling(path: Path) -> None:
+    """Make a folder that has itself twice: of paths of n folders, there are 2^n."""
+    path.mkdir()
+    for name in ("a", "b"):
+        os.symlink(".", path / name)
+
+
 def _hollow(path: Path) -> None:
     with open(path, "wb") as file:
         file.truncate(1 << 40)
@@ -80,6 +94,8 @@ _SPECIAL: dict[str, Content] = {
     "link to memory": _link("/proc/self/mem"),
     "link to status": _link("/proc/self/status"),
     "pipe": _fifo,
+    "link to a pipe": _link_to_a_pipe,
+    "folder of itself": _doubling,
     "hollow": _hollow,
     "device": _device,
     "socket": _socket,

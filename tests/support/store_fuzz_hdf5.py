@@ -12,6 +12,7 @@ import h5py
 import numpy as np
 
 from bf16codecs.store import ATTRIBUTES_KEY
+from hdf5_types import TYPES, WITHOUT_NUMBERS, set_chunk_options
 from store_fuzz_mutations import Family, Mutant
 from store_fuzz_truth import Seed
 
@@ -85,6 +86,33 @@ def _of_shape(shape: Any, **options: Any) -> Change:
     return _replaced(make)
 
 
+def _of_kind(kind: Any, has_data: bool) -> Change:
+    """Make a dataset of a type of HDF5's own, with any bytes in it if they are no pointers."""
+
+    def make(file: h5py.File, path: str) -> Any:
+        made = h5py.h5d.create(file.id, None, kind, h5py.h5s.create_simple((24, 16)))
+        if has_data:
+            raw = np.resize(np.arange(251, dtype="u1"), 24 * 16 * kind.get_size())
+            made.write(h5py.h5s.ALL, h5py.h5s.ALL, raw, mtype=kind)
+        return h5py.Dataset(made)
+
+    return _replaced(make)
+
+
+def _without_filtered_edges(file: h5py.File, path: str) -> Any:
+    """Store a dataset in chunks of which those at the edge are not filtered."""
+    bits, set_options = _content(file, path), set_chunk_options()
+    properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    properties.set_chunk(tuple(max(1, n // 2 + 1) for n in bits.shape))
+    properties.set_deflate(1)
+    set_options(properties.id, 2)
+    kind = file[path].id.get_type()
+    space = h5py.h5s.create_simple(bits.shape)
+    made = h5py.h5d.create(file.id, None, kind, space, dcpl=properties)
+    made.write(h5py.h5s.ALL, h5py.h5s.ALL, bits, mtype=kind)
+    return h5py.Dataset(made)
+
+
 def _external(file: h5py.File, path: str) -> Any:
     """Make a dataset whose data lie in another file."""
     outside = Path(tempfile.gettempdir(), "secret")
@@ -127,6 +155,7 @@ _CHANGES: dict[str, Change] = {
     "lzf": _stored(halves=True, compression="lzf"),
     "shuffled": _stored(halves=True, shuffle=True, compression="gzip"),
     "fletcher32": _stored(halves=True, fletcher32=True),
+    "edges that are not filtered": _replaced(_without_filtered_edges),
     "resizable": _stored(chunks=True, maxshape=None),
     "one row more": _stored(lambda bits: np.r_[bits, bits[:1]] if bits.ndim else bits[None]),
     "one row less": _stored(lambda bits: bits[:-1] if bits.ndim else bits),
@@ -162,6 +191,10 @@ _CHANGES: dict[str, Change] = {
             "complex": "c8",
             "long double": "g",
         }.items()
+    },
+    **{
+        f"of type {name}": _of_kind(kind, name in TYPES)
+        for name, kind in {**TYPES, **WITHOUT_NUMBERS}.items()
     },
     **{
         f"attribute {name}": _attribute(value)

@@ -27,7 +27,7 @@ class Mutant:
     """A damaged store, as changes of a sound one."""
 
     label: str
-    #: By path in the store; the empty path is the store's own file.
+    #: By path in the store; the empty path is the store's own file, `../` leads beside it.
     changes: Mapping[str, Content]
     #: What may be read wrongly, since no checksum that a reader looks at covers the change:
     #: tensors, `HEADER`, or `EVERYTHING`.
