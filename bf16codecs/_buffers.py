@@ -56,6 +56,8 @@ def as_array(value: Any) -> Any:
     ------
     TypeError
         If it is sparse, has no data, or numbers that NumPy has not.
+    ValueError
+        If it is of a class that computes its numbers from other data.
     """
     # Whoever has an array or a tensor has imported its package.
     cupy: Any = sys.modules.get("cupy")
@@ -67,7 +69,9 @@ def as_array(value: Any) -> Any:
     name = str(value.dtype).removeprefix("torch.")
     if str(value.layout) != "torch.strided" or value.device.type == "meta":
         raise TypeError(f"a tensor in layout {value.layout} on {value.device} has no array")
-    tensor = value.detach().cpu().resolve_conj().resolve_neg()
+    from bf16codecs._torch_tensors import plain_tensor
+
+    tensor = plain_tensor(value).detach().cpu().resolve_conj().resolve_neg()
     try:
         if np.dtype(name).isbuiltin == 1:
             return tensor.numpy()

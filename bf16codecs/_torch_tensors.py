@@ -11,8 +11,17 @@ from bf16codecs._messages import from_extra
 
 with from_extra("torch", "PyTorch's tensors"):
     import torch
+    from torch.nn.parameter import is_lazy
 
-__all__ = ["as_tensor", "checked_device", "in_a_row", "is_memory_of", "memory_of", "torch_dtype"]
+__all__ = [
+    "as_tensor",
+    "checked_device",
+    "in_a_row",
+    "is_memory_of",
+    "memory_of",
+    "plain_tensor",
+    "torch_dtype",
+]
 
 # PyTorch takes ml_dtypes arrays from NumPy only as integers of the same size.
 _CARRIERS = {1: np.uint8, 2: np.int16}
@@ -88,6 +97,61 @@ def memory_of(tensor: torch.Tensor, dtype: np.dtype[Any]) -> NDArray[Any]:
         Of the array: NumPy's or ml_dtypes' name for the tensor's own; ``uint8`` for packed types.
     """
     return tensor.detach().view(_INTEGERS[tensor.itemsize]).numpy().view(dtype)
+
+
+def plain_tensor(tensor: torch.Tensor, name: str = "") -> torch.Tensor:
+    """Return the tensor that has the numbers of another one in memory, mostly that one itself.
+
+    A class with operations of its own may wrap such a tensor, which is returned then. Or it
+    computes numbers from other data, such as codes and a scale: who reads the numbers loses the
+    data, and what is written to the numbers is lost.
+
+    Parameters
+    ----------
+    tensor
+        A tensor of any class.
+    name
+        Its name, for messages.
+
+    Raises
+    ------
+    ValueError
+        If the numbers are nowhere in memory.
+    """
+    try:
+        found = _plain(tensor)
+    except Exception:  # a class may raise anything, and functorch's wrappers have no storage
+        found = None
+    if found is None:
+        label = f"tensor {name!r}" if name else "a tensor"
+        kind = f"{type(tensor).__module__}.{type(tensor).__qualname__}"
+        raise ValueError(
+            f"{label} of class {kind} has no memory with its numbers, which may be computed from"
+            " other data: use a plain tensor, such as .dequantize() or .full_tensor() returns, or"
+            " the tensors that it is made of"
+        )
+    return found
+
+
+def _plain(tensor: torch.Tensor) -> torch.Tensor | None:
+    if is_lazy(tensor):
+        return None
+    with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
+        if _has_no_operations(tensor):
+            has_memory = not tensor.numel() or tensor.untyped_storage().nbytes() > 0
+            return tensor if has_memory and not tensor.is_nested else None
+        # Numbers that are computed are at another address each time.
+        found, again = (tensor.view(_INTEGERS[tensor.itemsize]) for _ in range(2))
+        if not _has_no_operations(found) or found.shape != tensor.shape:
+            return None
+        is_memory = found.data_ptr() == again.data_ptr() and (found.data_ptr() or not found.numel())
+        parts = tensor.__tensor_flatten__()[0] if hasattr(tensor, "__tensor_flatten__") else ()
+        return found.view(tensor.dtype) if is_memory and len(parts) < 2 else None
+
+
+def _has_no_operations(tensor: torch.Tensor) -> bool:
+    """Tell whether PyTorch's own operations are those of a tensor's class."""
+    return bool(type(tensor).__torch_dispatch__ is torch.Tensor.__torch_dispatch__)
 
 
 def checked_device(device: Any) -> torch.device:

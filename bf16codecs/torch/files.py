@@ -15,7 +15,7 @@ from bf16codecs.convert import safetensors_to_hdf5, safetensors_to_zarr
 from bf16codecs.model.model import open_model
 from bf16codecs.store.kinds import Kind, suffix_of
 from bf16codecs.torch.memory import source_of
-from bf16codecs.torch.tied import check_metadata, check_tensors, tied_names, with_tied
+from bf16codecs.torch.tied import check_metadata, checked_tensors, tied_names, with_tied
 
 __all__ = ["as_tensor", "load_file", "save_file"]
 
@@ -92,7 +92,8 @@ def save_file(
         If a name is no string, or what it names is no tensor, or `metadata` has anything but
         strings.
     ValueError
-        If a tensor cannot be stored, as one without data, or `filename` has another suffix.
+        If a tensor cannot be stored, as one without data, or of a class that computes its numbers
+        from other data, or `filename` has another suffix.
 
     Examples
     --------
@@ -101,11 +102,11 @@ def save_file(
     """
     path = Path(given_path(filename, "store"))
     convert = _conversion(path)
-    check_tensors(tensors)
+    plain = checked_tensors(tensors)
     check_metadata(metadata)
-    told = with_tied(tied_names(tensors), metadata)
+    told = with_tied(tied_names(plain), metadata)
     name = path.name.removesuffix(path.suffix).removesuffix(".zarr") or "model"
-    source = source_of(tensors, told, Path(f"{name}.safetensors"))
+    source = source_of(plain, told, Path(f"{name}.safetensors"))
     convert(source, filename, **{"overwrite": True, **options})
 
 

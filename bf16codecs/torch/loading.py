@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn.parameter import is_lazy
 
-from bf16codecs._torch_tensors import is_memory_of, memory_of, torch_dtype
+from bf16codecs._torch_tensors import is_memory_of, memory_of, plain_tensor, torch_dtype
 from bf16codecs.model.gpu import Target, gpu_of, read_into_torch
 from bf16codecs.model.model import Model, open_model
 from bf16codecs.model.tensor import LazyTensor
@@ -21,7 +21,7 @@ from bf16codecs.torch.tied import tied_names
 if TYPE_CHECKING:
     from bf16codecs.cuda.device import Device
 
-__all__ = ["checked_names", "load_into"]
+__all__ = ["checked_names", "load_into", "refuse_computed"]
 
 #: What a tensor of the module is to be, in the order in which they would be copied.
 Copies = list[tuple[torch.Tensor, "_Stored"]]
@@ -83,7 +83,8 @@ def load_into(
         If the store is damaged. If that is found while tensors are decoded, what the module has is
         undefined: load something else into it.
     FileNotFoundError, TypeError, ValueError
-        As `bf16codecs.open_model` raises them; TypeError also if `module` is no module.
+        As `bf16codecs.open_model` raises them; TypeError also if `module` is no module, ValueError
+        if a tensor of it is of a class that computes its numbers from other data.
 
     Examples
     --------
@@ -97,6 +98,7 @@ def load_into(
         raise TypeError(f"module must be a torch.nn.Module, not {type(module).__name__}")
     copies: Copies = []
     with open_model(path, storage_options, max_bytes, base) as model:
+        refuse_computed(module, model)
         keys = module.load_state_dict(_state_dict(module, model, copies), strict=False)
         names = checked_names(module, model.where, keys, model, strict)
         # Of what is copied to one tensor, the last one stays there.
@@ -149,18 +151,9 @@ def _state_dict(module: torch.nn.Module, model: Model, copies: Copies) -> dict[s
     """Return what `load_state_dict` takes: stand-ins, and tensors where these would not do."""
     lazy = dict(model.items())
     check_together(list(lazy.values()))
-    with_a_say = tuple(
-        f"{name}." if name else ""
-        for name, part in module.named_modules(remove_duplicate=False)
-        if _has_a_say(part)
-    )
+    with_a_say = _with_a_say(module)
     decoded = model.load("torch", [name for name in lazy if name.startswith(with_a_say)])
-    own = dict(
-        chain(
-            module.named_parameters(remove_duplicate=False),
-            module.named_buffers(remove_duplicate=False),
-        )
-    )
+    own = _own_tensors(module)
     # Of others, PyTorch warns that they are not copied to "meta".
     device = "meta" if any(tensor.is_meta for tensor in own.values()) else "cpu"
 
@@ -170,6 +163,33 @@ def _state_dict(module: torch.nn.Module, model: Model, copies: Copies) -> dict[s
         return _Stored.of(tensor, () if is_scalar else tensor.shape, device, copies)
 
     return {n: decoded[n] if n in decoded else stand_in(tensor) for n, tensor in lazy.items()}
+
+
+def refuse_computed(module: torch.nn.Module, names: Container[str]) -> None:
+    """Raise ValueError if what PyTorch would copy to a tensor of these names would be lost."""
+    with_a_say = _with_a_say(module)
+    for name, tensor in _own_tensors(module).items():
+        if name in names and not name.startswith(with_a_say) and not is_lazy(tensor):
+            plain_tensor(tensor, name)
+
+
+def _own_tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Return parameters and buffers by all of their names."""
+    return dict(
+        chain(
+            module.named_parameters(remove_duplicate=False),
+            module.named_buffers(remove_duplicate=False),
+        )
+    )
+
+
+def _with_a_say(module: torch.nn.Module) -> tuple[str, ...]:
+    """Return how the names begin of what is loaded by code of modules, or where hooks look on."""
+    return tuple(
+        f"{name}." if name else ""
+        for name, part in module.named_modules(remove_duplicate=False)
+        if _has_a_say(part)
+    )
 
 
 def _has_a_say(module: torch.nn.Module) -> bool:

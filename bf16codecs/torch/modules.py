@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from bf16codecs.torch.files import load_file, save_file
-from bf16codecs.torch.loading import checked_names
-from bf16codecs.torch.tied import check_metadata, check_tensors, tied_names, with_tied
+from bf16codecs.torch.loading import checked_names, refuse_computed
+from bf16codecs.torch.tied import check_metadata, checked_tensors, tied_names, with_tied
 
 __all__ = ["load_model", "save_model"]
 
@@ -38,8 +38,7 @@ def save_model(
     TypeError, ValueError
         As `save_file` raises them: of extra state that is no tensor, of sparse buffers.
     """
-    tensors = model.state_dict()
-    check_tensors(tensors)
+    tensors = checked_tensors(model.state_dict())
     check_metadata(metadata)
     tied = tied_names(tensors)
     alone = {name: tensor for name, tensor in tensors.items() if name not in tied}
@@ -73,7 +72,10 @@ def load_model(
     ------
     RuntimeError
         If there are such tensors and `strict` is true, or one has another shape.
+    ValueError
+        If a tensor of the module is of a class that computes its numbers from other data.
     """
     tensors = load_file(filename, device, **options)
+    refuse_computed(model, tensors)
     keys = model.load_state_dict(tensors, strict=False)
     return checked_names(model, os.fspath(filename), keys, tensors, strict)

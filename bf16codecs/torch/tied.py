@@ -8,12 +8,13 @@ from typing import Any
 import torch
 
 from bf16codecs._dtypes import DTYPE_NAMES
+from bf16codecs._torch_tensors import plain_tensor
 
 __all__ = [
     "DTYPES",
     "TORCH_DTYPES",
     "check_metadata",
-    "check_tensors",
+    "checked_tensors",
     "stored_form",
     "tied_names",
     "with_tied",
@@ -37,8 +38,14 @@ def stored_form(dtype: torch.dtype, shape: tuple[int, ...]) -> tuple[str, tuple[
     return name, (*shape[:-1], 2 * shape[-1]) if name == "F4" else shape  # two numbers in an item
 
 
-def check_tensors(tensors: Any) -> None:
-    """Raise TypeError or ValueError unless these are tensors by name that can be stored."""
+def checked_tensors(tensors: Any) -> dict[str, torch.Tensor]:
+    """Return tensors as those that have their numbers in memory.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If these are no tensors by name, or one cannot be stored.
+    """
     if not isinstance(tensors, Mapping):
         raise TypeError(f"tensors must be a dict of tensors by name, not {type(tensors).__name__}")
     for name, tensor in tensors.items():
@@ -56,6 +63,7 @@ def check_tensors(tensors: Any) -> None:
                 f" dtypes are {', '.join(str(d).removeprefix('torch.') for d in DTYPES)}, and the"
                 " layout torch.strided (.to_dense())"
             )
+    return {name: plain_tensor(tensor, name) for name, tensor in tensors.items()}
 
 
 def check_metadata(metadata: Any) -> None:

@@ -110,6 +110,46 @@ class Wrapped(torch.Tensor):
         return cls(result) if function is torch.ops.aten.detach.default else result
 
 
+class Coded(torch.Tensor):
+    """A subclass whose numbers are codes times a scale, as those of quantized weights are."""
+
+    @staticmethod
+    def __new__(cls, codes, scale):
+        coded = torch.Tensor._make_wrapper_subclass(cls, codes.shape, dtype=torch.float32)
+        coded.codes, coded.scale = codes, scale
+        return coded
+
+    @classmethod
+    def of(cls, code, shape=(64, 300)):
+        """Make one of equal codes."""
+        return cls(torch.full(shape, code, dtype=torch.int8), torch.tensor(0.5))
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        if function is torch.ops.aten.detach.default:
+            return cls(args[0].codes, args[0].scale)
+        args = [arg.codes * arg.scale if isinstance(arg, cls) else arg for arg in args]
+        return function(*args, **(kwargs or {}))
+
+
+class Halves(torch.Tensor):
+    """A subclass with numbers in memory, and what they lack in other memory."""
+
+    @staticmethod
+    def __new__(cls, high, low):
+        made = torch.Tensor._make_wrapper_subclass(cls, high.shape, dtype=high.dtype)
+        made.high, made.low = high, low
+        return made
+
+    def __tensor_flatten__(self):
+        return ["high", "low"], None
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        args = [arg.high if isinstance(arg, cls) else arg for arg in args]
+        return function(*args, **(kwargs or {}))
+
+
 class Renaming(nn.Linear):
     """Takes what it had another name for."""
 

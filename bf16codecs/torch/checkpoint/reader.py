@@ -28,7 +28,7 @@ from bf16codecs._chunks.on_device import decodes_there
 from bf16codecs._dtypes import ARRAY_DTYPES
 from bf16codecs._paths import given_path
 from bf16codecs._threads import codec_threads, run_all
-from bf16codecs._torch_tensors import as_tensor, is_memory_of, memory_of
+from bf16codecs._torch_tensors import as_tensor, is_memory_of, memory_of, plain_tensor
 from bf16codecs.errors import StoreError
 from bf16codecs.model.gpu import LOADING_THREADS, Target, gpu_of, read_into_torch
 from bf16codecs.model.model import Model, open_model
@@ -161,6 +161,9 @@ class StoreReader(StorageReader):
         ------
         TypeError
             If a tensor is to be loaded into one of another dtype, and nothing is said of `cast`.
+        ValueError
+            If one is to be loaded into a tensor of a class that computes its numbers from other
+            data.
         """
         opened = self._opened()._home.opened
         processes = plan.storage_data if isinstance(plan.storage_data, int) else 1
@@ -263,7 +266,7 @@ class _Wanted:
         array, kind = opened.tensor(name)
         opened.check_header(name)
         kind = kind or next(k for k, dtype in ARRAY_DTYPES.items() if dtype == array.dtype.name)
-        target = planner.resolve_tensor(item).detach()
+        target = plain_tensor(planner.resolve_tensor(item), name).detach()
         dtype, memory, gpu = TORCH_DTYPES[kind], None, None
         if target.dtype != dtype and not cast:
             raise TypeError(

@@ -14,7 +14,7 @@ from torch.distributed.checkpoint import SavePlanner
 from torch.distributed.checkpoint.planner import WriteItem
 
 from bf16codecs._chunks.grid import ArrayPlan
-from bf16codecs._torch_tensors import in_a_row
+from bf16codecs._torch_tensors import in_a_row, plain_tensor
 from bf16codecs.convert.repeated import find_repeated
 from bf16codecs.torch.checkpoint.encoding import chunks_of
 from bf16codecs.torch.checkpoint.grids import Box, common
@@ -42,16 +42,18 @@ class Shard:
         Raises
         ------
         ValueError
-            If it has another shape or dtype than was planned.
+            If it has another shape or dtype than was planned, or is of a class that computes its
+            numbers from other data.
         """
-        tensor = planner.resolve_data(item)
-        assert isinstance(tensor, torch.Tensor)
+        found = planner.resolve_data(item)
+        assert isinstance(found, torch.Tensor)
+        tensor = plain_tensor(found, item.index.fqn)
         box = box_of(item)
         assert item.tensor_data is not None
         # torch plans anew only where shapes differ, if it is told to keep plans.
         planned = item.tensor_data.properties.dtype, box.sizes
-        if (found := (tensor.dtype, tuple(tensor.shape))) != planned:
-            text = "is {} of {}, planned as {} of {}".format(*found, *planned)
+        if (own := (tensor.dtype, tuple(tensor.shape))) != planned:
+            text = "is {} of {}, planned as {} of {}".format(*own, *planned)
             raise ValueError(f"tensor {item.index.fqn!r}: {text}")
         return cls(item, box, tensor.detach())
 
