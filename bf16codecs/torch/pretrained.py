@@ -19,6 +19,8 @@ from bf16codecs.torch.patching import Chosen, transformers_loads
 __all__ = ["from_pretrained"]
 
 _CONFIG = "config.json"
+# Of a folder without the model that it is for.
+_ADAPTER_CONFIG = "adapter_config.json"
 
 
 def from_pretrained(
@@ -42,8 +44,9 @@ def from_pretrained(
         A class with `from_pretrained`: ``AutoModelForCausalLM``, ``LlamaModel`` and so on.
     path
         A folder with ``config.json`` and a store, ``model.zarr`` (or ``model.zarr.zip``,
-        ``model.h5``), such as `bf16codecs.convert.pack_hugging_face` makes. Or a store by itself:
-        whatever `bf16codecs.open_model` opens, but a folder of safetensors.
+        ``model.h5``), such as `bf16codecs.convert.pack_hugging_face` makes; with PEFT, that of an
+        adapter, too. Or a store by itself: whatever `bf16codecs.open_model` opens, but a folder of
+        safetensors.
     config
         The configuration, or a folder that has it. By default it is the ``config.json`` of the
         folder; of a store by itself, that in it or beside it.
@@ -80,7 +83,7 @@ def from_pretrained(
     _check_kinds(cls, config)
     if options.get("use_safetensors") is False:
         raise ValueError("use_safetensors=False: the weights are in the store: leave it out")
-    if "state_dict" in options or "gguf_file" in options:
+    if options.get("state_dict") is not None or options.get("gguf_file") is not None:
         raise TypeError("from_pretrained of a store takes neither state_dict nor gguf_file")
     store, folder = _located(given_path(path, "model"))
     subfolder = options.get("subfolder") or ""
@@ -154,6 +157,8 @@ def _own_configuration(store: str | None, folder: Path | None, subfolder: str) -
     for place in places:
         if (place / subfolder / _CONFIG).is_file():
             return place
+    if folder is not None and (folder / subfolder / _ADAPTER_CONFIG).is_file():
+        return folder
     raise FileNotFoundError(
         errno.ENOENT, f"No {_CONFIG} {where}: give config=", store or str(folder)
     )

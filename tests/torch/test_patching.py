@@ -19,6 +19,7 @@ hf = lazily("transformers")
 modeling = lazily("transformers.modeling_utils")
 bf16torch = lazily("bf16codecs.torch")
 patching = lazily("bf16codecs.torch.patching")
+stored_files = lazily("bf16codecs.torch.stored_files")
 
 pytestmark = pytest.mark.usefixtures("needs_transformers", "no_network")
 
@@ -28,6 +29,15 @@ def patch():
     bf16torch.patch_transformers()
     yield
     bf16torch.unpatch_transformers()
+
+
+def places():
+    """Return where ours are put in this release of transformers."""
+    return [place for place in patching.PLACES if place.function is not None]
+
+
+def functions():
+    return [place.function for place in places()]
 
 
 def test_unchanged_code_loads_packed_folders(native, folder, patch):
@@ -46,11 +56,10 @@ def test_unchanged_code_loads_packed_folders(native, folder, patch):
 
 
 def test_patching_replaces_and_restores(patch):
-    for name in patching._REPLACED:
-        assert hasattr(getattr(modeling, name), "__wrapped__")
+    ours = functions()
     bf16torch.unpatch_transformers()
-    for name in patching._REPLACED:
-        assert not hasattr(getattr(modeling, name), "__wrapped__")
+    theirs = functions()
+    assert [function.__wrapped__ for function in ours] == theirs
 
 
 def test_what_others_put_on_top_stays(native, folder, monkeypatch):
@@ -75,8 +84,8 @@ def test_what_others_put_on_top_stays(native, folder, monkeypatch):
 @pytest.fixture
 def restored(monkeypatch):
     """Put back what a test leaves there."""
-    for name in patching._REPLACED:
-        monkeypatch.setattr(f"transformers.modeling_utils.{name}", getattr(modeling, name))
+    for place in places():
+        monkeypatch.setattr(f"{place.module}.{place.name}", place.function)
 
 
 @pytest.mark.usefixtures("restored")
@@ -84,24 +93,24 @@ def test_what_others_put_on_top_without_saying_so(native, folder):
     """It stays, nothing fails, and what is patched again is patched."""
     bf16torch.patch_transformers()
     calls = []
-    for name in patching._REPLACED:
-        below = getattr(modeling, name)
-        setattr(modeling, name, lambda *a, _f=below, **k: calls.append(_f) or _f(*a, **k))
-    theirs = [getattr(modeling, name) for name in patching._REPLACED]
+    for place in places():
+        below = place.function
+        place.put(lambda *a, _f=below, **k: calls.append(_f) or _f(*a, **k))
+    theirs = functions()
     assert same(hf.AutoModelForCausalLM.from_pretrained(folder), tiny_llama())
     bf16torch.patch_transformers()
     for _ in range(2):
         assert same(bf16torch.from_pretrained(hf.AutoModelForCausalLM, folder), tiny_llama())
     bf16torch.unpatch_transformers()
-    assert [getattr(modeling, name) for name in patching._REPLACED] == theirs
+    assert functions() == theirs
     with pytest.raises(OSError, match=r"model\.safetensors"):
         hf.AutoModelForCausalLM.from_pretrained(folder)
     assert same(bf16torch.from_pretrained(hf.AutoModelForCausalLM, folder), tiny_llama())
-    assert [getattr(modeling, name) for name in patching._REPLACED] == theirs
+    assert functions() == theirs
     bf16torch.patch_transformers()
     assert same(hf.AutoModelForCausalLM.from_pretrained(folder), tiny_llama())
     bf16torch.unpatch_transformers()
-    assert [getattr(modeling, name) for name in patching._REPLACED] == theirs
+    assert functions() == theirs
     assert same(hf.AutoModelForCausalLM.from_pretrained(native), tiny_llama())
     assert calls
 
@@ -109,7 +118,7 @@ def test_what_others_put_on_top_without_saying_so(native, folder):
 @pytest.mark.usefixtures("restored")
 def test_what_takes_the_place_of_ours(folder):
     """Whatever it is: there is nothing left to undo, and it is looked at before it is replaced."""
-    before = [getattr(modeling, name) for name in patching._REPLACED]
+    before = functions()
     bf16torch.patch_transformers()
     modeling.load_state_dict = lambda path: None
     with pytest.raises(ImportError, match="install one of these"):
@@ -120,7 +129,7 @@ def test_what_takes_the_place_of_ours(folder):
     bf16torch.patch_transformers()
     assert same(hf.AutoModelForCausalLM.from_pretrained(folder), tiny_llama())
     bf16torch.unpatch_transformers()
-    assert [getattr(modeling, name) for name in patching._REPLACED] == before
+    assert functions() == before
 
 
 def test_pipelines(tmp_path, native, folder, patch):
@@ -162,7 +171,7 @@ def test_other_folders_and_names_are_as_before(tmp_path, monkeypatch, patch):
     with pytest.raises(OSError, match=r"model\.safetensors"):
         hf.AutoModelForCausalLM.from_pretrained(tmp_path / "empty")
     with pytest.raises(OSError, match=r"connect|no-such"):
-        hf.AutoModelForCausalLM.from_pretrained("no-such/model", local_files_only=True)
+        hf.LlamaForCausalLM.from_pretrained("no-such/model", local_files_only=True)
     state = tiny_llama().state_dict()
     ours = hf.LlamaForCausalLM.from_pretrained(None, config=tiny_config(), state_dict=state)
     assert same(ours, tiny_llama())
@@ -215,7 +224,7 @@ def test_threads(native, folder, tmp_path):
 
 def test_state_dicts_at_a_place(folder, patch):
     """As transformers loads them for DeepSpeed: whole, on the CPU or without data."""
-    path = patching._StorePath(str(folder / "model.zarr"))
+    (path,), _ = stored_files.files_in(str(folder / "model.zarr"), {})
     state = modeling.load_state_dict(path, map_location="cpu")
     assert bits_of(tiny_llama())["model.norm.weight"][1] == tuple(state["model.norm.weight"].shape)
     empty = modeling.load_state_dict(path, map_location="meta")

@@ -15,7 +15,6 @@ from tiny_llama import packed, same, saved, tiny_config, tiny_llama
 
 torch = lazily("torch")
 hf = lazily("transformers")
-modeling = lazily("transformers.modeling_utils")
 bf16torch = lazily("bf16codecs.torch")
 patching = lazily("bf16codecs.torch.patching")
 
@@ -288,10 +287,10 @@ def test_damaged_stores(folder, tmp_path):
 
 
 def test_nothing_is_left_behind(folder, tmp_path):
-    before = [getattr(modeling, name) for name in patching._REPLACED]
+    before = [place.function for place in patching.PLACES]
     bf16torch.from_pretrained(hf.AutoModelForCausalLM, folder)
     with pytest.raises(StoreError):
         bf16torch.from_pretrained(hf.AutoModelForCausalLM, folder, variant="x")
-    assert [getattr(modeling, name) for name in patching._REPLACED] == before
+    assert [place.function for place in patching.PLACES] == before
     with pytest.raises(OSError, match=r"model\.safetensors"):
         hf.AutoModelForCausalLM.from_pretrained(folder)
