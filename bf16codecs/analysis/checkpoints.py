@@ -11,6 +11,7 @@ from bf16codecs.convert.step_numbers import step_told
 from bf16codecs.errors import StepNotFoundError
 from bf16codecs.model.model import Model
 from bf16codecs.model.run import Run, open_model_or_run
+from bf16codecs.store.opening import split_step
 from bf16codecs.store.run_layout import listed
 
 __all__ = ["Checkpoints"]
@@ -145,10 +146,15 @@ def _one_model(model: Model | Run) -> Model:
 def _numbers_told(models: Sequence[Model]) -> Sequence[int | None]:
     """Return the numbers of models' steps, if names or metadata tell a different one of each."""
     if len(models) > 1:  # of one, headers need not be read for it
-        numbers = [step_told([model.metadata() or {}], model.where) for model in models]
+        numbers = [_number_told(model) for model in models]
         if None not in numbers and len(set(numbers)) == len(numbers):
             return numbers
     return [None] * len(models)
+
+
+def _number_told(model: Model) -> int | None:
+    _, step = split_step(model.where)
+    return step_told([model.metadata() or {}], model.where) if step is None else step
 
 
 def _alternatives(label: str) -> Iterator[str]:

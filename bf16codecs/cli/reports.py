@@ -73,7 +73,14 @@ def report(
         What else that object has.
     """
     if as_json:
-        about = {"source": source, "target": target, "done": done, "verified": verified}
+        about: dict[str, Any] = {
+            "source": source,
+            "target": target,
+            "done": done,
+            "verified": verified,
+        }
+        if summary.step is not None:
+            about |= {"step": summary.step, "step_by": summary.step_by or None}
         show_json(about | summary_json(summary) | dict(more or {}))
         return
     if isinstance(source, tuple):
@@ -82,7 +89,8 @@ def report(
     sizes = [format_size(summary.nbytes), format_size(summary.stored_nbytes)]
     if done == "restored":
         sizes.reverse()
-    notes = [_NOTES.get(done, done)] if done != "converted" else []
+    notes = [] if summary.step is None else [_step_note(summary.step, summary.step_by)]
+    notes += [_NOTES.get(done, done)] if done != "converted" else []
     # Files are restored only if they have the digest that they should have.
     notes += ["verified"] if verified and done != "restored" else []
     if done == "restored" and summary.objects:
@@ -96,6 +104,11 @@ def report(
         say(printable(summary.base))
     if summary.loss is not None:
         say(summary.loss.described())
+
+
+def _step_note(number: int, by: str) -> str:
+    """Name the step that was appended, and where it was read: a wrong one is in the run."""
+    return f"step {number}" + (f" (by its {printable(by)})" if by else "")
 
 
 def took(summary: Summary) -> str:

@@ -23,7 +23,7 @@ from bf16codecs.convert.appending import Step, add_step
 from bf16codecs.convert.defaults import DEFAULT_GROUP, DEFAULT_STEP_SIZE
 from bf16codecs.convert.run_packing import pack_hdf5, pack_zip
 from bf16codecs.convert.sources import opened_source
-from bf16codecs.convert.step_numbers import check_common, ordered_steps, step_of
+from bf16codecs.convert.step_numbers import StepTold, check_common, ordered_steps, step_of
 from bf16codecs.convert.summary import Progress, Summary, shifted
 from bf16codecs.convert.target import (
     absolute_target,
@@ -103,7 +103,7 @@ def safetensors_to_run(
     Raises
     ------
     SafetensorsError
-        If a source is damaged, two are of the same step, or one tells of none.
+        If a source is damaged, two are of the same step, or it is not certain which one is.
     StoreError
         If one has no tensor in common with those before it.
     FileExistsError
@@ -182,7 +182,7 @@ def append_to_run(
         The run. If nothing is there, it is made: in an HDF5 file if `as_hdf5` says so.
     step
         The number of the step, above that of the last one; by default the checkpoint's metadata or
-        its name tell.
+        its name tell, behind a word: ``step-600``, ``checkpoint-600``.
     codec, level, keyframe_every, zarr_format
         As for `safetensors_to_run`, for a new run. One that is there has its own; others are
         refused.
@@ -192,13 +192,13 @@ def append_to_run(
     Returns
     -------
     Summary
-        Of the step: its `stored_nbytes` is what was written. `is_begun` tells whether it is the
-        first one.
+        Of the step: its `stored_nbytes` is what was written, `step` its number, and `step_by` what
+        told that. `is_begun` tells whether it is the first one.
 
     Raises
     ------
     SafetensorsError
-        If the source is damaged, or nothing tells which step it is.
+        If the source is damaged, or it is not certain which step it is.
     StoreError
         If `store` is not a run that can grow, or the checkpoint is not of it.
     ValueError
@@ -211,9 +211,9 @@ def append_to_run(
     """
     start = time.perf_counter()
     source = opened_source(src, open_to_store)
-    number = step_of(source, src) if step is None else step
     target = Path(given_path(store, "run"))
     absolute_target(store, source.paths)
+    told = step_of(source, src) if step is None else StepTold(step)
     recover_missing(target)
     if not os.path.lexists(target) or is_free_folder(target):
         if _kind_of(target, as_hdf5) is Kind.ZIP:
@@ -224,7 +224,7 @@ def append_to_run(
             summary = safetensors_to_run(
                 [src],
                 store,
-                steps=[number],
+                steps=[told.number],
                 keyframe_every=DEFAULT_GROUP if keyframe_every is None else keyframe_every,
                 codec=codec or DEFAULT_CODEC,
                 level=level,
@@ -237,7 +237,7 @@ def append_to_run(
                 sync=sync,
                 progress=progress,
             )
-            return replace(summary, is_begun=True)
+            return replace(summary, is_begun=True, step=told.number, step_by=told.by)
         except FileExistsError as e:
             text = "another process has begun it meanwhile: append again"
             raise FileExistsError(e.errno, text, str(target)) from e
@@ -247,17 +247,25 @@ def append_to_run(
         _to_append(target, durable=sync) as (writer, run, kind),
     ):
         info = run.run
-        _check_order(run, number)
+        _check_order(run, told.number)
         choice = own_choice(target, info, codec, level, keyframe_every, zarr_format)
         _check_options(choice, info.group, chunk_size)
         report = shifted(progress, "convert", 0, source.nbytes)
         largest = MAX_HDF5_CHUNK if kind is Kind.HDF5 else None
         kinds = kinds_of(sha256)
-        checkpoint = Step(source, number, choice, chunk_size, largest, kinds, verify, report)
+        checkpoint = Step(source, told.number, choice, chunk_size, largest, kinds, verify, report)
         _, nbytes = add_step(writer, run, info, checkpoint)
-        _interrupt.finish(f"{target}, with step {number}")
+        _interrupt.finish(f"{target}, with step {told.number}")
     tensors = sum(len(file.header.tensors) for file in source.files)
-    return Summary(len(source.files), tensors, source.nbytes, nbytes, time.perf_counter() - start)
+    return Summary(
+        len(source.files),
+        tensors,
+        source.nbytes,
+        nbytes,
+        time.perf_counter() - start,
+        step=told.number,
+        step_by=told.by,
+    )
 
 
 @contextmanager

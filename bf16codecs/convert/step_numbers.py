@@ -6,46 +6,72 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from bf16codecs._arguments import for_caller
 from bf16codecs.convert.sources import opened_source
 from bf16codecs.errors import SafetensorsError, StoreError
 from bf16codecs.safetensors import Source, open_to_store
 
-__all__ = ["check_common", "ordered_steps", "series_of", "step_of", "step_told"]
+__all__ = ["StepTold", "check_common", "ordered_steps", "series_of", "step_of", "step_told"]
 
 _KEYS = ("step", "global_step", "iteration")
-_NAMED = re.compile(
-    r"(?:step|iter(?:ation)?|checkpoint|ckpt|epoch)s?[-_=.]?(\d{1,18})", re.IGNORECASE
-)
-# Not those of fp32, or of model-00001-of-00002.
-_ALONE = re.compile(r"(?<![A-Za-z0-9])(\d{1,18})(?![A-Za-z0-9])")
-_SHARD = re.compile(r"\d+-of-\d+")
+# No part of a word, as in step_10k and step-4bit, and no part of several, as in fairseq's
+# checkpoint_1_500 (an epoch and an update), 0.9999 or a date; nor that of a shard.
+_NUMBER = r"(\d{1,19})(?![A-Za-z0-9]|[-_.]\d|-of-\d)"
+# What tells a step: the first of these that a name has, or that of its folder. Names of models have
+# other numbers, as llama-3-8b; checkpoint1 is an epoch, of fairseq, and steps1 a folder of steps.
+_PATTERNS = [
+    re.compile(pattern + _NUMBER, re.IGNORECASE)
+    for pattern in (
+        r"(?<![A-Za-z])(?:(?:global)?step|iter(?:ation)?|(?:checkpoint|ckpt)(?=[-_=. ]))"
+        r"(?:s?[-_=. ])?",
+        r"(?<![A-Za-z])epoch(?:s?[-_=. ])?",
+        r"^(?=\d+(?:\.(?:zarr|zip|h5|hdf5|safetensors|index\.json))*$)",
+    )
+]
+# What has a digit, in a message.
+_WITH_DIGITS = re.compile(r"[A-Za-z0-9]*\d[A-Za-z0-9]*")
 
 
-def step_of(source: Source, path: str | os.PathLike[str]) -> int:
-    """Return the number of a checkpoint's step.
+class StepTold(NamedTuple):
+    """The number of a checkpoint's step, and what told it; empty if the caller did."""
+
+    number: int
+    by: str = ""
+
+
+def step_of(source: Source, path: str | os.PathLike[str]) -> StepTold:
+    """Return which step a checkpoint is.
 
     Its safetensors metadata have it as ``step``, ``global_step`` or ``iteration``; else its name
-    does, or that of its folder: ``model-step00600.safetensors``, ``checkpoint-600``.
+    does, or that of its folder, behind a word that says so: ``model-step00600.safetensors``,
+    ``checkpoint-600``. A name may be nothing but the number.
 
     Raises
     ------
     SafetensorsError
-        If nothing tells.
+        If nothing tells, or it is not certain. Who guesses here gives a step a wrong number.
     """
-    found = step_told((file.header.metadata for file in source.files), path)
-    if found is not None:
-        return found
+    found = _all_told((file.header.metadata for file in source.files), path)
+    if len({told.number for told in found}) == 1:
+        return found[0]
+    if found:
+        why = " or ".join(f"{told.number} by its {told.by}" for told in dict.fromkeys(found))
+        why = f"which step it is is not certain, {why}"
+    else:
+        words = {name: _WITH_DIGITS.findall(name) for name in _names_in(os.fspath(path))}
+        named = [f"{', '.join(own)} in {name!r:.80}" for name, own in words.items() if own]
+        why = "neither its name nor its metadata tell for certain which step it is"
+        why += f" ({'; '.join(named)})" if named else ""
     raise SafetensorsError(
-        f"{os.fspath(path)}: neither its name nor its metadata tell which step it is:"
-        " name it like model-step00600.safetensors, or"
-        f" {for_caller('say it with step= or steps=', 'append it with st2zarr --append --step N')}"
+        f"{os.fspath(path)}: {why}: name it like model-step00600.safetensors, or"
+        f" {for_caller('say it with step= or steps=', 'append it with --append --step N')}"
     )
 
 
 def step_told(metadata: Iterable[Mapping[str, str]], path: str | os.PathLike[str]) -> int | None:
-    """Return the number of a checkpoint's step: see `step_of`; None if nothing tells.
+    """Return the number of a checkpoint's step: see `step_of`; None if it is not certain.
 
     Parameters
     ----------
@@ -54,34 +80,43 @@ def step_told(metadata: Iterable[Mapping[str, str]], path: str | os.PathLike[str
     path
         Where it is: a path or an address.
     """
-    for own in metadata:
-        for key in _KEYS:
-            text = own.get(key, "")
-            if text.isdecimal() and text.isascii() and len(text) <= 18:
-                return int(text)
-    found = map(_step_in, _names_in(os.fspath(path)))
-    return next((number for number in found if number is not None), None)
+    numbers = {told.number for told in _all_told(metadata, path)}
+    return numbers.pop() if len(numbers) == 1 else None
 
 
-def _step_in(name: str) -> int | None:
-    """Return the number of the step that a name tells, if it tells one."""
-    series = series_of(name)
-    return None if series is None else series[1]
+def _all_told(
+    metadata: Iterable[Mapping[str, str]], path: str | os.PathLike[str]
+) -> list[StepTold]:
+    """Return what tells the step, of the kind that goes first."""
+    pairs = [(key, own.get(key, "")) for own in metadata for key in _KEYS]
+    found = [StepTold(int(text), f"metadata {key!r}") for key, text in pairs if _is_number(text)]
+    names = _names_in(os.fspath(path))
+    for pattern in _PATTERNS:
+        found = found or [
+            StepTold(int(match[1]), f"name {name!r:.80}")
+            for name in names
+            for match in pattern.finditer(name)
+            if _is_number(match[1])
+        ]
+    return found
+
+
+def _is_number(text: str) -> bool:
+    return text.isdecimal() and text.isascii() and len(text) <= 19 and int(text) < 2**63
 
 
 def series_of(name: str) -> tuple[str, int] | None:
     """Return what the names of a series of checkpoints have in common, and the step of this one.
 
-    None if the name tells no step.
+    None if the name tells no step for certain.
 
     Examples
     --------
     >>> series_of("run2-step-600.zarr")
     ('run2-step-#.zarr', 600)
     """
-    name = _SHARD.sub("", name)
-    found = list(_NAMED.finditer(name)) or list(_ALONE.finditer(name))
-    if not found:
+    found = next(filter(None, (list(pattern.finditer(name)) for pattern in _PATTERNS)), [])
+    if len({int(match[1]) for match in found}) != 1:
         return None
     start, stop = found[-1].span(1)
     return f"{name[:start]}#{name[stop:]}", int(found[-1][1])
@@ -109,12 +144,12 @@ def ordered_steps(
     Raises
     ------
     SafetensorsError
-        If two have the same step, or one has none.
+        If two have the same step, or one's is not certain.
     """
     found: dict[int, tuple[Source, str]] = {}
     for i, path in enumerate(paths):
         source = opened_source(path, open_to_store)
-        number = step_of(source, path) if given is None else given[i]
+        number = step_of(source, path).number if given is None else given[i]
         if number in found:
             raise SafetensorsError(
                 f"{os.fspath(path)}: is step {number}, and so is {found[number][1]}"

@@ -37,6 +37,10 @@ class Summary:
     is_unchanged: bool = False
     #: Whether a run was made, because there was none to append to.
     is_begun: bool = False
+    #: The number of the step that was appended to a run, and what told it, such as "name 'step-7'";
+    #: empty if the caller did.
+    step: int | None = None
+    step_by: str = ""
     #: How many objects a checkpoint of a training job has, which are in no file.
     objects: int = 0
 

@@ -84,6 +84,8 @@ def test_series(tmp_path, demo_model):
     assert whole.tensors == found.tensors
     with bf16codecs.open_run(run) as opened:
         assert analyze(opened).steps == found.steps
+    one_by_one = analyze([f"{run}@{number}" for number in steps])
+    assert [step.step for step in one_by_one.steps] == ["300", "399", "400"]
     with pytest.raises(ValueError, match=r"a run, with steps 300, 399, 400: name .*run.zarr@400"):
         analyze(steps[400], run)
 

@@ -101,6 +101,23 @@ def test_one_model_does_not_replace_a_run(demo_model: Path, tmp_path: Path, comm
     done(command, "--series", other, store, "--overwrite")
 
 
+def test_the_line_of_an_append_names_the_step(demo_model: Path, tmp_path: Path) -> None:
+    """Where it was read from a name, a wrong number has to be seen."""
+    source, store = tmp_path / "checkpoint-500" / "llama-3-8b.safetensors", tmp_path / "run.zarr"
+    source.parent.mkdir()
+    shutil.copy(demo_model, source)
+    line = done("st2zarr", source, store, "--append")
+    assert line.endswith(", step 500 (by its name 'checkpoint-500'), began a new run, verified\n")
+    line = done("st2zarr", source, store, "--append", "--step", 600)
+    assert line.endswith(", step 600, appended, verified\n")
+    about = json.loads(done("st2zarr", source, tmp_path / "other", "--append", "--json"))
+    assert (about["step"], about["step_by"]) == (500, "name 'checkpoint-500'")
+    about = json.loads(done("st2zarr", source, store, "--append", "--step", 700, "--json"))
+    assert (about["step"], about["step_by"]) == (700, None)
+    unsure = run("st2zarr", demo_model, store, "--append").stderr
+    assert unsure.endswith(", or append it with --append --step N\n")
+
+
 def damage_attributes(store: Path, change: Callable[[str], str]) -> None:
     if store.is_dir():
         (store / "zarr.json").write_text(change((store / "zarr.json").read_text()))

@@ -249,7 +249,8 @@ def test_all_steps_of_a_run(kind: str, tmp_path: Path, source: Path) -> None:
     other = write_safetensors(tmp_path / "m-3.safetensors", arrays)
     name, options = TARGETS[kind]
     store = tmp_path / name
-    safetensors_to_run([source, near, other], store, chunk_size=4096, verify=False, **options)
+    options = {"steps": [1, 2, 3], "chunk_size": 4096, "verify": False, **options}
+    safetensors_to_run([source, near, other], store, **options)
     # The first version's frame, which the second one needs, and that of another tensor.
     safetensors_to_zarr(other, tmp_path / "other.zarr", chunk_size=4096)
     safetensors_to_zarr(source, tmp_path / "first.zarr", chunk_size=4096)
@@ -378,7 +379,7 @@ def test_a_server_that_ignores_ranges_is_no_damage(tmp_path: Path) -> None:
     pytest.importorskip("aiohttp")
     arrays = {f"t{i}": weights((256, 512), seed=i) for i in range(20)}
     source = write_safetensors(tmp_path / "m-1.safetensors", arrays)
-    safetensors_to_run([source], tmp_path / "run.zarr")
+    safetensors_to_run([source], tmp_path / "run.zarr", steps=[1])
     with serving(tmp_path) as server:
         server.ignore_ranges = True
         place = f"{server.url}/run.zarr"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bf16codecs import open_run
-from bf16codecs.convert import safetensors_to_run
+from bf16codecs.convert import append_to_run, safetensors_to_run
 from bf16codecs.safetensors import SafetensorsError
 from models import entry, file_bytes
 
@@ -19,9 +19,51 @@ NAMED = {
     "checkpoint-500/model.safetensors": 500,
     "checkpoint-500/model-00001-of-00002.safetensors": 500,
     "run3/Step-9/model.safetensors": 9,
-    "llama-7b-300.safetensors": 300,
     "42.safetensors": 42,
+    "500/model.safetensors": 500,
     "epoch2-step30.safetensors": 30,
+    # Of trainers: transformers, DeepSpeed, Pythia, Megatron, Lightning, OLMo, Amber, lit-gpt.
+    "checkpoint-500/llama-3-8b.safetensors": 500,
+    "global_step1000/mp_rank_00_model_states.safetensors": 1000,
+    "pythia-160m/step143000.safetensors": 143000,
+    "iter_0005000/model.safetensors": 5000,
+    "epoch=3-step=1000.safetensors": 1000,
+    "epoch=3-step=1000-v1.safetensors": 1000,
+    "epoch_3.safetensors": 3,
+    "step1000-tokens4B/model.safetensors": 1000,
+    "ckpt_100/model.safetensors": 100,
+    "iter-000500-ckpt.safetensors": 500,
+    "llama-3-8b-step-500.safetensors": 500,
+    "checkpoint-500/step-500.safetensors": 500,
+    "7/step-500.safetensors": 500,
+    "steps1/step-500.safetensors": 500,
+    "lora_steps_500.safetensors": 500,
+    f"step{2**63 - 1}.safetensors": 2**63 - 1,
+}
+
+#: Names that no step can be read from for certain, and what the message shows of each.
+UNCERTAIN = {
+    "llama-7b-300.safetensors": "7b, 300 in 'llama-7b-300'",
+    "Qwen2.5-0.5B/model.safetensors": "Qwen2, 5, 0, 5B in 'Qwen2.5-0.5B'",
+    "step_10k.safetensors": "10k in 'step_10k'",
+    "step-1431k-3T.safetensors": "1431k, 3T in",
+    "ema_0.9999_100000.safetensors": "0, 9999, 100000 in",
+    "model100000.safetensors": "model100000 in",
+    "2024-05-01/model.safetensors": "2024, 05, 01 in",
+    "v2/model.safetensors": "v2 in 'v2'",
+    "step-0.5.safetensors": "0, 5 in",
+    f"step{2**63}.safetensors": f"step{2**63} in",
+    f"step{10**19}.safetensors": f"step{10**19} in",
+    "step-4bit.safetensors": "4bit in",
+    "timestep3.safetensors": "timestep3 in",
+    "fp32.safetensors": "fp32 in",
+    "checkpoint_1_500.safetensors": "1, 500 in",
+    "checkpoint1.safetensors": "checkpoint1 in",
+    "checkpoint-00001-of-00002.safetensors": "00001, 00002 in",
+    "rl_model_1000_steps.safetensors": "1000 in",
+    "step-5-step-7.safetensors": "5 by its name 'step-5-step-7' or 7 by",
+    "checkpoint-500/step-600.safetensors": "600 by its name 'step-600' or 500 by its name 'checkp",
+    "7/42.safetensors": "42 by its name '42' or 7 by its name '7'",
 }
 
 
@@ -61,6 +103,39 @@ def test_metadata_that_are_no_number(folder: Path) -> None:
     for value in ("", "x", "-1", "1.5", "9" * 30, "\u0663"):
         path = checkpoint(folder / "step5.safetensors", step=value)
         assert steps_of([path]) == [5], ascii(value)
+
+
+def test_metadata_that_disagree(folder: Path) -> None:
+    path = checkpoint(folder / "step5.safetensors", step="3", global_step="77")
+    with pytest.raises(
+        SafetensorsError, match=r"3 by its metadata 'step' or 77 by its metadata 'g"
+    ):
+        steps_of([path])
+    assert steps_of([checkpoint(path, step="77", global_step="77")]) == [77]
+
+
+def test_names_that_are_not_certain(folder: Path) -> None:
+    """A step has its number for ever: who is not sure asks."""
+    for name, shown in UNCERTAIN.items():
+        path = checkpoint(folder / name)
+        with pytest.raises(SafetensorsError, match=r"certain.*with step= or steps=") as error:
+            steps_of([path])
+        assert shown in str(error.value), name
+
+
+def test_an_append_tells_where_it_read_the_step(folder: Path) -> None:
+    run = folder / "run.zarr"
+    in_folder = checkpoint(folder / "checkpoint-5" / "model.safetensors")
+    named = checkpoint(folder / "step-7.safetensors")
+    noted = checkpoint(folder / "step-8.safetensors", iteration="9")
+    for path, given, step, by in (
+        (in_folder, None, 5, "name 'checkpoint-5'"),
+        (named, None, 7, "name 'step-7'"),
+        (noted, None, 9, "metadata 'iteration'"),
+        (noted, 11, 11, ""),
+    ):
+        summary = append_to_run(path, run, given, sync=False)
+        assert (summary.step, summary.step_by) == (step, by)
 
 
 def test_nothing_tells(folder: Path) -> None:

@@ -276,6 +276,12 @@ def test_a_damaged_one_is_no_base(tmp_path: Path) -> None:
 
 
 def test_names_without_numbers(tmp_path: Path) -> None:
+    """Nor with others than that of a step: who removes must not guess."""
+    with pytest.raises(dcp.api.CheckpointException, match=r"name it like step-600\.zarr"):
+        dcp.save(
+            {"w": numbers(1)},
+            storage_writer=checkpoint.StoreWriter(tmp_path / "llama-3-8b.zarr", keep_last=2),
+        )
     with pytest.raises(dcp.api.CheckpointException, match=r"name it like step-600\.zarr"):
         dcp.save(
             {"w": numbers(1)}, storage_writer=checkpoint.StoreWriter(tmp_path / "last", keep_last=2)
