@@ -30,8 +30,9 @@ from bf16codecs.convert import (
     zarr_to_safetensors,
 )
 from bf16codecs.convert.plan import NoCommonTensorError
+from bf16codecs.convert.run_members import check_series
 from bf16codecs.convert.sources import opened_source
-from bf16codecs.convert.step_numbers import check_common, ordered_steps, step_of
+from bf16codecs.convert.step_numbers import ordered_steps, step_of
 from bf16codecs.model import open_model, open_run
 from bf16codecs.store.opening import open_run_store
 
@@ -138,7 +139,7 @@ def measure_run(
         require_folder_of(Path(place) / "stores")
     paths = {step_of(opened_source(path), path).number: path for path in sources}
     checkpoints = ordered_steps(sources)
-    check_common(checkpoints)
+    check_series(checkpoints, allow_changed_tensors=True)
     numbers = [number for number, _ in checkpoints]
     with _interrupt.temporary(), tempfile.TemporaryDirectory(dir=place) as own:
         stores = _Stores(Path(own), as_hdf5, threads, options)
@@ -197,6 +198,7 @@ class _Stores:
             as_hdf5=self._as_hdf5,
             threads=self._threads,
             verify=False,
+            allow_changed_tensors=True,
             **self._run_options,
         )
         after = _written_nbytes()

@@ -44,6 +44,11 @@ def run_options(function: Callable[..., None]) -> Callable[..., None]:
             metavar="N",
             help="Of a new run: every Nth step is coded whole, and those between as differences.",
         ),
+        click.option(
+            "--allow-changed-tensors",
+            is_flag=True,
+            help="Of a run: let tensors have another dtype or shape than in the steps before.",
+        ),
     )
     for option in reversed(options):
         function = option(function)
@@ -80,6 +85,7 @@ def run_job(sources: Sequence[str], options: dict[str, Any], others: Mapping[str
     """
     series, append = options.pop("series"), options.pop("append")
     step, every = options.pop("step"), options.pop("keyframe_every")
+    allow_changed = options.pop("allow_changed_tensors")
     if series and append:
         raise click.UsageError("--series makes a new run, --append continues one: choose one")
     if step is not None and not append:
@@ -91,6 +97,8 @@ def run_job(sources: Sequence[str], options: dict[str, Any], others: Mapping[str
     if not series and not append:
         if is_given("keyframe_every"):
             raise click.UsageError("--keyframe-every goes with --series and --append")
+        if allow_changed:
+            raise click.UsageError("--allow-changed-tensors goes with --series and --append")
         if options["base"] is not None:
             _check_codec(options, CodecChoice.check_difference)
         return Job.MODEL
@@ -103,7 +111,7 @@ def run_job(sources: Sequence[str], options: dict[str, Any], others: Mapping[str
         if value is not None:
             raise click.UsageError(f"{name} does not go with --series and --append")
     _check_codec(options, CodecChoice.check_run)
-    options["keyframe_every"] = every
+    options |= {"keyframe_every": every, "allow_changed_tensors": allow_changed}
     if not is_given("chunk_size"):
         options["chunk_size"] = DEFAULT_STEP_SIZE
     if series:

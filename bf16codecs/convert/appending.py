@@ -64,6 +64,8 @@ class Step:
         Decode every frame from where it was written, and compare.
     progress
         Called with the bytes done and the bytes in all.
+    allow_changed_tensors
+        Let tensors have another dtype or shape than in the steps before.
     """
 
     source: Source
@@ -74,6 +76,7 @@ class Step:
     digests: Sequence[str]
     verify: bool
     progress: Progress | None
+    allow_changed_tensors: bool
 
 
 def add_step(
@@ -109,7 +112,15 @@ def _add_step(
 ) -> tuple[RunInfo, int]:
     source = step.source
     before = [file.state() for file in source.files]
-    plan = plan_step(source, run, info, step.choice, step.chunk_size, step.largest_chunk)
+    plan = plan_step(
+        source,
+        run,
+        info,
+        step.choice,
+        step.chunk_size,
+        step.largest_chunk,
+        step.allow_changed_tensors,
+    )
     check_chunk_count((piece for piece in plan.pieces if piece.path in plan.new), step.chunk_size)
     _prepare(writer, info, plan)
     parent = _choose(run, info, source, step.choice)

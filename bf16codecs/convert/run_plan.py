@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 
 from bf16codecs._arguments import argument, for_caller
 from bf16codecs._chunks.array import ArrayReader
 from bf16codecs._chunks.grid import ArrayPlan, chunk_shape
-from bf16codecs._messages import counted, warn_caller
+from bf16codecs._messages import counted
 from bf16codecs.convert.repeated import find_repeated
-from bf16codecs.errors import StoreError, TensorChangeWarning
+from bf16codecs.convert.run_members import check_member
+from bf16codecs.errors import StoreError
 from bf16codecs.safetensors import Source, TensorInfo
 from bf16codecs.store.choice import CodecChoice
 from bf16codecs.store.entries import ROUNDED
@@ -57,6 +56,7 @@ def plan_step(
     choice: CodecChoice,
     chunk_size: int,
     largest_chunk: int | None = None,
+    allow_changed_tensors: bool = False,
 ) -> StepPlan:
     """Plan a step.
 
@@ -74,26 +74,22 @@ def plan_step(
         Largest size of one step in a chunk, in bytes, of new arrays.
     largest_chunk
         Largest size of a chunk with all steps of a group, in bytes; None for any.
+    allow_changed_tensors
+        Let tensors have another dtype or shape than before.
 
     Raises
     ------
     ValueError
         If a chunk would be larger.
     StoreError
-        If the run has none of the tensors, of any dtype, or an array that cannot grow.
+        If the checkpoint is not of the run, or the run has an array that cannot grow.
     """
     tensors = [tensor for file in source.files for tensor in file.header.tensors]
     repeated = find_repeated(source)
     stored = {t.name: t for t in tensors if t.name not in {**repeated.copies, **repeated.roundings}}
     known = _known_paths(run, info, stored)
-    if run is not None and tensors and not known and not _has_any(run, tensors):
-        raise StoreError(
-            f"{source.files[0].path}: is not of the run {run.where}: it has none of its tensors, by"
-            " name and shape"
-        )
     if run is not None:
-        new = [tensor for tensor in tensors if tensor.name not in known]
-        _warn_of_changes(run, new, source.files[0].path)
+        check_member(run, tensors, known, source.files[0].path, allow_changed_tensors)
         for path in sorted({*known.values(), *info.grown()}):
             _check_form(run, path)
     forms = [form for own in info.tensors.values() for form in own]
@@ -149,43 +145,6 @@ def _known_paths(
             if is_own and (array.dtype.name, array.shape[1:]) == expected:
                 found[name] = form.path
     return found
-
-
-def _has_any(run: RunReader, tensors: Sequence[TensorInfo]) -> bool:
-    """Tell whether a run has had one of these tensors, of any dtype and of the same shape."""
-    wanted = {(tensor.name, tensor.shape) for tensor in tensors}
-    for number in reversed(run.run.numbers):
-        with closing(run.step(number)) as step:
-            if any((t.name, t.shape) in wanted for h in step.headers for t in h.tensors):
-                return True
-    return False
-
-
-def _warn_of_changes(run: RunReader, tensors: Sequence[TensorInfo], path: Path) -> None:
-    """Warn of tensors that were there with other dtypes or shapes, and never with this one.
-
-    Readers then have to say which of several they mean, and no step can be taken back.
-    """
-    changed = []
-    for tensor in tensors:
-        if tensor.name in run.run.tensors:
-            names = sorted(run.variant_names(tensor.name), key=lambda name: run.steps_of(name)[-1])
-            known = [run.describe(name) for name in names]
-            if all((own.dtype, own.shape) != (tensor.dtype, tensor.shape) for own in known):
-                changed.append((tensor, known[-1]))
-    if not changed:
-        return
-    tensor, before = changed[0]
-    form, former = tensor.dtype, before.dtype
-    if form == former:
-        form, former = f"of shape {tensor.shape}", str(before.shape)
-    others = f", and {len(changed) - 1} more" if len(changed) > 1 else ""
-    warn_caller(
-        f"{path}: another dtype or shape than in the steps before has {tensor.name!r:.300} ({form},"
-        f" not {former}){others}: over time, such a tensor is read under the first step of each, as"
-        f" {run.variant_names(tensor.name)[0]!r:.300}; no step of a run can be removed",
-        TensorChangeWarning,
-    )
 
 
 def _check_form(run: RunReader, path: str) -> None:

@@ -21,9 +21,10 @@ from bf16codecs._replace import recover_missing
 from bf16codecs._threads import codec_threads
 from bf16codecs.convert.appending import Step, add_step
 from bf16codecs.convert.defaults import DEFAULT_GROUP, DEFAULT_STEP_SIZE
+from bf16codecs.convert.run_members import check_series
 from bf16codecs.convert.run_packing import pack_hdf5, pack_zip
 from bf16codecs.convert.sources import opened_source
-from bf16codecs.convert.step_numbers import StepTold, check_common, ordered_steps, step_of
+from bf16codecs.convert.step_numbers import StepTold, ordered_steps, step_of
 from bf16codecs.convert.summary import Progress, Summary, shifted
 from bf16codecs.convert.target import (
     absolute_target,
@@ -71,6 +72,7 @@ def safetensors_to_run(
     verify: bool = True,
     overwrite: bool = False,
     sync: bool = True,
+    allow_changed_tensors: bool = False,
     progress: Progress | None = None,
 ) -> Summary:
     """Convert the checkpoints of a run to one store, with the step as first axis.
@@ -93,6 +95,9 @@ def safetensors_to_run(
         Largest size of one step in a chunk, in bytes.
     as_hdf5
         Make an HDF5 file.
+    allow_changed_tensors
+        Let tensors have another dtype or shape than in the steps before. Over time, each is then
+        read in parts, under the first step of each; a `TensorChangeWarning` says so.
     threads, zarr_format, sha256, verify, overwrite, sync, progress
         As for `safetensors_to_zarr`.
 
@@ -105,7 +110,7 @@ def safetensors_to_run(
     SafetensorsError
         If a source is damaged, two are of the same step, or it is not certain which one is.
     StoreError
-        If one has no tensor in common with those before it.
+        If one has no tensor in common with those before it, or changed ones.
     FileExistsError
         If `store` exists and `overwrite` is false, or it is not a store.
     ValueError
@@ -116,11 +121,11 @@ def safetensors_to_run(
     checkpoints = ordered_steps(sources, steps)
     if not checkpoints:
         raise ValueError("a run needs at least one checkpoint")
-    check_common(checkpoints)
     paths = [path for _, source in checkpoints for path in source.paths]
     target = absolute_target(given_path(store, "target"), paths)
     kind = _kind_of(target, as_hdf5)
     check_store_name(store, target, kind)
+    check_series(checkpoints, allow_changed_tensors)
     largest = MAX_HDF5_CHUNK if kind is Kind.HDF5 else None
     total = sum(source.nbytes for _, source in checkpoints)
     done, kinds = 0, kinds_of(sha256)
@@ -141,7 +146,17 @@ def safetensors_to_run(
             with closing(_writer(place, written_kind, zarr_format, durable=False)) as writer:
                 report = shifted(progress, "convert", done, total)
                 with _opened(place, info) as run:
-                    step = Step(source, number, choice, chunk_size, largest, kinds, verify, report)
+                    step = Step(
+                        source,
+                        number,
+                        choice,
+                        chunk_size,
+                        largest,
+                        kinds,
+                        verify,
+                        report,
+                        allow_changed_tensors,
+                    )
                     info, _ = add_step(writer, run, info, step)
             done += source.nbytes
         if is_packed and kind is Kind.ZIP:
@@ -167,6 +182,7 @@ def append_to_run(
     sha256: bool = False,
     verify: bool = True,
     sync: bool = True,
+    allow_changed_tensors: bool = False,
     progress: Progress | None = None,
 ) -> Summary:
     """Append a checkpoint to a run store, in a Zarr folder or an HDF5 file, or begin one.
@@ -186,7 +202,7 @@ def append_to_run(
     codec, level, keyframe_every, zarr_format
         As for `safetensors_to_run`, for a new run. One that is there has its own; others are
         refused.
-    chunk_size, threads, as_hdf5, sha256, verify, sync, progress
+    chunk_size, threads, as_hdf5, sha256, verify, sync, allow_changed_tensors, progress
         As for `safetensors_to_run`.
 
     Returns
@@ -200,7 +216,8 @@ def append_to_run(
     SafetensorsError
         If the source is damaged, or it is not certain which step it is.
     StoreError
-        If `store` is not a run that can grow, or the checkpoint is not of it.
+        If `store` is not a run that can grow, or the checkpoint is not of it, or has tensors of
+        other dtypes or shapes.
     ValueError
         If the step is not after the last one, or another option makes no sense, or is not that
         of the run.
@@ -253,7 +270,17 @@ def append_to_run(
         report = shifted(progress, "convert", 0, source.nbytes)
         largest = MAX_HDF5_CHUNK if kind is Kind.HDF5 else None
         kinds = kinds_of(sha256)
-        checkpoint = Step(source, told.number, choice, chunk_size, largest, kinds, verify, report)
+        checkpoint = Step(
+            source,
+            told.number,
+            choice,
+            chunk_size,
+            largest,
+            kinds,
+            verify,
+            report,
+            allow_changed_tensors,
+        )
         _, nbytes = add_step(writer, run, info, checkpoint)
         _interrupt.finish(f"{target}, with step {told.number}")
     tensors = sum(len(file.header.tensors) for file in source.files)

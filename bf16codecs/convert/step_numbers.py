@@ -1,4 +1,4 @@
-"""Which step of its run a checkpoint is, from its metadata or its name, and which is of none."""
+"""Which step of its run a checkpoint is, from its metadata or its name."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 from bf16codecs._arguments import for_caller
 from bf16codecs.convert.sources import opened_source
-from bf16codecs.errors import SafetensorsError, StoreError
+from bf16codecs.errors import SafetensorsError
 from bf16codecs.safetensors import Source, open_to_store
 
-__all__ = ["StepTold", "check_common", "ordered_steps", "series_of", "step_of", "step_told"]
+__all__ = ["StepTold", "ordered_steps", "series_of", "step_of", "step_told"]
 
 _KEYS = ("step", "global_step", "iteration")
 # No part of a word, as in step_10k and step-4bit, and no part of several, as in fairseq's
@@ -156,24 +156,3 @@ def ordered_steps(
             )
         found[number] = source, os.fspath(path)
     return [(number, found[number][0]) for number in sorted(found)]
-
-
-def check_common(checkpoints: Sequence[tuple[int, Source]]) -> None:
-    """Refuse a series with a stranger in it: name two, since either may be the one.
-
-    Raises
-    ------
-    StoreError
-        If one has no tensor in common with those before it.
-    """
-    known: set[tuple[str, tuple[int, ...]]] = set()
-    before: Path | None = None
-    for _, source in checkpoints:
-        tensors = {(t.name, t.shape) for file in source.files for t in file.header.tensors}
-        path = source.paths[-1]
-        if before is not None and tensors and known.isdisjoint(tensors):
-            raise StoreError(
-                f"{path}: has no tensor in common with {before}, which is of an earlier step, none"
-                " of the same name and shape: leave out the one that is not of the run"
-            )
-        known, before = known | tensors, path

@@ -14,7 +14,7 @@ import zarr
 from based_models import write_nearby
 from bf16codecs._files import disk_size
 from bf16codecs.safetensors import read_header
-from invoked import CONVERTERS, done, info_table, refused, run
+from invoked import CONVERTERS, done, info_table, refused
 from models import write_model
 
 
@@ -134,7 +134,7 @@ def test_tensors_that_change_over_time() -> None:
         )
     ):
         source = write_model(Path(f"step-{step}.safetensors"), tensors)
-        run("st2zarr", source, "run.zarr", "--append")
+        done("st2zarr", source, "run.zarr", "--append", "--allow-changed-tensors", "--quiet")
     assert told("bf16codecs", "info", "run.zarr")["parameters"] == 19
     lines = done("bf16codecs", "info", "run.zarr").splitlines()
     assert lines[1:3] == [

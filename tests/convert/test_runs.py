@@ -238,14 +238,14 @@ def test_tensors_that_change_are_warned_of(tmp_path: Path) -> None:
     for path, (_, text) in zip(paths, history, strict=True):
         with warnings.catch_warnings(record=True) as found:
             warnings.simplefilter("always")
-            append_to_run(path, tmp_path / "run.zarr")
+            append_to_run(path, tmp_path / "run.zarr", allow_changed_tensors=True)
         assert len(found) == bool(text)
         for own in found:
             assert own.category is TensorChangeWarning
             assert own.filename == __file__
             assert re.search(f"{re.escape(str(path))}: .* {text}", str(own.message))
     with pytest.warns(TensorChangeWarning):
-        safetensors_to_run(paths, tmp_path / "series.zarr")
+        safetensors_to_run(paths, tmp_path / "series.zarr", allow_changed_tensors=True)
 
 
 # --- sharded checkpoints --------------------------------------------------------------------------
@@ -357,7 +357,7 @@ def test_existing_targets(checkpoints: list[Path], tmp_path: Path) -> None:
     store = make_run("zarr 3", checkpoints[:2], tmp_path)
     before = files_in(store)
     with pytest.raises(FileExistsError):
-        safetensors_to_run(checkpoints, store)
+        safetensors_to_run(checkpoints, store, allow_changed_tensors=True)
     with pytest.raises(SafetensorsError, match="not a safetensors file"):
         safetensors_to_run([checkpoints[0], Path(__file__)], store, overwrite=True, steps=[1, 2])
     assert files_in(store) == before

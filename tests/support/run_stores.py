@@ -80,8 +80,9 @@ def write_checkpoints(folder: Path, steps: Mapping[int, Arrays]) -> list[Path]:
 def make_run(
     kind: str, checkpoints: Sequence[Path], folder: Path, by_appends: bool = False, **options: Any
 ) -> Path:
-    """Make a run store, at once or step by step."""
+    """Make a run store, at once or step by step; tensors may change, as in `eventful`."""
     name, own = TARGETS[kind]
+    own = {**own, "allow_changed_tensors": True}
     store = folder / name
     if not by_appends:
         safetensors_to_run(checkpoints, store, sync=False, **own, **options)

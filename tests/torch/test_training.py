@@ -9,8 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 import bf16codecs
-from bf16codecs.errors import SafetensorsError, StoreError
+from bf16codecs.errors import SafetensorsError, StoreError, TensorChangeWarning
 from lazy_imports import lazily
+from lazy_models import weights, write_safetensors
 from tiny_llama import bits_of, tiny_llama
 
 torch = lazily("torch")
@@ -163,6 +164,24 @@ def test_options_are_those_of_runs(tmp_path):
     for wrong in ({"kodec": "huffman"}, {"step": 3}):
         with pytest.raises(TypeError, match=next(iter(wrong))):
             bf16torch.RunCallback(tmp_path / "run.zarr", **wrong)
+
+
+def test_tensors_that_change_are_refused(tmp_path):
+    """As where a training goes on in another precision."""
+    state = SimpleNamespace(is_world_process_zero=True, global_step=1)
+    arguments = SimpleNamespace(output_dir=str(tmp_path))
+    for step, dtype in ((1, "bfloat16"), (2, "float32")):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+        arrays = {"a": weights((8, 8), dtype)}
+        write_safetensors(tmp_path / f"checkpoint-{step}" / "model.safetensors", arrays)
+    callback = bf16torch.RunCallback(tmp_path / "run.zarr")
+    callback.on_save(arguments, state, None)
+    state.global_step = 2
+    with pytest.raises(StoreError, match=r"F32, not BF16.*allow_changed_tensors=True"):
+        callback.on_save(arguments, state, None)
+    callback = bf16torch.RunCallback(tmp_path / "run.zarr", allow_changed_tensors=True)
+    with pytest.warns(TensorChangeWarning):
+        callback.on_save(arguments, state, None)
 
 
 def test_other_processes_write_nothing(tmp_path):
