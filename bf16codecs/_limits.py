@@ -19,6 +19,7 @@ __all__ = [
     "CONNECT_SECONDS",
     "DEFAULT_LIMITS",
     "IN_FLIGHT_BYTES",
+    "LEAST_RATE",
     "MANY_FILES",
     "MAX_BODY_BYTES",
     "MAX_GROUP",
@@ -48,8 +49,10 @@ REMOTE_IN_FLIGHT_BYTES = 1 << 28
 MAX_BODY_BYTES = 1 << 30
 #: How many steps of a run a chunk can hold.
 MAX_GROUP = 4096
-#: How long a server may take to accept a connection, and be silent in a reply.
+#: How long a server may take to accept a connection, to begin a reply, and be silent in it.
 CONNECT_SECONDS, READ_SECONDS = 30, 60
+#: Bytes a second; a server that sends fewer for so long is silent. Several replies share a line.
+LEAST_RATE = 100
 
 #: HDF5 and older NumPy allow this many dimensions.
 MAX_NDIM = 32

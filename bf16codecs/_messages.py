@@ -81,6 +81,8 @@ def _text_of_http(error: Any) -> str:
     """Return what an error of aiohttp means, without the address; empty if it says it itself."""
     if type(error).__name__.startswith(("InvalidURL", "InvalidUrl")):
         return "not a valid address"
+    if type(error).__name__ == "TooManyRedirects":
+        return f"the server redirects again and again ({counted(len(error.history), 'time')})"
     if hasattr(error, "status"):
         return f"the server answers {error.status} ({error.message})"
     if not hasattr(error, "os_error"):

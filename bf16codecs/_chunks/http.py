@@ -1,39 +1,47 @@
 """HTTP as strangers' servers deserve it: time-outs, bodies of a known size, one host.
 
 fsspec reads replies whole, however long they are, inflates what is sent compressed, and goes where
-it is redirected. aiohttp, which it uses, lets its sessions be told otherwise.
+it is redirected. aiohttp, which it uses, skips any number of interim replies (1xx), and waits as
+long as a byte arrives now and then. It lets its sessions be told otherwise.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
+import math
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from bf16codecs._arguments import for_caller
 from bf16codecs._chunks.stored import IGNORES_RANGES
-from bf16codecs._limits import CONNECT_SECONDS, MAX_BODY_BYTES, READ_SECONDS
-from bf16codecs._messages import counted
-from bf16codecs.errors import BF16CodecsError, ServerError, StoreError
+from bf16codecs._limits import CONNECT_SECONDS, LEAST_RATE, MAX_BODY_BYTES, READ_SECONDS
+from bf16codecs._messages import causes, counted
+from bf16codecs.errors import BF16CodecsError, LimitError, ServerError, StoreError
 
 if TYPE_CHECKING:
     import aiohttp
 
-__all__ = ["failure_of", "largest_body", "open_session"]
+__all__ = ["failure_of", "is_gone", "is_refused", "largest_body", "open_session"]
 
-_limit: ContextVar[int] = ContextVar("limit", default=MAX_BODY_BYTES)
-_RANGE = re.compile(r"bytes=(\d+)-(\d+)")
+_limit: ContextVar[int | None] = ContextVar("limit", default=None)
+_RANGE = re.compile(r"bytes=(\d*)-(\d*)")
+_CONTENT_RANGE = re.compile(r"bytes (\d+)-")
+# Statuses of a key that is not there, and of one that a server neither gives nor denies to have.
+_GONE, _REFUSED = (404, 410), (401, 403)
 # What a server says about an error is read up to here.
 _ERROR_BYTES = 1 << 16
 
 
 @contextmanager
 def largest_body(nbytes: int) -> Iterator[None]:
-    """Let replies that are asked for whole, inside the block, have at most that many bytes."""
+    """Let replies to what is asked inside the block have at most that many bytes.
+
+    With 0, a key's size is asked for: fsspec reads the whole key where a server does not tell it.
+    """
     token = _limit.set(nbytes)
     try:
         yield
@@ -48,14 +56,30 @@ def failure_of(missing: FileNotFoundError) -> BaseException | None:
     there or redirects, or an option that there is none of.
     """
     try:
-        from aiohttp import ClientError, ClientResponseError
+        from aiohttp import ClientError
     except ImportError:  # nobody asked by HTTP
         return None
     cause = missing.__cause__
-    if isinstance(cause, ClientResponseError) and cause.status in (404, 410):
-        return None
     known = ClientError, asyncio.TimeoutError, BF16CodecsError, TypeError
-    return cause if isinstance(cause, known) else None
+    return cause if isinstance(cause, known) and not is_gone(cause) else None
+
+
+def is_gone(error: BaseException) -> bool:
+    """Tell whether a server says that a key is not there."""
+    return getattr(error, "status", None) in _GONE
+
+
+def is_refused(error: BaseException) -> bool:
+    """Tell whether a server refuses to say if a key is there.
+
+    S3 answers 403 for a missing key to whoever may not list the bucket.
+    """
+    return any(
+        isinstance(cause, PermissionError)  # of s3fs
+        or getattr(cause, "status", None) in _REFUSED  # of aiohttp
+        or type(cause).__name__ in ("PermissionDeniedError", "UnauthenticatedError")  # of obstore
+        for cause in causes(error)
+    )
 
 
 async def open_session(other_hosts: bool = False, **options: Any) -> aiohttp.ClientSession:
@@ -71,9 +95,10 @@ async def open_session(other_hosts: bool = False, **options: Any) -> aiohttp.Cli
     import aiohttp
 
     # The time for all of a reply has no limit: a chunk may be large, and a line slow.
-    timeout = aiohttp.ClientTimeout(
+    default = aiohttp.ClientTimeout(
         total=None, connect=CONNECT_SECONDS, sock_connect=CONNECT_SECONDS, sock_read=READ_SECONDS
     )
+    timeout = options.pop("timeout", default)
     traces = list(options.pop("trace_configs", None) or [])
     if not other_hosts:
         trace = aiohttp.TraceConfig()
@@ -81,10 +106,11 @@ async def open_session(other_hosts: bool = False, **options: Any) -> aiohttp.Cli
         traces.append(trace)
     headers = {"Accept-Encoding": "identity", **(options.pop("headers", None) or {})}
     return aiohttp.ClientSession(
-        **{"timeout": timeout, **options},
+        **options,
+        timeout=timeout,
         headers=headers,
         trace_configs=traces,
-        response_class=_bounded_response(),
+        response_class=_bounded_response(getattr(timeout, "sock_read", None) or None),
     )
 
 
@@ -106,12 +132,71 @@ async def _refuse_other_host(session: Any, context: Any, redirect: Any) -> None:
         )
 
 
+class _Asked(NamedTuple):
+    """What a request asks for."""
+
+    #: The first byte; None where the last ones are asked for.
+    start: int | None = 0
+    #: The most bytes there can be; None for all from the first on.
+    nbytes: int | None = None
+
+    @classmethod
+    def from_header(cls, text: str) -> Self:
+        """Return what a header `Range` says, perhaps nothing."""
+        match = _RANGE.fullmatch(text)
+        if match is None:
+            return cls()
+        if not match[1]:
+            return cls(None, int(match[2]))
+        start = int(match[1])
+        return cls(start, int(match[2]) - start + 1 if match[2] else None)
+
+    def check(self, reply: aiohttp.ClientResponse) -> None:
+        """Refuse a reply with other bytes, or with more than there may be here."""
+        limit = _limit.get()
+        if self.nbytes is not None and limit is not None and self.nbytes > limit:
+            raise LimitError(f"{self.nbytes} bytes to be read at once, more than {limit}")
+        if not self.start:
+            return
+        if reply.status == 200:
+            raise ServerError(f"asked for bytes from {self.start} on, got all: {IGNORES_RANGES}")
+        sent = _CONTENT_RANGE.match(reply.headers.get("Content-Range", ""))
+        if reply.status == 206 and sent and int(sent[1]) != self.start:
+            raise ServerError(f"asked for bytes from {self.start} on, got those from {sent[1]} on")
+
+    def too_many(self, limit: int) -> StoreError:
+        """Return the error of a body that goes on behind `limit` bytes."""
+        if self.nbytes is not None:
+            return ServerError(f"asked for {counted(limit, 'byte')}, got more: {IGNORES_RANGES}")
+        if not limit:
+            return ServerError("asked for its size alone, and the server does not tell it")
+        return StoreError(f"asked for {counted(limit, 'byte')}, got more: it may have no end")
+
+
 @functools.cache
-def _bounded_response() -> type[aiohttp.ClientResponse]:
+def _bounded_response(patience: float | None) -> type[aiohttp.ClientResponse]:
+    """Return the class of replies from servers that may be silent for so many seconds."""
     import aiohttp
 
     class BoundedResponse(aiohttp.ClientResponse):
-        """A reply that is read up to a limit."""
+        """A reply that begins in time, holds what was asked for, and is read up to a limit."""
+
+        async def start(self, connection: Any) -> aiohttp.ClientResponse:
+            """Wait until the status and the headers are there."""
+            try:
+                async with asyncio.timeout(patience):
+                    await super().start(connection)
+            except TimeoutError as e:
+                if isinstance(e, aiohttp.ClientError):  # of silence, which aiohttp has noticed
+                    raise
+                text = f"Timeout: after {patience} s, no reply has begun"
+                raise aiohttp.ServerTimeoutError(text) from None
+            # Not where the body is read: fsspec reads some bodies of ZIP files by itself.
+            self._asked = _Asked.from_header(self.request_info.headers.get("Range", ""))
+            self._asked.check(self)
+            if patience is not None:
+                _watch(self.content, patience)
+            return self
 
         async def read(self) -> bytes:
             """Read the body."""
@@ -127,20 +212,35 @@ def _bounded_response() -> type[aiohttp.ClientResponse]:
             if self.ok and self.headers.get("Content-Encoding", "identity") != "identity":
                 # A few bytes inflate to any number, and ranges of them are of no use.
                 raise ServerError("sent compressed, although that was not asked for")
-            asked = _RANGE.fullmatch(self.request_info.headers.get("Range", ""))
-            limit = _limit.get() if asked is None else int(asked[2]) - int(asked[1]) + 1
+            limits = self._asked.nbytes, _limit.get(), MAX_BODY_BYTES
+            limit = next(n for n in limits if n is not None)
             size, parts = 0, []
             async for part in self.content.iter_any():
                 parts.append(part)
                 size += len(part)
                 if size > limit and self.ok:
-                    text = f"asked for {counted(limit, 'byte')}, got more: "
-                    if asked is None:
-                        raise StoreError(f"{text}it may have no end")
-                    raise ServerError(f"{text}{IGNORES_RANGES}")
+                    raise self._asked.too_many(limit)
                 if size > _ERROR_BYTES and not self.ok:
                     self.close()
                     break
             return b"".join(parts)
 
     return BoundedResponse
+
+
+def _watch(body: aiohttp.StreamReader, patience: float) -> None:
+    """Give a body up that comes too slowly: a server may send a byte now and then for ever."""
+    import aiohttp
+
+    loop, least = asyncio.get_running_loop(), patience * LEAST_RATE
+
+    def check(before: int) -> None:
+        if body.is_eof() or body.exception() is not None:
+            return
+        if body.total_bytes - before >= least:
+            loop.call_later(patience, check, body.total_bytes)
+            return
+        text = f"Timeout: for {patience} s, fewer than {LEAST_RATE} bytes a second have come"
+        body.set_exception(aiohttp.ServerTimeoutError(text))
+
+    check(-math.ceil(least))

@@ -113,6 +113,10 @@ class KeySource(Source):
     def size(self, key: str) -> int:
         """Return the size of a key, 0 if it does not exist."""
 
+    def refusal(self, key: str) -> str:
+        """Return what a server answered instead of a key that may exist; empty if it did not."""
+        return ""
+
     def zip_names(self) -> Sequence[str]:
         """Return the names of all keys, if they are members of a ZIP file."""
         return ()

@@ -11,18 +11,20 @@ from zipfile import BadZipFile
 from zarr.abc.store import Store
 from zarr.storage import FsspecStore, ObjectStore
 
-from bf16codecs._chunks.http import failure_of, open_session
+from bf16codecs._chunks.http import failure_of, largest_body, open_session
+from bf16codecs._chunks.stored import IGNORES_RANGES
 from bf16codecs._chunks.zipped import damaged_zip
-from bf16codecs._messages import install_extra, named_errors, one_line
-from bf16codecs.errors import ServerError, StoreError
+from bf16codecs._limits import MAX_METADATA_BYTES
+from bf16codecs._messages import causes, install_extra, named_errors, one_line
+from bf16codecs.errors import LimitError, ServerError, StoreError
 from bf16codecs.store.addresses import kind_of_address, path_of
 from bf16codecs.store.kinds import Kind
 from bf16codecs.store.reopening import ReopeningStore, surviving
 
 __all__ = ["remote_file", "remote_store"]
 
-# What fsspec says of such a server, with advice for who calls it.
-_NO_RANGES = "range requests", "Cannot seek streaming HTTP file"
+# What fsspec says of such a server, with advice for who calls it, and what this package says.
+_NO_RANGES = "range requests", "Cannot seek streaming HTTP file", IGNORES_RANGES
 
 
 def remote_store(url: str, options: dict[str, Any]) -> Store:
@@ -56,8 +58,11 @@ def remote_store(url: str, options: dict[str, Any]) -> Store:
             return ReopeningStore(partial(_fsspec_store, address, each))
         except FileNotFoundError as e:
             failure = failure_of(e)
-        except BadZipFile as e:
-            raise StoreError(damaged_zip(e)) from e
+        except (BadZipFile, LimitError) as e:
+            if not isinstance(e.__context__, OSError):
+                raise StoreError(damaged_zip(e)) from e
+            # zipfile takes an error of the server for the end of the file; fsspec wraps it.
+            failure = list(causes(e.__context__))[-1]
         except ValueError as e:
             if not any(text in str(e) for text in _NO_RANGES):
                 raise
@@ -87,7 +92,9 @@ def _options_of_each(address: str, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _fsspec_store(address: str, options: dict[str, Any]) -> FsspecStore:
-    store = FsspecStore.from_url(address, storage_options=options, read_only=True)
+    # Of a ZIP file, this reads the directory, which may claim any size.
+    with largest_body(MAX_METADATA_BYTES):
+        store = FsspecStore.from_url(address, storage_options=options, read_only=True)
     return _one_by_one(store) if "zip" in store.fs.protocol else store
 
 

@@ -44,6 +44,8 @@ class _File(NamedTuple):
         """Its size in bytes."""
         with named_errors(self.url, OSError):
             size = self.store.size(self.key)
+        if refusal := self.store.refusal(self.key):
+            raise OSError(f"{self.url}: {refusal}")
         if not size:
             raise FileNotFoundError(errno.ENOENT, "Nothing is there, or it is empty", self.url)
         return size

@@ -28,6 +28,7 @@ __all__ = [
     "ParsedArray",
     "array_codecs",
     "check_keys",
+    "check_refusals",
     "chunk_key",
     "growing_steps",
     "leads_elsewhere",
@@ -324,8 +325,10 @@ def read_root(where: str, source: KeySource) -> tuple[int, dict[str, Any], dict[
         attributes = read_json(where, source, ".zattrs")
         if "bf16codecs" not in (attributes or {}) and read_json(where, source, ".zarray"):
             raise _is_array(where)
-        if attributes is None and read_json(where, source, ".zgroup") is None:
-            raise _no_root(where, source)
+        if attributes is None:
+            if read_json(where, source, ".zgroup") is None:
+                raise _no_root(where, source)
+            check_refusals(where, source, ".zattrs")
         return 2, attributes or {}, {}
     entries = _object(where, collected, "metadata")
     documents = {
@@ -341,6 +344,7 @@ def read_root(where: str, source: KeySource) -> tuple[int, dict[str, Any], dict[
 
 def _no_root(where: str, source: KeySource) -> StoreError:
     """Say what is wrong where the root has no metadata: in model stores, there is a header."""
+    check_refusals(where, source, "zarr.json", ".zmetadata", ".zattrs", ".zgroup")
     for metadata, roots in (("zarr.json", "zarr.json"), (".zarray", ".zgroup and .zattrs")):
         if read_json(where, source, f"{header_path(0)}/{metadata}") is not None:
             why = f"the metadata of the whole store, {roots}, are missing"
@@ -375,6 +379,16 @@ def _object(where: str, document: dict[str, Any], name: str) -> dict[str, Any]:
     if member is not None and not isinstance(member, dict):
         raise StoreError(f"{where}: {name} is not a JSON object")
     return member or {}
+
+
+def check_refusals(where: str, source: KeySource, *keys: str) -> None:
+    """Raise an error if a server has refused one of these keys, one of which is needed."""
+    for key in keys:
+        if refusal := source.refusal(key):
+            raise OSError(
+                f"{where}: {key}: {refusal}; S3 gives the same answer for a missing key to those"
+                " who may not list keys"
+            )
 
 
 def read_json(where: str, source: KeySource, key: str) -> dict[str, Any] | None:

@@ -51,6 +51,7 @@ from bf16codecs.store.zarr_metadata import (
     ParsedArray,
     array_codecs,
     check_keys,
+    check_refusals,
     chunk_key,
     growing_steps,
     leads_elsewhere,
@@ -188,6 +189,8 @@ class ZarrReader(StoreReader):
         label = f"{self.label(path)}, chunk {key}"
         with named_errors(label, OSError):
             size = self._source.size(key)
+        if refusal := self._source.refusal(key):
+            raise OSError(f"{label}: {refusal}")
         if size == 0:
             raise StoreError(advised(f"{label}: it is missing"))
         return size
@@ -378,6 +381,7 @@ class ZarrReader(StoreReader):
             self._documents[path] = self._fetch(path)
         document = self._documents[path]
         if document is None:
+            check_refusals(self.where, self._source, f"{path}/{_DOCUMENTS[self.zarr_format][0]}")
             is_group = self._source.read(f"{path}/.zgroup") is not None
             what = "is a group, not an array" if is_group else "is missing"
             raise StoreError(advised(f"{self.where}: array {path!r:.300} {what}"))

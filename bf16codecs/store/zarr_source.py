@@ -13,10 +13,10 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.storage import ZipStore
 
 from bf16codecs._buffers import Bytes
-from bf16codecs._chunks.http import failure_of, largest_body
+from bf16codecs._chunks.http import failure_of, is_gone, is_refused, largest_body
 from bf16codecs._chunks.stored import AtMost, KeySource, Request, StoredChunk, check_range
 from bf16codecs._limits import MAX_METADATA_BYTES, check_metadata, check_parsed
-from bf16codecs._messages import advised
+from bf16codecs._messages import advised, one_line
 from bf16codecs.errors import StoreError
 from bf16codecs.store.listing import folder_sizes, listed_sizes
 from bf16codecs.store.requests import ask
@@ -25,12 +25,17 @@ __all__ = ["StoreSource"]
 
 
 class StoreSource(KeySource):
-    """Keys of a store of zarr's, remote or in memory."""
+    """Keys of a store of zarr's, remote or in memory.
+
+    A key that the server refuses counts as one that does not exist: to whoever may not list keys,
+    S3 gives the same answer to both. `refusal` tells them apart as far as anybody can.
+    """
 
     concurrency = 8
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._refusals: dict[str, str] = {}
 
     def open(self, key: str) -> StoredChunk:
         """Return the chunk, which is asked for when it is read."""
@@ -38,7 +43,12 @@ class StoreSource(KeySource):
 
     def read(self, key: str) -> Bytes | None:
         """Read a document, which may not exist."""
-        (reply,) = ask(_get, self._store, key, AtMost(MAX_METADATA_BYTES))
+        try:
+            (reply,) = ask(_get, self._store, key, AtMost(MAX_METADATA_BYTES))
+        except Exception as e:
+            if not self._is_absent(key, e):
+                raise
+            return None
         if reply is None:
             return None
         document = _as_bytes(reply)
@@ -63,12 +73,24 @@ class StoreSource(KeySource):
     def size(self, key: str) -> int:
         """Return the size of a key, 0 if it does not exist."""
         try:
-            return ask(self._store.getsize, key)
+            return ask(_size, self._store, key)
         except FileNotFoundError as e:
             failure = failure_of(e)
-        if failure is not None:
-            raise failure
-        return 0
+        except Exception as e:
+            failure = e
+        if failure is None or self._is_absent(key, failure):
+            return 0
+        raise failure
+
+    def _is_absent(self, key: str, error: BaseException) -> bool:
+        """Tell whether there may be no such key, and note what the server says of it."""
+        if is_refused(error):
+            self._refusals[key] = one_line(error)
+        return key in self._refusals or is_gone(error)
+
+    def refusal(self, key: str) -> str:
+        """Return what the server answered instead of a key; empty if it gave it or has none."""
+        return self._refusals.get(key, "")
 
     def zip_names(self) -> Sequence[str]:
         """Return the names of all members of a ZIP file."""
@@ -126,6 +148,11 @@ async def _get(store: Store, key: str, request: Request) -> list[Any]:
         if reply is not None:
             check_range(len(reply), asked.start, asked.end)
     return replies
+
+
+async def _size(store: Store, key: str) -> int:
+    with largest_body(0):
+        return await store.getsize(key)
 
 
 def _has_bounded_replies(store: Store) -> bool:

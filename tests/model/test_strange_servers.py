@@ -1,9 +1,14 @@
-"""Servers of strangers: what they send without an end, compressed, slowly, or from elsewhere."""
+"""Servers of strangers: what they send without an end, compressed, slowly, or from elsewhere.
+
+Or not at all: many refuse what they do not have.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import gzip
+import re
+import struct
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,15 +19,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from zarr.abc.store import Store
+from zarr.core.buffer import default_buffer_prototype
+from zarr.storage import MemoryStore, ObjectStore
 
 import bf16codecs
 import tiers
 from bf16codecs._chunks import http
-from bf16codecs.errors import ServerError
-from lazy_models import weights, write_store
+from bf16codecs.convert import append_to_run, verify_store
+from bf16codecs.errors import ServerError, StoreError
+from lazy_models import weights, write_safetensors, write_store
 from looping import noted
 from servers import serving
 from store_limits import lower_limits
+from waiting import cpu_limit
 
 pytestmark = [
     pytest.mark.usefixtures("aiohttp"),
@@ -35,7 +45,13 @@ ARRAY = weights((64, 64))
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("served")
-    write_store(root / "m.zarr", {"w": ARRAY, "n": np.arange(100)})
+    arrays = {"w": ARRAY, "n": np.arange(100)}
+    write_store(root / "m.zarr", arrays)
+    write_store(root / "m.zarr.zip", arrays)
+    write_store(root / "v2.zarr", arrays, zarr_format=2)
+    model = write_safetensors(root / "m.safetensors", arrays)
+    for zarr_format in (2, 3):
+        append_to_run(model, root / f"run{zarr_format}.zarr", step=7, zarr_format=zarr_format)
     return root
 
 
@@ -125,6 +141,40 @@ def test_what_was_sent_compressed_is_not_inflated(root, path):
         with pytest.raises((ValueError, OSError), match="sent compressed"):
             bf16codecs.open_model(f"{url}/m.zarr").load()
         assert endless.ended.wait(30)
+    assert endless.sent < 32 << 20
+
+
+def test_a_safetensors_file_without_an_end(root):
+    endless = Endless()
+    with answering(root, {"endless.safetensors": endless}) as url:
+        with pytest.raises(ServerError, match=r"endless\.safetensors: .* does not tell"):
+            bf16codecs.open_model(f"{url}/endless.safetensors")
+        assert endless.ended.wait(30)
+    assert endless.sent < 32 << 20
+
+
+@pytest.mark.parametrize("offset", [0, 1 << 40])
+def test_a_zip_file_whose_directory_has_gigabytes(root, offset):
+    """As many as its server says that there are, which it sends as long as anybody reads."""
+    nbytes = (1 << 32) - 2
+    end = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, 1, 1, nbytes, offset & 0xFFFFFFFE, 0)
+    size = offset + nbytes + len(end)
+    endless = Endless()
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        asked = re.fullmatch(r"bytes=(\d+)-(\d+)", handler.headers.get("Range", ""))
+        start, stop = (0, size) if asked is None else (int(asked[1]), int(asked[2]) + 1)
+        handler.send_response(200 if asked is None else 206)
+        handler.send_header("Content-Length", str(stop - start))
+        handler.end_headers()
+        if asked is None or stop - start > 1 << 20:
+            endless(_Headless(handler))
+        else:
+            handler.wfile.write(end[start - size + len(end) :][: stop - start])
+
+    refused = pytest.raises(StoreError, match=r"large\.zip: .*to be read at once")
+    with answering(root, {"large.zip": answer}) as url, refused:
+        bf16codecs.open_model(f"{url}/large.zip")
     assert endless.sent < 32 << 20
 
 
@@ -218,6 +268,13 @@ def test_redirects_of_zip_files(root, options):
                 assert not inside.requests
 
 
+@pytest.mark.parametrize("path", ["m.zarr/zarr.json", "m.zarr.zip", "m.safetensors"])
+def test_redirects_in_a_circle(root, path):
+    refused = pytest.raises(OSError, match="redirects again and again")
+    with answering(root, {path: redirect(f"/{path}")}) as url, refused:
+        bf16codecs.open_model(f"{url}/{path.removesuffix('/zarr.json')}")
+
+
 def test_a_large_model_asks_for_few_sizes(root, server_of_many, monkeypatch):
     lower_limits(monkeypatch, 10_000)
     with bf16codecs.open_model(f"{server_of_many.url}/many.zarr") as model:
@@ -235,8 +292,13 @@ def server_of_many(root):
         yield server
 
 
-def test_a_server_that_falls_silent_is_given_up(root, aiohttp):
-    """With a time-out of the caller's, which reaches the session; the default is longer."""
+@pytest.fixture
+def hurried(aiohttp: Any) -> dict[str, Any]:
+    """Return options with a time-out of the caller's; the default is longer."""
+    return {"client_kwargs": {"timeout": aiohttp.ClientTimeout(sock_read=0.2)}}
+
+
+def test_a_server_that_falls_silent_is_given_up(root, hurried):
     released = threading.Event()
 
     def answer(handler: BaseHTTPRequestHandler) -> None:
@@ -245,13 +307,194 @@ def test_a_server_that_falls_silent_is_given_up(root, aiohttp):
         handler.wfile.write(b"{")
         released.wait(60)
 
-    timeout: Any = aiohttp.ClientTimeout(sock_read=0.2)
     with answering(root, {"w/c.0.0": answer}) as url:
-        options = {"client_kwargs": {"timeout": timeout}}
-        model = bf16codecs.open_model(f"{url}/m.zarr", storage_options=options)
+        model = bf16codecs.open_model(f"{url}/m.zarr", storage_options=hurried)
         with pytest.raises((OSError, TimeoutError), match=r"(?i)timeout"):
             model["w"][3]
         released.set()
+
+
+PLACES = ["m.zarr", "m.zarr.zip", "m.safetensors"]
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("status", [100, 102, 103, 199])
+def test_interim_replies_without_an_end(root, hurried, place, status):
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        reply = f"HTTP/1.1 {status} Wait\r\nLink: </x>\r\n\r\n".encode()
+        try:
+            while True:
+                handler.wfile.write(reply * 100)
+        except OSError:
+            pass
+
+    given_up = pytest.raises(OSError, match="no reply has begun")
+    with answering(root, {"": answer}) as url, cpu_limit(20), given_up:
+        bf16codecs.open_model(f"{url}/{place}", storage_options=hurried)
+
+
+def test_an_interim_reply_is_skipped(root):
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        handler.wfile.write(b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n" * 3)
+        document = (root / "m.zarr/zarr.json").read_bytes()
+        handler.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(document))
+        handler.wfile.write(document)
+
+    with answering(root, {"zarr.json": answer}) as url:
+        assert bf16codecs.open_model(f"{url}/m.zarr")["w"].shape == ARRAY.shape
+
+
+class Trickle:
+    """Sends a byte now and then, for at most half a minute: a test that fails does not hang."""
+
+    def __init__(self, head: bytes, endless: bytes) -> None:
+        self.head, self.endless = head, endless
+        self.released = threading.Event()
+
+    def __call__(self, handler: BaseHTTPRequestHandler) -> None:
+        try:
+            handler.wfile.write(self.head)
+            for _ in range(600):
+                handler.wfile.write(self.endless)
+                if self.released.wait(0.05):
+                    return
+        except OSError:
+            pass
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_headers_that_trickle(root, hurried, place):
+    trickle = Trickle(b"HTTP/1.1 200 OK\r\nX-Slow: ", b"x")
+    with answering(root, {"": trickle}) as url:
+        with pytest.raises(OSError, match="no reply has begun"):
+            bf16codecs.open_model(f"{url}/{place}", storage_options=hurried)
+        trickle.released.set()
+
+
+@pytest.mark.parametrize("path", ["m.zarr/zarr.json", "m.zarr/w/c.0.0", "m.zarr.zip"])
+def test_bodies_that_trickle(root, hurried, path):
+    """A ZIP file in one piece, which fsspec reads by itself."""
+    trickle = Trickle(b"HTTP/1.1 200 OK\r\n\r\n", b"P")
+    if path.endswith(".zip"):
+        trickle.head = b"HTTP/1.1 206 Partial Content\r\nContent-Length: 9999\r\n\r\n"
+    with answering(root, {path: trickle}) as url:
+        place = f"{url}/{'/'.join(path.split('/')[:1])}"
+        with pytest.raises(OSError, match="fewer than 100 bytes a second"):
+            bf16codecs.open_model(place, storage_options=hurried).load()
+        trickle.released.set()
+
+
+def other_bytes(root: Path, header: str) -> Answer:
+    """Answer a range with as many bytes from the beginning."""
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        asked = re.fullmatch(r"bytes=(\d+)-(\d+)", handler.headers.get("Range", ""))
+        data = (root / handler.path.lstrip("/")).read_bytes()
+        handler.send_response(206 if header else 200)
+        if header:
+            handler.send_header("Content-Range", f"{header}/{len(data)}")
+        part = data if asked is None else data[: int(asked[2]) - int(asked[1]) + 1]
+        handler.send_header("Content-Length", str(len(part)))
+        handler.end_headers()
+        handler.wfile.write(part)
+
+    return answer
+
+
+@pytest.mark.parametrize("header", ["", "bytes 0-7"])
+def test_other_bytes_than_those_asked_for(root, header):
+    """Of plain arrays, in which no checksum would tell."""
+    refused = pytest.raises(ServerError, match=r"tensor 'n'.*asked for bytes from \d+ on, got")
+    with answering(root, {"m.safetensors": other_bytes(root, header)}) as url:
+        model = bf16codecs.open_model(f"{url}/m.safetensors")
+        with refused:
+            model["n"][5:7]
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 410])
+@pytest.mark.parametrize("name", ["m.zarr", "v2.zarr", "run2.zarr@7", "run3.zarr@7"])
+def test_missing_keys_may_be_refused(root, status, name):
+    """S3 answers 403 to those who may not list keys."""
+    with serving(root) as server:
+        server.missing = status
+        with bf16codecs.open_model(f"{server.url}/{name}") as model:
+            assert model["w"][3].tobytes() == ARRAY[3].tobytes()
+            assert model["w"].zarr[..., 3, :].tobytes() == ARRAY[3].tobytes()
+            assert model.load()["w"].tobytes() == ARRAY.tobytes()
+
+
+def test_documents_that_a_store_may_lack(root):
+    """Without consolidated metadata, and attributes of arrays."""
+    with serving(root) as server:
+        server.missing, server.deny = 403, r"\.zmetadata|w/\.zattrs|n/\.zattrs"
+        with bf16codecs.open_model(f"{server.url}/v2.zarr") as model:
+            assert model["w"][3].tobytes() == ARRAY[3].tobytes()
+            assert model["w"].zarr[3].tobytes() == ARRAY[3].tobytes()
+            assert None not in model.info(sizes=True).table()["stored_nbytes"]
+        verify_store(f"{server.url}/v2.zarr")
+
+
+@pytest.mark.parametrize(
+    ("name", "deny", "told"),
+    [
+        ("m.zarr", "zarr.json", "zarr.json"),
+        ("v2.zarr", r"\.zmetadata|zarr/\.zattrs", ".zattrs"),
+        ("v2.zarr", r"\.zmetadata|w/\.zarray", "w/.zarray"),
+        ("v2.zarr", r"w/0\.0", "w/0.0"),
+        ("run2.zarr@7", r"run2.zarr/\.z", "zarr.json"),
+        ("nothing.zarr", None, "zarr.json"),
+        ("nothing.zarr.zip", None, "nothing.zarr.zip"),
+        ("nothing.safetensors", None, "nothing.safetensors"),
+    ],
+)
+def test_what_is_needed_and_refused_is_named(root, name, deny, told):
+    with serving(root) as server:
+        server.missing, server.deny = 403, deny
+        with pytest.raises(OSError, match=rf"{re.escape(told)}: the server answers 403"):
+            bf16codecs.open_model(f"{server.url}/{name}").load()
+
+
+class RefusingStore(MemoryStore):
+    """A bucket whose keys may not be listed, as s3fs reports it."""
+
+    async def get(self, key: str, *args: Any, **kwargs: Any) -> Any:
+        found = await super().get(key, *args, **kwargs)
+        if found is None:
+            raise PermissionError("Forbidden")
+        return found
+
+
+def in_a_store(root: Path) -> Store:
+    async def fill() -> Store:
+        store, prototype = RefusingStore(), default_buffer_prototype()
+        for path in (root / "v2.zarr").rglob("*"):
+            if path.is_file():
+                key = path.relative_to(root / "v2.zarr").as_posix()
+                await store.set(key, prototype.buffer.from_bytes(path.read_bytes()))
+        return store
+
+    return asyncio.run(fill())
+
+
+def test_buckets_that_refuse_missing_keys(root):
+    with bf16codecs.open_model(in_a_store(root)) as model:
+        assert model["w"][3].tobytes() == ARRAY[3].tobytes()
+    with pytest.raises(OSError, match=r"zarr\.json: Forbidden"):
+        bf16codecs.open_model(RefusingStore())
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_refusals_as_obstore_reports_them(root, status):
+    obstore = pytest.importorskip("obstore.store")
+    options = {"client_options": {"allow_http": True}, "retry_config": {"max_retries": 0}}
+    with serving(root) as server:
+        server.missing = status
+        store = obstore.HTTPStore.from_url(f"{server.url}/v2.zarr", **options)
+        with bf16codecs.open_model(ObjectStore(store)) as model:
+            assert model["w"][3].tobytes() == ARRAY[3].tobytes()
+        store = obstore.HTTPStore.from_url(f"{server.url}/nothing.zarr", **options)
+        with pytest.raises(OSError, match=rf"zarr\.json: .*{status}"):
+            bf16codecs.open_model(ObjectStore(store))
 
 
 def test_sessions_have_time_outs():

@@ -23,8 +23,10 @@ class FileServer:
         self.ignore_ranges = False
         #: Replies for paths that contain this end after half of their bytes.
         self.drop: str | None = None
-        #: Paths that contain this are forbidden.
+        #: A regular expression: paths in which it is found are forbidden.
         self.deny: str | None = None
+        #: The status for files that are not there.
+        self.missing = 404
         #: How many of the next requests are answered with 503.
         self.failures = 0
         #: Called with the headers of each request.
@@ -53,10 +55,10 @@ class FileServer:
                 if server.failures:
                     server.failures -= 1
                     self.reply(503, b"")
-                elif server.deny and server.deny in self.path:
+                elif server.deny and re.search(server.deny, self.path):
                     self.reply(403, b"")
                 elif not path.is_file():
-                    self.reply(404, b"")
+                    self.reply(server.missing, b"")
                 else:
                     self.reply_file(path.read_bytes(), asked)
 
