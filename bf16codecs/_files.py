@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bf16codecs._limits import MAX_DEPTH
 from bf16codecs._paths import absolute
 from bf16codecs.errors import StoreError
 
@@ -38,9 +39,6 @@ HAS_PREADV = hasattr(os, "preadv")
 _READ = os.O_RDONLY | sum(
     getattr(os, name, 0) for name in ("O_BINARY", "O_CLOEXEC", "O_NONBLOCK", "O_NOCTTY")
 )
-# An array's path has 32 parts at most, and a chunk's key "c" and 31 folders more. A walk holds a
-# descriptor for each level, of which systems allow 256 and more.
-_MAX_DEPTH = 64
 # Of smaller files, reserving takes as long as it saves.
 _WORTH_RESERVING = 1 << 20
 _HAS_OPENAT = os.open in os.supports_dir_fd and hasattr(os, "O_NOFOLLOW")
@@ -135,6 +133,11 @@ class Folder:
                 return None
             raise
 
+    def refuse_links(self, path: str) -> None:
+        """Raise StoreError if a path below the folder is, or is in, a symbolic link."""
+        if self._has_link(path.split("/")):
+            raise _is_link(path)
+
     def size_below(self, path: str) -> int:
         """Return the size of all regular files below a path in the folder.
 
@@ -143,8 +146,8 @@ class Folder:
         StoreError
             If the path is, or is in, a symbolic link, or folders are nested deeper than in stores.
         """
-        if path and self._has_link(path.split("/")):
-            raise _is_link(path)
+        if path:
+            self.refuse_links(path)
         size = 0
         for status in self._statuses(path):
             size += status.st_size if stat.S_ISREG(status.st_mode) else 0
@@ -173,9 +176,9 @@ class Folder:
 
     def _refuse_depth(self, below: str, folders: list[str]) -> None:
         """Refuse what is nested too deep, before it is walked through."""
-        if folders and below.count(os.sep) >= _MAX_DEPTH:
+        if folders and below.count(os.sep) >= MAX_DEPTH:
             raise StoreError(
-                f"{self.path}: has more than {_MAX_DEPTH} levels of folders, as no store has"
+                f"{self.path}: has more than {MAX_DEPTH} levels of folders, as no store has"
             )
 
     def _open_at(self, folders: list[str], name: str, flags: int) -> int:
@@ -217,8 +220,8 @@ class Folder:
 
 def _is_link(key: str) -> StoreError:
     return StoreError(
-        f"{key} is, or is in, a symbolic link, which could lead anywhere: in a store, there are"
-        " files only (cp -RL copies what links lead to)"
+        f"{key} is, or is in, a symbolic link, which could lead anywhere, and is not followed: if"
+        " you trust the folder, cp -RL makes a copy without links"
     )
 
 

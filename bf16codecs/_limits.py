@@ -22,6 +22,7 @@ __all__ = [
     "LEAST_RATE",
     "MANY_FILES",
     "MAX_BODY_BYTES",
+    "MAX_DEPTH",
     "MAX_GROUP",
     "MAX_METADATA_BYTES",
     "MAX_NDIM",
@@ -47,6 +48,10 @@ MANY_FILES = 10_000
 REMOTE_IN_FLIGHT_BYTES = 1 << 28
 #: Of a server's reply, where it is not known how long it can be.
 MAX_BODY_BYTES = 1 << 30
+#: Levels of folders below a store, or in a model's folder. An array's path has 32 parts at most,
+#: and a chunk's key "c" and 31 folders more. A walk may hold a descriptor for each level, of which
+#: systems allow 256 and more.
+MAX_DEPTH = 64
 #: How many steps of a run a chunk can hold.
 MAX_GROUP = 4096
 #: How long a server may take to accept a connection, to begin a reply, and be silent in it.

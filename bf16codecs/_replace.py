@@ -36,7 +36,14 @@ from bf16codecs._rename import exchange, rename_new
 from bf16codecs._sync import sync
 from bf16codecs.errors import BF16CodecsError, ManyFilesWarning
 
-__all__ = ["WORKING_PREFIX", "WorkingFolder", "open_unreplaced", "recover", "recover_missing"]
+__all__ = [
+    "WORKING_PREFIX",
+    "WorkingFolder",
+    "is_working_name",
+    "open_unreplaced",
+    "recover",
+    "recover_missing",
+]
 
 Opened = TypeVar("Opened")
 
@@ -52,6 +59,11 @@ _DESCRIPTORS = 36
 
 # No name is longer, nor a note.
 _LONGEST_NOTE = 4096
+
+
+def is_working_name(name: str) -> bool:
+    """Tell whether a name is that of a working folder."""
+    return _NAME.fullmatch(name) is not None
 
 
 class _Reserve:
@@ -422,7 +434,7 @@ def _working_folders(folder: Path) -> list[Path]:
             return [
                 Path(entry.path)
                 for entry in entries
-                if _NAME.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)
+                if is_working_name(entry.name) and entry.is_dir(follow_symlinks=False)
             ]
     except OSError:
         return []

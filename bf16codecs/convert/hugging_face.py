@@ -5,9 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,7 +16,8 @@ from typing import Any, TypeVar
 from bf16codecs import _interrupt
 from bf16codecs._arguments import for_caller
 from bf16codecs._digests import kinds_of
-from bf16codecs._files import disk_size
+from bf16codecs._files import Folder, disk_size
+from bf16codecs._limits import DEFAULT_LIMITS
 from bf16codecs._messages import few, one_line
 from bf16codecs._paths import given_path, resolved
 from bf16codecs._replace import WORKING_PREFIX
@@ -91,7 +93,8 @@ def pack_hugging_face(
     Parameters
     ----------
     folder
-        The folder. Links in it are copied as what they lead to.
+        The folder. Links to files are copied as what they lead to, as in the cache of
+        huggingface_hub.
     packed
         The folder to make. It appears only when it is complete.
     codec, level, chunk_size, threads, sha256
@@ -120,13 +123,14 @@ def pack_hugging_face(
         If `packed` exists and `overwrite` is false, or it is not a packed folder.
     ValueError
         If an option makes no sense, one folder is in the other, or the source is packed already, or
-        has something of the name that a store would be looked for by.
+        has something of the name that a store would be looked for by, or a link to a folder, or
+        something that is neither a file nor a folder.
     OSError
         If a file cannot be read or written.
     """
     start = time.perf_counter()
     source, target = _places(folder, packed)
-    tree = list_tree(source)
+    tree = list_tree(source, own=True)
     _refuse_packed(source, tree)
     sets = weight_sets(tree)
     if not sets:
@@ -183,12 +187,14 @@ def unpack_hugging_face(
     Parameters
     ----------
     packed
-        The packed folder.
+        The packed folder, which may be a stranger's: nothing is read through links in it, and
+        nothing but regular files.
     folder
         The folder to make. It appears only when it is complete, and every safetensors file has its
         digest.
     threads, max_bytes, sync
-        As for `zarr_to_safetensors`; `max_bytes` is for each store.
+        As for `zarr_to_safetensors`; `max_bytes` is for each store, and the default limit for all
+        of them, too.
     verify
         Refuse files and stores that are not what was packed. Otherwise they are restored as they
         are now, and the summary names them: those of a damaged store never are.
@@ -204,7 +210,7 @@ def unpack_hugging_face(
     Raises
     ------
     StoreError
-        If it is not a packed folder, or lacks something, or has something else.
+        If it is not a packed folder, or lacks something, or has something else, or links.
     bf16codecs.errors.CodecError
         If data are damaged. The target is not made then.
     FileNotFoundError, NotADirectoryError
@@ -218,7 +224,12 @@ def unpack_hugging_face(
     source, target = _places(packed, folder)
     manifest = Manifest.read(source)
     tree = _rest(source, manifest)
-    sizes, tensors, changed = _look_at_stores(source, manifest)
+    held = Folder(source)
+    sizes, tensors, changed = _look_at_stores(source, manifest, held)
+    if max_bytes is None:
+        # Each store alone may be a small one that expands to no more than is allowed of one.
+        whole = f"{source}: the files in its stores"
+        DEFAULT_LIMITS.check(sum(sizes), lambda most: held.size_below(""), whole)
     names = [*tree.files, *manifest.weights]
     obstacle = partial(other_names, names=[*names, *tree.folders])
     with new_target(target, overwrite, obstacle, sync, as_folder=True) as temporary:
@@ -238,7 +249,7 @@ def unpack_hugging_face(
         len(names),
         tensors,
         nbytes,
-        disk_size(source),
+        held.size_below(""),
         time.perf_counter() - start,
         stores=tuple(manifest.stores),
         kept=tuple(tree.files),
@@ -318,20 +329,20 @@ def _store(
 
 def _rest(source: Path, manifest: Manifest) -> Tree:
     """Return what is in a packed folder beside stores, and the folders that have to be there."""
-    tree = list_tree(source, without={MANIFEST, *manifest.stores})
+    tree = list_tree(source, own=False, without={MANIFEST, *manifest.stores})
     missing = sorted(manifest.files.keys() - tree.files.keys())
     if missing:
         raise StoreError(
             f"{source}: {few(missing, _SHOWN)} is not there, and was when it was packed: put it"
             f" back, or take its name out of {MANIFEST}"
         )
-    weights = manifest.weights
-    twice = sorted({name for name in weights if weights.count(name) > 1})
+    weights = Counter(manifest.weights)
+    twice = sorted(name for name, count in weights.items() if count > 1)
     if twice:
         raise StoreError(
             f"{source / MANIFEST}: says that {few(twice, _SHOWN)} is in several stores"
         )
-    there = sorted({*tree.files, *tree.folders}.intersection(weights))
+    there = sorted({*tree.files, *tree.folders} & weights.keys())
     if there:
         raise StoreError(
             f"{source}: {few(there, _SHOWN)} is there, and is to be restored from a store, too:"
@@ -339,13 +350,28 @@ def _rest(source: Path, manifest: Manifest) -> Tree:
         )
     # Empty folders get lost where only files are kept, as on the hub.
     folders = sorted({*tree.folders, *manifest.folders} - {"."})
-    return Tree(tree.files, folders)
+    both = sorted({*_with_parents(folders)} & {*tree.files, *weights})
+    if both:
+        raise StoreError(
+            f"{source / MANIFEST}: says that {few(both, _SHOWN)} is a folder, and it is a file"
+        )
+    return replace(tree, folders=folders)
 
 
-def _look_at_stores(source: Path, manifest: Manifest) -> tuple[list[int], int, list[str]]:
+def _with_parents(names: Iterable[str]) -> Iterator[str]:
+    """Yield paths of folders, and those of all folders that they are in."""
+    for name in names:
+        parts = name.split("/")
+        yield from ("/".join(parts[:n]) for n in range(1, len(parts) + 1))
+
+
+def _look_at_stores(
+    source: Path, manifest: Manifest, held: Folder
+) -> tuple[list[int], int, list[str]]:
     """Return the sizes of what stores restore, the number of tensors, and files that are others."""
     sizes, tensors, changed = [], 0, []
     for name, files in manifest.stores.items():
+        held.refuse_links(name)  # opening a store follows the path that it is given
         with closing(open_store(source / name, Kind.FOLDER)) as reader:
             stored = stored_files(reader)
             if stored.keys() != {file.rpartition("/")[2] for file in files}:

@@ -9,6 +9,7 @@ import stat
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from io import FileIO
 from operator import and_
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from typing import Any
 from bf16codecs import _interrupt
 from bf16codecs._arguments import for_caller
 from bf16codecs._digests import Digests, FileHash
+from bf16codecs._files import Folder
+from bf16codecs._limits import MAX_DEPTH, MAX_METADATA_BYTES, check_metadata
 from bf16codecs.convert.folders import Tree, list_tree
 from bf16codecs.convert.summary import Progress
 from bf16codecs.errors import (
@@ -126,15 +129,16 @@ class Manifest:
                 _noted(document["files"]),
                 {name: _mode(mode) for name, mode in document["folders"].items()},
             )
+            is_sound = layout == _LAYOUT and manifest._is_sound()
         except (AttributeError, KeyError, TypeError, ValueError):
-            manifest = cls({}, {}, {})
-        if layout != _LAYOUT or not manifest._is_sound():
+            is_sound = False
+        if not is_sound:
             raise StoreError(f"{path}: does not say which files are in which stores of the folder")
         return manifest
 
     def _is_sound(self) -> bool:
         """Tell whether there are stores, and nothing leads out of the folder."""
-        names = (*self.folders, *self.stores)
+        names = (*self.folders.keys() - {"."}, *self.stores, *self.files)
         return (
             bool(self.stores)
             and "." in self.folders
@@ -145,13 +149,18 @@ class Manifest:
 
 def _document(path: Path) -> Any:
     try:
-        return json.loads(path.read_bytes())
-    except FileNotFoundError:
-        packs = for_caller("pack_hugging_face", "pack-hf without --restore")
-        text = f"{path.parent}: not a packed folder: no {MANIFEST} in it ({packs} makes one)"
-        raise StoreError(text) from None
+        # It may be a stranger's: a link would lead elsewhere, and a pipe never end.
+        descriptor = Folder(path.parent).open(path.name)
+        if descriptor is not None:
+            with os.fdopen(descriptor, "rb") as file:
+                check_metadata(os.fstat(descriptor).st_size)
+                return json.loads(file.read(MAX_METADATA_BYTES))
+    except StoreError as e:
+        raise StoreError(f"{path}: {e}") from e
     except (ValueError, RecursionError) as e:
         raise StoreError(f"{path}: not JSON ({e})") from e
+    packs = for_caller("pack_hugging_face", "pack-hf without --restore")
+    raise StoreError(f"{path.parent}: not a packed folder: no {MANIFEST} in it ({packs} makes one)")
 
 
 def _entries(files: Mapping[str, NotedFile]) -> dict[str, Any]:
@@ -168,7 +177,12 @@ def _mode(text: str) -> int:
 
 
 def _is_below(name: str) -> bool:
-    return not os.path.isabs(name) and ".." not in Path(name).parts
+    """Tell whether a name leads to something in the folder, and has no other form."""
+    parts = name.split("/")
+    os.fsencode(name)  # ValueError for text that no file system takes
+    # A path drops empty parts and ".", and on Windows cuts at ":" and backslashes.
+    is_plain = Path(name).parts == tuple(parts) and ".." not in parts and "\0" not in name
+    return is_plain and len(parts) <= MAX_DEPTH
 
 
 def _is_sound(store: str, files: Mapping[str, NotedFile]) -> bool:
@@ -177,7 +191,6 @@ def _is_sound(store: str, files: Mapping[str, NotedFile]) -> bool:
     pairs = [name.rpartition("/") for name in files]
     return (
         bool(pairs)
-        and "." not in folder.split("/")
         and all(map(is_plain_name, [own, *(name for *_, name in pairs)]))
         and all(place == folder for place, *_ in pairs)
     )
@@ -195,7 +208,7 @@ def copy_noted(
     Parameters
     ----------
     tree
-        What is in the other one.
+        What is in the other one, links followed or not.
     target
         The folder to make.
     kinds
@@ -218,13 +231,8 @@ def copy_noted(
     total, done = sum(path.stat().st_size for path in tree.files.values()), 0
     noted = {}
     for name, path in tree.files.items():
-        copy = target / name
-        shutil.copyfile(path, copy)
-        digests = _digests_of(copy, kinds)
-        if verify and _digests_of(path, kinds) != digests:
-            raise CorruptDataError(f"{copy}: was not read back as {path} was written to it")
-        copy.chmod(_rights(path))
-        noted[name] = NotedFile.of(copy, digests)
+        with tree.open(name) as file:
+            noted[name] = _copy(file, path, target / name, kinds, verify)
         done += noted[name].size
         if progress is not None:
             progress("copy", min(done, total), total)
@@ -232,15 +240,27 @@ def copy_noted(
     return noted
 
 
-def _digests_of(path: Path, kinds: Sequence[str]) -> Digests:
-    with open(path, "rb", buffering=0) as file:
-        size, at = os.fstat(file.fileno()).st_size, 0
-        hashes = FileHash(kinds, size)
-        while at < size and (part := file.read(min(_READ_AT_ONCE, size - at))):
-            hashes.add(at, part)
-            at += len(part)
-        if at < size:
-            raise CorruptDataError(f"{path}: was cut while it was read")
+def _copy(file: FileIO, path: Path, copy: Path, kinds: Sequence[str], verify: bool) -> NotedFile:
+    """Copy a file that was opened by `path`, with its mode, and note the copy."""
+    with open(copy, "xb") as made:
+        shutil.copyfileobj(file, made, _READ_AT_ONCE)
+    with open(copy, "rb", buffering=0) as made:
+        digests = _digests_of(made, copy, kinds)
+    if verify and _digests_of(file, path, kinds) != digests:
+        raise CorruptDataError(f"{copy}: was not read back as {path} was written to it")
+    copy.chmod(stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o777)
+    return NotedFile.of(copy, digests)
+
+
+def _digests_of(file: FileIO, path: Path, kinds: Sequence[str]) -> Digests:
+    file.seek(0)
+    size, at = os.fstat(file.fileno()).st_size, 0
+    hashes = FileHash(kinds, size)
+    while at < size and (part := file.read(min(_READ_AT_ONCE, size - at))):
+        hashes.add(at, part)
+        at += len(part)
+    if at < size:
+        raise CorruptDataError(f"{path}: was cut while it was read")
     return hashes.digests()
 
 
@@ -277,7 +297,7 @@ def why_not_packed(path: Path) -> str:
         return f"it is no packed folder: no {MANIFEST} in it"
     try:
         manifest = Manifest.read(path)
-        tree = list_tree(path, without={MANIFEST, *manifest.stores})
+        tree = list_tree(path, own=False, without={MANIFEST, *manifest.stores})
     except (BF16CodecsError, OSError, ValueError) as e:
         return f"what is in it cannot be told ({e}): remove it first"
     others = {*tree.files, *tree.folders} - {*manifest.files, *manifest.folders}

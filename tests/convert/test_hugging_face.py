@@ -62,21 +62,6 @@ def test_links_are_what_they_lead_to(tmp_path: Path) -> None:
     assert not (tmp_path / "back" / "model.safetensors").is_symlink()
 
 
-def test_links_without_end_and_to_nowhere(folder: Path, tmp_path: Path) -> None:
-    (folder / "loop").symlink_to(folder)
-    with pytest.raises(ValueError, match="loop: a link to a folder that it is in"):
-        pack_hugging_face(folder, tmp_path / "packed")
-    (folder / "loop").unlink()
-    (folder / "gone.json").symlink_to("nothing")
-    with pytest.raises(FileNotFoundError, match="leads nowhere"):
-        pack_hugging_face(folder, tmp_path / "packed")
-    (folder / "gone.json").unlink()
-    os.mkfifo(folder / "pipe")
-    with pytest.raises(ValueError, match="pipe: neither a file nor a folder"):
-        pack_hugging_face(folder, tmp_path / "packed")
-    assert os.listdir(tmp_path) == ["model"]
-
-
 def test_one_file_and_shards_in_one_folder(tmp_path: Path) -> None:
     """The store of the name that libraries look for has what they would load."""
     folder = tmp_path / "model"
@@ -221,7 +206,7 @@ def test_weights_that_are_damaged_or_not_there(folder: Path, tmp_path: Path) -> 
 
 
 def test_copies_are_compared(folder: Path, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(shutil, "copyfile", lambda a, b: Path(b).write_bytes(b"no"))
+    monkeypatch.setattr(shutil, "copyfileobj", lambda a, b, *size: b.write(b"no"))
     with pytest.raises(CorruptDataError, match="was not read back as"):
         pack_hugging_face(folder, tmp_path / "packed")
     assert os.listdir(tmp_path) == ["model"]

@@ -15,7 +15,14 @@ import pytest
 from bf16codecs.convert import pack_hugging_face, unpack_hugging_face
 from bf16codecs.errors import StoreError, UnsupportedVersionError
 from lazy_models import weights, write_safetensors
-from model_folders import SHARDS, contents, folder_modes, write_folder
+from model_folders import (
+    SHARDS,
+    contents,
+    edit_manifest,
+    folder_modes,
+    manifest_of,
+    write_folder,
+)
 
 NOTED = {"mode": "0644", "size": 5, "blake3": "00" * 32}
 
@@ -23,15 +30,6 @@ NOTED = {"mode": "0644", "size": 5, "blake3": "00" * 32}
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return write_folder(tmp_path / "model")
-
-
-def edit_manifest(packed: Path, **values: object) -> None:
-    path = packed / "bf16codecs.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | values))
-
-
-def manifest_of(packed: Path) -> dict:
-    return json.loads((packed / "bf16codecs.json").read_text())
 
 
 NO_STORES: list[object] = [
@@ -49,14 +47,36 @@ NO_STORES: list[object] = [
     {"/model.zarr": {"/a.safetensors": NOTED}},
     {"model.zarr": {"..": NOTED}},
 ]
-NO_FOLDERS: list[object] = [{}, {"unet": "0755"}, {".": "0755", "../x": "0755"}, []]
+#: Names that lead out of the folder, or have another form, or that no file system takes.
+ODD_NAMES = [
+    "../x",
+    "/x",
+    "",
+    "a//b",
+    "a/./b",
+    "./a",
+    "a/",
+    "a/../b",
+    "a\0b",
+    "\ud800",
+    "a/" * 64 + "a",
+]
+NO_FOLDERS: list[object] = [
+    {},
+    {"unet": "0755"},
+    [],
+    *({".": "0755", n: "0755"} for n in ODD_NAMES),
+]
+NO_FILES: list[object] = [[], None, {"a": 5}, *({name: NOTED} for name in ODD_NAMES)]
 
 
 def test_manifests_that_say_nonsense(folder: Path, tmp_path: Path) -> None:
     packed = tmp_path / "packed"
     pack_hugging_face(folder, packed)
     sound = (packed / "bf16codecs.json").read_bytes()
-    for key, values in {"stores": NO_STORES, "folders": NO_FOLDERS}.items():
+    odd = [{f"{name}/m.zarr": {f"{name}/m.safetensors": NOTED}} for name in ODD_NAMES]
+    cases = {"stores": NO_STORES + odd, "folders": NO_FOLDERS, "files": NO_FILES}
+    for key, values in cases.items():
         for value in values:
             (packed / "bf16codecs.json").write_bytes(sound)
             edit_manifest(packed, **{key: value})
@@ -87,6 +107,11 @@ def test_manifests_that_say_something_else(folder: Path, tmp_path: Path) -> None
     with pytest.raises(StoreError, match="has other files than"):
         unpack_hugging_face(packed, back)
     edit_manifest(packed, stores=stores)
+    for name in ("config.json", "config.json/in", SHARDS[0]):
+        edit_manifest(packed, folders={".": "0755", name: "0755"})
+        with pytest.raises(StoreError, match=r"says that .* is a folder, and it is a file"):
+            unpack_hugging_face(packed, back)
+    edit_manifest(packed, folders={".": "0755"})
     shutil.rmtree(packed / "adapter_model.zarr")
     with pytest.raises(FileNotFoundError, match=r"adapter_model\.zarr"):
         unpack_hugging_face(packed, back)

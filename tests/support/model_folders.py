@@ -6,6 +6,7 @@ import json
 import os
 import stat
 from pathlib import Path
+from typing import Any
 
 from lazy_models import weights, write_safetensors
 
@@ -57,3 +58,14 @@ def folder_modes(folder: Path) -> dict[str, int]:
     """Return the modes of a folder and of those in it."""
     paths = [folder, *(path for path in folder.rglob("*") if path.is_dir())]
     return {p.relative_to(folder).as_posix(): stat.S_IMODE(os.stat(p).st_mode) for p in paths}
+
+
+def manifest_of(packed: Path) -> dict[str, Any]:
+    """Return what a packed folder notes."""
+    manifest: dict[str, Any] = json.loads((packed / "bf16codecs.json").read_text())
+    return manifest
+
+
+def edit_manifest(packed: Path, **values: object) -> None:
+    """Let it note something else."""
+    (packed / "bf16codecs.json").write_text(json.dumps(manifest_of(packed) | values))
