@@ -43,16 +43,21 @@ __all__ = [
     "TensorInfo",
     "check_index",
     "header_nbytes",
+    "index_stem",
     "is_plain_name",
     "make_header",
     "open_source",
     "open_to_store",
     "parse_header",
     "read_header",
+    "read_index",
     "shard_names",
+    "weight_map",
 ]
 
 INDEX_SUFFIX = ".safetensors.index.json"
+#: A variant, such as fp16, stands in another place than in the names of files.
+_INDEX = re.compile(r"(.+)\.safetensors\.index(\.[^./]+)?\.json", re.DOTALL)
 # Of more files, nobody has a model.
 _SHARD = re.compile(r"(.+)-(\d{1,9})-of-(\d{1,9})\.safetensors", re.ASCII | re.DOTALL)
 
@@ -123,19 +128,57 @@ class Source:
         return [f.path for f in self.files] + ([self.index] if self.index is not None else [])
 
 
-def shard_names(raw: bytes, path: str | os.PathLike[str]) -> dict[str, list[str]]:
-    """Return the tensor names that an index lists for each file.
+def index_stem(path: str) -> str | None:
+    """Return what a model that is one file would have in front of ``.safetensors``.
+
+    Of ``model.safetensors.index.fp16.json``, it is ``model.fp16``; None of what is no index by its
+    name.
+    """
+    match = _INDEX.fullmatch(path)
+    return match and match[1] + (match[2] or "")
+
+
+def read_index(path: Path) -> bytes:
+    """Read an index.
+
+    Raises
+    ------
+    SafetensorsError
+        If it is too large, or not a regular file.
+    OSError
+        If it cannot be read.
+    """
+    with open_file(path) as index:
+        raw = index.read(MAX_HEADER_BYTES + 1)
+    if len(raw) > MAX_HEADER_BYTES:
+        raise SafetensorsError(f"{path}: larger than {MAX_HEADER_BYTES} bytes")
+    return raw
+
+
+def weight_map(raw: bytes, path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return what an index says of each tensor: the name of its file, if it is sound.
 
     Raises
     ------
     SafetensorsError
         If it is not an index.
     """
-    weight_map = dict(json_object(raw, str(path))).get("weight_map")
-    if not isinstance(weight_map, dict):
+    found = dict(json_object(raw, str(path))).get("weight_map")
+    if not isinstance(found, dict):
         raise SafetensorsError(f"{path}: no weight_map")
+    return found
+
+
+def shard_names(raw: bytes, path: str | os.PathLike[str]) -> dict[str, list[str]]:
+    """Return the tensor names that an index lists for each file.
+
+    Raises
+    ------
+    SafetensorsError
+        If it is not an index, or names something else than files beside it.
+    """
     shards: dict[str, list[str]] = {}
-    for tensor, name in weight_map.items():
+    for tensor, name in weight_map(raw, path).items():
         # A name with folders could lead anywhere; the index is beside its files.
         if not isinstance(name, str) or not is_plain_name(name):
             raise SafetensorsError(
@@ -188,10 +231,7 @@ def check_index(
 
 
 def _open_index(path: Path) -> Source:
-    with open_file(path) as index:
-        raw = index.read(MAX_HEADER_BYTES + 1)
-    if len(raw) > MAX_HEADER_BYTES:
-        raise SafetensorsError(f"{path}: larger than {MAX_HEADER_BYTES} bytes")
+    raw = read_index(path)
     shards = shard_names(raw, path)
     paths = [path.parent / name for name in sorted(shards)]
     files = tuple(SourceFile(p, read_header(p)) for p in paths)

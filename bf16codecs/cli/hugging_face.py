@@ -52,7 +52,8 @@ def pack_hf(folder: str, out: str, restore: bool, lossy: str | None, **options: 
     if quiet and not as_json:
         return
     done, verified = ("restored", True) if restore else ("converted", options["verify"])
-    more = {name: list(getattr(summary, name)) for name in ("stores", "kept", "changed")}
+    lists = {name: list(getattr(summary, name)) for name in ("stores", "kept", "changed")}
+    more = {**lists, "apart": dict(summary.apart)}
     report(folder, out, summary, done, verified=verified, as_json=as_json, more=more)
     if not as_json:
         (_tell_changed if restore else _tell)(summary)
@@ -62,6 +63,8 @@ def _tell(summary: FolderSummary) -> None:
     """Say which stores there are, and what is as it was."""
     stores, kept = few(summary.stores, 4), counted(len(summary.kept), "file")
     say(printable(f"{counted(len(summary.stores), 'store')}: {stores}; {kept} as before"))
+    for index, told in summary.apart.items():
+        say(printable(f"{index}: {told}"))
     if summary.other_weights:
         names = few(summary.other_weights, 4)
         say(printable(f"not packed, since only safetensors are: {names}"))

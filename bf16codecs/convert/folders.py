@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import errno
 import os
-import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from io import FileIO
 from pathlib import Path
 
 from bf16codecs._files import Folder, open_to_read
 from bf16codecs._limits import MAX_DEPTH
+from bf16codecs._messages import few
 from bf16codecs._replace import is_working_name
 from bf16codecs.errors import SafetensorsError, StoreError
-from bf16codecs.safetensors import Source, open_to_store
+from bf16codecs.safetensors import Source, index_stem, open_to_store, read_index, weight_map
 from bf16codecs.store.kinds import STORE_SUFFIXES
 
 __all__ = ["Tree", "WeightSet", "list_tree", "weight_sets"]
 
 _SUFFIX = ".safetensors"
-#: A variant, such as fp16, stands in another place than in the names of files.
-_INDEX = re.compile(r"(.+)\.safetensors\.index(\.[^./]+)?\.json", re.DOTALL)
+# Of files that are missing.
+_SHOWN = 3
 
 
 @dataclass(frozen=True)
@@ -138,28 +139,42 @@ def _fault(entry: os.DirEntry[str], name: str, own: bool) -> str:
     return ""
 
 
-def weight_sets(tree: Tree) -> list[WeightSet]:
+def weight_sets(tree: Tree) -> tuple[list[WeightSet], dict[str, str]]:
     """Return which files become which stores: those of an index one, each other one its own.
 
     Hidden files are temporary files of other programs, and no weights. Where two indexes name a
-    file, it is of the first.
+    file, it is of the one that libraries look for, or the first.
+
+    Returns
+    -------
+    sets
+        The files of each store.
+    apart
+        By its path, of each index that is of no store, what becomes of its files, and why.
 
     Raises
     ------
     SafetensorsError, OSError
-        If one is damaged or missing, or an index says something else than its files.
+        If a file is damaged or missing.
     ValueError
         If something has the name by which a store of theirs would be looked for.
     """
-    visible = [name for name in tree.files if not name.rpartition("/")[2].startswith(".")]
+    visible = [path for path in tree.files if not _begins(path, ".")]
     indexed: dict[str, Source] = {}
+    apart: dict[str, str] = {}
     taken: set[Path] = set()
-    for name in visible:
-        if match := _INDEX.fullmatch(name):
-            source = _opened(tree.files[name])
-            if taken.isdisjoint(source.paths):
-                indexed[match[1] + (match[2] or "")] = source
-                taken.update(source.paths)
+    for name in sorted(visible, key=lambda path: not _begins(path, "model.")):
+        stem = index_stem(name)
+        if stem is None:
+            continue
+        found = _opened_index(name, stem, tree)
+        if isinstance(found, str):
+            apart[name] = found
+        elif taken.isdisjoint(found.paths):
+            indexed[stem] = found
+            taken.update(found.paths)
+        else:
+            apart[name] = "kept as it is: another index names its files"
     alone = {
         name.removesuffix(_SUFFIX): _opened(tree.files[name])
         for name in visible
@@ -171,14 +186,53 @@ def weight_sets(tree: Tree) -> list[WeightSet]:
     # Where a model is there as one file and as shards, libraries take the file.
     pairs = [*alone.items(), *indexed.items()]
     sets = [WeightSet(_unused(stem, used), source) for stem, source in pairs]
-    return sorted(sets, key=lambda own: own.store)
+    return sorted(sets, key=lambda own: own.store), apart
+
+
+def _begins(path: str, start: str) -> bool:
+    """Tell whether the name of a file begins so, without its folders."""
+    return path.rpartition("/")[2].startswith(start)
+
+
+def _opened_index(name: str, stem: str, tree: Tree) -> Source | str:
+    """Open an index with its files, or say what becomes of it where these are no model.
+
+    Libraries load what is in the files, whatever else an index says, and the file of one name with
+    it in its place: so models are uploaded whose index is not right, or was left behind.
+    """
+    path, folder = tree.files[name], name[: name.rfind("/") + 1]
+    with _told_pointers(path):
+        values = weight_map(read_index(path), path).values()
+    files = sorted({value for value in values if isinstance(value, str)})
+    lacking = [file for file in files if folder + file not in tree.files]
+    if len(lacking) == len(files):
+        return "kept as it is: none of the files that it names is there"
+    if not lacking:
+        try:
+            return _opened(path)
+        except SafetensorsError as e:  # of a file that is damaged, opening it alone raises it again
+            why = str(e).removeprefix(f"{path}: ")
+    elif f"{stem}{_SUFFIX}" in tree.files:
+        why = f"{few(lacking, _SHOWN)} is not there"
+    else:
+        text = (
+            f"It names {few(lacking, _SHOWN)}, not there: get the rest, or remove it if it is old"
+        )
+        raise FileNotFoundError(errno.ENOENT, text, str(path))
+    return f"kept as it is, and each of its files has a store of its own: {why}"
 
 
 def _opened(path: Path) -> Source:
-    try:
+    with _told_pointers(path):
         return open_to_store(path)
+
+
+@contextmanager
+def _told_pointers(path: Path) -> Iterator[None]:
+    """Say of what a checkout without its large files has in their place what it is."""
+    try:
+        yield
     except SafetensorsError as e:
-        # What a checkout without its large files has in their place.
         with open(path, "rb") as file:
             if file.read(40).startswith(b"version https://git-lfs"):
                 text = f"{path}: a pointer of Git LFS, not the weights: get them (git lfs pull)"

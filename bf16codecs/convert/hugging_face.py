@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -60,6 +60,8 @@ class FolderSummary(Summary):
     #: The paths of the stores, and of the files that are as they were.
     stores: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
+    #: Of each index that is not in a store with its files, what became of it, and why.
+    apart: Mapping[str, str] = field(default_factory=dict)
     #: Of unpacking without `verify`, the files that are not as they were packed.
     changed: tuple[str, ...] = ()
 
@@ -87,8 +89,9 @@ def pack_hugging_face(
 
     All other files are copied as they are. An index and its files become one store,
     ``model.zarr`` for ``model.safetensors.index.json``; each other safetensors file becomes one of
-    its own. So it is in all folders below. `bf16codecs.torch.from_pretrained` loads the result, and
-    `unpack_hugging_face` restores every file.
+    its own, and so do the files of an index that says something else than they do. So it is in all
+    folders below. `bf16codecs.torch.from_pretrained` loads the result, and `unpack_hugging_face`
+    restores every file.
 
     Parameters
     ----------
@@ -132,7 +135,7 @@ def pack_hugging_face(
     source, target = _places(folder, packed)
     tree = list_tree(source, own=True)
     _refuse_packed(source, tree)
-    sets = weight_sets(tree)
+    sets, apart = weight_sets(tree)
     if not sets:
         raise SafetensorsError(
             f"{source}: no weights to pack: neither *.safetensors nor *.safetensors.index.json in"
@@ -166,6 +169,7 @@ def pack_hugging_face(
         time.perf_counter() - start,
         stores=tuple(stores),
         kept=tuple(kept),
+        apart=apart,
     )
 
 

@@ -21,8 +21,9 @@ from typing import Any
 from bf16codecs._messages import few
 from bf16codecs.errors import StoreError
 from bf16codecs.store.kinds import STORE_SUFFIXES
+from bf16codecs.torch.indexes import ShardIndex
 from bf16codecs.torch.replacing import Place, Replacement
-from bf16codecs.torch.stored_files import FileInStore, files_in
+from bf16codecs.torch.stored_files import FileInStore, Files, files_in, files_in_each
 
 __all__ = [
     "PLACES",
@@ -31,9 +32,6 @@ __all__ = [
     "transformers_loads",
     "unpatch_transformers",
 ]
-
-#: Files that are looked for by name, and those in their place.
-Files = tuple[list[FileInStore], dict[str, Any] | None]
 
 # Ends of the names of files with weights, and with an index of these.
 _FILE, _INDEX = ".safetensors", ".safetensors.index.json"
@@ -68,8 +66,9 @@ def patch_transformers() -> None:
     Afterwards ``AutoModel.from_pretrained(DIR)``, `pipeline` and all that loads models by them take
     a folder with ``config.json`` and ``model.zarr`` (``model.zarr.zip``, ``model.h5``), such as
     `bf16codecs.convert.pack_hugging_face` makes, in all threads of this process. With `variant` or
-    `subfolder`, the store is where the file would be: ``model.fp16.zarr``. A folder that has
-    ``model.safetensors``, or its index, is loaded from that, and so are other folders and names of
+    `subfolder`, the store is where the file would be: ``model.fp16.zarr``; where an index is there
+    and its files are not, each of them may be a store. A folder that has ``model.safetensors``, or
+    an index with its files, is loaded from that, and so are other folders and names of
     models on the hub as they were. Calling it again changes nothing; `unpatch_transformers` undoes
     it.
 
@@ -168,7 +167,7 @@ def _found(arguments: Mapping[str, Any]) -> Files | None:
             return files_in(str(chosen.store), chosen.opening)
         files, stores = _names(chosen.folder / subfolder, explicit, variant)
         if stores:
-            return files_in(_only_store(chosen.folder, files, stores), chosen.opening)
+            return _stored_alone(chosen.folder, files, stores, chosen.opening)
     is_other = arguments["gguf_file"] is not None or arguments["use_safetensors"] is False
     if is_other or not _is_led(given):
         return None
@@ -176,29 +175,61 @@ def _found(arguments: Mapping[str, Any]) -> Files | None:
 
 
 def _in_place_of(files: list[Path], stores: list[Path]) -> Files | None:
-    """Return the files in a store, if one of the stores is there, and none of the files."""
-    store = next((store for store in stores if store.exists()), None)
-    if store is None or any(file.is_file() for file in files):
-        return None
-    return files_in(str(store), {})
+    """Return the files in a store, if there is one, and transformers can load none of `files`."""
+    return None if any(map(_is_there, files)) else _stored(files, stores, {})
 
 
-def _only_store(folder: Path, files: list[Path], stores: list[Path]) -> str:
-    """Return the path of the store that is there, and none of the files: either may be newer."""
+def _stored(files: list[Path], stores: list[Path], opening: Mapping[str, Any]) -> Files | None:
+    """Return the files in the store that is in the place of all, or in those that an index names.
+
+    Parameters
+    ----------
+    files
+        The files that transformers would take.
+    stores
+        The stores that may be in their place.
+    opening
+        Options as `bf16codecs.open_model` takes them.
+    """
     store = next((store for store in stores if store.exists()), None)
-    if store is None:
+    if store is not None:
+        return files_in(str(store), opening)
+    for file in files:
+        index = _index(file)
+        if index is not None and (shards := index.stores()):
+            return files_in_each(shards, index, opening)
+    return None
+
+
+def _stored_alone(
+    folder: Path, files: list[Path], stores: list[Path], opening: Mapping[str, Any]
+) -> Files:
+    """Return what `_stored` does, and refuse a folder with neither stores nor files, or both."""
+    found = _stored(files, stores, opening)
+    if found is None:
         names = " nor ".join(str(store.relative_to(folder)) for store in stores)
         raise StoreError(
             f"{folder}: no store of a model in it: neither {names}{_others(files)}"
             " (bf16codecs pack-hf makes such a folder)"
         )
-    other = next((file for file in files if file.is_file()), None)
-    if other is not None:
+    other = next(filter(_is_there, files), None)
+    if other is not None:  # either may be the newer one
+        store = Path(found[0][0].model.where)
         raise StoreError(
             f"{store.parent}: has {other.name} and {store.name}: remove the one that is old, or"
             f" name the store, {store}"
         )
-    return str(store)
+    return found
+
+
+def _index(file: Path) -> ShardIndex | None:
+    return ShardIndex.read(file) if file.suffix == ".json" and file.is_file() else None
+
+
+def _is_there(file: Path) -> bool:
+    """Tell whether transformers can load a file, or what an index names."""
+    index = _index(file)
+    return file.is_file() if index is None else index.is_there
 
 
 def _others(files: list[Path]) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,9 +13,10 @@ import torch
 from bf16codecs.convert.checks import read_index
 from bf16codecs.model.model import Model, open_model
 from bf16codecs.safetensors import Header
+from bf16codecs.torch.indexes import ShardIndex
 from bf16codecs.torch.tied import TORCH_DTYPES
 
-__all__ = ["FileInStore", "files_in"]
+__all__ = ["FileInStore", "Files", "files_in", "files_in_each"]
 
 
 class FileInStore(str):
@@ -60,22 +62,18 @@ class FileInStore(str):
         }
 
 
-def files_in(
-    place: str, opening: Mapping[str, Any]
-) -> tuple[list[FileInStore], dict[str, Any] | None]:
-    """Return the files in a store, and what transformers makes of their index.
+#: What transformers takes: the files that it loads, in its order, and what it keeps of an index:
+#: its metadata, the tensors that it lists, and the file of each; None without an index.
+Files = tuple[list[FileInStore], dict[str, Any] | None]
+
+
+def files_in(place: str, opening: Mapping[str, Any]) -> Files:
+    """Return the files in a store, in the order of their names, and what their index tells.
 
     Parameters
     ----------
     place, opening
         The store, and how it is opened, as `open_model` takes them.
-
-    Returns
-    -------
-    files : list of FileInStore
-        In the order of their names.
-    metadata : dict or None
-        The index's metadata, its tensors, and the file of each; None without an index.
     """
     model = open_model(place, framework="torch", **opening)
     try:
@@ -89,6 +87,17 @@ def files_in(
     except BaseException:
         model.close()
         raise
+    return files, _told(files, index["weight_map"], index.get("metadata") or {})
+
+
+def files_in_each(stores: Sequence[Path], index: ShardIndex, opening: Mapping[str, Any]) -> Files:
+    """Return the files in several stores, in their order, and what an index of them tells."""
+    files = [file for store in stores for file in files_in(str(store), opening)[0]]
+    return files, _told(files, index.names, index.metadata)
+
+
+def _told(
+    files: Iterable[FileInStore], names: Iterable[str], metadata: Mapping[str, Any]
+) -> dict[str, Any]:
     own = {name: os.path.basename(file) for file in files for name in file.names}
-    metadata = index.get("metadata") or {}
-    return files, {**metadata, "all_checkpoint_keys": list(index["weight_map"]), "weight_map": own}
+    return {**metadata, "all_checkpoint_keys": list(names), "weight_map": own}
