@@ -1,19 +1,25 @@
-"""Paths as callers give them."""
+"""Paths as callers give them, and what names say."""
 
 from __future__ import annotations
 
 import errno
 import os
+import re
 from pathlib import Path
 
 __all__ = [
     "absolute",
     "given_path",
+    "index_stem",
+    "index_suffix",
     "last_name",
     "names_folder",
     "require_folder_of",
     "resolved",
 ]
+
+#: Of a variant, such as fp16, libraries put the name there, and before ``.safetensors`` elsewhere.
+_INDEX = re.compile(r"\.safetensors\.index(\.[^./]+)?\.json\Z")
 
 
 def given_path(path: str | os.PathLike[str], of: str) -> str:
@@ -53,6 +59,24 @@ def given_path(path: str | os.PathLike[str], of: str) -> str:
 def names_folder(path: str | os.PathLike[str]) -> bool:
     """Tell whether a path says by a slash at its end that it is a folder's."""
     return os.fspath(path).endswith(("/", os.sep))
+
+
+def index_suffix(name: str) -> str:
+    """Return the end of a name that says that it is the index of safetensors files; else nothing.
+
+    It is ``.safetensors.index.json``, or ``.safetensors.index.fp16.json`` of a variant.
+    """
+    match = _INDEX.search(name)
+    return match[0] if match else ""
+
+
+def index_stem(path: str) -> str | None:
+    """Return what the path of an index and that of its model, were it one file, have in common.
+
+    Of ``model.safetensors.index.fp16.json`` it is ``model.fp16``; of what is no index, None.
+    """
+    match = _INDEX.search(path)
+    return match and path[: match.start()] + (match[1] or "")
 
 
 def last_name(place: str) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,8 @@ from bf16codecs._arguments import for_caller
 from bf16codecs._digests import Digests
 from bf16codecs._dtypes import DTYPE_BITS
 from bf16codecs._files import read_at
-from bf16codecs._paths import given_path
+from bf16codecs._messages import few
+from bf16codecs._paths import given_path, index_suffix
 from bf16codecs._replace import open_unreplaced, recover_missing
 from bf16codecs._safetensors_header import (
     MAX_HEADER_BYTES,
@@ -43,7 +44,6 @@ __all__ = [
     "TensorInfo",
     "check_index",
     "header_nbytes",
-    "index_stem",
     "is_plain_name",
     "make_header",
     "open_source",
@@ -55,11 +55,10 @@ __all__ = [
     "weight_map",
 ]
 
-INDEX_SUFFIX = ".safetensors.index.json"
-#: A variant, such as fp16, stands in another place than in the names of files.
-_INDEX = re.compile(r"(.+)\.safetensors\.index(\.[^./]+)?\.json", re.DOTALL)
-# Of more files, nobody has a model.
-_SHARD = re.compile(r"(.+)-(\d{1,9})-of-(\d{1,9})\.safetensors", re.ASCII | re.DOTALL)
+# Of more files, nobody has a model. Behind the numbers, diffusers has put the name of a variant.
+_SHARD = re.compile(r"(.+)-(\d{1,9})-of-(\d{1,9})((?:\.[^.]+)?\.safetensors)", re.ASCII | re.DOTALL)
+# Of indexes that are named.
+_SHOWN = 3
 
 
 @dataclass(frozen=True)
@@ -116,6 +115,9 @@ class Source:
     checkpoint: tuple[bytes, bytes] | None = None
     #: By tensor, the level of its codec, where it is not that of the conversion.
     levels: Mapping[str, str] = field(default_factory=dict)
+    #: What else is in the folder that was named: indexes, files, and folders with a slash behind
+    #: them.
+    left_out: tuple[str, ...] = ()
 
     @property
     def nbytes(self) -> int:
@@ -126,16 +128,6 @@ class Source:
     def paths(self) -> list[Path]:
         """All files on disk."""
         return [f.path for f in self.files] + ([self.index] if self.index is not None else [])
-
-
-def index_stem(path: str) -> str | None:
-    """Return what a model that is one file would have in front of ``.safetensors``.
-
-    Of ``model.safetensors.index.fp16.json``, it is ``model.fp16``; None of what is no index by its
-    name.
-    """
-    match = _INDEX.fullmatch(path)
-    return match and match[1] + (match[2] or "")
 
 
 def read_index(path: Path) -> bytes:
@@ -239,24 +231,19 @@ def _open_index(path: Path) -> Source:
     return Source(files, path, raw)
 
 
-def _entries(folder: Path, suffix: str) -> Iterator[Path]:
-    # Hidden files are temporary files of other programs.
-    return (p for p in sorted(folder.iterdir()) if p.name.endswith(suffix) and p.name[0] != ".")
-
-
 def _refuse_missing_shards(path: Path, names: Iterable[str]) -> None:
     """Refuse a folder whose files' names tell of others, as after a download that was cut short."""
-    present: dict[tuple[str, str], dict[int, str]] = {}
+    present: dict[tuple[str, str, str], dict[int, str]] = {}
     for name in names:
         if match := _SHARD.fullmatch(name):
-            present.setdefault((match[1], match[3]), {})[int(match[2])] = match[2]
-    for (stem, total), shards in present.items():
+            present.setdefault((match[1], match[3], match[4]), {})[int(match[2])] = match[2]
+    for (stem, total, end), shards in present.items():
         numbers = range(0 if 0 in shards else 1, int(total) + (0 not in shards))
         # Looks at one more than there are: the total is only a claim.
         lacking = next((n for n in numbers if n not in shards), None)
         if lacking is not None:
             width = len(next(iter(shards.values())))
-            name = f"{stem}-{lacking:0{width}}-of-{total}.safetensors"
+            name = f"{stem}-{lacking:0{width}}-of-{total}{end}"
             raise SafetensorsError(
                 f"{path}: {name} is missing: the names of the others say that it is one of"
                 f" {int(total)}, {len(shards)} of them are there: get the rest, or name one file"
@@ -264,11 +251,27 @@ def _refuse_missing_shards(path: Path, names: Iterable[str]) -> None:
 
 
 def _open_folder(path: Path) -> Source:
-    indexes = list(_entries(path, INDEX_SUFFIX))
-    shards = list(_entries(path, ".safetensors"))
+    # Hidden files are temporary files of other programs.
+    entries = sorted(entry for entry in path.iterdir() if entry.name[0] != ".")
+    source = _open_entries(path, [entry for entry in entries if not entry.is_dir()])
+    used = set(source.paths)
+    others = [entry.name + "/" * entry.is_dir() for entry in entries if entry not in used]
+    # What would be missed goes first: of many names, a message has a few.
+    others.sort(key=lambda name: not index_suffix(name))
+    return replace(source, left_out=tuple(others))
+
+
+def _open_entries(path: Path, files: Iterable[Path]) -> Source:
+    """Open the model that is in a folder, of whose files some are the model's."""
+    shards = [file for file in files if file.name.endswith(".safetensors")]
+    indexes = [file for file in files if index_suffix(file.name)]
+    if shards:
+        # Another's may have been left behind, or come with a download that left its files out.
+        indexes = [index for index in indexes if _has_files(index)]
     if len(indexes) > 1:
+        names = few([index.name for index in indexes], _SHOWN)
         raise SafetensorsError(
-            f"{path}: more than one *{INDEX_SUFFIX}: name one of them instead of the folder"
+            f"{path}: more than one index, {names}: name one of them instead of the folder"
         )
     if indexes:
         source = _open_index(indexes[0])
@@ -282,11 +285,20 @@ def _open_folder(path: Path) -> Source:
     if not shards:
         raise SafetensorsError(f"{path}: no .safetensors file in this folder")
     _refuse_missing_shards(path, [p.name for p in shards])
-    files = tuple(SourceFile(p, read_header(p)) for p in shards)
+    opened = tuple(SourceFile(p, read_header(p)) for p in shards)
     series = for_caller("safetensors_to_run", f"st2zarr --series {path}/*.safetensors")
     advice = f": checkpoints, or several models: name one, or make a run of all with {series}"
-    _refuse_shared_names(path, files, advice)
-    return Source(files)
+    _refuse_shared_names(path, opened, advice)
+    return Source(opened)
+
+
+def _has_files(index: Path) -> bool:
+    """Tell whether a file that an index names is there, or it is damaged, which is to be told."""
+    try:
+        names = shard_names(read_index(index), index)
+    except SafetensorsError:
+        return True
+    return any((index.parent / name).exists() for name in names)
 
 
 def open_source(path: str | os.PathLike[str]) -> Source:
@@ -296,7 +308,7 @@ def open_source(path: str | os.PathLike[str]) -> Source:
     ----------
     path
         A safetensors file, a folder of them (its index is used if it has one), or an index,
-        `*.safetensors.index.json`.
+        `*.safetensors.index.json`, also of a variant, `*.safetensors.index.fp16.json`.
 
     Returns
     -------

@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from bf16codecs import _interrupt
-from bf16codecs._messages import counted
+from bf16codecs._messages import counted, few
 from bf16codecs._paths import given_path, require_folder_of
 from bf16codecs._shown import json_parts
 from bf16codecs.cli.console import (
@@ -42,6 +42,8 @@ __all__ = [
 _NOTES = {"begun": "began a new run"}
 # Of damaged chunks, more would scroll away the line that says how many there are.
 _SHOWN = 20
+# Of files that a store does not have.
+_FEW = 4
 
 
 def report(
@@ -100,6 +102,8 @@ def report(
         f"{printable(source)} -> {printable(target)}: {counted(summary.tensors, 'tensor')},"
         f" {sizes[0]} -> {sizes[1]} (ratio {ratio:.3f}), {', '.join([took(summary), *notes])}"
     )
+    if summary.left_out:
+        say(printable(f"not in the store: {few(summary.left_out, _FEW)}"))
     if summary.base:
         say(printable(summary.base))
     if summary.loss is not None:
@@ -128,6 +132,7 @@ def summary_json(summary: Summary) -> dict[str, Any]:
         "stored_nbytes": summary.stored_nbytes,
         "ratio": summary.nbytes / max(1, summary.stored_nbytes),
         "seconds": summary.seconds,
+        "left_out": list(summary.left_out),
         "base": summary.base or None,
         "lossy": None if summary.loss is None else loss_entry(summary.loss),
     }

@@ -13,9 +13,10 @@ from pathlib import Path
 from bf16codecs._files import Folder, open_to_read
 from bf16codecs._limits import MAX_DEPTH
 from bf16codecs._messages import few
+from bf16codecs._paths import index_stem
 from bf16codecs._replace import is_working_name
 from bf16codecs.errors import SafetensorsError, StoreError
-from bf16codecs.safetensors import Source, index_stem, open_to_store, read_index, weight_map
+from bf16codecs.safetensors import Source, open_to_store, read_index, weight_map
 from bf16codecs.store.kinds import STORE_SUFFIXES
 
 __all__ = ["Tree", "WeightSet", "list_tree", "weight_sets"]

@@ -23,7 +23,7 @@ from bf16codecs.convert.appending import Step, add_step
 from bf16codecs.convert.defaults import DEFAULT_GROUP, DEFAULT_STEP_SIZE
 from bf16codecs.convert.run_members import check_series
 from bf16codecs.convert.run_packing import pack_hdf5, pack_zip
-from bf16codecs.convert.sources import opened_source
+from bf16codecs.convert.sources import left_out, opened_source
 from bf16codecs.convert.step_numbers import StepTold, ordered_steps, step_of
 from bf16codecs.convert.summary import Progress, Summary, shifted
 from bf16codecs.convert.target import (
@@ -164,7 +164,14 @@ def safetensors_to_run(
         elif is_packed:
             pack_hdf5(place, temporary, choice)
     seconds = time.perf_counter() - start
-    return Summary(len(paths), len(info.tensors), total, disk_size(target), seconds)
+    return Summary(
+        len(paths),
+        len(info.tensors),
+        total,
+        disk_size(target),
+        seconds,
+        left_out=left_out([source for _, source in checkpoints], target),
+    )
 
 
 def append_to_run(
@@ -292,6 +299,7 @@ def append_to_run(
         time.perf_counter() - start,
         step=told.number,
         step_by=told.by,
+        left_out=left_out([source], target),
     )
 
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from pathlib import Path
 
-from bf16codecs._paths import given_path
+from bf16codecs._paths import given_path, resolved
 from bf16codecs.errors import SafetensorsError
 from bf16codecs.safetensors import Source, open_source
 from bf16codecs.store.addresses import path_of
 from bf16codecs.store.kinds import RESTORERS, detect
 from bf16codecs.store.opening import split_step
 
-__all__ = ["opened_source"]
+__all__ = ["left_out", "opened_source"]
 
 
 def opened_source(
@@ -44,3 +45,20 @@ def opened_source(
                 f"{text}: {kind.value}, not a safetensors model: {RESTORERS[kind]} restores that"
             ) from e
         raise
+
+
+def left_out(sources: Sequence[Source], target: Path) -> tuple[str, ...]:
+    """Return what else is in the folders of models, but for the store that was made of them.
+
+    Of several, names have their folder's in front.
+    """
+    own, are_several = resolved(target), len(sources) > 1
+
+    def names() -> Iterator[str]:
+        for source in sources:
+            for name in source.left_out:
+                path = source.paths[0].parent / name
+                if resolved(path) != own:
+                    yield f"{path.parent.name}/{name}" if are_several else name
+
+    return tuple(names())

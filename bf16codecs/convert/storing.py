@@ -20,7 +20,7 @@ from bf16codecs.convert.checks import differing_names, read_index
 from bf16codecs.convert.defaults import DEFAULT_CHUNK_SIZE
 from bf16codecs.convert.lossy import half_source, measure_loss
 from bf16codecs.convert.pipeline import LOCAL, Engine, Measure, pack
-from bf16codecs.convert.sources import opened_source
+from bf16codecs.convert.sources import left_out, opened_source
 from bf16codecs.convert.summary import Progress, Summary
 from bf16codecs.convert.target import (
     absolute_target,
@@ -284,6 +284,7 @@ def _to_store(
         time.perf_counter() - start,
         _base_note(packed.info, found),
         packed.info.loss,
+        left_out=left_out([source], target),
     )
 
 

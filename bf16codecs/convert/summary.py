@@ -41,6 +41,8 @@ class Summary:
     #: empty if the caller did.
     step: int | None = None
     step_by: str = ""
+    #: What else is in a folder that was converted, and not in the store.
+    left_out: tuple[str, ...] = ()
     #: How many objects a checkpoint of a training job has, which are in no file.
     objects: int = 0
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from bf16codecs._journal import HDF5_MAGIC
-from bf16codecs._paths import given_path
+from bf16codecs._paths import given_path, index_suffix
 from bf16codecs._replace import recover_missing
 
 __all__ = [
@@ -47,13 +47,13 @@ STORE_SUFFIXES = (".zarr", ".zarr.zip", ".h5")
 #: Files of a folder that is a Zarr group or array.
 ZARR_MARKERS = {"zarr.json", ".zgroup", ".zarray", ".zmetadata"}
 
-_SAFETENSORS_SUFFIXES = (".safetensors", ".safetensors.index.json")
+_SAFETENSORS_SUFFIX = ".safetensors"
 _SUFFIXES = {
     ".zarr": Kind.FOLDER,
     ".zip": Kind.ZIP,
     ".h5": Kind.HDF5,
     ".hdf5": Kind.HDF5,
-    **dict.fromkeys(_SAFETENSORS_SUFFIXES, Kind.SAFETENSORS),
+    _SAFETENSORS_SUFFIX: Kind.SAFETENSORS,
 }
 #: Ends of names of well-known files that are none of these: of archives, and of other models.
 FOREIGN_SUFFIXES = {
@@ -67,7 +67,8 @@ def suffix_of(name: str) -> tuple[str, Kind | None]:
     for suffix, kind in _SUFFIXES.items():
         if name.lower().endswith(suffix):
             return suffix, kind
-    return "", None
+    suffix = index_suffix(name.lower())
+    return suffix, Kind.SAFETENSORS if suffix else None
 
 
 def detect(path: str | os.PathLike[str]) -> Kind | None:
@@ -89,7 +90,7 @@ def detect(path: str | os.PathLike[str]) -> Kind | None:
     recover_missing(path)
     if path.is_dir():
         return _detect_folder(path)
-    if path.name.endswith(_SAFETENSORS_SUFFIXES):
+    if path.name.endswith(_SAFETENSORS_SUFFIX) or index_suffix(path.name):
         return Kind.SAFETENSORS
     if path.exists() and not path.is_file():
         return None  # reading from a pipe or a device may never end
@@ -125,7 +126,7 @@ def _detect_folder(path: Path) -> Kind | None:
         names = os.listdir(path)
         if not ZARR_MARKERS.isdisjoint(names):
             return Kind.FOLDER
-        if any(name.endswith(".safetensors") for name in names):
+        if any(name.endswith(_SAFETENSORS_SUFFIX) for name in names):
             return Kind.SAFETENSORS
         if os.path.samestat(before, os.stat(path)):
             return None

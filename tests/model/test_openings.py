@@ -187,11 +187,14 @@ def test_safetensors_behind_an_address_are_read_in_parts(server: FileServer) -> 
 
 
 def test_an_index_behind_an_address(root: Path, server: FileServer) -> None:
-    url = f"{server.url}/shards/model.safetensors.index.json"
-    with bf16codecs.open_model(url) as model:
-        assert sorted(model.keys()) == ["n", "w"]
-        assert_same_bits(model["w"][7], ARRAYS["w"][7])
-    assert "identical" in done("bf16codecs", "verify", url, root / "shards")
+    path = root / "shards" / "model.safetensors.index.json"
+    for name in (path.name, "model.safetensors.index.fp16.json"):
+        path = path.rename(path.with_name(name))
+        url = f"{server.url}/shards/{name}"
+        with bf16codecs.open_model(url) as model:
+            assert sorted(model.keys()) == ["n", "w"]
+            assert_same_bits(model["w"][7], ARRAYS["w"][7])
+        assert "identical" in done("bf16codecs", "verify", url, root / "shards")
 
 
 def test_a_long_header_behind_an_address(server: FileServer, root: Path) -> None:

@@ -299,6 +299,59 @@ def test_inconsistent_index(shards: Path) -> None:
             open_source(shards)
 
 
+INDEX_NAMES = [
+    "model.safetensors.index.json",
+    "model.safetensors.index.fp16.json",
+    "model.fp16.safetensors.index.json",
+    "diffusion_pytorch_model.safetensors.index.non_ema.json",
+    "adapter_model.safetensors.index.json",
+]
+
+
+def test_indexes_of_any_name(shards: Path) -> None:
+    path = write_index(shards, {"a": "m-1.safetensors", "b": "m-1.safetensors"})
+    path.write_text(path.read_text().replace("}}", ', "c": "m-2.safetensors"}}'))
+    for name in INDEX_NAMES:
+        path = path.rename(shards / name)
+        for opened in (shards, path):
+            with noted(opened):
+                assert open_source(opened).index == path
+                with open_model(opened) as model:
+                    assert len(model) == 3
+    for name in ("model.bin.index.json", "model.safetensors.index.json.old", "index.json"):
+        path = path.rename(shards / name)
+        source = open_source(shards)
+        assert (source.index, source.left_out) == (None, (name,))
+
+
+def test_indexes_that_were_left_behind(shards: Path) -> None:
+    """None of their files is there: they say nothing of those that are."""
+    old = shards / "m.safetensors.index.fp16.json"
+    old.write_text(json.dumps({"weight_map": {"a": "m.fp16-1.safetensors"}}))
+    source = open_source(shards)
+    assert (source.index, source.left_out) == (None, (old.name,))
+    path = write_index(shards, {t: f"m-{n}.safetensors" for t, n in zip("abc", "112", strict=True)})
+    source = open_source(shards)
+    assert (source.index, source.left_out) == (path, (old.name,))
+    old.write_text(path.read_text())
+    with pytest.raises(SafetensorsError, match=f"more than one index, {old.name}, {path.name}: na"):
+        open_source(shards)
+    old.write_text("{")
+    with pytest.raises(SafetensorsError, match=f"more than one index, {old.name}"):
+        open_source(shards)
+
+
+def test_what_else_is_in_a_folder(shards: Path) -> None:
+    (shards / "config.json").write_text("{}")
+    (shards / "unet").mkdir()
+    (shards / ".git").mkdir()
+    (shards / "gone.txt").symlink_to("nothing")
+    (shards / "z.safetensors.index.json").write_text(json.dumps({"weight_map": {}}))
+    others = ("z.safetensors.index.json", "config.json", "gone.txt", "unet/")
+    assert open_source(shards).left_out == others
+    assert open_source(shards / "m-1.safetensors").left_out == ()
+
+
 def test_index_names_a_missing_file(shards: Path) -> None:
     path = write_index(shards, {"a": "m-3.safetensors"})
     with pytest.raises(FileNotFoundError, match=r"m-3\.safetensors"):
@@ -313,6 +366,9 @@ NUMBERED = [
     (["a-1-of-1", "m-1-of-999999999"], "m-2-of-999999999"),
     (["m-00001-of-00002", "m-00002-of-00002"], None),
     (["m-0-of-2", "m-1-of-2", "of-3"], None),
+    (["m-00001-of-00002.fp16"], "m-00002-of-00002.fp16"),
+    (["m-00001-of-00001", "m-00001-of-00002.fp16"], "m-00002-of-00002.fp16"),
+    (["m-00001-of-00002.fp16", "m-00002-of-00002.fp16"], None),
 ]
 
 
