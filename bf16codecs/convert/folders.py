@@ -51,6 +51,9 @@ class Tree:
             descriptor = open_to_read(path) if self.held is None else self.held.open(name)
         except StoreError as e:
             raise StoreError(f"{path}: {e}") from None
+        except OSError as e:
+            e.filename = str(path)  # without links, a name is opened in a descriptor
+            raise
         if descriptor is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
         return FileIO(descriptor)
@@ -175,7 +178,7 @@ def weight_sets(tree: Tree) -> tuple[list[WeightSet], dict[str, str]]:
             indexed[stem] = found
             taken.update(found.paths)
         else:
-            apart[name] = "kept as it is: another index names its files"
+            apart[name] = "kept as it is, since another index names its files"
     alone = {
         name.removesuffix(_SUFFIX): _opened(tree.files[name])
         for name in visible
@@ -207,7 +210,7 @@ def _opened_index(name: str, stem: str, tree: Tree) -> Source | str:
     files = sorted({value for value in values if isinstance(value, str)})
     lacking = [file for file in files if folder + file not in tree.files]
     if len(lacking) == len(files):
-        return "kept as it is: none of the files that it names is there"
+        return "kept as it is, since none of the files that it names is there"
     if not lacking:
         try:
             return _opened(path)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import stat
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from io import FileIO
@@ -243,9 +242,10 @@ def copy_noted(
 def _copy(file: FileIO, path: Path, copy: Path, kinds: Sequence[str], verify: bool) -> NotedFile:
     """Copy a file that was opened by `path`, with its mode, and note the copy."""
     with open(copy, "xb") as made:
-        shutil.copyfileobj(file, made, _READ_AT_ONCE)
-    with open(copy, "rb", buffering=0) as made:
-        digests = _digests_of(made, copy, kinds)
+        for part in _parts(file, path):
+            made.write(part)
+    with open(copy, "rb", buffering=0) as written:
+        digests = _digests_of(written, copy, kinds)
     if verify and _digests_of(file, path, kinds) != digests:
         raise CorruptDataError(f"{copy}: was not read back as {path} was written to it")
     copy.chmod(stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o777)
@@ -253,15 +253,27 @@ def _copy(file: FileIO, path: Path, copy: Path, kinds: Sequence[str], verify: bo
 
 
 def _digests_of(file: FileIO, path: Path, kinds: Sequence[str]) -> Digests:
-    file.seek(0)
     size, at = os.fstat(file.fileno()).st_size, 0
     hashes = FileHash(kinds, size)
-    while at < size and (part := file.read(min(_READ_AT_ONCE, size - at))):
-        hashes.add(at, part)
+    for part in _parts(file, path):
+        hashes.add(at, part[: size - at])
         at += len(part)
+        if at >= size:  # what has grown meanwhile is as it was
+            break
     if at < size:
         raise CorruptDataError(f"{path}: was cut while it was read")
     return hashes.digests()
+
+
+def _parts(file: FileIO, path: Path) -> Iterator[bytes]:
+    """Yield the content of a file that was opened by `path`."""
+    file.seek(0)
+    try:
+        while part := file.read(_READ_AT_ONCE):
+            yield part
+    except OSError as e:
+        e.filename = str(path)  # reading knows the descriptor alone
+        raise
 
 
 def stored_files(reader: StoreReader) -> dict[str, StoredFile]:

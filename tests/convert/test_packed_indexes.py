@@ -18,7 +18,7 @@ ONE, TWO = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors
 OVER, WHOLE, INDEX = "z.safetensors", "model.safetensors", "model.safetensors.index.json"
 SHARDS = {ONE: "ab", TWO: "c"}
 EACH = "kept as it is, and each of its files has a store of its own: "
-GONE = "kept as it is: none of the files that it names is there"
+GONE = "kept as it is, since none of the files that it names is there"
 
 #: Files with their tensors, what the index says, and what packing says of it.
 CASES: dict[str, tuple[dict[str, str], dict[str, object], str]] = {
@@ -107,6 +107,6 @@ def test_the_index_that_libraries_look_for_goes_first(tmp_path: Path) -> None:
     (folder / other).write_bytes((folder / INDEX).read_bytes())
     summary = pack_hugging_face(folder, tmp_path / "packed")
     assert summary.stores == ("model.zarr",)
-    assert summary.apart == {other: "kept as it is: another index names its files"}
+    assert summary.apart == {other: "kept as it is, since another index names its files"}
     unpack_hugging_face(tmp_path / "packed", tmp_path / "back")
     assert contents(tmp_path / "back") == contents(folder)

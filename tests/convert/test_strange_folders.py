@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import socket
+from io import FileIO
 from pathlib import Path
 
 import numpy as np
@@ -197,6 +199,28 @@ def test_links_that_take_the_place_of_files(packed: Path, tmp_path: Path) -> Non
     (packed / "config.json").unlink()
     with pytest.raises(FileNotFoundError, match=r"config\.json"):
         tree.open("config.json")
+
+
+def test_files_that_cannot_be_read_are_named(folder: Path, packed: Path, monkeypatch) -> None:
+    class Failing(FileIO):
+        def read(self, size: int = -1) -> bytes:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr("bf16codecs.convert.folders.FileIO", Failing)
+    for work, source in ((pack_hugging_face, folder), (unpack_hugging_face, packed)):
+        with pytest.raises(OSError, match="Input/output error") as caught:
+            work(source, packed.with_name("new"))
+        assert caught.value.filename == str(source / ".gitattributes")
+
+    def closed(path: str, *args: object, **kwargs: object) -> int:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+
+    trees = list_tree(folder, own=True), list_tree(packed, own=False)
+    monkeypatch.setattr(os, "open", closed)
+    for tree, top in zip(trees, (folder, packed), strict=True):
+        with pytest.raises(PermissionError) as denied:
+            tree.open("unet/modeling_own.py")
+        assert denied.value.filename == str(top / "unet" / "modeling_own.py")
 
 
 def test_links_in_a_target_are_not_followed(folder: Path, packed: Path) -> None:
