@@ -134,10 +134,8 @@ def _differing(
 
 def _is_longer(shape: Any, than: Any) -> bool:
     """Tell whether an array has one step more than another, and the same shape else."""
-    try:
-        return bool(shape == [than[0] + 1, *than[1:]])
-    except (TypeError, IndexError):
-        return False
+    is_shape = isinstance(than, list) and bool(than) and isinstance(than[0], int)
+    return is_shape and bool(shape == [than[0] + 1, *than[1:]])
 
 
 def _explicit(document: dict[str, Any], store: Store) -> dict[str, Any]:

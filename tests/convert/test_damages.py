@@ -16,7 +16,12 @@ import zarr
 from based_models import KINDS, convert, write_nearby
 from bf16codecs import open_model
 from bf16codecs._chunks import sources
-from bf16codecs.convert import safetensors_to_run, safetensors_to_zarr, verify_store
+from bf16codecs.convert import (
+    append_to_run,
+    safetensors_to_run,
+    safetensors_to_zarr,
+    verify_store,
+)
 from bf16codecs.errors import CorruptDataError, LimitError, ServerError, StoreError
 from damage import damage_of, error_of, places
 from edit_store import claim_shape, edit_array, edit_json, write_zip, zip_members
@@ -228,6 +233,21 @@ def test_fields_of_the_copies_in_format_2(tmp_path: Path, source: Path) -> None:
     )
     (found,) = damage_of(store, error=StoreError)
     assert found.message.startswith("damaged: zarr cannot open it: ")
+
+
+def test_a_shape_in_the_copies_that_is_none(tmp_path: Path, source: Path) -> None:
+    """An append may make the array longer than its copy says for a moment."""
+    store = tmp_path / "run.zarr"
+    append_to_run(source, store, step=1)
+    for shape in ({"x": [1, 9]}, {"0": 1}, [], ["1"], "1", None, 1):
+        edit_json(
+            store,
+            "zarr.json",
+            lambda root, shape=shape: root["consolidated_metadata"]["metadata"]["t1"].update(
+                shape=shape
+            ),
+        )
+        assert damage_of(store, error=StoreError), shape
 
 
 @pytest.mark.parametrize("zarr_format", [2, 3])
