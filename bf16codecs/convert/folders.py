@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from io import FileIO
 from pathlib import Path
 
@@ -146,15 +146,14 @@ def _fault(entry: os.DirEntry[str], name: str, own: bool) -> str:
 def weight_sets(tree: Tree) -> tuple[list[WeightSet], dict[str, str]]:
     """Return which files become which stores: those of an index one, each other one its own.
 
-    Hidden files are temporary files of other programs, and no weights. Where two indexes name a
-    file, it is of the one that libraries look for, or the first.
+    Hidden files are temporary files of other programs, and no weights.
 
     Returns
     -------
     sets
         The files of each store.
     apart
-        By its path, of each index that is of no store, what becomes of its files, and why.
+        By its path, of each index that is in no store, what becomes of its files, and why.
 
     Raises
     ------
@@ -164,33 +163,53 @@ def weight_sets(tree: Tree) -> tuple[list[WeightSet], dict[str, str]]:
         If something has the name by which a store of theirs would be looked for.
     """
     visible = [path for path in tree.files if not _begins(path, ".")]
-    indexed: dict[str, Source] = {}
-    apart: dict[str, str] = {}
-    taken: set[Path] = set()
-    for name in sorted(visible, key=lambda path: not _begins(path, "model.")):
-        stem = index_stem(name)
-        if stem is None:
-            continue
-        found = _opened_index(name, stem, tree)
-        if isinstance(found, str):
-            apart[name] = found
-        elif taken.isdisjoint(found.paths):
-            indexed[stem] = found
-            taken.update(found.paths)
-        else:
-            apart[name] = "kept as it is, since another index names its files"
+    indexes = _opened_indexes(visible, tree)
+    indexed = {own.stem: own.source for own in indexes if own.source is not None}
+    taken = {path for source in indexed.values() for path in source.paths}
     alone = {
         name.removesuffix(_SUFFIX): _opened(tree.files[name])
         for name in visible
         if name.endswith(_SUFFIX) and tree.files[name] not in taken
     }
     used = {name.lower(): name for name in (*tree.files, *tree.folders)}
-    for stem in (*alone, *indexed):
+    for stem in (*alone, *(own.stem for own in indexes if own.files)):
         _refuse_stores(stem, used)
     # Where a model is there as one file and as shards, libraries take the file.
     pairs = [*alone.items(), *indexed.items()]
     sets = [WeightSet(_unused(stem, used), source) for stem, source in pairs]
+    apart = {own.name: own.why for own in indexes if own.source is None}
     return sorted(sets, key=lambda own: own.store), apart
+
+
+@dataclass(frozen=True)
+class _Index:
+    """An index, its path, that of its model without a suffix, and those of its files there."""
+
+    name: str
+    stem: str
+    files: set[str]
+    #: The model, or what becomes of the files, and why, where they are none.
+    source: Source | None = None
+    why: str = ""
+
+
+def _opened_indexes(names: Iterable[str], tree: Tree) -> list[_Index]:
+    """Open the indexes among some files. Where several name a file, one of them at most has it.
+
+    It is the one that libraries look for, or the first.
+    """
+    found: list[_Index] = []
+    named: set[str] = set()
+    for name in sorted(names, key=lambda path: not _begins(path, "model.")):
+        stem = index_stem(name)
+        if stem is not None:
+            own = _opened_index(name, stem, tree)
+            if own.source is not None and not named.isdisjoint(own.files):
+                why = "kept as it is, since another index names its files"
+                own = replace(own, source=None, why=why)
+            found.append(own)
+            named.update(own.files)
+    return found
 
 
 def _begins(path: str, start: str) -> bool:
@@ -198,8 +217,8 @@ def _begins(path: str, start: str) -> bool:
     return path.rpartition("/")[2].startswith(start)
 
 
-def _opened_index(name: str, stem: str, tree: Tree) -> Source | str:
-    """Open an index with its files, or say what becomes of it where these are no model.
+def _opened_index(name: str, stem: str, tree: Tree) -> _Index:
+    """Open an index with its files, or say why these are no model.
 
     Libraries load what is in the files, whatever else an index says, and the file of one name with
     it in its place: so models are uploaded whose index is not right, or was left behind.
@@ -208,22 +227,22 @@ def _opened_index(name: str, stem: str, tree: Tree) -> Source | str:
     with _told_pointers(path):
         values = weight_map(read_index(path), path).values()
     files = sorted({value for value in values if isinstance(value, str)})
-    lacking = [file for file in files if folder + file not in tree.files]
-    if len(lacking) == len(files):
-        return "kept as it is, since none of the files that it names is there"
+    there = {folder + file for file in files} & tree.files.keys()
+    lacking = few([file for file in files if folder + file not in there], _SHOWN)
+    if not there:
+        why = "kept as it is, since none of the files that it names is there"
+        return _Index(name, stem, there, why=why)
+    if lacking and f"{stem}{_SUFFIX}" not in tree.files:
+        text = f"It names {lacking}, not there: get the rest, or remove the index if it is old"
+        raise FileNotFoundError(errno.ENOENT, text, str(path))
+    why = f"{lacking} is not there"
     if not lacking:
         try:
-            return _opened(path)
-        except SafetensorsError as e:  # of a file that is damaged, opening it alone raises it again
+            return _Index(name, stem, there, _opened(path))
+        except SafetensorsError as e:  # opening a file that is damaged alone raises it again
             why = str(e).removeprefix(f"{path}: ")
-    elif f"{stem}{_SUFFIX}" in tree.files:
-        why = f"{few(lacking, _SHOWN)} is not there"
-    else:
-        text = (
-            f"It names {few(lacking, _SHOWN)}, not there: get the rest, or remove it if it is old"
-        )
-        raise FileNotFoundError(errno.ENOENT, text, str(path))
-    return f"kept as it is, and each of its files has a store of its own: {why}"
+    why = f"kept as it is, and each of its files has a store of its own: {why}"
+    return _Index(name, stem, there, why=why)
 
 
 def _opened(path: Path) -> Source:

@@ -110,3 +110,28 @@ def test_the_index_that_libraries_look_for_goes_first(tmp_path: Path) -> None:
     assert summary.apart == {other: "kept as it is, since another index names its files"}
     unpack_hugging_face(tmp_path / "packed", tmp_path / "back")
     assert contents(tmp_path / "back") == contents(folder)
+
+
+def test_files_of_an_index_that_contradicts_them_are_in_no_other_store(tmp_path: Path) -> None:
+    """Each would be looked for by its name."""
+    files, where, _ = CASES["superseded"]
+    folder = write_case(tmp_path / "m", files, where)
+    old = json.dumps({"weight_map": {"a": ONE, "b": ONE, "c": TWO}})
+    (folder / "old.safetensors.index.json").write_text(old)
+    summary = pack_hugging_face(folder, tmp_path / "packed")
+    assert summary.stores == tuple(file.replace("safetensors", "zarr") for file in (ONE, TWO, OVER))
+    assert list(summary.apart) == [INDEX, "old.safetensors.index.json"]
+    unpack_hugging_face(tmp_path / "packed", tmp_path / "back")
+    assert contents(tmp_path / "back") == contents(folder)
+
+
+def test_stores_that_would_be_loaded_in_their_place(tmp_path: Path) -> None:
+    files, where, _ = CASES["superseded"]
+    folder = write_case(tmp_path / "m", files, where)
+    (folder / "model.zarr").mkdir()
+    with pytest.raises(ValueError, match=r"model\.zarr: is in the folder already"):
+        pack_hugging_face(folder, tmp_path / "packed")
+    for name in files:
+        (folder / name).unlink()
+    write_safetensors(folder / "adapter_model.safetensors", {"w": weights((5, 4))})
+    assert pack_hugging_face(folder, tmp_path / "packed").stores == ("adapter_model.zarr",)

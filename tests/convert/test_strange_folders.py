@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import multiprocessing
 import os
 import socket
 from io import FileIO
@@ -12,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bf16codecs._replace import WorkingFolder
 from bf16codecs.convert import pack_hugging_face, unpack_hugging_face
 from bf16codecs.convert.folders import list_tree
 from bf16codecs.errors import LimitError, StoreError
@@ -117,18 +115,20 @@ def test_deep_folders(folder: Path, packed: Path) -> None:
         unpack_hugging_face(packed, packed.with_name("other"))
 
 
-def test_what_a_killed_conversion_left(folder: Path, tmp_path: Path) -> None:
+LEAVE = """
+import os, sys
+from pathlib import Path
+from bf16codecs._replace import WorkingFolder
+working = WorkingFolder.make(Path(sys.argv[1]), durable=False)
+working.new.write_text("half of a store")
+os._exit(0)
+"""
+
+
+def test_what_a_killed_conversion_left(folder: Path, tmp_path: Path, run_python) -> None:
     """It is nothing of the model, and making stores beside its copy would remove the copy."""
-
-    def die() -> None:
-        working = WorkingFolder.make(folder, durable=False)
-        working.new.write_text("half of a store")
-        os._exit(0)
-
     before = contents(folder)
-    process = multiprocessing.get_context("fork").Process(target=die)
-    process.start()
-    process.join()
+    run_python(LEAVE, str(folder))
     assert contents(folder) != before
     pack_hugging_face(folder, tmp_path / "packed")
     unpack_hugging_face(tmp_path / "packed", tmp_path / "back")
