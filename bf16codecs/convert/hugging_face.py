@@ -22,7 +22,7 @@ from bf16codecs._messages import few, one_line
 from bf16codecs._paths import given_path, resolved
 from bf16codecs._replace import WORKING_PREFIX
 from bf16codecs.convert.defaults import DEFAULT_CHUNK_SIZE
-from bf16codecs.convert.folders import Tree, WeightSet, list_tree, weight_sets
+from bf16codecs.convert.folders import Tree, list_tree
 from bf16codecs.convert.packed import (
     MANIFEST,
     Manifest,
@@ -38,6 +38,7 @@ from bf16codecs.convert.restoring import zarr_to_safetensors
 from bf16codecs.convert.storing import safetensors_to_zarr
 from bf16codecs.convert.summary import Progress, Summary, part_of
 from bf16codecs.convert.target import absolute_target, new_target, other_names
+from bf16codecs.convert.weight_sets import WeightSet, weight_sets
 from bf16codecs.errors import BF16CodecsError, SafetensorsError, StoreError
 from bf16codecs.store.choice import DEFAULT_CODEC
 from bf16codecs.store.kinds import Kind, suffix_of

@@ -1,0 +1,192 @@
+"""Which safetensors files in a folder of a model become which stores."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from bf16codecs._messages import few
+from bf16codecs._paths import index_stem
+from bf16codecs.convert.folders import Tree
+from bf16codecs.errors import SafetensorsError
+from bf16codecs.safetensors import Source, open_to_store, read_index, weight_map
+from bf16codecs.store.kinds import STORE_SUFFIXES
+
+__all__ = ["WeightSet", "weight_sets"]
+
+_SUFFIX = ".safetensors"
+# Of files that are missing.
+_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class WeightSet:
+    """Safetensors files that become one store, and the store's path from the folder."""
+
+    store: str
+    source: Source
+
+    @property
+    def folder(self) -> str:
+        """The path of the folder that the files are in, with a slash if there is one."""
+        return self.store[: self.store.rfind("/") + 1]
+
+    @property
+    def names(self) -> list[str]:
+        """The paths of the files, the index last."""
+        return [self.folder + path.name for path in self.source.paths]
+
+
+def weight_sets(tree: Tree) -> tuple[list[WeightSet], dict[str, str]]:
+    """Return which files become which stores: those of an index one, each other one its own.
+
+    Hidden files are temporary files of other programs, and no weights.
+
+    Returns
+    -------
+    sets
+        The files of each store.
+    apart
+        By its path, of each index that is in no store, what becomes of its files, and why.
+
+    Raises
+    ------
+    SafetensorsError, OSError
+        If a file is damaged or missing.
+    ValueError
+        If something has the name by which a store of theirs would be looked for.
+    """
+    visible = [path for path in tree.files if not _begins(path, ".")]
+    indexes = _opened_indexes(visible, tree)
+    indexed = {own.stem: own.source for own in indexes if own.source is not None}
+    taken = {path for source in indexed.values() for path in source.paths}
+    alone = {
+        name.removesuffix(_SUFFIX): _opened(tree.files[name])
+        for name in visible
+        if name.endswith(_SUFFIX) and tree.files[name] not in taken
+    }
+    used = {name.lower(): name for name in (*tree.files, *tree.folders)}
+    for stem in (*alone, *(own.stem for own in indexes if own.files)):
+        _refuse_stores(stem, used)
+    # Where a model is there as one file and as shards, libraries take the file.
+    pairs = [*alone.items(), *indexed.items()]
+    sets = [WeightSet(_unused(stem, used), source) for stem, source in pairs]
+    apart = {own.name: own.why for own in indexes if own.source is None}
+    return sorted(sets, key=lambda own: own.store), apart
+
+
+@dataclass(frozen=True)
+class _Index:
+    """An index, its path, that of its model without a suffix, and those of its files there."""
+
+    name: str
+    stem: str
+    files: set[str]
+    #: The model, or what becomes of the files, and why, where they are none.
+    source: Source | None = None
+    why: str = ""
+
+
+def _opened_indexes(names: Iterable[str], tree: Tree) -> list[_Index]:
+    """Open the indexes among some files. Where several name a file, one of them at most has it.
+
+    It is the one that libraries look for, or the first.
+    """
+    found: list[_Index] = []
+    named: set[str] = set()
+    for name in sorted(names, key=lambda path: not _begins(path, "model.")):
+        stem = index_stem(name)
+        if stem is not None:
+            own = _opened_index(name, stem, tree)
+            if own.source is not None and not named.isdisjoint(own.files):
+                why = "kept as it is, since another index names its files"
+                own = replace(own, source=None, why=why)
+            found.append(own)
+            named.update(own.files)
+    return found
+
+
+def _begins(path: str, start: str) -> bool:
+    """Tell whether the name of a file begins so, without its folders."""
+    return path.rpartition("/")[2].startswith(start)
+
+
+def _opened_index(name: str, stem: str, tree: Tree) -> _Index:
+    """Open an index with its files, or say why these are no model.
+
+    Libraries load what is in the files, whatever else an index says, and the file of one name with
+    it in its place: so models are uploaded whose index is not right, or was left behind.
+    """
+    path, folder = tree.files[name], name[: name.rfind("/") + 1]
+    with _told_pointers(path):
+        values = weight_map(read_index(path), path).values()
+    files = sorted({value for value in values if isinstance(value, str)})
+    there = {folder + file for file in files} & tree.files.keys()
+    lacking = few([file for file in files if folder + file not in there], _SHOWN)
+    if not there:
+        why = "kept as it is, since none of the files that it names is there"
+        return _Index(name, stem, there, why=why)
+    if lacking and f"{stem}{_SUFFIX}" not in tree.files:
+        text = f"It names {lacking}, not there: get the rest, or remove the index if it is old"
+        raise FileNotFoundError(errno.ENOENT, text, str(path))
+    why = f"{lacking} is not there"
+    if not lacking:
+        try:
+            return _Index(name, stem, there, _opened(path))
+        except SafetensorsError as e:  # opening a file that is damaged alone raises it again
+            why = str(e).removeprefix(f"{path}: ")
+    why = f"kept as it is, and each of its files has a store of its own: {why}"
+    return _Index(name, stem, there, why=why)
+
+
+def _opened(path: Path) -> Source:
+    with _told_pointers(path):
+        return open_to_store(path)
+
+
+@contextmanager
+def _told_pointers(path: Path) -> Iterator[None]:
+    """Say of what a checkout without its large files has in their place what it is."""
+    try:
+        yield
+    except SafetensorsError as e:
+        with open(path, "rb") as file:
+            if file.read(40).startswith(b"version https://git-lfs"):
+                text = f"{path}: a pointer of Git LFS, not the weights: get them (git lfs pull)"
+                raise SafetensorsError(text) from e
+        raise
+
+
+def _refuse_stores(stem: str, there: Mapping[str, str]) -> None:
+    """Refuse a folder with something that would be loaded in the place of the weights.
+
+    Parameters
+    ----------
+    stem
+        The path of a store without its suffix.
+    there
+        Paths of what is in the folder, by themselves in lower case.
+    """
+    for suffix in STORE_SUFFIXES:
+        name = there.get(f"{stem}{suffix}".lower())
+        if name is not None:
+            raise ValueError(
+                f"{name}: is in the folder already, and would be loaded in the place of the store"
+                f" that is made of {stem}{_SUFFIX}: move it to another folder, or remove it"
+            )
+
+
+def _unused(stem: str, used: dict[str, str]) -> str:
+    """Return the path of a store that nothing else has, not even in other case, and note it.
+
+    It has a number where a model is there both as one file and as shards.
+    """
+    name, number = f"{stem}.zarr", 1
+    while name.lower() in used:
+        number += 1
+        name = f"{stem}-{number}.zarr"
+    used[name.lower()] = name
+    return name
