@@ -17,11 +17,12 @@ from bf16codecs._arguments import argument
 from bf16codecs._messages import from_extra
 from bf16codecs.analysis.checkpoints import Checkpoints
 from bf16codecs.view.asgi import HOSTS, application
+from bf16codecs.view.connections import MOST_CONNECTIONS, Connection
 
 with from_extra("view", "bf16codecs.view"):
     import uvicorn
 
-__all__ = ["DEFAULT_PORT", "running", "serve"]
+__all__ = ["DEFAULT_PORT", "answering", "running", "serve"]
 
 #: Tried first, so that a copied address works the next time; if it is in use, any that is free.
 DEFAULT_PORT = 8716
@@ -47,8 +48,19 @@ def running(checkpoints: Checkpoints, port: int | None = None) -> Iterator[tuple
     Thread
         What serves it.
     """
+    with answering(application(checkpoints), port) as served:
+        yield served
+
+
+@contextmanager
+def answering(app: Any, port: int | None = None) -> Iterator[tuple[str, Thread]]:
+    """Serve an ASGI application as `running` does the page."""
     config = uvicorn.Config(
-        application(checkpoints),
+        app,
+        http=Connection,
+        loop="asyncio",
+        # As many are accepted at once, each with an open file, before any makes room for another.
+        backlog=MOST_CONNECTIONS,
         log_level="critical",
         access_log=False,
         lifespan="off",
