@@ -6,19 +6,24 @@ docs/store.md, "Checkpoints", is the normative description.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from bf16codecs.store.paths import RESERVED_ROOT
 
-__all__ = ["CHECKPOINT_PATH", "OBJECTS_PATH", "Checkpoint", "CheckpointPaths"]
+__all__ = ["CHECKPOINT_PATH", "OBJECTS_PATH", "Checkpoint", "CheckpointPaths", "check_names"]
 
 CHECKPOINT_PATH = f"{RESERVED_ROOT}/checkpoint"
 OBJECTS_PATH = f"{RESERVED_ROOT}/objects"
 
 #: A key of a dictionary, or an index of a list.
 Key = str | int
+
+# PyTorch walks through nested dictionaries and lists by recursion.
+_MOST_KEYS = 128
+# A list has gaps where it has empty dictionaries, which lead to nothing.
+_MOST_GAPS = 1 << 16
 
 
 class CheckpointPaths(NamedTuple):
@@ -96,9 +101,45 @@ class Checkpoint:
             is_place = isinstance(place, list) and [type(n) for n in place] == [int, int]
             if not is_place or min(place) < 0 or sum(place) > nbytes:
                 raise ValueError(f"{place!r:.80} is not where object {name!r:.80} is")
-        for name, keys in names.items():
-            is_path = isinstance(keys, list) and all(type(key) in (str, int) for key in keys)
-            if not is_path or not keys:
-                raise ValueError(f"{keys!r:.80} is not what led to {name!r:.80}")
         objects = {name: (start, size) for name, (start, size) in content["objects"].items()}
-        return cls(objects, {name: tuple(keys) for name, keys in names.items()})
+        if sum(size for _, size in objects.values()) > nbytes:
+            raise ValueError(f"its objects are larger than the {nbytes} bytes that are there")
+        for name, keys in names.items():
+            if not isinstance(keys, list):
+                raise ValueError(f"{keys!r:.80} is not what led to {name!r:.80}")
+        paths = {name: tuple(keys) for name, keys in names.items()}
+        check_names(paths)
+        return cls(objects, paths)
+
+
+def check_names(names: Mapping[str, Sequence[Any]]) -> None:
+    """Refuse keys that lead to nothing, or to more than they justify: readers make what they say.
+
+    Parameters
+    ----------
+    names
+        By name, the keys that led to it.
+
+    Raises
+    ------
+    ValueError
+        If nested dictionaries and lists have no such keys, are too deep, or a list has a length
+        that neither the keys nor gaps explain.
+    """
+    lengths: dict[tuple[Any, ...], int] = {}  # 0 of dictionaries
+    for name, own in names.items():
+        keys = tuple(own)
+        is_path = all(type(k) is str or (type(k) is int and k >= 0) for k in keys)
+        if not is_path or not keys or type(keys[0]) is not str:
+            raise ValueError(f"{keys!r:.80} is not what led to {name!r:.80}")
+        if len(keys) > _MOST_KEYS:
+            raise ValueError(f"{len(keys)} keys lead to {name!r:.80}: {_MOST_KEYS} may")
+        for depth in range(1, len(keys)):
+            length = 0 if type(keys[depth]) is str else keys[depth] + 1
+            known = lengths.setdefault(keys[:depth], length)
+            if (known == 0) != (length == 0):
+                raise ValueError(f"what led to {name!r:.80} is both a dictionary and a list")
+            lengths[keys[:depth]] = max(known, length)
+    if sum(lengths.values()) > _MOST_GAPS + sum(map(len, names.values())):
+        longest = max(lengths, key=lambda keys: lengths[keys])
+        raise ValueError(f"nothing explains {lengths[longest]} items of {list(longest)!r:.80}")

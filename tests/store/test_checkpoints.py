@@ -75,8 +75,19 @@ BAD_TEXTS = {
         for names in (
             *("[]", "null", "3", '{"a":[]}', '{"a":"x"}', '{"a":null}', '{"a":{"b":1}}'),
             *('{"a":[1.5]}', '{"a":[true]}', '{"a":[null]}', '{"a":[["b"]]}', '{"a":[{}]}'),
+            *('{"a":[0]}', '{"a":[0,"x"]}', '{"a":["x",-1]}', '{"a":["x",0],"b":["x","y"]}'),
+            *(
+                '{"a":["list",1000000000]}',
+                f'{{"a":["list",{1 << 70}]}}',
+                '{"a":["x",65537,65537]}',
+            ),
         )
     },
+    "deep names": texts('{"a":[0,1]}', '{"a":["x"' + ',"x"' * 128 + "]}"),
+    "long lists": texts(
+        '{"a":[0,1]}', "{" + ",".join(f'"{i}":["{i}",50000]' for i in range(100)) + "}"
+    ),
+    "objects that are one": texts('{"a":[0,5],"b":[0,5]}'),
 }
 
 
@@ -181,6 +192,17 @@ def test_texts_that_are_not_what_the_layout_says(model: Path) -> None:
                         call()
                     assert "\n" not in str(caught.value)
             assert_refused(store)
+
+
+def test_names_that_are_sound() -> None:
+    """Deep, long, and with gaps, as empty dictionaries leave them in lists."""
+    names = {
+        "deep": ["x", *["y", 0] * 60],
+        "gap": ["z", 3],
+        **{f"many.{i}": ["many", i] for i in range(100_000)},
+    }
+    text = json.dumps({"objects": {"a": [0, 5], "b": [5, 3]}, "names": names}).encode()
+    assert Checkpoint.from_text(text, 8).names["many.99999"] == ("many", 99999)
 
 
 def test_a_text_in_hdf5_that_is_none(model: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from bf16codecs._chunks.pieces import RangeReader
 from bf16codecs._limits import MAX_NDIM
 from bf16codecs.safetensors import Header, make_header
 from bf16codecs.store.backend import StoreReader
+from bf16codecs.store.checkpoint import check_names
 from bf16codecs.store.paths import array_paths
 from bf16codecs.store.plan import array_form, tensor_attributes
 from bf16codecs.torch.checkpoint.grids import Box, chunk_grid
@@ -163,20 +164,21 @@ def names_of(planner_data: Any) -> dict[str, tuple[str | int, ...]]:
     Raises
     ------
     ValueError
-        If another planner says something else, which no store would keep.
+        If another planner says something else, which no store would keep, or the state dict is too
+        deep.
     """
     if not planner_data:
         return {}
-    is_mapping = isinstance(planner_data, Mapping) and all(
-        isinstance(keys, tuple) and _are_keys(keys) for keys in planner_data.values()
+    problem = "they are no tuples by name"
+    if isinstance(planner_data, Mapping) and all(
+        isinstance(k, tuple) for k in planner_data.values()
+    ):
+        try:
+            check_names(planner_data)
+            return dict(planner_data)
+        except ValueError as e:
+            problem = str(e)
+    raise ValueError(
+        f"the planner's data are {planner_data!r:.80}: {problem}: stores keep those of"
+        " torch.distributed.checkpoint.DefaultSavePlanner alone"
     )
-    if not is_mapping:
-        raise ValueError(
-            f"the planner's data are {planner_data!r:.80}: stores keep those of"
-            " torch.distributed.checkpoint.DefaultSavePlanner alone"
-        )
-    return dict(planner_data)
-
-
-def _are_keys(keys: Iterable[Any]) -> bool:
-    return all(type(key) in (str, int) for key in keys)

@@ -38,6 +38,7 @@ from bf16codecs.store.checkpoint import Checkpoint
 from bf16codecs.store.kinds import detect
 from bf16codecs.store.objects import read_checkpoint, read_object
 from bf16codecs.store.opening import Opening, open_any, split_step
+from bf16codecs.torch.checkpoint.objects import harmless
 from bf16codecs.torch.checkpoint.threads import own_place, own_threads, sharing
 from bf16codecs.torch.tied import TORCH_DTYPES
 
@@ -57,8 +58,8 @@ class StoreReader(StorageReader):
     processes wrote the checkpoint. A store that no training job wrote is read too: its tensors are
     all there is.
 
-    Objects that are no tensors are pickles of PyTorch's. Its planner loads them, which may run
-    whatever code is in them: read checkpoints from strangers with `bf16codecs.open_model`.
+    Objects that are no tensors are pickles of PyTorch's, and may run code when they are loaded. By
+    default those alone are loaded that `torch.load` loads with ``weights_only=True``.
 
     Parameters
     ----------
@@ -71,11 +72,17 @@ class StoreReader(StorageReader):
         error.
     threads
         How many threads each process uses; by default its part of the machine's cores.
+    weights_only
+        As `torch.load` takes it: refuse objects of other classes than PyTorch's, Python's simplest,
+        and those of `torch.serialization.add_safe_globals`. With False, whatever is in an object is
+        run: for checkpoints of those you trust.
 
     Raises
     ------
     FileNotFoundError
         If nothing is there.
+    TypeError
+        If `weights_only` is no bool.
 
     Examples
     --------
@@ -93,11 +100,14 @@ class StoreReader(StorageReader):
         max_bytes: int | None = None,
         cast: bool = False,
         threads: int | None = None,
+        weights_only: bool = True,
     ) -> None:
         super().__init__()
+        if not isinstance(weights_only, bool):
+            raise TypeError(f"weights_only must be True or False, not {weights_only!r:.80}")
         self.path = _there(path, base)
         self._arguments = storage_options, max_bytes, base
-        self._cast, self._threads = cast, threads
+        self._cast, self._threads, self._weights_only = cast, threads, weights_only
         self._model: Model | None = None
         self._checkpoint = Checkpoint()
 
@@ -164,17 +174,18 @@ class StoreReader(StorageReader):
         ValueError
             If one is to be loaded into a tensor of a class that computes its numbers from other
             data.
+        StoreError
+            If an object might run code, and `weights_only` is true.
         """
         opened = self._opened()._home.opened
         processes = plan.storage_data if isinstance(plan.storage_data, int) else 1
         with codec_threads(self._threads or own_threads(processes)):
-            wanted = []
-            for item in plan.items:
-                if item.type is LoadItemType.BYTE_IO:
-                    place = self._checkpoint.objects[item.storage_index.fqn]
-                    planner.load_bytes(item, io.BytesIO(read_object(opened, place)))
-                else:
-                    wanted.append(_Wanted.of(opened, item, planner, self._cast))
+            objects = [item for item in plan.items if item.type is LoadItemType.BYTE_IO]
+            contents = [self._object(opened, item.storage_index.fqn) for item in objects]
+            for item, content in zip(objects, contents, strict=True):
+                planner.load_bytes(item, content)
+            tensors = (item for item in plan.items if item.type is not LoadItemType.BYTE_IO)
+            wanted = [_Wanted.of(opened, item, planner, self._cast) for item in tensors]
             works = (work_with_bases(opened, own.name, own.work) for own in wanted)
             sizes = sum(own.nbytes for own in wanted), sum(works)
             opened.check_size(sizes[0], "what is loaded", sizes[1])
@@ -194,6 +205,13 @@ class StoreReader(StorageReader):
         future: Future[None] = Future()
         future.set_result(None)
         return future
+
+    def _object(self, opened: Backend, name: str) -> io.BytesIO:
+        """Return what a planner loads as an object, which may run any code."""
+        content = read_object(opened, self._checkpoint.objects[name])
+        if not self._weights_only:
+            return io.BytesIO(content)
+        return harmless(content, f"{opened.where}: object {name!r:.300}")
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
