@@ -71,10 +71,15 @@ def _stream(make: Callable[[], Any]) -> _Inflates:
     """Return what decodes a stream up to a limit, to see whether it goes on."""
 
     def inflates(data: Bytes, limit: int) -> bool:
+        decoder = make()
         try:
-            return len(make().decompress(data.tobytes(), limit + 1)) > limit
+            size = len(decoder.decompress(data.tobytes(), limit + 1))
         except (zlib.error, lzma.LZMAError, OSError, EOFError) as e:
             raise CorruptDataError(str(e)) from e
+        # Python's modules go on with the next stream, and the next, of any sizes.
+        if size <= limit and decoder.unused_data:
+            raise CorruptDataError("there are bytes behind its compressed stream")
+        return size > limit
 
     return inflates
 
@@ -117,9 +122,9 @@ def chunk_check(
         If a codec might inflate without a limit.
     """
     names, sharding = _codec_names(document), None
-    if names and names[0] == "sharding_indexed":
+    if names == ["sharding_indexed"]:  # with codecs around it, both kinds could inflate
         sharding = document["codecs"][0]["configuration"]
-        names = names[1:] or list(map(_name, sharding["codecs"]))
+        names = list(map(_name, sharding["codecs"]))
     *inner, last = names or ["bytes"]
     behind = 0
     if last == "crc32c" and inner[-1:] and inner[-1] in _COMPRESSORS:

@@ -19,10 +19,12 @@ from google_crc32c import value as zarr_crc32c
 
 import bf16codecs
 import tiers
+from bf16codecs.errors import CorruptDataError
 from bf16codecs.store import StoreError
 from bf16codecs.zarr import BF16ZstdCodec, DeltaCodec
-from edit_store import edit_array, zip_folder
+from edit_store import edit_array, edit_json, zip_folder
 from lazy_models import in_memory, write_store
+from looping import noted
 from measured_reads import linux, outcomes
 from store_limits import lower_limits
 
@@ -150,13 +152,51 @@ def test_an_empty_shard_is_not_one_of_fill_values(tmp_path, arrays, is_remote):
 
 
 def test_codecs_that_may_inflate_without_a_limit_need_the_callers(tmp_path, arrays):
-    compressors = [zarr.codecs.GzipCodec(), zarr.codecs.GzipCodec()]
+    twice = [zarr.codecs.GzipCodec(), zarr.codecs.GzipCodec()]
+    shards = zarr.codecs.ShardingCodec(
+        chunk_shape=(32, 32), codecs=[zarr.codecs.BytesCodec(), zarr.codecs.GzipCodec()]
+    )
+    forms: list[tuple[str, dict[str, Any]]] = [
+        ("gzip, gzip", {"chunks": (32, 32), "compressors": twice}),
+        # A checksum hid what is in the shard, and a codec around it was not looked at.
+        ("crc32c", {"serializer": shards, "compressors": zarr.codecs.Crc32cCodec()}),
+        ("zstd", {"serializer": shards, "compressors": zarr.codecs.ZstdCodec()}),
+    ]
     path = write_store(tmp_path / "m.zarr", arrays)
-    rewritten(path, arrays["w"], chunks=(32, 32), compressors=compressors)
-    with pytest.raises(StoreError, match="gzip, may inflate without a limit"):
-        bf16codecs.open_model(path).load()
-    with bf16codecs.open_model(path, max_bytes=1 << 20) as model:
+    for names, options in forms:
+        rewritten(path, arrays["w"], **{"chunks": (64, 32), **options})
+        with (
+            noted(names),
+            bf16codecs.open_model(path) as model,
+            pytest.raises(StoreError, match=f"{names}, may inflate without a limit"),
+        ):
+            model.load()
+        with noted(names), bf16codecs.open_model(path, max_bytes=1 << 20) as model:
+            assert model.load()["w"].tobytes() == arrays["w"].tobytes()
+
+
+@pytest.mark.parametrize("name", ["gzip", "bz2", "lzma", "zlib"])
+def test_a_stream_behind_that_of_a_chunk_is_not_inflated(tmp_path, arrays, name):
+    """Python's modules go on with it: a few kB of bzip2 became gigabytes."""
+    codec = numcodecs.get_codec({"id": name})
+    path = write_store(tmp_path / "m.zarr", arrays, codec="none", zarr_format=2)
+
+    def compress(root: dict[str, Any]) -> None:
+        root["metadata"]["w/.zarray"]["compressor"] = codec.get_config()
+
+    edit_json(path, ".zmetadata", compress)
+    chunk = path / "w/0.0"
+    stream = bytes(codec.encode(chunk.read_bytes()))
+    chunk.write_bytes(stream)
+    with bf16codecs.open_model(path) as model:
         assert model.load()["w"].tobytes() == arrays["w"].tobytes()
+    chunk.write_bytes(stream + bytes(codec.encode(bytes(100))))
+    for read in READS:
+        with (
+            bf16codecs.open_model(path) as model,
+            pytest.raises(CorruptDataError, match="bytes behind its compressed stream"),
+        ):
+            read(model["w"])
 
 
 @pytest.mark.parametrize("compression", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2])
