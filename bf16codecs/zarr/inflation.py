@@ -1,7 +1,8 @@
 """What zarr's codecs would make of a stored chunk, found out before zarr lets them.
 
 Most codecs decode whatever a chunk says it holds. Here it is compared with what the array's chunk
-can have: by the size that the chunk claims, or by decoding it up to that size and no further.
+can have: by the size that the chunk claims, or by decoding it up to that size and no further. And
+what a shard does not have becomes fill values, so its index is looked at.
 """
 
 from __future__ import annotations
@@ -9,27 +10,32 @@ from __future__ import annotations
 import bz2
 import lzma
 import math
+import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 import zarr
+from numpy.typing import NDArray
 from zarr.abc.store import ByteRequest, SuffixByteRequest
+from zarr.codecs import BytesCodec, Crc32cCodec
 
 from bf16codecs import _core
 from bf16codecs._arguments import argument
 from bf16codecs._buffers import Bytes
 from bf16codecs._frames import stated_size
 from bf16codecs._limits import Limits, stored_limit
+from bf16codecs._messages import advised
 from bf16codecs._names import BLOCKS_ID, DELTA_ID, FRAME_IDS, RUN_LENGTH_ID
-from bf16codecs.errors import CorruptDataError, LimitError
+from bf16codecs.errors import CorruptDataError, LimitError, StoreError
 
 __all__ = ["ChunkCheck", "chunk_check"]
 
-#: Called with what was read of a stored chunk, and the range that was asked for.
-ChunkCheck = Callable[[Bytes, ByteRequest | None], None]
+#: Called with the key of a stored chunk, what was read of it, and the range that was asked for.
+ChunkCheck = Callable[[str, Bytes, ByteRequest | None], None]
 
 _Inflates = Callable[[Bytes, int], bool]
 
@@ -41,6 +47,8 @@ _STEADY = {
 }
 # Of a shard's index: the offset and size of each chunk, and a checksum.
 _ENTRY, _CHECKSUM, _NO_CHUNK = 16, 4, (1 << 64) - 1
+# As zarr makes it if nothing is said.
+_INDEX_CODECS = BytesCodec(endian="little"), Crc32cCodec()
 
 
 def _claims(at: int) -> _Inflates:
@@ -114,7 +122,7 @@ def chunk_check(
     Returns
     -------
     ChunkCheck or None
-        None if no codec inflates.
+        None if no codec inflates, and there are no shards.
 
     Raises
     ------
@@ -131,7 +139,12 @@ def chunk_check(
         *inner, last = inner
         behind = _CHECKSUM
     is_known = last in _STEADY or last in _COMPRESSORS
-    is_plain = sharding is None or sharding.get("index_location", "end") == "end"
+    made: Any = array.metadata
+    # Of shards, the index has to be where it is looked for here.
+    is_plain = sharding is None or (
+        sharding.get("index_location", "end") == "end"
+        and made.codecs[0].index_codecs == _INDEX_CODECS
+    )
     if not (is_known and is_plain and set(inner) <= _STEADY):
         if limits.max_bytes is None:
             raise LimitError(
@@ -139,15 +152,11 @@ def chunk_check(
                 f" the store, say how far with {argument('max_bytes')}"
             )
         return None
-    if last in _STEADY:
-        return None
     limit = stored_limit(math.prod(array.chunks) * array.dtype.itemsize)
     check = partial(_check, last, limit, behind)
-    if sharding is None:
-        return lambda data, byte_range: check(data)
-    shards = array.shards or array.chunks
-    count = math.prod(s // c for s, c in zip(shards, array.chunks, strict=True))
-    return partial(_check_shard, check, count)
+    if sharding is not None:
+        return _Shards(array.shape, array.chunks, array.shards or array.chunks, check).check
+    return None if last in _STEADY else lambda key, data, byte_range: check(data)
 
 
 def _codec_names(document: Mapping[str, Any]) -> list[str]:
@@ -167,23 +176,51 @@ def _name(codec: Any) -> str:
 def _check(name: str, limit: int, behind: int, data: Bytes) -> None:
     """Check a chunk that has a checksum of so many bytes behind it, or none."""
     data = np.asarray(data).view(np.uint8)
-    if _COMPRESSORS[name](data[: data.size - behind], limit):
+    if name not in _STEADY and _COMPRESSORS[name](data[: data.size - behind], limit):
         raise CorruptDataError(f"it inflates to more than the {limit} bytes that it can have")
 
 
-def _check_shard(
-    check: Callable[[Bytes], None], count: int, data: Bytes, byte_range: ByteRequest | None
-) -> None:
-    """Check the chunks of a shard that was read whole, or one of them."""
-    data = np.asarray(data).view(np.uint8)
-    if isinstance(byte_range, SuffixByteRequest):
-        return  # its index
-    if byte_range is not None:
-        check(data)
-        return
-    index = data[data.size - _CHECKSUM - count * _ENTRY : data.size - _CHECKSUM]
-    if index.size < count * _ENTRY:
-        raise CorruptDataError("a shard that is shorter than its index")
-    for offset, size in np.frombuffer(index.tobytes(), "<u8").reshape(-1, 2).tolist():
-        if offset != _NO_CHUNK:
-            check(data[offset : offset + size])
+@dataclass(frozen=True)
+class _Shards:
+    """The shards of an array, and what checks each of their chunks."""
+
+    shape: tuple[int, ...]
+    chunks: tuple[int, ...]
+    shards: tuple[int, ...]
+    check_chunk: Callable[[Bytes], None]
+
+    def check(self, key: str, data: Bytes, byte_range: ByteRequest | None) -> None:
+        """Check a shard that was read whole, its index, or one of its chunks."""
+        data = np.asarray(data).view(np.uint8)
+        if byte_range is not None and not isinstance(byte_range, SuffixByteRequest):
+            self.check_chunk(data)
+            return
+        index = self._index(data)
+        self._check_index(key, index)
+        if byte_range is None:
+            for offset, size in index.reshape(-1, 2).tolist():
+                if offset != _NO_CHUNK:
+                    self.check_chunk(data[offset : offset + size])
+
+    @property
+    def _counts(self) -> tuple[int, ...]:
+        """How many chunks a shard has along each axis."""
+        return tuple(s // c for s, c in zip(self.shards, self.chunks, strict=True))
+
+    def _index(self, data: Bytes) -> NDArray[Any]:
+        """Return offset and size of each chunk, which are at the end of a shard."""
+        start = data.size - _CHECKSUM - math.prod(self._counts) * _ENTRY
+        if start < 0:
+            raise CorruptDataError("a shard that is shorter than its index")
+        index = np.frombuffer(data[start : data.size - _CHECKSUM].tobytes(), "<u8")
+        return index.reshape(*self._counts, 2)
+
+    def _check_index(self, key: str, index: NDArray[Any]) -> None:
+        """Refuse a shard that lacks a chunk of the array: zarr would read fill values."""
+        numbers = re.findall(r"\d+", key)
+        place = map(int, numbers[len(numbers) - len(self.shape) :])
+        axes = zip(place, self._counts, self.shape, self.chunks, strict=True)
+        # What lies behind the end of the array need not be there.
+        within = (slice(max(0, -(-size // chunk) - i * count)) for i, count, size, chunk in axes)
+        if (index[..., 0][tuple(within)] == _NO_CHUNK).any():
+            raise StoreError(advised("a chunk of this shard is missing"))

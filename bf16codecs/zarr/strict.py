@@ -41,7 +41,7 @@ class StrictStore(WrapperStore[Store]):
     largest
         The most bytes that a stored chunk can have.
     check
-        Refuses what zarr's codecs would inflate without a limit.
+        Refuses what zarr's codecs would inflate without a limit, and shards that lack a chunk.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class StrictStore(WrapperStore[Store]):
             if reply is None or len(reply) == 0:
                 raise StoreError(advised("it is missing, or empty"))
             if self._check is not None:
-                await asyncio.to_thread(self._check, reply.as_numpy_array(), byte_range)
+                await asyncio.to_thread(self._check, key, reply.as_numpy_array(), byte_range)
         return reply
 
     async def _get(

@@ -6,7 +6,7 @@ import errno
 import gzip
 import os
 import zipfile
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -23,20 +23,20 @@ from bf16codecs.errors import CorruptDataError
 from bf16codecs.store import StoreError
 from bf16codecs.zarr import BF16ZstdCodec, DeltaCodec
 from edit_store import edit_array, edit_json, zip_folder
-from lazy_models import in_memory, write_store
+from lazy_models import in_memory, weights, write_store
 from looping import noted
 from measured_reads import linux, outcomes
 from store_limits import lower_limits
 
 
-def rewritten(path: Path, values: Any, **options: Any) -> Path:
-    """Let zarr write the tensor "w" again, in another form."""
+def rewritten(path: Path, values: Any, at: str = "w", **options: Any) -> Path:
+    """Let zarr write a tensor's array again, in another form."""
     root = zarr.open_group(path, mode="r+")
-    attributes = dict(root["w"].attrs)
-    names = root["w"].metadata.dimension_names
-    del root["w"]
+    attributes = dict(root[at].attrs)
+    names = root[at].metadata.dimension_names
+    del root[at]
     array = root.create_array(
-        "w", shape=values.shape, dtype="bfloat16", dimension_names=names, **options
+        at, shape=values.shape, dtype="bfloat16", dimension_names=names, **options
     )
     array.attrs.update(attributes)
     array[...] = values
@@ -151,16 +151,44 @@ def test_an_empty_shard_is_not_one_of_fill_values(tmp_path, arrays, is_remote):
                 read()
 
 
+@pytest.mark.parametrize("is_remote", [False, True])
+def test_a_chunk_that_a_shard_lacks_is_not_one_of_fill_values(tmp_path, is_remote):
+    """Only what lies behind the end of the array may be missing."""
+    for shape in ((64, 32), (40, 32), (70,)):
+        arrays = {"layers.0.w": weights(shape)}
+        path = write_store(tmp_path / "m.zarr", arrays)
+        options = {"shards": (64, 32)[: len(shape)], "chunks": (32, 16)[: len(shape)]}
+        rewritten(path, arrays["layers.0.w"], "layers/0/w", **options, compressors=None)
+        shards = sorted(p for p in (path / "layers/0/w/c").rglob("*") if p.is_file())
+        with bf16codecs.open_model(in_memory(path) if is_remote else path) as model:
+            assert model.load()["layers.0.w"].tobytes() == arrays["layers.0.w"].tobytes()
+        content = shards[-1].read_bytes()
+        count = 4 if len(shape) == 2 else 2
+        index = np.frombuffer(content[-4 - 16 * count : -4], "<u8").reshape(count, 2).copy()
+        index[0] = (1 << 64) - 1
+        shards[-1].write_bytes(content[: -4 - 16 * count] + with_crc32c(index.tobytes()))
+        with bf16codecs.open_model(in_memory(path) if is_remote else path) as model:
+            tensor = model["layers.0.w"]
+            for read in (model.load, lambda: tensor[-1], lambda: tensor.zarr[-1:]):  # noqa: B023
+                with (
+                    noted(shape),
+                    pytest.raises((StoreError, OSError), match="chunk of this shard is missing"),
+                ):
+                    read()
+
+
 def test_codecs_that_may_inflate_without_a_limit_need_the_callers(tmp_path, arrays):
     twice = [zarr.codecs.GzipCodec(), zarr.codecs.GzipCodec()]
-    shards = zarr.codecs.ShardingCodec(
-        chunk_shape=(32, 32), codecs=[zarr.codecs.BytesCodec(), zarr.codecs.GzipCodec()]
-    )
+    codecs = [zarr.codecs.BytesCodec(), zarr.codecs.GzipCodec()]
+    shards = partial(zarr.codecs.ShardingCodec, chunk_shape=(32, 32), codecs=codecs)
     forms: list[tuple[str, dict[str, Any]]] = [
         ("gzip, gzip", {"chunks": (32, 32), "compressors": twice}),
         # A checksum hid what is in the shard, and a codec around it was not looked at.
-        ("crc32c", {"serializer": shards, "compressors": zarr.codecs.Crc32cCodec()}),
-        ("zstd", {"serializer": shards, "compressors": zarr.codecs.ZstdCodec()}),
+        ("crc32c", {"serializer": shards(), "compressors": zarr.codecs.Crc32cCodec()}),
+        ("zstd", {"serializer": shards(), "compressors": zarr.codecs.ZstdCodec()}),
+        # Their index was taken for one with a checksum behind it.
+        ("gzip", {"serializer": shards(index_codecs=codecs[:1]), "compressors": None}),
+        ("gzip", {"serializer": shards(index_location="start"), "compressors": None}),
     ]
     path = write_store(tmp_path / "m.zarr", arrays)
     for names, options in forms:
@@ -239,7 +267,8 @@ def test_what_zarr_cannot_decode_is_no_failure_of_a_file(tmp_path, arrays, form,
             chunk.write_bytes(content)
     packed = zip_folder(path, tmp_path / "m.zip", zipfile.ZIP_DEFLATED)
     # An error in what is in memory could be a server's: they have no class in common.
-    for place, error in ((path, StoreError), (packed, StoreError), (in_memory(path), OSError)):
+    kinds = [StoreError, StoreError, OSError] if form != "shards" else [CorruptDataError] * 3
+    for place, error in zip((path, packed, in_memory(path)), kinds, strict=True):
         for read in READS:
             with bf16codecs.open_model(place) as model, pytest.raises(error, match="tensor 'w': "):
                 read(model["w"])
