@@ -16,6 +16,7 @@ from bf16codecs.store.kinds import ZARR_MARKERS, Kind
 from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo
 from bf16codecs.store.opening import own_attributes
 from bf16codecs.store.paths import array_paths
+from bf16codecs.store.run_folder import APPENDING
 from bf16codecs.store.zarr_metadata import read_json
 
 __all__ = ["foreign_attribute", "foreign_name"]
@@ -33,8 +34,8 @@ def foreign_name(path: Path, kind: Kind) -> str:
     Parameters
     ----------
     path
-        The store. Where it does not tell which arrays a model has, all that Zarr or HDF5 may have
-        written counts as its own: it is damaged, or not a model store.
+        The store. Where it does not tell which arrays it has, all that Zarr or HDF5 may have
+        written counts as its own: it is damaged, not a model store, or an append to it was killed.
     kind
         What it is.
 
@@ -79,6 +80,8 @@ def foreign_attribute(path: Path, kind: Kind | None) -> str:
 
 
 def _info_of(path: Path) -> StoreInfo | None:
+    if os.path.lexists(path / APPENDING):
+        return None
     try:
         return StoreInfo.from_attributes({ATTRIBUTES_KEY: own_attributes(path)}, str(path))
     except BF16CodecsError:

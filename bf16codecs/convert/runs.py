@@ -31,7 +31,7 @@ from bf16codecs.convert.target import (
     check_store_name,
     is_free_folder,
     new_target,
-    other_kind,
+    other_than_store,
     target_errors,
 )
 from bf16codecs.errors import StoreError
@@ -132,7 +132,11 @@ def safetensors_to_run(
     with (
         codec_threads(threads),
         new_target(
-            target, overwrite, partial(other_kind, kind=kind), sync, as_folder=kind is Kind.FOLDER
+            target,
+            overwrite,
+            partial(other_than_store, kind=kind),
+            sync,
+            as_folder=kind is Kind.FOLDER,
         ) as temporary,
     ):
         # What does not grow cheaply is made of a folder.

@@ -43,6 +43,7 @@ __all__ = [
     "other_kind",
     "other_names",
     "other_than_model",
+    "other_than_store",
     "target_errors",
 ]
 
@@ -101,14 +102,8 @@ def other_than_model(path: Path, kind: Kind) -> str:
         return why
     end = "to replace it by one model, remove it first"
     try:
-        foreign = foreign_name(path, kind)
-    except (OSError, zipfile.BadZipFile) as e:
-        return f"it cannot be read ({_reason(path, e)})"
-    if foreign:
-        return f"{foreign!r:.200} in it is not the store's: move it elsewhere first"
-    try:
         if not names_run(path):
-            return ""
+            return _user_s(path, kind)
     except (BF16CodecsError, OSError) as e:
         return f"it may be a run, and cannot be opened ({_reason(path, e)}): {end}"
     try:
@@ -118,6 +113,20 @@ def other_than_model(path: Path, kind: Kind) -> str:
         return f"it is a run that cannot be opened ({_reason(path, e)}): {end}"
     append = for_caller("append_to_run adds to it", "--append adds to it")
     return f"it is a run of {count}: {append}; {end}"
+
+
+def other_than_store(path: Path, kind: Kind) -> str:
+    """Say why a path is nothing that a store may replace, be it of one model or a run."""
+    return other_kind(path, kind) or _user_s(path, kind)
+
+
+def _user_s(path: Path, kind: Kind) -> str:
+    """Name something in a store that a user has put there; nothing if there is nothing."""
+    try:
+        foreign = foreign_name(path, kind)
+    except (OSError, zipfile.BadZipFile) as e:
+        return f"it cannot be read ({_reason(path, e)})"
+    return foreign and f"{foreign!r:.200} in it is not the store's: move it elsewhere first"
 
 
 def _reason(path: Path, error: Exception) -> str:

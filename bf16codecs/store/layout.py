@@ -29,6 +29,7 @@ from bf16codecs.store.entries import (
     stored_loss,
     tensor_path,
 )
+from bf16codecs.store.paths import STEP_PATH
 from bf16codecs.store.run_layout import RunInfo
 
 __all__ = ["ATTRIBUTES_KEY", "LAYOUT_VERSION", "StoreInfo"]
@@ -60,9 +61,14 @@ class StoreInfo:
 
     @property
     def arrays(self) -> set[str]:
-        """The paths of all arrays of a model: of its tensors, and of what is no tensor."""
-        paths = {path.removesuffix(ROUNDED) for path in self.paths.values()}
-        paths |= {file.path for file in (*self.files, self.index) if file is not None}
+        """The paths of all arrays: of tensors, and of what is no tensor."""
+        if self.run is not None:
+            files = [file for step in self.run.steps for file in (*step.files, step.index)]
+            paths = {STEP_PATH, *self.run.arrays}
+        else:
+            files = [*self.files, self.index]
+            paths = {path.removesuffix(ROUNDED) for path in self.paths.values()}
+        paths |= {file.path for file in files if file is not None}
         return paths if self.checkpoint is None else paths | self.checkpoint.labels.keys()
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import zipfile
+from functools import partial
 from pathlib import Path
 
 import h5py
@@ -16,6 +17,7 @@ from based_models import write_nearby
 from bf16codecs.convert import (
     rebase_store,
     safetensors_to_hdf5,
+    safetensors_to_run,
     safetensors_to_zarr,
     verify_store,
 )
@@ -128,6 +130,36 @@ def test_a_user_block(base: Path) -> None:
         new.attrs["bf16codecs"] = old.attrs["bf16codecs"]
     with pytest.raises(FileExistsError, match="'user block' in it is not the store's"):
         safetensors_to_hdf5(base, moved, overwrite=True)
+
+
+@pytest.mark.parametrize("name", ["run.zarr", "run.zarr.zip", "run.h5"])
+def test_runs(base: Path, fine: Path, name: str) -> None:
+    store, steps = base.with_name(name), [1, 2]
+    make = partial(safetensors_to_run, steps=steps, overwrite=True, as_hdf5=name == "run.h5")
+    for _ in range(2):
+        make([base, fine], store)
+    if name == "run.h5":
+        with h5py.File(store, "a") as file:
+            file["a/mine"] = [1, 2]
+    elif name == "run.zarr":
+        (store / "a" / "mine").write_text("")
+    else:
+        with zipfile.ZipFile(store, "a") as archive:
+            archive.writestr("a/mine", "")
+    before = content_of(store)
+    with pytest.raises(FileExistsError, match="'a/mine' in it is not the store's"):
+        make([fine, base], store)
+    assert content_of(store) == before
+
+
+def test_a_run_whose_append_was_killed_is_replaced(base: Path) -> None:
+    store = base.with_name("run.zarr")
+    safetensors_to_run([base], store, steps=[1])
+    (store / "step" / ".appending").mkdir()
+    (store / "new").mkdir()
+    (store / "new" / "c.0.0").write_text("")
+    safetensors_to_run([base], store, steps=[2], overwrite=True)
+    assert not (store / "new").exists()
 
 
 @pytest.mark.parametrize("name", ["two.zarr", "three.zarr", "three.zip", "fine.h5"])
