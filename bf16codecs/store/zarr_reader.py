@@ -285,13 +285,17 @@ class ZarrReader(StoreReader):
         from zarr.storage import StorePath
 
         from bf16codecs.zarr.inflation import chunk_check
+        from bf16codecs.zarr.shards import complete_shards
 
         array = self._made_array(path)
+        inner = math.prod(array.chunks) * array.dtype.itemsize
         nbytes = math.prod(array.shards or array.chunks) * array.dtype.itemsize
         self.check_size(nbytes, f"a chunk of {path:.300}")
         with named_errors(label):
-            check = chunk_check(self._document(path), array, self.limits)
-            place = StorePath(self._zarr_store().for_chunks_of(nbytes, check), path)
+            check = chunk_check(self._document(path), inner, nbytes // inner, self.limits)
+            complete = complete_shards(self._document(path), array)
+            store = self._zarr_store().for_chunks_of(nbytes, check, complete)
+            place = StorePath(store, path)
             return zarr.Array.from_dict(place, self._with_attributes(path))
 
     def _made_array(self, path: str) -> zarr.Array:

@@ -1,41 +1,34 @@
-"""What zarr's codecs would make of a stored chunk, found out before zarr lets them.
+"""What a library's codecs would make of a stored chunk, found out before the library lets them.
 
 Most codecs decode whatever a chunk says it holds. Here it is compared with what the array's chunk
-can have: by the size that the chunk claims, or by decoding it up to that size and no further. And
-what a shard does not have becomes fill values, so its index is looked at.
+can have: by the size that the chunk claims, or by decoding it up to that size and no further.
 """
 
 from __future__ import annotations
 
 import bz2
 import lzma
-import math
-import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
-import zarr
-from numpy.typing import NDArray
 from zarr.abc.store import ByteRequest, SuffixByteRequest
-from zarr.codecs import BytesCodec, Crc32cCodec
 
 from bf16codecs import _core
 from bf16codecs._arguments import argument
 from bf16codecs._buffers import Bytes
 from bf16codecs._frames import stated_size
 from bf16codecs._limits import Limits, stored_limit
-from bf16codecs._messages import advised
 from bf16codecs._names import BLOCKS_ID, DELTA_ID, FRAME_IDS, RUN_LENGTH_ID
-from bf16codecs.errors import CorruptDataError, LimitError, StoreError
+from bf16codecs.errors import CorruptDataError, LimitError
+from bf16codecs.zarr.shards import NO_CHUNK, has_plain_index, read_index
 
 __all__ = ["ChunkCheck", "chunk_check"]
 
-#: Called with the key of a stored chunk, what was read of it, and the range that was asked for.
-ChunkCheck = Callable[[str, Bytes, ByteRequest | None], None]
+#: Called with what was read of a stored chunk, and the range that was asked for.
+ChunkCheck = Callable[[Bytes, ByteRequest | None], None]
 
 _Inflates = Callable[[Bytes, int], bool]
 
@@ -45,10 +38,8 @@ _STEADY = {
     *("numcodecs.crc32c", DELTA_ID),
     BLOCKS_ID,  # it knows the chunk's size, and decodes no other
 }
-# Of a shard's index: the offset and size of each chunk, and a checksum.
-_ENTRY, _CHECKSUM, _NO_CHUNK = 16, 4, (1 << 64) - 1
-# As zarr makes it if nothing is said.
-_INDEX_CODECS = BytesCodec(endian="little"), Crc32cCodec()
+# Bytes of crc32c, behind a chunk.
+_CHECKSUM = 4
 
 
 def _claims(at: int) -> _Inflates:
@@ -106,23 +97,25 @@ _COMPRESSORS: dict[str, _Inflates] = {
 
 
 def chunk_check(
-    document: Mapping[str, Any], array: zarr.Array, limits: Limits
+    document: Mapping[str, Any], nbytes: int, shard_chunks: int, limits: Limits
 ) -> ChunkCheck | None:
-    """Return what checks the stored chunks of an array before zarr decodes them.
+    """Return what checks the stored chunks of an array before a library decodes them.
 
     Parameters
     ----------
     document
         The array's metadata, of format 2 or 3.
-    array
-        The array that zarr made of them.
+    nbytes
+        The size of a chunk once decoded.
+    shard_chunks
+        How many chunks a shard has; 1 where there are no shards.
     limits
         With a `max_bytes` of the caller's, codecs that are not known here are trusted.
 
     Returns
     -------
     ChunkCheck or None
-        None if no codec inflates, and there are no shards.
+        None if no codec inflates, or what they do is trusted.
 
     Raises
     ------
@@ -139,12 +132,7 @@ def chunk_check(
         *inner, last = inner
         behind = _CHECKSUM
     is_known = last in _STEADY or last in _COMPRESSORS
-    made: Any = array.metadata
-    # Of shards, the index has to be where it is looked for here.
-    is_plain = sharding is None or (
-        sharding.get("index_location", "end") == "end"
-        and made.codecs[0].index_codecs == _INDEX_CODECS
-    )
+    is_plain = sharding is None or has_plain_index(sharding)
     if not (is_known and is_plain and set(inner) <= _STEADY):
         if limits.max_bytes is None:
             raise LimitError(
@@ -152,11 +140,12 @@ def chunk_check(
                 f" the store, say how far with {argument('max_bytes')}"
             )
         return None
-    limit = stored_limit(math.prod(array.chunks) * array.dtype.itemsize)
-    check = partial(_check, last, limit, behind)
-    if sharding is not None:
-        return _Shards(array.shape, array.chunks, array.shards or array.chunks, check).check
-    return None if last in _STEADY else lambda key, data, byte_range: check(data)
+    if last in _STEADY:
+        return None
+    check = partial(_check, last, stored_limit(nbytes), behind)
+    if sharding is None:
+        return lambda data, byte_range: check(data)
+    return partial(_check_shard, check, shard_chunks)
 
 
 def _codec_names(document: Mapping[str, Any]) -> list[str]:
@@ -176,51 +165,20 @@ def _name(codec: Any) -> str:
 def _check(name: str, limit: int, behind: int, data: Bytes) -> None:
     """Check a chunk that has a checksum of so many bytes behind it, or none."""
     data = np.asarray(data).view(np.uint8)
-    if name not in _STEADY and _COMPRESSORS[name](data[: data.size - behind], limit):
+    if _COMPRESSORS[name](data[: data.size - behind], limit):
         raise CorruptDataError(f"it inflates to more than the {limit} bytes that it can have")
 
 
-@dataclass(frozen=True)
-class _Shards:
-    """The shards of an array, and what checks each of their chunks."""
-
-    shape: tuple[int, ...]
-    chunks: tuple[int, ...]
-    shards: tuple[int, ...]
-    check_chunk: Callable[[Bytes], None]
-
-    def check(self, key: str, data: Bytes, byte_range: ByteRequest | None) -> None:
-        """Check a shard that was read whole, its index, or one of its chunks."""
-        data = np.asarray(data).view(np.uint8)
-        if byte_range is not None and not isinstance(byte_range, SuffixByteRequest):
-            self.check_chunk(data)
-            return
-        index = self._index(data)
-        self._check_index(key, index)
-        if byte_range is None:
-            for offset, size in index.reshape(-1, 2).tolist():
-                if offset != _NO_CHUNK:
-                    self.check_chunk(data[offset : offset + size])
-
-    @property
-    def _counts(self) -> tuple[int, ...]:
-        """How many chunks a shard has along each axis."""
-        return tuple(s // c for s, c in zip(self.shards, self.chunks, strict=True))
-
-    def _index(self, data: Bytes) -> NDArray[Any]:
-        """Return offset and size of each chunk, which are at the end of a shard."""
-        start = data.size - _CHECKSUM - math.prod(self._counts) * _ENTRY
-        if start < 0:
-            raise CorruptDataError("a shard that is shorter than its index")
-        index = np.frombuffer(data[start : data.size - _CHECKSUM].tobytes(), "<u8")
-        return index.reshape(*self._counts, 2)
-
-    def _check_index(self, key: str, index: NDArray[Any]) -> None:
-        """Refuse a shard that lacks a chunk of the array: zarr would read fill values."""
-        numbers = re.findall(r"\d+", key)
-        place = map(int, numbers[len(numbers) - len(self.shape) :])
-        axes = zip(place, self._counts, self.shape, self.chunks, strict=True)
-        # What lies behind the end of the array need not be there.
-        within = (slice(max(0, -(-size // chunk) - i * count)) for i, count, size, chunk in axes)
-        if (index[..., 0][tuple(within)] == _NO_CHUNK).any():
-            raise StoreError(advised("a chunk of this shard is missing"))
+def _check_shard(
+    check: Callable[[Bytes], None], count: int, data: Bytes, byte_range: ByteRequest | None
+) -> None:
+    """Check the chunks of a shard that was read whole, or one of them."""
+    if isinstance(byte_range, SuffixByteRequest):
+        return  # its index
+    if byte_range is not None:
+        check(data)
+        return
+    data = np.asarray(data).view(np.uint8)
+    for offset, size in read_index(data, count).tolist():
+        if offset != NO_CHUNK:
+            check(data[offset : offset + size])

@@ -16,6 +16,7 @@ from zarr.abc.store import (
 from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import WrapperStore
 
+from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.http import is_refused, largest_body
 from bf16codecs._chunks.sources import LocalKeys
 from bf16codecs._chunks.stored import check_range
@@ -23,6 +24,7 @@ from bf16codecs._limits import MAX_BODY_BYTES, stored_limit
 from bf16codecs._messages import advised, named_errors
 from bf16codecs.errors import StoreError
 from bf16codecs.zarr.inflation import ChunkCheck
+from bf16codecs.zarr.shards import CompleteShards
 
 __all__ = ["StrictStore"]
 
@@ -41,7 +43,9 @@ class StrictStore(WrapperStore[Store]):
     largest
         The most bytes that a stored chunk can have.
     check
-        Refuses what zarr's codecs would inflate without a limit, and shards that lack a chunk.
+        Refuses what zarr's codecs would inflate without a limit.
+    complete
+        Refuses shards that lack a chunk.
     """
 
     def __init__(
@@ -50,16 +54,20 @@ class StrictStore(WrapperStore[Store]):
         source: LocalKeys | None = None,
         largest: int = MAX_BODY_BYTES,
         check: ChunkCheck | None = None,
+        complete: CompleteShards | None = None,
     ) -> None:
         super().__init__(store)
-        self._source, self._largest, self._check = source, largest, check
+        self._source, self._largest = source, largest
+        self._check, self._complete = check, complete
 
     def _with_store(self, store: Store) -> Self:
-        return type(self)(store, self._source, self._largest, self._check)
+        return type(self)(store, self._source, self._largest, self._check, self._complete)
 
-    def for_chunks_of(self, nbytes: int, check: ChunkCheck | None) -> Self:
+    def for_chunks_of(
+        self, nbytes: int, check: ChunkCheck | None, complete: CompleteShards | None
+    ) -> Self:
         """Return this store, for an array whose chunks have that many bytes."""
-        return type(self)(self._store, self._source, stored_limit(nbytes), check)
+        return type(self)(self._store, self._source, stored_limit(nbytes), check, complete)
 
     async def get(
         self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
@@ -79,9 +87,15 @@ class StrictStore(WrapperStore[Store]):
             # To zarr, an empty shard is one without any chunks.
             if reply is None or len(reply) == 0:
                 raise StoreError(advised("it is missing, or empty"))
-            if self._check is not None:
-                await asyncio.to_thread(self._check, key, reply.as_numpy_array(), byte_range)
+            if self._check is not None or self._complete is not None:
+                await asyncio.to_thread(self._examine, key, reply.as_numpy_array(), byte_range)
         return reply
+
+    def _examine(self, key: str, data: Bytes, byte_range: ByteRequest | None) -> None:
+        if self._complete is not None:
+            self._complete.check(key, data, byte_range)
+        if self._check is not None:
+            self._check(data, byte_range)
 
     async def _get(
         self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None

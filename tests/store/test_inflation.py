@@ -227,6 +227,21 @@ def test_a_stream_behind_that_of_a_chunk_is_not_inflated(tmp_path, arrays, name)
             read(model["w"])
 
 
+def test_shards_whose_index_is_of_another_form_need_the_callers(tmp_path, arrays):
+    """Without a checksum, what is taken for its entries would begin 4 bytes too early."""
+    path = write_store(tmp_path / "m.zarr", arrays)
+    rewritten(path, arrays["w"], **FORMS["shards of zstd"])
+    little, big = ({"name": "bytes", "configuration": {"endian": e}} for e in ("little", "big"))
+    for codecs in ([little], [big, {"name": "crc32c"}]):
+
+        def change(node: dict[str, Any], codecs: Any = codecs) -> None:
+            node["codecs"][0]["configuration"]["index_codecs"] = codecs
+
+        edit_array(path, "w", change)
+        with pytest.raises(StoreError, match="may inflate without a limit"):
+            bf16codecs.open_model(path).load()
+
+
 @pytest.mark.parametrize("compression", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2])
 def test_a_compressed_zip_file_that_zarr_reads(tmp_path, arrays, compression):
     """Members are larger than what they take in the file."""

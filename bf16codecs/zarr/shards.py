@@ -1,0 +1,105 @@
+"""The index at the end of a shard, which says where its chunks are, and which it has."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+from zarr.abc.store import ByteRequest, SuffixByteRequest
+
+from bf16codecs._buffers import Bytes
+from bf16codecs._messages import advised
+from bf16codecs.errors import CorruptDataError, StoreError
+
+__all__ = ["NO_CHUNK", "CompleteShards", "complete_shards", "has_plain_index", "read_index"]
+
+# The offset and size of each chunk, and a checksum behind them.
+_ENTRY, _CHECKSUM = 16, 4
+#: The offset of a chunk that a shard does not have.
+NO_CHUNK = (1 << 64) - 1
+
+
+def has_plain_index(sharding: Mapping[str, Any]) -> bool:
+    """Tell whether shards have their index where, and as, `read_index` takes it.
+
+    Parameters
+    ----------
+    sharding
+        The configuration of Zarr's codec `sharding_indexed`.
+    """
+    codecs = [c for c in sharding.get("index_codecs", []) if isinstance(c, Mapping)]
+    names = [c.get("name") for c in codecs]
+    is_little = names[:1] == ["bytes"] and codecs[0].get("configuration") == {"endian": "little"}
+    is_at_end = sharding.get("index_location", "end") == "end"
+    return is_at_end and is_little and names == ["bytes", "crc32c"]
+
+
+def read_index(shard: Bytes, count: int) -> NDArray[np.uint64]:
+    """Return offset and size of each chunk of a shard, or of the end of one.
+
+    Raises
+    ------
+    CorruptDataError
+        If it is too short.
+    """
+    data = np.asarray(shard).view(np.uint8)
+    start = data.size - _CHECKSUM - count * _ENTRY
+    if start < 0:
+        raise CorruptDataError("a shard that is shorter than its index")
+    return np.frombuffer(data[start : data.size - _CHECKSUM].tobytes(), "<u8").reshape(-1, 2)
+
+
+def complete_shards(document: Mapping[str, Any], array: zarr.Array) -> CompleteShards | None:
+    """Return what refuses shards that lack a chunk; None where no such index tells.
+
+    Parameters
+    ----------
+    document
+        The array's metadata.
+    array
+        The array that zarr made of them.
+    """
+    if array.shards is None or not has_plain_index(document["codecs"][0]["configuration"]):
+        return None
+    return CompleteShards(array.shape, array.chunks, array.shards)
+
+
+@dataclass(frozen=True)
+class CompleteShards:
+    """Refuses shards that lack a chunk of their array: zarr would read fill values.
+
+    Attributes
+    ----------
+    shape, chunks, shards
+        Of the array, in items.
+    """
+
+    shape: tuple[int, ...]
+    chunks: tuple[int, ...]
+    shards: tuple[int, ...]
+
+    def check(self, key: str, data: Bytes, byte_range: ByteRequest | None) -> None:
+        """Check a shard that was read whole, or its index.
+
+        Raises
+        ------
+        StoreError
+            If it lacks a chunk.
+        """
+        if byte_range is not None and not isinstance(byte_range, SuffixByteRequest):
+            return  # one of its chunks
+        counts = [s // c for s, c in zip(self.shards, self.chunks, strict=True)]
+        index = read_index(data, math.prod(counts)).reshape(*counts, 2)
+        numbers = re.findall(r"\d+", key)
+        place = map(int, numbers[len(numbers) - len(self.shape) :])
+        axes = zip(place, counts, self.shape, self.chunks, strict=True)
+        # What lies behind the end of the array need not be there.
+        within = (slice(max(0, -(-size // chunk) - i * count)) for i, count, size, chunk in axes)
+        if (index[..., 0][tuple(within)] == NO_CHUNK).any():
+            raise StoreError(advised("a chunk of this shard is missing"))
