@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import copy
+import gzip
 import itertools
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
 
+import google_crc32c
+import numcodecs
 import numpy as np
 import pytest
 
@@ -201,3 +205,85 @@ def test_chunks_of_strangers(source: Path, tmp_path: Path) -> None:
     with pytest.raises(CorruptDataError, match="chunks of 5120000000 x 256 items"):
         orbax.zarr_to_orbax(tmp_path / "x.zarr", tmp_path / "back")
     assert not (tmp_path / "back").exists()
+
+
+def zarr3_with_blosc(source: Path, is_sharded: bool) -> Path:
+    """Let an array be one of format 3 that Blosc compresses, in which there is no chunk yet."""
+    shutil.rmtree(source / "w")
+    blosc = {"cname": "zstd", "clevel": 1, "shuffle": "noshuffle", "typesize": 1, "blocksize": 0}
+    codecs: list[dict[str, Any]] = [
+        {"name": "bytes", "configuration": {"endian": "little"}},
+        {"name": "blosc", "configuration": blosc},
+    ]
+    if is_sharded:
+        index = [codecs[0], {"name": "crc32c"}]
+        sharding = {"chunk_shape": [300, 100], "codecs": codecs, "index_codecs": index}
+        codecs = [{"name": "sharding_indexed", "configuration": sharding}]
+    document = {
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": [300, 100],
+        "data_type": "bfloat16",
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [300, 100]}},
+        "chunk_key_encoding": {"name": "default"},
+        "fill_value": 0.0,
+        "codecs": codecs,
+    }
+    (source / "w/c/0").mkdir(parents=True)
+    (source / "w/zarr.json").write_text(json.dumps(document))
+    return source / "w/c/0/0"
+
+
+def test_chunks_and_documents_that_take_memory(source: Path, tmp_path: Path, run_python) -> None:
+    """Of the last, tensorstore would end the process."""
+    bomb = numcodecs.Blosc("zstd", 9, numcodecs.Blosc.NOSHUFFLE).encode(np.zeros(1 << 29, "u1"))
+    index = np.array([0, len(bomb)], "<u8").tobytes()
+    shard = bomb + index + google_crc32c.value(index).to_bytes(4, "little")
+    told = {}
+
+    def case(name: str, why: str) -> Path:
+        told[name] = why
+        return shutil.copytree(source, tmp_path / "damaged" / name)
+
+    inflates = "chunk '{}': damaged: it inflates to more than"
+    own = with_chunks(case("blosc", inflates.format("0.0")), compressor={"id": "blosc"})
+    (own / "w/0.0").write_bytes(bomb)
+    own = case("blosc of format 3", inflates.format("c/0/0"))
+    zarr3_with_blosc(own, is_sharded=False).write_bytes(bomb)
+    own = case("blosc in shards", inflates.format("c/0/0"))
+    zarr3_with_blosc(own, is_sharded=True).write_bytes(shard)
+    own = case("large chunk", "chunk '0.0': damaged: it has more than")
+    os.truncate(own / "w/0.0", 1 << 30)
+    own = case("large document", "more than 32 MiB beside its arrays, with '.zarray'")
+    os.truncate(own / "w/.zarray", 1 << 30)
+    own = case("nested document", "w/.zarray: not JSON")
+    nested = (own / "w/.zarray").read_text().rstrip()[:-1] + ', "x": %s%s}'
+    (own / "w/.zarray").write_text(nested % ("[" * 1_000_000, "]" * 1_000_000))
+    lines = run_python(CONVERT, tmp_path / "damaged").stdout.splitlines()
+    assert len(lines) == len(told)
+    for line, (name, why) in zip(lines, sorted(told.items()), strict=True):
+        assert line.startswith(name)
+        assert why in line
+
+
+def test_blosc_is_read(source: Path, tmp_path: Path) -> None:
+    before = restored(source)
+    raw = before["w"].tobytes()
+    chunk = with_chunks(source, compressor={"id": "blosc"}) / "w/0.0"
+    chunk.write_bytes(numcodecs.Blosc().encode(raw))
+    orbax.orbax_to_zarr(source, tmp_path / "m.zarr")
+    with bf16codecs.open_model(tmp_path / "m.zarr") as model:
+        assert model["w"][...].tobytes() == raw
+
+
+def test_blosc_in_another_codec_needs_the_callers(source: Path, tmp_path: Path) -> None:
+    chunk = zarr3_with_blosc(source, is_sharded=False)
+    path = source / "w/zarr.json"
+    document = json.loads(path.read_text())
+    document["codecs"].append({"name": "gzip", "configuration": {"level": 1}})
+    path.write_text(json.dumps(document))
+    raw = bytes(60_000)
+    chunk.write_bytes(gzip.compress(numcodecs.Blosc().encode(raw)))
+    with pytest.raises(LimitError, match="tensor 'w': its codecs, bytes, blosc, gzip, may inflate"):
+        orbax.orbax_to_zarr(source, tmp_path / "m.zarr")
+    orbax.orbax_to_zarr(source, tmp_path / "m.zarr", max_bytes=60_000)

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import shutil
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -138,9 +139,53 @@ def test_files_that_are_links(source: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no such files")
-def test_pipes(source: Path) -> None:
-    os.mkfifo(source / "text")
-    refusal(source, f"{source / 'text'}: it is not a regular file")
+@pytest.mark.parametrize("name", ["text", "w/0.0", "w/.zarray", "w/other", "x/y/z"])
+def test_pipes(source: Path, name: str) -> None:
+    path = source / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    writer = os.open(path, os.O_RDWR)  # or who reads it waits for ever
+    refusal(source, f"{path}: it is not a regular file")
+    os.close(writer)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no such files")
+def test_pipes_in_a_database(tmp_path: Path) -> None:
+    source = save(tmp_path / "orbax", {"w": bfloat16(30, 10)})
+    paths = [own for own in source.rglob("*") if own.parent.name == "d"]
+    for path in (*paths, source / "manifest.ocdbt"):
+        before = path.read_bytes()
+        path.unlink()
+        os.mkfifo(path)
+        writer = os.open(path, os.O_RDWR)
+        refusal(source, f"{path}: it is not a regular file")
+        os.close(writer)
+        path.unlink()
+        path.write_bytes(before)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/null"), reason="Windows has none")
+@pytest.mark.parametrize("target", ["/dev/null", "missing", "socket"])
+def test_what_is_neither_a_file_nor_a_folder(source: Path, tmp_path: Path, target: str) -> None:
+    path = source / "w" / "0.0"
+    path.unlink()
+    with socket.socket(socket.AF_UNIX) as own:
+        if target == "socket":
+            own.bind(os.path.relpath(path))  # of a socket's path, systems allow 100 bytes
+        else:
+            path.symlink_to(target)
+        refusal(source, f"{path}: it is not a regular file")
+
+
+def test_links_to_folders_that_they_are_in(source: Path) -> None:
+    (source / "w" / "up").symlink_to("..")
+    refusal(source, f"{source / 'w' / 'up'}: a symbolic link to a folder, which is not followed")
+
+
+def test_folders_that_are_nested_too_deep(source: Path) -> None:
+    (source / "/".join("d" * 65)).mkdir(parents=True)
+    refusal(source, "more than 64 levels of folders")
 
 
 def test_damaged_database(tmp_path: Path) -> None:

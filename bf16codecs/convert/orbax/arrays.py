@@ -22,11 +22,12 @@ from bf16codecs._buffers import Bytes
 from bf16codecs._dtypes import DTYPE_NAMES
 from bf16codecs._files import read_at, write_all
 from bf16codecs._forks import make_lock
+from bf16codecs._limits import DEFAULT_LIMITS, Limits
 from bf16codecs._memory import give_back_freed_memory
 from bf16codecs._messages import as_memory_error, damaged, from_extra, one_line
-from bf16codecs.convert.orbax.bounds import check_chunks, check_memory
-from bf16codecs.convert.orbax.layout import Place
-from bf16codecs.errors import CorruptDataError, StoreError
+from bf16codecs.convert.orbax.bounds import check_chunks, check_memory, check_stored, is_longer
+from bf16codecs.convert.orbax.layout import MAX_DOCUMENT_BYTES, Place, too_many_documents
+from bf16codecs.errors import BF16CodecsError, CorruptDataError, StoreError
 
 with from_extra("orbax", for_caller("bf16codecs.convert.orbax", "bf16codecs orbax")):
     import tensorstore
@@ -66,10 +67,12 @@ class ArrayOpener:
         The checkpoint's folder.
     where
         Its path, for messages.
+    limits
+        What reading it may take.
     """
 
-    def __init__(self, root: Path, where: str) -> None:
-        self._root, self._where = root, where
+    def __init__(self, root: Path, where: str, limits: Limits = DEFAULT_LIMITS) -> None:
+        self._root, self._where, self._limits = root, where, limits
         self._context = tensorstore.Context(_RESOURCES)
 
     def open(self, name: str, place: Place) -> OrbaxArray:
@@ -96,7 +99,7 @@ class ArrayOpener:
         }
         with _damage(label):
             array = tensorstore.open(spec, open=True, context=self._context).result()
-        return OrbaxArray(label, array)
+        return OrbaxArray(label, array, self._limits)
 
 
 class OrbaxArray:
@@ -108,10 +111,13 @@ class OrbaxArray:
         What it is, for messages.
     array
         A `tensorstore.TensorStore`.
+    limits
+        What reading it may take.
     """
 
-    def __init__(self, label: str, array: Any) -> None:
-        self.label, self._array = label, array
+    def __init__(self, label: str, array: Any, limits: Limits) -> None:
+        self.label, self._array, self._limits = label, array, limits
+        self._is_checked = False
         self.shape: tuple[int, ...] = array.shape
         item = array.dtype.name
         if item not in _CODES:
@@ -131,7 +137,7 @@ class OrbaxArray:
 
     def read(self, start: int, out: Bytes) -> None:
         """Read a few items from an offset in bytes on, by decoding the chunks that hold them."""
-        check_memory(self.label, self._chunk_nbytes)
+        self._check_stored()
         first, items = start // self.item_size, out.view(self._array.dtype.numpy_dtype)
         at = 0
         for box in _boxes_of_range(self.shape, first, first + items.size):
@@ -145,7 +151,7 @@ class OrbaxArray:
 
     def decode(self, folder: Path) -> Scratch:
         """Decode all chunks into a temporary file in a folder."""
-        check_memory(self.label, self._chunk_nbytes)
+        self._check_stored()
         scratch = Scratch(folder, self.shape, self.item_size)
         try:
             self._decode(scratch)
@@ -196,6 +202,17 @@ class OrbaxArray:
                     _give_back_memory(pending)
                     batch, pending = tensorstore.Transaction(), 0
             batch.commit_sync()
+
+    def _check_stored(self) -> None:
+        """Refuse to read chunks that would take more memory than there is, or than they justify."""
+        check_memory(self.label, self._chunk_nbytes)
+        if self._is_checked:
+            return
+        inner, outer = (math.prod(self._chunks(unit)) for unit in ("read_chunk", "write_chunk"))
+        nbytes, count = inner * self.item_size, outer // inner
+        with _damage(self.label):
+            check_stored(self.label, self._array, nbytes, count, self._limits)
+        self._is_checked = True
 
     def _chunks(self, unit: str) -> tuple[int, ...]:
         return getattr(self._array.chunk_layout, unit).shape or ()  # None without axes
@@ -297,12 +314,21 @@ def read_database(folder: Path) -> dict[str, bytes]:
     ------
     CorruptDataError
         If it cannot be read.
+    StoreError
+        If they are more than a checkpoint may have.
     """
+    documents: dict[str, bytes] = {}
+    left = MAX_DOCUMENT_BYTES
     with _damage(str(folder)):
         store = tensorstore.KvStore.open(_database(folder)).result()
-        keys = [key.decode() for key in store.list().result()]
-        wanted = [key for key in keys if key.endswith((".zarray", ".zattrs", "zarr.json"))]
-        return {key: store.read(key).result().value for key in wanted}
+        for key in store.list().result():
+            if not key.endswith((b".zarray", b".zattrs", b"zarr.json")):
+                continue
+            if is_longer(store, key, left):
+                raise too_many_documents(folder, key.decode())
+            documents[key.decode()] = store.read(key).result().value
+            left -= len(documents[key.decode()])
+    return documents
 
 
 def write_database(folder: Path, metadata: Mapping[str, bytes]) -> None:
@@ -370,6 +396,8 @@ def _told(error: Callable[[str], Exception]) -> Iterator[None]:
     """Raise `error` for those of tensorstore, which fill pages."""
     try:
         yield
+    except BF16CodecsError:
+        raise
     except (ValueError, KeyError, NotImplementedError, RuntimeError, OSError) as e:
         if shortage := as_memory_error(e):
             raise shortage from e

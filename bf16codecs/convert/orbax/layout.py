@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bf16codecs._files import open_to_read
+from bf16codecs._limits import MAX_DEPTH
 from bf16codecs._messages import few
 from bf16codecs._paths import absolute
 from bf16codecs.errors import StoreError
@@ -20,12 +21,14 @@ from bf16codecs.errors import StoreError
 __all__ = [
     "KEY",
     "MARKERS",
+    "MAX_DOCUMENT_BYTES",
     "Checkpoint",
     "Place",
     "is_orbax",
     "other_than_checkpoint",
     "parent_checkpoint",
     "read_checkpoint",
+    "too_many_documents",
 ]
 
 #: Where the metadata of a safetensors file have the documents of a checkpoint.
@@ -38,8 +41,8 @@ MARKERS = (_TREE, _DATABASE, _CHECKPOINT)
 _AGGREGATE = "checkpoint"
 _UNFINISHED = ".orbax-checkpoint-tmp"
 _VERSION = 1
-# A header of safetensors may have 100 MB.
-_MAX_BYTES = 32 << 20
+#: Of all that a checkpoint has beside its arrays. A header of safetensors may have 100 MB.
+MAX_DOCUMENT_BYTES = 32 << 20
 _ARRAY_TYPES = {"jax.Array", "np.ndarray", "scalar"}
 
 
@@ -243,12 +246,14 @@ def read_checkpoint(root: Path, read_database: Callable[[Path], dict[str, bytes]
     Raises
     ------
     StoreError
-        If it is no checkpoint, or an unfinished one, or several, or has links to folders in it.
+        If it is no checkpoint, or an unfinished one, or several, or has in it what is no file and
+        no folder, links to folders, or folders that are nested too deep.
     OSError
         If it cannot be read.
     """
     if why := other_than_checkpoint(root):
         raise StoreError(f"{root}: {why}")
+    _check_files(root)
     files: dict[str, bytes] = {}
     databases: dict[str, dict[str, bytes]] = {}
     nbytes = 0
@@ -261,9 +266,8 @@ def read_checkpoint(root: Path, read_database: Callable[[Path], dict[str, bytes]
         for name in names:
             path = _joined(own, name)
             nbytes += (folder / name).stat().st_size
-            if nbytes > _MAX_BYTES:
-                text = f"{root}: more than {_MAX_BYTES >> 20} MiB beside its arrays, with {path!r}"
-                raise StoreError(f"{text}: leave out what is no part of the model")
+            if nbytes > MAX_DOCUMENT_BYTES:
+                raise too_many_documents(root, path)
             files[path] = _read(folder / name)
     return Checkpoint(files, databases)
 
@@ -284,7 +288,6 @@ def _walk(root: Path) -> Iterator[tuple[Path, bool, list[str]]]:
 
     arrays: set[str] = set()
     for folder, folders, names in os.walk(root, onerror=fail):
-        _refuse_links(Path(folder), folders)
         has_database = _DATABASE in names
         if has_database:
             # Its data, and what the processes wrote before they were merged.
@@ -300,21 +303,51 @@ def _walk(root: Path) -> Iterator[tuple[Path, bool, list[str]]]:
         yield Path(folder), has_database, sorted(names)
 
 
-def _refuse_links(folder: Path, names: list[str]) -> None:
-    link = next((folder / name for name in names if (folder / name).is_symlink()), None)
-    if link is not None:
+def _check_files(root: Path) -> None:
+    """Refuse what leads elsewhere, what nobody can read to an end, and what has no end itself.
+
+    tensorstore follows every link, and waits for pipes.
+    """
+    pending = [(root, 0)]
+    while pending:
+        folder, depth = pending.pop()
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                path = Path(entry.path)
+                if entry.is_dir():
+                    _check_folder(path, entry.is_symlink(), depth)
+                    pending.append((path, depth + 1))
+                elif not entry.is_file():
+                    raise StoreError(f"{path}: it is not a regular file")
+
+
+def _check_folder(path: Path, is_link: bool, depth: int) -> None:
+    if is_link:
         raise StoreError(
-            f"{link}: a symbolic link to a folder, which is not followed, as it could lead"
+            f"{path}: a symbolic link to a folder, which is not followed, as it could lead"
             " anywhere: copy what it leads to in its place"
         )
+    if depth >= MAX_DEPTH:
+        raise StoreError(f"{path}: more than {MAX_DEPTH} levels of folders, as no checkpoint has")
 
 
 def _read(path: Path) -> bytes:
     try:
         with os.fdopen(open_to_read(path), "rb") as file:
-            return file.read()
+            data = file.read(MAX_DOCUMENT_BYTES + 1)
     except StoreError as e:
         raise StoreError(f"{path}: {e}") from None
+    if len(data) > MAX_DOCUMENT_BYTES:
+        raise too_many_documents(path.parent, path.name)
+    return data
+
+
+def too_many_documents(where: Path, path: str) -> StoreError:
+    """Return the error of more beside the arrays than is kept: with `path`, it is too much."""
+    return StoreError(
+        f"{where}: more than {MAX_DOCUMENT_BYTES >> 20} MiB beside its arrays, with {path!r:.300}:"
+        " leave out what is no part of the model"
+    )
 
 
 def _joined(*parts: str | None) -> str:
@@ -335,11 +368,15 @@ def _name(path: str) -> str:
 
 
 def _is_of_array(path: str, raw: bytes) -> bool:
-    """Tell whether a file is the metadata of an array, and not of a group."""
+    """Tell whether a file is the metadata of an array, and not of a group.
+
+    It is parsed in any case: of JSON that is nested too deep, tensorstore crashes.
+    """
     name = os.path.basename(path)
-    return name == ".zarray" or (
-        name == "zarr.json" and _parsed(raw, path).get("node_type") == "array"
-    )
+    if name not in (".zarray", "zarr.json"):
+        return False
+    document = _parsed(raw, path)
+    return name == ".zarray" or document.get("node_type") == "array"
 
 
 def _parsed(raw: bytes, where: str) -> dict[str, Any]:

@@ -152,7 +152,7 @@ def _write_arrays(
     scratch: Path,
     progress: Progress | None,
 ) -> None:
-    opener, places = ArrayOpener(root, reader.where), checkpoint.arrays()
+    opener, places = ArrayOpener(root, reader.where, reader.limits), checkpoint.arrays()
     total = sum(tensor.nbytes for tensor in header.tensors)
     for tensor in header.tensors:
         array = opener.open(tensor.name, places[tensor.name])

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from bf16codecs._buffers import Bytes
 from bf16codecs._files import disk_size
 from bf16codecs._forks import make_lock
-from bf16codecs._limits import Limits
+from bf16codecs._limits import DEFAULT_LIMITS, Limits
 from bf16codecs._messages import named_errors
 from bf16codecs.convert.orbax.arrays import ArrayOpener, OrbaxArray, Scratch, read_database
 from bf16codecs.convert.orbax.layout import KEY, Checkpoint, read_checkpoint
@@ -93,7 +93,13 @@ class CheckpointFile(SourceFile):
     decoded: _Decoded
 
     @classmethod
-    def of(cls, root: Path, scratch: Path, header: Header | None = None) -> CheckpointFile:
+    def of(
+        cls,
+        root: Path,
+        scratch: Path,
+        header: Header | None = None,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> CheckpointFile:
         """Open a checkpoint.
 
         Parameters
@@ -104,6 +110,8 @@ class CheckpointFile(SourceFile):
             A folder with room for a few decoded tensors.
         header
             That of the file, where it is known.
+        limits
+            What reading the arrays may take.
 
         Raises
         ------
@@ -113,7 +121,7 @@ class CheckpointFile(SourceFile):
         checkpoint = read_checkpoint(root, read_database)
         with named_errors(str(root)):
             places = checkpoint.arrays()
-        opener = ArrayOpener(root, str(root))
+        opener = ArrayOpener(root, str(root), limits)
         arrays = {name: opener.open(name, place) for name, place in places.items()}
         if not arrays:
             raise StoreError(f"{root}: an Orbax checkpoint without arrays")
@@ -171,7 +179,7 @@ def open_checkpoint(root: Path, scratch: Path, limits: Limits) -> CheckpointSour
     LimitError
         If they have not.
     """
-    file = CheckpointFile.of(root, scratch)
+    file = CheckpointFile.of(root, scratch, limits=limits)
     nbytes = file.header.file_size - file.header.data_start
     limits.check(nbytes, lambda enough: disk_size(root), f"{root}: its arrays")
     return CheckpointSource((file,))
