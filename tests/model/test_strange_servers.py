@@ -294,7 +294,7 @@ def server_of_many(root):
 @pytest.fixture
 def hurried(aiohttp: Any) -> dict[str, Any]:
     """Return options with a time-out of the caller's; the default is longer."""
-    return {"client_kwargs": {"timeout": aiohttp.ClientTimeout(sock_read=0.2)}}
+    return {"client_kwargs": {"timeout": aiohttp.ClientTimeout(sock_read=0.5)}}
 
 
 def test_a_server_that_falls_silent_is_given_up(root, hurried):
@@ -317,7 +317,7 @@ PLACES = ["m.zarr", "m.zarr.zip", "m.safetensors"]
 
 
 @pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("status", [100, 102, 103, 199])
+@pytest.mark.parametrize("status", [100, 103])
 def test_interim_replies_without_an_end(root, hurried, place, status):
     """Two million: a test that fails does not hang."""
 
