@@ -122,17 +122,17 @@ class ZarrReader(StoreReader):
         return ours if isinstance(ours, Mapping) else {}
 
     def open_zarr(self, path: str) -> zarr.Array:
-        """Open an array with zarr."""
+        """Open an array with zarr, by the root's copy of its metadata: that was checked."""
         import zarr
+        from zarr.storage import StorePath
 
-        store = self._zarr_array(path, self.label(path)).store
-        with named_errors(self.label(path)):
-            return zarr.open_array(
-                store,
-                path=path,
-                mode="r",
-                zarr_format=self.zarr_format,  # type: ignore[arg-type]
-            )
+        from bf16codecs.store.requests import ask
+
+        label = self.label(path)
+        store = self._zarr_array(path, label).store
+        with named_errors(label):
+            place = ask(partial(StorePath.open, store, path, mode="r"))
+            return zarr.Array.from_dict(place, self._with_attributes(path))
 
     def _zarr_store(self) -> StrictStore:
         with self._lock:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import zipfile
@@ -354,6 +355,20 @@ def test_arrays_for_dask_and_zarr_are_checked_too(tmp_path, name):
     pytest.importorskip("dask")
     with pytest.raises(StoreError, match="of shape"):
         tensor.dask()
+
+
+@pytest.mark.parametrize("name", ["m.zarr", "m2.zarr"])
+def test_zarrs_array_is_what_the_root_says_of_it(tmp_path, arrays, name):
+    """The copy beside the array is compared with nothing before: it had any shape and codecs."""
+    store = write_store(tmp_path / name, arrays, zarr_format=2 if name == "m2.zarr" else 3)
+    path = store / ("w/.zarray" if name == "m2.zarr" else "w/zarr.json")
+    sound = json.loads(path.read_text())
+    for change in ({"shape": [32, 64]}, {"shape": [1 << 40, 32]}, {"codecs": []}, None):
+        path.write_text("" if change is None else json.dumps({**sound, **change}))
+        with noted(change), bf16codecs.open_model(store) as model:
+            array = model["w"].zarr
+            assert array.shape == (64, 32)
+            assert array[3:5].tobytes() == arrays["w"][3:5].tobytes()
 
 
 def test_remote_arrays_without_dimension_names_are_held_to_the_header(tmp_path):
