@@ -18,6 +18,7 @@ from bf16codecs.convert import safetensors_to_zarr
 from bf16codecs.errors import StoreError
 from bf16codecs.model import open_model
 from invoked import done, refused, run
+from lazy_models import weights, write_safetensors
 from looping import for_each
 
 PLUGIN_PATH = """
@@ -203,3 +204,37 @@ def test_what_is_not_there_is_no_model(tmp_path, demo_model):
         for end in (".safetensors", ".safetensors.index.json", ".zarr", ".h5"):
             line = refused(restorer, tmp_path / f"absent{end}", tmp_path / store)
             assert line.endswith(f"absent{end}: No such file or directory")
+
+
+def test_names_and_metadata_are_shown_escaped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever a stranger called a tensor, no control character of it gets to a terminal."""
+    monkeypatch.chdir(tmp_path)
+    strange = "a\x1b[31m\x07\x9b\u202e\nb"
+    for number in (1, 2):
+        write_safetensors(
+            Path(f"m-step{number}.safetensors"),
+            {strange: weights((64, 32), seed=number)},
+            {strange: strange},
+        )
+    first, second = "m-step1.safetensors", "m-step2.safetensors"
+    commands: list[tuple[Any, ...]] = [
+        ("st2zarr", first, "m.zarr"),
+        ("st2h5", first, "m.h5"),
+        ("st2zarr", second, "fine.zarr", "--base", "m.zarr"),
+        ("st2zarr", "--series", first, second, "run.zarr"),
+        *(("bf16codecs", "info", name) for name in ("m.zarr", "m.h5", "fine.zarr", "run.zarr")),
+        ("bf16codecs", "info", "m.zarr", "--json"),
+        ("bf16codecs", "verify", "m.zarr", second),
+        ("bf16codecs", "analyze", "m.zarr"),
+        ("bf16codecs", "bench", first, "--only", "split", "--seconds", "0.01"),
+    ]
+    for name, *arguments in commands:
+        shown = run(name, *arguments).output
+        assert all(c.isprintable() for c in shown.replace("\n", "")), (arguments, shown)
+    assert "\\x1b[31m" in done("bf16codecs", "info", "m.zarr")
+    (chunk,) = (path for path in Path("m.zarr").rglob("c.0.0") if "31m" in str(path))
+    chunk.unlink()
+    for arguments in (("zarr2st", "m.zarr", "back"), ("bf16codecs", "verify", "m.zarr")):
+        assert "\\x1b[31m" in refused(*arguments)

@@ -4,6 +4,7 @@ import array
 import copy
 import json
 import pickle
+from contextlib import suppress
 
 import ml_dtypes
 import numcodecs
@@ -397,3 +398,19 @@ def test_checksums_find_a_changed_byte():
         frame[-100] ^= 1
         with pytest.raises(bf16codecs.errors.CodecError):
             bf16codecs.decode(frame)
+
+
+def test_without_checksums_a_changed_bit_often_goes_unnoticed():
+    data = weights(10_000)
+    positions = np.random.default_rng(0).integers(100, 10_000, 60).tolist()
+    for codec in (
+        *(cls(checksum=False) for cls in (BF16Huffman, BF16Arithmetic, BF16Zstd)),
+        BF16Arithmetic(level="best", checksum=False),
+    ):
+        frame, unnoticed = bytes(codec.encode(data)), 0
+        for at in positions:
+            with suppress(bf16codecs.errors.CodecError):
+                other = bf16codecs.decode(frame[:at] + bytes([frame[at] ^ 1]) + frame[at + 1 :])
+                unnoticed += 1
+                assert len(other) == data.nbytes
+        assert unnoticed > len(positions) / 4, codec

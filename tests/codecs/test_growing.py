@@ -163,3 +163,16 @@ def test_sizes(dtype):
     growing = new_growing_frame(codec, in_order(data))
     assert len(growing) <= len(codec.encode(data)) + HEADER + 8 * (ENTRY + 60)
     assert data.dtype == np.dtype(getattr(ml_dtypes, dtype, dtype))
+
+
+def test_a_megabyte_may_have_room_for_gigabytes():
+    """Only a codec with as many steps decodes all of it, and compares `out` before."""
+    codec = BF16Arithmetic("float8_e5m2", steps=core.MAX_STEPS)
+    frame = new_growing_frame(codec, [Version(np.zeros(1 << 21, np.uint8))])
+    assert len(frame) < 1_100_000
+    assert bf16codecs.inspect(frame)["raw_size"] == 65534 << 21
+    assert len(bf16codecs.decode(frame)) == 1 << 21
+    with pytest.raises(ValueError, match="out has 4194304 bytes, the data have"):
+        codec.decode(frame, out=np.empty(1 << 22, np.uint8))
+    with pytest.raises(CodecError, match="the codec has steps=2"):
+        BF16Arithmetic("float8_e5m2", steps=2).decode(frame)

@@ -28,6 +28,7 @@ from bf16codecs.convert import (
 )
 from bf16codecs.errors import LeftoverWarning
 from folders import files_in, names_in
+from invoked import done
 from models import write_model
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="kills, and permissions of POSIX")
@@ -246,6 +247,39 @@ def test_old_store_that_stays_is_mentioned(
     monkeypatch.undo()
     safetensors_to_zarr(new, folder / "m.zarr", overwrite=True)
     assert names_in(folder) == {"m.zarr"}
+
+
+def test_no_sync_flushes_nothing(
+    old: Path, new: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(old, "step1.safetensors")
+    shutil.copy(new, "step2.safetensors")
+    flushed: list[int] = []
+    monkeypatch.setattr(os, "fsync", flushed.append)
+    monkeypatch.setattr("bf16codecs._sync.F_FULLFSYNC", None)
+    commands = [
+        "st2zarr step1.safetensors m.zarr",
+        "st2zarr step1.safetensors m.zip",
+        "st2h5 step1.safetensors m.h5",
+        "st2zarr step2.safetensors fine.zarr --base m.zarr",
+        "bf16codecs rebase fine.zarr",
+        "zarr2st m.zarr back --overwrite",
+        "h52st m.h5 back --overwrite",
+        "st2zarr --series step1.safetensors run.zarr",
+        "st2zarr step2.safetensors run.zarr --append",
+        "st2h5 --series step1.safetensors run.h5",
+        "st2h5 step2.safetensors run.h5 --append",
+    ]
+    for options, is_flushed in (["--no-sync"], False), ([], True):
+        for command in commands:
+            flushed.clear()
+            done(*command.split(), *options)
+            assert bool(flushed) == is_flushed, (command, options)
+        for store in ("m.zarr", "fine.zarr", "run.zarr"):
+            shutil.rmtree(store)
+        for file in ("m.zip", "m.h5", "run.h5"):
+            os.remove(file)
 
 
 def test_failing_sync(folder: Path, old: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import zipfile
 from collections.abc import Callable
 from contextlib import closing
@@ -19,12 +20,13 @@ from bf16codecs.convert import safetensors_to_zarr, verify_store, zarr_to_safete
 from bf16codecs.errors import CodecError, SafetensorsError
 from bf16codecs.store import StoreError
 from bf16codecs.store.opening import open_store
-from edit_store import edit_array, edit_json, zip_members
+from edit_store import claim_shape, edit_array, edit_json, zip_members
 from lazy_models import weights, write_shards, write_store
 from looping import noted
 from store_cases import put_back
 
 NO_TENSOR = r"no array|no safetensors header"
+NO_FILE = "not a regular file|Permission|No such device"
 
 posix = pytest.mark.skipif(os.name != "posix", reason="pipes and links of POSIX systems")
 
@@ -119,8 +121,8 @@ def test_a_store_may_be_named_by_a_link(store, tmp_path, arrays):
 
 
 @posix
-@pytest.mark.parametrize("kind", ["pipe", "folder", "device"])
-def test_what_is_no_file_is_refused(store, kind):
+@pytest.mark.parametrize("kind", ["pipe", "folder", "device", "socket"])
+def test_what_is_no_file_is_refused(store, kind, monkeypatch):
     if kind == "device" and os.geteuid() != 0:
         pytest.skip("only root makes devices")
     for name in ("zarr.json", "w/c.0.0", "safetensors/header/0/c.0"):
@@ -130,10 +132,16 @@ def test_what_is_no_file_is_refused(store, kind):
                 os.mkfifo(store / name)
             elif kind == "folder":
                 (store / name).mkdir()
+            elif kind == "socket":
+                with monkeypatch.context() as patch, socket.socket(socket.AF_UNIX) as made:
+                    patch.chdir((store / name).parent)  # the whole path may be too long
+                    made.bind(Path(name).name)
             else:
                 os.mknod(store / name, 0o020666, os.makedev(1, 5))  # that of endless zeros
             for read in readers(store)[:3] + readers(store)[4:]:  # zarr reads no header
-                with pytest.raises((StoreError, OSError), match=r"not a regular file|Permission"):
+                with pytest.raises(
+                    (StoreError, OSError), match=r"not a regular file|Permission|No such device"
+                ):
                     read()
 
 
@@ -169,6 +177,32 @@ def test_a_zip_file_has_no_links(tmp_path, arrays):
     store = write_store(tmp_path / "m.zarr.zip", arrays)
     rewrite_zip(store, "w/c.0.0", lambda info: setattr(info, "external_attr", 0o120777 << 16))
     refused(store, "not a regular file")
+
+
+def test_of_members_of_one_name_the_last_is_read(tmp_path, arrays):
+    """So zarr writes what it changes."""
+    store = write_store(tmp_path / "m.zarr.zip", arrays, codec="none")
+    other = weights((64, 32), seed=1)
+    with pytest.warns(UserWarning, match="Duplicate"), zipfile.ZipFile(store, "a") as archive:
+        archive.writestr("w/c.0.0", other.tobytes())
+    with bf16codecs.open_model(store) as model:
+        assert model["w"][...].tobytes() == model.load()["w"].tobytes() == other.tobytes()
+
+
+@posix
+def test_safetensors_may_be_links(tmp_path, arrays):
+    """As in Hugging Face's cache."""
+    blobs = write_shards(tmp_path / "blobs", [{"w": arrays["w"]}, {"n": arrays["n"]}])
+    folder = tmp_path / "snapshot"
+    folder.mkdir()
+    for number, blob in enumerate(sorted(blobs.iterdir())):
+        (folder / blob.name).symlink_to(blob.rename(blobs / str(number)))
+    for source in (folder, folder / "model.safetensors.index.json"):
+        safetensors_to_zarr(source, tmp_path / "m.zarr", overwrite=True)
+        for path in (source, tmp_path / "m.zarr"):
+            with bf16codecs.open_model(path) as model:
+                assert model["w"][3].tobytes() == arrays["w"][3].tobytes()
+                assert model.load()["n"].tobytes() == arrays["n"].tobytes()
 
 
 def rewrite_zip(store: Path, key: str, change: Callable[[zipfile.ZipInfo], object]) -> None:
@@ -247,6 +281,16 @@ def test_metadata_that_contradict_the_header_are_refused(tmp_path, arrays, name)
             for read in readers(store)[:3]:
                 with pytest.raises(StoreError):
                     read()
+
+
+def test_arrays_of_more_than_32_dimensions_are_refused(tmp_path):
+    """Also where the header agrees: such a tensor is stored as its bytes."""
+    for count in (33, 1000):
+        store = write_store(tmp_path / "m.zarr", {"w": weights((1,))})
+        claim_shape(store, [1] * count, [1] * count)
+        for read in readers(store)[:3] + readers(store)[4:]:
+            with noted(count), pytest.raises(StoreError):
+                read()
 
 
 def test_two_tensors_that_swapped_their_paths_are_refused(tmp_path):
