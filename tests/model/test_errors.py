@@ -147,6 +147,19 @@ def test_oversized_chunks_are_not_read(store):
         model["model.embed_tokens.weight"][:]
 
 
+@pytest.mark.parametrize(("codec", "of_versions"), [("plain-zstd", 0), ("arithmetic", 128 * 4000)])
+def test_chunks_may_have_twice_their_size_and_a_little(tmp_path, codec, of_versions):
+    """Frames have room for an entry and a head of each version, of an item at least."""
+    store = write_store(tmp_path / "m.zarr", {"n": weights((2000,))}, codec=codec)
+    chunk, limit = store / "n" / "c.0", 2 * 4000 + 4096 + of_versions
+    content = chunk.read_bytes()
+    for size in (limit, limit + 1):
+        chunk.write_bytes(content.ljust(size, b"x"))
+        with open_model(store) as model, pytest.raises(CorruptDataError) as error:
+            model["n"][:]
+        assert (f"more than the {limit} it can" in str(error.value)) == (size > limit)
+
+
 @pytest.mark.parametrize("codec", ["arithmetic", "huffman", "zstd"])
 def test_any_damage_is_noticed_or_harmless(tmp_path, codec):
     """After a byte has changed, reading raises or gives exactly what was stored."""

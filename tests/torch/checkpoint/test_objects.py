@@ -14,11 +14,13 @@ import pytest
 from bf16codecs import open_model
 from bf16codecs.errors import StoreError
 from checkpoint_calls import failure, load, numbers, save
+from invoked import done
 from lazy_imports import lazily
 
 torch = lazily("torch")
 dcp = lazily("torch.distributed.checkpoint")
 checkpoint = lazily("bf16codecs.torch.checkpoint")
+own_torch = lazily("bf16codecs.torch")
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -134,6 +136,21 @@ def test_tensors_alone_are_loaded_whatever_else_is_there(tmp_path: Path) -> None
     state = {"w": torch.zeros(64, 300)}
     load(state, path)
     assert torch.equal(state["w"], numbers())
+    assert not (tmp_path / "ran").exists()
+
+
+def test_nothing_else_loads_objects(tmp_path: Path) -> None:
+    path = store_of(saved_bytes(Touch(tmp_path / "ran")), tmp_path / "c.zarr")
+    with open_model(path) as model:
+        model.load()
+        assert model.objects()
+    module = torch.nn.Module()
+    module.w = torch.nn.Parameter(torch.zeros(64, 300))
+    own_torch.load_into(module, path)
+    assert torch.equal(module.w.detach(), numbers())
+    for command in ("info", "verify", "analyze"):
+        assert done("bf16codecs", command, path)
+    done("zarr2st", path, tmp_path / "c.safetensors")
     assert not (tmp_path / "ran").exists()
 
 
