@@ -127,6 +127,16 @@ class Change(NamedTuple):
                 return False
         return True
 
+    def is_half_done(self, file: int) -> bool:
+        """Tell whether some pages of its file have been changed, and others have not."""
+        end, done = min(self.before, self.size), set()
+        for page, (former, new) in self.pages.items():
+            found = _read_page(file, page, end)
+            is_new = found == new[: len(found)]
+            if is_new != (_digest(found) == former):  # not one that does not change
+                done.add(is_new)
+        return len(done) > 1
+
     def _has_head_of(self, file: int) -> bool:
         """Tell whether this has the first page; in HDF5, its superblock says the size then.
 
@@ -249,6 +259,11 @@ class Journal:
             change = self._content()
         is_of = change is not None and self._with_target(os.O_RDONLY, change.is_of)
         return change if is_of else None
+
+    def is_half_done(self) -> bool:
+        """Tell whether what is pending was carried out in part: its file is damaged until then."""
+        change = self.pending()
+        return change is not None and self._with_target(os.O_RDONLY, change.is_half_done)
 
     def _open(self) -> bool:
         """Open the file; tell whether it is new."""

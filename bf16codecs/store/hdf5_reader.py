@@ -154,9 +154,10 @@ def open_hdf5(path: str | os.PathLike[str], limits: Limits) -> Hdf5Reader:
 def _is_no_run(where: str, limits: Limits) -> bool:
     """Tell of a file with a journal whether it is certainly no run, which alone can have one.
 
-    One that is half carried out may leave a file that cannot be opened.
+    One that is half carried out leaves a file that libhdf5 may not open, or never get done with: it
+    follows the sizes of objects in a heap, and one of zero bytes is before itself.
     """
-    if not os.path.lexists(journal_of(where)):
+    if not os.path.lexists(journal_of(where)) or Journal(where).is_half_done():
         return False
     try:
         own = hdf5_attributes(where, limits)[ATTRIBUTES_KEY]

@@ -24,6 +24,7 @@ from bf16codecs.convert import (
     verify_store,
 )
 from bf16codecs.errors import StoreError
+from bf16codecs.store import hdf5_reader
 from folders import names_in
 from lazy_models import write_safetensors
 from models import every_dtype
@@ -204,6 +205,26 @@ def test_failure_when_it_is_carried_out(
     append_to_run(step(run, 3), run)
     assert not journal_of(run).exists()
     assert steps_of(run) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(("failing", "is_read"), [(1, True), (3, False)])
+def test_a_file_that_is_half_changed_is_not_read(
+    run: Path, monkeypatch: pytest.MonkeyPatch, failing: int, is_read: bool
+) -> None:
+    """Before its journal was carried out: in a heap that is torn, libhdf5 goes round in circles."""
+    error, read, called = OSError(errno.EIO, "broken"), hdf5_reader.hdf5_attributes, []
+    with monkeypatch.context() as patch:
+        writes(run, patch, lambda _, page: error if page == failing else None)
+        with pytest.raises(OSError, match="complete in its journal"):
+            append_to_run(step(run, 2), run)
+
+    def noted(*args: Any) -> Any:
+        called.append(args)
+        return read(*args)
+
+    monkeypatch.setattr(hdf5_reader, "hdf5_attributes", noted)
+    assert steps_of(run) == [0, 1, 2]
+    assert bool(called) == is_read
 
 
 def test_full_disk(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
