@@ -60,9 +60,9 @@ class JournaledFile:
             self._file = os.open(os.path.realpath(path), os.O_RDWR | _FLAGS)
             size = os.fstat(self._file).st_size
             #: The size that others see. What is behind is new.
-            self._before = self._size = size if end_of is None else min(size, end_of(self._file))
-            if self._before < size:
-                os.ftruncate(self._file, self._before)
+            self.before = self._size = size if end_of is None else min(size, end_of(self._file))
+            if self.before < size:
+                os.ftruncate(self._file, self.before)
         except BaseException:
             self._journal.remove()
             self._close()
@@ -93,7 +93,7 @@ class JournaledFile:
         view = memoryview(buffer).cast("B")
         count = max(0, min(len(view), self._size - self._at))
         view[:count] = read_at(self._file, self._at, count)
-        for page, start, stop in self._changed_parts(self._at, min(self._at + count, self._before)):
+        for page, start, stop in self._changed_parts(self._at, min(self._at + count, self.before)):
             begin = page * PAGE + start - self._at
             view[begin : begin + stop - start] = self._pages[page][start:stop]
         self._at += count
@@ -103,13 +103,13 @@ class JournaledFile:
         """Write from the place on."""
         view = memoryview(data).cast("B")
         end = self._at + len(view)
-        until = min(end, self._before)
+        until = min(end, self.before)
         for page, start, stop in _parts(_pages(self._at, until), self._at, until):
             if page not in self._pages:
                 self._pages[page] = bytearray(read_at(self._file, page * PAGE, PAGE))
             begin = page * PAGE + start - self._at
             self._pages[page][start:stop] = view[begin : begin + stop - start]
-        new = max(self._at, self._before)
+        new = max(self._at, self.before)
         if new < end:
             self._write_new(new, bytes(view[new - self._at :]))
         self._at, self._size = end, max(self._size, end)
@@ -151,7 +151,7 @@ class JournaledFile:
             flush(self._file)
         if not os.path.samestat(os.fstat(self._file), os.stat(self._path)):
             raise StoreError(f"{self._path}: was replaced meanwhile")
-        change = Change.of(self._file, self._before, self._size, self._pages)
+        change = Change.of(self._file, self.before, self._size, self._pages)
         # From the first page on, only making all of them leaves a file that is whole.
         with _interrupt.shielded():
             nbytes = self._journal.write(change, self._durable)
@@ -175,7 +175,7 @@ class JournaledFile:
             # First: one that is complete speaks of what is cut off then.
             self._journal.remove()
             with suppress(OSError):
-                os.ftruncate(self._file, self._before)
+                os.ftruncate(self._file, self.before)
         self._close()
 
     def _changed_parts(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from bf16codecs import convert as conversions
-from bf16codecs.cli.console import printable, progress_bar, show
+from bf16codecs._messages import counted, few
+from bf16codecs.cli.console import format_size, printable, progress_bar, say, show, show_json
 from bf16codecs.cli.options import (
     base_option,
     command,
@@ -27,13 +29,13 @@ from bf16codecs.cli.options import (
     version_option,
 )
 from bf16codecs.cli.reports import report
-from bf16codecs.cli.runs import Job, run_job, run_options, step_options
+from bf16codecs.cli.runs import STEP, Job, run_job, run_options, step_options
 from bf16codecs.errors import ManyFilesWarning, TensorChangeWarning
 
 if TYPE_CHECKING:
     from bf16codecs.convert import Summary
 
-__all__ = ["h52st", "orbax", "rebase", "st2h5", "st2zarr", "zarr2st"]
+__all__ = ["h52st", "orbax", "rebase", "st2h5", "st2zarr", "undo_append", "zarr2st"]
 
 _zarr_format_option = click.option(
     "--zarr-format",
@@ -260,6 +262,36 @@ def rebase(store: str, onto: str | None, **options: Any) -> None:
         show(f"{printable(store)}: {already} already, and left as it is")
     elif as_json or not quiet:
         report(store, store, summary, done, verified=verified, as_json=as_json)
+
+
+@click.command("undo-append")
+@click.argument("run")
+@click.option(
+    "--step",
+    type=STEP,
+    help="Which step that is, so that a second call removes no other.  [default: the last one]",
+)
+@sync_option
+@quiet_option
+@json_option
+@command
+def undo_append(run: str, step: int | None, sync: bool, quiet: bool, as_json: bool) -> None:
+    """Remove the last step of RUN, as if it had not been appended.
+
+    RUN is a Zarr folder or an HDF5 file. Whatever happens, it is as before, or without the step;
+    what is removed cannot be had back. The first step stays: remove RUN itself.
+    """
+    from bf16codecs.store.run_layout import listed
+
+    undone = conversions.undo_append(run, step, sync=sync)
+    if as_json:
+        show_json({"target": run, "done": "removed", **asdict(undone)})
+    elif not quiet:
+        say(
+            f"{printable(run)}: removed step {undone.step} ({counted(undone.tensors, 'tensor')},"
+            f" {format_size(undone.nbytes)}: {printable(few(undone.files, 3))}); left are"
+            f" {listed(undone.steps)}"
+        )
 
 
 # Options of one direction alone.

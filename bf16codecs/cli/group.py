@@ -8,7 +8,7 @@ from bf16codecs._version import __version__
 from bf16codecs.cli.analyze import analyze
 from bf16codecs.cli.bench import bench
 from bf16codecs.cli.bench_run import bench_run
-from bf16codecs.cli.convert import orbax, rebase
+from bf16codecs.cli.convert import orbax, rebase, undo_append
 from bf16codecs.cli.demo import demo
 from bf16codecs.cli.hugging_face import pack_hf
 from bf16codecs.cli.inspect import info, plugin_path, verify
@@ -36,6 +36,7 @@ for _command in (
     pack_hf,
     plugin_path,
     rebase,
+    undo_append,
     verify,
     view,
 ):

@@ -13,9 +13,10 @@ from bf16codecs.cli.options import is_given
 from bf16codecs.convert.defaults import DEFAULT_GROUP, DEFAULT_STEP_SIZE
 from bf16codecs.store.choice import CodecChoice
 
-__all__ = ["Job", "run_job", "run_options", "step_options"]
+__all__ = ["STEP", "Job", "run_job", "run_options", "step_options"]
 
-_STEP = click.IntRange(0, 2**63 - 1)
+#: The number of a step.
+STEP = click.IntRange(0, 2**63 - 1)
 
 
 class Job(Enum):
@@ -33,7 +34,7 @@ def run_options(function: Callable[..., None]) -> Callable[..., None]:
         click.option("--append", is_flag=True, help="Append SRC to the run STORE, or begin it."),
         click.option(
             "--step",
-            type=_STEP,
+            type=STEP,
             help="With --append: which step SRC is.  [default: its metadata or name tell]",
         ),
         click.option(
@@ -58,7 +59,7 @@ def run_options(function: Callable[..., None]) -> Callable[..., None]:
 def step_options(function: Callable[..., None]) -> Callable[..., None]:
     """Add the options that say which steps of a run are meant."""
     options = (
-        click.option("--step", type=_STEP, help="Of a run: the step to restore."),
+        click.option("--step", type=STEP, help="Of a run: the step to restore."),
         click.option("--all", "all_steps", is_flag=True, help="Of a run: restore all steps."),
     )
     for option in reversed(options):

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from bf16codecs.convert.runs import append_to_run, safetensors_to_run
     from bf16codecs.convert.storing import safetensors_to_hdf5, safetensors_to_zarr
     from bf16codecs.convert.summary import Progress, Summary
+    from bf16codecs.convert.undoing import UndoneAppend, undo_append
     from bf16codecs.convert.verifying import verify_store
     from bf16codecs.store.choice import DEFAULT_CODEC
     from bf16codecs.store.opening import open_store
@@ -33,6 +34,7 @@ __all__ = [
     "FolderSummary",
     "Progress",
     "Summary",
+    "UndoneAppend",
     "append_to_run",
     "hdf5_to_safetensors",
     "open_store",
@@ -42,6 +44,7 @@ __all__ = [
     "safetensors_to_hdf5",
     "safetensors_to_run",
     "safetensors_to_zarr",
+    "undo_append",
     "unpack_hugging_face",
     "verify_store",
     "zarr_to_safetensors",
@@ -66,6 +69,7 @@ __getattr__, __dir__ = lazy_names(
         "bf16codecs.convert.runs": ["append_to_run", "safetensors_to_run"],
         "bf16codecs.convert.storing": ["safetensors_to_hdf5", "safetensors_to_zarr"],
         "bf16codecs.convert.summary": ["Progress", "Summary"],
+        "bf16codecs.convert.undoing": ["UndoneAppend", "undo_append"],
         "bf16codecs.convert.verifying": ["verify_store"],
         "bf16codecs.store.choice": ["DEFAULT_CODEC"],
         "bf16codecs.store.opening": ["open_store"],

@@ -24,7 +24,7 @@ from bf16codecs.store.run_layout import RunInfo
 from bf16codecs.store.run_writer import RunArray
 from bf16codecs.store.runs import RunReader
 
-__all__ = ["StepPlan", "plan_step", "stored_array"]
+__all__ = ["StepPlan", "check_growing", "plan_step", "stored_array"]
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def plan_step(
     if run is not None:
         check_member(run, tensors, known, source.files[0].path, allow_changed_tensors)
         for path in sorted({*known.values(), *info.grown()}):
-            _check_form(run, path)
+            check_growing(run, path)
     forms = [form for own in info.tensors.values() for form in own]
     taken = {form.path for form in forms if not form.path.endswith(ROUNDED)}
     number = len(info.steps)
@@ -147,17 +147,23 @@ def _known_paths(
     return found
 
 
-def _check_form(run: RunReader, path: str) -> None:
-    """Refuse to add a step to an array whose chunks are not what this package makes them."""
+def check_growing(run: RunReader, path: str) -> None:
+    """Refuse to change the steps of an array whose chunks are not what this package makes them.
+
+    Raises
+    ------
+    StoreError
+        If they are not.
+    """
     array, group = run.array(path), run.run.group
     chunks = ArrayPlan(path, array.dtype.name, array.shape[1:], array.chunks[1:])
     steps = run.growing_steps(path) if chunks.is_contiguous else 0
     if (array.chunks[0], steps) != (group, group):
         raise StoreError(
             f"{run.label(path)}: its chunks are no growing frames of {counted(group, 'step')}, as"
-            " those of this package's runs: other software has written them; to add steps, restore"
-            f" those that there are ({for_caller('run_to_safetensors', '--all')}), and make the"
-            f" run anew ({for_caller('safetensors_to_run', '--series')})"
+            " those of this package's runs: other software has written them; to change the run,"
+            f" restore its steps ({for_caller('run_to_safetensors', '--all')}), and make it anew"
+            f" ({for_caller('safetensors_to_run', '--series')})"
         )
 
 

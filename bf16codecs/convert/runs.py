@@ -48,6 +48,7 @@ __all__ = [
     "MAX_HDF5_CHUNK",
     "append_to_run",
     "check_run_options",
+    "opened_to_change",
     "own_choice",
     "safetensors_to_run",
 ]
@@ -272,7 +273,7 @@ def append_to_run(
     with (
         codec_threads(threads),
         target_errors(target),
-        _to_append(target, durable=sync) as (writer, run, kind),
+        opened_to_change(target, "append to", durable=sync) as (writer, run, kind),
     ):
         info = run.run
         _check_order(run, told.number)
@@ -308,13 +309,32 @@ def append_to_run(
 
 
 @contextmanager
-def _to_append(target: Path, durable: bool) -> Iterator[tuple[RunWriter, RunReader, Kind]]:
-    """Open a run to append to it; yield what does it, what reads it, and its kind."""
+def opened_to_change(
+    target: Path, verb: str, durable: bool
+) -> Iterator[tuple[RunWriter, RunReader, Kind]]:
+    """Open a run to change its steps; yield what does it, what reads it, and its kind.
+
+    Parameters
+    ----------
+    target
+        The run.
+    verb
+        What is to be done, for messages: "append to".
+    durable
+        Flush all to the disk.
+
+    Raises
+    ------
+    StoreError
+        If it is no run that can change.
+    BlockingIOError
+        If another process changes it.
+    """
     kind = detect(target)
     if kind not in (Kind.FOLDER, Kind.HDF5):
-        grow = "runs grow in Zarr folders and HDF5 files alone"
+        grow = "steps come and go in Zarr folders and HDF5 files alone"
         if kind is Kind.ZIP:
-            advice = f"unzip it into a folder, such as {target.stem}, and append to that"
+            advice = f"unzip it into a folder, such as {target.stem}, and {verb} that"
             raise StoreError(f"{target}: {kind.value}, and {grow}: {advice}")
         what = "and no store" if kind is None else f"but {kind.value}"
         raise StoreError(f"{target}: not a run, {what}: {grow}")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,17 +15,18 @@ from h5py._hl.base import phil
 
 from bf16codecs import _core
 from bf16codecs._buffers import Bytes
-from bf16codecs._chunks.grid import ArrayPlan
+from bf16codecs._chunks.grid import ArrayPlan, chunk_counts, grid_indices
 from bf16codecs._growing import Version, directory_nbytes
 from bf16codecs._journal import read_at, superblock_end
 from bf16codecs._journaled import JournaledFile
 from bf16codecs._messages import named_errors
+from bf16codecs.errors import StoreError
 from bf16codecs.hdf5.dataset import create_dataset, write_region
 from bf16codecs.store.hdf5_writer import HDF5_FORMAT, hdf5_errors
 from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo
 from bf16codecs.store.paths import STEP_PATH
 from bf16codecs.store.run_layout import STEPS_CHUNK
-from bf16codecs.store.run_writer import Appended, Fill, Growth, RunArray, grow, start
+from bf16codecs.store.run_writer import Appended, Fill, Growth, RunArray, grow, shrink, start
 
 __all__ = ["Hdf5RunWriter"]
 
@@ -165,6 +166,19 @@ class Hdf5RunWriter:
             self._close()
             return self._journaled.commit()
 
+    def remove_last(self, info: StoreInfo, gone: Sequence[str]) -> None:
+        """Let the run be without its last step: see `RunWriter`."""
+        run = info.run
+        assert run is not None
+        with hdf5_errors(self._path), phil, self._kept_end():
+            for path in gone:
+                self._remove(path)
+            grown = run.grown()
+            for path in run.arrays:
+                self._shorten(path, len(run.steps), path in grown)
+            self.write_steps(run.numbers)
+        self.finish(info)
+
     def abandon(self) -> None:
         """Leave the file as it was."""
         with suppress(OSError, RuntimeError, ValueError):
@@ -201,6 +215,66 @@ class Hdf5RunWriter:
         h5py.h5ds.set_scale(dataset, STEP_PATH.encode())
         self._datasets[STEP_PATH] = dataset
         return dataset
+
+    @contextmanager
+    def _kept_end(self) -> Iterator[None]:
+        """Let nothing new take the place of what is removed at the end of the file.
+
+        It is read until all is written, and others read it until then. A dataset without a name
+        lies behind it; closing removes that.
+        """
+        properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        properties.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+        space = h5py.h5s.create_simple((1,))
+        last = h5py.h5d.create(self._file.id, None, h5py.h5t.STD_U8LE, space, dcpl=properties)
+        yield
+        last.close()
+
+    def _remove(self, path: str) -> None:
+        """Remove a dataset, and groups that have nothing else."""
+        dataset = self._dataset(path)
+        if h5py.h5ds.is_attached(dataset, self._steps(), 0):
+            h5py.h5ds.detach_scale(dataset, self._steps(), 0)
+        del self._datasets[path], self._file[path]
+        while (path := path.rpartition("/")[0]) and not len(self._file[path]):
+            del self._file[path]
+
+    def _shorten(self, path: str, steps: int, is_grown: bool) -> None:
+        """Let an array have fewer steps, and its chunks the versions of these, if it has any.
+
+        libhdf5 would decode a chunk that it cuts, and encode it as another frame. So the chunks of
+        the last group are removed whole, and written anew from where they were.
+        """
+        dataset = self._dataset(path)
+        (room, *chunks), shape = dataset.get_create_plist().get_chunk(), dataset.shape[1:]
+        slot = steps % room
+        found = []
+        if slot and is_grown:
+            for index in grid_indices(chunk_counts(shape, chunks)):
+                inner = (i * n for i, n in zip(index, chunks, strict=True))
+                origin = (steps - slot, *inner)
+                found.append((origin, self._find(dataset, origin)))
+        for length in (steps - slot, steps):
+            dataset.set_extent((length, *shape))
+        for origin, place in found:
+            if place is not None:
+                dataset.write_direct_chunk(origin, self._shortened(place, slot, room))
+                moved = self._find(dataset, origin)
+                if moved is None or moved.offset < self._journaled.before:
+                    raise StoreError(
+                        f"{self._path}: reuses space that others may be reading: other software has"
+                        " written it; no step can be removed from it"
+                    )
+
+    def _shortened(self, place: _Place, slot: int, room: int) -> bytes:
+        """Return a chunk without the versions from a place on, and with as much room as it had."""
+        shrunk = shrink(self._read(place, 0, directory_nbytes(room)), slot, room)
+        if shrunk is None:
+            return self._read(place, 0, place.size)
+        content = bytearray(self._read(place, 0, shrunk.end))
+        at, entries = shrunk.entries
+        content[at : at + len(entries)] = entries
+        return bytes(content.ljust(place.size, b"\0"))
 
     def _find(self, dataset: Any, origin: tuple[int, ...]) -> _Place | None:
         """Return where the file has a chunk, None if there is none."""

@@ -149,6 +149,16 @@ class RunInfo:
                 tensors[name] = (*others, Form(path, (*spans, (place, None))))
         return replace(self, steps=(*self.steps, step), tensors=tensors)
 
+    def without_last(self) -> RunInfo:
+        """Return this run without its last step, as it was before `with_step`."""
+        last = len(self.steps) - 1
+        found = {
+            name: tuple(form for form in (_reopened(own, last) for own in forms) if form.at)
+            for name, forms in self.tensors.items()
+        }
+        tensors = {name: forms for name, forms in found.items() if forms}
+        return replace(self, steps=self.steps[:-1], tensors=tensors)
+
     def to_content(self) -> dict[str, Any]:
         """Return what the root's attributes say of a run."""
         return {
@@ -192,6 +202,13 @@ def _ended(forms: Sequence[Form], place: int, path: str | None) -> Iterator[Form
             yield replace(form, at=(*form.at[:-1], (first, place)))
         else:
             yield form
+
+
+def _reopened(form: Form, place: int) -> Form:
+    """Return a form without a step and those behind it: what ended there goes on."""
+    spans = ((first, stop) for first, stop in form.at if first < place)
+    at = ((first, None if stop is None or stop >= place else stop) for first, stop in spans)
+    return replace(form, at=tuple(at))
 
 
 def listed(numbers: Sequence[int]) -> str:

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple, Protocol
 from bf16codecs import _core
 from bf16codecs._buffers import Bytes
 from bf16codecs._chunks.grid import ArrayPlan
-from bf16codecs._growing import Version, append_version, new_growing_frame
+from bf16codecs._growing import Version, append_version, directory_nbytes, new_growing_frame
 from bf16codecs._messages import counted, damaged, named_damage
 from bf16codecs.codecs import BF16Arithmetic, FrameCodec
-from bf16codecs.errors import CorruptDataError, StoreError, TruncatedDataError
+from bf16codecs.errors import CodecError, CorruptDataError, StoreError, TruncatedDataError
 from bf16codecs.store.layout import StoreInfo
 
 __all__ = [
@@ -21,9 +21,11 @@ __all__ = [
     "Growth",
     "RunArray",
     "RunWriter",
+    "Shrunk",
     "Write",
     "check_versions",
     "grow",
+    "shrink",
     "start",
 ]
 
@@ -58,6 +60,13 @@ class Growth(NamedTuple):
 
     frames: Sequence[Write]
     entries: Sequence[Write]
+
+
+class Shrunk(NamedTuple):
+    """What a chunk needs to hold fewer versions: empty entries, and the end of its last frame."""
+
+    entries: Write
+    end: int
 
 
 class Appended(NamedTuple):
@@ -127,6 +136,17 @@ class RunWriter(Protocol):
     def finish(self, info: StoreInfo) -> int:
         """Make the step part of the run, in one step; return the size of the metadata."""
 
+    def remove_last(self, info: StoreInfo, gone: Sequence[str]) -> None:
+        """Let the run be without its last step, in one step; nothing else was changed before.
+
+        Parameters
+        ----------
+        info
+            What the run says of itself then.
+        gone
+            The paths of arrays that no other step needs.
+        """
+
     def abandon(self) -> None:
         """Leave the run as it was; nothing after `finish`."""
 
@@ -181,6 +201,33 @@ def grow(codec: FrameCodec, directory: bytes, size: int, slot: int, version: Ver
             )
     added = append_version(codec, directory, version)
     return Growth([Write(added.frame_at, added.frame)], [Write(added.entry_at, added.entry)])
+
+
+def shrink(directory: bytes, slot: int, room: int) -> Shrunk | None:
+    """Return what makes a chunk hold no version at a place that is not its first, nor behind it.
+
+    Parameters
+    ----------
+    directory
+        The chunk's directory.
+    slot
+        The place.
+    room
+        For how many versions the chunk has room.
+
+    Returns
+    -------
+    Shrunk or None
+        None if the chunk is damaged: it is to stay as it is, and appending to it says so.
+    """
+    first = directory_nbytes(slot)
+    entries = bytes(len(directory[first:]))
+    try:
+        index = _core.GrowingIndex(directory[:first] + entries)
+        check_versions(index, slot, room)
+    except CodecError:
+        return None
+    return Shrunk(Write(first, entries), index.ends[-1])
 
 
 def check_versions(index: _core.GrowingIndex, count: int, room: int) -> None:

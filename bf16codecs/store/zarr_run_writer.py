@@ -133,8 +133,7 @@ class ZarrRunWriter:
     def write_steps(self, numbers: Sequence[int]) -> int:
         """Write the array with the numbers of the steps."""
         self._begin()
-        array = RunArray(STEP_PATH, "int64", (len(numbers),), (STEPS_CHUNK,))
-        self._documents.add(array, BYTES_CODEC)
+        self._add_steps(len(numbers))
         key, data = steps_chunk(numbers, self._format)
         self._begun.stage(key, data)
         return len(data)
@@ -165,6 +164,31 @@ class ZarrRunWriter:
         self._has_begun = False
         return sum(map(len, changed.values()))
 
+    def remove_last(self, info: StoreInfo, gone: Sequence[str]) -> None:
+        """Let the run be without its last step: see `RunWriter`.
+
+        With the root's document, the step is gone; then all else is undone as if it had never been
+        part of the run. What fails of that, the next append does.
+        """
+        assert info.run is not None
+        for path in gone:
+            self._documents.drop(path)
+        for path in info.run.arrays:
+            self._documents.extend(path, len(info.run.steps))
+        self._add_steps(len(info.run.steps))
+        keys = dict(self._documents.keys({**self._attributes, **info.to_attributes()}))
+        root = "zarr.json" if self._format == 3 else ".zmetadata"
+        self._folder.check()
+        self._begun.note(gone)
+        self._begun.stage(root, keys[root])
+        with shielded():
+            self._begun.replace()
+            try:
+                undo(self._folder, self._format, self._durable)
+            except OSError as e:
+                text = f"{e.strerror}; the step is removed, and what is left of it goes with the"
+                raise OSError(e.errno, f"{text} next append", str(self._root)) from e
+
     def abandon(self) -> None:
         """Undo what is not part of the run; what fails, the next append does."""
         with suppress(OSError, BF16CodecsError), shielded():
@@ -173,6 +197,10 @@ class ZarrRunWriter:
     def close(self) -> None:
         """Free the lock."""
         self._folder.close()
+
+    def _add_steps(self, count: int) -> None:
+        array = RunArray(STEP_PATH, "int64", (count,), (STEPS_CHUNK,))
+        self._documents.add(array, BYTES_CODEC)
 
     def _begin(self) -> None:
         """Note which arrays are new, before anything of them is there."""

@@ -5,6 +5,7 @@ docs/runs.md, "Appending", is the normative description.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -14,15 +15,14 @@ from typing import Any
 import numpy as np
 from numcodecs import Zstd
 
-from bf16codecs import _core
 from bf16codecs._growing import directory_nbytes
 from bf16codecs._sync import sync, sync_files, sync_names
-from bf16codecs.errors import CodecError, StoreError
+from bf16codecs.errors import StoreError
 from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.paths import STEP_PATH
 from bf16codecs.store.run_folder import APPENDING, LOCK, RunFolder
 from bf16codecs.store.run_layout import STEPS_CHUNK, RunInfo
-from bf16codecs.store.run_writer import Write, check_versions
+from bf16codecs.store.run_writer import shrink
 from bf16codecs.store.zarr_documents import ROOT_DOCUMENTS, as_json, read_documents
 from bf16codecs.store.zarr_metadata import chunk_key
 
@@ -153,7 +153,9 @@ def _remove_arrays(
                 group.rmdir()
             except FileNotFoundError:
                 continue
-            except OSError:  # it has others
+            except OSError as e:
+                if e.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
                 break
             yield group
 
@@ -198,17 +200,13 @@ def _cut_chunk(folder: RunFolder, key: str, slot: int, room: int) -> bool:
     with folder.open(key) as chunk:
         size = chunk.size
         directory = chunk.read([(0, directory_nbytes(room))])[0].tobytes()
-    first = directory_nbytes(slot)
-    behind = directory[first:]
-    try:
-        index = _core.GrowingIndex(directory[:first] + bytes(len(behind)))
-        check_versions(index, slot, room)
-    except CodecError:
-        return False  # it is damaged, and appending to it says so
-    end = min(size, index.ends[-1])
-    if not any(behind) and size == end:
+    shrunk = shrink(directory, slot, room)
+    if shrunk is None:
         return False
-    folder.write_parts(key, [Write(first, bytes(len(behind)))], end)
+    end = min(size, shrunk.end)
+    if not any(directory[shrunk.entries.at :]) and size == end:
+        return False
+    folder.write_parts(key, [shrunk.entries], end)
     return True
 
 

@@ -26,7 +26,17 @@ for command, *sys.argv[1:] in json.loads(sys.argv[1]):
     print(json.dumps([status, names, text.getvalue()]))
 """
 
-COMMANDS = ["analyze", "bench", "bench-run", "demo", "info", "plugin-path", "rebase", "verify"]
+COMMANDS = [
+    "analyze",
+    "bench",
+    "bench-run",
+    "demo",
+    "info",
+    "plugin-path",
+    "rebase",
+    "undo-append",
+    "verify",
+]
 
 HEAVY = {"numpy", "numcodecs", "zarr", "h5py", "rich", "blake3", "asyncio", "ml_dtypes"}
 

@@ -30,6 +30,7 @@ from zarr.core.sync import cleanup_resources
 import bf16codecs
 from based_models import write_nearby
 from bf16codecs import _replace, _sync, convert
+from bf16codecs.convert import undo_append  # here, and not where memory fails
 from bf16codecs.errors import LeftoverWarning, StoreError
 from crashes import MOMENTS, OPERATIONS, Operation
 from folders import Files, files_in, write_files
@@ -333,21 +334,25 @@ class Conversion(Subject):
 class Append(Subject):
     """Adds a step to a run, in place."""
 
+    #: How many steps more than `count` the run has before, and then.
+    former, then = 0, 1
+
     def __init__(self, driver: Driver, operation: Operation) -> None:
         super().__init__(driver, operation)
-        self.count = int(operation.before)
+        self.count = int(operation.before) - self.former
         #: Files of the run with so many steps more, and what is in that with two.
         self.expected, self.digests = driver.runs(self.target, self.count)
         #: What was looked at: failures leave much the same again and again.
         self._seen: set[tuple[bool, bytes]] = set()
 
     def before(self) -> Files:
-        return self.expected[0]
+        return self.expected[self.former]
 
     def change(self) -> None:
         self.driver.append(self.target, self.root, self.count)
 
-    beside = change
+    def beside(self) -> None:
+        self.change()
 
     def read(self) -> list[int]:
         with bf16codecs.open_run(self.path) as opened:
@@ -365,15 +370,15 @@ class Append(Subject):
             locks = ("/step/.appending", "/step/.appending/lock")
             left = {n: c for n, c in found.items() if not n.endswith(locks)}
             left = {n: c for n, c in left.items() if is_done or JOURNAL_SUFFIX not in n}
-            yield from self._differences(left, [1] if is_done else [0, 1])
-        yield from self._look(found, has_step=is_done)
+            yield from self._differences(left, [self.then] if is_done else [0, 1])
+        yield from self._look(found, is_done)
 
     def left_beside(self, done: Outcome, other: Outcome) -> Iterator[str]:
         won = [not (each.get("error") or "status" in each) for each in (done, other)]
         if won.count(True) != 1:
-            yield f"{won.count(True)} of two appended: {done['said']} {other['said']}"
-        yield from self._differences(files_in(self.root), [1])
-        yield from self._look(files_in(self.root), has_step=True)
+            yield f"{won.count(True)} of two did it: {done['said']} {other['said']}"
+        yield from self._differences(files_in(self.root), [self.then])
+        yield from self._look(files_in(self.root), is_done=True)
 
     def bad_reading(self, read: Outcome, exchange: bool) -> Iterator[str]:
         if self.is_hdf5 and read["error"] == "BlockingIOError":
@@ -402,15 +407,15 @@ class Append(Subject):
             names = [n for n in all_names if found.get(n, 0) != expected[0].get(n, 0)]
             yield f"is another run: {sorted(names)}"
 
-    def _look(self, found: Files, has_step: bool = False) -> Iterator[str]:
+    def _look(self, found: Files, is_done: bool) -> Iterator[str]:
         """Yield violations in the run that is left, now and after the next appends."""
         digest = hashlib.sha256(repr(sorted(found.items())).encode()).digest()
-        if (has_step, digest) in self._seen:
+        if (is_done, digest) in self._seen:
             return
-        self._seen.add((has_step, digest))
+        self._seen.add((is_done, digest))
         try:
             steps = self.read()
-            if steps not in (self._steps(has_step), self._steps(1)):
+            if steps not in [self._steps(self.then)] + [self._steps(self.former)] * (not is_done):
                 yield f"has steps {steps}"
             for step in range(len(steps), self.count + 2):
                 self.driver.append(self.target, self.root, step, sync=False)
@@ -422,6 +427,15 @@ class Append(Subject):
             yield f"{type(e).__name__}: {e}"
             return
         yield from self._differences(files_in(self.root), [2])
+
+
+class Undo(Append):
+    """Removes the last step of a run, in place."""
+
+    former, then = 1, 0
+
+    def change(self) -> None:
+        undo_append(self.path, self.count)
 
 
 class Reading(Conversion):
@@ -452,6 +466,7 @@ class Driver:
     VERBS: dict[str, type[Subject]] = {
         "convert": Conversion,
         "append": Append,
+        "undo": Undo,
         "read": Reading,
     }
 
@@ -540,6 +555,7 @@ class Driver:
         And the digests of the steps of the last of them.
         """
         folder = self.base / "runs" / f"{target}-{count}"
+        shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         found = []
         for step in range(count + 2):

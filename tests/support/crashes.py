@@ -7,7 +7,7 @@ and the chosen one of MOMENTS strikes at its n-th operation on files. Both table
 One contract holds for each pair. The target is the old one or the new one, complete; an operation
 that succeeds leaves the new one. An error is of an allowed class and names the target. The next
 run, at the latest, removes everything else. Without `overwrite`, one of two writers wins; of two
-appends of one step, too. A reader gets the old or the new content, never both.
+that append one step, or remove one, too. A reader gets the old or the new content, never both.
 
 The numbers n depend on `--seed`, the operation and the moment alone. Half of them lie just before
 and after renames, since those decide; where allocations fail, n counts these instead. The quick
@@ -36,8 +36,8 @@ from checkout import ROOT, package_environment
 class Operation(NamedTuple):
     """An operation under test.
 
-    `verb` is convert, append or read. `before` says what is there: nothing, old, or a number of
-    steps.
+    `verb` is convert, append, undo or read. `before` says what is there: nothing, old, or a number
+    of steps.
     """
 
     verb: str
@@ -69,6 +69,11 @@ OPERATIONS = {
     "append-zarr2": Operation("append", "run2.zarr", 4),
     "append-hdf5": Operation("append", "run.h5", 2),
     "append-hdf5-group": Operation("append", "run.h5", 3),
+    "undo-zarr": Operation("undo", "run.zarr", 3),
+    "undo-zarr-group": Operation("undo", "run.zarr", 4),
+    "undo-zarr2": Operation("undo", "run2.zarr", 5),
+    "undo-hdf5": Operation("undo", "run.h5", 3),
+    "undo-hdf5-group": Operation("undo", "run.h5", 4),
     "read-zarr": Operation("read", "m.zarr", "old"),
     "read-zip": Operation("read", "m.zip", "old"),
     "read-hdf5": Operation("read", "m.h5", "old"),
@@ -89,7 +94,7 @@ class Moment(NamedTuple):
     tries: int
 
 
-_WRITES = ("convert", "append")
+_WRITES = ("convert", "append", "undo")
 MOMENTS = {
     "fails": Moment(_WRITES, "fail", 2),
     "disk full": Moment(_WRITES, "full", 1),
