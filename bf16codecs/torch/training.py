@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from bf16codecs._messages import from_extra
+from bf16codecs._messages import few, from_extra
 from bf16codecs._paths import absolute, given_path
 from bf16codecs._threads import codec_threads
 from bf16codecs.convert import append_to_run, verify_store
@@ -26,6 +28,9 @@ with from_extra("transformers", "RunCallback"):
 
 __all__ = ["RunCallback"]
 
+# Weights that were pickled. What there is to resume from, such as an optimizer, has other names.
+_PICKLED = re.compile(r"(?:pytorch|adapter)_model(?:-\d+-of-\d+)?\.bin")
+
 
 class RunCallback(TrainerCallback):
     """Appends the weights of each checkpoint that a `Trainer` saves to a run store.
@@ -35,6 +40,11 @@ class RunCallback(TrainerCallback):
     anew, or goes on from an earlier checkpoint, needs a run of another name. Of several processes,
     the one with rank 0 writes. An error, such as a full disk, ends the training, as one of saving
     does; the checkpoint is there by then.
+
+    A run gets the safetensors files in the folder of a checkpoint. A model with several adapters of
+    PEFT, or one that is not named "default", is refused before the training begins, since the
+    `Trainer` saves these in folders below it; and a checkpoint that has weights there, or pickled
+    ones, when it is saved.
 
     Parameters
     ----------
@@ -67,16 +77,20 @@ class RunCallback(TrainerCallback):
         inspect.signature(append_to_run).bind("", self._path, step=0, **self._options)
         _check_options(options)
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Refuse what is at the path and cannot take the steps, before anything is trained.
+    def on_train_begin(
+        self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any
+    ) -> None:
+        """Refuse what cannot be kept, or is at the path and takes no steps, before any training.
 
         Raises
         ------
         StoreError
             If it is no run.
         ValueError
-            If it is one that was made with other options.
+            If it is one that was made with other options, or the model has adapters that are saved
+            in folders of their own.
         """
+        _check_adapters(model)
         if state.is_world_process_zero and self._is_there():
             with closing(open_run_store(self._path)) as run:
                 own_choice(Path(self._path), run.run, **_given(own_choice, self._options))
@@ -87,12 +101,14 @@ class RunCallback(TrainerCallback):
         Raises
         ------
         StoreError
-            If the run has other weights at this step, or later steps and not this one.
+            If the run has other weights at this step, or later steps and not this one; or if the
+            checkpoint has weights that a run would not get.
         """
         if not state.is_world_process_zero:
             return
         step, steps = state.global_step, self._steps()
         folder = Path(args.output_dir, f"{PREFIX_CHECKPOINT_DIR}-{step}")
+        _check_folder(folder)
         if not steps or step > steps[-1]:
             os.makedirs(os.path.dirname(absolute(self._path)), exist_ok=True)
             append_to_run(folder, self._path, step, **self._options)
@@ -123,6 +139,45 @@ def _check_place(path: str, kind: Kind) -> None:
     run, step = split_step(path)
     if step is not None:
         raise ValueError(f"{path}: reads as step {step} of {run}: leave out @{step}")
+
+
+def _check_adapters(model: Any) -> None:
+    """Refuse a model of PEFT of which a `Trainer` saves more than the files of one folder.
+
+    All adapters are saved, and each but the one named "default" in a folder of its name. They have
+    the same names of tensors, and files of the same name.
+    """
+    peft = sys.modules.get("peft")
+    if peft is None or not isinstance(model, peft.PeftModel):
+        return
+    others = [name for name in model.peft_config if name != "default"]
+    if others:
+        raise ValueError(
+            f"RunCallback keeps one adapter, named 'default', and the model has"
+            f" {few([repr(name) for name in others], 3)}, which the Trainer saves in folders of"
+            " their own: name the only one 'default', or train without RunCallback"
+        )
+
+
+def _check_folder(folder: Path) -> None:
+    """Refuse a checkpoint with weights that are not in the safetensors files of its folder.
+
+    They would be in no step, and `save_total_limit` removes them.
+    """
+    found = sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    stored = {path.parent for path in found if path.suffix == ".safetensors"}
+    left = [
+        path.as_posix()
+        for path in found
+        if (path.suffix == ".safetensors" and path.parent != Path())
+        or (_PICKLED.fullmatch(path.name) and path.parent not in stored)
+    ]
+    if left:
+        raise StoreError(
+            f"{folder}: a run gets the *.safetensors of this folder alone, and not"
+            f" {few(left, 3)}: save these elsewhere, as safetensors in this folder under names of"
+            " their own, or train without RunCallback"
+        )
 
 
 def _check_options(options: Mapping[str, Any]) -> None:

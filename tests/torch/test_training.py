@@ -21,8 +21,8 @@ bf16torch = lazily("bf16codecs.torch")
 pytestmark = pytest.mark.usefixtures("needs_transformers", "needs_accelerate")
 
 
-def train(folder, run, steps, resume=False, **options):
-    """Train a tiny model, and return the weights at the end."""
+def train(folder, run, steps, resume=False, model=None, **options):
+    """Train a tiny model, or one that is given, and return the weights at the end."""
     arguments = transformers.TrainingArguments(
         str(folder),
         max_steps=steps,
@@ -34,7 +34,7 @@ def train(folder, run, steps, resume=False, **options):
     )
     row = {"input_ids": list(range(3, 11)), "labels": list(range(3, 11))}
     trainer = transformers.Trainer(
-        tiny_llama(),
+        tiny_llama() if model is None else model,
         arguments,
         train_dataset=[row] * 8,
         callbacks=[bf16torch.RunCallback(run)],
@@ -184,6 +184,70 @@ def test_tensors_that_change_are_refused(tmp_path):
         callback.on_save(arguments, state, None)
 
 
+def with_adapters(*names):
+    """Return a tiny model of PEFT."""
+    peft = pytest.importorskip("peft", reason="needs peft")
+    options = {"target_modules": ["q_proj"], "r": 2}
+    model = peft.get_peft_model(tiny_llama(), peft.LoraConfig(**options), adapter_name=names[0])
+    for name in names[1:]:
+        model.add_adapter(name, peft.LoraConfig(**options))
+    return model
+
+
+def test_an_adapter_is_stored(tmp_path):
+    out, run = tmp_path / "out", tmp_path / "run.zarr"
+    train(out, run, 4, model=with_adapters("default"), save_total_limit=1)
+    saved = bf16torch.load_file(out / "checkpoint-4" / "adapter_model.safetensors")
+    assert same(bf16torch.load_file(f"{run}@4"), saved)
+    assert bf16codecs.open_run(run).steps == [2, 4]
+
+
+@pytest.mark.parametrize("names", [("default", "reference"), ("policy",)])
+def test_adapters_in_folders_of_their_own_are_refused(tmp_path, names):
+    """Before anything is trained: none of their steps would be in the run."""
+    out, run = tmp_path / "out", tmp_path / "run.zarr"
+    with pytest.raises(ValueError, match=rf"has '{names[-1]}', which the Trainer saves in folders"):
+        train(out, run, 2, model=with_adapters(*names))
+    assert not run.exists()
+    assert not list(out.glob("checkpoint-*"))
+
+
+@pytest.mark.parametrize(
+    ("files", "told"),
+    [
+        (["reference/adapter_model.safetensors"], "reference/adapter_model.safetensors"),
+        (["ema/model.safetensors", "a/b/x.safetensors"], "a/b/x.safetensors, ema/model.saf"),
+        (["reference/adapter_model.bin"], "reference/adapter_model.bin"),
+        (["value/pytorch_model-00001-of-00002.bin"], "value/pytorch_model-00001-of-00002.bin"),
+    ],
+)
+def test_weights_that_a_run_would_not_get(tmp_path, files, told):
+    """As another callback saves them, or a model with adapters that came later."""
+    folder = tmp_path / "checkpoint-2"
+    for name in ["model.safetensors", *files]:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        write_safetensors(folder / name, {"a": weights((8, 8))})
+    state = SimpleNamespace(is_world_process_zero=True, global_step=2)
+    arguments = SimpleNamespace(output_dir=str(tmp_path))
+    callback = bf16torch.RunCallback(tmp_path / "run.zarr")
+    with pytest.raises(StoreError, match=f"this folder alone, and not {told}"):
+        callback.on_save(arguments, state, None)
+    assert not (tmp_path / "run.zarr").exists()
+
+
+def test_what_is_there_to_resume_from_is_left_alone(tmp_path):
+    folder = tmp_path / "checkpoint-2"
+    others = ("optimizer.bin", "pytorch_model_fsdp.bin", "global_step2/mp_rank_00_model_states.pt")
+    for name in ("model.safetensors", "pytorch_model.bin", "training_args.bin", *others):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        write_safetensors(folder / name, {"a": weights((8, 8))})
+    state = SimpleNamespace(is_world_process_zero=True, global_step=2)
+    bf16torch.RunCallback(tmp_path / "run.zarr").on_save(
+        SimpleNamespace(output_dir=str(tmp_path)), state, None
+    )
+    assert bf16codecs.open_run(tmp_path / "run.zarr").steps == [2]
+
+
 def test_other_processes_write_nothing(tmp_path):
     state = SimpleNamespace(is_world_process_zero=False, global_step=2)
     bf16torch.RunCallback(tmp_path / "run.zarr").on_save(
@@ -195,8 +259,13 @@ def test_other_processes_write_nothing(tmp_path):
 def test_checkpoints_without_safetensors(tmp_path):
     (tmp_path / "checkpoint-2").mkdir()
     state = SimpleNamespace(is_world_process_zero=True, global_step=2)
-    with pytest.raises(SafetensorsError, match=r"no \.safetensors file in this folder"):
-        bf16torch.RunCallback(tmp_path / "run.zarr").on_save(
-            SimpleNamespace(output_dir=str(tmp_path)), state, None
-        )
+    for name, error, told in (
+        ("optimizer.pt", SafetensorsError, r"no \.safetensors file in this folder"),
+        ("pytorch_model.bin", StoreError, r"this folder alone, and not pytorch_model\.bin"),
+    ):
+        (tmp_path / "checkpoint-2" / name).touch()
+        with pytest.raises(error, match=told):
+            bf16torch.RunCallback(tmp_path / "run.zarr").on_save(
+                SimpleNamespace(output_dir=str(tmp_path)), state, None
+            )
     assert not (tmp_path / "run.zarr").exists()
