@@ -5,6 +5,7 @@ They are measured in a child process, and processor time by a limit that the sys
 
 from __future__ import annotations
 
+import os
 import zipfile
 import zlib
 from functools import cache
@@ -52,6 +53,25 @@ def test_a_zip_bomb_for_metadata(bomb):
     pytest.importorskip("fsspec")
     with pytest.raises((StoreError, OSError), match="bytes"):
         bf16codecs.open_model(at_an_address(bomb))
+
+
+def test_metadata_of_more_than_100_megabytes(store):
+    os.truncate(store / "zarr.json", 100_000_001)
+    with pytest.raises(StoreError, match="more than 100000000"):
+        bf16codecs.open_model(store)
+
+
+@pytest.mark.parametrize(("spaces", "is_read"), [(1_000_000, True), (1 << 21, False)])
+def test_metadata_of_more_than_128_times_what_they_are_stored_in(store, tmp_path, spaces, is_read):
+    """Below 1 MiB, they may be."""
+    text = (store / "zarr.json").read_bytes()
+    (store / "zarr.json").write_bytes(text + b" " * spaces)
+    path = zip_folder(store, tmp_path / "m.zarr.zip", zipfile.ZIP_DEFLATED)
+    if is_read:
+        bf16codecs.open_model(path).close()
+    else:
+        with pytest.raises(StoreError, match=r"\d+ bytes of metadata made of \d{4}: not credible"):
+            bf16codecs.open_model(path)
 
 
 @cache
