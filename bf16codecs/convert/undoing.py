@@ -14,8 +14,6 @@ from bf16codecs.convert.runs import opened_to_change
 from bf16codecs.convert.target import absolute_target, target_errors
 from bf16codecs.errors import StoreError
 from bf16codecs.store.layout import StoreInfo
-from bf16codecs.store.paths import STEP_PATH
-from bf16codecs.store.run_layout import RunInfo
 
 __all__ = ["UndoneAppend", "undo_append"]
 
@@ -88,9 +86,9 @@ def undo_append(
         for path in sorted(info.arrays):
             check_growing(run, path)
         left = info.without_last()
+        before, after = (StoreInfo((), None, {}, run=own) for own in (info, left))
         try:
-            gone = sorted(_needed(info) - _needed(left))
-            writer.remove_last(StoreInfo((), None, {}, run=left), gone)
+            writer.remove_last(after, sorted(before.arrays - after.arrays))
         except BaseException:
             writer.abandon()
             raise
@@ -99,9 +97,3 @@ def undo_append(
     return UndoneAppend(
         last.number, tuple(last.file_names), last.nbytes, tensors, tuple(left.numbers)
     )
-
-
-def _needed(info: RunInfo) -> set[str]:
-    """Return the paths of a run's arrays: of tensors, headers, indexes and the steps' numbers."""
-    files = (file for step in info.steps for file in (*step.files, step.index))
-    return {STEP_PATH, *info.arrays, *(file.path for file in files if file is not None)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import mmap
 import os
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
@@ -37,6 +38,9 @@ _OTHER_FILE = "an HDF5 file: h5py reads it, and st2h5 makes model stores of safe
 _NO_HDF5 = "file signature not found"
 _ERRNO = re.compile(r"\berrno = (\d+), error message = ")
 _TRUNCATED = re.compile(r"truncated file: eof = (\d+),.* stored_eof = (\d+)")
+
+# What the attribute of every run has, and of nothing else: docs/store.md.
+_RUN = b'"run": {"group": '
 
 # How often a file is opened that changes meanwhile.
 _OPENINGS = 10
@@ -152,18 +156,22 @@ def open_hdf5(path: str | os.PathLike[str], limits: Limits) -> Hdf5Reader:
 
 
 def _is_no_run(where: str, limits: Limits) -> bool:
-    """Tell of a file with a journal whether it is certainly no run, which alone can have one.
+    """Tell of a file with a journal whether it is no run, which alone can have one.
 
     One that is half carried out leaves a file that libhdf5 may not open, or never get done with: it
-    follows the sizes of objects in a heap, and one of zero bytes is before itself.
+    follows the sizes of objects in a heap, and one of zero bytes is before itself. Anybody can
+    write a journal that looks so, hence the file itself has to have what a run says of itself.
     """
-    if not os.path.lexists(journal_of(where)) or Journal(where).is_half_done():
+    if not os.path.lexists(journal_of(where)):
         return False
-    try:
-        own = hdf5_attributes(where, limits)[ATTRIBUTES_KEY]
-    except (OSError, BF16CodecsError):
-        return False
-    return not (isinstance(own, Mapping) and "run" in own)
+    if not Journal(where).is_half_done():
+        with suppress(OSError, BF16CodecsError):
+            own = hdf5_attributes(where, limits)[ATTRIBUTES_KEY]
+            return not (isinstance(own, Mapping) and "run" in own)
+    if not os.path.getsize(where):
+        return True
+    with open(where, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        return content.find(_RUN) < 0
 
 
 class Hdf5Reader(StoreReader):

@@ -484,13 +484,17 @@ def test_journals_of_strangers_beside_hdf5(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["plain", "model"])
-def test_a_valid_journal_beside_what_is_no_run(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("is_half_done", [False, True])
+def test_a_valid_journal_beside_what_is_no_run(
+    tmp_path: Path, kind: str, is_half_done: bool
+) -> None:
     path = tmp_path / "file.h5"
     content = hdf5_file(path, kind, libver="latest")
-    new = superblock(content, 300)
-    journal_of(path).write_bytes(
-        sealed(len(content), 300, 1, entries=entry(0, content[:PAGE], new))
-    )
+    head, second = content[:PAGE], content[PAGE : 2 * PAGE]
+    size, entries = (300, entry(0, head, superblock(content, 300)))
+    if is_half_done:  # the first page seems to have been changed
+        size, entries = len(content), entry(0, b"x" * PAGE, head) + entry(1, second)
+    journal_of(path).write_bytes(sealed(len(content), size, 1 + is_half_done, entries=entries))
     with suppress(BF16CodecsError), bf16codecs.open_model(path) as model:
         model.load()
     for read in (verify_store, bf16codecs.open_run):

@@ -40,6 +40,14 @@ def _of_pages(
     return make
 
 
+def _half_done(raw: bytes, page: int) -> bytes:
+    """Let a page look as if it had been changed, and change another one."""
+    pages = {0: _page(raw, 0), max(page, 1): bytes(PAGE)}
+    formers = {0: b"x" * PAGE, max(page, 1): _page(raw, max(page, 1))}
+    entries = b"".join(entry(number, formers[number], new) for number, new in pages.items())
+    return sealed(len(raw), len(raw), 2, entries=entries)
+
+
 def _of_numbers(before: int | None, after: int | None, count: int) -> Make:
     def make(raw: bytes, page: int) -> bytes:
         numbers = (len(raw) if n is None else n for n in (before, after))
@@ -68,6 +76,7 @@ _VALID: dict[str, Make] = {
     "shorter": _of_pages(size=lambda size: size - 1),
     "half": _of_pages(size=lambda size: size // 2),
     "longer": _of_pages(size=lambda size: size + 1000),
+    "half done": _half_done,
 }
 _INVALID: dict[str, Make] = {
     "too long": _of_pages(size=lambda size: max(size, 1 << 20) * 16 + 1),
