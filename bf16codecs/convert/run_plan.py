@@ -90,7 +90,7 @@ def plan_step(
     known = _known_paths(run, info, stored)
     if run is not None:
         check_member(run, tensors, known, source.files[0].path, allow_changed_tensors)
-        for path in sorted({*known.values(), *info.grown()}):
+        for path in sorted(info.arrays):
             check_growing(run, path)
     forms = [form for own in info.tensors.values() for form in own]
     taken = {form.path for form in forms if not form.path.endswith(ROUNDED)}

@@ -114,6 +114,38 @@ def test_hdf5(steps: list[Path], tmp_path: Path, count: int) -> None:
     refused(rewritten, steps[count], 2)
 
 
+def test_an_array_of_a_tensor_that_has_gone(tmp_path: Path) -> None:
+    """An append that fails is undone: where chunks are others, those of old steps would go."""
+    arrays = {n: {"b": drifting((8,), n)} for n in range(4)}
+    for n in (0, 1):
+        arrays[n]["a.w"] = drifting((16, 8), n)
+    paths = write_checkpoints(tmp_path / "from", arrays)
+    run = make_run("zarr 3", paths[:3], tmp_path, keyframe_every=2)
+    values = zarr.open_array(run / "a/w", mode="r")[:]
+    attributes = dict(zarr.open_array(run / "a/w", mode="r").attrs)
+    made = zarr.create_array(
+        run / "a/w",
+        shape=values.shape,
+        chunks=(1, 16, 8),
+        dtype="bfloat16",
+        attributes=attributes,
+        dimension_names=["step", "dim0_16", "dim1_8"],
+        chunk_key_encoding={"name": "default", "separator": "."},
+        overwrite=True,
+    )
+    made[:] = values
+    zarr.consolidate_metadata(run)
+    before = content_of(run)
+
+    def fail(*_: Any) -> None:
+        raise OSError("full")
+
+    with pytest.raises((StoreError, OSError), match=r"no growing frames|full"):
+        append_to_run(paths[3], run, progress=fail)
+    assert content_of(run) == before
+    assert restored(run, tmp_path / "back") == {p.name: p.read_bytes() for p in paths[:3]}
+
+
 def test_documents_that_were_only_written_anew(steps: list[Path], tmp_path: Path) -> None:
     """By other software that keeps all of the codec and the keys."""
     run = make_run("zarr 3", steps[:3], tmp_path, keyframe_every=2)
