@@ -56,7 +56,8 @@ MAX_DEPTH = 64
 MAX_GROUP = 4096
 #: How long a server may take to accept a connection, to begin a reply, and be silent in it.
 CONNECT_SECONDS, READ_SECONDS = 30, 60
-#: Bytes a second; a server that sends fewer for so long is silent. Several replies share a line.
+#: Bytes a second: a server that is slower for `READ_SECONDS` counts as silent. It is low because
+#: several replies share a line.
 LEAST_RATE = 100
 
 #: HDF5 and older NumPy allow this many dimensions.

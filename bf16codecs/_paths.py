@@ -9,6 +9,7 @@ from pathlib import Path
 
 __all__ = [
     "absolute",
+    "and_parents",
     "given_path",
     "index_stem",
     "index_suffix",
@@ -111,3 +112,9 @@ def require_folder_of(target: Path) -> None:
     """Raise FileNotFoundError if the folder in which a file is to be made is not there."""
     if not target.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, "No such folder", str(target.parent))
+
+
+def and_parents(path: str) -> list[str]:
+    """Return a path with slashes, and those of all that it is below; the last one is empty."""
+    parts = path.split("/") if path else []
+    return ["/".join(parts[:count]) for count in range(len(parts), -1, -1)]

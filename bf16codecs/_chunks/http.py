@@ -169,7 +169,7 @@ class _Asked(NamedTuple):
         if self.nbytes is not None:
             return ServerError(f"asked for {counted(limit, 'byte')}, got more: {IGNORES_RANGES}")
         if not limit:
-            return ServerError("asked for its size alone, and the server does not tell it")
+            return ServerError("the server does not report its size")
         return StoreError(f"asked for {counted(limit, 'byte')}, got more: it may have no end")
 
 

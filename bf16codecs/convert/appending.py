@@ -16,7 +16,7 @@ from bf16codecs._chunks.steps import StepView
 from bf16codecs._digests import Digests
 from bf16codecs._frames import decode
 from bf16codecs._growing import Version
-from bf16codecs.convert.checks import check_chunk_count, read_index
+from bf16codecs.convert.checks import check_chunk_count, stored_index
 from bf16codecs.convert.parents import candidates, choose_parent, max_depth
 from bf16codecs.convert.pieces import Progress, do_pieces, file_hash, read_chunk
 from bf16codecs.convert.plan import read_base
@@ -116,10 +116,10 @@ def _add_step(
         source,
         run,
         info,
-        step.choice,
-        step.chunk_size,
-        step.largest_chunk,
-        step.allow_changed_tensors,
+        choice=step.choice,
+        chunk_size=step.chunk_size,
+        largest_chunk=step.largest_chunk,
+        allow_changed_tensors=step.allow_changed_tensors,
     )
     check_chunk_count((piece for piece in plan.pieces if piece.path in plan.new), step.chunk_size)
     _prepare(writer, info, plan)
@@ -257,7 +257,7 @@ def _write_files(
             pairs = zip(last.headers, last.info.files, strict=True)
             known = {header.raw: file.path for header, file in pairs}
             if last.info.index is not None:
-                known[read_index(last)] = last.info.index.path
+                known[stored_index(last)] = last.info.index.path
     former = [file for s in info.steps for file in (*s.files, s.index) if file is not None]
     count, nbytes = len({file.path for file in former}), 0
 

@@ -22,7 +22,7 @@ __all__ = [
     "check_chunk_count",
     "check_restored_size",
     "differing_names",
-    "read_index",
+    "stored_index",
 ]
 
 # Of files that differ.
@@ -68,7 +68,7 @@ def check_restored_size(reader: StoreReader) -> None:
     reader.check_size(sum(file.size for file in reader.info.files), "the original files", work)
 
 
-def read_index(reader: StoreReader) -> bytes:
+def stored_index(reader: StoreReader) -> bytes:
     """Return the content of the index file, empty if there is none.
 
     Raises

@@ -81,12 +81,13 @@ def list_tree(top: Path, *, own: bool, without: Collection[str] = ()) -> Tree:
             fault = _fault(entry, name, own)
             if fault:
                 raise refusal(f"{path}: {fault}")
-            # What a conversion that was killed has left is nothing of the model.
-            if name in without or is_working_name(entry.name):
+            if name in without:
                 continue
             if entry.is_dir():
-                tree.folders.append(name)
-                walk(path, f"{name}/")
+                # What a conversion that was killed has left is nothing of the model.
+                if not is_working_name(entry.name):
+                    tree.folders.append(name)
+                    walk(path, f"{name}/")
             else:
                 tree.files[name] = path
 

@@ -1,4 +1,4 @@
-"""What users have put into a store: whoever replaces or rewrites the store would lose it."""
+"""Finds what users have added to a store, which replacing or rewriting the store would lose."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import re
 import zipfile
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from bf16codecs._chunks.sources import FolderSource
 from bf16codecs._chunks.zipped import ZipSource
+from bf16codecs._paths import and_parents
 from bf16codecs.errors import BF16CodecsError
 from bf16codecs.store.kinds import ZARR_MARKERS, Kind
 from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo
@@ -89,11 +90,7 @@ def _info_of(path: Path) -> StoreInfo | None:
 
 
 def _groups_of(arrays: set[str]) -> set[str]:
-    return {_text(parent) for path in arrays for parent in PurePosixPath(path).parents}
-
-
-def _text(path: PurePosixPath) -> str:
-    return "" if path == PurePosixPath() else str(path)
+    return {group for path in arrays for group in and_parents(path)[1:]}
 
 
 def _files_in(store: Path) -> Iterator[str]:
@@ -121,8 +118,7 @@ def _is_known(name: str, arrays: set[str], groups: set[str]) -> bool:
         return True
     if file in _DOCUMENTS:
         return folder in arrays or folder in groups
-    owners = (_text(parent) for parent in PurePosixPath(name).parents)
-    owner = next((path for path in owners if path in arrays), None)
+    owner = next((path for path in and_parents(name)[1:] if path in arrays), None)
     return owner is not None and _CHUNK.fullmatch(name[len(owner) + 1 :]) is not None
 
 

@@ -19,7 +19,7 @@ from bf16codecs._digests import kinds_of
 from bf16codecs._files import Folder, disk_size
 from bf16codecs._limits import DEFAULT_LIMITS
 from bf16codecs._messages import few, one_line
-from bf16codecs._paths import given_path, resolved
+from bf16codecs._paths import and_parents, given_path, resolved
 from bf16codecs._replace import WORKING_PREFIX
 from bf16codecs.convert.defaults import DEFAULT_CHUNK_SIZE
 from bf16codecs.convert.folders import Tree, list_tree
@@ -355,19 +355,14 @@ def _rest(source: Path, manifest: Manifest) -> Tree:
         )
     # Empty folders get lost where only files are kept, as on the hub.
     folders = sorted({*tree.folders, *manifest.folders} - {"."})
-    both = sorted({*_with_parents(folders)} & {*tree.files, *weights})
+    both = sorted(
+        {own for folder in folders for own in and_parents(folder)} & {*tree.files, *weights}
+    )
     if both:
         raise StoreError(
             f"{source / MANIFEST}: says that {few(both, _SHOWN)} is a folder, and it is a file"
         )
     return replace(tree, folders=folders)
-
-
-def _with_parents(names: Iterable[str]) -> Iterator[str]:
-    """Yield paths of folders, and those of all folders that they are in."""
-    for name in names:
-        parts = name.split("/")
-        yield from ("/".join(parts[:n]) for n in range(1, len(parts) + 1))
 
 
 def _look_at_stores(

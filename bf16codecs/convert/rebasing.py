@@ -21,7 +21,7 @@ from bf16codecs._limits import Limits
 from bf16codecs._names import FRAME_CODECS
 from bf16codecs._paths import given_path
 from bf16codecs._replace import recover
-from bf16codecs.convert.checks import check_restored_size, read_index
+from bf16codecs.convert.checks import check_restored_size, stored_index
 from bf16codecs.convert.defaults import DEFAULT_CHUNK_SIZE
 from bf16codecs.convert.foreign import foreign_attribute
 from bf16codecs.convert.storing import safetensors_to_hdf5, safetensors_to_zarr
@@ -242,7 +242,7 @@ class _StoredSource(Source):
 def _source_of(reader: StoreReader) -> Source:
     index = reader.info.index
     named = None if index is None else Path(index.name)
-    return _StoredSource(files_in(reader), named, read_index(reader), read_parts(reader))
+    return _StoredSource(files_in(reader), named, stored_index(reader), read_parts(reader))
 
 
 def files_in(reader: StoreReader) -> tuple[SourceFile, ...]:

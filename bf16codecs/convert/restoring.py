@@ -18,7 +18,7 @@ from bf16codecs._limits import Limits
 from bf16codecs._paths import given_path, names_folder, resolved
 from bf16codecs._threads import codec_threads
 from bf16codecs.convert.bases import local_chain
-from bf16codecs.convert.checks import check_restored_size, read_index
+from bf16codecs.convert.checks import check_restored_size, stored_index
 from bf16codecs.convert.pieces import file_prefix
 from bf16codecs.convert.pipeline import unpack
 from bf16codecs.convert.restored_names import step_folders
@@ -264,7 +264,7 @@ def _write(
     reader: StoreReader, paths: Sequence[Path], progress: Callable[[int, int], None] | None
 ) -> None:
     """Write the files of a model, the index last; each has to have its digest."""
-    index = read_index(reader)
+    index = stored_index(reader)
     check_restored_size(reader)
     for path, header in zip(paths, reader.headers, strict=False):
         with open(path, "xb") as file:

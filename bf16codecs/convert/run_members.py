@@ -26,7 +26,7 @@ class _Form(NamedTuple):
 def check_series(
     checkpoints: Sequence[tuple[int, Source]], allow_changed_tensors: bool = False
 ) -> None:
-    """Refuse a series with a stranger in it: name two, since either may be the one.
+    """Refuse a checkpoint that is not of its series, and name another: either may be wrong.
 
     Parameters
     ----------

@@ -53,10 +53,11 @@ def plan_step(
     source: Source,
     run: RunReader | None,
     info: RunInfo,
+    *,
     choice: CodecChoice,
     chunk_size: int,
-    largest_chunk: int | None = None,
-    allow_changed_tensors: bool = False,
+    largest_chunk: int | None,
+    allow_changed_tensors: bool,
 ) -> StepPlan:
     """Plan a step.
 

@@ -152,15 +152,15 @@ def safetensors_to_run(
                 report = shifted(progress, "convert", done, total)
                 with _opened(place, info) as run:
                     step = Step(
-                        source,
-                        number,
-                        choice,
-                        chunk_size,
-                        largest,
-                        kinds,
-                        verify,
-                        report,
-                        allow_changed_tensors,
+                        source=source,
+                        number=number,
+                        choice=choice,
+                        chunk_size=chunk_size,
+                        largest_chunk=largest,
+                        digests=kinds,
+                        verify=verify,
+                        progress=report,
+                        allow_changed_tensors=allow_changed_tensors,
                     )
                     info, _ = add_step(writer, run, info, step)
             done += source.nbytes
@@ -283,15 +283,15 @@ def append_to_run(
         largest = MAX_HDF5_CHUNK if kind is Kind.HDF5 else None
         kinds = kinds_of(sha256)
         checkpoint = Step(
-            source,
-            told.number,
-            choice,
-            chunk_size,
-            largest,
-            kinds,
-            verify,
-            report,
-            allow_changed_tensors,
+            source=source,
+            number=told.number,
+            choice=choice,
+            chunk_size=chunk_size,
+            largest_chunk=largest,
+            digests=kinds,
+            verify=verify,
+            progress=report,
+            allow_changed_tensors=allow_changed_tensors,
         )
         _, nbytes = add_step(writer, run, info, checkpoint)
         _interrupt.finish(f"{target}, with step {told.number}")

@@ -35,7 +35,7 @@ _WITH_DIGITS = re.compile(r"[A-Za-z0-9]*\d[A-Za-z0-9]*")
 
 
 class StepTold(NamedTuple):
-    """The number of a checkpoint's step, and what told it; empty if the caller did."""
+    """The number of a checkpoint's step, and where it was read; empty if the caller gave it."""
 
     number: int
     by: str = ""
@@ -58,7 +58,7 @@ def step_of(source: Source, path: str | os.PathLike[str]) -> StepTold:
         return found[0]
     if found:
         why = " or ".join(f"{told.number} by its {told.by}" for told in dict.fromkeys(found))
-        why = f"which step it is is not certain, {why}"
+        why = f"which step is it? {why}"
     else:
         words = {name: _WITH_DIGITS.findall(name) for name in _names_in(os.fspath(path))}
         named = [f"{', '.join(own)} in {name!r:.80}" for name, own in words.items() if own]

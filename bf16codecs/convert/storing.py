@@ -16,7 +16,7 @@ from bf16codecs._messages import counted
 from bf16codecs._paths import given_path
 from bf16codecs._threads import codec_threads
 from bf16codecs.convert.bases import Base, check_not_base, opened_base
-from bf16codecs.convert.checks import differing_names, read_index
+from bf16codecs.convert.checks import differing_names, stored_index
 from bf16codecs.convert.defaults import DEFAULT_CHUNK_SIZE
 from bf16codecs.convert.lossy import half_source, measure_loss
 from bf16codecs.convert.pipeline import LOCAL, Engine, Measure, pack
@@ -265,7 +265,7 @@ def _to_store(
             opening = Opening(base=None if on is None else on.model)
             with closing(open_store(temporary, kind, opening=opening)) as reader:
                 headers = reader.headers
-                other = differing_names(reader, headers, read_index(reader), source)
+                other = differing_names(reader, headers, stored_index(reader), source)
                 if other is not None:
                     raise CorruptDataError(f"{reader.where}: {other}")
                 if read_parts(reader) != source.checkpoint:

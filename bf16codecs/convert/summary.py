@@ -37,8 +37,8 @@ class Summary:
     is_unchanged: bool = False
     #: Whether a run was made, because there was none to append to.
     is_begun: bool = False
-    #: The number of the step that was appended to a run, and what told it, such as "name 'step-7'";
-    #: empty if the caller did.
+    #: The number of the step that was appended to a run, and where it was read, such as
+    #: "name 'step-7'"; empty if the caller gave it.
     step: int | None = None
     step_by: str = ""
     #: What else is in a folder that was converted, and not in the store.

@@ -103,7 +103,7 @@ def other_than_model(path: Path, kind: Kind) -> str:
     end = "to replace it by one model, remove it first"
     try:
         if not names_run(path):
-            return _user_s(path, kind)
+            return _added_by_user(path, kind)
     except (BF16CodecsError, OSError) as e:
         return f"it may be a run, and cannot be opened ({_reason(path, e)}): {end}"
     try:
@@ -117,10 +117,10 @@ def other_than_model(path: Path, kind: Kind) -> str:
 
 def other_than_store(path: Path, kind: Kind) -> str:
     """Say why a path is nothing that a store may replace, be it of one model or a run."""
-    return other_kind(path, kind) or _user_s(path, kind)
+    return other_kind(path, kind) or _added_by_user(path, kind)
 
 
-def _user_s(path: Path, kind: Kind) -> str:
+def _added_by_user(path: Path, kind: Kind) -> str:
     """Name something in a store that a user has put there; nothing if there is nothing."""
     try:
         foreign = foreign_name(path, kind)

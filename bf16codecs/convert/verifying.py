@@ -20,7 +20,7 @@ from bf16codecs._limits import Limits
 from bf16codecs._messages import counted, named_errors, one_line
 from bf16codecs._paths import given_path
 from bf16codecs._threads import codec_threads
-from bf16codecs.convert.checks import check_restored_size, differing_names, read_index
+from bf16codecs.convert.checks import check_restored_size, differing_names, stored_index
 from bf16codecs.convert.damages import NO_DAMAGE, Damages
 from bf16codecs.convert.lossy import half_source
 from bf16codecs.convert.pipeline import unpack
@@ -295,7 +295,7 @@ def _verify_data(
     damages: Damages,
     progress: Callable[[int, int], None] | None,
 ) -> None:
-    headers, index, step = reader.headers, read_index(reader), reader.location[1]
+    headers, index, step = reader.headers, stored_index(reader), reader.location[1]
     check_restored_size(reader)
     if source is not None:
         other = differing_names(reader, headers, index, source)

@@ -149,7 +149,7 @@ def _opened(path: Path) -> Source:
 
 @contextmanager
 def _told_pointers(path: Path) -> Iterator[None]:
-    """Say of what a checkout without its large files has in their place what it is."""
+    """Name a pointer of Git LFS as what it is, in the place of a file that was not fetched."""
     try:
         yield
     except SafetensorsError as e:

@@ -126,20 +126,33 @@ def check_names(names: Mapping[str, Sequence[Any]]) -> None:
         If nested dictionaries and lists have no such keys, are too deep, or a list has a length
         that neither the keys nor gaps explain.
     """
-    lengths: dict[tuple[Any, ...], int] = {}  # 0 of dictionaries
-    for name, own in names.items():
-        keys = tuple(own)
+    root, total, longest = _Container(), 0, (0, "")
+    for name, keys in names.items():
         is_path = all(type(k) is str or (type(k) is int and k >= 0) for k in keys)
         if not is_path or not keys or type(keys[0]) is not str:
             raise ValueError(f"{keys!r:.80} is not what led to {name!r:.80}")
         if len(keys) > _MOST_KEYS:
             raise ValueError(f"{len(keys)} keys lead to {name!r:.80}: {_MOST_KEYS} may")
-        for depth in range(1, len(keys)):
-            length = 0 if type(keys[depth]) is str else keys[depth] + 1
-            known = lengths.setdefault(keys[:depth], length)
-            if (known == 0) != (length == 0):
+        node = root
+        for depth, key in enumerate(keys):
+            length = 0 if isinstance(key, str) else key + 1
+            if node.items and (node.length == 0) != (length == 0):
                 raise ValueError(f"what led to {name!r:.80} is both a dictionary and a list")
-            lengths[keys[:depth]] = max(known, length)
-    if sum(lengths.values()) > _MOST_GAPS + sum(map(len, names.values())):
-        longest = max(lengths, key=lambda keys: lengths[keys])
-        raise ValueError(f"nothing explains {lengths[longest]} items of {list(longest)!r:.80}")
+            if length > node.length:
+                total += length - node.length
+                node.length = length
+                longest = max(longest, (length, f"{list(keys[:depth])!r:.80}"))
+            node = node.items.setdefault(key, _Container())
+    if total > _MOST_GAPS + sum(map(len, names.values())):
+        length, where = longest
+        raise ValueError(f"the list at {where} would have {length} items, more than keys justify")
+
+
+class _Container:
+    """What is in a dictionary or a list, by key, and the length of a list."""
+
+    __slots__ = ("items", "length")
+
+    def __init__(self) -> None:
+        self.items: dict[Key, _Container] = {}
+        self.length = 0

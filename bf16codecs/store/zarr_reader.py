@@ -43,7 +43,6 @@ from bf16codecs.store.backend import Fault, StoreReader
 from bf16codecs.store.checks import faults
 from bf16codecs.store.entries import ROUNDED, Difference
 from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo
-from bf16codecs.store.paths import STEP_PATH
 from bf16codecs.store.plan import difference_form
 from bf16codecs.store.zarr_library import library_array
 from bf16codecs.store.zarr_metadata import (
@@ -123,16 +122,7 @@ class ZarrReader(StoreReader):
 
     def open_zarr(self, path: str) -> zarr.Array:
         """Open an array with zarr, by the root's copy of its metadata: that was checked."""
-        import zarr
-        from zarr.storage import StorePath
-
-        from bf16codecs.store.requests import ask
-
-        label = self.label(path)
-        store = self._zarr_array(path, label).store
-        with named_errors(label):
-            place = ask(partial(StorePath.open, store, path, mode="r"))
-            return zarr.Array.from_dict(place, self._with_attributes(path))
+        return self._zarr_array(path, self.label(path))
 
     def _zarr_store(self) -> StrictStore:
         with self._lock:
@@ -157,7 +147,7 @@ class ZarrReader(StoreReader):
         """Ask for the size of each key of an array, once."""
         if path not in self._asked_sizes:
             names = _DOCUMENTS[self.zarr_format] if is_array else ()
-            size = sum(self._source.size(f"{path}/{name}") for name in names)
+            size = sum(self._document_size(f"{path}/{name}") for name in names)
             jobs = (partial(self._chunk_size, path, key) for key in self._chunk_keys(path))
             with closing(run_ahead(jobs, self._source.concurrency)) as sizes:
                 self._asked_sizes[path] = size + sum(sizes)
@@ -185,6 +175,10 @@ class ZarrReader(StoreReader):
         for index in self._chunk_indices(path, chunk_counts(shape, stored), stored):
             yield f"{path}/{encode(index)}"
 
+    def _document_size(self, key: str) -> int:
+        with named_errors(f"{self.where}: {key}", OSError):
+            return self._source.size(key)
+
     def _chunk_size(self, path: str, key: str) -> int:
         label = f"{self.label(path)}, chunk {key}"
         with named_errors(label, OSError):
@@ -211,7 +205,7 @@ class ZarrReader(StoreReader):
         if not self.is_near and self._seen_size < enough:
             # Of large models, a few chunks are enough, and each is a request.
             self._seen_size = 0
-            for path in self._stored_paths():
+            for path in sorted(self.info.arrays):
                 for key in self._chunk_keys(path):
                     self._seen_size += self._chunk_size(path, key)
                     if self._seen_size >= enough:
@@ -223,21 +217,9 @@ class ZarrReader(StoreReader):
         size = self._source.folder_size("")
         if size is None:
             # Not of the groups inside, some 50 bytes each: as many requests again as for chunks.
-            size = sum(map(self._source.size, _ROOT_DOCUMENTS[self.zarr_format]))
-            size += sum(map(self.stored_nbytes, [*self._stored_paths(), *self._text_paths()]))
+            size = sum(map(self._document_size, _ROOT_DOCUMENTS[self.zarr_format]))
+            size += sum(map(self.stored_nbytes, sorted(self.info.arrays)))
         return size
-
-    def _text_paths(self) -> set[str]:
-        """Return the arrays that are no tensors': headers, indexes, numbers of steps."""
-        run = self.info.run
-        owners = [self.info] if run is None else run.steps
-        files = [file for own in owners for file in (*own.files, own.index) if file is not None]
-        return {*(file.path for file in files), *([] if run is None else [STEP_PATH])}
-
-    def _stored_paths(self) -> list[str]:
-        if self.info.run is not None:
-            return list(self.info.run.arrays)
-        return [p for p in dict.fromkeys(self.info.paths.values()) if not p.endswith(ROUNDED)]
 
     def codec_name(self, path: str) -> str:
         """Return the name of an array's codec."""
@@ -271,7 +253,7 @@ class ZarrReader(StoreReader):
         """Return metadata that zarr refuses, or would find beside an array: see `copy_faults`."""
         from bf16codecs.store.zarr_copies import copy_faults, root_faults
 
-        stored = {*self._stored_paths(), *self._text_paths()} - self.info.differences.keys()
+        stored = self.info.arrays - self.info.differences.keys()
         found = list(faults(sorted(stored), self._made_array))
         if self.is_near:  # of others, each would be a request
             found += copy_faults(self, self._source, self._zarr_store(), stored)
@@ -280,10 +262,11 @@ class ZarrReader(StoreReader):
         return iter(found)
 
     def _zarr_array(self, path: str, label: str) -> zarr.Array:
-        """Return an array whose chunks are bounded, in their stored form and decoded."""
+        """Return an array to read, whose chunks are bounded, in their stored form and decoded."""
         import zarr
         from zarr.storage import StorePath
 
+        from bf16codecs.store.requests import ask
         from bf16codecs.zarr.inflation import chunk_check
         from bf16codecs.zarr.shards import complete_shards
 
@@ -295,7 +278,7 @@ class ZarrReader(StoreReader):
             check = chunk_check(self._document(path), inner, nbytes // inner, self.limits)
             complete = complete_shards(self._document(path), array)
             store = self._zarr_store().for_chunks_of(nbytes, check, complete)
-            place = StorePath(store, path)
+            place = ask(partial(StorePath.open, store, path, mode="r"))
             return zarr.Array.from_dict(place, self._with_attributes(path))
 
     def _made_array(self, path: str) -> zarr.Array:

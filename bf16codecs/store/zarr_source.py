@@ -43,6 +43,7 @@ class StoreSource(KeySource):
 
     def read(self, key: str) -> Bytes | None:
         """Read a document, which may not exist."""
+        self._refusals.pop(key, None)
         try:
             (reply,) = ask(_get, self._store, key, AtMost(MAX_METADATA_BYTES))
         except Exception as e:
@@ -72,6 +73,7 @@ class StoreSource(KeySource):
 
     def size(self, key: str) -> int:
         """Return the size of a key, 0 if it does not exist."""
+        self._refusals.pop(key, None)
         try:
             return ask(_size, self._store, key)
         except FileNotFoundError as e:
@@ -86,7 +88,8 @@ class StoreSource(KeySource):
         """Tell whether there may be no such key, and note what the server says of it."""
         if is_refused(error):
             self._refusals[key] = one_line(error)
-        return key in self._refusals or is_gone(error)
+            return True
+        return is_gone(error)
 
     def refusal(self, key: str) -> str:
         """Return what the server answered instead of a key; empty if it gave it or has none."""

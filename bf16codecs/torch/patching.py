@@ -167,7 +167,7 @@ def _found(arguments: Mapping[str, Any]) -> Files | None:
             return files_in(str(chosen.store), chosen.opening)
         files, stores = _names(chosen.folder / subfolder, explicit, variant)
         if stores:
-            return _stored_alone(chosen.folder, files, stores, chosen.opening)
+            return _stored_alone(chosen.folder, files, stores).open(chosen.opening)
     is_other = arguments["gguf_file"] is not None or arguments["use_safetensors"] is False
     if is_other or not _is_led(given):
         return None
@@ -176,36 +176,44 @@ def _found(arguments: Mapping[str, Any]) -> Files | None:
 
 def _in_place_of(files: list[Path], stores: list[Path]) -> Files | None:
     """Return the files in a store, if there is one, and transformers can load none of `files`."""
-    return None if any(map(_is_there, files)) else _stored(files, stores, {})
+    found = None if any(map(_is_there, files)) else _Stored.find(files, stores)
+    return None if found is None else found.open({})
 
 
-def _stored(files: list[Path], stores: list[Path], opening: Mapping[str, Any]) -> Files | None:
-    """Return the files in the store that is in the place of all, or in those that an index names.
+@dataclass(frozen=True)
+class _Stored:
+    """The store in the place of a model's files, or the stores of those that an index names."""
 
-    Parameters
-    ----------
-    files
-        The files that transformers would take.
-    stores
-        The stores that may be in their place.
-    opening
-        Options as `bf16codecs.open_model` takes them.
-    """
-    store = next((store for store in stores if store.exists()), None)
-    if store is not None:
-        return files_in(str(store), opening)
-    for file in files:
-        index = _index(file)
-        if index is not None and (shards := index.stores()):
-            return files_in_each(shards, index, opening)
-    return None
+    stores: list[Path]
+    index: ShardIndex | None
+
+    @classmethod
+    def find(cls, files: list[Path], stores: list[Path]) -> _Stored | None:
+        """Return what is there.
+
+        Parameters
+        ----------
+        files
+            The files that transformers would take.
+        stores
+            The stores that may be in their place.
+        """
+        store = next((store for store in stores if store.exists()), None)
+        if store is not None:
+            return cls([store], None)
+        indexes = filter(None, map(_index, files))
+        return next((cls(own, index) for index in indexes if (own := index.stores())), None)
+
+    def open(self, opening: Mapping[str, Any]) -> Files:
+        """Open it, with options as `bf16codecs.open_model` takes them."""
+        if self.index is None:
+            return files_in(str(self.stores[0]), opening)
+        return files_in_each(self.stores, self.index, opening)
 
 
-def _stored_alone(
-    folder: Path, files: list[Path], stores: list[Path], opening: Mapping[str, Any]
-) -> Files:
-    """Return what `_stored` does, and refuse a folder with neither stores nor files, or both."""
-    found = _stored(files, stores, opening)
+def _stored_alone(folder: Path, files: list[Path], stores: list[Path]) -> _Stored:
+    """Return what is stored, and refuse a folder with neither stores nor files, or both."""
+    found = _Stored.find(files, stores)
     if found is None:
         names = " nor ".join(str(store.relative_to(folder)) for store in stores)
         raise StoreError(
@@ -214,7 +222,7 @@ def _stored_alone(
         )
     other = next(filter(_is_there, files), None)
     if other is not None:  # either may be the newer one
-        store = Path(found[0][0].model.where)
+        store = found.stores[0]
         raise StoreError(
             f"{store.parent}: has {other.name} and {store.name}: remove the one that is old, or"
             f" name the store, {store}"

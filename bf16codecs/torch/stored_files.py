@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from bf16codecs.convert.checks import read_index
+from bf16codecs.convert.checks import stored_index
 from bf16codecs.model.model import Model, open_model
 from bf16codecs.safetensors import Header
 from bf16codecs.torch.indexes import ShardIndex
@@ -83,7 +83,7 @@ def files_in(place: str, opening: Mapping[str, Any]) -> Files:
         files = [FileInStore(model, name, header) for name, header in headers]
         if reader.info.index is None:
             return files, None
-        index = json.loads(read_index(reader))
+        index = json.loads(stored_index(reader))
     except BaseException:
         model.close()
         raise
@@ -92,7 +92,14 @@ def files_in(place: str, opening: Mapping[str, Any]) -> Files:
 
 def files_in_each(stores: Sequence[Path], index: ShardIndex, opening: Mapping[str, Any]) -> Files:
     """Return the files in several stores, in their order, and what an index of them tells."""
-    files = [file for store in stores for file in files_in(str(store), opening)[0]]
+    files: list[FileInStore] = []
+    try:
+        for store in stores:
+            files += files_in(str(store), opening)[0]
+    except BaseException:
+        for file in files:
+            file.model.close()
+        raise
     return files, _told(files, index.names, index.metadata)
 
 

@@ -23,7 +23,7 @@ from bf16codecs._frames import stated_size
 from bf16codecs._limits import Limits, stored_limit
 from bf16codecs._names import BLOCKS_ID, DELTA_ID, FRAME_IDS, RUN_LENGTH_ID
 from bf16codecs.errors import CorruptDataError, LimitError
-from bf16codecs.zarr.shards import NO_CHUNK, has_plain_index, read_index
+from bf16codecs.zarr.shards import CHECKSUM_BYTES, NO_CHUNK, has_plain_index, shard_index
 
 __all__ = ["ChunkCheck", "chunk_check"]
 
@@ -38,8 +38,6 @@ _STEADY = {
     *("numcodecs.crc32c", DELTA_ID),
     BLOCKS_ID,  # it knows the chunk's size, and decodes no other
 }
-# Bytes of crc32c, behind a chunk.
-_CHECKSUM = 4
 
 
 def _claims(at: int) -> _Inflates:
@@ -130,7 +128,7 @@ def chunk_check(
     behind = 0
     if last == "crc32c" and inner[-1:] and inner[-1] in _COMPRESSORS:
         *inner, last = inner
-        behind = _CHECKSUM
+        behind = CHECKSUM_BYTES
     is_known = last in _STEADY or last in _COMPRESSORS
     is_plain = sharding is None or has_plain_index(sharding)
     if not (is_known and is_plain and set(inner) <= _STEADY):
@@ -179,6 +177,6 @@ def _check_shard(
         check(data)
         return
     data = np.asarray(data).view(np.uint8)
-    for offset, size in read_index(data, count).tolist():
+    for offset, size in shard_index(data, count).tolist():
         if offset != NO_CHUNK:
             check(data[offset : offset + size])

@@ -17,16 +17,24 @@ from bf16codecs._buffers import Bytes
 from bf16codecs._messages import advised
 from bf16codecs.errors import CorruptDataError, StoreError
 
-__all__ = ["NO_CHUNK", "CompleteShards", "complete_shards", "has_plain_index", "read_index"]
+__all__ = [
+    "CHECKSUM_BYTES",
+    "ENTRY_BYTES",
+    "NO_CHUNK",
+    "CompleteShards",
+    "complete_shards",
+    "has_plain_index",
+    "shard_index",
+]
 
-# The offset and size of each chunk, and a checksum behind them.
-_ENTRY, _CHECKSUM = 16, 4
+#: Bytes of the offset and size of each chunk, and of a checksum behind them.
+ENTRY_BYTES, CHECKSUM_BYTES = 16, 4
 #: The offset of a chunk that a shard does not have.
 NO_CHUNK = (1 << 64) - 1
 
 
 def has_plain_index(sharding: Mapping[str, Any]) -> bool:
-    """Tell whether shards have their index where, and as, `read_index` takes it.
+    """Tell whether shards have their index where, and as, `shard_index` takes it.
 
     Parameters
     ----------
@@ -40,7 +48,7 @@ def has_plain_index(sharding: Mapping[str, Any]) -> bool:
     return is_at_end and is_little and names == ["bytes", "crc32c"]
 
 
-def read_index(shard: Bytes, count: int) -> NDArray[np.uint64]:
+def shard_index(shard: Bytes, count: int) -> NDArray[np.uint64]:
     """Return offset and size of each chunk of a shard, or of the end of one.
 
     Raises
@@ -49,10 +57,10 @@ def read_index(shard: Bytes, count: int) -> NDArray[np.uint64]:
         If it is too short.
     """
     data = np.asarray(shard).view(np.uint8)
-    start = data.size - _CHECKSUM - count * _ENTRY
+    start = data.size - CHECKSUM_BYTES - count * ENTRY_BYTES
     if start < 0:
         raise CorruptDataError("a shard that is shorter than its index")
-    return np.frombuffer(data[start : data.size - _CHECKSUM].tobytes(), "<u8").reshape(-1, 2)
+    return np.frombuffer(data[start : data.size - CHECKSUM_BYTES].tobytes(), "<u8").reshape(-1, 2)
 
 
 def complete_shards(document: Mapping[str, Any], array: zarr.Array) -> CompleteShards | None:
@@ -95,7 +103,7 @@ class CompleteShards:
         if byte_range is not None and not isinstance(byte_range, SuffixByteRequest):
             return  # one of its chunks
         counts = [s // c for s, c in zip(self.shards, self.chunks, strict=True)]
-        index = read_index(data, math.prod(counts)).reshape(*counts, 2)
+        index = shard_index(data, math.prod(counts)).reshape(*counts, 2)
         numbers = re.findall(r"\d+", key)
         place = map(int, numbers[len(numbers) - len(self.shape) :])
         axes = zip(place, counts, self.shape, self.chunks, strict=True)

@@ -17,7 +17,7 @@ from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import WrapperStore
 
 from bf16codecs._buffers import Bytes
-from bf16codecs._chunks.http import is_refused, largest_body
+from bf16codecs._chunks.http import largest_body
 from bf16codecs._chunks.sources import LocalKeys
 from bf16codecs._chunks.stored import check_range
 from bf16codecs._limits import MAX_BODY_BYTES, stored_limit
@@ -75,13 +75,7 @@ class StrictStore(WrapperStore[Store]):
         """Return a value or a part of it."""
         if key.endswith(_METADATA):
             with named_errors(key, OSError):
-                try:
-                    return await self._get(key, prototype, byte_range)
-                except Exception as e:
-                    # In format 2, an array may have no attributes.
-                    if key.endswith(".zattrs") and is_refused(e):
-                        return None
-                    raise
+                return await self._get(key, prototype, byte_range)
         with named_errors(f"chunk {key}", OSError):
             reply = await self._get(key, prototype, byte_range)
             # To zarr, an empty shard is one without any chunks.

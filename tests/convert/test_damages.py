@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import shutil
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from damage import damage_of, error_of, places
 from edit_store import claim_shape, edit_array, edit_json, write_zip, zip_members
 from invoked import run
 from lazy_models import weights, write_safetensors, write_store
+from make_golden_stores import FOLDER
 from run_stores import TARGETS
 from servers import serving
 
@@ -210,6 +212,16 @@ def _put(store: Path, key: str, content: bytes | None) -> None:
         (store / key).unlink()
     else:
         (store / key).write_bytes(content)
+
+
+@pytest.mark.parametrize("array", ["objects", "checkpoint"])
+def test_metadata_of_what_is_no_tensor(tmp_path: Path, array: str) -> None:
+    store = tmp_path / "m.zarr"
+    with zipfile.ZipFile(FOLDER / "layout2-checkpoint.zarr.zip") as archive:
+        archive.extractall(store)
+    _put(store, f"safetensors/{array}/zarr.json", b"{}")
+    (found,) = damage_of(store, error=StoreError)
+    assert f"safetensors/{array}/zarr.json " in found.message
 
 
 def test_fields_of_the_copies(tmp_path: Path, source: Path) -> None:

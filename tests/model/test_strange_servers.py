@@ -146,7 +146,7 @@ def test_what_was_sent_compressed_is_not_inflated(root, path):
 def test_a_safetensors_file_without_an_end(root):
     endless = Endless()
     with answering(root, {"endless.safetensors": endless}) as url:
-        with pytest.raises(ServerError, match=r"endless\.safetensors: .* does not tell"):
+        with pytest.raises(ServerError, match=r"endless\.safetensors: .* does not report"):
             bf16codecs.open_model(f"{url}/endless.safetensors")
         assert endless.ended.wait(30)
     assert endless.sent < 32 << 20
@@ -453,6 +453,26 @@ def test_what_is_needed_and_refused_is_named(root, name, deny, told):
         server.missing, server.deny = 403, deny
         with pytest.raises(OSError, match=rf"{re.escape(told)}: the server answers 403"):
             bf16codecs.open_model(f"{server.url}/{name}").load()
+
+
+def test_a_refusal_holds_until_the_server_gives_the_key(root):
+    with serving(root) as server, bf16codecs.open_model(f"{server.url}/m.zarr") as model:
+        server.deny = r"w/c"
+        with pytest.raises(OSError, match=r"w/c\.0\.0: the server answers 403"):
+            model.info(sizes=True)
+        server.deny = None
+        assert None not in model.info(sizes=True).table()["stored_nbytes"]
+
+
+def test_a_server_that_does_not_report_sizes(root):
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.end_headers()
+
+    with answering(root, {"w/c.0.0": answer}) as url:
+        model = bf16codecs.open_model(f"{url}/m.zarr")
+        with pytest.raises(ServerError, match=r"m\.zarr: .*: the server does not report its size"):
+            model.info(sizes=True)
 
 
 class RefusingStore(MemoryStore):

@@ -139,9 +139,7 @@ def test_what_is_no_file_is_refused(store, kind, monkeypatch):
             else:
                 os.mknod(store / name, 0o020666, os.makedev(1, 5))  # that of endless zeros
             for read in readers(store)[:3] + readers(store)[4:]:  # zarr reads no header
-                with pytest.raises(
-                    (StoreError, OSError), match=r"not a regular file|Permission|No such device"
-                ):
+                with pytest.raises((StoreError, OSError), match=NO_FILE):
                     read()
 
 

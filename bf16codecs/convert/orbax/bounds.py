@@ -18,6 +18,7 @@ from bf16codecs._limits import Limits, stored_limit
 from bf16codecs._messages import damaged, named_damage, named_errors
 from bf16codecs.errors import CorruptDataError
 from bf16codecs.zarr.inflation import chunk_check
+from bf16codecs.zarr.shards import ENTRY_BYTES
 
 __all__ = ["check_chunks", "check_memory", "check_stored", "is_longer"]
 
@@ -25,8 +26,6 @@ __all__ = ["check_chunks", "check_memory", "check_stored", "is_longer"]
 _SMALL_CHUNK, _MOST_OF_ARRAY = 64 << 20, 2
 # Each chunk is a read, and a file or an entry in an index.
 _FEW_CHUNKS, _TINY_CHUNK = 100_000, 1024
-# Of a shard's index, for each chunk.
-_ENTRY_BYTES = 16
 # Of arrays and groups, in which there is no chunk.
 _DOCUMENTS = (b".zarray", b".zattrs", b"zarr.json")
 
@@ -110,7 +109,7 @@ def check_stored(label: str, array: Any, nbytes: int, shard_chunks: int, limits:
     if '"blosc"' in json.dumps(document):
         with named_errors(label):
             check = chunk_check(document, nbytes, shard_chunks, limits)
-    most = stored_limit(nbytes * shard_chunks) + _ENTRY_BYTES * shard_chunks
+    most = stored_limit(nbytes * shard_chunks) + ENTRY_BYTES * shard_chunks
     for key in array.kvstore.list().result():
         if key.endswith(_DOCUMENTS):
             continue

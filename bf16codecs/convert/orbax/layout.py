@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from bf16codecs._files import open_to_read
 from bf16codecs._limits import MAX_DEPTH
 from bf16codecs._messages import few
-from bf16codecs._paths import absolute
+from bf16codecs._paths import absolute, and_parents
 from bf16codecs.errors import StoreError
 
 __all__ = [
@@ -125,7 +125,7 @@ class Checkpoint:
     def _check_has_tree(self, place: Place) -> None:
         """Refuse an array that Orbax finds only by its tree, if that is missing."""
         folder, name = os.path.split(place.path)
-        folders = [place.database] if place.database is not None else _and_parents(folder)
+        folders = [place.database] if place.database is not None else and_parents(folder)
         if any(_joined(own, file) in self.files for own in folders for file in (_TREE, _AGGREGATE)):
             return
         # What Orbax takes for a tree of arrays alone, and for an array without a tree.
@@ -355,12 +355,6 @@ def _joined(*parts: str | None) -> str:
     *folders, last = parts
     start = "/".join(part for part in folders if part)
     return f"{start}/{last}" if start else last or ""
-
-
-def _and_parents(folder: str) -> list[str]:
-    """Return a folder in the checkpoint, and those that it is in, the checkpoint's own the last."""
-    parts = folder.split("/") if folder else []
-    return ["/".join(parts[:n]) for n in range(len(parts), -1, -1)]
 
 
 def _name(path: str) -> str:

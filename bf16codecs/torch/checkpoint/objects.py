@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import io
+import pickle
 from contextlib import suppress
 
 import torch
 
-from bf16codecs._messages import few
+from bf16codecs._messages import few, one_line
 from bf16codecs.errors import StoreError
 
 __all__ = ["harmless"]
@@ -36,14 +37,16 @@ def harmless(content: bytes, label: str) -> io.BytesIO:
         torch.save(torch.load(io.BytesIO(content), weights_only=True), saved)
     except MemoryError:
         raise
-    except Exception:  # of damaged pickles, anything
+    except pickle.UnpicklingError as e:
         names = _unsafe_names(content)
-        has = f"has {few(names, 3)}" if names else "is not of the kind that is loaded without that"
+        has = f"has {few(names, 3)}, and " if names else ""
         raise StoreError(
-            f"{label}: {has}, and may run code when it is loaded: allow the classes that you know"
+            f"{label}: {has}may run code when it is loaded: allow the classes that you know"
             " (torch.serialization.add_safe_globals), or, if you trust who wrote the checkpoint,"
             " read it with StoreReader(..., weights_only=False)"
-        ) from None
+        ) from e
+    except Exception as e:  # of damaged ones, anything
+        raise StoreError(f"{label}: not loaded with weights_only=True: {one_line(e)}") from e
     saved.seek(0)
     return saved
 

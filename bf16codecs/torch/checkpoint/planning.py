@@ -169,16 +169,11 @@ def names_of(planner_data: Any) -> dict[str, tuple[str | int, ...]]:
     """
     if not planner_data:
         return {}
-    problem = "they are no tuples by name"
-    if isinstance(planner_data, Mapping) and all(
-        isinstance(k, tuple) for k in planner_data.values()
-    ):
-        try:
-            check_names(planner_data)
-            return dict(planner_data)
-        except ValueError as e:
-            problem = str(e)
-    raise ValueError(
-        f"the planner's data are {planner_data!r:.80}: {problem}: stores keep those of"
-        " torch.distributed.checkpoint.DefaultSavePlanner alone"
-    )
+    is_mapping = isinstance(planner_data, Mapping)
+    if not is_mapping or not all(isinstance(keys, tuple) for keys in planner_data.values()):
+        raise ValueError(
+            f"the planner's data are {planner_data!r:.80}, not tuples by name: stores keep those of"
+            " torch.distributed.checkpoint.DefaultSavePlanner alone"
+        )
+    check_names(planner_data)
+    return dict(planner_data)

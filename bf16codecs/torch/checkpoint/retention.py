@@ -215,8 +215,7 @@ def _may_go(path: str) -> bool:
     kind = detect(path)
     foreign = "" if kind is None else foreign_name(Path(path), kind)
     if foreign:
-        text = f"{path}: not removed: {foreign!r:.200} in it is not the store's: move it elsewhere"
-        warnings.warn(text, CheckpointWarning, stacklevel=2)
+        _warn(f"{path}: not removed: {foreign!r:.200} in it is not the store's: move it elsewhere")
     return not foreign
 
 
@@ -230,5 +229,6 @@ def _is_readable(path: str) -> bool:
         return False
 
 
-def _warn(text: str, error: Exception) -> None:
-    warnings.warn(f"{text}: {one_line(error)}", CheckpointWarning, stacklevel=2)
+def _warn(text: str, error: Exception | None = None) -> None:
+    text = text if error is None else f"{text}: {one_line(error)}"
+    warnings.warn(text, CheckpointWarning, stacklevel=2)

@@ -84,7 +84,8 @@ def test_objects_of_strangers_run_nothing(tmp_path: Path) -> None:
         error = failure(load, state, path)
         assert isinstance(error, StoreError), name
         assert "c.zarr: object 'thing': " in str(error), name
-        assert "weights_only=False" in str(error), name
+        may_run = name in ("saved", "in a list", "before zip files", "a pickle")
+        assert f"weights_only={not may_run}" in str(error) or name == "junk", name
         assert state["thing"] == 3, name
         assert not state["w"].any(), name
         assert not (tmp_path / "ran").exists(), name
