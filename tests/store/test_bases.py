@@ -133,6 +133,19 @@ def test_a_base_that_is_no_model(store: Path, base: Path) -> None:
 # --- digests --------------------------------------------------------------------------------------
 
 
+def test_a_base_has_the_limits_of_its_model(tmp_path: Path, fine: Path) -> None:
+    """What the caller allows bounds a base's chunks, too."""
+    whole = convert("zarr3", tmp_path / "base.safetensors", tmp_path / "whole")
+    store = convert("zarr3", fine, tmp_path / "x", base=whole, chunk_size=1024)
+    with open_model(store, max_bytes=64 * 40 * 2) as model:
+        assert model["a"][3].shape == (40,)
+    with (
+        open_model(store, max_bytes=64 * 40) as model,
+        pytest.raises(StoreError, match="a chunk of tensor 'a': 5120 bytes .*max_bytes allows"),
+    ):
+        model["a"][3]
+
+
 @pytest.mark.parametrize("kind", ["zarr3", "hdf5"])
 def test_another_model_at_the_bases_path(kind: str, base: Path, fine: Path, tmp_path: Path) -> None:
     store = convert(kind, fine, tmp_path / "fine", base=base)
