@@ -108,6 +108,8 @@ def _members_of(store: Path) -> list[str]:
 
 def _is_zarrs(name: str) -> bool:
     file = name.rpartition("/")[2]
+    if name.startswith(f"{APPENDING}/"):  # who appends to a run has files there
+        return True
     return file in _DOCUMENTS or file == _LITTER or _CHUNK.fullmatch(file) is not None
 
 

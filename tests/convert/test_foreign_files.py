@@ -156,6 +156,7 @@ def test_a_run_whose_append_was_killed_is_replaced(base: Path) -> None:
     store = base.with_name("run.zarr")
     safetensors_to_run([base], store, steps=[1])
     (store / "step" / ".appending").mkdir()
+    (store / "step" / ".appending" / "new").write_text("new")
     (store / "new").mkdir()
     (store / "new" / "c.0.0").write_text("")
     safetensors_to_run([base], store, steps=[2], overwrite=True)
