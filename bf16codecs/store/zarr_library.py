@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bf16codecs._buffers import as_array
-from bf16codecs._chunks.indexing import Axis
+from bf16codecs._chunks.grid import chunk_counts, chunk_shape, grid_indices
+from bf16codecs._chunks.indexing import Axis, count_chunks
 from bf16codecs._chunks.library import LibraryArray
 from bf16codecs._messages import one_line
 from bf16codecs.errors import BF16CodecsError, StoreError
@@ -22,6 +23,9 @@ __all__ = ["library_array"]
 
 # Reads of arrays that zarr decodes: it uses threads of its own beside these.
 _ZARR_CONCURRENCY = 4
+# Of one call of zarr's, which lists all chunks before it reads the first: 30 MB. Where shards have
+# more, each call reads their index.
+_MOST_CHUNKS = 1 << 13
 
 
 @contextmanager
@@ -44,11 +48,13 @@ def library_array(label: str, array: zarr.Array, is_local: bool) -> LibraryArray
     """Return what reads an array with zarr; `is_local` if no server can be what fails."""
 
     def read(axes: Sequence[Axis], out: NDArray[Any]) -> None:
-        selection = tuple(
-            slice(a.start, a.stop, a.step) if isinstance(a, range) else a for a in axes
-        )
-        with _decoding_errors(is_local):
-            out[...] = as_array(array.oindex[selection] if selection else array[()])
+        for place in _parts(axes, array.chunks):
+            parts = [axis[part] for axis, part in zip(axes, place, strict=True)]
+            selection = tuple(
+                slice(a.start, a.stop, a.step) if isinstance(a, range) else a for a in parts
+            )
+            with _decoding_errors(is_local):
+                out[place] = as_array(array.oindex[selection] if selection else array[()])
 
     def read_points(points: Sequence[NDArray[np.intp]]) -> NDArray[Any] | None:
         from zarr.core.buffer import NDBuffer, cpu, default_buffer_prototype
@@ -65,3 +71,15 @@ def library_array(label: str, array: zarr.Array, is_local: bool) -> LibraryArray
     return LibraryArray(
         label, array.shape, dtype, array.chunks, read, _ZARR_CONCURRENCY, OSError, read_points
     )
+
+
+def _parts(axes: Sequence[Axis], chunks: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
+    """Cut a box into parts that are in few chunks each."""
+    shape = [len(axis) for axis in axes]
+    counts = map(count_chunks, axes, chunks)
+    # How many indices along each axis are in one chunk.
+    each = [max(1, n // max(1, count)) for n, count in zip(shape, counts, strict=True)]
+    most = chunk_shape(chunk_counts(shape, each), 1, _MOST_CHUNKS)
+    lengths = [m * n for m, n in zip(most, each, strict=True)]
+    for index in grid_indices(chunk_counts(shape, lengths)):
+        yield tuple(slice(i * n, (i + 1) * n) for i, n in zip(index, lengths, strict=True))

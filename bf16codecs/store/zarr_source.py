@@ -20,6 +20,7 @@ from bf16codecs._messages import advised, one_line
 from bf16codecs.errors import StoreError
 from bf16codecs.store.listing import folder_sizes, listed_sizes
 from bf16codecs.store.requests import ask
+from bf16codecs.zarr.strict import has_bounded_replies
 
 __all__ = ["StoreSource"]
 
@@ -140,7 +141,7 @@ class _RemoteChunk(StoredChunk):
 async def _get(store: Store, key: str, request: Request) -> list[Any]:
     """Ask for all ranges at once; None where there is no such key."""
     prototype = default_buffer_prototype()
-    if isinstance(request, AtMost) and _has_bounded_replies(store):
+    if isinstance(request, AtMost) and has_bounded_replies(store):
         with largest_body(request.nbytes):
             return [await store.get(key, prototype)]
     # Of others, one byte more than there can be is asked for, and never gets further than here.
@@ -156,10 +157,6 @@ async def _get(store: Store, key: str, request: Request) -> list[Any]:
 async def _size(store: Store, key: str) -> int:
     with largest_body(0):
         return await store.getsize(key)
-
-
-def _has_bounded_replies(store: Store) -> bool:
-    return "http" in getattr(getattr(store, "fs", None), "protocol", ())
 
 
 def _as_bytes(buffer: Any) -> Bytes:

@@ -26,7 +26,13 @@ from bf16codecs.errors import StoreError
 from bf16codecs.zarr.inflation import ChunkCheck
 from bf16codecs.zarr.shards import CompleteShards
 
-__all__ = ["StrictStore"]
+__all__ = ["StrictStore", "has_bounded_replies"]
+
+
+def has_bounded_replies(store: Store) -> bool:
+    """Tell whether `largest_body` holds for a store, whatever it is asked for."""
+    return "http" in getattr(getattr(store, "fs", None), "protocol", ())
+
 
 _METADATA = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
 
@@ -97,10 +103,16 @@ class StrictStore(WrapperStore[Store]):
         if self._source is not None:
             data = await asyncio.to_thread(self._read, self._source, key, byte_range)
             return None if data is None else prototype.buffer.from_bytes(data)
+        asked = byte_range
+        if asked is None and not has_bounded_replies(self._store):
+            # One byte more than there can be, which is refused.
+            asked = RangeByteRequest(0, self._largest + 1)
         with largest_body(self._largest):
-            reply = await self._store.get(key, prototype, byte_range)
-        if reply is not None and isinstance(byte_range, RangeByteRequest):
-            check_range(len(reply), byte_range.start, byte_range.end)
+            reply = await self._store.get(key, prototype, asked)
+        if reply is not None and isinstance(asked, RangeByteRequest):
+            check_range(len(reply), asked.start, asked.end)
+        if reply is not None and byte_range is None and len(reply) > self._largest:
+            raise StoreError(f"more than {self._largest} bytes")
         return reply
 
     async def get_partial_values(

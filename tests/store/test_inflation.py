@@ -16,6 +16,7 @@ import pytest
 import zarr
 import zstandard
 from google_crc32c import value as zarr_crc32c
+from zarr.storage import ZipStore
 
 import bf16codecs
 import tiers
@@ -77,6 +78,24 @@ def test_chunks_that_zarr_reads_are_bounded_too(tmp_path, arrays):
         (tmp_path / "back").unlink()
         lines = outcomes(path)
         assert sum("more than" in line for line in lines) >= 3, (form, lines)
+
+
+@pytest.mark.parametrize("where", ["address", "store"])
+def test_chunks_in_zip_files_that_are_not_on_a_disk_are_bounded_too(tmp_path, arrays, where):
+    """A member of 1 MB for a chunk of 2 kB: zarr asks for all of it."""
+    path = rewritten(write_store(tmp_path / "m.zarr", arrays), arrays["w"], **FORMS["gzip"])
+    (path / "w/c/1/0").write_bytes(bytes(1_000_000))
+    file = zip_folder(path, tmp_path / "m.zip", zipfile.ZIP_DEFLATED)
+    place: Any = ZipStore(file, mode="r")
+    if where == "address":
+        fsspec = pytest.importorskip("fsspec")
+        fsspec.filesystem("memory").pipe("/m.zip", file.read_bytes())
+        place = "zip::memory://m.zip"
+    with bf16codecs.open_model(place) as model:
+        assert model["w"][3].tobytes() == arrays["w"][3].tobytes()
+        for read in (model.load, lambda: model["w"][40], lambda: model["w"].zarr[40]):
+            with pytest.raises(StoreError, match=r"chunk w/c/1/0: more than 8192 bytes"):
+                read()
 
 
 def with_crc32c(content: bytes) -> bytes:

@@ -26,7 +26,7 @@ from bf16codecs.convert import (
     zarr_to_safetensors,
 )
 from bf16codecs.store import StoreError
-from edit_store import claim_shape, edit_json, zip_folder, zip_members
+from edit_store import claim_shape, edit_array, edit_json, zip_folder, zip_members
 from lazy_models import weights, write_safetensors, write_store
 from measured_reads import linux, outcomes
 
@@ -122,10 +122,31 @@ def test_an_array_of_millions_of_chunks_that_are_not_there(tmp_path):
     for shape in ([1 << 22], [1 << 22, 2], [2, 1 << 22], [1 << 40]):
         path = write_store(tmp_path / "m.zarr", {"w": weights((1,))})
         claim_shape(path, shape, [1] * len(shape))
-        lines = outcomes(path)
-        missing = [line for line in lines if line.startswith(("StoreError", "LimitError"))]
-        # All but metadata() and the first item, which is there.
-        assert len(missing) >= 3, (shape, lines)
+        check_that_a_chunk_is_missing(path)
+
+
+@linux
+@pytest.mark.parametrize("shards", [False, True])
+def test_an_array_of_millions_of_chunks_that_zarr_reads(tmp_path, shards):
+    """It lists all of a call before it reads the first: a million took 3.5 GB and a minute."""
+    path = write_store(tmp_path / "m.zarr", {"w": weights((1,))})
+    claim_shape(path, [1 << 22], [1 << 20 if shards else 1])
+    codecs = [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "gzip"}]
+    codecs[1]["configuration"] = {"level": 1}
+    if shards:
+        sharding = {"chunk_shape": [1], "codecs": codecs, "index_codecs": codecs[:1]}
+        sharding["index_codecs"] += [{"name": "crc32c"}]
+        codecs = [{"name": "sharding_indexed", "configuration": sharding}]
+    edit_array(path, "w", lambda a: a.update(codecs=codecs))
+    (path / "w" / "c.0").unlink()
+    check_that_a_chunk_is_missing(path)
+
+
+def check_that_a_chunk_is_missing(path: Path) -> None:
+    lines = outcomes(path)
+    missing = [line for line in lines if line.startswith(("StoreError", "LimitError"))]
+    # All but metadata() and the first item, which is there.
+    assert len(missing) >= 3, lines
 
 
 @linux
