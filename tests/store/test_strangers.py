@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import shutil
 import socket
 import zipfile
@@ -248,6 +249,44 @@ def test_paths_stay_in_the_store(tmp_path, arrays, name):
         for read in readers(store):
             with noted(repr(path)), pytest.raises(StoreError):
                 read()
+
+
+class Code:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self._path,)
+
+
+@pytest.mark.parametrize("max_bytes", [None, 1 << 20])
+def test_no_codec_executes_code(tmp_path, max_bytes):
+    """That of numcodecs would, and other codecs that are not known here need `max_bytes` alone."""
+    content, made = pickle.dumps(Code(tmp_path / "made")), tmp_path / "made"
+    pickle.loads(content)
+    made.unlink()
+    codec, shuffle = {"id": "pickle", "protocol": 5}, {"id": "shuffle", "elementsize": 1}
+    for array in (weights((8,)), np.arange(8), np.zeros(8, "f4")):
+        for compressor, filters in ((codec, None), (None, [codec]), (None, [shuffle, codec])):
+            path = write_store(tmp_path / "m.zarr", {"w": array}, codec="none", zarr_format=2)
+            options = {"compressor": compressor, "filters": filters}
+
+            def change(root: dict[str, Any], options: dict[str, Any] = options) -> None:
+                root["metadata"]["w/.zarray"].update(options)
+
+            edit_json(path, ".zmetadata", change)
+            (path / "w/0").write_bytes(content)
+            with (
+                noted(array.dtype, options),
+                pytest.raises(StoreError),
+                bf16codecs.open_model(path, max_bytes=max_bytes) as model,
+            ):
+                model["w"].zarr[...]
+            with pytest.raises(StoreError):
+                verify_store(path, max_bytes=max_bytes)
+            assert not made.exists()
 
 
 # --- what contradicts the header ------------------------------------------------------------------
