@@ -18,12 +18,13 @@ from bf16codecs.convert import (
     hdf5_to_safetensors,
     safetensors_to_hdf5,
     safetensors_to_run,
+    safetensors_to_zarr,
     verify_store,
     zarr_to_safetensors,
 )
 from bf16codecs.errors import BF16CodecsError, CodecError, StoreError
 from edit_store import edit_array, edit_attributes
-from lazy_models import in_memory, weights, write_safetensors, write_store
+from lazy_models import in_memory, weights, write_safetensors, write_shards, write_store
 from looping import noted
 
 FLOATS = {"w": weights((64, 32))}
@@ -192,6 +193,22 @@ def test_the_array_of_another_tensor_at_a_step(tmp_path: Path, kind: str) -> Non
     for tells in (verify_store, lambda path: restore(f"{path}@1", tmp_path / "back")):
         with pytest.raises(CodecError, match="another BLAKE3"):
             tells(run)
+
+
+def test_an_index_under_another_name(tmp_path: Path) -> None:
+    folder = write_shards(tmp_path / "model", [{"a": weights((8, 8))}, {"b": weights((8, 8))}])
+    (index,) = folder.glob("*.json")
+    store = tmp_path / "m.zarr"
+    for name in ("../x.json", "a/x.json", "x.safetensors", "x.json"):
+        safetensors_to_zarr(folder, store, overwrite=True)
+        edit_attributes(store, lambda attributes, name=name: attributes["index"].update(name=name))
+        if name == "x.json":
+            verify_store(store, folder)
+            restored(store)
+            assert (tmp_path / "back" / name).read_bytes() == index.read_bytes()
+        else:
+            with noted(name), pytest.raises(StoreError, match="name"):
+                restored(store)
 
 
 def test_of_a_remote_store_the_roots_copies_are_read_alone(tmp_path: Path) -> None:
