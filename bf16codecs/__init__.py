@@ -1,15 +1,15 @@
 """Lossless compression of model weights in Zarr and HDF5."""
 
-from bf16codecs._lazy import lazy_names as _lazy_names
-from bf16codecs._registration import register_when_imported as _register_when_imported
-from bf16codecs._version import __version__
+from bf16codecs._base.lazy import lazy_names as _lazy_names
+from bf16codecs._base.registration import register_when_imported as _register_when_imported
+from bf16codecs._base.version import __version__
 
 # Of `typing`, which takes longer to import than all of this: before commands can handle signals.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from bf16codecs import errors
+    from bf16codecs._base.threads import set_num_threads
     from bf16codecs._core import active_isa, get_num_threads
-    from bf16codecs._threads import set_num_threads
     from bf16codecs.codecs import (
         BF16Arithmetic,
         BF16Huffman,
@@ -51,7 +51,7 @@ __getattr__, __dir__ = _lazy_names(
     __name__,
     {
         "bf16codecs._core": ["active_isa", "get_num_threads"],
-        "bf16codecs._threads": ["set_num_threads"],
+        "bf16codecs._base.threads": ["set_num_threads"],
         "bf16codecs.codecs": [
             "BF16Arithmetic",
             "BF16Huffman",

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bf16codecs import _core
-from bf16codecs._forks import make_lock
+from bf16codecs._base.forks import make_lock
 
 __all__ = ["Digests", "FileHash", "kinds_of"]
 

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bf16codecs._limits import MAX_DEPTH
-from bf16codecs._paths import absolute
+from bf16codecs._base.limits import MAX_DEPTH
+from bf16codecs._base.paths import absolute
 from bf16codecs.errors import StoreError
 
 __all__ = [

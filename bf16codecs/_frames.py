@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from bf16codecs import _core
-from bf16codecs._buffers import (
+from bf16codecs._base.buffers import (
     AUTO,
     CHUNK_MEMORY,
     Bytes,
@@ -21,9 +21,9 @@ from bf16codecs._buffers import (
     own_layout,
     writable_byte_view,
 )
+from bf16codecs._base.messages import counted, raise_named, warn_caller
+from bf16codecs._base.names import PREFIX
 from bf16codecs._configured import ConfiguredCodec
-from bf16codecs._messages import counted, raise_named, warn_caller
-from bf16codecs._names import PREFIX
 from bf16codecs.errors import CodecError, CorruptDataError, DtypeMismatchWarning
 
 __all__ = [

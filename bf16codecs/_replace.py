@@ -28,10 +28,10 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
+from bf16codecs._base.limits import MANY_FILES
+from bf16codecs._base.paths import absolute
 from bf16codecs._held import HeldFolder
-from bf16codecs._limits import MANY_FILES
 from bf16codecs._lock import LifeLock
-from bf16codecs._paths import absolute
 from bf16codecs._rename import exchange, rename_new
 from bf16codecs._sync import sync
 from bf16codecs.errors import BF16CodecsError, ManyFilesWarning

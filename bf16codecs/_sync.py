@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
-from bf16codecs._threads import run_all
+from bf16codecs._base.threads import run_all
 
 try:
     from fcntl import F_FULLFSYNC, fcntl  # type: ignore[attr-defined, unused-ignore]

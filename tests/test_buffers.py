@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from bf16codecs._buffers import LentMemory
+from bf16codecs._base.buffers import LentMemory
 
 SIZE = 1 << 20
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
-from bf16codecs._fields import FIELDS
+from bf16codecs._base.fields import FIELDS
 
 #: NumPy's names of the data types, with ml_dtypes.
 ITEMS = {

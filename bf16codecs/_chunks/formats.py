@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from bf16codecs import _core
-from bf16codecs._buffers import Bytes, ThreadBuffer
+from bf16codecs._base.buffers import Bytes, ThreadBuffer
+from bf16codecs._base.limits import stored_limit
+from bf16codecs._base.messages import counted
 from bf16codecs._chunks.stored import (
     AtMost,
     InMemory,
@@ -26,8 +28,6 @@ from bf16codecs._chunks.stored import (
     drive,
 )
 from bf16codecs._chunks.wanted import Wanted
-from bf16codecs._limits import stored_limit
-from bf16codecs._messages import counted
 from bf16codecs.errors import CorruptDataError, TruncatedDataError
 
 if TYPE_CHECKING:

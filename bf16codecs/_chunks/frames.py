@@ -8,7 +8,9 @@ from collections.abc import Generator, Hashable, Sequence
 import numpy as np
 
 from bf16codecs import _core
-from bf16codecs._buffers import Bytes, ThreadBuffer
+from bf16codecs._base.buffers import Bytes, ThreadBuffer
+from bf16codecs._base.forks import make_lock
+from bf16codecs._base.limits import frame_limit
 from bf16codecs._chunks.blocks import Head, block_runs
 from bf16codecs._chunks.decoder import Decoder
 from bf16codecs._chunks.formats import read_whole
@@ -16,8 +18,6 @@ from bf16codecs._chunks.growing import GrowingHead
 from bf16codecs._chunks.heads import FrameHead, head_bytes
 from bf16codecs._chunks.stored import InMemory, Known, Range, Reading, drive
 from bf16codecs._chunks.wanted import Wanted
-from bf16codecs._forks import make_lock
-from bf16codecs._limits import frame_limit
 from bf16codecs.errors import CorruptDataError
 
 __all__ = ["FrameFormat"]

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, product
 
-from bf16codecs._device_memory import Rows
+from bf16codecs._base.device_memory import Rows
 
 __all__ = ["Layout", "copies"]
 

@@ -12,7 +12,9 @@ from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
 from bf16codecs import _core
-from bf16codecs._buffers import Bytes, ThreadBuffer
+from bf16codecs._base.buffers import Bytes, ThreadBuffer
+from bf16codecs._base.limits import MAX_METADATA_BYTES, check_metadata
+from bf16codecs._base.messages import advised, named_errors
 from bf16codecs._chunks.stored import (
     AtMost,
     KeySource,
@@ -21,8 +23,6 @@ from bf16codecs._chunks.stored import (
     StoredChunk,
 )
 from bf16codecs._files import Folder, SharedFile, read_at
-from bf16codecs._limits import MAX_METADATA_BYTES, check_metadata
-from bf16codecs._messages import advised, named_errors
 from bf16codecs.errors import StoreError
 
 __all__ = [

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from bf16codecs._buffers import Bytes
-from bf16codecs._messages import counted, named_damage
+from bf16codecs._base.buffers import Bytes
+from bf16codecs._base.messages import counted, named_damage
 from bf16codecs.errors import ServerError
 
 __all__ = [

@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from bf16codecs._buffers import Bytes
+from bf16codecs._base.buffers import Bytes
+from bf16codecs._base.limits import check_metadata, check_parsed
+from bf16codecs._base.messages import damaged, named_damage, one_line
+from bf16codecs._base.paths import absolute
 from bf16codecs._chunks.sources import LocalChunk, LocalKeys, OpenPart
 from bf16codecs._chunks.stored import AtMost, InMemory, Request
 from bf16codecs._files import SharedFile, read_at
-from bf16codecs._limits import check_metadata, check_parsed
-from bf16codecs._messages import damaged, named_damage, one_line
-from bf16codecs._paths import absolute
 from bf16codecs.errors import CorruptDataError, StoreError
 
 __all__ = ["ZipSource", "damaged_zip"]

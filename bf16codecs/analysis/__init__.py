@@ -7,7 +7,7 @@ found, and `write_report` writes all of it as one page of HTML.
 
 from typing import TYPE_CHECKING
 
-from bf16codecs._lazy import lazy_names
+from bf16codecs._base.lazy import lazy_names
 
 if TYPE_CHECKING:
     from bf16codecs.analysis.analyzing import analyze

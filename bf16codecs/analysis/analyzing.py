@@ -8,8 +8,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from bf16codecs._arguments import argument, as_integer
-from bf16codecs._threads import codec_threads
+from bf16codecs._base.arguments import argument, as_integer
+from bf16codecs._base.threads import codec_threads
 from bf16codecs.analysis.checkpoints import Checkpoints
 from bf16codecs.analysis.kinds import kind_of, kinds_by
 from bf16codecs.analysis.look import Look, has_alike

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from bf16codecs._paths import last_name
+from bf16codecs._base.paths import last_name
 from bf16codecs.convert.step_numbers import step_told
 from bf16codecs.errors import StepNotFoundError
 from bf16codecs.model.model import Model

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bf16codecs import _core
-from bf16codecs._buffers import Bytes
+from bf16codecs._base.buffers import Bytes
 
 __all__ = ["BLOCK_BYTES", "NEIGHBOURS", "PLANES", "Counts"]
 

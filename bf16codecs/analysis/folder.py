@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bf16codecs import _interrupt
-from bf16codecs._paths import given_path, require_folder_of
-from bf16codecs._shown import json_parts
+from bf16codecs._base import interrupt as _interrupt
+from bf16codecs._base.paths import given_path, require_folder_of
+from bf16codecs._base.shown import json_parts
 from bf16codecs.analysis import plots
 from bf16codecs.analysis.html_report import pictures, write_report
 from bf16codecs.analysis.results import Analysis

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from bf16codecs._fields import FIELDS
-from bf16codecs._messages import counted
-from bf16codecs._paths import last_name
-from bf16codecs._version import __version__
+from bf16codecs._base.fields import FIELDS
+from bf16codecs._base.messages import counted
+from bf16codecs._base.paths import last_name
+from bf16codecs._base.version import __version__
 from bf16codecs.analysis import plots, tables
 from bf16codecs.analysis.reach import CODECS
 from bf16codecs.analysis.results import Analysis

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from bf16codecs import _interrupt
-from bf16codecs._fields import FIELDS
-from bf16codecs._messages import one_line
-from bf16codecs._threads import run_ahead, worker_count
+from bf16codecs._base import interrupt as _interrupt
+from bf16codecs._base.fields import FIELDS
+from bf16codecs._base.messages import one_line
+from bf16codecs._base.threads import run_ahead, worker_count
 from bf16codecs.analysis.counts import Counts
 from bf16codecs.analysis.histogram import Histogram
 from bf16codecs.analysis.kinds import layer_of

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bf16codecs._fields import FIELDS
-from bf16codecs._messages import counted
+from bf16codecs._base.fields import FIELDS
+from bf16codecs._base.messages import counted
 from bf16codecs.analysis.results import Analysis, GroupAnalysis, TensorAnalysis
 from bf16codecs.analysis.statistics import Prediction
 

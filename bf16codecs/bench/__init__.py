@@ -11,7 +11,7 @@ warm buffers, measured in the same round: machines differ by more than codecs do
 
 from typing import TYPE_CHECKING
 
-from bf16codecs._lazy import lazy_names
+from bf16codecs._base.lazy import lazy_names
 
 if TYPE_CHECKING:
     from bf16codecs.bench.checkpoints import RunResult, StepResult, measure_run

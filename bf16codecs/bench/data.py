@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bf16codecs import _core
-from bf16codecs._dtypes import DTYPE_NAMES
-from bf16codecs._paths import given_path
+from bf16codecs._base.dtypes import DTYPE_NAMES
+from bf16codecs._base.paths import given_path
 from bf16codecs.model import LazyTensor, open_model
 
 __all__ = [

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bf16codecs import _core
-from bf16codecs._version import __version__
+from bf16codecs._base.version import __version__
 from bf16codecs.bench.peers import PACKAGES
 
 __all__ = ["Machine", "machine"]

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from bf16codecs._memory import give_back_freed_memory, keep_freed_memory, peak_memory
-from bf16codecs._threads import codec_threads
+from bf16codecs._base.memory import give_back_freed_memory, keep_freed_memory, peak_memory
+from bf16codecs._base.threads import codec_threads
 from bf16codecs.bench.contenders import MEMCPY, Contender, copy
 from bf16codecs.bench.data import Bytes, picked
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from bf16codecs import _core
-from bf16codecs._messages import one_line
+from bf16codecs._base.messages import one_line
 from bf16codecs.bench.contenders import Contender, of_codec
 from bf16codecs.bench.data import Bytes
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from bf16codecs import _interrupt
-from bf16codecs._messages import one_line
-from bf16codecs._threads import codec_threads
+from bf16codecs._base import interrupt as _interrupt
+from bf16codecs._base.messages import one_line
+from bf16codecs._base.threads import codec_threads
 from bf16codecs.bench.contenders import Contender, memcpy, own_codecs
 from bf16codecs.bench.data import Sample
 from bf16codecs.bench.defaults import DEFAULT_NBYTES, SECONDS

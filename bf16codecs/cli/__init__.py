@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from bf16codecs._lazy import lazy_names
+from bf16codecs._base.lazy import lazy_names
 
 if TYPE_CHECKING:
     from bf16codecs.cli.convert import h52st, st2h5, st2zarr, zarr2st

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bf16codecs._messages import counted
+from bf16codecs._base.messages import counted
 from bf16codecs.cli.console import printable, progress_bar, say, show
 from bf16codecs.cli.options import (
     ByteSize,

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from bf16codecs import _interrupt
 from bf16codecs import bench as benchmarks
-from bf16codecs._messages import counted
+from bf16codecs._base import interrupt as _interrupt
+from bf16codecs._base.messages import counted
 from bf16codecs.bench.defaults import DEFAULT_NBYTES, GPU_REPEATS, QUICK_GPU_NBYTES
 from bf16codecs.cli.bench_tables import about_data, rate, show_host, status_line
 from bf16codecs.cli.console import format_size, printable, say, show

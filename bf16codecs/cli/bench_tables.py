@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bf16codecs._memory import no_peak_because
-from bf16codecs._messages import counted
+from bf16codecs._base.memory import no_peak_because
+from bf16codecs._base.messages import counted
 from bf16codecs.bench.defaults import SYSTEM_TITLES
 from bf16codecs.cli.console import format_size, printable, say, show
 from bf16codecs.cli.tables import Column, Table, shortened

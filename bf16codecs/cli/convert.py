@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bf16codecs import convert as conversions
-from bf16codecs._messages import counted, few
+from bf16codecs._base.messages import counted, few
 from bf16codecs.cli.console import format_size, printable, progress_bar, say, show, show_json
 from bf16codecs.cli.options import (
     base_option,

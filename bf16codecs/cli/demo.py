@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from bf16codecs._interrupt import temporary
+from bf16codecs._base.interrupt import temporary
 from bf16codecs.cli.console import format_size, say, show_json
 from bf16codecs.cli.options import command, json_option
 from bf16codecs.cli.tables import Table

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from bf16codecs._version import __version__
+from bf16codecs._base.version import __version__
 from bf16codecs.cli.analyze import analyze
 from bf16codecs.cli.bench import bench
 from bf16codecs.cli.bench_run import bench_run

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bf16codecs import convert as conversions
-from bf16codecs._messages import counted, few
+from bf16codecs._base.messages import counted, few
 from bf16codecs.cli.console import printable, progress_bar, say
 from bf16codecs.cli.options import command, conversion_options, drop_options, max_bytes_option
 from bf16codecs.cli.reports import report

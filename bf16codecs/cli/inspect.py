@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bf16codecs import convert as conversions
-from bf16codecs._limits import Limits
-from bf16codecs._messages import counted
-from bf16codecs._names import SORTS
+from bf16codecs._base.limits import Limits
+from bf16codecs._base.messages import counted
+from bf16codecs._base.names import SORTS
 from bf16codecs.cli.console import format_size, printable, progress_bar, say, show, show_json
 from bf16codecs.cli.options import (
     base_option,

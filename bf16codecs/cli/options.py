@@ -17,12 +17,12 @@ import click
 from click.core import ParameterSource
 
 from bf16codecs import _core
-from bf16codecs._arguments import named_as_options
-from bf16codecs._interrupt import Interrupted, finished_before
-from bf16codecs._messages import as_memory_error
-from bf16codecs._names import DEFLATE_LEVELS, ZSTD_LEVELS
-from bf16codecs._threads import MAX_THREADS
-from bf16codecs._version import __version__
+from bf16codecs._base.arguments import named_as_options
+from bf16codecs._base.interrupt import Interrupted, finished_before
+from bf16codecs._base.messages import as_memory_error
+from bf16codecs._base.names import DEFLATE_LEVELS, ZSTD_LEVELS
+from bf16codecs._base.threads import MAX_THREADS
+from bf16codecs._base.version import __version__
 from bf16codecs.cli.console import prepare_streams, printable
 from bf16codecs.cli.signals import handled_signals, shown_warnings, silence_what_is_left
 from bf16codecs.convert.defaults import DEFAULT_CHUNK_SIZE, LEAST_CHUNK_SIZE

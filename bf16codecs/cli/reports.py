@@ -9,10 +9,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from bf16codecs import _interrupt
-from bf16codecs._messages import counted, few
-from bf16codecs._paths import given_path, require_folder_of
-from bf16codecs._shown import json_parts
+from bf16codecs._base import interrupt as _interrupt
+from bf16codecs._base.messages import counted, few
+from bf16codecs._base.paths import given_path, require_folder_of
+from bf16codecs._base.shown import json_parts
 from bf16codecs.cli.console import (
     format_rate,
     format_size,

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from bf16codecs._limits import MAX_GROUP
+from bf16codecs._base.limits import MAX_GROUP
 from bf16codecs.cli.options import is_given
 from bf16codecs.convert.defaults import DEFAULT_GROUP, DEFAULT_STEP_SIZE
 from bf16codecs.store.choice import CodecChoice

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from bf16codecs import _interrupt
+from bf16codecs._base import interrupt as _interrupt
 from bf16codecs.errors import LeftoverWarning, ManyFilesWarning, TensorChangeWarning
 
 __all__ = ["handled_signals", "shown_warnings", "silence_what_is_left"]

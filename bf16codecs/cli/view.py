@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from bf16codecs._interrupt import Interrupted, forget
+from bf16codecs._base.interrupt import Interrupted, forget
 from bf16codecs.cli.console import printable, say
 from bf16codecs.cli.options import command, max_bytes_option, storage_option
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from bf16codecs._lazy import lazy_names
+from bf16codecs._base.lazy import lazy_names
 
 if TYPE_CHECKING:
     from bf16codecs.convert.defaults import DEFAULT_CHUNK_SIZE

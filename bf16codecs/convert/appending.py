@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from bf16codecs._buffers import Bytes, ThreadBuffer
+from bf16codecs._base.buffers import Bytes, ThreadBuffer
 from bf16codecs._chunks.array import ArrayReader
 from bf16codecs._chunks.grid import ArrayPlan, Piece, chunk_counts, grid_indices
 from bf16codecs._chunks.steps import StepView

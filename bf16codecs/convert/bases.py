@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from bf16codecs._arguments import argument
-from bf16codecs._messages import counted, few, one_line
-from bf16codecs._paths import given_path, resolved
+from bf16codecs._base.arguments import argument
+from bf16codecs._base.messages import counted, few, one_line
+from bf16codecs._base.paths import given_path, resolved
 from bf16codecs.convert.sampling import Sample, coded_nbytes, take_samples
 from bf16codecs.convert.target import absolute_target
 from bf16codecs.errors import BaseMismatchError, BF16CodecsError, StoreError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bf16codecs._messages import DAMAGE_ADVICE, counted, one_line
+from bf16codecs._base.messages import DAMAGE_ADVICE, counted, one_line
 from bf16codecs.errors import (
     BF16CodecsError,
     Damage,

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from io import FileIO
 from pathlib import Path
 
+from bf16codecs._base.limits import MAX_DEPTH
 from bf16codecs._files import Folder, open_to_read
-from bf16codecs._limits import MAX_DEPTH
 from bf16codecs._replace import is_working_name
 from bf16codecs.errors import StoreError
 

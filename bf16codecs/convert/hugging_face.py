@@ -13,13 +13,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bf16codecs import _interrupt
-from bf16codecs._arguments import for_caller
+from bf16codecs._base import interrupt as _interrupt
+from bf16codecs._base.arguments import for_caller
+from bf16codecs._base.limits import DEFAULT_LIMITS
+from bf16codecs._base.messages import few, one_line
+from bf16codecs._base.paths import and_parents, given_path, resolved
 from bf16codecs._digests import kinds_of
 from bf16codecs._files import Folder, disk_size
-from bf16codecs._limits import DEFAULT_LIMITS
-from bf16codecs._messages import few, one_line
-from bf16codecs._paths import and_parents, given_path, resolved
 from bf16codecs._replace import WORKING_PREFIX
 from bf16codecs.convert.defaults import DEFAULT_CHUNK_SIZE
 from bf16codecs.convert.folders import Tree, list_tree

@@ -11,11 +11,11 @@ from typing import TypeVar
 
 import numpy as np
 
-from bf16codecs._buffers import Bytes
+from bf16codecs._base.buffers import Bytes
+from bf16codecs._base.limits import IN_FLIGHT_BYTES
+from bf16codecs._base.threads import run_ahead, worker_count
 from bf16codecs._chunks.grid import ArrayPlan, Piece
 from bf16codecs._digests import FileHash
-from bf16codecs._limits import IN_FLIGHT_BYTES
-from bf16codecs._threads import run_ahead, worker_count
 from bf16codecs.convert.plan import pad
 from bf16codecs.safetensors import Header, SourceFile
 

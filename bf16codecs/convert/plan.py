@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bf16codecs._buffers import Bytes
+from bf16codecs._base.buffers import Bytes
 from bf16codecs._chunks.grid import ArrayPlan, Piece
 from bf16codecs._chunks.pieces import RangeReader
 from bf16codecs.convert.repeated import find_repeated

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bf16codecs._arguments import argument
+from bf16codecs._base.arguments import argument
+from bf16codecs._base.limits import Limits
+from bf16codecs._base.names import FRAME_CODECS
+from bf16codecs._base.paths import given_path
 from bf16codecs._chunks.array import ArrayReader
 from bf16codecs._digests import Digests
-from bf16codecs._limits import Limits
-from bf16codecs._names import FRAME_CODECS
-from bf16codecs._paths import given_path
 from bf16codecs._replace import recover
 from bf16codecs.convert.checks import check_restored_size, stored_index
 from bf16codecs.convert.defaults import DEFAULT_CHUNK_SIZE

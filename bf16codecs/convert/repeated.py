@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bf16codecs._bfloat16 import round_to_bfloat16
-from bf16codecs._buffers import Bytes
-from bf16codecs._dtypes import DTYPE_BITS
-from bf16codecs._limits import is_addressable
+from bf16codecs._base.bfloat16 import round_to_bfloat16
+from bf16codecs._base.buffers import Bytes
+from bf16codecs._base.dtypes import DTYPE_BITS
+from bf16codecs._base.limits import is_addressable
 from bf16codecs.safetensors import Source, SourceFile, TensorInfo
 
 __all__ = ["Repeated", "find_repeated"]

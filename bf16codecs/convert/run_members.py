@@ -7,8 +7,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
-from bf16codecs._arguments import for_caller
-from bf16codecs._messages import warn_caller
+from bf16codecs._base.arguments import for_caller
+from bf16codecs._base.messages import warn_caller
 from bf16codecs.errors import StoreError, TensorChangeWarning
 from bf16codecs.safetensors import Source, TensorInfo
 from bf16codecs.store.runs import RunReader

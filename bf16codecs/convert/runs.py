@@ -10,15 +10,15 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from bf16codecs import _interrupt
-from bf16codecs._arguments import argument, as_integer
+from bf16codecs._base import interrupt as _interrupt
+from bf16codecs._base.arguments import argument, as_integer
+from bf16codecs._base.limits import MAX_GROUP
+from bf16codecs._base.names import PREFIX
+from bf16codecs._base.paths import given_path
+from bf16codecs._base.threads import codec_threads
 from bf16codecs._digests import kinds_of
 from bf16codecs._files import disk_size
-from bf16codecs._limits import MAX_GROUP
-from bf16codecs._names import PREFIX
-from bf16codecs._paths import given_path
 from bf16codecs._replace import recover_missing
-from bf16codecs._threads import codec_threads
 from bf16codecs.convert.appending import Step, add_step
 from bf16codecs.convert.defaults import DEFAULT_GROUP, DEFAULT_STEP_SIZE
 from bf16codecs.convert.run_members import check_series

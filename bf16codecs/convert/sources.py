@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from bf16codecs._paths import given_path, resolved
+from bf16codecs._base.paths import given_path, resolved
 from bf16codecs.errors import SafetensorsError
 from bf16codecs.safetensors import Source, open_source
 from bf16codecs.store.addresses import path_of

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from bf16codecs._arguments import for_caller
+from bf16codecs._base.arguments import for_caller
 from bf16codecs.convert.sources import opened_source
 from bf16codecs.errors import SafetensorsError
 from bf16codecs.safetensors import Source, open_to_store

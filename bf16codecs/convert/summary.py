@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from bf16codecs._half import HalfLoss
+from bf16codecs._base.half import HalfLoss
 from bf16codecs.safetensors import Header
 from bf16codecs.store.backend import StoreReader
 

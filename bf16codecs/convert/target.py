@@ -13,11 +13,11 @@ from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
-from bf16codecs import _interrupt
-from bf16codecs._arguments import for_caller
+from bf16codecs._base import interrupt as _interrupt
+from bf16codecs._base.arguments import for_caller
+from bf16codecs._base.messages import DAMAGE_ADVICE, counted, one_line
+from bf16codecs._base.paths import absolute, names_folder, require_folder_of, resolved
 from bf16codecs._journal import journal_of, settle_journal
-from bf16codecs._messages import DAMAGE_ADVICE, counted, one_line
-from bf16codecs._paths import absolute, names_folder, require_folder_of, resolved
 from bf16codecs._replace import WORKING_PREFIX, WorkingFolder, recover
 from bf16codecs._sync import sync_tree
 from bf16codecs.convert.foreign import foreign_name

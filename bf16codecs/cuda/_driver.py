@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from bf16codecs._messages import install_extra
+from bf16codecs._base.messages import install_extra
 from bf16codecs.errors import DeviceError
 
 _INSTALL = f"{install_extra('cuda13')}, or cuda12, whichever CUDA the driver is for"

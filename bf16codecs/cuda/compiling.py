@@ -15,8 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bf16codecs._forks import make_lock
-from bf16codecs._messages import install_extra
+from bf16codecs._base.forks import make_lock
+from bf16codecs._base.messages import install_extra
 from bf16codecs.cuda._driver import (
     FileStreamProgramCache,
     call,

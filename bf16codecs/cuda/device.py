@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bf16codecs._forks import make_lock
-from bf16codecs._messages import counted
+from bf16codecs._base.forks import make_lock
+from bf16codecs._base.messages import counted
 from bf16codecs.cuda._driver import call, core, driver, named_errors
 from bf16codecs.cuda.compiling import compiled, newer_than_driver
 from bf16codecs.cuda.memory import Memory, PinnedMemory, aligned

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bf16codecs import _core
-from bf16codecs._device_memory import DeviceMemory, Rows
-from bf16codecs._forks import make_lock
+from bf16codecs._base.device_memory import DeviceMemory, Rows
+from bf16codecs._base.forks import make_lock
 from bf16codecs.cuda.batches import BATCH_BYTES, Batch, block_runs, most_warps
 from bf16codecs.cuda.device import Device
 from bf16codecs.cuda.memory import Memory

@@ -11,7 +11,7 @@ from h5py._hl.base import phil
 from numpy.typing import NDArray
 
 from bf16codecs import _core
-from bf16codecs._buffers import row_in_step
+from bf16codecs._base.buffers import row_in_step
 from bf16codecs.codecs import BF16Zstd, FrameCodec
 from bf16codecs.hdf5.filters import FrameFilter, Zstd, cd_values, require_zstd
 from bf16codecs.hdf5.types import file_type

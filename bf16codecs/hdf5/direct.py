@@ -21,8 +21,9 @@ from h5py._hl.base import phil
 from numpy.typing import NDArray
 
 from bf16codecs import _core
-from bf16codecs._arguments import argument
-from bf16codecs._buffers import Bytes, ThreadBuffer
+from bf16codecs._base.arguments import argument
+from bf16codecs._base.buffers import Bytes, ThreadBuffer
+from bf16codecs._base.messages import advised
 from bf16codecs._chunks.array import ArrayReader, ChunkedArray, Index, Located
 from bf16codecs._chunks.based import BaseReader
 from bf16codecs._chunks.formats import (
@@ -41,7 +42,6 @@ from bf16codecs._chunks.library import LibraryArray
 from bf16codecs._chunks.sources import FilePart, FileSource
 from bf16codecs._chunks.stored import InMemory
 from bf16codecs._files import HAS_PREADV, SharedFile
-from bf16codecs._messages import advised
 from bf16codecs.codecs import FrameCodec
 from bf16codecs.errors import LimitError, StoreError
 from bf16codecs.hdf5.dataset import Compression, read_region

@@ -13,8 +13,8 @@ import h5py
 from h5py._hl.base import phil
 
 from bf16codecs import _core
-from bf16codecs._buffers import AUTO
-from bf16codecs._messages import warn_caller
+from bf16codecs._base.buffers import AUTO
+from bf16codecs._base.messages import warn_caller
 from bf16codecs.codecs import BF16Arithmetic, BF16Huffman, BF16Split, BF16Zstd, FrameCodec
 from bf16codecs.errors import DtypeMismatchWarning
 

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bf16codecs import _core
-from bf16codecs._buffers import Bytes
-from bf16codecs._entropy import entropy
-from bf16codecs._fields import FIELDS
+from bf16codecs._base.buffers import Bytes
+from bf16codecs._base.entropy import entropy
+from bf16codecs._base.fields import FIELDS
 
 __all__ = ["Exponents", "Sampled"]
 

@@ -42,7 +42,7 @@ def checked_framework(framework: Any, device: Any) -> tuple[str, Any]:
     if name != "torch":
         _refuse_device(name, device)
     elif device is not None and device != "cpu":  # for these, PyTorch is not imported
-        from bf16codecs._torch_tensors import checked_device
+        from bf16codecs._base.torch_tensors import checked_device
 
         device = checked_device(device)
     if name == "jax":
@@ -92,7 +92,7 @@ def _jax_numpy() -> Any:
 
 def _in_torch(array: Any, kind: str, device: Any) -> torch.Tensor:
     """Return an array with a dtype of safetensors as a tensor of PyTorch on a device."""
-    from bf16codecs._torch_tensors import as_tensor
+    from bf16codecs._base.torch_tensors import as_tensor
 
     return as_tensor(np.asarray(array), kind).to(device or "cpu")
 
@@ -121,7 +121,7 @@ def load_torch(
 
 def _loaded(tensors: list[LazyTensor], device: Any) -> dict[str, torch.Tensor]:
     if _is_host(device):
-        from bf16codecs._torch_tensors import as_tensor
+        from bf16codecs._base.torch_tensors import as_tensor
 
         arrays = read_all(tensors)
         return {t.name: as_tensor(arrays.pop(t.name), t.get_dtype()) for t in tensors}

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
+from bf16codecs._base.threads import run_all
 from bf16codecs._chunks.array import ArrayReader, Job
 from bf16codecs._chunks.indexing import Points, as_index, parse_selection
 from bf16codecs._chunks.on_device import decodes_there, device_jobs, host_nbytes
-from bf16codecs._threads import run_all
 from bf16codecs.cuda.found import found_gpu, only_there
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def _is_view(item: Any) -> bool:
 def _new(tensor: Readable, shape: Sequence[int], device: torch.device) -> torch.Tensor:
     import torch
 
-    from bf16codecs._torch_tensors import torch_dtype
+    from bf16codecs._base.torch_tensors import torch_dtype
 
     dtype = torch_dtype(tensor.dtype, tensor.get_dtype())
     return torch.empty(tuple(shape), dtype=dtype, device=device)

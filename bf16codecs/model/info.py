@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from bf16codecs._names import SORTS
-from bf16codecs._shown import printable
-from bf16codecs._tables import table_lines
+from bf16codecs._base.names import SORTS
+from bf16codecs._base.shown import printable
+from bf16codecs._base.tables import table_lines
 from bf16codecs.model import html
 from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.contents import Contents, contents_of

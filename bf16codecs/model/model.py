@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property, partial
 from typing import Any
 
-from bf16codecs._half import HalfLoss
-from bf16codecs._messages import counted
+from bf16codecs._base.half import HalfLoss
+from bf16codecs._base.messages import counted
 from bf16codecs.errors import TensorNotFoundError
 from bf16codecs.model.frameworks import (
     as_jax,

@@ -7,7 +7,7 @@ import operator
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from bf16codecs._messages import counted
+from bf16codecs._base.messages import counted
 from bf16codecs.errors import TensorNotFoundError
 from bf16codecs.model.info import Info, info_of
 from bf16codecs.model.model import Model

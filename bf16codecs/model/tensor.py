@@ -14,16 +14,16 @@ import ml_dtypes  # noqa: F401  (makes its names known to numpy.dtype)
 import numpy as np
 from numpy.typing import NDArray
 
-from bf16codecs._arguments import for_caller
-from bf16codecs._buffers import Bytes
+from bf16codecs._base.arguments import for_caller
+from bf16codecs._base.buffers import Bytes
+from bf16codecs._base.dtypes import ARRAY_DTYPES, DTYPE_NAMES
+from bf16codecs._base.limits import Limits
+from bf16codecs._base.messages import from_extra
+from bf16codecs._base.paths import absolute, given_path
+from bf16codecs._base.threads import run_all
 from bf16codecs._chunks.array import ArrayReader, Job
 from bf16codecs._chunks.indexing import Points, cut_run, parse_selection
 from bf16codecs._chunks.pieces import RangeReader
-from bf16codecs._dtypes import ARRAY_DTYPES, DTYPE_NAMES
-from bf16codecs._limits import Limits
-from bf16codecs._messages import from_extra
-from bf16codecs._paths import absolute, given_path
-from bf16codecs._threads import run_all
 from bf16codecs.errors import LimitError
 from bf16codecs.model.shown import tensor_html
 from bf16codecs.store.backend import StoreReader
@@ -259,7 +259,7 @@ class LazyTensor:
         TypeError, ValueError, RuntimeError
             If it is no device, or one of CUDA's, and PyTorch was built without CUDA.
         """
-        from bf16codecs._torch_tensors import as_tensor, checked_device
+        from bf16codecs._base.torch_tensors import as_tensor, checked_device
         from bf16codecs.model.gpu import gpu_of, torch_tensors
 
         place = checked_device(device)

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bf16codecs._messages import counted
-from bf16codecs._threads import run_all
+from bf16codecs._base.messages import counted
+from bf16codecs._base.threads import run_all
 from bf16codecs.model.tensor import LazyTensor
 from bf16codecs.store.bases import work_with_bases
 

@@ -5,7 +5,7 @@ docs/store.md is the normative description of its layout.
 
 from typing import TYPE_CHECKING
 
-from bf16codecs._lazy import lazy_names
+from bf16codecs._base.lazy import lazy_names
 from bf16codecs.errors import StoreError
 
 if TYPE_CHECKING:

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bf16codecs._buffers import Bytes
+from bf16codecs._base.buffers import Bytes
+from bf16codecs._base.limits import Limits
+from bf16codecs._base.messages import advised, named_errors
 from bf16codecs._chunks.array import ArrayReader
 from bf16codecs._chunks.converted import rounded_array, widened_array
 from bf16codecs._chunks.grid import ArrayPlan, Piece
 from bf16codecs._chunks.pieces import KeptPiece, PiecewiseArray, RangeReader
 from bf16codecs._digests import Digests
-from bf16codecs._limits import Limits
-from bf16codecs._messages import advised, named_errors
 from bf16codecs.errors import StoreError
 from bf16codecs.safetensors import Header, TensorInfo, parse_header
 from bf16codecs.store.checks import (

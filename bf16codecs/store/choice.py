@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from bf16codecs import _core
-from bf16codecs._arguments import for_caller
-from bf16codecs._names import DEFLATE_LEVELS, FRAME_CODECS, ZSTD_LEVELS
+from bf16codecs._base.arguments import for_caller
+from bf16codecs._base.names import DEFLATE_LEVELS, FRAME_CODECS, ZSTD_LEVELS
 
 if TYPE_CHECKING:
     from numcodecs.abc import Codec
     from numpy.typing import NDArray
 
-    from bf16codecs._buffers import Bytes, ThreadBuffer
+    from bf16codecs._base.buffers import Bytes, ThreadBuffer
     from bf16codecs._chunks.grid import ArrayPlan
     from bf16codecs._frames import FrameCodec
     from bf16codecs.store.delta import DeltaChain
@@ -110,7 +110,7 @@ class CodecChoice:
         """Return the codec of differences of a data type: integers are taken as floats."""
         import numpy as np
 
-        from bf16codecs._buffers import layout_for
+        from bf16codecs._base.buffers import layout_for
         from bf16codecs._frames import FrameCodec
 
         self.check_difference()

@@ -6,12 +6,12 @@ import os
 from collections import Counter
 from collections.abc import Iterator
 
-from bf16codecs._arguments import for_caller
+from bf16codecs._base.arguments import for_caller
+from bf16codecs._base.half import HalfLoss
+from bf16codecs._base.messages import counted
+from bf16codecs._base.shown import format_size
+from bf16codecs._base.tables import Column
 from bf16codecs._digests import Digests
-from bf16codecs._half import HalfLoss
-from bf16codecs._messages import counted
-from bf16codecs._shown import format_size
-from bf16codecs._tables import Column
 from bf16codecs.store.contents import Contents, Row, dtypes_of, ratio_of
 from bf16codecs.store.run_layout import RunInfo, listed
 

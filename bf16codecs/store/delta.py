@@ -13,8 +13,8 @@ from numcodecs import Delta, Zlib
 from numcodecs.abc import Codec
 from numcodecs.checksum32 import CRC32C
 
-from bf16codecs._buffers import Bytes
-from bf16codecs._names import DELTA_ID
+from bf16codecs._base.buffers import Bytes
+from bf16codecs._base.names import DELTA_ID
 from bf16codecs.codecs import RunLength
 
 __all__ = ["DeltaChain"]

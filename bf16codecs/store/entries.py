@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from bf16codecs._base.half import HalfLoss
+from bf16codecs._base.names import PREFIX
 from bf16codecs._digests import Digests
-from bf16codecs._half import HalfLoss
-from bf16codecs._names import PREFIX
 from bf16codecs.errors import StoreError
 from bf16codecs.safetensors import DTYPE_BITS, is_plain_name
 

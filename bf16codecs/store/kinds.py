@@ -7,8 +7,8 @@ from enum import Enum
 from pathlib import Path
 from typing import BinaryIO
 
+from bf16codecs._base.paths import given_path, index_suffix
 from bf16codecs._journal import HDF5_MAGIC
-from bf16codecs._paths import given_path, index_suffix
 from bf16codecs._replace import recover_missing
 
 __all__ = [

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from bf16codecs._half import HalfLoss
-from bf16codecs._messages import damaged
-from bf16codecs._version import __version__
+from bf16codecs._base.half import HalfLoss
+from bf16codecs._base.messages import damaged
+from bf16codecs._base.version import __version__
 from bf16codecs.errors import StoreError, UnsupportedVersionError
 from bf16codecs.store.checkpoint import CheckpointPaths
 from bf16codecs.store.entries import (

@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bf16codecs._limits import Limits, check_metadata
-from bf16codecs._messages import named_errors
+from bf16codecs._base.limits import Limits, check_metadata
+from bf16codecs._base.messages import named_errors
 from bf16codecs.errors import SafetensorsError
 from bf16codecs.safetensors import (
     Header,

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from bf16codecs._limits import MAX_GROUP
-from bf16codecs._messages import counted
+from bf16codecs._base.limits import MAX_GROUP
+from bf16codecs._base.messages import counted
 from bf16codecs.errors import StepNotFoundError
 from bf16codecs.store.entries import ROUNDED, StoredFile, file_entry, stored_files
 

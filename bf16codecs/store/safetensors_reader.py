@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from bf16codecs._base.limits import Limits
 from bf16codecs._chunks.array import ArrayReader, ChunkedArray, Index, Located
 from bf16codecs._chunks.formats import RawFormat
 from bf16codecs._chunks.grid import ArrayPlan
@@ -18,7 +19,6 @@ from bf16codecs._chunks.stored import InMemory
 from bf16codecs._chunks.stored import Source as ChunkSource
 from bf16codecs._digests import Digests, FileHash, kinds_of
 from bf16codecs._files import SharedFile, read_at
-from bf16codecs._limits import Limits
 from bf16codecs.errors import SafetensorsError, StoreError
 from bf16codecs.safetensors import Source, SourceFile, open_source
 from bf16codecs.store.backend import StoreReader

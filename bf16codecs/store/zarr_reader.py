@@ -17,6 +17,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bf16codecs import _core
+from bf16codecs._base.forks import make_lock
+from bf16codecs._base.limits import Limits
+from bf16codecs._base.messages import advised, named_errors
+from bf16codecs._base.names import ARITHMETIC_ID, BLOCKS_ID, DELTA_ID, FRAME_IDS, RUN_LENGTH_ID
+from bf16codecs._base.threads import run_ahead
 from bf16codecs._chunks.array import ArrayReader, ChunkedArray, Index, Located
 from bf16codecs._chunks.formats import (
     RAW,
@@ -33,11 +38,6 @@ from bf16codecs._chunks.grid import chunk_counts, grid_indices
 from bf16codecs._chunks.pieces import LazyBase
 from bf16codecs._chunks.sources import LocalKeys
 from bf16codecs._chunks.stored import KeySource
-from bf16codecs._forks import make_lock
-from bf16codecs._limits import Limits
-from bf16codecs._messages import advised, named_errors
-from bf16codecs._names import ARITHMETIC_ID, BLOCKS_ID, DELTA_ID, FRAME_IDS, RUN_LENGTH_ID
-from bf16codecs._threads import run_ahead
 from bf16codecs.errors import StoreError
 from bf16codecs.store.backend import Fault, StoreReader
 from bf16codecs.store.checks import faults

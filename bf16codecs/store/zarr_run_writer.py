@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from bf16codecs._buffers import Bytes
+from bf16codecs._base.buffers import Bytes
+from bf16codecs._base.forks import make_lock
+from bf16codecs._base.interrupt import shielded
+from bf16codecs._base.messages import named_errors
 from bf16codecs._chunks.grid import ArrayPlan
-from bf16codecs._forks import make_lock
 from bf16codecs._growing import Version, directory_nbytes
-from bf16codecs._interrupt import shielded
-from bf16codecs._messages import named_errors
 from bf16codecs._sync import sync_files
 from bf16codecs.errors import BF16CodecsError
 from bf16codecs.store.layout import StoreInfo

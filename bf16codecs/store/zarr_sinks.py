@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
+from bf16codecs._base.forks import make_lock
 from bf16codecs._files import reserve, write_all
-from bf16codecs._forks import make_lock
 from bf16codecs._sync import sync
 
 __all__ = ["FolderSink", "SharedFolder", "Sink", "ZipSink", "make_folder"]

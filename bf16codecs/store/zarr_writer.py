@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numcodecs.abc import Codec
 
-from bf16codecs._buffers import Bytes, ThreadBuffer
+from bf16codecs._base.buffers import Bytes, ThreadBuffer
+from bf16codecs._base.half import to_half
 from bf16codecs._chunks.grid import ArrayPlan, Piece
 from bf16codecs._frames import FrameCodec
-from bf16codecs._half import to_half
 from bf16codecs.store.choice import CodecChoice, encode_difference
 from bf16codecs.store.delta import DeltaChain
 from bf16codecs.store.layout import StoreInfo

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from bf16codecs._paths import given_path
-from bf16codecs._torch_tensors import as_tensor
+from bf16codecs._base.paths import given_path
+from bf16codecs._base.torch_tensors import as_tensor
 from bf16codecs.convert import safetensors_to_hdf5, safetensors_to_zarr
 from bf16codecs.model.model import open_model
 from bf16codecs.store.kinds import Kind, suffix_of

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn.parameter import is_lazy
 
-from bf16codecs._torch_tensors import is_memory_of, memory_of, plain_tensor, torch_dtype
+from bf16codecs._base.torch_tensors import is_memory_of, memory_of, plain_tensor, torch_dtype
 from bf16codecs.model.gpu import Target, gpu_of, read_into_torch
 from bf16codecs.model.model import Model, open_model
 from bf16codecs.model.tensor import LazyTensor

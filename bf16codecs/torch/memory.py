@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bf16codecs._torch_tensors import in_a_row
+from bf16codecs._base.torch_tensors import in_a_row
 from bf16codecs.safetensors import Source, SourceFile, make_header
 from bf16codecs.torch.tied import stored_form
 

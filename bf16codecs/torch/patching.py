@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bf16codecs._messages import few
+from bf16codecs._base.messages import few
 from bf16codecs.errors import StoreError
 from bf16codecs.store.kinds import STORE_SUFFIXES
 from bf16codecs.torch.indexes import ShardIndex

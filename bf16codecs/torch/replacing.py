@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from bf16codecs._forks import make_lock
-from bf16codecs._messages import from_extra
+from bf16codecs._base.forks import make_lock
+from bf16codecs._base.messages import from_extra
 
 __all__ = ["Place", "Replacement"]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from bf16codecs._dtypes import DTYPE_NAMES
-from bf16codecs._torch_tensors import plain_tensor
+from bf16codecs._base.dtypes import DTYPE_NAMES
+from bf16codecs._base.torch_tensors import plain_tensor
 
 __all__ = [
     "DTYPES",

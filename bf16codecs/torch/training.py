@@ -11,9 +11,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from bf16codecs._messages import few, from_extra
-from bf16codecs._paths import absolute, given_path
-from bf16codecs._threads import codec_threads
+from bf16codecs._base.messages import few, from_extra
+from bf16codecs._base.paths import absolute, given_path
+from bf16codecs._base.threads import codec_threads
 from bf16codecs.convert import append_to_run, verify_store
 from bf16codecs.convert.runs import check_run_options, own_choice
 from bf16codecs.convert.target import absolute_target, check_store_name, is_free_folder

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from bf16codecs._messages import from_extra, one_line
-from bf16codecs._version import __version__
+from bf16codecs._base.messages import from_extra, one_line
+from bf16codecs._base.version import __version__
 from bf16codecs.analysis.checkpoints import Checkpoints
 from bf16codecs.errors import BF16CodecsError, StepNotFoundError, TensorNotFoundError
 from bf16codecs.model.model import Model

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from bf16codecs._messages import from_extra
+from bf16codecs._base.messages import from_extra
 
 with from_extra("view", "bf16codecs.view"):
     from uvicorn.protocols.http.h11_impl import H11Protocol

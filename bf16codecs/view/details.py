@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from bf16codecs._fields import FIELDS, bit_labels
-from bf16codecs._forks import make_lock
+from bf16codecs._base.fields import FIELDS, bit_labels
+from bf16codecs._base.forks import make_lock
 from bf16codecs.analysis.checkpoints import Checkpoints
 from bf16codecs.analysis.kinds import kind_of
 from bf16codecs.analysis.look import Look

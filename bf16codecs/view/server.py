@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from threading import Thread
 from typing import Any
 
-from bf16codecs import _interrupt
-from bf16codecs._arguments import argument
-from bf16codecs._messages import from_extra
+from bf16codecs._base import interrupt as _interrupt
+from bf16codecs._base.arguments import argument
+from bf16codecs._base.messages import from_extra
 from bf16codecs.analysis.checkpoints import Checkpoints
 from bf16codecs.view.asgi import HOSTS, application
 from bf16codecs.view.connections import MOST_CONNECTIONS, Connection

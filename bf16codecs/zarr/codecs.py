@@ -15,11 +15,11 @@ from zarr.core.common import parse_named_configuration
 from zarr.registry import register_codec
 
 from bf16codecs import _run_length
-from bf16codecs._buffers import Bytes
+from bf16codecs._base.buffers import Bytes
+from bf16codecs._base.limits import stored_limit
+from bf16codecs._base.messages import named_damage
+from bf16codecs._base.names import DELTA_ID
 from bf16codecs._configured import ConfiguredCodec
-from bf16codecs._limits import stored_limit
-from bf16codecs._messages import named_damage
-from bf16codecs._names import DELTA_ID
 from bf16codecs.codecs import (
     BF16Arithmetic,
     BF16Huffman,

@@ -13,8 +13,8 @@ import zarr
 from numpy.typing import NDArray
 from zarr.abc.store import ByteRequest, SuffixByteRequest
 
-from bf16codecs._buffers import Bytes
-from bf16codecs._messages import advised
+from bf16codecs._base.buffers import Bytes
+from bf16codecs._base.messages import advised
 from bf16codecs.errors import CorruptDataError, StoreError
 
 __all__ = [

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from based_models import write_steps
-from bf16codecs import _memory, bench
+from bf16codecs import bench
+from bf16codecs._base import memory as _memory
 from bf16codecs.bench import peers, plan
 from bf16codecs.bench.contenders import Contender
 from bf16codecs.bench.data import payload_of, sample_of

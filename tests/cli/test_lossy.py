@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from bf16codecs._half import HalfLoss
+from bf16codecs._base.half import HalfLoss
 from invoked import done, info_table, refused, run
 
 WEIGHTS = np.random.default_rng(0).normal(0, 0.02, (70, 30)).astype("f4")

@@ -215,7 +215,7 @@ def test_later_signals_are_raised_as_well() -> None:
     """What never looks at the note ends by the second one if the first was lost."""
     before = """
 import os, weakref
-from bf16codecs import _interrupt
+from bf16codecs._base import interrupt as _interrupt
 import bf16codecs.store.opening
 clock = 0.0
 _interrupt.time = type("Clock", (), {"monotonic": staticmethod(lambda: clock)})

@@ -208,7 +208,7 @@ def test_terminals_without_a_size_are_taken_for_80_columns(monkeypatch):
 
 def test_where_nothing_is_shortened_names_are_not_compared(monkeypatch, capsys):
     """As in a pipe, which gets all of a model's names."""
-    monkeypatch.setattr("bf16codecs._tables._PARTS", None)
+    monkeypatch.setattr("bf16codecs._base.tables._PARTS", None)
     names = [f"model.layers.{i}.self_attn.o_proj.weight" for i in range(3)]
     print_table([Column("tensor", is_text=True)], [[name] for name in names])
     assert capsys.readouterr().out.split() == ["tensor", *names]

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bf16codecs._half import HalfLoss, from_half, to_half
+from bf16codecs._base.half import HalfLoss, from_half, to_half
 from looping import for_each
 
 EVERY = np.arange(1 << 16, dtype="<u2")

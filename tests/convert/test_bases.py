@@ -23,7 +23,8 @@ from based_models import (
     write_nearby,
     write_steps,
 )
-from bf16codecs import _limits, open_model
+from bf16codecs import open_model
+from bf16codecs._base import limits as _limits
 from bf16codecs.convert import safetensors_to_zarr
 from bf16codecs.errors import StoreError
 from folders import names_in

@@ -19,7 +19,7 @@ from safetensors.numpy import save_file
 from zarr.storage import LocalStore, ZipStore
 
 from bf16codecs import open_model
-from bf16codecs._half import HalfLoss, from_half, to_half
+from bf16codecs._base.half import HalfLoss, from_half, to_half
 from bf16codecs.convert import (
     rebase_store,
     safetensors_to_hdf5,

@@ -27,7 +27,8 @@ from based_models import (
     total_size,
     write_nearby,
 )
-from bf16codecs import _bfloat16, open_model
+from bf16codecs import open_model
+from bf16codecs._base import bfloat16 as _bfloat16
 from bf16codecs.convert import repeated
 from bf16codecs.safetensors import open_source
 from bf16codecs.store import StoreError

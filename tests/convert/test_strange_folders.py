@@ -235,8 +235,8 @@ def test_what_all_stores_expand_to_is_limited(tmp_path: Path, monkeypatch) -> No
         array = np.zeros((512, 512), "float32")
         write_safetensors(tmp_path / "model" / f"{name}.safetensors", {"w": array})
     pack_hugging_face(tmp_path / "model", tmp_path / "packed")
-    monkeypatch.setattr("bf16codecs._limits._SMALL", 3 << 19)
-    monkeypatch.setattr("bf16codecs._limits._RATIO", 16)
+    monkeypatch.setattr("bf16codecs._base.limits._SMALL", 3 << 19)
+    monkeypatch.setattr("bf16codecs._base.limits._RATIO", 16)
     with pytest.raises(LimitError, match=r"the files in its stores: .* no model shrinks so much"):
         unpack_hugging_face(tmp_path / "packed", tmp_path / "back")
     unpack_hugging_face(tmp_path / "packed", tmp_path / "back", max_bytes=1 << 21)

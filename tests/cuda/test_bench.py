@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bf16codecs import _interrupt, codecs
-from bf16codecs._tables import Layout
+from bf16codecs import codecs
+from bf16codecs._base import interrupt as _interrupt
+from bf16codecs._base.tables import Layout
 from bf16codecs.bench import sample_of
 from bf16codecs.bench.gpu import study, variants
 from bf16codecs.bench.gpu.decoders import OwnFrames

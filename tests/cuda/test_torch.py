@@ -24,7 +24,7 @@ from lazy_models import weights, write_safetensors
 torch = lazily("torch")
 bf16torch = lazily("bf16codecs.torch")
 reader = lazily("bf16codecs.torch.checkpoint.reader")
-tensors = lazily("bf16codecs._torch_tensors")
+tensors = lazily("bf16codecs._base.torch_tensors")
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("needs_torch")]
 

@@ -12,7 +12,7 @@ import pytest
 import zarr.storage
 
 import bf16codecs
-from bf16codecs._messages import named_errors
+from bf16codecs._base.messages import named_errors
 from bf16codecs.errors import ServerError, StoreError
 from bits import assert_same_bits
 from invoked import refused

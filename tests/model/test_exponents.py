@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from bf16codecs import _dtypes, _fields
+from bf16codecs._base import dtypes as _dtypes
+from bf16codecs._base import fields as _fields
 from bf16codecs.model.exponents import Exponents
 
 

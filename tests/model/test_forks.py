@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import bf16codecs
-from bf16codecs import _forks
+from bf16codecs._base import forks as _forks
 from bf16codecs.convert import safetensors_to_hdf5, safetensors_to_zarr, verify_store
 from checkout import ROOT
 from looping import for_each

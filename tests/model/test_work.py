@@ -233,11 +233,11 @@ def test_as_many_chunks_at_a_time_as_memory_allows(
     here = {threading.get_ident()}
     with bf16codecs.open_model(store) as model:
         for read in (*reads, lambda w: model.load()["w"]):
-            monkeypatch.setattr("bf16codecs._threads.IN_FLIGHT_BYTES", 8 * CHUNK)
+            monkeypatch.setattr("bf16codecs._base.threads.IN_FLIGHT_BYTES", 8 * CHUNK)
             decoders.clear()
             expected = read(model["w"])
             assert decoders - here, "nothing was decoded in parallel"
-            monkeypatch.setattr("bf16codecs._threads.IN_FLIGHT_BYTES", 2 * CHUNK - 1)
+            monkeypatch.setattr("bf16codecs._base.threads.IN_FLIGHT_BYTES", 2 * CHUNK - 1)
             decoders.clear()
             assert (read(model["w"]) == expected).all()
             assert decoders == here

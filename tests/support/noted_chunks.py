@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bf16codecs._buffers import Bytes, ThreadBuffer
+from bf16codecs._base.buffers import Bytes, ThreadBuffer
+from bf16codecs._base.threads import run_all
 from bf16codecs._chunks import heads
 from bf16codecs._chunks.array import ArrayReader, ChunkedArray, Index, Located
 from bf16codecs._chunks.blocks import block_runs
@@ -35,7 +36,6 @@ from bf16codecs._chunks.steps import StepsArray, StepView, step_nbytes
 from bf16codecs._chunks.stored import AtMost, InMemory, Range, Request, Source, StoredChunk
 from bf16codecs._chunks.touched import touched_ranges
 from bf16codecs._chunks.wanted import Wanted
-from bf16codecs._threads import run_all
 from native_core import core
 
 __all__ = [
@@ -91,7 +91,7 @@ def let_heads_be_small(patch: pytest.MonkeyPatch) -> None:
 
 def allow_few_ancestors(patch: pytest.MonkeyPatch) -> None:
     """Lower the limit of what a version may come from."""
-    patch.setattr("bf16codecs._limits._SMALL", 1 << 16)
+    patch.setattr("bf16codecs._base.limits._SMALL", 1 << 16)
 
 
 def note_decoded(patch: pytest.MonkeyPatch) -> list[int]:

@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import bf16codecs
-from bf16codecs._dtypes import DTYPE_BITS, DTYPE_NAMES
-from bf16codecs._limits import is_addressable
+from bf16codecs._base.dtypes import DTYPE_BITS, DTYPE_NAMES
+from bf16codecs._base.limits import is_addressable
 from bf16codecs.store.entries import ROUNDED
 from store_fuzz_seeds import SEEDS, STEP
 

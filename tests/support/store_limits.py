@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bf16codecs import _limits
+from bf16codecs._base import limits as _limits
 
 
 def lower_limits(monkeypatch: pytest.MonkeyPatch, floor: int, ratio: int | None = None) -> None:

@@ -10,7 +10,7 @@ from matplotlib import pyplot as plt
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from bf16codecs._messages import counted
+from bf16codecs._base.messages import counted
 from bf16codecs.analysis.plots.labels import place_labels
 from bf16codecs.analysis.plots.style import axes_for
 

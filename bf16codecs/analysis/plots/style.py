@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from bf16codecs._fields import FIELDS, bit_labels
-from bf16codecs._messages import from_extra
-from bf16codecs._paths import last_name
+from bf16codecs._base.fields import FIELDS, bit_labels
+from bf16codecs._base.messages import from_extra
+from bf16codecs._base.paths import last_name
 from bf16codecs.analysis.results import Analysis, GroupAnalysis, TensorAnalysis
 
 with from_extra("plot", "bf16codecs.analysis.plots"):

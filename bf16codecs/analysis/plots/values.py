@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bf16codecs._fields import FIELDS
+from bf16codecs._base.fields import FIELDS
 from bf16codecs.analysis.plots.style import Group, axes_for, bit_axis, name_of
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from bf16codecs import _core
-from bf16codecs._messages import counted
+from bf16codecs._base.messages import counted
 from bf16codecs.bench.data import Bytes
 from bf16codecs.bench.gpu.variants import Frame, Variant, frames_of, planes_of
 from bf16codecs.bench.gpu.work import Work

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from bf16codecs import _interrupt
-from bf16codecs._dtypes import DTYPE_NAMES
+from bf16codecs._base import interrupt as _interrupt
+from bf16codecs._base.dtypes import DTYPE_NAMES
 from bf16codecs._files import disk_size
 from bf16codecs.bench.data import Bytes
 from bf16codecs.bench.gpu.work import LEAST_SECONDS, Piece, Work

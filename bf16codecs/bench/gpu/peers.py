@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from bf16codecs._messages import one_line
+from bf16codecs._base.messages import one_line
 from bf16codecs.bench.gpu.decoders import Decoder
 from bf16codecs.bench.gpu.work import Work
 from bf16codecs.cuda.memory import Memory

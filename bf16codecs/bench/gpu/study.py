@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import partial
 from tempfile import gettempdir
 
-from bf16codecs import _interrupt
-from bf16codecs._arguments import for_caller
-from bf16codecs._messages import one_line
+from bf16codecs._base import interrupt as _interrupt
+from bf16codecs._base.arguments import for_caller
+from bf16codecs._base.messages import one_line
 from bf16codecs.bench.contenders import MEMCPY
 from bf16codecs.bench.data import Sample
 from bf16codecs.bench.gpu.decoders import Decoder, OwnFrames, encoded

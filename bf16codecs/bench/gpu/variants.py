@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bf16codecs import _core, codecs
-from bf16codecs._messages import counted, few
+from bf16codecs._base.messages import counted, few
 from bf16codecs.bench.data import Bytes
 
 __all__ = ["Frame", "OnHostError", "Variant", "frames_of", "planes_of", "variants"]

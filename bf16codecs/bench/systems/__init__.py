@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from bf16codecs._paths import given_path
+from bf16codecs._base.paths import given_path
 from bf16codecs.bench.contenders import Contender, memcpy
 from bf16codecs.bench.data import Payload, payload_of
 from bf16codecs.bench.defaults import SYSTEM_NBYTES

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 
 from bf16codecs import _core
-from bf16codecs._threads import run_ahead
+from bf16codecs._base.threads import run_ahead
 from bf16codecs.bench.contenders import Contender
 from bf16codecs.bench.data import Bytes, Payload
 from bf16codecs.codecs import decode

@@ -8,7 +8,7 @@ from typing import Any
 import numcodecs
 import numpy as np
 
-from bf16codecs._half import HalfLoss, from_half, to_half
+from bf16codecs._base.half import HalfLoss, from_half, to_half
 from bf16codecs.bench.contenders import Contender, of_codec
 from bf16codecs.bench.data import Bytes, Payload
 from bf16codecs.bench.systems.blocks import in_blocks

@@ -8,8 +8,8 @@ from functools import partial
 import numcodecs
 import numpy as np
 
-from bf16codecs._memory import give_back_freed_memory, no_peak_because, peak_memory
-from bf16codecs._threads import codec_threads
+from bf16codecs._base.memory import give_back_freed_memory, no_peak_because, peak_memory
+from bf16codecs._base.threads import codec_threads
 from bf16codecs.bench.contenders import Contender, of_codec
 from bf16codecs.bench.data import Bytes, Payload
 from bf16codecs.bench.isolated import in_a_process

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from bf16codecs._limits import Limits, stored_limit
-from bf16codecs._messages import damaged, named_damage, named_errors
+from bf16codecs._base.limits import Limits, stored_limit
+from bf16codecs._base.messages import damaged, named_damage, named_errors
 from bf16codecs.errors import CorruptDataError
 from bf16codecs.zarr.inflation import chunk_check
 from bf16codecs.zarr.shards import ENTRY_BYTES

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from bf16codecs._paths import absolute, given_path
+from bf16codecs._base.paths import absolute, given_path
 from bf16codecs.convert.orbax.layout import MARKERS, is_orbax, parent_checkpoint
 from bf16codecs.errors import StoreError
 from bf16codecs.store.addresses import path_of

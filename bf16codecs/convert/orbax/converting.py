@@ -7,8 +7,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from bf16codecs._limits import Limits
-from bf16codecs._paths import absolute, given_path, resolved
+from bf16codecs._base.limits import Limits
+from bf16codecs._base.paths import absolute, given_path, resolved
 from bf16codecs.convert.orbax.choosing import local_checkpoint
 from bf16codecs.convert.orbax.source import open_checkpoint
 from bf16codecs.convert.storing import safetensors_to_zarr

@@ -12,10 +12,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bf16codecs._base.limits import MAX_DEPTH
+from bf16codecs._base.messages import few
+from bf16codecs._base.paths import absolute, and_parents
 from bf16codecs._files import open_to_read
-from bf16codecs._limits import MAX_DEPTH
-from bf16codecs._messages import few
-from bf16codecs._paths import absolute, and_parents
 from bf16codecs.errors import StoreError
 
 __all__ = [

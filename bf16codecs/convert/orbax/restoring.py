@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from bf16codecs._limits import Limits
-from bf16codecs._messages import one_line
-from bf16codecs._paths import given_path
-from bf16codecs._threads import codec_threads
+from bf16codecs._base.limits import Limits
+from bf16codecs._base.messages import one_line
+from bf16codecs._base.paths import given_path
+from bf16codecs._base.threads import codec_threads
 from bf16codecs.convert.bases import local_chain
 from bf16codecs.convert.checks import check_restored_size
 from bf16codecs.convert.orbax.arrays import ArrayOpener, Scratch, write_database

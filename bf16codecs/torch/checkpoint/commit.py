@@ -15,9 +15,9 @@ from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.planner import WriteItemType
 from torch.distributed.checkpoint.storage import WriteResult
 
+from bf16codecs._base.messages import few
 from bf16codecs._chunks.grid import ArrayPlan
 from bf16codecs._digests import Digests
-from bf16codecs._messages import few
 from bf16codecs.convert.bases import Base, check_not_base, opened_base
 from bf16codecs.convert.plan import NoCommonTensorError
 from bf16codecs.convert.rebasing import files_in

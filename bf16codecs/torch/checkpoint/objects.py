@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import torch
 
-from bf16codecs._messages import few, one_line
+from bf16codecs._base.messages import few, one_line
 from bf16codecs.errors import StoreError
 
 __all__ = ["harmless"]

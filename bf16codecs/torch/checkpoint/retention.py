@@ -9,9 +9,9 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bf16codecs._arguments import as_integer
-from bf16codecs._messages import one_line
-from bf16codecs._paths import absolute
+from bf16codecs._base.arguments import as_integer
+from bf16codecs._base.messages import one_line
+from bf16codecs._base.paths import absolute
 from bf16codecs._replace import WorkingFolder
 from bf16codecs._sync import sync
 from bf16codecs.convert.foreign import foreign_name

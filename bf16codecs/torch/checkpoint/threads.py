@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from bf16codecs._threads import configured_threads
+from bf16codecs._base.threads import configured_threads
 
 __all__ = ["Place", "own_place", "own_threads", "sharing"]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bf16codecs import _core
-from bf16codecs._arguments import argument, as_integer
+from bf16codecs._base.arguments import argument, as_integer
 from bf16codecs.errors import LimitError, StoreError
 
 __all__ = [

@@ -69,7 +69,7 @@ def as_array(value: Any) -> Any:
     name = str(value.dtype).removeprefix("torch.")
     if str(value.layout) != "torch.strided" or value.device.type == "meta":
         raise TypeError(f"a tensor in layout {value.layout} on {value.device} has no array")
-    from bf16codecs._torch_tensors import plain_tensor
+    from bf16codecs._base.torch_tensors import plain_tensor
 
     tensor = plain_tensor(value).detach().cpu().resolve_conj().resolve_neg()
     try:

@@ -14,7 +14,7 @@ from importlib import import_module
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-from bf16codecs._names import FRAME_CODECS, PREFIX, RUN_LENGTH_ID
+from bf16codecs._base.names import FRAME_CODECS, PREFIX, RUN_LENGTH_ID
 
 TYPE_CHECKING = False  # of `typing`, which bf16codecs/__init__.py tells of
 if TYPE_CHECKING:

@@ -11,10 +11,11 @@ from contextlib import closing, contextmanager, suppress
 from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
-from bf16codecs import _core, _interrupt
-from bf16codecs._arguments import as_integer
-from bf16codecs._forks import make_lock
-from bf16codecs._limits import IN_FLIGHT_BYTES
+from bf16codecs import _core
+from bf16codecs._base import interrupt as _interrupt
+from bf16codecs._base.arguments import as_integer
+from bf16codecs._base.forks import make_lock
+from bf16codecs._base.limits import IN_FLIGHT_BYTES
 
 __all__ = [
     "MAX_THREADS",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
 
-from bf16codecs._shown import printable
+from bf16codecs._base.shown import printable
 
 __all__ = ["Column", "Layout", "shortened", "table_lines"]
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bf16codecs._messages import from_extra
+from bf16codecs._base.messages import from_extra
 
 with from_extra("torch", "PyTorch's tensors"):
     import torch

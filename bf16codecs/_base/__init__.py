@@ -1,0 +1,1 @@
+"""What every other part uses: buffers, data types, limits, messages, paths, threads."""
