@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 from bf16codecs._base.dtypes import DTYPE_BITS
 from bf16codecs._base.limits import MAX_METADATA_BYTES
 from bf16codecs._base.messages import counted
-from bf16codecs._files import open_to_read
+from bf16codecs._files.reading import open_to_read
 from bf16codecs.errors import SafetensorsError, StoreError
 
 __all__ = [

@@ -25,7 +25,7 @@ from bf16codecs._base.messages import counted, from_extra
 from bf16codecs._base.paths import absolute, given_path
 from bf16codecs._base.threads import codec_threads
 from bf16codecs._chunks.grid import Piece
-from bf16codecs._digests import Digests, FileHash
+from bf16codecs._files.digests import Digests, FileHash
 from bf16codecs.convert import safetensors_to_zarr as _safetensors_to_zarr
 from bf16codecs.convert.pieces import Progress, read_chunk
 from bf16codecs.convert.pipeline import Encoded, Engine, Packed

@@ -16,9 +16,9 @@ from bf16codecs._base.arguments import for_caller
 from bf16codecs._base.dtypes import DTYPE_BITS
 from bf16codecs._base.messages import few
 from bf16codecs._base.paths import given_path, index_suffix
-from bf16codecs._digests import Digests
-from bf16codecs._files import read_at
-from bf16codecs._replace import open_unreplaced, recover_missing
+from bf16codecs._files.digests import Digests
+from bf16codecs._files.publish import open_unreplaced, recover_missing
+from bf16codecs._files.reading import read_at
 from bf16codecs._safetensors_header import (
     MAX_HEADER_BYTES,
     Header,

@@ -22,7 +22,7 @@ from bf16codecs._chunks.stored import (
     Source,
     StoredChunk,
 )
-from bf16codecs._files import Folder, SharedFile, read_at
+from bf16codecs._files.reading import Folder, SharedFile, read_at
 from bf16codecs.errors import StoreError
 
 __all__ = [

@@ -23,7 +23,7 @@ from bf16codecs._base.messages import damaged, named_damage, one_line
 from bf16codecs._base.paths import absolute
 from bf16codecs._chunks.sources import LocalChunk, LocalKeys, OpenPart
 from bf16codecs._chunks.stored import AtMost, InMemory, Request
-from bf16codecs._files import SharedFile, read_at
+from bf16codecs._files.reading import SharedFile, read_at
 from bf16codecs.errors import CorruptDataError, StoreError
 
 __all__ = ["ZipSource", "damaged_zip"]

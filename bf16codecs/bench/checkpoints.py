@@ -21,7 +21,7 @@ from typing import Any
 from bf16codecs._base import interrupt as _interrupt
 from bf16codecs._base.dtypes import DTYPE_BITS
 from bf16codecs._base.paths import given_path, require_folder_of
-from bf16codecs._files import disk_size
+from bf16codecs._files.reading import disk_size
 from bf16codecs.convert import (
     append_to_run,
     hdf5_to_safetensors,

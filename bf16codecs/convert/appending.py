@@ -13,7 +13,7 @@ from bf16codecs._base.buffers import Bytes, ThreadBuffer
 from bf16codecs._chunks.array import ArrayReader
 from bf16codecs._chunks.grid import ArrayPlan, Piece, chunk_counts, grid_indices
 from bf16codecs._chunks.steps import StepView
-from bf16codecs._digests import Digests
+from bf16codecs._files.digests import Digests
 from bf16codecs._frames import decode
 from bf16codecs._growing import Version
 from bf16codecs.convert.checks import check_chunk_count, stored_index

@@ -10,8 +10,8 @@ from io import FileIO
 from pathlib import Path
 
 from bf16codecs._base.limits import MAX_DEPTH
-from bf16codecs._files import Folder, open_to_read
-from bf16codecs._replace import is_working_name
+from bf16codecs._files.publish import is_working_name
+from bf16codecs._files.reading import Folder, open_to_read
 from bf16codecs.errors import StoreError
 
 __all__ = ["Tree", "list_tree"]

@@ -18,9 +18,9 @@ from bf16codecs._base.arguments import for_caller
 from bf16codecs._base.limits import DEFAULT_LIMITS
 from bf16codecs._base.messages import few, one_line
 from bf16codecs._base.paths import and_parents, given_path, resolved
-from bf16codecs._digests import kinds_of
-from bf16codecs._files import Folder, disk_size
-from bf16codecs._replace import WORKING_PREFIX
+from bf16codecs._files.digests import kinds_of
+from bf16codecs._files.publish import WORKING_PREFIX
+from bf16codecs._files.reading import Folder, disk_size
 from bf16codecs.convert.defaults import DEFAULT_CHUNK_SIZE
 from bf16codecs.convert.folders import Tree, list_tree
 from bf16codecs.convert.packed import (

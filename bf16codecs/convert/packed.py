@@ -16,8 +16,8 @@ from typing import Any
 from bf16codecs._base import interrupt as _interrupt
 from bf16codecs._base.arguments import for_caller
 from bf16codecs._base.limits import MAX_DEPTH, MAX_METADATA_BYTES, check_metadata
-from bf16codecs._digests import Digests, FileHash
-from bf16codecs._files import Folder
+from bf16codecs._files.digests import Digests, FileHash
+from bf16codecs._files.reading import Folder
 from bf16codecs.convert.folders import Tree, list_tree
 from bf16codecs.convert.summary import Progress
 from bf16codecs.errors import (

@@ -12,7 +12,7 @@ from bf16codecs._base.buffers import Bytes, ThreadBuffer
 from bf16codecs._base.half import HalfLoss
 from bf16codecs._base.messages import counted, one_line
 from bf16codecs._chunks.grid import Piece
-from bf16codecs._digests import Digests
+from bf16codecs._files.digests import Digests
 from bf16codecs.convert.bases import Base
 from bf16codecs.convert.checks import check_chunk_count
 from bf16codecs.convert.damages import NO_DAMAGE

@@ -19,8 +19,8 @@ from bf16codecs._base.limits import Limits
 from bf16codecs._base.names import FRAME_CODECS
 from bf16codecs._base.paths import given_path
 from bf16codecs._chunks.array import ArrayReader
-from bf16codecs._digests import Digests
-from bf16codecs._replace import recover
+from bf16codecs._files.digests import Digests
+from bf16codecs._files.publish import recover
 from bf16codecs.convert.checks import check_restored_size, stored_index
 from bf16codecs.convert.defaults import DEFAULT_CHUNK_SIZE
 from bf16codecs.convert.foreign import foreign_attribute

@@ -16,9 +16,9 @@ from bf16codecs._base.limits import MAX_GROUP
 from bf16codecs._base.names import PREFIX
 from bf16codecs._base.paths import given_path
 from bf16codecs._base.threads import codec_threads
-from bf16codecs._digests import kinds_of
-from bf16codecs._files import disk_size
-from bf16codecs._replace import recover_missing
+from bf16codecs._files.digests import kinds_of
+from bf16codecs._files.publish import recover_missing
+from bf16codecs._files.reading import disk_size
 from bf16codecs.convert.appending import Step, add_step
 from bf16codecs.convert.defaults import DEFAULT_GROUP, DEFAULT_STEP_SIZE
 from bf16codecs.convert.run_members import check_series

@@ -14,7 +14,7 @@ from bf16codecs._base.arguments import as_integer
 from bf16codecs._base.messages import counted
 from bf16codecs._base.paths import given_path
 from bf16codecs._base.threads import codec_threads
-from bf16codecs._digests import kinds_of
+from bf16codecs._files.digests import kinds_of
 from bf16codecs.convert.bases import Base, check_not_base, opened_base
 from bf16codecs.convert.checks import differing_names, stored_index
 from bf16codecs.convert.defaults import DEFAULT_CHUNK_SIZE

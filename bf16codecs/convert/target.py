@@ -17,9 +17,9 @@ from bf16codecs._base import interrupt as _interrupt
 from bf16codecs._base.arguments import for_caller
 from bf16codecs._base.messages import DAMAGE_ADVICE, counted, one_line
 from bf16codecs._base.paths import absolute, names_folder, require_folder_of, resolved
-from bf16codecs._journal import journal_of, settle_journal
-from bf16codecs._replace import WORKING_PREFIX, WorkingFolder, recover
-from bf16codecs._sync import sync_tree
+from bf16codecs._files.journal import journal_of, settle_journal
+from bf16codecs._files.publish import WORKING_PREFIX, WorkingFolder, recover
+from bf16codecs._files.sync import sync_tree
 from bf16codecs.convert.foreign import foreign_name
 from bf16codecs.errors import BF16CodecsError, LeftoverWarning
 from bf16codecs.store.kinds import (

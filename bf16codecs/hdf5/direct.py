@@ -41,7 +41,7 @@ from bf16codecs._chunks.indexing import Axis, as_index
 from bf16codecs._chunks.library import LibraryArray
 from bf16codecs._chunks.sources import FilePart, FileSource
 from bf16codecs._chunks.stored import InMemory
-from bf16codecs._files import HAS_PREADV, SharedFile
+from bf16codecs._files.reading import HAS_PREADV, SharedFile
 from bf16codecs.codecs import FrameCodec
 from bf16codecs.errors import LimitError, StoreError
 from bf16codecs.hdf5.dataset import Compression, read_region

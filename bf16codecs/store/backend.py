@@ -16,7 +16,7 @@ from bf16codecs._chunks.array import ArrayReader
 from bf16codecs._chunks.converted import rounded_array, widened_array
 from bf16codecs._chunks.grid import ArrayPlan, Piece
 from bf16codecs._chunks.pieces import KeptPiece, PiecewiseArray, RangeReader
-from bf16codecs._digests import Digests
+from bf16codecs._files.digests import Digests
 from bf16codecs.errors import StoreError
 from bf16codecs.safetensors import Header, TensorInfo, parse_header
 from bf16codecs.store.checks import (

@@ -12,8 +12,8 @@ from typing import Any
 
 from bf16codecs._base.half import HalfLoss
 from bf16codecs._base.messages import counted, named_errors
-from bf16codecs._digests import Digests
-from bf16codecs._files import disk_size
+from bf16codecs._files.digests import Digests
+from bf16codecs._files.reading import disk_size
 from bf16codecs.store.addresses import kind_of_address, path_of
 from bf16codecs.store.backend import Storage, StoreReader
 from bf16codecs.store.entries import ROUNDED, BaseReference, StoredFile, array_loss, loss_entry

@@ -12,7 +12,7 @@ from typing import Any
 
 from bf16codecs._base.half import HalfLoss
 from bf16codecs._base.names import PREFIX
-from bf16codecs._digests import Digests
+from bf16codecs._files.digests import Digests
 from bf16codecs.errors import StoreError
 from bf16codecs.safetensors import DTYPE_BITS, is_plain_name
 

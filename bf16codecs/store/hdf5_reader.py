@@ -20,7 +20,7 @@ from bf16codecs._base.messages import advised, causes, damaged, named_errors, on
 from bf16codecs._chunks.array import ArrayReader
 from bf16codecs._chunks.based import BaseReader
 from bf16codecs._chunks.pieces import LazyBase
-from bf16codecs._journal import Journal, carry_out_journal, journal_of
+from bf16codecs._files.journal import Journal, carry_out_journal, journal_of
 from bf16codecs.errors import BF16CodecsError, StoreError
 from bf16codecs.hdf5.direct import Decoding, dataset_array
 from bf16codecs.hdf5.filters import codec_level, codec_name

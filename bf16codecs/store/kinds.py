@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from bf16codecs._base.paths import given_path, index_suffix
-from bf16codecs._journal import HDF5_MAGIC
-from bf16codecs._replace import recover_missing
+from bf16codecs._files.journal import HDF5_MAGIC
+from bf16codecs._files.publish import recover_missing
 
 __all__ = [
     "FOREIGN_SUFFIXES",

@@ -19,7 +19,7 @@ from bf16codecs._base.paths import given_path
 from bf16codecs._chunks.sources import FolderSource, LocalKeys
 from bf16codecs._chunks.wanted import base_advice
 from bf16codecs._chunks.zipped import ZipSource
-from bf16codecs._replace import open_unreplaced
+from bf16codecs._files.publish import open_unreplaced
 from bf16codecs.errors import BF16CodecsError, StoreError
 from bf16codecs.store.addresses import kind_of_address, path_of, refuse_hdf5
 from bf16codecs.store.backend import StoreReader

@@ -10,9 +10,9 @@ from io import FileIO
 from pathlib import Path
 
 from bf16codecs._chunks.sources import FolderSource, LocalChunk
-from bf16codecs._files import write_all
-from bf16codecs._held import HeldFolder
-from bf16codecs._lock import LifeLock, refuse_taken, take_lock
+from bf16codecs._files.held import HeldFolder
+from bf16codecs._files.locks import LifeLock, refuse_taken, take_lock
+from bf16codecs._files.reading import write_all
 from bf16codecs.errors import StoreError
 from bf16codecs.store.paths import STEP_PATH
 from bf16codecs.store.run_writer import Write

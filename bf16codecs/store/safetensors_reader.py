@@ -17,8 +17,8 @@ from bf16codecs._chunks.grid import ArrayPlan
 from bf16codecs._chunks.sources import FilePart, FileSource
 from bf16codecs._chunks.stored import InMemory
 from bf16codecs._chunks.stored import Source as ChunkSource
-from bf16codecs._digests import Digests, FileHash, kinds_of
-from bf16codecs._files import SharedFile, read_at
+from bf16codecs._files.digests import Digests, FileHash, kinds_of
+from bf16codecs._files.reading import SharedFile, read_at
 from bf16codecs.errors import SafetensorsError, StoreError
 from bf16codecs.safetensors import Source, SourceFile, open_source
 from bf16codecs.store.backend import StoreReader

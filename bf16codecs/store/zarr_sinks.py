@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from bf16codecs._base.forks import make_lock
-from bf16codecs._files import reserve, write_all
-from bf16codecs._sync import sync
+from bf16codecs._files.reading import reserve, write_all
+from bf16codecs._files.sync import sync
 
 __all__ = ["FolderSink", "SharedFolder", "Sink", "ZipSink", "make_folder"]
 

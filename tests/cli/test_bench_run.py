@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from based_models import write_nearby
-from bf16codecs._files import disk_size
+from bf16codecs._files.reading import disk_size
 from bf16codecs.bench import measure_run
 from bf16codecs.cli import main
 from bf16codecs.convert import safetensors_to_run, safetensors_to_zarr

@@ -12,7 +12,7 @@ import pytest
 import zarr
 
 from based_models import write_nearby
-from bf16codecs._files import disk_size
+from bf16codecs._files.reading import disk_size
 from bf16codecs.safetensors import read_header
 from invoked import CONVERTERS, done, info_table, refused
 from models import write_model

@@ -81,7 +81,7 @@ def test_little_memory(tmp_path: Path, demo_model: Path, run_python, command: st
 EXHAUSTED = """
 import resource
 from pathlib import Path
-from bf16codecs._replace import WorkingFolder
+from bf16codecs._files.publish import WorkingFolder
 
 working = WorkingFolder.make(Path("."), durable=True)
 working.new.mkdir()

@@ -15,7 +15,7 @@ from blake3 import blake3
 
 import bf16codecs
 import tiers
-from bf16codecs import _digests
+from bf16codecs._files import digests as _digests
 from bf16codecs.convert import (
     append_to_run,
     rebase_store,

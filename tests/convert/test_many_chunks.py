@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bf16codecs import _replace
+from bf16codecs._files import publish as _replace
 from bf16codecs.convert import (
     append_to_run,
     checks,

@@ -118,7 +118,7 @@ def test_deep_folders(folder: Path, packed: Path) -> None:
 LEAVE = """
 import os, sys
 from pathlib import Path
-from bf16codecs._replace import WorkingFolder
+from bf16codecs._files.publish import WorkingFolder
 working = WorkingFolder.make(Path(sys.argv[1]), durable=False)
 working.new.write_text("half of a store")
 os._exit(0)

@@ -16,7 +16,7 @@ import pytest
 import zarr
 
 import bf16codecs
-from bf16codecs import _journal
+from bf16codecs._files import journal as _journal
 from bf16codecs.convert import (
     append_to_run,
     safetensors_to_run,

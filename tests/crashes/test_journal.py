@@ -23,7 +23,8 @@ import pytest
 
 import bf16codecs
 import tiers
-from bf16codecs import _journal, _journaled
+from bf16codecs._files import journal as _journal
+from bf16codecs._files import journaled as _journaled
 from bf16codecs.convert import append_to_run, safetensors_to_hdf5, verify_store
 from bf16codecs.errors import BF16CodecsError, StoreError
 from invoked import run
@@ -350,7 +351,7 @@ def test_kill(tmp_path: Path, run_python) -> None:
     path.write_bytes(b"before")
     code = f"""
 import os, signal
-from bf16codecs import _journaled
+from bf16codecs._files import journaled as _journaled
 from pathlib import Path
 write, left = os.write, [b"behind the end", b"the journal"]
 def kill(*args):

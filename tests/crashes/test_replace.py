@@ -19,7 +19,8 @@ from unittest.mock import Mock
 import pytest
 from click.testing import CliRunner
 
-from bf16codecs import _replace, cli, open_model
+from bf16codecs import cli, open_model
+from bf16codecs._files import publish as _replace
 from bf16codecs.convert import (
     safetensors_to_hdf5,
     safetensors_to_zarr,
@@ -257,7 +258,7 @@ def test_no_sync_flushes_nothing(
     shutil.copy(new, "step2.safetensors")
     flushed: list[int] = []
     monkeypatch.setattr(os, "fsync", flushed.append)
-    monkeypatch.setattr("bf16codecs._sync.F_FULLFSYNC", None)
+    monkeypatch.setattr("bf16codecs._files.sync.F_FULLFSYNC", None)
     commands = [
         "st2zarr step1.safetensors m.zarr",
         "st2zarr step1.safetensors m.zip",

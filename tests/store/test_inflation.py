@@ -318,6 +318,6 @@ def test_a_file_that_cannot_be_read_is_no_damage(tmp_path, arrays, monkeypatch):
         with bf16codecs.open_model(path) as model:
             read(model["w"])
             with monkeypatch.context() as patch:
-                patch.setattr("bf16codecs._files._read_some", fail)
+                patch.setattr("bf16codecs._files.reading._read_some", fail)
                 with pytest.raises(OSError, match="tensor 'w': .*" + os.strerror(errno.EIO)):
                     read(model["w"])

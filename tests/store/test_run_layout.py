@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bf16codecs._digests import Digests
+from bf16codecs._files.digests import Digests
 from bf16codecs.errors import StepNotFoundError, StoreError
 from bf16codecs.store import StoreInfo
 from bf16codecs.store.entries import ROUNDED, StoredFile

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import zarr
 
-from bf16codecs import _rename
+from bf16codecs._files import rename as _rename
 from bf16codecs.convert import Summary, safetensors_to_zarr, verify_store, zarr_to_safetensors
 from bf16codecs.store import StoreError
 from bf16codecs.store.zarr_writer import ZarrWriter

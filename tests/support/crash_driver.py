@@ -29,7 +29,9 @@ from zarr.core.sync import cleanup_resources
 
 import bf16codecs
 from based_models import write_nearby
-from bf16codecs import _replace, _sync, convert
+from bf16codecs import convert
+from bf16codecs._files import publish as _replace
+from bf16codecs._files import sync as _sync
 from bf16codecs.convert import undo_append  # here, and not where memory fails
 from bf16codecs.errors import LeftoverWarning, StoreError
 from crashes import MOMENTS, OPERATIONS, Operation

@@ -17,7 +17,7 @@ import numpy as np
 
 from bf16codecs._base import interrupt as _interrupt
 from bf16codecs._base.dtypes import DTYPE_NAMES
-from bf16codecs._files import disk_size
+from bf16codecs._files.reading import disk_size
 from bf16codecs.bench.data import Bytes
 from bf16codecs.bench.gpu.work import LEAST_SECONDS, Piece, Work
 from bf16codecs.convert import safetensors_to_zarr

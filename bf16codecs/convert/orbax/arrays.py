@@ -24,7 +24,7 @@ from bf16codecs._base.forks import make_lock
 from bf16codecs._base.limits import DEFAULT_LIMITS, Limits
 from bf16codecs._base.memory import give_back_freed_memory
 from bf16codecs._base.messages import as_memory_error, damaged, from_extra, one_line
-from bf16codecs._files import read_at, write_all
+from bf16codecs._files.reading import read_at, write_all
 from bf16codecs.convert.orbax.bounds import check_chunks, check_memory, check_stored, is_longer
 from bf16codecs.convert.orbax.layout import MAX_DOCUMENT_BYTES, Place, too_many_documents
 from bf16codecs.errors import BF16CodecsError, CorruptDataError, StoreError

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from bf16codecs._base.limits import MAX_DEPTH
 from bf16codecs._base.messages import few
 from bf16codecs._base.paths import absolute, and_parents
-from bf16codecs._files import open_to_read
+from bf16codecs._files.reading import open_to_read
 from bf16codecs.errors import StoreError
 
 __all__ = [

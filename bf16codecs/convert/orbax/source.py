@@ -16,7 +16,7 @@ from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.forks import make_lock
 from bf16codecs._base.limits import DEFAULT_LIMITS, Limits
 from bf16codecs._base.messages import named_errors
-from bf16codecs._files import disk_size
+from bf16codecs._files.reading import disk_size
 from bf16codecs.convert.orbax.arrays import ArrayOpener, OrbaxArray, Scratch, read_database
 from bf16codecs.convert.orbax.layout import KEY, Checkpoint, read_checkpoint
 from bf16codecs.errors import StoreError

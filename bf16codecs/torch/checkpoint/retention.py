@@ -12,8 +12,8 @@ from pathlib import Path
 from bf16codecs._base.arguments import as_integer
 from bf16codecs._base.messages import one_line
 from bf16codecs._base.paths import absolute
-from bf16codecs._replace import WorkingFolder
-from bf16codecs._sync import sync
+from bf16codecs._files.publish import WorkingFolder
+from bf16codecs._files.sync import sync
 from bf16codecs.convert.foreign import foreign_name
 from bf16codecs.convert.rebasing import rebase_store
 from bf16codecs.convert.step_numbers import series_of

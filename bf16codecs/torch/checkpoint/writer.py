@@ -19,8 +19,8 @@ from bf16codecs import _core
 from bf16codecs._base.arguments import as_integer
 from bf16codecs._base.paths import absolute, given_path
 from bf16codecs._base.threads import codec_threads
-from bf16codecs._replace import recover_missing
-from bf16codecs._sync import make_folders
+from bf16codecs._files.publish import recover_missing
+from bf16codecs._files.sync import make_folders
 from bf16codecs.convert.bases import AUTO
 from bf16codecs.convert.defaults import DEFAULT_CHUNK_SIZE
 from bf16codecs.convert.target import check_store_name, target_errors

@@ -20,7 +20,7 @@ from torch.distributed.checkpoint.storage import WriteResult
 
 from bf16codecs._base.threads import run_ahead, worker_count
 from bf16codecs._chunks.grid import ArrayPlan
-from bf16codecs._sync import sync_files
+from bf16codecs._files.sync import sync_files
 from bf16codecs.errors import BaseMismatchError, BF16CodecsError
 from bf16codecs.store.choice import CodecChoice
 from bf16codecs.store.opening import Opening, open_any

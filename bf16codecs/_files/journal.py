@@ -17,8 +17,8 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from bf16codecs._lock import try_lock
-from bf16codecs._sync import flush, sync
+from bf16codecs._files.locks import try_lock
+from bf16codecs._files.sync import flush, sync
 from bf16codecs.errors import StoreError
 
 __all__ = [

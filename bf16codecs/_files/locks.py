@@ -9,7 +9,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from bf16codecs._held import HeldFolder
+from bf16codecs._files.held import HeldFolder
 
 __all__ = ["LifeLock", "refuse_taken", "take_lock", "try_lock"]
 

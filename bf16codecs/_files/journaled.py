@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from bf16codecs._base import interrupt as _interrupt
-from bf16codecs._journal import PAGE, Change, Journal, read_at, write_at
-from bf16codecs._sync import flush
+from bf16codecs._files.journal import PAGE, Change, Journal, read_at, write_at
+from bf16codecs._files.sync import flush
 from bf16codecs.errors import StoreError
 
 __all__ = ["JournaledFile"]

@@ -30,10 +30,10 @@ from typing import TypeVar
 
 from bf16codecs._base.limits import MANY_FILES
 from bf16codecs._base.paths import absolute
-from bf16codecs._held import HeldFolder
-from bf16codecs._lock import LifeLock
-from bf16codecs._rename import exchange, rename_new
-from bf16codecs._sync import sync
+from bf16codecs._files.held import HeldFolder
+from bf16codecs._files.locks import LifeLock
+from bf16codecs._files.rename import exchange, rename_new
+from bf16codecs._files.sync import sync
 from bf16codecs.errors import BF16CodecsError, ManyFilesWarning
 
 __all__ = [

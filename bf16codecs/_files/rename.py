@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from bf16codecs._held import HeldFolder
+from bf16codecs._files.held import HeldFolder
 
 __all__ = ["exchange", "rename_new"]
 

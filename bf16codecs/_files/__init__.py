@@ -1,0 +1,1 @@
+"""Files: reading, locks, replacement in one step, journals, flushing, digests."""
