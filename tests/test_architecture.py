@@ -25,7 +25,6 @@ ORDER = (
 #: The units that are several modules beside each other: all others are a module or a folder.
 UNITS = {
     "_base": "_configured _core errors",
-    "safetensors": "_safetensors_header",
     "codecs": "_frames _growing _run_length",
     "cli": "_commands __main__",
 }

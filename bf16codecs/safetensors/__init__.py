@@ -19,7 +19,8 @@ from bf16codecs._base.paths import given_path, index_suffix
 from bf16codecs._files.digests import Digests
 from bf16codecs._files.publish import open_unreplaced, recover_missing
 from bf16codecs._files.reading import read_at
-from bf16codecs._safetensors_header import (
+from bf16codecs.errors import SafetensorsError
+from bf16codecs.safetensors.header import (
     MAX_HEADER_BYTES,
     Header,
     TensorInfo,
@@ -32,7 +33,6 @@ from bf16codecs._safetensors_header import (
     parse_header,
     read_header,
 )
-from bf16codecs.errors import SafetensorsError
 
 __all__ = [
     "DTYPE_BITS",
