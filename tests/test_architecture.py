@@ -24,8 +24,7 @@ ORDER = (
 )
 #: The units that are several modules beside each other: all others are a module or a folder.
 UNITS = {
-    "_base": "_configured _core errors",
-    "codecs": "_frames _growing _run_length",
+    "_base": "_core errors",
     "cli": "_commands __main__",
 }
 #: The same for the native core, whose units are folders, single files, and a file with its parts

@@ -16,7 +16,7 @@ from bf16codecs._base.device_memory import Place
 from bf16codecs._chunks.array import ArrayReader, ChunkedArray, Index, Job, Located, Points, Work
 from bf16codecs._chunks.grid import chunk_counts, grid_indices
 from bf16codecs._chunks.indexing import Axis
-from bf16codecs._growing import directory_nbytes
+from bf16codecs.codecs.growing import directory_nbytes
 
 __all__ = ["StepView", "StepsArray", "step_nbytes"]
 

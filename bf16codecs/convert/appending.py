@@ -14,8 +14,8 @@ from bf16codecs._chunks.array import ArrayReader
 from bf16codecs._chunks.grid import ArrayPlan, Piece, chunk_counts, grid_indices
 from bf16codecs._chunks.steps import StepView
 from bf16codecs._files.digests import Digests
-from bf16codecs._frames import decode
-from bf16codecs._growing import Version
+from bf16codecs.codecs.frames import decode
+from bf16codecs.codecs.growing import Version
 from bf16codecs.convert.checks import check_chunk_count, stored_index
 from bf16codecs.convert.parents import candidates, choose_parent, max_depth
 from bf16codecs.convert.pieces import Progress, do_pieces, file_hash, read_chunk

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from bf16codecs._base.buffers import Bytes, ThreadBuffer
     from bf16codecs._chunks.grid import ArrayPlan
-    from bf16codecs._frames import FrameCodec
+    from bf16codecs.codecs.frames import FrameCodec
     from bf16codecs.store.delta import DeltaChain
 
 __all__ = [
@@ -111,7 +111,7 @@ class CodecChoice:
         import numpy as np
 
         from bf16codecs._base.buffers import layout_for
-        from bf16codecs._frames import FrameCodec
+        from bf16codecs.codecs.frames import FrameCodec
 
         self.check_difference()
         codec = self.for_dtype(layout_for(np.dtype(dtype)))

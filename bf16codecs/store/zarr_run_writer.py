@@ -14,7 +14,7 @@ from bf16codecs._base.interrupt import shielded
 from bf16codecs._base.messages import named_errors
 from bf16codecs._chunks.grid import ArrayPlan
 from bf16codecs._files.sync import sync_files
-from bf16codecs._growing import Version, directory_nbytes
+from bf16codecs.codecs.growing import Version, directory_nbytes
 from bf16codecs.errors import BF16CodecsError
 from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.paths import STEP_PATH

@@ -16,7 +16,7 @@ import numpy as np
 from numcodecs import Zstd
 
 from bf16codecs._files.sync import sync, sync_files, sync_names
-from bf16codecs._growing import directory_nbytes
+from bf16codecs.codecs.growing import directory_nbytes
 from bf16codecs.errors import StoreError
 from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.paths import STEP_PATH

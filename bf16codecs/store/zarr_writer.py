@@ -16,7 +16,7 @@ from numcodecs.abc import Codec
 from bf16codecs._base.buffers import Bytes, ThreadBuffer
 from bf16codecs._base.half import to_half
 from bf16codecs._chunks.grid import ArrayPlan, Piece
-from bf16codecs._frames import FrameCodec
+from bf16codecs.codecs.frames import FrameCodec
 from bf16codecs.store.choice import CodecChoice, encode_difference
 from bf16codecs.store.delta import DeltaChain
 from bf16codecs.store.layout import StoreInfo

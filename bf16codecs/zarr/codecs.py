@@ -14,12 +14,10 @@ from zarr.abc.codec import BytesBytesCodec
 from zarr.core.common import parse_named_configuration
 from zarr.registry import register_codec
 
-from bf16codecs import _run_length
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.limits import stored_limit
 from bf16codecs._base.messages import named_damage
 from bf16codecs._base.names import DELTA_ID
-from bf16codecs._configured import ConfiguredCodec
 from bf16codecs.codecs import (
     BF16Arithmetic,
     BF16Huffman,
@@ -29,6 +27,8 @@ from bf16codecs.codecs import (
     RunLength,
     decode_array,
 )
+from bf16codecs.codecs import run_length as _run_length
+from bf16codecs.codecs.configured import ConfiguredCodec
 from bf16codecs.errors import CorruptDataError
 from bf16codecs.zarr.blocks import BF16BlocksCodec, check_chunk_steps, chunk_label
 from bf16codecs.zarr.dtypes import register_data_types

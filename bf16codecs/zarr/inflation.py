@@ -21,7 +21,7 @@ from bf16codecs._base.arguments import argument
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.limits import Limits, stored_limit
 from bf16codecs._base.names import BLOCKS_ID, DELTA_ID, FRAME_IDS, RUN_LENGTH_ID
-from bf16codecs._frames import stated_size
+from bf16codecs.codecs.frames import stated_size
 from bf16codecs.errors import CorruptDataError, LimitError
 from bf16codecs.zarr.shards import CHECKSUM_BYTES, NO_CHUNK, has_plain_index, shard_index
 

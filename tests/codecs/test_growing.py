@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import bf16codecs
 import reference_growing as reference
 from bf16codecs import BF16Arithmetic, BF16Huffman, BF16Split, encode_delta
-from bf16codecs._growing import Version, append_version, new_growing_frame
+from bf16codecs.codecs.growing import Version, append_version, new_growing_frame
 from bf16codecs.errors import CodecError, TruncatedDataError
 from looping import for_each
 from makers.growing import ENTRY, HEADER, frames_of, grow

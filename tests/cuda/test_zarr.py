@@ -11,8 +11,8 @@ import zarr
 from zarr.core.buffer import cpu
 
 from bf16codecs import BF16Arithmetic, BF16Huffman, BF16Zstd
-from bf16codecs._frames import encode_delta
-from bf16codecs._growing import Version, new_growing_frame
+from bf16codecs.codecs.frames import encode_delta
+from bf16codecs.codecs.growing import Version, new_growing_frame
 from bf16codecs.cuda import batches
 from bf16codecs.cuda.device import Device
 from bf16codecs.errors import CodecError, DeviceError

@@ -1,4 +1,4 @@
-// bf16codecs._core: buffers in, bytes out. No policy here; bf16codecs/codecs.py has it.
+// bf16codecs._core: buffers in, bytes out. No policy here; bf16codecs/codecs/__init__.py has it.
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>

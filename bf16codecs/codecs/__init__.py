@@ -17,8 +17,8 @@ from bf16codecs import _core
 from bf16codecs._base.arguments import as_integer
 from bf16codecs._base.buffers import AUTO, dtype_name, one_of, row_length
 from bf16codecs._base.names import ARITHMETIC_ID, HUFFMAN_ID, PREFIX, SPLIT_ID, ZSTD_ID, ZSTD_LEVELS
-from bf16codecs._frames import FrameCodec, decode, decode_array, encode_delta, inspect
-from bf16codecs._run_length import RunLength
+from bf16codecs.codecs.frames import FrameCodec, decode, decode_array, encode_delta, inspect
+from bf16codecs.codecs.run_length import RunLength
 
 __all__ = [
     "CODECS",

@@ -23,7 +23,7 @@ from bf16codecs._base.buffers import (
 )
 from bf16codecs._base.messages import counted, raise_named, warn_caller
 from bf16codecs._base.names import PREFIX
-from bf16codecs._configured import ConfiguredCodec
+from bf16codecs.codecs.configured import ConfiguredCodec
 from bf16codecs.errors import CodecError, CorruptDataError, DtypeMismatchWarning
 
 __all__ = [

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from bf16codecs import _core
 from bf16codecs._base.buffers import byte_view
 from bf16codecs._base.messages import counted
-from bf16codecs._frames import FrameCodec, encode_version
+from bf16codecs.codecs.frames import FrameCodec, encode_version
 
 __all__ = ["Addition", "Version", "append_version", "directory_nbytes", "new_growing_frame"]
 
