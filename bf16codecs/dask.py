@@ -20,11 +20,11 @@ from typing import Any, TypeVar
 import numpy as np
 
 from bf16codecs import _core
+from bf16codecs._arrays.grid import Piece
 from bf16codecs._base.arguments import for_caller
 from bf16codecs._base.messages import counted, from_extra
 from bf16codecs._base.paths import absolute, given_path
 from bf16codecs._base.threads import codec_threads
-from bf16codecs._chunks.grid import Piece
 from bf16codecs._files.digests import Digests, FileHash
 from bf16codecs.convert import safetensors_to_zarr as _safetensors_to_zarr
 from bf16codecs.convert.pieces import Progress, read_chunk

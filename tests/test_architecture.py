@@ -19,7 +19,7 @@ NATIVE = PACKAGE / "_native"
 
 #: A unit imports itself and what stands before a `<` to its left, never its neighbours.
 ORDER = (
-    "_base < _files < safetensors, codecs, cuda < _chunks < zarr, hdf5 < store < convert, model"
+    "_base < _files < safetensors, codecs, cuda < _arrays < zarr, hdf5 < store < convert, model"
     " < analysis, bench, dask, torch < view < cli, __init__"
 )
 #: The units that are several modules beside each other: all others are a module or a folder.

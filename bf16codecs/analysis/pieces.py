@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from bf16codecs._arrays.bases import RangeReader
+from bf16codecs._arrays.grid import ArrayPlan, chunk_shape
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.fields import FIELDS
-from bf16codecs._chunks.grid import ArrayPlan, chunk_shape
-from bf16codecs._chunks.pieces import RangeReader
 from bf16codecs.analysis.counts import Counts
 from bf16codecs.analysis.reach import CODECS, Reached, reach, reach_differences
 from bf16codecs.analysis.scales import PieceSums

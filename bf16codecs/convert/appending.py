@@ -9,10 +9,10 @@ from functools import partial
 
 import numpy as np
 
+from bf16codecs._arrays.array import ArrayReader
+from bf16codecs._arrays.grid import ArrayPlan, Piece, chunk_counts, grid_indices
+from bf16codecs._arrays.views import StepView
 from bf16codecs._base.buffers import Bytes, ThreadBuffer
-from bf16codecs._chunks.array import ArrayReader
-from bf16codecs._chunks.grid import ArrayPlan, Piece, chunk_counts, grid_indices
-from bf16codecs._chunks.steps import StepView
 from bf16codecs._files.digests import Digests
 from bf16codecs.codecs.frames import decode
 from bf16codecs.codecs.growing import Version

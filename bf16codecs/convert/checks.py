@@ -6,10 +6,10 @@ import math
 import warnings
 from collections.abc import Iterable, Sequence
 
+from bf16codecs._arrays.grid import ArrayPlan, chunk_counts
 from bf16codecs._base.arguments import argument
 from bf16codecs._base.limits import MANY_FILES
 from bf16codecs._base.messages import few
-from bf16codecs._chunks.grid import ArrayPlan, chunk_counts
 from bf16codecs._files.digests import Digests
 from bf16codecs.convert.defaults import DEFAULT_STEP_SIZE, LEAST_CHUNK_SIZE
 from bf16codecs.errors import CorruptDataError, ManyFilesWarning, StoreError

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+from bf16codecs._arrays.sources import FolderSource
+from bf16codecs._arrays.zipped import ZipSource
 from bf16codecs._base.paths import and_parents
-from bf16codecs._chunks.sources import FolderSource
-from bf16codecs._chunks.zipped import ZipSource
 from bf16codecs.errors import BF16CodecsError
 from bf16codecs.store.kinds import ZARR_MARKERS, Kind
 from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo

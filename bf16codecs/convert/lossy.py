@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bf16codecs._arrays.grid import Piece
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.half import HalfLoss, from_half, to_half
-from bf16codecs._chunks.grid import Piece
 from bf16codecs.convert.pieces import do_pieces, file_hash, read_chunk
 from bf16codecs.convert.pipeline import Measured
 from bf16codecs.convert.plan import ModelPlan, is_convertible

@@ -11,10 +11,10 @@ from typing import TypeVar
 
 import numpy as np
 
+from bf16codecs._arrays.grid import ArrayPlan, Piece
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.limits import IN_FLIGHT_BYTES
 from bf16codecs._base.threads import run_ahead, worker_count
-from bf16codecs._chunks.grid import ArrayPlan, Piece
 from bf16codecs._files.digests import FileHash
 from bf16codecs.convert.plan import pad
 from bf16codecs.safetensors import Header, SourceFile

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bf16codecs import _core
+from bf16codecs._arrays.grid import Piece
 from bf16codecs._base.buffers import Bytes, ThreadBuffer
 from bf16codecs._base.half import HalfLoss
 from bf16codecs._base.messages import counted, one_line
-from bf16codecs._chunks.grid import Piece
 from bf16codecs._files.digests import Digests
 from bf16codecs.convert.bases import Base
 from bf16codecs.convert.checks import check_chunk_count

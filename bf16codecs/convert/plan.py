@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from bf16codecs._arrays.bases import RangeReader
+from bf16codecs._arrays.grid import ArrayPlan, Piece
 from bf16codecs._base.buffers import Bytes
-from bf16codecs._chunks.grid import ArrayPlan, Piece
-from bf16codecs._chunks.pieces import RangeReader
 from bf16codecs.convert.repeated import find_repeated
 from bf16codecs.errors import StoreError
 from bf16codecs.safetensors import Source, TensorInfo

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bf16codecs._arrays.array import ArrayReader
 from bf16codecs._base.arguments import argument
 from bf16codecs._base.limits import Limits
 from bf16codecs._base.names import FRAME_CODECS
 from bf16codecs._base.paths import given_path
-from bf16codecs._chunks.array import ArrayReader
 from bf16codecs._files.digests import Digests
 from bf16codecs._files.publish import recover
 from bf16codecs.convert.checks import check_restored_size, stored_index

@@ -10,12 +10,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from bf16codecs._arrays.grid import Piece
 from bf16codecs._base.arguments import for_caller
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.limits import Limits
 from bf16codecs._base.paths import given_path, names_folder, resolved
 from bf16codecs._base.threads import codec_threads
-from bf16codecs._chunks.grid import Piece
 from bf16codecs._files.reading import reserve, write_all
 from bf16codecs.convert.bases import local_chain
 from bf16codecs.convert.checks import check_restored_size, stored_index

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from bf16codecs._arrays.array import ArrayReader
+from bf16codecs._arrays.grid import ArrayPlan, chunk_shape
 from bf16codecs._base.arguments import argument, for_caller
 from bf16codecs._base.messages import counted
-from bf16codecs._chunks.array import ArrayReader
-from bf16codecs._chunks.grid import ArrayPlan, chunk_shape
 from bf16codecs.convert.repeated import find_repeated
 from bf16codecs.convert.run_members import check_member
 from bf16codecs.errors import StoreError

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bf16codecs._arrays.grid import ArrayPlan
 from bf16codecs._base.buffers import Bytes
-from bf16codecs._chunks.grid import ArrayPlan
 from bf16codecs.codecs import encode_delta
 from bf16codecs.safetensors import Source
 from bf16codecs.store.backend import StoreReader

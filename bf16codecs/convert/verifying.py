@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from bf16codecs._arrays.grid import Piece
 from bf16codecs._base.arguments import for_caller
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.limits import Limits
 from bf16codecs._base.messages import counted, named_errors, one_line
 from bf16codecs._base.paths import given_path
 from bf16codecs._base.threads import codec_threads
-from bf16codecs._chunks.grid import Piece
 from bf16codecs.convert.checks import check_restored_size, differing_names, stored_index
 from bf16codecs.convert.damages import NO_DAMAGE, Damages
 from bf16codecs.convert.lossy import half_source

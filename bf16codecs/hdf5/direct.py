@@ -21,12 +21,9 @@ from h5py._hl.base import phil
 from numpy.typing import NDArray
 
 from bf16codecs import _core
-from bf16codecs._base.arguments import argument
-from bf16codecs._base.buffers import Bytes, ThreadBuffer
-from bf16codecs._base.messages import advised
-from bf16codecs._chunks.array import ArrayReader, ChunkedArray, Index, Located
-from bf16codecs._chunks.based import BaseReader
-from bf16codecs._chunks.formats import (
+from bf16codecs._arrays.array import ArrayReader, ChunkedArray, Index, Located
+from bf16codecs._arrays.chunk_base import BaseReader
+from bf16codecs._arrays.formats import (
     RAW,
     DeflateFormat,
     Fletcher32Format,
@@ -35,12 +32,15 @@ from bf16codecs._chunks.formats import (
     ZstdFormat,
     encode_zstd,
 )
-from bf16codecs._chunks.frames import FrameFormat
-from bf16codecs._chunks.grid import chunk_counts
-from bf16codecs._chunks.indexing import Axis, as_index
-from bf16codecs._chunks.library import LibraryArray
-from bf16codecs._chunks.sources import FilePart, FileSource
-from bf16codecs._chunks.stored import InMemory
+from bf16codecs._arrays.frames import FrameFormat
+from bf16codecs._arrays.grid import chunk_counts
+from bf16codecs._arrays.indexing import Axis, as_index
+from bf16codecs._arrays.library import LibraryArray
+from bf16codecs._arrays.sources import FilePart, FileSource
+from bf16codecs._arrays.stored import InMemory
+from bf16codecs._base.arguments import argument
+from bf16codecs._base.buffers import Bytes, ThreadBuffer
+from bf16codecs._base.messages import advised
 from bf16codecs._files.reading import HAS_PREADV, SharedFile
 from bf16codecs.codecs import FrameCodec
 from bf16codecs.errors import LimitError, StoreError

@@ -12,10 +12,10 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from bf16codecs._arrays.grid import chunk_counts, chunk_shape, grid_indices
+from bf16codecs._arrays.indexing import Points, parse_selection
 from bf16codecs._base.buffers import ThreadBuffer, as_array, layout_for
 from bf16codecs._base.threads import run_ahead, run_all, worker_count
-from bf16codecs._chunks.grid import chunk_counts, chunk_shape, grid_indices
-from bf16codecs._chunks.indexing import Points, parse_selection
 from bf16codecs.codecs import FrameCodec
 from bf16codecs.hdf5.dataset import Compression, create_dataset, write_region
 from bf16codecs.hdf5.direct import Decoding, DirectWriter, dataset_array

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
+from bf16codecs._arrays.array import ArrayReader, Job
+from bf16codecs._arrays.indexing import Points, as_index, parse_selection
+from bf16codecs._arrays.on_device import decodes_there, device_jobs, host_nbytes
 from bf16codecs._base.threads import run_all
-from bf16codecs._chunks.array import ArrayReader, Job
-from bf16codecs._chunks.indexing import Points, as_index, parse_selection
-from bf16codecs._chunks.on_device import decodes_there, device_jobs, host_nbytes
 from bf16codecs.cuda.found import found_gpu, only_there
 
 if TYPE_CHECKING:

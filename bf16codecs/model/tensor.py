@@ -14,6 +14,9 @@ import ml_dtypes  # noqa: F401  (makes its names known to numpy.dtype)
 import numpy as np
 from numpy.typing import NDArray
 
+from bf16codecs._arrays.array import ArrayReader, Job
+from bf16codecs._arrays.bases import RangeReader
+from bf16codecs._arrays.indexing import Points, cut_run, parse_selection
 from bf16codecs._base.arguments import for_caller
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.dtypes import ARRAY_DTYPES, DTYPE_NAMES
@@ -21,9 +24,6 @@ from bf16codecs._base.limits import Limits
 from bf16codecs._base.messages import from_extra
 from bf16codecs._base.paths import absolute, given_path
 from bf16codecs._base.threads import run_all
-from bf16codecs._chunks.array import ArrayReader, Job
-from bf16codecs._chunks.indexing import Points, cut_run, parse_selection
-from bf16codecs._chunks.pieces import RangeReader
 from bf16codecs.errors import LimitError
 from bf16codecs.model.shown import tensor_html
 from bf16codecs.store.backend import StoreReader

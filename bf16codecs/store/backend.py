@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bf16codecs._arrays.array import ArrayReader
+from bf16codecs._arrays.bases import KeptPiece, PiecewiseArray, RangeReader
+from bf16codecs._arrays.converted import rounded_array, widened_array
+from bf16codecs._arrays.grid import ArrayPlan, Piece
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.limits import Limits
 from bf16codecs._base.messages import advised, named_errors
-from bf16codecs._chunks.array import ArrayReader
-from bf16codecs._chunks.converted import rounded_array, widened_array
-from bf16codecs._chunks.grid import ArrayPlan, Piece
-from bf16codecs._chunks.pieces import KeptPiece, PiecewiseArray, RangeReader
 from bf16codecs._files.digests import Digests
 from bf16codecs.errors import StoreError
 from bf16codecs.safetensors import Header, TensorInfo, parse_header

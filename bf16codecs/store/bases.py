@@ -13,9 +13,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from bf16codecs._arrays.bases import runs_work
+from bf16codecs._arrays.wanted import base_advice
 from bf16codecs._base.paths import absolute
-from bf16codecs._chunks.pieces import runs_work
-from bf16codecs._chunks.wanted import base_advice
 from bf16codecs.errors import BaseMismatchError, StoreError
 from bf16codecs.store.addresses import path_of
 from bf16codecs.store.backend import StoreReader

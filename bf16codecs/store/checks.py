@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from bf16codecs._arrays.array import ArrayReader
+from bf16codecs._arrays.converted import widened_array
+from bf16codecs._arrays.grid import ArrayPlan
 from bf16codecs._base.dtypes import ARRAY_DTYPES, DTYPE_BITS
 from bf16codecs._base.limits import is_addressable
 from bf16codecs._base.messages import advised
-from bf16codecs._chunks.array import ArrayReader
-from bf16codecs._chunks.converted import widened_array
-from bf16codecs._chunks.grid import ArrayPlan
 from bf16codecs.errors import BF16CodecsError, StoreError
 from bf16codecs.safetensors import TensorInfo
 from bf16codecs.store.entries import stated_shape

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from numcodecs.abc import Codec
     from numpy.typing import NDArray
 
+    from bf16codecs._arrays.grid import ArrayPlan
     from bf16codecs._base.buffers import Bytes, ThreadBuffer
-    from bf16codecs._chunks.grid import ArrayPlan
     from bf16codecs.codecs.frames import FrameCodec
     from bf16codecs.store.delta import DeltaChain
 

@@ -15,11 +15,11 @@ from typing import Any, NoReturn, TypeVar
 import h5py
 from h5py._hl.base import phil
 
+from bf16codecs._arrays.array import ArrayReader
+from bf16codecs._arrays.bases import LazyBase
+from bf16codecs._arrays.chunk_base import BaseReader
 from bf16codecs._base.limits import DEFAULT_LIMITS, Limits, check_metadata
 from bf16codecs._base.messages import advised, causes, damaged, named_errors, one_line
-from bf16codecs._chunks.array import ArrayReader
-from bf16codecs._chunks.based import BaseReader
-from bf16codecs._chunks.pieces import LazyBase
 from bf16codecs._files.journal import Journal, carry_out_journal, journal_of
 from bf16codecs.errors import BF16CodecsError, StoreError
 from bf16codecs.hdf5.direct import Decoding, dataset_array

@@ -15,8 +15,8 @@ import h5py
 import numpy as np
 
 from bf16codecs import _core
+from bf16codecs._arrays.grid import ArrayPlan, Piece
 from bf16codecs._base.buffers import Bytes, ThreadBuffer, layout_for
-from bf16codecs._chunks.grid import ArrayPlan, Piece
 from bf16codecs.codecs import FrameCodec
 from bf16codecs.hdf5.dataset import Compression, create_dataset, write_region
 from bf16codecs.hdf5.direct import DirectWriter

@@ -12,13 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bf16codecs._arrays.sources import FolderSource, LocalKeys
+from bf16codecs._arrays.wanted import base_advice
+from bf16codecs._arrays.zipped import ZipSource
 from bf16codecs._base.arguments import argument, for_caller
 from bf16codecs._base.limits import DEFAULT_LIMITS, Limits
 from bf16codecs._base.messages import damaged, named_errors, one_line
 from bf16codecs._base.paths import given_path
-from bf16codecs._chunks.sources import FolderSource, LocalKeys
-from bf16codecs._chunks.wanted import base_advice
-from bf16codecs._chunks.zipped import ZipSource
 from bf16codecs._files.publish import open_unreplaced
 from bf16codecs.errors import BF16CodecsError, StoreError
 from bf16codecs.store.addresses import kind_of_address, path_of, refuse_hdf5

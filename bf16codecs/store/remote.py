@@ -11,11 +11,11 @@ from zipfile import BadZipFile
 from zarr.abc.store import Store
 from zarr.storage import FsspecStore, ObjectStore
 
+from bf16codecs._arrays.http import failure_of, largest_body, open_session
+from bf16codecs._arrays.stored import IGNORES_RANGES
+from bf16codecs._arrays.zipped import damaged_zip
 from bf16codecs._base.limits import MAX_METADATA_BYTES
 from bf16codecs._base.messages import causes, install_extra, named_errors, one_line
-from bf16codecs._chunks.http import failure_of, largest_body, open_session
-from bf16codecs._chunks.stored import IGNORES_RANGES
-from bf16codecs._chunks.zipped import damaged_zip
 from bf16codecs.errors import LimitError, ServerError, StoreError
 from bf16codecs.store.addresses import kind_of_address, path_of
 from bf16codecs.store.kinds import Kind

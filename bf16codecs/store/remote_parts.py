@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from bf16codecs._arrays.stored import AtMost, Request, Source, StoredChunk
 from bf16codecs._base.buffers import Bytes
-from bf16codecs._chunks.stored import AtMost, Request, Source, StoredChunk
 from bf16codecs.store.zarr_source import StoreSource
 
 __all__ = ["RemotePart", "RemoteParts"]

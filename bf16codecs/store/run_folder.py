@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
 
-from bf16codecs._chunks.sources import FolderSource, LocalChunk
+from bf16codecs._arrays.sources import FolderSource, LocalChunk
 from bf16codecs._files.held import HeldFolder
 from bf16codecs._files.locks import LifeLock, refuse_taken, take_lock
 from bf16codecs._files.reading import write_all

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from bf16codecs import _core
+from bf16codecs._arrays.grid import ArrayPlan
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.messages import counted, damaged, named_damage
-from bf16codecs._chunks.grid import ArrayPlan
 from bf16codecs.codecs import BF16Arithmetic, FrameCodec
 from bf16codecs.codecs.growing import Version, append_version, directory_nbytes, new_growing_frame
 from bf16codecs.errors import CodecError, CorruptDataError, StoreError, TruncatedDataError

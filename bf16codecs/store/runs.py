@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from bf16codecs._arrays.array import ArrayReader
+from bf16codecs._arrays.grid import fill_value
+from bf16codecs._arrays.views import StepsArray, StepView, step_nbytes
 from bf16codecs._base.messages import named_errors
-from bf16codecs._chunks.array import ArrayReader
-from bf16codecs._chunks.grid import fill_value
-from bf16codecs._chunks.steps import StepsArray, StepView, step_nbytes
 from bf16codecs.errors import StoreError
 from bf16codecs.store.backend import Fault, StoredTensor, StoreReader
 from bf16codecs.store.checks import check_attributes

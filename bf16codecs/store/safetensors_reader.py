@@ -10,13 +10,13 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from bf16codecs._arrays.array import ArrayReader, ChunkedArray, Index, Located
+from bf16codecs._arrays.formats import RawFormat
+from bf16codecs._arrays.grid import ArrayPlan
+from bf16codecs._arrays.sources import FilePart, FileSource
+from bf16codecs._arrays.stored import InMemory
+from bf16codecs._arrays.stored import Source as ChunkSource
 from bf16codecs._base.limits import Limits
-from bf16codecs._chunks.array import ArrayReader, ChunkedArray, Index, Located
-from bf16codecs._chunks.formats import RawFormat
-from bf16codecs._chunks.grid import ArrayPlan
-from bf16codecs._chunks.sources import FilePart, FileSource
-from bf16codecs._chunks.stored import InMemory
-from bf16codecs._chunks.stored import Source as ChunkSource
 from bf16codecs._files.digests import Digests, FileHash, kinds_of
 from bf16codecs._files.reading import SharedFile, read_at
 from bf16codecs.errors import SafetensorsError, StoreError

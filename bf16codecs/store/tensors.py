@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from bf16codecs._chunks.array import ArrayReader
+from bf16codecs._arrays.array import ArrayReader
 from bf16codecs.errors import BF16CodecsError
 
 __all__ = ["Fault", "Storage", "StoredTensor"]

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 
+from bf16codecs._arrays.grid import ArrayPlan, Piece
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.limits import check_metadata, check_parsed
 from bf16codecs._base.messages import named_errors
-from bf16codecs._chunks.grid import ArrayPlan, Piece
 from bf16codecs.errors import StoreError
 
 __all__ = ["read_text"]

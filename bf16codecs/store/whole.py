@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from bf16codecs._arrays.grid import ArrayPlan
 from bf16codecs._base.messages import named_errors
-from bf16codecs._chunks.grid import ArrayPlan
 from bf16codecs.errors import StoreError
 from bf16codecs.safetensors import Header
 from bf16codecs.store.backend import StoreReader

@@ -6,8 +6,8 @@ from typing import Protocol
 
 import numpy as np
 
+from bf16codecs._arrays.grid import ArrayPlan, Piece
 from bf16codecs._base.buffers import Bytes
-from bf16codecs._chunks.grid import ArrayPlan, Piece
 from bf16codecs.store.checkpoint import CHECKPOINT_PATH, OBJECTS_PATH, CheckpointPaths
 from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.plan import plan_bytes

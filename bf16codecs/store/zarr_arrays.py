@@ -11,8 +11,8 @@ import numpy as np
 from numcodecs.abc import Codec
 
 from bf16codecs import _core
+from bf16codecs._arrays.grid import ArrayPlan
 from bf16codecs._base.names import BLOCKS_ID
-from bf16codecs._chunks.grid import ArrayPlan
 from bf16codecs.codecs import FrameCodec
 from bf16codecs.store.delta import DeltaChain
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from numcodecs.abc import Codec
 
+from bf16codecs._arrays.grid import ArrayPlan
+from bf16codecs._arrays.stored import KeySource
 from bf16codecs._base.messages import damaged, one_line
-from bf16codecs._chunks.grid import ArrayPlan
-from bf16codecs._chunks.stored import KeySource
 from bf16codecs.errors import StoreError
 from bf16codecs.store.delta import DeltaChain
 from bf16codecs.store.zarr_arrays import array_documents

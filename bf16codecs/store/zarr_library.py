@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bf16codecs._arrays.grid import chunk_counts, chunk_shape, grid_indices
+from bf16codecs._arrays.indexing import Axis, count_chunks
+from bf16codecs._arrays.library import LibraryArray
 from bf16codecs._base.buffers import as_array
 from bf16codecs._base.messages import one_line
-from bf16codecs._chunks.grid import chunk_counts, chunk_shape, grid_indices
-from bf16codecs._chunks.indexing import Axis, count_chunks
-from bf16codecs._chunks.library import LibraryArray
 from bf16codecs.errors import BF16CodecsError, StoreError
 
 if TYPE_CHECKING:

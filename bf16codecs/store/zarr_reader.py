@@ -17,13 +17,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bf16codecs import _core
-from bf16codecs._base.forks import make_lock
-from bf16codecs._base.limits import Limits
-from bf16codecs._base.messages import advised, named_errors
-from bf16codecs._base.names import ARITHMETIC_ID, BLOCKS_ID, DELTA_ID, FRAME_IDS, RUN_LENGTH_ID
-from bf16codecs._base.threads import run_ahead
-from bf16codecs._chunks.array import ArrayReader, ChunkedArray, Index, Located
-from bf16codecs._chunks.formats import (
+from bf16codecs._arrays.array import ArrayReader, ChunkedArray, Index, Located
+from bf16codecs._arrays.bases import LazyBase
+from bf16codecs._arrays.formats import (
     RAW,
     Crc32cFormat,
     DeflateFormat,
@@ -33,11 +29,15 @@ from bf16codecs._chunks.formats import (
     RunLengthFormat,
     ZstdFormat,
 )
-from bf16codecs._chunks.frames import FrameFormat
-from bf16codecs._chunks.grid import chunk_counts, grid_indices
-from bf16codecs._chunks.pieces import LazyBase
-from bf16codecs._chunks.sources import LocalKeys
-from bf16codecs._chunks.stored import KeySource
+from bf16codecs._arrays.frames import FrameFormat
+from bf16codecs._arrays.grid import chunk_counts, grid_indices
+from bf16codecs._arrays.sources import LocalKeys
+from bf16codecs._arrays.stored import KeySource
+from bf16codecs._base.forks import make_lock
+from bf16codecs._base.limits import Limits
+from bf16codecs._base.messages import advised, named_errors
+from bf16codecs._base.names import ARITHMETIC_ID, BLOCKS_ID, DELTA_ID, FRAME_IDS, RUN_LENGTH_ID
+from bf16codecs._base.threads import run_ahead
 from bf16codecs.errors import StoreError
 from bf16codecs.store.backend import Fault, StoreReader
 from bf16codecs.store.checks import faults

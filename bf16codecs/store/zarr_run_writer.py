@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
+from bf16codecs._arrays.grid import ArrayPlan
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.forks import make_lock
 from bf16codecs._base.interrupt import shielded
 from bf16codecs._base.messages import named_errors
-from bf16codecs._chunks.grid import ArrayPlan
 from bf16codecs._files.sync import sync_files
 from bf16codecs.codecs.growing import Version, directory_nbytes
 from bf16codecs.errors import BF16CodecsError

@@ -12,11 +12,11 @@ from zarr.abc.store import RangeByteRequest, Store
 from zarr.core.buffer import default_buffer_prototype
 from zarr.storage import ZipStore
 
+from bf16codecs._arrays.http import failure_of, is_gone, is_refused, largest_body
+from bf16codecs._arrays.stored import AtMost, KeySource, Request, StoredChunk, check_range
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.limits import MAX_METADATA_BYTES, check_metadata, check_parsed
 from bf16codecs._base.messages import advised, one_line
-from bf16codecs._chunks.http import failure_of, is_gone, is_refused, largest_body
-from bf16codecs._chunks.stored import AtMost, KeySource, Request, StoredChunk, check_range
 from bf16codecs.errors import StoreError
 from bf16codecs.store.listing import folder_sizes, listed_sizes
 from bf16codecs.store.requests import ask

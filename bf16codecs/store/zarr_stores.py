@@ -15,11 +15,11 @@ import zarr  # noqa: F401
 from zarr.abc.store import Store
 from zarr.storage import LocalStore, StorePath, ZipStore
 
+from bf16codecs._arrays.sources import FolderSource, LocalKeys
+from bf16codecs._arrays.zipped import damaged_zip
 from bf16codecs._base.arguments import argument, for_caller
 from bf16codecs._base.limits import Limits
 from bf16codecs._base.messages import causes, named_errors
-from bf16codecs._chunks.sources import FolderSource, LocalKeys
-from bf16codecs._chunks.zipped import damaged_zip
 from bf16codecs.errors import BF16CodecsError, StoreError
 from bf16codecs.store.addresses import kind_of_address, plain_address, refuse_hdf5
 from bf16codecs.store.backend import StoreReader

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numcodecs.abc import Codec
 
+from bf16codecs._arrays.grid import ArrayPlan, Piece
 from bf16codecs._base.buffers import Bytes, ThreadBuffer
 from bf16codecs._base.half import to_half
-from bf16codecs._chunks.grid import ArrayPlan, Piece
 from bf16codecs.codecs.frames import FrameCodec
 from bf16codecs.store.choice import CodecChoice, encode_difference
 from bf16codecs.store.delta import DeltaChain

@@ -18,14 +18,14 @@ from zarr.core.config import config
 from zarr.core.dtype.common import HasItemSize
 from zarr.storage import StorePath
 
+from bf16codecs._arrays.formats import read
+from bf16codecs._arrays.frames import FrameFormat
+from bf16codecs._arrays.stored import AtMost, InMemory, Known, Request, check_range
+from bf16codecs._arrays.touched import touched_ranges
+from bf16codecs._arrays.wanted import Wanted
 from bf16codecs._base.buffers import AUTO, CHUNK_MEMORY, Bytes
 from bf16codecs._base.messages import named_damage
 from bf16codecs._base.names import BLOCKS_ID, PREFIX
-from bf16codecs._chunks.formats import read
-from bf16codecs._chunks.frames import FrameFormat
-from bf16codecs._chunks.stored import AtMost, InMemory, Known, Request, check_range
-from bf16codecs._chunks.touched import touched_ranges
-from bf16codecs._chunks.wanted import Wanted
 from bf16codecs.codecs import CODECS, FrameCodec
 from bf16codecs.errors import CorruptDataError
 from bf16codecs.zarr.gpu import decoded_there

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bf16codecs._chunks.heads import head_bytes
+from bf16codecs._arrays.heads import head_bytes
 from bf16codecs.cuda.found import found_gpu, only_there
 
 if TYPE_CHECKING:

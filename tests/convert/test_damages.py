@@ -16,7 +16,7 @@ import zarr
 
 from based_models import KINDS, convert, write_nearby
 from bf16codecs import open_model
-from bf16codecs._chunks import sources
+from bf16codecs._arrays import sources
 from bf16codecs.convert import (
     append_to_run,
     safetensors_to_run,

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bf16codecs._chunks import on_device
-from bf16codecs._chunks.array import ChunkedArray
+from bf16codecs._arrays import on_device
+from bf16codecs._arrays.array import ChunkedArray
 from bf16codecs.convert import (
     safetensors_to_hdf5,
     safetensors_to_run,

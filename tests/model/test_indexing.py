@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as hnp
 
 import bf16codecs
 import tiers
-from bf16codecs._chunks import indexing, library
+from bf16codecs._arrays import indexing, library
 from bf16codecs.convert import safetensors_to_hdf5
 from bits import assert_same_bits
 from lazy_models import weights, write_safetensors, write_store

@@ -25,7 +25,7 @@ from zarr.storage import MemoryStore, ObjectStore
 
 import bf16codecs
 import tiers
-from bf16codecs._chunks import http
+from bf16codecs._arrays import http
 from bf16codecs.convert import append_to_run, verify_store
 from bf16codecs.errors import ServerError, StoreError
 from lazy_models import weights, write_safetensors, write_store

@@ -16,7 +16,7 @@ import zarr
 import bf16codecs
 import tiers
 from based_models import convert
-from bf16codecs._chunks import formats, library
+from bf16codecs._arrays import formats, library
 from bf16codecs.convert import safetensors_to_hdf5, verify_store, zarr_to_safetensors
 from bf16codecs.hdf5 import direct, read_tensor
 from bf16codecs.store import StoreError
@@ -188,7 +188,7 @@ def test_steps_through_a_dataset_without_chunks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """HDF5 reads all that encloses a box."""
-    monkeypatch.setattr("bf16codecs._chunks.library.SLAB_BYTES", 1000)
+    monkeypatch.setattr("bf16codecs._arrays.library.SLAB_BYTES", 1000)
     values = np.arange(60 * 50, dtype="i4").reshape(60, 50)
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file["x"] = values
@@ -228,7 +228,7 @@ def decoders(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[int]]:
 def test_as_many_chunks_at_a_time_as_memory_allows(
     store: Path, decoders: set[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bf16codecs._chunks.library.SLAB_BYTES", CHUNK // 2)
+    monkeypatch.setattr("bf16codecs._arrays.library.SLAB_BYTES", CHUNK // 2)
     reads = (lambda w: w[:, 3:7], lambda w: w[list(range(ROWS)), [5] * ROWS], lambda w: w[...])
     here = {threading.get_ident()}
     with bf16codecs.open_model(store) as model:

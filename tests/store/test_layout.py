@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tiers
-from bf16codecs._chunks.grid import ArrayPlan, chunk_shape
+from bf16codecs._arrays.grid import ArrayPlan, chunk_shape
 from bf16codecs.convert import safetensors_to_zarr
 from bf16codecs.errors import UnsupportedVersionError
 from bf16codecs.safetensors import read_header
@@ -151,7 +151,7 @@ def test_lengths_without_an_end(run_python: Any) -> None:
     """Metadata of a few bytes, which zarr has to decode, took 0.4 s to open."""
     code = """
 import resource, sys
-from bf16codecs._chunks.grid import chunk_shape
+from bf16codecs._arrays.grid import chunk_shape
 
 resource.setrlimit(resource.RLIMIT_CPU, (10, 10))
 for size in (1 << 40) + 15, (1 << 59) + 1:

@@ -11,7 +11,7 @@ from zarr.codecs import ZstdCodec
 from zarr.storage import MemoryStore
 
 import tiers
-from bf16codecs._chunks.grid import ArrayPlan
+from bf16codecs._arrays.grid import ArrayPlan
 from bf16codecs.codecs import FrameCodec
 from bf16codecs.store.choice import CODEC_NAMES, PLAIN_ZSTD, CodecChoice
 from bf16codecs.store.delta import DeltaChain

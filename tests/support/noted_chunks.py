@@ -13,13 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bf16codecs._base.buffers import Bytes, ThreadBuffer
-from bf16codecs._base.threads import run_all
-from bf16codecs._chunks import heads
-from bf16codecs._chunks.array import ArrayReader, ChunkedArray, Index, Located
-from bf16codecs._chunks.blocks import block_runs
-from bf16codecs._chunks.converted import rounded_array
-from bf16codecs._chunks.formats import (
+from bf16codecs._arrays import heads
+from bf16codecs._arrays.array import ArrayReader, ChunkedArray, Index, Located
+from bf16codecs._arrays.bases import KeptPiece, PiecewiseArray
+from bf16codecs._arrays.blocks import block_runs
+from bf16codecs._arrays.converted import rounded_array
+from bf16codecs._arrays.formats import (
     RAW,
     Fletcher32Format,
     Format,
@@ -27,15 +26,16 @@ from bf16codecs._chunks.formats import (
     encode_zstd,
     read,
 )
-from bf16codecs._chunks.frames import FrameFormat
-from bf16codecs._chunks.grid import ArrayPlan, Piece
-from bf16codecs._chunks.indexing import as_index, cut_run
-from bf16codecs._chunks.library import LibraryArray
-from bf16codecs._chunks.pieces import KeptPiece, PiecewiseArray
-from bf16codecs._chunks.steps import StepsArray, StepView, step_nbytes
-from bf16codecs._chunks.stored import AtMost, InMemory, Range, Request, Source, StoredChunk
-from bf16codecs._chunks.touched import touched_ranges
-from bf16codecs._chunks.wanted import Wanted
+from bf16codecs._arrays.frames import FrameFormat
+from bf16codecs._arrays.grid import ArrayPlan, Piece
+from bf16codecs._arrays.indexing import as_index, cut_run
+from bf16codecs._arrays.library import LibraryArray
+from bf16codecs._arrays.stored import AtMost, InMemory, Range, Request, Source, StoredChunk
+from bf16codecs._arrays.touched import touched_ranges
+from bf16codecs._arrays.views import StepsArray, StepView, step_nbytes
+from bf16codecs._arrays.wanted import Wanted
+from bf16codecs._base.buffers import Bytes, ThreadBuffer
+from bf16codecs._base.threads import run_all
 from native_core import core
 
 __all__ = [

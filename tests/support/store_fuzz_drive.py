@@ -25,8 +25,8 @@ from safetensors import SafetensorError, deserialize
 
 import bf16codecs
 from bf16codecs import hdf5
-from bf16codecs._chunks.array import ChunkedArray
-from bf16codecs._chunks.formats import RawFormat
+from bf16codecs._arrays.array import ChunkedArray
+from bf16codecs._arrays.formats import RawFormat
 from bf16codecs.cli import main
 from bf16codecs.convert import (
     hdf5_to_safetensors,

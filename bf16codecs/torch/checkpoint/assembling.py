@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bf16codecs._arrays.grid import ArrayPlan, chunk_counts, grid_indices
 from bf16codecs._base.messages import counted
 from bf16codecs._base.threads import run_all
-from bf16codecs._chunks.grid import ArrayPlan, chunk_counts, grid_indices
 from bf16codecs.convert.repeated import Repeated
 from bf16codecs.errors import StoreError
 from bf16codecs.store.backend import StoreReader

@@ -15,8 +15,8 @@ from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.planner import WriteItemType
 from torch.distributed.checkpoint.storage import WriteResult
 
+from bf16codecs._arrays.grid import ArrayPlan
 from bf16codecs._base.messages import few
-from bf16codecs._chunks.grid import ArrayPlan
 from bf16codecs._files.digests import Digests
 from bf16codecs.convert.bases import Base, check_not_base, opened_base
 from bf16codecs.convert.plan import NoCommonTensorError

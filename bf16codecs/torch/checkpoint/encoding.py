@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bf16codecs import _core
+from bf16codecs._arrays.bases import RangeReader
+from bf16codecs._arrays.chunk_base import ChunkBase
+from bf16codecs._arrays.grid import ArrayPlan, Piece
 from bf16codecs._base.buffers import Bytes, ThreadBuffer
 from bf16codecs._base.messages import one_line
-from bf16codecs._chunks.based import ChunkBase
-from bf16codecs._chunks.grid import ArrayPlan, Piece
-from bf16codecs._chunks.pieces import RangeReader
 from bf16codecs.errors import BF16CodecsError, CheckpointWarning
 from bf16codecs.store.zarr_metadata import chunk_key
 from bf16codecs.store.zarr_writer import ChunkWriter

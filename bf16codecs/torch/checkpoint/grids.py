@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from bf16codecs._chunks.grid import chunk_counts, chunk_shape
+from bf16codecs._arrays.grid import chunk_counts, chunk_shape
 
 __all__ = ["Box", "chunk_grid", "common"]
 

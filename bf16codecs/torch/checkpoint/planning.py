@@ -10,9 +10,9 @@ import torch
 from torch.distributed.checkpoint import SavePlan
 from torch.distributed.checkpoint.planner import WriteItem, WriteItemType
 
+from bf16codecs._arrays.bases import RangeReader
+from bf16codecs._arrays.grid import ArrayPlan
 from bf16codecs._base.limits import MAX_NDIM
-from bf16codecs._chunks.grid import ArrayPlan
-from bf16codecs._chunks.pieces import RangeReader
 from bf16codecs.safetensors import Header, make_header
 from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.checkpoint import check_names

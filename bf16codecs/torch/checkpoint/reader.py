@@ -23,12 +23,12 @@ from torch.distributed.checkpoint.metadata import (
 from torch.distributed.checkpoint.planner import LoadItemType, ReadItem
 from torch.futures import Future
 
+from bf16codecs._arrays.array import ArrayReader, Job
+from bf16codecs._arrays.on_device import decodes_there
 from bf16codecs._base.dtypes import ARRAY_DTYPES
 from bf16codecs._base.paths import given_path
 from bf16codecs._base.threads import codec_threads, run_all
 from bf16codecs._base.torch_tensors import as_tensor, is_memory_of, memory_of, plain_tensor
-from bf16codecs._chunks.array import ArrayReader, Job
-from bf16codecs._chunks.on_device import decodes_there
 from bf16codecs.errors import StoreError
 from bf16codecs.model.gpu import LOADING_THREADS, Target, gpu_of, read_into_torch
 from bf16codecs.model.model import Model, open_model

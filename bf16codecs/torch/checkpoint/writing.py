@@ -18,8 +18,8 @@ from torch.distributed.checkpoint import SavePlan, SavePlanner
 from torch.distributed.checkpoint.planner import WriteItem, WriteItemType
 from torch.distributed.checkpoint.storage import WriteResult
 
+from bf16codecs._arrays.grid import ArrayPlan
 from bf16codecs._base.threads import run_ahead, worker_count
-from bf16codecs._chunks.grid import ArrayPlan
 from bf16codecs._files.sync import sync_files
 from bf16codecs.errors import BaseMismatchError, BF16CodecsError
 from bf16codecs.store.choice import CodecChoice

@@ -8,7 +8,7 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bf16codecs._chunks.grid import chunk_counts, chunk_shape
+from bf16codecs._arrays.grid import chunk_counts, chunk_shape
 from lazy_imports import lazily
 from tiers import by_tier
 

@@ -14,18 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bf16codecs import _core
+from bf16codecs._arrays.chunk_base import BaseReader, ChunkBase
+from bf16codecs._arrays.formats import Format, read
+from bf16codecs._arrays.grid import ArrayPlan, Piece, chunk_counts, chunk_shape
+from bf16codecs._arrays.indexing import Axis, as_index, count_chunks, cut_box, cut_run
+from bf16codecs._arrays.stored import Source
+from bf16codecs._arrays.touched import touched_ranges
+from bf16codecs._arrays.wanted import Wanted, base_advice
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.device_memory import Place
 from bf16codecs._base.limits import REMOTE_IN_FLIGHT_BYTES
 from bf16codecs._base.messages import named_errors
 from bf16codecs._base.threads import run_all
-from bf16codecs._chunks.based import BaseReader, ChunkBase
-from bf16codecs._chunks.formats import Format, read
-from bf16codecs._chunks.grid import ArrayPlan, Piece, chunk_counts, chunk_shape
-from bf16codecs._chunks.indexing import Axis, as_index, count_chunks, cut_box, cut_run
-from bf16codecs._chunks.stored import Source
-from bf16codecs._chunks.touched import touched_ranges
-from bf16codecs._chunks.wanted import Wanted, base_advice
 from bf16codecs.errors import BaseMismatchError
 
 __all__ = ["SLAB_BYTES", "ArrayReader", "ChunkedArray", "Index", "Job", "Located", "Points"]

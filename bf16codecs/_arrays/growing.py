@@ -6,13 +6,13 @@ from bisect import bisect_right
 from collections.abc import Generator, Mapping, Sequence
 
 from bf16codecs import _core
+from bf16codecs._arrays.blocks import Fetched, Head, Task, joined
+from bf16codecs._arrays.heads import head_bytes
+from bf16codecs._arrays.stored import Range, Reading
+from bf16codecs._arrays.wanted import Wanted
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.device_memory import Place, decode_blocks
 from bf16codecs._base.messages import counted, named_errors
-from bf16codecs._chunks.blocks import Fetched, Head, Task, joined
-from bf16codecs._chunks.heads import head_bytes
-from bf16codecs._chunks.stored import Range, Reading
-from bf16codecs._chunks.wanted import Wanted
 from bf16codecs.errors import BaseMismatchError, CorruptDataError, TruncatedDataError
 
 __all__ = ["GrowingHead"]

@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
+from bf16codecs._arrays.sources import LocalChunk, LocalKeys, OpenPart
+from bf16codecs._arrays.stored import AtMost, InMemory, Request
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.limits import check_metadata, check_parsed
 from bf16codecs._base.messages import damaged, named_damage, one_line
 from bf16codecs._base.paths import absolute
-from bf16codecs._chunks.sources import LocalChunk, LocalKeys, OpenPart
-from bf16codecs._chunks.stored import AtMost, InMemory, Request
 from bf16codecs._files.reading import SharedFile, read_at
 from bf16codecs.errors import CorruptDataError, StoreError
 

@@ -11,12 +11,12 @@ from typing import Any, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
+from bf16codecs._arrays.array import SLAB_BYTES, ArrayReader, ChunkedArray, Index, Job, Located
+from bf16codecs._arrays.grid import chunk_shape
+from bf16codecs._arrays.indexing import cut_box
+from bf16codecs._arrays.layouts import Layout, copies
+from bf16codecs._arrays.views import StepView
 from bf16codecs._base.device_memory import DeviceMemory
-from bf16codecs._chunks.array import SLAB_BYTES, ArrayReader, ChunkedArray, Index, Job, Located
-from bf16codecs._chunks.grid import chunk_shape
-from bf16codecs._chunks.indexing import cut_box
-from bf16codecs._chunks.layouts import Layout, copies
-from bf16codecs._chunks.steps import StepView
 
 __all__ = ["decodes_there", "device_jobs", "host_nbytes"]
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from bf16codecs import _core
+from bf16codecs._arrays.blocks import Head, Task
+from bf16codecs._arrays.stored import Range
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.device_memory import Place, decode_blocks
 from bf16codecs._base.messages import counted
-from bf16codecs._chunks.blocks import Head, Task
-from bf16codecs._chunks.stored import Range
 from bf16codecs.errors import CorruptDataError, TruncatedDataError
 
 __all__ = ["FrameHead", "head_bytes"]

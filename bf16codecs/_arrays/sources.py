@@ -12,16 +12,16 @@ from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
 from bf16codecs import _core
-from bf16codecs._base.buffers import Bytes, ThreadBuffer
-from bf16codecs._base.limits import MAX_METADATA_BYTES, check_metadata
-from bf16codecs._base.messages import advised, named_errors
-from bf16codecs._chunks.stored import (
+from bf16codecs._arrays.stored import (
     AtMost,
     KeySource,
     Request,
     Source,
     StoredChunk,
 )
+from bf16codecs._base.buffers import Bytes, ThreadBuffer
+from bf16codecs._base.limits import MAX_METADATA_BYTES, check_metadata
+from bf16codecs._base.messages import advised, named_errors
 from bf16codecs._files.reading import Folder, SharedFile, read_at
 from bf16codecs.errors import StoreError
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bf16codecs._arrays.array import SLAB_BYTES, ArrayReader, Index, Job, Points
+from bf16codecs._arrays.grid import chunk_counts, chunk_shape, grid_indices
+from bf16codecs._arrays.indexing import Axis
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.messages import named_errors
-from bf16codecs._chunks.array import SLAB_BYTES, ArrayReader, Index, Job, Points
-from bf16codecs._chunks.grid import chunk_counts, chunk_shape, grid_indices
-from bf16codecs._chunks.indexing import Axis
 
 __all__ = ["LibraryArray"]
 

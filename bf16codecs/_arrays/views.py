@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bf16codecs import _core
+from bf16codecs._arrays.array import ArrayReader, ChunkedArray, Index, Job, Located, Points, Work
+from bf16codecs._arrays.grid import chunk_counts, grid_indices
+from bf16codecs._arrays.indexing import Axis
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.device_memory import Place
-from bf16codecs._chunks.array import ArrayReader, ChunkedArray, Index, Job, Located, Points, Work
-from bf16codecs._chunks.grid import chunk_counts, grid_indices
-from bf16codecs._chunks.indexing import Axis
 from bf16codecs.codecs.growing import directory_nbytes
 
 __all__ = ["StepView", "StepsArray", "step_nbytes"]

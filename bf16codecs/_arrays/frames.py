@@ -8,16 +8,16 @@ from collections.abc import Generator, Hashable, Sequence
 import numpy as np
 
 from bf16codecs import _core
+from bf16codecs._arrays.blocks import Head, block_runs
+from bf16codecs._arrays.decoder import Decoder
+from bf16codecs._arrays.formats import read_whole
+from bf16codecs._arrays.growing import GrowingHead
+from bf16codecs._arrays.heads import FrameHead, head_bytes
+from bf16codecs._arrays.stored import InMemory, Known, Range, Reading, drive
+from bf16codecs._arrays.wanted import Wanted
 from bf16codecs._base.buffers import Bytes, ThreadBuffer
 from bf16codecs._base.forks import make_lock
 from bf16codecs._base.limits import frame_limit
-from bf16codecs._chunks.blocks import Head, block_runs
-from bf16codecs._chunks.decoder import Decoder
-from bf16codecs._chunks.formats import read_whole
-from bf16codecs._chunks.growing import GrowingHead
-from bf16codecs._chunks.heads import FrameHead, head_bytes
-from bf16codecs._chunks.stored import InMemory, Known, Range, Reading, drive
-from bf16codecs._chunks.wanted import Wanted
 from bf16codecs.errors import CorruptDataError
 
 __all__ = ["FrameFormat"]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bf16codecs._chunks.stored import Range
+from bf16codecs._arrays.stored import Range
 
 __all__ = ["touched_ranges"]
 

@@ -15,12 +15,12 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from bf16codecs import _core
+from bf16codecs._arrays.stored import Range, Reading
+from bf16codecs._arrays.wanted import Wanted
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.device_memory import Place
 from bf16codecs._base.limits import check_ancestors
 from bf16codecs._base.messages import counted
-from bf16codecs._chunks.stored import Range, Reading
-from bf16codecs._chunks.wanted import Wanted
 from bf16codecs.errors import TruncatedDataError
 
 __all__ = ["Batch", "Fetched", "Head", "Task", "block_runs", "joined"]

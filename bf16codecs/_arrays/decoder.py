@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from bf16codecs._arrays.blocks import Batch, Fetched, Head, Task
+from bf16codecs._arrays.stored import Range
+from bf16codecs._arrays.wanted import Wanted
 from bf16codecs._base.arguments import for_caller
 from bf16codecs._base.buffers import Bytes, ThreadBuffer
 from bf16codecs._base.device_memory import DeviceMemory, Place, new_place
-from bf16codecs._chunks.blocks import Batch, Fetched, Head, Task
-from bf16codecs._chunks.stored import Range
-from bf16codecs._chunks.wanted import Wanted
 from bf16codecs.errors import BaseMismatchError
 
 __all__ = ["Decoder"]

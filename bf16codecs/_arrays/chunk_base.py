@@ -9,10 +9,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from bf16codecs._arrays.grid import ArrayPlan
+from bf16codecs._arrays.indexing import cut_run
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.device_memory import DeviceMemory, Place
-from bf16codecs._chunks.grid import ArrayPlan
-from bf16codecs._chunks.indexing import cut_run
 
 __all__ = ["BaseReader", "ChunkBase"]
 

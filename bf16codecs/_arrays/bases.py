@@ -10,12 +10,12 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from bf16codecs._arrays.array import ArrayReader
+from bf16codecs._arrays.chunk_base import BaseReader
+from bf16codecs._arrays.grid import ArrayPlan
+from bf16codecs._arrays.indexing import cut_run
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.device_memory import Place
-from bf16codecs._chunks.array import ArrayReader
-from bf16codecs._chunks.based import BaseReader
-from bf16codecs._chunks.grid import ArrayPlan
-from bf16codecs._chunks.indexing import cut_run
 
 __all__ = ["KeptPiece", "LazyBase", "PiecewiseArray", "RangeReader", "runs_work"]
 

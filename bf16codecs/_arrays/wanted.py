@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from bf16codecs._arrays.stored import Range
 from bf16codecs._base.arguments import for_caller
 from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.device_memory import Place
-from bf16codecs._chunks.stored import Range
 
 __all__ = ["Base", "Wanted", "base_advice"]
 

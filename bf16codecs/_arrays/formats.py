@@ -15,10 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from bf16codecs import _core
-from bf16codecs._base.buffers import Bytes, ThreadBuffer
-from bf16codecs._base.limits import stored_limit
-from bf16codecs._base.messages import counted
-from bf16codecs._chunks.stored import (
+from bf16codecs._arrays.stored import (
     AtMost,
     InMemory,
     Known,
@@ -27,7 +24,10 @@ from bf16codecs._chunks.stored import (
     StoredChunk,
     drive,
 )
-from bf16codecs._chunks.wanted import Wanted
+from bf16codecs._arrays.wanted import Wanted
+from bf16codecs._base.buffers import Bytes, ThreadBuffer
+from bf16codecs._base.limits import stored_limit
+from bf16codecs._base.messages import counted
 from bf16codecs.errors import CorruptDataError, TruncatedDataError
 
 if TYPE_CHECKING:
