@@ -33,10 +33,10 @@ from bf16codecs.convert.plan import ModelPlan
 from bf16codecs.convert.summary import Summary
 from bf16codecs.errors import CorruptDataError
 from bf16codecs.safetensors import Header, Source, SourceFile
-from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.opening import open_store
+from bf16codecs.store.reader import StoreReader
 from bf16codecs.store.whole import stored_arrays
-from bf16codecs.store.zarr_writer import ChunkWriter, ZarrWriter
+from bf16codecs.store.zarr.writer import ChunkWriter, ZarrWriter
 
 with from_extra("dask", for_caller("bf16codecs.dask", "--dask")):
     from distributed import Client, Future, KilledWorker, as_completed

@@ -12,7 +12,7 @@ from bf16codecs.errors import StepNotFoundError
 from bf16codecs.model.model import Model
 from bf16codecs.model.run import Run, open_model_or_run
 from bf16codecs.store.opening import split_step
-from bf16codecs.store.run_layout import listed
+from bf16codecs.store.runs.layout import listed
 
 __all__ = ["Checkpoints"]
 

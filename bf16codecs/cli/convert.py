@@ -281,7 +281,7 @@ def undo_append(run: str, step: int | None, sync: bool, quiet: bool, as_json: bo
     RUN is a Zarr folder or an HDF5 file. Whatever happens, it is as before, or without the step;
     what is removed cannot be had back. The first step stays: remove RUN itself.
     """
-    from bf16codecs.store.run_layout import listed
+    from bf16codecs.store.runs.layout import listed
 
     undone = conversions.undo_append(run, step, sync=sync)
     if as_json:

@@ -122,7 +122,7 @@ def took(summary: Summary) -> str:
 
 def summary_json(summary: Summary) -> dict[str, Any]:
     """Return what a conversion says of itself as JSON has it: docs/cli.md explains the keys."""
-    from bf16codecs.store.entries import loss_entry
+    from bf16codecs.store.attributes import loss_entry
 
     return {
         "files": summary.files,

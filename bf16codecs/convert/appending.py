@@ -24,13 +24,13 @@ from bf16codecs.convert.run_plan import StepPlan, plan_step, stored_array
 from bf16codecs.convert.sampling import coded_nbytes, take_samples
 from bf16codecs.errors import CorruptDataError, SafetensorsError
 from bf16codecs.safetensors import Source
+from bf16codecs.store.attributes import StoredFile
 from bf16codecs.store.choice import CodecChoice, as_rows
-from bf16codecs.store.entries import StoredFile
 from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.plan import header_path, plan_bytes
-from bf16codecs.store.run_layout import RunInfo, RunStep
-from bf16codecs.store.run_writer import RunWriter
-from bf16codecs.store.runs import RunReader
+from bf16codecs.store.runs.layout import RunInfo, RunStep
+from bf16codecs.store.runs.reader import RunReader
+from bf16codecs.store.runs.writer import RunWriter
 
 __all__ = ["Step", "add_step"]
 

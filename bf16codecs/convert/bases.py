@@ -19,13 +19,13 @@ from bf16codecs.convert.target import absolute_target
 from bf16codecs.errors import BaseMismatchError, BF16CodecsError, StoreError
 from bf16codecs.safetensors import Source
 from bf16codecs.store.addresses import path_of
-from bf16codecs.store.backend import StoreReader
+from bf16codecs.store.attributes import BaseReference
 from bf16codecs.store.bases import files_of, is_nameable, path_to
 from bf16codecs.store.choice import CodecChoice
-from bf16codecs.store.entries import BaseReference
 from bf16codecs.store.kinds import Kind, detect
 from bf16codecs.store.opening import Opening, open_any, open_either
-from bf16codecs.store.runs import RunReader
+from bf16codecs.store.reader import StoreReader
+from bf16codecs.store.runs.reader import RunReader
 
 __all__ = ["AUTO", "Base", "check_not_base", "local_chain", "opened_base"]
 

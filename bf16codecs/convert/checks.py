@@ -14,9 +14,9 @@ from bf16codecs._files.digests import Digests
 from bf16codecs.convert.defaults import DEFAULT_STEP_SIZE, LEAST_CHUNK_SIZE
 from bf16codecs.errors import CorruptDataError, ManyFilesWarning, StoreError
 from bf16codecs.safetensors import Header, Source, shard_names
-from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.bases import work_with_bases
 from bf16codecs.store.plan import INDEX_PATH
+from bf16codecs.store.reader import StoreReader
 
 __all__ = [
     "check_chunk_count",

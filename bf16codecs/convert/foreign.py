@@ -17,8 +17,8 @@ from bf16codecs.store.kinds import ZARR_MARKERS, Kind
 from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo
 from bf16codecs.store.opening import own_attributes
 from bf16codecs.store.paths import array_paths
-from bf16codecs.store.run_folder import APPENDING
-from bf16codecs.store.zarr_metadata import read_json
+from bf16codecs.store.zarr.folder import APPENDING
+from bf16codecs.store.zarr.metadata import read_json
 
 __all__ = ["foreign_attribute", "foreign_name"]
 
@@ -136,13 +136,13 @@ def _zarr_attributes(path: Path, nodes: list[str]) -> Iterator[tuple[str, set[st
 
 
 def _hdf5_attributes(path: Path, nodes: list[str]) -> Iterator[tuple[str, set[str]]]:
-    from bf16codecs.store.hdf5_reader import attribute_names  # h5py is imported only for HDF5 files
+    from bf16codecs.store.hdf5.reader import attribute_names  # h5py is imported only for HDF5 files
 
     return zip(nodes, attribute_names(path, nodes), strict=True)
 
 
 def _foreign_object(path: Path, info: StoreInfo) -> str:
-    from bf16codecs.store.hdf5_reader import other_object  # h5py is imported only for HDF5 files
+    from bf16codecs.store.hdf5.reader import other_object  # h5py is imported only for HDF5 files
 
     # Tensors that are stored once have names of their own, too.
     arrays = info.arrays.union(array_paths(info.paths).values())

@@ -18,7 +18,7 @@ from bf16codecs.convert.pieces import do_pieces, file_hash, read_chunk
 from bf16codecs.convert.pipeline import Measured
 from bf16codecs.convert.plan import ModelPlan, is_convertible
 from bf16codecs.safetensors import Source, SourceFile
-from bf16codecs.store.entries import loss_entry
+from bf16codecs.store.attributes import loss_entry
 from bf16codecs.store.layout import ATTRIBUTES_KEY
 
 __all__ = ["half_source", "measure_loss"]

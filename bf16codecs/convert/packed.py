@@ -27,8 +27,8 @@ from bf16codecs.errors import (
     UnsupportedVersionError,
 )
 from bf16codecs.safetensors import is_plain_name
-from bf16codecs.store.backend import StoreReader
-from bf16codecs.store.entries import StoredFile
+from bf16codecs.store.attributes import StoredFile
+from bf16codecs.store.reader import StoreReader
 
 __all__ = [
     "MANIFEST",

@@ -21,11 +21,11 @@ from bf16codecs.convert.plan import ModelPlan, plan_model
 from bf16codecs.errors import BF16CodecsError, CorruptDataError, SafetensorsError, StoreError
 from bf16codecs.safetensors import Header, Source
 from bf16codecs.store.addresses import path_of
-from bf16codecs.store.backend import StoreReader
-from bf16codecs.store.entries import ROUNDED, StoredFile
+from bf16codecs.store.attributes import ROUNDED, StoredFile
 from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.paths import array_paths
 from bf16codecs.store.plan import INDEX_PATH, header_path
+from bf16codecs.store.reader import StoreReader
 from bf16codecs.store.whole import stored_arrays
 from bf16codecs.store.writer import StoreWriter, write_bytes, write_checkpoint
 

@@ -14,9 +14,9 @@ from bf16codecs._base.buffers import Bytes
 from bf16codecs.convert.repeated import find_repeated
 from bf16codecs.errors import StoreError
 from bf16codecs.safetensors import Source, TensorInfo
-from bf16codecs.store.backend import StoreReader
-from bf16codecs.store.entries import ROUNDED, Difference
+from bf16codecs.store.attributes import ROUNDED, Difference
 from bf16codecs.store.plan import array_form, plan_arrays, with_others
+from bf16codecs.store.reader import StoreReader
 
 __all__ = ["ModelPlan", "NoCommonTensorError", "is_convertible", "plan_model"]
 

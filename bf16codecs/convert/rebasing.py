@@ -29,13 +29,13 @@ from bf16codecs.convert.summary import Progress, Summary, summarize
 from bf16codecs.errors import StoreError
 from bf16codecs.safetensors import Source, SourceFile
 from bf16codecs.store.addresses import path_of
-from bf16codecs.store.backend import StoreReader
+from bf16codecs.store.attributes import ROUNDED, StoredFile
 from bf16codecs.store.bases import identity, place_of
 from bf16codecs.store.choice import CODEC_NAMES, DEFAULT_CODEC, PLAIN_ZSTD
-from bf16codecs.store.entries import ROUNDED, StoredFile
 from bf16codecs.store.kinds import Kind, detect
 from bf16codecs.store.objects import read_parts, sizes_of_objects
 from bf16codecs.store.opening import Opening, open_store
+from bf16codecs.store.reader import StoreReader
 from bf16codecs.store.whole import stored_arrays
 
 __all__ = ["files_in", "rebase_store"]

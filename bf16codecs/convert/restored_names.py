@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bf16codecs.store.run_layout import RunInfo
+from bf16codecs.store.runs.layout import RunInfo
 
 __all__ = ["step_folders"]
 

@@ -24,10 +24,10 @@ from bf16codecs.convert.pipeline import unpack
 from bf16codecs.convert.restored_names import step_folders
 from bf16codecs.convert.summary import Progress, Summary, shifted, summarize
 from bf16codecs.convert.target import absolute_target, check_suffix, new_target, other_names
-from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.kinds import Kind, suffix_of
 from bf16codecs.store.objects import sizes_of_objects
 from bf16codecs.store.opening import Opening, open_run_store, open_store
+from bf16codecs.store.reader import StoreReader
 
 __all__ = ["hdf5_to_safetensors", "run_to_safetensors", "zarr_to_safetensors"]
 

@@ -11,7 +11,7 @@ from bf16codecs._base.arguments import for_caller
 from bf16codecs._base.messages import warn_caller
 from bf16codecs.errors import StoreError, TensorChangeWarning
 from bf16codecs.safetensors import Source, TensorInfo
-from bf16codecs.store.runs import RunReader
+from bf16codecs.store.runs.reader import RunReader
 
 __all__ = ["check_member", "check_series"]
 

@@ -13,8 +13,8 @@ from bf16codecs.store.choice import CodecChoice
 from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.opening import open_run_store
 from bf16codecs.store.plan import plan_bytes
-from bf16codecs.store.zarr_metadata import chunk_key
-from bf16codecs.store.zarr_sinks import ZipSink
+from bf16codecs.store.zarr.metadata import chunk_key
+from bf16codecs.store.zarr.sinks import ZipSink
 
 __all__ = ["pack_hdf5", "pack_zip"]
 
@@ -30,7 +30,7 @@ def pack_zip(folder: Path, target: Path) -> None:
 def pack_hdf5(folder: Path, target: Path, choice: CodecChoice) -> None:
     """Write the arrays of a run in a folder, whose chunks are as they are, to an HDF5 file."""
     # h5py is imported by those who have HDF5 files.
-    from bf16codecs.store.hdf5_run_writer import Hdf5RunWriter
+    from bf16codecs.store.hdf5.append import Hdf5RunWriter
 
     with (
         closing(open_run_store(folder)) as run,

@@ -15,14 +15,14 @@ from bf16codecs.convert.repeated import find_repeated
 from bf16codecs.convert.run_members import check_member
 from bf16codecs.errors import StoreError
 from bf16codecs.safetensors import Source, TensorInfo
+from bf16codecs.store.attributes import ROUNDED
 from bf16codecs.store.choice import CodecChoice
-from bf16codecs.store.entries import ROUNDED
 from bf16codecs.store.layout import ATTRIBUTES_KEY
 from bf16codecs.store.paths import later_paths
 from bf16codecs.store.plan import array_form, tensor_attributes
-from bf16codecs.store.run_layout import RunInfo
-from bf16codecs.store.run_writer import RunArray
-from bf16codecs.store.runs import RunReader
+from bf16codecs.store.runs.layout import RunInfo
+from bf16codecs.store.runs.reader import RunReader
+from bf16codecs.store.runs.writer import RunArray
 
 __all__ = ["StepPlan", "check_growing", "plan_step", "stored_array"]
 

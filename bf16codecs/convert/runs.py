@@ -39,10 +39,10 @@ from bf16codecs.safetensors import open_to_store
 from bf16codecs.store.choice import DEFAULT_CODEC, CodecChoice
 from bf16codecs.store.kinds import Kind, detect, suffix_of
 from bf16codecs.store.opening import open_run_store
-from bf16codecs.store.run_layout import RunInfo
-from bf16codecs.store.run_writer import RunWriter
-from bf16codecs.store.runs import RunReader
-from bf16codecs.store.zarr_run_writer import ZarrRunWriter
+from bf16codecs.store.runs.layout import RunInfo
+from bf16codecs.store.runs.reader import RunReader
+from bf16codecs.store.runs.writer import RunWriter
+from bf16codecs.store.zarr.append import ZarrRunWriter
 
 __all__ = [
     "MAX_HDF5_CHUNK",
@@ -362,7 +362,7 @@ def _writer(path: Path, kind: Kind, zarr_format: int, durable: bool) -> RunWrite
     if kind is not Kind.HDF5:
         return ZarrRunWriter(path, zarr_format, durable)
     # h5py is imported by those who have HDF5 files.
-    from bf16codecs.store.hdf5_run_writer import Hdf5RunWriter
+    from bf16codecs.store.hdf5.append import Hdf5RunWriter
 
     return Hdf5RunWriter(path, durable)
 

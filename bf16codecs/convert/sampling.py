@@ -11,9 +11,9 @@ from bf16codecs._arrays.grid import ArrayPlan
 from bf16codecs._base.buffers import Bytes
 from bf16codecs.codecs import encode_delta
 from bf16codecs.safetensors import Source
-from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.choice import CodecChoice
 from bf16codecs.store.plan import plan_arrays
+from bf16codecs.store.reader import StoreReader
 
 __all__ = ["Sample", "coded_nbytes", "take_samples"]
 

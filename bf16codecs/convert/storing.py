@@ -36,7 +36,7 @@ from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.objects import read_parts
 from bf16codecs.store.opening import Opening, open_store
 from bf16codecs.store.writer import StoreWriter
-from bf16codecs.store.zarr_writer import ZarrWriter
+from bf16codecs.store.zarr.writer import ZarrWriter
 
 __all__ = [
     "safetensors_to_hdf5",
@@ -193,7 +193,7 @@ def safetensors_to_hdf5(
         If `file` exists and `overwrite` is false, or it is not an HDF5 file.
     """
     # h5py is imported by those who have HDF5 files.
-    from bf16codecs.store.hdf5_writer import MAX_CHUNK_SIZE, Hdf5Writer
+    from bf16codecs.store.hdf5.writer import MAX_CHUNK_SIZE, Hdf5Writer
 
     if as_integer("chunk_size", chunk_size) > MAX_CHUNK_SIZE:
         raise ValueError(f"HDF5 chunks have {MAX_CHUNK_SIZE} bytes at most, not {chunk_size}")

@@ -9,7 +9,7 @@ from functools import partial
 
 from bf16codecs._base.half import HalfLoss
 from bf16codecs.safetensors import Header
-from bf16codecs.store.backend import StoreReader
+from bf16codecs.store.reader import StoreReader
 
 __all__ = ["Progress", "Summary", "part_of", "shifted", "summarize"]
 

@@ -31,7 +31,7 @@ from bf16codecs.store.kinds import (
     suffix_of,
 )
 from bf16codecs.store.opening import names_run, open_run_store, split_step
-from bf16codecs.store.run_folder import refuse_appends
+from bf16codecs.store.zarr.folder import refuse_appends
 
 __all__ = [
     "absolute_target",

@@ -29,14 +29,14 @@ from bf16codecs.convert.sources import opened_source
 from bf16codecs.convert.summary import Progress, Summary, shifted
 from bf16codecs.errors import BF16CodecsError, CorruptDataError, SafetensorsError, StoreError
 from bf16codecs.safetensors import Source
-from bf16codecs.store.backend import StoreReader
+from bf16codecs.store.attributes import ROUNDED, array_loss
 from bf16codecs.store.checks import faults
-from bf16codecs.store.entries import ROUNDED, array_loss
 from bf16codecs.store.objects import sizes_of_objects
 from bf16codecs.store.opening import Opening, open_either
 from bf16codecs.store.paths import STEP_PATH
-from bf16codecs.store.run_layout import listed
-from bf16codecs.store.runs import RunReader
+from bf16codecs.store.reader import StoreReader
+from bf16codecs.store.runs.layout import listed
+from bf16codecs.store.runs.reader import RunReader
 
 __all__ = ["verify_store"]
 

@@ -13,8 +13,8 @@ from bf16codecs.model import html
 from bf16codecs.model.exponents import Exponents, Sampled
 from bf16codecs.model.info import Info
 from bf16codecs.store.addresses import path_of
-from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.contents import contents_of, ratio_of, storage_of
+from bf16codecs.store.reader import StoreReader
 
 __all__ = ["Shown", "model_html", "tensor_html"]
 

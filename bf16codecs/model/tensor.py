@@ -26,10 +26,10 @@ from bf16codecs._base.paths import absolute, given_path
 from bf16codecs._base.threads import run_all
 from bf16codecs.errors import LimitError
 from bf16codecs.model.shown import tensor_html
-from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.bases import work_with_bases
 from bf16codecs.store.opening import Opening, open_any, open_either, open_run_store, split_step
-from bf16codecs.store.runs import RunReader
+from bf16codecs.store.reader import StoreReader
+from bf16codecs.store.runs.reader import RunReader
 
 if TYPE_CHECKING:
     import dask.array

@@ -9,11 +9,11 @@ from bf16codecs._base.lazy import lazy_names
 from bf16codecs.errors import StoreError
 
 if TYPE_CHECKING:
-    from bf16codecs.store.backend import StoreReader
+    from bf16codecs.store.attributes import StoredFile
     from bf16codecs.store.choice import CodecChoice
-    from bf16codecs.store.entries import StoredFile
     from bf16codecs.store.layout import ATTRIBUTES_KEY, LAYOUT_VERSION, StoreInfo
     from bf16codecs.store.plan import plan_arrays, plan_bytes
+    from bf16codecs.store.reader import StoreReader
     from bf16codecs.store.whole import stored_arrays
     from bf16codecs.store.writer import StoreWriter
 
@@ -34,9 +34,9 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "bf16codecs.store.backend": ["StoreReader"],
+        "bf16codecs.store.reader": ["StoreReader"],
         "bf16codecs.store.choice": ["CodecChoice"],
-        "bf16codecs.store.entries": ["StoredFile"],
+        "bf16codecs.store.attributes": ["StoredFile"],
         "bf16codecs.store.layout": ["ATTRIBUTES_KEY", "LAYOUT_VERSION", "StoreInfo"],
         "bf16codecs.store.plan": ["plan_arrays", "plan_bytes"],
         "bf16codecs.store.whole": ["stored_arrays"],

@@ -18,9 +18,9 @@ from bf16codecs._arrays.wanted import base_advice
 from bf16codecs._base.paths import absolute
 from bf16codecs.errors import BaseMismatchError, StoreError
 from bf16codecs.store.addresses import path_of
-from bf16codecs.store.backend import StoreReader
-from bf16codecs.store.entries import ROUNDED, BaseFile, BaseReference, Difference
+from bf16codecs.store.attributes import ROUNDED, BaseFile, BaseReference, Difference
 from bf16codecs.store.plan import difference_form
+from bf16codecs.store.reader import StoreReader
 
 __all__ = [
     "MOST_BASES",

@@ -16,7 +16,7 @@ from bf16codecs._base.limits import is_addressable
 from bf16codecs._base.messages import advised
 from bf16codecs.errors import BF16CodecsError, StoreError
 from bf16codecs.safetensors import TensorInfo
-from bf16codecs.store.entries import stated_shape
+from bf16codecs.store.attributes import stated_shape
 from bf16codecs.store.plan import array_form
 from bf16codecs.store.tensors import Fault
 

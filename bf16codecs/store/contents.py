@@ -15,12 +15,12 @@ from bf16codecs._base.messages import counted, named_errors
 from bf16codecs._files.digests import Digests
 from bf16codecs._files.reading import disk_size
 from bf16codecs.store.addresses import kind_of_address, path_of
-from bf16codecs.store.backend import Storage, StoreReader
-from bf16codecs.store.entries import ROUNDED, BaseReference, StoredFile, array_loss, loss_entry
+from bf16codecs.store.attributes import ROUNDED, BaseReference, StoredFile, array_loss, loss_entry
 from bf16codecs.store.kinds import Kind, detect
 from bf16codecs.store.objects import sizes_of_objects
-from bf16codecs.store.run_layout import RunInfo
-from bf16codecs.store.runs import RunReader
+from bf16codecs.store.reader import Storage, StoreReader
+from bf16codecs.store.runs.layout import RunInfo
+from bf16codecs.store.runs.reader import RunReader
 from bf16codecs.store.whole import stored_arrays
 
 __all__ = ["Contents", "Row", "contents_of", "dtypes_of", "ratio_of", "storage_of"]

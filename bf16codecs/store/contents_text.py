@@ -13,7 +13,7 @@ from bf16codecs._base.shown import format_size
 from bf16codecs._base.tables import Column
 from bf16codecs._files.digests import Digests
 from bf16codecs.store.contents import Contents, Row, dtypes_of, ratio_of
-from bf16codecs.store.run_layout import RunInfo, listed
+from bf16codecs.store.runs.layout import RunInfo, listed
 
 __all__ = ["file_lines", "summary_lines", "table_of"]
 

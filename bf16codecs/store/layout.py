@@ -14,8 +14,7 @@ from bf16codecs._base.half import HalfLoss
 from bf16codecs._base.messages import damaged
 from bf16codecs._base.version import __version__
 from bf16codecs.errors import StoreError, UnsupportedVersionError
-from bf16codecs.store.checkpoint import CheckpointPaths
-from bf16codecs.store.entries import (
+from bf16codecs.store.attributes import (
     ROUNDED,
     BaseReference,
     Difference,
@@ -29,8 +28,9 @@ from bf16codecs.store.entries import (
     stored_loss,
     tensor_path,
 )
+from bf16codecs.store.checkpoint import CheckpointPaths
 from bf16codecs.store.paths import STEP_PATH
-from bf16codecs.store.run_layout import RunInfo
+from bf16codecs.store.runs.layout import RunInfo
 
 __all__ = ["ATTRIBUTES_KEY", "LAYOUT_VERSION", "StoreInfo"]
 

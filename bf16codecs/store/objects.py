@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from bf16codecs.errors import StoreError
-from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.checkpoint import Checkpoint
+from bf16codecs.store.reader import StoreReader
 
 __all__ = ["read_checkpoint", "read_object", "read_parts", "sizes_of_objects"]
 

@@ -22,16 +22,16 @@ from bf16codecs._base.paths import given_path
 from bf16codecs._files.publish import open_unreplaced
 from bf16codecs.errors import BF16CodecsError, StoreError
 from bf16codecs.store.addresses import kind_of_address, path_of, refuse_hdf5
-from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.bases import MOST_BASES, check_base, identity, is_beside, place_of
 from bf16codecs.store.kinds import RESTORERS, Kind, detect, suffix_of
 from bf16codecs.store.layout import ATTRIBUTES_KEY
 from bf16codecs.store.plan import header_path
-from bf16codecs.store.run_layout import listed
-from bf16codecs.store.runs import RunReader, StepReader
+from bf16codecs.store.reader import StoreReader
+from bf16codecs.store.runs.layout import listed
+from bf16codecs.store.runs.reader import RunReader, StepReader
 from bf16codecs.store.safetensors_reader import open_safetensors
-from bf16codecs.store.zarr_metadata import NoGroupError, read_root
-from bf16codecs.store.zarr_reader import ZarrReader
+from bf16codecs.store.zarr.metadata import NoGroupError, read_root
+from bf16codecs.store.zarr.reader import ZarrReader
 
 if TYPE_CHECKING:
     from bf16codecs.zarr.strict import StrictStore
@@ -147,7 +147,7 @@ def own_attributes(path: Path) -> Mapping[str, Any]:
     if kind in (None, Kind.SAFETENSORS):
         return {}
     if kind is Kind.HDF5:
-        from bf16codecs.store.hdf5_reader import hdf5_attributes
+        from bf16codecs.store.hdf5.reader import hdf5_attributes
 
         attributes = hdf5_attributes(path, DEFAULT_LIMITS)
     else:
@@ -175,14 +175,14 @@ def _open_raw(source: Any, opening: Opening) -> StoreReader:
     """Open what is at a path or an address: a model, or a run."""
     if not isinstance(source, (str, os.PathLike)):
         # zarr is imported only for its stores, and for addresses.
-        from bf16codecs.store.zarr_stores import open_given
+        from bf16codecs.store.remote.opening import open_given
 
         _check_options("a zarr store", opening)
         return open_given(source, opening.limits)
     text = given_path(source, "model")
     path = path_of(text)
     if path is None:
-        from bf16codecs.store.zarr_stores import open_address
+        from bf16codecs.store.remote.opening import open_address
 
         return open_address(text, dict(opening.options or {}), opening.limits)
     _check_options(text, opening)
@@ -361,7 +361,7 @@ def _open_path(text: str, kind: Kind | None, limits: Limits) -> StoreReader:
         return open_safetensors(path, limits)
     if kind is Kind.HDF5:
         # h5py is imported only for HDF5 files.
-        from bf16codecs.store.hdf5_reader import open_hdf5
+        from bf16codecs.store.hdf5.reader import open_hdf5
 
         return open_hdf5(path, limits)
     none_in = "no Zarr group, no safetensors"
@@ -379,6 +379,6 @@ def _open_path(text: str, kind: Kind | None, limits: Limits) -> StoreReader:
 
 def _strict_store(path: Path, source: LocalKeys) -> StrictStore:
     """Open a folder or a ZIP file with zarr, which is imported only for that."""
-    from bf16codecs.store.zarr_stores import strict_store
+    from bf16codecs.store.remote.opening import strict_store
 
     return strict_store(path, source)

@@ -12,7 +12,7 @@ from bf16codecs._arrays.grid import ArrayPlan, chunk_shape
 from bf16codecs._base.dtypes import ARRAY_DTYPES, DTYPE_BITS
 from bf16codecs._base.limits import is_addressable
 from bf16codecs.safetensors import Source, TensorInfo
-from bf16codecs.store.entries import Difference
+from bf16codecs.store.attributes import Difference
 from bf16codecs.store.layout import ATTRIBUTES_KEY
 from bf16codecs.store.paths import RESERVED_ROOT, array_paths
 

@@ -21,10 +21,10 @@ from bf16codecs._files.digests import Digests, FileHash, kinds_of
 from bf16codecs._files.reading import SharedFile, read_at
 from bf16codecs.errors import SafetensorsError, StoreError
 from bf16codecs.safetensors import Source, SourceFile, open_source
-from bf16codecs.store.backend import StoreReader
-from bf16codecs.store.entries import StoredFile
+from bf16codecs.store.attributes import StoredFile
 from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo
 from bf16codecs.store.plan import INDEX_PATH, header_path, plan_arrays, plan_bytes
+from bf16codecs.store.reader import StoreReader
 
 __all__ = ["SafetensorsReader", "open_safetensors"]
 

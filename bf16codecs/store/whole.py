@@ -9,8 +9,8 @@ from bf16codecs._arrays.grid import ArrayPlan
 from bf16codecs._base.messages import named_errors
 from bf16codecs.errors import StoreError
 from bf16codecs.safetensors import Header
-from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.checks import check_form
+from bf16codecs.store.reader import StoreReader
 
 __all__ = ["stored_arrays"]
 

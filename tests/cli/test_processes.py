@@ -16,8 +16,8 @@ import zarr
 
 from bf16codecs.convert import safetensors_to_zarr, verify_store
 from bf16codecs.model import open_model
-from bf16codecs.store.hdf5_writer import Hdf5Writer
-from bf16codecs.store.zarr_writer import ZarrWriter
+from bf16codecs.store.hdf5.writer import Hdf5Writer
+from bf16codecs.store.zarr.writer import ZarrWriter
 from commands import ended, start
 from folders import names_in
 from invoked import done
@@ -120,7 +120,7 @@ def test_interruption_leaves_nothing(
 #: Send a signal from where Python drops what a handler raises, before the store is finished.
 SWALLOWED = """
 import os, weakref
-from bf16codecs.store.zarr_writer import ZarrWriter
+from bf16codecs.store.zarr.writer import ZarrWriter
 finish = ZarrWriter.finish
 
 def send(reference):

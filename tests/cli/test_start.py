@@ -115,7 +115,7 @@ def test_ctrl_c_before_anything_is_begun(run_python, module: str) -> None:
     [
         "numcodecs",
         pytest.param("numpy.linalg", marks=pytest.mark.slow),
-        pytest.param("bf16codecs.store.zarr_reader", marks=pytest.mark.slow),
+        pytest.param("bf16codecs.store.zarr.reader", marks=pytest.mark.slow),
     ],
 )
 def test_ctrl_c_while_a_command_imports(

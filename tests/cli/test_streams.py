@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="a shell of POSIX")
 #: Let a library write to the descriptors of standard output and standard error.
 CHATTY = """
 import os
-from bf16codecs.store.zarr_writer import ZarrWriter
+from bf16codecs.store.zarr.writer import ZarrWriter
 write = ZarrWriter.write
 
 def write_and_chat(self, *args):

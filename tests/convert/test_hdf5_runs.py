@@ -24,7 +24,7 @@ from bf16codecs.convert import (
     verify_store,
 )
 from bf16codecs.errors import StoreError
-from bf16codecs.store import hdf5_reader
+from bf16codecs.store.hdf5 import reader as hdf5_reader
 from folders import names_in
 from lazy_models import write_safetensors
 from models import every_dtype

@@ -12,7 +12,7 @@ import pytest
 import bf16codecs
 from bf16codecs.convert import append_to_run, safetensors_to_run, verify_store
 from bf16codecs.errors import StoreError
-from bf16codecs.store.runs import RunReader
+from bf16codecs.store.runs.reader import RunReader
 from folders import names_in
 from run_stores import TARGETS, drifting, restored, write_checkpoints
 

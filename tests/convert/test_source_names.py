@@ -19,7 +19,9 @@ from bf16codecs.convert import (
     zarr_to_safetensors,
 )
 from bf16codecs.errors import SafetensorsError, StoreError
-from bf16codecs.store import entries, layout, run_layout
+from bf16codecs.store import attributes as entries
+from bf16codecs.store import layout
+from bf16codecs.store.runs import layout as run_layout
 from folders import files_in
 from lazy_models import weights, write_safetensors, write_shards
 

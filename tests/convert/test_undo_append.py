@@ -25,7 +25,7 @@ from bf16codecs.convert import (
     verify_store,
 )
 from bf16codecs.errors import BF16CodecsError, StoreError
-from bf16codecs.store import zarr_undo
+from bf16codecs.store.zarr import undo as zarr_undo
 from folders import content_of, files_in, names_in
 from invoked import done, run
 from lazy_models import write_safetensors

@@ -170,7 +170,7 @@ class CountingStore(LocalStore):
 
 def test_opening_is_one_request(store, monkeypatch):
     monkeypatch.setattr(
-        "bf16codecs.store.zarr_stores.LocalStore", ()
+        "bf16codecs.store.remote.opening.LocalStore", ()
     )  # so that it is read like a remote one
     counting = CountingStore(store)
     model = open_model(counting)

@@ -13,10 +13,10 @@ from zarr.storage import ObjectStore
 
 from based_models import total_size, write_nearby
 from bf16codecs.convert import safetensors_to_run, safetensors_to_zarr
-from bf16codecs.store import listing
-from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.opening import Opening, open_either
-from bf16codecs.store.zarr_source import StoreSource
+from bf16codecs.store.reader import StoreReader
+from bf16codecs.store.remote import listing
+from bf16codecs.store.remote.source import StoreSource
 from invoked import done
 from lazy_models import weights, write_safetensors
 from servers import FileServer, serving

@@ -13,8 +13,8 @@ from bf16codecs import open_model
 from bf16codecs.convert import verify_store
 from bf16codecs.errors import BF16CodecsError
 from bf16codecs.store import StoreError
+from bf16codecs.store.attributes import BaseFile, BaseReference
 from bf16codecs.store.bases import identity, is_beside, place_of
-from bf16codecs.store.entries import BaseFile, BaseReference
 from edit_store import edit_array, edit_attributes
 from lazy_models import in_memory
 from looping import noted

@@ -24,7 +24,7 @@ from bf16codecs.convert import (
 )
 from bf16codecs.safetensors import read_header
 from bf16codecs.store import StoreError
-from bf16codecs.store.hdf5_writer import Hdf5Writer
+from bf16codecs.store.hdf5.writer import Hdf5Writer
 from edit_store import edit_attributes
 from folders import names_in
 from lazy_models import write_safetensors

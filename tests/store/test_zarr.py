@@ -16,7 +16,7 @@ import zarr
 from bf16codecs._files import rename as _rename
 from bf16codecs.convert import Summary, safetensors_to_zarr, verify_store, zarr_to_safetensors
 from bf16codecs.store import StoreError
-from bf16codecs.store.zarr_writer import ZarrWriter
+from bf16codecs.store.zarr.writer import ZarrWriter
 from edit_store import write_zip, zip_members
 from folders import names_in
 from store_contract import StoreContract

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 import bf16codecs
 from bf16codecs._base.dtypes import DTYPE_BITS, DTYPE_NAMES
 from bf16codecs._base.limits import is_addressable
-from bf16codecs.store.entries import ROUNDED
+from bf16codecs.store.attributes import ROUNDED
 from store_fuzz_seeds import SEEDS, STEP
 
 #: A safetensors header, where tensors are named.

@@ -17,9 +17,9 @@ from bf16codecs._base.messages import counted
 from bf16codecs._base.threads import run_all
 from bf16codecs.convert.repeated import Repeated
 from bf16codecs.errors import StoreError
-from bf16codecs.store.backend import StoreReader
-from bf16codecs.store.entries import ROUNDED
+from bf16codecs.store.attributes import ROUNDED
 from bf16codecs.store.layout import ATTRIBUTES_KEY
+from bf16codecs.store.reader import StoreReader
 from bf16codecs.torch.checkpoint.encoding import (
     ChunkEncoder,
     Index,

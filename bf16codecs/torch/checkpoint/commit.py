@@ -29,16 +29,16 @@ from bf16codecs.convert.target import (
 )
 from bf16codecs.errors import CheckpointWarning, StoreError
 from bf16codecs.safetensors import Source
-from bf16codecs.store.backend import StoreReader
+from bf16codecs.store.attributes import ROUNDED, Difference, StoredFile
 from bf16codecs.store.checkpoint import Checkpoint, CheckpointPaths
-from bf16codecs.store.entries import ROUNDED, Difference, StoredFile
 from bf16codecs.store.kinds import Kind
 from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.opening import Opening, open_store
 from bf16codecs.store.plan import header_path, with_others
+from bf16codecs.store.reader import StoreReader
 from bf16codecs.store.writer import write_bytes, write_checkpoint
-from bf16codecs.store.zarr_sinks import FolderSink
-from bf16codecs.store.zarr_writer import ChunkWriter, ZarrWriter
+from bf16codecs.store.zarr.sinks import FolderSink
+from bf16codecs.store.zarr.writer import ChunkWriter, ZarrWriter
 from bf16codecs.torch.checkpoint.assembling import (
     Left,
     Shared,

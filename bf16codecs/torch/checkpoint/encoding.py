@@ -19,8 +19,8 @@ from bf16codecs._arrays.grid import ArrayPlan, Piece
 from bf16codecs._base.buffers import Bytes, ThreadBuffer
 from bf16codecs._base.messages import one_line
 from bf16codecs.errors import BF16CodecsError, CheckpointWarning
-from bf16codecs.store.zarr_metadata import chunk_key
-from bf16codecs.store.zarr_writer import ChunkWriter
+from bf16codecs.store.zarr.metadata import chunk_key
+from bf16codecs.store.zarr.writer import ChunkWriter
 
 __all__ = ["ZARR_FORMAT", "ChunkEncoder", "Index", "chunk_file", "chunks_of"]
 

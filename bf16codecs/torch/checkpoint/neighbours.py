@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from bf16codecs._files.publish import WORKING_PREFIX
 from bf16codecs.convert.step_numbers import series_of
 from bf16codecs.errors import BF16CodecsError, StoreError
+from bf16codecs.store.attributes import BaseReference
 from bf16codecs.store.bases import place_of
-from bf16codecs.store.entries import BaseReference
 from bf16codecs.store.opening import own_attributes
 
 __all__ = ["Member", "Members", "is_checkpoint", "members_beside", "steps_before"]

@@ -14,10 +14,10 @@ from bf16codecs._arrays.bases import RangeReader
 from bf16codecs._arrays.grid import ArrayPlan
 from bf16codecs._base.limits import MAX_NDIM
 from bf16codecs.safetensors import Header, make_header
-from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.checkpoint import check_names
 from bf16codecs.store.paths import array_paths
 from bf16codecs.store.plan import array_form, tensor_attributes
+from bf16codecs.store.reader import StoreReader
 from bf16codecs.torch.checkpoint.grids import Box, chunk_grid
 from bf16codecs.torch.tied import DTYPES, stored_form
 

@@ -32,12 +32,12 @@ from bf16codecs._base.torch_tensors import as_tensor, is_memory_of, memory_of, p
 from bf16codecs.errors import StoreError
 from bf16codecs.model.gpu import LOADING_THREADS, Target, gpu_of, read_into_torch
 from bf16codecs.model.model import Model, open_model
-from bf16codecs.store.backend import StoreReader as Backend
 from bf16codecs.store.bases import work_with_bases
 from bf16codecs.store.checkpoint import Checkpoint
 from bf16codecs.store.kinds import detect
 from bf16codecs.store.objects import read_checkpoint, read_object
 from bf16codecs.store.opening import Opening, open_any, split_step
+from bf16codecs.store.reader import StoreReader as Backend
 from bf16codecs.torch.checkpoint.objects import harmless
 from bf16codecs.torch.checkpoint.threads import own_place, own_threads, sharing
 from bf16codecs.torch.tied import TORCH_DTYPES

@@ -18,9 +18,9 @@ from bf16codecs.convert.foreign import foreign_name
 from bf16codecs.convert.rebasing import rebase_store
 from bf16codecs.convert.step_numbers import series_of
 from bf16codecs.errors import BF16CodecsError, CheckpointWarning
-from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.kinds import detect
 from bf16codecs.store.opening import Opening, open_either
+from bf16codecs.store.reader import StoreReader
 from bf16codecs.torch.checkpoint.neighbours import (
     Members,
     is_checkpoint,

@@ -24,7 +24,7 @@ from bf16codecs._files.sync import sync_files
 from bf16codecs.errors import BaseMismatchError, BF16CodecsError
 from bf16codecs.store.choice import CodecChoice
 from bf16codecs.store.opening import Opening, open_any
-from bf16codecs.store.zarr_writer import ChunkWriter
+from bf16codecs.store.zarr.writer import ChunkWriter
 from bf16codecs.torch.checkpoint.encoding import (
     ChunkEncoder,
     Index,

@@ -56,7 +56,7 @@ def test_two_jobs_of_one_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("size", [20, 200_000])
 def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    from bf16codecs.store import zarr_sinks
+    from bf16codecs.store.zarr import sinks as zarr_sinks
 
     def full(path: str, data: Any) -> None:
         raise OSError(28, "No space left on device")

@@ -15,9 +15,9 @@ from bf16codecs._files.locks import LifeLock, refuse_taken, take_lock
 from bf16codecs._files.reading import write_all
 from bf16codecs.errors import StoreError
 from bf16codecs.store.paths import STEP_PATH
-from bf16codecs.store.run_writer import Write
-from bf16codecs.store.zarr_metadata import leads_elsewhere
-from bf16codecs.store.zarr_sinks import make_folder
+from bf16codecs.store.runs.writer import Write
+from bf16codecs.store.zarr.metadata import leads_elsewhere
+from bf16codecs.store.zarr.sinks import make_folder
 
 __all__ = ["APPENDING", "LOCK", "RunFolder", "refuse_appends"]
 

@@ -18,8 +18,8 @@ from bf16codecs._base.buffers import Bytes
 from bf16codecs._base.limits import MAX_METADATA_BYTES, check_metadata, check_parsed
 from bf16codecs._base.messages import advised, one_line
 from bf16codecs.errors import StoreError
-from bf16codecs.store.listing import folder_sizes, listed_sizes
-from bf16codecs.store.requests import ask
+from bf16codecs.store.remote.listing import folder_sizes, listed_sizes
+from bf16codecs.store.remote.requests import ask
 from bf16codecs.zarr.strict import has_bounded_replies
 
 __all__ = ["StoreSource"]

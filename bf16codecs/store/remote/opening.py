@@ -22,14 +22,14 @@ from bf16codecs._base.limits import Limits
 from bf16codecs._base.messages import causes, named_errors
 from bf16codecs.errors import BF16CodecsError, StoreError
 from bf16codecs.store.addresses import kind_of_address, plain_address, refuse_hdf5
-from bf16codecs.store.backend import StoreReader
 from bf16codecs.store.kinds import Kind
-from bf16codecs.store.remote import remote_store
-from bf16codecs.store.remote_safetensors import open_remote_safetensors
-from bf16codecs.store.reopening import surviving
-from bf16codecs.store.requests import ask
-from bf16codecs.store.zarr_reader import ZarrReader
-from bf16codecs.store.zarr_source import StoreSource
+from bf16codecs.store.reader import StoreReader
+from bf16codecs.store.remote.addresses import remote_store
+from bf16codecs.store.remote.reopening import surviving
+from bf16codecs.store.remote.requests import ask
+from bf16codecs.store.remote.safetensors import open_remote_safetensors
+from bf16codecs.store.remote.source import StoreSource
+from bf16codecs.store.zarr.reader import ZarrReader
 from bf16codecs.zarr.strict import StrictStore
 
 __all__ = ["open_address", "open_given", "strict_store"]

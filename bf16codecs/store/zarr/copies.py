@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from bf16codecs._arrays.stored import KeySource
 from bf16codecs._base.messages import damaged, one_line
 from bf16codecs.errors import BF16CodecsError, StoreError
-from bf16codecs.store.backend import Fault, StoreReader
 from bf16codecs.store.layout import ATTRIBUTES_KEY
 from bf16codecs.store.paths import STEP_PATH
-from bf16codecs.store.zarr_documents import read_documents
-from bf16codecs.store.zarr_metadata import read_json
+from bf16codecs.store.reader import Fault, StoreReader
+from bf16codecs.store.zarr.documents import read_documents
+from bf16codecs.store.zarr.metadata import read_json
 
 if TYPE_CHECKING:
     from zarr.abc.store import Store

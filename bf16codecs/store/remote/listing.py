@@ -9,7 +9,7 @@ from typing import Any
 from zarr.abc.store import Store
 from zarr.storage import FsspecStore, ObjectStore
 
-from bf16codecs.store.reopening import ReopeningStore
+from bf16codecs.store.remote.reopening import ReopeningStore
 
 __all__ = ["folder_sizes", "listed_sizes"]
 

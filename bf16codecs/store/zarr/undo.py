@@ -20,11 +20,11 @@ from bf16codecs.codecs.growing import directory_nbytes
 from bf16codecs.errors import StoreError
 from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.paths import STEP_PATH
-from bf16codecs.store.run_folder import APPENDING, LOCK, RunFolder
-from bf16codecs.store.run_layout import STEPS_CHUNK, RunInfo
-from bf16codecs.store.run_writer import shrink
-from bf16codecs.store.zarr_documents import ROOT_DOCUMENTS, as_json, read_documents
-from bf16codecs.store.zarr_metadata import chunk_key
+from bf16codecs.store.runs.layout import STEPS_CHUNK, RunInfo
+from bf16codecs.store.runs.writer import shrink
+from bf16codecs.store.zarr.documents import ROOT_DOCUMENTS, as_json, read_documents
+from bf16codecs.store.zarr.folder import APPENDING, LOCK, RunFolder
+from bf16codecs.store.zarr.metadata import chunk_key
 
 __all__ = ["BYTES_CODEC", "Begun", "steps_chunk", "undo"]
 

@@ -25,9 +25,9 @@ from bf16codecs.errors import BF16CodecsError, StoreError
 from bf16codecs.hdf5.direct import Decoding, dataset_array
 from bf16codecs.hdf5.filters import codec_level, codec_name
 from bf16codecs.hdf5.types import item_type
-from bf16codecs.store.backend import StoredTensor, StoreReader
-from bf16codecs.store.entries import Difference
+from bf16codecs.store.attributes import Difference
 from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo
+from bf16codecs.store.reader import StoredTensor, StoreReader
 
 __all__ = ["Hdf5Reader", "attribute_names", "hdf5_attributes", "open_hdf5", "other_object"]
 

@@ -11,7 +11,7 @@ from typing import Any
 from bf16codecs._base.limits import MAX_GROUP
 from bf16codecs._base.messages import counted
 from bf16codecs.errors import StepNotFoundError
-from bf16codecs.store.entries import ROUNDED, StoredFile, file_entry, stored_files
+from bf16codecs.store.attributes import ROUNDED, StoredFile, file_entry, stored_files
 
 __all__ = ["STEPS_CHUNK", "Form", "RunInfo", "RunStep", "listed"]
 

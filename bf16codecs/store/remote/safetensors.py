@@ -21,10 +21,10 @@ from bf16codecs.safetensors import (
     parse_header,
     shard_names,
 )
-from bf16codecs.store.remote import remote_file
-from bf16codecs.store.remote_parts import RemotePart, RemoteParts
+from bf16codecs.store.remote.addresses import remote_file
+from bf16codecs.store.remote.parts import RemotePart, RemoteParts
+from bf16codecs.store.remote.source import StoreSource
 from bf16codecs.store.safetensors_reader import SafetensorsReader
-from bf16codecs.store.zarr_source import StoreSource
 
 __all__ = ["open_remote_safetensors"]
 

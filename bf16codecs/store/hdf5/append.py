@@ -22,11 +22,11 @@ from bf16codecs._files.journaled import JournaledFile
 from bf16codecs.codecs.growing import Version, directory_nbytes
 from bf16codecs.errors import StoreError
 from bf16codecs.hdf5.dataset import create_dataset, write_region
-from bf16codecs.store.hdf5_writer import HDF5_FORMAT, hdf5_errors
+from bf16codecs.store.hdf5.writer import HDF5_FORMAT, hdf5_errors
 from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo
 from bf16codecs.store.paths import STEP_PATH
-from bf16codecs.store.run_layout import STEPS_CHUNK
-from bf16codecs.store.run_writer import Appended, Fill, Growth, RunArray, grow, shrink, start
+from bf16codecs.store.runs.layout import STEPS_CHUNK
+from bf16codecs.store.runs.writer import Appended, Fill, Growth, RunArray, grow, shrink, start
 
 __all__ = ["Hdf5RunWriter"]
 

@@ -13,8 +13,8 @@ from bf16codecs._arrays.stored import KeySource
 from bf16codecs._base.messages import damaged, one_line
 from bf16codecs.errors import StoreError
 from bf16codecs.store.delta import DeltaChain
-from bf16codecs.store.zarr_arrays import array_documents
-from bf16codecs.store.zarr_metadata import read_json
+from bf16codecs.store.zarr.arrays import array_documents
+from bf16codecs.store.zarr.metadata import read_json
 
 __all__ = ["ROOT_DOCUMENTS", "ZarrDocuments", "as_json", "read_documents"]
 

@@ -18,12 +18,12 @@ from bf16codecs.codecs.growing import Version, directory_nbytes
 from bf16codecs.errors import BF16CodecsError
 from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.paths import STEP_PATH
-from bf16codecs.store.run_folder import RunFolder
-from bf16codecs.store.run_layout import STEPS_CHUNK
-from bf16codecs.store.run_writer import Appended, Fill, RunArray, Write, grow, start
-from bf16codecs.store.zarr_documents import ROOT_DOCUMENTS, ZarrDocuments, read_documents
-from bf16codecs.store.zarr_metadata import chunk_key
-from bf16codecs.store.zarr_undo import BYTES_CODEC, Begun, steps_chunk, undo
+from bf16codecs.store.runs.layout import STEPS_CHUNK
+from bf16codecs.store.runs.writer import Appended, Fill, RunArray, Write, grow, start
+from bf16codecs.store.zarr.documents import ROOT_DOCUMENTS, ZarrDocuments, read_documents
+from bf16codecs.store.zarr.folder import RunFolder
+from bf16codecs.store.zarr.metadata import chunk_key
+from bf16codecs.store.zarr.undo import BYTES_CODEC, Begun, steps_chunk, undo
 
 __all__ = ["ZarrRunWriter"]
 

@@ -19,6 +19,7 @@ from bf16codecs._base.messages import advised, named_errors
 from bf16codecs._files.digests import Digests
 from bf16codecs.errors import StoreError
 from bf16codecs.safetensors import Header, TensorInfo, parse_header
+from bf16codecs.store.attributes import ROUNDED, Difference, StoredFile
 from bf16codecs.store.checks import (
     check_array,
     check_attributes,
@@ -26,7 +27,6 @@ from bf16codecs.store.checks import (
     check_owner,
     restored_array,
 )
-from bf16codecs.store.entries import ROUNDED, Difference, StoredFile
 from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.plan import difference_form
 from bf16codecs.store.tensors import Fault, Storage, StoredTensor

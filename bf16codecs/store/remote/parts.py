@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from bf16codecs._arrays.stored import AtMost, Request, Source, StoredChunk
 from bf16codecs._base.buffers import Bytes
-from bf16codecs.store.zarr_source import StoreSource
+from bf16codecs.store.remote.source import StoreSource
 
 __all__ = ["RemotePart", "RemoteParts"]
 

@@ -20,9 +20,9 @@ from bf16codecs.codecs.frames import FrameCodec
 from bf16codecs.store.choice import CodecChoice, encode_difference
 from bf16codecs.store.delta import DeltaChain
 from bf16codecs.store.layout import StoreInfo
-from bf16codecs.store.zarr_documents import ZarrDocuments
-from bf16codecs.store.zarr_metadata import chunk_key
-from bf16codecs.store.zarr_sinks import FolderSink, Sink, ZipSink
+from bf16codecs.store.zarr.documents import ZarrDocuments
+from bf16codecs.store.zarr.metadata import chunk_key
+from bf16codecs.store.zarr.sinks import FolderSink, Sink, ZipSink
 
 __all__ = ["ChunkWriter", "ZarrWriter"]
 

@@ -39,13 +39,13 @@ from bf16codecs._base.messages import advised, named_errors
 from bf16codecs._base.names import ARITHMETIC_ID, BLOCKS_ID, DELTA_ID, FRAME_IDS, RUN_LENGTH_ID
 from bf16codecs._base.threads import run_ahead
 from bf16codecs.errors import StoreError
-from bf16codecs.store.backend import Fault, StoreReader
+from bf16codecs.store.attributes import ROUNDED, Difference
 from bf16codecs.store.checks import faults
-from bf16codecs.store.entries import ROUNDED, Difference
 from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo
 from bf16codecs.store.plan import difference_form
-from bf16codecs.store.zarr_library import library_array
-from bf16codecs.store.zarr_metadata import (
+from bf16codecs.store.reader import Fault, StoreReader
+from bf16codecs.store.zarr.library import library_array
+from bf16codecs.store.zarr.metadata import (
     OTHER_GROUP,
     ParsedArray,
     array_codecs,
@@ -251,7 +251,7 @@ class ZarrReader(StoreReader):
 
     def document_faults(self) -> Iterator[Fault]:
         """Return metadata that zarr refuses, or would find beside an array: see `copy_faults`."""
-        from bf16codecs.store.zarr_copies import copy_faults, root_faults
+        from bf16codecs.store.zarr.copies import copy_faults, root_faults
 
         stored = self.info.arrays - self.info.differences.keys()
         found = list(faults(sorted(stored), self._made_array))
@@ -266,7 +266,7 @@ class ZarrReader(StoreReader):
         import zarr
         from zarr.storage import StorePath
 
-        from bf16codecs.store.requests import ask
+        from bf16codecs.store.remote.requests import ask
         from bf16codecs.zarr.inflation import chunk_check
         from bf16codecs.zarr.shards import complete_shards
 

@@ -19,7 +19,7 @@ from bf16codecs._base.messages import causes, install_extra, named_errors, one_l
 from bf16codecs.errors import LimitError, ServerError, StoreError
 from bf16codecs.store.addresses import kind_of_address, path_of
 from bf16codecs.store.kinds import Kind
-from bf16codecs.store.reopening import ReopeningStore, surviving
+from bf16codecs.store.remote.reopening import ReopeningStore, surviving
 
 __all__ = ["remote_file", "remote_store"]
 

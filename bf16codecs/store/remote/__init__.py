@@ -1,0 +1,1 @@
+"""Model stores and safetensors files at addresses."""

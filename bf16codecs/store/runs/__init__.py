@@ -1,0 +1,1 @@
+"""Runs: stores of the steps of one training job."""
