@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from bf16codecs._base.paths import last_name
-from bf16codecs.convert.step_numbers import step_told
+from bf16codecs.convert.runs.step_numbers import step_told
 from bf16codecs.errors import StepNotFoundError
 from bf16codecs.model.model import Model
 from bf16codecs.model.run import Run, open_model_or_run

@@ -30,9 +30,9 @@ from bf16codecs.convert import (
     zarr_to_safetensors,
 )
 from bf16codecs.convert.plan import NoCommonTensorError
-from bf16codecs.convert.run_members import check_series
+from bf16codecs.convert.runs.members import check_series
+from bf16codecs.convert.runs.step_numbers import ordered_steps, step_of
 from bf16codecs.convert.sources import opened_source
-from bf16codecs.convert.step_numbers import ordered_steps, step_of
 from bf16codecs.model import open_model, open_run
 from bf16codecs.store.opening import open_run_store
 

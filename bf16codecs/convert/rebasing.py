@@ -24,7 +24,7 @@ from bf16codecs._files.publish import recover
 from bf16codecs.convert.checks import check_restored_size, stored_index
 from bf16codecs.convert.defaults import DEFAULT_CHUNK_SIZE
 from bf16codecs.convert.foreign import foreign_attribute
-from bf16codecs.convert.storing import safetensors_to_hdf5, safetensors_to_zarr
+from bf16codecs.convert.store import safetensors_to_hdf5, safetensors_to_zarr
 from bf16codecs.convert.summary import Progress, Summary, summarize
 from bf16codecs.errors import StoreError
 from bf16codecs.safetensors import Source, SourceFile

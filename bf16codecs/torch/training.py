@@ -15,7 +15,7 @@ from bf16codecs._base.messages import few, from_extra
 from bf16codecs._base.paths import absolute, given_path
 from bf16codecs._base.threads import codec_threads
 from bf16codecs.convert import append_to_run, verify_store
-from bf16codecs.convert.runs import check_run_options, own_choice
+from bf16codecs.convert.runs.series import check_run_options, own_choice
 from bf16codecs.convert.target import absolute_target, check_store_name, is_free_folder
 from bf16codecs.errors import BF16CodecsError, StoreError
 from bf16codecs.model.run import open_run

@@ -214,7 +214,7 @@ def test_copies_are_compared(folder: Path, tmp_path: Path, monkeypatch) -> None:
             self.times += 1
             return super().read(size) if self.times > 1 else b"no"
 
-    monkeypatch.setattr("bf16codecs.convert.folders.FileIO", Fickle)
+    monkeypatch.setattr("bf16codecs.convert.hugging_face.folders.FileIO", Fickle)
     with pytest.raises(CorruptDataError, match="was not read back as"):
         pack_hugging_face(folder, tmp_path / "packed")
     assert os.listdir(tmp_path) == ["model"]

@@ -11,7 +11,8 @@ from typing import Any
 import h5py
 import pytest
 
-from bf16codecs.convert import append_to_run, appending, safetensors_to_run
+from bf16codecs.convert import append_to_run, safetensors_to_run
+from bf16codecs.convert.runs import appending
 from bf16codecs.errors import BF16CodecsError
 from folders import content_of
 from run_stores import Arrays, drifting, make_run, restored, write_checkpoints

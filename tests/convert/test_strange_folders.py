@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from bf16codecs.convert import pack_hugging_face, unpack_hugging_face
-from bf16codecs.convert.folders import list_tree
+from bf16codecs.convert.hugging_face.folders import list_tree
 from bf16codecs.errors import LimitError, StoreError
 from lazy_models import weights, write_safetensors
 from looping import noted
@@ -206,7 +206,7 @@ def test_files_that_cannot_be_read_are_named(folder: Path, packed: Path, monkeyp
         def read(self, size: int = -1) -> bytes:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    monkeypatch.setattr("bf16codecs.convert.folders.FileIO", Failing)
+    monkeypatch.setattr("bf16codecs.convert.hugging_face.folders.FileIO", Failing)
     for work, source in ((pack_hugging_face, folder), (unpack_hugging_face, packed)):
         with pytest.raises(OSError, match="Input/output error") as caught:
             work(source, packed.with_name("new"))

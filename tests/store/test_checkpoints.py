@@ -389,7 +389,7 @@ def test_a_checkpoint_with_a_base_gets_whole(tmp_path: Path) -> None:
 def test_objects_that_a_conversion_loses_are_noticed(
     model: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bf16codecs.convert.storing.read_parts", lambda reader: (TEXT, b""))
+    monkeypatch.setattr("bf16codecs.convert.store.read_parts", lambda reader: (TEXT, b""))
     with pytest.raises(CorruptDataError, match="has other objects than its source"):
         store_of(model, kind)
     assert not model.with_name(kind).exists()

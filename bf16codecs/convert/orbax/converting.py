@@ -11,7 +11,7 @@ from bf16codecs._base.limits import Limits
 from bf16codecs._base.paths import absolute, given_path, resolved
 from bf16codecs.convert.orbax.choosing import local_checkpoint
 from bf16codecs.convert.orbax.source import open_checkpoint
-from bf16codecs.convert.storing import safetensors_to_zarr
+from bf16codecs.convert.store import safetensors_to_zarr
 from bf16codecs.convert.summary import Summary
 
 __all__ = ["orbax_to_zarr"]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bf16codecs._files.publish import WORKING_PREFIX
-from bf16codecs.convert.step_numbers import series_of
+from bf16codecs.convert.runs.step_numbers import series_of
 from bf16codecs.errors import BF16CodecsError, StoreError
 from bf16codecs.store.attributes import BaseReference
 from bf16codecs.store.bases import place_of

@@ -16,7 +16,7 @@ from bf16codecs._files.publish import WorkingFolder
 from bf16codecs._files.sync import sync
 from bf16codecs.convert.foreign import foreign_name
 from bf16codecs.convert.rebasing import rebase_store
-from bf16codecs.convert.step_numbers import series_of
+from bf16codecs.convert.runs.step_numbers import series_of
 from bf16codecs.errors import BF16CodecsError, CheckpointWarning
 from bf16codecs.store.kinds import detect
 from bf16codecs.store.opening import Opening, open_either

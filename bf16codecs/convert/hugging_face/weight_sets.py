@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bf16codecs._base.messages import few
 from bf16codecs._base.paths import index_stem
-from bf16codecs.convert.folders import Tree
+from bf16codecs.convert.hugging_face.folders import Tree
 from bf16codecs.errors import SafetensorsError
 from bf16codecs.safetensors import Source, open_to_store, read_index, weight_map
 from bf16codecs.store.kinds import STORE_SUFFIXES

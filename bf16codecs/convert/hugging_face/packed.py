@@ -18,7 +18,7 @@ from bf16codecs._base.arguments import for_caller
 from bf16codecs._base.limits import MAX_DEPTH, MAX_METADATA_BYTES, check_metadata
 from bf16codecs._files.digests import Digests, FileHash
 from bf16codecs._files.reading import Folder
-from bf16codecs.convert.folders import Tree, list_tree
+from bf16codecs.convert.hugging_face.folders import Tree, list_tree
 from bf16codecs.convert.summary import Progress
 from bf16codecs.errors import (
     BF16CodecsError,

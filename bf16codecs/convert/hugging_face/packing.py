@@ -22,8 +22,8 @@ from bf16codecs._files.digests import kinds_of
 from bf16codecs._files.publish import WORKING_PREFIX
 from bf16codecs._files.reading import Folder, disk_size
 from bf16codecs.convert.defaults import DEFAULT_CHUNK_SIZE
-from bf16codecs.convert.folders import Tree, list_tree
-from bf16codecs.convert.packed import (
+from bf16codecs.convert.hugging_face.folders import Tree, list_tree
+from bf16codecs.convert.hugging_face.packed import (
     MANIFEST,
     Manifest,
     NotedFile,
@@ -34,11 +34,11 @@ from bf16codecs.convert.packed import (
     stored_files,
     why_not_packed,
 )
-from bf16codecs.convert.restoring import zarr_to_safetensors
-from bf16codecs.convert.storing import safetensors_to_zarr
+from bf16codecs.convert.hugging_face.weight_sets import WeightSet, weight_sets
+from bf16codecs.convert.restore import zarr_to_safetensors
+from bf16codecs.convert.store import safetensors_to_zarr
 from bf16codecs.convert.summary import Progress, Summary, part_of
 from bf16codecs.convert.target import absolute_target, new_target, other_names
-from bf16codecs.convert.weight_sets import WeightSet, weight_sets
 from bf16codecs.errors import BF16CodecsError, SafetensorsError, StoreError
 from bf16codecs.store.choice import DEFAULT_CODEC
 from bf16codecs.store.kinds import Kind, suffix_of

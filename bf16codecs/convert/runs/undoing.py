@@ -9,8 +9,8 @@ from pathlib import Path
 from bf16codecs._base import interrupt as _interrupt
 from bf16codecs._base.paths import given_path
 from bf16codecs._files.publish import recover_missing
-from bf16codecs.convert.run_plan import check_growing
-from bf16codecs.convert.runs import opened_to_change
+from bf16codecs.convert.runs.plan import check_growing
+from bf16codecs.convert.runs.series import opened_to_change
 from bf16codecs.convert.target import absolute_target, target_errors
 from bf16codecs.errors import StoreError
 from bf16codecs.store.layout import StoreInfo

@@ -19,12 +19,12 @@ from bf16codecs._base.threads import codec_threads
 from bf16codecs._files.digests import kinds_of
 from bf16codecs._files.publish import recover_missing
 from bf16codecs._files.reading import disk_size
-from bf16codecs.convert.appending import Step, add_step
 from bf16codecs.convert.defaults import DEFAULT_GROUP, DEFAULT_STEP_SIZE
-from bf16codecs.convert.run_members import check_series
-from bf16codecs.convert.run_packing import pack_hdf5, pack_zip
+from bf16codecs.convert.runs.appending import Step, add_step
+from bf16codecs.convert.runs.members import check_series
+from bf16codecs.convert.runs.packing import pack_hdf5, pack_zip
+from bf16codecs.convert.runs.step_numbers import StepTold, ordered_steps, step_of
 from bf16codecs.convert.sources import left_out, opened_source
-from bf16codecs.convert.step_numbers import StepTold, ordered_steps, step_of
 from bf16codecs.convert.summary import Progress, Summary, shifted
 from bf16codecs.convert.target import (
     absolute_target,

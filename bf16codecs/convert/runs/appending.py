@@ -17,10 +17,10 @@ from bf16codecs._files.digests import Digests
 from bf16codecs.codecs.frames import decode
 from bf16codecs.codecs.growing import Version
 from bf16codecs.convert.checks import check_chunk_count, stored_index
-from bf16codecs.convert.parents import candidates, choose_parent, max_depth
 from bf16codecs.convert.pieces import Progress, do_pieces, file_hash, read_chunk
 from bf16codecs.convert.plan import read_base
-from bf16codecs.convert.run_plan import StepPlan, plan_step, stored_array
+from bf16codecs.convert.runs.parents import candidates, choose_parent, max_depth
+from bf16codecs.convert.runs.plan import StepPlan, plan_step, stored_array
 from bf16codecs.convert.sampling import coded_nbytes, take_samples
 from bf16codecs.errors import CorruptDataError, SafetensorsError
 from bf16codecs.safetensors import Source

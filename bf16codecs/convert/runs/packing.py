@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from bf16codecs._arrays.grid import chunk_counts, grid_indices
-from bf16codecs.convert.run_plan import stored_array
+from bf16codecs.convert.runs.plan import stored_array
 from bf16codecs.store.choice import CodecChoice
 from bf16codecs.store.layout import StoreInfo
 from bf16codecs.store.opening import open_run_store

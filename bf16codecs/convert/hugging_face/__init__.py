@@ -1,0 +1,1 @@
+"""Packing and restoring folders of Hugging Face models."""

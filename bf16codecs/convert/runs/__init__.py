@@ -1,0 +1,1 @@
+"""Making runs of checkpoints, appending to them, and undoing that."""
