@@ -1,6 +1,6 @@
 """``python -m bf16codecs``."""
 
-from bf16codecs._commands import main
+from bf16codecs.cli.entry import main
 
 if __name__ == "__main__":
     main("python -m bf16codecs")

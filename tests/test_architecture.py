@@ -25,7 +25,7 @@ ORDER = (
 #: The units that are several modules beside each other: all others are a module or a folder.
 UNITS = {
     "_base": "_core errors",
-    "cli": "_commands __main__",
+    "cli": "__main__",
 }
 #: The same for the native core, whose units are folders, single files, and a file with its parts
 #: (block.h, block_encode.cpp).

@@ -94,7 +94,7 @@ class Signal:
             os.kill(os.getpid(), signal.SIGINT)
 
 sys.meta_path.insert(0, Signal())
-from bf16codecs import _commands
+from bf16codecs.cli import entry as _commands
 command, *sys.argv[1:] = sys.argv[2:]
 getattr(_commands, command)()
 """
@@ -135,7 +135,7 @@ import os, signal, sys
 import click
 signal.signal(signal.SIGINT, signal.default_int_handler)
 click.Command.parse_args = lambda *args: os.kill(os.getpid(), signal.SIGINT)
-from bf16codecs import _commands
+from bf16codecs.cli import entry as _commands
 _commands.st2zarr()
 """
     done = run_python(code, check=False)
@@ -157,7 +157,7 @@ def test_help_that_cannot_be_printed(run_python, command: str) -> None:
     code = """
 import os, sys
 os.dup2(os.open("/dev/full", os.O_WRONLY), 1)
-from bf16codecs import _commands
+from bf16codecs.cli import entry as _commands
 command, *sys.argv[1:] = sys.argv[1:]
 getattr(_commands, command)()
 """
