@@ -9,7 +9,6 @@ from __future__ import annotations
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -26,6 +25,7 @@ from bf16codecs._arrays.stored import (
 )
 from bf16codecs._arrays.wanted import Wanted
 from bf16codecs._base.buffers import Bytes, ThreadBuffer
+from bf16codecs._base.cached import cached_property
 from bf16codecs._base.limits import stored_limit
 from bf16codecs._base.messages import counted
 from bf16codecs.errors import CorruptDataError, TruncatedDataError

@@ -12,7 +12,6 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ import numpy as np
 from bf16codecs._arrays.sources import LocalChunk, LocalKeys, OpenPart
 from bf16codecs._arrays.stored import AtMost, InMemory, Request
 from bf16codecs._base.buffers import Bytes
+from bf16codecs._base.cached import cached_property
 from bf16codecs._base.limits import check_metadata, check_parsed
 from bf16codecs._base.messages import damaged, named_damage, one_line
 from bf16codecs._base.paths import absolute

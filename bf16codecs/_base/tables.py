@@ -6,9 +6,9 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import takewhile
 
+from bf16codecs._base.cached import cached_property
 from bf16codecs._base.shown import printable
 
 __all__ = ["Column", "Layout", "shortened", "table_lines"]

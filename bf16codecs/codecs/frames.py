@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -21,6 +20,7 @@ from bf16codecs._base.buffers import (
     own_layout,
     writable_byte_view,
 )
+from bf16codecs._base.cached import cached_property
 from bf16codecs._base.messages import counted, raise_named, warn_caller
 from bf16codecs._base.names import PREFIX
 from bf16codecs.codecs.configured import ConfiguredCodec

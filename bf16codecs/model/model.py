@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
+from bf16codecs._base.cached import cached_property
 from bf16codecs._base.half import HalfLoss
 from bf16codecs._base.messages import counted
 from bf16codecs.errors import TensorNotFoundError

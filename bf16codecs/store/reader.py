@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from bf16codecs._arrays.bases import KeptPiece, PiecewiseArray, RangeReader
 from bf16codecs._arrays.converted import rounded_array, widened_array
 from bf16codecs._arrays.grid import ArrayPlan, Piece
 from bf16codecs._base.buffers import Bytes
+from bf16codecs._base.cached import cached_property
 from bf16codecs._base.limits import Limits
 from bf16codecs._base.messages import advised, named_errors
 from bf16codecs._files.digests import Digests

@@ -6,10 +6,11 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
+
+from bf16codecs._base.cached import cached_property
 
 __all__ = ["Region", "Sheet", "View", "parsed_count"]
 

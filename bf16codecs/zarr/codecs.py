@@ -6,7 +6,6 @@ import asyncio
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from numcodecs import Delta
@@ -15,6 +14,7 @@ from zarr.core.common import parse_named_configuration
 from zarr.registry import register_codec
 
 from bf16codecs._base.buffers import Bytes
+from bf16codecs._base.cached import cached_property
 from bf16codecs._base.limits import stored_limit
 from bf16codecs._base.messages import named_damage
 from bf16codecs._base.names import DELTA_ID

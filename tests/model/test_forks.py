@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +24,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*multi-?threaded:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:.*multithreaded:RuntimeWarning"),
 ]
+
+LOCKS = re.compile(r"threading\.R?Lock\(\)|from functools import.*cached_property")
 
 
 def status_of_child(call: Callable[[], object]) -> int:
@@ -76,11 +79,42 @@ def test_whatever_other_threads_hold(tmp_path: Path, name: str) -> None:
     model.close()
 
 
+@for_each("name", ["m.zarr", "m.h5"])
+def test_a_child_opens_a_model_while_another_thread_does(tmp_path: Path, name: str) -> None:
+    source = write_model(tmp_path / "source.safetensors", [("w", "BF16", (300, 40))])
+    (safetensors_to_hdf5 if name == "m.h5" else safetensors_to_zarr)(source, tmp_path / name)
+    is_over = threading.Event()
+
+    def read() -> None:
+        with bf16codecs.open_model(tmp_path / name) as model:
+            assert model["w"][7].shape == (40,)
+
+    def read_on() -> None:
+        while not is_over.is_set():
+            read()
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    threads = [threading.Thread(target=read_on) for _ in range(3)]
+    try:
+        for thread in threads:
+            thread.start()
+        assert {status_of_child(read) for _ in range(20)} == {0}
+    finally:
+        is_over.set()
+        sys.setswitchinterval(interval)
+        for thread in threads:
+            thread.join()
+
+
 def test_all_locks_are_made_for_forks() -> None:
-    """A lock of `threading`'s own stays taken in a child for ever."""
+    """A lock of `threading`'s own stays taken in a child for ever, and so do those of functools."""
     found = []
     for path in sorted((ROOT / "bf16codecs").rglob("*.py")):
         for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
-            if re.search(r"threading\.R?Lock\(\)", line) and path.name != "forks.py":
+            has_lock = re.search(
+                r"threading\.R?Lock\(\)|from functools import.*cached_property", line
+            )
+            if has_lock and path.name != "forks.py":
                 found.append(f"{path.relative_to(ROOT)}:{number}")
     assert found == []

@@ -8,10 +8,10 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bf16codecs._base.cached import cached_property
 from bf16codecs._base.limits import MAX_DEPTH
 from bf16codecs._base.messages import few
 from bf16codecs._base.paths import absolute, and_parents

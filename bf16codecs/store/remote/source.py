@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from zarr.storage import ZipStore
 from bf16codecs._arrays.http import failure_of, is_gone, is_refused, largest_body
 from bf16codecs._arrays.stored import AtMost, KeySource, Request, StoredChunk, check_range
 from bf16codecs._base.buffers import Bytes
+from bf16codecs._base.cached import cached_property
 from bf16codecs._base.limits import MAX_METADATA_BYTES, check_metadata, check_parsed
 from bf16codecs._base.messages import advised, one_line
 from bf16codecs.errors import StoreError

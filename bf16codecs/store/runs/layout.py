@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
+from bf16codecs._base.cached import cached_property
 from bf16codecs._base.limits import MAX_GROUP
 from bf16codecs._base.messages import counted
 from bf16codecs.errors import StepNotFoundError
