@@ -278,9 +278,11 @@ class Journal:
 
     def _content(self) -> Change | None:
         """Read what is there, unless it is none of the file's: strangers' stores have anything."""
-        state = os.fstat(self._file)
-        pages = min(os.stat(self._target).st_size // PAGE + 1, _MOST_PAGES)
+        state, target = os.fstat(self._file), os.stat(self._target)
+        pages = min(target.st_size // PAGE + 1, _MOST_PAGES)
         if not stat.S_ISREG(state.st_mode) or state.st_size > _HEAD + pages * _ENTRY + 32:
+            return None
+        if not _may_write(state.st_uid, target):
             return None
         return Change.parse(read_at(self._file, 0, state.st_size))
 
@@ -354,6 +356,16 @@ def superblock_end(head: bytes) -> int | None:
     size_at, base_at = places[head[8]]
     base, end = (int.from_bytes(head[at : at + 8], "little") for at in (base_at, base_at + 16))
     return end if head[size_at] == 8 and base == 0 else None
+
+
+def _may_write(user: int, file: os.stat_result) -> bool:
+    """Tell whether whoever made a journal may have been allowed to write to its file.
+
+    In a folder such as /tmp, anybody can put a file beside another one.
+    """
+    others = stat.S_IWGRP | stat.S_IWOTH
+    known = {file.st_uid, 0, *([os.geteuid()] if hasattr(os, "geteuid") else ())}
+    return user in known or bool(file.st_mode & others)
 
 
 def _digest(content: bytes) -> bytes:

@@ -409,6 +409,22 @@ def test_sound_journal_by_hand(tmp_path: Path) -> None:
     assert path.read_bytes() == bytes(2 * PAGE) + CONTENT[2 * PAGE :] + bytes(6000 - len(CONTENT))
 
 
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid(), reason="only root gives files away")
+def test_journal_of_a_user_who_may_not_write_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(CONTENT)
+    sound = sealed(len(CONTENT), len(CONTENT), 1, entries=PAGE_0)
+    for mode, owner in ((0o644, 65534), (0o664, 65534), (0o644, 0)):
+        path.write_bytes(CONTENT)
+        path.chmod(mode)
+        journal_of(path).write_bytes(sound)
+        os.chown(journal_of(path), owner, -1)
+        _journal.carry_out_journal(path)
+        is_left_alone = owner and not mode & 0o020
+        assert path.read_bytes()[:PAGE] == (CONTENT[:PAGE] if is_left_alone else bytes(PAGE))
+        journal_of(path).unlink(missing_ok=True)
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes of POSIX")
 @pytest.mark.parametrize("kind", ["pipe", "link", "folder", "sparse"])
 def test_what_is_no_journal(tmp_path: Path, kind: str) -> None:
