@@ -26,6 +26,7 @@ from bf16codecs.convert.defaults import DEFAULT_CHUNK_SIZE
 from bf16codecs.convert.foreign import foreign_attribute
 from bf16codecs.convert.store import safetensors_to_hdf5, safetensors_to_zarr
 from bf16codecs.convert.summary import Progress, Summary, summarize
+from bf16codecs.convert.target import target_errors
 from bf16codecs.errors import StoreError
 from bf16codecs.safetensors import Source, SourceFile
 from bf16codecs.store.addresses import path_of
@@ -107,7 +108,8 @@ def rebase_store(
         if reader.info.loss is not None:
             raise StoreError(f"{text}: is lossy: it has no base, and would no longer say so")
         kind = detect(text)
-        attribute = foreign_attribute(Path(target), kind)
+        with target_errors(Path(target)):
+            attribute = foreign_attribute(Path(target), kind)
         if attribute:
             raise StoreError(
                 f"{text}: would lose the attribute {attribute}, which is not the store's: keep it"
