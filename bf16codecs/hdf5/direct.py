@@ -150,6 +150,7 @@ class Decoding:
 
 def dataset_array(
     dataset: Any,
+    items: ItemType,
     label: str,
     decoding: Decoding,
     *,
@@ -163,6 +164,8 @@ def dataset_array(
     dataset : h5py.h5d.DatasetID
         Of any program. What is not in chunks is left to HDF5, and so is what has other filters
         than those that are known here, if `decoding` trusts HDF5.
+    items : ItemType
+        How its items are read. The array has the data type `items.copied`.
     label : str
         What it is, for messages.
     decoding : Decoding
@@ -181,27 +184,30 @@ def dataset_array(
         `is_complete`, if something that is left to HDF5 was never written.
     """
     with phil:
-        items, shape = item_type(dataset.get_type()), tuple(dataset.shape)
+        shape = tuple(dataset.shape)
         properties = dataset.get_create_plist()
         is_chunked = properties.get_layout() == h5py.h5d.CHUNKED
         chunks = tuple(properties.get_chunk()) if is_chunked else None
         pipeline = filters_of(properties)
         has_filtered_edges = chunks is None or filters_edges(properties)
+        is_overwritten = items.dtype.names is None and (
+            is_complete or _overwrites_memory(properties)
+        )
     filters = [number for number, _ in pipeline]
-    dtype = items.dtype
+    dtype = items.copied
+    # Only where jobs are made: that thread may hold HDF5's lock already.
+    read = partial(_read, dataset, items, is_overwritten)
     form = decoding.format_of(filters, dtype.itemsize)
     if chunks is None or form is None or not items.has_own_bytes:
         if base is not None:
             raise StoreError("it was stored anew by other software, which has no base for it")
         if is_complete:
             _refuse_unwritten(dataset, math.prod(shape) * dtype.itemsize, chunks)
-        # Only where jobs are made: that thread may hold HDF5's lock already.
-        read = partial(_read, dataset, items)
         return LibraryArray(label, shape, dtype, chunks, read, 0, StoreError)
     source, file = decoding.source, decoding.file_of(dataset)
     formats = partial(_left_format, decoding, filters, dtype.itemsize)
     stored = _StoredChunks(
-        dataset, items, chunks, formats, source, file, is_complete, has_filtered_edges
+        dataset, dtype, chunks, read, formats, source, file, is_complete, has_filtered_edges
     )
     return ChunkedArray(
         label,
@@ -238,16 +244,36 @@ def _refuse_unwritten(dataset: Any, nbytes: int, chunks: Index | None) -> None:
         raise StoreError(advised("a part of it is missing"))
 
 
-def _read(dataset: Any, items: ItemType, axes: Sequence[Axis], out: NDArray[Any]) -> None:
-    """Let HDF5 read, and decode, what encloses a box."""
+def _overwrites_memory(properties: Any) -> bool:
+    """Tell whether HDF5 writes all memory that it is given to read numbers into.
+
+    What a dataset without fill values never got, it leaves as the memory was. A virtual one may
+    take it from others, which are not asked here.
+    """
+    return bool(
+        properties.get_layout() != h5py.h5d.VIRTUAL
+        and properties.get_fill_time() != h5py.h5d.FILL_TIME_NEVER
+        and properties.fill_value_defined() != h5py.h5d.FILL_VALUE_UNDEFINED
+    )
+
+
+def _read(
+    dataset: Any,
+    items: ItemType,
+    is_overwritten: bool,
+    axes: Sequence[Axis],
+    out: NDArray[Any],
+) -> None:
+    """Let HDF5 read, and decode, what encloses a box; what it leaves of the memory is zeros."""
     region = tuple(slice(int(axis[0]), int(axis[-1]) + 1) for axis in axes)
     shape = tuple(s.stop - s.start for s in region)
-    if shape == out.shape and out.flags.c_contiguous:
-        read_region(dataset, region, out, items.memory)
-        return
-    whole = np.empty(shape, out.dtype)
+    is_direct = shape == out.shape and out.flags.c_contiguous
+    whole = out if is_direct else np.empty(shape, out.dtype)
+    if not is_overwritten:
+        whole.reshape(-1).view(np.uint8)[:] = 0
     read_region(dataset, region, whole, items.memory)
-    out[...] = whole[tuple(as_index(axis, int(axis[0])) for axis in axes)]
+    if not is_direct:
+        out[...] = whole[tuple(as_index(axis, int(axis[0])) for axis in axes)]
 
 
 class _Place(NamedTuple):
@@ -277,22 +303,24 @@ class _StoredChunks:
     def __init__(
         self,
         dataset: Any,
-        items: ItemType,
+        dtype: np.dtype[Any],
         chunks: tuple[int, ...],
+        read: Callable[[Sequence[Axis], NDArray[Any]], None],
         formats: Callable[[int], Format],
         source: FileSource,
         file: SharedFile | None,
         is_complete: bool,
         has_filtered_edges: bool,
     ) -> None:
-        self._id, self._items, self._chunks = dataset, items, chunks
+        self._id, self._dtype, self._chunks = dataset, dtype, chunks
+        self._read = read
         #: By filter masks.
         self._form = lru_cache(maxsize=8)(formats)
         self._source, self._is_complete = source, is_complete
         self._has_filtered_edges = has_filtered_edges
         self._free: list[Bytes] = []
         # No codec's frames are larger than those of items of eight bytes that do not shrink.
-        nbytes = math.prod(chunks) * items.dtype.itemsize
+        nbytes = math.prod(chunks) * dtype.itemsize
         self._bound = _core.bound(nbytes, _core.CODECS["split"], _core.DTYPES["float64"])
         self._file = file
         #: All that there are, once they have been looked for.
@@ -361,8 +389,8 @@ class _StoredChunks:
         origins = self._origin(index)
         sizes = zip(origins, self._chunks, self._id.shape, strict=True)
         axes = [range(o, min(o + n, size)) for o, n, size in sizes]
-        whole = np.zeros(self._chunks, self._items.dtype)
-        _read(self._id, self._items, axes, whole[tuple(slice(len(axis)) for axis in axes)])
+        whole = np.zeros(self._chunks, self._dtype)
+        self._read(axes, whole[tuple(slice(len(axis)) for axis in axes)])
         return Located(RAW, InMemory(whole.reshape(-1).view(np.uint8)), None)
 
     def _origin(self, index: Index) -> tuple[int, ...]:

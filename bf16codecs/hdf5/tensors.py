@@ -12,14 +12,16 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from bf16codecs._arrays.array import ArrayReader
 from bf16codecs._arrays.grid import chunk_counts, chunk_shape, grid_indices
-from bf16codecs._arrays.indexing import Points, parse_selection
+from bf16codecs._arrays.indexing import Box, Points, parse_selection
 from bf16codecs._base.buffers import ThreadBuffer, as_array, layout_for
 from bf16codecs._base.threads import run_ahead, run_all, worker_count
 from bf16codecs.codecs import FrameCodec
 from bf16codecs.hdf5.dataset import Compression, create_dataset, write_region
 from bf16codecs.hdf5.direct import Decoding, DirectWriter, dataset_array
 from bf16codecs.hdf5.filters import FrameFilter, Huffman, Zstd
+from bf16codecs.hdf5.types import item_type
 
 __all__ = ["read_tensor", "write_tensor"]
 
@@ -203,12 +205,23 @@ def read_tensor(
         raise TypeError(f"{dataset.name} has no data")
     label = dataset.name or "dataset"
     try:
-        array = dataset_array(dataset.id, label, Decoding(keep_heads=False))
+        items = item_type(dataset.id.get_type())
+        array = dataset_array(dataset.id, items, label, Decoding(keep_heads=False))
     except TypeError as e:
         raise TypeError(f"{label}: {e}") from e
     box = parse_selection(selection, array.shape)
-    if out is not None and out.dtype != array.dtype:
-        raise ValueError(f"out is of {out.dtype}, {dataset.name} of {array.dtype}")
+    if out is not None and out.dtype != items.dtype:
+        raise ValueError(f"out is of {out.dtype}, {dataset.name} of {items.dtype}")
+    if array.dtype == items.dtype:
+        return _read(array, box, out)
+    if out is None:
+        return _read(array, box, None).view(items.dtype)
+    _read(array, box, np.asarray(out).view(array.dtype))
+    return out
+
+
+def _read(array: ArrayReader, box: Box | Points, out: NDArray[Any] | None) -> NDArray[Any]:
+    """Read a selection, into `out` if it is given."""
     if isinstance(box, Points):
         found = np.empty(box.indices[0].size, array.dtype)
         array.read_points([indices.reshape(-1) for indices in box.indices], found)

@@ -67,6 +67,14 @@ class ItemType(NamedTuple):
     #: Whether the array's bytes are the dataset's.
     has_own_bytes: bool
 
+    @property
+    def copied(self) -> np.dtype[Any]:
+        """Data type to read the items as: NumPy copies every byte of it.
+
+        Of a struct, NumPy copies the members, and leaves the gaps between them as the memory was.
+        """
+        return self.dtype if self.dtype.names is None else np.dtype(f"V{self.dtype.itemsize}")
+
 
 def item_type(type_id: Any) -> ItemType:
     """Return what the items of a dataset of any program become.

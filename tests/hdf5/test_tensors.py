@@ -84,6 +84,12 @@ def test_other_types(file: h5py.File, dtype: str, compression) -> None:
     assert read.tobytes() == values.tobytes()
 
 
+def test_one_item_in_the_other_order_of_bytes(file: h5py.File) -> None:
+    """A scalar of NumPy's is in the machine's own."""
+    values = np.arange(60, dtype=">f4").reshape(6, 10)
+    assert hdf5.read_tensor(hdf5.write_tensor(file, "x", values), (3, 4)) == values[3, 4]
+
+
 def test_types_are_those_of_hdf5_2(file: h5py.File) -> None:
     names = ["H5T_FLOAT_BFLOAT16LE_g", "H5T_FLOAT_F8E4M3_g", "H5T_FLOAT_F8E5M2_g"]
     maps = Path("/proc/self/maps")

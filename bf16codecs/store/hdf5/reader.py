@@ -265,7 +265,8 @@ class Hdf5Reader(StoreReader):
     def _array_of(self, path: str, label: str, base: BaseReader | None) -> ArrayReader:
         def read(dataset: Any) -> ArrayReader:
             decoding = self._opened[-1].decoding
-            return dataset_array(dataset, label, decoding, is_complete=True, base=base)
+            items = item_type(dataset.get_type())
+            return dataset_array(dataset, items, label, decoding, is_complete=True, base=base)
 
         return self._ask(path, label, read)
 
