@@ -105,9 +105,10 @@ def _in_order_of_types(array: Any) -> NDArray[Any]:
     if isinstance(array, np.ma.MaskedArray):
         raise TypeError("a masked array: HDF5 keeps no mask; write array.filled(...), and the mask")
     array = np.asarray(array)
-    # Of what ml_dtypes adds, the file has the types in little-endian order alone.
-    is_added = array.dtype.isbuiltin == 2
-    return array.astype(array.dtype.newbyteorder("=")) if is_added else array
+    # Of what ml_dtypes adds, the file has the types in little-endian order alone, and of complex
+    # numbers of long doubles ("G"), h5py makes the machine's own type in either order.
+    is_only_native = array.dtype.isbuiltin == 2 or array.dtype.char == "G"
+    return array.astype(array.dtype.newbyteorder("=")) if is_only_native else array
 
 
 def _chunks_for(

@@ -100,6 +100,9 @@ def item_type(type_id: Any) -> ItemType:
             return ItemType(np.dtype(name), own, False)
     dtype = _numpy_dtype(type_id)
     memory = h5py.h5t.py_create(dtype, logical=True)
+    if memory.dtype != dtype:
+        # Complex numbers of big-endian long doubles, as members, too: h5py makes native ones.
+        dtype = np.dtype(memory.dtype)
     if type_id.equal(memory) or _is_plain(type_id):
         return ItemType(dtype, type_id, True)
     try:

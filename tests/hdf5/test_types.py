@@ -15,7 +15,7 @@ from h5py import h5t
 
 from bf16codecs import hdf5
 from bits import assert_same_bits
-from hdf5_types import TYPES, WITHOUT_NUMBERS, integer, set_chunk_options, tagged
+from hdf5_types import I32, TYPES, WITHOUT_NUMBERS, compound, integer, set_chunk_options, tagged
 from looping import for_each
 
 COUNT = 10
@@ -124,7 +124,9 @@ def test_other_order_of_bytes_keeps_every_bit(
     assert_same_bits(hdf5.read_tensor(dataset), values)
 
 
-@for_each("dtype", ["bfloat16", "float8_e4m3fn", "f2", "f4", "f8", "i2", "u8", "c8", "c16", "g"])
+@for_each(
+    "dtype", ["bfloat16", "float8_e4m3fn", "f2", "f4", "f8", "i2", "u8", "c8", "c16", "g", "G"]
+)
 def test_arrays_in_either_order_and_of_any_kind(tmp_path: Path, dtype: str) -> None:
     values = np.arange(24).astype(dtype).reshape(4, 6)
     other = values.astype(values.dtype.newbyteorder(">"))
@@ -134,6 +136,43 @@ def test_arrays_in_either_order_and_of_any_kind(tmp_path: Path, dtype: str) -> N
             dataset = hdf5.write_tensor(file, "x", array)
             np.testing.assert_array_equal(hdf5.read_tensor(dataset), np.asarray(array))
             np.testing.assert_array_equal(dataset[...].astype("c16"), array.astype("c16"))
+
+
+LONG = h5t.py_create(np.dtype("g").newbyteorder(">"))
+SIZE = LONG.get_size()
+NATIVE, COMPLEX = h5t.py_create(np.dtype("G")), compound(2 * SIZE, r=(0, LONG), i=(SIZE, LONG))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@for_each(
+    "kind, memory, members",
+    [
+        (COMPLEX, NATIVE, ""),
+        (compound(80, r=(8, LONG), i=(40, LONG)), NATIVE, ""),
+        (compound(80, z=(8, COMPLEX), n=(64, I32)), compound(2 * SIZE, z=(0, NATIVE)), "z"),
+        (
+            compound(48, z=(8, h5t.array_create(COMPLEX, (1,)))),
+            compound(2 * SIZE, z=(0, h5t.array_create(NATIVE, (1,)))),
+            "z",
+        ),
+        (
+            compound(80, y=(8, compound(64, z=(16, COMPLEX)))),
+            compound(2 * SIZE, y=(0, compound(2 * SIZE, z=(0, NATIVE)))),
+            "yz",
+        ),
+    ],
+)
+def test_complex_numbers_of_big_endian_long_doubles(
+    file: h5py.File, kind: Any, memory: Any, members: str, layout: str
+) -> None:
+    """As such, h5py reads numbers in the machine's order."""
+    dataset = create(file, f"{id(kind)}, {layout}", kind, LAYOUTS[layout])
+    values = np.arange(COUNT, dtype="G") * (1.5 - 2j)
+    dataset.id.write(h5py.h5s.ALL, h5py.h5s.ALL, values, mtype=memory)
+    found = hdf5.read_tensor(dataset)
+    for member in members:
+        found = found[member]
+    np.testing.assert_array_equal(found.reshape(-1), values)
 
 
 @for_each(
