@@ -113,7 +113,10 @@ def item_type(type_id: Any) -> ItemType:
 
 
 def _numpy_dtype(type_id: Any) -> np.dtype[Any]:
-    dtype = np.dtype(type_id.dtype)
+    try:
+        dtype = np.dtype(type_id.dtype)
+    except ValueError as e:  # no float of NumPy's has as many bits, or such exponents
+        raise TypeError(str(e)) from e
     if dtype.hasobject or dtype.subdtype is not None:
         raise TypeError(f"its items are no numbers but {dtype}")
     # h5py's own dtypes are equal to NumPy's, and not the same: PyTorch takes only those.

@@ -113,5 +113,6 @@ WITHOUT_NUMBERS = {
     "compound with text": compound(16, a=(0, F32), t=(8, text(h5t.VARIABLE, h5t.STR_NULLTERM))),
     "array": h5t.array_create(F32, (3,)),
     "time": h5t.UNIX_D32LE,
+    "float of larger exponents than NumPy's": floating(4, (31, 15, 16, 0, 15), 40000),
     "integer of 24 bits": resized(h5t.STD_I32LE, 24, 3),
 }
