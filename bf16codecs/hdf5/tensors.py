@@ -62,7 +62,7 @@ def write_tensor(
     Raises
     ------
     TypeError
-        If the array has neither numbers nor booleans.
+        If the array has neither numbers nor booleans, or masked items.
     ValueError
         If `chunks` do not fit, a codec's steps do not divide them, or the dataset exists.
 
@@ -78,7 +78,7 @@ def write_tensor(
     """
     if not (compression is None or isinstance(compression, (FrameFilter, FrameCodec, Zstd))):
         raise TypeError(f"compression is a filter of bf16codecs.hdf5 or None, not {compression!r}")
-    array = _in_order_of_types(as_array(array))
+    array = _in_order_of_types(_as_data(array))
     coder: Compression = compression
     if isinstance(compression, FrameFilter):
         coder = compression.codec_for(layout_for(array.dtype))
@@ -100,11 +100,26 @@ def write_tensor(
     return h5py.Dataset(dataset)
 
 
-def _in_order_of_types(array: Any) -> NDArray[Any]:
+def _as_data(value: Any) -> NDArray[Any]:
+    """Return what is to be written as an array of NumPy's."""
+    if np.ma.is_masked(value):
+        raise TypeError(
+            "the array has masked items, and HDF5 keeps no mask: write array.filled(...), and the"
+            " mask"
+        )
+    try:
+        return np.asarray(as_array(value))
+    except (RuntimeError, TypeError) as e:  # PyTorch, of a list of tensors
+        if not isinstance(value, (list, tuple)):
+            raise
+        raise TypeError(
+            f"a {type(value).__name__} that NumPy makes no array of ({e}): of tensors, write"
+            " torch.stack(...)"
+        ) from e
+
+
+def _in_order_of_types(array: NDArray[Any]) -> NDArray[Any]:
     """Return an array whose items HDF5's types have in that order of bytes."""
-    if isinstance(array, np.ma.MaskedArray):
-        raise TypeError("a masked array: HDF5 keeps no mask; write array.filled(...), and the mask")
-    array = np.asarray(array)
     # Of what ml_dtypes adds, the file has the types in little-endian order alone, and of complex
     # numbers of long doubles ("G"), h5py makes the machine's own type in either order.
     is_only_native = array.dtype.isbuiltin == 2 or array.dtype.char == "G"

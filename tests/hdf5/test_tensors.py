@@ -128,6 +128,29 @@ def test_any_memory(file: h5py.File) -> None:
             assert_same_bits(hdf5.read_tensor(dataset), array)
 
 
+@for_each("mask", [False, [[False] * 6] * 4])
+def test_masked_arrays_without_a_masked_item(file: h5py.File, mask) -> None:
+    values = random_array("f4", (4, 6))
+    dataset = hdf5.write_tensor(file, f"{mask}", np.ma.masked_array(values, mask))
+    assert_same_bits(hdf5.read_tensor(dataset), values)
+
+
+def test_tensors_of_pytorch(file: h5py.File) -> None:
+    torch = pytest.importorskip("torch")
+    for name in (*FLOATS, "float16", "float32", "complex64", "bool"):
+        tensor = torch.arange(24).reshape(4, 6).to(getattr(torch, name))
+        for i, part in enumerate((tensor, tensor.T, tensor[1:, ::2], tensor[0, 0])):
+            found = hdf5.read_tensor(hdf5.write_tensor(file, f"{name}{i}", part))
+            assert (found.dtype, found.shape) == (np.dtype(name), part.shape)
+            np.testing.assert_array_equal(found.astype("c8"), part.to(torch.complex64).numpy())
+    weights = torch.nn.Linear(3, 4, dtype=torch.bfloat16).weight
+    found = hdf5.read_tensor(hdf5.write_tensor(file, "weights", weights))
+    assert_same_bits(found, weights.detach().view(torch.int16).numpy().view(ml_dtypes.bfloat16))
+    for several in ([weights, weights], (weights.detach(), weights)):
+        with pytest.raises(TypeError, match=r"of tensors, write torch\.stack"):
+            hdf5.write_tensor(file, "several", several)
+
+
 def test_values_shrink_by_the_layout_of_the_array(file: h5py.File) -> None:
     values = np.random.default_rng(0).normal(size=50_000)
     for dtype, share in (("float32", 0.86), ("float16", 0.92), ("bfloat16", 0.68)):

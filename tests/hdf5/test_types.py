@@ -179,6 +179,7 @@ def test_complex_numbers_of_big_endian_long_doubles(
     "array",
     [
         np.ma.masked_array([1.0, 2.0], [True, False]),
+        np.ma.masked,
         np.zeros(3, [("a", "f4"), ("b", "i4")]),
         np.array(["a", "b"]),
         np.array([b"a"]),
