@@ -190,8 +190,11 @@ def dataset_array(
         chunks = tuple(properties.get_chunk()) if is_chunked else None
         pipeline = filters_of(properties)
         has_filtered_edges = chunks is None or filters_edges(properties)
-        is_overwritten = items.dtype.names is None and (
-            is_complete or _overwrites_memory(properties)
+        # A file may count the same chunk twice in place of one that is missing.
+        is_allocated = is_complete and not is_chunked
+        # Of structs that it converts, HDF5 writes the members alone.
+        is_overwritten = (items.dtype.names is None or items.has_own_bytes) and (
+            is_allocated or _overwrites_memory(properties)
         )
     filters = [number for number, _ in pipeline]
     dtype = items.copied
@@ -245,7 +248,7 @@ def _refuse_unwritten(dataset: Any, nbytes: int, chunks: Index | None) -> None:
 
 
 def _overwrites_memory(properties: Any) -> bool:
-    """Tell whether HDF5 writes all memory that it is given to read numbers into.
+    """Tell whether HDF5 writes all memory that it is given, where it converts no structs.
 
     What a dataset without fill values never got, it leaves as the memory was. A virtual one may
     take it from others, which are not asked here.

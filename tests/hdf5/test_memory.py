@@ -122,3 +122,14 @@ def test_virtual_datasets_of_what_was_never_written(file: h5py.File) -> None:
     layout[...] = h5py.VirtualSource(source)
     dataset = file.create_virtual_dataset("x", layout)
     assert not hdf5.read_tensor(dataset).any()
+
+
+def test_virtual_datasets_of_other_structs(file: h5py.File) -> None:
+    """HDF5 converts them, though they have the bytes of a NumPy type."""
+    source = create(file, "source", compound(8, a=(0, F32), b=(4, I32)), "contiguous")
+    source[...] = np.ones(SHAPE, source.dtype)
+    properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    space = h5py.h5s.create_simple(SHAPE)
+    properties.set_virtual(space, b".", b"source", space)
+    kind = STRUCTS["padded"]
+    check(h5py.Dataset(h5d.create(file.id, b"x", kind, space, dcpl=properties)))
