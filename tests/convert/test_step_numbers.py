@@ -8,6 +8,7 @@ import pytest
 
 from bf16codecs import open_run
 from bf16codecs.convert import append_to_run, safetensors_to_run
+from bf16codecs.convert.runs.step_numbers import series_of, step_told
 from bf16codecs.safetensors import SafetensorsError
 from models import entry, file_bytes
 
@@ -19,6 +20,7 @@ NAMED = {
     "checkpoint-500/model.safetensors": 500,
     "checkpoint-500/model-00001-of-00002.safetensors": 500,
     "run3/Step-9/model.safetensors": 9,
+    "checkpoint-500/checkpoint-00001-of-00002.safetensors": 500,
     "42.safetensors": 42,
     "500/model.safetensors": 500,
     "epoch2-step30.safetensors": 30,
@@ -64,6 +66,31 @@ UNCERTAIN = {
     "step-5-step-7.safetensors": "5 by its name 'step-5-step-7' or 7 by",
     "checkpoint-500/step-600.safetensors": "600 by its name 'step-600' or 500 by its name 'checkp",
     "7/42.safetensors": "42 by its name '42' or 7 by its name '7'",
+    # Numbers of several parts, of which the first one alone would be another number.
+    "step-1,000.safetensors": "1, 000 in",
+    "step-1'000.safetensors": "1, 000 in",
+    "step 1 000.safetensors": "1, 000 in",
+    "step 1\u2019000.safetensors": "1, 000 in",
+    "checkpoint-1,000/model.safetensors": "1, 000 in",
+    "step-10,5.safetensors": "10, 5 in",
+    "step-100+50.safetensors": "100, 50 in",
+    "step-100 + 50.safetensors": "100, 50 in",
+    "step-1_000.safetensors": "1, 000 in",
+    "step-100..200.safetensors": "100, 200 in",
+    "step-100-to-200.safetensors": "100, 200 in",
+    "step 1 of 2.safetensors": "1, 2 in",
+    "step_00001_of_00002.safetensors": "00001, 00002 in",
+    "step-10 k.safetensors": "10 in",
+    "step-10%.safetensors": "10 in",
+    "step-10\u00b3.safetensors": "10 in",
+    # Nor does something else tell it then.
+    "epoch2-step-1,000.safetensors": "epoch2, 1, 000 in",
+    "epoch2-step10k.safetensors": "epoch2, step10k in",
+    "checkpoint-500/step-1,000.safetensors": "1, 000 in 'step-1,000'; 500 in 'checkpoint-500'",
+    "checkpoint-10k/500.safetensors": "500 in '500'; 10k in 'checkpoint-10k'",
+    "step-5-step-1,000.safetensors": "5, 1, 000 in",
+    "step-5.5.safetensors": "5, 5 in",
+    "step-1e3.safetensors": "1e3 in",
 }
 
 
@@ -100,9 +127,34 @@ def test_metadata_come_first(folder: Path) -> None:
 
 
 def test_metadata_that_are_no_number(folder: Path) -> None:
-    for value in ("", "x", "-1", "1.5", "9" * 30, "\u0663"):
+    """They say that there is a step, and not which: the name's may be another one."""
+    for value in ("5.0", "1e3", "1_000", " 7 ", "-1", "x", "1.5", "9" * 30, "\u0663"):
+        for key in ("step", "global_step", "iteration"):
+            path = checkpoint(folder / "checkpoint-9.safetensors", **{key: value})
+            with pytest.raises(SafetensorsError, match=r"certain .*with step= or steps=") as error:
+                steps_of([path])
+            assert f"{value!r:.80} in its metadata {key!r}; 9 in 'checkpoint-9'" in str(error.value)
+            assert steps_of([path], [7]) == [7]
+    path = checkpoint(path, step="9", global_step="9.0")
+    with pytest.raises(SafetensorsError, match=r"'9\.0' in its metadata 'global_step'"):
+        steps_of([path])
+
+
+def test_metadata_that_are_empty(folder: Path) -> None:
+    """They say nothing."""
+    for value in ("", " "):
         path = checkpoint(folder / "step5.safetensors", step=value)
-        assert steps_of([path]) == [5], ascii(value)
+        assert steps_of([path]) == [5]
+        assert step_told([{"step": value}], path) == 5
+
+
+def test_what_is_not_certain_is_not_told(folder: Path) -> None:
+    """Where nobody can be asked, there is no step."""
+    assert step_told([{}], "checkpoint-9") == 9
+    assert step_told([{"step": "5.0"}], "checkpoint-9") is None
+    assert step_told([{}], "checkpoint-1,000") is None
+    for name in ("step-1,000.zarr", f"step-{2**63}.zarr", "step-\u0663.zarr"):
+        assert series_of(name) is None, name
 
 
 def test_metadata_that_disagree(folder: Path) -> None:

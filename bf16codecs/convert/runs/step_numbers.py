@@ -16,9 +16,15 @@ from bf16codecs.safetensors import Source, open_to_store
 __all__ = ["StepTold", "ordered_steps", "series_of", "step_of", "step_told"]
 
 _KEYS = ("step", "global_step", "iteration")
-# No part of a word, as in step_10k and step-4bit, and no part of several, as in fairseq's
-# checkpoint_1_500 (an epoch and an update), 0.9999 or a date; nor that of a shard.
-_NUMBER = r"(\d{1,19})(?![A-Za-z0-9]|[-_.]\d|-of-\d)"
+# The number is no part of a word, as in step_10k and step-4bit, and nothing between it and the next
+# number makes one of both: 1,000 and 10,5, 100+50, 0.9999, a date, fairseq's checkpoint_1_500 (an
+# epoch and an update), a range. Nor is it a percentage, or counts thousands, as in "10 k". There,
+# the match has no number, and nothing else may tell the step. That of a shard is no match.
+_NUMBER = (
+    r"(?:([0-9]{1,19})"
+    r"(?![^\W_]|[\W_]+(?:(?:of|to|and)[\W_]+)?\d|\s*%|[\W_]+[km](?![^\W_]))"
+    r"|(?=\d)(?!\d+[-_ ]of[-_ ]\d))"
+)
 # What tells a step: the first of these that a name has, or that of its folder. Names of models have
 # other numbers, as llama-3-8b; checkpoint1 is an epoch, of fairseq, and steps1 a folder of steps.
 _PATTERNS = [
@@ -44,26 +50,30 @@ class StepTold(NamedTuple):
 def step_of(source: Source, path: str | os.PathLike[str]) -> StepTold:
     """Return which step a checkpoint is.
 
-    Its safetensors metadata have it as ``step``, ``global_step`` or ``iteration``; else its name
-    does, or that of its folder, behind a word that says so: ``model-step00600.safetensors``,
-    ``checkpoint-600``. A name may be nothing but the number.
+    Its safetensors metadata have it as ``step``, ``global_step`` or ``iteration``. Where they have
+    none of these, or an empty one, its name does, or that of its folder, behind a word that says
+    so: ``model-step00600.safetensors``, ``checkpoint-600``. A name may be nothing but the number.
 
     Raises
     ------
     SafetensorsError
         If nothing tells, or it is not certain. Who guesses here gives a step a wrong number.
     """
-    found = _all_told((file.header.metadata for file in source.files), path)
-    if len({told.number for told in found}) == 1:
-        return found[0]
-    if found:
-        why = " or ".join(f"{told.number} by its {told.by}" for told in dict.fromkeys(found))
+    metadata = [file.header.metadata for file in source.files]
+    found = _all_told(metadata, path)
+    number = _certain(found)
+    if number is not None:
+        return StepTold(number, found[0][1])
+    if found and all(number is not None for number, _ in found):
+        why = " or ".join(f"{number} by its {by}" for number, by in dict.fromkeys(found))
         why = f"which step is it? {why}"
     else:
+        pairs = _noted(metadata)
+        shown = [f"{text!r:.80} in its metadata {k!r}" for k, text in pairs if _read(text) is None]
         words = {name: _WITH_DIGITS.findall(name) for name in _names_in(os.fspath(path))}
-        named = [f"{', '.join(own)} in {name!r:.80}" for name, own in words.items() if own]
+        shown += [f"{', '.join(own)} in {name!r:.80}" for name, own in words.items() if own]
         why = "neither its name nor its metadata tell for certain which step it is"
-        why += f" ({'; '.join(named)})" if named else ""
+        why += f" ({'; '.join(shown)})" if shown else ""
     raise SafetensorsError(
         f"{os.fspath(path)}: {why}: name it like model-step00600.safetensors, or"
         f" {for_caller('say it with step= or steps=', 'append it with --append --step N')}"
@@ -80,29 +90,43 @@ def step_told(metadata: Iterable[Mapping[str, str]], path: str | os.PathLike[str
     path
         Where it is: a path or an address.
     """
-    numbers = {told.number for told in _all_told(metadata, path)}
+    return _certain(_all_told(metadata, path))
+
+
+def _certain(found: Iterable[tuple[int | None, str]]) -> int | None:
+    """Return the number that all of what tells a step agrees on; None if there is no such."""
+    numbers = {number for number, _ in found}
     return numbers.pop() if len(numbers) == 1 else None
 
 
 def _all_told(
     metadata: Iterable[Mapping[str, str]], path: str | os.PathLike[str]
-) -> list[StepTold]:
-    """Return what tells the step, of the kind that goes first."""
-    pairs = [(key, own.get(key, "")) for own in metadata for key in _KEYS]
-    found = [StepTold(int(text), f"metadata {key!r}") for key, text in pairs if _is_number(text)]
+) -> list[tuple[int | None, str]]:
+    """Return what tells the step, of the kind that goes first, and where.
+
+    None stands for what is there to tell one, and cannot be read for certain.
+    """
+    found = [(_read(text), f"metadata {key!r}") for key, text in _noted(metadata)]
     names = _names_in(os.fspath(path))
     for pattern in _PATTERNS:
         found = found or [
-            StepTold(int(match[1]), f"name {name!r:.80}")
+            (_read(match[1]), f"name {name!r:.80}")
             for name in names
             for match in pattern.finditer(name)
-            if _is_number(match[1])
         ]
     return found
 
 
-def _is_number(text: str) -> bool:
-    return text.isdecimal() and text.isascii() and len(text) <= 19 and int(text) < 2**63
+def _noted(metadata: Iterable[Mapping[str, str]]) -> list[tuple[str, str]]:
+    """Return the keys for a step in metadata, and their values; an empty one says nothing."""
+    pairs = [(key, own.get(key, "")) for own in metadata for key in _KEYS]
+    return [(key, text) for key, text in pairs if text.strip()]
+
+
+def _read(text: str | None) -> int | None:
+    if text is None or not (text.isdecimal() and text.isascii() and len(text) <= 19):
+        return None
+    return int(text) if int(text) < 2**63 else None
 
 
 def series_of(name: str) -> tuple[str, int] | None:
@@ -116,10 +140,11 @@ def series_of(name: str) -> tuple[str, int] | None:
     ('run2-step-#.zarr', 600)
     """
     found = next(filter(None, (list(pattern.finditer(name)) for pattern in _PATTERNS)), [])
-    if len({int(match[1]) for match in found}) != 1:
+    number = _certain((_read(match[1]), name) for match in found)
+    if number is None:
         return None
     start, stop = found[-1].span(1)
-    return f"{name[:start]}#{name[stop:]}", int(found[-1][1])
+    return f"{name[:start]}#{name[stop:]}", number
 
 
 def _names_in(path: str) -> list[str]:
