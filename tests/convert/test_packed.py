@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import stat
 from pathlib import Path
@@ -185,12 +186,57 @@ def test_private_weights_stay_private(folder: Path, tmp_path: Path) -> None:
 
 
 def test_modes_are_those_of_files(folder: Path, tmp_path: Path) -> None:
-    """Whoever edits them, or gives a file more."""
-    packed, back = tmp_path / "packed", tmp_path / "back"
+    packed = tmp_path / "packed"
     (folder / "config.json").chmod(0o4755)
+    (folder / "unet").chmod(0o2750)
     pack_hugging_face(folder, packed)
     assert stat.S_IMODE((packed / "config.json").stat().st_mode) == 0o755
+    noted = manifest_of(packed)
+    assert (noted["files"]["config.json"]["mode"], noted["folders"]["unet"]) == ("0755", "0750")
+
+
+def test_modes_that_give_more_than_rights_are_refused(folder: Path, tmp_path: Path) -> None:
+    packed = tmp_path / "packed"
+    pack_hugging_face(folder, packed)
     text = (packed / "bf16codecs.json").read_text()
-    (packed / "bf16codecs.json").write_text(text.replace('"0640"', '"6777"'))
-    unpack_hugging_face(packed, back)
-    assert stat.S_IMODE((back / SHARDS[1]).stat().st_mode) == 0o777
+    for mode in (
+        "04777",
+        "4755",
+        "1777",
+        "10644",
+        "-644",
+        "0o644",
+        "0_644",
+        " 644",
+        "\u0666\u0664\u0664",
+    ):
+        for old in ('"mode": "0640"', '"mode": "0755"', '".": "0700"', '"empty": "0711"'):
+            new = f"{old.partition(':')[0]}: {json.dumps(mode)}"
+            assert old in text
+            (packed / "bf16codecs.json").write_text(text.replace(old, new))
+            with pytest.raises(StoreError, match="does not say which files"):
+                unpack_hugging_face(packed, tmp_path / "back")
+    assert not (tmp_path / "back").exists()
+
+
+def test_others_may_write_what_the_umask_lets_them(folder: Path, tmp_path: Path) -> None:
+    """The modes may be a stranger's, in the manifest, and of what was added as it was unpacked."""
+    packed = tmp_path / "packed"
+    pack_hugging_face(folder, packed)
+    text = (packed / "bf16codecs.json").read_text()
+    (packed / "bf16codecs.json").write_text(re.sub(r'"0[0-7]{3}"', '"0777"', text))
+    (packed / "new").mkdir()
+    (packed / "new" / "x.py").touch()
+    for path in (packed / "new", packed / "new" / "x.py"):
+        path.chmod(0o777)
+    before = os.umask(0o022)
+    try:
+        for umask, most in ((0o022, 0o755), (0o002, 0o775), (0o077, 0o755), (0, 0o777)):
+            os.umask(umask)
+            back = tmp_path / f"{umask:o}"
+            unpack_hugging_face(packed, back)
+            found = folder_modes(back) | {n: f[0] for n, f in contents(back).items() if f}
+            assert found.pop("new") == 0o777 & ~umask
+            assert {n for n, mode in found.items() if mode != most} == set()
+    finally:
+        os.umask(before)

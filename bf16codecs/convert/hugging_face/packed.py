@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from io import FileIO
 from operator import and_
@@ -37,6 +38,7 @@ __all__ = [
     "copy_noted",
     "folder_modes",
     "mode_of_store",
+    "rights_of_new",
     "set_modes",
     "stored_files",
     "why_not_packed",
@@ -45,6 +47,8 @@ __all__ = [
 #: The file of a packed folder that has it.
 MANIFEST = "bf16codecs.json"
 _LAYOUT = 1
+# What a mode has of files and folders: no set-user-ID, set-group-ID or sticky bit.
+_RIGHTS = 0o777
 _READ_AT_ONCE = 1 << 20
 
 
@@ -94,6 +98,14 @@ class Manifest:
     def weights(self) -> list[str]:
         """The paths of all files that are in stores."""
         return [name for files in self.stores.values() for name in files]
+
+    def within(self, rights: int) -> Manifest:
+        """Return one whose modes give none but these rights."""
+        return Manifest(
+            {store: _within(files, rights) for store, files in self.stores.items()},
+            _within(self.files, rights),
+            {name: mode & rights for name, mode in self.folders.items()},
+        )
 
     def write(self, folder: Path) -> None:
         """Write it to a packed folder."""
@@ -162,6 +174,10 @@ def _document(path: Path) -> Any:
     raise StoreError(f"{path.parent}: not a packed folder: no {MANIFEST} in it ({packs} makes one)")
 
 
+def _within(files: Mapping[str, NotedFile], rights: int) -> dict[str, NotedFile]:
+    return {name: replace(noted, mode=noted.mode & rights) for name, noted in files.items()}
+
+
 def _entries(files: Mapping[str, NotedFile]) -> dict[str, Any]:
     return {name: noted.entry() for name, noted in sorted(files.items())}
 
@@ -171,8 +187,10 @@ def _noted(entries: Mapping[str, Any]) -> dict[str, NotedFile]:
 
 
 def _mode(text: str) -> int:
-    """Return a mode; who edits it by hand gets no more than the rights of files."""
-    return int(text, 8) & 0o777
+    """Return a mode; ValueError if it is none, or gives more than the rights of files."""
+    if re.fullmatch("0?[0-7]{3}", text) is None:
+        raise ValueError(text)
+    return int(text, 8)
 
 
 def _is_below(name: str) -> bool:
@@ -196,11 +214,32 @@ def _is_sound(store: str, files: Mapping[str, NotedFile]) -> bool:
 
 
 def _rights(path: Path) -> int:
-    return stat.S_IMODE(path.stat().st_mode) & 0o777
+    return path.stat().st_mode & _RIGHTS
+
+
+def rights_of_new(folder: Path) -> int:
+    """Return the rights that what is restored may give: none to write that new folders lack.
+
+    Parameters
+    ----------
+    folder
+        A path at which nothing is, where one is made to see that: the umask itself can only be
+        read by changing it, for all threads.
+    """
+    folder.mkdir()
+    try:
+        return 0o755 | _rights(folder)
+    finally:
+        folder.rmdir()
 
 
 def copy_noted(
-    tree: Tree, target: Path, kinds: Sequence[str], verify: bool, progress: Progress | None
+    tree: Tree,
+    target: Path,
+    kinds: Sequence[str],
+    verify: bool,
+    progress: Progress | None,
+    rights: int = _RIGHTS,
 ) -> dict[str, NotedFile]:
     """Make a folder with the folders and files of another one, as they are, and note the files.
 
@@ -216,6 +255,8 @@ def copy_noted(
         Compare copies with what they are of.
     progress
         Called with the phase ``"copy"``, the bytes done and the total bytes.
+    rights
+        What the modes of copies may give at most.
 
     Raises
     ------
@@ -232,6 +273,7 @@ def copy_noted(
     for name, path in tree.files.items():
         with tree.open(name) as file:
             noted[name] = _copy(file, path, target / name, kinds, verify)
+        (target / name).chmod(noted[name].mode & rights)
         done += noted[name].size
         if progress is not None:
             progress("copy", min(done, total), total)
@@ -240,7 +282,7 @@ def copy_noted(
 
 
 def _copy(file: FileIO, path: Path, copy: Path, kinds: Sequence[str], verify: bool) -> NotedFile:
-    """Copy a file that was opened by `path`, with its mode, and note the copy."""
+    """Copy a file that was opened by `path`, and note the copy, with the mode that it is to get."""
     with open(copy, "xb") as made:
         for part in _parts(file, path):
             made.write(part)
@@ -248,8 +290,8 @@ def _copy(file: FileIO, path: Path, copy: Path, kinds: Sequence[str], verify: bo
         digests = _digests_of(written, copy, kinds)
     if verify and _digests_of(file, path, kinds) != digests:
         raise CorruptDataError(f"{copy}: was not read back as {path} was written to it")
-    copy.chmod(stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o777)
-    return NotedFile.of(copy, digests)
+    status = os.fstat(file.fileno())
+    return NotedFile(status.st_mode & _RIGHTS, copy.stat().st_size, digests)
 
 
 def _digests_of(file: FileIO, path: Path, kinds: Sequence[str]) -> Digests:

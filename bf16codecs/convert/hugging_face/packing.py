@@ -30,6 +30,7 @@ from bf16codecs.convert.hugging_face.packed import (
     copy_noted,
     folder_modes,
     mode_of_store,
+    rights_of_new,
     set_modes,
     stored_files,
     why_not_packed,
@@ -187,7 +188,8 @@ def unpack_hugging_face(
 ) -> FolderSummary:
     """Restore what `pack_hugging_face` packed: every file, byte for byte, with its mode.
 
-    What was put into the packed folder since is copied, too.
+    What was put into the packed folder since is copied, too. Rights to write that the umask takes
+    from new folders are given to nobody but the owner.
 
     Parameters
     ----------
@@ -238,7 +240,8 @@ def unpack_hugging_face(
     names = [*tree.files, *manifest.weights]
     obstacle = partial(other_names, names=[*names, *tree.folders])
     with new_target(target, overwrite, obstacle, sync, as_folder=True) as temporary:
-        copied = copy_noted(tree, temporary, kinds_of(False), True, progress)
+        rights = rights_of_new(temporary)
+        copied = copy_noted(tree, temporary, kinds_of(False), True, progress, rights)
         changed += _changed(manifest.files, copied)
         if changed and verify:
             anyway = for_caller("verify=False", "--no-verify")
@@ -247,8 +250,9 @@ def unpack_hugging_face(
                 " what is there now"
             )
         options = {"threads": threads, "max_bytes": max_bytes}
-        _restore(source, manifest, temporary, sizes, options, progress)
-        set_modes(temporary, manifest)
+        restored = manifest.within(rights)
+        _restore(source, restored, temporary, sizes, options, progress)
+        set_modes(temporary, restored)
         nbytes = disk_size(temporary)
     return FolderSummary(
         len(names),
