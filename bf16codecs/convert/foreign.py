@@ -5,28 +5,36 @@ from __future__ import annotations
 import os
 import re
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from bf16codecs._arrays.sources import FolderSource
 from bf16codecs._arrays.zipped import ZipSource
 from bf16codecs._base.paths import and_parents
-from bf16codecs.errors import BF16CodecsError
+from bf16codecs.errors import BF16CodecsError, StoreError
 from bf16codecs.store.kinds import ZARR_MARKERS, Kind
 from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo
 from bf16codecs.store.opening import own_attributes
 from bf16codecs.store.paths import array_paths
+from bf16codecs.store.plan import difference_form
 from bf16codecs.store.zarr.folder import APPENDING
-from bf16codecs.store.zarr.metadata import read_json
+from bf16codecs.store.zarr.metadata import chunk_key, parse_array, read_json, read_root
 
 __all__ = ["foreign_attribute", "foreign_name"]
 
 _DOCUMENTS = ZARR_MARKERS | {".zattrs"}
+# Those of arrays and of groups, by the format.
+_DOCUMENTS_OF = {
+    2: ({".zarray", ".zattrs"}, {".zgroup", ".zattrs", ".zmetadata"}),
+    3: ({"zarr.json"}, {"zarr.json"}),
+}
 # What the Finder leaves in every folder.
 _LITTER = ".DS_Store"
 # A chunk's key below its array.
-_CHUNK = re.compile(r"c|(c[./])?\d+([./]\d+)*")
+_CHUNK = re.compile(r"c|(c[./])?[0-9]+([./][0-9]+)*")
 
 
 def foreign_name(path: Path, kind: Kind) -> str:
@@ -56,8 +64,8 @@ def foreign_name(path: Path, kind: Kind) -> str:
     names = _files_in(path) if kind is Kind.FOLDER else _members_of(path)
     if info is None:
         return next((name for name in names if not _is_zarrs(name)), "")
-    arrays, groups = info.arrays, _groups_of(info.arrays)
-    return next((name for name in names if not _is_known(name, arrays, groups)), "")
+    content = _Content.of(path, info)
+    return next((name for name in names if not content.has(name)), "")
 
 
 def foreign_attribute(path: Path, kind: Kind | None) -> str:
@@ -89,6 +97,10 @@ def _info_of(path: Path) -> StoreInfo | None:
         return None
 
 
+def _keys_of(path: Path) -> FolderSource | ZipSource:
+    return FolderSource(path) if path.is_dir() else ZipSource(path)
+
+
 def _groups_of(arrays: set[str]) -> set[str]:
     return {group for path in arrays for group in and_parents(path)[1:]}
 
@@ -113,19 +125,75 @@ def _is_zarrs(name: str) -> bool:
     return file in _DOCUMENTS or file == _LITTER or _CHUNK.fullmatch(file) is not None
 
 
-def _is_known(name: str, arrays: set[str], groups: set[str]) -> bool:
-    """Tell whether a file is what a model has in a store: a document, or a chunk of an array."""
-    folder, _, file = name.rpartition("/")
-    if file == _LITTER:
-        return True
-    if file in _DOCUMENTS:
-        return folder in arrays or folder in groups
-    owner = next((path for path in and_parents(name)[1:] if path in arrays), None)
-    return owner is not None and _CHUNK.fullmatch(name[len(owner) + 1 :]) is not None
+class _Grid(NamedTuple):
+    """The chunks of an array, and what maps the index of one to its key below the array's path."""
+
+    shape: tuple[int, ...]
+    chunks: tuple[int, ...]
+    key: Callable[[tuple[int, ...]], str]
+
+    def has(self, key: str) -> bool:
+        """Tell whether a key is that of a chunk."""
+        # Of an array without axes, format 2 has the key "0".
+        index = tuple(map(int, re.findall(r"[0-9]+", key)))[: len(self.shape)]
+        if len(index) < len(self.shape) or key != self.key(index):
+            return False
+        axes = zip(index, self.shape, self.chunks, strict=True)
+        return all(at * chunk < size for at, size, chunk in axes)
+
+
+@dataclass(frozen=True)
+class _Content:
+    """What a model has in a Zarr store: documents of one format, and chunks of its arrays."""
+
+    #: Names of documents, by the folder that they may be in.
+    documents: Mapping[str, set[str]]
+    #: By the paths of all arrays; None where the grid is not known.
+    grids: Mapping[str, _Grid | None]
+
+    @classmethod
+    def of(cls, path: Path, info: StoreInfo) -> _Content:
+        """Return that of a store."""
+        with closing(_keys_of(path)) as source:
+            zarr_format, _, documents = read_root(str(path), source)
+        of_array, of_group = _DOCUMENTS_OF[zarr_format]
+        arrays = info.arrays
+        folders = dict.fromkeys(_groups_of(arrays), of_group)
+        folders |= dict.fromkeys(arrays - info.differences.keys(), of_array)
+        grids: dict[str, _Grid | None] = dict.fromkeys(arrays)
+        # A run's arrays grow.
+        for own in arrays & documents.keys() if info.run is None else ():
+            grids[own] = _grid(zarr_format, documents[own])
+        for own, difference in info.differences.items():  # they have no documents
+            shape, key = difference_form(difference)[1], chunk_key(zarr_format)
+            is_sound = len(shape) == len(difference.chunks)
+            grids[own] = _Grid(shape, difference.chunks, key) if is_sound else None
+        return cls(folders, grids)
+
+    def has(self, name: str) -> bool:
+        """Tell whether a file of this name is part of it."""
+        folder, _, file = name.rpartition("/")
+        if file == _LITTER:
+            return True
+        if file in _DOCUMENTS:
+            return file in self.documents.get(folder, ())
+        owner = next((path for path in and_parents(name)[1:] if path in self.grids), None)
+        if owner is None:
+            return False
+        grid, key = self.grids[owner], name[len(owner) + 1 :]
+        return _CHUNK.fullmatch(key) is not None and (grid is None or grid.has(key))
+
+
+def _grid(zarr_format: int, document: dict[str, Any]) -> _Grid | None:
+    try:
+        array = parse_array(zarr_format, document)
+    except StoreError:  # it is damaged
+        return None
+    return None if array is None else _Grid(array.shape, array.chunks, array.key)
 
 
 def _zarr_attributes(path: Path, nodes: list[str]) -> Iterator[tuple[str, set[str]]]:
-    with closing(FolderSource(path) if path.is_dir() else ZipSource(path)) as source:
+    with closing(_keys_of(path)) as source:
         for node in nodes:
             prefix = f"{node}/" if node else ""
             attributes = read_json(str(path), source, f"{prefix}.zattrs")

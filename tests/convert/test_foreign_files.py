@@ -21,7 +21,9 @@ from bf16codecs.convert import (
     safetensors_to_zarr,
     verify_store,
 )
+from bf16codecs.convert.foreign import foreign_name
 from bf16codecs.errors import StoreError
+from bf16codecs.store.kinds import Kind
 from folders import content_of
 from invoked import refused
 from looping import for_each
@@ -76,11 +78,99 @@ def test_files(base: Path, fine: Path, name: str, zarr_format: int) -> None:
     verify_store(store, fine)
 
 
+OTHERS = {
+    # Documents of the other format, and what is no document of the folder.
+    2: ["a/w/zarr.json", "b/.zarray", "a/zarr.json", "a/.zarray", "a/w/.zgroup", "a/w/.zmetadata"],
+    3: [
+        ".zgroup",
+        "b/zarr.json",
+        ".zmetadata",
+        "a/.zattrs",
+        "a/w/.zarray",
+        "a/w/.zattrs",
+        "s/.zarray",
+    ],
+}
+#: Chunks that the grids of arrays lack, or of another form; format 2 has no "c".
+NO_CHUNKS = [
+    "a/w/{}9.9",
+    "a/w/{}0.1",
+    "a/w/{}0",
+    "a/w/{}0.0.0",
+    "a/w/{}0.00",
+    "a/w/{}0/0",
+    "b/{}1",
+    "s/{}1",
+]
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_what_zarr_would_not_have_there(base: Path, fine: Path, zarr_format: int) -> None:
+    store, prefix = fine.with_name("fine.zarr"), "" if zarr_format == 2 else "c."
+    safetensors_to_zarr(fine, store, base=base, zarr_format=zarr_format)
+    names = [*OTHERS[zarr_format], *(name.format(prefix) for name in NO_CHUNKS)]
+    names += ["a/w/c.0.0", "s/c"] if zarr_format == 2 else ["a/w/0.0", "s/c.0", "s/0"]
+    for name in names:
+        (store / name).parent.mkdir(exist_ok=True)
+        (store / name).write_text("{}")
+        assert foreign_name(store, Kind.FOLDER) == name
+        (store / name).unlink()
+        if not any((store / name).parent.iterdir()):
+            (store / name).parent.rmdir()
+    for name in (names[0], f"a/w/{prefix}9.9"):
+        (store / name).write_text("{}")
+        assert_refused(store, base, name)
+        (store / name).unlink()
+
+
+def test_arrays_whose_grid_is_not_known(base: Path, fine: Path) -> None:
+    """Damaged ones, those of another form, and those of runs, which grow."""
+    store = fine.with_name("fine.zarr")
+    safetensors_to_zarr(fine, store)
+    (store / "a" / "w" / "c.9.9").write_text("")
+    document = json.loads((store / "zarr.json").read_text())
+    array = document["consolidated_metadata"]["metadata"]["a/w"]
+    for changed in ({"shape": "x"}, {"chunk_grid": {"name": "other", "configuration": {}}}):
+        document["consolidated_metadata"]["metadata"]["a/w"] = array | changed
+        (store / "zarr.json").write_text(json.dumps(document))
+        assert foreign_name(store, Kind.FOLDER) == ""
+    run = fine.with_name("run.zarr")
+    safetensors_to_run([base, fine], run, steps=[1, 2])
+    assert foreign_name(run, Kind.FOLDER) == ""
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_own_chunks(tmp_path: Path, zarr_format: int) -> None:
+    """All of them, of arrays without axes and without items, too."""
+    tensors = [
+        ("a", "F32", (999, 50)),
+        ("none", "F32", (0, 5)),
+        ("s", "F32", ()),
+        ("v", "U8", (1,)),
+    ]
+    model = write_model(tmp_path / "m.safetensors", tensors)
+    store = tmp_path / "m.zarr"
+    safetensors_to_zarr(model, store, zarr_format=zarr_format, chunk_size=4096)
+    assert len(list((store / "a").iterdir())) > 20
+    assert foreign_name(store, Kind.FOLDER) == ""
+    (store / "none" / ("0.0" if zarr_format == 2 else "c.0.0")).write_text("")
+    assert foreign_name(store, Kind.FOLDER).startswith("none/")
+
+
 def test_arrays(base: Path, fine: Path) -> None:
     store = fine.with_name("fine.zarr")
     safetensors_to_zarr(fine, store, base=base)
     zarr.open_group(store)["a/mine"] = np.ones(3)
     assert_refused(store, base, "a/mine/zarr.json")
+
+
+def test_folders_without_files(base: Path, fine: Path) -> None:
+    store = fine.with_name("fine.zarr")
+    safetensors_to_zarr(fine, store, base=base)
+    (store / "a" / "mine").mkdir()
+    rebase_store(store)
+    verify_store(store, fine)
+    assert not (store / "a" / "mine").exists()
 
 
 def test_links(base: Path, fine: Path) -> None:
