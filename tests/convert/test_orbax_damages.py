@@ -259,6 +259,13 @@ def test_chunks_and_documents_that_take_memory(source: Path, tmp_path: Path, run
     own = case("nested document", "w/.zarray: not JSON")
     nested = (own / "w/.zarray").read_text().rstrip()[:-1] + ', "x": %s%s}'
     (own / "w/.zarray").write_text(nested % ("[" * 1_000_000, "]" * 1_000_000))
+    database = save(tmp_path / "database", {"w": bfloat16(300, 100)})
+    # The second one is read where the first says that there are such.
+    for name in ("manifest.ocdbt", f"manifest.{1:016x}"):
+        told[name] = f"more than 32 MiB beside its arrays, with '{name}'"
+        own = shutil.copytree(database, tmp_path / "damaged" / name)
+        with open(own / name, "ab") as file:
+            file.truncate(1 << 30)
     lines = run_python(CONVERT, tmp_path / "damaged").stdout.splitlines()
     assert len(lines) == len(told)
     for line, (name, why) in zip(lines, sorted(told.items()), strict=True):

@@ -232,6 +232,14 @@ def test_large_documents(source: Path) -> None:
     refusal(source, "more than 32 MiB beside its arrays, with 'state'")
 
 
+def test_large_documents_beside_a_large_manifest(tmp_path: Path) -> None:
+    source = save(tmp_path / "orbax", {"w": bfloat16(30, 10)})
+    for name, size in (("manifest.ocdbt", 20), ("state", 20)):
+        with open(source / name, "ab") as file:
+            file.truncate(size << 20)
+    refusal(source, "more than 32 MiB beside its arrays, with 'state'")
+
+
 def test_targets(source: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="would lie in the checkpoint"):
         orbax.orbax_to_zarr(source, source / "m.zarr")

@@ -6,6 +6,7 @@ import base64
 import binascii
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,8 @@ MARKERS = (_TREE, _DATABASE, _CHECKPOINT)
 # Of Orbax before 2023: small values, in a file beside the arrays.
 _AGGREGATE = "checkpoint"
 _UNFINISHED = ".orbax-checkpoint-tmp"
+# A database may have further manifests, with numbers for names.
+_MANIFEST = re.compile(r"manifest\.(ocdbt|[0-9a-f]{16})")
 _VERSION = 1
 #: Of all that a checkpoint has beside its arrays. A header of safetensors may have 100 MB.
 MAX_DOCUMENT_BYTES = 32 << 20
@@ -257,18 +260,18 @@ def read_checkpoint(root: Path, read_database: Callable[[Path], dict[str, bytes]
     files: dict[str, bytes] = {}
     databases: dict[str, dict[str, bytes]] = {}
     nbytes = 0
-    for folder, has_database, names in _walk(root):
+    for folder, manifests, names in _walk(root):
         own = folder.relative_to(root).as_posix()
         own = "" if own == "." else own
-        if has_database:
-            databases[own] = read_database(folder)
-            nbytes += sum(map(len, databases[own].values()))
-        for name in names:
-            path = _joined(own, name)
+        # tensorstore reads manifests whole: they are measured before it opens the database.
+        for name in (*manifests, *names):
             nbytes += (folder / name).stat().st_size
             if nbytes > MAX_DOCUMENT_BYTES:
-                raise too_many_documents(root, path)
-            files[path] = _read(folder / name)
+                raise too_many_documents(root, _joined(own, name))
+        if manifests:
+            databases[own] = read_database(folder)
+            nbytes += sum(map(len, databases[own].values()))
+        files.update({_joined(own, name): _read(folder / name) for name in names})
     return Checkpoint(files, databases)
 
 
@@ -280,19 +283,20 @@ def _has_marker(folder: Path) -> bool:
     return any((folder / name).is_file() for name in MARKERS)
 
 
-def _walk(root: Path) -> Iterator[tuple[Path, bool, list[str]]]:
-    """Yield folders, whether they are databases, and their documents: no chunks of arrays."""
+def _walk(root: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
+    """Yield folders, the manifests of those that are databases, and documents: no chunks."""
 
     def fail(error: OSError) -> None:
         raise error
 
     arrays: set[str] = set()
     for folder, folders, names in os.walk(root, onerror=fail):
-        has_database = _DATABASE in names
-        if has_database:
+        manifests: list[str] = []
+        if _DATABASE in names:
             # Its data, and what the processes wrote before they were merged.
             folders[:] = [f for f in folders if f != "d" and not f.startswith("ocdbt.process_")]
-            names.remove(_DATABASE)
+            manifests = sorted(filter(_MANIFEST.fullmatch, names))
+            names = [name for name in names if name not in manifests]
         own = [name for name in names if name in (".zarray", ".zattrs", "zarr.json")]
         is_array = any(_is_of_array(str(p), _read(p)) for p in (Path(folder, n) for n in own))
         # What lies in an array's folder, and in folders of it, are chunks.
@@ -300,7 +304,7 @@ def _walk(root: Path) -> Iterator[tuple[Path, bool, list[str]]]:
             arrays.add(folder)
             names = own
         folders.sort()
-        yield Path(folder), has_database, sorted(names)
+        yield Path(folder), manifests, sorted(names)
 
 
 def _check_files(root: Path) -> None:
@@ -346,7 +350,7 @@ def too_many_documents(where: Path, path: str) -> StoreError:
     """Return the error of more beside the arrays than is kept: with `path`, it is too much."""
     return StoreError(
         f"{where}: more than {MAX_DOCUMENT_BYTES >> 20} MiB beside its arrays, with {path!r:.300}:"
-        " leave out what is no part of the model"
+        " leave out what is no part of the model, or take another copy"
     )
 
 
