@@ -116,14 +116,17 @@ def plain_tensor(tensor: torch.Tensor, name: str = "") -> torch.Tensor:
     Raises
     ------
     ValueError
-        If the numbers are nowhere in memory.
+        If the numbers are nowhere in memory, or it is not in the layout ``torch.strided``.
     """
+    label = f"tensor {name!r}" if name else "a tensor"
+    with torch._C.DisableTorchFunctionSubclass():
+        if tensor.layout != torch.strided and not tensor.is_nested:
+            raise ValueError(f"{label}: is in layout {tensor.layout}: use tensor.to_dense()")
     try:
         found = _plain(tensor)
     except Exception:  # a class may raise anything, and functorch's wrappers have no storage
         found = None
     if found is None:
-        label = f"tensor {name!r}" if name else "a tensor"
         kind = f"{type(tensor).__module__}.{type(tensor).__qualname__}"
         raise ValueError(
             f"{label} of class {kind} has no memory with its numbers, which may be computed from"
@@ -134,12 +137,27 @@ def plain_tensor(tensor: torch.Tensor, name: str = "") -> torch.Tensor:
 
 
 def _plain(tensor: torch.Tensor) -> torch.Tensor | None:
-    if is_lazy(tensor):
+    # The storage of a functional tensor, which is of no class of its own, was never written to.
+    if is_lazy(tensor) or torch._is_functional_tensor(tensor):
         return None
-    with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
+    with torch.no_grad():
+        found = _memory(tensor)
+        if found is None or not _has_functions(type(tensor)):
+            return found
+        # Operations that compute numbers give them in other memory, whatever the numbers are.
+        seen = _memory(tensor[...])
+        if seen is None or _place(seen) != _place(found):
+            return None
+        # Nobody else is to call the class's operations.
+        with torch._C.DisableTorchFunctionSubclass():
+            return found.as_subclass(torch.Tensor)
+
+
+def _memory(tensor: torch.Tensor) -> torch.Tensor | None:
+    """Return the tensor whose memory PyTorch's own operations read for one, if there is such."""
+    with torch._C.DisableTorchFunctionSubclass():
         if _has_no_operations(tensor):
-            has_memory = not tensor.numel() or tensor.untyped_storage().nbytes() > 0
-            return tensor if has_memory and not tensor.is_nested else None
+            return tensor if _has_memory(tensor) else None
         # Numbers that are computed are at another address each time.
         found, again = (tensor.view(_INTEGERS[tensor.itemsize]) for _ in range(2))
         if not _has_no_operations(found) or found.shape != tensor.shape:
@@ -147,6 +165,35 @@ def _plain(tensor: torch.Tensor) -> torch.Tensor | None:
         is_memory = found.data_ptr() == again.data_ptr() and (found.data_ptr() or not found.numel())
         parts = tensor.__tensor_flatten__()[0] if hasattr(tensor, "__tensor_flatten__") else ()
         return found.view(tensor.dtype) if is_memory and len(parts) < 2 else None
+
+
+def _has_memory(tensor: torch.Tensor) -> bool:
+    """Tell whether a tensor's storage has all of its items: it may have been released, or cut."""
+    if tensor.is_nested or tensor._is_zerotensor():
+        return False
+    if not tensor.numel():
+        return True
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    last = tensor.storage_offset() + sum((size - 1) * stride for size, stride in steps)
+    return (last + 1) * tensor.itemsize <= tensor.untyped_storage().nbytes()
+
+
+def _has_functions(kind: type[torch.Tensor]) -> bool:
+    """Tell whether a class decides what PyTorch's functions do with its tensors.
+
+    Many do so and leave the numbers alone: they note calls, keep attributes, replace one function.
+    """
+    own: Any = kind.__torch_function__
+    if own is torch._C._disabled_torch_function_impl:
+        return False
+    return getattr(own, "__func__", own) is not torch.Tensor.__torch_function__.__func__
+
+
+def _place(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """Return what tells which items a tensor has, and where."""
+    with torch._C.DisableTorchFunctionSubclass():
+        form = tensor.dtype, tensor.shape, tensor.stride(), tensor.is_conj(), tensor.is_neg()
+        return tensor.device, tensor.data_ptr(), *form
 
 
 def _has_no_operations(tensor: torch.Tensor) -> bool:

@@ -110,6 +110,45 @@ class Wrapped(torch.Tensor):
         return cls(result) if function is torch.ops.aten.detach.default else result
 
 
+class Noted(torch.Tensor):
+    """A subclass that notes which functions are called, and does nothing else."""
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        result = super().__torch_function__(function, types, args, kwargs)
+        if isinstance(result, cls):
+            result.noted = function
+        return result
+
+
+class Boxes(torch.Tensor):
+    """A subclass whose results are plain tensors but for a few, as those of torchvision are."""
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        with torch._C.DisableTorchFunctionSubclass():
+            result = function(*args, **(kwargs or {}))
+            if function is torch.Tensor.requires_grad_ or not isinstance(result, torch.Tensor):
+                return result
+            return result.as_subclass(cls if function is torch.Tensor.detach else torch.Tensor)
+
+
+class Halved(torch.Tensor):
+    """A subclass whose numbers are half of what its own memory has."""
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        with torch._C.DisableTorchFunctionSubclass():
+            if function is not torch.Tensor.copy_:
+                args = [a.as_subclass(torch.Tensor) / 2 if isinstance(a, cls) else a for a in args]
+            return function(*args, **(kwargs or {}))
+
+    def codes(self):
+        """Return what the memory has."""
+        with torch._C.DisableTorchFunctionSubclass():
+            return self.tolist()
+
+
 class Coded(torch.Tensor):
     """A subclass whose numbers are codes times a scale, as those of quantized weights are."""
 

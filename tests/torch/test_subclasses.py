@@ -31,22 +31,29 @@ def unreadable():
 
     released = torch.ones(64)
     released.untyped_storage().resize_(0)  # as FSDP does between layers
+    cut = torch.ones(64)
+    cut.untyped_storage().resize_(8)
     with FakeTensorMode():
         fake = torch.ones(64)
-    return {
-        "Coded": modules.Coded.of(3),
-        "Halves": modules.Halves(torch.ones(64), torch.ones(64)),
-        "FakeTensor": fake,
-        "Tensor": released,
-        "UninitializedParameter": nn.parameter.UninitializedParameter(),
-    }
+    return [
+        ("Coded", modules.Coded.of(3)),
+        ("Halves", modules.Halves(torch.ones(64), torch.ones(64))),
+        ("Halved", torch.ones(64).as_subclass(modules.Halved)),
+        ("Halved", torch.zeros(64).as_subclass(modules.Halved)),  # half of which is the same
+        ("FakeTensor", fake),
+        ("Tensor", released),
+        ("Tensor", cut),
+        ("Tensor", torch._to_functional_tensor(torch.ones(64))),
+        ("Tensor", torch._efficientzerotensor(64)),
+        ("UninitializedParameter", nn.parameter.UninitializedParameter()),
+    ]
 
 
 # --- saving ---------------------------------------------------------------------------------------
 
 
 def test_tensors_without_memory_are_not_saved(tmp_path):
-    for kind, tensor in unreadable().items():
+    for kind, tensor in unreadable():
         told = rf"tensor 'w' of class \S*{kind} has no memory with its numbers"
         with pytest.raises(ValueError, match=told):
             bf16torch.save_file({"w": tensor}, tmp_path / "m.zarr")
@@ -63,12 +70,26 @@ def test_tensors_of_function_transforms_are_not_saved(tmp_path):
 
     torch.vmap(function)(torch.ones(3, 2))
     torch.func.grad(function)(torch.ones(3))
+    torch.func.functionalize(function)(torch.ones(3))
 
 
-def test_checkpoints_refuse_them(tmp_path):
-    error = failure(save, {"w": modules.Coded.of(3)}, tmp_path / "c.zarr")
+@pytest.mark.parametrize("kind", ["Coded", "Halved", "functional", "meta"])
+def test_checkpoints_refuse_them(tmp_path, kind):
+    tensor, told = {
+        "Coded": lambda: (modules.Coded.of(3), "tensor 'w' of class torch_modules.Coded"),
+        "Halved": lambda: (
+            torch.ones(3).as_subclass(modules.Halved),
+            "tensor 'w' of class torch_modules.Halved",
+        ),
+        "functional": lambda: (
+            torch._to_functional_tensor(torch.ones(3)),
+            "tensor 'w' of class torch.Tensor",
+        ),
+        "meta": lambda: (torch.ones(3, device="meta"), "tensor 'w': it is on the device meta"),
+    }[kind]()
+    error = failure(save, {"w": tensor}, tmp_path / "c.zarr")
     assert isinstance(error, ValueError)
-    assert "tensor 'w' of class torch_modules.Coded" in str(error)
+    assert told in str(error)
     assert not list(tmp_path.iterdir())
 
 
@@ -98,10 +119,29 @@ def test_nothing_is_loaded_into_what_would_lose_it(tmp_path, call):
 
 def test_checkpoints_are_not_loaded_into_it(tmp_path):
     save({"w": numbers()}, tmp_path / "c.zarr")
-    for tensor in (modules.Coded.of(5), modules.Halves(numbers(), numbers())):
+    halved = torch.zeros(64, 300).as_subclass(modules.Halved)
+    functional = torch._to_functional_tensor(numbers())
+    for tensor in (modules.Coded.of(5), modules.Halves(numbers(), numbers()), halved, functional):
         error = failure(load, {"w": tensor}, tmp_path / "c.zarr")
         assert isinstance(error, ValueError)
-        assert f"tensor 'w' of class torch_modules.{type(tensor).__name__}" in str(error)
+        kind = type(tensor)
+        assert f"tensor 'w' of class {kind.__module__}.{kind.__name__} has no memory" in str(error)
+    assert not any(map(any, halved.codes()))
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")
+@pytest.mark.parametrize("kind", ["sparse_coo", "sparse_csr", "_mkldnn"])
+def test_layouts_that_nothing_is_loaded_into(tmp_path, kind):
+    bf16torch.save_file({"w": torch.ones(4, 4)}, tmp_path / "m.zarr")
+    convert = {"sparse_coo": "to_sparse", "sparse_csr": "to_sparse_csr", "_mkldnn": "to_mkldnn"}
+    tensor = getattr(torch.zeros(4, 4), convert[kind])()
+    error = failure(load, {"w": tensor}, tmp_path / "m.zarr")
+    assert isinstance(error, ValueError)
+    assert str(error) == f"tensor 'w': is in layout torch.{kind}: use tensor.to_dense()"
+    module = nn.Module()
+    module.register_buffer("w", tensor)
+    with pytest.raises(ValueError, match=rf"tensor 'w': is in layout torch\.{kind}"):
+        bf16torch.load_into(module, tmp_path / "m.zarr")
 
 
 def test_what_the_store_lacks_may_be_of_any_class(tmp_path):
@@ -122,6 +162,9 @@ def with_memory(values):
     return {
         "parameter": nn.Parameter(values.clone()),
         "marked": modules.Marked(values.clone()),
+        "noted": values.clone().as_subclass(modules.Noted),
+        "boxes": values.clone().as_subclass(modules.Boxes),
+        "view of boxes": wide[:, ::2].as_subclass(modules.Boxes),
         "wrapped": modules.Wrapped(values.clone()),
         "wrapped parameter": nn.Parameter(modules.Wrapped(values.clone())),
         "wrapped view": modules.Wrapped(wide[:, ::2]),

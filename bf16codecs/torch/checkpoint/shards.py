@@ -42,12 +42,15 @@ class Shard:
         Raises
         ------
         ValueError
-            If it has another shape or dtype than was planned, or is of a class that computes its
-            numbers from other data.
+            If it has another shape or dtype than was planned, or no data, or is of a class that
+            computes its numbers from other data.
         """
         found = planner.resolve_data(item)
         assert isinstance(found, torch.Tensor)
         tensor = plain_tensor(found, item.index.fqn)
+        if tensor.is_meta:
+            text = "it is on the device meta, and has no data"
+            raise ValueError(f"tensor {item.index.fqn!r}: {text}")
         box = box_of(item)
         assert item.tensor_data is not None
         # torch plans anew only where shapes differ, if it is told to keep plans.
