@@ -36,8 +36,9 @@ from bf16codecs.store.bases import work_with_bases
 from bf16codecs.store.checkpoint import Checkpoint
 from bf16codecs.store.kinds import detect
 from bf16codecs.store.objects import read_checkpoint, read_object
-from bf16codecs.store.opening import Opening, open_any, split_step
+from bf16codecs.store.opening import split_step
 from bf16codecs.store.reader import StoreReader as Backend
+from bf16codecs.store.zarr.metadata import NoGroupError
 from bf16codecs.torch.checkpoint.objects import harmless
 from bf16codecs.torch.checkpoint.threads import own_place, own_threads, sharing
 from bf16codecs.torch.tied import TORCH_DTYPES
@@ -64,7 +65,8 @@ class StoreReader(StorageReader):
     Parameters
     ----------
     path
-        Whatever `bf16codecs.open_model` opens. With ``load(..., checkpoint_id=...)`` that is it.
+        Whatever `bf16codecs.open_model` opens, or a folder, if ``load(..., checkpoint_id=...)`` is
+        given what is in it. It is opened here, and closed until it is loaded.
     base, storage_options, max_bytes
         As `bf16codecs.open_model` takes them.
     cast
@@ -81,6 +83,9 @@ class StoreReader(StorageReader):
     ------
     FileNotFoundError
         If nothing is there.
+    StoreError, bf16codecs.errors.CodecError
+        If it is no store, or what it says of its tensors and objects is damaged, or a checkpoint
+        that PyTorch itself reads. At an address, `load` tells what has no store.
     TypeError
         If `weights_only` is no bool.
 
@@ -105,11 +110,11 @@ class StoreReader(StorageReader):
         super().__init__()
         if not isinstance(weights_only, bool):
             raise TypeError(f"weights_only must be True or False, not {weights_only!r:.80}")
-        self.path = _there(path, base)
         self._arguments = storage_options, max_bytes, base
         self._cast, self._threads, self._weights_only = cast, threads, weights_only
         self._model: Model | None = None
         self._checkpoint = Checkpoint()
+        self._set_path(path)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_model": None}
@@ -118,7 +123,20 @@ class StoreReader(StorageReader):
         """Begin to load, from another path if there is one."""
         self.close()
         if checkpoint_id:
-            self.path = _there(checkpoint_id, self._arguments[2])
+            self._set_path(checkpoint_id)
+
+    def _set_path(self, path: str | os.PathLike[str]) -> None:
+        """Take another path, once it was opened: in `load`, torch tells it in a hundred lines."""
+        self.path = given_path(path, "checkpoint")
+        if _may_have_checkpoints(self.path):
+            return
+        try:
+            self._opened()
+        except NoGroupError:
+            if "://" not in self.path:  # there, folders are not told from what is missing
+                raise
+        finally:
+            self.close()
 
     def close(self) -> None:
         """Close the store."""
@@ -222,27 +240,22 @@ class StoreReader(StorageReader):
         return f"<StoreReader {self.path}>"
 
 
-def _there(path: str | os.PathLike[str], base: Any) -> str:
-    """Return a path of what can be opened, or an address: torch tells of errors in a hundred lines.
+def _may_have_checkpoints(path: str) -> bool:
+    """Tell whether a path is a folder that is no store, of which ``checkpoint_id=`` tells more.
 
     Raises
     ------
-    FileNotFoundError
-        If nothing is there.
-    StoreError, bf16codecs.errors.CodecError
-        If it is no store, or damaged, or a checkpoint that PyTorch itself reads.
+    StoreError
+        If it is a checkpoint that PyTorch itself reads.
     """
-    text = given_path(path, "checkpoint")
-    if "://" not in text:
-        place, _ = split_step(text)
-        kind = detect(place)
-        if os.path.isfile(os.path.join(place, _TORCH_METADATA)):
-            raise StoreError(
-                f"{place}: a checkpoint of PyTorch's FileSystemWriter: FileSystemReader reads it"
-            )
-        if kind is not None or not os.path.isdir(place):  # else checkpoint_id= is to tell more
-            open_any(text, Opening(base=base)).close()
-    return text
+    if "://" in path:
+        return False
+    place, _ = split_step(path)
+    if os.path.isfile(os.path.join(place, _TORCH_METADATA)):
+        raise StoreError(
+            f"{place}: a checkpoint of PyTorch's FileSystemWriter: FileSystemReader reads it"
+        )
+    return os.path.isdir(place) and detect(place) is None
 
 
 def _read_onto_gpus(model: Model, wanted: Sequence[_Wanted], threads: int) -> None:

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from bf16codecs.convert import safetensors_to_zarr
-from bf16codecs.errors import StoreError
+from bf16codecs.errors import CorruptDataError, StoreError
 from checkpoint_calls import failure, load, numbers, save
 from lazy_imports import lazily
+from servers import serving
 
 torch = lazily("torch")
 dcp = lazily("torch.distributed.checkpoint")
@@ -125,8 +126,8 @@ def test_objects_that_cannot_be_found(tmp_path: Path) -> None:
     from torch.distributed.checkpoint import DefaultLoadPlanner
 
     save({"w": numbers(), "epoch": 3}, tmp_path / "c.zarr")
-    (tmp_path / "c.zarr" / "safetensors" / "checkpoint" / "c.0").unlink()
     reader = checkpoint.StoreReader(tmp_path / "c.zarr")
+    (tmp_path / "c.zarr" / "safetensors" / "checkpoint" / "c.0").unlink()
     for _ in range(2):
         with pytest.raises(StoreError, match="it is missing") as caught:
             reader.read_metadata()
@@ -135,6 +136,38 @@ def test_objects_that_cannot_be_found(tmp_path: Path) -> None:
     state = {"w": torch.zeros(64, 300), "epoch": 0}
     with pytest.raises(dcp.api.CheckpointException, match="it is missing"):
         dcp.load(state, storage_reader=reader, planner=planner)
+
+
+@pytest.mark.filterwarnings("ignore:Unclosed client session")
+def test_damaged_text_is_told_at_once(tmp_path: Path) -> None:
+    pytest.importorskip("aiohttp")
+    save({"w": numbers(), "epoch": 3}, tmp_path / "c.zarr")
+    text = tmp_path / "c.zarr" / "safetensors" / "checkpoint" / "c.0"
+    reader = checkpoint.StoreReader(tmp_path)
+    with serving(tmp_path) as server:
+        address = f"{server.url}/c.zarr"
+        checkpoint.StoreReader(address)
+        assert [path for _, path, _ in server.requests] == [
+            "/c.zarr/zarr.json",
+            "/c.zarr/safetensors/checkpoint/c.0",
+        ]
+        text.write_bytes(text.read_bytes()[:-3])
+        for path in (str(tmp_path / "c.zarr"), address):
+            with pytest.raises(CorruptDataError, match=rf"{path}: text of the checkpoint"):
+                checkpoint.StoreReader(path)
+            with pytest.raises(CorruptDataError, match=rf"{path}: text of the checkpoint"):
+                reader.reset(path)
+
+
+@pytest.mark.filterwarnings("ignore:Unclosed client session")
+def test_addresses_that_may_have_checkpoints(tmp_path: Path) -> None:
+    pytest.importorskip("aiohttp")
+    save({"w": numbers()}, tmp_path / "run" / "c.zarr")
+    state = {"w": torch.zeros(64, 300)}
+    with serving(tmp_path) as server:
+        reader = checkpoint.StoreReader(f"{server.url}/run")
+        dcp.load(state, checkpoint_id=f"{server.url}/run/c.zarr", storage_reader=reader)
+    assert torch.equal(state["w"], numbers())
 
 
 def test_what_is_no_checkpoint_is_told_at_once(tmp_path: Path) -> None:
