@@ -41,17 +41,21 @@ class ShardIndex:
             document = json.loads(read_index(path))
             where, metadata = document["weight_map"], document.get("metadata")
             files = sorted(set(where.values()))
+            leads_out = any(os.path.isabs(name) or ".." in Path(name).parts for name in files)
         except (AttributeError, KeyError, RecursionError, SafetensorsError, TypeError, ValueError):
             return None
-        if any(os.path.isabs(name) or ".." in Path(name).parts for name in files):
+        if leads_out:
             return None
         metadata = metadata if isinstance(metadata, dict) else {}
         return cls([path.parent / name for name in files], list(where), metadata)
 
     @property
     def is_there(self) -> bool:
-        """Whether any of its files is: otherwise it was left behind, or they are in stores."""
-        return any(file.is_file() for file in self.files)
+        """Whether any of its files is: otherwise it was left behind, or they are in stores.
+
+        Files in other formats are no reason: packing leaves them where they are.
+        """
+        return any(file.suffix == ".safetensors" and file.is_file() for file in self.files)
 
     def stores(self) -> list[Path]:
         """Return the stores in the places of the files; none at all where one is missing."""

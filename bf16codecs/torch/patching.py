@@ -176,7 +176,7 @@ def _found(arguments: Mapping[str, Any]) -> Files | None:
 
 def _in_place_of(files: list[Path], stores: list[Path]) -> Files | None:
     """Return the files in a store, if there is one, and transformers can load none of `files`."""
-    found = None if any(map(_is_there, files)) else _Stored.find(files, stores)
+    found = None if _loadable(files) is not None else _Stored.find(files, stores)
     return None if found is None else found.open({})
 
 
@@ -220,7 +220,7 @@ def _stored_alone(folder: Path, files: list[Path], stores: list[Path]) -> _Store
             f"{folder}: no store of a model in it: neither {names}{_others(files)}"
             " (bf16codecs pack-hf makes such a folder)"
         )
-    other = next(filter(_is_there, files), None)
+    other = _loadable(files)
     if other is not None:  # either may be the newer one
         store = found.stores[0]
         raise StoreError(
@@ -234,10 +234,19 @@ def _index(file: Path) -> ShardIndex | None:
     return ShardIndex.read(file) if file.suffix == ".json" and file.is_file() else None
 
 
-def _is_there(file: Path) -> bool:
-    """Tell whether transformers can load a file, or what an index names."""
-    index = _index(file)
-    return file.is_file() if index is None else index.is_there
+def _loadable(files: list[Path]) -> Path | None:
+    """Return the first of some files that transformers can load, be it by what an index names.
+
+    Where a file goes before an index, it is loaded in spite of an index that is none, or leads
+    elsewhere, and so is the store in the file's place.
+    """
+    for file in files:
+        index = _index(file)
+        if index is not None and index.is_there:
+            return file
+        if index is None and file.is_file() and (file.suffix != ".json" or len(files) == 1):
+            return file
+    return None
 
 
 def _others(files: list[Path]) -> str:

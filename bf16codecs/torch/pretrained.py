@@ -54,7 +54,9 @@ def from_pretrained(
         As `bf16codecs.open_model` takes them.
     model_args, options
         As the `from_pretrained` of the class takes them: `dtype`, `device_map`, `subfolder`,
-        `variant`, `output_loading_info` and so on, but `state_dict`.
+        `variant`, `output_loading_info` and so on, but `state_dict`. With `use_safetensors=False`,
+        transformers loads the weights in another format, ``pytorch_model.bin``, that a packed
+        folder has beside the store.
 
     Returns
     -------
@@ -73,7 +75,8 @@ def from_pretrained(
         If `cls` or `config` is something else, or `state_dict` or `gguf_file` is given: the weights
         are in the store.
     ValueError
-        If a store at an address comes without `config`, or `use_safetensors` is false.
+        If a store at an address comes without `config`, or `use_safetensors` is false, and the
+        model is a store by itself, or its configuration is in another folder.
 
     Examples
     --------
@@ -81,8 +84,6 @@ def from_pretrained(
     >>> bf16codecs.torch.from_pretrained(AutoModel, "packed", dtype="auto")  # doctest: +SKIP
     """
     _check_kinds(cls, config)
-    if options.get("use_safetensors") is False:
-        raise ValueError("use_safetensors=False: the weights are in the store: leave it out")
     if options.get("state_dict") is not None or options.get("gguf_file") is not None:
         raise TypeError("from_pretrained of a store takes neither state_dict nor gguf_file")
     store, folder = _located(given_path(path, "model"))
@@ -93,6 +94,13 @@ def from_pretrained(
     with _configured(config, store, folder, subfolder) as place:
         if config is not None and not isinstance(config, (str, os.PathLike)):
             options["config"] = config
+        if options.get("use_safetensors") is False:
+            if place != folder:
+                raise ValueError(
+                    "use_safetensors=False: the weights are in the store: leave it out"
+                )
+            # Weights in another format, which packing has copied.
+            return cls.from_pretrained(str(place), *model_args, **options)
         with transformers_loads(Chosen(str(place), folder, store, opening)):
             return cls.from_pretrained(str(place), *model_args, **options)
 

@@ -100,6 +100,26 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
         (folder / name).write_bytes(whole)
 
 
+def test_a_damaged_index_beside_the_file_that_goes_first(tmp_path: Path) -> None:
+    """It is copied, as one that was left behind: libraries do not read it."""
+    pointer = "version https://git-lfs.github.com/spec/v1\n"
+    for number, text in enumerate(("{", "[]", "", '{"weight_map": 5}', "[" * 10**5, pointer)):
+        for index, whole in (
+            (INDEX, WHOLE),
+            ("model.safetensors.index.fp16.json", "model.fp16.safetensors"),
+        ):
+            folder = tmp_path / f"{number} {index}"
+            write_case(folder, {whole: "abc"}, {})
+            (folder / INDEX).unlink()
+            (folder / index).write_text(text)
+            packed = tmp_path / f"{number} {index} packed"
+            summary = pack_hugging_face(folder, packed)
+            assert summary.kept == (index,)
+            assert summary.apart[index].startswith("kept as it is, since it is damaged: ")
+            unpack_hugging_face(packed, tmp_path / f"{number} {index} back")
+            assert contents(tmp_path / f"{number} {index} back") == contents(folder)
+
+
 def test_the_index_that_libraries_look_for_goes_first(tmp_path: Path) -> None:
     """Of several that name the same files: their store is the one that is loaded."""
     folder = write_case(tmp_path / "m", SHARDS, {"a": ONE, "b": ONE, "c": TWO})

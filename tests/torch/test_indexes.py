@@ -100,6 +100,28 @@ def test_an_index_that_was_left_behind(tmp_path):
     load_both(tmp_path / "native", there)
 
 
+def test_indexes_that_model_safetensors_goes_before(tmp_path):
+    """Whatever such an index holds, transformers loads the file, and so is its store loaded."""
+    saved(tmp_path / "m")
+    cases = {
+        "out": '{"weight_map": {"a": "../m/model.safetensors"}}',
+        "absolute": json.dumps({"weight_map": {"a": str(tmp_path / "m" / "model.safetensors")}}),
+        "half": '{"weight_map": {"a": "model.safetensors", "b": "../m/model.safetensors"}}',
+        "other format": '{"weight_map": {"a": "pytorch_model.bin"}}',
+        "damaged": "{",
+        "list": "[]",
+        "numbers": '{"weight_map": {"a": 5}}',
+        "nothing": "",
+    }
+    for case, text in cases.items():
+        native = saved(tmp_path / case)
+        (native / "model.safetensors.index.json").write_text(text)
+        (native / "pytorch_model.bin").write_bytes(b"x")
+        with noted(case):
+            load_both(native, packed(native, tmp_path / f"{case} packed"))
+            assert (tmp_path / f"{case} packed" / "model.safetensors.index.json").exists()
+
+
 def test_dtypes_that_no_configuration_tells(tmp_path):
     """They are those that the index tells, or those of the first file."""
     for told in ({}, {"dtype": "float16"}):

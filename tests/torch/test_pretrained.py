@@ -261,14 +261,36 @@ def test_what_else_is_there_is_named(folder, tmp_path):
         bf16torch.from_pretrained(hf.AutoModelForCausalLM, tmp_path / "packed")
 
 
-def test_wrong_arguments(folder):
+def test_weights_in_another_format(tmp_path):
+    """They are copied, and `use_safetensors=False` loads them, there as here."""
+    native, other = saved(tmp_path / "native"), tiny_llama()
+    with torch.no_grad():
+        other.model.norm.weight.fill_(7)
+    torch.save(other.state_dict(), native / "pytorch_model.bin")
+    there = packed(native, tmp_path / "packed")
+    options = {"use_safetensors": False}
+    for config in (None, tiny_config()):
+        own = {} if config is None else {"config": config}
+        theirs = hf.AutoModelForCausalLM.from_pretrained(native, **own, **options)
+        ours = bf16torch.from_pretrained(hf.AutoModelForCausalLM, there, config=config, **options)
+        assert same(ours, theirs)
+        assert same(ours, other)
+    assert same(bf16torch.from_pretrained(hf.AutoModelForCausalLM, there), tiny_llama())
+    (there / "pytorch_model.bin").unlink()
+    with pytest.raises(OSError, match=r"no file named .*pytorch_model\.bin"):
+        bf16torch.from_pretrained(hf.AutoModelForCausalLM, there, **options)
+
+
+def test_wrong_arguments(folder, tmp_path):
     for cls in (3, "LlamaModel", object):
         with pytest.raises(TypeError, match="cls must be a class with from_pretrained"):
             bf16torch.from_pretrained(cls, folder)
     with pytest.raises(TypeError, match=r"config must be a folder or .*, not 3 \(int\)"):
         bf16torch.from_pretrained(hf.AutoModel, folder, config=3)
-    with pytest.raises(ValueError, match="use_safetensors=False: the weights are in the store"):
-        bf16torch.from_pretrained(hf.AutoModel, folder, use_safetensors=False)
+    shutil.copytree(folder, tmp_path / "elsewhere", ignore=lambda *_: ["model.zarr"])
+    for place, config in ((folder / "model.zarr", None), (folder, tmp_path / "elsewhere")):
+        with pytest.raises(ValueError, match="use_safetensors=False: the weights are in the store"):
+            bf16torch.from_pretrained(hf.AutoModel, place, config=config, use_safetensors=False)
     with pytest.raises(FileNotFoundError, match=r"No config\.json there: .*[/\\]x'"):
         bf16torch.from_pretrained(hf.AutoModel, folder / "model.zarr", config=folder, subfolder="x")
 

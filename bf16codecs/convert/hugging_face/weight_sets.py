@@ -121,15 +121,22 @@ def _opened_index(name: str, stem: str, tree: Tree) -> _Index:
     it in its place: so models are uploaded whose index is not right, or was left behind.
     """
     path, folder = tree.files[name], name[: name.rfind("/") + 1]
-    with _told_pointers(path):
-        values = weight_map(read_index(path), path).values()
+    is_needed = f"{stem}{_SUFFIX}" not in tree.files
+    try:
+        with _told_pointers(path):
+            values = weight_map(read_index(path), path).values()
+    except SafetensorsError as e:
+        if is_needed:
+            raise
+        why = str(e).removeprefix(f"{path}: ")
+        return _Index(name, stem, set(), why=f"kept as it is, since it is damaged: {why}")
     files = sorted({value for value in values if isinstance(value, str)})
     there = {folder + file for file in files} & tree.files.keys()
     lacking = few([file for file in files if folder + file not in there], _SHOWN)
     if not there:
         why = "kept as it is, since none of the files that it names is there"
         return _Index(name, stem, there, why=why)
-    if lacking and f"{stem}{_SUFFIX}" not in tree.files:
+    if lacking and is_needed:
         text = f"It names {lacking}, not there: get the rest, or remove the index if it is old"
         raise FileNotFoundError(errno.ENOENT, text, str(path))
     why = f"{lacking} is not there"
