@@ -34,7 +34,7 @@ __all__ = [
     "work_with_bases",
 ]
 
-_NAMEABLE = "http, https, s3, gs and az, and of zip:: on one of these"
+_NAMEABLE = "http, https, s3, gs and az, and zip:: before one of these"
 _ADDRESS = re.compile(
     r"(zip::)?(https?|s3|gs|az)://(?!.*::)[^\s:/?#\\][^\s\\]*", re.ASCII | re.IGNORECASE
 )
@@ -89,8 +89,8 @@ def place_of(reference: BaseReference, where: str) -> str:
     if _is_address(path):
         if not is_nameable(path):
             raise StoreError(
-                f"its base, {path:.200}, is at an address that no store may name, which is one of"
-                f" {_NAMEABLE}: {base_advice()}"
+                f"its base, {path!r:.200}: a store may name only {_NAMEABLE},"
+                f" with a host, without spaces or backslashes: {base_advice()}"
             )
         return path
     if where and path_of(where) is not None:
@@ -99,10 +99,10 @@ def place_of(reference: BaseReference, where: str) -> str:
         return os.path.normpath(os.path.join(folder, path_of(path) or path))
     if not where:
         raise StoreError(
-            f"its base, {path}, is beside it, and it has no path itself: {base_advice()}"
+            f"its base, {path!r:.200}, is beside it, and it has no path itself: {base_advice()}"
         )
     if posixpath.isabs(path) or ":" in path or "\\" in path:
-        raise StoreError(f"its base, {path}, is a local path: {base_advice()}")
+        raise StoreError(f"its base, {path!r:.200}, is a local path: {base_advice()}")
     scheme, host, below = _parts(where)
     # Never above the host, or bucket.
     joined = posixpath.normpath(posixpath.join("/", posixpath.dirname(below), path))
