@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sys
@@ -22,6 +23,7 @@ from bf16codecs.errors import (
 
 __all__ = [
     "DAMAGE_ADVICE",
+    "FILES_ADVICE",
     "advised",
     "as_memory_error",
     "causes",
@@ -34,15 +36,20 @@ __all__ = [
     "named_errors",
     "one_line",
     "raise_named",
+    "system_text",
     "warn_caller",
 ]
 
 #: What to do about damaged data.
 DAMAGE_ADVICE = "restore it from its source or a copy (bf16codecs verify checks all of a store)"
+#: What to do where a process has as many files open as it may.
+FILES_ADVICE = "allow more of them (ulimit -n), or close some"
 
 # A message may quote what a store says, which may be of any length. Of a chain of stores, the last
 # one and the reason are at the end.
 _FIRST, _LAST = 600, 400
+# Of what a server says, or what it sends in the place of a header.
+_FROM_SERVER = 200
 
 
 def counted(n: int, noun: str) -> str:
@@ -68,7 +75,7 @@ def _text(error: BaseException) -> str:
         return text
     if isinstance(error, OSError) and error.strerror:
         where = "" if error.filename is None else f"{error.filename}: "
-        return f"{where}{error.strerror}"
+        return f"{where}{system_text(error)}"
     explains_itself = isinstance(error, (BF16CodecsError, OSError, ValueError)) and str(error)
     text = str(error) if explains_itself else f"{type(error).__name__}: {error}"
     if package == "obstore":
@@ -77,22 +84,39 @@ def _text(error: BaseException) -> str:
     return text
 
 
+def system_text(error: OSError) -> str:
+    """Return what the system says of an error, and what to do where any call may fail so."""
+    text = error.strerror or ""
+    is_told = error.errno != errno.EMFILE or FILES_ADVICE in text
+    return text if is_told else f"{text}; {FILES_ADVICE}"
+
+
 def _text_of_http(error: Any) -> str:
     """Return what an error of aiohttp means, without the address; empty if it says it itself."""
     if type(error).__name__.startswith(("InvalidURL", "InvalidUrl")):
         return "not a valid address"
     if type(error).__name__ == "TooManyRedirects":
         return f"the server redirects again and again ({counted(len(error.history), 'time')})"
+    # aiohttp gives a status of its own, 400, to what is no reply, or is cut off.
+    if type(cause := error.__cause__).__module__ == "aiohttp.http_exceptions":
+        return f"the reply is not valid HTTP: {_from_server(cause.message)}"
     if hasattr(error, "status"):
-        return f"the server answers {error.status} ({error.message})"
+        why = _from_server(error.message)
+        return f"the server answers {error.status}{f' ({why})' if why else ''}"
     if not hasattr(error, "os_error"):
         return ""
-    cause = str(error.os_error.strerror or error.os_error)
+    why = system_text(error.os_error) or str(error.os_error)
     # asyncio has the number alone, of each of the host's addresses if it has several.
-    number = error.os_error.errno or (re.findall(r"Errno (\d+)", cause) or [0])[0]
-    if "Connect call failed" in cause and number:
-        cause = os.strerror(int(number))
-    return f"Cannot connect to host {error.host}:{error.port}: {cause}"
+    number = error.os_error.errno or (re.findall(r"Errno (\d+)", why) or [0])[0]
+    if "Connect call failed" in why and number:
+        why = os.strerror(int(number))
+    return f"Cannot connect to host {error.host}:{error.port}: {why}"
+
+
+def _from_server(text: str) -> str:
+    """Cut what a server has a say in, which may be of any length."""
+    line = " ".join(text.split())
+    return line if len(line) <= _FROM_SERVER else f"{line[:_FROM_SERVER]} ..."
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
@@ -153,7 +177,7 @@ def named_errors(what: str, otherwise: type[Exception] = StoreError) -> Iterator
         kind = type(e) if isinstance(e, BF16CodecsError) else otherwise
         text = one_line(e)
         if isinstance(e, OSError) and e.strerror and e.filename and what.endswith(str(e.filename)):
-            text = e.strerror
+            text = system_text(e)
         raise kind(f"{what}: {text.removeprefix(f'{what}: ')}") from e
 
 

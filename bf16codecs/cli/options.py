@@ -19,7 +19,7 @@ from click.core import ParameterSource
 from bf16codecs import _core
 from bf16codecs._base.arguments import named_as_options
 from bf16codecs._base.interrupt import Interrupted, finished_before
-from bf16codecs._base.messages import as_memory_error
+from bf16codecs._base.messages import as_memory_error, system_text
 from bf16codecs._base.names import DEFLATE_LEVELS, ZSTD_LEVELS
 from bf16codecs._base.threads import MAX_THREADS
 from bf16codecs._base.version import __version__
@@ -99,7 +99,7 @@ def _message(error: BaseException) -> str:
         return "not enough memory"
     if isinstance(error, OSError) and error.strerror:
         where = "" if error.filename is None else f"{error.filename}: "
-        return f"{where}{error.strerror}"
+        return f"{where}{system_text(error)}"
     return str(error)
 
 

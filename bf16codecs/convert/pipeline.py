@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -11,7 +12,7 @@ from bf16codecs import _core
 from bf16codecs._arrays.grid import Piece
 from bf16codecs._base.buffers import Bytes, ThreadBuffer
 from bf16codecs._base.half import HalfLoss
-from bf16codecs._base.messages import counted, one_line
+from bf16codecs._base.messages import causes, counted, one_line
 from bf16codecs._files.digests import Digests
 from bf16codecs.convert.bases import Base
 from bf16codecs.convert.checks import check_chunk_count
@@ -215,8 +216,8 @@ def unpack(
         try:
             reader.read(piece, chunk)
         except OSError as e:
-            if not is_on_disk:
-                raise  # a server that fails would do so for each chunk
+            if not is_on_disk or _is_of_process(e):
+                raise  # what fails so would do so for each chunk
             return StoreError(one_line(e))
         except BF16CodecsError as e:
             if failed is None or isinstance(e, NO_DAMAGE):
@@ -243,6 +244,11 @@ def unpack(
             if failed is None:
                 raise CorruptDataError(text)
             failed(CorruptDataError(text), None)
+
+
+def _is_of_process(error: OSError) -> bool:
+    """Tell whether an error is that no more files may be opened, which says nothing of a store."""
+    return any(getattr(own, "errno", None) in (errno.EMFILE, errno.ENFILE) for own in causes(error))
 
 
 def verify_packed(

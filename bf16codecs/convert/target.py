@@ -15,7 +15,7 @@ from pathlib import Path
 
 from bf16codecs._base import interrupt as _interrupt
 from bf16codecs._base.arguments import for_caller
-from bf16codecs._base.messages import DAMAGE_ADVICE, counted, one_line
+from bf16codecs._base.messages import DAMAGE_ADVICE, FILES_ADVICE, counted, one_line
 from bf16codecs._base.paths import absolute, names_folder, require_folder_of, resolved
 from bf16codecs._files.journal import journal_of, settle_journal
 from bf16codecs._files.publish import WORKING_PREFIX, WorkingFolder, recover
@@ -51,6 +51,7 @@ __all__ = [
 _ADVICE = {
     errno.ENOSPC: "free some space, or choose another disk",
     errno.EDQUOT: "free some space, or choose another disk",
+    errno.EMFILE: FILES_ADVICE,
     errno.EFBIG: "choose a file system or a limit that allows larger files",
     # Of a target that somebody has mounted, or that an overlay has from the image below it.
     errno.EXDEV: "it cannot be renamed: remove it first, or choose another name",

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import zarr
 
+from bf16codecs._base.messages import FILES_ADVICE
 from bf16codecs.convert import safetensors_to_zarr, verify_store
 from bf16codecs.model import open_model
 from bf16codecs.store.hdf5.writer import Hdf5Writer
@@ -436,4 +437,5 @@ def test_few_open_files(tmp_path, demo_model, command, name):
         process = start(command, demo_model, folder / name, before=before)
         _, err = ended(process)
         assert names_in(folder) == ({name} if process.returncode == 0 else set()), (limit, err)
-        assert process.returncode == 0 or err.endswith(": Too many open files\n"), (limit, err)
+        told = f"{folder / name}: Too many open files; {FILES_ADVICE}\n"
+        assert process.returncode == 0 or err.endswith(told), (limit, err)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
 import os
+import re
 import shutil
 import zipfile
 from pathlib import Path
@@ -421,3 +423,21 @@ def test_a_server_that_ignores_ranges_is_no_damage(tmp_path: Path) -> None:
         assert str(caught.value).count(server.url) == 1
         assert not any("/t9/c." in path for _, path, _ in server.requests)  # it ends at once
         assert run("bf16codecs", "verify", "--json", place).stdout == ""
+
+
+def test_too_many_open_files_are_no_damage(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    safetensors_to_zarr(source, tmp_path / "m.zarr")
+    original = sources.OpenPart.read
+
+    def read(self: Any, request: Any) -> Any:
+        if re.match(r"t[0-3]/c", str(self.key)):
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return original(self, request)
+
+    monkeypatch.setattr(sources.OpenPart, "read", read)
+    with pytest.raises(
+        OSError, match=r"tensor 't\d', .*: Too many open files; allow more .*ulimit"
+    ):
+        verify_store(tmp_path / "m.zarr")

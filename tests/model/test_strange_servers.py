@@ -455,6 +455,36 @@ def test_what_is_needed_and_refused_is_named(root, name, deny, told):
             bf16codecs.open_model(f"{server.url}/{name}").load()
 
 
+@pytest.mark.parametrize(
+    ("reply", "told"),
+    [
+        (b"HTTP/1.1 20x OK\r\n\r\n", "the reply is not valid HTTP: Bad status line"),
+        (b"\x00\x01\r\n" * 3000, "the reply is not valid HTTP: "),
+        (b"HTTP/1.1 200 OK\r\nX: %b\r\n\r\n" % (b"x" * 20000), "the reply is not valid HTTP: "),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 30\r\n\r\nabc",
+            r"the reply is not valid HTTP: Not enough data .*30 bytes",
+        ),
+        (
+            b"HTTP/1.1 400 %b\r\nContent-Length: 0\r\n\r\n" % (b"No " * 300),
+            r"the server answers 400 \((No ){20,70}\.\.\.\)$",
+        ),
+        (b"HTTP/1.1 400\r\nContent-Length: 0\r\n\r\n", r"the server answers 400$"),
+    ],
+    ids=["status", "no status", "long header", "cut off", "long reason", "no reason"],
+)
+def test_replies_that_are_no_http(root, reply, told):
+    """For the first four, aiohttp has a status of its own: 400."""
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        handler.wfile.write(reply)
+
+    with answering(root, {"zarr.json": answer}) as url:
+        with pytest.raises(OSError, match=rf"m\.zarr: zarr\.json: {told}") as failure:
+            bf16codecs.open_model(f"{url}/m.zarr")
+        assert len(str(failure.value)) < 350
+
+
 def test_a_refusal_holds_until_the_server_gives_the_key(root):
     with serving(root) as server, bf16codecs.open_model(f"{server.url}/m.zarr") as model:
         server.deny = r"w/c"
