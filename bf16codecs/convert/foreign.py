@@ -5,23 +5,21 @@ from __future__ import annotations
 import os
 import re
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from bf16codecs._arrays.sources import FolderSource
 from bf16codecs._arrays.zipped import ZipSource
 from bf16codecs._base.paths import and_parents
-from bf16codecs.errors import BF16CodecsError, StoreError
+from bf16codecs.errors import BF16CodecsError
 from bf16codecs.store.kinds import ZARR_MARKERS, Kind
 from bf16codecs.store.layout import ATTRIBUTES_KEY, StoreInfo
 from bf16codecs.store.opening import own_attributes
 from bf16codecs.store.paths import array_paths
-from bf16codecs.store.plan import difference_form
 from bf16codecs.store.zarr.folder import APPENDING
-from bf16codecs.store.zarr.metadata import chunk_key, parse_array, read_json, read_root
+from bf16codecs.store.zarr.metadata import read_json, read_root
 
 __all__ = ["foreign_attribute", "foreign_name"]
 
@@ -125,50 +123,26 @@ def _is_zarrs(name: str) -> bool:
     return file in _DOCUMENTS or file == _LITTER or _CHUNK.fullmatch(file) is not None
 
 
-class _Grid(NamedTuple):
-    """The chunks of an array, and what maps the index of one to its key below the array's path."""
-
-    shape: tuple[int, ...]
-    chunks: tuple[int, ...]
-    key: Callable[[tuple[int, ...]], str]
-
-    def has(self, key: str) -> bool:
-        """Tell whether a key is that of a chunk."""
-        # Of an array without axes, format 2 has the key "0".
-        index = tuple(map(int, re.findall(r"[0-9]+", key)))[: len(self.shape)]
-        if len(index) < len(self.shape) or key != self.key(index):
-            return False
-        axes = zip(index, self.shape, self.chunks, strict=True)
-        return all(at * chunk < size for at, size, chunk in axes)
-
-
 @dataclass(frozen=True)
 class _Content:
-    """What a model has in a Zarr store: documents of one format, and chunks of its arrays."""
+    """What a model has in a Zarr store: documents of one format, and chunks below its arrays.
 
+    Which chunks an array has is not asked: of a damaged one, its document may not tell.
+    """
+
+    arrays: set[str]
     #: Names of documents, by the folder that they may be in.
     documents: Mapping[str, set[str]]
-    #: By the paths of all arrays; None where the grid is not known.
-    grids: Mapping[str, _Grid | None]
 
     @classmethod
     def of(cls, path: Path, info: StoreInfo) -> _Content:
         """Return that of a store."""
         with closing(_keys_of(path)) as source:
-            zarr_format, _, documents = read_root(str(path), source)
+            zarr_format, _, _ = read_root(str(path), source)
         of_array, of_group = _DOCUMENTS_OF[zarr_format]
-        arrays = info.arrays
-        folders = dict.fromkeys(_groups_of(arrays), of_group)
-        folders |= dict.fromkeys(arrays - info.differences.keys(), of_array)
-        grids: dict[str, _Grid | None] = dict.fromkeys(arrays)
-        # A run's arrays grow.
-        for own in arrays & documents.keys() if info.run is None else ():
-            grids[own] = _grid(zarr_format, documents[own])
-        for own, difference in info.differences.items():  # they have no documents
-            shape, key = difference_form(difference)[1], chunk_key(zarr_format)
-            is_sound = len(shape) == len(difference.chunks)
-            grids[own] = _Grid(shape, difference.chunks, key) if is_sound else None
-        return cls(folders, grids)
+        folders = dict.fromkeys(_groups_of(info.arrays), of_group)
+        folders |= dict.fromkeys(info.arrays - info.differences.keys(), of_array)
+        return cls(info.arrays, folders)
 
     def has(self, name: str) -> bool:
         """Tell whether a file of this name is part of it."""
@@ -177,19 +151,8 @@ class _Content:
             return True
         if file in _DOCUMENTS:
             return file in self.documents.get(folder, ())
-        owner = next((path for path in and_parents(name)[1:] if path in self.grids), None)
-        if owner is None:
-            return False
-        grid, key = self.grids[owner], name[len(owner) + 1 :]
-        return _CHUNK.fullmatch(key) is not None and (grid is None or grid.has(key))
-
-
-def _grid(zarr_format: int, document: dict[str, Any]) -> _Grid | None:
-    try:
-        array = parse_array(zarr_format, document)
-    except StoreError:  # it is damaged
-        return None
-    return None if array is None else _Grid(array.shape, array.chunks, array.key)
+        owner = next((path for path in and_parents(name)[1:] if path in self.arrays), None)
+        return owner is not None and _CHUNK.fullmatch(name[len(owner) + 1 :]) is not None
 
 
 def _zarr_attributes(path: Path, nodes: list[str]) -> Iterator[tuple[str, set[str]]]:
