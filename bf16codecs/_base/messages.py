@@ -99,7 +99,9 @@ def _text_of_http(error: Any) -> str:
         return f"the server redirects again and again ({counted(len(error.history), 'time')})"
     # aiohttp gives a status of its own, 400, to what is no reply, or is cut off.
     if type(cause := error.__cause__).__module__ == "aiohttp.http_exceptions":
-        return f"the reply is not valid HTTP: {_from_server(cause.message)}"
+        is_cut = type(cause).__name__ in ("ContentLengthError", "TransferEncodingError")
+        what = "is cut off" if is_cut else "is not valid HTTP"
+        return f"the reply {what}: {_from_server(cause.message)}"
     if hasattr(error, "status"):
         why = _from_server(error.message)
         return f"the server answers {error.status}{f' ({why})' if why else ''}"
