@@ -228,8 +228,8 @@ class WorkingFolder:
                 return True
             self._move_aside(target)
             self._look_again(_OLD, target, check)
-        except FileNotFoundError:
-            if os.path.lexists(target):
+        except FileNotFoundError:  # the target: somebody has moved it
+            if self._folder.stat(_NEW) is None:
                 raise
         return False
 

@@ -370,6 +370,8 @@ def _reference_truth(path: Path) -> Truth:
     truth = Truth({}, {}, {})
     try:
         for each in paths:
+            if each.is_dir():  # is no file of the model, whatever its name
+                continue
             if not each.is_file() or each.stat().st_size > 1 << 26:
                 return Truth({}, {}, {})
             raw = truth.files[each.name if path.is_dir() else ""] = each.read_bytes()

@@ -81,7 +81,7 @@ def test_colours_stay_from_step_to_step(look_at, louder):
     assert looking.text(".legend").split("\n")[0] != legend[0]
 
 
-def test_colours_stay_where_a_step_is_passed_before_it_is_known(look_at, louder):
+def test_colours_stay_where_one_is_passed_before_it_is_known(look_at, louder):
     looking = look_at(*louder, query="?tensor=w&step=1")
     legend = looking.text(".legend").split("\n")
     unanswered = "**/api/tensor?step=2*"
