@@ -23,6 +23,7 @@ from bf16codecs.errors import StoreError
 
 __all__ = [
     "HAS_PREADV",
+    "LINK_REFUSAL",
     "Folder",
     "SharedFile",
     "disk_size",
@@ -34,6 +35,11 @@ __all__ = [
 
 #: Whether threads can read from one descriptor side by side. Windows has no such call.
 HAS_PREADV = hasattr(os, "preadv")
+#: Why something in a folder that may be a stranger's is not opened, and what to do.
+LINK_REFUSAL = (
+    "a symbolic link, which could lead anywhere, and is not followed: if you trust the folder,"
+    " cp -RL makes a copy without links"
+)
 
 # Opening a pipe must not wait for a writer, and a terminal must not become this process's own.
 _READ = os.O_RDONLY | sum(
@@ -219,10 +225,7 @@ class Folder:
 
 
 def _is_link(key: str) -> StoreError:
-    return StoreError(
-        f"{key} is, or is in, a symbolic link, which could lead anywhere, and is not followed: if"
-        " you trust the folder, cp -RL makes a copy without links"
-    )
+    return StoreError(f"{key} is, or is in, {LINK_REFUSAL}")
 
 
 class SharedFile:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bf16codecs._base.limits import MAX_DEPTH
 from bf16codecs._files.publish import is_working_name
-from bf16codecs._files.reading import Folder, open_to_read
+from bf16codecs._files.reading import LINK_REFUSAL, Folder, open_to_read
 from bf16codecs.errors import StoreError
 
 __all__ = ["Tree", "list_tree"]
@@ -99,10 +99,7 @@ def _fault(entry: os.DirEntry[str], name: str, own: bool) -> str:
     """Say why something is neither packed nor restored; nothing if it is."""
     if entry.is_symlink():
         if not own:
-            return (
-                "a symbolic link, which could lead anywhere, and is not followed: if you trust the"
-                " folder, cp -RL makes a copy without links"
-            )
+            return LINK_REFUSAL
         if entry.is_dir():
             return (
                 "a symbolic link to a folder, which is not followed: put a copy of the folder in"
