@@ -52,8 +52,8 @@ def largest_body(nbytes: int) -> Iterator[None]:
 def failure_of(missing: FileNotFoundError) -> BaseException | None:
     """Return why fsspec says that a file is missing; None if it is.
 
-    fsspec says so of whatever fails when it asks for a file's size: a server that refuses, is not
-    there or redirects, or an option that there is none of.
+    When fsspec asks for a file's size, it reports every failure so: a server refuses, redirects or
+    does not answer, or an option does not exist.
     """
     try:
         from aiohttp import ClientError
@@ -133,7 +133,7 @@ async def _refuse_other_host(session: Any, context: Any, redirect: Any) -> None:
 
 
 class _Asked(NamedTuple):
-    """What a request asks for."""
+    """The bytes that a request asks for."""
 
     #: The first byte; None where the last ones are asked for.
     start: int | None = 0

@@ -1,1 +1,1 @@
-"""What every other part uses: buffers, data types, limits, messages, paths, threads."""
+"""Helpers that all other parts share: buffers, data types, limits, messages, paths, threads."""

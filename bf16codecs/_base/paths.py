@@ -72,9 +72,9 @@ def index_suffix(name: str) -> str:
 
 
 def index_stem(path: str) -> str | None:
-    """Return what the path of an index and that of its model, were it one file, have in common.
+    """Return the path of an index without its suffixes; None if it is not an index.
 
-    Of ``model.safetensors.index.fp16.json`` it is ``model.fp16``; of what is no index, None.
+    ``model.safetensors.index.fp16.json`` gives ``model.fp16``, as ``model.fp16.safetensors`` would.
     """
     match = _INDEX.search(path)
     return match and path[: match.start()] + (match[1] or "")

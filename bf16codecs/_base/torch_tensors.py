@@ -144,7 +144,7 @@ def _plain(tensor: torch.Tensor) -> torch.Tensor | None:
         found = _memory(tensor)
         if found is None or not _has_functions(type(tensor)):
             return found
-        # Operations that compute numbers give them in other memory, whatever the numbers are.
+        # An operation that computes its numbers returns them in new memory.
         seen = _memory(tensor[...])
         if seen is None or _place(seen) != _place(found):
             return None

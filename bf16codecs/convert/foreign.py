@@ -125,7 +125,7 @@ def _is_zarrs(name: str) -> bool:
 
 @dataclass(frozen=True)
 class _Content:
-    """What a model has in a Zarr store: documents of one format, and chunks below its arrays.
+    """The files of a model in a Zarr store: documents of one format, and chunks below its arrays.
 
     Which chunks an array has is not asked: of a damaged one, its document may not tell.
     """
@@ -175,7 +175,7 @@ def _hdf5_attributes(path: Path, nodes: list[str]) -> Iterator[tuple[str, set[st
 def _foreign_object(path: Path, info: StoreInfo) -> str:
     from bf16codecs.store.hdf5.reader import other_object  # h5py is imported only for HDF5 files
 
-    # Tensors that are stored once have names of their own, too.
+    # A repeated tensor is a hard link to the first, at a path of its own.
     arrays = info.arrays.union(array_paths(info.paths).values())
     try:
         return other_object(path, arrays | _groups_of(arrays))

@@ -149,7 +149,7 @@ def check_names(names: Mapping[str, Sequence[Any]]) -> None:
 
 
 class _Container:
-    """What is in a dictionary or a list, by key, and the length of a list."""
+    """The items of a dictionary or a list, by key, and the length of a list."""
 
     __slots__ = ("items", "length")
 

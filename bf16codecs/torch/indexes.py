@@ -17,7 +17,7 @@ __all__ = ["ShardIndex"]
 
 @dataclass(frozen=True)
 class ShardIndex:
-    """What transformers makes of an index.
+    """An index as transformers reads it.
 
     Attributes
     ----------

@@ -40,7 +40,7 @@ class Place(NamedTuple):
 
     @property
     def function(self) -> Any:
-        """What is in the place, None if nothing is."""
+        """The function that is in the place; None if there is none."""
         return getattr(self._owner, self.name.rpartition(".")[2], None)
 
     def put(self, function: Callable[..., Any]) -> None:

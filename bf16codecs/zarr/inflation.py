@@ -1,4 +1,4 @@
-"""What a library's codecs would make of a stored chunk, found out before the library lets them.
+"""Refuses stored chunks that a library's codecs would inflate without a limit.
 
 Most codecs decode whatever a chunk says it holds. Here it is compared with what the array's chunk
 can have: by the size that the chunk claims, or by decoding it up to that size and no further.

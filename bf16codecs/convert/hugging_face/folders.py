@@ -1,4 +1,4 @@
-"""What is in a folder of a model: its files and folders, which are read with links or without."""
+"""Lists the files and folders in a model's folder, and opens them, with or without links."""
 
 from __future__ import annotations
 

@@ -188,8 +188,8 @@ def unpack_hugging_face(
 ) -> FolderSummary:
     """Restore what `pack_hugging_face` packed: every file, byte for byte, with its mode.
 
-    What was put into the packed folder since is copied, too. Rights to write that the umask takes
-    from new folders are given to nobody but the owner.
+    Files that were added to the packed folder since are copied as well. Only the owner gets rights
+    to write that the umask takes from new folders.
 
     Parameters
     ----------
@@ -200,8 +200,8 @@ def unpack_hugging_face(
         The folder to make. It appears only when it is complete, and every safetensors file has its
         digest.
     threads, max_bytes, sync
-        As for `zarr_to_safetensors`; `max_bytes` is for each store, and the default limit for all
-        of them, too.
+        As for `zarr_to_safetensors`. `max_bytes` limits each store; the default limit applies to
+        each store, and to all of them together.
     verify
         Refuse files and stores that are not what was packed. Otherwise they are restored as they
         are now, and the summary names them: those of a damaged store never are.

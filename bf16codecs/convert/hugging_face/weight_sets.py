@@ -175,7 +175,7 @@ def _refuse_stores(stem: str, there: Mapping[str, str]) -> None:
     stem
         The path of a store without its suffix.
     there
-        Paths of what is in the folder, by themselves in lower case.
+        Maps each path in the folder, in lower case, to the path as it is.
     """
     for suffix in STORE_SUFFIXES:
         name = there.get(f"{stem}{suffix}".lower())

@@ -1,8 +1,9 @@
-"""What the metadata and the chunks of an array may make tensorstore take.
+"""Limits the memory that an array's metadata and chunks make tensorstore allocate.
 
-Where it gets no memory, it ends the process. So what it is asked for is bounded by the array, whose
-size is bounded by what is stored, and the memory is asked for once before. It reads stored chunks
-whole, and decodes no more of them than they can have; but for Blosc it takes what a chunk claims.
+tensorstore ends the process when it gets no memory. So requests are limited by the array's size,
+which is limited by the bytes that are stored, and the memory is allocated once before. tensorstore
+reads stored chunks whole, and decodes them up to their size; with Blosc, up to the size that the
+chunk claims.
 """
 
 from __future__ import annotations

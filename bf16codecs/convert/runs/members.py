@@ -17,7 +17,7 @@ __all__ = ["check_member", "check_series"]
 
 
 class _Form(NamedTuple):
-    """What a tensor is at some steps: its dtype of safetensors, and its shape."""
+    """The dtype of safetensors and the shape that a tensor has at some steps."""
 
     dtype: str
     shape: tuple[int, ...]

@@ -20,7 +20,7 @@ __all__ = ["UndoneAppend", "undo_append"]
 
 @dataclass(frozen=True)
 class UndoneAppend:
-    """What was removed from a run, and what it still has."""
+    """The step that was removed from a run, and the steps that are left."""
 
     #: The number of the step.
     step: int

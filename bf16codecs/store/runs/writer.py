@@ -63,7 +63,7 @@ class Growth(NamedTuple):
 
 
 class Shrunk(NamedTuple):
-    """What a chunk needs to hold fewer versions: empty entries, and the end of its last frame."""
+    """Makes a chunk hold fewer versions: by empty entries, and the end of its last frame."""
 
     entries: Write
     end: int
